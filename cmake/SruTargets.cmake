@@ -1,0 +1,48 @@
+# Functions that every folder uses to declare its targets, so that warnings, sanitizers and include
+# paths are set in one place and no global flag is edited.
+
+# The root of the includes: a header is included by its path from here, "kernels/backend.h".
+get_filename_component(SRU_SOURCE_ROOT ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
+
+function(sru_set_properties target)
+  target_compile_features(${target} PUBLIC cxx_std_17)
+  set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(${target} PUBLIC ${SRU_SOURCE_ROOT})
+  target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${SRU_WERROR}>:-Werror>
+                                           $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+  if(SRU_SANITIZE)
+    target_compile_options(${target} PUBLIC -fsanitize=${SRU_SANITIZE} -fno-omit-frame-pointer)
+    if(SRU_SANITIZE MATCHES "undefined")
+      target_compile_options(${target} PUBLIC -fno-sanitize-recover=undefined)
+    endif()
+    target_link_options(${target} PUBLIC -fsanitize=${SRU_SANITIZE})
+  endif()
+endfunction()
+
+# sru_library(NAME SRCS files... [DEPS targets...])
+function(sru_library name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SRCS})
+  sru_set_properties(${name})
+  target_link_libraries(${name} PUBLIC ${ARG_DEPS})
+endfunction()
+
+# sru_binary(NAME SRCS files... [DEPS targets...])
+function(sru_binary name)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SRCS})
+  sru_set_properties(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS})
+endfunction()
+
+# sru_test(NAME SRCS files... [DEPS targets...] [LABELS labels...]): a GoogleTest program that is one
+# CTest entry. It runs in the source root, so that test data is named by its path in the project.
+function(sru_test name)
+  if(NOT SRU_BUILD_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LABELS" ${ARGN})
+  sru_binary(${name} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+endfunction()

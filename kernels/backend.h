@@ -1,0 +1,124 @@
+// The one interface of every backend: compile a whole stack once, then run ragged batches.
+//
+//   std::unique_ptr<Backend> backend;
+//   Status status = CreateBackend("cpu", &backend);
+//   std::unique_ptr<Executable> executable;
+//   status = backend->Compile(spec, CompileOptions(), &executable);
+//   std::unique_ptr<Workspace> workspace;                    // one per worker
+//   status = executable->CreateWorkspace(limits, &workspace);
+//   status = executable->Run(batch, outputs, *workspace);    // one virtual call per batch
+//
+// Data layout: ragged and token-packed, float32, row-major, no padding. A batch of B sequences with
+// T tokens in all is `offsets[B + 1]` and T rows, the sequences one after the other.
+//
+// Promise: the results of a sequence have the same bits whatever else is in the batch (same
+// backend, data type and machine).
+#ifndef SRU_KERNELS_BACKEND_H_
+#define SRU_KERNELS_BACKEND_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/stack_spec.h"
+#include "kernels/status.h"
+
+namespace sru::kernels {
+
+enum class DataType { kFloat32, kBFloat16 };
+
+// "float32", "bfloat16".
+const char* DataTypeName(DataType dtype);
+
+struct CompileOptions {
+  // Storage of weights and activations. States and accumulation are always float32 or wider.
+  DataType dtype = DataType::kFloat32;
+};
+
+// What one Run() may hold; a workspace is sized for it once.
+struct WorkspaceLimits {
+  int max_tokens = 0;     // over all sequences of a batch
+  int max_sequences = 0;  // of a batch
+};
+
+// The input of one Run(). All pointers are borrowed for the call.
+struct RaggedBatch {
+  int num_sequences = 0;
+  const int32_t* offsets = nullptr;      // [num_sequences + 1]; offsets[0] = 0, strictly increasing
+  const int32_t* token_ids = nullptr;    // [T], each in [0, vocabulary_size); exactly one of
+  const float* features = nullptr;       // [T][input_size]                    these two is set
+  const float* initial_state = nullptr;  // [num_sequences][layers][output_size]; null = zeros
+
+  int num_tokens() const { return num_sequences == 0 ? 0 : offsets[num_sequences]; }
+};
+
+// Where the results of one sequence of L tokens go. A null pointer means "not asked for", and what
+// no sequence asked for is never computed for it.
+struct SequenceOutput {
+  Pooling pooling =
+      Pooling::kNone;  // of `pooled`; with logits or probabilities it must be the model's
+  float* token_vectors = nullptr;  // [L][output_size]
+  float* pooled = nullptr;         // [output_size]
+  float* final_state = nullptr;    // [layers][output_size]: c after the last step of each direction
+  float* logits = nullptr;         // [num_labels]
+  float* probabilities = nullptr;  // [num_labels]: softmax of the logits
+};
+
+// Scratch memory of one worker, tied to the executable that made it. Not thread-safe.
+class Workspace {
+ public:
+  virtual ~Workspace() = default;
+
+  virtual const WorkspaceLimits& limits() const = 0;
+  // Host and device memory that it holds.
+  virtual size_t bytes() const = 0;
+};
+
+// A compiled stack. Immutable and thread-safe: many threads may run it, each with its own
+// workspace.
+class Executable {
+ public:
+  virtual ~Executable() = default;
+
+  virtual Status CreateWorkspace(const WorkspaceLimits& limits,
+                                 std::unique_ptr<Workspace>* workspace) const = 0;
+
+  // Runs one batch and returns when `outputs` is written. `outputs` has batch.num_sequences
+  // entries. kInvalidArgument when the batch exceeds the workspace's limits, a token id is outside
+  // of the vocabulary, a sequence is empty or an output is asked for that the model does not have;
+  // nothing has been written then. Allocates nothing.
+  virtual Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
+                     Workspace& workspace) const = 0;
+
+  // Memory of the compiled weights.
+  virtual size_t weight_bytes() const = 0;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  // "cpu", "reference", "cuda".
+  virtual const char* name() const = 0;
+  // What it runs on, for logs and GetModel, such as the chosen instruction set.
+  virtual std::string description() const = 0;
+
+  // Validates the specification and repacks its weights. Thread-safe.
+  virtual Status Compile(const StackSpec& spec, const CompileOptions& options,
+                         std::unique_ptr<Executable>* executable) = 0;
+};
+
+// Names that CreateBackend() takes in this build, the preferred one first.
+std::vector<std::string> AvailableBackends();
+
+// kInvalidArgument for an unknown name, kUnavailable when this build or machine lacks the backend.
+Status CreateBackend(const std::string& name, std::unique_ptr<Backend>* backend);
+
+// Checks what every backend asks of the arguments of Run(). Used by the backends themselves.
+Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const RaggedBatch& batch,
+                     const SequenceOutput* outputs);
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_BACKEND_H_

@@ -1,0 +1,98 @@
+// StackSpec: the plain description of a model that models/ hands to a backend: sizes, variants and
+// views of float32 weights. No weight is copied here; the views must stay valid until
+// Backend::Compile() returns (the CPU and GPU backends repack; the reference backend keeps the
+// views, so for it they must outlive the Executable; models::Model keeps the file mapped in every
+// case).
+//
+// One layer, per direction and hidden dimension (Lei et al., EMNLP 2018, equations 1-4, with the
+// order of the published package: both gates read c_{t-1}):
+//
+//   f_t = sigmoid(U1_t + v_f * c_{t-1} + b_f)
+//   c_t = f_t * c_{t-1} + (1 - f_t) * U0_t
+//   r_t = sigmoid(U2_t + v_r * c_{t-1} + b_r)
+//   h_t = r_t * g(c_t) + (1 - r_t) * s_t
+//
+//   U_t = n(x_t) W     or  n(x_t) W_proj W;   n = layer norm when it is placed before, else
+//   identity s_t = alpha * x_t (num_matrices = 3), U3_t (num_matrices = 4), or 0 (no skip term) g
+//   = identity or tanh
+//
+// The forward direction runs t = 0..L-1, the backward direction t = L-1..0. The layer's output is
+// [forward h | backward h], normalised when layer norm is placed after.
+#ifndef SRU_KERNELS_STACK_SPEC_H_
+#define SRU_KERNELS_STACK_SPEC_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/status.h"
+
+namespace sru::kernels {
+
+// A read-only view of float32 values; empty means that the tensor is absent.
+struct FloatView {
+  const float* data = nullptr;
+  size_t size = 0;
+
+  bool empty() const { return size == 0; }
+};
+
+enum class Activation { kIdentity, kTanh };
+
+// kBefore: the products see the normalised input, the highway term the input as it was.
+enum class LayerNorm { kNone, kBefore, kAfter };
+
+// How token vectors become one vector per sequence.
+//   kNone  no pooled vector: the model answers with token vectors only
+//   kLast  the state that each direction ends with: forward at the last token, backward at the
+//   first kMax   maximum over the tokens, per dimension kMean  arithmetic mean over the tokens, per
+//   dimension
+enum class Pooling { kNone, kLast, kMax, kMean };
+
+// Added to the variance in layer norm, as in the published package.
+inline constexpr float kLayerNormEpsilon = 1e-5f;
+
+struct LayerSpec {
+  int input_size = 0;       // features of x_t
+  int hidden_size = 0;      // per direction
+  int directions = 1;       // 1 or 2
+  int projection_size = 0;  // inner size of the low-rank factorisation; 0 = none
+  int num_matrices = 3;     // k: 3, or 4 when the highway term has its own matrix
+  bool has_skip_term = true;
+  float alpha = 1.0f;  // highway scale; read only when num_matrices = 3 and has_skip_term
+  Activation activation = Activation::kIdentity;
+  LayerNorm layer_norm = LayerNorm::kNone;
+
+  FloatView weight;       // [projection_size or input_size][directions][hidden_size][num_matrices]
+  FloatView weight_proj;  // [input_size][projection_size]; empty when projection_size = 0
+  FloatView weight_c;     // [forget|reset][directions][hidden_size]; empty = zeros (v1)
+  FloatView bias;         // [forget|reset][directions][hidden_size]
+  FloatView norm_weight;  // [input_size] (kBefore) or [output_size()] (kAfter)
+  FloatView norm_bias;    // as norm_weight
+
+  int output_size() const { return directions * hidden_size; }
+  int product_size() const { return projection_size > 0 ? projection_size : input_size; }
+};
+
+struct StackSpec {
+  int input_size = 0;         // features per token: the embedding's width, or the caller's features
+  int vocabulary_size = 0;    // rows of the embedding; 0 = the model takes features only
+  FloatView embedding;        // [vocabulary_size][input_size]
+  FloatView input_to_hidden;  // [layers[0].input_size][input_size]; empty = none
+  std::vector<LayerSpec> layers;
+  Pooling pooling =
+      Pooling::kNone;           // the model's own; must not be kNone when there is a classifier
+  int num_labels = 0;           // 0 = no classifier
+  FloatView classifier_weight;  // [num_labels][output_size()]
+  FloatView classifier_bias;    // [num_labels]; empty = zeros
+
+  // Width of a token vector and of a pooled vector. Needs at least one layer.
+  int output_size() const { return layers.back().output_size(); }
+};
+
+// Checks that sizes, variants and views agree; the message names the layer and the field.
+Status Validate(const StackSpec& spec);
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_STACK_SPEC_H_

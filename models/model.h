@@ -1,0 +1,64 @@
+// A loaded model: its config, tokenizer, labels and the stack that a backend compiled from its
+// weights. Immutable and thread-safe once loaded.
+#ifndef SRU_MODELS_MODEL_H_
+#define SRU_MODELS_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/backend.h"
+#include "models/config.h"
+#include "models/safetensors.h"
+#include "models/tokenizer.h"
+
+namespace sru::models {
+
+class Model {
+ public:
+  // Reads `directory` (FORMAT.md), checks it and compiles the stack with `backend`. Errors name the
+  // file, the key or tensor, what was expected and what was found.
+  static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& directory,
+                                                           std::string name, int64_t version,
+                                                           kernels::Backend& backend,
+                                                           const kernels::CompileOptions& options);
+
+  Model(const Model&) = delete;
+  Model& operator=(const Model&) = delete;
+
+  const std::string& name() const { return name_; }
+  int64_t version() const { return version_; }
+  const ModelConfig& config() const { return config_; }
+  // Empty for a model without a classifier.
+  const std::vector<std::string>& labels() const { return config_.labels; }
+  // Null for a model that takes features only.
+  const Tokenizer* tokenizer() const { return tokenizer_.get(); }
+  const kernels::StackSpec& spec() const { return spec_; }
+  const kernels::Executable& executable() const { return *executable_; }
+  const std::string& backend_name() const { return backend_name_; }
+  const std::string& backend_description() const { return backend_description_; }
+  kernels::DataType dtype() const { return dtype_; }
+  // Number of weights, the embedding included.
+  int64_t parameter_count() const { return parameter_count_; }
+
+ private:
+  Model() = default;
+
+  std::string name_;
+  int64_t version_ = 0;
+  ModelConfig config_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<SafetensorsFile> weights_;  // keeps the views of spec_ mapped
+  kernels::StackSpec spec_;
+  std::unique_ptr<kernels::Executable> executable_;
+  std::string backend_name_;
+  std::string backend_description_;
+  kernels::DataType dtype_ = kernels::DataType::kFloat32;
+  int64_t parameter_count_ = 0;
+};
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_MODEL_H_
