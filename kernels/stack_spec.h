@@ -1,8 +1,6 @@
 // StackSpec: the plain description of a model that models/ hands to a backend: sizes, variants and
-// views of float32 weights. No weight is copied here; the views must stay valid until
-// Backend::Compile() returns (the CPU and GPU backends repack; the reference backend keeps the
-// views, so for it they must outlive the Executable; models::Model keeps the file mapped in every
-// case).
+// views of float32 weights. Nothing is copied here: what the views point to must outlive the
+// Executable (models::Model keeps the weights file mapped as long as it lives).
 //
 // One layer, per direction and hidden dimension (Lei et al., EMNLP 2018, equations 1-4, with the
 // order of the published package: both gates read c_{t-1}):

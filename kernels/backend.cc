@@ -1,0 +1,81 @@
+#include "kernels/backend.h"
+
+#include "kernels/cpu/cpu_backend.h"
+#include "kernels/reference/reference_backend.h"
+
+namespace sru::kernels {
+
+const char* DataTypeName(DataType dtype) {
+  return dtype == DataType::kBFloat16 ? "bfloat16" : "float32";
+}
+
+std::vector<std::string> AvailableBackends() { return {"cpu", "reference"}; }
+
+Status CreateBackend(const std::string& name, std::unique_ptr<Backend>* backend) {
+  if (name == "cpu") {
+    *backend = CreateCpuBackend();
+    return OkStatus();
+  }
+  if (name == "reference") {
+    *backend = CreateReferenceBackend();
+    return OkStatus();
+  }
+  if (name == "cuda") {
+    return Status(StatusCode::kUnavailable, "backend cuda: this build has no CUDA kernels");
+  }
+  return InvalidArgument("backend: expected cpu, cuda or reference, found '" + name + "'");
+}
+
+Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const RaggedBatch& batch,
+                     const SequenceOutput* outputs) {
+  if (batch.num_sequences < 0 || batch.num_sequences > limits.max_sequences) {
+    return InvalidArgument("batch: expected at most " + std::to_string(limits.max_sequences) +
+                           " sequences, found " + std::to_string(batch.num_sequences));
+  }
+  if (batch.num_sequences == 0) return OkStatus();
+  if (batch.offsets[0] != 0) {
+    return InvalidArgument("offsets[0]: expected 0, found " + std::to_string(batch.offsets[0]));
+  }
+  for (int b = 0; b < batch.num_sequences; ++b) {
+    if (batch.offsets[b + 1] <= batch.offsets[b]) {
+      return InvalidArgument("offsets: sequence " + std::to_string(b) + " is empty");
+    }
+  }
+  const int tokens = batch.num_tokens();
+  if (tokens > limits.max_tokens) {
+    return InvalidArgument("batch: expected at most " + std::to_string(limits.max_tokens) +
+                           " tokens, found " + std::to_string(tokens));
+  }
+  if ((batch.token_ids == nullptr) == (batch.features == nullptr)) {
+    return InvalidArgument("batch: expected exactly one of token_ids and features");
+  }
+  if (batch.token_ids != nullptr) {
+    if (spec.vocabulary_size == 0) {
+      return InvalidArgument("token_ids: the model has no embedding, expected features");
+    }
+    for (int t = 0; t < tokens; ++t) {
+      const int32_t id = batch.token_ids[t];
+      if (id < 0 || id >= spec.vocabulary_size) {
+        return InvalidArgument("token_ids[" + std::to_string(t) + "]: expected 0 to " +
+                               std::to_string(spec.vocabulary_size - 1) + ", found " +
+                               std::to_string(id));
+      }
+    }
+  }
+  for (int b = 0; b < batch.num_sequences; ++b) {
+    const SequenceOutput& out = outputs[b];
+    const bool classifies = out.logits != nullptr || out.probabilities != nullptr;
+    if (classifies && spec.num_labels == 0) {
+      return InvalidArgument("outputs: logits are asked of a model without a classifier");
+    }
+    if (classifies && out.pooled != nullptr && out.pooling != spec.pooling) {
+      return InvalidArgument("outputs: logits need the model's own pooling");
+    }
+    if (out.pooled != nullptr && out.pooling == Pooling::kNone) {
+      return InvalidArgument("outputs: a pooled vector needs a pooling");
+    }
+  }
+  return OkStatus();
+}
+
+}  // namespace sru::kernels

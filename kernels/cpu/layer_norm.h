@@ -1,0 +1,18 @@
+// Layer norm of padded rows (row_layout.h):
+//   y = (x - mean) / sqrt(variance + kLayerNormEpsilon) * weight + bias
+// with mean and (biased) variance over the values of the row that are not padding.
+#ifndef SRU_KERNELS_CPU_LAYER_NORM_H_
+#define SRU_KERNELS_CPU_LAYER_NORM_H_
+
+#include "kernels/cpu/row_layout.h"
+
+namespace sru::kernels {
+
+// x, y [rows][layout.stride()], weight and bias [layout.stride()] with zeros in the padding. y may
+// be x.
+void NormalizeRows(const RowLayout& layout, const float* weight, const float* bias, const float* x,
+                   int rows, float* y);
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_CPU_LAYER_NORM_H_

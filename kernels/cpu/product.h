@@ -1,0 +1,101 @@
+// Matrix products y = x w on oneDNN, with w packed once and primitives made once for a few row
+// counts.
+//
+//   ProductShapes shapes;                                  // one per executable
+//   Product product(shapes, weights, k, n, max_rows);      // packs the weights
+//   ProductRunner runner(product);                         // one per worker: no state is shared
+//   runner.Run(x, rows, y);                                // rows <= max_rows
+//
+// x is [rows][k], y is [rows][n], row-major without gaps. `rows` is rounded up to the next row
+// count that a primitive exists for, so up to max_rows rows of x must be readable and of y
+// writable; what stands in the rows past `rows` is of no use afterwards. A row's result has the
+// same bits for any number of rows (a test asserts it; oneDNN does not document it).
+//
+// Constructors and Run() throw dnnl::error; the backend catches it at its interface.
+#ifndef SRU_KERNELS_CPU_PRODUCT_H_
+#define SRU_KERNELS_CPU_PRODUCT_H_
+
+#include <dnnl.hpp>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/cpu/aligned_buffer.h"
+
+namespace sru::kernels {
+
+// Row counts up to max_rows that primitives are made for, ascending; the last is max_rows.
+std::vector<int> RowBuckets(int max_rows);
+
+// The primitives of one (k, n): they do not depend on the weights' values, so layers share them.
+struct ProductShape {
+  struct Bucket {
+    int rows;
+    dnnl::matmul::primitive_desc description;
+    dnnl::matmul primitive;
+  };
+
+  int k = 0;
+  int n = 0;
+  dnnl::memory::desc packed_weights;
+  std::vector<Bucket> buckets;  // ascending in rows
+};
+
+// Makes each shape once. Not thread-safe: used while compiling only.
+class ProductShapes {
+ public:
+  ProductShapes();
+  std::shared_ptr<const ProductShape> Get(int k, int n, int max_rows);
+  const dnnl::engine& engine() const { return engine_; }
+
+ private:
+  dnnl::engine engine_;
+  std::map<std::tuple<int, int, int>, std::shared_ptr<const ProductShape>> shapes_;
+};
+
+// A weight matrix and the primitives that multiply by it. Immutable, thread-safe.
+class Product {
+ public:
+  // `weights` is [k][n]; it is copied.
+  Product(ProductShapes& shapes, const float* weights, int k, int n, int max_rows);
+
+  int k() const { return shape_->k; }
+  int n() const { return shape_->n; }
+  int max_rows() const { return shape_->buckets.back().rows; }
+  size_t bytes() const { return shape_->packed_weights.get_size(); }
+  const ProductShape& shape() const { return *shape_; }
+  const dnnl::memory& weights() const { return weights_; }
+  const dnnl::engine& engine() const { return engine_; }
+
+ private:
+  std::shared_ptr<const ProductShape> shape_;
+  dnnl::engine engine_;
+  dnnl::memory weights_;
+};
+
+// Runs one product for one worker. Keeps the argument maps, so that a call creates nothing of ours.
+class ProductRunner {
+ public:
+  explicit ProductRunner(const Product& product);
+
+  void Run(const float* x, int rows, float* y);
+
+ private:
+  struct Call {
+    dnnl::matmul primitive;
+    int rows;
+    dnnl::memory x;
+    dnnl::memory y;
+    std::unordered_map<int, dnnl::memory> arguments;
+  };
+
+  dnnl::stream stream_;
+  std::vector<Call> calls_;       // ascending in rows
+  std::vector<uint8_t> call_of_;  // [rows]: index of the smallest call with at least that many
+};
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_CPU_PRODUCT_H_

@@ -1,0 +1,59 @@
+// The recurrence of one SRU layer, one direction, over consecutive steps of one sequence:
+//
+//   f = 1 / (1 + 2^(U1 + v_f c + b_f))        c' = f c + (1 - f) U0
+//   r = 1 / (1 + 2^(U2 + v_r c + b_r))        h  = r g(c') + (1 - r) s
+//
+// which is stack_spec.h's equation with -log2(e) folded into U1, U2, v and b when the weights are
+// packed (ScanGateScale). s = alpha x, U3, or 0. All rows are padded to full vectors
+// (row_layout.h).
+#ifndef SRU_KERNELS_CPU_SCAN_H_
+#define SRU_KERNELS_CPU_SCAN_H_
+
+#include <cstddef>
+
+#include "kernels/stack_spec.h"
+
+namespace sru::kernels {
+
+// Factor of everything that goes into a gate: weights of U1 and U2, v and b.
+inline constexpr float kScanGateScale = -1.4426950408889634f;
+
+enum class Highway { kNone, kInput, kMatrix };
+
+// What does not change from call to call. Arrays are [padded], zero in the padding.
+struct ScanParameters {
+  int padded = 0;  // hidden size, rounded up to full vectors
+  Highway highway = Highway::kNone;
+  Activation activation = Activation::kIdentity;
+  float alpha = 1.0f;
+  const float* v_f = nullptr;
+  const float* v_r = nullptr;
+  const float* b_f = nullptr;
+  const float* b_r = nullptr;
+};
+
+// One run of steps. Pointers stand at the row of the first step; strides are signed (the backward
+// direction walks up in memory), in floats.
+struct ScanSteps {
+  int steps = 0;
+  const float* u = nullptr;  // planes U0 U1 U2 [U3], each [padded]
+  ptrdiff_t u_stride = 0;
+  const float* x = nullptr;  // read with Highway::kInput
+  ptrdiff_t x_stride = 0;
+  float* c = nullptr;  // [padded], in and out
+  float* h = nullptr;  // null = not wanted
+  ptrdiff_t h_stride = 0;
+  // Running pool over the steps, [padded], in and out: kMax the maximum (start at -infinity), kMean
+  // the sum (start at 0), kLast the h of the last step. Null with kNone.
+  Pooling pooling = Pooling::kNone;
+  float* pool = nullptr;
+};
+
+void Scan(const ScanParameters& parameters, const ScanSteps& steps);
+
+// The instruction set that Scan() and NormalizeRows() run on here, such as "AVX3".
+const char* VectorTargetName();
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_CPU_SCAN_H_

@@ -1,0 +1,298 @@
+// Every backend against the reference backend, over the variants of the published package, and the
+// promise that a sequence's results do not depend on its batch. Which backend is tested comes from
+// the environment (SRU_BACKEND), so that each has a CTest entry of its own.
+#include "kernels/backend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "tests/testing/random_stack.h"
+
+namespace sru::kernels {
+namespace {
+
+using ::sru::testing::OutputArrays;
+using ::sru::testing::RandomBatch;
+using ::sru::testing::RandomStack;
+using ::sru::testing::StackOptions;
+using ::testing::HasSubstr;
+
+// float32 against float64 on stacks of up to four layers with values of about 1.
+constexpr float kTolerance = 1e-5f;
+
+std::string BackendName() {
+  const char* name = std::getenv("SRU_BACKEND");
+  return name != nullptr ? name : "cpu";
+}
+
+struct Compiled {
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<Executable> executable;
+  std::unique_ptr<Workspace> workspace;
+};
+
+Compiled Compile(const std::string& backend, const StackSpec& spec,
+                 const WorkspaceLimits& limits = {4096, 64}) {
+  Compiled c;
+  Status status = CreateBackend(backend, &c.backend);
+  EXPECT_TRUE(status.ok()) << status.message();
+  status = c.backend->Compile(spec, CompileOptions(), &c.executable);
+  EXPECT_TRUE(status.ok()) << status.message();
+  status = c.executable->CreateWorkspace(limits, &c.workspace);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return c;
+}
+
+void ExpectRuns(const Compiled& c, const RaggedBatch& batch, const OutputArrays& outputs) {
+  const Status status = c.executable->Run(batch, outputs.outputs.data(), *c.workspace);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+void ExpectNear(const std::vector<float>& expected, const std::vector<float>& found,
+                const std::string& what) {
+  ASSERT_EQ(expected.size(), found.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_NEAR(expected[i], found[i], kTolerance) << what << " " << i;
+  }
+}
+
+std::vector<std::pair<std::string, StackOptions>> Variants() {
+  std::vector<std::pair<std::string, StackOptions>> variants;
+  const auto add = [&](const std::string& name, auto change) {
+    StackOptions options;
+    change(options);
+    variants.emplace_back(name, options);
+  };
+  add("bidirectional", [](StackOptions&) {});
+  add("unidirectional", [](StackOptions& o) { o.directions = 1, o.input_size = 16; });
+  add("wider_input", [](StackOptions& o) { o.input_size = 40; });
+  add("odd", [](StackOptions& o) { o.input_size = 13, o.hidden_size = 19; });
+  add("odd_same_width", [](StackOptions& o) { o.input_size = 38, o.hidden_size = 19; });
+  add("one_wide", [](StackOptions& o) { o.input_size = 1, o.hidden_size = 1; });
+  add("many_vectors", [](StackOptions& o) { o.input_size = 24, o.hidden_size = 112; });
+  add("projection", [](StackOptions& o) { o.projection_size = 7; });
+  add("no_skip", [](StackOptions& o) { o.has_skip_term = false, o.input_size = 9; });
+  add("tanh", [](StackOptions& o) { o.activation = Activation::kTanh; });
+  add("v1", [](StackOptions& o) { o.v1 = true; });
+  add("norm_before", [](StackOptions& o) { o.layer_norm = LayerNorm::kBefore; });
+  add("norm_after", [](StackOptions& o) { o.layer_norm = LayerNorm::kAfter; });
+  add("norm_before_odd", [](StackOptions& o) {
+    o.layer_norm = LayerNorm::kBefore, o.input_size = 13, o.hidden_size = 5;
+  });
+  add("norm_after_odd", [](StackOptions& o) {
+    o.layer_norm = LayerNorm::kAfter, o.input_size = 13, o.hidden_size = 5;
+  });
+  add("norm_projection_tanh", [](StackOptions& o) {
+    o.layer_norm = LayerNorm::kBefore, o.projection_size = 5, o.activation = Activation::kTanh;
+  });
+  add("input_to_hidden", [](StackOptions& o) { o.input_to_hidden = true, o.input_size = 10; });
+  add("input_to_hidden_odd",
+      [](StackOptions& o) { o.input_to_hidden = true, o.input_size = 10, o.hidden_size = 3; });
+  add("features", [](StackOptions& o) { o.vocabulary_size = 0; });
+  add("four_layers", [](StackOptions& o) { o.num_layers = 4, o.alpha = 1.0f; });
+  return variants;
+}
+
+// Lengths from one token to past a chunk of the CPU backend.
+const std::vector<int> kLengths = {1, 2, 3, 700, 1, 31, 5, 256, 64};
+
+class BackendTest : public ::testing::TestWithParam<std::pair<std::string, StackOptions>> {};
+
+TEST_P(BackendTest, EqualsReference) {
+  for (Pooling pooling : {Pooling::kLast, Pooling::kMax, Pooling::kMean}) {
+    for (bool initial_state : {false, true}) {
+      StackOptions options = GetParam().second;
+      options.pooling = pooling;
+      const RandomStack stack(options, 7);
+      const RandomBatch batch(stack.spec(), kLengths, initial_state, 8);
+      const Compiled reference = Compile("reference", stack.spec());
+      const Compiled tested = Compile(BackendName(), stack.spec());
+      OutputArrays expected(stack.spec(), batch.view(), pooling);
+      OutputArrays found(stack.spec(), batch.view(), pooling);
+      ExpectRuns(reference, batch.view(), expected);
+      ExpectRuns(tested, batch.view(), found);
+      ExpectNear(expected.token_vectors, found.token_vectors, "token_vectors");
+      ExpectNear(expected.pooled, found.pooled, "pooled");
+      ExpectNear(expected.final_state, found.final_state, "final_state");
+      ExpectNear(expected.logits, found.logits, "logits");
+      ExpectNear(expected.probabilities, found.probabilities, "probabilities");
+    }
+  }
+}
+
+// The same sequence alone and inside of random batches: every output has the same bits.
+TEST_P(BackendTest, ResultsDoNotDependOnTheBatch) {
+  const RandomStack stack(GetParam().second, 17);
+  const StackSpec& spec = stack.spec();
+  const Compiled tested = Compile(BackendName(), spec);
+  std::mt19937 random(18);
+  for (int round = 0; round < 5; ++round) {
+    std::vector<int> lengths(1 + random() % 40);
+    for (int& length : lengths) length = 1 + random() % (round == 0 ? 4 : 100);
+    const RandomBatch batch(spec, lengths, round % 2 == 1, random());
+    const RaggedBatch together = batch.view();
+    OutputArrays all(spec, together, spec.pooling);
+    ExpectRuns(tested, together, all);
+    for (int b = 0; b < together.num_sequences; ++b) {
+      const int offsets[2] = {0, lengths[b]};
+      RaggedBatch alone = together;
+      alone.num_sequences = 1;
+      alone.offsets = offsets;
+      if (alone.token_ids != nullptr) alone.token_ids += together.offsets[b];
+      if (alone.features != nullptr) alone.features += together.offsets[b] * spec.input_size;
+      if (alone.initial_state != nullptr) {
+        alone.initial_state += b * spec.layers.size() * spec.output_size();
+      }
+      OutputArrays single(spec, alone, spec.pooling);
+      ExpectRuns(tested, alone, single);
+      const auto same = [](const std::vector<float>& found, const float* expected) {
+        return std::memcmp(found.data(), expected, found.size() * sizeof(float)) == 0;
+      };
+      const SequenceOutput& out = all.outputs[b];
+      EXPECT_TRUE(same(single.token_vectors, out.token_vectors)) << "round " << round;
+      EXPECT_TRUE(same(single.pooled, out.pooled)) << "round " << round;
+      EXPECT_TRUE(same(single.final_state, out.final_state)) << "round " << round;
+      EXPECT_TRUE(same(single.logits, out.logits)) << "round " << round;
+      EXPECT_TRUE(same(single.probabilities, out.probabilities)) << "round " << round;
+    }
+  }
+}
+
+// Each sequence may ask for something else; what it gets is what it gets when all is asked for.
+TEST_P(BackendTest, OutputsAreIndependentOfEachOther) {
+  const RandomStack stack(GetParam().second, 27);
+  const StackSpec& spec = stack.spec();
+  const Compiled tested = Compile(BackendName(), spec);
+  const RandomBatch batch(spec, {4, 40, 3, 1, 17, 9}, false, 28);
+  OutputArrays all(spec, batch.view(), spec.pooling);
+  ExpectRuns(tested, batch.view(), all);
+  OutputArrays mean(spec, batch.view(), Pooling::kMean);
+  ExpectRuns(tested, batch.view(), mean);
+
+  OutputArrays some(spec, batch.view(), spec.pooling);
+  std::vector<SequenceOutput> wanted(some.outputs.size());
+  wanted[0].token_vectors = some.outputs[0].token_vectors;
+  wanted[1].logits = some.outputs[1].logits;
+  wanted[2].final_state = some.outputs[2].final_state;
+  wanted[3].pooling = Pooling::kMean;
+  wanted[3].pooled = some.outputs[3].pooled;
+  wanted[4].probabilities = some.outputs[4].probabilities;
+  const Status status = tested.executable->Run(batch.view(), wanted.data(), *tested.workspace);
+  ASSERT_TRUE(status.ok()) << status.message();
+
+  const auto same = [](const float* a, const float* b, size_t size) {
+    return std::memcmp(a, b, size * sizeof(float)) == 0;
+  };
+  const size_t width = spec.output_size();
+  EXPECT_TRUE(same(wanted[0].token_vectors, all.outputs[0].token_vectors, 4 * width));
+  EXPECT_TRUE(same(wanted[1].logits, all.outputs[1].logits, spec.num_labels));
+  EXPECT_TRUE(same(wanted[2].final_state, all.outputs[2].final_state, spec.layers.size() * width));
+  EXPECT_TRUE(same(wanted[3].pooled, mean.outputs[3].pooled, width));
+  EXPECT_TRUE(same(wanted[4].probabilities, all.outputs[4].probabilities, spec.num_labels));
+  EXPECT_EQ(some.outputs[1].token_vectors[0], OutputArrays::kUnwritten);
+  EXPECT_EQ(some.outputs[5].pooled[0], OutputArrays::kUnwritten);
+}
+
+INSTANTIATE_TEST_SUITE_P(Variants, BackendTest, ::testing::ValuesIn(Variants()),
+                         [](const auto& info) { return info.param.first; });
+
+TEST(RunTest, RefusesBadBatches) {
+  const RandomStack stack(StackOptions(), 1);
+  const Compiled c = Compile(BackendName(), stack.spec(), {8, 2});
+  const RandomBatch good(stack.spec(), {3, 5}, false, 2);
+  OutputArrays outputs(stack.spec(), good.view(), Pooling::kMax);
+  const auto message = [&](const RaggedBatch& batch, const SequenceOutput* out) {
+    const Status status = c.executable->Run(batch, out, *c.workspace);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    return status.message();
+  };
+  const SequenceOutput* out = outputs.outputs.data();
+
+  RaggedBatch batch = good.view();
+  batch.num_sequences = 3;
+  EXPECT_THAT(message(batch, out), HasSubstr("at most 2 sequences, found 3"));
+  batch = good.view();
+  const int32_t empty[] = {0, 3, 3};
+  batch.offsets = empty;
+  EXPECT_THAT(message(batch, out), HasSubstr("sequence 1 is empty"));
+  const int32_t late[] = {1, 3, 5};
+  batch.offsets = late;
+  EXPECT_THAT(message(batch, out), HasSubstr("offsets[0]"));
+  const int32_t long_offsets[] = {0, 3, 9};
+  batch.offsets = long_offsets;
+  EXPECT_THAT(message(batch, out), HasSubstr("at most 8 tokens, found 9"));
+  batch = good.view();
+  std::vector<int32_t> ids(8, 0);
+  ids[6] = 50;
+  batch.token_ids = ids.data();
+  EXPECT_THAT(message(batch, out), HasSubstr("token_ids[6]: expected 0 to 49, found 50"));
+  ids[6] = -1;
+  EXPECT_THAT(message(batch, out), HasSubstr("found -1"));
+  batch.token_ids = nullptr;
+  EXPECT_THAT(message(batch, out), HasSubstr("exactly one of token_ids and features"));
+  std::vector<SequenceOutput> wrong = outputs.outputs;
+  wrong[1].pooling = Pooling::kMean;
+  EXPECT_THAT(message(good.view(), wrong.data()), HasSubstr("model's own pooling"));
+
+  EXPECT_EQ(outputs.pooled[0], OutputArrays::kUnwritten) << "a refused batch wrote results";
+  EXPECT_TRUE(c.executable->Run(good.view(), out, *c.workspace).ok());
+  EXPECT_TRUE(c.executable->Run(RaggedBatch(), nullptr, *c.workspace).ok());
+}
+
+TEST(RunTest, RefusesClassifierOutputsWithoutClassifier) {
+  StackOptions options;
+  options.num_labels = 0;
+  const RandomStack stack(options, 1);
+  const Compiled c = Compile(BackendName(), stack.spec());
+  const RandomBatch batch(stack.spec(), {3}, false, 2);
+  float logits[1];
+  SequenceOutput out;
+  out.logits = logits;
+  const Status status = c.executable->Run(batch.view(), &out, *c.workspace);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("without a classifier"));
+}
+
+TEST(CompileTest, NamesTheWrongField) {
+  const RandomStack stack(StackOptions(), 1);
+  std::unique_ptr<Backend> backend;
+  ASSERT_TRUE(CreateBackend(BackendName(), &backend).ok());
+  const auto message = [&](auto change) {
+    StackSpec spec = stack.spec();
+    change(spec);
+    std::unique_ptr<Executable> executable;
+    const Status status = backend->Compile(spec, CompileOptions(), &executable);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    return status.message();
+  };
+  EXPECT_THAT(message([](StackSpec& s) { s.layers.clear(); }), HasSubstr("layers"));
+  EXPECT_THAT(message([](StackSpec& s) { s.layers[1].input_size = 31; }),
+              HasSubstr("layers[1].input_size: expected 32 to 32, found 31"));
+  EXPECT_THAT(message([](StackSpec& s) { s.layers[0].directions = 3; }),
+              HasSubstr("layers[0].directions"));
+  EXPECT_THAT(message([](StackSpec& s) { s.layers[0].weight.size -= 1; }),
+              HasSubstr("layers[0].weight"));
+  EXPECT_THAT(message([](StackSpec& s) { s.layers[1].bias = {}; }), HasSubstr("layers[1].bias"));
+  EXPECT_THAT(message([](StackSpec& s) { s.pooling = Pooling::kNone; }), HasSubstr("pooling"));
+  EXPECT_THAT(message([](StackSpec& s) { s.embedding.size -= 1; }), HasSubstr("embedding"));
+}
+
+TEST(BackendRegistryTest, NamesWhatItExpects) {
+  std::unique_ptr<Backend> backend;
+  const Status unknown = CreateBackend("tpu", &backend);
+  EXPECT_EQ(unknown.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(unknown.message(), HasSubstr("expected cpu, cuda or reference, found 'tpu'"));
+  for (const std::string& name : AvailableBackends()) {
+    ASSERT_TRUE(CreateBackend(name, &backend).ok()) << name;
+    EXPECT_EQ(backend->name(), name);
+  }
+}
+
+}  // namespace
+}  // namespace sru::kernels

@@ -1,0 +1,176 @@
+// Stacks with random weights and random ragged batches, for tests and benchmarks of backends.
+#ifndef SRU_TESTS_TESTING_RANDOM_STACK_H_
+#define SRU_TESTS_TESTING_RANDOM_STACK_H_
+
+#include <cmath>
+#include <cstdint>
+#include <deque>
+#include <random>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace sru::testing {
+
+// What RandomStack() makes; the defaults are the published package's.
+struct StackOptions {
+  int input_size = 32;
+  int hidden_size = 16;
+  int num_layers = 2;
+  int directions = 2;
+  int projection_size = 0;
+  int vocabulary_size = 50;  // 0 = features only
+  bool has_skip_term = true;
+  bool v1 = false;
+  bool input_to_hidden = false;
+  float alpha = 1.7f;
+  kernels::Activation activation = kernels::Activation::kIdentity;
+  kernels::LayerNorm layer_norm = kernels::LayerNorm::kNone;
+  kernels::Pooling pooling = kernels::Pooling::kMax;
+  int num_labels = 5;
+};
+
+// A specification that owns what its views point to.
+class RandomStack {
+ public:
+  RandomStack(const StackOptions& o, unsigned seed) : random_(seed) {
+    spec_.input_size = o.input_size;
+    spec_.vocabulary_size = o.vocabulary_size;
+    spec_.embedding = Values(o.vocabulary_size * o.input_size, 1.0f);
+    int input = o.input_size;
+    const int output = o.directions * o.hidden_size;
+    if (o.input_to_hidden) {
+      spec_.input_to_hidden = Values(output * input, 1.0f / std::sqrt(static_cast<float>(input)));
+      input = output;
+    }
+    for (int i = 0; i < o.num_layers; ++i) {
+      kernels::LayerSpec layer;
+      layer.input_size = input;
+      layer.hidden_size = o.hidden_size;
+      layer.directions = o.directions;
+      if (o.projection_size < input && o.projection_size < output) {
+        layer.projection_size = o.projection_size;
+      }
+      layer.has_skip_term = o.has_skip_term;
+      layer.num_matrices = o.has_skip_term && input != output ? 4 : 3;
+      layer.alpha = o.alpha;
+      layer.activation = o.activation;
+      layer.layer_norm = o.layer_norm;
+      const int inner = layer.product_size();
+      layer.weight =
+          Values(inner * output * layer.num_matrices, 1.0f / std::sqrt(static_cast<float>(inner)));
+      layer.weight_proj =
+          Values(input * layer.projection_size, 1.0f / std::sqrt(static_cast<float>(input)));
+      if (!o.v1) layer.weight_c = Values(2 * output, 0.7f);
+      layer.bias = Values(2 * output, 0.5f);
+      if (o.layer_norm != kernels::LayerNorm::kNone) {
+        const int width = o.layer_norm == kernels::LayerNorm::kBefore ? input : output;
+        layer.norm_weight = Values(width, 1.0f);
+        layer.norm_bias = Values(width, 0.3f);
+      }
+      spec_.layers.push_back(layer);
+      input = output;
+    }
+    spec_.pooling = o.pooling;
+    spec_.num_labels = o.num_labels;
+    spec_.classifier_weight =
+        Values(o.num_labels * output, 1.0f / std::sqrt(static_cast<float>(output)));
+    spec_.classifier_bias = Values(o.num_labels, 0.5f);
+  }
+
+  const kernels::StackSpec& spec() const { return spec_; }
+
+ private:
+  kernels::FloatView Values(int size, float deviation) {
+    std::normal_distribution<float> normal(0.0f, deviation);
+    std::vector<float>& values = storage_.emplace_back(size);
+    for (float& value : values) value = normal(random_);
+    return {values.data(), values.size()};
+  }
+
+  std::mt19937 random_;
+  std::deque<std::vector<float>> storage_;
+  kernels::StackSpec spec_;
+};
+
+// A batch that owns its arrays.
+class RandomBatch {
+ public:
+  RandomBatch(const kernels::StackSpec& spec, const std::vector<int>& lengths, bool initial_state,
+              unsigned seed) {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    offsets_.push_back(0);
+    for (int length : lengths) offsets_.push_back(offsets_.back() + length);
+    const int tokens = offsets_.back();
+    if (spec.vocabulary_size > 0) {
+      std::uniform_int_distribution<int32_t> id(0, spec.vocabulary_size - 1);
+      for (int t = 0; t < tokens; ++t) token_ids_.push_back(id(random));
+    } else {
+      for (int i = 0; i < tokens * spec.input_size; ++i) features_.push_back(normal(random));
+    }
+    if (initial_state) {
+      const size_t size = lengths.size() * spec.layers.size() * spec.output_size();
+      for (size_t i = 0; i < size; ++i) initial_state_.push_back(normal(random));
+    }
+  }
+
+  kernels::RaggedBatch view() const {
+    kernels::RaggedBatch batch;
+    batch.num_sequences = static_cast<int>(offsets_.size()) - 1;
+    batch.offsets = offsets_.data();
+    batch.token_ids = token_ids_.empty() ? nullptr : token_ids_.data();
+    batch.features = features_.empty() ? nullptr : features_.data();
+    batch.initial_state = initial_state_.empty() ? nullptr : initial_state_.data();
+    return batch;
+  }
+
+ private:
+  std::vector<int32_t> offsets_;
+  std::vector<int32_t> token_ids_;
+  std::vector<float> features_;
+  std::vector<float> initial_state_;
+};
+
+// Every output that a model has, for every sequence of a batch.
+class OutputArrays {
+ public:
+  OutputArrays(const kernels::StackSpec& spec, const kernels::RaggedBatch& batch,
+               kernels::Pooling pooling)
+      : width_(spec.output_size()),
+        layers_(static_cast<int>(spec.layers.size())),
+        labels_(spec.num_labels) {
+    const size_t n = batch.num_sequences;
+    token_vectors.assign(static_cast<size_t>(batch.num_tokens()) * width_, kUnwritten);
+    pooled.assign(n * width_, kUnwritten);
+    final_state.assign(n * layers_ * width_, kUnwritten);
+    logits.assign(n * labels_, kUnwritten);
+    probabilities.assign(n * labels_, kUnwritten);
+    for (size_t b = 0; b < n; ++b) {
+      kernels::SequenceOutput out;
+      out.pooling = pooling;
+      out.token_vectors = &token_vectors[static_cast<size_t>(batch.offsets[b]) * width_];
+      if (pooling != kernels::Pooling::kNone) out.pooled = &pooled[b * width_];
+      out.final_state = &final_state[b * layers_ * width_];
+      if (labels_ > 0 && pooling == spec.pooling) {
+        out.logits = &logits[b * labels_];
+        out.probabilities = &probabilities[b * labels_];
+      }
+      outputs.push_back(out);
+    }
+  }
+
+  static constexpr float kUnwritten = -12345.0f;
+
+  std::vector<float> token_vectors, pooled, final_state, logits, probabilities;
+  std::vector<kernels::SequenceOutput> outputs;
+
+ private:
+  int width_;
+  int layers_;
+  int labels_;
+};
+
+}  // namespace sru::testing
+
+#endif  // SRU_TESTS_TESTING_RANDOM_STACK_H_
