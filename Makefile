@@ -1,0 +1,49 @@
+# A thin layer over CMake: `make help` lists what there is.
+PRESET ?= release
+BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
+JOBS ?= $(shell nproc)
+MODEL_REPOSITORY ?= models/pretrained
+FORMATTED := $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh' 2>/dev/null)
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build demo serve test bench lint format clean
+
+help:  ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  PRESET=release|debug|asan|tsan chooses the build (now: $(PRESET), in $(BUILD)/)"
+
+deps:  ## install the missing packages (apt; through sudo when not root)
+	@scripts/deps.sh build test
+
+$(BUILD)/build.ninja: CMakeLists.txt CMakePresets.json
+	@scripts/deps.sh build
+	@cmake --preset $(PRESET) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
+	@mkdir -p $(BUILD) && mv $(BUILD).log $(BUILD)/configure.log
+
+build: $(BUILD)/build.ninja  ## build everything into build/bin
+	@cmake --build $(BUILD) -j $(JOBS)
+
+demo: $(BUILD)/build.ninja  ## start the server on the bundled model, ask it six questions, stop it
+	@cmake --build $(BUILD) -j $(JOBS) --target sru_server sru_client sru_bench
+	@scripts/demo.sh $(BUILD)/bin
+
+serve: build  ## run the server on MODEL_REPOSITORY (default: the bundled model)
+	@$(BUILD)/bin/sru_server --model_repository=$(MODEL_REPOSITORY)
+
+test: build  ## build and run every test
+	@scripts/deps.sh test
+	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+
+bench: build  ## time a layer against its bare products
+	@$(BUILD)/bin/sru_bench layer --backend=cpu --dtype=float32 --length=32 --batch=32 --input=256 --hidden=128 --bidirectional
+
+lint: $(BUILD)/build.ninja  ## check the formatting, run clang-tidy
+	@scripts/deps.sh lint
+	@scripts/lint.sh $(BUILD)
+
+format:  ## rewrite the C++ files with clang-format
+	@scripts/deps.sh lint
+	@clang-format -i $(FORMATTED)
+
+clean:  ## remove the build folders
+	@rm -rf build build-debug build-asan build-tsan
