@@ -98,7 +98,7 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
 
   omp_set_num_threads(1);
   ProductShapes shapes;
-  const Product product(shapes, weight.data(), o.input, columns, tokens);
+  const Product product(shapes, weight.data(), o.input, columns, {tokens});
   ProductRunner runner(product);
   AlignedBuffer u(static_cast<size_t>(tokens) * columns);
 

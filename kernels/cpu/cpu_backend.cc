@@ -91,9 +91,9 @@ Direction PackDirection(const LayerSpec& spec, const RowLayout& product_rows, in
   const int hidden = spec.hidden_size;
   const int padded = RoundUpToLanes(hidden);
   Direction packed;
-  packed.product =
-      std::make_unique<Product>(shapes, PackGateWeights(spec, product_rows, direction).data(),
-                                product_rows.stride(), spec.num_matrices * padded, chunk_rows);
+  packed.product = std::make_unique<Product>(
+      shapes, PackGateWeights(spec, product_rows, direction).data(), product_rows.stride(),
+      spec.num_matrices * padded, RowBuckets(chunk_rows));
 
   packed.constants = AlignedBuffer(static_cast<size_t>(4) * padded);
   float* v_f = packed.constants.data();
@@ -121,7 +121,7 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, ProductShapes& sh
   layer.layer_norm = spec.layer_norm;
   if (spec.layer_norm == LayerNorm::kBefore) layer.norm = PackNorm(spec, layer.input);
   if (spec.layer_norm == LayerNorm::kAfter) layer.norm = PackNorm(spec, layer.output);
-  layer.chunk_rows = ChunkRows(spec.num_matrices * layer.output.padded());
+  const int chunk_rows = ChunkRows(spec.num_matrices * layer.output.padded());
 
   RowLayout product_rows = input;
   if (spec.projection_size > 0) {
@@ -133,11 +133,12 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, ProductShapes& sh
           packed.data() + static_cast<size_t>(input.Position(i)) * product_rows.stride());
     }
     layer.projection = std::make_unique<Product>(shapes, packed.data(), input.stride(),
-                                                 product_rows.stride(), layer.chunk_rows);
+                                                 product_rows.stride(), RowBuckets(chunk_rows));
   }
   for (int d = 0; d < spec.directions; ++d) {
-    layer.directions.push_back(PackDirection(spec, product_rows, d, layer.chunk_rows, shapes));
+    layer.directions.push_back(PackDirection(spec, product_rows, d, chunk_rows, shapes));
   }
+  layer.chunk_rows = layer.directions[0].product->max_rows();
   return layer;
 }
 
@@ -167,7 +168,7 @@ struct PackedStack {
       const int chunk_rows = ChunkRows(rows.stride());
       input_to_hidden = std::make_unique<Product>(
           shapes, PackTransposed(spec.input_to_hidden, input, rows).data(), input.stride(),
-          rows.stride(), chunk_rows);
+          rows.stride(), RowBuckets(chunk_rows));
     }
     for (const LayerSpec& layer : spec.layers) {
       layers.push_back(PackLayer(layer, rows, shapes));
@@ -177,7 +178,7 @@ struct PackedStack {
       labels = {1, spec.num_labels};
       classifier = std::make_unique<Product>(
           shapes, PackTransposed(spec.classifier_weight, rows, labels).data(), rows.stride(),
-          labels.stride(), kClassifierRows);
+          labels.stride(), RowBuckets(kClassifierRows));
     }
   }
 

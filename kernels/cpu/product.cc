@@ -1,6 +1,9 @@
 #include "kernels/cpu/product.h"
 
 #include <algorithm>
+#include <cstring>
+#include <iterator>
+#include <random>
 
 namespace sru::kernels {
 namespace {
@@ -24,6 +27,61 @@ dnnl::matmul::primitive_desc Describe(const dnnl::engine& engine, int rows, int 
 #endif
 }
 
+// Multiplies equal rows by random weights: row counts are usable together if all rows of all of
+// their results have the same bits.
+class RowProbe {
+ public:
+  RowProbe(const dnnl::engine& engine, const ProductShape& shape, int max_rows)
+      : engine_(engine),
+        k_(shape.k),
+        n_(shape.n),
+        weights_(shape.packed_weights, engine),
+        x_(static_cast<size_t>(max_rows) * k_),
+        y_(static_cast<size_t>(max_rows) * n_) {
+    std::minstd_rand random(1);
+    std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+    std::generate_n(x_.data(), k_, [&] { return uniform(random); });
+    for (int row = 1; row < max_rows; ++row) {
+      std::copy_n(x_.data(), k_, x_.data() + static_cast<size_t>(row) * k_);
+    }
+    AlignedBuffer values(static_cast<size_t>(k_) * n_);
+    std::generate_n(values.data(), values.size(), [&] { return uniform(random); });
+    memory plain(RowMajor(k_, n_), engine_, values.data());
+    dnnl::stream stream(engine_);
+    dnnl::reorder(plain, weights_).execute(stream, plain, weights_);
+    stream.wait();
+  }
+
+  // The first row count whose own rows agree sets what the others are compared with.
+  bool Agrees(const ProductShape::Bucket& bucket) {
+    dnnl::stream stream(engine_);
+    bucket.primitive.execute(
+        stream, {{DNNL_ARG_SRC, memory(RowMajor(bucket.rows, k_), engine_, x_.data())},
+                 {DNNL_ARG_WEIGHTS, weights_},
+                 {DNNL_ARG_DST, memory(RowMajor(bucket.rows, n_), engine_, y_.data())},
+                 {DNNL_ARG_SCRATCHPAD, memory(bucket.description.scratchpad_desc(), engine_)}});
+    stream.wait();
+    const size_t bytes = n_ * sizeof(float);
+    const float* expected = expected_.empty() ? y_.data() : expected_.data();
+    for (int row = 0; row < bucket.rows; ++row) {
+      if (std::memcmp(expected, y_.data() + static_cast<size_t>(row) * n_, bytes) != 0) {
+        return false;
+      }
+    }
+    if (expected_.empty()) expected_.assign(y_.data(), y_.data() + n_);
+    return true;
+  }
+
+ private:
+  dnnl::engine engine_;
+  int k_;
+  int n_;
+  memory weights_;
+  AlignedBuffer x_;
+  AlignedBuffer y_;
+  std::vector<float> expected_;
+};
+
 }  // namespace
 
 std::vector<int> RowBuckets(int max_rows) {
@@ -39,25 +97,34 @@ std::vector<int> RowBuckets(int max_rows) {
 
 ProductShapes::ProductShapes() : engine_(dnnl::engine::kind::cpu, 0) {}
 
-std::shared_ptr<const ProductShape> ProductShapes::Get(int k, int n, int max_rows) {
-  std::shared_ptr<const ProductShape>& entry = shapes_[std::make_tuple(k, n, max_rows)];
+std::shared_ptr<const ProductShape> ProductShapes::Get(int k, int n,
+                                                       const std::vector<int>& row_counts) {
+  std::shared_ptr<const ProductShape>& entry = shapes_[std::make_tuple(k, n, row_counts)];
   if (entry != nullptr) return entry;
   auto shape = std::make_shared<ProductShape>();
   shape->k = k;
   shape->n = n;
-  // The largest bucket chooses the packed layout, the others have to accept it.
+  // The largest row count chooses the packed layout, the others have to accept it.
   const memory::desc any({k, n}, memory::data_type::f32, memory::format_tag::any);
-  shape->packed_weights = Describe(engine_, max_rows, k, n, any).weights_desc();
-  for (int rows : RowBuckets(max_rows)) {
-    auto description = Describe(engine_, rows, k, n, shape->packed_weights);
-    shape->buckets.push_back({rows, description, dnnl::matmul(description)});
+  shape->packed_weights = Describe(engine_, row_counts.back(), k, n, any).weights_desc();
+
+  RowProbe probe(engine_, *shape, row_counts.back());
+  for (auto rows = row_counts.rbegin(); rows != row_counts.rend(); ++rows) {
+    auto description = Describe(engine_, *rows, k, n, shape->packed_weights);
+    ProductShape::Bucket bucket{*rows, description, dnnl::matmul(description)};
+    const bool usable = probe.Agrees(bucket);
+    if (usable || (shape->buckets.empty() && std::next(rows) == row_counts.rend())) {
+      shape->buckets.push_back(std::move(bucket));
+    }
   }
+  std::reverse(shape->buckets.begin(), shape->buckets.end());
   entry = std::move(shape);
   return entry;
 }
 
-Product::Product(ProductShapes& shapes, const float* weights, int k, int n, int max_rows)
-    : shape_(shapes.Get(k, n, max_rows)),
+Product::Product(ProductShapes& shapes, const float* weights, int k, int n,
+                 const std::vector<int>& row_counts)
+    : shape_(shapes.Get(k, n, row_counts)),
       engine_(shapes.engine()),
       weights_(shape_->packed_weights, engine_) {
   memory plain(RowMajor(k, n), engine_, const_cast<float*>(weights));

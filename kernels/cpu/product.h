@@ -1,15 +1,18 @@
 // Matrix products y = x w on oneDNN, with w packed once and primitives made once for a few row
 // counts.
 //
-//   ProductShapes shapes;                                  // one per executable
-//   Product product(shapes, weights, k, n, max_rows);      // packs the weights
-//   ProductRunner runner(product);                         // one per worker: no state is shared
-//   runner.Run(x, rows, y);                                // rows <= max_rows
+//   ProductShapes shapes;                                            // one per executable
+//   Product product(shapes, weights, k, n, RowBuckets(max_rows));    // packs the weights
+//   ProductRunner runner(product);                                   // one per worker
+//   runner.Run(x, rows, y);                                          // rows <= product.max_rows()
 //
 // x is [rows][k], y is [rows][n], row-major without gaps. `rows` is rounded up to the next row
-// count that a primitive exists for, so up to max_rows rows of x must be readable and of y
-// writable; what stands in the rows past `rows` is of no use afterwards. A row's result has the
-// same bits for any number of rows (a test asserts it; oneDNN does not document it).
+// count that a primitive exists for, so max_rows() rows of x must be readable and of y writable;
+// what stands in the rows past `rows` is of no use afterwards.
+//
+// A row's result has the same bits for any number of rows and at any place among them. oneDNN does
+// not promise that, and on AVX2 it is not so for some row counts; therefore each row count is tried
+// once when its primitive is made, and those that differ are not used.
 //
 // Constructors and Run() throw dnnl::error; the backend catches it at its interface.
 #ifndef SRU_KERNELS_CPU_PRODUCT_H_
@@ -40,29 +43,32 @@ struct ProductShape {
   int k = 0;
   int n = 0;
   dnnl::memory::desc packed_weights;
-  std::vector<Bucket> buckets;  // ascending in rows
+  std::vector<Bucket> buckets;  // ascending in rows, not empty
 };
 
 // Makes each shape once. Not thread-safe: used while compiling only.
 class ProductShapes {
  public:
   ProductShapes();
-  std::shared_ptr<const ProductShape> Get(int k, int n, int max_rows);
+  // `row_counts` as from RowBuckets().
+  std::shared_ptr<const ProductShape> Get(int k, int n, const std::vector<int>& row_counts);
   const dnnl::engine& engine() const { return engine_; }
 
  private:
   dnnl::engine engine_;
-  std::map<std::tuple<int, int, int>, std::shared_ptr<const ProductShape>> shapes_;
+  std::map<std::tuple<int, int, std::vector<int>>, std::shared_ptr<const ProductShape>> shapes_;
 };
 
 // A weight matrix and the primitives that multiply by it. Immutable, thread-safe.
 class Product {
  public:
   // `weights` is [k][n]; it is copied.
-  Product(ProductShapes& shapes, const float* weights, int k, int n, int max_rows);
+  Product(ProductShapes& shapes, const float* weights, int k, int n,
+          const std::vector<int>& row_counts);
 
   int k() const { return shape_->k; }
   int n() const { return shape_->n; }
+  // At most the largest of the row counts that were asked for.
   int max_rows() const { return shape_->buckets.back().rows; }
   size_t bytes() const { return shape_->packed_weights.get_size(); }
   const ProductShape& shape() const { return *shape_; }

@@ -1,0 +1,83 @@
+// PuppetEngine: stands in for the workers of a batcher and does only what a test tells it to: take
+// a batch now, finish that batch so. No threads. A request is named by the first token id of each
+// of its sequences, so that a batch can be compared with a list of numbers.
+#ifndef SRU_TESTS_TESTING_PUPPET_ENGINE_H_
+#define SRU_TESTS_TESTING_PUPPET_ENGINE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "server/batcher.h"
+#include "tests/testing/fake_clock.h"
+
+namespace sru::server {
+
+// A request of sequences of these lengths, all of whose token ids are `name`.
+inline BatchRequest MakeRequest(int32_t name, const std::vector<int>& lengths) {
+  BatchRequest request;
+  for (int length : lengths) {
+    SequenceTask task;
+    task.token_ids.assign(length > 0 ? length : 0, name);
+    task.num_tokens = length;
+    request.sequences.push_back(std::move(task));
+  }
+  return request;
+}
+
+class PuppetEngine {
+ public:
+  PuppetEngine(Batcher* batcher, FakeClock* clock) : batcher_(*batcher), clock_(*clock) {}
+
+  // Takes a batch if one may start. Whether it did.
+  bool Take() {
+    std::unique_ptr<Batch> batch = batcher_.TryTakeBatch();
+    if (batch == nullptr) return false;
+    running_.push_back(std::move(batch));
+    return true;
+  }
+
+  size_t num_running() const { return running_.size(); }
+  Batch& running(size_t index) { return *running_[index]; }
+
+  // The names in a running batch, by default the one taken last.
+  std::vector<int32_t> names() const { return names(running_.size() - 1); }
+  std::vector<int32_t> names(size_t index) const {
+    std::vector<int32_t> names;
+    for (const SequenceTask* sequence : running_[index]->sequences()) {
+      names.push_back(sequence->token_ids[0]);
+    }
+    return names;
+  }
+
+  // Takes a batch and gives its names; empty when none may start.
+  std::vector<int32_t> TakeNames() { return Take() ? names() : std::vector<int32_t>(); }
+
+  // Finishes a running batch, by default the first, after `compute` of fake time.
+  void Finish(const absl::Status& status = absl::OkStatus(),
+              absl::Duration compute = absl::ZeroDuration(), size_t index = 0) {
+    clock_.Advance(compute);
+    std::unique_ptr<Batch> batch = std::move(running_[index]);
+    running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
+    batcher_.Finish(std::move(batch), status, compute);
+  }
+
+  // Runs everything that may start now, one batch after the other.
+  void RunAll(absl::Duration compute = absl::ZeroDuration()) {
+    while (!running_.empty()) Finish(absl::OkStatus(), compute);
+    while (Take()) Finish(absl::OkStatus(), compute);
+  }
+
+ private:
+  Batcher& batcher_;
+  FakeClock& clock_;
+  std::vector<std::unique_ptr<Batch>> running_;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_TESTS_TESTING_PUPPET_ENGINE_H_
