@@ -21,12 +21,12 @@ HWY_INLINE V Exp2(D d, V x) {
   x = hn::Min(hn::Max(x, hn::Set(d, -126.0f)), hn::Set(d, 126.0f));
   const V n = hn::Round(x);
   const V r = hn::Sub(x, n);
-  V p = hn::Set(d, 0.00132764713f);
-  p = hn::MulAdd(p, r, hn::Set(d, 0.00967554096f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.0555071309f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.240221202f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.693146944f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.00000012f));
+  V p = hn::Set(d, 0.00132647273f);
+  p = hn::MulAdd(p, r, hn::Set(d, 0.00967151299f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.0555073358f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.240222424f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.693147004f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
   const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, n));
   return hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
 }
@@ -44,10 +44,11 @@ HWY_INLINE V Reciprocal(D d, V x) {
 // The gate of an argument that carries kScanGateScale.
 HWY_INLINE V Gate(D d, V z) { return Reciprocal(d, hn::Add(hn::Set(d, 1.0f), Exp2(d, z))); }
 
-// tanh(x) = 2 sigmoid(2x) - 1.
+// tanh(x) = (1 - e) / (1 + e) with e = exp(-2x): exactly 0 at 0, so that padding stays zero.
 HWY_INLINE V Tanh(D d, V x) {
-  const V s = Gate(d, hn::Mul(x, hn::Set(d, 2.0f * kScanGateScale)));
-  return hn::MulAdd(s, hn::Set(d, 2.0f), hn::Set(d, -1.0f));
+  const V one = hn::Set(d, 1.0f);
+  const V e = Exp2(d, hn::Mul(x, hn::Set(d, 2.0f * kScanGateScale)));
+  return hn::Mul(hn::Sub(one, e), Reciprocal(d, hn::Add(one, e)));
 }
 
 // Scans kVectors adjacent vectors of dimensions, from dimension `j` on, in one pass over the steps:
