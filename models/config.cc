@@ -1,0 +1,291 @@
+#include "models/config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/file.h"
+#include "models/json.h"
+#include "nlohmann/json.hpp"
+
+namespace sru::models {
+namespace {
+
+using nlohmann::json;
+
+// {"encoder": {"key": ..}} has two levels; more leaves room to say what is wrong rather than that
+// it is deep.
+constexpr int kMaxConfigDepth = 8;
+constexpr double kMaxHighwayBias = 1e6;
+
+// A JSON integer that fits; "2.0" is not one.
+std::optional<int64_t> AsInt64(const json& value) {
+  if (!value.is_number_integer()) return std::nullopt;
+  if (value.is_number_unsigned() &&
+      value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return std::nullopt;
+  }
+  return value.get<int64_t>();
+}
+
+// Reads the keys of one JSON object and remembers the first error. A key that nobody read is
+// unknown.
+class ObjectReader {
+ public:
+  // `path` is the key of the object in the file, empty for the root.
+  ObjectReader(const json& object, const std::string& source, std::string path)
+      : object_(object), source_(source), path_(std::move(path)) {
+    if (!object_.is_object()) Fail(path_, "expected an object", object_);
+  }
+
+  bool Has(const std::string& key) {
+    known_.insert(key);
+    return object_.is_object() && object_.contains(key);
+  }
+
+  // The value of a key; null, with an error, when it is missing.
+  const json* Required(const std::string& key, const std::string& expected) {
+    if (Has(key)) return &object_[key];
+    if (status_.ok()) {
+      status_ = absl::InvalidArgumentError(
+          absl::StrCat(source_, ": key '", Path(key), "' is missing; expected ", expected));
+    }
+    return nullptr;
+  }
+
+  void Integer(const std::string& key, int low, int high, int* value) {
+    const std::string expected = absl::StrCat("an integer from ", low, " to ", high);
+    const json* found = Required(key, expected);
+    if (found == nullptr) return;
+    const std::optional<int64_t> number = AsInt64(*found);
+    if (!number.has_value() || *number < low || *number > high) {
+      Fail(Path(key), absl::StrCat("expected ", expected), *found);
+      return;
+    }
+    *value = static_cast<int>(*number);
+  }
+
+  void Boolean(const std::string& key, bool* value) {
+    const json* found = Required(key, "true or false");
+    if (found == nullptr) return;
+    if (!found->is_boolean()) {
+      Fail(Path(key), "expected true or false", *found);
+      return;
+    }
+    *value = found->get<bool>();
+  }
+
+  void OptionalBoolean(const std::string& key, bool* value) {
+    if (Has(key)) Boolean(key, value);
+  }
+
+  // One of `names`; `value` becomes its index.
+  void Choice(const std::string& key, const std::vector<std::string>& names, size_t* value) {
+    const std::string expected = absl::StrCat("one of \"", absl::StrJoin(names, "\", \""), "\"");
+    const json* found = Required(key, expected);
+    if (found == nullptr) return;
+    for (size_t i = 0; i < names.size(); ++i) {
+      if (found->is_string() && found->get_ref<const std::string&>() == names[i]) {
+        *value = i;
+        return;
+      }
+    }
+    Fail(Path(key), absl::StrCat("expected ", expected), *found);
+  }
+
+  void Fail(const std::string& path, const std::string& expected, const json& found) {
+    if (!status_.ok()) return;
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat(source_, ": key '", path, "': ", expected, ", found ", JsonExcerpt(found)));
+  }
+
+  std::string Path(const std::string& key) const {
+    return path_.empty() ? key : absl::StrCat(path_, ".", key);
+  }
+
+  // To be called last: the first error, or that of a key that was not asked for.
+  absl::Status Finish() {
+    if (!status_.ok()) return status_;
+    for (const auto& [key, value] : object_.items()) {
+      if (known_.count(key) == 0) {
+        return absl::InvalidArgumentError(absl::StrCat(source_, ": unknown key ", Quoted(Path(key)),
+                                                       "; expected one of ",
+                                                       absl::StrJoin(known_, ", ")));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const json& object_;
+  const std::string source_;
+  const std::string path_;
+  std::set<std::string> known_;
+  absl::Status status_;
+};
+
+absl::StatusOr<EncoderConfig> ReadEncoder(const json& object, const std::string& source,
+                                          const std::string& path) {
+  EncoderConfig encoder;
+  ObjectReader reader(object, source, path);
+  reader.Integer("input_size", 1, kMaxWidth, &encoder.input_size);
+  reader.Integer("hidden_size", 1, kMaxWidth, &encoder.hidden_size);
+  reader.Integer("num_layers", 1, kMaxLayers, &encoder.num_layers);
+  reader.OptionalBoolean("bidirectional", &encoder.bidirectional);
+  if (reader.Has("projection_size")) {
+    reader.Integer("projection_size", 0, kMaxWidth, &encoder.projection_size);
+  }
+  reader.OptionalBoolean("use_tanh", &encoder.use_tanh);
+  reader.OptionalBoolean("layer_norm", &encoder.layer_norm);
+  reader.OptionalBoolean("normalize_after", &encoder.normalize_after);
+  reader.OptionalBoolean("has_skip_term", &encoder.has_skip_term);
+  reader.OptionalBoolean("rescale", &encoder.rescale);
+  reader.OptionalBoolean("v1", &encoder.v1);
+  reader.OptionalBoolean("proj_input_to_hidden_first", &encoder.proj_input_to_hidden_first);
+  if (reader.Has("highway_bias")) {
+    const json& value = object["highway_bias"];
+    if (value.is_number() && std::abs(value.get<double>()) <= kMaxHighwayBias) {
+      encoder.highway_bias = value.get<float>();
+    } else {
+      reader.Fail(reader.Path("highway_bias"), "expected a number from -1e6 to 1e6", value);
+    }
+  }
+  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  return encoder;
+}
+
+absl::Status ReadEmbedding(const json& object, const std::string& source, EmbeddingConfig* config) {
+  ObjectReader reader(object, source, "embedding");
+  reader.Integer("vocabulary_size", 1, kMaxVocabulary, &config->vocabulary_size);
+  reader.Integer("oov_id", 0, std::max(config->vocabulary_size, 1) - 1, &config->oov_id);
+  return reader.Finish();
+}
+
+absl::Status ReadPreprocessing(const json& object, const std::string& source,
+                               PreprocessingConfig* config) {
+  ObjectReader reader(object, source, "preprocessing");
+  size_t type = 0;
+  reader.Choice("type", {"whitespace", "lowercase", "sentence_classification"}, &type);
+  config->type = static_cast<PreprocessingType>(type);
+  if (config->type == PreprocessingType::kSentenceClassification) {
+    reader.Boolean("lowercase", &config->lowercase);
+  }
+  return reader.Finish();
+}
+
+void ReadLabels(const json& array, ObjectReader& reader, std::vector<std::string>* labels) {
+  constexpr char kExpected[] =
+      "expected an array of 1 to 65536 different strings that are not empty";
+  static_assert(kMaxLabels == 65536);
+  if (!array.is_array() || array.empty() || array.size() > kMaxLabels) {
+    reader.Fail("labels", kExpected, array);
+    return;
+  }
+  std::set<std::string_view> seen;
+  for (size_t i = 0; i < array.size(); ++i) {
+    const json& label = array[i];
+    if (!label.is_string() || label.get_ref<const std::string&>().empty() ||
+        !seen.insert(label.get_ref<const std::string&>()).second) {
+      reader.Fail(absl::StrCat("labels[", i, "]"), kExpected, label);
+      return;
+    }
+    labels->push_back(label.get<std::string>());
+  }
+}
+
+}  // namespace
+
+const char* PreprocessingTypeName(PreprocessingType type) {
+  switch (type) {
+    case PreprocessingType::kWhitespace:
+      return "whitespace";
+    case PreprocessingType::kLowercase:
+      return "lowercase";
+    case PreprocessingType::kSentenceClassification:
+      return "sentence_classification";
+  }
+  return "";
+}
+
+const char* PoolingName(kernels::Pooling pooling) {
+  switch (pooling) {
+    case kernels::Pooling::kNone:
+      return "none";
+    case kernels::Pooling::kLast:
+      return "last";
+    case kernels::Pooling::kMax:
+      return "max";
+    case kernels::Pooling::kMean:
+      return "mean";
+  }
+  return "";
+}
+
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::string& source) {
+  absl::StatusOr<json> root = ParseJsonObject(text, kMaxConfigDepth, source);
+  if (!root.ok()) return root.status();
+  ModelConfig config;
+  ObjectReader reader(*root, source, "");
+
+  int format_version = 0;
+  reader.Integer("format_version", kFormatVersion, kFormatVersion, &format_version);
+  if (reader.Has("description")) {
+    const json& description = (*root)["description"];
+    if (description.is_string()) {
+      config.description = description.get<std::string>();
+    } else {
+      reader.Fail("description", "expected a string", description);
+    }
+  }
+  if (const json* encoder = reader.Required("encoder", "an object"); encoder != nullptr) {
+    absl::StatusOr<EncoderConfig> read = ReadEncoder(*encoder, source, "encoder");
+    if (!read.ok()) return read.status();
+    config.encoder = *read;
+  }
+
+  config.has_embedding = reader.Has("embedding");
+  const bool has_preprocessing = reader.Has("preprocessing");
+  if (config.has_embedding || has_preprocessing) {
+    const json* embedding = reader.Required("embedding", "an object beside 'preprocessing'");
+    const json* preprocessing = reader.Required("preprocessing", "an object beside 'embedding'");
+    if (embedding != nullptr && preprocessing != nullptr) {
+      absl::Status status = ReadEmbedding(*embedding, source, &config.embedding);
+      status.Update(ReadPreprocessing(*preprocessing, source, &config.preprocessing));
+      if (!status.ok()) return status;
+    }
+  }
+
+  size_t pooling = 0;
+  reader.Choice("pooling", {"none", "last", "max", "mean"}, &pooling);
+  config.pooling = static_cast<kernels::Pooling>(pooling);
+  if (reader.Has("labels")) {
+    ReadLabels((*root)["labels"], reader, &config.labels);
+    if (config.pooling == kernels::Pooling::kNone) {
+      reader.Fail("pooling", "expected \"last\", \"max\" or \"mean\" for a model with labels",
+                  "none");
+    }
+  }
+  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  return config;
+}
+
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path) {
+  absl::StatusOr<MappedFile> file = MappedFile::Open(path, kMaxConfigBytes);
+  if (!file.ok()) return file.status();
+  return ParseModelConfig(file->bytes(), path);
+}
+
+absl::StatusOr<EncoderConfig> ParseEncoderConfig(std::string_view text, const std::string& source) {
+  absl::StatusOr<json> object = ParseJsonObject(text, kMaxConfigDepth, source);
+  if (!object.ok()) return object.status();
+  return ReadEncoder(*object, source, "");
+}
+
+}  // namespace sru::models

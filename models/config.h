@@ -1,0 +1,103 @@
+// The description of a model, config.json (FORMAT.md). Reading is strict: an unknown key, a missing
+// key, a wrong type, a value out of range and a duplicate key are errors that name the file, the
+// key, what was expected and what was found.
+#ifndef SRU_MODELS_CONFIG_H_
+#define SRU_MODELS_CONFIG_H_
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/stack_spec.h"
+
+namespace sru::models {
+
+// The format that this code reads: config.json's "format_version".
+inline constexpr int kFormatVersion = 1;
+
+// Upper limits, far above any known model, so that products of sizes cannot overflow 64 bits.
+inline constexpr int kMaxWidth = 16384;           // input_size, hidden_size, projection_size
+inline constexpr int kMaxLayers = 256;            // num_layers
+inline constexpr int kMaxVocabulary = 1 << 24;    // vocabulary_size
+inline constexpr int kMaxLabels = 65536;          // labels
+inline constexpr int kMaxConfigBytes = 16 << 20;  // config.json
+
+// The constructor's arguments of the published package's SRU that matter for inference, under its
+// names and with its defaults (input_size, hidden_size and num_layers must be given).
+struct EncoderConfig {
+  int input_size = 0;   // features per token
+  int hidden_size = 0;  // per direction
+  int num_layers = 0;
+  bool bidirectional = false;
+  // Inner size of the low-rank factorisation; 0 = none. A layer that it would not make smaller
+  // stays unfactorised, see layer_projection_size().
+  int projection_size = 0;
+  bool use_tanh = false;
+  bool layer_norm = false;
+  bool normalize_after = false;  // layer norm after the recurrence; read only with layer_norm
+  bool has_skip_term = true;
+  bool rescale = false;  // the highway term is scaled by the tensor scale_x
+  bool v1 = false;
+  bool proj_input_to_hidden_first = false;
+  float highway_bias = 0.0f;  // of training; inference needs only the tensors
+
+  int directions() const { return bidirectional ? 2 : 1; }
+  int output_size() const { return hidden_size * directions(); }
+  // Whether there is a projection before the first layer.
+  bool has_input_to_hidden() const {
+    return proj_input_to_hidden_first && input_size != output_size();
+  }
+  int layer_input_size(int layer) const {
+    return layer == 0 && !has_input_to_hidden() ? input_size : output_size();
+  }
+  // As the package decides: only a projection smaller than both sides of the product applies.
+  int layer_projection_size(int layer) const {
+    return projection_size < layer_input_size(layer) && projection_size < output_size()
+               ? projection_size
+               : 0;
+  }
+};
+
+struct EmbeddingConfig {
+  int vocabulary_size = 0;  // rows of the embedding and lines of vocab.txt
+  int oov_id = 0;           // id of a word that the vocabulary does not have
+};
+
+enum class PreprocessingType { kWhitespace, kLowercase, kSentenceClassification };
+
+// "whitespace", "lowercase", "sentence_classification".
+const char* PreprocessingTypeName(PreprocessingType type);
+
+struct PreprocessingConfig {
+  PreprocessingType type = PreprocessingType::kWhitespace;
+  bool lowercase = false;  // only for kSentenceClassification: lower-case at the end
+};
+
+// "none", "last", "max", "mean".
+const char* PoolingName(kernels::Pooling pooling);
+
+struct ModelConfig {
+  std::string description;
+  EncoderConfig encoder;
+  // False for a model that takes features only: `embedding` and `preprocessing` are unused then.
+  bool has_embedding = false;
+  EmbeddingConfig embedding;
+  PreprocessingConfig preprocessing;
+  kernels::Pooling pooling = kernels::Pooling::kNone;
+  // Names of the classifier's outputs, unique; empty for a model without a classifier.
+  std::vector<std::string> labels;
+};
+
+// Parses the contents of a config.json. `source` names it in errors. InvalidArgument.
+absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, const std::string& source);
+
+// Reads and parses a file. NotFound when there is none, else as ParseModelConfig().
+absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path);
+
+// Parses the JSON object of the "encoder" key alone (the golden files carry one).
+absl::StatusOr<EncoderConfig> ParseEncoderConfig(std::string_view json, const std::string& source);
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_CONFIG_H_

@@ -1,0 +1,238 @@
+#include "models/config.h"
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/test_files.h"
+#include "nlohmann/json.hpp"
+
+namespace sru::models {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(ConfigTest, ReadsEveryKey) {
+  json root = SmallConfig();
+  root["encoder"] = {{"input_size", 10},
+                     {"hidden_size", 20},
+                     {"num_layers", 3},
+                     {"bidirectional", true},
+                     {"projection_size", 6},
+                     {"use_tanh", true},
+                     {"layer_norm", true},
+                     {"normalize_after", true},
+                     {"has_skip_term", false},
+                     {"rescale", true},
+                     {"v1", true},
+                     {"proj_input_to_hidden_first", true},
+                     {"highway_bias", -3}};
+  root["preprocessing"] = {{"type", "sentence_classification"}, {"lowercase", true}};
+  auto config = ParseModelConfig(root.dump(), "config.json");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->description, "a test");
+  const EncoderConfig& encoder = config->encoder;
+  EXPECT_EQ(encoder.input_size, 10);
+  EXPECT_EQ(encoder.hidden_size, 20);
+  EXPECT_EQ(encoder.num_layers, 3);
+  EXPECT_TRUE(encoder.bidirectional);
+  EXPECT_EQ(encoder.projection_size, 6);
+  EXPECT_TRUE(encoder.use_tanh);
+  EXPECT_TRUE(encoder.layer_norm);
+  EXPECT_TRUE(encoder.normalize_after);
+  EXPECT_FALSE(encoder.has_skip_term);
+  EXPECT_TRUE(encoder.rescale);
+  EXPECT_TRUE(encoder.v1);
+  EXPECT_TRUE(encoder.proj_input_to_hidden_first);
+  EXPECT_EQ(encoder.highway_bias, -3.0f);
+  EXPECT_TRUE(config->has_embedding);
+  EXPECT_EQ(config->embedding.vocabulary_size, 5);
+  EXPECT_EQ(config->embedding.oov_id, 1);
+  EXPECT_EQ(config->preprocessing.type, PreprocessingType::kSentenceClassification);
+  EXPECT_TRUE(config->preprocessing.lowercase);
+  EXPECT_EQ(config->pooling, kernels::Pooling::kMax);
+  EXPECT_THAT(config->labels, ElementsAre("no", "yes"));
+}
+
+TEST(ConfigTest, HasThePackagesDefaults) {
+  auto encoder =
+      ParseEncoderConfig(R"({"input_size":4,"hidden_size":3,"num_layers":1})", "sru_config");
+  ASSERT_TRUE(encoder.ok()) << encoder.status();
+  EXPECT_FALSE(encoder->bidirectional);
+  EXPECT_EQ(encoder->projection_size, 0);
+  EXPECT_FALSE(encoder->use_tanh);
+  EXPECT_FALSE(encoder->layer_norm);
+  EXPECT_FALSE(encoder->normalize_after);
+  EXPECT_TRUE(encoder->has_skip_term);
+  EXPECT_FALSE(encoder->rescale);
+  EXPECT_FALSE(encoder->v1);
+  EXPECT_FALSE(encoder->proj_input_to_hidden_first);
+  EXPECT_EQ(encoder->highway_bias, 0.0f);
+}
+
+TEST(ConfigTest, EmbeddingAndLabelsAreOptional) {
+  json root = SmallConfig();
+  root.erase("embedding");
+  root.erase("preprocessing");
+  root.erase("labels");
+  root.erase("description");
+  root["pooling"] = "none";
+  auto config = ParseModelConfig(root.dump(), "config.json");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_FALSE(config->has_embedding);
+  EXPECT_TRUE(config->labels.empty());
+  EXPECT_EQ(config->pooling, kernels::Pooling::kNone);
+}
+
+TEST(ConfigTest, RefusesWhatItDoesNotKnow) {
+  const struct {
+    std::function<void(json&)> change;
+    std::string message;
+  } kCases[] = {
+      {[](json& j) { j["sizes"] = 1; }, "unknown key 'sizes'; expected one of description, "},
+      {[](json& j) { j["encoder"]["dropout"] = 0.1; }, "unknown key 'encoder.dropout'"},
+      {[](json& j) { j["embedding"]["pad_id"] = 0; }, "unknown key 'embedding.pad_id'"},
+      {[](json& j) { j["preprocessing"]["lowercase"] = true; },
+       "unknown key 'preprocessing.lowercase'"},
+      {[](json& j) { j.erase("format_version"); },
+       "key 'format_version' is missing; expected an integer from 1 to 1"},
+      {[](json& j) { j["format_version"] = 2; },
+       "key 'format_version': expected an integer from 1 to 1, found 2"},
+      {[](json& j) { j["description"] = 3; }, "key 'description': expected a string, found 3"},
+      {[](json& j) { j.erase("encoder"); }, "key 'encoder' is missing; expected an object"},
+      {[](json& j) { j["encoder"] = json::array(); },
+       "key 'encoder': expected an object, found an array of 0"},
+      {[](json& j) { j["encoder"].erase("hidden_size"); }, "key 'encoder.hidden_size' is missing"},
+      {[](json& j) { j["encoder"].erase("input_size"); }, "key 'encoder.input_size' is missing"},
+      {[](json& j) { j["encoder"].erase("num_layers"); }, "key 'encoder.num_layers' is missing"},
+      {[](json& j) { j["encoder"]["input_size"] = 0; },
+       "key 'encoder.input_size': expected an integer from 1 to 16384, found 0"},
+      {[](json& j) { j["encoder"]["input_size"] = -1; }, "found -1"},
+      {[](json& j) { j["encoder"]["input_size"] = 16385; }, "found 16385"},
+      {[](json& j) { j["encoder"]["input_size"] = 18446744073709551615u; },
+       "found 18446744073709551615"},
+      {[](json& j) { j["encoder"]["input_size"] = 4294967297u; }, "found 4294967297"},
+      {[](json& j) { j["encoder"]["input_size"] = -9223372036854775807; }, "found -9223"},
+      {[](json& j) { j["encoder"]["input_size"] = 4.0; }, "found 4.0"},
+      {[](json& j) { j["encoder"]["input_size"] = "4"; }, "found \"4\""},
+      {[](json& j) { j["encoder"]["input_size"] = nullptr; }, "found null"},
+      {[](json& j) { j["encoder"]["num_layers"] = 257; }, "an integer from 1 to 256, found 257"},
+      {[](json& j) { j["encoder"]["projection_size"] = -1; },
+       "key 'encoder.projection_size': expected an integer from 0 to 16384, found -1"},
+      {[](json& j) { j["encoder"]["bidirectional"] = 1; },
+       "key 'encoder.bidirectional': expected true or false, found 1"},
+      {[](json& j) { j["encoder"]["highway_bias"] = "0"; },
+       "key 'encoder.highway_bias': expected a number"},
+      {[](json& j) { j["encoder"]["highway_bias"] = 1e300; }, "encoder.highway_bias"},
+      {[](json& j) { j.erase("embedding"); }, "key 'embedding' is missing"},
+      {[](json& j) { j.erase("preprocessing"); }, "key 'preprocessing' is missing"},
+      {[](json& j) { j["embedding"] = 5; }, "key 'embedding': expected an object, found 5"},
+      {[](json& j) { j["embedding"]["vocabulary_size"] = 0; }, "embedding.vocabulary_size"},
+      {[](json& j) { j["embedding"]["vocabulary_size"] = 16777217; }, "from 1 to 16777216"},
+      {[](json& j) { j["embedding"]["oov_id"] = 5; },
+       "key 'embedding.oov_id': expected an integer from 0 to 4, found 5"},
+      {[](json& j) { j["embedding"]["oov_id"] = -1; }, "embedding.oov_id"},
+      {[](json& j) { j["preprocessing"]["type"] = "bert"; },
+       "key 'preprocessing.type': expected one of \"whitespace\", \"lowercase\", "
+       "\"sentence_classification\", found \"bert\""},
+      {[](json& j) { j["preprocessing"]["type"] = "sentence_classification"; },
+       "key 'preprocessing.lowercase' is missing"},
+      {[](json& j) { j.erase("pooling"); }, "key 'pooling' is missing"},
+      {[](json& j) { j["pooling"] = "avg"; },
+       "key 'pooling': expected one of \"none\", \"last\", \"max\", \"mean\", found \"avg\""},
+      {[](json& j) { j["pooling"] = "none"; },
+       "key 'pooling': expected \"last\", \"max\" or \"mean\" for a model with labels"},
+      {[](json& j) { j["labels"] = json::array(); }, "key 'labels': expected an array of 1 to"},
+      {[](json& j) { j["labels"] = "yes"; }, "key 'labels'"},
+      {[](json& j) { j["labels"][1] = ""; }, "key 'labels[1]'"},
+      {[](json& j) { j["labels"][1] = 1; }, "key 'labels[1]'"},
+      {[](json& j) { j["labels"][1] = "no"; }, "key 'labels[1]'"},
+      {[](json& j) { j["labels"] = std::vector<std::string>(65537, "x"); }, "an array of 65537"},
+  };
+  for (const auto& c : kCases) {
+    json root = SmallConfig();
+    c.change(root);
+    const absl::Status status = ParseModelConfig(root.dump(), "dir/config.json").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.message;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(StartsWith("dir/config.json: "), HasSubstr(c.message)));
+  }
+}
+
+TEST(ConfigTest, RefusesWhatIsNotStrictJson) {
+  const std::string good = SmallConfig().dump();
+  std::string deep(1000, '[');
+  const struct {
+    std::string text;
+    std::string message;
+  } kCases[] = {
+      {"", "not valid JSON at byte 0"},
+      {good + "x", "not valid JSON at byte " + std::to_string(good.size())},
+      {good.substr(0, good.size() - 1), "not valid JSON"},
+      {"[]", "expected a JSON object"},
+      {"{\"format_version\":1,\"format_version\":1}", "key 'format_version' appears twice"},
+      {"{\"encoder\":{\"v1\":true,\"v1\":true}}", "key 'v1' appears twice"},
+      {"{\"description\":\"\xff\"}", "not valid JSON"},
+      {"{\"format_version\":1e999}", "not valid JSON"},
+      {deep, "nested deeper than 8 levels"},
+  };
+  for (const auto& c : kCases) {
+    const absl::Status status = ParseModelConfig(c.text, "config.json").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.text;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(StartsWith("config.json: "), HasSubstr(c.message)));
+  }
+}
+
+TEST(ConfigTest, ReadsFiles) {
+  TempDirectory directory;
+  EXPECT_TRUE(ReadModelConfig(directory.Write("config.json", SmallConfig().dump())).ok());
+  EXPECT_EQ(ReadModelConfig(directory.path("absent.json")).status().code(),
+            absl::StatusCode::kNotFound);
+  const absl::Status large =
+      ReadModelConfig(directory.Write("large.json", std::string(kMaxConfigBytes + 1, ' ')))
+          .status();
+  EXPECT_EQ(large.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(large.message()), HasSubstr("expected at most 16777216 bytes"));
+}
+
+TEST(ConfigTest, SizesOfLayersFollowThePackage) {
+  EncoderConfig config;
+  config.input_size = 10;
+  config.hidden_size = 8;
+  config.num_layers = 2;
+  config.bidirectional = true;
+  EXPECT_EQ(config.output_size(), 16);
+  EXPECT_EQ(config.layer_input_size(0), 10);
+  EXPECT_EQ(config.layer_input_size(1), 16);
+  config.projection_size = 10;  // as large as the first layer's input: does not apply there
+  EXPECT_EQ(config.layer_projection_size(0), 0);
+  EXPECT_EQ(config.layer_projection_size(1), 10);
+  config.projection_size = 16;
+  EXPECT_EQ(config.layer_projection_size(1), 0);
+  config.proj_input_to_hidden_first = true;
+  EXPECT_TRUE(config.has_input_to_hidden());
+  EXPECT_EQ(config.layer_input_size(0), 16);
+  config.input_size = 16;
+  EXPECT_FALSE(config.has_input_to_hidden());
+}
+
+TEST(ConfigTest, NamesWhatItReads) {
+  EXPECT_STREQ(PoolingName(kernels::Pooling::kNone), "none");
+  EXPECT_STREQ(PoolingName(kernels::Pooling::kLast), "last");
+  EXPECT_STREQ(PoolingName(kernels::Pooling::kMax), "max");
+  EXPECT_STREQ(PoolingName(kernels::Pooling::kMean), "mean");
+  EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kWhitespace), "whitespace");
+  EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kLowercase), "lowercase");
+  EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kSentenceClassification),
+               "sentence_classification");
+}
+
+}  // namespace
+}  // namespace sru::models

@@ -1,0 +1,353 @@
+"""Tests of export_torch.py. Exits with 77, which CTest shows as skipped, where PyTorch is absent."""
+
+import contextlib
+import io
+import json
+import os
+import struct
+import sys
+import tempfile
+import unittest
+
+try:
+    import torch
+except ImportError:
+    print("SKIPPED: PyTorch is not installed (apt install python3-torch)")
+    sys.exit(77)
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+sys.dont_write_bytecode = True
+import export_torch  # noqa: E402
+
+VOCABULARY = "<pad>\n<oov>\na\nb\nc\n"
+LABELS = "no\nyes\n"
+
+
+def small_config(**changes):
+    return {"sru_config": {"input_size": 4, "hidden_size": 3, "num_layers": 1,
+                           "bidirectional": True, "dropout": 0.3}, "pooling": "max",
+            "preprocessing": "clean_str, lower-cased", "oov_id": 1, "task": "a note", **changes}
+
+
+def small_state():
+    generator = torch.Generator().manual_seed(7)
+
+    def tensor(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    return {"embedding.weight": tensor(5, 4), "encoder.rnn_lst.0.weight": tensor(4, 24),
+            "encoder.rnn_lst.0.weight_c": tensor(12), "encoder.rnn_lst.0.bias": tensor(12),
+            "encoder.rnn_lst.0.scale_x": torch.ones(1), "out.weight": tensor(2, 6),
+            "out.bias": tensor(2)}
+
+
+def read_safetensors(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8:8 + length])
+    header.pop("__metadata__")
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = entry["data_offsets"]
+        assert entry["dtype"] == "F32"
+        values = torch.tensor([v for (v,) in struct.iter_unpack(
+            "<f", data[8 + length + begin:8 + length + end])])
+        tensors[name] = values.reshape(entry["shape"])
+    return tensors
+
+
+class ExportTest(unittest.TestCase):
+
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.addCleanup(self.directory.cleanup)
+        self.out = self.path("repository/model/1")
+
+    def path(self, name):
+        return os.path.join(self.directory.name, name)
+
+    def write(self, name, contents):
+        with open(self.path(name), "wb") as file:
+            file.write(contents if isinstance(contents, bytes) else contents.encode("utf-8"))
+        return self.path(name)
+
+    def run_export(self, config=None, state=None, vocabulary=VOCABULARY, labels=LABELS, extra=(),
+                   out=None):
+        """Exit code and what was printed."""
+        torch.save(small_state() if state is None else state, self.path("m.pt"))
+        config = small_config() if config is None else config
+        self.write("c.json", config if isinstance(config, (str, bytes)) else json.dumps(config))
+        arguments = ["--checkpoint", self.path("m.pt"), "--config", self.path("c.json"),
+                     "--out", out or self.out, *extra]
+        if vocabulary is not None:
+            arguments += ["--vocab", self.write("v.txt", vocabulary)]
+        if labels is not None:
+            arguments += ["--labels", self.write("l.txt", labels)]
+        output, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
+            code = export_torch.main(arguments)
+        return code, output.getvalue() + errors.getvalue()
+
+    def assert_exports(self, **arguments):
+        code, output = self.run_export(**arguments)
+        self.assertEqual(code, 0, output)
+        return output
+
+    def assert_refused(self, message, **arguments):
+        code, output = self.run_export(**arguments)
+        self.assertEqual(code, 1, output)
+        self.assertIn(message, output)
+        self.assertEqual(output.count("\n"), 1, output)
+        self.assertFalse(os.path.exists(self.out))
+        parent = os.path.dirname(self.out)
+        self.assertEqual(os.listdir(parent) if os.path.exists(parent) else [], [])
+
+    def config(self):
+        with open(os.path.join(self.out, "config.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_writes_the_format(self):
+        output = self.assert_exports(extra=["--description", "a t\u00e9st"])
+        self.assertIn("sru_server --model_repository=", output)
+        self.assertEqual(sorted(os.listdir(self.out)),
+                         ["config.json", "model.safetensors", "vocab.txt"])
+        self.assertEqual(os.listdir(os.path.dirname(self.out)), ["1"])
+        self.assertEqual(self.config(), {
+            "format_version": 1,
+            "description": "a t\u00e9st",
+            "encoder": {"input_size": 4, "hidden_size": 3, "num_layers": 1, "bidirectional": True,
+                        "projection_size": 0, "use_tanh": False, "layer_norm": False,
+                        "normalize_after": False, "has_skip_term": True, "rescale": False,
+                        "v1": False, "proj_input_to_hidden_first": False, "highway_bias": 0.0},
+            "embedding": {"vocabulary_size": 5, "oov_id": 1},
+            "preprocessing": {"type": "sentence_classification", "lowercase": True},
+            "pooling": "max",
+            "labels": ["no", "yes"],
+        })
+        tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
+        self.assertEqual(set(tensors), set(small_state()))
+        for name, tensor in small_state().items():
+            self.assertTrue(torch.equal(tensors[name], tensor), name)
+        with open(os.path.join(self.out, "vocab.txt"), encoding="utf-8") as file:
+            self.assertEqual(file.read(), VOCABULARY)
+
+    def test_is_deterministic(self):
+        def contents():
+            with open(os.path.join(self.out, "model.safetensors"), "rb") as file:
+                return file.read()
+        self.assert_exports()
+        first = contents()
+        self.assertEqual(struct.unpack("<Q", first[:8])[0] % 8, 0)
+        shuffled = dict(reversed(list(small_state().items())))
+        self.assert_exports(state=shuffled, extra=["--force"])
+        self.assertEqual(contents(), first)
+
+    def test_never_overwrites_without_force(self):
+        self.assert_exports()
+        code, output = self.run_export(labels="maybe\nyes\n")
+        self.assertEqual(code, 1)
+        self.assertIn("--force", output)
+        self.assertEqual(self.config()["labels"], ["no", "yes"])
+        self.assert_exports(labels="maybe\nyes\n", extra=["--force"])
+        self.assertEqual(self.config()["labels"], ["maybe", "yes"])
+        self.assertEqual(os.listdir(os.path.dirname(self.out)), ["1"])
+
+    def test_takes_other_shapes_of_checkpoints(self):
+        state = small_state()
+        for given in ({"state_dict": state, "epoch": 3},
+                      {"module." + name: tensor for name, tensor in state.items()},
+                      {name: tensor.half() for name, tensor in state.items()},
+                      {name: tensor.bfloat16() for name, tensor in state.items()},
+                      {name: tensor.double() for name, tensor in state.items()}):
+            self.assert_exports(state=given, extra=["--force"])
+            tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
+            for name, tensor in state.items():
+                self.assertTrue(torch.allclose(tensors[name], tensor, atol=0.02), name)
+
+    def test_not_contiguous_tensors(self):
+        state = small_state()
+        expected = state["out.weight"].clone()
+        state["out.weight"] = state["out.weight"].t().contiguous().t()
+        self.assert_exports(state=state)
+        tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
+        self.assertTrue(torch.equal(tensors["out.weight"], expected))
+
+    def test_prefixes(self):
+        renamed = {name.replace("embedding.", "words.").replace("encoder.", "net.rnn.")
+                   .replace("out.", "net.head."): tensor for name, tensor in small_state().items()}
+        self.assert_exports(state=renamed, extra=[
+            "--embedding-prefix", "words", "--encoder-prefix", "net.rnn", "--classifier-prefix",
+            "net.head"])
+        tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
+        self.assertEqual(set(tensors), set(small_state()))
+
+    def test_encoder_of_features_with_an_empty_prefix(self):
+        state = {name[len("encoder."):]: tensor for name, tensor in small_state().items()
+                 if name.startswith("encoder.")}
+        config = {"sru_config": small_config()["sru_config"]}
+        self.assert_exports(config=config, state=state, vocabulary=None, labels=None,
+                            extra=["--encoder-prefix", ""])
+        self.assertEqual(set(self.config()), {"format_version", "encoder", "pooling"})
+        self.assertEqual(self.config()["pooling"], "none")
+        self.assertEqual(os.listdir(self.out).count("vocab.txt"), 0)
+
+    def test_preprocessing_names(self):
+        for name, expected in (
+                ("whitespace", {"type": "whitespace"}),
+                ("lowercase", {"type": "lowercase"}),
+                ("none: split on whitespace", {"type": "whitespace"}),
+                ("clean_str, case kept", {"type": "sentence_classification", "lowercase": False}),
+                ("sentence_classification",
+                 {"type": "sentence_classification", "lowercase": False}),
+                ({"type": "sentence_classification", "lowercase": True},
+                 {"type": "sentence_classification", "lowercase": True})):
+            self.assert_exports(config=small_config(preprocessing=name), extra=["--force"])
+            self.assertEqual(self.config()["preprocessing"], expected)
+
+    def test_refuses_bad_configs(self):
+        def sru(**changes):
+            return small_config(sru_config={**small_config()["sru_config"], **changes})
+
+        for config, message in (
+                ("{", "is not JSON"),
+                ("[]", "expected a JSON object"),
+                (b"\xff", "not valid UTF-8 at byte 0"),
+                ('{"pooling": "max", "pooling": "max"}', "key 'pooling' appears twice"),
+                ("{}", "key 'sru_config' is missing"),
+                (sru(custom_m="x"), "custom_m"),
+                (sru(hidden=3), "sru_config.hidden: is not an argument of sru.SRU"),
+                (sru(hidden_size=0), "sru_config.hidden_size: expected an integer from 1 to 16384"),
+                (sru(hidden_size=True), "found true"),
+                (sru(v1=1), "sru_config.v1: expected true or false, found 1"),
+                (sru(highway_bias="x"), "sru_config.highway_bias: expected a number"),
+                (small_config(sru_config={"input_size": 4}), "sru_config.hidden_size: is missing"),
+                (small_config(pooling="none"), "pooling: expected one of last, max, mean"),
+                (small_config(pooling="average"), "pooling: expected one of"),
+                (small_config(preprocessing="bert"), "preprocessing: expected one of"),
+                (small_config(oov_id=5), "oov_id: expected an integer from 0 to 4, found 5")):
+            with self.subTest(message):
+                self.assert_refused(message, config=config)
+        for key in ("oov_id", "preprocessing"):
+            config = small_config()
+            del config[key]
+            self.assert_refused(f"key '{key}' is missing", config=config)
+
+    def test_refuses_bad_word_lists(self):
+        for vocabulary, message in (
+                ("", "is empty"),
+                ("<pad>\n<oov>\na\n\nc\n", "line 4 is empty"),
+                ("<pad>\n<oov>\na\nb\na\n", "line 5 repeats line 3: 'a'"),
+                ("<pad>\r\n<oov>\r\n", "line 1 has a carriage return"),
+                (b"<pad>\n\xff\n", "not valid UTF-8 at byte 6"),
+                ("\ufeffa\n", "byte order mark"),
+                ("<pad>\n<oov>\na\nb\n", "expected shape [4, 4] from the config, found [5, 4]")):
+            with self.subTest(message):
+                self.assert_refused(message, vocabulary=vocabulary)
+        self.assert_refused("line 2 repeats line 1: 'no'", labels="no\nno\n")
+        self.assert_refused("expected shape [3, 6] from the config, found [2, 6]",
+                            labels="a\nb\nc\n")
+
+    def test_refuses_bad_checkpoints(self):
+        def changed(**changes):
+            state = small_state()
+            for name, tensor in changes.items():
+                if tensor is None:
+                    del state[name]
+                else:
+                    state[name] = tensor
+            return state
+
+        nan = torch.zeros(2)
+        nan[1] = float("nan")
+        for state, message in (
+                (changed(**{"out.weight": None}), "tensor 'out.weight' is missing (shape [2, 6])"),
+                (changed(**{"encoder.rnn_lst.0.scale_x": None}),
+                 "tensor 'encoder.rnn_lst.0.scale_x' is missing"),
+                (changed(**{"encoder.rnn_lst.0.weight": torch.zeros(4, 18)}),
+                 "'encoder.rnn_lst.0.weight': expected shape [4, 24] from the config, found "
+                 "[4, 18]"),
+                (changed(**{"encoder.rnn_lst.1.weight": torch.zeros(6, 18)}),
+                 "'encoder.rnn_lst.1.weight' is not part of a model with this config"),
+                (changed(**{"encoder.rnn_lst.0.custom_m.weight": torch.zeros(2)}), "custom_m"),
+                (changed(**{"decoder.weight": torch.zeros(2)}),
+                 "tensor 'decoder.weight' belongs to no module"),
+                (changed(**{"out.bias": nan}), "'out.bias' holds values that are not finite"),
+                (changed(**{"out.bias": torch.full([2], 1e300, dtype=torch.float64)}),
+                 "not finite in float32"),
+                (changed(**{"out.bias": torch.zeros(2, dtype=torch.int64)}),
+                 "'out.bias': expected floating-point numbers, found torch.int64"),
+                (changed(**{"out.bias": 3}), "entry 'out.bias' is a int, expected a tensor"),
+                ({}, "expected a state_dict"),
+                ([1, 2], "expected a state_dict, found list")):
+            with self.subTest(message):
+                self.assert_refused(message, state=state)
+        self.assert_refused("tensor 'out.weight' belongs to no module", labels=None,
+                            config=small_config(pooling="max"))
+
+    def test_refuses_a_broken_checkpoint_file(self):
+        def run(path):
+            errors = io.StringIO()
+            self.write("c.json", json.dumps(small_config()))
+            with contextlib.redirect_stderr(errors):
+                code = export_torch.main([
+                    "--checkpoint", path, "--config", self.path("c.json"), "--vocab",
+                    self.write("v.txt", VOCABULARY), "--labels", self.write("l.txt", LABELS),
+                    "--out", self.out])
+            self.assertEqual(code, 1)
+            return errors.getvalue()
+
+        self.assertIn("cannot be loaded", run(self.write("bad.pt", b"no checkpoint")))
+        self.assertIn("cannot read the checkpoint", run(self.path("absent.pt")))
+
+    @unittest.skipUnless("weights_only" in torch.load.__code__.co_varnames,
+                         "this PyTorch has no weights_only loading")
+    def test_never_runs_code_from_a_checkpoint(self):
+        marker = self.path("marker")
+
+        class Evil:
+            def __reduce__(self):
+                return (os.mkdir, (marker,))
+
+        self.assert_refused("cannot be loaded", state={"state_dict": small_state(), "x": Evil()})
+        self.assertFalse(os.path.exists(marker))
+
+    def test_refuses_a_bad_place(self):
+        for out, message in (("repository/model/v1", "found 'v1'"),
+                             ("repository/model/0", "found '0'"),
+                             ("repository/my model/1", "found 'my model'"),
+                             ("repository/.hidden/1", "found '.hidden'")):
+            self.assert_refused(message, out=self.path(out))
+
+    def test_shapes_follow_the_package(self):
+        encoder = export_torch.read_encoder("c", {
+            "input_size": 10, "hidden_size": 8, "bidirectional": True, "projection_size": 6,
+            "layer_norm": True, "normalize_after": True})
+        tensors = export_torch.expected_tensors(encoder, 0, 0)
+        self.assertEqual(tensors["encoder.rnn_lst.0.weight_proj"][0], [10, 6])
+        self.assertEqual(tensors["encoder.rnn_lst.0.weight"][0], [6, 64])
+        self.assertEqual(tensors["encoder.rnn_lst.0.layer_norm.weight"][0], [16])
+        self.assertEqual(tensors["encoder.rnn_lst.1.weight"][0], [6, 48])
+        encoder.update(projection_size=10, proj_input_to_hidden_first=True, normalize_after=False,
+                       has_skip_term=False)
+        tensors = export_torch.expected_tensors(encoder, 0, 0)
+        self.assertEqual(tensors["encoder.input_to_hidden.weight"][0], [16, 10])
+        self.assertEqual(tensors["encoder.rnn_lst.0.weight_proj"][0], [16, 10])
+        self.assertEqual(tensors["encoder.rnn_lst.0.weight"][0], [10, 48])
+        encoder.update(proj_input_to_hidden_first=False)
+        tensors = export_torch.expected_tensors(encoder, 0, 0)
+        self.assertNotIn("encoder.rnn_lst.0.weight_proj", tensors)
+        self.assertEqual(tensors["encoder.rnn_lst.0.weight"][0], [10, 48])
+        self.assertEqual(tensors["encoder.rnn_lst.0.layer_norm.weight"][0], [10])
+
+    def test_help_teaches(self):
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), self.assertRaises(SystemExit) as exit_:
+            export_torch.main(["--help"])
+        self.assertEqual(exit_.exception.code, 0)
+        for word in ("sru_config", "oov_id", "example:", "sru_server"):
+            self.assertIn(word, output.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,150 @@
+#include "models/model.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/test_files.h"
+#include "nlohmann/json.hpp"
+
+namespace sru::models {
+namespace {
+
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ModelTest : public ::testing::Test {
+ protected:
+  ModelTest() { EXPECT_TRUE(kernels::CreateBackend("reference", &backend_).ok()); }
+
+  absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& directory) {
+    return Model::Load(directory, "m", 1, *backend_, kernels::CompileOptions());
+  }
+
+  std::unique_ptr<kernels::Backend> backend_;
+};
+
+std::vector<float> Logits(const Model& model, const std::vector<int32_t>& ids) {
+  std::unique_ptr<kernels::Workspace> workspace;
+  const auto tokens = static_cast<int32_t>(ids.size());
+  kernels::Status status = model.executable().CreateWorkspace({tokens, 1}, &workspace);
+  EXPECT_TRUE(status.ok()) << status.message();
+  const int32_t offsets[] = {0, tokens};
+  kernels::RaggedBatch batch;
+  batch.num_sequences = 1;
+  batch.offsets = offsets;
+  batch.token_ids = ids.data();
+  std::vector<float> logits(model.labels().size());
+  kernels::SequenceOutput output;
+  output.pooling = model.config().pooling;
+  output.logits = logits.data();
+  status = model.executable().Run(batch, &output, *workspace);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return logits;
+}
+
+// The published package's answers for the bundled model (tests/data/make_trec_questions.py), on
+// every backend of this machine.
+TEST(BundledModelTest, AnswersAsThePackage) {
+  int backends = 0;
+  for (const std::string& name : kernels::AvailableBackends()) {
+    std::unique_ptr<kernels::Backend> backend;
+    const kernels::Status created = kernels::CreateBackend(name, &backend);
+    if (created.code() == kernels::StatusCode::kUnavailable) continue;
+    ASSERT_TRUE(created.ok()) << created.message();
+    ++backends;
+    SCOPED_TRACE(name);
+    auto model = Model::Load("models/pretrained/trec/1", "trec", 1, *backend, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    std::ifstream file("tests/data/trec_questions.jsonl");
+    int questions = 0;
+    for (std::string line; std::getline(file, line); ++questions) {
+      const json question = json::parse(line);
+      auto ids = (*model)->tokenizer()->Encode(question["text"].get<std::string>());
+      ASSERT_TRUE(ids.ok()) << ids.status();
+      const std::vector<float> logits = Logits(**model, *ids);
+      const auto expected = question["logits"].get<std::vector<float>>();
+      ASSERT_EQ(logits.size(), expected.size());
+      for (size_t i = 0; i < logits.size(); ++i) {
+        EXPECT_NEAR(logits[i], expected[i], 1e-3) << question["text"] << " label " << i;
+      }
+      const auto best = std::max_element(logits.begin(), logits.end()) - logits.begin();
+      EXPECT_EQ((*model)->labels()[best], question["label"].get<std::string>());
+    }
+    EXPECT_EQ(questions, 60);
+  }
+  EXPECT_GE(backends, 1);
+}
+
+TEST_F(ModelTest, DescribesItself) {
+  TempDirectory directory;
+  WriteSmallModel(directory, "m/1");
+  auto loaded = Model::Load(directory.path("m/1"), "m", 7, *backend_, {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const Model& model = **loaded;
+  EXPECT_EQ(model.name(), "m");
+  EXPECT_EQ(model.version(), 7);
+  EXPECT_EQ(model.config().description, "a test");
+  EXPECT_THAT(model.labels(), ElementsAre("no", "yes"));
+  ASSERT_NE(model.tokenizer(), nullptr);
+  EXPECT_THAT(*model.tokenizer()->Encode("a x c"), ElementsAre(2, 1, 4));
+  EXPECT_EQ(model.backend_name(), "reference");
+  EXPECT_EQ(model.dtype(), kernels::DataType::kFloat32);
+  EXPECT_EQ(model.parameter_count(), 5 * 4 + 4 * 24 + 12 + 12 + 2 * 6 + 2);
+  EXPECT_EQ(Logits(model, {2, 1, 4}).size(), 2u);
+}
+
+TEST_F(ModelTest, LoadsAModelOfFeatures) {
+  TempDirectory directory;
+  json config = SmallConfig();
+  for (const char* key : {"embedding", "preprocessing", "labels"}) config.erase(key);
+  TestTensors tensors = SmallTensors();
+  for (const char* name : {"embedding.weight", "out.weight", "out.bias"}) tensors.erase(name);
+  directory.Write("config.json", config.dump());
+  directory.Write("model.safetensors", Safetensors(tensors));
+  auto model = Load(directory.path());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->tokenizer(), nullptr);
+  EXPECT_TRUE((*model)->labels().empty());
+  EXPECT_EQ((*model)->spec().vocabulary_size, 0);
+}
+
+TEST_F(ModelTest, NamesTheFileThatIsWrong) {
+  const struct {
+    std::string file;
+    std::string contents;  // "" = remove the file
+    std::string message;
+  } kCases[] = {
+      {"config.json", "", "cannot be opened"},
+      {"config.json", "{", "not valid JSON"},
+      {"model.safetensors", "", "cannot be opened"},
+      {"model.safetensors", "garbage", "not a safetensors file"},
+      {"model.safetensors", Safetensors({}), "tensor 'encoder.rnn_lst.0.weight' is missing"},
+      {"vocab.txt", "", "cannot be opened"},
+      {"vocab.txt", "a\nb\n", "expected 5 words"},
+  };
+  for (const auto& c : kCases) {
+    TempDirectory directory;
+    WriteSmallModel(directory, "m/1");
+    if (c.contents.empty()) {
+      std::filesystem::remove(directory.path("m/1/" + c.file));
+    } else {
+      directory.Write("m/1/" + c.file, c.contents);
+    }
+    const absl::Status status = Load(directory.path("m/1")).status();
+    EXPECT_FALSE(status.ok()) << c.message;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("m/1/" + c.file), HasSubstr(c.message)));
+  }
+}
+
+}  // namespace
+}  // namespace sru::models

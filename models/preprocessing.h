@@ -1,0 +1,51 @@
+// Splits text into words in the way that a model was trained with.
+//
+//   whitespace               runs of characters that are not white space (Unicode, as Python's
+//                            str.split())
+//   lowercase                the same, each character lower-cased by its simple Unicode mapping
+//   sentence_classification  the cleaning of Kim (2014): every character but letters, digits and
+//                            ( ) , ! ? ' ` becomes a space; 's 've n't 're 'd 'll are split off in
+//                            this order; , ! ( ) ? are set apart; then split on spaces; lower-cased
+//                            at the end if asked for
+#ifndef SRU_MODELS_PREPROCESSING_H_
+#define SRU_MODELS_PREPROCESSING_H_
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <string_view>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "models/config.h"
+#include "re2/re2.h"
+
+namespace sru::models {
+
+// Immutable and thread-safe.
+class Preprocessor {
+ public:
+  static constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
+
+  explicit Preprocessor(const PreprocessingConfig& config);
+
+  // Calls `sink` with each word of `text` in order, and stops after `max_words`, so that the words
+  // of a huge text that are not wanted cost nothing. A view is valid during its call only.
+  // InvalidArgument when `text` is not valid UTF-8, before any call; the message says at which
+  // byte.
+  absl::Status Split(std::string_view text, size_t max_words,
+                     absl::FunctionRef<void(std::string_view)> sink) const;
+
+ private:
+  using Sink = absl::FunctionRef<void(std::string_view)>;
+
+  void SplitWhitespace(std::string_view text, size_t max_words, Sink sink) const;
+  void SplitSentence(std::string_view text, size_t max_words, Sink sink) const;
+
+  const PreprocessingConfig config_;
+  const re2::RE2 pattern_;
+};
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_PREPROCESSING_H_

@@ -1,0 +1,310 @@
+#include "models/safetensors.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "models/json.h"
+#include "nlohmann/json.hpp"
+
+namespace sru::models {
+namespace {
+
+using nlohmann::json;
+
+// The limit of the format's own reference implementation.
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+constexpr uint64_t kLengthBytes = 8;
+// {"name": {"shape": [..]}} has three levels.
+constexpr int kMaxHeaderDepth = 3;
+constexpr size_t kMaxDimensions = 32;
+// Of one dimension, so that it fits the signed types of the rest of the code.
+constexpr uint64_t kMaxDimension = std::numeric_limits<int64_t>::max();
+
+struct TypeInfo {
+  TensorType type;
+  const char* name;
+  size_t bytes;
+};
+
+constexpr TypeInfo kTypes[] = {
+    {TensorType::kBool, "BOOL", 1}, {TensorType::kU8, "U8", 1},   {TensorType::kI8, "I8", 1},
+    {TensorType::kI16, "I16", 2},   {TensorType::kU16, "U16", 2}, {TensorType::kF16, "F16", 2},
+    {TensorType::kBF16, "BF16", 2}, {TensorType::kI32, "I32", 4}, {TensorType::kU32, "U32", 4},
+    {TensorType::kF32, "F32", 4},   {TensorType::kF64, "F64", 8}, {TensorType::kI64, "I64", 8},
+    {TensorType::kU64, "U64", 8},
+};
+
+const TypeInfo& InfoOf(TensorType type) { return kTypes[static_cast<size_t>(type)]; }
+
+constexpr bool TypesAreInEnumOrder() {
+  for (size_t i = 0; i < std::size(kTypes); ++i) {
+    if (kTypes[i].type != static_cast<TensorType>(i)) return false;
+  }
+  return true;
+}
+static_assert(TypesAreInEnumOrder());
+
+uint64_t ReadLittleEndian64(const char* bytes) {
+  uint64_t value = 0;
+  for (int i = 7; i >= 0; --i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
+  return value;
+}
+
+struct Extent {
+  uint64_t begin;
+  uint64_t end;
+  const std::string* name;
+};
+
+// Reads the entry of one tensor. On success `extent` is inside of [0, data_bytes] and as long as
+// dtype x shape says; on failure the message lacks source and name.
+absl::Status ParseEntry(const json& entry, uint64_t data_bytes, TensorView& view, Extent& extent) {
+  if (!entry.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected an object with dtype, shape and data_offsets, found ", JsonExcerpt(entry)));
+  }
+  for (const char* key : {"dtype", "shape", "data_offsets"}) {
+    if (!entry.contains(key)) {
+      return absl::InvalidArgumentError(absl::StrCat("key '", key, "' is missing"));
+    }
+  }
+  if (entry.size() != 3) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "expected the keys dtype, shape and data_offsets only, found ", entry.size(), " keys"));
+  }
+
+  const json& dtype = entry["dtype"];
+  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const TypeInfo& info) {
+    return dtype.is_string() && dtype.get_ref<const std::string&>() == info.name;
+  });
+  if (type == std::end(kTypes)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dtype: expected one of ",
+        absl::StrJoin(kTypes, ", ",
+                      [](std::string* out, const TypeInfo& info) { out->append(info.name); }),
+        "; found ", JsonExcerpt(dtype)));
+  }
+  view.dtype = type->type;
+
+  const json& shape = entry["shape"];
+  if (!shape.is_array() || shape.size() > kMaxDimensions) {
+    return absl::InvalidArgumentError(absl::StrCat("shape: expected an array of at most ",
+                                                   kMaxDimensions, " integers, found ",
+                                                   JsonExcerpt(shape)));
+  }
+  uint64_t bytes = type->bytes;
+  bool has_zero = false;
+  for (const json& dimension : shape) {
+    if (!dimension.is_number_unsigned() || dimension.get<uint64_t>() > kMaxDimension) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "shape: expected integers that are not negative, found ", JsonExcerpt(dimension)));
+    }
+    const auto value = dimension.get<uint64_t>();
+    view.shape.push_back(static_cast<int64_t>(value));
+    if (value == 0) {
+      has_zero = true;
+    } else if (bytes > kMaxDimension / value) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shape: the product of ", ShapeString(view.shape), " overflows"));
+    } else {
+      bytes *= value;
+    }
+  }
+  if (has_zero) bytes = 0;
+
+  const json& offsets = entry["data_offsets"];
+  if (!offsets.is_array() || offsets.size() != 2 || !offsets[0].is_number_unsigned() ||
+      !offsets[1].is_number_unsigned()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data_offsets: expected [begin, end] with integers that are not negative, found ",
+        JsonExcerpt(offsets)));
+  }
+  extent.begin = offsets[0].get<uint64_t>();
+  extent.end = offsets[1].get<uint64_t>();
+  if (extent.begin > extent.end || extent.end > data_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data_offsets: expected 0 <= begin <= end <= ", data_bytes,
+                     " (the bytes after the header), found [", extent.begin, ", ", extent.end,
+                     "]; the file may be truncated"));
+  }
+  if (extent.end - extent.begin != bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data_offsets: expected ", bytes, " bytes for dtype ", type->name, " and shape ",
+        ShapeString(view.shape), ", found ", extent.end - extent.begin));
+  }
+  view.bytes = bytes;
+  return absl::OkStatus();
+}
+
+// Every byte must belong to exactly one tensor: a hole would hide data, an overlap would let two
+// names mean one weight.
+absl::Status CheckCoverage(std::vector<Extent> extents, uint64_t data_bytes) {
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
+  uint64_t end = 0;
+  const std::string* previous = nullptr;
+  for (const Extent& extent : extents) {
+    if (extent.begin < end) {
+      return absl::InvalidArgumentError(absl::StrCat("tensors ", Quoted(*previous), " and ",
+                                                     Quoted(*extent.name), " overlap at offset ",
+                                                     extent.begin));
+    }
+    if (extent.begin > end) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("bytes ", end, " to ", extent.begin, " of the data belong to no tensor"));
+    }
+    end = extent.end;
+    previous = extent.name;
+  }
+  if (end != data_bytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("bytes ", end, " to ", data_bytes, " of the data belong to no tensor"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Annotate(const std::string& source, const std::string& what,
+                      const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(source, ": ", what, status.message()));
+}
+
+}  // namespace
+
+const char* TensorTypeName(TensorType type) { return InfoOf(type).name; }
+
+size_t TensorTypeBytes(TensorType type) { return InfoOf(type).bytes; }
+
+std::string ShapeString(const std::vector<int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
+  absl::StatusOr<MappedFile> file = MappedFile::Open(path, std::numeric_limits<int64_t>::max());
+  if (!file.ok()) return file.status();
+  std::unique_ptr<SafetensorsFile> result(new SafetensorsFile());
+  result->source_ = path;
+  result->file_ = *std::move(file);
+  if (absl::Status status = result->ParseBytes(result->file_.bytes()); !status.ok()) return status;
+  return result;
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Parse(std::string_view bytes,
+                                                                        std::string source) {
+  std::unique_ptr<SafetensorsFile> result(new SafetensorsFile());
+  result->source_ = std::move(source);
+  if (absl::Status status = result->ParseBytes(bytes); !status.ok()) return status;
+  return result;
+}
+
+absl::Status SafetensorsFile::ParseBytes(std::string_view bytes) {
+  if (bytes.size() < kLengthBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(source_,
+                                                   ": not a safetensors file: expected at least ",
+                                                   kLengthBytes, " bytes, found ", bytes.size()));
+  }
+  const uint64_t header_bytes = ReadLittleEndian64(bytes.data());
+  const uint64_t available = bytes.size() - kLengthBytes;
+  if (header_bytes > kMaxHeaderBytes || header_bytes > available) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source_, ": expected a header of at most ",
+                     std::min(kMaxHeaderBytes, available), " bytes, found the length ",
+                     header_bytes, "; the file is truncated or not a safetensors file"));
+  }
+  absl::StatusOr<json> header = ParseJsonObject(bytes.substr(kLengthBytes, header_bytes),
+                                                kMaxHeaderDepth, absl::StrCat(source_, ": header"));
+  if (!header.ok()) return header.status();
+
+  const std::string_view data = bytes.substr(kLengthBytes + header_bytes);
+  std::vector<Extent> extents;
+  for (const auto& [name, entry] : header->items()) {
+    if (name == "__metadata__") {
+      if (absl::Status status = ReadMetadata(entry); !status.ok()) return status;
+      continue;
+    }
+    TensorView view;
+    Extent extent;
+    if (absl::Status status = ParseEntry(entry, data.size(), view, extent); !status.ok()) {
+      return Annotate(source_, absl::StrCat("tensor ", Quoted(name), ": "), status);
+    }
+    if (view.bytes > 0) view.data = data.data() + extent.begin;
+    const auto it = tensors_.emplace(name, std::move(view)).first;
+    extent.name = &it->first;
+    extents.push_back(extent);
+  }
+  if (absl::Status status = CheckCoverage(std::move(extents), data.size()); !status.ok()) {
+    return Annotate(source_, "", status);
+  }
+
+  // After the coverage check, so that the copies cannot add up to more than the file.
+  for (auto& [name, view] : tensors_) {
+    if (reinterpret_cast<uintptr_t>(view.data) % TensorTypeBytes(view.dtype) == 0) continue;
+    auto copy = std::make_unique<uint64_t[]>((view.bytes + 7) / 8);
+    std::memcpy(copy.get(), view.data, view.bytes);
+    view.data = copy.get();
+    aligned_copies_.push_back(std::move(copy));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SafetensorsFile::ReadMetadata(const json& entry) {
+  bool valid = entry.is_object();
+  for (const auto& [key, value] : entry.items()) {
+    valid = valid && value.is_string();
+    if (valid) metadata_.emplace(key, value.get_ref<const std::string&>());
+  }
+  if (valid) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(source_, ": __metadata__: expected an object of strings"));
+}
+
+const TensorView* SafetensorsFile::Find(std::string_view name) const {
+  const auto it = tensors_.find(name);
+  return it == tensors_.end() ? nullptr : &it->second;
+}
+
+absl::StatusOr<kernels::FloatView> SafetensorsFile::Floats(
+    const std::string& name, const std::vector<int64_t>& shape) const {
+  const TensorView* view = Find(name);
+  if (view == nullptr) {
+    return absl::NotFoundError(absl::StrCat(source_, ": tensor ", Quoted(name),
+                                            " is missing; expected F32 of shape ",
+                                            ShapeString(shape)));
+  }
+  if (view->dtype != TensorType::kF32) {
+    return absl::InvalidArgumentError(absl::StrCat(source_, ": tensor ", Quoted(name),
+                                                   ": expected dtype F32, found ",
+                                                   TensorTypeName(view->dtype)));
+  }
+  if (view->shape != shape) {
+    return absl::InvalidArgumentError(absl::StrCat(source_, ": tensor ", Quoted(name),
+                                                   ": expected shape ", ShapeString(shape),
+                                                   ", found ", ShapeString(view->shape)));
+  }
+  const auto* values = static_cast<const float*>(view->data);
+  const size_t size = view->num_elements();
+  // All-ones exponents, counted without a branch so that the compiler vectorises the pass over
+  // every weight.
+  uint32_t non_finite = 0;
+  for (size_t i = 0; i < size; ++i) {
+    uint32_t bits;
+    std::memcpy(&bits, &values[i], sizeof(bits));
+    non_finite |= (bits & 0x7f800000u) == 0x7f800000u;
+  }
+  if (non_finite != 0) {
+    const auto* bad =
+        std::find_if(values, values + size, [](float v) { return !std::isfinite(v); });
+    return absl::InvalidArgumentError(absl::StrCat(source_, ": tensor ", Quoted(name),
+                                                   ": expected finite values, found ", *bad,
+                                                   " at element ", bad - values));
+  }
+  return kernels::FloatView{values, size};
+}
+
+}  // namespace sru::models

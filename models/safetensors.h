@@ -1,0 +1,105 @@
+// Reads safetensors files: 8 bytes little-endian length N, N bytes of JSON header, then the data.
+//
+// Every offset is checked before it is used, so that a view never leaves the file, whatever the
+// header says. Refused: truncated files, a header over 100 MB or over the file, a header that is
+// not a JSON object or repeats a key, unknown data types, shapes whose product overflows, offsets
+// that do not match dtype x shape, tensors that overlap, and bytes that belong to no tensor.
+#ifndef SRU_MODELS_SAFETENSORS_H_
+#define SRU_MODELS_SAFETENSORS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/stack_spec.h"
+#include "models/file.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace sru::models {
+
+enum class TensorType {
+  kBool,
+  kU8,
+  kI8,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kF64,
+  kI64,
+  kU64
+};
+
+// The name in the file, such as "F32".
+const char* TensorTypeName(TensorType type);
+size_t TensorTypeBytes(TensorType type);
+
+// One tensor: little-endian, row-major. Borrowed from the SafetensorsFile.
+struct TensorView {
+  TensorType dtype = TensorType::kU8;
+  std::vector<int64_t> shape;  // none negative; empty for a scalar
+  // Aligned for its dtype; `bytes` long; not null unless bytes = 0.
+  const void* data = nullptr;
+  size_t bytes = 0;
+
+  size_t num_elements() const { return bytes / TensorTypeBytes(dtype); }
+};
+
+// "[6, 128]", for messages.
+std::string ShapeString(const std::vector<int64_t>& shape);
+
+// Immutable and thread-safe. Views stay valid as long as the object.
+class SafetensorsFile {
+ public:
+  // Maps `path`. NotFound when there is none, else InvalidArgument with the path, the tensor, what
+  // was expected and what was found.
+  static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
+
+  // Reads `bytes`, which must outlive the result. `source` names them in errors.
+  static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Parse(std::string_view bytes,
+                                                                std::string source);
+
+  SafetensorsFile(const SafetensorsFile&) = delete;
+  SafetensorsFile& operator=(const SafetensorsFile&) = delete;
+
+  // All tensors by name.
+  const std::map<std::string, TensorView, std::less<>>& tensors() const { return tensors_; }
+  // The "__metadata__" strings; empty when there are none.
+  const std::map<std::string, std::string, std::less<>>& metadata() const { return metadata_; }
+  // Path, for messages.
+  const std::string& source() const { return source_; }
+
+  // Null when there is no such tensor.
+  const TensorView* Find(std::string_view name) const;
+
+  // A tensor that must exist, be F32, have exactly `shape` and hold finite values only.
+  // InvalidArgument (NotFound when it is missing) names the file and the tensor, what was expected
+  // and what was found.
+  absl::StatusOr<kernels::FloatView> Floats(const std::string& name,
+                                            const std::vector<int64_t>& shape) const;
+
+ private:
+  SafetensorsFile() = default;
+
+  absl::Status ParseBytes(std::string_view bytes);
+  absl::Status ReadMetadata(const nlohmann::json& entry);
+
+  std::string source_;
+  MappedFile file_;
+  std::map<std::string, TensorView, std::less<>> tensors_;
+  std::map<std::string, std::string, std::less<>> metadata_;
+  // Copies of tensors that the file does not align; 8-byte units keep them aligned for any dtype.
+  std::vector<std::unique_ptr<uint64_t[]>> aligned_copies_;
+};
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_SAFETENSORS_H_

@@ -1,0 +1,139 @@
+#include "models/stack_builder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "models/json.h"
+
+namespace sru::models {
+namespace {
+
+using kernels::FloatView;
+
+// Takes tensors by name and remembers the first error and which tensors were taken.
+class TensorReader {
+ public:
+  explicit TensorReader(const SafetensorsFile& tensors) : tensors_(tensors) {}
+
+  FloatView Take(const std::string& name, const std::vector<int64_t>& shape) {
+    taken_.insert(name);
+    absl::StatusOr<FloatView> view = tensors_.Floats(name, shape);
+    if (view.ok()) return *view;
+    status_.Update(view.status());
+    return FloatView();
+  }
+
+  FloatView TakeIfPresent(const std::string& name, const std::vector<int64_t>& shape) {
+    return tensors_.Find(name) == nullptr ? FloatView() : Take(name, shape);
+  }
+
+  const absl::Status& status() const { return status_; }
+
+  absl::Status CheckAllTaken() const {
+    for (const auto& [name, view] : tensors_.tensors()) {
+      if (taken_.count(name) == 0) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(tensors_.source(), ": tensor ", Quoted(name), " of shape ",
+                         ShapeString(view.shape), " is not part of a model with this config.json"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const SafetensorsFile& tensors_;
+  std::set<std::string, std::less<>> taken_;
+  absl::Status status_;
+};
+
+bool AllZero(const FloatView& view) {
+  return std::all_of(view.data, view.data + view.size, [](float value) { return value == 0.0f; });
+}
+
+kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::string& prefix,
+                             TensorReader& reader) {
+  kernels::LayerSpec layer;
+  layer.input_size = config.layer_input_size(index);
+  layer.hidden_size = config.hidden_size;
+  layer.directions = config.directions();
+  layer.projection_size = config.layer_projection_size(index);
+  layer.has_skip_term = config.has_skip_term;
+  layer.num_matrices = config.has_skip_term && layer.input_size != layer.output_size() ? 4 : 3;
+  layer.activation = config.use_tanh ? kernels::Activation::kTanh : kernels::Activation::kIdentity;
+
+  const int64_t outputs = layer.output_size();
+  if (layer.projection_size > 0) {
+    layer.weight_proj =
+        reader.Take(prefix + "weight_proj", {layer.input_size, layer.projection_size});
+  }
+  layer.weight =
+      reader.Take(prefix + "weight", {layer.product_size(), outputs * layer.num_matrices});
+  layer.weight_c = reader.Take(prefix + "weight_c", {2 * outputs});
+  // The package keeps zeros for v1; without them the recurrence is cheaper.
+  if (config.v1 && AllZero(layer.weight_c)) layer.weight_c = FloatView();
+  layer.bias = reader.Take(prefix + "bias", {2 * outputs});
+  // Checked in every case, read only when the layer scales its input.
+  const FloatView scale_x = reader.Take(prefix + "scale_x", {1});
+  if (config.rescale && !scale_x.empty()) layer.alpha = scale_x.data[0];
+  if (config.layer_norm) {
+    layer.layer_norm =
+        config.normalize_after ? kernels::LayerNorm::kAfter : kernels::LayerNorm::kBefore;
+    const int64_t width = config.normalize_after ? outputs : layer.input_size;
+    layer.norm_weight = reader.Take(prefix + "layer_norm.weight", {width});
+    layer.norm_bias = reader.Take(prefix + "layer_norm.bias", {width});
+  }
+  return layer;
+}
+
+kernels::StackSpec ReadEncoder(const EncoderConfig& config, const std::string& prefix,
+                               TensorReader& reader) {
+  kernels::StackSpec spec;
+  spec.input_size = config.input_size;
+  if (config.has_input_to_hidden()) {
+    spec.input_to_hidden = reader.Take(absl::StrCat(prefix, "input_to_hidden.weight"),
+                                       {config.output_size(), config.input_size});
+  }
+  for (int i = 0; i < config.num_layers; ++i) {
+    spec.layers.push_back(ReadLayer(config, i, absl::StrCat(prefix, "rnn_lst.", i, "."), reader));
+  }
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<kernels::StackSpec> BuildEncoder(const EncoderConfig& config,
+                                                const SafetensorsFile& tensors,
+                                                const std::string& prefix) {
+  TensorReader reader(tensors);
+  kernels::StackSpec spec = ReadEncoder(config, prefix, reader);
+  if (!reader.status().ok()) return reader.status();
+  return spec;
+}
+
+absl::StatusOr<kernels::StackSpec> BuildStack(const ModelConfig& config,
+                                              const SafetensorsFile& tensors) {
+  TensorReader reader(tensors);
+  kernels::StackSpec spec = ReadEncoder(config.encoder, "encoder.", reader);
+  if (config.has_embedding) {
+    spec.vocabulary_size = config.embedding.vocabulary_size;
+    spec.embedding = reader.Take("embedding.weight", {spec.vocabulary_size, spec.input_size});
+  }
+  spec.pooling = config.pooling;
+  if (!config.labels.empty()) {
+    spec.num_labels = static_cast<int>(config.labels.size());
+    spec.classifier_weight = reader.Take("out.weight", {spec.num_labels, spec.output_size()});
+    spec.classifier_bias = reader.TakeIfPresent("out.bias", {spec.num_labels});
+  }
+  if (!reader.status().ok()) return reader.status();
+  if (absl::Status status = reader.CheckAllTaken(); !status.ok()) return status;
+  return spec;
+}
+
+}  // namespace sru::models

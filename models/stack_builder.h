@@ -1,0 +1,29 @@
+// Composes a StackSpec from a config and named tensors, in the layout of the published package's
+// state_dict. It checks every tensor's presence, type, shape and values.
+#ifndef SRU_MODELS_STACK_BUILDER_H_
+#define SRU_MODELS_STACK_BUILDER_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/stack_spec.h"
+#include "models/config.h"
+#include "models/safetensors.h"
+
+namespace sru::models {
+
+// The encoder alone, from the tensors `<prefix>rnn_lst.0.weight` and so on; `prefix` is "encoder."
+// in a model, "" in the golden files. Other tensors are not looked at. The views are those of
+// `tensors`, which must outlive the result's use.
+absl::StatusOr<kernels::StackSpec> BuildEncoder(const EncoderConfig& config,
+                                                const SafetensorsFile& tensors,
+                                                const std::string& prefix);
+
+// A whole model: `embedding.weight`, `encoder.*`, `out.weight` and (optional) `out.bias`. A tensor
+// that the model does not use is an error.
+absl::StatusOr<kernels::StackSpec> BuildStack(const ModelConfig& config,
+                                              const SafetensorsFile& tensors);
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_STACK_BUILDER_H_

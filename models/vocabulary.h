@@ -1,0 +1,55 @@
+// The words of a model, vocab.txt (FORMAT.md): UTF-8, one word per line, line number = id from 0.
+#ifndef SRU_MODELS_VOCABULARY_H_
+#define SRU_MODELS_VOCABULARY_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace sru::models {
+
+// Immutable and thread-safe.
+class Vocabulary {
+ public:
+  static constexpr int32_t kNotFound = -1;
+
+  // Parses the contents of a vocab.txt that must have `expected_size` words. The last line may lack
+  // its newline. InvalidArgument with `source` and the line number (from 1) for an empty or
+  // duplicate word, a carriage return, invalid UTF-8, a byte order mark, and a wrong count.
+  static absl::StatusOr<std::unique_ptr<Vocabulary>> Parse(std::string contents, int expected_size,
+                                                           const std::string& source);
+
+  // Reads and parses a file. NotFound when there is none.
+  static absl::StatusOr<std::unique_ptr<Vocabulary>> Read(const std::string& path,
+                                                          int expected_size);
+
+  Vocabulary(const Vocabulary&) = delete;
+  Vocabulary& operator=(const Vocabulary&) = delete;
+
+  int size() const { return static_cast<int>(words_.size()); }
+  // Requires 0 <= id < size().
+  std::string_view word(int32_t id) const { return words_[id]; }
+  // kNotFound when the vocabulary does not have the word.
+  int32_t Find(std::string_view word) const {
+    const auto it = ids_.find(absl::string_view(word.data(), word.size()));
+    return it == ids_.end() ? kNotFound : it->second;
+  }
+
+ private:
+  Vocabulary() = default;
+
+  std::string contents_;  // the views below point into it
+  std::vector<std::string_view> words_;
+  // Abseil's own view where it is not the standard's (Debian 12): only that one has a hash.
+  absl::flat_hash_map<absl::string_view, int32_t> ids_;
+};
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_VOCABULARY_H_

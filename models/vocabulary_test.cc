@@ -1,0 +1,77 @@
+#include "models/vocabulary.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/test_files.h"
+
+namespace sru::models {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(VocabularyTest, LineNumberIsId) {
+  for (const std::string contents : {"<pad>\n<oov>\nStraße\n", "<pad>\n<oov>\nStraße"}) {
+    auto vocabulary = Vocabulary::Parse(contents, 3, "vocab.txt");
+    ASSERT_TRUE(vocabulary.ok()) << vocabulary.status();
+    EXPECT_EQ((*vocabulary)->size(), 3);
+    EXPECT_EQ((*vocabulary)->Find("<pad>"), 0);
+    EXPECT_EQ((*vocabulary)->Find("<oov>"), 1);
+    EXPECT_EQ((*vocabulary)->Find("Straße"), 2);
+    EXPECT_EQ((*vocabulary)->Find("straße"), Vocabulary::kNotFound);
+    EXPECT_EQ((*vocabulary)->Find(""), Vocabulary::kNotFound);
+    EXPECT_EQ((*vocabulary)->word(2), "Straße");
+  }
+}
+
+// Characters that other programs take for line ends are part of a word.
+TEST(VocabularyTest, OnlyNewlinesEndLines) {
+  auto vocabulary = Vocabulary::Parse("a\u2028b\nc\u0085d\ne f\n", 3, "vocab.txt");
+  ASSERT_TRUE(vocabulary.ok()) << vocabulary.status();
+  EXPECT_EQ((*vocabulary)->Find("c\u0085d"), 1);
+  EXPECT_EQ((*vocabulary)->Find("e f"), 2);
+}
+
+TEST(VocabularyTest, NamesTheLine) {
+  const struct {
+    std::string contents;
+    int size;
+    std::string message;
+  } kCases[] = {
+      {"", 1, "expected 1 words (embedding.vocabulary_size in config.json), found 0"},
+      {"a\nb\n", 3, "expected 3 words (embedding.vocabulary_size in config.json), found 2"},
+      {"a\nb\nc\n", 2, "expected 2 words (embedding.vocabulary_size in config.json), found more"},
+      {"a\n\nb\n", 3, "line 2 is empty"},
+      {"a\nb\n\n", 3, "line 3 is empty"},
+      {"\na\n", 2, "line 1 is empty"},
+      {"a\nb\r\n", 2, "line 2 has a carriage return"},
+      {"a\nb\na\n", 3, "line 3 repeats line 1"},
+      {"a\nb\xff\n", 2, "line 2: not valid UTF-8 at byte 3"},
+      {"a\nb\xc3", 2, "line 2: not valid UTF-8 at byte 3"},
+      {"\xef\xbb\xbf"
+       "a\n",
+       1, "line 1 starts with a byte order mark"},
+  };
+  for (const auto& c : kCases) {
+    const absl::Status status = Vocabulary::Parse(c.contents, c.size, "dir/vocab.txt").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.message;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(StartsWith("dir/vocab.txt: "), HasSubstr(c.message)));
+  }
+}
+
+TEST(VocabularyTest, ReadsFiles) {
+  TempDirectory directory;
+  auto vocabulary = Vocabulary::Read(directory.Write("vocab.txt", "a\nb\n"), 2);
+  ASSERT_TRUE(vocabulary.ok()) << vocabulary.status();
+  EXPECT_EQ((*vocabulary)->Find("b"), 1);
+  const absl::Status absent = Vocabulary::Read(directory.path("absent.txt"), 2).status();
+  EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(absent.message()), HasSubstr("absent.txt"));
+}
+
+}  // namespace
+}  // namespace sru::models

@@ -1,0 +1,164 @@
+#include "tests/fuzz/fuzz_targets.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "models/config.h"
+#include "models/preprocessing.h"
+#include "models/safetensors.h"
+#include "models/stack_builder.h"
+#include "models/tokenizer.h"
+#include "models/utf8.h"
+#include "models/vocabulary.h"
+
+namespace sru::fuzz {
+namespace {
+
+void Require(bool condition, const char* promise) {
+  if (condition) return;
+  std::fprintf(stderr, "broken promise: %s\n", promise);
+  std::abort();
+}
+
+void RequireMessage(const absl::Status& status) {
+  Require(!status.message().empty(), "an error has a message");
+  Require(status.message().size() < 4096, "a message has a bounded length");
+  Require(models::FindInvalidUtf8({status.message().data(), status.message().size()}) ==
+              status.message().size(),
+          "a message is valid UTF-8, as gRPC wants it");
+}
+
+struct Splitter {
+  std::unique_ptr<models::Preprocessor> preprocessor;
+  std::unique_ptr<models::Tokenizer> tokenizer;
+};
+
+// One of each kind; compiling their patterns costs far more than running them.
+std::vector<Splitter> Splitters() {
+  using models::PreprocessingType;
+  std::vector<Splitter> splitters;
+  for (const models::PreprocessingConfig& config :
+       {models::PreprocessingConfig{PreprocessingType::kWhitespace, false},
+        models::PreprocessingConfig{PreprocessingType::kLowercase, false},
+        models::PreprocessingConfig{PreprocessingType::kSentenceClassification, false},
+        models::PreprocessingConfig{PreprocessingType::kSentenceClassification, true}}) {
+    auto vocabulary = models::Vocabulary::Parse("a\nb\n'", 3, "fuzz");
+    Require(vocabulary.ok(), "the vocabulary is good");
+    splitters.push_back({std::make_unique<models::Preprocessor>(config),
+                         std::make_unique<models::Tokenizer>(config, *std::move(vocabulary),
+                                                             /*oov_id=*/1)});
+  }
+  return splitters;
+}
+
+}  // namespace
+
+void FuzzSafetensors(std::string_view bytes) {
+  auto file = models::SafetensorsFile::Parse(bytes, "fuzz");
+  if (!file.ok()) {
+    RequireMessage(file.status());
+    return;
+  }
+  size_t total = 0;
+  volatile uint8_t sink = 0;
+  for (const auto& [name, view] : (*file)->tensors()) {
+    total += view.bytes;
+    Require(reinterpret_cast<uintptr_t>(view.data) % models::TensorTypeBytes(view.dtype) == 0,
+            "a view is aligned");
+    const auto* data = static_cast<const uint8_t*>(view.data);
+    for (size_t i = 0; i < view.bytes; ++i) sink = static_cast<uint8_t>(sink ^ data[i]);
+    const auto floats = (*file)->Floats(name, view.shape);
+    if (floats.ok()) {
+      Require(floats->size * sizeof(float) == view.bytes, "a float view is as long as its tensor");
+    } else {
+      RequireMessage(floats.status());
+    }
+  }
+  Require(total <= bytes.size(), "the tensors are no longer than the file");
+
+  models::EncoderConfig config;
+  config.input_size = 2;
+  config.hidden_size = 2;
+  config.num_layers = 1;
+  const auto spec = models::BuildEncoder(config, **file, "");
+  if (!spec.ok()) RequireMessage(spec.status());
+}
+
+void FuzzConfig(std::string_view bytes) {
+  const auto encoder = models::ParseEncoderConfig(bytes, "fuzz");
+  if (!encoder.ok()) RequireMessage(encoder.status());
+  const auto config = models::ParseModelConfig(bytes, "fuzz");
+  if (!config.ok()) {
+    RequireMessage(config.status());
+    return;
+  }
+  const auto between = [](int value, int low, int high) { return low <= value && value <= high; };
+  Require(between(config->encoder.input_size, 1, models::kMaxWidth), "input_size is in range");
+  Require(between(config->encoder.hidden_size, 1, models::kMaxWidth), "hidden_size is in range");
+  Require(between(config->encoder.num_layers, 1, models::kMaxLayers), "num_layers is in range");
+  Require(between(config->encoder.projection_size, 0, models::kMaxWidth),
+          "projection_size is in range");
+  if (config->has_embedding) {
+    const int size = config->embedding.vocabulary_size;
+    Require(between(size, 1, models::kMaxVocabulary), "vocabulary_size is in range");
+    Require(between(config->embedding.oov_id, 0, size - 1), "oov_id is in range");
+  }
+  const std::set<std::string> labels(config->labels.begin(), config->labels.end());
+  Require(labels.size() == config->labels.size() && labels.count("") == 0,
+          "labels are unique and not empty");
+  Require(labels.empty() || config->pooling != kernels::Pooling::kNone, "labels have a pooling");
+}
+
+void FuzzVocabulary(std::string_view bytes) {
+  if (bytes.empty()) return;
+  const int size = static_cast<uint8_t>(bytes[0]);
+  const auto vocabulary = models::Vocabulary::Parse(std::string(bytes.substr(1)), size, "fuzz");
+  if (!vocabulary.ok()) {
+    RequireMessage(vocabulary.status());
+    return;
+  }
+  Require((*vocabulary)->size() == size, "the count is the expected one");
+  for (int id = 0; id < size; ++id) {
+    const std::string_view word = (*vocabulary)->word(id);
+    Require(!word.empty() && word.find('\n') == std::string_view::npos, "a word is a line");
+    Require((*vocabulary)->Find(word) == id, "a word is found under its line number");
+  }
+}
+
+void FuzzTokenizer(std::string_view bytes) {
+  if (bytes.empty()) return;
+  const size_t limit = static_cast<uint8_t>(bytes[0]);
+  const std::string_view text = bytes.substr(1);
+  const bool valid = models::FindInvalidUtf8(text) == text.size();
+  static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
+  for (const Splitter& splitter : *kSplitters) {
+    std::vector<std::string> words;
+    const absl::Status status = splitter.preprocessor->Split(
+        text, models::Preprocessor::kNoLimit, [&](std::string_view word) {
+          Require(!word.empty(), "a word is not empty");
+          Require(models::FindInvalidUtf8(word) == word.size(), "a word is valid UTF-8");
+          words.emplace_back(word);
+        });
+    Require(status.ok() == valid, "exactly invalid UTF-8 is refused");
+    if (!status.ok()) {
+      RequireMessage(status);
+      return;
+    }
+    const auto ids = splitter.tokenizer->Encode(text, limit);
+    Require(ids.ok(), "the tokenizer takes what the preprocessor takes");
+    Require(ids->size() == std::min(limit, words.size()), "the limit holds");
+    for (size_t i = 0; i < ids->size(); ++i) {
+      Require((*ids)[i] == splitter.tokenizer->Lookup(words[i]), "an id is that of its word");
+    }
+  }
+}
+
+}  // namespace sru::fuzz

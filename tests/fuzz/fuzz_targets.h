@@ -1,0 +1,34 @@
+// The readers of what a stranger can send or a file can hold, each as a function of bytes. They
+// abort when a promise of the reader is broken, and return for every input otherwise. The libFuzzer
+// programs and fuzz_corpus_test run the same functions.
+#ifndef SRU_TESTS_FUZZ_FUZZ_TARGETS_H_
+#define SRU_TESTS_FUZZ_FUZZ_TARGETS_H_
+
+#include <string_view>
+
+namespace sru::fuzz {
+
+// model.safetensors
+void FuzzSafetensors(std::string_view bytes);
+// config.json
+void FuzzConfig(std::string_view bytes);
+// vocab.txt; the first byte is the expected number of words
+void FuzzVocabulary(std::string_view bytes);
+// a text to classify; the first byte is the limit of tokens
+void FuzzTokenizer(std::string_view bytes);
+
+struct Target {
+  const char* name;  // also the directory of its seeds under corpus/
+  void (*run)(std::string_view bytes);
+};
+
+inline constexpr Target kTargets[] = {
+    {"safetensors", FuzzSafetensors},
+    {"config", FuzzConfig},
+    {"vocabulary", FuzzVocabulary},
+    {"tokenizer", FuzzTokenizer},
+};
+
+}  // namespace sru::fuzz
+
+#endif  // SRU_TESTS_FUZZ_FUZZ_TARGETS_H_
