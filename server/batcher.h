@@ -1,32 +1,48 @@
 // Batcher: the queue of one model, from which workers take batches.
 //
 // A request is split into its sequences. A batch holds sequences of any lengths and of many
-// requests and is closed by a token budget; nothing is padded. A batch starts as soon as a worker
-// asks for one and there is work, unless max_queue_delay lets it wait for more: then at most until
-// the oldest waiting sequence has waited that long, or until a full batch is there.
+// requests and is closed by a token budget; nothing is padded. The sequences of one request may be
+// spread over several batches; `done` follows the last. When one of its batches fails, the request
+// gets that status and its sequences that still wait leave the queue.
 //
-// Order: priority level, then deadline, then arrival. A waiting request rises by one level for each
-// `ageing_interval` that it has waited, so that the lowest level still moves. An entry that does
-// not fit into what is left of the budget is looked past, but not overtaken for ever: once it has
-// been passed over `max_passes` times, the next batch starts with it.
+// A batch starts as soon as a worker asks for one and there is work, unless max_queue_delay lets it
+// wait for more: then until the oldest waiting request has waited that long, or a full batch is
+// there, or waiting on would cost a request its deadline, or the batcher is closed.
+//
+// Order: priority level, then deadline, then arrival. A waiting request rises by one level at each
+// tick of a clock that ticks every `ageing_interval`. There is no highest level: a request of the
+// lowest one goes before any that came three ticks later, so that it moves even under a flood of
+// the highest. (Since all rise at the same ticks, the order of two requests never changes.)
+//
+// A sequence that does not fit into what is left of the budget is looked past (at most
+// kMaxLookPast per batch), but not overtaken for ever: once a request has been overtaken in
+// `max_passes` batches, the next batch starts with it.
 //
 // Admission: a request is taken whole or refused whole, at once:
-//   kInvalidArgument    a sequence has more tokens than max_batch_tokens
+//   kInvalidArgument    it has no sequence, or one without tokens, or one with more tokens than
+//                       max_batch_tokens, or alone more than the queue may hold
+//   kUnavailable        Close() was called (reason "draining")
+//   kDeadlineExceeded   the deadline has passed already
 //   kResourceExhausted  the queue's bound on tokens or on sequences would be passed (reason
 //                       "queue_full"), or, with admission by deadline, the request cannot finish in
-//                       time by the measured speed of the model (reason "deadline"); never on an
-//                       idle model
-//   kDeadlineExceeded   the deadline has passed already
-//   kUnavailable        Close() was called
+//                       time by the measured speed of the model (reason "deadline"; speed_model.h):
+//                       never while a worker is free and nothing waits, and never before a batch
+//                       has been measured
 // A request is consumed if and only if the status is OK; then its `done` is called exactly once.
 //
 // A request that expires or is cancelled while it waits leaves the queue before compute and costs
 // nothing. Sequences that are in a batch are always computed.
 //
-// Thread-safe. Time comes from the injected clock.
+// Thread-safe. Time comes from the injected clock. With n requests waiting, Submit() and Cancel()
+// take O(log n) steps and a batch O(log n) for each of its requests.
+//
+// Before it is destroyed every batch must have come back through Finish() and nothing may wait
+// (Close(), then serve the rest or Abort()); the destructor ends the process otherwise, since a
+// caller would wait for ever.
 #ifndef SRU_SERVER_BATCHER_H_
 #define SRU_SERVER_BATCHER_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -76,17 +92,23 @@ using RequestHandle = std::shared_ptr<PendingRequest>;
 
 // Why a request was refused; the value of the label `reason` of sru_rejections_total.
 enum class RejectReason { kQueueFull, kDeadline, kDraining };
+// "queue_full", "deadline", "draining".
 const char* RejectReasonName(RejectReason reason);
+// Of a status that Submit() gave; nothing for any other status.
+std::optional<RejectReason> GetRejectReason(const absl::Status& status);
+
+// How many sequences one batch may look past.
+inline constexpr int kMaxLookPast = 64;
 
 struct BatcherOptions {
   int max_batch_tokens = 4096;    // token budget of a batch
   int max_batch_sequences = 256;  // bound on the sequences of a batch
   absl::Duration max_queue_delay = absl::ZeroDuration();
-  int64_t max_queue_tokens = 65536;    // waiting tokens
+  int64_t max_queue_tokens = 65536;    // waiting tokens; at least max_batch_tokens
   int64_t max_queue_sequences = 8192;  // waiting sequences
   bool admission_by_deadline = true;
   absl::Duration ageing_interval = absl::Milliseconds(500);
-  int max_passes = 4;
+  int max_passes = 4;   // 0: nothing is looked past
   int num_workers = 1;  // how many batches may run at a time; used to predict waiting times
 };
 
@@ -99,8 +121,8 @@ struct BatcherStats {
   int64_t rejected_queue_full = 0;  // requests, since the start
   int64_t rejected_deadline = 0;
   int64_t rejected_draining = 0;
-  int64_t expired = 0;    // requests whose deadline passed in the queue
-  int64_t cancelled = 0;  // requests cancelled in the queue
+  int64_t expired = 0;    // requests whose deadline passed in the queue, in whole or in part
+  int64_t cancelled = 0;  // requests cancelled in the queue, in whole or in part
 };
 
 // A batch that a worker has taken and must give back to Batcher::Finish().
@@ -109,6 +131,8 @@ class Batch {
   virtual ~Batch() = default;
   virtual const std::vector<const SequenceTask*>& sequences() const = 0;
   virtual int num_tokens() const = 0;
+  // Marks one sequence as failed, whatever Finish() says of the others. `status` must not be OK.
+  virtual void Fail(size_t index, const absl::Status& status) = 0;
 };
 
 class Batcher {
@@ -119,13 +143,15 @@ class Batcher {
   virtual ~Batcher() = default;
 
   // See above. On a refusal by the queue's bounds or by deadline, `retry_after`, if not null, is
-  // set to how long the work that waits will take by the measured speed.
+  // set to how long the work that waits will take by the measured speed, from 1 ms to 10 s; 100 ms
+  // when nothing has been measured.
   virtual absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
                                                absl::Duration* retry_after = nullptr) = 0;
 
   // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
-  // before this returns; sequences of it that run are computed, and `done` follows them. Safe at
-  // any time, also after `done`.
+  // before this returns (kDeadlineExceeded, and counted so, when its deadline has passed);
+  // sequences of it that run are computed, and `done` follows them. Safe at any time, also after
+  // `done`.
   virtual void Cancel(const RequestHandle& handle) = 0;
 
   // The next batch if one may start now, else null. Drops what has expired. Never blocks: tests and
@@ -147,7 +173,8 @@ class Batcher {
 
   // From now on Submit() gives kUnavailable. What was accepted is still served.
   virtual void Close() = 0;
-  // Answers everything that still waits with `status`; for a drain that ran out of time.
+  // Answers everything that still waits with `status`, which must not be OK; for a drain that ran
+  // out of time.
   virtual void Abort(const absl::Status& status) = 0;
 
   virtual BatcherStats stats() const = 0;

@@ -1,14 +1,22 @@
 // Engine: the workers of one model. Each worker is a thread that owns one workspace, takes batches
 // from the model's batcher, runs the forward pass and hands the batch back. The weights are shared.
+//
+// An error of one batch fails only its requests. When the backend calls a batch invalid, its
+// sequences are run one by one, so that only the request with the bad input fails.
+//
+// Thread-safe. Expired requests leave the queue whenever a worker looks for work; a server that
+// wants them answered sooner, while all workers are busy, calls batcher().SweepExpired().
 #ifndef SRU_SERVER_ENGINE_H_
 #define SRU_SERVER_ENGINE_H_
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "models/model.h"
+#include "server/batch_runner.h"
 #include "server/batcher.h"
 #include "server/clock.h"
 
@@ -23,17 +31,25 @@ class BatchObserver {
 };
 
 struct EngineOptions {
-  int instances = 0;       // workers; 0 = what suits the backend: one per core on the CPU
+  // Workers; 0 = what suits the backend: one per core on the CPU, two on a GPU.
+  int instances = 0;
   BatcherOptions batcher;  // num_workers is set by the engine
 };
 
 class Engine {
  public:
-  // Makes the workspaces, runs one warm-up batch on each and starts the workers.
+  // Makes the workspaces, starts the workers and returns once each has warmed up: batches of 1
+  // token and more, for at most a few tens of milliseconds. `clock` must outlive the engine, and so
+  // must `observer`, which may be null. kInvalidArgument names the option that is out of range.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(std::shared_ptr<const models::Model> model,
                                                         const EngineOptions& options,
                                                         const Clock* clock,
                                                         BatchObserver* observer);
+  // The same with one worker per runner; options.instances is not read. For tests: `model` may be
+  // null.
+  static absl::StatusOr<std::unique_ptr<Engine>> CreateWithRunners(
+      std::shared_ptr<const models::Model> model, std::vector<std::unique_ptr<BatchRunner>> runners,
+      const EngineOptions& options, const Clock* clock, BatchObserver* observer);
   // Closes the batcher, waits for what was accepted and joins the workers.
   virtual ~Engine() = default;
 
@@ -41,8 +57,9 @@ class Engine {
   virtual Batcher& batcher() = 0;
   virtual int instances() const = 0;
 
-  // Refuses new work and waits until everything accepted is answered, or answers the rest with
-  // kUnavailable at `deadline`. Returns true when nothing was cut off.
+  // Refuses new work and waits until everything accepted is answered, or, at `deadline`, answers
+  // with kUnavailable what still waits. Returns true when nothing was cut off. After false batches
+  // may still run; their requests are answered when they end, at the latest in the destructor.
   virtual bool Drain(absl::Time deadline) = 0;
 };
 

@@ -3,31 +3,31 @@
 #define SRU_TESTS_TESTING_FAKE_CLOCK_H_
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "server/clock.h"
+#include "server/mutex.h"
 
 namespace sru::server {
 
 class FakeClock : public Clock {
  public:
   absl::Time Now() const override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return now_;
   }
 
   void Advance(absl::Duration by) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     now_ += by;
   }
 
   void Set(absl::Time now) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     now_ = now;
   }
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   absl::Time now_ ABSL_GUARDED_BY(mutex_) = absl::FromUnixSeconds(1000);
 };
 

@@ -1,0 +1,27 @@
+// BatchRunner: the forward pass as a worker sees it. The engine has one per worker and calls it
+// from that worker's thread only; tests put a puppet in its place.
+#ifndef SRU_SERVER_BATCH_RUNNER_H_
+#define SRU_SERVER_BATCH_RUNNER_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/batcher.h"
+
+namespace sru::server {
+
+class BatchRunner {
+ public:
+  virtual ~BatchRunner() = default;
+
+  // Called once, before the first Run(): touches memory and fills caches.
+  virtual absl::Status WarmUp() = 0;
+
+  // Computes the outputs of every sequence. kInvalidArgument: some sequence is at fault, and each
+  // may be run again alone. Any other error is one of the whole batch.
+  virtual absl::Status Run(const std::vector<const SequenceTask*>& sequences) = 0;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_BATCH_RUNNER_H_

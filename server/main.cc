@@ -1,0 +1,98 @@
+// sru_server: flags, signals, exit codes. 0 after a complete drain or --help; 1 for a wrong start
+// or a drain that ran out of time; 128 + signal when a second signal cuts the drain short.
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/parse.h"
+#include "absl/flags/usage.h"
+#include "absl/strings/str_cat.h"
+#include "google/protobuf/stubs/logging.h"
+#include "server/log.h"
+#include "server/options.h"
+#include "server/server.h"
+
+namespace sru::server {
+namespace {
+
+int Fail(const absl::Status& status) {
+  LogError(status.message());
+  return 1;
+}
+
+// Flags that are answered before anything else is looked at.
+bool HandledInformationFlag(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--") return false;
+    if (argument == "--help" || argument == "-help" || argument == "-h") {
+      std::fputs(HelpText().c_str(), stdout);
+      return true;
+    }
+    if (argument == "--version" || argument == "-version") {
+      std::puts(VersionText().c_str());
+      return true;
+    }
+  }
+  return false;
+}
+
+int WaitForSignal(const sigset_t& signals) {
+  int signal = 0;
+  while (sigwait(&signals, &signal) != 0) {
+  }
+  return signal;
+}
+
+int Main(int argc, char** argv) {
+  if (HandledInformationFlag({argv + 1, argv + argc})) return 0;
+  absl::SetProgramUsageMessage(HelpText());
+  if (absl::Status status = ApplyEnvironment(&std::getenv); !status.ok()) return Fail(status);
+  const std::vector<char*> positional = absl::ParseCommandLine(argc, argv);
+  if (positional.size() > 1) {
+    return Fail(absl::InvalidArgumentError(absl::StrCat("unexpected argument '", positional[1],
+                                                        "'; options start with --, see --help")));
+  }
+  absl::StatusOr<Options> options = OptionsFromFlags();
+  if (!options.ok()) return Fail(options.status());
+
+  // Blocked before the first thread starts, so that only WaitForSignal() sees them. A client that
+  // closes its connection must not end the process.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  // The service tells the caller what is wrong with its bytes; a stranger must not fill our log.
+  google::protobuf::SetLogHandler(nullptr);
+  setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(*options);
+  if (!server.ok()) return Fail(server.status());
+  std::printf("listening on %s, metrics on %s\n", (*server)->address().ToString().c_str(),
+              (*server)->metrics_address().ToString().c_str());
+  std::fflush(stdout);
+
+  LogInfo(absl::StrCat("got ", strsignal(WaitForSignal(signals)), ", draining"));
+  std::thread([signals] {
+    const int signal = WaitForSignal(signals);
+    LogWarning(absl::StrCat("got ", strsignal(signal), " while draining, exiting at once"));
+    std::_Exit(128 + signal);
+  }).detach();
+  const bool complete = (*server)->Drain();
+  server->reset();
+  if (!complete) {
+    LogError("drain ran out of time (--drain_timeout_s); some calls were answered UNAVAILABLE");
+    return 1;
+  }
+  LogInfo("drained, bye");
+  return 0;
+}
+
+}  // namespace
+}  // namespace sru::server
+
+int main(int argc, char** argv) { return sru::server::Main(argc, argv); }

@@ -1,0 +1,120 @@
+// What the server tells Prometheus. Base units (seconds, bytes, tokens), prefix sru_.
+//
+// Series exist only for loaded models: a call that names no loaded model is counted under
+// model="" version="", so that callers cannot make series. The series of a model are looked up
+// once, when it is loaded; recording a call is a few additions. Thread-safe.
+#ifndef SRU_SERVER_METRICS_H_
+#define SRU_SERVER_METRICS_H_
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/histogram.h"
+#include "prometheus/registry.h"
+#include "server/batcher.h"
+#include "server/engine.h"
+#include "server/response_writer.h"
+
+namespace sru::server {
+
+enum class Method { kClassify, kEncode, kListModels, kGetModel };
+inline constexpr int kNumMethods = 4;
+const char* MethodName(Method method);
+
+class Metrics;
+
+// The counters of one model and all methods, by code; each series appears with its first call.
+class RequestCounters {
+ public:
+  RequestCounters(prometheus::Family<prometheus::Counter>* family, std::string model,
+                  std::string version);
+  void Count(Method method, absl::StatusCode code);
+
+ private:
+  static constexpr int kNumCodes = 17;
+
+  prometheus::Family<prometheus::Counter>* const family_;
+  const std::string model_;
+  const std::string version_;
+  std::array<std::atomic<prometheus::Counter*>, kNumMethods * kNumCodes> counters_{};
+};
+
+// The series of one loaded model. Must not outlive its Metrics.
+class ModelMetrics : public BatchObserver {
+ public:
+  // One call that named this model. `times` is read for an OK call only.
+  void OnCall(Method method, absl::StatusCode code, const CallTimes& times);
+
+  // BatchObserver:
+  void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
+               const absl::Status& status) override;
+
+ private:
+  friend class Metrics;
+  ModelMetrics(Metrics* metrics, const std::string& model, int64_t version, int max_batch_tokens);
+
+  const int max_batch_tokens_;
+  RequestCounters requests_;
+  std::array<prometheus::Histogram*, kNumMethods> request_duration_{};
+  prometheus::Histogram* const tokenize_duration_;
+  prometheus::Histogram* const queue_duration_;
+  prometheus::Histogram* const compute_duration_;
+  prometheus::Histogram* const batch_sequences_;
+  prometheus::Histogram* const batch_tokens_;
+  prometheus::Histogram* const batch_fill_ratio_;
+};
+
+// Levels that are read when somebody scrapes.
+struct ServerLevels {
+  struct ModelLevels {
+    std::string model;
+    int64_t version = 0;
+    BatcherStats stats;
+  };
+  bool ready = false;
+  int64_t requests_in_flight = 0;
+  std::vector<ModelLevels> models;
+};
+
+class Metrics {
+ public:
+  Metrics();
+  Metrics(const Metrics&) = delete;
+  Metrics& operator=(const Metrics&) = delete;
+
+  std::unique_ptr<ModelMetrics> ForModel(const std::string& model, int64_t version,
+                                         int max_batch_tokens);
+
+  // A call that named no loaded model, or none at all (ListModels).
+  void OnCallWithoutModel(Method method, absl::StatusCode code);
+
+  // Everything in Prometheus' text format.
+  std::string Text(const ServerLevels& levels) const;
+
+ private:
+  friend class ModelMetrics;
+
+  prometheus::Registry registry_;
+  prometheus::Family<prometheus::Counter>& requests_;
+  prometheus::Family<prometheus::Histogram>& request_duration_;
+  prometheus::Family<prometheus::Histogram>& tokenize_duration_;
+  prometheus::Family<prometheus::Histogram>& queue_duration_;
+  prometheus::Family<prometheus::Histogram>& compute_duration_;
+  prometheus::Family<prometheus::Histogram>& batch_sequences_;
+  prometheus::Family<prometheus::Histogram>& batch_tokens_;
+  prometheus::Family<prometheus::Histogram>& batch_fill_ratio_;
+  RequestCounters without_model_;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_METRICS_H_

@@ -1,0 +1,35 @@
+// The HTTP port for machines that look after the server: /metrics (Prometheus' text format),
+// /healthz (200 while the process lives), /readyz (200 when it takes calls, else 503).
+#ifndef SRU_SERVER_METRICS_SERVER_H_
+#define SRU_SERVER_METRICS_SERVER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/options.h"
+
+namespace sru::server {
+
+class MetricsServer {
+ public:
+  // What the pages say. Called from the HTTP threads, several at a time.
+  struct Pages {
+    std::function<std::string()> metrics;
+    std::function<bool()> ready;
+  };
+
+  // kUnavailable when `address` cannot be bound. Port 0 lets the system choose.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const ListenAddress& address,
+                                                              Pages pages);
+  // Stops listening and waits for the requests that run.
+  virtual ~MetricsServer() = default;
+
+  // With the port that is really listened on.
+  virtual const ListenAddress& address() const = 0;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_METRICS_SERVER_H_

@@ -1,0 +1,105 @@
+#include "server/metrics.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sru::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+CallTimes Times(absl::Duration total) {
+  CallTimes times;
+  times.tokenize = absl::Microseconds(10);
+  times.queue = absl::Microseconds(60);
+  times.compute = absl::Microseconds(300);
+  times.total = total;
+  return times;
+}
+
+TEST(MetricsTest, CountsCallsByMethodModelVersionAndCode) {
+  Metrics metrics;
+  const auto model = metrics.ForModel("trec", 3, 4096);
+  model->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  model->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Seconds(20)));
+  model->OnCall(Method::kEncode, absl::StatusCode::kInvalidArgument, CallTimes());
+  metrics.OnCallWithoutModel(Method::kEncode, absl::StatusCode::kNotFound);
+  const std::string text = metrics.Text(ServerLevels());
+  for (const char* line : {
+           "sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\",version=\"3\"} 2",
+           "sru_requests_total{code=\"INVALID_ARGUMENT\",method=\"Encode\",model=\"trec\","
+           "version=\"3\"} 1",
+           "sru_requests_total{code=\"NOT_FOUND\",method=\"Encode\",model=\"\",version=\"\"} 1",
+           "sru_request_duration_seconds_bucket{method=\"Classify\",model=\"trec\",version=\"3\","
+           "le=\"0.0005\"} 1",
+           "sru_request_duration_seconds_bucket{method=\"Classify\",model=\"trec\",version=\"3\","
+           "le=\"+Inf\"} 2",
+           "sru_request_duration_seconds_count{method=\"Encode\",model=\"trec\",version=\"3\"} 0",
+           "sru_tokenize_duration_seconds_count{model=\"trec\",version=\"3\"} 2",
+           "sru_queue_duration_seconds_bucket{model=\"trec\",version=\"3\",le=\"5e-05\"} 0",
+           "sru_queue_duration_seconds_bucket{model=\"trec\",version=\"3\",le=\"0.0001\"} 2",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(MetricsTest, DescribesBatches) {
+  Metrics metrics;
+  const auto model = metrics.ForModel("trec", 1, 1000);
+  model->OnBatch(3, 500, absl::Milliseconds(1), absl::OkStatus());
+  const std::string text = metrics.Text(ServerLevels());
+  for (const char* line :
+       {"sru_batch_sequences_sum{model=\"trec\",version=\"1\"} 3",
+        "sru_batch_tokens_sum{model=\"trec\",version=\"1\"} 500",
+        "sru_batch_fill_ratio_sum{model=\"trec\",version=\"1\"} 0.5",
+        "sru_compute_duration_seconds_sum{model=\"trec\",version=\"1\"} 0.001"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
+  Metrics metrics;
+  ServerLevels levels;
+  levels.ready = true;
+  levels.requests_in_flight = 7;
+  BatcherStats stats;
+  stats.queued_sequences = 4;
+  stats.queued_tokens = 99;
+  stats.oldest_age = absl::Milliseconds(250);
+  stats.rejected_queue_full = 5;
+  stats.rejected_deadline = 6;
+  stats.expired = 2;
+  levels.models.push_back({"trec", 1, stats});
+  const std::string text = metrics.Text(levels);
+  const std::string labels = "{model=\"trec\",version=\"1\"}";
+  for (const std::string& line : {
+           std::string("sru_ready 1"),
+           std::string("sru_requests_in_flight 7"),
+           std::string("sru_models_loaded 1"),
+           "sru_queue_sequences" + labels + " 4",
+           "sru_queue_tokens" + labels + " 99",
+           "sru_queue_oldest_age_seconds" + labels + " 0.25",
+           "sru_expired_total" + labels + " 2",
+           std::string("sru_rejections_total{model=\"trec\",version=\"1\",reason=\"queue_full\"} "
+                       "5"),
+           std::string("sru_rejections_total{model=\"trec\",version=\"1\",reason=\"deadline\"} 6"),
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(MetricsTest, NoModelMeansNoModelSeries) {
+  Metrics metrics;
+  const std::string text = metrics.Text(ServerLevels());
+  EXPECT_THAT(text, HasSubstr("sru_ready 0"));
+  EXPECT_THAT(text, HasSubstr("sru_models_loaded 0"));
+  EXPECT_THAT(text, HasSubstr("sru_build_info{version=\""));
+  EXPECT_THAT(text, HasSubstr("process_resident_memory_bytes "));
+  EXPECT_THAT(text, Not(HasSubstr("model=")));
+}
+
+}  // namespace
+}  // namespace sru::server

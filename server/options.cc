@@ -1,0 +1,273 @@
+#include "server/options.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "server/version.h"
+
+ABSL_FLAG(
+    std::string, model_repository, "",
+    "Directory with the models to serve: <model>/<version>/config.json and its neighbours, as "
+    "models/FORMAT.md describes. Required.");
+ABSL_FLAG(
+    std::string, listen, "0.0.0.0:50051",
+    "HOST:PORT of the gRPC service. Port 0 lets the system choose one; the server prints it.");
+ABSL_FLAG(std::string, metrics_listen, "0.0.0.0:9090",
+          "HOST:PORT of /metrics, /healthz and /readyz. Port 0 lets the system choose one.");
+ABSL_FLAG(std::string, backend, "auto",
+          "auto, cpu, cuda or reference. auto takes the fastest that this build and machine have.");
+ABSL_FLAG(std::string, dtype, "float32",
+          "float32 or bfloat16: how weights and activations are stored. States and sums are always "
+          "float32.");
+ABSL_FLAG(int32_t, instances, 0,
+          "Workers per model, each runs one batch at a time. 0 = what suits the backend: one per "
+          "core on the CPU.");
+ABSL_FLAG(int32_t, max_batch_tokens, 4096,
+          "Token budget of one batch. Larger batches raise throughput and the latency of each "
+          "call.");
+ABSL_FLAG(int32_t, max_batch_sequences, 256, "Most sequences in one batch.");
+ABSL_FLAG(
+    int64_t, max_queue_delay_us, 0,
+    "How long a batch may wait for more sequences, in microseconds. 0 = a batch starts as soon "
+    "as a worker is free.");
+ABSL_FLAG(int64_t, max_queue_tokens, 65536,
+          "Most tokens that wait per model; over it calls get RESOURCE_EXHAUSTED at once.");
+ABSL_FLAG(int64_t, max_queue_sequences, 8192,
+          "Most sequences that wait per model; over it calls get RESOURCE_EXHAUSTED at once.");
+ABSL_FLAG(
+    std::string, admission, "deadline",
+    "deadline or none. deadline refuses a call at once with RESOURCE_EXHAUSTED when it cannot "
+    "finish before its deadline by the measured speed of the model.");
+ABSL_FLAG(
+    double, drain_timeout_s, 30.0,
+    "After SIGTERM, the longest time in seconds until the server exits; what is in flight then "
+    "is answered with UNAVAILABLE.");
+ABSL_FLAG(
+    double, drain_delay_s, 0.0,
+    "After SIGTERM, how long new calls are still accepted while /readyz says 503, so that load "
+    "balancers can turn away first. Part of --drain_timeout_s.");
+ABSL_FLAG(int32_t, max_sequence_tokens, 2048,
+          "Most tokens in one sequence. A longer one is refused, or cut when the call asks for it. "
+          "At most --max_batch_tokens.");
+ABSL_FLAG(int32_t, max_sequences_per_request, 256, "Most sequences in one call.");
+ABSL_FLAG(int32_t, max_message_bytes, 16 << 20,
+          "Largest request message in bytes; larger ones get RESOURCE_EXHAUSTED from gRPC.");
+
+namespace sru::server {
+namespace {
+
+constexpr char kFlagNames[][32] = {"model_repository",
+                                   "listen",
+                                   "metrics_listen",
+                                   "backend",
+                                   "dtype",
+                                   "instances",
+                                   "max_batch_tokens",
+                                   "max_batch_sequences",
+                                   "max_queue_delay_us",
+                                   "max_queue_tokens",
+                                   "max_queue_sequences",
+                                   "admission",
+                                   "max_sequence_tokens",
+                                   "max_sequences_per_request",
+                                   "max_message_bytes",
+                                   "drain_timeout_s",
+                                   "drain_delay_s"};
+
+std::string EnvironmentName(absl::string_view flag) {
+  return absl::StrCat("SRU_", absl::AsciiStrToUpper(flag));
+}
+
+absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t low, int64_t high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected ", low, " to ", high, ", found ", value));
+}
+
+absl::Status CheckDuration(absl::string_view flag, absl::Duration value, absl::Duration low,
+                           absl::Duration high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected ", absl::FormatDuration(low), " to ",
+                   absl::FormatDuration(high), ", found ", absl::FormatDuration(value)));
+}
+
+// Breaks `text` into lines of at most `width` characters, each after `indent`.
+std::string Wrap(absl::string_view text, absl::string_view indent, size_t width) {
+  std::string out;
+  std::string line;
+  for (absl::string_view word : absl::StrSplit(text, ' ')) {
+    if (!line.empty() && line.size() + 1 + word.size() > width) {
+      absl::StrAppend(&out, indent, line, "\n");
+      line.clear();
+    }
+    absl::StrAppend(&line, line.empty() ? "" : " ", word);
+  }
+  absl::StrAppend(&out, indent, line, "\n");
+  return out;
+}
+
+}  // namespace
+
+std::string ListenAddress::ToString() const {
+  if (absl::StrContains(host, ':')) return absl::StrCat("[", host, "]:", port);
+  return absl::StrCat(host, ":", port);
+}
+
+absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::string_view text) {
+  const auto error = [&] {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag,
+                     ": expected HOST:PORT with a port from 0 to 65535, such as "
+                     "0.0.0.0:50051 or [::]:50051, found '",
+                     text, "'"));
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == absl::string_view::npos || colon == 0) return error();
+  absl::string_view host = text.substr(0, colon);
+  if (host.front() == '[') {
+    if (host.size() < 3 || host.back() != ']') return error();
+    host = host.substr(1, host.size() - 2);
+  } else if (absl::StrContains(host, ':')) {
+    return error();
+  }
+  int port = 0;
+  if (!absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 0 || port > 65535) return error();
+  return ListenAddress{std::string(host), port};
+}
+
+absl::Status ValidateOptions(const Options& o) {
+  if (o.model_repository.empty()) {
+    return absl::InvalidArgumentError(
+        "--model_repository: expected the directory with the models, found nothing; give "
+        "--model_repository=DIR or set SRU_MODEL_REPOSITORY");
+  }
+  if (o.backend != "auto" && o.backend != "cpu" && o.backend != "cuda" &&
+      o.backend != "reference") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend: expected auto, cpu, cuda or reference, found '", o.backend, "'"));
+  }
+  constexpr int64_t kIntMax = 1 << 30;
+  for (const absl::Status& status : {
+           CheckRange("instances", o.instances, 0, 1024),
+           CheckRange("max_batch_tokens", o.max_batch_tokens, 1, 1 << 22),
+           CheckRange("max_batch_sequences", o.max_batch_sequences, 1, 1 << 20),
+           CheckDuration("max_queue_delay_us", o.max_queue_delay, absl::ZeroDuration(),
+                         absl::Seconds(10)),
+           CheckRange("max_queue_tokens", o.max_queue_tokens, 1, kIntMax),
+           CheckRange("max_queue_sequences", o.max_queue_sequences, 1, kIntMax),
+           CheckDuration("drain_timeout_s", o.drain_timeout, absl::ZeroDuration(), absl::Hours(24)),
+           CheckDuration("drain_delay_s", o.drain_delay, absl::ZeroDuration(), absl::Hours(24)),
+           CheckRange("max_sequence_tokens", o.max_sequence_tokens, 1, 1 << 22),
+           CheckRange("max_sequences_per_request", o.max_sequences_per_request, 1, 1 << 20),
+           CheckRange("max_message_bytes", o.max_message_bytes, 1024, kIntMax),
+       }) {
+    if (!status.ok()) return status;
+  }
+  if (o.max_sequence_tokens > o.max_batch_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--max_sequence_tokens: expected at most --max_batch_tokens, which is ", o.max_batch_tokens,
+        ", found ", o.max_sequence_tokens, "; a longer sequence would never fit into a batch"));
+  }
+  if (o.max_queue_tokens < o.max_batch_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max_queue_tokens: expected at least --max_batch_tokens, which is ",
+                     o.max_batch_tokens, ", found ", o.max_queue_tokens));
+  }
+  if (o.drain_delay > o.drain_timeout) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--drain_delay_s: expected at most --drain_timeout_s, which is ",
+        absl::FormatDuration(o.drain_timeout), ", found ", absl::FormatDuration(o.drain_delay)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ApplyEnvironment(const std::function<const char*(const char*)>& get_env) {
+  for (const char* name : kFlagNames) {
+    const std::string variable = EnvironmentName(name);
+    const char* value = get_env(variable.c_str());
+    if (value == nullptr) continue;
+    std::string error;
+    if (!absl::FindCommandLineFlag(name)->ParseFrom(value, &error)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("environment variable ", variable, ": ", error));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Options> OptionsFromFlags() {
+  Options options;
+  options.model_repository = absl::GetFlag(FLAGS_model_repository);
+
+  absl::StatusOr<ListenAddress> listen = ParseListenAddress("listen", absl::GetFlag(FLAGS_listen));
+  if (!listen.ok()) return listen.status();
+  options.listen = *listen;
+  absl::StatusOr<ListenAddress> metrics_listen =
+      ParseListenAddress("metrics_listen", absl::GetFlag(FLAGS_metrics_listen));
+  if (!metrics_listen.ok()) return metrics_listen.status();
+  options.metrics_listen = *metrics_listen;
+
+  options.backend = absl::GetFlag(FLAGS_backend);
+  const std::string dtype = absl::GetFlag(FLAGS_dtype);
+  if (dtype == "float32") {
+    options.dtype = kernels::DataType::kFloat32;
+  } else if (dtype == "bfloat16") {
+    options.dtype = kernels::DataType::kBFloat16;
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--dtype: expected float32 or bfloat16, found '", dtype, "'"));
+  }
+  options.instances = absl::GetFlag(FLAGS_instances);
+  options.max_batch_tokens = absl::GetFlag(FLAGS_max_batch_tokens);
+  options.max_batch_sequences = absl::GetFlag(FLAGS_max_batch_sequences);
+  options.max_queue_delay = absl::Microseconds(absl::GetFlag(FLAGS_max_queue_delay_us));
+  options.max_queue_tokens = absl::GetFlag(FLAGS_max_queue_tokens);
+  options.max_queue_sequences = absl::GetFlag(FLAGS_max_queue_sequences);
+  const std::string admission = absl::GetFlag(FLAGS_admission);
+  if (admission != "deadline" && admission != "none") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--admission: expected deadline or none, found '", admission, "'"));
+  }
+  options.admission_by_deadline = admission == "deadline";
+  options.drain_timeout = absl::Seconds(absl::GetFlag(FLAGS_drain_timeout_s));
+  options.drain_delay = absl::Seconds(absl::GetFlag(FLAGS_drain_delay_s));
+  options.max_sequence_tokens = absl::GetFlag(FLAGS_max_sequence_tokens);
+  options.max_sequences_per_request = absl::GetFlag(FLAGS_max_sequences_per_request);
+  options.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
+
+  if (absl::Status status = ValidateOptions(options); !status.ok()) return status;
+  return options;
+}
+
+std::string HelpText() {
+  std::string text =
+      "sru_server: serves Simple Recurrent Unit models over gRPC.\n\n"
+      "  sru_server --model_repository=models/pretrained\n\n"
+      "Ask it with sru_client, or from any language with proto/sru/v1/inference.proto.\n"
+      "SIGTERM drains: not ready first, then what is in flight is answered, then exit.\n"
+      "Each flag is also read from the environment variable in brackets; the flag wins.\n\n";
+  for (const char* name : kFlagNames) {
+    const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
+    const std::string value = flag->DefaultValue();
+    absl::StrAppend(&text, "  --", name, value.empty() ? "" : "=", value, "  [",
+                    EnvironmentName(name), "]\n", Wrap(flag->Help(), "      ", 88));
+  }
+  absl::StrAppend(&text, "\n  --help, --version\n");
+  return text;
+}
+
+std::string VersionText() {
+  return absl::StrCat("sru_server ", kVersion,
+                      " (backends: ", absl::StrJoin(kernels::AvailableBackends(), ", "), ")");
+}
+
+}  // namespace sru::server

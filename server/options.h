@@ -1,0 +1,73 @@
+// The server's options: what the command line and the environment may say, checked once at start.
+//
+// Each flag is also read from the environment as SRU_ + its upper-case name; the command line wins.
+#ifndef SRU_SERVER_OPTIONS_H_
+#define SRU_SERVER_OPTIONS_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "kernels/backend.h"
+
+namespace sru::server {
+
+// A place to listen on. Port 0 lets the system choose.
+struct ListenAddress {
+  std::string host;  // without the brackets of an IPv6 address
+  int port = 0;
+
+  // "0.0.0.0:50051", "[::]:50051".
+  std::string ToString() const;
+};
+
+// Takes "HOST:PORT" and "[IPV6]:PORT"; kInvalidArgument names `flag`.
+absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::string_view text);
+
+struct Options {
+  std::string model_repository;
+  ListenAddress listen = {"0.0.0.0", 50051};
+  ListenAddress metrics_listen = {"0.0.0.0", 9090};
+
+  std::string backend = "auto";  // "auto": the first of kernels::AvailableBackends()
+  kernels::DataType dtype = kernels::DataType::kFloat32;
+  int instances = 0;  // workers per model; 0 = what suits the backend
+
+  int max_batch_tokens = 4096;
+  int max_batch_sequences = 256;
+  absl::Duration max_queue_delay = absl::ZeroDuration();
+  int64_t max_queue_tokens = 65536;
+  int64_t max_queue_sequences = 8192;
+  bool admission_by_deadline = true;
+
+  absl::Duration drain_timeout = absl::Seconds(30);
+  absl::Duration drain_delay = absl::ZeroDuration();
+
+  int max_sequence_tokens = 2048;
+  int max_sequences_per_request = 256;
+  int max_message_bytes = 16 << 20;
+};
+
+// kInvalidArgument names the flag, what was expected and what was found.
+absl::Status ValidateOptions(const Options& options);
+
+// Sets each flag of this server that the environment names; `get_env` gives null for a variable
+// that is not set. Call before the command line is parsed. kInvalidArgument names the variable.
+absl::Status ApplyEnvironment(const std::function<const char*(const char*)>& get_env);
+
+// The flags' current values, validated.
+absl::StatusOr<Options> OptionsFromFlags();
+
+// What --help prints: every flag with its meaning, default and environment variable.
+std::string HelpText();
+
+// What --version prints.
+std::string VersionText();
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_OPTIONS_H_

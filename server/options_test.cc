@@ -1,0 +1,181 @@
+#include "server/options.h"
+
+#include <map>
+#include <string>
+
+#include "absl/flags/declare.h"
+#include "absl/flags/flag.h"
+#include "absl/flags/reflection.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+ABSL_DECLARE_FLAG(std::string, model_repository);
+ABSL_DECLARE_FLAG(std::string, listen);
+ABSL_DECLARE_FLAG(std::string, dtype);
+ABSL_DECLARE_FLAG(std::string, admission);
+ABSL_DECLARE_FLAG(int32_t, max_batch_tokens);
+ABSL_DECLARE_FLAG(int64_t, max_queue_delay_us);
+
+namespace sru::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+Options Valid() {
+  Options options;
+  options.model_repository = "models";
+  return options;
+}
+
+std::string ErrorOf(const Options& options) {
+  const absl::Status status = ValidateOptions(options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+absl::Status Apply(const std::map<std::string, std::string>& environment) {
+  return ApplyEnvironment([&environment](const char* name) {
+    const auto it = environment.find(name);
+    return it == environment.end() ? nullptr : it->second.c_str();
+  });
+}
+
+TEST(OptionsTest, DefaultsNeedOnlyARepository) {
+  absl::FlagSaver saver;
+  EXPECT_EQ(OptionsFromFlags().status().code(), absl::StatusCode::kInvalidArgument);
+  absl::SetFlag(&FLAGS_model_repository, "models");
+  const absl::StatusOr<Options> options = OptionsFromFlags();
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->listen.ToString(), "0.0.0.0:50051");
+  EXPECT_EQ(options->metrics_listen.ToString(), "0.0.0.0:9090");
+  EXPECT_EQ(options->backend, "auto");
+  EXPECT_EQ(options->dtype, kernels::DataType::kFloat32);
+  EXPECT_EQ(options->max_queue_delay, absl::ZeroDuration());
+  EXPECT_EQ(options->max_sequence_tokens, 2048);
+  EXPECT_TRUE(options->admission_by_deadline);
+}
+
+TEST(OptionsTest, FlagsAndStructHaveTheSameDefaults) {
+  absl::FlagSaver saver;
+  absl::SetFlag(&FLAGS_model_repository, "models");
+  const absl::StatusOr<Options> flags = OptionsFromFlags();
+  ASSERT_TRUE(flags.ok());
+  const Options defaults = Valid();
+  EXPECT_EQ(flags->instances, defaults.instances);
+  EXPECT_EQ(flags->max_batch_tokens, defaults.max_batch_tokens);
+  EXPECT_EQ(flags->max_batch_sequences, defaults.max_batch_sequences);
+  EXPECT_EQ(flags->max_queue_tokens, defaults.max_queue_tokens);
+  EXPECT_EQ(flags->max_queue_sequences, defaults.max_queue_sequences);
+  EXPECT_EQ(flags->drain_timeout, defaults.drain_timeout);
+  EXPECT_EQ(flags->drain_delay, defaults.drain_delay);
+  EXPECT_EQ(flags->max_sequence_tokens, defaults.max_sequence_tokens);
+  EXPECT_EQ(flags->max_sequences_per_request, defaults.max_sequences_per_request);
+  EXPECT_EQ(flags->max_message_bytes, defaults.max_message_bytes);
+}
+
+TEST(OptionsTest, EnvironmentSetsFlags) {
+  absl::FlagSaver saver;
+  ASSERT_TRUE(Apply({{"SRU_MODEL_REPOSITORY", "from-environment"},
+                     {"SRU_MAX_QUEUE_DELAY_US", "250"},
+                     {"SRU_ADMISSION", "none"},
+                     {"SRU_DTYPE", "bfloat16"}})
+                  .ok());
+  const absl::StatusOr<Options> options = OptionsFromFlags();
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->model_repository, "from-environment");
+  EXPECT_EQ(options->max_queue_delay, absl::Microseconds(250));
+  EXPECT_FALSE(options->admission_by_deadline);
+  EXPECT_EQ(options->dtype, kernels::DataType::kBFloat16);
+}
+
+TEST(OptionsTest, BadEnvironmentNamesTheVariable) {
+  absl::FlagSaver saver;
+  const absl::Status status = Apply({{"SRU_MAX_BATCH_TOKENS", "many"}});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("SRU_MAX_BATCH_TOKENS"), HasSubstr("many")));
+}
+
+TEST(OptionsTest, BadFlagValuesNameTheFlagAndTheValue) {
+  absl::FlagSaver saver;
+  absl::SetFlag(&FLAGS_model_repository, "models");
+  const auto error = [] { return std::string(OptionsFromFlags().status().message()); };
+  absl::SetFlag(&FLAGS_dtype, "float64");
+  EXPECT_EQ(error(), "--dtype: expected float32 or bfloat16, found 'float64'");
+  absl::SetFlag(&FLAGS_dtype, "float32");
+  absl::SetFlag(&FLAGS_admission, "maybe");
+  EXPECT_EQ(error(), "--admission: expected deadline or none, found 'maybe'");
+  absl::SetFlag(&FLAGS_admission, "none");
+  absl::SetFlag(&FLAGS_listen, "50051");
+  EXPECT_THAT(error(), AllOf(HasSubstr("--listen"), HasSubstr("HOST:PORT"), HasSubstr("50051")));
+}
+
+TEST(OptionsTest, ListenAddresses) {
+  for (const char* text : {"0.0.0.0:0", "localhost:65535", "[::]:50051", "[::1]:1"}) {
+    const absl::StatusOr<ListenAddress> address = ParseListenAddress("listen", text);
+    ASSERT_TRUE(address.ok()) << address.status();
+    EXPECT_EQ(address->ToString(), text);
+  }
+  for (const char* text : {"", ":", ":1", "host", "host:", "host:x", "host:-1", "host:65536",
+                           "::1:80", "[]:80", "[::1:80"}) {
+    EXPECT_EQ(ParseListenAddress("listen", text).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << text;
+  }
+}
+
+TEST(OptionsTest, RangesAreChecked) {
+  Options options = Valid();
+  options.model_repository = "";
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--model_repository"));
+
+  options = Valid();
+  options.backend = "tpu";
+  EXPECT_EQ(ErrorOf(options), "--backend: expected auto, cpu, cuda or reference, found 'tpu'");
+
+  options = Valid();
+  options.max_batch_tokens = 0;
+  EXPECT_EQ(ErrorOf(options), "--max_batch_tokens: expected 1 to 4194304, found 0");
+
+  options = Valid();
+  options.instances = -1;
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--instances"));
+
+  options = Valid();
+  options.max_queue_delay = -absl::Microseconds(1);
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--max_queue_delay_us"));
+
+  options = Valid();
+  options.max_message_bytes = 1;
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--max_message_bytes"));
+
+  options = Valid();
+  options.drain_timeout = absl::Seconds(1);
+  options.drain_delay = absl::Seconds(2);
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--drain_delay_s"));
+}
+
+TEST(OptionsTest, ASequenceMustFitIntoABatchAndIntoTheQueue) {
+  Options options = Valid();
+  options.max_batch_tokens = 1000;
+  options.max_sequence_tokens = 1001;
+  EXPECT_THAT(ErrorOf(options), AllOf(HasSubstr("--max_sequence_tokens"),
+                                      HasSubstr("--max_batch_tokens"), HasSubstr("1001")));
+  options.max_sequence_tokens = 1000;
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  options.max_queue_tokens = 999;
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--max_queue_tokens"));
+}
+
+TEST(OptionsTest, HelpShowsEveryFlagWithItsVariable) {
+  const std::string help = HelpText();
+  for (const char* expected :
+       {"--model_repository", "--listen=0.0.0.0:50051", "--metrics_listen=0.0.0.0:9090",
+        "--max_queue_delay_us=0", "[SRU_MAX_QUEUE_TOKENS]", "--drain_timeout_s=30"}) {
+    EXPECT_THAT(help, HasSubstr(expected));
+  }
+}
+
+}  // namespace
+}  // namespace sru::server

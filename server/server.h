@@ -1,0 +1,36 @@
+// The whole server in one object: models, engines, gRPC and the metrics port. main() adds signals;
+// tests start it in-process on port 0.
+#ifndef SRU_SERVER_SERVER_H_
+#define SRU_SERVER_SERVER_H_
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "server/options.h"
+
+namespace sru::server {
+
+class Server {
+ public:
+  // Loads every model version of the repository, starts the engines and listens. Returns when calls
+  // are taken. Errors are meant for the person who starts the server: one line that says what to
+  // mend. While models load, /healthz answers and /readyz says 503.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options);
+
+  // Drains if nobody has.
+  virtual ~Server() = default;
+
+  // With the ports that are really listened on.
+  virtual ListenAddress address() const = 0;
+  virtual ListenAddress metrics_address() const = 0;
+
+  // Stops serving, in this order: /readyz says 503 and health NOT_SERVING; after drain_delay new
+  // calls get UNAVAILABLE; what was accepted is answered; the listeners close. Returns within
+  // about drain_timeout; what is in flight then is answered with UNAVAILABLE, and the result is
+  // false. Call it once, from one thread.
+  virtual bool Drain() = 0;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_SERVER_H_
