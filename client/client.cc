@@ -1,0 +1,381 @@
+#include "client/client.h"
+
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "google/rpc/retry.pb.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
+#include "sru/v1/inference.grpc.pb.h"
+
+namespace sru::client {
+namespace {
+
+constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
+constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
+
+absl::Status FromGrpc(const grpc::Status& from) {
+  if (from.ok()) return absl::OkStatus();
+  absl::Status status(static_cast<absl::StatusCode>(from.error_code()), from.error_message());
+  google::rpc::Status details;
+  if (!from.error_details().empty() && details.ParseFromString(from.error_details())) {
+    for (const google::protobuf::Any& detail : details.details()) {
+      status.SetPayload(detail.type_url(), absl::Cord(detail.value()));
+    }
+  }
+  return status;
+}
+
+// A retry policy for every method, in the form gRPC takes it.
+std::string ServiceConfig(const ConnectOptions& options) {
+  return absl::StrFormat(
+      R"({"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":%d,"initialBackoff":"%.6fs",)"
+      R"("maxBackoff":"%.6fs","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]})",
+      options.max_attempts, absl::ToDoubleSeconds(options.initial_backoff),
+      absl::ToDoubleSeconds(options.max_backoff));
+}
+
+// grpc.health.v1.HealthCheckRequest is one string, HealthCheckResponse one enum; written out here
+// because the system's gRPC does not install their generated code.
+std::string EncodeHealthRequest(absl::string_view service) {
+  std::string bytes;
+  if (service.empty()) return bytes;
+  google::protobuf::io::StringOutputStream stream(&bytes);
+  google::protobuf::io::CodedOutputStream output(&stream);
+  output.WriteTag(1 << 3 | 2);
+  output.WriteVarint32(static_cast<uint32_t>(service.size()));
+  output.WriteRaw(service.data(), static_cast<int>(service.size()));
+  return bytes;
+}
+
+absl::StatusOr<ServingStatus> DecodeHealthResponse(const std::string& bytes) {
+  uint32_t value = 0;
+  if (!bytes.empty()) {
+    google::protobuf::io::CodedInputStream input(reinterpret_cast<const uint8_t*>(bytes.data()),
+                                                 static_cast<int>(bytes.size()));
+    if (input.ReadTag() != (1 << 3 | 0) || !input.ReadVarint32(&value)) {
+      return absl::InternalError("the answer is not a grpc.health.v1.HealthCheckResponse");
+    }
+  }
+  switch (value) {
+    case 1:
+      return ServingStatus::kServing;
+    case 2:
+      return ServingStatus::kNotServing;
+    case 3:
+      return ServingStatus::kServiceUnknown;
+    default:
+      return ServingStatus::kUnknown;
+  }
+}
+
+// Offset of the first byte that is not UTF-8, or npos.
+size_t FindInvalidUtf8(absl::string_view text) {
+  size_t i = 0;
+  while (i < text.size()) {
+    const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
+    const unsigned char lead = byte(i);
+    if (lead < 0x80) {
+      ++i;
+      continue;
+    }
+    const size_t length = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+    if (lead < 0xc2 || lead > 0xf4 || text.size() - i < length) return i;
+    for (size_t k = 1; k < length; ++k) {
+      if ((byte(i + k) & 0xc0) != 0x80) return i;
+    }
+    // Overlong forms, surrogates, and what lies beyond U+10FFFF.
+    const unsigned char second = byte(i + 1);
+    if ((lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
+        (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f)) {
+      return i;
+    }
+    i += length;
+  }
+  return absl::string_view::npos;
+}
+
+// The wire allows UTF-8 only; a server can say no more of other bytes than that it cannot parse
+// the request, so they are found here.
+absl::Status CheckText(const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences) {
+  const auto error = [](int sequence, absl::string_view field, size_t offset) {
+    return absl::InvalidArgumentError(absl::StrCat("sequences[", sequence, "].", field,
+                                                   ": expected UTF-8, found an invalid byte at "
+                                                   "offset ",
+                                                   offset));
+  };
+  for (int i = 0; i < sequences.size(); ++i) {
+    const v1::Sequence& sequence = sequences.Get(i);
+    size_t offset = FindInvalidUtf8(sequence.text());
+    if (offset != absl::string_view::npos) return error(i, "text", offset);
+    for (int k = 0; k < sequence.tokens().values_size(); ++k) {
+      offset = FindInvalidUtf8(sequence.tokens().values(k));
+      if (offset == absl::string_view::npos) continue;
+      return error(i, absl::StrCat("tokens.values[", k, "]"), offset);
+    }
+  }
+  return absl::OkStatus();
+}
+
+class GrpcClient : public Client {
+ public:
+  GrpcClient(const ConnectOptions& options, std::shared_ptr<grpc::Channel> channel)
+      : options_(options),
+        channel_(std::move(channel)),
+        stub_(v1::InferenceService::NewStub(channel_)),
+        generic_stub_(channel_) {}
+
+  absl::Status Connect(absl::Duration timeout) override {
+    const absl::Time deadline = absl::Now() + timeout;
+    grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
+    while (state != GRPC_CHANNEL_READY) {
+      if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
+        return absl::UnavailableError(absl::StrCat("cannot connect to ", options_.address));
+      }
+      if (!channel_->WaitForStateChange(state, absl::ToChronoTime(deadline))) {
+        return absl::DeadlineExceededError(absl::StrCat("no connection to ", options_.address,
+                                                        " within ", absl::FormatDuration(timeout)));
+      }
+      state = channel_->GetState(/*try_to_connect=*/true);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<v1::ClassifyResponse> Classify(const v1::ClassifyRequest& request,
+                                                const CallOptions& options) override {
+    if (absl::Status status = CheckText(request.sequences()); !status.ok()) return status;
+    return Call(&v1::InferenceService::Stub::Classify, request, options);
+  }
+
+  absl::StatusOr<v1::EncodeResponse> Encode(const v1::EncodeRequest& request,
+                                            const CallOptions& options) override {
+    if (absl::Status status = CheckText(request.sequences()); !status.ok()) return status;
+    return Call(&v1::InferenceService::Stub::Encode, request, options);
+  }
+
+  absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options) override {
+    return Call(&v1::InferenceService::Stub::ListModels, v1::ListModelsRequest(), options);
+  }
+
+  absl::StatusOr<v1::ModelInfo> GetModel(absl::string_view name, int64_t version,
+                                         const CallOptions& options) override {
+    v1::GetModelRequest request;
+    request.set_model(std::string(name));
+    request.set_version(version);
+    absl::StatusOr<v1::GetModelResponse> response =
+        Call(&v1::InferenceService::Stub::GetModel, request, options);
+    if (!response.ok()) return response.status();
+    return std::move(*response->mutable_model());
+  }
+
+  absl::StatusOr<ServingStatus> Health(absl::string_view service,
+                                       const CallOptions& options) override {
+    grpc::ClientContext context;
+    SetDeadline(options, &context);
+    const grpc::Slice slice(EncodeHealthRequest(service));
+    const grpc::ByteBuffer request(&slice, 1);
+    grpc::ByteBuffer response;
+    grpc::Status status;
+    absl::Notification done;
+    generic_stub_.UnaryCall(&context, kHealthCheckMethod, grpc::StubOptions(), &request, &response,
+                            [&](grpc::Status result) {
+                              status = std::move(result);
+                              done.Notify();
+                            });
+    done.WaitForNotification();
+    if (!status.ok()) return FromGrpc(status);
+    std::vector<grpc::Slice> slices;
+    if (!response.Dump(&slices).ok()) {
+      return absl::InternalError("the answer to the health check cannot be read");
+    }
+    std::string bytes;
+    for (const grpc::Slice& part : slices) {
+      bytes.append(reinterpret_cast<const char*>(part.begin()), part.size());
+    }
+    return DecodeHealthResponse(bytes);
+  }
+
+ private:
+  template <typename Request, typename Response>
+  absl::StatusOr<Response> Call(grpc::Status (v1::InferenceService::Stub::*method)(
+                                    grpc::ClientContext*, const Request&, Response*),
+                                const Request& request, const CallOptions& options) {
+    grpc::ClientContext context;
+    SetDeadline(options, &context);
+    Response response;
+    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+    if (!status.ok()) return FromGrpc(status);
+    return response;
+  }
+
+  void SetDeadline(const CallOptions& options, grpc::ClientContext* context) const {
+    const absl::Duration deadline = options.deadline.value_or(options_.deadline);
+    if (deadline == absl::InfiniteDuration()) return;
+    context->set_deadline(absl::ToChronoTime(absl::Now() + deadline));
+  }
+
+  const ConnectOptions options_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1::InferenceService::Stub> stub_;
+  grpc::GenericStub generic_stub_;
+};
+
+float HalfToFloat(uint16_t half) {
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  const uint32_t exponent = half >> 10 & 0x1f;
+  const uint32_t mantissa = half & 0x3ffu;
+  if (exponent == 0) {
+    const float value = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign != 0 ? -value : value;
+  }
+  const uint32_t bits = sign | (exponent == 31 ? 0xffu : exponent + 112) << 23 | mantissa << 13;
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+const char* ServingStatusName(ServingStatus status) {
+  switch (status) {
+    case ServingStatus::kServing:
+      return "SERVING";
+    case ServingStatus::kNotServing:
+      return "NOT_SERVING";
+    case ServingStatus::kServiceUnknown:
+      return "SERVICE_UNKNOWN";
+    case ServingStatus::kUnknown:
+      break;
+  }
+  return "UNKNOWN";
+}
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ConnectOptions& options) {
+  if (options.address.empty()) {
+    return absl::InvalidArgumentError("address: expected HOST:PORT, found nothing");
+  }
+  if (options.deadline <= absl::ZeroDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat("deadline: expected more than 0s, found ",
+                                                   absl::FormatDuration(options.deadline)));
+  }
+  if (options.max_attempts < 1 || options.max_attempts > 5) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_attempts: expected 1 to 5, found ", options.max_attempts));
+  }
+  if (options.initial_backoff <= absl::ZeroDuration() ||
+      options.max_backoff < options.initial_backoff ||
+      options.max_backoff == absl::InfiniteDuration()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "initial_backoff, max_backoff: expected 0s < initial_backoff <= max_backoff, found ",
+        absl::FormatDuration(options.initial_backoff), " and ",
+        absl::FormatDuration(options.max_backoff)));
+  }
+  if (options.max_message_bytes <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_message_bytes: expected more than 0, found ", options.max_message_bytes));
+  }
+  grpc::ChannelArguments args;
+  args.SetMaxReceiveMessageSize(options.max_message_bytes);
+  // gRPC wants at least two attempts in a retry policy.
+  if (options.max_attempts > 1) {
+    args.SetServiceConfigJSON(ServiceConfig(options));
+  } else {
+    args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  }
+  for (const auto& [name, value] : options.channel_args) {
+    if (const int* number = std::get_if<int>(&value)) {
+      args.SetInt(name, *number);
+    } else {
+      args.SetString(name, std::get<std::string>(value));
+    }
+  }
+  return std::make_unique<GrpcClient>(
+      options,
+      grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(), args));
+}
+
+std::optional<absl::Duration> RetryDelay(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kRetryInfoUrl);
+  if (!payload.has_value()) return std::nullopt;
+  google::rpc::RetryInfo info;
+  if (!info.ParseFromString(std::string(*payload)) || !info.has_retry_delay()) return std::nullopt;
+  return absl::Seconds(info.retry_delay().seconds()) +
+         absl::Nanoseconds(info.retry_delay().nanos());
+}
+
+v1::Sequence TextSequence(absl::string_view text) {
+  v1::Sequence sequence;
+  sequence.set_text(std::string(text));
+  return sequence;
+}
+
+v1::Sequence TokensSequence(absl::Span<const std::string> tokens) {
+  v1::Sequence sequence;
+  sequence.mutable_tokens()->mutable_values()->Add(tokens.begin(), tokens.end());
+  return sequence;
+}
+
+v1::Sequence TokenIdsSequence(absl::Span<const int32_t> ids) {
+  v1::Sequence sequence;
+  sequence.mutable_token_ids()->mutable_values()->Add(ids.begin(), ids.end());
+  return sequence;
+}
+
+absl::StatusOr<std::vector<float>> EncodingValues(const v1::Encoding& encoding,
+                                                  v1::OutputFormat format) {
+  int64_t count = 1;
+  for (const int64_t size : encoding.shape()) {
+    if (size < 0 || (size > 0 && count > std::numeric_limits<int32_t>::max() / size)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("shape: a size of ", size, " is not a size of an encoding"));
+    }
+    count *= size;
+  }
+  const std::string& data = encoding.data();
+  int64_t width = 0;  // bytes per value
+  switch (format) {
+    case v1::OUTPUT_FORMAT_RAW_FLOAT32:
+      width = 4;
+      break;
+    case v1::OUTPUT_FORMAT_RAW_FLOAT16:
+    case v1::OUTPUT_FORMAT_RAW_BFLOAT16:
+      width = 2;
+      break;
+    default:
+      break;
+  }
+  const int64_t found =
+      width == 0 ? encoding.values_size() : static_cast<int64_t>(data.size()) / width;
+  if (found != count || (width != 0 && data.size() % width != 0)) {
+    return absl::InvalidArgumentError(absl::StrCat(width == 0 ? "values" : "data", ": expected ",
+                                                   count, " values by the shape, found ", found));
+  }
+  if (width == 0) return std::vector<float>(encoding.values().begin(), encoding.values().end());
+  std::vector<float> values(count);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(data.data());
+  for (int64_t i = 0; i < count; ++i, bytes += width) {
+    uint32_t bits = bytes[0] | static_cast<uint32_t>(bytes[1]) << 8;
+    if (format == v1::OUTPUT_FORMAT_RAW_FLOAT16) {
+      values[i] = HalfToFloat(static_cast<uint16_t>(bits));
+      continue;
+    }
+    bits = width == 4 ? bits | static_cast<uint32_t>(bytes[2]) << 16 |
+                            static_cast<uint32_t>(bytes[3]) << 24
+                      : bits << 16;
+    std::memcpy(&values[i], &bits, sizeof(bits));
+  }
+  return values;
+}
+
+}  // namespace sru::client

@@ -1,0 +1,274 @@
+#include "client/client.h"
+
+#include <cmath>
+#include <limits>
+#include <thread>
+
+#include "client/fake_server.h"
+#include "client/names.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sru::client {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+std::unique_ptr<Client> MakeClient(ConnectOptions options) {
+  auto client = Client::Create(options);
+  EXPECT_TRUE(client.ok()) << client.status();
+  return *std::move(client);
+}
+
+std::unique_ptr<Client> MakeClient(const FakeServer& server) {
+  ConnectOptions options;
+  options.address = server.address();
+  options.initial_backoff = absl::Milliseconds(1);
+  return MakeClient(options);
+}
+
+v1::ClassifyRequest Request(absl::string_view text) {
+  v1::ClassifyRequest request;
+  *request.add_sequences() = TextSequence(text);
+  return request;
+}
+
+TEST(ClientTest, Classifies) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  EXPECT_TRUE(client->Connect(absl::Seconds(10)).ok());
+  v1::ClassifyRequest request = Request("a text that is long");
+  request.set_top_k(1);
+  auto response = client->Classify(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  ASSERT_EQ(response->classifications_size(), 1);
+  EXPECT_EQ(response->classifications(0).labels(0).name(), "LONG");
+  EXPECT_EQ(server.last_classify().SerializeAsString(), request.SerializeAsString());
+}
+
+TEST(ClientTest, EncodesInEveryFormat) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  for (const v1::OutputFormat format :
+       {v1::OUTPUT_FORMAT_UNSPECIFIED, v1::OUTPUT_FORMAT_FLOATS, v1::OUTPUT_FORMAT_RAW_FLOAT32,
+        v1::OUTPUT_FORMAT_RAW_FLOAT16, v1::OUTPUT_FORMAT_RAW_BFLOAT16}) {
+    v1::EncodeRequest request;
+    const int32_t ids[] = {4, 2};
+    *request.add_sequences() = TokenIdsSequence(ids);
+    request.set_output_format(format);
+    auto response = client->Encode(request);
+    ASSERT_TRUE(response.ok()) << response.status();
+    auto values = EncodingValues(response->encodings(0), format);
+    ASSERT_TRUE(values.ok()) << values.status();
+    EXPECT_THAT(*values, ElementsAre(1.0f, -2.0f)) << format;
+  }
+}
+
+TEST(ClientTest, ListsModels) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  auto models = client->ListModels();
+  ASSERT_TRUE(models.ok()) << models.status();
+  ASSERT_EQ(models->models_size(), 1);
+  auto model = client->GetModel("fake");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->version(), 7);
+  auto unknown = client->GetModel("other", 3);
+  EXPECT_EQ(unknown.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(unknown.status().message(), "model: there is no 'other'");
+}
+
+TEST(ClientTest, ChecksHealth) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  auto health = client->Health();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(*health, ServingStatus::kServing);
+  server.SetServing("fake", false);
+  health = client->Health("fake");
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(*health, ServingStatus::kNotServing);
+  EXPECT_EQ(client->Health("other").status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(ClientTest, UnavailableIsTriedAgain) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  const grpc::Status draining(grpc::StatusCode::UNAVAILABLE, "draining");
+  server.FailNext({draining, draining});
+  EXPECT_TRUE(client->Classify(Request("text")).ok());
+  EXPECT_EQ(server.num_calls(), 3);
+
+  ConnectOptions options;
+  options.address = server.address();
+  options.max_attempts = 1;
+  server.FailNext({draining});
+  EXPECT_EQ(MakeClient(options)->Classify(Request("text")).status().code(),
+            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(server.num_calls(), 4);
+}
+
+TEST(ClientTest, OtherErrorsAreNotTriedAgain) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  auto response = client->Classify(Request("bad"));
+  EXPECT_EQ(response.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(response.status().message(), "sequences[0].text: gives no tokens");
+  EXPECT_EQ(server.num_calls(), 1);
+  EXPECT_FALSE(RetryDelay(response.status()).has_value());
+}
+
+TEST(ClientTest, OverloadCarriesTheDelay) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  server.FailNext({FakeServer::Overloaded(1, 250000000)});
+  auto response = client->Classify(Request("text"));
+  EXPECT_EQ(response.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(RetryDelay(response.status()), absl::Milliseconds(1250));
+  EXPECT_EQ(server.num_calls(), 1);
+}
+
+TEST(ClientTest, TheDeadlineOfACallComesBeforeTheClients) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  CallOptions options;
+  options.deadline = absl::Milliseconds(50);
+  EXPECT_EQ(client->Classify(Request("hang"), options).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST(ClientTest, SaysWhenNobodyListens) {
+  ConnectOptions options;
+  options.address = DeadAddress();
+  options.initial_backoff = absl::Milliseconds(1);
+  const auto client = MakeClient(options);
+  const absl::Status connected = client->Connect(absl::Seconds(10));
+  EXPECT_EQ(connected.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(connected.message()), HasSubstr(options.address));
+  EXPECT_EQ(client->Classify(Request("text")).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(ClientTest, AnswersOverTheLimitAreRefused) {
+  FakeServer server;
+  ConnectOptions options;
+  options.address = server.address();
+  options.max_message_bytes = 8;
+  EXPECT_EQ(MakeClient(options)->Classify(Request("text")).status().code(),
+            absl::StatusCode::kResourceExhausted);
+}
+
+TEST(ClientTest, TextMustBeUtf8) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  // Up to the last code point, and the edges of the surrogates.
+  EXPECT_TRUE(
+      client->Classify(Request("caf\xc3\xa9 \xed\x9f\xbf \xee\x80\x80 \xf4\x8f\xbf\xbf")).ok());
+  for (const char* text :
+       {"ok \xff", "ok \x80", "ok \xc0\x80", "ok \xe0\x80\x80", "ok \xed\xa0\x80",
+        "ok \xf0\x80\x80\x80", "ok \xf4\x90\x80\x80", "ok \xc3", "ok \xe2\x82"}) {
+    v1::ClassifyRequest request = Request("fine");
+    *request.add_sequences() = TextSequence(text);
+    auto response = client->Classify(request);
+    EXPECT_EQ(response.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(response.status().message(),
+              "sequences[1].text: expected UTF-8, found an invalid byte at offset 3");
+  }
+  v1::EncodeRequest encode;
+  *encode.add_sequences() = TokensSequence({"fine", "\xff"});
+  EXPECT_THAT(std::string(client->Encode(encode).status().message()),
+              HasSubstr("sequences[0].tokens.values[1]"));
+  EXPECT_EQ(server.num_calls(), 1);
+}
+
+TEST(ClientTest, ManyThreadsShareOne) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  std::vector<std::thread> threads;
+  std::atomic<int> ok{0};
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 50; ++i) {
+        auto response = client->Classify(Request(t % 2 == 0 ? "short" : "a text that is long"));
+        ok += response.ok() &&
+              response->classifications(0).labels(0).name() == (t % 2 == 0 ? "SHORT" : "LONG");
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(ok, 400);
+}
+
+TEST(ClientTest, OptionsAreChecked) {
+  const auto message = [](auto change) {
+    ConnectOptions options;
+    change(&options);
+    auto client = Client::Create(options);
+    EXPECT_EQ(client.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(client.status().message());
+  };
+  EXPECT_THAT(message([](ConnectOptions* o) { o->address = ""; }), HasSubstr("address"));
+  EXPECT_THAT(message([](ConnectOptions* o) { o->deadline = -absl::Seconds(1); }),
+              HasSubstr("deadline"));
+  EXPECT_THAT(message([](ConnectOptions* o) { o->max_attempts = 0; }), HasSubstr("max_attempts"));
+  EXPECT_THAT(message([](ConnectOptions* o) { o->max_attempts = 6; }), HasSubstr("max_attempts"));
+  EXPECT_THAT(message([](ConnectOptions* o) { o->max_backoff = absl::ZeroDuration(); }),
+              HasSubstr("max_backoff"));
+  EXPECT_THAT(message([](ConnectOptions* o) { o->max_message_bytes = 0; }),
+              HasSubstr("max_message_bytes"));
+}
+
+v1::Encoding RawEncoding(std::vector<int64_t> shape, std::string data) {
+  v1::Encoding encoding;
+  for (const int64_t size : shape) encoding.add_shape(size);
+  encoding.set_data(std::move(data));
+  return encoding;
+}
+
+TEST(EncodingValuesTest, ReadsHalfPrecision) {
+  // 0.5, the largest, the smallest normal, the smallest subnormal, -0, infinity.
+  auto values = EncodingValues(
+      RawEncoding({2, 3}, std::string("\x00\x38\xff\x7b\x00\x04\x01\x00\x00\x80\x00\x7c", 12)),
+      v1::OUTPUT_FORMAT_RAW_FLOAT16);
+  ASSERT_TRUE(values.ok()) << values.status();
+  EXPECT_THAT(*values, ElementsAre(0.5f, 65504.0f, 0x1p-14f, 0x1p-24f, 0.0f,
+                                   std::numeric_limits<float>::infinity()));
+  EXPECT_TRUE(std::signbit((*values)[4]));
+  values =
+      EncodingValues(RawEncoding({1}, std::string("\x01\x7e", 2)), v1::OUTPUT_FORMAT_RAW_FLOAT16);
+  ASSERT_TRUE(values.ok());
+  EXPECT_TRUE(std::isnan((*values)[0]));
+}
+
+TEST(EncodingValuesTest, RefusesDataThatDoNotFitTheShape) {
+  const v1::OutputFormat format = v1::OUTPUT_FORMAT_RAW_FLOAT32;
+  for (const v1::Encoding& encoding :
+       {RawEncoding({2}, "1234"), RawEncoding({1}, "12345"), RawEncoding({-1}, ""),
+        RawEncoding({int64_t{1} << 40, int64_t{1} << 40}, "")}) {
+    EXPECT_EQ(EncodingValues(encoding, format).status().code(), absl::StatusCode::kInvalidArgument)
+        << encoding.ShortDebugString();
+  }
+  EXPECT_TRUE(EncodingValues(RawEncoding({0, 4}, ""), format).ok());
+}
+
+TEST(NamesTest, ParsesAndListsWhatIsAllowed) {
+  v1::Priority priority;
+  EXPECT_TRUE(ParsePriority("high", &priority).ok());
+  EXPECT_EQ(priority, v1::PRIORITY_HIGH);
+  const absl::Status status = ParsePriority("urgent", &priority);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "--priority: expected one of low, normal, high; found 'urgent'");
+}
+
+TEST(NamesTest, ErrorsSayWhatToDo) {
+  EXPECT_THAT(ExplainError(absl::UnavailableError("cannot connect to localhost:1"), "localhost:1",
+                           absl::Seconds(1)),
+              HasSubstr("is the server running at localhost:1? Start it with: make serve"));
+  EXPECT_THAT(ExplainError(absl::DeadlineExceededError("late"), "x", absl::Seconds(2)),
+              HasSubstr("--deadline"));
+  EXPECT_EQ(ExplainError(absl::InvalidArgumentError("top_k: negative"), "x", absl::Seconds(2)),
+            "INVALID_ARGUMENT: top_k: negative");
+}
+
+}  // namespace
+}  // namespace sru::client

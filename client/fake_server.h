@@ -1,0 +1,197 @@
+// FakeServer: a server of sru.v1.InferenceService for the client's tests, in this process, on a
+// port that the system picks. Its answers follow from the request, so that a test can tell what
+// was sent.
+#ifndef SRU_CLIENT_FAKE_SERVER_H_
+#define SRU_CLIENT_FAKE_SERVER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "google/rpc/retry.pb.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "sru/v1/inference.grpc.pb.h"
+
+namespace sru::client {
+
+class FakeServer : private v1::InferenceService::Service {
+ public:
+  FakeServer() {
+    grpc::EnableDefaultHealthCheckService(true);
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address_ = absl::StrCat("127.0.0.1:", port);
+  }
+  ~FakeServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
+
+  const std::string& address() const { return address_; }
+
+  void SetServing(const std::string& service, bool serving) {
+    server_->GetHealthCheckService()->SetServingStatus(service, serving);
+  }
+
+  // The next calls of Classify and Encode get these statuses, one each.
+  void FailNext(std::vector<grpc::Status> statuses) {
+    absl::MutexLock lock(&mu_);
+    failures_ = std::move(statuses);
+  }
+  // RESOURCE_EXHAUSTED as the server sends it.
+  static grpc::Status Overloaded(int64_t retry_seconds, int32_t retry_nanos) {
+    google::rpc::RetryInfo info;
+    info.mutable_retry_delay()->set_seconds(retry_seconds);
+    info.mutable_retry_delay()->set_nanos(retry_nanos);
+    google::rpc::Status details;
+    details.set_code(grpc::StatusCode::RESOURCE_EXHAUSTED);
+    details.set_message("the queue is full");
+    details.add_details()->PackFrom(info);
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full",
+                        details.SerializeAsString());
+  }
+
+  int num_calls() const {
+    absl::MutexLock lock(&mu_);
+    return num_calls_;
+  }
+  v1::ClassifyRequest last_classify() const {
+    absl::MutexLock lock(&mu_);
+    return last_classify_;
+  }
+  v1::EncodeRequest last_encode() const {
+    absl::MutexLock lock(&mu_);
+    return last_encode_;
+  }
+
+ private:
+  grpc::Status TakeFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    ++num_calls_;
+    if (failures_.empty()) return grpc::Status::OK;
+    grpc::Status status = failures_.front();
+    failures_.erase(failures_.begin());
+    return status;
+  }
+
+  // Two labels; the probability of "LONG" grows with the length of the text. "bad" is refused.
+  grpc::Status Classify(grpc::ServerContext* context, const v1::ClassifyRequest* request,
+                        v1::ClassifyResponse* response) override {
+    absl::MutexLock lock(&mu_);
+    last_classify_ = *request;
+    if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+    for (int i = 0; i < request->sequences_size(); ++i) {
+      const v1::Sequence& sequence = request->sequences(i);
+      if (sequence.text() == "bad") {
+        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                            absl::StrCat("sequences[", i, "].text: gives no tokens"));
+      }
+      if (sequence.text() == "hang") {
+        while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+        return grpc::Status(grpc::StatusCode::CANCELLED, "the caller is gone");
+      }
+      const float p = sequence.text().size() > 10 ? 0.75f : 0.25f;
+      v1::Classification* result = response->add_classifications();
+      AddLabel(result, p > 0.5f ? "LONG" : "SHORT", p > 0.5f ? 1 : 0, 0.75f);
+      if (request->top_k() != 1) {
+        AddLabel(result, p > 0.5f ? "SHORT" : "LONG", p > 0.5f ? 0 : 1, 0.25f);
+      }
+      result->set_token_count(sequence.has_tokens() ? sequence.tokens().values_size() : 3);
+      result->set_truncated(request->truncate());
+    }
+    response->set_model("fake");
+    response->set_version(7);
+    response->mutable_times()->set_total_us(1500);
+    return grpc::Status::OK;
+  }
+
+  // The vector (1, -2) in the format that was asked for.
+  grpc::Status Encode(grpc::ServerContext* /*context*/, const v1::EncodeRequest* request,
+                      v1::EncodeResponse* response) override {
+    absl::MutexLock lock(&mu_);
+    last_encode_ = *request;
+    if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+    for (int i = 0; i < request->sequences_size(); ++i) {
+      v1::Encoding* result = response->add_encodings();
+      result->add_shape(2);
+      switch (request->output_format()) {
+        case v1::OUTPUT_FORMAT_RAW_FLOAT32:
+          result->set_data(std::string("\x00\x00\x80\x3f\x00\x00\x00\xc0", 8));
+          break;
+        case v1::OUTPUT_FORMAT_RAW_FLOAT16:
+          result->set_data(std::string("\x00\x3c\x00\xc0", 4));
+          break;
+        case v1::OUTPUT_FORMAT_RAW_BFLOAT16:
+          result->set_data(std::string("\x80\x3f\x00\xc0", 4));
+          break;
+        default:
+          result->add_values(1);
+          result->add_values(-2);
+      }
+      result->set_token_count(2);
+    }
+    response->set_model("fake");
+    response->set_version(7);
+    return grpc::Status::OK;
+  }
+
+  grpc::Status ListModels(grpc::ServerContext* /*context*/,
+                          const v1::ListModelsRequest* /*request*/,
+                          v1::ListModelsResponse* response) override {
+    *response->add_models() = MakeModel();
+    return grpc::Status::OK;
+  }
+
+  grpc::Status GetModel(grpc::ServerContext* /*context*/, const v1::GetModelRequest* request,
+                        v1::GetModelResponse* response) override {
+    if (!request->model().empty() && request->model() != "fake") {
+      return grpc::Status(grpc::StatusCode::NOT_FOUND,
+                          absl::StrCat("model: there is no '", request->model(), "'"));
+    }
+    *response->mutable_model() = MakeModel();
+    return grpc::Status::OK;
+  }
+
+  static void AddLabel(v1::Classification* result, const std::string& name, int index, float p) {
+    v1::Label* label = result->add_labels();
+    label->set_name(name);
+    label->set_index(index);
+    label->set_probability(p);
+    label->set_logit(p * 2);
+  }
+
+  static v1::ModelInfo MakeModel() {
+    v1::ModelInfo model;
+    model.set_name("fake");
+    model.set_version(7);
+    model.set_hidden_size(4);
+    model.set_num_layers(2);
+    model.set_bidirectional(true);
+    model.set_pooling(v1::POOLING_MAX);
+    model.add_labels("SHORT");
+    model.add_labels("LONG");
+    model.set_vocabulary_size(100);
+    model.set_backend("reference");
+    model.set_dtype("float32");
+    model.set_instances(1);
+    return model;
+  }
+
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+  mutable absl::Mutex mu_;
+  std::vector<grpc::Status> failures_ ABSL_GUARDED_BY(mu_);
+  int num_calls_ ABSL_GUARDED_BY(mu_) = 0;
+  v1::ClassifyRequest last_classify_ ABSL_GUARDED_BY(mu_);
+  v1::EncodeRequest last_encode_ ABSL_GUARDED_BY(mu_);
+};
+
+// An address at which nobody listens: the port of a server that is gone.
+inline std::string DeadAddress() { return FakeServer().address(); }
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_FAKE_SERVER_H_

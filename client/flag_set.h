@@ -1,0 +1,90 @@
+// FlagSet: the flags of one subcommand.
+//
+// Abseil's own flags are global to a program, so that every subcommand would accept, and list, the
+// flags of all the others. Here each subcommand declares its own beside its options; values are
+// parsed by absl::ParseFlag, so they are written as for the server: --deadline=2s, --json,
+// --nojson, --json=false, --top_k 3. `--` ends the flags.
+//
+//   FlagSet flags;
+//   flags.Add("top_k", &options.top_k, "labels per sequence; 0 = all");
+//   absl::StatusOr<std::vector<std::string>> texts = flags.Parse(args);
+//
+// Not thread-safe. The variables must outlive Parse().
+#ifndef SRU_CLIENT_FLAG_SET_H_
+#define SRU_CLIENT_FLAG_SET_H_
+
+#include <functional>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "absl/flags/marshalling.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace sru::client {
+
+class FlagSet {
+ public:
+  // The variable's present value is the default. `environment`, if not empty, names a variable of
+  // the environment that gives the default when it is set.
+  template <typename T>
+  void Add(absl::string_view name, T* value, absl::string_view help,
+           absl::string_view environment = "") {
+    Flag flag;
+    flag.name = std::string(name);
+    flag.help = std::string(help);
+    flag.environment = std::string(environment);
+    flag.is_bool = std::is_same<T, bool>::value;
+    if constexpr (std::is_same<T, absl::Duration>::value) {
+      flag.default_text = absl::FormatDuration(*value);
+      flag.expected = "a duration such as 2s or 150ms";
+    } else {
+      flag.default_text = absl::UnparseFlag(*value);
+      flag.expected = flag.is_bool                       ? "true or false"
+                      : std::is_floating_point<T>::value ? "a number"
+                      : std::is_integral<T>::value       ? "a whole number"
+                                                         : "text";
+    }
+    flag.set = [value](absl::string_view text, std::string* error) {
+      return absl::ParseFlag(text, value, error);
+    };
+    flags_.push_back(std::move(flag));
+  }
+
+  // Sets the variables and returns the arguments that are not flags, in their order.
+  // kInvalidArgument names the flag and says what was expected; an unknown flag gets the nearest
+  // name that exists.
+  absl::StatusOr<std::vector<std::string>> Parse(const std::vector<std::string>& args);
+
+  // True when --help or -h was among the arguments; nothing after it was parsed.
+  bool help_requested() const { return help_requested_; }
+
+  // One aligned line per flag with its default.
+  std::string Help() const;
+
+ private:
+  struct Flag {
+    std::string name;
+    std::string help;
+    std::string environment;
+    std::string default_text;
+    std::string expected;
+    bool is_bool = false;
+    std::function<bool(absl::string_view, std::string*)> set;
+  };
+
+  Flag* Find(absl::string_view name);
+  std::string Unknown(absl::string_view name) const;
+
+  std::vector<Flag> flags_;
+  bool help_requested_ = false;
+};
+
+// Levenshtein distance, for "did you mean".
+int EditDistance(absl::string_view a, absl::string_view b);
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_FLAG_SET_H_

@@ -1,0 +1,106 @@
+#include "client/names.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "client/client.h"
+
+namespace sru::client {
+namespace {
+
+template <typename Value, size_t kSize>
+absl::Status Parse(absl::string_view flag, absl::string_view text,
+                   const std::pair<const char*, Value> (&names)[kSize], Value* value) {
+  std::string allowed;
+  for (const auto& [name, candidate] : names) {
+    if (text == name) {
+      *value = candidate;
+      return absl::OkStatus();
+    }
+    if (*name != '\0') absl::StrAppend(&allowed, allowed.empty() ? "" : ", ", name);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected one of ", allowed, "; found '", text, "'"));
+}
+
+constexpr std::pair<const char*, v1::Priority> kPriorities[] = {
+    {"", v1::PRIORITY_UNSPECIFIED},
+    {"low", v1::PRIORITY_LOW},
+    {"normal", v1::PRIORITY_NORMAL},
+    {"high", v1::PRIORITY_HIGH},
+};
+
+constexpr std::pair<const char*, v1::Pooling> kPoolings[] = {
+    {"default", v1::POOLING_DEFAULT}, {"none", v1::POOLING_NONE}, {"last", v1::POOLING_LAST},
+    {"max", v1::POOLING_MAX},         {"mean", v1::POOLING_MEAN},
+};
+
+constexpr std::pair<const char*, v1::OutputFormat> kFormats[] = {
+    {"float32", v1::OUTPUT_FORMAT_RAW_FLOAT32},
+    {"float16", v1::OUTPUT_FORMAT_RAW_FLOAT16},
+    {"bfloat16", v1::OUTPUT_FORMAT_RAW_BFLOAT16},
+};
+
+std::string Advice(const absl::Status& status, absl::string_view address, absl::Duration deadline) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+      if (absl::StrContains(status.message(), "connect")) {
+        return absl::StrCat(
+            "is the server running at ", address,
+            "? Start it with: make serve, or name another with --address=HOST:PORT");
+      }
+      return "the server is shutting down; try again, or another replica with --address=HOST:PORT";
+    case absl::StatusCode::kDeadlineExceeded:
+      return absl::StrCat("the answer did not come within ", absl::FormatDuration(deadline),
+                          "; allow more with --deadline, or send less per call");
+    case absl::StatusCode::kResourceExhausted: {
+      const auto delay = RetryDelay(status);
+      if (delay.has_value()) {
+        return absl::StrCat("the server is overloaded; it asks to wait ",
+                            absl::FormatDuration(*delay), " before another try");
+      }
+      return "the server is overloaded, or the answer is too large: try again later, or send less "
+             "per call";
+    }
+    case absl::StatusCode::kNotFound:
+      return "see what is loaded with: sru_client models";
+    case absl::StatusCode::kFailedPrecondition:
+      return "see what each model can do with: sru_client models";
+    case absl::StatusCode::kUnimplemented:
+      return absl::StrCat("is it an SRU server that listens at ", address, "?");
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+absl::Status ParsePriority(absl::string_view text, v1::Priority* priority) {
+  return Parse("priority", text, kPriorities, priority);
+}
+
+absl::Status ParsePooling(absl::string_view text, v1::Pooling* pooling) {
+  return Parse("pooling", text, kPoolings, pooling);
+}
+
+const char* PoolingName(v1::Pooling pooling) {
+  for (const auto& [name, value] : kPoolings) {
+    if (value == pooling) return name;
+  }
+  return "unknown";
+}
+
+absl::Status ParseOutputFormat(absl::string_view text, v1::OutputFormat* format) {
+  return Parse("output_format", text, kFormats, format);
+}
+
+std::string ExplainError(const absl::Status& status, absl::string_view address,
+                         absl::Duration deadline) {
+  std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
+  const std::string advice = Advice(status, address, deadline);
+  if (!advice.empty()) absl::StrAppend(&text, "\n  ", advice);
+  return text;
+}
+
+}  // namespace sru::client

@@ -1,0 +1,30 @@
+// Names of the wire's enums as a user types and reads them, and errors that say what to do next.
+#ifndef SRU_CLIENT_NAMES_H_
+#define SRU_CLIENT_NAMES_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::client {
+
+// "" (unspecified), "low", "normal", "high". kInvalidArgument lists what is allowed.
+absl::Status ParsePriority(absl::string_view text, v1::Priority* priority);
+
+// "default", "none", "last", "max", "mean".
+absl::Status ParsePooling(absl::string_view text, v1::Pooling* pooling);
+const char* PoolingName(v1::Pooling pooling);
+
+// "float32", "float16", "bfloat16": the raw formats of the wire.
+absl::Status ParseOutputFormat(absl::string_view text, v1::OutputFormat* format);
+
+// "RESOURCE_EXHAUSTED: the queue is full" and what the user can do about it, on the next line.
+std::string ExplainError(const absl::Status& status, absl::string_view address,
+                         absl::Duration deadline);
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_NAMES_H_

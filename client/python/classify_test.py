@@ -1,0 +1,140 @@
+"""Runs classify.py against a real server: classify_test.py SRU_SERVER MODEL_REPOSITORY
+
+Exits with 77, which CTest shows as skipped, where grpcio is missing.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+try:
+    import grpc
+except ImportError:
+    print("SKIPPED: this Python has no grpcio (%s)" % sys.executable)
+    sys.exit(77)
+
+import sru_wire
+from classify import Client
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class WireTest(unittest.TestCase):
+    def test_encodes_as_protobuf_does(self):
+        request = {
+            "model": "trec",
+            "version": 300,
+            "sequences": [{"text": "caf\u00e9"}, {"tokens": {"values": ["a", "b"]}}],
+            "top_k": -1,
+        }
+        self.assertEqual(
+            sru_wire.encode(sru_wire.CLASSIFY_REQUEST, request),
+            b"\x0a\x04trec\x10\xac\x02\x1a\x07\x0a\x05caf\xc3\xa9\x1a\x08\x12\x06\x0a\x01a\x0a\x01b"
+            b"\x20" + b"\xff" * 9 + b"\x01",
+        )
+
+    def test_decodes_and_skips_unknown_fields(self):
+        label = b"\x0a\x03NUM\x10\x02\x1d\x00\x00\x40\x3f\x25\x00\x00\x80\xbf"
+        data = (
+            b"\x0a\x04trec\x10\x01\x78\x05\x7a\x01x"
+            + b"\x1a" + bytes([len(label) + 4]) + b"\x0a" + bytes([len(label)]) + label + b"\x10\x09"
+            + b"\x22\x09\x21" + b"\x00\x00\x00\x00\x00\x00\xf8\x3f"
+        )
+        values = sru_wire.decode(sru_wire.CLASSIFY_RESPONSE, data)
+        self.assertEqual(values["model"], "trec")
+        self.assertEqual(values["version"], 1)
+        self.assertEqual(values["times"]["total_us"], 1.5)
+        self.assertEqual(
+            values["classifications"],
+            [
+                {
+                    "labels": [{"name": "NUM", "index": 2, "probability": 0.75, "logit": -1.0}],
+                    "token_count": 9,
+                    "truncated": 0,
+                }
+            ],
+        )
+
+    def test_refuses_broken_bytes(self):
+        for data in (b"\x0a\x05abc", b"\x10\xff", b"\x0b"):
+            with self.assertRaises(ValueError):
+                sru_wire.decode(sru_wire.CLASSIFY_RESPONSE, data)
+
+    def test_refuses_unknown_fields(self):
+        with self.assertRaises(ValueError):
+            sru_wire.encode(sru_wire.CLASSIFY_REQUEST, {"modle": "trec"})
+
+
+class ServerTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = subprocess.Popen(
+            [
+                sys.argv[1],
+                "--model_repository=" + sys.argv[2],
+                "--listen=127.0.0.1:0",
+                "--metrics_listen=127.0.0.1:0",
+            ],
+            stdout=subprocess.PIPE,
+            universal_newlines=True,
+        )
+        line = cls.server.stdout.readline()
+        found = re.match(r"listening on (\S+), metrics on", line)
+        if not found:
+            cls.tearDownClass()
+            raise RuntimeError("the server did not start: %r" % line)
+        cls.address = found.group(1)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.terminate()
+        try:
+            cls.server.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            cls.server.kill()
+            cls.server.wait()
+        cls.server.stdout.close()
+
+    def test_classifies(self):
+        client = Client(self.address)
+        try:
+            response = client.classify(
+                ["How many moons does Jupiter have ?", "Who wrote Hamlet ?"], top_k=0
+            )
+        finally:
+            client.close()
+        self.assertEqual(response["model"], "trec")
+        self.assertEqual(response["version"], 1)
+        self.assertGreater(response["times"]["total_us"], 0)
+        top = [result["labels"][0]["name"] for result in response["classifications"]]
+        self.assertEqual(top, ["NUM", "HUM"])
+        for result in response["classifications"]:
+            self.assertEqual(len(result["labels"]), 6)
+            self.assertAlmostEqual(sum(label["probability"] for label in result["labels"]), 1, 5)
+
+    def test_errors_carry_their_code(self):
+        client = Client(self.address)
+        try:
+            with self.assertRaises(grpc.RpcError) as raised:
+                client.classify(["Who wrote Hamlet ?"], model="other")
+        finally:
+            client.close()
+        self.assertEqual(raised.exception.code(), grpc.StatusCode.NOT_FOUND)
+
+    def test_the_program_prints_labels(self):
+        command = [sys.executable, os.path.join(HERE, "classify.py"), "--address=" + self.address]
+        done = subprocess.run(
+            command,
+            input="How many moons does Jupiter have ?\n",
+            stdout=subprocess.PIPE,
+            universal_newlines=True,
+            timeout=60,
+        )
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stdout, r"^NUM [01]\.\d{4}  How many moons does Jupiter have \?\n$")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,140 @@
+"""The messages of sru/v1/inference.proto that classify.py needs, as plain dicts, on the wire.
+
+Generated code (see README.md) is the usual way to talk to the server, but it comes from a tool
+that has to match the installed version of protobuf, and grpcio does not bring protobuf along. The
+wire format is simple and never changes, so this file reads and writes it from a table of fields.
+"""
+
+import struct
+
+# message = {field name: (field number, type)}; a type in a list is a repeated field, a dict is a
+# message.
+TOKENS = {"values": (1, ["string"])}
+SEQUENCE = {"text": (1, "string"), "tokens": (2, TOKENS)}
+CLASSIFY_REQUEST = {
+    "model": (1, "string"),
+    "version": (2, "int"),
+    "sequences": (3, [SEQUENCE]),
+    "top_k": (4, "int"),
+    "truncate": (5, "int"),
+    "priority": (6, "int"),
+}
+LABEL = {
+    "name": (1, "string"),
+    "index": (2, "int"),
+    "probability": (3, "float"),
+    "logit": (4, "float"),
+}
+CLASSIFICATION = {
+    "labels": (1, [LABEL]),
+    "token_count": (2, "int"),
+    "truncated": (3, "int"),
+}
+STAGE_TIMES = {
+    "tokenize_us": (1, "double"),
+    "queue_us": (2, "double"),
+    "compute_us": (3, "double"),
+    "total_us": (4, "double"),
+}
+CLASSIFY_RESPONSE = {
+    "model": (1, "string"),
+    "version": (2, "int"),
+    "classifications": (3, [CLASSIFICATION]),
+    "times": (4, STAGE_TIMES),
+}
+
+_DEFAULTS = {"string": "", "int": 0, "float": 0.0, "double": 0.0}
+
+
+def encode(message, values):
+    """The bytes of `values`, a dict by field name. A field that is not in `message` is an error."""
+    out = bytearray()
+    for name, value in values.items():
+        if name not in message:
+            raise ValueError("no field %r; there are %s" % (name, ", ".join(message)))
+        number, kind = message[name]
+        if isinstance(kind, list):
+            for item in value:
+                _encode_field(out, number, kind[0], item)
+        else:
+            _encode_field(out, number, kind, value)
+    return bytes(out)
+
+
+def decode(message, data):
+    """The dict for `data`. Fields that are missing get their defaults, unknown ones are skipped."""
+    values = {}
+    for name, (_, kind) in message.items():
+        if isinstance(kind, list):
+            values[name] = []
+        else:
+            values[name] = decode(kind, b"") if isinstance(kind, dict) else _DEFAULTS[kind]
+    names = {number: (name, kind) for name, (number, kind) in message.items()}
+    position = 0
+    while position < len(data):
+        key, position = _read_varint(data, position)
+        wire_type = key & 7
+        if wire_type == 0:
+            value, position = _read_varint(data, position)
+        else:
+            if wire_type == 2:
+                size, position = _read_varint(data, position)
+            elif wire_type in (1, 5):
+                size = 8 if wire_type == 1 else 4
+            else:
+                raise ValueError("wire type %d at byte %d" % (wire_type, position))
+            value = data[position : position + size]
+            position += size
+            if position > len(data):
+                raise ValueError("the message ends inside a field")
+        if key >> 3 not in names:
+            continue
+        name, kind = names[key >> 3]
+        if isinstance(kind, list):
+            values[name].append(_decode_value(kind[0], value))
+        else:
+            values[name] = _decode_value(kind, value)
+    return values
+
+
+def _encode_field(out, number, kind, value):
+    if kind == "int":
+        _write_varint(out, number << 3)
+        _write_varint(out, int(value) & 0xFFFFFFFFFFFFFFFF)
+        return
+    data = encode(kind, value) if isinstance(kind, dict) else value.encode("utf-8")
+    _write_varint(out, number << 3 | 2)
+    _write_varint(out, len(data))
+    out += data
+
+
+def _decode_value(kind, value):
+    if isinstance(kind, dict):
+        return decode(kind, value)
+    if kind == "string":
+        return value.decode("utf-8")
+    if kind == "float":
+        return struct.unpack("<f", value)[0]
+    if kind == "double":
+        return struct.unpack("<d", value)[0]
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _write_varint(out, value):
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _read_varint(data, position):
+    value = 0
+    for shift in range(0, 70, 7):
+        if position >= len(data):
+            break
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+    raise ValueError("a number without an end at byte %d" % position)

@@ -1,0 +1,48 @@
+// TextTable: rows in aligned columns, printed as they come.
+#ifndef SRU_CLIENT_TEXT_TABLE_H_
+#define SRU_CLIENT_TEXT_TABLE_H_
+
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace sru::client {
+
+// Rows are printed in groups, because a stream has no end to wait for: the columns are as wide as
+// the widest cell so far. The last column is not padded and may hold any text. Not thread-safe.
+class TextTable {
+ public:
+  struct Column {
+    std::string name;
+    bool right_aligned = false;
+  };
+
+  TextTable(std::vector<Column> columns, std::ostream* out);
+
+  // One cell per column.
+  void AddRow(std::vector<std::string> cells);
+  // Prints the rows since the last time; before the first, the names of the columns.
+  void Flush();
+
+ private:
+  void Print(const std::vector<std::string>& cells);
+
+  const std::vector<Column> columns_;
+  std::ostream* const out_;
+  std::vector<size_t> widths_;
+  std::vector<std::vector<std::string>> rows_;
+  bool started_ = false;
+};
+
+// Characters, not bytes, of UTF-8 text: near enough to its width on a terminal.
+size_t DisplayWidth(absl::string_view text);
+
+// One line of at most `width` characters: control characters become spaces, and what is cut off
+// becomes "...".
+std::string OneLine(absl::string_view text, size_t width);
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_TEXT_TABLE_H_
