@@ -1,0 +1,478 @@
+// What a caller can do wrong, over the wire: each gets its code and a message that names the field.
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <future>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/stubs/logging.h"
+#include "google/rpc/retry.pb.h"
+#include "gtest/gtest.h"
+#include "models/test_files.h"
+#include "tests/integration/server_fixture.h"
+#include "tests/testing/poll.h"
+
+namespace sru::testing {
+namespace {
+
+using grpc::StatusCode;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// A repository with a classifier ("small"), an encoder without labels ("encoder") and a model that
+// takes features only ("frames").
+class SmallRepository {
+ public:
+  SmallRepository() {
+    models::WriteSmallModel(directory_, "small/1");
+    models::WriteSmallModel(directory_, "small/3");
+
+    nlohmann::json config = models::SmallConfig();
+    models::TestTensors tensors = models::SmallTensors();
+    config.erase("labels");
+    tensors.erase("out.weight");
+    tensors.erase("out.bias");
+    directory_.Write("encoder/1/config.json", config.dump());
+    directory_.Write("encoder/1/model.safetensors", models::Safetensors(tensors));
+    directory_.Write("encoder/1/vocab.txt", models::kSmallVocabulary);
+
+    config.erase("embedding");
+    config.erase("preprocessing");
+    tensors.erase("embedding.weight");
+    directory_.Write("frames/1/config.json", config.dump());
+    directory_.Write("frames/1/model.safetensors", models::Safetensors(tensors));
+  }
+  std::string path() const { return directory_.path(); }
+
+ private:
+  models::TempDirectory directory_;
+};
+
+class BadInputTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    // protobuf's own line about bytes that are not UTF-8, from the client's side too.
+    google::protobuf::SetLogHandler(nullptr);
+    repository_ = new SmallRepository();
+    server::Options options = TestOptions(repository_->path());
+    options.max_sequence_tokens = 16;
+    options.max_sequences_per_request = 4;
+    server_ = new RunningServer(options);
+  }
+  static void TearDownTestSuite() {
+    delete server_;
+    delete repository_;
+  }
+  void SetUp() override {
+    ASSERT_TRUE(server_->started());
+    request_.set_model("small");
+    request_.add_sequences()->set_text("a b");
+  }
+
+  // Sends `request_` to Classify and, field by field the same, to Encode; both must refuse alike.
+  void ExpectError(StatusCode code, const std::string& message_start) {
+    v1::ClassifyResponse classified;
+    const grpc::Status classify = server_->Classify(request_, &classified);
+    EXPECT_EQ(classify.error_code(), code) << classify.error_message();
+    EXPECT_THAT(classify.error_message(), StartsWith(message_start));
+
+    v1::EncodeRequest encode_request;
+    encode_request.set_model(request_.model());
+    encode_request.set_version(request_.version());
+    *encode_request.mutable_sequences() = request_.sequences();
+    encode_request.set_truncate(request_.truncate());
+    encode_request.set_priority(request_.priority());
+    v1::EncodeResponse encoded;
+    const grpc::Status encode = server_->Encode(encode_request, &encoded);
+    EXPECT_EQ(encode.error_code(), code) << encode.error_message();
+    EXPECT_THAT(encode.error_message(), StartsWith(message_start));
+  }
+
+  v1::Sequence* sequence() { return request_.mutable_sequences(0); }
+
+  static SmallRepository* repository_;
+  static RunningServer* server_;
+  v1::ClassifyRequest request_;
+};
+SmallRepository* BadInputTest::repository_ = nullptr;
+RunningServer* BadInputTest::server_ = nullptr;
+
+TEST_F(BadInputTest, TheRequestOfTheseTestsIsGoodBeforeItIsSpoilt) {
+  v1::ClassifyResponse response;
+  const grpc::Status status = server_->Classify(request_, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.version(), 3);  // the latest
+  request_.set_version(1);
+  ASSERT_TRUE(server_->Classify(request_, &response).ok());
+  EXPECT_EQ(response.version(), 1);
+}
+
+TEST_F(BadInputTest, NoSequences) {
+  request_.clear_sequences();
+  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences: empty, expected at least one");
+}
+
+TEST_F(BadInputTest, EmptySequence) {
+  request_.add_sequences();
+  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[1]: empty sequence, expected one of text");
+}
+
+TEST_F(BadInputTest, TextWithoutTokens) {
+  sequence()->set_text(" \n ");
+  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].text: no tokens");
+  sequence()->set_text("");
+  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].text: no tokens");
+}
+
+TEST_F(BadInputTest, TokenIdOutOfRange) {
+  for (const int32_t id : {5, -1}) {
+    sequence()->mutable_token_ids()->clear_values();
+    sequence()->mutable_token_ids()->add_values(4);
+    sequence()->mutable_token_ids()->add_values(id);
+    ExpectError(StatusCode::INVALID_ARGUMENT, absl::StrCat("sequences[0].token_ids.values[1]: ", id,
+                                                           " is out of range, expected 0 to 4"));
+  }
+}
+
+TEST_F(BadInputTest, FeaturesOfTheWrongSize) {
+  sequence()->mutable_features()->set_data(std::string(12, '\0'));
+  sequence()->mutable_features()->set_feature_size(3);
+  ExpectError(StatusCode::INVALID_ARGUMENT,
+              "sequences[0].features.feature_size: expected 4 (the model's input_size), found 3");
+  sequence()->mutable_features()->set_feature_size(4);
+  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].features.data: 12 bytes, expected");
+  sequence()->mutable_features()->set_data("");
+  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].features.data: empty");
+  const float values[4] = {0, 1, std::numeric_limits<float>::quiet_NaN(), 2};
+  sequence()->mutable_features()->set_data(values, sizeof(values));
+  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences[0].features.data: value 2 of frame 0 is");
+}
+
+TEST_F(BadInputTest, FeaturesAreTakenByEveryModelOfThatWidth) {
+  const float values[8] = {0.1f, 0.2f, 0.3f, 0.4f, 0.5f, 0.6f, 0.7f, 0.8f};
+  for (const char* model : {"small", "frames"}) {
+    v1::EncodeRequest request;
+    request.set_model(model);
+    request.add_sequences()->mutable_features()->set_data(values, sizeof(values));
+    request.mutable_sequences(0)->mutable_features()->set_feature_size(4);
+    v1::EncodeResponse response;
+    const grpc::Status status = server_->Encode(request, &response);
+    ASSERT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response.encodings(0).token_count(), 2);
+  }
+}
+
+TEST_F(BadInputTest, SequenceOverTheLimitIsRefusedOrCut) {
+  std::string text;
+  for (int i = 0; i < 20; ++i) text += "a b ";
+  sequence()->set_text(text);
+  ExpectError(StatusCode::INVALID_ARGUMENT,
+              "sequences[0].text: at least 17 tokens are too many, expected at most 16 "
+              "(--max_sequence_tokens)");
+  request_.set_truncate(true);
+  v1::ClassifyResponse response;
+  const grpc::Status status = server_->Classify(request_, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.classifications(0).token_count(), 16);
+  EXPECT_TRUE(response.classifications(0).truncated());
+}
+
+TEST_F(BadInputTest, MoreSequencesThanAllowed) {
+  for (int i = 0; i < 4; ++i) request_.add_sequences()->set_text("a");
+  ExpectError(StatusCode::INVALID_ARGUMENT,
+              "sequences: 5 are too many, expected at most 4 (--max_sequences_per_request)");
+}
+
+TEST_F(BadInputTest, UnknownModelAndVersion) {
+  request_.set_model("tree");
+  ExpectError(StatusCode::NOT_FOUND, "model: 'tree' is not loaded; loaded: encoder, frames, small");
+  request_.set_model("small");
+  request_.set_version(2);
+  ExpectError(StatusCode::NOT_FOUND, "version: model 'small' has no version 2; loaded: 1, 3");
+  request_.set_version(-1);
+  ExpectError(StatusCode::INVALID_ARGUMENT, "version: -1 is negative");
+}
+
+TEST_F(BadInputTest, NoNameWithSeveralModels) {
+  request_.clear_model();
+  ExpectError(StatusCode::INVALID_ARGUMENT, "model: empty, expected a name");
+}
+
+TEST_F(BadInputTest, ClassifyWithoutAClassifier) {
+  for (const char* model : {"encoder", "frames"}) {
+    request_.set_model(model);
+    v1::ClassifyResponse response;
+    const grpc::Status status = server_->Classify(request_, &response);
+    EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
+    EXPECT_THAT(status.error_message(),
+                StartsWith(absl::StrCat("model: '", model, "' has no classifier")));
+  }
+}
+
+TEST_F(BadInputTest, LabelCount) {
+  request_.set_top_k(-1);
+  v1::ClassifyResponse response;
+  const grpc::Status status = server_->Classify(request_, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), StartsWith("top_k: -1 is negative"));
+  for (const auto& [top_k, expected] : {std::pair{0, 2}, {1, 1}, {2, 2}, {1000, 2}}) {
+    request_.set_top_k(top_k);
+    ASSERT_TRUE(server_->Classify(request_, &response).ok());
+    EXPECT_EQ(response.classifications(0).labels_size(), expected) << top_k;
+  }
+}
+
+TEST_F(BadInputTest, WordsForAModelOfFeatures) {
+  v1::EncodeRequest request;
+  request.set_model("frames");
+  v1::EncodeResponse response;
+  request.add_sequences()->set_text("a");
+  grpc::Status status = server_->Encode(request, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), StartsWith("sequences[0].text: the model has no tokenizer"));
+  request.mutable_sequences(0)->mutable_token_ids()->add_values(0);
+  status = server_->Encode(request, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(),
+              StartsWith("sequences[0].token_ids: the model has no vocabulary"));
+}
+
+TEST_F(BadInputTest, UnknownEnumValues) {
+  request_.set_priority(static_cast<v1::Priority>(9));
+  ExpectError(StatusCode::INVALID_ARGUMENT, "priority: 9 is unknown");
+  v1::EncodeRequest request;
+  request.set_model("small");
+  request.add_sequences()->set_text("a");
+  v1::EncodeResponse response;
+  request.set_pooling(static_cast<v1::Pooling>(9));
+  grpc::Status status = server_->Encode(request, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), StartsWith("pooling: 9 is unknown"));
+  request.set_pooling(v1::POOLING_MAX);
+  request.set_output_format(static_cast<v1::OutputFormat>(9));
+  status = server_->Encode(request, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), StartsWith("output_format: 9 is unknown"));
+}
+
+TEST_F(BadInputTest, InvalidUtf8AndMalformedBytes) {
+  // A client library would not send this; a stranger does.
+  sequence()->mutable_tokens()->add_values("good");
+  sequence()->mutable_tokens()->add_values("bad");
+  std::string bytes = request_.SerializeAsString();
+  bytes.replace(bytes.find("bad"), 3, "\xf0\x9f\x98");
+  for (const char* method : {"Classify", "Encode"}) {
+    const std::string path = absl::StrCat("/sru.v1.InferenceService/", method);
+    grpc::Status status = server_->CallRaw(path, bytes);
+    EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << status.error_message();
+    EXPECT_THAT(status.error_message(),
+                StartsWith("sequences[0].tokens.values[1]: expected UTF-8, found byte 0xf0"));
+
+    status = server_->CallRaw(path, bytes.substr(0, bytes.size() - 1));
+    EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+    EXPECT_THAT(status.error_message(), HasSubstr("malformed protobuf"));
+  }
+  for (const char* method : {"ListModels", "GetModel"}) {
+    const grpc::Status status =
+        server_->CallRaw(absl::StrCat("/sru.v1.InferenceService/", method), "\x0a\x05");
+    EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << method;
+  }
+  const grpc::Status status = server_->CallRaw("/sru.v1.InferenceService/GetModel", "\x0a\x01\xff");
+  EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(status.error_message(), StartsWith("model: expected UTF-8"));
+}
+
+TEST_F(BadInputTest, HundredMegabytes) {
+  sequence()->set_text(std::string(100 << 20, 'a'));
+  v1::ClassifyResponse response;
+  grpc::Status status = server_->Classify(request_, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("message larger than max"));
+  // The server is as well as before.
+  sequence()->set_text("a");
+  status = server_->Classify(request_, &response);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+}
+
+TEST_F(BadInputTest, UnknownMethod) {
+  EXPECT_EQ(server_->CallRaw("/sru.v1.InferenceService/Nope", "").error_code(),
+            StatusCode::UNIMPLEMENTED);
+}
+
+// A thousand good calls in flight among calls of every kind of poison: each poisoned call fails,
+// each good call gets the bits that it gets alone.
+TEST(PoisonTest, FailsAlone) {
+  google::protobuf::SetLogHandler(nullptr);
+  RunningServer server(TestOptions(kBundledRepository));
+  ASSERT_TRUE(server.started());
+  constexpr int kGood = 1000;
+  constexpr int kKinds = 20;
+  std::vector<v1::ClassifyRequest> good(kKinds);
+  std::vector<v1::ClassifyResponse> alone(kKinds);
+  for (int i = 0; i < kKinds; ++i) {
+    for (int t = 0; t <= 3 * i; ++t) {
+      if (t == 0) good[i].add_sequences();
+      good[i].mutable_sequences(0)->mutable_token_ids()->add_values((i * 131 + t * 17) % 8759);
+    }
+    ASSERT_TRUE(server.Classify(good[i], &alone[i]).ok());
+  }
+  std::vector<v1::ClassifyRequest> poison(3);
+  poison[0].add_sequences()->mutable_token_ids()->add_values(8759);
+  poison[1].add_sequences()->set_text(".");
+  // Finite, but the forward pass overflows: answered, and nobody else's business.
+  const std::vector<float> huge(128 * 4, std::numeric_limits<float>::max());
+  poison[2].add_sequences()->mutable_features()->set_data(huge.data(), huge.size() * sizeof(float));
+  poison[2].mutable_sequences(0)->mutable_features()->set_feature_size(128);
+
+  struct Call {
+    grpc::ClientContext context;
+    v1::ClassifyResponse response;
+    grpc::Status status;
+    int kind = 0;  // below 0: poison
+  };
+  std::vector<std::unique_ptr<Call>> calls;
+  for (int i = 0; i < kGood; ++i) {
+    calls.emplace_back(std::make_unique<Call>())->kind = i % kKinds;
+    if (i % 10 == 0) calls.emplace_back(std::make_unique<Call>())->kind = -1 - (i / 10) % 3;
+  }
+  absl::BlockingCounter done(static_cast<int>(calls.size()));
+  for (const auto& call : calls) {
+    const v1::ClassifyRequest& request =
+        call->kind >= 0 ? good[call->kind] : poison[-1 - call->kind];
+    server.stub().async()->Classify(&call->context, &request, &call->response,
+                                    [&done, call = call.get()](grpc::Status status) {
+                                      call->status = std::move(status);
+                                      done.DecrementCount();
+                                    });
+  }
+  done.Wait();
+  for (const auto& call : calls) {
+    if (call->kind == -1 || call->kind == -2) {
+      EXPECT_EQ(call->status.error_code(), StatusCode::INVALID_ARGUMENT);
+      continue;
+    }
+    ASSERT_TRUE(call->status.ok()) << call->status.error_message();
+    if (call->kind < 0) continue;
+    const v1::Classification& expected = alone[call->kind].classifications(0);
+    ASSERT_EQ(call->response.classifications(0).SerializeAsString(), expected.SerializeAsString());
+  }
+}
+
+// One slow worker, and a queue that holds little: what comes over it is refused at once and told
+// when to come back; what waits can be cancelled and expires.
+class OverloadTest : public ::testing::Test {
+ protected:
+  OverloadTest() : server_(MakeOptions()) {
+    for (int i = 0; i < 4; ++i) {
+      v1::TokenIds* ids = large_.add_sequences()->mutable_token_ids();
+      for (int t = 0; t < 2048; ++t) ids->add_values(t);
+    }
+    large_.set_pooling(v1::POOLING_LAST);
+    small_.add_sequences()->set_text("Why?");
+  }
+  static server::Options MakeOptions() {
+    server::Options options = TestOptions(kBundledRepository);
+    options.backend = "reference";
+    options.instances = 1;
+    options.max_batch_tokens = 2048;
+    options.max_queue_tokens = 3 * 8192;
+    return options;
+  }
+
+  // Starts calls of `large_` that wait or run until the object ends.
+  struct Background {
+    Background(RunningServer* server, const v1::EncodeRequest& request, int count)
+        : done(count), contexts(count), responses(count), statuses(count) {
+      for (int i = 0; i < count; ++i) {
+        contexts[i] = std::make_unique<grpc::ClientContext>();
+        server->stub().async()->Encode(contexts[i].get(), &request, &responses[i],
+                                       [this, i](grpc::Status status) {
+                                         statuses[i] = std::move(status);
+                                         done.DecrementCount();
+                                       });
+      }
+    }
+    void CancelAndWait() {
+      for (auto& context : contexts) context->TryCancel();
+      done.Wait();
+    }
+    absl::BlockingCounter done;
+    std::vector<std::unique_ptr<grpc::ClientContext>> contexts;
+    std::vector<v1::EncodeResponse> responses;
+    std::vector<grpc::Status> statuses;
+  };
+
+  double Waiting() { return server_.Metric("sru_queue_tokens{model=\"trec\",version=\"1\"}"); }
+
+  RunningServer server_;
+  v1::EncodeRequest large_;
+  v1::ClassifyRequest small_;
+};
+
+TEST_F(OverloadTest, AFullQueueRefusesWithRetryInfo) {
+  ASSERT_TRUE(server_.started());
+  Background background(&server_, large_, 8);
+  background.done.Wait();
+  int refused = 0;
+  for (const grpc::Status& status : background.statuses) {
+    if (status.ok()) continue;
+    ++refused;
+    EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
+    google::rpc::Status details;
+    google::rpc::RetryInfo retry_info;
+    ASSERT_TRUE(details.ParseFromString(status.error_details()));
+    ASSERT_EQ(details.details_size(), 1);
+    ASSERT_TRUE(details.details(0).UnpackTo(&retry_info));
+    EXPECT_GT(retry_info.retry_delay().seconds() + retry_info.retry_delay().nanos(), 0);
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_LT(refused, 8);
+  EXPECT_EQ(server_.Metric("sru_rejections_total{model=\"trec\",version=\"1\",reason="
+                           "\"queue_full\"}"),
+            refused);
+}
+
+TEST_F(OverloadTest, CancelledAndExpiredCallsLeaveTheQueue) {
+  ASSERT_TRUE(server_.started());
+  Background background(&server_, large_, 3);
+  ASSERT_TRUE(PollUntil([this] { return Waiting() >= 8192; }));
+
+  // Cancelled while it waits behind the large ones. It has no deadline, so it is not refused.
+  grpc::ClientContext cancelled;
+  v1::ClassifyResponse response;
+  std::promise<grpc::Status> done;
+  small_.set_priority(v1::PRIORITY_LOW);
+  server_.stub().async()->Classify(&cancelled, &small_, &response, [&done](grpc::Status status) {
+    done.set_value(std::move(status));
+  });
+  const auto in_flight = [this] { return server_.Metric("sru_requests_in_flight"); };
+  ASSERT_TRUE(PollUntil([&] { return in_flight() == 4; }));
+  cancelled.TryCancel();
+  EXPECT_EQ(done.get_future().get().error_code(), StatusCode::CANCELLED);
+  EXPECT_TRUE(PollUntil([this] {
+    return server_.Metric(
+               "sru_requests_total{code=\"CANCELLED\",method=\"Classify\",model=\"trec\","
+               "version=\"1\"}") == 1;
+  }));
+
+  background.CancelAndWait();
+  EXPECT_TRUE(PollUntil([&] { return in_flight() == 0 && Waiting() == 0; }));
+}
+
+TEST_F(OverloadTest, ADeadlineThatPassedIsDeadlineExceeded) {
+  ASSERT_TRUE(server_.started());
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(1));
+  v1::EncodeResponse response;
+  const grpc::Status status = server_.stub().Encode(&context, large_, &response);
+  EXPECT_EQ(status.error_code(), StatusCode::DEADLINE_EXCEEDED) << status.error_message();
+}
+
+}  // namespace
+}  // namespace sru::testing

@@ -1,0 +1,332 @@
+// The program sru_server as its users start and stop it: exit codes, its one line of error,
+// signals.
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/test_files.h"
+#include "tests/integration/server_fixture.h"
+#include "tests/testing/http_get.h"
+#include "tests/testing/poll.h"
+#include "tests/testing/subprocess.h"
+
+namespace sru::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<std::string> Command(const std::string& repository,
+                                 const std::vector<std::string>& flags = {}) {
+  std::vector<std::string> command = {SRU_SERVER_BINARY, "--model_repository=" + repository,
+                                      "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0"};
+  command.insert(command.end(), flags.begin(), flags.end());
+  return command;
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  return absl::StrSplit(text, '\n', absl::SkipEmpty());
+}
+
+// Expects that the server ends with code 1 and one line that holds all of `parts`.
+void ExpectRefusesToStart(const std::vector<std::string>& command,
+                          const std::vector<std::string>& parts,
+                          const std::vector<std::string>& environment = {}) {
+  Subprocess process(command, environment);
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_EQ(process.out(), "");
+  std::vector<std::string> errors;
+  for (const std::string& line : Lines(process.err())) {
+    if (!absl::StrContains(line, " INFO ")) errors.push_back(line);
+  }
+  ASSERT_EQ(errors.size(), 1u) << process.err();
+  for (const std::string& part : parts) EXPECT_THAT(errors[0], HasSubstr(part));
+}
+
+// A server process that is ready, and where it listens.
+class ServerProcess {
+ public:
+  explicit ServerProcess(const std::vector<std::string>& flags)
+      : process_(Command(std::filesystem::absolute(kBundledRepository), flags)) {
+    EXPECT_TRUE(PollUntil([this] {
+      return process_.HasExited() || absl::StrContains(process_.out(), "\n");
+    })) << process_.err();
+    // listening on 127.0.0.1:PORT, metrics on 127.0.0.1:PORT
+    const std::string line = process_.out();
+    EXPECT_THAT(line, ::testing::MatchesRegex(
+                          "listening on 127.0.0.1:[0-9]+, metrics on 127.0.0.1:[0-9]+\n"))
+        << process_.err();
+    address_ = line.substr(13, line.find(',') - 13);
+    const size_t colon = line.rfind(':');
+    metrics_port_ = colon == std::string::npos ? 0 : std::atoi(line.c_str() + colon + 1);
+    channel_ = MakeChannel(address_);
+    stub_ = v1::InferenceService::NewStub(channel_);
+  }
+
+  Subprocess& process() { return process_; }
+  const std::string& address() const { return address_; }
+  v1::InferenceService::Stub& stub() { return *stub_; }
+  HttpResponse Get(const std::string& path) const { return HttpGet(metrics_port_, path); }
+  int metrics_port() const { return metrics_port_; }
+
+ private:
+  Subprocess process_;
+  std::string address_;
+  int metrics_port_ = 0;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::InferenceService::Stub> stub_;
+};
+
+class BrokenModelTest : public ::testing::Test {
+ protected:
+  BrokenModelTest() { models::WriteSmallModel(repository_, "m/1"); }
+
+  void Write(const std::string& file, const std::string& contents) {
+    repository_.Write("m/1/" + file, contents);
+  }
+  void ExpectRefused(const std::vector<std::string>& parts) {
+    ExpectRefusesToStart(Command(repository_.path()), parts);
+  }
+
+  models::TempDirectory repository_;
+  models::TestTensors tensors_ = models::SmallTensors();
+};
+
+TEST_F(BrokenModelTest, TruncatedWeights) {
+  const std::string whole = models::Safetensors(tensors_);
+  Write("model.safetensors", whole.substr(0, whole.size() - 5));
+  ExpectRefused({"model.safetensors"});
+  Write("model.safetensors", whole.substr(0, 20));
+  ExpectRefused({"model.safetensors"});
+  Write("model.safetensors", "");
+  ExpectRefused({"model.safetensors"});
+}
+
+TEST_F(BrokenModelTest, OverlappingTensors) {
+  Write("model.safetensors",
+        models::RawSafetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                               R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+                               std::string(12, '\0')));
+  ExpectRefused({"model.safetensors", "overlap"});
+}
+
+TEST_F(BrokenModelTest, HugeHeader) {
+  Write("model.safetensors", models::RawSafetensors("{}", "", uint64_t{1} << 62));
+  ExpectRefused({"model.safetensors", "header"});
+}
+
+TEST_F(BrokenModelTest, HeaderThatIsNotJson) {
+  Write("model.safetensors", models::RawSafetensors("{not json", ""));
+  ExpectRefused({"model.safetensors", "JSON"});
+}
+
+TEST_F(BrokenModelTest, WrongDtype) {
+  std::string bytes = models::Safetensors(tensors_);
+  bytes.replace(bytes.find("\"F32\""), 5, "\"I32\"");
+  Write("model.safetensors", bytes);
+  ExpectRefused({"model.safetensors", "I32", "F32"});
+}
+
+TEST_F(BrokenModelTest, MissingTensor) {
+  tensors_.erase("encoder.rnn_lst.0.weight_c");
+  Write("model.safetensors", models::Safetensors(tensors_));
+  ExpectRefused({"model.safetensors", "encoder.rnn_lst.0.weight_c"});
+}
+
+TEST_F(BrokenModelTest, WrongShape) {
+  tensors_["out.weight"] = models::MakeTensor({2, 7});
+  Write("model.safetensors", models::Safetensors(tensors_));
+  ExpectRefused({"model.safetensors", "out.weight", "[2, 6]", "[2, 7]"});
+}
+
+TEST_F(BrokenModelTest, MissingFiles) {
+  std::filesystem::remove(repository_.path("m/1/vocab.txt"));
+  ExpectRefused({"vocab.txt"});
+  models::WriteSmallModel(repository_, "m/1");
+  std::filesystem::remove(repository_.path("m/1/model.safetensors"));
+  ExpectRefused({"model.safetensors"});
+  models::WriteSmallModel(repository_, "m/1");
+  std::filesystem::remove(repository_.path("m/1/config.json"));
+  ExpectRefused({"config.json"});
+}
+
+TEST_F(BrokenModelTest, UnknownConfigKey) {
+  nlohmann::json config = models::SmallConfig();
+  config["poolling"] = "max";
+  Write("config.json", config.dump());
+  ExpectRefused({"config.json", "poolling"});
+}
+
+TEST_F(BrokenModelTest, ConfigThatIsNotJson) {
+  Write("config.json", "{");
+  ExpectRefused({"config.json", "JSON"});
+}
+
+TEST(StartTest, WrongOptions) {
+  const std::string repository = kBundledRepository;
+  ExpectRefusesToStart(Command(repository, {"--no_such_flag=1"}), {"no_such_flag"});
+  ExpectRefusesToStart(Command(repository, {"--max_batch_tokens=many"}),
+                       {"max_batch_tokens", "many"});
+  ExpectRefusesToStart(Command(repository, {"--max_batch_tokens=100"}),
+                       {"--max_sequence_tokens", "--max_batch_tokens", "100"});
+  ExpectRefusesToStart(Command(repository, {"stray"}), {"stray"});
+  ExpectRefusesToStart(Command(repository), {"--dtype", "float8"}, {"SRU_DTYPE=float8"});
+  ExpectRefusesToStart(Command("/no/such/directory"), {"/no/such/directory"});
+  ExpectRefusesToStart({SRU_SERVER_BINARY}, {"--model_repository"});
+}
+
+TEST(StartTest, TheCommandLineWinsOverTheEnvironment) {
+  Subprocess process(Command("/no/such/directory"), {"SRU_MODEL_REPOSITORY=/another"});
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_THAT(process.err(), HasSubstr("/no/such/directory"));
+}
+
+TEST(StartTest, HelpAndVersion) {
+  Subprocess help({SRU_SERVER_BINARY, "--help"});
+  EXPECT_EQ(help.Wait(), 0);
+  EXPECT_THAT(help.out(), HasSubstr("--model_repository"));
+  EXPECT_EQ(help.err(), "");
+  Subprocess version({SRU_SERVER_BINARY, "--version"});
+  EXPECT_EQ(version.Wait(), 0);
+  EXPECT_THAT(version.out(), HasSubstr("sru_server "));
+}
+
+TEST(StartTest, TakenPorts) {
+  ServerProcess first({});
+  ExpectRefusesToStart(Command(kBundledRepository, {"--listen=" + first.address()}),
+                       {"cannot listen on " + first.address()});
+  const std::string metrics = absl::StrCat("127.0.0.1:", first.metrics_port());
+  ExpectRefusesToStart(Command(kBundledRepository, {"--metrics_listen=" + metrics}),
+                       {"cannot listen on " + metrics});
+}
+
+TEST(StopTest, SignalsEndAnIdleServerAtOnce) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    ServerProcess server({});
+    EXPECT_EQ(server.Get("/readyz").status, 200);
+    server.process().Signal(signal);
+    EXPECT_EQ(server.process().Wait(absl::Seconds(20)), 0) << server.process().err();
+    EXPECT_THAT(Lines(server.process().out()).size(), 1u);
+  }
+}
+
+// Calls of much work, so that many are in flight when the signal comes.
+class LoadedServer {
+ public:
+  LoadedServer(v1::InferenceService::Stub* stub, int count)
+      : done_(count), contexts_(count), responses_(count), statuses_(count) {
+    for (int s = 0; s < 16; ++s) {
+      v1::TokenIds* ids = request_.add_sequences()->mutable_token_ids();
+      for (int t = 0; t < 1024; ++t) ids->add_values((s * 1024 + t) % 8759);
+    }
+    request_.set_pooling(v1::POOLING_LAST);
+    for (int i = 0; i < count; ++i) {
+      contexts_[i] = std::make_unique<grpc::ClientContext>();
+      stub->async()->Encode(contexts_[i].get(), &request_, &responses_[i],
+                            [this, i](grpc::Status status) {
+                              statuses_[i] = std::move(status);
+                              done_.DecrementCount();
+                            });
+    }
+  }
+  const std::vector<grpc::Status>& Wait() {
+    if (!waited_) done_.Wait();
+    waited_ = true;
+    return statuses_;
+  }
+  ~LoadedServer() { Wait(); }
+
+ private:
+  v1::EncodeRequest request_;
+  absl::BlockingCounter done_;
+  bool waited_ = false;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts_;
+  std::vector<v1::EncodeResponse> responses_;
+  std::vector<grpc::Status> statuses_;
+};
+
+double Metric(const ServerProcess& server, const std::string& series) {
+  const std::string text = "\n" + server.Get("/metrics").body;
+  const size_t at = text.find("\n" + series + " ");
+  return at == std::string::npos ? -1 : std::atof(text.c_str() + at + series.size() + 2);
+}
+
+TEST(StopTest, WhatWasAcceptedIsAnswered) {
+  constexpr int kCalls = 64;
+  // The delay lets calls that have arrived be parsed and queued, so that every one is accepted.
+  ServerProcess server(
+      {"--max_queue_tokens=4000000", "--drain_delay_s=3", "--drain_timeout_s=120"});
+  LoadedServer load(&server.stub(), kCalls);
+  const auto seen = [&server] {
+    const double done = Metric(
+        server, "sru_requests_total{code=\"OK\",method=\"Encode\",model=\"trec\",version=\"1\"}");
+    return Metric(server, "sru_requests_in_flight") + std::max(0.0, done);
+  };
+  ASSERT_TRUE(PollUntil([&] { return seen() >= kCalls; }));
+  server.process().Signal(SIGTERM);
+  for (const grpc::Status& status : load.Wait()) {
+    EXPECT_TRUE(status.ok()) << status.error_code() << " " << status.error_message();
+  }
+  EXPECT_EQ(server.process().Wait(), 0) << server.process().err();
+}
+
+TEST(StopTest, ReadinessGoesFirstThenNewCallsAreUnavailable) {
+  ServerProcess server(
+      {"--max_queue_tokens=4000000", "--drain_delay_s=1", "--drain_timeout_s=120"});
+  v1::ClassifyRequest request;
+  request.add_sequences()->set_text("Why?");
+  const auto classify = [&] {
+    grpc::ClientContext context;
+    v1::ClassifyResponse response;
+    return server.stub().Classify(&context, request, &response);
+  };
+  ASSERT_TRUE(classify().ok());
+  server.process().Signal(SIGTERM);
+  ASSERT_TRUE(PollUntil([&] { return server.Get("/readyz").status != 200; }));
+  // Within the delay the server still takes calls.
+  EXPECT_TRUE(classify().ok());
+  grpc::Status status;
+  ASSERT_TRUE(PollUntil([&] { return !(status = classify()).ok(); }));
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+  EXPECT_EQ(server.process().Wait(), 0) << server.process().err();
+}
+
+TEST(StopTest, TheDrainEndsInTime) {
+  ServerProcess server({"--max_queue_tokens=4000000", "--backend=reference", "--instances=1",
+                        "--drain_timeout_s=0.2"});
+  LoadedServer load(&server.stub(), 32);
+  ASSERT_TRUE(PollUntil([&] { return Metric(server, "sru_requests_in_flight") >= 32; }));
+  server.process().Signal(SIGTERM);
+  int unavailable = 0;
+  for (const grpc::Status& status : load.Wait()) {
+    if (!status.ok()) {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+      ++unavailable;
+    }
+  }
+  EXPECT_GT(unavailable, 0);
+  EXPECT_EQ(server.process().Wait(), 1) << server.process().err();
+  EXPECT_THAT(server.process().err(), HasSubstr("--drain_timeout_s"));
+}
+
+TEST(StopTest, ASecondSignalEndsTheServerAtOnce) {
+  ServerProcess server({"--drain_delay_s=600", "--drain_timeout_s=600"});
+  server.process().Signal(SIGTERM);
+  ASSERT_TRUE(PollUntil([&] { return server.Get("/readyz").status == 503; }));
+  ASSERT_TRUE(PollUntil([&] {  // the second signal has no effect before it is waited for
+    server.process().Signal(SIGTERM);
+    return server.process().HasExited();
+  }));
+  EXPECT_EQ(server.process().Wait(), 128 + SIGTERM);
+}
+
+}  // namespace
+}  // namespace sru::testing

@@ -1,0 +1,114 @@
+// A real server in this process on ports of its own, and what a test needs to call it.
+#ifndef SRU_TESTS_INTEGRATION_SERVER_FIXTURE_H_
+#define SRU_TESTS_INTEGRATION_SERVER_FIXTURE_H_
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "server/server.h"
+#include "sru/v1/inference.grpc.pb.h"
+#include "tests/testing/http_get.h"
+
+namespace sru::testing {
+
+inline constexpr char kBundledRepository[] = "models/pretrained";
+
+inline server::Options TestOptions(const std::string& repository) {
+  server::Options options;
+  options.model_repository = repository;
+  options.listen = {"127.0.0.1", 0};
+  options.metrics_listen = {"127.0.0.1", 0};
+  options.drain_timeout = absl::Seconds(60);
+  return options;
+}
+
+inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(-1);
+  arguments.SetMaxSendMessageSize(-1);
+  // Channels to the same target share a connection unless told otherwise.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+inline grpc::ByteBuffer ToBytes(const std::string& bytes) {
+  grpc::Slice slice(bytes);
+  return grpc::ByteBuffer(&slice, 1);
+}
+
+inline std::string FromBytes(const grpc::ByteBuffer& bytes) {
+  std::vector<grpc::Slice> slices;
+  if (!bytes.Dump(&slices).ok()) return "";
+  std::string flat;
+  for (const grpc::Slice& slice : slices) {
+    flat.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+  }
+  return flat;
+}
+
+class RunningServer {
+ public:
+  explicit RunningServer(const server::Options& options) {
+    auto started = server::Server::Start(options);
+    EXPECT_TRUE(started.ok()) << started.status();
+    if (!started.ok()) return;
+    server_ = *std::move(started);
+    channel_ = MakeChannel(server_->address().ToString());
+    stub_ = v1::InferenceService::NewStub(channel_);
+  }
+
+  bool started() const { return server_ != nullptr; }
+  server::Server& server() { return *server_; }
+  const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
+  v1::InferenceService::Stub& stub() { return *stub_; }
+
+  grpc::Status Classify(const v1::ClassifyRequest& request, v1::ClassifyResponse* response) {
+    grpc::ClientContext context;
+    return stub_->Classify(&context, request, response);
+  }
+  grpc::Status Encode(const v1::EncodeRequest& request, v1::EncodeResponse* response) {
+    grpc::ClientContext context;
+    return stub_->Encode(&context, request, response);
+  }
+
+  // Calls `method` ("/package.Service/Method") with bytes that may be anything.
+  grpc::Status CallRaw(const std::string& method, const std::string& request,
+                       std::string* response = nullptr) {
+    grpc::GenericStub stub(channel_);
+    grpc::ClientContext context;
+    const grpc::ByteBuffer request_bytes = ToBytes(request);
+    grpc::ByteBuffer response_bytes;
+    std::promise<grpc::Status> done;
+    stub.UnaryCall(&context, method, grpc::StubOptions(), &request_bytes, &response_bytes,
+                   [&done](grpc::Status status) { done.set_value(std::move(status)); });
+    const grpc::Status status = done.get_future().get();
+    if (status.ok() && response != nullptr) *response = FromBytes(response_bytes);
+    return status;
+  }
+
+  HttpResponse Get(const std::string& path) {
+    return HttpGet(server_->metrics_address().port, path);
+  }
+
+  // The value of a metric line, such as `sru_ready`, in the text of /metrics; -1 when it is absent.
+  double Metric(const std::string& series) {
+    const std::string text = "\n" + Get("/metrics").body;
+    const size_t at = text.find("\n" + series + " ");
+    return at == std::string::npos ? -1 : std::atof(text.c_str() + at + series.size() + 2);
+  }
+
+ private:
+  std::unique_ptr<server::Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::InferenceService::Stub> stub_;
+};
+
+}  // namespace sru::testing
+
+#endif  // SRU_TESTS_INTEGRATION_SERVER_FIXTURE_H_

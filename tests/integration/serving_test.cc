@@ -1,0 +1,334 @@
+// The happy paths over the wire, with the bundled model.
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/integration/server_fixture.h"
+#include "tests/testing/poll.h"
+
+namespace sru::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kQuestions[] = "tests/data/trec_questions.jsonl";
+// One server for all tests of this file: they only read.
+class ServingTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { server_ = new RunningServer(TestOptions(kBundledRepository)); }
+  static void TearDownTestSuite() {
+    delete server_;
+    server_ = nullptr;
+  }
+  void SetUp() override { ASSERT_TRUE(server_->started()); }
+
+  static RunningServer* server_;
+};
+RunningServer* ServingTest::server_ = nullptr;
+
+std::vector<nlohmann::json> ReadQuestions() {
+  std::vector<nlohmann::json> questions;
+  std::ifstream file(kQuestions);
+  std::string line;
+  while (std::getline(file, line)) questions.push_back(nlohmann::json::parse(line));
+  return questions;
+}
+
+std::vector<float> Logits(const v1::Classification& classification) {
+  std::vector<float> logits(classification.labels_size());
+  for (const v1::Label& label : classification.labels()) logits[label.index()] = label.logit();
+  return logits;
+}
+
+TEST_F(ServingTest, SixtyQuestionsGetTheLogitsOfThePublishedPackage) {
+  const std::vector<nlohmann::json> questions = ReadQuestions();
+  ASSERT_EQ(questions.size(), 60u);
+  v1::ClassifyRequest all;
+  for (const nlohmann::json& question : questions) {
+    all.add_sequences()->set_text(question["text"].get<std::string>());
+  }
+  v1::ClassifyResponse together;
+  const grpc::Status status = server_->Classify(all, &together);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(together.classifications_size(), 60);
+  for (int i = 0; i < 60; ++i) {
+    const v1::Classification& answer = together.classifications(i);
+    EXPECT_EQ(answer.labels(0).name(), questions[i]["label"].get<std::string>()) << questions[i];
+    EXPECT_EQ(answer.token_count(), static_cast<int>(questions[i]["tokens"].size()));
+    const std::vector<float> logits = Logits(answer);
+    ASSERT_EQ(logits.size(), questions[i]["logits"].size());
+    for (size_t k = 0; k < logits.size(); ++k) {
+      EXPECT_NEAR(logits[k], questions[i]["logits"][k].get<double>(), 1e-3) << questions[i];
+    }
+
+    // Alone, and as words, the same question gets the same bits.
+    v1::ClassifyRequest alone;
+    v1::Tokens* tokens = alone.add_sequences()->mutable_tokens();
+    for (const nlohmann::json& token : questions[i]["tokens"]) {
+      tokens->add_values(token.get<std::string>());
+    }
+    v1::ClassifyResponse single;
+    ASSERT_TRUE(server_->Classify(alone, &single).ok());
+    const std::vector<float> alone_logits = Logits(single.classifications(0));
+    EXPECT_EQ(std::memcmp(alone_logits.data(), logits.data(), logits.size() * sizeof(float)), 0)
+        << questions[i];
+  }
+}
+
+TEST_F(ServingTest, ClassifyAnswersEveryField) {
+  v1::ClassifyRequest request;
+  request.set_model("trec");
+  request.set_version(1);
+  request.add_sequences()->set_text("How many moons does Mars have?");
+  request.set_top_k(2);
+  v1::ClassifyResponse response;
+  const grpc::Status status = server_->Classify(request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.model(), "trec");
+  EXPECT_EQ(response.version(), 1);
+  ASSERT_EQ(response.classifications_size(), 1);
+  const v1::Classification& answer = response.classifications(0);
+  ASSERT_EQ(answer.labels_size(), 2);
+  EXPECT_EQ(answer.labels(0).name(), "NUM");
+  EXPECT_EQ(answer.labels(0).index(), 5);
+  EXPECT_GT(answer.labels(0).probability(), answer.labels(1).probability());
+  EXPECT_GT(answer.labels(0).logit(), answer.labels(1).logit());
+  EXPECT_EQ(answer.token_count(), 7);
+  EXPECT_FALSE(answer.truncated());
+  EXPECT_GT(response.times().compute_us(), 0);
+  EXPECT_GE(
+      response.times().total_us(),
+      response.times().tokenize_us() + response.times().queue_us() + response.times().compute_us());
+
+  request.set_top_k(0);  // all
+  ASSERT_TRUE(server_->Classify(request, &response).ok());
+  ASSERT_EQ(response.classifications(0).labels_size(), 6);
+  double sum = 0;
+  for (const v1::Label& label : response.classifications(0).labels()) sum += label.probability();
+  EXPECT_NEAR(sum, 1, 1e-5);
+}
+
+TEST_F(ServingTest, EncodeInEveryPoolingAndFormat) {
+  v1::EncodeRequest request;
+  request.add_sequences()->set_text("What is a lighthouse for?");
+  v1::EncodeResponse pooled;
+  grpc::Status status = server_->Encode(request, &pooled);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(pooled.encodings_size(), 1);
+  EXPECT_THAT(pooled.encodings(0).shape(), ElementsAre(128));
+  ASSERT_EQ(pooled.encodings(0).values_size(), 128);
+  EXPECT_EQ(pooled.encodings(0).token_count(), 6);
+
+  request.set_pooling(v1::POOLING_NONE);
+  v1::EncodeResponse tokens;
+  ASSERT_TRUE(server_->Encode(request, &tokens).ok());
+  EXPECT_THAT(tokens.encodings(0).shape(), ElementsAre(6, 128));
+  ASSERT_EQ(tokens.encodings(0).values_size(), 6 * 128);
+
+  // The other poolings follow from the token vectors.
+  const auto value = [&tokens](int token, int column) {
+    return tokens.encodings(0).values(token * 128 + column);
+  };
+  for (const v1::Pooling pooling : {v1::POOLING_MAX, v1::POOLING_MEAN, v1::POOLING_LAST}) {
+    request.set_pooling(pooling);
+    v1::EncodeResponse response;
+    ASSERT_TRUE(server_->Encode(request, &response).ok());
+    for (int column = 0; column < 128; ++column) {
+      float expected = pooling == v1::POOLING_MEAN ? 0 : -INFINITY;
+      for (int token = 0; token < 6; ++token) {
+        if (pooling == v1::POOLING_MAX) expected = std::max(expected, value(token, column));
+        if (pooling == v1::POOLING_MEAN) expected += value(token, column) / 6;
+      }
+      if (pooling == v1::POOLING_LAST) expected = value(column < 64 ? 5 : 0, column);
+      ASSERT_NEAR(response.encodings(0).values(column), expected, 1e-6)
+          << v1::Pooling_Name(pooling) << " column " << column;
+      if (pooling == v1::POOLING_MAX) {  // the model's own
+        EXPECT_EQ(response.encodings(0).values(column), pooled.encodings(0).values(column));
+      }
+    }
+  }
+
+  request.set_pooling(v1::POOLING_DEFAULT);
+  request.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
+  v1::EncodeResponse raw;
+  ASSERT_TRUE(server_->Encode(request, &raw).ok());
+  EXPECT_EQ(raw.encodings(0).values_size(), 0);
+  ASSERT_EQ(raw.encodings(0).data().size(), 128 * sizeof(float));
+  EXPECT_EQ(std::memcmp(raw.encodings(0).data().data(), pooled.encodings(0).values().data(),
+                        128 * sizeof(float)),
+            0);
+  for (const v1::OutputFormat format :
+       {v1::OUTPUT_FORMAT_RAW_FLOAT16, v1::OUTPUT_FORMAT_RAW_BFLOAT16}) {
+    request.set_output_format(format);
+    ASSERT_TRUE(server_->Encode(request, &raw).ok());
+    EXPECT_EQ(raw.encodings(0).data().size(), 128 * 2u);
+  }
+
+  request.set_output_format(v1::OUTPUT_FORMAT_FLOATS);
+  request.set_normalize(true);
+  v1::EncodeResponse normalized;
+  ASSERT_TRUE(server_->Encode(request, &normalized).ok());
+  double length = 0;
+  for (const float x : normalized.encodings(0).values()) length += static_cast<double>(x) * x;
+  EXPECT_NEAR(length, 1, 1e-5);
+}
+
+TEST_F(ServingTest, ListAndGetModels) {
+  grpc::ClientContext list_context;
+  v1::ListModelsResponse list;
+  ASSERT_TRUE(server_->stub().ListModels(&list_context, v1::ListModelsRequest(), &list).ok());
+  ASSERT_EQ(list.models_size(), 1);
+
+  grpc::ClientContext get_context;
+  v1::GetModelResponse got;
+  ASSERT_TRUE(server_->stub().GetModel(&get_context, v1::GetModelRequest(), &got).ok());
+  const v1::ModelInfo& info = got.model();
+  EXPECT_EQ(info.SerializeAsString(), list.models(0).SerializeAsString());
+  EXPECT_EQ(info.name(), "trec");
+  EXPECT_EQ(info.version(), 1);
+  EXPECT_EQ(info.input_size(), 128);
+  EXPECT_EQ(info.output_size(), 128);
+  EXPECT_EQ(info.hidden_size(), 64);
+  EXPECT_EQ(info.num_layers(), 2);
+  EXPECT_TRUE(info.bidirectional());
+  EXPECT_EQ(info.pooling(), v1::POOLING_MAX);
+  EXPECT_THAT(info.labels(), ElementsAre("DESC", "ENTY", "ABBR", "HUM", "LOC", "NUM"));
+  EXPECT_EQ(info.vocabulary_size(), 8759);
+  EXPECT_EQ(info.preprocessing(), "sentence_classification");
+  EXPECT_EQ(info.max_sequence_tokens(), 2048);
+  EXPECT_FALSE(info.backend().empty());
+  EXPECT_EQ(info.dtype(), "float32");
+  EXPECT_GE(info.instances(), 1);
+  EXPECT_EQ(info.parameter_count(), 1221254);
+
+  grpc::ClientContext missing_context;
+  v1::GetModelRequest missing;
+  missing.set_model("nope");
+  const grpc::Status status = server_->stub().GetModel(&missing_context, missing, &got);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_THAT(status.error_message(), HasSubstr("trec"));
+}
+
+// grpc.health.v1 by hand: HealthCheckRequest{service = 1}, HealthCheckResponse{status = 1}.
+std::string HealthRequest(const std::string& service) {
+  if (service.empty()) return "";
+  return std::string("\x0a") + static_cast<char>(service.size()) + service;
+}
+const std::string kServing("\x08\x01", 2);
+const std::string kNotServing("\x08\x02", 2);
+
+TEST_F(ServingTest, HealthCheckKnowsTheServerTheServiceAndTheModel) {
+  for (const char* name : {"", "sru.v1.InferenceService", "trec"}) {
+    std::string response;
+    const grpc::Status status =
+        server_->CallRaw("/grpc.health.v1.Health/Check", HealthRequest(name), &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_EQ(response, kServing) << name;
+  }
+  EXPECT_EQ(server_->CallRaw("/grpc.health.v1.Health/Check", HealthRequest("nope")).error_code(),
+            grpc::StatusCode::NOT_FOUND);
+}
+
+// A stream of messages from a method, one request.
+class Stream {
+ public:
+  Stream(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+         const std::string& request)
+      : stub_(channel) {
+    stream_ = stub_.PrepareCall(&context_, method, &queue_);
+    stream_->StartCall(this);
+    EXPECT_TRUE(Next());
+    stream_->Write(ToBytes(request), this);
+    EXPECT_TRUE(Next());
+  }
+  ~Stream() {
+    context_.TryCancel();
+    grpc::Status status;
+    stream_->Finish(&status, this);
+    Next();
+    queue_.Shutdown();
+    while (Next()) {
+    }
+  }
+
+  // The next message, "end" when the stream ends.
+  std::string Read() {
+    grpc::ByteBuffer bytes;
+    stream_->Read(&bytes, this);
+    return Next() ? FromBytes(bytes) : "end";
+  }
+
+ private:
+  bool Next() {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue_.Next(&tag, &ok) && ok;
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
+};
+
+TEST(LifecycleTest, HealthWatchSeesTheDrain) {
+  RunningServer server(TestOptions(kBundledRepository));
+  ASSERT_TRUE(server.started());
+  Stream watch(server.channel(), "/grpc.health.v1.Health/Watch", HealthRequest("trec"));
+  EXPECT_EQ(watch.Read(), kServing);
+  EXPECT_EQ(server.Get("/readyz").status, 200);
+  EXPECT_EQ(server.Metric("sru_ready"), 1);
+  EXPECT_TRUE(server.server().Drain());
+  EXPECT_EQ(watch.Read(), kNotServing);
+  EXPECT_EQ(server.Get("/readyz").status, 503);
+  EXPECT_EQ(server.Get("/healthz").status, 200);
+  EXPECT_EQ(server.Metric("sru_ready"), 0);
+}
+
+TEST_F(ServingTest, ReflectionListsTheService) {
+  // ServerReflectionRequest{list_services = 7}.
+  Stream stream(server_->channel(),
+                "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+                std::string("\x3a\x01*", 3));
+  const std::string services = stream.Read();
+  EXPECT_THAT(services, HasSubstr("sru.v1.InferenceService"));
+  EXPECT_THAT(services, HasSubstr("grpc.health.v1.Health"));
+}
+
+TEST_F(ServingTest, MetricsFollowTheCalls) {
+  const std::string ok =
+      "sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\",version=\"1\"}";
+  const double before = std::max(0.0, server_->Metric(ok));
+  v1::ClassifyRequest request;
+  request.add_sequences()->set_text("Who wrote it?");
+  request.add_sequences()->set_text("Where is it?");
+  v1::ClassifyResponse response;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(server_->Classify(request, &response).ok());
+  EXPECT_EQ(server_->Metric(ok), before + 3);
+  EXPECT_GE(server_->Metric("sru_batch_sequences_sum{model=\"trec\",version=\"1\"}"), 6);
+  EXPECT_GE(server_->Metric("sru_compute_duration_seconds_count{model=\"trec\",version=\"1\"}"), 1);
+  EXPECT_EQ(server_->Metric("sru_models_loaded"), 1);
+  EXPECT_EQ(server_->Metric("sru_queue_sequences{model=\"trec\",version=\"1\"}"), 0);
+  // A call leaves the count when gRPC is through with it, a moment after its answer.
+  EXPECT_TRUE(PollUntil([] { return server_->Metric("sru_requests_in_flight") == 0; }));
+
+  // A name from a caller makes no series.
+  request.set_model("no-such-model");
+  EXPECT_EQ(server_->Classify(request, &response).error_code(), grpc::StatusCode::NOT_FOUND);
+  const std::string text = server_->Get("/metrics").body;
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("no-such-model")));
+  EXPECT_THAT(text, HasSubstr("sru_requests_total{code=\"NOT_FOUND\",method=\"Classify\","
+                              "model=\"\",version=\"\"}"));
+}
+
+}  // namespace
+}  // namespace sru::testing
