@@ -547,6 +547,9 @@ class BatchRun {
   int num_pooled_ = 0;
 };
 
+// Batches run in parallel on the callers' threads; a product must not start threads of its own.
+void UseOneThread() { omp_set_num_threads(1); }
+
 // Runs `body` and turns what oneDNN and the allocator throw into a status.
 template <typename Body>
 Status CatchErrors(const char* action, Body body) {
@@ -577,8 +580,7 @@ class CpuExecutable : public Executable {
              Workspace& workspace) const override {
     Status status = ValidateBatch(stack_->spec, workspace.limits(), batch, outputs);
     if (!status.ok() || batch.num_sequences == 0) return status;
-    // Batches run in parallel on the callers' threads; a product must not start threads of its own.
-    omp_set_num_threads(1);
+    UseOneThread();
     return CatchErrors("running a batch", [&] {
       BatchRun(*stack_, batch, outputs, static_cast<CpuWorkspace&>(workspace)).Run();
     });
@@ -616,6 +618,7 @@ class CpuBackend : public Backend {
       return Unsupported(std::string("dtype: backend cpu computes float32, found ") +
                          DataTypeName(options.dtype));
     }
+    UseOneThread();
     return CatchErrors("packing weights", [&] {
       *executable = std::make_unique<CpuExecutable>(std::make_unique<PackedStack>(spec));
     });

@@ -86,10 +86,10 @@ class RowProbe {
 
 std::vector<int> RowBuckets(int max_rows) {
   std::vector<int> buckets;
-  // About a quarter of a power of two apart: at most a fifth of the rows is wasted.
+  // Four to a power of two, and every count up to eight: at most a fifth of the rows is wasted.
   for (int step = 1, rows = 1; rows < max_rows; rows += step) {
     buckets.push_back(rows);
-    if (rows >= 8 * step) step *= 2;
+    if (rows == 8 * step) step *= 2;
   }
   buckets.push_back(max_rows);
   return buckets;
