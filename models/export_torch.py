@@ -24,8 +24,8 @@ import tempfile
 
 EPILOG = """\
 the model config (--config) is a JSON object with these keys; any other key is informational:
-  sru_config     the arguments that sru.SRU was made with: input_size and hidden_size, and where they
-                 differ from the package's defaults num_layers, bidirectional, projection_size,
+  sru_config     the arguments that sru.SRU was made with: input_size and hidden_size, and where
+                 they differ from the package's defaults num_layers, bidirectional, projection_size,
                  use_tanh, layer_norm, normalize_after, has_skip_term, rescale, v1,
                  proj_input_to_hidden_first, highway_bias. What matters to training only (dropout
                  and the like) is accepted and dropped; custom_m cannot be exported.
@@ -122,8 +122,8 @@ def read_lines(path, what):
     for number, line in enumerate(lines, start=1):
         if "\r" in line:
             raise ExportError(
-                f"{what} {path}: line {number} has a carriage return; lines must end with a newline "
-                "alone (convert the file, for instance with dos2unix)")
+                f"{what} {path}: line {number} has a carriage return; lines must end with a "
+                "newline alone (convert the file, for instance with dos2unix)")
         if not line:
             raise ExportError(f"{what} {path}: line {number} is empty")
         if line in first_line:
@@ -149,13 +149,13 @@ def read_encoder(source, arguments):
     if not isinstance(arguments, dict):
         raise ExportError(f"{source}: sru_config: expected an object with the arguments of sru.SRU")
     if arguments.get("custom_m") is not None:
-        raise ExportError(f"{source}: sru_config.custom_m: a model with a custom module in place of "
-                          "the matrix products cannot be exported")
+        raise ExportError(f"{source}: sru_config.custom_m: a model with a custom module in place "
+                          "of the matrix products cannot be exported")
     known = set(ENCODER_ARGUMENTS) | DROPPED_ARGUMENTS | {"custom_m"}
     for key in arguments:
         if key not in known:
-            raise ExportError(f"{source}: sru_config.{key}: is not an argument of sru.SRU; expected "
-                              f"one of {', '.join(sorted(known))}")
+            raise ExportError(f"{source}: sru_config.{key}: is not an argument of sru.SRU; "
+                              f"expected one of {', '.join(sorted(known))}")
     encoder = {}
     for key, default in ENCODER_ARGUMENTS.items():
         value = arguments.get(key, default)
@@ -258,17 +258,19 @@ def load_state_dict(torch, path):
     if "weights_only" in inspect.signature(torch.load).parameters:
         options["weights_only"] = True
     else:
-        print(f"warning: this PyTorch ({torch.__version__}) has no weights_only loading: a checkpoint "
-              "can run code when it is loaded. Export only files that you trust.", file=sys.stderr)
+        print(f"warning: this PyTorch ({torch.__version__}) has no weights_only loading: a "
+              "checkpoint can run code when it is loaded. Export only files that you trust.",
+              file=sys.stderr)
     try:
         checkpoint = torch.load(path, **options)
     except OSError as error:
-        raise ExportError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
+        reason = error.strerror or error
+        raise ExportError(f"cannot read the checkpoint {path}: {reason}") from error
     except Exception as error:  # torch.load raises many types for a broken or foreign file
         first_line = str(error).strip().split("\n")[0]
         raise ExportError(
-            f"checkpoint {path}: cannot be loaded ({type(error).__name__}: {first_line}); expected a "
-            "file written by torch.save(model.state_dict(), path)") from error
+            f"checkpoint {path}: cannot be loaded ({type(error).__name__}: {first_line}); expected "
+            "a file written by torch.save(model.state_dict(), path)") from error
     if isinstance(checkpoint, dict) and isinstance(checkpoint.get("state_dict"), dict):
         checkpoint = checkpoint["state_dict"]
     if not isinstance(checkpoint, dict) or not checkpoint:
@@ -276,22 +278,23 @@ def load_state_dict(torch, path):
                           f"{type(checkpoint).__name__}; save model.state_dict()")
     for name, value in checkpoint.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise ExportError(f"checkpoint {path}: entry '{name}' is a {type(value).__name__}, expected "
-                              "a tensor; save model.state_dict()")
+            raise ExportError(f"checkpoint {path}: entry '{name}' is a {type(value).__name__}, "
+                              "expected a tensor; save model.state_dict()")
     if all(name.startswith("module.") for name in checkpoint):  # torch.nn.DataParallel
         checkpoint = {name[len("module."):]: value for name, value in checkpoint.items()}
     return checkpoint
 
 
 def rename_tensors(source, state, prefixes):
-    """Gives the tensors the names of the format; `prefixes` maps the checkpoint's to the format's."""
+    """Gives the tensors the format's names; `prefixes` maps names of modules to the format's."""
     renamed = {}
     for name, tensor in state.items():
         for prefix, canonical in prefixes.items():
             start = prefix + "." if prefix else ""
             if name.startswith(start):
-                # With an empty prefix every name matches, so only what the module can hold is taken.
-                if prefix or canonical != "encoder" or re.match(r"rnn_lst\.|input_to_hidden\.", name):
+                # An empty prefix matches every name, so only what the module can hold is taken.
+                if (prefix or canonical != "encoder"
+                        or re.match(r"rnn_lst\.|input_to_hidden\.", name)):
                     renamed[canonical + "." + name[len(start):]] = (name, tensor)
                     break
         else:
@@ -310,23 +313,23 @@ def collect_tensors(torch, source, state, prefixes, expected):
             raise ExportError(f"{source}: tensor '{original}': a model with a custom module "
                               "(custom_m) cannot be exported")
         if name not in expected:
-            raise ExportError(f"{source}: tensor '{original}' is not part of a model with this config; "
-                              "check sru_config, --vocab and --labels")
+            raise ExportError(f"{source}: tensor '{original}' is not part of a model with this "
+                              "config; check sru_config, --vocab and --labels")
     tensors = {}
     for name, (shape, optional) in expected.items():
         if name not in given:
             if optional:
                 continue
-            raise ExportError(f"{source}: tensor '{name}' is missing (shape {shape}); check sru_config "
-                              "and the prefixes (--embedding-prefix, --encoder-prefix, "
+            raise ExportError(f"{source}: tensor '{name}' is missing (shape {shape}); check "
+                              "sru_config and the prefixes (--embedding-prefix, --encoder-prefix, "
                               "--classifier-prefix)")
         original, tensor = given[name]
         if tensor.layout != torch.strided or not tensor.is_floating_point():
-            raise ExportError(f"{source}: tensor '{original}': expected floating-point numbers, found "
-                              f"{tensor.dtype} ({tensor.layout})")
+            raise ExportError(f"{source}: tensor '{original}': expected floating-point numbers, "
+                              f"found {tensor.dtype} ({tensor.layout})")
         if list(tensor.shape) != shape:
-            raise ExportError(f"{source}: tensor '{original}': expected shape {shape} from the config, "
-                              f"found {list(tensor.shape)}")
+            raise ExportError(f"{source}: tensor '{original}': expected shape {shape} from the "
+                              f"config, found {list(tensor.shape)}")
         tensor = tensor.detach().to(device="cpu", dtype=torch.float32).contiguous()
         if not bool(torch.isfinite(tensor).all()):
             raise ExportError(f"{source}: tensor '{original}' holds values that are not finite in "
@@ -352,6 +355,10 @@ def write_safetensors(path, tensors):
             file.write(ctypes.string_at(tensor.data_ptr(), tensor.numel() * 4))
 
 
+def exists_message(out):
+    return f"{out} exists; choose another version, or pass --force to replace it"
+
+
 def write_directory(out, force, write):
     """Calls write(directory) on a hidden sibling of `out`, then renames it, so that a server that
     starts meanwhile never sees half a model."""
@@ -363,7 +370,7 @@ def write_directory(out, force, write):
         write(temporary)
         if os.path.lexists(out):
             if not force:
-                raise ExportError(f"{out} exists; choose another version, or pass --force to replace it")
+                raise ExportError(exists_message(out))
             old = tempfile.mkdtemp(prefix=".replaced-", dir=parent)
             os.rename(out, os.path.join(old, "model"))
             os.rename(temporary, out)
@@ -384,8 +391,8 @@ def check_out(out):
     path = os.path.abspath(out)
     version, model = os.path.basename(path), os.path.basename(os.path.dirname(path))
     if not re.fullmatch(r"[1-9][0-9]{0,17}", version):
-        raise ExportError(f"--out {out}: expected REPOSITORY/MODEL/VERSION with a positive integer as "
-                          f"the version, found '{version}'")
+        raise ExportError(f"--out {out}: expected REPOSITORY/MODEL/VERSION with a positive integer "
+                          f"as the version, found '{version}'")
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}", model):
         raise ExportError(f"--out {out}: expected REPOSITORY/MODEL/VERSION with a model name of "
                           f"A-Z a-z 0-9 _ . - that does not start with a dot, found '{model}'")
@@ -395,7 +402,7 @@ def check_out(out):
 def export(torch, arguments):
     out = check_out(arguments.out)
     if os.path.lexists(out) and not arguments.force:
-        raise ExportError(f"{out} exists; choose another version, or pass --force to replace it")
+        raise ExportError(exists_message(out))
 
     source_config = read_config(arguments.config)
     source = f"config {arguments.config}"
@@ -409,8 +416,8 @@ def export(torch, arguments):
     if arguments.vocab:
         words = read_lines(arguments.vocab, "vocabulary")
         if len(words) > MAX_VOCABULARY:
-            raise ExportError(f"vocabulary {arguments.vocab}: expected at most {MAX_VOCABULARY} words, "
-                              f"found {len(words)}")
+            raise ExportError(f"vocabulary {arguments.vocab}: expected at most {MAX_VOCABULARY} "
+                              f"words, found {len(words)}")
         for key in ("oov_id", "preprocessing"):
             if key not in source_config:
                 raise ExportError(f"{source}: key '{key}' is missing (see --help)")
@@ -438,7 +445,8 @@ def export(torch, arguments):
     if labels:
         prefixes[arguments.classifier_prefix] = "out"
     if arguments.encoder_prefix in prefixes or len(prefixes) != bool(words) + bool(labels):
-        raise ExportError("--embedding-prefix, --encoder-prefix and --classifier-prefix must differ")
+        raise ExportError(
+            "--embedding-prefix, --encoder-prefix and --classifier-prefix must differ")
     prefixes[arguments.encoder_prefix] = "encoder"
     # The longest first: a prefix may be the start of another.
     prefixes = dict(sorted(prefixes.items(), key=lambda item: -len(item[0])))
@@ -493,8 +501,8 @@ def parse_arguments(arguments):
     parser.add_argument("--embedding-prefix", default="embedding", metavar="NAME",
                         help="name of the embedding in the module (default: %(default)s)")
     parser.add_argument("--encoder-prefix", default="encoder", metavar="NAME",
-                        help="name of the sru.SRU in the module; empty when the checkpoint is that of "
-                        "the sru.SRU itself (default: %(default)s)")
+                        help="name of the sru.SRU in the module; empty when the checkpoint is that "
+                        "of the sru.SRU itself (default: %(default)s)")
     parser.add_argument("--classifier-prefix", default="out", metavar="NAME",
                         help="name of the classifier in the module (default: %(default)s)")
     parser.add_argument("--force", action="store_true", help="replace --out when it exists")

@@ -1,4 +1,4 @@
-"""Tests of export_torch.py. Exits with 77, which CTest shows as skipped, where PyTorch is absent."""
+"""Tests of export_torch.py. Exits with 77, which CTest shows as skipped, without PyTorch."""
 
 import contextlib
 import io

@@ -1,5 +1,6 @@
-// The golden cases: stacks, inputs and outputs that the published PyTorch package computed (README.md beside
-// this file). Run once per backend: SRU_BACKEND names it, SRU_GOLDEN_DIR may name another directory.
+// The golden cases: stacks, inputs and outputs that the published PyTorch package computed
+// (README.md beside this file). Run once per backend: SRU_BACKEND names it, SRU_GOLDEN_DIR may name
+// another directory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,8 @@
 namespace sru {
 namespace {
 
-// Absolute, on h and c, float32. The recorded float32 values are within 2e-6 of a float64 evaluation.
+// Absolute, on h and c, float32. The recorded float32 values are within 2e-6 of a float64
+// evaluation.
 constexpr float kTolerance = 1e-5f;
 constexpr size_t kNumCases = 21;
 
@@ -28,8 +30,8 @@ std::string Environment(const char* name, const char* fallback) {
 std::vector<std::string> Cases() {
   std::vector<std::string> paths;
   std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(
-           Environment("SRU_GOLDEN_DIR", "tests/golden"), error)) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(Environment("SRU_GOLDEN_DIR", "tests/golden"), error)) {
     if (entry.path().extension() == ".safetensors") paths.push_back(entry.path().string());
   }
   std::sort(paths.begin(), paths.end());
