@@ -50,6 +50,7 @@ print(urllib.request.urlopen(sys.argv[1], timeout=5).read().decode())' "http://$
 }
 
 title "Starting the server on models/pretrained"
+: >"$work/out"
 started=$(milliseconds)
 "$bin/sru_server" --model_repository=models/pretrained --listen=127.0.0.1:0 \
   --metrics_listen=127.0.0.1:0 >"$work/out" 2>"$work/log" &
