@@ -10,6 +10,7 @@
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/log.h"
 #include "server/options.h"
@@ -57,6 +58,9 @@ int Main(int argc, char** argv) {
   }
   absl::StatusOr<Options> options = OptionsFromFlags();
   if (!options.ok()) return Fail(options.status());
+
+  // The distributions' Abseil looks for deadlocks at each lock; gRPC takes many of them per call.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 
   // Blocked before the first thread starts, so that only WaitForSignal() sees them. A client that
   // closes its connection must not end the process.

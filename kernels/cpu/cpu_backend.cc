@@ -23,6 +23,8 @@ namespace {
 constexpr size_t kChunkBytes = 256 * 1024;
 constexpr int kMinChunkRows = 32;
 constexpr int kMaxChunkRows = 256;
+// Largest table of the first layer's products by token (TokenProducts).
+constexpr size_t kMaxTokenProductBytes = size_t{64} << 20;
 // Pooled vectors that the classifier multiplies at a time.
 constexpr int kClassifierRows = 64;
 
@@ -154,6 +156,87 @@ AlignedBuffer PackTransposed(const FloatView& w, const RowLayout& from, const Ro
   return packed;
 }
 
+void RunInChunks(const Product& product, ProductRunner& runner, const float* x, int rows,
+                 float* y) {
+  for (int row = 0; row < rows; row += product.max_rows()) {
+    runner.Run(x + static_cast<size_t>(row) * product.k(), std::min(product.max_rows(), rows - row),
+               y + static_cast<size_t>(row) * product.n());
+  }
+}
+
+// Layer norm and projection of a layer: what its products multiply.
+class ProductInput {
+ public:
+  ProductInput(const Layer& layer, int max_rows) : layer_(layer) {
+    const size_t rows = static_cast<size_t>(max_rows) + kMaxChunkRows;
+    if (layer.layer_norm == LayerNorm::kBefore) {
+      normalised_ = AlignedBuffer(rows * layer.input.stride());
+    }
+    if (layer.projection != nullptr) {
+      projected_ = AlignedBuffer(rows * layer.projection->n());
+      projection_ = std::make_unique<ProductRunner>(*layer.projection);
+    }
+  }
+
+  // x [rows][layer.input.stride()]; the result is x itself or stands in this object.
+  const float* Run(const float* x, int rows) {
+    if (layer_.layer_norm == LayerNorm::kBefore) {
+      NormalizeRows(layer_.input, layer_.norm.weight.data(), layer_.norm.bias.data(), x, rows,
+                    normalised_.data());
+      x = normalised_.data();
+    }
+    if (projection_ != nullptr) {
+      RunInChunks(*layer_.projection, *projection_, x, rows, projected_.data());
+      x = projected_.data();
+    }
+    return x;
+  }
+
+  size_t bytes() const { return normalised_.bytes() + projected_.bytes(); }
+
+ private:
+  const Layer& layer_;
+  AlignedBuffer normalised_;
+  AlignedBuffer projected_;
+  std::unique_ptr<ProductRunner> projection_;
+};
+
+// U of the first layer for every token of the vocabulary, one array [vocabulary][n] per direction:
+// it depends on the token alone, so serving looks it up instead of multiplying. The same product
+// makes it, hence the same bits. Empty when the model takes features, the table would be too large,
+// or a map stands before the first layer.
+std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& first) {
+  std::vector<AlignedBuffer> tables;
+  size_t values_per_token = 0;
+  for (const Direction& direction : first.directions) values_per_token += direction.product->n();
+  const size_t vocabulary = spec.vocabulary_size;
+  if (vocabulary == 0 || !spec.input_to_hidden.empty() ||
+      vocabulary * values_per_token * sizeof(float) > kMaxTokenProductBytes) {
+    return tables;
+  }
+  const int chunk = first.chunk_rows;
+  const size_t stride = first.input.stride();
+  AlignedBuffer x(chunk * stride);
+  ProductInput product_input(first, chunk);
+  std::vector<ProductRunner> runners;
+  for (const Direction& direction : first.directions) {
+    runners.emplace_back(*direction.product);
+    tables.emplace_back((vocabulary + chunk) * direction.product->n());
+  }
+  for (size_t begin = 0; begin < vocabulary; begin += chunk) {
+    const int rows = static_cast<int>(std::min<size_t>(chunk, vocabulary - begin));
+    for (int row = 0; row < rows; ++row) {
+      first.input.Pack(spec.embedding.data + (begin + row) * spec.input_size,
+                       x.data() + row * stride);
+    }
+    const float* input = product_input.Run(x.data(), rows);
+    for (size_t d = 0; d < runners.size(); ++d) {
+      runners[d].Run(input, rows, tables[d].data() + begin * first.directions[d].product->n());
+    }
+  }
+  return tables;
+}
+
 // The whole stack with its weights packed.
 struct PackedStack {
   explicit PackedStack(const StackSpec& stack) : spec(stack) {
@@ -180,12 +263,14 @@ struct PackedStack {
           shapes, PackTransposed(spec.classifier_weight, rows, labels).data(), rows.stride(),
           labels.stride(), RowBuckets(kClassifierRows));
     }
+    token_products = TokenProducts(spec, layers[0]);
   }
 
   StackSpec spec;
   RowLayout input;  // of the embedding or of the caller's features
   std::unique_ptr<Product> input_to_hidden;
   std::vector<Layer> layers;
+  std::vector<AlignedBuffer> token_products;  // [direction], or empty
   RowLayout labels;
   std::unique_ptr<Product> classifier;
 };
@@ -197,8 +282,6 @@ class CpuWorkspace : public Workspace {
     size_t stride = stack.input.stride();
     size_t hidden = 0;
     size_t u_size = 0;
-    size_t normalised_stride = 0;
-    size_t projected_stride = 0;
     if (stack.input_to_hidden != nullptr) {
       stride = std::max<size_t>(stride, stack.input_to_hidden->n());
       input_to_hidden = std::make_unique<ProductRunner>(*stack.input_to_hidden);
@@ -206,14 +289,8 @@ class CpuWorkspace : public Workspace {
     for (const Layer& layer : stack.layers) {
       stride = std::max<size_t>(stride, layer.output.stride());
       hidden = std::max<size_t>(hidden, layer.output.padded());
-      if (layer.layer_norm == LayerNorm::kBefore) {
-        normalised_stride = std::max<size_t>(normalised_stride, layer.input.stride());
-      }
       LayerRunners runners;
-      if (layer.projection != nullptr) {
-        projected_stride = std::max<size_t>(projected_stride, layer.projection->n());
-        runners.projection = std::make_unique<ProductRunner>(*layer.projection);
-      }
+      runners.input = std::make_unique<ProductInput>(layer, limits.max_tokens);
       for (const Direction& direction : layer.directions) {
         u_size = std::max<size_t>(u_size,
                                   static_cast<size_t>(layer.chunk_rows) * direction.product->n());
@@ -224,8 +301,6 @@ class CpuWorkspace : public Workspace {
     x = AlignedBuffer(rows * stride);
     h = AlignedBuffer(rows * stride);
     u = AlignedBuffer(u_size);
-    normalised = AlignedBuffer(rows * normalised_stride);
-    projected = AlignedBuffer(rows * projected_stride);
     c = AlignedBuffer(hidden);
     pool_row.resize(limits.max_sequences);
     const size_t pooled_rows = static_cast<size_t>(limits.max_sequences) + kClassifierRows;
@@ -238,12 +313,14 @@ class CpuWorkspace : public Workspace {
 
   const WorkspaceLimits& limits() const override { return limits_; }
   size_t bytes() const override {
-    return x.bytes() + h.bytes() + u.bytes() + normalised.bytes() + projected.bytes() + c.bytes() +
-           pooled.bytes() + logits.bytes() + pool_row.size() * sizeof(int);
+    size_t bytes = x.bytes() + h.bytes() + u.bytes() + c.bytes() + pooled.bytes() + logits.bytes() +
+                   pool_row.size() * sizeof(int);
+    for (const LayerRunners& layer : layers) bytes += layer.input->bytes();
+    return bytes;
   }
 
   struct LayerRunners {
-    std::unique_ptr<ProductRunner> projection;
+    std::unique_ptr<ProductInput> input;
     std::vector<ProductRunner> directions;
   };
 
@@ -252,11 +329,9 @@ class CpuWorkspace : public Workspace {
   std::unique_ptr<ProductRunner> classifier;
 
   // Rows have room for a product's last bucket after the batch's tokens.
-  AlignedBuffer x;  // a layer's input, [tokens][stride]
-  AlignedBuffer h;  // its output
-  AlignedBuffer u;  // one chunk of one direction
-  AlignedBuffer normalised;
-  AlignedBuffer projected;
+  AlignedBuffer x;            // a layer's input, [tokens][stride]
+  AlignedBuffer h;            // its output
+  AlignedBuffer u;            // one chunk of one direction
   AlignedBuffer c;            // state of the sequence that is being scanned
   AlignedBuffer pooled;       // [sequences that need one][stride]
   AlignedBuffer logits;       // as pooled
@@ -265,14 +340,6 @@ class CpuWorkspace : public Workspace {
  private:
   WorkspaceLimits limits_;
 };
-
-void RunInChunks(const Product& product, ProductRunner& runner, const float* x, int rows,
-                 float* y) {
-  for (int row = 0; row < rows; row += product.max_rows()) {
-    runner.Run(x + static_cast<size_t>(row) * product.k(), std::min(product.max_rows(), rows - row),
-               y + static_cast<size_t>(row) * product.n());
-  }
-}
 
 float PoolStart(Pooling pooling) {
   return pooling == Pooling::kMax ? -std::numeric_limits<float>::infinity() : 0.0f;
@@ -381,17 +448,8 @@ class BatchRun {
   void RunLayer(size_t index) {
     const Layer& layer = stack_.layers[index];
     CpuWorkspace::LayerRunners& runners = ws_.layers[index];
-    const float* product_input = ws_.x.data();
-    if (layer.layer_norm == LayerNorm::kBefore) {
-      NormalizeRows(layer.input, layer.norm.weight.data(), layer.norm.bias.data(), product_input,
-                    tokens_, ws_.normalised.data());
-      product_input = ws_.normalised.data();
-    }
-    if (layer.projection != nullptr) {
-      RunInChunks(*layer.projection, *runners.projection, product_input, tokens_,
-                  ws_.projected.data());
-      product_input = ws_.projected.data();
-    }
+    const bool looked_up = LooksUpProducts(index);
+    const float* product_input = looked_up ? nullptr : runners.input->Run(ws_.x.data(), tokens_);
     for (size_t d = 0; d < layer.directions.size(); ++d) {
       RunDirection(index, d, product_input, runners.directions[d]);
     }
@@ -413,7 +471,11 @@ class BatchRun {
       const int rows = std::min(layer.chunk_rows, tokens_ - done);
       const int begin = backward ? tokens_ - done - rows : done;
       const int end = begin + rows;
-      runner.Run(product_input + static_cast<size_t>(begin) * product.k(), rows, ws_.u.data());
+      if (LooksUpProducts(index)) {
+        LookUpProducts(d, begin, rows);
+      } else {
+        runner.Run(product_input + static_cast<size_t>(begin) * product.k(), rows, ws_.u.data());
+      }
       while (b >= 0 && b < batch_.num_sequences) {
         const int from = std::max(begin, batch_.offsets[b]);
         const int to = std::min(end, batch_.offsets[b + 1]);
@@ -424,6 +486,18 @@ class BatchRun {
         b += backward ? -1 : 1;
       }
       done += rows;
+    }
+  }
+
+  bool LooksUpProducts(size_t index) const {
+    return index == 0 && batch_.token_ids != nullptr && !stack_.token_products.empty();
+  }
+
+  void LookUpProducts(size_t d, int begin, int rows) {
+    const size_t n = stack_.layers[0].directions[d].product->n();
+    const float* table = stack_.token_products[d].data();
+    for (int row = 0; row < rows; ++row) {
+      std::copy_n(table + batch_.token_ids[begin + row] * n, n, ws_.u.data() + row * n);
     }
   }
 
@@ -589,6 +663,7 @@ class CpuExecutable : public Executable {
   size_t weight_bytes() const override {
     size_t bytes = stack_->input_to_hidden != nullptr ? stack_->input_to_hidden->bytes() : 0;
     if (stack_->classifier != nullptr) bytes += stack_->classifier->bytes();
+    for (const AlignedBuffer& table : stack_->token_products) bytes += table.bytes();
     for (const Layer& layer : stack_->layers) {
       bytes += layer.norm.weight.bytes() + layer.norm.bias.bytes();
       if (layer.projection != nullptr) bytes += layer.projection->bytes();

@@ -61,6 +61,7 @@ int64_t AllocationsOfOneProduct() {
 TEST(AllocationTest, AWarmBatchAllocatesNothing) {
   testing::StackOptions options;
   options.input_size = 24;
+  options.vocabulary_size = 0;  // features: every product is computed
   options.layer_norm = LayerNorm::kBefore;
   const testing::RandomStack stack(options, 1);
   std::unique_ptr<Backend> backend;

@@ -199,6 +199,33 @@ TEST_P(BackendTest, OutputsAreIndependentOfEachOther) {
   EXPECT_EQ(some.outputs[5].pooled[0], OutputArrays::kUnwritten);
 }
 
+// A token id and its embedding row sent as features are the same input, to the bit: a backend may
+// look up what depends on the token alone.
+TEST_P(BackendTest, TokensEqualTheirEmbeddings) {
+  const RandomStack stack(GetParam().second, 37);
+  const StackSpec& spec = stack.spec();
+  if (spec.vocabulary_size == 0) return;
+  const Compiled tested = Compile(BackendName(), spec);
+  const RandomBatch batch(spec, {1, 300, 3, 17}, true, 38);
+  const RaggedBatch tokens = batch.view();
+  std::vector<float> rows;
+  for (int t = 0; t < tokens.num_tokens(); ++t) {
+    const float* row =
+        spec.embedding.data + static_cast<size_t>(tokens.token_ids[t]) * spec.input_size;
+    rows.insert(rows.end(), row, row + spec.input_size);
+  }
+  RaggedBatch features = tokens;
+  features.token_ids = nullptr;
+  features.features = rows.data();
+  OutputArrays from_tokens(spec, tokens, spec.pooling);
+  OutputArrays from_features(spec, features, spec.pooling);
+  ExpectRuns(tested, tokens, from_tokens);
+  ExpectRuns(tested, features, from_features);
+  EXPECT_EQ(from_tokens.token_vectors, from_features.token_vectors);
+  EXPECT_EQ(from_tokens.final_state, from_features.final_state);
+  EXPECT_EQ(from_tokens.logits, from_features.logits);
+}
+
 INSTANTIATE_TEST_SUITE_P(Variants, BackendTest, ::testing::ValuesIn(Variants()),
                          [](const auto& info) { return info.param.first; });
 
