@@ -60,6 +60,9 @@ ABSL_FLAG(int32_t, max_sequence_tokens, 2048,
 ABSL_FLAG(int32_t, max_sequences_per_request, 256, "Most sequences in one call.");
 ABSL_FLAG(int32_t, max_message_bytes, 16 << 20,
           "Largest request message in bytes; larger ones get RESOURCE_EXHAUSTED from gRPC.");
+ABSL_FLAG(int32_t, max_concurrent_streams, 128,
+          "Most calls that one connection may have open; a client keeps further ones back until "
+          "earlier ones are answered. gRPC works slower per call the more are open.");
 
 namespace sru::server {
 namespace {
@@ -79,6 +82,7 @@ constexpr char kFlagNames[][32] = {"model_repository",
                                    "max_sequence_tokens",
                                    "max_sequences_per_request",
                                    "max_message_bytes",
+                                   "max_concurrent_streams",
                                    "drain_timeout_s",
                                    "drain_delay_s"};
 
@@ -169,6 +173,7 @@ absl::Status ValidateOptions(const Options& o) {
            CheckRange("max_sequence_tokens", o.max_sequence_tokens, 1, 1 << 22),
            CheckRange("max_sequences_per_request", o.max_sequences_per_request, 1, 1 << 20),
            CheckRange("max_message_bytes", o.max_message_bytes, 1024, kIntMax),
+           CheckRange("max_concurrent_streams", o.max_concurrent_streams, 1, kIntMax),
        }) {
     if (!status.ok()) return status;
   }
@@ -243,6 +248,7 @@ absl::StatusOr<Options> OptionsFromFlags() {
   options.max_sequence_tokens = absl::GetFlag(FLAGS_max_sequence_tokens);
   options.max_sequences_per_request = absl::GetFlag(FLAGS_max_sequences_per_request);
   options.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
+  options.max_concurrent_streams = absl::GetFlag(FLAGS_max_concurrent_streams);
 
   if (absl::Status status = ValidateOptions(options); !status.ok()) return status;
   return options;

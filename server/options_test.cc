@@ -72,6 +72,7 @@ TEST(OptionsTest, FlagsAndStructHaveTheSameDefaults) {
   EXPECT_EQ(flags->max_sequence_tokens, defaults.max_sequence_tokens);
   EXPECT_EQ(flags->max_sequences_per_request, defaults.max_sequences_per_request);
   EXPECT_EQ(flags->max_message_bytes, defaults.max_message_bytes);
+  EXPECT_EQ(flags->max_concurrent_streams, defaults.max_concurrent_streams);
 }
 
 TEST(OptionsTest, EnvironmentSetsFlags) {
@@ -149,6 +150,10 @@ TEST(OptionsTest, RangesAreChecked) {
   options = Valid();
   options.max_message_bytes = 1;
   EXPECT_THAT(ErrorOf(options), HasSubstr("--max_message_bytes"));
+
+  options = Valid();
+  options.max_concurrent_streams = 0;
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--max_concurrent_streams"));
 
   options = Valid();
   options.drain_timeout = absl::Seconds(1);

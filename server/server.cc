@@ -167,6 +167,7 @@ class ServerImpl final : public Server {
     builder.AddListeningPort(options_.listen.ToString(), grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(service_.get());
     builder.SetMaxReceiveMessageSize(options_.max_message_bytes);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.max_concurrent_streams);
     // Two servers on one port would each get a part of the calls: an error instead.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     // A client that is gone without a word is noticed after at most 80 s; clients may ping idle

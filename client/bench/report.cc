@@ -74,7 +74,8 @@ void HandleSignal(int signal_number) {
 
 std::string FormatNs(double ns) {
   if (ns < 1e3) return absl::StrFormat("%.0f ns", ns);
-  if (ns < 1e6) return absl::StrFormat(ns < 1e5 ? "%.1f us" : "%.0f us", ns / 1e3);
+  if (ns < 1e5) return absl::StrFormat("%.1f us", ns / 1e3);
+  if (ns < 1e6) return absl::StrFormat("%.0f us", ns / 1e3);
   if (ns < 1e9) return absl::StrFormat("%.2f ms", ns / 1e6);
   return absl::StrFormat("%.2f s", ns / 1e9);
 }
