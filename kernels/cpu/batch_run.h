@@ -1,0 +1,17 @@
+// The forward pass of one ragged batch on the CPU.
+#ifndef SRU_KERNELS_CPU_BATCH_RUN_H_
+#define SRU_KERNELS_CPU_BATCH_RUN_H_
+
+#include "kernels/backend.h"
+#include "kernels/cpu/cpu_workspace.h"
+#include "kernels/cpu/packed_stack.h"
+
+namespace sru::kernels {
+
+// The arguments are those of Executable::Run() and valid. Throws dnnl::error. Allocates nothing.
+void RunBatch(const PackedStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
+              CpuWorkspace& workspace);
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_CPU_BATCH_RUN_H_

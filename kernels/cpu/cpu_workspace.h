@@ -1,0 +1,86 @@
+// The memory of one worker of the CPU backend.
+#ifndef SRU_KERNELS_CPU_CPU_WORKSPACE_H_
+#define SRU_KERNELS_CPU_CPU_WORKSPACE_H_
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/packed_stack.h"
+#include "kernels/cpu/product.h"
+#include "kernels/cpu/product_input.h"
+
+namespace sru::kernels {
+
+class CpuWorkspace : public Workspace {
+ public:
+  CpuWorkspace(const PackedStack& stack, const WorkspaceLimits& limits) : limits_(limits) {
+    const size_t rows = static_cast<size_t>(limits.max_tokens) + kMaxChunkRows;
+    size_t stride = stack.input.stride();
+    size_t hidden = 0;
+    size_t u_size = 0;
+    if (stack.input_to_hidden != nullptr) {
+      stride = std::max<size_t>(stride, stack.input_to_hidden->n());
+      input_to_hidden = std::make_unique<ProductRunner>(*stack.input_to_hidden);
+    }
+    for (const Layer& layer : stack.layers) {
+      stride = std::max<size_t>(stride, layer.output.stride());
+      hidden = std::max<size_t>(hidden, layer.output.padded());
+      LayerRunners runners;
+      runners.input = std::make_unique<ProductInput>(layer, limits.max_tokens);
+      for (const Direction& direction : layer.directions) {
+        u_size = std::max<size_t>(u_size,
+                                  static_cast<size_t>(layer.chunk_rows) * direction.product->n());
+        runners.directions.emplace_back(*direction.product);
+      }
+      layers.push_back(std::move(runners));
+    }
+    x = AlignedBuffer(rows * stride);
+    h = AlignedBuffer(rows * stride);
+    u = AlignedBuffer(u_size);
+    c = AlignedBuffer(hidden);
+    pool_row.resize(limits.max_sequences);
+    const size_t pooled_rows = static_cast<size_t>(limits.max_sequences) + kClassifierRows;
+    pooled = AlignedBuffer(pooled_rows * stack.layers.back().output.stride());
+    if (stack.classifier != nullptr) {
+      classifier = std::make_unique<ProductRunner>(*stack.classifier);
+      logits = AlignedBuffer(pooled_rows * stack.labels.stride());
+    }
+  }
+
+  const WorkspaceLimits& limits() const override { return limits_; }
+  size_t bytes() const override {
+    size_t bytes = x.bytes() + h.bytes() + u.bytes() + c.bytes() + pooled.bytes() + logits.bytes() +
+                   pool_row.size() * sizeof(int);
+    for (const LayerRunners& layer : layers) bytes += layer.input->bytes();
+    return bytes;
+  }
+
+  struct LayerRunners {
+    std::unique_ptr<ProductInput> input;
+    std::vector<ProductRunner> directions;
+  };
+
+  std::unique_ptr<ProductRunner> input_to_hidden;
+  std::vector<LayerRunners> layers;
+  std::unique_ptr<ProductRunner> classifier;
+
+  // Rows have room for a product's last bucket after the batch's tokens.
+  AlignedBuffer x;            // a layer's input, [tokens][stride]
+  AlignedBuffer h;            // its output
+  AlignedBuffer u;            // one chunk of one direction
+  AlignedBuffer c;            // state of the sequence that is being scanned
+  AlignedBuffer pooled;       // [sequences that need one][stride]
+  AlignedBuffer logits;       // as pooled
+  std::vector<int> pool_row;  // [sequence]: its row in `pooled`, or -1
+
+ private:
+  WorkspaceLimits limits_;
+};
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_CPU_CPU_WORKSPACE_H_

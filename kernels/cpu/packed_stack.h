@@ -1,0 +1,62 @@
+// A stack's weights as the CPU backend multiplies and scans them: products packed by oneDNN, gates'
+// constants scaled, everything in padded rows (row_layout.h). Immutable once made.
+#ifndef SRU_KERNELS_CPU_PACKED_STACK_H_
+#define SRU_KERNELS_CPU_PACKED_STACK_H_
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/product.h"
+#include "kernels/cpu/row_layout.h"
+#include "kernels/cpu/scan.h"
+#include "kernels/stack_spec.h"
+
+namespace sru::kernels {
+
+// Most rows of a chunk: products read and write up to so many rows past the last token.
+inline constexpr int kMaxChunkRows = 256;
+// Pooled vectors that the classifier multiplies at a time.
+inline constexpr int kClassifierRows = 64;
+
+// Weight and bias of a layer norm in a padded row; empty when there is none.
+struct NormWeights {
+  AlignedBuffer weight;
+  AlignedBuffer bias;
+};
+
+// The gates' constants of one direction and what the scan needs to know of the layer.
+struct Direction {
+  std::unique_ptr<Product> product;  // planes U0 U1 U2 [U3], each [padded hidden]
+  AlignedBuffer constants;           // v_f, v_r, b_f, b_r
+  ScanParameters scan;
+};
+
+struct Layer {
+  RowLayout input;
+  RowLayout output;
+  LayerNorm layer_norm = LayerNorm::kNone;
+  NormWeights norm;
+  std::unique_ptr<Product> projection;
+  std::vector<Direction> directions;
+  int chunk_rows = 0;
+};
+
+// The whole stack with its weights packed.
+struct PackedStack {
+  // Throws dnnl::error and std::bad_alloc.
+  explicit PackedStack(const StackSpec& stack);
+
+  StackSpec spec;
+  RowLayout input;  // of the embedding or of the caller's features
+  std::unique_ptr<Product> input_to_hidden;
+  std::vector<Layer> layers;
+  std::vector<AlignedBuffer> token_products;  // [direction], or empty
+  RowLayout labels;
+  std::unique_ptr<Product> classifier;
+};
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_CPU_PACKED_STACK_H_

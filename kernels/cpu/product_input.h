@@ -1,0 +1,64 @@
+// What stands before the products of a layer: layer norm and the low-rank projection.
+#ifndef SRU_KERNELS_CPU_PRODUCT_INPUT_H_
+#define SRU_KERNELS_CPU_PRODUCT_INPUT_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+
+#include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/layer_norm.h"
+#include "kernels/cpu/packed_stack.h"
+#include "kernels/cpu/product.h"
+
+namespace sru::kernels {
+
+// y = x w for any number of rows. y must have room for product.max_rows() rows past the last.
+inline void RunInChunks(const Product& product, ProductRunner& runner, const float* x, int rows,
+                        float* y) {
+  for (int row = 0; row < rows; row += product.max_rows()) {
+    runner.Run(x + static_cast<size_t>(row) * product.k(), std::min(product.max_rows(), rows - row),
+               y + static_cast<size_t>(row) * product.n());
+  }
+}
+
+// Made once per worker and layer. Not thread-safe.
+class ProductInput {
+ public:
+  ProductInput(const Layer& layer, int max_rows) : layer_(layer) {
+    const size_t rows = static_cast<size_t>(max_rows) + kMaxChunkRows;
+    if (layer.layer_norm == LayerNorm::kBefore) {
+      normalised_ = AlignedBuffer(rows * layer.input.stride());
+    }
+    if (layer.projection != nullptr) {
+      projected_ = AlignedBuffer(rows * layer.projection->n());
+      projection_ = std::make_unique<ProductRunner>(*layer.projection);
+    }
+  }
+
+  // x [rows][layer.input.stride()]; the result is x itself or stands in this object.
+  const float* Run(const float* x, int rows) {
+    if (layer_.layer_norm == LayerNorm::kBefore) {
+      NormalizeRows(layer_.input, layer_.norm.weight.data(), layer_.norm.bias.data(), x, rows,
+                    normalised_.data());
+      x = normalised_.data();
+    }
+    if (projection_ != nullptr) {
+      RunInChunks(*layer_.projection, *projection_, x, rows, projected_.data());
+      x = projected_.data();
+    }
+    return x;
+  }
+
+  size_t bytes() const { return normalised_.bytes() + projected_.bytes(); }
+
+ private:
+  const Layer& layer_;
+  AlignedBuffer normalised_;
+  AlignedBuffer projected_;
+  std::unique_ptr<ProductRunner> projection_;
+};
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_CPU_PRODUCT_INPUT_H_
