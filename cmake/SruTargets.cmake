@@ -46,3 +46,18 @@ function(sru_test name)
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
 endfunction()
+
+# sru_backend_tests(NAME PROGRAM): one CTest entry per backend, so that one that is skipped cannot
+# hide the result of another. The program reads the backend's name from SRU_BACKEND. <NAME>_cpu_avx2
+# runs oneDNN's code for processors without AVX-512.
+function(sru_backend_tests name program)
+  foreach(variant cpu reference cpu_avx2)
+    string(REGEX REPLACE "_.*" "" backend ${variant})
+    set(environment SRU_BACKEND=${backend})
+    if(variant STREQUAL cpu_avx2)
+      list(APPEND environment DNNL_MAX_CPU_ISA=AVX2)
+    endif()
+    add_test(NAME ${name}_${variant} COMMAND ${program} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
+    set_tests_properties(${name}_${variant} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 300)
+  endforeach()
+endfunction()

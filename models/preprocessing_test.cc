@@ -1,7 +1,7 @@
 #include "models/preprocessing.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "re2/re2.h"
+#include "tests/testing/checkpoints.h"
 
 namespace sru::models {
 namespace {
@@ -212,12 +213,11 @@ TEST(PreprocessingTest, RefusesInvalidUtf8) {
   }
 }
 
-// Every sentence of the checkpoints' test sets, where they are at hand: SRU_CHECKPOINTS_DIR names
-// the directory with trec/, sst2/ and subj/, each with an expected.jsonl.
+// Every sentence of the checkpoints' test sets, where they are at hand.
 TEST(PreprocessingTest, EqualsTheTokensOfTheCheckpoints) {
-  const char* directory = std::getenv("SRU_CHECKPOINTS_DIR");
-  if (directory == nullptr) {
-    GTEST_SKIP() << "SRU_CHECKPOINTS_DIR is not set; it names a directory of checkpoints";
+  const std::filesystem::path directory = testing::CheckpointsDirectory();
+  if (!std::filesystem::exists(directory)) {
+    GTEST_SKIP() << directory << " is absent; set SRU_SHARED_DIR to the directory that has it";
   }
   const struct {
     std::string name;
@@ -228,7 +228,7 @@ TEST(PreprocessingTest, EqualsTheTokensOfTheCheckpoints) {
                 {"subj", {PreprocessingType::kSentenceClassification, true}, 1000}};
   for (const auto& c : kCases) {
     const Preprocessor preprocessor(c.config);
-    std::ifstream file(std::string(directory) + "/" + c.name + "/expected.jsonl");
+    std::ifstream file(directory / c.name / "expected.jsonl");
     int sentences = 0;
     for (std::string line; std::getline(file, line); ++sentences) {
       const nlohmann::json expected = nlohmann::json::parse(line);

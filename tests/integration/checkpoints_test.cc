@@ -5,9 +5,10 @@
 //
 // Needs the directory checkpoints/ of SRU_SHARED_DIR (default ../shared) and a Python with torch;
 // skipped without.
+#include "tests/testing/checkpoints.h"
+
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -24,11 +25,6 @@ namespace sru::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-fs::path CheckpointsDirectory() {
-  const char* shared = std::getenv("SRU_SHARED_DIR");
-  return fs::path(shared != nullptr ? shared : "../shared") / "checkpoints";
-}
 
 // The python3 of the path may not be the distribution's, which has the package python3-torch.
 std::string PythonWithTorch() {
