@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "google/protobuf/stubs/logging.h"
 #include "models/config.h"
 #include "models/preprocessing.h"
 #include "models/safetensors.h"
@@ -18,6 +19,8 @@
 #include "models/tokenizer.h"
 #include "models/utf8.h"
 #include "models/vocabulary.h"
+#include "server/request_parser.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::fuzz {
 namespace {
@@ -157,6 +160,48 @@ void FuzzTokenizer(std::string_view bytes) {
     Require(ids->size() == std::min(limit, words.size()), "the limit holds");
     for (size_t i = 0; i < ids->size(); ++i) {
       Require((*ids)[i] == splitter.tokenizer->Lookup(words[i]), "an id is that of its word");
+    }
+  }
+}
+
+void FuzzRequest(std::string_view bytes) {
+  // As the server does: protobuf would log each bad string.
+  static const auto* const kLogHandler = google::protobuf::SetLogHandler(nullptr);
+  static_cast<void>(kLogHandler);
+  static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
+  const grpc::Slice slice(bytes.data(), bytes.size());
+  v1::ClassifyRequest request;
+  const absl::Status parsed = server::ParseMessage(grpc::ByteBuffer(&slice, 1), &request);
+  if (!parsed.ok()) {
+    Require(parsed.code() == absl::StatusCode::kInvalidArgument,
+            "bad bytes are the caller's error");
+    RequireMessage(parsed);
+    return;
+  }
+  server::RequestLimits limits;
+  limits.max_sequences = 4;
+  limits.max_sequence_tokens = 8;
+  limits.max_request_tokens = 16;
+  for (const Splitter& splitter : *kSplitters) {
+    const server::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
+                                   /*input_size=*/2};
+    const auto sequences =
+        server::ParseSequences(request.sequences(), request.truncate(), input, limits);
+    if (!sequences.ok()) {
+      Require(sequences.status().code() == absl::StatusCode::kInvalidArgument,
+              "bad sequences are the caller's error");
+      RequireMessage(sequences.status());
+      continue;
+    }
+    Require(sequences->tasks.size() == static_cast<size_t>(request.sequences_size()),
+            "each sequence becomes a task");
+    for (const server::SequenceTask& task : sequences->tasks) {
+      Require(task.num_tokens >= 1 && task.num_tokens <= limits.max_sequence_tokens,
+              "the limit on tokens holds");
+      Require(task.token_ids.size() * 2 + task.features.size() ==
+                  static_cast<size_t>(task.num_tokens) * 2,
+              "a task has either ids or features, as many as its tokens");
+      for (const int32_t id : task.token_ids) Require(id >= 0 && id < 3, "ids are in range");
     }
   }
 }

@@ -16,6 +16,8 @@ void FuzzConfig(std::string_view bytes);
 void FuzzVocabulary(std::string_view bytes);
 // a text to classify; the first byte is the limit of tokens
 void FuzzTokenizer(std::string_view bytes);
+// the message of a Classify call
+void FuzzRequest(std::string_view bytes);
 
 struct Target {
   const char* name;  // also the directory of its seeds under corpus/
@@ -27,6 +29,7 @@ inline constexpr Target kTargets[] = {
     {"config", FuzzConfig},
     {"vocabulary", FuzzVocabulary},
     {"tokenizer", FuzzTokenizer},
+    {"request", FuzzRequest},
 };
 
 }  // namespace sru::fuzz
