@@ -11,7 +11,7 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
   protobuf-compiler-grpc prometheus-cpp-dev libcivetweb-dev libdnnl-dev libhwy-dev libre2-dev
-  libutf8proc-dev nlohmann-json3-dev libgtest-dev libgmock-dev)
+  libnghttp2-dev libutf8proc-dev nlohmann-json3-dev libgtest-dev libgmock-dev)
 test=(python3-grpcio python3-protobuf)
 lint=(clang-format clang-tidy)
 full=(python3-torch)

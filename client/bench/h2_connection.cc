@@ -4,11 +4,13 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <nghttp2/nghttp2.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <array>
+#include <cstdlib>
 #include <cstring>
 
 #include "absl/strings/numbers.h"
@@ -19,67 +21,21 @@
 namespace sru::bench {
 namespace {
 
-enum FrameType : uint8_t {
-  kData = 0,
-  kHeaders = 1,
-  kRstStream = 3,
-  kSettings = 4,
-  kPing = 6,
-  kGoAway = 7,
-  kWindowUpdate = 8,
-  kContinuation = 9,
-};
-constexpr uint8_t kEndStream = 0x1;
-constexpr uint8_t kAck = 0x1;
-constexpr uint8_t kEndHeaders = 0x4;
-constexpr uint8_t kPadded = 0x8;
-constexpr uint8_t kPriority = 0x20;
-
-constexpr size_t kFrameHeader = 9;
 constexpr size_t kGrpcPrefix = 5;
-constexpr int64_t kMaxWindow = 0x7fffffff;
-// We never hold back the server: the connection's window is refilled long before it is used up.
-constexpr int64_t kRefill = 1 << 28;
+// We never hold back the server.
+constexpr int32_t kWindow = 0x7fffffff;
 
-void AppendU32(std::string* out, uint32_t value) {
-  for (int shift = 24; shift >= 0; shift -= 8) out->push_back(static_cast<char>(value >> shift));
+absl::string_view View(const uint8_t* bytes, size_t size) {
+  return {reinterpret_cast<const char*>(bytes), size};
 }
 
-uint32_t ReadU32(absl::string_view bytes) {
-  uint32_t value = 0;
-  for (int i = 0; i < 4; ++i) value = value << 8 | static_cast<unsigned char>(bytes[i]);
-  return value;
-}
-
-// HPACK strings, not Huffman-coded; ours are shorter than 127 bytes.
-void AppendString(std::string* out, absl::string_view text) {
-  out->push_back(static_cast<char>(text.size()));
-  out->append(text.data(), text.size());
-}
-
-// HPACK integers (RFC 7541, 5.1).
-bool ReadInt(absl::string_view* block, int prefix_bits, uint64_t* value) {
-  if (block->empty()) return false;
-  const uint64_t limit = (1u << prefix_bits) - 1;
-  *value = static_cast<unsigned char>(block->front()) & limit;
-  block->remove_prefix(1);
-  if (*value < limit) return true;
-  for (int shift = 0; shift < 28 && !block->empty(); shift += 7) {
-    const auto byte = static_cast<unsigned char>(block->front());
-    block->remove_prefix(1);
-    *value += static_cast<uint64_t>(byte & 0x7f) << shift;
-    if (byte < 0x80) return true;
-  }
-  return false;
-}
-
-// A Huffman-coded string comes out as its bytes: it cannot equal a name that is looked for.
-bool ReadString(absl::string_view* block, absl::string_view* text) {
-  uint64_t size = 0;
-  if (!ReadInt(block, 7, &size) || size > block->size()) return false;
-  *text = block->substr(0, size);
-  block->remove_prefix(size);
-  return true;
+// The bytes are not copied unless `flags` is changed.
+nghttp2_nv Header(absl::string_view name, absl::string_view value,
+                  uint8_t flags = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE) {
+  const auto bytes = [](absl::string_view text) {
+    return reinterpret_cast<uint8_t*>(const_cast<char*>(text.data()));
+  };
+  return {bytes(name), bytes(value), name.size(), value.size(), flags};
 }
 
 // grpc-message is percent-encoded.
@@ -133,25 +89,96 @@ absl::StatusOr<std::unique_ptr<H2Connection>> H2Connection::Open(
   return absl::UnavailableError("cannot connect");
 }
 
+struct H2Connection::Callbacks {
+  static int OnHeader(nghttp2_session*, const nghttp2_frame* frame, const uint8_t* name,
+                      size_t name_size, const uint8_t* value, size_t value_size, uint8_t,
+                      void* self) {
+    // Only the last header block of a call says anything that is needed.
+    if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) == 0) return 0;
+    const absl::string_view header = View(name, name_size);
+    const bool is_status = header == "grpc-status";
+    if (!is_status && header != "grpc-message") return 0;
+    Call* call = static_cast<H2Connection*>(self)->Find(frame->hd.stream_id);
+    if (call == nullptr) return 0;
+    const absl::string_view text = View(value, value_size);
+    if (!is_status) {
+      call->text = PercentDecode(text);
+    } else if (!absl::SimpleAtoi(text, &call->code)) {
+      call->code = -1;
+    }
+    return 0;
+  }
+
+  static int OnFrame(nghttp2_session*, const nghttp2_frame* frame, void* self) {
+    auto* connection = static_cast<H2Connection*>(self);
+    const bool headers = frame->hd.type == NGHTTP2_HEADERS;
+    if (frame->hd.type == NGHTTP2_SETTINGS) {
+      connection->got_settings_ = true;
+    } else if ((headers || frame->hd.type == NGHTTP2_DATA) &&
+               (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
+      connection->EndAnswered(frame->hd.stream_id, headers);
+    }
+    return 0;
+  }
+
+  // Answered calls were ended before: this is a call that was reset, by the server, by libnghttp2
+  // because the server broke the protocol, or by the server's GOAWAY, which it had not reached yet.
+  static int OnStreamClose(nghttp2_session*, int32_t stream, uint32_t error, void* self) {
+    const absl::StatusCode code = error == NGHTTP2_REFUSED_STREAM ? absl::StatusCode::kUnavailable
+                                  : error == NGHTTP2_CANCEL       ? absl::StatusCode::kCancelled
+                                                                  : absl::StatusCode::kInternal;
+    static_cast<H2Connection*>(self)->End(
+        stream, code,
+        absl::StrCat("the call was reset with HTTP/2 error ", nghttp2_http2_strerror(error)));
+    return 0;
+  }
+
+  static ssize_t ReadRequest(nghttp2_session*, int32_t stream, uint8_t* buffer, size_t size,
+                             uint32_t* flags, nghttp2_data_source*, void* self) {
+    Call* call = static_cast<H2Connection*>(self)->Find(stream);
+    if (call == nullptr) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    const auto length = static_cast<uint32_t>(call->request->size());
+    const std::array<uint8_t, kGrpcPrefix> prefix = {
+        0,  // not compressed
+        static_cast<uint8_t>(length >> 24), static_cast<uint8_t>(length >> 16),
+        static_cast<uint8_t>(length >> 8), static_cast<uint8_t>(length)};
+    size_t filled = 0;
+    while (call->sent < kGrpcPrefix && filled < size) buffer[filled++] = prefix[call->sent++];
+    if (call->sent >= kGrpcPrefix) {
+      const size_t copied = call->request->copy(reinterpret_cast<char*>(buffer) + filled,
+                                                size - filled, call->sent - kGrpcPrefix);
+      call->sent += copied;
+      filled += copied;
+    }
+    if (call->sent == kGrpcPrefix + call->request->size()) *flags |= NGHTTP2_DATA_FLAG_EOF;
+    return static_cast<ssize_t>(filled);
+  }
+};
+
 H2Connection::H2Connection(int fd, const std::string& method, Done done)
-    : fd_(fd), method_(method), done_(std::move(done)) {}
+    : fd_(fd), method_(method), done_(std::move(done)), session_(nullptr, nghttp2_session_del) {
+  nghttp2_session_callbacks* callbacks = nullptr;
+  nghttp2_session* session = nullptr;
+  // These fail for want of memory only.
+  if (nghttp2_session_callbacks_new(&callbacks) != 0) std::abort();
+  nghttp2_session_callbacks_set_on_header_callback(callbacks, Callbacks::OnHeader);
+  nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, Callbacks::OnFrame);
+  nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, Callbacks::OnStreamClose);
+  if (nghttp2_session_client_new(&session, callbacks, this) != 0) std::abort();
+  nghttp2_session_callbacks_del(callbacks);
+  session_.reset(session);
+}
 
 H2Connection::~H2Connection() { close(fd_); }
 
 bool H2Connection::Handshake() {
-  out_ = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-  std::string settings;
-  for (const auto& [id, value] : {std::pair<int, uint32_t>{1, 0},  // header table size
-                                  {2, 0},                          // push
-                                  {4, kMaxWindow}}) {              // window of a stream
-    settings.push_back(0);
-    settings.push_back(static_cast<char>(id));
-    AppendU32(&settings, value);
+  const std::array<nghttp2_settings_entry, 2> settings = {
+      {{NGHTTP2_SETTINGS_ENABLE_PUSH, 0}, {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, kWindow}}};
+  if (nghttp2_submit_settings(session_.get(), NGHTTP2_FLAG_NONE, settings.data(),
+                              settings.size()) != 0 ||
+      nghttp2_session_set_local_window_size(session_.get(), NGHTTP2_FLAG_NONE, 0, kWindow) != 0) {
+    return false;
   }
-  AppendFrame(kSettings, 0, 0, settings);
-  std::string increment;
-  AppendU32(&increment, static_cast<uint32_t>(kMaxWindow - 65535));
-  AppendFrame(kWindowUpdate, 0, 0, increment);
   const absl::Time deadline = absl::Now() + absl::Seconds(5);
   while (alive_ && !got_settings_) {
     Flush();
@@ -163,322 +190,144 @@ bool H2Connection::Handshake() {
   return alive_;
 }
 
-void H2Connection::AppendFrame(uint8_t type, uint8_t flags, uint32_t stream,
-                               absl::string_view payload) {
-  const size_t size = payload.size();
-  out_.push_back(static_cast<char>(size >> 16));
-  out_.push_back(static_cast<char>(size >> 8));
-  out_.push_back(static_cast<char>(size));
-  out_.push_back(static_cast<char>(type));
-  out_.push_back(static_cast<char>(flags));
-  AppendU32(&out_, stream);
-  out_.append(payload.data(), size);
+bool H2Connection::usable() const {
+  return alive() && open_calls_ < nghttp2_session_get_remote_settings(
+                                      session_.get(), NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
 }
 
-void H2Connection::AppendHeaders(uint32_t stream, int64_t timeout_us) {
-  std::string block = "\x83\x86";  // :method POST, :scheme http
-  if (indexed_) {
-    block += "\xc1\xc0\xbf\xbe";  // places 65 to 62 of the server's table
-  } else {
-    // The first call puts its headers into the server's table (0x40), the last at place 62.
-    const char literal = index_headers_ ? 0x40 : 0x00;
-    block.push_back(static_cast<char>(literal | 4));  // :path
-    AppendString(&block, method_);
-    block.push_back(static_cast<char>(literal | 1));  // :authority
-    AppendString(&block, "localhost");
-    block.push_back(literal);
-    AppendString(&block, "te");
-    AppendString(&block, "trailers");
-    block.push_back(literal);
-    AppendString(&block, "content-type");
-    AppendString(&block, "application/grpc");
-    indexed_ = index_headers_;
-  }
-  if (timeout_us > 0) {
-    block.push_back(0x00);
-    AppendString(&block, "grpc-timeout");
-    // At most 8 digits.
-    AppendString(&block, timeout_us < 100000000 ? absl::StrCat(timeout_us, "u")
-                                                : absl::StrCat(timeout_us / 1000, "m"));
-  }
-  AppendFrame(kHeaders, kEndHeaders, stream, block);
-}
-
-bool H2Connection::AppendData(PendingData* data) {
-  const size_t total = kGrpcPrefix + data->message->size();
-  while (data->offset < total) {
-    const int64_t size =
-        std::min({static_cast<int64_t>(total - data->offset), max_frame_, window_, data->window});
-    if (size <= 0) return false;
-    const bool last = data->offset + size == total;
-    out_.push_back(static_cast<char>(size >> 16));
-    out_.push_back(static_cast<char>(size >> 8));
-    out_.push_back(static_cast<char>(size));
-    out_.push_back(kData);
-    out_.push_back(static_cast<char>(last ? kEndStream : 0));
-    AppendU32(&out_, data->stream);
-    size_t left = static_cast<size_t>(size);
-    if (data->offset == 0) {
-      // The first frame takes the whole prefix: no window is as small as that for long.
-      if (left < kGrpcPrefix) {
-        out_.resize(out_.size() - kFrameHeader);
-        return false;
-      }
-      out_.push_back(0);  // not compressed
-      AppendU32(&out_, static_cast<uint32_t>(data->message->size()));
-      data->offset += kGrpcPrefix;
-      left -= kGrpcPrefix;
-    }
-    out_.append(*data->message, data->offset - kGrpcPrefix, left);
-    data->offset += left;
-    window_ -= size;
-    data->window -= size;
-  }
-  return true;
+bool H2Connection::alive() const {
+  return alive_ && nghttp2_session_check_request_allowed(session_.get()) != 0;
 }
 
 uint32_t H2Connection::Start(const std::string& message, int64_t timeout_us) {
-  const uint32_t stream = next_stream_;
-  next_stream_ += 2;
-  if (next_stream_ >= kMaxWindow) going_away_ = true;  // out of numbers
-  open_.push_back(true);
-  ++open_calls_;
-  AppendHeaders(stream, timeout_us);
-  PendingData data = {stream, &message, 0, stream_window_};
-  if (!pending_.empty() || !AppendData(&data)) pending_.push_back(data);
-  return stream;
-}
-
-void H2Connection::AppendPending() {
-  // One that waits for its own window does not hold up the others.
-  for (auto it = pending_.begin(); it != pending_.end() && window_ > 0;) {
-    it = AppendData(&*it) ? pending_.erase(it) : std::next(it);
+  std::array<nghttp2_nv, 7> headers = {
+      Header(":method", "POST"), Header(":scheme", "http"),
+      Header(":path", method_),  Header(":authority", "localhost"),
+      Header("te", "trailers"),  Header("content-type", "application/grpc"),
+  };
+  size_t num_headers = 6;
+  std::string timeout;
+  if (timeout_us > 0) {
+    // At most 8 digits. It differs from call to call, so the header table is not for it.
+    timeout = timeout_us < 100000000 ? absl::StrCat(timeout_us, "u")
+                                     : absl::StrCat(timeout_us / 1000, "m");
+    headers[num_headers++] =
+        Header("grpc-timeout", timeout, NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_INDEX);
   }
+  nghttp2_data_provider provider = {};
+  provider.read_callback = Callbacks::ReadRequest;
+  const int32_t stream = nghttp2_submit_request(session_.get(), nullptr, headers.data(),
+                                                num_headers, &provider, nullptr);
+  // While usable() it fails for want of memory only.
+  if (stream < 0) std::abort();
+  calls_.push_back({&message, 0, true, -1, {}});
+  ++open_calls_;
+  return static_cast<uint32_t>(stream);
 }
 
 void H2Connection::Cancel(uint32_t stream) {
   if (!Close(stream)) return;
-  std::string code;
-  AppendU32(&code, 8);  // CANCEL
-  AppendFrame(kRstStream, 0, stream, code);
+  nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, static_cast<int32_t>(stream),
+                            NGHTTP2_CANCEL);
+}
+
+H2Connection::Call* H2Connection::Find(uint32_t stream) {
+  const uint32_t index = (stream - 1) / 2;
+  if (stream % 2 == 0 || index < first_call_ || index - first_call_ >= calls_.size()) {
+    return nullptr;
+  }
+  Call* call = &calls_[index - first_call_];
+  return call->open ? call : nullptr;
 }
 
 bool H2Connection::Close(uint32_t stream) {
-  if (stream % 2 == 0 || stream >= next_stream_) return false;
-  const uint32_t index = (stream - 1) / 2;
-  if (index < first_open_ || !open_[index - first_open_]) return false;
-  open_[index - first_open_] = false;
+  Call* call = Find(stream);
+  if (call == nullptr) return false;
+  call->open = false;
   --open_calls_;
-  while (!open_.empty() && !open_.front()) {
-    open_.pop_front();
-    ++first_open_;
-  }
-  if (!pending_.empty()) {
-    pending_.erase(std::remove_if(pending_.begin(), pending_.end(),
-                                  [&](const PendingData& data) { return data.stream == stream; }),
-                   pending_.end());
+  while (!calls_.empty() && !calls_.front().open) {
+    calls_.pop_front();
+    ++first_call_;
   }
   return true;
 }
 
+void H2Connection::FillOutput() {
+  for (;;) {
+    const uint8_t* bytes = nullptr;
+    const ssize_t size = nghttp2_session_mem_send(session_.get(), &bytes);
+    if (size < 0) Lose(nghttp2_strerror(static_cast<int>(size)));
+    if (size <= 0) return;
+    out_.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
+  }
+}
+
 bool H2Connection::Flush() {
-  while (alive_ && out_begin_ < out_.size()) {
+  while (alive_) {
+    if (out_begin_ == out_.size()) {
+      out_.clear();
+      out_begin_ = 0;
+      FillOutput();
+      if (out_.empty()) return false;
+    }
     const ssize_t sent =
         send(fd_, out_.data() + out_begin_, out_.size() - out_begin_, MSG_NOSIGNAL);
     if (sent > 0) {
       out_begin_ += static_cast<size_t>(sent);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      // What is out is dropped when it is worth the copy.
-      if (out_begin_ > (1 << 20)) {
-        out_.erase(0, out_begin_);
-        out_begin_ = 0;
-      }
       return true;
     } else if (errno != EINTR) {
       // The reader finds out, after it has read what the server still said.
-      break;
+      return false;
     }
   }
-  out_.clear();
-  out_begin_ = 0;
   return false;
 }
 
 void H2Connection::ReadAnswers() {
   if (!alive_) return;
-  char chunk[1 << 16];
-  for (;;) {
-    const ssize_t size = recv(fd_, chunk, sizeof(chunk), 0);
-    if (size > 0) {
-      in_.append(chunk, static_cast<size_t>(size));
-      ParseInput();
-      // The rest, if any, is read the next time, after answers were acted upon.
-      return;
-    }
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+  std::array<uint8_t, 1 << 16> chunk;
+  ssize_t size;
+  do {
+    size = recv(fd_, chunk.data(), chunk.size(), 0);
+  } while (size < 0 && errno == EINTR);
+  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+  if (size <= 0) {
     Lose(size == 0 ? "the server closed the connection" : std::strerror(errno));
     return;
   }
-}
-
-void H2Connection::ParseInput() {
-  size_t begin = 0;
-  while (alive_ && in_.size() - begin >= kFrameHeader) {
-    const auto byte = [&](size_t i) { return static_cast<unsigned char>(in_[begin + i]); };
-    const size_t size = byte(0) << 16 | byte(1) << 8 | byte(2);
-    if (size > 16384) {
-      Lose("the server sent a frame that is too large");
-      return;
-    }
-    if (in_.size() - begin < kFrameHeader + size) break;
-    const uint32_t stream = ReadU32(absl::string_view(in_).substr(begin + 5, 4)) & 0x7fffffff;
-    OnFrame(byte(3), byte(4), stream, absl::string_view(in_).substr(begin + kFrameHeader, size));
-    begin += kFrameHeader + size;
+  // The rest, if any, is read the next time, after answers were acted upon.
+  const ssize_t parsed =
+      nghttp2_session_mem_recv(session_.get(), chunk.data(), static_cast<size_t>(size));
+  if (parsed < 0) {
+    Lose(nghttp2_strerror(static_cast<int>(parsed)));
+    return;
   }
-  in_.erase(0, begin);
-}
-
-void H2Connection::OnFrame(uint8_t type, uint8_t flags, uint32_t stream,
-                           absl::string_view payload) {
-  switch (type) {
-    case kData:
-      unacknowledged_ += static_cast<int64_t>(payload.size());
-      if (unacknowledged_ >= kRefill) {
-        std::string increment;
-        AppendU32(&increment, static_cast<uint32_t>(unacknowledged_));
-        AppendFrame(kWindowUpdate, 0, 0, increment);
-        unacknowledged_ = 0;
-      }
-      if ((flags & kEndStream) != 0) {
-        End(stream, absl::StatusCode::kInternal, "the answer ended without a status");
-      }
-      return;
-    case kHeaders: {
-      // Only the last header block of a call says anything that is needed.
-      if ((flags & kEndStream) == 0) return;
-      size_t padding = 0;
-      if ((flags & kPadded) != 0 && !payload.empty()) {
-        padding = static_cast<unsigned char>(payload.front());
-        payload.remove_prefix(1);
-      }
-      if ((flags & kPriority) != 0) payload.remove_prefix(std::min<size_t>(5, payload.size()));
-      payload.remove_suffix(std::min(padding, payload.size()));
-      if ((flags & kEndHeaders) != 0) {
-        OnTrailers(stream, payload);
-      } else {
-        trailers_.assign(payload.data(), payload.size());
-        trailers_stream_ = stream;
-      }
-      return;
-    }
-    case kContinuation:
-      if (trailers_stream_ == 0 || trailers_stream_ != stream) return;
-      trailers_.append(payload.data(), payload.size());
-      if ((flags & kEndHeaders) != 0) {
-        trailers_stream_ = 0;
-        OnTrailers(stream, trailers_);
-      }
-      return;
-    case kRstStream: {
-      const uint32_t code = payload.size() == 4 ? ReadU32(payload) : 0;
-      const absl::StatusCode status = code == 7   ? absl::StatusCode::kUnavailable
-                                      : code == 8 ? absl::StatusCode::kCancelled
-                                                  : absl::StatusCode::kInternal;
-      End(stream, status, absl::StrCat("the server reset the call with HTTP/2 error ", code));
-      return;
-    }
-    case kSettings:
-      if ((flags & kAck) == 0) OnSettings(payload);
-      return;
-    case kPing:
-      if ((flags & kAck) == 0) AppendFrame(kPing, kAck, 0, payload);
-      return;
-    case kGoAway: {
-      going_away_ = true;
-      if (payload.size() < 8) return;
-      // The server has not looked at calls after this one.
-      const uint32_t last = ReadU32(payload) & 0x7fffffff;
-      for (uint32_t open = last + 1 + last % 2; open < next_stream_; open += 2) {
-        End(open, absl::StatusCode::kUnavailable, "the server is going away");
-      }
-      return;
-    }
-    case kWindowUpdate:
-      if (payload.size() == 4) OnWindowUpdate(stream, ReadU32(payload) & 0x7fffffff);
-      return;
-    default:
-      return;
+  FillOutput();
+  // libnghttp2 gives up when the server breaks the protocol.
+  if (alive_ && nghttp2_session_want_read(session_.get()) == 0) {
+    Lose("the server went away or does not speak HTTP/2");
   }
 }
 
-void H2Connection::OnSettings(absl::string_view payload) {
-  for (; payload.size() >= 6; payload.remove_prefix(6)) {
-    const int id =
-        static_cast<unsigned char>(payload[0]) << 8 | static_cast<unsigned char>(payload[1]);
-    const int64_t value = ReadU32(payload.substr(2));
-    switch (id) {
-      case 1:
-        if (value < 4096) index_headers_ = indexed_ = false;
-        break;
-      case 3:
-        max_concurrent_ = value;
-        break;
-      case 4:
-        for (PendingData& data : pending_) data.window += value - stream_window_;
-        stream_window_ = value;
-        break;
-      case 5:
-        max_frame_ = value;
-        break;
-      default:
-        break;
-    }
+void H2Connection::EndAnswered(uint32_t stream, bool with_trailers) {
+  Call* call = Find(stream);
+  if (call == nullptr) return;
+  if (call->sent < kGrpcPrefix + call->request->size()) {
+    // The server did not want to hear the rest.
+    nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, static_cast<int32_t>(stream),
+                              NGHTTP2_NO_ERROR);
   }
-  got_settings_ = true;
-  AppendFrame(kSettings, kAck, 0, "");
-  AppendPending();
-}
-
-void H2Connection::OnWindowUpdate(uint32_t stream, int64_t increment) {
-  if (stream == 0) {
-    window_ += increment;
-  } else {
-    for (PendingData& data : pending_) {
-      if (data.stream == stream) data.window += increment;
-    }
-  }
-  AppendPending();
-}
-
-void H2Connection::OnTrailers(uint32_t stream, absl::string_view block) {
-  absl::string_view message;
-  int code = -1;
-  while (!block.empty()) {
-    const auto first = static_cast<unsigned char>(block.front());
-    uint64_t index = 0;
-    if ((first & 0x80) != 0) {  // indexed: none of gRPC's is in the static table
-      if (!ReadInt(&block, 7, &index)) break;
-      continue;
-    }
-    if ((first & 0xe0) == 0x20) {  // size of the table
-      if (!ReadInt(&block, 5, &index)) break;
-      continue;
-    }
-    absl::string_view name;
-    absl::string_view value;
-    if (!ReadInt(&block, (first & 0x40) != 0 ? 6 : 4, &index)) break;
-    if ((index == 0 && !ReadString(&block, &name)) || !ReadString(&block, &value)) break;
-    if (name == "grpc-status" && !absl::SimpleAtoi(value, &code)) code = -1;
-    if (name == "grpc-message") message = value;
-  }
+  const int code = call->code;
   if (code == 0) {
     End(stream, absl::StatusCode::kOk, "");
+  } else if (!with_trailers) {
+    End(stream, absl::StatusCode::kInternal, "the answer ended without a status");
   } else if (code < 0 || code > 16) {
-    End(stream, absl::StatusCode::kUnknown,
-        "the answer has no grpc-status that this client can read; is it a gRPC server?");
+    End(stream, absl::StatusCode::kUnknown, "the answer has no grpc-status; is it a gRPC server?");
   } else {
-    End(stream, static_cast<absl::StatusCode>(code), PercentDecode(message));
+    const std::string text = std::move(call->text);
+    End(stream, static_cast<absl::StatusCode>(code), text);
   }
 }
 
@@ -486,11 +335,11 @@ void H2Connection::End(uint32_t stream, absl::StatusCode code, absl::string_view
   if (Close(stream)) done_(stream, code, message);
 }
 
-void H2Connection::Lose(const std::string& why) {
+void H2Connection::Lose(absl::string_view why) {
   alive_ = false;
   const std::string message = absl::StrCat("the connection is lost: ", why);
-  for (uint32_t stream = 2 * first_open_ + 1; stream < next_stream_; stream += 2) {
-    End(stream, absl::StatusCode::kUnavailable, message);
+  while (!calls_.empty()) {
+    End(2 * first_call_ + 1, absl::StatusCode::kUnavailable, message);
   }
 }
 
