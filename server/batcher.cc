@@ -106,6 +106,8 @@ class BatcherImpl : public Batcher {
 
   absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
                                        absl::Duration* retry_after) override;
+  absl::Status CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
+                              absl::Duration* retry_after) override;
   void Cancel(const RequestHandle& handle) override;
   std::unique_ptr<Batch> TryTakeBatch() override;
   std::unique_ptr<Batch> TakeBatch() override;
@@ -117,6 +119,26 @@ class BatcherImpl : public Batcher {
   BatcherStats stats() const override;
 
  private:
+  enum class Verdict { kAccepted, kClosed, kExpired, kFull, kTooLate };
+  // What was found about a request that wants to join the queue.
+  struct Admission {
+    Verdict verdict = Verdict::kAccepted;
+    OrderKey key;
+    absl::Time now;
+    OrderWeight waiting;           // what waits already
+    double predicted_seconds = 0;  // without the margin; 0 = unknown
+    absl::Duration predicted;      // with it
+    absl::Duration budget;         // until the deadline
+    absl::Duration retry_after;    // unless accepted
+  };
+
+  // Judges by the rules of batcher.h, and counts a refusal.
+  Admission Judge(const OrderWeight& own, Priority priority, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The caller's status and retry_after for a verdict.
+  absl::Status ToStatus(const Admission& admission, const OrderWeight& own,
+                        absl::Duration* retry_after) const;
+
   // Calls `done` of each. Never with mutex_ held.
   static void Answer(Answers& answers);
 
@@ -225,79 +247,98 @@ absl::StatusOr<RequestHandle> BatcherImpl::Submit(BatchRequest&& request,
   pending->order.weight = own;
   pending->order.request = pending->expiry.request = pending.get();
 
-  const absl::Time deadline = request.deadline;
-  enum { kAccepted, kClosed, kExpired, kFull, kTooLate } verdict = kAccepted;
-  OrderWeight waiting;
-  absl::Duration predicted;
-  absl::Duration retry;
-  absl::Duration budget;
   bool wake = false;
+  Admission admission;
   {
     MutexLock lock(&mutex_);
-    absl::Time now = clock_->Now();
-    // Arrivals are kept in order even if the clock is set back.
-    if (newest_ != nullptr) now = std::max(now, newest_->arrival);
-    budget = deadline - now;
-    waiting = order_.total();
-    absl::Duration rest;
-    const int64_t tick = absl::IDivDuration(now - start_, options_.ageing_interval, &rest);
-    OrderKey& key = pending->order.key;
-    key.rank = tick - static_cast<int64_t>(request.priority);
-    key.deadline = deadline;
-    key.number = next_number_;
-    if (closed_) {
-      verdict = kClosed;
-      ++counts_.rejected_draining;
-    } else if (budget <= absl::ZeroDuration()) {
-      verdict = kExpired;
-    } else if (waiting.tokens + own.tokens > options_.max_queue_tokens ||
-               waiting.sequences + own.sequences > options_.max_queue_sequences) {
-      verdict = kFull;
-      ++counts_.rejected_queue_full;
-    } else if (deadline != absl::InfiniteFuture() && speed_.known()) {
-      pending->predicted_seconds = PredictSeconds(key, own, now);
-      const bool idle = order_.empty() && running_batches_ < options_.num_workers;
-      predicted = absl::Seconds(pending->predicted_seconds * speed_.margin());
-      if (options_.admission_by_deadline && !idle && predicted > budget) {
-        verdict = kTooLate;
-        ++counts_.rejected_deadline;
-      }
-    }
-    if (verdict == kAccepted) {
+    admission = Judge(own, request.priority, request.deadline);
+    if (admission.verdict == Verdict::kAccepted) {
       ++next_number_;
+      pending->order.key = admission.key;
+      pending->predicted_seconds = admission.predicted_seconds;
       pending->request = std::move(request);
-      pending->arrival = now;
+      pending->arrival = admission.now;
       Enqueue(pending);
-      wake = ClaimWaiter(now);
-    } else {
-      retry = RetryAfter(now);
+      wake = ClaimWaiter(admission.now);
     }
   }
   if (wake) work_.Signal();
-  if (retry_after != nullptr && (verdict == kFull || verdict == kTooLate)) *retry_after = retry;
-  switch (verdict) {
-    case kAccepted:
-      break;
-    case kClosed:
+  if (absl::Status status = ToStatus(admission, own, retry_after); !status.ok()) return status;
+  return pending;
+}
+
+absl::Status BatcherImpl::CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
+                                         absl::Duration* retry_after) {
+  const OrderWeight least{num_sequences, num_sequences};
+  Admission admission;
+  {
+    MutexLock lock(&mutex_);
+    admission = Judge(least, priority, deadline);
+  }
+  return ToStatus(admission, least, retry_after);
+}
+
+BatcherImpl::Admission BatcherImpl::Judge(const OrderWeight& own, Priority priority,
+                                          absl::Time deadline) {
+  Admission a;
+  a.now = clock_->Now();
+  // Arrivals are kept in order even if the clock is set back.
+  if (newest_ != nullptr) a.now = std::max(a.now, newest_->arrival);
+  a.budget = deadline - a.now;
+  a.waiting = order_.total();
+  absl::Duration rest;
+  const int64_t tick = absl::IDivDuration(a.now - start_, options_.ageing_interval, &rest);
+  a.key = {tick - static_cast<int64_t>(priority), deadline, next_number_};
+  if (closed_) {
+    a.verdict = Verdict::kClosed;
+    ++counts_.rejected_draining;
+  } else if (a.budget <= absl::ZeroDuration()) {
+    a.verdict = Verdict::kExpired;
+  } else if (a.waiting.tokens + own.tokens > options_.max_queue_tokens ||
+             a.waiting.sequences + own.sequences > options_.max_queue_sequences) {
+    a.verdict = Verdict::kFull;
+    ++counts_.rejected_queue_full;
+  } else if (deadline != absl::InfiniteFuture() && speed_.known()) {
+    a.predicted_seconds = PredictSeconds(a.key, own, a.now);
+    const bool idle = order_.empty() && running_batches_ < options_.num_workers;
+    a.predicted = absl::Seconds(a.predicted_seconds * speed_.margin());
+    if (options_.admission_by_deadline && !idle && a.predicted > a.budget) {
+      a.verdict = Verdict::kTooLate;
+      ++counts_.rejected_deadline;
+    }
+  }
+  if (a.verdict != Verdict::kAccepted) a.retry_after = RetryAfter(a.now);
+  return a;
+}
+
+absl::Status BatcherImpl::ToStatus(const Admission& a, const OrderWeight& own,
+                                   absl::Duration* retry_after) const {
+  if (retry_after != nullptr && (a.verdict == Verdict::kFull || a.verdict == Verdict::kTooLate)) {
+    *retry_after = a.retry_after;
+  }
+  switch (a.verdict) {
+    case Verdict::kAccepted:
+      return absl::OkStatus();
+    case Verdict::kClosed:
       return Refusal(absl::StatusCode::kUnavailable, RejectReason::kDraining,
                      "the server is shutting down and takes no new requests");
-    case kExpired:
+    case Verdict::kExpired:
       return absl::DeadlineExceededError("the deadline had passed when the request was queued");
-    case kFull:
+    case Verdict::kFull:
       return Refusal(
           absl::StatusCode::kResourceExhausted, RejectReason::kQueueFull,
-          absl::StrCat("the queue is full: ", waiting.tokens, " of ", options_.max_queue_tokens,
-                       " tokens and ", waiting.sequences, " of ", options_.max_queue_sequences,
-                       " sequences wait, the request has ", own.tokens, " tokens in ",
+          absl::StrCat("the queue is full: ", a.waiting.tokens, " of ", options_.max_queue_tokens,
+                       " tokens and ", a.waiting.sequences, " of ", options_.max_queue_sequences,
+                       " sequences wait, the request has at least ", own.tokens, " tokens in ",
                        own.sequences, " sequences; retry later"));
-    case kTooLate:
+    case Verdict::kTooLate:
       return Refusal(absl::StatusCode::kResourceExhausted, RejectReason::kDeadline,
                      absl::StrCat("the deadline cannot be kept: by the measured speed of the model "
                                   "the request would take ",
-                                  absl::FormatDuration(predicted), ", its deadline is in ",
-                                  absl::FormatDuration(budget), "; retry later"));
+                                  absl::FormatDuration(a.predicted), ", its deadline is in ",
+                                  absl::FormatDuration(a.budget), "; retry later"));
   }
-  return pending;
+  return absl::OkStatus();
 }
 
 double BatcherImpl::PredictSeconds(const OrderKey& key, const OrderWeight& own,

@@ -148,6 +148,12 @@ class Batcher {
   virtual absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
                                                absl::Duration* retry_after = nullptr) = 0;
 
+  // What Submit() would say now to a request of so many sequences, each of one token: the service
+  // asks before it pays for making tokens of them, so that refusing is cheap when too much arrives.
+  // A refusal counts as one of Submit().
+  virtual absl::Status CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
+                                      absl::Duration* retry_after = nullptr) = 0;
+
   // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
   // before this returns (kDeadlineExceeded, and counted so, when its deadline has passed);
   // sequences of it that run are computed, and `done` follows them. Safe at any time, also after

@@ -212,7 +212,7 @@ TEST_F(BatcherTest, RefusesOverTheBoundOnTokensWholeRequestsOnly) {
   EXPECT_EQ(GetRejectReason(status), RejectReason::kQueueFull);
   EXPECT_EQ(Text(status),
             "the queue is full: 960 of 1000 tokens and 19 of 100 sequences wait, the request has "
-            "41 tokens in 2 sequences; retry later");
+            "at least 41 tokens in 2 sequences; retry later");
   EXPECT_EQ(retry_after_, Ms(100));  // nothing was measured
   EXPECT_EQ(batcher_->stats().queued_tokens, 960);
   EXPECT_EQ(batcher_->stats().queued_sequences, 19);

@@ -60,7 +60,7 @@ ABSL_FLAG(int32_t, max_sequence_tokens, 2048,
 ABSL_FLAG(int32_t, max_sequences_per_request, 256, "Most sequences in one call.");
 ABSL_FLAG(int32_t, max_message_bytes, 16 << 20,
           "Largest request message in bytes; larger ones get RESOURCE_EXHAUSTED from gRPC.");
-ABSL_FLAG(int32_t, max_concurrent_streams, 128,
+ABSL_FLAG(int32_t, max_concurrent_streams, 512,
           "Most calls that one connection may have open; a client keeps further ones back until "
           "earlier ones are answered. gRPC works slower per call the more are open.");
 

@@ -50,7 +50,7 @@ struct Options {
   int max_sequence_tokens = 2048;
   int max_sequences_per_request = 256;
   int max_message_bytes = 16 << 20;
-  int max_concurrent_streams = 128;  // per connection
+  int max_concurrent_streams = 512;  // per connection
 };
 
 // kInvalidArgument names the flag, what was expected and what was found.

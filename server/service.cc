@@ -97,6 +97,14 @@ class InferenceCall : public grpc::ServerUnaryReactor {
     if (absl::Status status = ParseParameters(); !status.ok()) return status;
     absl::StatusOr<Priority> priority = ParsePriority(request_->priority());
     if (!priority.ok()) return priority.status();
+    absl::Duration retry_after = absl::ZeroDuration();
+    if (absl::Status status = served_->engine->batcher().CheckAdmission(
+            std::min(request_->sequences_size(), context_.limits.max_sequences), *priority,
+            deadline_, &retry_after);
+        !status.ok()) {
+      retry_after_ = retry_after;
+      return status;
+    }
     absl::StatusOr<ParsedSequences> parsed = ParseSequences(
         request_->sequences(), request_->truncate(), InputOf(model()), context_.limits);
     if (!parsed.ok()) return parsed.status();
@@ -123,7 +131,6 @@ class InferenceCall : public grpc::ServerUnaryReactor {
       times_.compute = times.compute;
       FinishWith(status);
     };
-    absl::Duration retry_after = absl::ZeroDuration();
     absl::StatusOr<RequestHandle> handle =
         served_->engine->batcher().Submit(std::move(batch_request), &retry_after);
     if (!handle.ok()) {
