@@ -668,6 +668,43 @@ TEST_F(BatcherTest, NothingIsRefusedBeforeASpeedIsKnown) {
   for (int i = 0; i < 10; ++i) Accept(i, {100}, Priority::kNormal, absl::Microseconds(1));
 }
 
+// What is asked beforehand is refused by the same rules, counted, and leaves nothing behind.
+TEST_F(BatcherTest, CheckAdmissionSaysWhatSubmitWould) {
+  options_.max_batch_tokens = 10;
+  Start();
+  const auto check = [this](int num_sequences, absl::Duration timeout) {
+    retry_after_ = absl::ZeroDuration();
+    return batcher_->CheckAdmission(num_sequences, Priority::kNormal, clock_.Now() + timeout,
+                                    &retry_after_);
+  };
+  EXPECT_TRUE(check(100, absl::InfiniteDuration()).ok());
+  EXPECT_EQ(check(1, -Ms(1)).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(batcher_->stats().queued_sequences, 0);
+
+  Learn(10, Ms(10), 4);  // 1 ms per token
+  Accept(1, {10});
+  EXPECT_TRUE(puppet_->Take());
+  for (int i = 2; i < 6; ++i) Accept(i, {10}, Priority::kHigh);
+  EXPECT_TRUE(check(1, absl::Seconds(10)).ok());
+  const absl::Status late = check(1, Ms(40));  // 10 ms run, 40 ms wait
+  EXPECT_EQ(late.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(GetRejectReason(late), RejectReason::kDeadline);
+  EXPECT_GT(retry_after_, absl::ZeroDuration());
+  EXPECT_EQ(batcher_->stats().rejected_deadline, 1);
+
+  const absl::Status full = check(97, absl::InfiniteDuration());  // 4 of 100 wait
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(GetRejectReason(full), RejectReason::kQueueFull);
+  EXPECT_TRUE(check(96, absl::InfiniteDuration()).ok());
+  EXPECT_EQ(batcher_->stats().rejected_queue_full, 1);
+  EXPECT_EQ(batcher_->stats().queued_sequences, 4);
+
+  batcher_->Close();
+  const absl::Status closed = check(1, absl::InfiniteDuration());
+  EXPECT_EQ(closed.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(GetRejectReason(closed), RejectReason::kDraining);
+}
+
 TEST_F(BatcherTest, RefusesWhatCannotFinishInTime) {
   options_.max_batch_tokens = 10;
   Start();

@@ -25,11 +25,8 @@ struct Target {
 };
 
 inline constexpr Target kTargets[] = {
-    {"safetensors", FuzzSafetensors},
-    {"config", FuzzConfig},
-    {"vocabulary", FuzzVocabulary},
-    {"tokenizer", FuzzTokenizer},
-    {"request", FuzzRequest},
+    {"safetensors", FuzzSafetensors}, {"config", FuzzConfig},   {"vocabulary", FuzzVocabulary},
+    {"tokenizer", FuzzTokenizer},     {"request", FuzzRequest},
 };
 
 }  // namespace sru::fuzz
