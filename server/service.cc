@@ -183,9 +183,8 @@ class InferenceCall : public grpc::ServerUnaryReactor {
 
   void OnDone() override { delete this; }
 
-  // OnCancel() and OnDone() never block, so gRPC may run them where it is instead of waking a
-  // thread of its executor for each: a fifth of the server's time at full load. gRPC's own default
-  // reactor says the same of itself in this way.
+  // OnCancel() and OnDone() never block, so gRPC may run them where it is instead of handing each
+  // to a thread of its executor. gRPC's own default reactor says the same of itself in this way.
   bool InternalInlineable() override { return true; }
 
   const ServiceContext& context_;
