@@ -12,9 +12,13 @@ const char* DataTypeName(DataType dtype) {
 std::vector<std::string> AvailableBackends() { return {"cpu", "reference"}; }
 
 Status CreateBackend(const std::string& name, std::unique_ptr<Backend>* backend) {
+  return CreateBackend(name, BackendOptions(), backend);
+}
+
+Status CreateBackend(const std::string& name, const BackendOptions& options,
+                     std::unique_ptr<Backend>* backend) {
   if (name == "cpu") {
-    *backend = CreateCpuBackend();
-    return OkStatus();
+    return CreateCpuBackend(options, backend);
   }
   if (name == "reference") {
     *backend = CreateReferenceBackend();

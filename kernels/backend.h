@@ -31,6 +31,12 @@ enum class DataType { kFloat32, kBFloat16 };
 // "float32", "bfloat16".
 const char* DataTypeName(DataType dtype);
 
+// The hardware that a backend uses. Each field is read by the backend that its name begins with.
+struct BackendOptions {
+  std::string cpu_isa = "auto";   // the instruction set; "auto" is the best that the machine has
+  std::vector<int> cuda_devices;  // ordinals; empty = every device of the machine
+};
+
 struct CompileOptions {
   // Storage of weights and activations. States and accumulation are always float32 or wider.
   DataType dtype = DataType::kFloat32;
@@ -40,6 +46,7 @@ struct CompileOptions {
 struct WorkspaceLimits {
   int max_tokens = 0;     // over all sequences of a batch
   int max_sequences = 0;  // of a batch
+  int device = 0;         // which of Executable::num_devices() it is on
 };
 
 // The input of one Run(). All pointers are borrowed for the call.
@@ -81,13 +88,17 @@ class Executable {
  public:
   virtual ~Executable() = default;
 
+  // Devices that hold the weights. A workspace is tied to one of them.
+  virtual int num_devices() const { return 1; }
+
   virtual Status CreateWorkspace(const WorkspaceLimits& limits,
                                  std::unique_ptr<Workspace>* workspace) const = 0;
 
   // Runs one batch and returns when `outputs` is written. `outputs` has batch.num_sequences
   // entries. kInvalidArgument when the batch exceeds the workspace's limits, a token id is outside
   // of the vocabulary, a sequence is empty or an output is asked for that the model does not have;
-  // nothing has been written then. Allocates nothing.
+  // nothing has been written then. kDeviceLost when the workspace's device has failed for good: the
+  // batch may be run again with a workspace on another device. Allocates nothing.
   virtual Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
                      Workspace& workspace) const = 0;
 
@@ -112,7 +123,11 @@ class Backend {
 // Names that CreateBackend() takes in this build, the preferred one first.
 std::vector<std::string> AvailableBackends();
 
-// kInvalidArgument for an unknown name, kUnavailable when this build or machine lacks the backend.
+// kInvalidArgument for an unknown name or option, kUnavailable when this build or machine lacks the
+// backend or what the options ask of it.
+Status CreateBackend(const std::string& name, const BackendOptions& options,
+                     std::unique_ptr<Backend>* backend);
+// With the default options.
 Status CreateBackend(const std::string& name, std::unique_ptr<Backend>* backend);
 
 // Checks what every backend asks of the arguments of Run(). Used by the backends themselves.

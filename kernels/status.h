@@ -13,7 +13,8 @@ enum class StatusCode {
   kInvalidArgument,    // the specification or the batch contradicts itself
   kUnsupported,        // valid, but this backend or build cannot do it
   kResourceExhausted,  // host or device memory does not suffice
-  kUnavailable,        // the device is absent or has failed
+  kUnavailable,        // the build or the machine lacks what is asked for
+  kDeviceLost,         // a device has failed for good; another one may do the work
   kInternal,           // a library call failed for no fault of the caller's
 };
 

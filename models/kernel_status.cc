@@ -13,6 +13,7 @@ absl::Status ToAbslStatus(const kernels::Status& status) {
     case kernels::StatusCode::kResourceExhausted:
       return absl::ResourceExhaustedError(status.message());
     case kernels::StatusCode::kUnavailable:
+    case kernels::StatusCode::kDeviceLost:
       return absl::UnavailableError(status.message());
     case kernels::StatusCode::kInternal:
       return absl::InternalError(status.message());

@@ -7,7 +7,7 @@
 
 namespace sru::models {
 
-// The same meaning and message; kUnsupported becomes kUnimplemented.
+// The same meaning and message; kUnsupported becomes kUnimplemented, kDeviceLost kUnavailable.
 absl::Status ToAbslStatus(const kernels::Status& status);
 
 }  // namespace sru::models

@@ -15,6 +15,7 @@ TEST(KernelStatusTest, KeepsMeaningAndMessage) {
       {kernels::StatusCode::kUnsupported, absl::StatusCode::kUnimplemented},
       {kernels::StatusCode::kResourceExhausted, absl::StatusCode::kResourceExhausted},
       {kernels::StatusCode::kUnavailable, absl::StatusCode::kUnavailable},
+      {kernels::StatusCode::kDeviceLost, absl::StatusCode::kUnavailable},
       {kernels::StatusCode::kInternal, absl::StatusCode::kInternal},
   };
   for (const auto& c : kCases) {

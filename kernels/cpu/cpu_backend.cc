@@ -95,6 +95,12 @@ class CpuBackend : public Backend {
 
 }  // namespace
 
-std::unique_ptr<Backend> CreateCpuBackend() { return std::make_unique<CpuBackend>(); }
+Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend) {
+  if (options.cpu_isa != "auto") {
+    return InvalidArgument("cpu_isa: expected auto, found '" + options.cpu_isa + "'");
+  }
+  *backend = std::make_unique<CpuBackend>();
+  return OkStatus();
+}
 
 }  // namespace sru::kernels

@@ -9,7 +9,8 @@
 
 namespace sru::kernels {
 
-std::unique_ptr<Backend> CreateCpuBackend();
+// kInvalidArgument when options.cpu_isa is unknown, kUnavailable when the machine lacks it.
+Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend);
 
 }  // namespace sru::kernels
 
