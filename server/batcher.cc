@@ -1,6 +1,7 @@
 #include "server/batcher.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
@@ -52,6 +53,10 @@ constexpr char kRejectReasonUrl[] = "sru.server.RejectReason";
 constexpr absl::Duration kMinRetry = absl::Milliseconds(1);
 constexpr absl::Duration kMaxRetry = absl::Seconds(10);
 constexpr absl::Duration kUnknownRetry = absl::Milliseconds(100);
+// A request with more time than this many times the backlog, and this much, need not be judged
+// early.
+constexpr double kAmple = 2.0;
+constexpr absl::Duration kAmpleLeast = absl::Milliseconds(1);
 // Outcomes far inside of the deadline say little about whether it will be kept under load.
 constexpr double kTellingShareOfBudget = 0.25;
 // Before every rank that arrivals get.
@@ -148,6 +153,10 @@ class BatcherImpl : public Batcher {
   double PredictSeconds(const OrderKey& key, const OrderWeight& own, absl::Time now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration RetryAfter(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Seconds until what waits and runs is through, by the measured speed; 0 = unknown or idle.
+  double BacklogSeconds(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sets ample_budget_; called when the lock is about to be released after a change of the queue.
+  void PublishAmpleBudget(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void Enqueue(const RequestHandle& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Dequeue(PendingRequest* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -187,6 +196,10 @@ class BatcherImpl : public Batcher {
   double predicted_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // the sum of these
   SpeedModel speed_ ABSL_GUARDED_BY(mutex_);
   BatcherStats counts_ ABSL_GUARDED_BY(mutex_);  // the counters of requests only
+
+  // A request whose deadline is further away than this is let through by CheckAdmission() without
+  // the mutex; Submit() judges it by the exact rules. The largest value: none is.
+  std::atomic<int64_t> ample_budget_ns_{std::numeric_limits<int64_t>::max()};
 
   int waiting_workers_ ABSL_GUARDED_BY(mutex_) = 0;
   int woken_workers_ ABSL_GUARDED_BY(mutex_) = 0;  // signalled, but still not running
@@ -260,6 +273,7 @@ absl::StatusOr<RequestHandle> BatcherImpl::Submit(BatchRequest&& request,
       pending->arrival = admission.now;
       Enqueue(pending);
       wake = ClaimWaiter(admission.now);
+      PublishAmpleBudget(admission.now);
     }
   }
   if (wake) work_.Signal();
@@ -269,6 +283,8 @@ absl::StatusOr<RequestHandle> BatcherImpl::Submit(BatchRequest&& request,
 
 absl::Status BatcherImpl::CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
                                          absl::Duration* retry_after) {
+  const int64_t ample_ns = ample_budget_ns_.load(std::memory_order_relaxed);
+  if (absl::ToInt64Nanoseconds(deadline - clock_->Now()) > ample_ns) return absl::OkStatus();
   const OrderWeight least{num_sequences, num_sequences};
   Admission admission;
   {
@@ -355,14 +371,27 @@ double BatcherImpl::PredictSeconds(const OrderKey& key, const OrderWeight& own,
   return ((free ? 0.0 : running) + total - last) / options_.num_workers + last;
 }
 
-absl::Duration BatcherImpl::RetryAfter(absl::Time now) const {
-  if (!speed_.known()) return kUnknownRetry;
+double BatcherImpl::BacklogSeconds(absl::Time now) const {
   const OrderWeight waiting = order_.total();
   const double running =
       std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
-  const double seconds = (running + speed_.Seconds(waiting.tokens, NumBatches(waiting, options_))) /
-                         options_.num_workers;
-  return std::clamp(absl::Seconds(seconds), kMinRetry, kMaxRetry);
+  return (running + speed_.Seconds(waiting.tokens, NumBatches(waiting, options_))) /
+         options_.num_workers;
+}
+
+absl::Duration BatcherImpl::RetryAfter(absl::Time now) const {
+  if (!speed_.known()) return kUnknownRetry;
+  return std::clamp(absl::Seconds(BacklogSeconds(now)), kMinRetry, kMaxRetry);
+}
+
+void BatcherImpl::PublishAmpleBudget(absl::Time now) {
+  const OrderWeight waiting = order_.total();
+  const bool roomy = !closed_ && waiting.tokens <= options_.max_queue_tokens / 2 &&
+                     waiting.sequences <= options_.max_queue_sequences / 2;
+  const absl::Duration ample =
+      roomy ? absl::Seconds(kAmple * speed_.margin() * BacklogSeconds(now)) + kAmpleLeast
+            : absl::InfiniteDuration();
+  ample_budget_ns_.store(absl::ToInt64Nanoseconds(ample), std::memory_order_relaxed);
 }
 
 void BatcherImpl::Enqueue(const RequestHandle& pending) {
@@ -518,6 +547,7 @@ std::unique_ptr<BatchImpl> BatcherImpl::BuildBatch(absl::Time now) {
     predicted_ends_ += batch->predicted_end_;
     ++timed_batches_;
   }
+  PublishAmpleBudget(now);
   return batch;
 }
 
@@ -621,6 +651,7 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
       worst_ratio = actual / pending->predicted_seconds;
     }
     if (worst_ratio > 0) speed_.AddOutcome(1, worst_ratio);
+    PublishAmpleBudget(now);
   }
   Answer(answers);
   if (!status.ok()) return;
@@ -646,6 +677,7 @@ void BatcherImpl::Close() {
   {
     MutexLock lock(&mutex_);
     closed_ = true;
+    PublishAmpleBudget(clock_->Now());
   }
   work_.SignalAll();
 }

@@ -149,8 +149,9 @@ class Batcher {
                                                absl::Duration* retry_after = nullptr) = 0;
 
   // What Submit() would say now to a request of so many sequences, each of one token: the service
-  // asks before it pays for making tokens of them, so that refusing is cheap when too much arrives.
-  // A refusal counts as one of Submit().
+  // asks before it pays for parsing them, so that refusing is cheap when too much arrives. A
+  // refusal counts as one of Submit(). While there is ample time and room, OK without the exact
+  // rules, which Submit() applies.
   virtual absl::Status CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
                                       absl::Duration* retry_after = nullptr) = 0;
 

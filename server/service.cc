@@ -12,6 +12,7 @@
 #include "google/protobuf/arena.h"
 #include "grpcpp/support/proto_buffer_writer.h"
 #include "server/grpc_status.h"
+#include "server/request_outline.h"
 #include "server/response_writer.h"
 
 namespace sru::server {
@@ -83,28 +84,44 @@ class InferenceCall : public grpc::ServerUnaryReactor {
   const models::Model& model() const { return *served_->model; }
 
  private:
+  // Holds the messages of a call with one short text and a few labels.
+  static constexpr size_t kArenaBlock = 1536;
+
   struct SequenceResult {
     size_t offset = 0;  // of its floats in outputs_
     int num_tokens = 0;
   };
 
-  absl::Status Submit(const grpc::ByteBuffer& bytes) {
-    if (absl::Status status = ParseMessage(bytes, request_); !status.ok()) return status;
+  // Refuses what the batcher would refuse anyway, from an outline of the bytes. Whatever else is
+  // wrong with the request is left to the full parser.
+  absl::Status RefuseEarly(const grpc::ByteBuffer& bytes) {
+    RequestOutline outline;
+    if (!ReadOutline<Request>(bytes, &outline)) return absl::OkStatus();
     absl::StatusOr<std::shared_ptr<ServedModel>> served =
-        context_.registry->Find(request_->model(), request_->version());
-    if (!served.ok()) return served.status();
+        context_.registry->Find(outline.model, outline.version);
+    const absl::StatusOr<Priority> priority = ParsePriority(outline.priority);
+    if (!served.ok() || !priority.ok() || outline.num_sequences == 0) return absl::OkStatus();
     served_ = *std::move(served);
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::Status status = served_->engine->batcher().CheckAdmission(
+        std::min(outline.num_sequences, context_.limits.max_sequences), *priority, deadline_,
+        &retry_after);
+    if (!status.ok()) retry_after_ = retry_after;
+    return status;
+  }
+
+  absl::Status Submit(const grpc::ByteBuffer& bytes) {
+    if (absl::Status status = RefuseEarly(bytes); !status.ok()) return status;
+    if (absl::Status status = ParseMessage(bytes, request_); !status.ok()) return status;
+    if (served_ == nullptr) {
+      absl::StatusOr<std::shared_ptr<ServedModel>> served =
+          context_.registry->Find(request_->model(), request_->version());
+      if (!served.ok()) return served.status();
+      served_ = *std::move(served);
+    }
     if (absl::Status status = ParseParameters(); !status.ok()) return status;
     absl::StatusOr<Priority> priority = ParsePriority(request_->priority());
     if (!priority.ok()) return priority.status();
-    absl::Duration retry_after = absl::ZeroDuration();
-    if (absl::Status status = served_->engine->batcher().CheckAdmission(
-            std::min(request_->sequences_size(), context_.limits.max_sequences), *priority,
-            deadline_, &retry_after);
-        !status.ok()) {
-      retry_after_ = retry_after;
-      return status;
-    }
     absl::StatusOr<ParsedSequences> parsed = ParseSequences(
         request_->sequences(), request_->truncate(), InputOf(model()), context_.limits);
     if (!parsed.ok()) return parsed.status();
@@ -131,6 +148,7 @@ class InferenceCall : public grpc::ServerUnaryReactor {
       times_.compute = times.compute;
       FinishWith(status);
     };
+    absl::Duration retry_after = absl::ZeroDuration();
     absl::StatusOr<RequestHandle> handle =
         served_->engine->batcher().Submit(std::move(batch_request), &retry_after);
     if (!handle.ok()) {
@@ -189,7 +207,8 @@ class InferenceCall : public grpc::ServerUnaryReactor {
 
   const ServiceContext& context_;
   const absl::Time arrival_;
-  google::protobuf::Arena arena_;
+  alignas(8) char arena_block_[kArenaBlock];
+  google::protobuf::Arena arena_{arena_block_, kArenaBlock};
   Request* const request_;
   const Method method_;
   const absl::Time deadline_;

@@ -19,6 +19,7 @@
 #include "models/tokenizer.h"
 #include "models/utf8.h"
 #include "models/vocabulary.h"
+#include "server/request_outline.h"
 #include "server/request_parser.h"
 #include "sru/v1/inference.pb.h"
 
@@ -171,6 +172,16 @@ void FuzzRequest(std::string_view bytes) {
   const grpc::Slice slice(bytes.data(), bytes.size());
   v1::ClassifyRequest request;
   const absl::Status parsed = server::ParseMessage(grpc::ByteBuffer(&slice, 1), &request);
+  server::RequestOutline outline;
+  const bool outlined =
+      server::ReadOutline<v1::ClassifyRequest>(grpc::ByteBuffer(&slice, 1), &outline);
+  if (parsed.ok() && request.model().size() <= server::kMaxOutlineModelName) {
+    Require(outlined, "a message has an outline");
+    Require(outline.model == request.model() && outline.version == request.version() &&
+                outline.priority == request.priority() &&
+                outline.num_sequences == request.sequences_size(),
+            "the outline says what the message says");
+  }
   if (!parsed.ok()) {
     Require(parsed.code() == absl::StatusCode::kInvalidArgument,
             "bad bytes are the caller's error");
