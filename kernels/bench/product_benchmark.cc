@@ -1,6 +1,9 @@
 // The CPU backend's products, and oneDNN's alone in the same shapes.
 #include <benchmark/benchmark.h>
+#include <omp.h>
 
+#include <algorithm>
+#include <random>
 #include <vector>
 
 #include "kernels/bench/bare_product.h"
@@ -19,6 +22,7 @@ void CountFlop(benchmark::State& state, double flop) {
 void BM_Product(benchmark::State& state) {
   const int hidden = static_cast<int>(state.range(0));
   const int rows = static_cast<int>(state.range(1));
+  omp_set_num_threads(1);  // as the backend does
   const int k = 2 * hidden;
   const int n = 3 * hidden;
   const std::vector<float> weights(static_cast<size_t>(k) * n, 0.5f);
@@ -27,6 +31,9 @@ void BM_Product(benchmark::State& state) {
   ProductRunner runner(product);
   AlignedBuffer x(static_cast<size_t>(256) * k);
   AlignedBuffer y(static_cast<size_t>(256) * n);
+  std::minstd_rand random(1);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  std::generate_n(x.data(), x.size(), [&] { return uniform(random); });
   for (auto _ : state) runner.Run(x.data(), rows, y.data());
   CountFlop(state, 2.0 * rows * k * n);
 }
