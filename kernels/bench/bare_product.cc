@@ -41,17 +41,24 @@ memory Random(const dnnl::engine& engine, dnnl::stream& stream, const memory::de
 }  // namespace
 
 BareProduct::BareProduct(DataType dtype, int rows, int k, int n)
-    : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_), flop_(2.0 * rows * k * n) {
+    : engine_(dnnl::engine::kind::cpu, 0),
+      stream_(engine_),
+      k_(k),
+      n_(n),
+      flop_(2.0 * rows * k * n) {
   omp_set_num_threads(1);
   const auto type = dtype == DataType::kBFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
   const memory::desc x = RowMajor(rows, k, type);
   const memory::desc y = RowMajor(rows, n, memory::data_type::f32);
-  const auto description =
-      Describe(engine_, x, memory::desc({k, n}, type, memory::format_tag::any), y);
-  primitive_ = dnnl::matmul(description);
+  description_ = Describe(engine_, x, memory::desc({k, n}, type, memory::format_tag::any), y);
+  primitive_ = dnnl::matmul(description_);
   arguments_ = {{DNNL_ARG_SRC, Random(engine_, stream_, x, rows, k)},
-                {DNNL_ARG_WEIGHTS, Random(engine_, stream_, description.weights_desc(), k, n)},
+                {DNNL_ARG_WEIGHTS, Random(engine_, stream_, description_.weights_desc(), k, n)},
                 {DNNL_ARG_DST, memory(y, engine_)}};
+}
+
+BareProduct::BareProduct(const BareProduct* other) : BareProduct(*other) {
+  arguments_[DNNL_ARG_WEIGHTS] = Random(engine_, stream_, description_.weights_desc(), k_, n_);
 }
 
 void BareProduct::Run() {

@@ -16,16 +16,22 @@ class BareProduct {
   // Random values. x and w are stored as `dtype`, y always as float32, which is what a scan reads.
   // Throws dnnl::error and std::bad_alloc, as does Run().
   BareProduct(DataType dtype, int rows, int k, int n);
+  // The shape of `other` with weights of its own; x and y are those of `other`, to save memory.
+  explicit BareProduct(const BareProduct* other);
 
   void Run();
 
   double flop() const { return flop_; }
+  bool HasShape(int k, int n) const { return k == k_ && n == n_; }
 
  private:
   dnnl::engine engine_;
   dnnl::stream stream_;
+  dnnl::matmul::primitive_desc description_;
   dnnl::matmul primitive_;
   std::unordered_map<int, dnnl::memory> arguments_;
+  int k_;
+  int n_;
   double flop_;
 };
 

@@ -64,8 +64,12 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
   std::vector<BareProduct> products;
   double flop = 0;
   for (const LayerSpec& layer : spec.layers) {
-    products.emplace_back(o.dtype, tokens, layer.input_size,
-                          layer.output_size() * layer.num_matrices);
+    const int n = layer.output_size() * layer.num_matrices;
+    if (!products.empty() && products.back().HasShape(layer.input_size, n)) {
+      products.push_back(BareProduct(&products.back()));
+    } else {
+      products.emplace_back(o.dtype, tokens, layer.input_size, n);
+    }
     flop += products.back().flop();
   }
   ScanAlone scan(spec, lengths);

@@ -24,10 +24,10 @@ struct LayerBenchOptions {
 };
 
 struct LayerBenchResult {
-  double layer_us = 0;     // median time of Run() with token vectors as the only output
-  double products_us = 0;  // median time of oneDNN's matmul on [length * batch][input] x
-                           // [input][n], all directions and gates of a layer in one product,
-                           // weights packed once (bare_product.h); the sum over the layers
+  double layer_us = 0;      // median time of Run() with token vectors as the only output
+  double products_us = 0;   // median time of oneDNN's matmul on [length * batch][input] x
+                            // [input][n], all directions and gates of a layer in one product,
+                            // weights packed once (bare_product.h); the sum over the layers
   double scan_us = 0;       // median time of all scans alone, U in the cache
   double ratio = 0;         // layer_us / products_us
   double gflops = 0;        // of the products alone
