@@ -22,17 +22,19 @@ std::vector<double> AlternatingMedians(const Rounds& rounds,
   constexpr int kWarmUp = 3;
   std::vector<std::vector<double>> times(bodies.size());
   double spent = 0;
-  const auto run_all = [&](bool keep) {
+  const auto run_all = [&] {
     for (size_t i = 0; i < bodies.size(); ++i) {
-      const double us = Microseconds(bodies[i]);
-      spent += us * 1e-6;
-      if (keep) times[i].push_back(us);
+      times[i].push_back(Microseconds(bodies[i]));
+      spent += times[i].back() * 1e-6;
     }
   };
-  for (int i = 0; i < kWarmUp && spent < 0.1 * rounds.seconds; ++i) run_all(false);
-  int round = 0;
+  for (int i = 0; i < kWarmUp && spent < 0.1 * rounds.seconds; ++i) run_all();
+  if (spent < rounds.seconds) {
+    for (std::vector<double>& series : times) series.clear();
+  }
+  int round = static_cast<int>(times.front().size());
   while (round < rounds.least || (round < rounds.most && spent < rounds.seconds)) {
-    run_all(true);
+    run_all();
     ++round;
   }
   if (rounds_run != nullptr) *rounds_run = round;
