@@ -1,6 +1,7 @@
 // sru_bench model: a model of a repository on given lengths and batches. No server takes part.
 #include <algorithm>
 #include <cstdint>
+#include <exception>
 #include <fstream>
 #include <functional>
 #include <iostream>
@@ -20,6 +21,7 @@
 #include "client/bench/report.h"
 #include "client/bench/shape_list.h"
 #include "client/text_table.h"
+#include "kernels/bench/bare_product.h"
 #include "kernels/bench/measure.h"
 #include "models/kernel_status.h"
 #include "models/repository.h"
@@ -51,6 +53,7 @@ examples:
 --stdin turns it into a tool for other programs, such as kernels/bench/compare_pytorch.py: it reads
 commands, one per line, and answers each with one line of JSON.
   time LENGTH BATCH REPEAT           {"us": time of one of REPEAT runs in a row}
+  products LENGTH BATCH REPEAT       the same of oneDNN's matrix products alone (see sru_bench layer)
   encode LENGTH BATCH INPUT OUTPUT   runs the features in the file INPUT ([batch][length][input_size],
                                      float32) and writes the token vectors to OUTPUT: {"ok": true}
 An error is {"error": message}. The end of the input ends the program.
@@ -351,7 +354,9 @@ class Measurement {
 class CommandLoop {
  public:
   CommandLoop(const models::Model& model, OutputKind output)
-      : spec_(model.spec()), timer_(model.executable(), model.spec(), output) {}
+      : spec_(model.spec()),
+        dtype_(model.dtype()),
+        timer_(model.executable(), model.spec(), output) {}
 
   void Run() {
     for (std::string line; std::getline(std::cin, line);) {
@@ -366,8 +371,10 @@ class CommandLoop {
     int length = 0;
     int batch = 0;
     words >> command >> length >> batch;
-    if (!words || (command != "time" && command != "encode")) {
-      return Error("expected 'time LENGTH BATCH REPEAT' or 'encode LENGTH BATCH INPUT OUTPUT'");
+    if (!words || (command != "time" && command != "products" && command != "encode")) {
+      return Error(
+          "expected 'time LENGTH BATCH REPEAT', 'products LENGTH BATCH REPEAT' or 'encode LENGTH "
+          "BATCH INPUT OUTPUT'");
     }
     if (length < 1 || batch < 1 || int64_t{length} * batch > 1 << 20) {
       return Error(absl::StrCat("LENGTH, BATCH: expected 1 to ", 1 << 20, " tokens, found ", length,
@@ -380,8 +387,10 @@ class CommandLoop {
       }
       length_ = length;
       batch_ = batch;
+      products_.clear();
     }
-    return command == "time" ? TimeRuns(words) : Encode(words);
+    if (command == "encode") return Encode(words);
+    return command == "time" ? TimeRuns(words) : TimeProducts(words);
   }
 
   nlohmann::json TimeRuns(std::istream& words) {
@@ -394,6 +403,27 @@ class CommandLoop {
     });
     if (!status.ok()) return Error(status.message());
     return {{"us", us / repeat}};
+  }
+
+  nlohmann::json TimeProducts(std::istream& words) {
+    int repeat = 0;
+    words >> repeat;
+    if (!words || repeat < 1) return Error("REPEAT: expected a positive number");
+    try {
+      if (products_.empty()) {
+        products_ = kernels::BareProducts(spec_, dtype_, timer_.num_tokens());
+        for (kernels::BareProduct& product : products_) product.Run();  // pages are touched
+      }
+      const double us = kernels::Microseconds([&] {
+        for (int i = 0; i < repeat; ++i) {
+          for (kernels::BareProduct& product : products_) product.Run();
+        }
+      });
+      return {{"us", us / repeat}};
+    } catch (const std::exception& e) {  // oneDNN's
+      products_.clear();
+      return Error(e.what());
+    }
   }
 
   nlohmann::json Encode(std::istream& words) {
@@ -425,7 +455,9 @@ class CommandLoop {
   }
 
   const kernels::StackSpec& spec_;
+  const kernels::DataType dtype_;
   ModelTimer timer_;
+  std::vector<kernels::BareProduct> products_;  // of the last shape, once they were asked for
   int length_ = 0;
   int batch_ = 0;
 };

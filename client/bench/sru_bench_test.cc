@@ -151,21 +151,22 @@ TEST_F(SruBenchTest, CommandsFromStandardInput) {
       Run(absl::StrCat("model --output=states --stdin --model_repository=", models),
           absl::StrCat("time 5 3 2\nencode 2 2 ", input, " ", h, "\nencode 2 3 ", input, " ", h,
                        "\ntime 5 0 1\ntime 5 1 0\nencode 2 2 /nowhere ", h, "\nstop 1 1\n\n",
-                       "time 1048577 1 1\ntime 2 1 1\n"));
+                       "time 1048577 1 1\ntime 2 1 1\nproducts 2 1 3\nproducts 2 1 0\n"));
   EXPECT_EQ(output.exit_code, 0) << output.err;
   const std::vector<std::string> answers = absl::StrSplit(output.out, '\n', absl::SkipEmpty());
-  ASSERT_THAT(answers, SizeIs(10));
+  ASSERT_THAT(answers, SizeIs(12));
   EXPECT_GT(json::parse(answers[0])["us"], 0.0);
   EXPECT_EQ(answers[1], R"({"ok":true})");
   const struct {
     int answer;
     const char* named;
   } errors[] = {{2, "48 bytes"}, {3, "BATCH"},  {4, "REPEAT"}, {5, "/nowhere"},
-                {6, "encode"},   {7, "encode"}, {8, "LENGTH"}};
+                {6, "encode"},   {7, "encode"}, {8, "LENGTH"}, {11, "REPEAT"}};
   for (const auto& error : errors) {
     EXPECT_THAT(json::parse(answers[error.answer]).value("error", ""), HasSubstr(error.named));
   }
   EXPECT_GT(json::parse(answers[9])["us"], 0.0);
+  EXPECT_GT(json::parse(answers[10])["us"], 0.0);
 
   const std::string bytes = models::ReadWholeFile(h);
   ASSERT_EQ(bytes.size(), sizeof(x));

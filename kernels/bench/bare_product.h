@@ -6,6 +6,7 @@
 
 #include <dnnl.hpp>
 #include <unordered_map>
+#include <vector>
 
 #include "kernels/backend.h"
 
@@ -34,6 +35,10 @@ class BareProduct {
   int n_;
   double flop_;
 };
+
+// The product of each layer of `spec` with `rows` rows: all gates and directions in one. Low-rank
+// layers as if they were not.
+std::vector<BareProduct> BareProducts(const StackSpec& spec, DataType dtype, int rows);
 
 }  // namespace sru::kernels
 

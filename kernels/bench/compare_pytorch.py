@@ -3,8 +3,9 @@
 
 float32, one thread, one core. The same weights run here (exported by models/export_torch.py) and in
 the package; that the outputs agree is checked first. Then the three take turns in one run, so that the
-ratios hold on a machine whose speed moves: ours, package, LSTM, ours, package, LSTM, ... Medians.
-An LSTM of the same width has more weights than an SRU: it is what an SRU replaces.
+ratios hold on a machine whose speed moves: ours, package, LSTM, ours, package, LSTM, ...; medians.
+An LSTM of the same width has more weights than an SRU: it is what an SRU replaces. oneDNN's matrix
+products of our shapes alone take their turn too: an engine that did nothing else would cost that much.
 
 What a call pays in Python is part of the package's and the LSTM's time, as it is for who uses them; it
 counts at the smallest shapes only. Ours is timed inside of `sru_bench model --stdin`.
@@ -212,7 +213,8 @@ class Model:
 
 
 def measure(torch, model, length, batch, seconds, most_rounds):
-    """Median seconds of one forward pass of ours, the package and the LSTM, and the rounds."""
+    """Median seconds of one forward pass of ours, the package, the LSTM and of oneDNN's products
+    alone, and the rounds."""
     x = torch.randn(length, batch, model.width)
 
     def run_torch(module):
@@ -222,13 +224,14 @@ def measure(torch, model, length, batch, seconds, most_rounds):
         return body
 
     bodies = [lambda repeat: model.ours.ask("time", length, batch, repeat)["us"] * 1e-6,
-              run_torch(model.package), run_torch(model.lstm)]
+              run_torch(model.package), run_torch(model.lstm),
+              lambda repeat: model.ours.ask("products", length, batch, repeat)["us"] * 1e-6]
     start = time.perf_counter()
     first = [body(1) for body in bodies]
     if sum(first) < seconds / 10:  # the package's scripts are compiled in their first runs
         for _ in range(3):
             first = [body(1) for body in bodies]
-    samples = [[], [], []]
+    samples = [[] for _ in bodies]
     rounds = 0
     if sum(first) > seconds / 3:  # too dear to be thrown away
         samples = [[value] for value in first]
@@ -243,13 +246,13 @@ def measure(torch, model, length, batch, seconds, most_rounds):
 
 
 HEADER = (f"{'width':>8} {'layers':>6} {'length':>6} {'batch':>5} {'ours us':>11} "
-          f"{'package us':>11} {'LSTM us':>11} {'package/ours':>12} {'LSTM/ours':>9} {'rounds':>6}")
+          f"{'package us':>11} {'LSTM us':>11} {'products us':>11} {'package/ours':>12} {'LSTM/ours':>9} {'rounds':>6}")
 
 
 def row(cell):
     return (f"{cell['directions']} x {cell['hidden']:>4} {cell['layers']:>6} {cell['length']:>6} "
             f"{cell['batch']:>5} {cell['ours_us']:>11,.1f} {cell['package_us']:>11,.1f} "
-            f"{cell['lstm_us']:>11,.1f} {cell['package_ratio']:>12.2f} {cell['lstm_ratio']:>9.2f} "
+            f"{cell['lstm_us']:>11,.1f} {cell['products_us']:>11,.1f} {cell['package_ratio']:>12.2f} {cell['lstm_ratio']:>9.2f} "
             f"{cell['rounds']:>6}")
 
 
@@ -293,12 +296,12 @@ def run(arguments, cells):
                 last_report = time.monotonic()
                 progress(f"{done} of {len(cells)} shapes; now {directions} x {hidden}, "
                          f"length {length}, batch {batch}")
-            (ours, package, lstm), rounds = measure(
+            (ours, package, lstm, products), rounds = measure(
                 torch, models[directions, hidden, layers], length, batch, arguments.seconds,
                 arguments.rounds)
             cell = {"directions": directions, "hidden": hidden, "layers": layers,
                     "length": length, "batch": batch, "rounds": rounds, "ours_us": ours * 1e6,
-                    "package_us": package * 1e6, "lstm_us": lstm * 1e6,
+                    "package_us": package * 1e6, "lstm_us": lstm * 1e6, "products_us": products * 1e6,
                     "package_ratio": package / ours, "lstm_ratio": lstm / ours}
             results["cells"].append(cell)
             print(row(cell), file=out, flush=True)

@@ -61,17 +61,9 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
     wanted[b].token_vectors = &h[static_cast<size_t>(batch.offsets[b]) * spec.output_size()];
   }
 
-  std::vector<BareProduct> products;
+  std::vector<BareProduct> products = BareProducts(spec, o.dtype, tokens);
   double flop = 0;
-  for (const LayerSpec& layer : spec.layers) {
-    const int n = layer.output_size() * layer.num_matrices;
-    if (!products.empty() && products.back().HasShape(layer.input_size, n)) {
-      products.push_back(BareProduct(&products.back()));
-    } else {
-      products.emplace_back(o.dtype, tokens, layer.input_size, n);
-    }
-    flop += products.back().flop();
-  }
+  for (const BareProduct& product : products) flop += product.flop();
   ScanAlone scan(spec, lengths);
 
   const std::vector<double> medians =
