@@ -36,6 +36,7 @@ RAGGED_MUST = (1.15, 1.05)
 PACKAGE_MUST = (2.5, 4.0)
 LSTM_MUST = (5.0, 9.0)
 
+QUIET = 0.97  # part of a core's time that a measurement must get
 TABLE_SHAPES = 5  # of compare_pytorch.py --table
 
 START = time.monotonic()
@@ -379,9 +380,20 @@ def machine():
     name = re.search(r"model name\s*:\s*(.*)", text)
     flags = set((re.search(r"flags\s*:\s*(.*)", text) or [0, ""])[1].split())
     sets = [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if f in flags]
-    load = os.getloadavg()[0]
     return (f"{name[1] if name else 'unknown processor'}, {os.cpu_count()} cores"
-            f" ({' '.join(sets)}), load before the start {load:.1f}")
+            f" ({' '.join(sets)})")
+
+
+def core_share(core, seconds=1.0):
+    """The part of the time that a program on this core gets: 1 when the machine is quiet."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    start, cpu = time.perf_counter(), time.process_time()
+    while time.perf_counter() - start < seconds:
+        pass
+    share = (time.process_time() - cpu) / (time.perf_counter() - start)
+    os.sched_setaffinity(0, allowed)
+    return share
 
 
 def main():
@@ -406,6 +418,10 @@ def main():
         sys.exit(f"cpu_report.py: {arguments.bin / 'sru_bench'} is missing: make build")
 
     hardware = machine()
+    shares = [core_share(arguments.core)]
+    if shares[0] < QUIET:
+        progress(f"warning: core {arguments.core} is busy, this gets {shares[0]:.0%} of it; the"
+                 " figures will not be worth keeping")
     bench = Bench(arguments.bin, arguments.core, arguments.quick)
     report = Report()
     with tempfile.TemporaryDirectory() as directory:
@@ -419,6 +435,7 @@ def main():
             pytorch(report, bench, arguments, workspace)
         models(report, bench, workspace / "models")
         kernels(report, bench)
+    shares.append(core_share(arguments.core))
 
     top = Report()
     top.add("# The CPU engine", "",
@@ -426,7 +443,10 @@ def main():
             " move with the machine; ratios come from runs that alternate inside of one program, on"
             " one core. Medians.", "",
             f"Machine: {hardware}. Date: {datetime.date.today()}."
-            + (" **A quick run: few shapes, few rounds.**" if arguments.quick else ""), "")
+            f" The core was free for {shares[0]:.0%} of a second before and {shares[1]:.0%} after."
+            + (" **A quick run: few shapes, few rounds.**" if arguments.quick else "")
+            + (" **The machine was busy with other things: these figures say little.**"
+               if min(shares) < QUIET else ""), "")
     top.section("Targets", "Of all the rows below, how many reach each target.")
     top.table(["", "must", "aim", "rows", "reach must", "reach aim", "best", "median", "worst"],
               report.summary)
