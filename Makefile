@@ -34,8 +34,9 @@ test: build  ## build and run every test
 	@scripts/deps.sh test
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 
-bench: build  ## time a layer against its bare products
-	@$(BUILD)/bin/sru_bench layer --backend=cpu --dtype=float32 --length=32 --batch=32 --input=256 --hidden=128 --bidirectional
+bench: build  ## measure the CPU engine (12 minutes; QUICK=1: one) and write docs/benchmarks/cpu.md
+	@scripts/deps.sh bench
+	@scripts/cpu_report.py --bin $(BUILD)/bin $(if $(QUICK),--quick --out $(BUILD)/cpu.md)
 
 lint: $(BUILD)/build.ninja  ## check the formatting, run clang-tidy
 	@scripts/deps.sh lint

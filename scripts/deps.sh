@@ -1,20 +1,23 @@
 #!/usr/bin/env bash
 # Installs the distribution's packages that are missing, and only those (Debian 12, Ubuntu 24.04).
 #
-#   scripts/deps.sh [GROUP...]      groups: build test lint full; default: build
+#   scripts/deps.sh [GROUP...]      groups: build test lint full bench; default: build
 #
 #   build  compiler, build tools and libraries
 #   test   what the tests need besides: the Python client's gRPC
 #   lint   clang-format and clang-tidy
 #   full   PyTorch: without it the tests of models/export_torch.py are skipped
+#   bench  what `make bench` compares with: PyTorch, a fast BLAS under it, and what compiles the
+#          published package's operator
 set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
   protobuf-compiler-grpc prometheus-cpp-dev libcivetweb-dev libdnnl-dev libhwy-dev libre2-dev
-  libnghttp2-dev libutf8proc-dev nlohmann-json3-dev libgtest-dev libgmock-dev)
+  libnghttp2-dev libutf8proc-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev)
 test=(python3-grpcio python3-protobuf)
 lint=(clang-format clang-tidy)
 full=(python3-torch)
+bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++)
 
 wanted=()
 for group in "${@:-build}"; do
@@ -23,12 +26,13 @@ for group in "${@:-build}"; do
     test) wanted+=("${test[@]}") ;;
     lint) wanted+=("${lint[@]}") ;;
     full) wanted+=("${full[@]}") ;;
+    bench) wanted+=("${bench[@]}") ;;
     -h | --help)
-      sed -n '2,10s/^# \{0,1\}//p' "$0"
+      sed -n '2,12s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *)
-      echo "deps: unknown group '$group', expected build, test, lint or full" >&2
+      echo "deps: unknown group '$group', expected build, test, lint, full or bench" >&2
       exit 2
       ;;
   esac

@@ -7,7 +7,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/core_pool.h"
 #include "server/kernel_batch_runner.h"
+#include "server/log.h"
 #include "server/mutex.h"
 
 namespace sru::server {
@@ -19,17 +22,19 @@ constexpr int kInstancesPerGpu = 2;  // one computes while the other copies and 
 class EngineImpl : public Engine {
  public:
   EngineImpl(std::shared_ptr<const models::Model> model, std::unique_ptr<Batcher> batcher,
-             std::vector<std::unique_ptr<BatchRunner>> runners, const Clock* clock,
+             std::vector<std::unique_ptr<BatchRunner>> runners, bool pin_cores, const Clock* clock,
              BatchObserver* observer)
       : model_(std::move(model)),
         clock_(clock),
         observer_(observer),
         runners_(std::move(runners)),
+        cores_(AcquireCores(pin_cores ? runners_.size() : 0)),
         batcher_(std::move(batcher)) {}
 
   ~EngineImpl() override {
     batcher_->Close();
     for (std::thread& thread : threads_) thread.join();
+    for (int core : cores_) ProcessCorePool().Release(core);
   }
 
   // Starts the workers and waits until all are warm. On an error nothing is served.
@@ -39,8 +44,14 @@ class EngineImpl : public Engine {
       cold_workers_ = live_workers_ = instances();
     }
     threads_.reserve(runners_.size());
-    for (const std::unique_ptr<BatchRunner>& runner : runners_) {
-      threads_.emplace_back([this, &runner] { Work(*runner); });
+    for (size_t i = 0; i < runners_.size(); ++i) {
+      threads_.emplace_back([this, i] {
+        if (!cores_.empty()) Pin(cores_[i]);
+        Work(*runners_[i]);
+      });
+    }
+    if (!cores_.empty()) {
+      LogInfo(absl::StrCat(Name(), ": workers pinned to cores ", absl::StrJoin(cores_, ", ")));
     }
     MutexLock lock(&mutex_);
     while (cold_workers_ > 0) changed_.Wait(&mutex_);
@@ -70,6 +81,28 @@ class EngineImpl : public Engine {
   }
 
  private:
+  // Empty when the system does not say which cores there are.
+  static std::vector<int> AcquireCores(size_t workers) {
+    std::vector<int> cores;
+    for (size_t i = 0; i < workers; ++i) {
+      const int core = ProcessCorePool().Acquire();
+      if (core >= 0) cores.push_back(core);
+    }
+    return cores;
+  }
+
+  // Before the worker warms up: memory that it touches first is then near its core.
+  void Pin(int core) const {
+    if (absl::Status status = PinThisThread(core); !status.ok()) {
+      LogWarning(absl::StrCat(Name(), ": --pin_cores: ", status.message()));
+    }
+  }
+
+  std::string Name() const {
+    if (model_ == nullptr) return "engine";
+    return absl::StrCat("model ", model_->name(), " version ", model_->version());
+  }
+
   // A worker's life.
   void Work(BatchRunner& runner) {
     const absl::Status status = runner.WarmUp();
@@ -119,6 +152,7 @@ class EngineImpl : public Engine {
   const Clock* const clock_;
   BatchObserver* const observer_;
   const std::vector<std::unique_ptr<BatchRunner>> runners_;
+  const std::vector<int> cores_;  // [worker], or empty: not pinned
   std::vector<std::thread> threads_;
 
   // Thread-safe by itself.
@@ -173,8 +207,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
   batcher_options.num_workers = static_cast<int>(runners.size());
   auto batcher = Batcher::Create(batcher_options, clock);
   if (!batcher.ok()) return batcher.status();
-  auto engine = std::make_unique<EngineImpl>(std::move(model), *std::move(batcher),
-                                             std::move(runners), clock, observer);
+  auto engine =
+      std::make_unique<EngineImpl>(std::move(model), *std::move(batcher), std::move(runners),
+                                   options.pin_cores, clock, observer);
   if (absl::Status status = engine->Start(); !status.ok()) return status;
   return engine;
 }

@@ -33,6 +33,9 @@ class BatchObserver {
 struct EngineOptions {
   // Workers; 0 = what suits the backend: one per core on the CPU, two on a GPU.
   int instances = 0;
+  // Each worker stays on one core out of ProcessCorePool(); the log says which. A worker that
+  // cannot be pinned runs all the same, with a warning.
+  bool pin_cores = false;
   BatcherOptions batcher;  // num_workers is set by the engine
 };
 

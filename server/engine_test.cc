@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -22,6 +23,7 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "server/batch_runner.h"
+#include "server/core_pool.h"
 #include "server/kernel_batch_runner.h"
 #include "server/mutex.h"
 #include "tests/testing/puppet_engine.h"
@@ -57,6 +59,7 @@ class Script {
     while (!open_) changed_.Wait(&mutex_);
     --running_;
     threads_.insert(std::this_thread::get_id());
+    cores_[std::this_thread::get_id()] = AllowedCores();
     sizes_.push_back(static_cast<int>(sequences.size()));
     for (const SequenceTask* sequence : sequences) {
       if (sequence->token_ids[0] == kPoison) return absl::InvalidArgumentError("poison");
@@ -79,6 +82,14 @@ class Script {
     return threads_.size();
   }
 
+  // What each thread that ran something may run on.
+  std::vector<std::vector<int>> cores() {
+    MutexLock lock(&mutex_);
+    std::vector<std::vector<int>> cores;
+    for (const auto& [thread, allowed] : cores_) cores.push_back(allowed);
+    return cores;
+  }
+
   static constexpr int32_t kPoison = 666;
   static constexpr int32_t kBreaks = 667;
 
@@ -92,6 +103,7 @@ class Script {
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<int> sizes_ ABSL_GUARDED_BY(mutex_);
   std::set<std::thread::id> threads_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::thread::id, std::vector<int>> cores_ ABSL_GUARDED_BY(mutex_);
 };
 
 class PuppetRunner : public BatchRunner {
@@ -226,6 +238,50 @@ TEST_F(EngineTest, WorkersRunAtTheSameTime) {
   script_.OpenGate();
   for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
   EXPECT_EQ(script_.num_threads(), 2u);
+}
+
+// Runs one batch on each of `workers` workers; what each may run on.
+std::vector<std::vector<int>> RunOnEach(Engine& engine, Script& script, int workers) {
+  script.CloseGate();
+  std::vector<Call> calls(workers);
+  for (Call& call : calls) EXPECT_TRUE(call.Submit(engine, MakeRequest(1, {5})).ok());
+  script.AwaitRunning(workers);
+  script.OpenGate();
+  for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
+  return script.cores();
+}
+
+TEST_F(EngineTest, PinnedWorkersShareTheCoresEvenly) {
+  const std::vector<int> allowed = AllowedCores();
+  const int workers = 2 * static_cast<int>(allowed.size()) + 1;
+  options_.pin_cores = true;
+  options_.batcher.max_batch_sequences = 1;
+  // The second engine shows that the first one gave its cores back.
+  for (int round = 0; round < 2; ++round) {
+    Script script;
+    std::vector<std::unique_ptr<BatchRunner>> runners;
+    for (int i = 0; i < workers; ++i) runners.push_back(std::make_unique<PuppetRunner>(&script));
+    auto engine =
+        Engine::CreateWithRunners(nullptr, std::move(runners), options_, &clock_, &observer_);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    std::map<int, int> workers_of;
+    for (const std::vector<int>& cores : RunOnEach(**engine, script, workers)) {
+      ASSERT_EQ(cores.size(), 1u);
+      ++workers_of[cores[0]];
+    }
+    for (int core : allowed) {
+      EXPECT_EQ(workers_of[core], core == allowed.front() ? 3 : 2) << "core " << core;
+    }
+  }
+  EXPECT_EQ(AllowedCores(), allowed);  // the thread that made them is not pinned
+}
+
+TEST_F(EngineTest, WorkersAreNotPinnedUnlessAsked) {
+  options_.batcher.max_batch_sequences = 1;
+  Start(2);
+  for (const std::vector<int>& cores : RunOnEach(*engine_, script_, 2)) {
+    EXPECT_EQ(cores, AllowedCores());
+  }
 }
 
 TEST_F(EngineTest, APoisonInputFailsAlone) {

@@ -30,6 +30,9 @@ ABSL_FLAG(std::string, dtype, "float32",
 ABSL_FLAG(int32_t, instances, 0,
           "Workers per model, each runs one batch at a time. 0 = what suits the backend: one per "
           "core on the CPU.");
+ABSL_FLAG(bool, pin_cores, false,
+          "Keep each worker on one core, out of those that the process may use; with more workers "
+          "than cores they share them evenly. For machines that run nothing else.");
 ABSL_FLAG(int32_t, max_batch_tokens, 4096,
           "Token budget of one batch. Larger batches raise throughput and the latency of each "
           "call.");
@@ -73,6 +76,7 @@ constexpr char kFlagNames[][32] = {"model_repository",
                                    "backend",
                                    "dtype",
                                    "instances",
+                                   "pin_cores",
                                    "max_batch_tokens",
                                    "max_batch_sequences",
                                    "max_queue_delay_us",
@@ -232,6 +236,7 @@ absl::StatusOr<Options> OptionsFromFlags() {
         absl::StrCat("--dtype: expected float32 or bfloat16, found '", dtype, "'"));
   }
   options.instances = absl::GetFlag(FLAGS_instances);
+  options.pin_cores = absl::GetFlag(FLAGS_pin_cores);
   options.max_batch_tokens = absl::GetFlag(FLAGS_max_batch_tokens);
   options.max_batch_sequences = absl::GetFlag(FLAGS_max_batch_sequences);
   options.max_queue_delay = absl::Microseconds(absl::GetFlag(FLAGS_max_queue_delay_us));

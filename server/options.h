@@ -36,6 +36,7 @@ struct Options {
   std::string backend = "auto";  // "auto": the first of kernels::AvailableBackends()
   kernels::DataType dtype = kernels::DataType::kFloat32;
   int instances = 0;  // workers per model; 0 = what suits the backend
+  bool pin_cores = false;
 
   int max_batch_tokens = 4096;
   int max_batch_sequences = 256;

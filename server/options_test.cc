@@ -63,6 +63,7 @@ TEST(OptionsTest, FlagsAndStructHaveTheSameDefaults) {
   ASSERT_TRUE(flags.ok());
   const Options defaults = Valid();
   EXPECT_EQ(flags->instances, defaults.instances);
+  EXPECT_EQ(flags->pin_cores, defaults.pin_cores);
   EXPECT_EQ(flags->max_batch_tokens, defaults.max_batch_tokens);
   EXPECT_EQ(flags->max_batch_sequences, defaults.max_batch_sequences);
   EXPECT_EQ(flags->max_queue_tokens, defaults.max_queue_tokens);
@@ -80,6 +81,7 @@ TEST(OptionsTest, EnvironmentSetsFlags) {
   ASSERT_TRUE(Apply({{"SRU_MODEL_REPOSITORY", "from-environment"},
                      {"SRU_MAX_QUEUE_DELAY_US", "250"},
                      {"SRU_ADMISSION", "none"},
+                     {"SRU_PIN_CORES", "true"},
                      {"SRU_DTYPE", "bfloat16"}})
                   .ok());
   const absl::StatusOr<Options> options = OptionsFromFlags();
@@ -87,6 +89,7 @@ TEST(OptionsTest, EnvironmentSetsFlags) {
   EXPECT_EQ(options->model_repository, "from-environment");
   EXPECT_EQ(options->max_queue_delay, absl::Microseconds(250));
   EXPECT_FALSE(options->admission_by_deadline);
+  EXPECT_TRUE(options->pin_cores);
   EXPECT_EQ(options->dtype, kernels::DataType::kBFloat16);
 }
 

@@ -37,6 +37,7 @@ constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
 EngineOptions EngineOptionsFrom(const Options& options) {
   EngineOptions engine;
   engine.instances = options.instances;
+  engine.pin_cores = options.pin_cores;
   engine.batcher.max_batch_tokens = options.max_batch_tokens;
   engine.batcher.max_batch_sequences = options.max_batch_sequences;
   engine.batcher.max_queue_delay = options.max_queue_delay;

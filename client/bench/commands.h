@@ -16,6 +16,7 @@ int LoadMain(const std::vector<std::string>& args);
 int SweepMain(const std::vector<std::string>& args);
 int EchoMain(const std::vector<std::string>& args);
 int LayerMain(const std::vector<std::string>& args);
+int ModelMain(const std::vector<std::string>& args);
 
 }  // namespace sru::bench
 

@@ -1,11 +1,15 @@
-// sru_bench layer: one SRU layer against its bare matrix products. No server takes part.
+// sru_bench layer: SRU layers against their bare matrix products. No server takes part.
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "client/bench/commands.h"
 #include "client/bench/load_flags.h"
+#include "client/bench/shape_list.h"
+#include "client/text_table.h"
 #include "kernels/bench/layer_bench.h"
 #include "nlohmann/json.hpp"
 
@@ -13,80 +17,186 @@ namespace sru::bench {
 namespace {
 
 constexpr char kUsage[] =
-    R"(sru_bench layer times one SRU layer on one core and, alternating with it in the same run, oneDNN's
-product of the same shapes alone, which is the least that a layer can cost. Medians; the ratio holds on a
-machine whose speed moves, the times do not.
+    R"(sru_bench layer times SRU layers on one core and, alternating with them in the same run, oneDNN's
+products of the same shapes alone, which is the least that a layer can cost. Medians; ratios hold on a
+machine whose speed moves, times do not.
+
+Every flag that says "list" takes numbers with commas between them; each combination is one row.
+
+columns:
+  layer us      one forward pass that writes all token vectors
+  products us   oneDNN's matmul alone: all rows, gates and directions of a layer in one call, same dtype
+  ratio         layer / products
+  scan us       the recurrences alone, one sequence after the other, float32, U in the cache
+  GFLOP/s       of the products alone
 
 examples:
-  sru_bench layer --length=32 --batch=32 --input=256 --hidden=128 --bidirectional
-  sru_bench layer --hidden=256 --input=512 --bidirectional --json
+  sru_bench layer                                  32 sequences of 32 tokens, 2 x 128
+  sru_bench layer --hidden=128,256 --batch=1,32 --directions=1,2
+  sru_bench layer --grid --dtype=float32           the 128 shapes of docs/benchmarks/cpu.md, minutes
+  sru_bench layer --hidden=256 --dtype=float32,bfloat16 --json
 )";
 
-bool ParseDataType(const std::string& name, kernels::DataType* dtype) {
-  for (kernels::DataType known : {kernels::DataType::kFloat32, kernels::DataType::kBFloat16}) {
-    if (name != kernels::DataTypeName(known)) continue;
-    *dtype = known;
-    return true;
+struct Flags {
+  std::string backend = "cpu";
+  std::string cpu_isa = "auto";
+  std::string dtype = "float32";
+  std::string length = "32";
+  std::string batch = "32";
+  std::string hidden = "128";
+  std::string directions = "2";
+  int input = 0;
+  int layers = 1;
+  int rounds = 51;
+  double seconds = 1;
+  int core = -1;
+  bool grid = false;
+  bool json = false;
+};
+
+// One row per combination.
+absl::StatusOr<std::vector<kernels::LayerBenchOptions>> Cells(const Flags& flags) {
+  std::vector<kernels::DataType> dtypes;
+  for (absl::string_view name : absl::StrSplit(flags.dtype, ',')) {
+    auto dtype = ParseDataType(name);
+    if (!dtype.ok()) return dtype.status();
+    dtypes.push_back(*dtype);
   }
-  return false;
+  auto hidden = ParseNumbers("hidden", flags.grid ? "64,128,256,512" : flags.hidden, 1, 1 << 14);
+  auto length = ParseNumbers("length", flags.grid ? "8,32,128,512" : flags.length, 1, 1 << 16);
+  auto batch = ParseNumbers("batch", flags.grid ? "1,8,32,128" : flags.batch, 1, 1 << 16);
+  auto directions = ParseNumbers("directions", flags.grid ? "2,1" : flags.directions, 1, 2);
+  for (const auto* list : {&hidden, &length, &batch, &directions}) {
+    if (!list->ok()) return list->status();
+  }
+  std::vector<kernels::LayerBenchOptions> cells;
+  kernels::LayerBenchOptions cell;
+  cell.backend = flags.backend;
+  cell.hardware.cpu_isa = flags.cpu_isa;
+  cell.input = flags.input;
+  cell.layers = flags.grid ? 2 : flags.layers;
+  cell.rounds.most = flags.rounds;
+  cell.rounds.seconds = flags.seconds;
+  cell.rounds.least = std::min(3, flags.rounds);
+  for (kernels::DataType dtype : dtypes) {
+    for (int d : *directions) {
+      for (int h : *hidden) {
+        for (int l : *length) {
+          for (int b : *batch) {
+            cell.dtype = dtype;
+            cell.directions = d;
+            cell.hidden = h;
+            cell.length = l;
+            cell.batch = b;
+            cells.push_back(cell);
+          }
+        }
+      }
+    }
+  }
+  return cells;
+}
+
+nlohmann::ordered_json CellJson(const kernels::LayerBenchOptions& cell,
+                                const kernels::LayerBenchResult& result) {
+  return {{"dtype", kernels::DataTypeName(cell.dtype)},
+          {"directions", cell.directions},
+          {"hidden", cell.hidden},
+          {"length", cell.length},
+          {"batch", cell.batch},
+          {"input", cell.input > 0 ? cell.input : cell.directions * cell.hidden},
+          {"layers", cell.layers},
+          {"rounds", result.rounds},
+          {"layer_us", result.layer_us},
+          {"products_us", result.products_us},
+          {"ratio", result.ratio},
+          {"scan_us", result.scan_us},
+          {"products_gflops", result.gflops}};
+}
+
+std::vector<std::string> CellRow(const kernels::LayerBenchOptions& cell,
+                                 const kernels::LayerBenchResult& result) {
+  return {kernels::DataTypeName(cell.dtype),
+          absl::StrCat(cell.directions, " x ", cell.hidden),
+          absl::StrCat(cell.layers),
+          absl::StrCat(cell.length),
+          absl::StrCat(cell.batch),
+          absl::StrFormat("%.1f", result.layer_us),
+          absl::StrFormat("%.1f", result.products_us),
+          absl::StrFormat("%.3f", result.ratio),
+          absl::StrFormat("%.1f", result.scan_us),
+          absl::StrFormat("%.0f", result.gflops),
+          absl::StrCat(result.rounds)};
 }
 
 }  // namespace
 
 int LayerMain(const std::vector<std::string>& args) {
-  kernels::LayerBenchOptions options;
-  std::string dtype = kernels::DataTypeName(options.dtype);
-  options.bidirectional = false;
-  bool json = false;
+  Flags options;
   client::FlagSet flags;
   flags.Add("backend", &options.backend, "cpu, cuda or reference");
-  flags.Add("dtype", &dtype, "float32 or bfloat16");
-  flags.Add("length", &options.length, "tokens per sequence");
-  flags.Add("batch", &options.batch, "sequences");
-  flags.Add("input", &options.input, "features per token");
-  flags.Add("hidden", &options.hidden, "hidden size per direction");
-  flags.Add("bidirectional", &options.bidirectional, "both directions");
-  flags.Add("rounds", &options.rounds, "measurements of each, alternating");
-  flags.Add("json", &json, "print one JSON object");
+  flags.Add("cpu_isa", &options.cpu_isa, "instruction set of the CPU backend, as sru_server's");
+  flags.Add("dtype", &options.dtype, "list of float32 and bfloat16");
+  flags.Add("hidden", &options.hidden, "list: hidden size per direction");
+  flags.Add("directions", &options.directions, "list of 1 and 2");
+  flags.Add("length", &options.length, "list: tokens per sequence");
+  flags.Add("batch", &options.batch, "list: sequences");
+  flags.Add("layers", &options.layers, "layers of the stack");
+  flags.Add("input", &options.input, "features per token; 0 = as many as a layer puts out");
+  flags.Add("grid", &options.grid,
+            "all of hidden 64,128,256,512, length 8,32,128,512, batch 1,8,32,128, directions 2,1, "
+            "with 2 layers");
+  flags.Add("rounds", &options.rounds, "most measurements of each, alternating");
+  flags.Add("seconds", &options.seconds, "per row, after which no further round is begun");
+  flags.Add("core", &options.core, "core to run on; -1 = the present one");
+  flags.Add("json", &options.json, "print one JSON object");
   if (std::optional<int> code = ParseFlags("layer", kUsage, args, &flags)) return *code;
-  if (!ParseDataType(dtype, &options.dtype)) {
-    std::cerr << "sru_bench layer: --dtype: expected float32 or bfloat16, found '" << dtype
-              << "'\n";
+  const auto cells = Cells(options);
+  if (!cells.ok()) {
+    std::cerr << "sru_bench layer: " << cells.status().message() << "\n";
     return kExitUsage;
   }
-
-  kernels::LayerBenchResult result;
-  const kernels::Status status = kernels::RunLayerBench(options, &result);
-  if (!status.ok()) {
+  const auto fail = [](const kernels::Status& status) {
     std::cerr << "sru_bench layer: " << status.message() << "\n";
     return status.code() == kernels::StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
+  };
+  int core = 0;
+  if (kernels::Status status = kernels::PinToCore(options.core, &core); !status.ok()) {
+    return fail(status);
   }
-  if (json) {
-    std::cout << nlohmann::json{{"backend", options.backend},
-                                {"description", result.description},
-                                {"dtype", dtype},
-                                {"length", options.length},
-                                {"batch", options.batch},
-                                {"input", options.input},
-                                {"hidden", options.hidden},
-                                {"bidirectional", options.bidirectional},
-                                {"rounds", options.rounds},
-                                {"layer_us", result.layer_us},
-                                {"products_us", result.products_us},
-                                {"ratio", result.ratio},
-                                {"products_gflops", result.gflops}}
-                     .dump()
-              << "\n";
-    return kExitOk;
+
+  nlohmann::ordered_json json = {{"backend", options.backend}, {"core", core}};
+  client::TextTable table({{"dtype"},
+                           {"width", true},
+                           {"layers", true},
+                           {"length", true},
+                           {"batch", true},
+                           {"layer us", true},
+                           {"products us", true},
+                           {"ratio", true},
+                           {"scan us", true},
+                           {"GFLOP/s", true},
+                           {"rounds", true}},
+                          &std::cout);
+  MeasureProgress progress(static_cast<int>(cells->size()));
+  bool first = true;
+  for (const kernels::LayerBenchOptions& cell : *cells) {
+    progress.Begin(absl::StrFormat("%s, %d x %d, length %d, batch %d",
+                                   kernels::DataTypeName(cell.dtype), cell.directions, cell.hidden,
+                                   cell.length, cell.batch));
+    kernels::LayerBenchResult result;
+    const kernels::Status status = kernels::RunLayerBench(cell, &result);
+    if (!status.ok()) return fail(status);
+    json["description"] = result.description;
+    json["cells"].push_back(CellJson(cell, result));
+    if (options.json) continue;
+    progress.Clear();
+    if (first) std::cout << result.description << ", core " << core << ", medians\n";
+    first = false;
+    table.AddRow(CellRow(cell, result));
+    table.Flush();
   }
-  std::cout << absl::StrFormat(
-      "%s, %s, %d sequences of %d tokens, %d -> %s%d\n"
-      "  layer            %10.1f us\n"
-      "  products alone   %10.1f us  (%.0f GFLOP/s)\n"
-      "  ratio            %10.3f     median of %d\n",
-      result.description, dtype, options.batch, options.length, options.input,
-      options.bidirectional ? "2 x " : "", options.hidden, result.layer_us, result.products_us,
-      result.gflops, result.ratio, options.rounds);
+  if (options.json) std::cout << json.dump() << "\n";
   return kExitOk;
 }
 

@@ -19,8 +19,10 @@ constexpr Command kCommands[] = {
     {"sweep", "find the saturation rate and the latency at 10/50/80/95% of it",
      sru::bench::SweepMain},
     {"echo", "measure a bare gRPC server in the same way: the wire's limit", sru::bench::EchoMain},
-    {"layer", "time one SRU layer against its bare matrix products, without a server",
+    {"layer", "time SRU layers against their bare matrix products, without a server",
      sru::bench::LayerMain},
+    {"model", "time a model of a repository by length and batch, without a server",
+     sru::bench::ModelMain},
 };
 
 void PrintUsage(std::ostream& out) {

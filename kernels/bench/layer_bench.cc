@@ -1,123 +1,88 @@
 #include "kernels/bench/layer_bench.h"
 
-#include <omp.h>
-
 #include <algorithm>
-#include <chrono>
 #include <exception>
-#include <random>
 #include <vector>
 
-#include "kernels/cpu/aligned_buffer.h"
-#include "kernels/cpu/product.h"
+#include "kernels/bench/bare_product.h"
+#include "kernels/bench/scan_alone.h"
+#include "tests/testing/random_stack.h"
 
 namespace sru::kernels {
 namespace {
 
-template <typename Body>
-double Microseconds(Body body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-      .count();
-}
-
-double Median(std::vector<double> values) {
-  const auto middle = values.begin() + values.size() / 2;
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
-std::vector<float> Normal(size_t size, float deviation, std::mt19937& random) {
-  std::normal_distribution<float> normal(0.0f, deviation);
-  std::vector<float> values(size);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
 Status Check(const LayerBenchOptions& o) {
-  const auto check = [](const char* name, int value, int high) {
-    if (value >= 1 && value <= high) return OkStatus();
-    return InvalidArgument(std::string(name) + ": expected 1 to " + std::to_string(high) +
-                           ", found " + std::to_string(value));
+  const auto check = [](const char* name, int64_t value, int low, int high) {
+    if (value >= low && value <= high) return OkStatus();
+    return InvalidArgument(std::string(name) + ": expected " + std::to_string(low) + " to " +
+                           std::to_string(high) + ", found " + std::to_string(value));
   };
   for (const Status& status :
-       {check("length", o.length, 1 << 16), check("batch", o.batch, 1 << 16),
-        check("input", o.input, 1 << 14), check("hidden", o.hidden, 1 << 14),
-        check("rounds", o.rounds, 1 << 20), check("length * batch", o.length * o.batch, 1 << 20)}) {
+       {check("length", o.length, 1, 1 << 16), check("batch", o.batch, 1, 1 << 16),
+        check("input", o.input, 0, 1 << 14), check("hidden", o.hidden, 1, 1 << 14),
+        check("directions", o.directions, 1, 2), check("layers", o.layers, 1, 256),
+        check("rounds", o.rounds.most, 1, 1 << 20),
+        check("length * batch", int64_t{o.length} * o.batch, 1, 1 << 20)}) {
     if (!status.ok()) return status;
   }
   return OkStatus();
 }
 
 Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
-  std::mt19937 random(1);
-  const int directions = o.bidirectional ? 2 : 1;
-  LayerSpec layer;
-  layer.input_size = o.input;
-  layer.hidden_size = o.hidden;
-  layer.directions = directions;
-  layer.num_matrices = o.input == layer.output_size() ? 3 : 4;
-  const int outputs = layer.output_size();
-  const int columns = outputs * layer.num_matrices;
-  const float scale = 1.0f / static_cast<float>(o.input);
-  const std::vector<float> weight = Normal(static_cast<size_t>(o.input) * columns, scale, random);
-  const std::vector<float> weight_c = Normal(2 * outputs, 0.5f, random);
-  const std::vector<float> bias = Normal(2 * outputs, 0.5f, random);
-  layer.weight = {weight.data(), weight.size()};
-  layer.weight_c = {weight_c.data(), weight_c.size()};
-  layer.bias = {bias.data(), bias.size()};
-  StackSpec spec;
-  spec.input_size = o.input;
-  spec.layers.push_back(layer);
+  testing::StackOptions shape;
+  shape.input_size = o.input > 0 ? o.input : o.directions * o.hidden;
+  shape.hidden_size = o.hidden;
+  shape.num_layers = o.layers;
+  shape.directions = o.directions;
+  shape.vocabulary_size = 0;  // features: every product is computed
+  shape.num_labels = 0;
+  shape.pooling = Pooling::kNone;
+  const testing::RandomStack stack(shape, 1);
+  const StackSpec& spec = stack.spec();
+  const std::vector<int> lengths(o.batch, o.length);
+  const int tokens = o.length * o.batch;
 
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Executable> executable;
   std::unique_ptr<Workspace> workspace;
-  const int tokens = o.length * o.batch;
   CompileOptions compile;
   compile.dtype = o.dtype;
-  Status status = CreateBackend(o.backend, &backend);
+  Status status = CreateBackend(o.backend, o.hardware, &backend);
   if (status.ok()) status = backend->Compile(spec, compile, &executable);
   if (status.ok()) status = executable->CreateWorkspace({tokens, o.batch}, &workspace);
   if (!status.ok()) return status;
   result->description = backend->description();
 
-  const std::vector<float> x = Normal(static_cast<size_t>(tokens) * o.input, 1.0f, random);
-  std::vector<float> h(static_cast<size_t>(tokens) * outputs);
-  std::vector<int32_t> offsets;
+  const testing::RandomBatch random(spec, lengths, /*initial_state=*/false, 2);
+  const RaggedBatch batch = random.view();
+  std::vector<float> h(static_cast<size_t>(tokens) * spec.output_size());
   std::vector<SequenceOutput> wanted(o.batch);
-  for (int b = 0; b <= o.batch; ++b) offsets.push_back(b * o.length);
   for (int b = 0; b < o.batch; ++b) {
-    wanted[b].token_vectors = &h[static_cast<size_t>(offsets[b]) * outputs];
+    wanted[b].token_vectors = &h[static_cast<size_t>(batch.offsets[b]) * spec.output_size()];
   }
-  RaggedBatch batch;
-  batch.num_sequences = o.batch;
-  batch.offsets = offsets.data();
-  batch.features = x.data();
 
-  omp_set_num_threads(1);
-  ProductShapes shapes;
-  const Product product(shapes, weight.data(), o.input, columns, {tokens});
-  ProductRunner runner(product);
-  AlignedBuffer u(static_cast<size_t>(tokens) * columns);
+  std::vector<BareProduct> products = BareProducts(spec, o.dtype, tokens);
+  double flop = 0;
+  for (const BareProduct& product : products) flop += product.flop();
+  ScanAlone scan(spec, lengths);
 
-  std::vector<double> layer_us;
-  std::vector<double> products_us;
-  constexpr int kWarmUp = 3;
-  for (int round = -kWarmUp; round < o.rounds; ++round) {
-    const double of_layer =
-        Microseconds([&] { status = executable->Run(batch, wanted.data(), *workspace); });
-    if (!status.ok()) return status;
-    const double of_products = Microseconds([&] { runner.Run(x.data(), tokens, u.data()); });
-    if (round < 0) continue;
-    layer_us.push_back(of_layer);
-    products_us.push_back(of_products);
-  }
-  result->layer_us = Median(layer_us);
-  result->products_us = Median(products_us);
+  const std::vector<double> medians =
+      AlternatingMedians(o.rounds,
+                         {[&] {
+                            const Status run = executable->Run(batch, wanted.data(), *workspace);
+                            if (!run.ok()) status = run;
+                          },
+                          [&] {
+                            for (BareProduct& product : products) product.Run();
+                          },
+                          [&] { scan.Run(); }},
+                         &result->rounds);
+  if (!status.ok()) return status;
+  result->layer_us = medians[0];
+  result->products_us = medians[1];
+  result->scan_us = medians[2];
   result->ratio = result->layer_us / result->products_us;
-  result->gflops = 2.0 * tokens * o.input * columns / result->products_us / 1e3;
+  result->gflops = flop / result->products_us / 1e3;
   return OkStatus();
 }
 

@@ -1,0 +1,192 @@
+// The subcommands of sru_bench that need no server, run as a user would. Its path is
+// SRU_BENCH_BINARY.
+#include <sys/wait.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/test_files.h"
+#include "nlohmann/json.hpp"
+
+namespace sru::bench {
+namespace {
+
+using models::Safetensors;
+using models::TempDirectory;
+using nlohmann::json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+struct Output {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+};
+
+class SruBenchTest : public ::testing::Test {
+ protected:
+  // `args` need no quoting.
+  Output Run(const std::string& args, const std::string& input = "") {
+    const std::string in = directory_.Write("in", input);
+    const std::string out = directory_.path("out");
+    const std::string err = directory_.path("err");
+    const int status = std::system(
+        absl::StrCat(SRU_BENCH_BINARY, " ", args, " <", in, " >", out, " 2>", err).c_str());
+    Output output;
+    output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+    output.out = models::ReadWholeFile(out);
+    output.err = models::ReadWholeFile(err);
+    return output;
+  }
+
+  // An encoder of 2 features, hidden size 2, one direction, no weights but the bias: f = r = 1/2
+  // and h = x / 2 at every step.
+  std::string WriteFeatureModel() {
+    models::TestTensors tensors;
+    tensors["encoder.rnn_lst.0.weight"] = models::MakeTensor({2, 6});
+    tensors["encoder.rnn_lst.0.weight_c"] = models::MakeTensor({4});
+    tensors["encoder.rnn_lst.0.bias"] = models::MakeTensor({4});
+    tensors["encoder.rnn_lst.0.scale_x"] = models::MakeTensor({1});
+    for (auto& [name, tensor] : tensors)
+      std::fill(tensor.values.begin(), tensor.values.end(), 0.0f);
+    const json config = {{"format_version", 1},
+                         {"encoder", {{"input_size", 2}, {"hidden_size", 2}, {"num_layers", 1}}},
+                         {"pooling", "max"}};
+    directory_.Write("models/encoder/1/config.json", config.dump());
+    directory_.Write("models/encoder/1/model.safetensors", Safetensors(tensors));
+    return directory_.path("models");
+  }
+
+  TempDirectory directory_;
+};
+
+TEST_F(SruBenchTest, LayerPrintsARowPerShape) {
+  const Output text =
+      Run("layer --hidden=16,32 --length=3 --batch=1,2 --directions=1,2 --rounds=1 --layers=2");
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("layer us"), HasSubstr("2 x 32")));
+  const std::vector<std::string> lines = absl::StrSplit(text.out, '\n', absl::SkipEmpty());
+  EXPECT_THAT(lines, SizeIs(2 + 8));
+
+  const Output output = Run("layer --hidden=16 --length=3 --batch=1,2 --rounds=1 --json");
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  const json result = json::parse(output.out);
+  ASSERT_THAT(result["cells"], SizeIs(2));
+  const json& cell = result["cells"][1];
+  EXPECT_EQ(cell["batch"], 2);
+  EXPECT_EQ(cell["input"], 32);
+  EXPECT_GT(cell["layer_us"], 0.0);
+  EXPECT_GT(cell["products_us"], 0.0);
+  EXPECT_GT(cell["scan_us"], 0.0);
+  EXPECT_NEAR(cell["ratio"].get<double>(),
+              cell["layer_us"].get<double>() / cell["products_us"].get<double>(), 1e-6);
+}
+
+TEST_F(SruBenchTest, WrongFlagsAreNamed) {
+  const struct {
+    const char* args;
+    const char* named;
+  } cases[] = {{"layer --hidden=x", "--hidden"},
+               {"layer --batch=1,,2", "--batch"},
+               {"layer --directions=3", "--directions"},
+               {"layer --dtype=half", "--dtype"},
+               {"layer --layers=0", "layers"},
+               {"layer --core=-5", "core"},
+               {"layer --length=65536 --batch=65536", "length * batch"},
+               {"model --what=all", "--what"},
+               {"model --output=all", "--output"},
+               {"model --length=0", "--length"},
+               {"model --length=65536 --batch=65536", "--length"},
+               {"model --tokens=1", "--tokens"},
+               {"model --rounds=0", "--rounds"},
+               {"model --model=absent", "absent"}};
+  for (const auto& test : cases) {
+    const Output output = Run(test.args);
+    EXPECT_EQ(output.exit_code, 2) << test.args << ": " << output.err;
+    EXPECT_THAT(output.out, IsEmpty()) << test.args;
+    if (std::string(test.named) != "absent") {
+      EXPECT_THAT(output.err, HasSubstr(test.named)) << test.args;
+    } else {
+      EXPECT_THAT(output.err, AllOf(HasSubstr("--model"), HasSubstr("trec version 1")));
+    }
+  }
+  const Output output = Run("model --model_repository=/nowhere");
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err, HasSubstr("/nowhere"));
+}
+
+TEST_F(SruBenchTest, ModelMeasuresBatchesRaggedAndLengths) {
+  const std::string flags = "model --length=1,3 --batch=1,4 --tokens=64 --rounds=1";
+  const Output text = Run(flags);
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("model trec version 1"), HasSubstr("ragged / dense")));
+  const Output output = Run(flags + " --json");
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  const json result = json::parse(output.out);
+  EXPECT_THAT(result["batches"], SizeIs(4));
+  EXPECT_THAT(result["ragged"], SizeIs(2));   // one sequence has no raggedness
+  ASSERT_THAT(result["lengths"], SizeIs(4));  // 8, 16, 32, 64
+  EXPECT_EQ(result["lengths"][3]["ratio"], 1.0);
+  EXPECT_GT(result["lengths"][0]["workspace_bytes"], 0);
+  EXPECT_THAT(json::parse(Run(flags + " --what=ragged --json").out).contains("batches"), false);
+}
+
+TEST_F(SruBenchTest, CommandsFromStandardInput) {
+  const std::string models = WriteFeatureModel();
+  const float x[] = {2, 4, -6, 8, 10, 12, 0, 1};  // 2 sequences of 2 steps of 2 features
+  const std::string input =
+      directory_.Write("x", std::string(reinterpret_cast<const char*>(x), sizeof(x)));
+  const std::string h = directory_.path("h");
+  const Output output =
+      Run(absl::StrCat("model --output=states --stdin --model_repository=", models),
+          absl::StrCat("time 5 3 2\nencode 2 2 ", input, " ", h, "\nencode 2 3 ", input, " ", h,
+                       "\ntime 5 0 1\ntime 5 1 0\nencode 2 2 /nowhere ", h, "\nstop 1 1\n\n",
+                       "time 1048577 1 1\ntime 2 1 1\nproducts 2 1 3\nproducts 2 1 0\n"));
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  const std::vector<std::string> answers = absl::StrSplit(output.out, '\n', absl::SkipEmpty());
+  ASSERT_THAT(answers, SizeIs(12));
+  EXPECT_GT(json::parse(answers[0])["us"], 0.0);
+  EXPECT_EQ(answers[1], R"({"ok":true})");
+  const struct {
+    int answer;
+    const char* named;
+  } errors[] = {{2, "48 bytes"}, {3, "BATCH"},  {4, "REPEAT"}, {5, "/nowhere"},
+                {6, "encode"},   {7, "encode"}, {8, "LENGTH"}, {11, "REPEAT"}};
+  for (const auto& error : errors) {
+    EXPECT_THAT(json::parse(answers[error.answer]).value("error", ""), HasSubstr(error.named));
+  }
+  EXPECT_GT(json::parse(answers[9])["us"], 0.0);
+  EXPECT_GT(json::parse(answers[10])["us"], 0.0);
+
+  const std::string bytes = models::ReadWholeFile(h);
+  ASSERT_EQ(bytes.size(), sizeof(x));
+  float values[8];
+  std::memcpy(values, bytes.data(), sizeof(values));
+  for (int i = 0; i < 8; ++i) EXPECT_NEAR(values[i], x[i] / 2, 1e-5) << i;
+}
+
+TEST_F(SruBenchTest, WordsCannotBeEncodedFromFeatures) {
+  const Output output = Run("model --output=tokens --stdin", "encode 1 1 /dev/null /dev/null\n");
+  EXPECT_THAT(json::parse(output.out).value("error", ""), HasSubstr("words"));
+}
+
+TEST_F(SruBenchTest, HelpTeaches) {
+  for (const char* command : {"layer", "model"}) {
+    const Output output = Run(absl::StrCat(command, " --help"));
+    EXPECT_EQ(output.exit_code, 0);
+    EXPECT_THAT(output.out, AllOf(HasSubstr("examples:"), HasSubstr("--dtype")));
+  }
+}
+
+}  // namespace
+}  // namespace sru::bench

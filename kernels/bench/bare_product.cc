@@ -1,0 +1,84 @@
+#include "kernels/bench/bare_product.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+namespace sru::kernels {
+namespace {
+
+using dnnl::memory;
+
+memory::desc RowMajor(int rows, int columns, memory::data_type type) {
+  return memory::desc({rows, columns}, type, memory::format_tag::ab);
+}
+
+dnnl::matmul::primitive_desc Describe(const dnnl::engine& engine, const memory::desc& x,
+                                      const memory::desc& w, const memory::desc& y) {
+#if DNNL_VERSION_MAJOR >= 3
+  return dnnl::matmul::primitive_desc(engine, x, w, y);
+#else
+  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(x, w, y), engine);
+#endif
+}
+
+// `rows` x `columns` random values in the layout `description`.
+memory Random(const dnnl::engine& engine, dnnl::stream& stream, const memory::desc& description,
+              int rows, int columns) {
+  std::minstd_rand random(1);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  std::vector<float> values(static_cast<size_t>(rows) * columns);
+  std::generate(values.begin(), values.end(), [&] { return uniform(random); });
+  memory plain(RowMajor(rows, columns, memory::data_type::f32), engine, values.data());
+  memory result(description, engine);
+  dnnl::reorder(plain, result).execute(stream, plain, result);
+  stream.wait();
+  return result;
+}
+
+}  // namespace
+
+BareProduct::BareProduct(DataType dtype, int rows, int k, int n)
+    : engine_(dnnl::engine::kind::cpu, 0),
+      stream_(engine_),
+      k_(k),
+      n_(n),
+      flop_(2.0 * rows * k * n) {
+  omp_set_num_threads(1);
+  const auto type = dtype == DataType::kBFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
+  const memory::desc x = RowMajor(rows, k, type);
+  const memory::desc y = RowMajor(rows, n, memory::data_type::f32);
+  description_ = Describe(engine_, x, memory::desc({k, n}, type, memory::format_tag::any), y);
+  primitive_ = dnnl::matmul(description_);
+  arguments_ = {{DNNL_ARG_SRC, Random(engine_, stream_, x, rows, k)},
+                {DNNL_ARG_WEIGHTS, Random(engine_, stream_, description_.weights_desc(), k, n)},
+                {DNNL_ARG_DST, memory(y, engine_)}};
+}
+
+BareProduct::BareProduct(const BareProduct* other) : BareProduct(*other) {
+  arguments_[DNNL_ARG_WEIGHTS] = Random(engine_, stream_, description_.weights_desc(), k_, n_);
+}
+
+std::vector<BareProduct> BareProducts(const StackSpec& spec, DataType dtype, int rows) {
+  std::vector<BareProduct> products;
+  products.reserve(spec.layers.size());
+  for (const LayerSpec& layer : spec.layers) {
+    const int n = layer.output_size() * layer.num_matrices;
+    if (!products.empty() && products.back().HasShape(layer.input_size, n)) {
+      products.push_back(BareProduct(&products.back()));
+    } else {
+      products.emplace_back(dtype, rows, layer.input_size, n);
+    }
+  }
+  return products;
+}
+
+void BareProduct::Run() {
+  omp_set_num_threads(1);
+  primitive_.execute(stream_, arguments_);
+  stream_.wait();
+}
+
+}  // namespace sru::kernels

@@ -1,0 +1,45 @@
+// oneDNN's matrix product alone, the least that a layer can cost: y = x w for one number of rows, w
+// packed once in the layout that oneDNN chooses. On one thread. It knows nothing of the CPU
+// backend, so that it stays what the backend is measured against.
+#ifndef SRU_KERNELS_BENCH_BARE_PRODUCT_H_
+#define SRU_KERNELS_BENCH_BARE_PRODUCT_H_
+
+#include <dnnl.hpp>
+#include <unordered_map>
+#include <vector>
+
+#include "kernels/backend.h"
+
+namespace sru::kernels {
+
+class BareProduct {
+ public:
+  // Random values. x and w are stored as `dtype`, y always as float32, which is what a scan reads.
+  // Throws dnnl::error and std::bad_alloc, as does Run().
+  BareProduct(DataType dtype, int rows, int k, int n);
+  // The shape of `other` with weights of its own; x and y are those of `other`, to save memory.
+  explicit BareProduct(const BareProduct* other);
+
+  void Run();
+
+  double flop() const { return flop_; }
+  bool HasShape(int k, int n) const { return k == k_ && n == n_; }
+
+ private:
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  dnnl::matmul::primitive_desc description_;
+  dnnl::matmul primitive_;
+  std::unordered_map<int, dnnl::memory> arguments_;
+  int k_;
+  int n_;
+  double flop_;
+};
+
+// The product of each layer of `spec` with `rows` rows: all gates and directions in one. Low-rank
+// layers as if they were not.
+std::vector<BareProduct> BareProducts(const StackSpec& spec, DataType dtype, int rows);
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_BENCH_BARE_PRODUCT_H_
