@@ -75,19 +75,27 @@ def stop(process):
         raise
 
 
-class Server:
-    """sru_server of the folder `binaries` on the bundled model. A context manager."""
+def server_help(binaries):
+    return subprocess.run(
+        [os.path.join(binaries, "sru_server"), "--help"], stdout=subprocess.PIPE, universal_newlines=True,
+        timeout=DEADLINE_S, check=True,
+    ).stdout
 
-    def __init__(self, binaries, *flags):
+
+class Server:
+    """sru_server of the folder `binaries`, on the bundled model unless `environment` says otherwise. A context manager."""
+
+    def __init__(self, binaries, environment=None):
         self.binaries = binaries
+        variables = {
+            "SRU_MODEL_REPOSITORY": MODELS,
+            "SRU_LISTEN": "127.0.0.1:0",
+            "SRU_METRICS_LISTEN": "127.0.0.1:0",
+        }
+        variables.update(environment or {})
         self.process = subprocess.Popen(
-            [
-                os.path.join(binaries, "sru_server"),
-                "--model_repository=" + MODELS,
-                "--listen=127.0.0.1:0",
-                "--metrics_listen=127.0.0.1:0",
-                *flags,
-            ],
+            [os.path.join(binaries, "sru_server")],
+            env={**os.environ, **variables},
             stdout=subprocess.PIPE,
             universal_newlines=True,
         )
