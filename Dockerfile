@@ -73,7 +73,7 @@ COPY . .
 RUN cmake --preset release -DSRU_BUILD_TESTS=OFF -DSRU_CUDA=ON \
  && cmake --build --preset release --target sru_server sru_client \
  && cmake --install build --prefix /opt/sru --component runtime --strip \
- && deploy/image_rootfs.sh /opt/sru /rootfs
+ && deploy/image_rootfs.sh /opt/sru /rootfs libcublasLt.so
 
 FROM runtime AS runtime-cuda
 # For NVIDIA's container toolkit, which brings the driver's libraries with it.

@@ -43,8 +43,8 @@ tag=${tag:-sru-server:$target}
 if [ -n "$prebuilt" ] && [ ! -x "$prebuilt/bin/sru_server" ]; then
   fail "--prebuilt: $prebuilt/bin/sru_server is missing; build it with: make build"
 fi
-if [ -n "$prebuilt" ] && [ "$target" = test ]; then
-  fail "--prebuilt has no tests to run; leave it out, or name another --target"
+if [ -n "$prebuilt" ] && [ "$target" != cpu ]; then
+  fail "--prebuilt makes images for the CPU only; leave it out, or leave out --target=$target"
 fi
 
 works() {
@@ -89,7 +89,7 @@ make_base() {
     # What compiling and linking needs; the rest of a toolkit (profilers, cuDNN) is several times larger.
     mkdir -p "$root/usr/local/cuda/lib64"
     cp -a "$2"/{bin,include,nvvm} "$root/usr/local/cuda/"
-    cp -a "$2"/lib64/{libcudart,libcudadevrt,libcublas,libcublasLt,libculibos}* "$root/usr/local/cuda/lib64/"
+    cp -a "$2"/lib64/{libcudart,libcudadevrt,libcublasLt}* "$root/usr/local/cuda/lib64/"
     [ ! -d "$2/lib64/stubs" ] || cp -a "$2/lib64/stubs" "$root/usr/local/cuda/lib64/"
     ln -s lib64 "$root/usr/local/cuda/lib"
     echo /usr/local/cuda/lib64 >"$root/etc/ld.so.conf.d/cuda.conf"

@@ -6,7 +6,7 @@
 #
 #   PREFIX   from: cmake --install build --prefix PREFIX --component runtime --strip
 #   OUT      a folder that does not exist yet
-#   LIBRARY  file names of libraries that are loaded with dlopen(), which ldd cannot see
+#   LIBRARY  libraries that are loaded with dlopen(), which ldd cannot see, such as libcublasLt.so
 #
 # The driver's libraries (libcuda.so.1, libnvidia-*) are left out: NVIDIA's container toolkit mounts the host's.
 set -euo pipefail
@@ -47,7 +47,7 @@ find_library() {
 }
 
 files=("$prefix"/bin/*)
-loaded=()
+loaded=()  # found by name; stored under the name that dlopen() is given, their SONAME
 for name in "$@"; do
   path=$(find_library "$name")
   if [ -z "$path" ]; then
@@ -64,7 +64,7 @@ if [ -n "$missing" ]; then
   exit 1
 fi
 mapfile -t libraries < <({ awk '$2 == "=>" && $3 ~ /^\// {print $3} $1 ~ /^\// {print $1}' <<<"$closure"
-                          printf '%s\n' "${loaded[@]}"; } | grep . | grep -v -E '/libcuda\.so|/libnvidia-' | sort -u)
+                        } | grep -v -E '/libcuda\.so|/libnvidia-' | sort -u)
 
 # All in one of the folders that the loader searches without a cache, but for the loader itself, whose path stands in
 # each program.
@@ -76,6 +76,11 @@ for library in "${libraries[@]}"; do
     *) cp -L "$library" "$out$multiarch/" ;;
   esac
 done
+for library in "${loaded[@]}"; do
+  soname=$(objdump -p "$library" | awk '$1 == "SONAME" {print $2}')
+  cp -L "$library" "$out$multiarch/${soname:-$(basename "$library")}"
+done
+libraries+=("${loaded[@]}")
 
 cat >"$out/etc/passwd" <<'EOF'
 root:x:0:0:root:/:/sbin/nologin
