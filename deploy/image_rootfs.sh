@@ -26,16 +26,6 @@ if [ -e "$out" ]; then
   exit 1
 fi
 
-mkdir -p "$out"/{usr/bin,usr/local/bin,usr/share/doc,etc,proc,sys,dev,tmp,var/lib/dpkg/status.d}
-chmod 1777 "$out/tmp"
-cp -a "$prefix"/bin/. "$out/usr/local/bin/"
-cp -a "$prefix"/share/sru/models "$out/models"
-[ ! -d "$prefix/share/doc" ] || cp -a "$prefix"/share/doc/. "$out/usr/share/doc/"
-for link in bin lib lib64; do
-  mkdir -p "$out/usr/$link"
-  ln -s "usr/$link" "$out/$link"
-done
-
 # LIBRARY by its file name -> path, from LD_LIBRARY_PATH and the linker's cache.
 find_library() {
   local folder
@@ -65,6 +55,16 @@ if [ -n "$missing" ]; then
 fi
 mapfile -t libraries < <({ awk '$2 == "=>" && $3 ~ /^\// {print $3} $1 ~ /^\// {print $1}' <<<"$closure"
                         } | grep -v -E '/libcuda\.so|/libnvidia-' | sort -u)
+
+mkdir -p "$out"/{usr/bin,usr/local/bin,usr/share/doc,etc,proc,sys,dev,tmp,var/lib/dpkg/status.d}
+chmod 1777 "$out/tmp"
+cp -a "$prefix"/bin/. "$out/usr/local/bin/"
+cp -a "$prefix"/share/sru/models "$out/models"
+[ ! -d "$prefix/share/doc" ] || cp -a "$prefix"/share/doc/. "$out/usr/share/doc/"
+for link in bin lib lib64; do
+  mkdir -p "$out/usr/$link"
+  ln -s "usr/$link" "$out/$link"
+done
 
 # All in one of the folders that the loader searches without a cache, but for the loader itself, whose path stands in
 # each program.

@@ -7,8 +7,10 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
+import features
 import running
 
 running.need_command("prometheus", "promtool")
@@ -16,15 +18,6 @@ yaml = running.need_module("yaml")
 
 FOLDER = os.path.join(running.ROOT, "deploy", "prometheus")
 BINARIES = sys.argv[1]
-
-# Metrics that the alerts name and that a server has only with certain flags or on certain nodes. An alert on such a
-# metric is silent without it. Every other metric must exist in a server that runs with its defaults.
-OPTIONAL = {
-    "sru_model_load_failures_total": "a server that polls or loads models on demand",
-    "sru_tls_certificate_expiry_timestamp_seconds": "a server with --tls_cert",
-    "DCGM_FI_DEV_XID_ERRORS": "NVIDIA's DCGM exporter on GPU nodes",
-}
-
 
 def rules(name):
     with open(os.path.join(FOLDER, name), encoding="utf-8") as file:
@@ -137,8 +130,18 @@ class RealPrometheusTest(unittest.TestCase):
             with self.subTest(rule.get("alert", rule.get("record"))):
                 self.assertNotIn(":", re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", expression), "an unknown recorded series")
                 for metric in metric_names(expression) - {"up"}:
-                    if metric not in OPTIONAL:
+                    if metric not in features.OPTIONAL | features.EXTERNAL:
                         self.assertIn(metric, series)
+
+    def test_metrics_of_optional_features_exist(self):
+        text = running.read("deploy", "prometheus", "alerts.yaml")
+        for feature in features.FEATURES:
+            with self.subTest(feature.name), tempfile.TemporaryDirectory() as folder:
+                series = features.metrics_with(feature, BINARIES, folder)
+                if series is None:
+                    self.skipTest("this server has no --" + feature.flag)
+                for metric in feature.metrics & metric_names(text):
+                    self.assertIn(metric, series)
 
     def test_the_objective_is_a_bucket(self):
         found = running.wait_for(
