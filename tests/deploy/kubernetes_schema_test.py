@@ -20,7 +20,7 @@ except ImportError:
 
 from manifests import kustomize, load_all
 
-OVERLAYS = ("cpu", "gpu")
+OVERLAYS = ("cpu", "cpu-tls", "gpu")
 # The oldest that deploy/README.md asks for, and the newest that the package knows.
 VERSIONS = ["1.30", kubernetes_validate.latest_version()]
 

@@ -162,6 +162,24 @@ class ManifestsTest(unittest.TestCase):
         self.assertIn("cpu", cpu["resources"]["limits"])
         self.assertIn("SRU_INSTANCES", self.env(cpu))
 
+    def test_tls(self):
+        container = kustomize("overlays", "cpu-tls")["Deployment", "sru-server"]["spec"]["template"]["spec"]["containers"][0]
+        ports = {port["name"] for port in container["ports"]}
+        for probe, path in (("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
+            self.assertEqual(container[probe]["httpGet"], {"path": path, "port": "metrics"})
+            self.assertNotIn("grpc", container[probe])
+        self.assertIn("metrics", ports)
+        env = self.env(container)
+        mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+        for name in ("SRU_TLS_CERT", "SRU_TLS_KEY"):
+            self.assertIn(os.path.dirname(env[name]), mounts)
+        with running.Server(BINARIES) as server:
+            for path in ("/readyz", "/healthz"):
+                running.get("http://%s%s" % (server.metrics_address, path))
+        if "--tls_cert" not in self.help:
+            self.skipTest("this server has no --tls_cert")
+        self.check_env(container)
+
     def test_kserve(self):
         runtime, = load_all("kserve", "servingruntime.yaml")
         service, = load_all("kserve", "inferenceservice.yaml")
