@@ -22,6 +22,7 @@ import unittest
 import running
 
 MAX_BYTES = 150_000_000
+MAX_CUDA_BYTES = 1_000_000_000  # more than half of it is cuBLASLt
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -80,7 +81,10 @@ class Image:
             finally:
                 output(*self.buildah, "rm", container)
         else:
-            self.config = json.loads(output(engine, "image", "inspect", image))[0]["Config"]
+            inspected = json.loads(output(engine, "image", "inspect", image))[0]
+            self.config = inspected["Config"]
+            if "Healthcheck" in inspected:  # where podman has it
+                self.config["Healthcheck"] = inspected["Healthcheck"]
             container = output(engine, "create", image).strip()
             try:
                 archive = os.path.join(self.work, "root.tar")
@@ -197,7 +201,15 @@ class ImageTest(unittest.TestCase):
     def test_size(self):
         size = sum(os.lstat(path).st_size for path in self.paths() if os.path.isfile(path))
         print("%.1f MB" % (size / 1e6))
-        self.assertLess(size, MAX_BYTES)
+        self.assertLess(size, MAX_CUDA_BYTES if self.is_cuda() else MAX_BYTES)
+
+    def is_cuda(self):
+        return "NVIDIA_VISIBLE_DEVICES" in self.image.environment()
+
+    def test_has_cublas_but_not_the_driver_if_it_is_for_gpus(self):
+        names = [os.path.basename(path) for path in self.paths()]
+        self.assertEqual(any(re.match(r"libcublasLt\.so\.\d+$", name) for name in names), self.is_cuda())
+        self.assertFalse([name for name in names if re.match(r"libcuda\.so|libnvidia-", name)], "the host's is mounted")
 
     def test_holds_nothing_to_break_in_with(self):
         programs = []
