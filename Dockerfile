@@ -12,7 +12,7 @@
 ARG BASE=docker.io/library/debian:12-slim
 ARG CUDA_BASE=docker.io/nvidia/cuda:13.0.1-devel-ubuntu24.04
 
-# ---- what every runtime image says about itself; first, so that runtime-prebuilt needs no base
+# ---- what every runtime image says about itself
 FROM scratch AS runtime
 ARG VERSION=unknown
 ARG REVISION=unknown
@@ -47,20 +47,14 @@ RUN scripts/deps.sh build && rm -rf /var/lib/apt/lists/*
 
 FROM tools AS build
 COPY . .
-RUN cmake --preset release -DSRU_BUILD_TESTS=OFF \
+RUN cmake --preset release -DSRU_BUILD_TESTS=OFF -DSRU_CUDA=OFF \
  && cmake --build --preset release --target sru_server sru_client \
  && cmake --install build --prefix /opt/sru --component runtime --strip \
  && deploy/image_rootfs.sh /opt/sru /rootfs
 
-# ---- runtime, CPU; before the stages it does not need, for engines that build stages in order
+# ---- runtime, CPU
 FROM runtime AS runtime-cpu
 COPY --from=build /rootfs/ /
-
-# ---- test
-FROM tools AS test
-RUN scripts/deps.sh build test && rm -rf /var/lib/apt/lists/*
-COPY . .
-RUN make test
 
 # ---- build and runtime, CUDA
 FROM ${CUDA_BASE} AS tools-cuda
@@ -80,3 +74,9 @@ FROM runtime AS runtime-cuda
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=build-cuda /rootfs/ /
+
+# ---- test; last, because engines without BuildKit build what stands before a target
+FROM tools AS test
+RUN scripts/deps.sh build test && rm -rf /var/lib/apt/lists/*
+COPY . .
+RUN make test

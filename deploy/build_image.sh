@@ -80,7 +80,7 @@ arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision"
 
 # make_base NAME [TOOLKIT]: a Debian from debootstrap, with a CUDA toolkit if one is named.
 make_base() {
-  local root=$work/base
+  local root=$work/base path=/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
   echo "build_image: making $1 with debootstrap"
   debootstrap --variant=minbase bookworm "$root" "${SRU_DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$work/log" 2>&1 ||
     { tail -n 20 "$work/log" >&2; fail "debootstrap failed; its last lines stand above"; }
@@ -100,10 +100,10 @@ make_base() {
       local container
       container=$(buildah_ from scratch)
       buildah_ add -q "$container" "$root" / >/dev/null
-      buildah_ config --env PATH=/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin "$container"
+      buildah_ config --env "PATH=$path" "$container"
       buildah_ commit -q --rm "$container" "$1" >/dev/null
       ;;
-    *) tar -C "$root" -c . | "$engine" import - "$1" >/dev/null ;;
+    *) tar -C "$root" -c . | "$engine" import --change "ENV PATH=$path" - "$1" >/dev/null ;;
   esac
   rm -rf "$root"
 }
@@ -116,13 +116,16 @@ if [ -n "$prebuilt" ]; then
   cmake --install "$prebuilt" --prefix "$work/prefix" --component runtime --strip >/dev/null
   deploy/image_rootfs.sh "$work/prefix" "$context/rootfs"
 elif [ -n "$local_base" ]; then
+  command -v debootstrap >/dev/null || fail "--local_base needs debootstrap (scripts/deps.sh deploy)"
+  [ "$(id -u)" -eq 0 ] || fail "--local_base needs root, for debootstrap"
   if [ "$target" = cuda ]; then
     [ -n "$cuda_toolkit" ] || fail "--local_base with --target=cuda needs --cuda_toolkit=DIR, such as /usr/local/cuda"
     [ -x "$cuda_toolkit/bin/nvcc" ] || fail "--cuda_toolkit: $cuda_toolkit/bin/nvcc is missing"
     make_base localhost/sru-base:cuda "$(readlink -f "$cuda_toolkit")"
     arguments+=(--build-arg CUDA_BASE=localhost/sru-base:cuda)
   fi
-  make_base localhost/sru-base:debian
+  # docker without BuildKit also builds the stages that the CUDA image does not need.
+  [ "$target" = cuda ] && [ "$engine" != docker ] || make_base localhost/sru-base:debian
   arguments+=(--build-arg BASE=localhost/sru-base:debian)
 fi
 

@@ -2,6 +2,8 @@
 
 import os
 import re
+import shutil
+import subprocess
 import sys
 import unittest
 
@@ -17,6 +19,18 @@ SERVICES = COMPOSE["services"]
 class ComposeTest(unittest.TestCase):
     def test_has_the_three_services(self):
         self.assertEqual(set(SERVICES), {"server", "prometheus", "grafana"})
+
+    def test_compose_accepts_it(self):
+        docker = shutil.which("docker")
+        if docker is None or subprocess.run(
+            [docker, "compose", "version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=False
+        ).returncode != 0:
+            self.skipTest("docker compose is not installed")
+        done = subprocess.run(
+            [docker, "compose", "-f", os.path.join(FOLDER, "compose.yaml"), "config", "--quiet"],
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=False,
+        )
+        self.assertEqual(done.returncode, 0, done.stdout)
 
     def test_mounted_files_and_volumes_exist(self):
         for name, service in SERVICES.items():

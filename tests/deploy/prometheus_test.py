@@ -78,7 +78,9 @@ class RealPrometheusTest(unittest.TestCase):
         cls.server = running.Server(BINARIES)
         cls.addClassCleanup(cls.server.__exit__)
         cls.server.load()
-        cls.prometheus = running.Prometheus([cls.server.metrics_address])
+        with running.Server(BINARIES) as stopped:
+            cls.gone = stopped.metrics_address
+        cls.prometheus = running.Prometheus([cls.server.metrics_address, cls.gone])
         cls.addClassCleanup(cls.prometheus.__exit__)
 
     def test_scrapes_the_server(self):
@@ -86,7 +88,12 @@ class RealPrometheusTest(unittest.TestCase):
             "a scrape", lambda: [t for t in self.prometheus.api("targets")["activeTargets"] if t["health"] == "up"]
         )[0]
         self.assertEqual(target["lastError"], "")
-        self.assertEqual(running.wait_for("up", lambda: self.prometheus.query("up"))[0][1], 1)
+
+    def test_sees_that_a_server_is_gone(self):
+        pending = running.wait_for(
+            "the alert", lambda: self.prometheus.query('ALERTS{alertname="SruServerDown"}'))
+        self.assertEqual([labels["instance"] for labels, _ in pending], [self.gone])
+        self.assertEqual(pending[0][0]["alertstate"], "pending", "it fires after two minutes")
 
     def test_every_recording_rule_has_values(self):
         names = [rule["record"] for rule in rules("recording.yaml")]
