@@ -23,7 +23,8 @@ class ComposeTest(unittest.TestCase):
     def test_compose_accepts_it(self):
         docker = shutil.which("docker")
         if docker is None or subprocess.run(
-            [docker, "compose", "version"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=False
+            [docker, "compose", "version"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=False,
         ).returncode != 0:
             self.skipTest("docker compose is not installed")
         done = subprocess.run(

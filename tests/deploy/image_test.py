@@ -252,7 +252,8 @@ class ImageTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn('"NUM"', done.stdout)
 
-            self.assertIn('sru_requests_total{code="OK",method="Classify",model="trec",version="1"} 1', container.get("/metrics"))
+            counted = 'sru_requests_total{code="OK",method="Classify",model="trec",version="1"} 1'
+            self.assertIn(counted, container.get("/metrics"))
             self.assertIn("ready", container.get("/readyz"))
 
             os.kill(container.pid, signal.SIGTERM)
@@ -263,7 +264,8 @@ class ImageTest(unittest.TestCase):
     def test_the_health_check_fails_without_a_server(self):
         health = self.image.config["Healthcheck"]["Test"][1:]
         done = subprocess.run(
-            [shutil.which("unshare"), "--mount", "--pid", "--net", "--fork", "--kill-child"] + self.image.command(*health),
+            [shutil.which("unshare"), "--mount", "--pid", "--net", "--fork", "--kill-child"]
+            + self.image.command(*health),
             env={**self.image.environment(), "CONTAINER_SETUP": "1"},
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=running.DEADLINE_S, check=False,
         )

@@ -60,7 +60,8 @@ class ManifestsTest(unittest.TestCase):
             self.check_env(container)
             values = {k: v for k, v in self.env(container).items() if v is not None}
             # Started with the same variables but for places of this machine, it must get as far as serving.
-            values.update(SRU_LISTEN="127.0.0.1:0", SRU_METRICS_LISTEN="127.0.0.1:0", SRU_MODEL_REPOSITORY=running.MODELS)
+            values.update(SRU_LISTEN="127.0.0.1:0", SRU_METRICS_LISTEN="127.0.0.1:0")
+            values.update(SRU_MODEL_REPOSITORY=running.MODELS)
             # Nor is there a GPU, nor the time for load balancers to turn away.
             values.update(SRU_BACKEND="cpu", SRU_DRAIN_DELAY_S="0")
             with running.Server(BINARIES, environment=values) as server:
@@ -119,8 +120,10 @@ class ManifestsTest(unittest.TestCase):
         for _, resources, deployment, pod, _ in self.each():
             labels = pod["metadata"]["labels"]
             self.assertTrue(matches(deployment["spec"]["selector"]["matchLabels"], labels))
-            self.assertTrue(matches(resources["PodDisruptionBudget", "sru-server"]["spec"]["selector"]["matchLabels"], labels))
-            self.assertTrue(matches(resources["NetworkPolicy", "sru-server"]["spec"]["podSelector"]["matchLabels"], labels))
+            budget = resources["PodDisruptionBudget", "sru-server"]["spec"]
+            self.assertTrue(matches(budget["selector"]["matchLabels"], labels))
+            policy = resources["NetworkPolicy", "sru-server"]["spec"]
+            self.assertTrue(matches(policy["podSelector"]["matchLabels"], labels))
             for spread in pod["spec"]["topologySpreadConstraints"]:
                 self.assertTrue(matches(spread["labelSelector"]["matchLabels"], labels))
             for monitor in load_all("monitoring", "podmonitor.yaml"):
@@ -161,7 +164,8 @@ class ManifestsTest(unittest.TestCase):
         self.assertIn("SRU_INSTANCES", self.env(cpu))
 
     def test_tls(self):
-        container = kustomize("overlays", "cpu-tls")["Deployment", "sru-server"]["spec"]["template"]["spec"]["containers"][0]
+        deployment = kustomize("overlays", "cpu-tls")["Deployment", "sru-server"]
+        container, = deployment["spec"]["template"]["spec"]["containers"]
         ports = {port["name"] for port in container["ports"]}
         for probe, path in (("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
             self.assertEqual(container[probe]["httpGet"], {"path": path, "port": "metrics"})
@@ -191,10 +195,11 @@ class ManifestsTest(unittest.TestCase):
         port, = container["ports"]
         self.assertEqual(env["SRU_LISTEN"], "0.0.0.0:%d" % port["containerPort"])
         self.assertEqual(container["readinessProbe"]["grpc"]["port"], port["containerPort"])
-        model = service["spec"]["predictor"]["model"]
+        predictor = service["spec"]["predictor"]
+        model = predictor["model"]
         self.assertEqual(model["runtime"], runtime["metadata"]["name"])
         self.assertIn(model["modelFormat"]["name"], [f["name"] for f in runtime["spec"]["supportedModelFormats"]])
-        self.assertGreater(service["spec"]["predictor"]["terminationGracePeriodSeconds"], float(env["SRU_DRAIN_TIMEOUT_S"]))
+        self.assertGreater(predictor["terminationGracePeriodSeconds"], float(env["SRU_DRAIN_TIMEOUT_S"]))
 
     def test_the_operators_rules_are_those_of_the_files(self):
         done = subprocess.run(
@@ -203,15 +208,18 @@ class ManifestsTest(unittest.TestCase):
         )
         self.assertEqual(done.returncode, 0)
         rule = kustomize("monitoring")["PrometheusRule", "sru-server"]
-        files = [yaml.safe_load(running.read("deploy", "prometheus", name)) for name in ("recording.yaml", "alerts.yaml")]
-        self.assertEqual(rule["spec"]["groups"], [group for content in files for group in content["groups"]])
+        groups = []
+        for name in ("recording.yaml", "alerts.yaml"):
+            groups += yaml.safe_load(running.read("deploy", "prometheus", name))["groups"]
+        self.assertEqual(rule["spec"]["groups"], groups)
 
 
 class AutoscalerMetricTest(unittest.TestCase):
     def test_the_adapters_query_gives_one_value_per_pod(self):
         if shutil.which("prometheus") is None:
             self.skipTest("prometheus is not installed (scripts/deps.sh deploy)")
-        rule, = yaml.safe_load(running.read("deploy", "kubernetes", "monitoring", "prometheus-adapter-values.yaml"))["rules"]["custom"]
+        values, = load_all("monitoring", "prometheus-adapter-values.yaml")
+        rule, = values["rules"]["custom"]
         with running.Server(BINARIES) as server:
             labels = {"namespace": "default", "pod": "sru-server-1"}
             with running.Prometheus([server.metrics_address], labels=labels, rules=()) as prometheus:

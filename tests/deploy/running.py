@@ -83,7 +83,10 @@ def server_help(binaries):
 
 
 class Server:
-    """sru_server of the folder `binaries`, on the bundled model unless `environment` says otherwise. A context manager."""
+    """sru_server of the folder `binaries`, on the bundled model unless `environment` says otherwise.
+
+    A context manager.
+    """
 
     def __init__(self, binaries, environment=None):
         self.binaries = binaries
@@ -168,7 +171,6 @@ class Prometheus:
         path = os.path.join(self.folder, "prometheus.yaml")
         with open(path, "w", encoding="utf-8") as file:
             json.dump(config, file)  # JSON is YAML
-        # The rules ask for their own intervals in minutes nowhere, so they follow the one above.
         self.log_path = os.path.join(self.folder, "log")
         with open(self.log_path, "w", encoding="utf-8") as log:
             self.process = subprocess.Popen(
