@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the distribution's packages that are missing, and only those (Debian 12, Ubuntu 24.04).
 #
-#   scripts/deps.sh [GROUP...]      groups: build test lint full bench; default: build
+#   scripts/deps.sh [GROUP...]      groups: build test lint full bench deploy; default: build
 #
 #   build  compiler, build tools and libraries
 #   test   what the tests need besides: the Python client's gRPC
@@ -9,6 +9,8 @@
 #   full   PyTorch: without it the tests of models/export_torch.py are skipped
 #   bench  what `make bench` compares with: PyTorch, a fast BLAS under it, and what compiles the
 #          published package's operator
+#   deploy Prometheus (its service, on port 9090, starts where there is systemd), kubectl, buildah, and
+#          kubernetes-validate from PyPI in .cache/deploy-venv: the tests of deploy/ skip what is not there
 set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
@@ -18,6 +20,11 @@ test=(python3-grpcio python3-protobuf)
 lint=(clang-format clang-tidy)
 full=(python3-torch)
 bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++)
+deploy=(prometheus python3-yaml python3-venv buildah debootstrap)
+# kubectl also comes in packages of other names, and Ubuntu has none.
+if ! command -v kubectl >/dev/null && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
+  deploy+=(kubernetes-client)
+fi
 
 wanted=()
 for group in "${@:-build}"; do
@@ -27,16 +34,34 @@ for group in "${@:-build}"; do
     lint) wanted+=("${lint[@]}") ;;
     full) wanted+=("${full[@]}") ;;
     bench) wanted+=("${bench[@]}") ;;
+    deploy) wanted+=("${deploy[@]}") ;;
     -h | --help)
-      sed -n '2,12s/^# \{0,1\}//p' "$0"
+      sed -n '2,14s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *)
-      echo "deps: unknown group '$group', expected build, test, lint, full or bench" >&2
+      echo "deps: unknown group '$group', expected build, test, lint, full, bench or deploy" >&2
       exit 2
       ;;
   esac
 done
+
+# Last, when the packages are there. Without a network the test that needs it is skipped.
+make_deploy_venv() {
+  case " ${*:-build} " in *" deploy "*) ;; *) return ;; esac
+  local root venv
+  root=$(cd "$(dirname "$0")/.." && pwd)
+  venv=$root/.cache/deploy-venv
+  if [ -x "$venv/bin/python" ] && cmp -s "$root/tests/deploy/requirements.txt" "$venv/requirements.txt"; then
+    return
+  fi
+  echo "deps: making .cache/deploy-venv"
+  if /usr/bin/python3 -m venv "$venv" && "$venv/bin/pip" install -q -r "$root/tests/deploy/requirements.txt"; then
+    cp "$root/tests/deploy/requirements.txt" "$venv/"
+  else
+    echo "deps: no kubernetes-validate from PyPI; the test of the manifests' schemas will be skipped" >&2
+  fi
+}
 
 if ! command -v apt-get >/dev/null; then
   echo "deps: apt-get is not here; install what corresponds to: ${wanted[*]}" >&2
@@ -49,6 +74,7 @@ for package in "${wanted[@]}"; do
 done
 if [ ${#missing[@]} -eq 0 ]; then
   echo "deps: all ${#wanted[@]} packages are installed (${*:-build})"
+  make_deploy_venv "$@"
   exit 0
 fi
 
@@ -72,4 +98,5 @@ for step in "update" "install -y --no-install-recommends ${missing[*]}"; do
     exit 1
   fi
 done
+make_deploy_venv "$@"
 echo "deps: done"

@@ -1,0 +1,114 @@
+#!/usr/bin/env bash
+# Makes the root file system of a runtime image from an install prefix: the programs, the shared libraries that they
+# load, the model repository, and a user that is not root. Nothing is downloaded and nothing needs root.
+#
+#   deploy/image_rootfs.sh PREFIX OUT [LIBRARY...]
+#
+#   PREFIX   from: cmake --install build --prefix PREFIX --component runtime --strip
+#   OUT      a folder that does not exist yet
+#   LIBRARY  libraries that are loaded with dlopen(), which ldd cannot see, such as libcublasLt.so
+#
+# The driver's libraries (libcuda.so.1, libnvidia-*) are left out: NVIDIA's container toolkit mounts the host's.
+set -euo pipefail
+
+if [ $# -lt 2 ]; then
+  sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+fi
+prefix=$(readlink -f "$1") out=$2
+shift 2
+if [ ! -x "$prefix/bin/sru_server" ]; then
+  echo "image_rootfs: $prefix/bin/sru_server is missing; install it there with cmake --install" >&2
+  exit 1
+fi
+if [ -e "$out" ]; then
+  echo "image_rootfs: $out exists already; remove it or name another folder" >&2
+  exit 1
+fi
+
+# LIBRARY by its file name -> path, from LD_LIBRARY_PATH and the linker's cache.
+find_library() {
+  local folder
+  IFS=: read -ra folders <<<"${LD_LIBRARY_PATH:-}"
+  for folder in "${folders[@]}"; do
+    [ ! -e "$folder/$1" ] || { echo "$folder/$1"; return; }
+  done
+  /sbin/ldconfig -p | awk -v name="$1" '$1 == name {print $NF; exit}'
+}
+
+files=("$prefix"/bin/*)
+loaded=()  # found by name; stored under the name that dlopen() is given, their SONAME
+for name in "$@"; do
+  path=$(find_library "$name")
+  if [ -z "$path" ]; then
+    echo "image_rootfs: library $name was not found; name its folder in LD_LIBRARY_PATH" >&2
+    exit 1
+  fi
+  files+=("$path")
+  loaded+=("$path")
+done
+closure=$(for file in "${files[@]}"; do ldd "$file"; done)
+missing=$(grep 'not found' <<<"$closure" | grep -v -E 'libcuda\.so|libnvidia-' | sort -u || true)
+if [ -n "$missing" ]; then
+  printf 'image_rootfs: libraries are missing; name their folders in LD_LIBRARY_PATH:\n%s\n' "$missing" >&2
+  exit 1
+fi
+mapfile -t libraries < <({ awk '$2 == "=>" && $3 ~ /^\// {print $3} $1 ~ /^\// {print $1}' <<<"$closure"
+                        } | grep -v -E '/libcuda\.so|/libnvidia-' | sort -u)
+
+mkdir -p "$out"/{usr/bin,usr/local/bin,usr/share/doc,etc,proc,sys,dev,tmp,var/lib/dpkg/status.d}
+chmod 1777 "$out/tmp"
+cp -a "$prefix"/bin/. "$out/usr/local/bin/"
+cp -a "$prefix"/share/sru/models "$out/models"
+[ ! -d "$prefix/share/doc" ] || cp -a "$prefix"/share/doc/. "$out/usr/share/doc/"
+for link in bin lib lib64; do
+  mkdir -p "$out/usr/$link"
+  ln -s "usr/$link" "$out/$link"
+done
+
+# All in one of the folders that the loader searches without a cache, but for the loader itself, whose path stands in
+# each program.
+multiarch=$(dirname "$(readlink -f "$(printf '%s\n' "${libraries[@]}" | grep '/libc\.so\.')")")
+mkdir -p "$out$multiarch"
+for library in "${libraries[@]}"; do
+  case "$library" in
+    */ld-linux*) cp -L "$library" "$out/usr/lib64/" ;;
+    *) cp -L "$library" "$out$multiarch/" ;;
+  esac
+done
+for library in "${loaded[@]}"; do
+  soname=$(objdump -p "$library" | awk '$1 == "SONAME" {print $2}')
+  cp -L "$library" "$out$multiarch/${soname:-$(basename "$library")}"
+done
+libraries+=("${loaded[@]}")
+
+cat >"$out/etc/passwd" <<'EOF'
+root:x:0:0:root:/:/sbin/nologin
+sru:x:65532:65532:sru:/:/sbin/nologin
+EOF
+cat >"$out/etc/group" <<'EOF'
+root:x:0:
+sru:x:65532:
+EOF
+echo 'hosts: files dns' >"$out/etc/nsswitch.conf"
+[ ! -e /etc/os-release ] || cp -L /etc/os-release "$out/etc/os-release"
+
+# What the libraries came from: licences, and the stanzas in which scanners look for known vulnerabilities. dpkg knows
+# a file by its path before or after the merge of /lib into /usr/lib, so one of the two is never found.
+if command -v dpkg-query >/dev/null; then
+  owners=$(for library in "${libraries[@]}"; do
+    real=$(readlink -f "$library")
+    printf '%s\n' "$real" "${real#/usr}"
+  done | xargs dpkg-query -S 2>/dev/null | sed 's/: .*//' | tr -d ' ' | tr ',' '\n' | sort -u || true)
+  for package in $owners; do
+    name=${package%%:*}
+    dpkg-query -s "$package" >"$out/var/lib/dpkg/status.d/$name"
+    if [ -e "/usr/share/doc/$name/copyright" ]; then
+      mkdir -p "$out/usr/share/doc/$name"
+      cp -L "/usr/share/doc/$name/copyright" "$out/usr/share/doc/$name/"
+    fi
+  done
+fi
+chmod -R u+rwX,go+rX,go-w "$out"
+chmod 1777 "$out/tmp"
+echo "image_rootfs: $out has ${#libraries[@]} libraries, $(du -sm "$out" | cut -f1) MB"

@@ -1,0 +1,55 @@
+"""Metrics that a server has only with certain flags, or that come from elsewhere.
+
+Rules and dashboard may name them: without such a metric an alert is silent and a panel empty. They are held to the
+same checks where the server has the flag; where it has not, a test says that it is skipped.
+"""
+
+import collections
+import os
+import subprocess
+
+import running
+
+# flag: without it in --help the feature is not there. environment: what switches it on.
+Feature = collections.namedtuple("Feature", "name flag environment metrics")
+
+
+def _certificate(folder):
+    cert, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days",
+         "30", "-subj", "/CN=localhost", "-keyout", key, "-out", cert],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=60, check=True,
+    )
+    return {"SRU_TLS_CERT": cert, "SRU_TLS_KEY": key}
+
+
+FEATURES = [
+    Feature(
+        "model polling", "model_control", lambda folder: {"SRU_MODEL_CONTROL": "poll"},
+        {"sru_model_load_failures_total", "sru_model_loads_total", "sru_model_state"},
+    ),
+    Feature(
+        "TLS", "tls_cert", _certificate,
+        {"sru_tls_certificate_expiry_seconds", "sru_tls_reload_failures_total", "sru_tls_handshake_failures_total"},
+    ),
+    Feature(
+        "tokens", "auth_tokens_file", lambda folder: {},
+        {"sru_auth_failures_total", "sru_auth_tokens_reload_failures_total"},
+    ),
+]
+
+OPTIONAL = frozenset(metric for feature in FEATURES for metric in feature.metrics)
+
+# NVIDIA's DCGM exporter, on GPU nodes, with the names of its documentation.
+EXTERNAL = frozenset({
+    "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_XID_ERRORS",
+})
+
+
+def metrics_with(feature, binaries, folder):
+    """{series: labels} of a server with this feature, or None where the server does not have it."""
+    if "--" + feature.flag not in running.server_help(binaries):
+        return None
+    with running.Server(binaries, environment=feature.environment(folder)) as server:
+        return server.metrics()

@@ -1,0 +1,127 @@
+"""The Kubernetes manifests against the API's published schemas, which the PyPI package kubernetes-validate carries.
+
+Runs itself in the virtual environment that scripts/deps.sh deploy makes; skipped where there is none.
+"""
+
+import os
+import sys
+import unittest
+
+import running
+
+VENV = os.path.join(running.ROOT, ".cache", "deploy-venv", "bin", "python")
+try:
+    import kubernetes_validate
+except ImportError:
+    if not os.path.exists(VENV) or os.environ.get("SRU_IN_VENV"):
+        running.skip("no kubernetes-validate in .cache/deploy-venv (scripts/deps.sh deploy)")
+    os.environ["SRU_IN_VENV"] = "1"
+    os.execv(VENV, [VENV, "-B"] + sys.argv)
+
+from manifests import kustomize, load_all
+
+OVERLAYS = ("cpu", "cpu-tls", "gpu")
+# The oldest that deploy/README.md asks for, and the newest that the package knows.
+VERSIONS = ["1.30", kubernetes_validate.latest_version()]
+
+
+def validate(resource, version):
+    kubernetes_validate.validate(resource, version, strict=True)
+
+
+class SchemaTest(unittest.TestCase):
+    def test_overlays(self):
+        for overlay in OVERLAYS:
+            for key, resource in kustomize("overlays", overlay).items():
+                for version in VERSIONS:
+                    with self.subTest(overlay=overlay, resource=key, version=version):
+                        validate(resource, version)
+
+    def test_the_validator_finds_mistakes(self):
+        for change in (
+            lambda spec: spec.update(replica=3),
+            lambda spec: spec["template"]["spec"].update(terminationGracePeriodSeconds="45s"),
+            lambda spec: spec["template"]["spec"]["containers"][0]["readinessProbe"].update(grpc={"port": "grpc"}),
+        ):
+            deployment = kustomize("overlays", "cpu")["Deployment", "sru-server"]
+            change(deployment["spec"])
+            with self.assertRaises(kubernetes_validate.ValidationError):
+                validate(deployment, VERSIONS[-1])
+
+    def test_the_containers_of_kserve(self):
+        # No schema for the resource itself offline, but what it holds are containers of a pod.
+        runtime, = load_all("kserve", "servingruntime.yaml")
+        pod = {
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "runtime"},
+            "spec": {"containers": runtime["spec"]["containers"]},
+        }
+        service, = load_all("kserve", "inferenceservice.yaml")
+        pod["spec"]["containers"][0]["resources"] = service["spec"]["predictor"]["model"]["resources"]
+        for version in VERSIONS:
+            validate(pod, version)
+
+
+class CustomResourcesTest(unittest.TestCase):
+    """By hand: the fields that these definitions have, and the types of what we set."""
+
+    def check(self, value, shape, path):
+        if isinstance(shape, dict):
+            self.assertIsInstance(value, dict, path)
+            self.assertLessEqual(set(value), set(shape), path)
+            for key, inner in value.items():
+                self.check(inner, shape[key], path + "." + key)
+        elif isinstance(shape, list):
+            self.assertIsInstance(value, list, path)
+            for inner in value:
+                self.check(inner, shape[0], path + "[]")
+        elif shape is not None:
+            self.assertIsInstance(value, shape, path)
+
+    def test_monitoring(self):
+        resources = kustomize("monitoring")
+        self.assertEqual(set(kind for kind, _ in resources), {"PodMonitor", "PrometheusRule"})
+        for resource in resources.values():
+            self.assertEqual(resource["apiVersion"], "monitoring.coreos.com/v1")
+        self.check(
+            resources["PodMonitor", "sru-server"]["spec"],
+            {
+                "jobLabel": str, "selector": {"matchLabels": None},
+                "podMetricsEndpoints": [{"port": str, "path": str, "interval": str, "scrapeTimeout": str}],
+            },
+            "PodMonitor.spec",
+        )
+        rule = {"record": str, "alert": str, "expr": str, "for": str, "labels": None, "annotations": None}
+        self.check(
+            resources["PrometheusRule", "sru-server"]["spec"],
+            {"groups": [{"name": str, "interval": str, "rules": [rule]}]},
+            "PrometheusRule.spec",
+        )
+
+    def test_kserve(self):
+        runtime, = load_all("kserve", "servingruntime.yaml")
+        self.check(
+            runtime["spec"],
+            {
+                "annotations": None, "containers": [None],
+                "supportedModelFormats": [{"name": str, "version": str, "autoSelect": bool}],
+            },
+            "ServingRuntime.spec",
+        )
+        service, = load_all("kserve", "inferenceservice.yaml")
+        self.check(
+            service["spec"],
+            {
+                "predictor": {
+                    "minReplicas": int, "maxReplicas": int, "terminationGracePeriodSeconds": int,
+                    "model": {
+                        "modelFormat": {"name": str, "version": str}, "runtime": str, "storageUri": str,
+                        "resources": None,
+                    },
+                },
+            },
+            "InferenceService.spec",
+        )
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,241 @@
+"""The Kubernetes manifests, without a cluster: they build, and they agree with the server and with each other.
+
+kubernetes_test.py FOLDER_WITH_THE_PROGRAMS
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+
+import running
+from manifests import kustomize, load_all
+
+yaml = running.need_module("yaml")
+
+BINARIES = sys.argv[1]
+OVERLAYS = ("cpu", "gpu")
+STOP_MARGIN_S = 5  # between the last moment of a drain and the kill
+
+
+def matches(selector, labels):
+    return bool(selector) and selector.items() <= labels.items()
+
+
+class ManifestsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.help = running.server_help(BINARIES)
+        cls.overlays = {name: kustomize("overlays", name) for name in OVERLAYS}
+
+    def each(self):
+        for name, resources in self.overlays.items():
+            deployment = resources["Deployment", "sru-server"]
+            pod = deployment["spec"]["template"]
+            self.assertEqual(len(pod["spec"]["containers"]), 1)
+            yield name, resources, deployment, pod, pod["spec"]["containers"][0]
+
+    def check_env(self, container):
+        for variable in container["env"]:
+            self.assertIn("[%s]" % variable["name"], self.help, "no such flag")
+
+    def env(self, container):
+        return {variable["name"]: variable.get("value") for variable in container["env"]}
+
+    def test_has_every_kind(self):
+        for _, resources, _, _, _ in self.each():
+            self.assertEqual(
+                sorted(resources),
+                sorted([
+                    ("Deployment", "sru-server"), ("Service", "sru-server"), ("Service", "sru-server-headless"),
+                    ("PodDisruptionBudget", "sru-server"), ("NetworkPolicy", "sru-server"),
+                    ("HorizontalPodAutoscaler", "sru-server"),
+                ]),
+            )
+
+    def test_variables_are_flags_and_the_server_accepts_them(self):
+        for name, _, _, _, container in self.each():
+            self.check_env(container)
+            values = {k: v for k, v in self.env(container).items() if v is not None}
+            # Started with the same variables but for places of this machine, it must get as far as serving.
+            values.update(SRU_LISTEN="127.0.0.1:0", SRU_METRICS_LISTEN="127.0.0.1:0")
+            values.update(SRU_MODEL_REPOSITORY=running.MODELS)
+            # Nor is there a GPU, nor the time for load balancers to turn away.
+            values.update(SRU_BACKEND="cpu", SRU_DRAIN_DELAY_S="0")
+            with running.Server(BINARIES, environment=values) as server:
+                self.assertEqual(server.client("health"), 0, name)
+
+    def test_ports_are_the_servers(self):
+        for _, resources, _, pod, container in self.each():
+            ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+            env = self.env(container)
+            self.assertEqual(env["SRU_LISTEN"], "0.0.0.0:%d" % ports["grpc"])
+            self.assertEqual(env["SRU_METRICS_LISTEN"], "0.0.0.0:%d" % ports["metrics"])
+            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                self.assertEqual(container[probe]["grpc"]["port"], ports["grpc"])
+            for service in (resources["Service", "sru-server"], resources["Service", "sru-server-headless"]):
+                self.assertTrue(matches(service["spec"]["selector"], pod["metadata"]["labels"]))
+                for port in service["spec"]["ports"]:
+                    self.assertEqual(port["targetPort"], "grpc")
+                    self.assertEqual(port["port"], ports["grpc"])
+            for rule in resources["NetworkPolicy", "sru-server"]["spec"]["ingress"]:
+                for port in rule["ports"]:
+                    self.assertIn(port["port"], ports)
+
+    def test_a_pod_has_the_time_to_drain(self):
+        for _, _, _, pod, container in self.each():
+            env = self.env(container)
+            before = container["lifecycle"]["preStop"]["sleep"]["seconds"]
+            drain = float(env["SRU_DRAIN_TIMEOUT_S"])
+            self.assertLessEqual(float(env["SRU_DRAIN_DELAY_S"]), drain)
+            self.assertGreaterEqual(pod["spec"]["terminationGracePeriodSeconds"], before + drain + STOP_MARGIN_S)
+            # A drain must be seen by readiness before calls are refused.
+            probe = container["readinessProbe"]
+            self.assertLessEqual(probe["periodSeconds"], float(env["SRU_DRAIN_DELAY_S"]))
+
+    def test_no_privileges(self):
+        for _, _, _, pod, container in self.each():
+            self.assertIs(pod["spec"]["automountServiceAccountToken"], False)
+            self.assertIs(pod["spec"]["securityContext"]["runAsNonRoot"], True)
+            self.assertEqual(pod["spec"]["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"})
+            self.assertEqual(
+                container["securityContext"],
+                {
+                    "allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "runAsNonRoot": True,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+            )
+            for key in ("hostNetwork", "hostPID", "hostIPC"):
+                self.assertNotIn(key, pod["spec"])
+
+    def test_the_user_is_the_images(self):
+        user = re.search(r"^USER (\d+):(\d+)$", running.read("Dockerfile"), re.MULTILINE)
+        for _, _, _, pod, _ in self.each():
+            self.assertEqual(pod["spec"]["securityContext"]["runAsUser"], int(user.group(1)))
+            self.assertEqual(pod["spec"]["securityContext"]["runAsGroup"], int(user.group(2)))
+
+    def test_selectors_find_the_pods(self):
+        for _, resources, deployment, pod, _ in self.each():
+            labels = pod["metadata"]["labels"]
+            self.assertTrue(matches(deployment["spec"]["selector"]["matchLabels"], labels))
+            budget = resources["PodDisruptionBudget", "sru-server"]["spec"]
+            self.assertTrue(matches(budget["selector"]["matchLabels"], labels))
+            policy = resources["NetworkPolicy", "sru-server"]["spec"]
+            self.assertTrue(matches(policy["podSelector"]["matchLabels"], labels))
+            for spread in pod["spec"]["topologySpreadConstraints"]:
+                self.assertTrue(matches(spread["labelSelector"]["matchLabels"], labels))
+            for monitor in load_all("monitoring", "podmonitor.yaml"):
+                self.assertTrue(matches(monitor["spec"]["selector"]["matchLabels"], labels))
+                self.assertIn(monitor["spec"]["jobLabel"], labels)
+
+    def test_network_is_closed_but_for_the_two_ports(self):
+        for _, resources, _, _, _ in self.each():
+            policy = resources["NetworkPolicy", "sru-server"]["spec"]
+            self.assertEqual(set(policy["policyTypes"]), {"Ingress", "Egress"})
+            self.assertFalse(policy.get("egress"))
+            self.assertTrue(all(rule["from"] and rule["ports"] for rule in policy["ingress"]))
+
+    def test_the_headless_service_is_headless(self):
+        for _, resources, _, _, _ in self.each():
+            self.assertEqual(resources["Service", "sru-server-headless"]["spec"]["clusterIP"], "None")
+            self.assertNotEqual(resources["Service", "sru-server"]["spec"].get("clusterIP"), "None")
+
+    def test_the_autoscaler_scales_the_deployment_by_the_queue(self):
+        for _, resources, deployment, _, _ in self.each():
+            scaler = resources["HorizontalPodAutoscaler", "sru-server"]["spec"]
+            self.assertEqual(scaler["scaleTargetRef"]["name"], deployment["metadata"]["name"])
+            self.assertNotIn("replicas", deployment["spec"])
+            self.assertGreater(scaler["maxReplicas"], scaler["minReplicas"])
+            self.assertGreater(scaler["minReplicas"], 1, "the disruption budget needs a second pod")
+            names = [metric["pods"]["metric"]["name"] for metric in scaler["metrics"] if metric["type"] == "Pods"]
+            self.assertEqual(names, ["sru_queue_tokens"])
+
+    def test_overlays(self):
+        cpu = self.overlays["cpu"]["Deployment", "sru-server"]["spec"]["template"]["spec"]["containers"][0]
+        gpu = self.overlays["gpu"]["Deployment", "sru-server"]["spec"]["template"]["spec"]["containers"][0]
+        self.assertEqual(cpu["image"], "sru-server:cpu")
+        self.assertEqual(gpu["image"], "sru-server:cuda")
+        self.assertEqual(gpu["resources"]["limits"]["nvidia.com/gpu"], gpu["resources"]["requests"]["nvidia.com/gpu"])
+        self.assertEqual(self.env(gpu)["SRU_BACKEND"], "cuda")
+        # Workers follow the limit, so there must be one.
+        self.assertIn("cpu", cpu["resources"]["limits"])
+        self.assertIn("SRU_INSTANCES", self.env(cpu))
+
+    def test_tls(self):
+        deployment = kustomize("overlays", "cpu-tls")["Deployment", "sru-server"]
+        container, = deployment["spec"]["template"]["spec"]["containers"]
+        ports = {port["name"] for port in container["ports"]}
+        for probe, path in (("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
+            self.assertEqual(container[probe]["httpGet"], {"path": path, "port": "metrics"})
+            self.assertNotIn("grpc", container[probe])
+        self.assertIn("metrics", ports)
+        env = self.env(container)
+        mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+        for name in ("SRU_TLS_CERT", "SRU_TLS_KEY"):
+            self.assertIn(os.path.dirname(env[name]), mounts)
+        with running.Server(BINARIES) as server:
+            for path in ("/readyz", "/healthz"):
+                running.get("http://%s%s" % (server.metrics_address, path))
+        if "--tls_cert" not in self.help:
+            self.skipTest("this server has no --tls_cert")
+        self.check_env(container)
+
+    def test_kserve(self):
+        runtime, = load_all("kserve", "servingruntime.yaml")
+        service, = load_all("kserve", "inferenceservice.yaml")
+        self.assertEqual(runtime["apiVersion"], "serving.kserve.io/v1alpha1")
+        self.assertEqual(service["apiVersion"], "serving.kserve.io/v1beta1")
+        container, = runtime["spec"]["containers"]
+        self.assertEqual(container["name"], "kserve-container", "the name that KServe merges by")
+        self.check_env(container)
+        env = self.env(container)
+        self.assertEqual(env["SRU_MODEL_REPOSITORY"], "/mnt/models", "where the storage initializer writes")
+        port, = container["ports"]
+        self.assertEqual(env["SRU_LISTEN"], "0.0.0.0:%d" % port["containerPort"])
+        self.assertEqual(container["readinessProbe"]["grpc"]["port"], port["containerPort"])
+        predictor = service["spec"]["predictor"]
+        model = predictor["model"]
+        self.assertEqual(model["runtime"], runtime["metadata"]["name"])
+        self.assertIn(model["modelFormat"]["name"], [f["name"] for f in runtime["spec"]["supportedModelFormats"]])
+        self.assertGreater(predictor["terminationGracePeriodSeconds"], float(env["SRU_DRAIN_TIMEOUT_S"]))
+
+    def test_the_operators_rules_are_those_of_the_files(self):
+        done = subprocess.run(
+            [sys.executable, os.path.join(running.ROOT, "deploy", "prometheus", "to_prometheusrule.py"), "--check"],
+            timeout=60, check=False,
+        )
+        self.assertEqual(done.returncode, 0)
+        rule = kustomize("monitoring")["PrometheusRule", "sru-server"]
+        groups = []
+        for name in ("recording.yaml", "alerts.yaml"):
+            groups += yaml.safe_load(running.read("deploy", "prometheus", name))["groups"]
+        self.assertEqual(rule["spec"]["groups"], groups)
+
+
+class AutoscalerMetricTest(unittest.TestCase):
+    def test_the_adapters_query_gives_one_value_per_pod(self):
+        if shutil.which("prometheus") is None:
+            self.skipTest("prometheus is not installed (scripts/deps.sh deploy)")
+        values, = load_all("monitoring", "prometheus-adapter-values.yaml")
+        rule, = values["rules"]["custom"]
+        with running.Server(BINARIES) as server:
+            labels = {"namespace": "default", "pod": "sru-server-1"}
+            with running.Prometheus([server.metrics_address], labels=labels, rules=()) as prometheus:
+                # As the adapter does: find the series, then ask for the pods of a namespace.
+                found = running.wait_for("the series", lambda: prometheus.query(rule["seriesQuery"]))
+                series = found[0][0]["__name__"]
+                self.assertEqual(series, "sru_queue_tokens")
+                query = rule["metricsQuery"]
+                for placeholder, value in (
+                    ("<<.GroupBy>>", "pod"), ("<<.Series>>", series),
+                    ("<<.LabelMatchers>>", 'namespace="default",pod=~"sru-server-1|sru-server-2"'),
+                ):
+                    self.assertIn(placeholder, query)
+                    query = query.replace(placeholder, value)
+                self.assertEqual(prometheus.query(query), [({"pod": "sru-server-1"}, 0.0)])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,224 @@
+"""What the tests of deploy/ start: a server with some load, a Prometheus that scrapes it.
+
+Every port is chosen by the system, nothing is left behind, and waiting means asking until a deadline.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+MODELS = os.path.join(ROOT, "models", "pretrained")
+SKIPPED = 77  # CTest shows this exit code as skipped
+DEADLINE_S = 60
+
+
+def skip(reason):
+    print("SKIPPED: " + reason)
+    sys.exit(SKIPPED)
+
+
+def need_command(*names):
+    for name in names:
+        if shutil.which(name) is None:
+            skip("%s is not installed (scripts/deps.sh deploy)" % name)
+
+
+def need_module(name):
+    try:
+        return __import__(name)
+    except ImportError:
+        skip("this Python has no module %s (%s; scripts/deps.sh deploy)" % (name, sys.executable))
+
+
+def read(*path):
+    with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def wait_for(what, condition, deadline_s=DEADLINE_S):
+    """The first true value of condition(); an exception counts as not yet."""
+    end = time.monotonic() + deadline_s
+    error = None
+    while True:
+        try:
+            value = condition()
+            if value:
+                return value
+        except (OSError, ValueError) as caught:
+            error = caught
+        if time.monotonic() > end:
+            raise RuntimeError("gave up after %d s waiting for %s (%s)" % (deadline_s, what, error))
+        time.sleep(0.05)
+
+
+def get(url, timeout=10):
+    with urllib.request.urlopen(url, timeout=timeout) as answer:
+        return answer.read().decode()
+
+
+def stop(process):
+    process.terminate()
+    try:
+        return process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+
+
+def server_help(binaries):
+    return subprocess.run(
+        [os.path.join(binaries, "sru_server"), "--help"], stdout=subprocess.PIPE, universal_newlines=True,
+        timeout=DEADLINE_S, check=True,
+    ).stdout
+
+
+class Server:
+    """sru_server of the folder `binaries`, on the bundled model unless `environment` says otherwise.
+
+    A context manager.
+    """
+
+    def __init__(self, binaries, environment=None):
+        self.binaries = binaries
+        variables = {
+            "SRU_MODEL_REPOSITORY": MODELS,
+            "SRU_LISTEN": "127.0.0.1:0",
+            "SRU_METRICS_LISTEN": "127.0.0.1:0",
+        }
+        variables.update(environment or {})
+        self.process = subprocess.Popen(
+            [os.path.join(binaries, "sru_server")],
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            universal_newlines=True,
+        )
+        found = re.match(r"listening on (\S+), metrics on (\S+)", self.process.stdout.readline())
+        if not found:
+            self.__exit__()
+            raise RuntimeError("the server did not start")
+        self.address, self.metrics_address = found.groups()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        try:
+            stop(self.process)
+        finally:
+            self.process.stdout.close()
+
+    def client(self, *arguments):
+        """Runs sru_client; its exit code."""
+        return subprocess.run(
+            [os.path.join(self.binaries, "sru_client"), arguments[0], "--address=" + self.address]
+            + list(arguments[1:]),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=DEADLINE_S,
+            check=False,
+        ).returncode
+
+    def load(self):
+        """Calls of every method, some of which are errors."""
+        texts = ["How many moons does Jupiter have ?", "Who wrote Hamlet ?", "Where is Samarkand ?"]
+        assert self.client("classify", "--batch=1", *texts) == 0
+        assert self.client("encode", "--batch=1", *texts) == 0
+        assert self.client("models") == 0
+        assert self.client("classify", "--model=unknown", "text") == 1
+        assert self.client("classify", "--model=trec", "") == 1
+
+    def metrics(self):
+        """{series name: set of label names} of /metrics."""
+        return parse_metrics(get("http://%s/metrics" % self.metrics_address))
+
+
+def parse_metrics(text):
+    series = {}
+    for line in text.splitlines():
+        found = re.match(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? \S+$", line)
+        if line.startswith("#") or not found:
+            continue
+        labels = re.findall(r'(\w+)="(?:[^"\\]|\\.)*"', found.group(2) or "")
+        series.setdefault(found.group(1), set()).update(labels)
+    return series
+
+
+class Prometheus:
+    """A Prometheus that scrapes `targets` four times a second with the project's rules. A context manager."""
+
+    def __init__(self, targets, labels=None, rules=("recording.yaml", "alerts.yaml")):
+        self.folder = tempfile.mkdtemp(prefix="sru-prometheus-")
+        config = {
+            "global": {"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"},
+            "rule_files": [os.path.join(ROOT, "deploy", "prometheus", rule) for rule in rules],
+            "scrape_configs": [
+                {
+                    "job_name": "sru-server",
+                    "static_configs": [{"targets": list(targets), "labels": labels or {}}],
+                }
+            ],
+        }
+        path = os.path.join(self.folder, "prometheus.yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(config, file)  # JSON is YAML
+        self.log_path = os.path.join(self.folder, "log")
+        with open(self.log_path, "w", encoding="utf-8") as log:
+            self.process = subprocess.Popen(
+                [
+                    "prometheus",
+                    "--config.file=" + path,
+                    "--storage.tsdb.path=" + os.path.join(self.folder, "data"),
+                    "--web.listen-address=127.0.0.1:0",
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        try:
+            self.url = "http://" + wait_for("Prometheus' address", self._listening)
+            wait_for("Prometheus", lambda: get(self.url + "/-/ready"))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _listening(self):
+        with open(self.log_path, encoding="utf-8") as log:
+            text = log.read()
+        if self.process.poll() is not None:
+            raise RuntimeError("Prometheus ended: " + text)
+        # It logs the address asked for first, then the one that it got.
+        found = [a for a in re.findall(r"address=(127\.0\.0\.1:\d+)", text) if not a.endswith(":0")]
+        return found[-1] if found else None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        try:
+            stop(self.process)
+        finally:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def api(self, path, **parameters):
+        """The field data of an answer; ValueError with Prometheus' own words where it refuses."""
+        try:
+            text = get(self.url + "/api/v1/" + path + "?" + urllib.parse.urlencode(parameters))
+        except urllib.error.HTTPError as error:
+            raise ValueError(error.read().decode()) from error
+        return json.loads(text)["data"]
+
+    def query(self, expression):
+        """[(labels, value)] of an instant query."""
+        result = self.api("query", query=expression)
+        if result["resultType"] == "scalar":
+            return [({}, float(result["result"][1]))]
+        return [(row["metric"], float(row["value"][1])) for row in result["result"]]
