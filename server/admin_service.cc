@@ -53,7 +53,9 @@ class AdminCall final : public grpc::ServerUnaryReactor {
 
   const std::shared_ptr<State>& state() const { return state_; }
 
-  void OnCancel() override { state_->Finish(absl::CancelledError("the caller is gone")); }
+  void OnCancel() override {
+    state_->Finish(absl::CancelledError("the caller is gone or the server is shutting down"));
+  }
   void OnDone() override { delete this; }
 
  private:

@@ -217,7 +217,8 @@ void ModelManager::Poll() {
     Mode mode;
     mode.fall_back = true;
     if (absl::IsAborted(Apply(model, versions, mode))) {
-      seen_.erase(model);  // still being written: wait until it settles again
+      seen_.erase(model);           // still being written: wait until it settles again
+      applied_[model] = "changes";  // like no fingerprint, so that any state of the files is new
     } else if (now.empty()) {
       applied_.erase(model);
     } else {
@@ -379,7 +380,10 @@ absl::Status ModelManager::Apply(const std::string& model, const models::ModelLi
     if (status.ok()) continue;
     status = absl::Status(status.code(), absl::StrCat("model ", model, " version ", it->version,
                                                       ": ", status.message()));
-    if (absl::IsAborted(status) || absl::IsCancelled(status)) return status;
+    if (absl::IsAborted(status) || absl::IsCancelled(status)) {
+      Forget(model);
+      return status;
+    }
     if (failure.ok()) failure = status;
     if (!mode.quiet) {
       LogWarning(absl::StrCat(status.message(), "; ", StillServed(model)));
@@ -472,9 +476,18 @@ void ModelManager::Remove(const std::string& model, const std::vector<int64_t>& 
                          "; calls that found it are still answered"));
   }
   NotifyServing(model);
+  Forget(model);
+}
+
+void ModelManager::Forget(const std::string& model) {
   MutexLock lock(&mutex_);
   const auto entry = models_.find(model);
-  if (entry->second.versions.empty() && entry->second.problem.empty()) models_.erase(entry);
+  auto& versions = entry->second.versions;
+  for (auto it = versions.begin(); it != versions.end();) {
+    const bool known = it->second.served != nullptr || !it->second.failure.ok();
+    it = known ? std::next(it) : versions.erase(it);
+  }
+  if (versions.empty() && entry->second.problem.empty()) models_.erase(entry);
 }
 
 void ModelManager::Retire(std::shared_ptr<ServedModel>* served) {

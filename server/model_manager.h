@@ -158,10 +158,11 @@ class ModelManager {
   absl::Status Apply(const std::string& model, const models::ModelListing& listing,
                      const Mode& mode);
   absl::Status LoadVersion(const models::ModelLocation& location, const std::string& signature);
-  // Unloads what is not in `serving`; forgets what was not looked at. Forgets the model when
-  // nothing is left of it.
+  // Unloads what is not in `serving` and forgets the failures of what was not looked at.
   void Remove(const std::string& model, const std::vector<int64_t>& serving,
               const std::vector<int64_t>& looked_at);
+  // Drops what there is nothing to say of, the model itself when nothing is left of it.
+  void Forget(const std::string& model);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Retire(std::shared_ptr<ServedModel>* served) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyServing(const std::string& model);

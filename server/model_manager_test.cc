@@ -281,6 +281,19 @@ TEST_F(ModelManagerTest, WhatChangedWhileItWasLoadedIsDropped) {
   EXPECT_EQ(loader_.live, 1);
 }
 
+TEST_F(ModelManagerTest, WhatChangedAndThenWentLeavesNothingBehind) {
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  Write("m/1", "half");
+  loader_.during_load = [this] { Write("m/1", "half, and the other half"); };
+  PollTwice();
+  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:1"));
+  Delete("m");
+  PollTwice();
+  EXPECT_THAT(manager_->Statuses(), IsEmpty());
+  EXPECT_THAT(manager_->LoadCounts(), IsEmpty());
+  EXPECT_EQ(loader_.live, 0);
+}
+
 TEST_F(ModelManagerTest, AVersionThatIsChangedInPlaceIsLoadedAnew) {
   Write("m/1", "good");
   ASSERT_TRUE(Start(ModelControl::kPoll).ok());
