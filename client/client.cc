@@ -17,6 +17,7 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "sru/v1/admin.grpc.pb.h"
 #include "sru/v1/inference.grpc.pb.h"
 
 namespace sru::client {
@@ -134,6 +135,7 @@ class GrpcClient : public Client {
       : options_(options),
         channel_(std::move(channel)),
         stub_(v1::InferenceService::NewStub(channel_)),
+        admin_stub_(v1::AdminService::NewStub(channel_)),
         generic_stub_(channel_) {}
 
   absl::Status Connect(absl::Duration timeout) override {
@@ -155,17 +157,17 @@ class GrpcClient : public Client {
   absl::StatusOr<v1::ClassifyResponse> Classify(const v1::ClassifyRequest& request,
                                                 const CallOptions& options) override {
     if (absl::Status status = CheckText(request.sequences()); !status.ok()) return status;
-    return Call(&v1::InferenceService::Stub::Classify, request, options);
+    return Call(*stub_, &v1::InferenceService::Stub::Classify, request, options);
   }
 
   absl::StatusOr<v1::EncodeResponse> Encode(const v1::EncodeRequest& request,
                                             const CallOptions& options) override {
     if (absl::Status status = CheckText(request.sequences()); !status.ok()) return status;
-    return Call(&v1::InferenceService::Stub::Encode, request, options);
+    return Call(*stub_, &v1::InferenceService::Stub::Encode, request, options);
   }
 
   absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options) override {
-    return Call(&v1::InferenceService::Stub::ListModels, v1::ListModelsRequest(), options);
+    return Call(*stub_, &v1::InferenceService::Stub::ListModels, v1::ListModelsRequest(), options);
   }
 
   absl::StatusOr<v1::ModelInfo> GetModel(absl::string_view name, int64_t version,
@@ -174,9 +176,22 @@ class GrpcClient : public Client {
     request.set_model(std::string(name));
     request.set_version(version);
     absl::StatusOr<v1::GetModelResponse> response =
-        Call(&v1::InferenceService::Stub::GetModel, request, options);
+        Call(*stub_, &v1::InferenceService::Stub::GetModel, request, options);
     if (!response.ok()) return response.status();
     return std::move(*response->mutable_model());
+  }
+
+  absl::StatusOr<v1::LoadModelResponse> LoadModel(absl::string_view name,
+                                                  const CallOptions& options) override {
+    v1::LoadModelRequest request;
+    request.set_model(std::string(name));
+    return Call(*admin_stub_, &v1::AdminService::Stub::LoadModel, request, options);
+  }
+
+  absl::Status UnloadModel(absl::string_view name, const CallOptions& options) override {
+    v1::UnloadModelRequest request;
+    request.set_model(std::string(name));
+    return Call(*admin_stub_, &v1::AdminService::Stub::UnloadModel, request, options).status();
   }
 
   absl::StatusOr<ServingStatus> Health(absl::string_view service,
@@ -207,14 +222,15 @@ class GrpcClient : public Client {
   }
 
  private:
-  template <typename Request, typename Response>
-  absl::StatusOr<Response> Call(grpc::Status (v1::InferenceService::Stub::*method)(
-                                    grpc::ClientContext*, const Request&, Response*),
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> Call(Stub& stub,
+                                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                             Response*),
                                 const Request& request, const CallOptions& options) {
     grpc::ClientContext context;
     SetDeadline(options, &context);
     Response response;
-    const grpc::Status status = (stub_.get()->*method)(&context, request, &response);
+    const grpc::Status status = (stub.*method)(&context, request, &response);
     if (!status.ok()) return FromGrpc(status);
     return response;
   }
@@ -228,6 +244,7 @@ class GrpcClient : public Client {
   const ConnectOptions options_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::InferenceService::Stub> stub_;
+  const std::unique_ptr<v1::AdminService::Stub> admin_stub_;
   grpc::GenericStub generic_stub_;
 };
 

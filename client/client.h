@@ -35,6 +35,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "sru/v1/admin.pb.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::client {
@@ -48,7 +49,7 @@ struct ConnectOptions {
   absl::Duration deadline = absl::Seconds(10);
 
   // Attempts of a call that meets UNAVAILABLE (no connection, or a server that drains), 1 to 5;
-  // 1 = no retry. Every method only reads, so that a repeated call does no harm.
+  // 1 = no retry. Every method may be repeated without harm.
   int max_attempts = 4;
   // The wait before a second attempt; it doubles each time, up to max_backoff, and is jittered.
   absl::Duration initial_backoff = absl::Milliseconds(100);
@@ -90,6 +91,12 @@ class Client {
   // `name` may be empty when one model is loaded; version 0 = the latest.
   virtual absl::StatusOr<v1::ModelInfo> GetModel(absl::string_view name, int64_t version = 0,
                                                  const CallOptions& options = {}) = 0;
+  // AdminService, for a client of the server's --admin_listen. Loading takes as long as the model
+  // needs: give it the time. Unloading twice is kNotFound the second time, so let an UNAVAILABLE be
+  // final (max_attempts = 1) if that matters.
+  virtual absl::StatusOr<v1::LoadModelResponse> LoadModel(absl::string_view name,
+                                                          const CallOptions& options = {}) = 0;
+  virtual absl::Status UnloadModel(absl::string_view name, const CallOptions& options = {}) = 0;
   // grpc.health.v1: "" is the server as a whole. kNotFound when the server knows no such service.
   virtual absl::StatusOr<ServingStatus> Health(absl::string_view service = "",
                                                const CallOptions& options = {}) = 0;

@@ -14,6 +14,7 @@
 #include "google/rpc/retry.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "sru/v1/admin.grpc.pb.h"
 #include "sru/v1/inference.grpc.pb.h"
 
 namespace sru::client {
@@ -26,6 +27,7 @@ class FakeServer : private v1::InferenceService::Service {
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(this);
+    builder.RegisterService(&admin_);
     server_ = builder.BuildAndStart();
     address_ = absl::StrCat("127.0.0.1:", port);
   }
@@ -69,6 +71,29 @@ class FakeServer : private v1::InferenceService::Service {
   }
 
  private:
+  // Knows one model, "fake".
+  class FakeAdmin : public v1::AdminService::Service {
+    grpc::Status LoadModel(grpc::ServerContext* /*context*/, const v1::LoadModelRequest* request,
+                           v1::LoadModelResponse* response) override {
+      if (request->model() != "fake") {
+        return grpc::Status(grpc::StatusCode::NOT_FOUND,
+                            absl::StrCat("model: there is no '", request->model(), "'"));
+      }
+      v1::ModelStatus* status = response->add_statuses();
+      status->set_model("fake");
+      status->set_version(8);
+      status->set_state(v1::ModelStatus::READY);
+      return grpc::Status::OK;
+    }
+    grpc::Status UnloadModel(grpc::ServerContext* /*context*/,
+                             const v1::UnloadModelRequest* request,
+                             v1::UnloadModelResponse* /*response*/) override {
+      if (request->model() == "fake") return grpc::Status::OK;
+      return grpc::Status(grpc::StatusCode::NOT_FOUND,
+                          absl::StrCat("model: '", request->model(), "' is not loaded"));
+    }
+  };
+
   grpc::Status TakeFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     ++num_calls_;
     if (failures_.empty()) return grpc::Status::OK;
@@ -142,6 +167,11 @@ class FakeServer : private v1::InferenceService::Service {
                           const v1::ListModelsRequest* /*request*/,
                           v1::ListModelsResponse* response) override {
     *response->add_models() = MakeModel();
+    v1::ModelStatus* status = response->add_statuses();
+    status->set_model("fake");
+    status->set_version(9);
+    status->set_state(v1::ModelStatus::FAILED);
+    status->set_message("config.json: it is broken");
     return grpc::Status::OK;
   }
 
@@ -180,6 +210,7 @@ class FakeServer : private v1::InferenceService::Service {
     return model;
   }
 
+  FakeAdmin admin_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   mutable absl::Mutex mu_;

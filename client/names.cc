@@ -91,6 +91,11 @@ const char* PoolingName(v1::Pooling pooling) {
   return "unknown";
 }
 
+std::string ModelStateName(v1::ModelStatus::State state) {
+  const std::string& name = v1::ModelStatus::State_Name(state);
+  return name.empty() ? "unknown" : name;
+}
+
 absl::Status ParseOutputFormat(absl::string_view text, v1::OutputFormat* format) {
   return Parse("output_format", text, kFormats, format);
 }

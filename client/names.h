@@ -18,6 +18,9 @@ absl::Status ParsePriority(absl::string_view text, v1::Priority* priority);
 absl::Status ParsePooling(absl::string_view text, v1::Pooling* pooling);
 const char* PoolingName(v1::Pooling pooling);
 
+// "LOADING", "READY" and so on.
+std::string ModelStateName(v1::ModelStatus::State state);
+
 // "float32", "float16", "bfloat16": the raw formats of the wire.
 absl::Status ParseOutputFormat(absl::string_view text, v1::OutputFormat* format);
 

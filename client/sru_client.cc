@@ -47,6 +47,7 @@ usage: sru_client SUBCOMMAND [--flag=value ...] [TEXT ...]
   encode    vectors for texts
   models    what the server has loaded
   health    whether the server is serving; exits 0 only then
+  admin     loads and unloads models
 
 sru_client SUBCOMMAND --help shows its flags, with examples. Exit codes: 0 all is well, 1 a call
 failed, 2 the command line is wrong.
@@ -93,6 +94,7 @@ examples:
   sru_client models
   sru_client models --json trec
   sru_client models --version=2 trec
+  sru_client models --status               (also what is loading, unloading or could not be loaded)
 )";
 
 constexpr char kHealthUsage[] =
@@ -105,6 +107,20 @@ examples:
   sru_client health
   sru_client health --address=10.0.0.7:50051 --deadline=1s
   sru_client health --service=trec         (one model)
+)";
+
+constexpr char kAdminUsage[] =
+    R"(sru_client admin loads and unloads models of a server that runs with --model_control=explicit and
+--admin_listen.
+
+usage: sru_client admin [--flag=value ...] load|unload NAME
+
+load answers when the model is served; of a model that is loaded it looks for new and changed
+versions. unload answers when calls do not find the model any more; those that did are still answered.
+
+examples:
+  sru_client admin load trec
+  sru_client admin --address=10.0.0.7:50052 unload trec
 )";
 
 struct CommonOptions {
@@ -575,10 +591,32 @@ Json ModelJson(const v1::ModelInfo& model) {
   return json;
 }
 
+// Prints states, as objects or as a table.
+void PrintStatuses(const google::protobuf::RepeatedPtrField<v1::ModelStatus>& statuses, bool json) {
+  if (json) {
+    for (const v1::ModelStatus& status : statuses) {
+      std::cout << Dump({{"name", status.model()},
+                         {"version", status.version()},
+                         {"state", ModelStateName(status.state())},
+                         {"message", status.message()}})
+                << "\n";
+    }
+    return;
+  }
+  TextTable table({{"NAME"}, {"VERSION", true}, {"STATE"}, {"MESSAGE"}}, &std::cout);
+  for (const v1::ModelStatus& status : statuses) {
+    table.AddRow({status.model(), status.version() == 0 ? "-" : absl::StrCat(status.version()),
+                  ModelStateName(status.state()), status.message()});
+  }
+  table.Flush();
+}
+
 int Models(const std::vector<std::string>& args) {
   CommonOptions common;
   int64_t version = 0;
+  bool status = false;
   FlagSet flags;
+  flags.Add("status", &status, "show the state of each version, and why one could not be loaded");
   flags.Add("version", &version, "with NAME: version of the model; 0 = the latest");
   AddCommonFlags(&common, &flags);
   std::vector<std::string> names;
@@ -587,6 +625,7 @@ int Models(const std::vector<std::string>& args) {
     return UsageError("models", absl::StrCat("expected at most one name, found ", names.size()));
   }
   if (names.empty() && version != 0) return UsageError("models", "--version needs a NAME");
+  if (!names.empty() && status) return UsageError("models", "--status takes no NAME");
   int exit_code = kExitOk;
   const auto client = MakeClient("models", common, &exit_code);
   if (client == nullptr) return exit_code;
@@ -595,6 +634,10 @@ int Models(const std::vector<std::string>& args) {
   if (names.empty()) {
     auto response = client->ListModels();
     if (!response.ok()) return CallError("models", response.status(), common);
+    if (status) {
+      PrintStatuses(response->statuses(), common.json);
+      return kExitOk;
+    }
     models.assign(response->models().begin(), response->models().end());
   } else {
     auto model = client->GetModel(names[0], version);
@@ -658,6 +701,41 @@ int Health(const std::vector<std::string>& args) {
   return *health == ServingStatus::kServing ? kExitOk : kExitFailed;
 }
 
+int Admin(const std::vector<std::string>& args) {
+  CommonOptions common;
+  common.connect.address = "localhost:50052";
+  common.connect.deadline = absl::Minutes(10);
+  common.connect.max_attempts = 1;
+  FlagSet flags;
+  flags.Add("address", &common.connect.address, "HOST:PORT of the server's --admin_listen",
+            "SRU_ADMIN_ADDRESS");
+  flags.Add("deadline", &common.connect.deadline, "time for the call; inf = no bound");
+  flags.Add("json", &common.json, "print one JSON object per line");
+  std::vector<std::string> rest;
+  if (auto code = ParseArgs("admin", kAdminUsage, args, &flags, &rest)) return *code;
+  if (rest.size() != 2 || (rest[0] != "load" && rest[0] != "unload")) {
+    return UsageError("admin", "expected 'load NAME' or 'unload NAME'");
+  }
+  int exit_code = kExitOk;
+  const auto client = MakeClient("admin", common, &exit_code);
+  if (client == nullptr) return exit_code;
+  if (rest[0] == "load") {
+    auto response = client->LoadModel(rest[1]);
+    if (!response.ok()) return CallError("admin", response.status(), common);
+    PrintStatuses(response->statuses(), common.json);
+    return kExitOk;
+  }
+  if (absl::Status status = client->UnloadModel(rest[1]); !status.ok()) {
+    return CallError("admin", status, common);
+  }
+  if (common.json) {
+    std::cout << Dump({{"name", rest[1]}, {"unloaded", true}}) << "\n";
+  } else {
+    std::cout << "unloaded " << rest[1] << "\n";
+  }
+  return kExitOk;
+}
+
 int Main(const std::vector<std::string>& args) {
   if (args.empty()) {
     std::cerr << kUsage;
@@ -669,6 +747,7 @@ int Main(const std::vector<std::string>& args) {
   if (command == "encode") return Encode(rest);
   if (command == "models") return Models(rest);
   if (command == "health") return Health(rest);
+  if (command == "admin") return Admin(rest);
   if (command == "help" || command == "--help" || command == "-h") {
     std::cout << kUsage;
     return kExitOk;

@@ -163,6 +163,30 @@ TEST_F(SruClientTest, ListsModels) {
                                 HasSubstr("sru_client models")));
 }
 
+TEST_F(SruClientTest, ModelsShowsStates) {
+  Output output = Run({"models", "--status"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_THAT(output.out, AllOf(StartsWith("NAME  VERSION  STATE"), HasSubstr("FAILED"),
+                                HasSubstr("config.json: it is broken")));
+  output = Run({"models", "--status", "--json"});
+  EXPECT_EQ(nlohmann::json::parse(output.out, nullptr, false)["state"], "FAILED");
+}
+
+TEST_F(SruClientTest, AdminLoadsAndUnloads) {
+  const std::string address = "--address=" + server_.address();
+  Output output = Run({"admin", address, "load", "fake"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_THAT(output.out, AllOf(HasSubstr("fake"), HasSubstr("8"), HasSubstr("READY")));
+  output = Run({"admin", address, "unload", "fake"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, "unloaded fake\n");
+  for (const char* command : {"load", "unload"}) {
+    output = Run({"admin", address, command, "other"});
+    EXPECT_EQ(output.exit_code, 1);
+    EXPECT_THAT(output.err, HasSubstr("NOT_FOUND: model: "));
+  }
+}
+
 TEST_F(SruClientTest, HealthExitsZeroOnlyWhenServing) {
   Output output = Run({"health"});
   EXPECT_EQ(output.exit_code, 0);
@@ -202,7 +226,11 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"encode", "--output_format=int8", "x"}, "--output_format: expected one of float32"},
       {{"encode", "--raw", "--json", "x"}, "--raw and --json exclude each other"},
       {{"models", "a", "b"}, "expected at most one name"},
+      {{"models", "--status", "a"}, "--status takes no NAME"},
       {{"health", "trec"}, "a model is named with --service"},
+      {{"admin"}, "expected 'load NAME' or 'unload NAME'"},
+      {{"admin", "reload", "trec"}, "expected 'load NAME' or 'unload NAME'"},
+      {{"admin", "load"}, "expected 'load NAME' or 'unload NAME'"},
   };
   for (const Case& c : cases) {
     const Output output = Run(c.args);
@@ -215,7 +243,7 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
 
 TEST_F(SruClientTest, HelpTeachesWithExamples) {
   EXPECT_THAT(Run({"--help"}).out, HasSubstr("usage: sru_client SUBCOMMAND"));
-  for (const char* command : {"classify", "encode", "models", "health"}) {
+  for (const char* command : {"classify", "encode", "models", "health", "admin"}) {
     const Output output = Run({command, "--help"});
     EXPECT_EQ(output.exit_code, 0);
     EXPECT_THAT(output.out, AllOf(HasSubstr("examples:"), HasSubstr("--address")));

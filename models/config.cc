@@ -277,7 +277,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
 }
 
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path) {
-  absl::StatusOr<MappedFile> file = MappedFile::Open(path, kMaxConfigBytes);
+  absl::StatusOr<FileContents> file = FileContents::Read(path, kMaxConfigBytes);
   if (!file.ok()) return file.status();
   return ParseModelConfig(file->bytes(), path);
 }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -30,7 +31,7 @@ class FileDescriptor {
 
 }  // namespace
 
-absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, uint64_t max_bytes) {
+absl::StatusOr<FileContents> FileContents::Read(const std::string& path, uint64_t max_bytes) {
   // Non-blocking, so that a pipe in place of a file is refused below rather than waited for.
   FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be opened"));
@@ -46,25 +47,41 @@ absl::StatusOr<MappedFile> MappedFile::Open(const std::string& path, uint64_t ma
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": expected at most ", max_bytes, " bytes, found ", size));
   }
-  if (size == 0) return MappedFile();  // mmap refuses length 0
-  void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (size == 0) return FileContents();  // mmap refuses length 0
+  // Not malloc(): what is freed there may stay with the process.
+  void* data =
+      mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, /*fd=*/-1, 0);
   if (data == MAP_FAILED) {
-    return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be mapped"));
+    return absl::ResourceExhaustedError(absl::StrCat(path, ": no memory for its ", size, " bytes"));
   }
-  return MappedFile(static_cast<const char*>(data), size);
+  FileContents contents(static_cast<char*>(data), size);
+  for (size_t done = 0; done < size;) {
+    constexpr size_t kMaxRead = 1 << 30;
+    const ssize_t count =
+        read(fd.get(), contents.data_ + done, std::min<size_t>(size - done, kMaxRead));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be read"));
+    if (count == 0) {
+      return absl::AbortedError(absl::StrCat(path, ": was cut to ", done, " bytes, from ", size,
+                                             ", while it was read; replace files by renaming"));
+    }
+    done += static_cast<size_t>(count);
+  }
+  mprotect(data, size, PROT_READ);
+  return contents;
 }
 
-MappedFile::MappedFile(MappedFile&& other) noexcept
+FileContents::FileContents(FileContents&& other) noexcept
     : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
 
-MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+FileContents& FileContents::operator=(FileContents&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   return *this;
 }
 
-MappedFile::~MappedFile() {
-  if (data_ != nullptr) munmap(const_cast<char*>(data_), size_);
+FileContents::~FileContents() {
+  if (data_ != nullptr) munmap(data_, size_);
 }
 
 }  // namespace sru::models

@@ -1,4 +1,8 @@
-// Reading files whole: a read-only memory mapping that unmaps itself.
+// Reading files whole, into memory of their own.
+//
+// Files are read rather than mapped: a model that is replaced in place (`cp` truncates the file that
+// it writes over) would change the weights of a model that is being served, or kill the process
+// with SIGBUS. The memory is page-aligned and goes back to the system with the object.
 #ifndef SRU_MODELS_FILE_H_
 #define SRU_MODELS_FILE_H_
 
@@ -11,26 +15,26 @@
 
 namespace sru::models {
 
-// Immutable and thread-safe; movable. The file must not be changed in place while it is mapped
-// (replace it by renaming): a file that shrinks under a mapping kills the process that reads it.
-class MappedFile {
+// Immutable and thread-safe; movable.
+class FileContents {
  public:
   // NotFound when there is no such file, InvalidArgument when it is not a regular file or is larger
-  // than `max_bytes`, PermissionDenied or Unavailable when the system refuses.
-  static absl::StatusOr<MappedFile> Open(const std::string& path, uint64_t max_bytes);
+  // than `max_bytes`, Aborted when it changes while it is read, ResourceExhausted when memory does
+  // not suffice, PermissionDenied or Unavailable when the system refuses.
+  static absl::StatusOr<FileContents> Read(const std::string& path, uint64_t max_bytes);
 
-  MappedFile() = default;
-  MappedFile(MappedFile&& other) noexcept;
-  MappedFile& operator=(MappedFile&& other) noexcept;
-  ~MappedFile();
+  FileContents() = default;
+  FileContents(FileContents&& other) noexcept;
+  FileContents& operator=(FileContents&& other) noexcept;
+  ~FileContents();
 
   // The contents; page-aligned; valid as long as this object, also after a move.
   std::string_view bytes() const { return {data_, size_}; }
 
  private:
-  MappedFile(const char* data, size_t size) : data_(data), size_(size) {}
+  FileContents(char* data, size_t size) : data_(data), size_(size) {}
 
-  const char* data_ = nullptr;
+  char* data_ = nullptr;
   size_t size_ = 0;
 };
 

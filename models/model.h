@@ -50,7 +50,7 @@ class Model {
   int64_t version_ = 0;
   ModelConfig config_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  std::unique_ptr<SafetensorsFile> weights_;  // keeps the views of spec_ mapped
+  std::unique_ptr<SafetensorsFile> weights_;  // what the views of spec_ point to
   kernels::StackSpec spec_;
   std::unique_ptr<kernels::Executable> executable_;
   std::string backend_name_;

@@ -1,5 +1,7 @@
 #include "models/repository.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
@@ -8,8 +10,12 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace sru::models {
 namespace {
@@ -51,28 +57,23 @@ int64_t ParseVersion(const std::string& name) {
   return version;
 }
 
-// The versions of one model, ascending.
-absl::StatusOr<std::vector<ModelLocation>> ListVersions(const fs::path& directory,
-                                                        const std::string& name) {
+absl::StatusOr<ModelListing> ListVersions(const fs::path& directory, const std::string& name) {
   absl::StatusOr<std::vector<std::string>> entries = ListDirectories(directory);
   if (!entries.ok()) return entries.status();
-  std::vector<ModelLocation> versions;
+  ModelListing listing;
   for (const std::string& entry : *entries) {
     const int64_t version = ParseVersion(entry);
-    if (version == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
+    if (version != 0) {
+      listing.versions.push_back({name, version, (directory / entry).string()});
+    } else if (listing.problem.empty()) {
+      listing.problem = absl::StrCat(
           directory.string(), ": '", entry,
-          "' is not a version: expected a positive integer without leading zeros; ", kLayout));
+          "' is not a version: expected a positive integer without leading zeros; ", kLayout);
     }
-    versions.push_back({name, version, (directory / entry).string()});
   }
-  if (versions.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(directory.string(), ": the model has no version directory; ", kLayout));
-  }
-  std::sort(versions.begin(), versions.end(),
+  std::sort(listing.versions.begin(), listing.versions.end(),
             [](const auto& a, const auto& b) { return a.version < b.version; });
-  return versions;
+  return listing;
 }
 
 }  // namespace
@@ -85,23 +86,107 @@ bool IsValidModelName(std::string_view name) {
          });
 }
 
-absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& repository,
-                                                          VersionPolicy policy) {
+absl::StatusOr<VersionPolicy> ParseVersionPolicy(absl::string_view text) {
+  const auto error = [text] {
+    return absl::InvalidArgumentError(
+        absl::StrCat("expected latest:N with N from 1, all, or named:A,B with version numbers, "
+                     "found '",
+                     text, "'"));
+  };
+  if (text == "all") return VersionPolicy::All();
+  if (text == "latest") return VersionPolicy::Latest(1);
+  if (absl::ConsumePrefix(&text, "latest:")) {
+    int count = 0;
+    if (!absl::SimpleAtoi(text, &count) || count < 1) return error();
+    return VersionPolicy::Latest(count);
+  }
+  if (!absl::ConsumePrefix(&text, "named:")) return error();
+  std::vector<int64_t> versions;
+  for (const std::string& part : std::vector<std::string>(absl::StrSplit(text, ','))) {
+    const int64_t version = part.empty() ? 0 : ParseVersion(part);
+    if (version == 0) return error();
+    versions.push_back(version);
+  }
+  return VersionPolicy::Named(std::move(versions));
+}
+
+absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository) {
   absl::StatusOr<std::vector<std::string>> names = ListDirectories(repository);
   if (!names.ok()) return names.status();
-  std::vector<ModelLocation> locations;
+  RepositoryListing listing;
   for (const std::string& name : *names) {
     if (!IsValidModelName(name)) {
-      return absl::InvalidArgumentError(absl::StrCat(repository, ": '", name,
-                                                     "' is not a model name: expected 1 to ",
-                                                     kMaxNameBytes, " of A-Z a-z 0-9 _ . -"));
+      listing.problems.push_back(absl::StrCat(repository, ": '", name,
+                                              "' is not a model name: expected 1 to ",
+                                              kMaxNameBytes, " of A-Z a-z 0-9 _ . -"));
+      continue;
     }
-    absl::StatusOr<std::vector<ModelLocation>> versions =
-        ListVersions(fs::path(repository) / name, name);
-    if (!versions.ok()) return versions.status();
-    const auto first =
-        policy == VersionPolicy::kLatest ? std::prev(versions->end()) : versions->begin();
-    std::move(first, versions->end(), std::back_inserter(locations));
+    absl::StatusOr<ModelListing> model = ListVersions(fs::path(repository) / name, name);
+    if (model.ok()) {
+      listing.models[name] = *std::move(model);
+    } else if (!absl::IsNotFound(model.status())) {  // else it went away in this moment
+      listing.models[name].problem = std::string(model.status().message());
+    }
+  }
+  return listing;
+}
+
+absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name) {
+  if (!IsValidModelName(name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model: '", absl::CHexEscape(name), "' is not a model name: expected 1 to ",
+                     kMaxNameBytes, " of A-Z a-z 0-9 _ . - that do not start with a dot"));
+  }
+  const fs::path directory = fs::path(repository) / name;
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) {
+    return absl::NotFoundError(absl::StrCat("model: the repository has no model '", name,
+                                            "': ", directory.string(), " is not a directory"));
+  }
+  return ListVersions(directory, name);
+}
+
+std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
+                                          const std::vector<ModelLocation>& versions) {
+  std::vector<ModelLocation> selected;
+  switch (policy.kind) {
+    case VersionPolicy::Kind::kAll:
+      return versions;
+    case VersionPolicy::Kind::kLatest: {
+      const size_t count = std::min<size_t>(versions.size(), std::max(policy.latest, 0));
+      selected.assign(versions.end() - static_cast<std::ptrdiff_t>(count), versions.end());
+      break;
+    }
+    case VersionPolicy::Kind::kNamed:
+      std::copy_if(versions.begin(), versions.end(), std::back_inserter(selected),
+                   [&policy](const ModelLocation& location) {
+                     return std::count(policy.named.begin(), policy.named.end(), location.version) >
+                            0;
+                   });
+      break;
+  }
+  return selected;
+}
+
+absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& repository,
+                                                          const VersionPolicy& policy) {
+  absl::StatusOr<RepositoryListing> listing = ScanRepository(repository);
+  if (!listing.ok()) return listing.status();
+  if (!listing->problems.empty()) return absl::InvalidArgumentError(listing->problems.front());
+  std::vector<ModelLocation> locations;
+  for (const auto& [name, model] : listing->models) {
+    const std::string directory = (fs::path(repository) / name).string();
+    if (!model.problem.empty()) return absl::InvalidArgumentError(model.problem);
+    if (model.versions.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(directory, ": the model has no version directory; ", kLayout));
+    }
+    std::vector<ModelLocation> selected = SelectVersions(policy, model.versions);
+    if (selected.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          directory, ": the model has none of the versions ", absl::StrJoin(policy.named, ", ")));
+    }
+    std::move(selected.begin(), selected.end(), std::back_inserter(locations));
   }
   if (locations.empty()) {
     return absl::NotFoundError(absl::StrCat(repository, ": has no model; ", kLayout));
@@ -109,19 +194,15 @@ absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& rep
   return locations;
 }
 
-absl::StatusOr<std::vector<std::shared_ptr<const Model>>> LoadRepository(
-    const std::string& repository, VersionPolicy policy, kernels::Backend& backend,
-    const kernels::CompileOptions& options) {
-  absl::StatusOr<std::vector<ModelLocation>> locations = ListRepository(repository, policy);
-  if (!locations.ok()) return locations.status();
-  std::vector<std::shared_ptr<const Model>> models;
-  for (const ModelLocation& location : *locations) {
-    absl::StatusOr<std::shared_ptr<const Model>> model =
-        Model::Load(location.directory, location.name, location.version, backend, options);
-    if (!model.ok()) return model.status();
-    models.push_back(*std::move(model));
+std::string FileSignature(const std::string& directory) {
+  std::string signature;
+  for (const char* name : {"config.json", "model.safetensors", "vocab.txt"}) {
+    struct stat info;
+    if (stat(absl::StrCat(directory, "/", name).c_str(), &info) != 0) continue;
+    absl::StrAppend(&signature, name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".",
+                    info.st_mtim.tv_nsec, " ", info.st_dev, ":", info.st_ino, "\n");
   }
-  return models;
+  return signature;
 }
 
 }  // namespace sru::models

@@ -8,21 +8,37 @@
 #define SRU_MODELS_REPOSITORY_H_
 
 #include <cstdint>
-#include <memory>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/backend.h"
-#include "models/model.h"
+#include "absl/strings/string_view.h"
 
 namespace sru::models {
 
-enum class VersionPolicy {
-  kLatest,  // the highest version of each model
-  kAll,
+// Which versions of each model are served.
+struct VersionPolicy {
+  enum class Kind {
+    kLatest,  // the `latest` highest
+    kAll,
+    kNamed,  // those in `named` that a model has
+  };
+  Kind kind = Kind::kLatest;
+  int latest = 1;
+  std::vector<int64_t> named;
+
+  static VersionPolicy Latest(int count) { return {Kind::kLatest, count, {}}; }
+  static VersionPolicy All() { return {Kind::kAll, 1, {}}; }
+  static VersionPolicy Named(std::vector<int64_t> versions) {
+    return {Kind::kNamed, 1, std::move(versions)};
+  }
 };
+
+// Takes "latest:N", "latest" (one), "all" and "named:1,3". kInvalidArgument says what was expected.
+absl::StatusOr<VersionPolicy> ParseVersionPolicy(absl::string_view text);
 
 struct ModelLocation {
   std::string name;
@@ -30,18 +46,41 @@ struct ModelLocation {
   std::string directory;
 };
 
+// What one look at a model's directory found.
+struct ModelListing {
+  std::vector<ModelLocation> versions;  // every one, ascending
+  std::string problem;                  // a directory that is no version; empty when there is none
+};
+
+// What one look at the repository found.
+struct RepositoryListing {
+  std::map<std::string, ModelListing> models;  // also those without a version
+  std::vector<std::string> problems;           // directories that are no models
+};
+
 bool IsValidModelName(std::string_view name);
 
-// What there is to load, sorted by name, then version. At least one. NotFound when the repository
-// is absent or has no model, InvalidArgument for a bad name, a bad version or a model without one;
-// the message says what was expected.
-absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& repository,
-                                                          VersionPolicy policy);
+// Looks without judging: the error is about the repository itself, kNotFound when it is absent.
+absl::StatusOr<RepositoryListing> ScanRepository(const std::string& repository);
 
-// Loads what ListRepository() finds, in its order. The first model that fails is the error.
-absl::StatusOr<std::vector<std::shared_ptr<const Model>>> LoadRepository(
-    const std::string& repository, VersionPolicy policy, kernels::Backend& backend,
-    const kernels::CompileOptions& options);
+// The same of one model. kInvalidArgument when `name` is not a model's name, before any file is
+// looked at; kNotFound when the repository has no such model.
+absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std::string& name);
+
+// Those of `versions` (ascending, of one model) that the policy names.
+std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
+                                          const std::vector<ModelLocation>& versions);
+
+// What there is to load, sorted by name, then version. At least one. NotFound when the repository
+// is absent or has no model, InvalidArgument for a bad name, a bad version or a model without one
+// that the policy names; the message says what was expected.
+absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& repository,
+                                                          const VersionPolicy& policy);
+
+// Changes whenever a file of the version in `directory` is replaced, written to, removed or added:
+// names, sizes, times of modification and inodes of the files that FORMAT.md names. Files are not
+// read.
+std::string FileSignature(const std::string& directory);
 
 }  // namespace sru::models
 

@@ -1,7 +1,7 @@
 #include "models/repository.h"
 
+#include <chrono>
 #include <filesystem>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::vector<std::string> Listed(const TempDirectory& directory, VersionPolicy policy) {
+std::vector<std::string> Listed(const TempDirectory& directory, const VersionPolicy& policy) {
   auto locations = ListRepository(directory.path(), policy);
   EXPECT_TRUE(locations.ok()) << locations.status();
   std::vector<std::string> names;
@@ -39,9 +39,9 @@ TEST(RepositoryTest, ListsModelsSorted) {
   std::filesystem::create_directories(directory.path("lost+found"));
   std::filesystem::create_directory_symlink("a", directory.path("linked"));
   std::filesystem::create_directory_symlink("nowhere", directory.path("dangling"));
-  EXPECT_THAT(Listed(directory, VersionPolicy::kAll),
+  EXPECT_THAT(Listed(directory, VersionPolicy::All()),
               ElementsAre("A.x_-1:1", "a:7", "b:2", "b:9", "b:10", "linked:7"));
-  EXPECT_THAT(Listed(directory, VersionPolicy::kLatest),
+  EXPECT_THAT(Listed(directory, VersionPolicy::Latest(1)),
               ElementsAre("A.x_-1:1", "a:7", "b:10", "linked:7"));
 }
 
@@ -50,39 +50,39 @@ TEST(RepositoryTest, RefusesBadVersions) {
                                     "99999999999999999999999"}) {
     TempDirectory directory;
     std::filesystem::create_directories(directory.path("m/" + version));
-    const absl::Status status = ListRepository(directory.path(), VersionPolicy::kLatest).status();
+    const absl::Status status = ListRepository(directory.path(), VersionPolicy::Latest(1)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << version;
     EXPECT_THAT(std::string(status.message()), HasSubstr("'" + version + "' is not a version"));
   }
   TempDirectory directory;
   std::filesystem::create_directories(directory.path("m/9223372036854775807"));
-  EXPECT_THAT(Listed(directory, VersionPolicy::kAll), ElementsAre("m:9223372036854775807"));
+  EXPECT_THAT(Listed(directory, VersionPolicy::All()), ElementsAre("m:9223372036854775807"));
 }
 
 TEST(RepositoryTest, RefusesBadNamesAndEmptyDirectories) {
   {
     TempDirectory directory;
     std::filesystem::create_directories(directory.path("my model/1"));
-    const absl::Status status = ListRepository(directory.path(), VersionPolicy::kAll).status();
+    const absl::Status status = ListRepository(directory.path(), VersionPolicy::All()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr("'my model' is not a model name"));
   }
   {
     TempDirectory directory;
     directory.Write("m/config.json", "{}");
-    const absl::Status status = ListRepository(directory.path(), VersionPolicy::kAll).status();
+    const absl::Status status = ListRepository(directory.path(), VersionPolicy::All()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
                 HasSubstr("no version directory; expected <repository>/<model>/<version>/"));
   }
   {
     TempDirectory directory;
-    const absl::Status status = ListRepository(directory.path(), VersionPolicy::kAll).status();
+    const absl::Status status = ListRepository(directory.path(), VersionPolicy::All()).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(std::string(status.message()), HasSubstr("has no model"));
-    EXPECT_EQ(ListRepository(directory.path("absent"), VersionPolicy::kAll).status().code(),
+    EXPECT_EQ(ListRepository(directory.path("absent"), VersionPolicy::All()).status().code(),
               absl::StatusCode::kNotFound);
-    EXPECT_EQ(ListRepository(directory.Write("file", ""), VersionPolicy::kAll).status().code(),
+    EXPECT_EQ(ListRepository(directory.Write("file", ""), VersionPolicy::All()).status().code(),
               absl::StatusCode::kInvalidArgument);
   }
 }
@@ -97,29 +97,88 @@ TEST(RepositoryTest, NamesCannotLeaveTheDirectory) {
   EXPECT_FALSE(IsValidModelName(std::string_view("a\0b", 3)));
 }
 
-TEST(RepositoryTest, LoadsModels) {
+TEST(RepositoryTest, VersionPolicies) {
   TempDirectory directory;
-  WriteSmallModel(directory, "b/1");
-  WriteSmallModel(directory, "b/2");
-  WriteSmallModel(directory, "a/3");
-  std::unique_ptr<kernels::Backend> backend;
-  ASSERT_TRUE(kernels::CreateBackend("reference", &backend).ok());
-  auto models = LoadRepository(directory.path(), VersionPolicy::kLatest, *backend, {});
-  ASSERT_TRUE(models.ok()) << models.status();
-  ASSERT_EQ(models->size(), 2u);
-  EXPECT_EQ((*models)[0]->name(), "a");
-  EXPECT_EQ((*models)[0]->version(), 3);
-  EXPECT_EQ((*models)[1]->name(), "b");
-  EXPECT_EQ((*models)[1]->version(), 2);
-  models = LoadRepository(directory.path(), VersionPolicy::kAll, *backend, {});
-  ASSERT_TRUE(models.ok()) << models.status();
-  EXPECT_EQ(models->size(), 3u);
-
-  std::filesystem::remove(directory.path("b/2/vocab.txt"));
+  for (const char* version : {"a/1", "a/3", "a/20", "b/3"}) {
+    std::filesystem::create_directories(directory.path(version));
+  }
+  EXPECT_THAT(Listed(directory, VersionPolicy::Latest(2)), ElementsAre("a:3", "a:20", "b:3"));
+  EXPECT_THAT(Listed(directory, VersionPolicy::Latest(9)),
+              ElementsAre("a:1", "a:3", "a:20", "b:3"));
+  EXPECT_THAT(Listed(directory, VersionPolicy::Named({3, 1, 7})), ElementsAre("a:1", "a:3", "b:3"));
   const absl::Status status =
-      LoadRepository(directory.path(), VersionPolicy::kLatest, *backend, {}).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("b/2/vocab.txt: cannot be opened"));
+      ListRepository(directory.path(), VersionPolicy::Named({1, 20})).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/b: the model has none of the versions 1"));
+}
+
+TEST(RepositoryTest, ParsesVersionPolicies) {
+  EXPECT_EQ(ParseVersionPolicy("all")->kind, VersionPolicy::Kind::kAll);
+  EXPECT_EQ(ParseVersionPolicy("latest")->latest, 1);
+  EXPECT_EQ(ParseVersionPolicy("latest:3")->latest, 3);
+  EXPECT_THAT(ParseVersionPolicy("named:1,30")->named, ElementsAre(1, 30));
+  for (const char* text : {"", "latest:", "latest:0", "latest:-1", "latest:x", "named:", "named:1,",
+                           "named:01", "named:0", "named:1, 2", "ALL", "3", "latest:1,2"}) {
+    const auto policy = ParseVersionPolicy(text);
+    EXPECT_EQ(policy.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(std::string(policy.status().message()), HasSubstr("expected latest:N")) << text;
+  }
+}
+
+TEST(RepositoryTest, AScanReportsProblemsAndGoesOn) {
+  TempDirectory directory;
+  for (const char* name : {"a/1", "a/2.bak", "bad name/1", "empty"}) {
+    std::filesystem::create_directories(directory.path(name));
+  }
+  const auto listing = ScanRepository(directory.path());
+  ASSERT_TRUE(listing.ok()) << listing.status();
+  EXPECT_EQ(listing->models.size(), 2u);
+  EXPECT_EQ(listing->models.at("a").versions.size(), 1u);
+  EXPECT_THAT(listing->models.at("a").problem, HasSubstr("'2.bak' is not a version"));
+  EXPECT_TRUE(listing->models.at("empty").versions.empty());
+  EXPECT_EQ(listing->models.at("empty").problem, "");
+  ASSERT_EQ(listing->problems.size(), 1u);
+  EXPECT_THAT(listing->problems[0], HasSubstr("'bad name' is not a model name"));
+}
+
+TEST(RepositoryTest, AScanOfOneModelCannotLeaveTheDirectory) {
+  TempDirectory directory;
+  std::filesystem::create_directories(directory.path("inside/m/1"));
+  std::filesystem::create_directories(directory.path("outside/1"));
+  const std::string repository = directory.path("inside");
+  EXPECT_EQ(ScanModel(repository, "m")->versions.size(), 1u);
+  EXPECT_EQ(ScanModel(repository, "n").status().code(), absl::StatusCode::kNotFound);
+  for (const std::string& name :
+       {std::string("../outside"), std::string("m/../../outside"), std::string(".."),
+        std::string("."), std::string(), std::string("m\0", 2), directory.path("outside")}) {
+    EXPECT_EQ(ScanModel(repository, name).status().code(), absl::StatusCode::kInvalidArgument)
+        << name;
+  }
+}
+
+TEST(RepositoryTest, TheSignatureFollowsTheFiles) {
+  TempDirectory directory;
+  WriteSmallModel(directory, "m/1");
+  const std::string version = directory.path("m/1");
+  const std::string first = FileSignature(version);
+  EXPECT_EQ(FileSignature(version), first);
+  directory.Write("m/1/notes.txt", "no part of the model");
+  EXPECT_EQ(FileSignature(version), first);
+
+  // Same size and time, another file: renamed over it.
+  const auto time = std::filesystem::last_write_time(directory.path("m/1/vocab.txt"));
+  directory.Write("m/1/.new", kSmallVocabulary);
+  std::filesystem::last_write_time(directory.path("m/1/.new"), time);
+  std::filesystem::rename(directory.path("m/1/.new"), directory.path("m/1/vocab.txt"));
+  const std::string renamed = FileSignature(version);
+  EXPECT_NE(renamed, first);
+  // Written in place, with the size it had.
+  std::filesystem::last_write_time(directory.path("m/1/vocab.txt"), time + std::chrono::seconds(1));
+  const std::string touched = FileSignature(version);
+  EXPECT_NE(touched, renamed);
+  std::filesystem::remove(directory.path("m/1/vocab.txt"));
+  EXPECT_NE(FileSignature(version), touched);
+  EXPECT_EQ(FileSignature(directory.path("m/2")), "");
 }
 
 }  // namespace

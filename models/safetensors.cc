@@ -186,7 +186,7 @@ std::string ShapeString(const std::vector<int64_t>& shape) {
 }
 
 absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Open(const std::string& path) {
-  absl::StatusOr<MappedFile> file = MappedFile::Open(path, std::numeric_limits<int64_t>::max());
+  absl::StatusOr<FileContents> file = FileContents::Read(path, std::numeric_limits<int64_t>::max());
   if (!file.ok()) return file.status();
   std::unique_ptr<SafetensorsFile> result(new SafetensorsFile());
   result->source_ = path;

@@ -59,8 +59,8 @@ std::string ShapeString(const std::vector<int64_t>& shape);
 // Immutable and thread-safe. Views stay valid as long as the object.
 class SafetensorsFile {
  public:
-  // Maps `path`. NotFound when there is none, else InvalidArgument with the path, the tensor, what
-  // was expected and what was found.
+  // Reads `path` whole. NotFound when there is none, else InvalidArgument with the path, the
+  // tensor, what was expected and what was found.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
 
   // Reads `bytes`, which must outlive the result. `source` names them in errors.
@@ -93,7 +93,7 @@ class SafetensorsFile {
   absl::Status ReadMetadata(const nlohmann::json& entry);
 
   std::string source_;
-  MappedFile file_;
+  FileContents file_;
   std::map<std::string, TensorView, std::less<>> tensors_;
   std::map<std::string, std::string, std::less<>> metadata_;
   // Copies of tensors that the file does not align; 8-byte units keep them aligned for any dtype.

@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<Vocabulary>> Vocabulary::Parse(std::string conten
 
 absl::StatusOr<std::unique_ptr<Vocabulary>> Vocabulary::Read(const std::string& path,
                                                              int expected_size) {
-  absl::StatusOr<MappedFile> file = MappedFile::Open(path, kMaxVocabularyBytes);
+  absl::StatusOr<FileContents> file = FileContents::Read(path, kMaxVocabularyBytes);
   if (!file.ok()) return file.status();
   return Parse(std::string(file->bytes()), expected_size, path);
 }

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -76,8 +77,10 @@ int Main(int argc, char** argv) {
 
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(*options);
   if (!server.ok()) return Fail(server.status());
-  std::printf("listening on %s, metrics on %s\n", (*server)->address().ToString().c_str(),
-              (*server)->metrics_address().ToString().c_str());
+  const std::optional<ListenAddress> admin = (*server)->admin_address();
+  std::printf("listening on %s, metrics on %s%s\n", (*server)->address().ToString().c_str(),
+              (*server)->metrics_address().ToString().c_str(),
+              admin.has_value() ? (", admin on " + admin->ToString()).c_str() : "");
   std::fflush(stdout);
 
   LogInfo(absl::StrCat("got ", strsignal(WaitForSignal(signals)), ", draining"));

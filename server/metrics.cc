@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <sstream>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -39,6 +41,12 @@ const Histogram::BucketBoundaries& SizeBuckets() {
 const Histogram::BucketBoundaries& RatioBuckets() {
   static const auto* const kBuckets = new Histogram::BucketBoundaries{
       0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1};
+  return *kBuckets;
+}
+
+const Histogram::BucketBoundaries& LoadDurationBuckets() {
+  static const auto* const kBuckets = new Histogram::BucketBoundaries{
+      0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500};
   return *kBuckets;
 }
 
@@ -99,6 +107,39 @@ std::vector<ClientMetric::Label> LabelsOf(const ServerLevels::ModelLevels& level
   return {{"model", levels.model}, {"version", absl::StrCat(levels.version)}};
 }
 
+// States and counts of loading, of every model that the server knows.
+void AppendLifecycleFamilies(const ServerLevels& levels, std::vector<MetricFamily>* families) {
+  MetricFamily state = MakeFamily("sru_model_state",
+                                  "Versions in memory or failed, by state (loading, ready, "
+                                  "unloading, failed); version 0 is the "
+                                  "model's directory.",
+                                  MetricType::Gauge);
+  // A version that was loaded anew may be here several times, unloading.
+  std::map<std::tuple<std::string, int64_t, std::string>, int> counts;
+  for (const ModelStatus& status : levels.statuses) {
+    ++counts[{status.model, status.version, ModelStateName(status.state)}];
+  }
+  for (const auto& [key, count] : counts) {
+    AddValue(&state,
+             {{"model", std::get<0>(key)},
+              {"version", absl::StrCat(std::get<1>(key))},
+              {"state", std::get<2>(key)}},
+             count);
+  }
+  MetricFamily loads = MakeFamily("sru_model_loads_total", "Versions that were loaded, by model.",
+                                  MetricType::Counter);
+  MetricFamily failures =
+      MakeFamily("sru_model_load_failures_total", "Versions that could not be loaded, by model.",
+                 MetricType::Counter);
+  for (const ModelLoadCounts& model : levels.load_counts) {
+    AddValue(&loads, {{"model", model.model}}, static_cast<double>(model.loads));
+    AddValue(&failures, {{"model", model.model}}, static_cast<double>(model.failures));
+  }
+  for (MetricFamily* family : {&state, &loads, &failures}) {
+    if (!family->metric.empty()) families->push_back(std::move(*family));
+  }
+}
+
 void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* families) {
   families->push_back(MakeSingle("sru_ready", "1 when the server takes calls, else 0.",
                                  MetricType::Gauge, levels.ready ? 1 : 0));
@@ -115,6 +156,7 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
            1);
   families->push_back(std::move(info));
 
+  AppendLifecycleFamilies(levels, families);
   if (levels.models.empty()) return;
   MetricFamily sequences =
       MakeFamily("sru_queue_sequences", "Sequences that wait for a batch.", MetricType::Gauge);
@@ -170,6 +212,10 @@ const char* MethodName(Method method) {
       return "ListModels";
     case Method::kGetModel:
       return "GetModel";
+    case Method::kLoadModel:
+      return "LoadModel";
+    case Method::kUnloadModel:
+      return "UnloadModel";
   }
   return "";
 }
@@ -195,6 +241,12 @@ void RequestCounters::Count(Method method, absl::StatusCode code) {
   counter->Increment();
 }
 
+void RequestCounters::RemoveSeries() {
+  for (std::atomic<prometheus::Counter*>& slot : counters_) {
+    if (prometheus::Counter* counter = slot.load()) family_->Remove(counter);
+  }
+}
+
 ModelMetrics::ModelMetrics(Metrics* metrics, const std::string& model, int64_t version,
                            int max_batch_tokens)
     : max_batch_tokens_(max_batch_tokens),
@@ -216,6 +268,19 @@ ModelMetrics::ModelMetrics(Metrics* metrics, const std::string& model, int64_t v
         {{"method", MethodName(method)}, {"model", model}, {"version", absl::StrCat(version)}},
         DurationBuckets());
   }
+}
+
+void ModelMetrics::RemoveSeries(Metrics* metrics) {
+  requests_.RemoveSeries();
+  for (prometheus::Histogram* duration : request_duration_) {
+    if (duration != nullptr) metrics->request_duration_.Remove(duration);
+  }
+  metrics->tokenize_duration_.Remove(tokenize_duration_);
+  metrics->queue_duration_.Remove(queue_duration_);
+  metrics->compute_duration_.Remove(compute_duration_);
+  metrics->batch_sequences_.Remove(batch_sequences_);
+  metrics->batch_tokens_.Remove(batch_tokens_);
+  metrics->batch_fill_ratio_.Remove(batch_fill_ratio_);
 }
 
 void ModelMetrics::OnCall(Method method, absl::StatusCode code, const CallTimes& times) {
@@ -253,11 +318,34 @@ Metrics::Metrics()
       batch_tokens_(AddHistogram(&registry_, "sru_batch_tokens", "Tokens in one batch.")),
       batch_fill_ratio_(AddHistogram(&registry_, "sru_batch_fill_ratio",
                                      "Tokens in one batch divided by --max_batch_tokens.")),
+      load_duration_(AddHistogram(&registry_, "sru_model_load_duration_seconds",
+                                  "From a model's files to a warm engine.")
+                         .Add({}, LoadDurationBuckets())),
       without_model_(&requests_, "", "") {}
 
-std::unique_ptr<ModelMetrics> Metrics::ForModel(const std::string& model, int64_t version,
+std::shared_ptr<ModelMetrics> Metrics::ForModel(const std::string& model, int64_t version,
                                                 int max_batch_tokens) {
-  return std::unique_ptr<ModelMetrics>(new ModelMetrics(this, model, version, max_batch_tokens));
+  const ModelKey key(model, version);
+  MutexLock lock(&mutex_);
+  SharedModelMetrics& shared = models_[key];
+  if (shared.metrics == nullptr) {
+    shared.metrics.reset(new ModelMetrics(this, model, version, max_batch_tokens));
+  }
+  ++shared.owners;
+  return std::shared_ptr<ModelMetrics>(shared.metrics.get(),
+                                       [this, key](ModelMetrics*) { Release(key); });
+}
+
+void Metrics::Release(const ModelKey& key) {
+  MutexLock lock(&mutex_);
+  const auto it = models_.find(key);
+  if (--it->second.owners > 0) return;
+  it->second.metrics->RemoveSeries(this);
+  models_.erase(it);
+}
+
+void Metrics::OnModelLoaded(absl::Duration duration) {
+  load_duration_.Observe(absl::ToDoubleSeconds(duration));
 }
 
 void Metrics::OnCallWithoutModel(Method method, absl::StatusCode code) {

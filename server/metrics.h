@@ -2,7 +2,9 @@
 //
 // Series exist only for loaded models: a call that names no loaded model is counted under
 // model="" version="", so that callers cannot make series. The series of a model are looked up
-// once, when it is loaded; recording a call is a few additions. Thread-safe.
+// once, when it is loaded; recording a call is a few additions. They go when the model is freed; a
+// version that is loaded anew while the old one still answers calls goes on with the same series.
+// Thread-safe.
 #ifndef SRU_SERVER_METRICS_H_
 #define SRU_SERVER_METRICS_H_
 
@@ -10,10 +12,13 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "prometheus/counter.h"
@@ -22,12 +27,14 @@
 #include "prometheus/registry.h"
 #include "server/batcher.h"
 #include "server/engine.h"
+#include "server/model_status.h"
+#include "server/mutex.h"
 #include "server/response_writer.h"
 
 namespace sru::server {
 
-enum class Method { kClassify, kEncode, kListModels, kGetModel };
-inline constexpr int kNumMethods = 4;
+enum class Method { kClassify, kEncode, kListModels, kGetModel, kLoadModel, kUnloadModel };
+inline constexpr int kNumMethods = 6;
 const char* MethodName(Method method);
 
 class Metrics;
@@ -38,6 +45,8 @@ class RequestCounters {
   RequestCounters(prometheus::Family<prometheus::Counter>* family, std::string model,
                   std::string version);
   void Count(Method method, absl::StatusCode code);
+  // Takes the series back. Count() may not be called any more.
+  void RemoveSeries();
 
  private:
   static constexpr int kNumCodes = 17;
@@ -61,6 +70,7 @@ class ModelMetrics : public BatchObserver {
  private:
   friend class Metrics;
   ModelMetrics(Metrics* metrics, const std::string& model, int64_t version, int max_batch_tokens);
+  void RemoveSeries(Metrics* metrics);
 
   const int max_batch_tokens_;
   RequestCounters requests_;
@@ -83,6 +93,8 @@ struct ServerLevels {
   bool ready = false;
   int64_t requests_in_flight = 0;
   std::vector<ModelLevels> models;
+  std::vector<ModelStatus> statuses;
+  std::vector<ModelLoadCounts> load_counts;
 };
 
 class Metrics {
@@ -91,8 +103,13 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  std::unique_ptr<ModelMetrics> ForModel(const std::string& model, int64_t version,
+  // The same object for everybody who asks for the same model and version meanwhile. The series are
+  // removed with its last owner.
+  std::shared_ptr<ModelMetrics> ForModel(const std::string& model, int64_t version,
                                          int max_batch_tokens);
+
+  // A model was loaded, which took this long from its files to a warm engine.
+  void OnModelLoaded(absl::Duration duration);
 
   // A call that named no loaded model, or none at all (ListModels).
   void OnCallWithoutModel(Method method, absl::StatusCode code);
@@ -103,6 +120,14 @@ class Metrics {
  private:
   friend class ModelMetrics;
 
+  using ModelKey = std::pair<std::string, int64_t>;
+  struct SharedModelMetrics {
+    std::unique_ptr<ModelMetrics> metrics;
+    int owners = 0;
+  };
+
+  void Release(const ModelKey& key);
+
   prometheus::Registry registry_;
   prometheus::Family<prometheus::Counter>& requests_;
   prometheus::Family<prometheus::Histogram>& request_duration_;
@@ -112,7 +137,11 @@ class Metrics {
   prometheus::Family<prometheus::Histogram>& batch_sequences_;
   prometheus::Family<prometheus::Histogram>& batch_tokens_;
   prometheus::Family<prometheus::Histogram>& batch_fill_ratio_;
+  prometheus::Histogram& load_duration_;
   RequestCounters without_model_;
+
+  Mutex mutex_;
+  std::map<ModelKey, SharedModelMetrics> models_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace sru::server

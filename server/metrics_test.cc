@@ -91,6 +91,47 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
   }
 }
 
+TEST(MetricsTest, SeriesGoWithTheLastOwnerOfAModel) {
+  Metrics metrics;
+  auto first = metrics.ForModel("trec", 1, 4096);
+  first->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  auto second = metrics.ForModel("trec", 1, 4096);  // loaded anew
+  auto other = metrics.ForModel("trec", 2, 4096);
+  first.reset();
+  second->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  EXPECT_THAT(metrics.Text(ServerLevels()),
+              HasSubstr("sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\","
+                        "version=\"1\"} 2"));
+  second.reset();
+  EXPECT_THAT(metrics.Text(ServerLevels()), Not(HasSubstr("version=\"1\"")));
+  EXPECT_THAT(metrics.Text(ServerLevels()), HasSubstr("version=\"2\""));
+  second = metrics.ForModel("trec", 1, 4096);
+  second->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  EXPECT_THAT(metrics.Text(ServerLevels()),
+              HasSubstr("sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\","
+                        "version=\"1\"} 1"));
+}
+
+TEST(MetricsTest, StatesOfModels) {
+  Metrics metrics;
+  metrics.OnModelLoaded(absl::Milliseconds(30));
+  ServerLevels levels;
+  levels.statuses = {{"trec", 1, ModelState::kUnloading, ""},
+                     {"trec", 1, ModelState::kUnloading, ""},
+                     {"trec", 1, ModelState::kReady, ""},
+                     {"trec", 2, ModelState::kFailed, "why"}};
+  levels.load_counts = {{"trec", 3, 4}};
+  const std::string text = metrics.Text(levels);
+  for (const char* line : {"sru_model_state{model=\"trec\",version=\"1\",state=\"unloading\"} 2",
+                           "sru_model_state{model=\"trec\",version=\"1\",state=\"ready\"} 1",
+                           "sru_model_state{model=\"trec\",version=\"2\",state=\"failed\"} 1",
+                           "sru_model_loads_total{model=\"trec\"} 3",
+                           "sru_model_load_failures_total{model=\"trec\"} 4",
+                           "sru_model_load_duration_seconds_bucket{le=\"0.05\"} 1"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
 TEST(MetricsTest, NoModelMeansNoModelSeries) {
   Metrics metrics;
   const std::string text = metrics.Text(ServerLevels());

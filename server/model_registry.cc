@@ -19,16 +19,15 @@ std::string JoinKeys(const Map& map) {
 void ModelRegistry::Replace(std::vector<std::shared_ptr<ServedModel>> models) {
   auto snapshot = std::make_shared<Models>();
   for (std::shared_ptr<ServedModel>& model : models) {
-    const std::string name = model->model->name();
-    const int64_t version = model->model->version();
-    (*snapshot)[name][version] = std::move(model);
+    Versions& versions = (*snapshot)[model->name];
+    versions[model->version] = std::move(model);
   }
   std::shared_ptr<const Models> old = std::move(snapshot);
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     models_.swap(old);
   }
-  // `old` ends here, without the lock: engines join their workers.
+  // `old` ends here, without the lock.
 }
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::string& name,

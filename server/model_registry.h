@@ -1,7 +1,7 @@
 // Which models are served: name and version -> the loaded model with its engine and metrics.
 //
-// Look-ups read an immutable snapshot, so that a later reload replaces it as a whole and calls that
-// run keep the models they started with. Thread-safe.
+// Look-ups read an immutable snapshot, which is replaced as a whole when a model is loaded or
+// unloaded; calls that run keep the models they started with. Thread-safe.
 #ifndef SRU_SERVER_MODEL_REGISTRY_H_
 #define SRU_SERVER_MODEL_REGISTRY_H_
 
@@ -13,18 +13,20 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "models/model.h"
 #include "server/engine.h"
 #include "server/metrics.h"
+#include "server/mutex.h"
 
 namespace sru::server {
 
-// A model that answers calls. Calls keep it alive, but must not be the last to let go of it: its
-// engine joins the workers that answer them.
+// A model that answers calls. Calls keep it alive, but must not destroy it: its engine joins the
+// workers that answer them. ModelManager's pointers see to that.
 struct ServedModel {
+  std::string name;
+  int64_t version = 0;
   std::shared_ptr<const models::Model> model;
-  std::unique_ptr<ModelMetrics> metrics;
+  std::shared_ptr<ModelMetrics> metrics;
   std::unique_ptr<Engine> engine;  // goes first: its workers report to `metrics`
 };
 
@@ -50,11 +52,11 @@ class ModelRegistry {
   using Models = std::map<std::string, Versions>;
 
   std::shared_ptr<const Models> snapshot() const {
-    absl::ReaderMutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return models_;
   }
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<const Models> models_ ABSL_GUARDED_BY(mutex_) = std::make_shared<Models>();
 };
 

@@ -22,6 +22,25 @@ ABSL_FLAG(
     "HOST:PORT of the gRPC service. Port 0 lets the system choose one; the server prints it.");
 ABSL_FLAG(std::string, metrics_listen, "0.0.0.0:9090",
           "HOST:PORT of /metrics, /healthz and /readyz. Port 0 lets the system choose one.");
+ABSL_FLAG(
+    std::string, admin_listen, "",
+    "HOST:PORT of AdminService (LoadModel, UnloadModel). Empty: there is none. Whoever reaches "
+    "it can load and unload models, so let it be an address that only operators reach, such "
+    "as 127.0.0.1:50052.");
+ABSL_FLAG(
+    std::string, model_control, "static",
+    "static, poll or explicit. static serves what the repository holds at the start; poll looks at "
+    "it every --poll_interval_s and loads, reloads and unloads what was added, changed and "
+    "removed; explicit loads what --load_models names and then what AdminService is told.");
+ABSL_FLAG(double, poll_interval_s, 5.0,
+          "With --model_control=poll, the time between two looks at the repository, in seconds. A "
+          "change is acted upon when two looks in a row see the same.");
+ABSL_FLAG(std::string, version_policy, "latest:1",
+          "Which versions of each model are served: latest:N, all, or named:A,B with version "
+          "numbers.");
+ABSL_FLAG(std::string, load_models, "",
+          "With --model_control=explicit, names of the models to load at the start, separated by "
+          "commas.");
 ABSL_FLAG(std::string, backend, "auto",
           "auto, cpu, cuda or reference. auto takes the fastest that this build and machine have.");
 ABSL_FLAG(std::string, dtype, "float32",
@@ -73,6 +92,11 @@ namespace {
 constexpr char kFlagNames[][32] = {"model_repository",
                                    "listen",
                                    "metrics_listen",
+                                   "admin_listen",
+                                   "model_control",
+                                   "poll_interval_s",
+                                   "version_policy",
+                                   "load_models",
                                    "backend",
                                    "dtype",
                                    "instances",
@@ -163,6 +187,17 @@ absl::Status ValidateOptions(const Options& o) {
     return absl::InvalidArgumentError(
         absl::StrCat("--backend: expected auto, cpu, cuda or reference, found '", o.backend, "'"));
   }
+  if (!o.load_models.empty() && o.model_control != ModelControl::kExplicit) {
+    return absl::InvalidArgumentError(
+        "--load_models: has a meaning only with --model_control=explicit; otherwise every model of "
+        "the repository is loaded");
+  }
+  for (const std::string& model : o.load_models) {
+    if (!models::IsValidModelName(model)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--load_models: expected names of models separated by commas, found '", model, "'"));
+    }
+  }
   constexpr int64_t kIntMax = 1 << 30;
   for (const absl::Status& status : {
            CheckRange("instances", o.instances, 0, 1024),
@@ -172,6 +207,8 @@ absl::Status ValidateOptions(const Options& o) {
                          absl::Seconds(10)),
            CheckRange("max_queue_tokens", o.max_queue_tokens, 1, kIntMax),
            CheckRange("max_queue_sequences", o.max_queue_sequences, 1, kIntMax),
+           CheckDuration("poll_interval_s", o.poll_interval, absl::Milliseconds(10),
+                         absl::Hours(24)),
            CheckDuration("drain_timeout_s", o.drain_timeout, absl::ZeroDuration(), absl::Hours(24)),
            CheckDuration("drain_delay_s", o.drain_delay, absl::ZeroDuration(), absl::Hours(24)),
            CheckRange("max_sequence_tokens", o.max_sequence_tokens, 1, 1 << 22),
@@ -224,6 +261,35 @@ absl::StatusOr<Options> OptionsFromFlags() {
       ParseListenAddress("metrics_listen", absl::GetFlag(FLAGS_metrics_listen));
   if (!metrics_listen.ok()) return metrics_listen.status();
   options.metrics_listen = *metrics_listen;
+
+  if (const std::string admin = absl::GetFlag(FLAGS_admin_listen); !admin.empty()) {
+    absl::StatusOr<ListenAddress> admin_listen = ParseListenAddress("admin_listen", admin);
+    if (!admin_listen.ok()) return admin_listen.status();
+    options.admin_listen = *admin_listen;
+  }
+
+  const std::string control = absl::GetFlag(FLAGS_model_control);
+  if (control == "static") {
+    options.model_control = ModelControl::kStatic;
+  } else if (control == "poll") {
+    options.model_control = ModelControl::kPoll;
+  } else if (control == "explicit") {
+    options.model_control = ModelControl::kExplicit;
+  } else {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model_control: expected static, poll or explicit, found '", control, "'"));
+  }
+  options.poll_interval = absl::Seconds(absl::GetFlag(FLAGS_poll_interval_s));
+  absl::StatusOr<models::VersionPolicy> version_policy =
+      models::ParseVersionPolicy(absl::GetFlag(FLAGS_version_policy));
+  if (!version_policy.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--version_policy: ", version_policy.status().message()));
+  }
+  options.version_policy = *std::move(version_policy);
+  if (const std::string names = absl::GetFlag(FLAGS_load_models); !names.empty()) {
+    options.load_models = absl::StrSplit(names, ',');
+  }
 
   options.backend = absl::GetFlag(FLAGS_backend);
   const std::string dtype = absl::GetFlag(FLAGS_dtype);

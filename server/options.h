@@ -6,13 +6,17 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
+#include "models/repository.h"
+#include "server/model_control.h"
 
 namespace sru::server {
 
@@ -32,6 +36,12 @@ struct Options {
   std::string model_repository;
   ListenAddress listen = {"0.0.0.0", 50051};
   ListenAddress metrics_listen = {"0.0.0.0", 9090};
+  std::optional<ListenAddress> admin_listen;  // nothing: no admin service
+
+  ModelControl model_control = ModelControl::kStatic;
+  absl::Duration poll_interval = absl::Seconds(5);
+  models::VersionPolicy version_policy;
+  std::vector<std::string> load_models;  // at the start, when model_control is explicit
 
   std::string backend = "auto";  // "auto": the first of kernels::AvailableBackends()
   kernels::DataType dtype = kernels::DataType::kFloat32;

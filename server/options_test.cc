@@ -12,6 +12,11 @@
 ABSL_DECLARE_FLAG(std::string, model_repository);
 ABSL_DECLARE_FLAG(std::string, listen);
 ABSL_DECLARE_FLAG(std::string, dtype);
+ABSL_DECLARE_FLAG(std::string, admin_listen);
+ABSL_DECLARE_FLAG(std::string, model_control);
+ABSL_DECLARE_FLAG(std::string, version_policy);
+ABSL_DECLARE_FLAG(std::string, load_models);
+ABSL_DECLARE_FLAG(double, poll_interval_s);
 ABSL_DECLARE_FLAG(std::string, admission);
 ABSL_DECLARE_FLAG(int32_t, max_batch_tokens);
 ABSL_DECLARE_FLAG(int64_t, max_queue_delay_us);
@@ -113,6 +118,52 @@ TEST(OptionsTest, BadFlagValuesNameTheFlagAndTheValue) {
   absl::SetFlag(&FLAGS_admission, "none");
   absl::SetFlag(&FLAGS_listen, "50051");
   EXPECT_THAT(error(), AllOf(HasSubstr("--listen"), HasSubstr("HOST:PORT"), HasSubstr("50051")));
+}
+
+TEST(OptionsTest, ModelControl) {
+  absl::FlagSaver saver;
+  absl::SetFlag(&FLAGS_model_repository, "models");
+  Options options = *OptionsFromFlags();
+  EXPECT_EQ(options.model_control, ModelControl::kStatic);
+  EXPECT_FALSE(options.admin_listen.has_value());
+  EXPECT_EQ(options.version_policy.kind, models::VersionPolicy::Kind::kLatest);
+  EXPECT_EQ(options.version_policy.latest, 1);
+  absl::SetFlag(&FLAGS_model_control, "poll");
+  absl::SetFlag(&FLAGS_poll_interval_s, 0.5);
+  absl::SetFlag(&FLAGS_version_policy, "named:1,3");
+  options = *OptionsFromFlags();
+  EXPECT_EQ(options.model_control, ModelControl::kPoll);
+  EXPECT_EQ(options.poll_interval, absl::Milliseconds(500));
+  EXPECT_THAT(options.version_policy.named, ::testing::ElementsAre(1, 3));
+  absl::SetFlag(&FLAGS_load_models, "a,b");
+  EXPECT_THAT(std::string(OptionsFromFlags().status().message()),
+              AllOf(HasSubstr("--load_models"), HasSubstr("--model_control=explicit")));
+  absl::SetFlag(&FLAGS_model_control, "explicit");
+  absl::SetFlag(&FLAGS_admin_listen, "127.0.0.1:0");
+  options = *OptionsFromFlags();
+  EXPECT_EQ(options.model_control, ModelControl::kExplicit);
+  EXPECT_THAT(options.load_models, ::testing::ElementsAre("a", "b"));
+  EXPECT_EQ(options.admin_listen->ToString(), "127.0.0.1:0");
+
+  const auto expect_error = [](const char* part) {
+    const absl::Status status = OptionsFromFlags().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+  };
+  absl::SetFlag(&FLAGS_load_models, "a,../b");
+  expect_error("--load_models: expected names of models separated by commas, found '../b'");
+  absl::SetFlag(&FLAGS_load_models, "");
+  absl::SetFlag(&FLAGS_poll_interval_s, 0);
+  expect_error("--poll_interval_s");
+  absl::SetFlag(&FLAGS_poll_interval_s, 1);
+  absl::SetFlag(&FLAGS_version_policy, "newest");
+  expect_error("--version_policy: expected latest:N");
+  absl::SetFlag(&FLAGS_version_policy, "all");
+  absl::SetFlag(&FLAGS_model_control, "dynamic");
+  expect_error("--model_control: expected static, poll or explicit, found 'dynamic'");
+  absl::SetFlag(&FLAGS_model_control, "static");
+  absl::SetFlag(&FLAGS_admin_listen, "50052");
+  expect_error("--admin_listen");
 }
 
 TEST(OptionsTest, ListenAddresses) {

@@ -156,4 +156,25 @@ void WriteModelInfo(const models::Model& model, int instances, int max_sequence_
   info->set_parameter_count(model.parameter_count());
 }
 
+v1::ModelStatus::State ToProto(ModelState state) {
+  switch (state) {
+    case ModelState::kLoading:
+      return v1::ModelStatus::LOADING;
+    case ModelState::kReady:
+      return v1::ModelStatus::READY;
+    case ModelState::kUnloading:
+      return v1::ModelStatus::UNLOADING;
+    case ModelState::kFailed:
+      return v1::ModelStatus::FAILED;
+  }
+  return v1::ModelStatus::STATE_UNSPECIFIED;
+}
+
+void WriteModelStatus(const ModelStatus& status, v1::ModelStatus* proto) {
+  proto->set_model(status.model);
+  proto->set_version(status.version);
+  proto->set_state(ToProto(status.state));
+  proto->set_message(status.message);
+}
+
 }  // namespace sru::server

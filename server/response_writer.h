@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "kernels/stack_spec.h"
 #include "models/model.h"
+#include "server/model_status.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server {
@@ -43,6 +44,9 @@ void WriteTimes(const CallTimes& times, v1::StageTimes* proto);
 
 void WriteModelInfo(const models::Model& model, int instances, int max_sequence_tokens,
                     v1::ModelInfo* info);
+
+v1::ModelStatus::State ToProto(ModelState state);
+void WriteModelStatus(const ModelStatus& status, v1::ModelStatus* proto);
 
 }  // namespace sru::server
 

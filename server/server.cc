@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <exception>
+#include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,13 +16,16 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "models/kernel_status.h"
-#include "models/repository.h"
+#include "models/model.h"
+#include "server/admin_service.h"
 #include "server/clock.h"
 #include "server/engine.h"
 #include "server/in_flight.h"
+#include "server/listener_credentials.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/metrics_server.h"
+#include "server/model_manager.h"
 #include "server/model_registry.h"
 #include "server/service.h"
 
@@ -33,6 +39,9 @@ constexpr absl::Duration kRefusalGrace = absl::Milliseconds(100);
 // How long streams that never end by themselves (health Watch, reflection) may live after the last
 // call was answered.
 constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
+
+// A name and what protobuf puts around it.
+constexpr int kMaxAdminMessageBytes = 64 << 10;
 
 EngineOptions EngineOptionsFrom(const Options& options) {
   EngineOptions engine;
@@ -56,7 +65,17 @@ RequestLimits LimitsFrom(const Options& options) {
   return limits;
 }
 
-class ServerImpl final : public Server {
+ModelManagerOptions ManagerOptionsFrom(const Options& options) {
+  ModelManagerOptions manager;
+  manager.repository = options.model_repository;
+  manager.control = options.model_control;
+  manager.version_policy = options.version_policy;
+  manager.poll_interval = options.poll_interval;
+  manager.load_models = options.load_models;
+  return manager;
+}
+
+class ServerImpl final : public Server, private ModelLoader, private ModelObserver {
  public:
   explicit ServerImpl(const Options& options) : options_(options) {}
 
@@ -64,7 +83,8 @@ class ServerImpl final : public Server {
     if (!drained_) Drain();
     // The metrics pages read the registry, so their server goes first.
     metrics_server_.reset();
-    registry_.Replace({});
+    // While what the manager's thread works with is all there.
+    manager_.reset();
   }
 
   absl::Status Start() {
@@ -72,16 +92,21 @@ class ServerImpl final : public Server {
     if (absl::Status status = StartMetricsServer(); !status.ok()) return status;
     if (absl::Status status = LoadModels(); !status.ok()) return status;
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
-    ready_ = true;
+    if (absl::Status status = StartAdmin(); !status.ok()) return status;
+    started_ = true;
+    UpdateOverallHealth();
+    if (options_.model_control != ModelControl::kStatic) manager_->StartThread();
     return absl::OkStatus();
   }
 
   ListenAddress address() const override { return address_; }
   ListenAddress metrics_address() const override { return metrics_server_->address(); }
+  std::optional<ListenAddress> admin_address() const override { return admin_address_; }
 
   bool Drain() override {
     drained_ = true;
-    ready_ = false;
+    started_ = false;
+    if (manager_ != nullptr) manager_->BeginStop();
     if (grpc_server_ == nullptr) return true;
     const absl::Time start = clock_.Now();
     const absl::Time deadline = start + options_.drain_timeout;
@@ -89,14 +114,22 @@ class ServerImpl final : public Server {
     absl::SleepFor(options_.drain_delay);
 
     bool complete = true;
-    const std::vector<std::shared_ptr<ServedModel>> models = registry_.List();
-    for (const auto& served : models) served->engine->batcher().Close();
-    const absl::Time closed = clock_.Now();
-    for (const auto& served : models) complete &= served->engine->Drain(deadline);
+    absl::Time closed;
+    {
+      // Also those that were unloaded and have calls still.
+      const std::vector<std::shared_ptr<ServedModel>> models = manager_->InMemory();
+      for (const auto& served : models) served->engine->batcher().Close();
+      closed = clock_.Now();
+      for (const auto& served : models) complete &= served->engine->Drain(deadline);
+    }
     complete &= in_flight_.WaitUntilNone(std::max(deadline, clock_.Now() + kStreamGrace));
     absl::SleepFor(closed + kRefusalGrace - clock_.Now());
     grpc_server_->Shutdown(absl::ToChronoTime(clock_.Now() + kStreamGrace));
     grpc_server_->Wait();
+    if (admin_server_ != nullptr) {
+      admin_server_->Shutdown(absl::ToChronoTime(clock_.Now() + kStreamGrace));
+      admin_server_->Wait();
+    }
     return complete;
   }
 
@@ -104,7 +137,7 @@ class ServerImpl final : public Server {
   absl::Status StartMetricsServer() {
     MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
-    pages.ready = [this] { return ready_.load(); };
+    pages.ready = [this] { return ready(); };
     absl::StatusOr<std::unique_ptr<MetricsServer>> server =
         MetricsServer::Start(options_.metrics_listen, std::move(pages));
     if (!server.ok()) return server.status();
@@ -120,41 +153,82 @@ class ServerImpl final : public Server {
       return absl::Status(models::ToAbslStatus(created).code(),
                           absl::StrCat("--backend: ", created.message()));
     }
+    ModelLoader* const loader = this;
+    ModelObserver* const observer = this;
+    manager_ = std::make_unique<ModelManager>(ManagerOptionsFrom(options_), loader, &registry_,
+                                              &clock_, observer);
+    manager_pages_ = manager_.get();
+    return manager_->Start();
+  }
+
+  // ModelLoader:
+  absl::StatusOr<std::unique_ptr<ServedModel>> Load(
+      const models::ModelLocation& location) override {
+    try {
+      return LoadServedModel(location);
+    } catch (const std::bad_alloc&) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(location.directory, ": memory does not suffice"));
+    } catch (const std::exception& e) {  // a thread that the system did not give, for one
+      return absl::ResourceExhaustedError(absl::StrCat(location.directory, ": ", e.what()));
+    }
+  }
+
+  absl::StatusOr<std::unique_ptr<ServedModel>> LoadServedModel(
+      const models::ModelLocation& location) {
     kernels::CompileOptions compile_options;
     compile_options.dtype = options_.dtype;
-    absl::StatusOr<std::vector<std::shared_ptr<const models::Model>>> loaded =
-        models::LoadRepository(options_.model_repository, models::VersionPolicy::kAll, *backend_,
-                               compile_options);
+    absl::StatusOr<std::shared_ptr<const models::Model>> loaded = models::Model::Load(
+        location.directory, location.name, location.version, *backend_, compile_options);
     if (!loaded.ok()) return loaded.status();
-
-    std::vector<std::shared_ptr<ServedModel>> served_models;
-    for (const std::shared_ptr<const models::Model>& model : *loaded) {
-      auto served = std::make_shared<ServedModel>();
-      served->model = model;
-      served->metrics =
-          metrics_.ForModel(model->name(), model->version(), options_.max_batch_tokens);
-      absl::StatusOr<std::unique_ptr<Engine>> engine =
-          Engine::Create(model, EngineOptionsFrom(options_), &clock_, served->metrics.get());
-      if (!engine.ok()) {
-        return absl::Status(engine.status().code(),
-                            absl::StrCat("model ", model->name(), " version ", model->version(),
-                                         ": ", engine.status().message()));
-      }
-      served->engine = *std::move(engine);
-      LogInfo(absl::StrCat("loaded model ", model->name(), " version ", model->version(), ": ",
-                           model->parameter_count(), " parameters, backend ", model->backend_name(),
-                           " (", model->backend_description(), "), ",
-                           kernels::DataTypeName(model->dtype()), ", ", served->engine->instances(),
-                           " instances"));
-      served_models.push_back(std::move(served));
+    const std::shared_ptr<const models::Model>& model = *loaded;
+    auto served = std::make_unique<ServedModel>();
+    served->name = model->name();
+    served->version = model->version();
+    served->model = model;
+    served->metrics = metrics_.ForModel(model->name(), model->version(), options_.max_batch_tokens);
+    absl::StatusOr<std::unique_ptr<Engine>> engine =
+        Engine::Create(model, EngineOptionsFrom(options_), &clock_, served->metrics.get());
+    if (!engine.ok()) {
+      return absl::Status(engine.status().code(),
+                          absl::StrCat(location.directory, ": ", engine.status().message()));
     }
-    registry_.Replace(std::move(served_models));
-    return absl::OkStatus();
+    served->engine = *std::move(engine);
+    LogInfo(absl::StrCat("loaded model ", model->name(), " version ", model->version(), ": ",
+                         model->parameter_count(), " parameters, backend ", model->backend_name(),
+                         " (", model->backend_description(), "), ",
+                         kernels::DataTypeName(model->dtype()), ", ", served->engine->instances(),
+                         " instances"));
+    return served;
+  }
+
+  // ModelObserver:
+  void OnLoad(const models::ModelLocation& /*location*/, absl::Duration duration,
+              const absl::Status& status) override {
+    if (status.ok()) metrics_.OnModelLoaded(duration);
+  }
+  void OnServing(const std::string& model, bool serving) override {
+    if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
+    grpc_server_->GetHealthCheckService()->SetServingStatus(model, serving);
+    UpdateOverallHealth();
+  }
+
+  bool ready() const {
+    return started_ &&
+           (options_.model_control == ModelControl::kExplicit || !registry_.List().empty());
+  }
+
+  void UpdateOverallHealth() {
+    grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
+    const bool serving = ready();
+    health->SetServingStatus(v1::InferenceService::service_full_name(), serving);
+    health->SetServingStatus("", serving);
   }
 
   absl::Status StartGrpc() {
     ServiceContext context;
     context.registry = &registry_;
+    context.manager = manager_.get();
     context.metrics = &metrics_;
     context.in_flight = &in_flight_;
     context.clock = &clock_;
@@ -165,7 +239,8 @@ class ServerImpl final : public Server {
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort(options_.listen.ToString(), grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(options_.listen.ToString(),
+                             ListenerCredentials(Listener::kInference, options_), &port);
     builder.RegisterService(service_.get());
     builder.SetMaxReceiveMessageSize(options_.max_message_bytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.max_concurrent_streams);
@@ -187,21 +262,46 @@ class ServerImpl final : public Server {
     address_.port = port;
 
     grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
-    for (const auto& served : registry_.List()) {
-      health->SetServingStatus(served->model->name(), true);
+    for (const ModelStatus& status : manager_->Statuses()) {
+      health->SetServingStatus(status.model, false);
     }
-    health->SetServingStatus(v1::InferenceService::service_full_name(), true);
-    health->SetServingStatus("", true);
+    for (const auto& served : registry_.List()) health->SetServingStatus(served->name, true);
+    return absl::OkStatus();
+  }
+
+  absl::Status StartAdmin() {
+    if (!options_.admin_listen.has_value()) return absl::OkStatus();
+    admin_service_ =
+        std::make_unique<AdminService>(options_.model_control, manager_.get(), &metrics_);
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort(options_.admin_listen->ToString(),
+                             ListenerCredentials(Listener::kAdmin, options_), &port);
+    builder.RegisterService(admin_service_.get());
+    builder.SetMaxReceiveMessageSize(kMaxAdminMessageBytes);
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    admin_server_ = builder.BuildAndStart();
+    if (admin_server_ == nullptr || port == 0) {
+      return absl::UnavailableError(
+          absl::StrCat("cannot listen on ", options_.admin_listen->ToString(),
+                       " (--admin_listen): the port is taken or the address is not of this "
+                       "machine"));
+    }
+    admin_address_ = options_.admin_listen;
+    admin_address_->port = port;
     return absl::OkStatus();
   }
 
   ServerLevels Levels() const {
     ServerLevels levels;
-    levels.ready = ready_;
+    levels.ready = ready();
     levels.requests_in_flight = in_flight_.count();
     for (const auto& served : registry_.List()) {
-      levels.models.push_back(
-          {served->model->name(), served->model->version(), served->engine->batcher().stats()});
+      levels.models.push_back({served->name, served->version, served->engine->batcher().stats()});
+    }
+    if (const ModelManager* manager = manager_pages_.load()) {
+      levels.statuses = manager->Statuses();
+      levels.load_counts = manager->LoadCounts();
     }
     return levels;
   }
@@ -209,15 +309,20 @@ class ServerImpl final : public Server {
   // In the order in which they depend on each other: the last is destroyed first.
   const Options options_;
   const RealClock clock_;
-  std::atomic<bool> ready_{false};
+  std::atomic<bool> started_{false};  // and not draining
   bool drained_ = false;
   InFlight in_flight_;
   Metrics metrics_;
   std::unique_ptr<kernels::Backend> backend_;
   ModelRegistry registry_;
+  std::unique_ptr<ModelManager> manager_;
+  std::atomic<const ModelManager*> manager_pages_{nullptr};  // for the metrics pages' threads
   std::unique_ptr<Service> service_;
   ListenAddress address_;
   std::unique_ptr<grpc::Server> grpc_server_;
+  std::unique_ptr<AdminService> admin_service_;
+  std::optional<ListenAddress> admin_address_;
+  std::unique_ptr<grpc::Server> admin_server_;
   std::unique_ptr<MetricsServer> metrics_server_;
 };
 

@@ -4,6 +4,7 @@
 #define SRU_SERVER_SERVER_H_
 
 #include <memory>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "server/options.h"
@@ -12,9 +13,12 @@ namespace sru::server {
 
 class Server {
  public:
-  // Loads every model version of the repository, starts the engines and listens. Returns when calls
-  // are taken. Errors are meant for the person who starts the server: one line that says what to
-  // mend. While models load, /healthz answers and /readyz says 503.
+  // Loads the models that options.model_control and version_policy name, starts their engines and
+  // listens. Returns when calls are taken. Errors are meant for the person who starts the server:
+  // one line that says what to mend. While models load, /healthz answers and /readyz says 503.
+  //
+  // The server is ready when calls are taken and a model is served, or, with explicit control, also
+  // without a model: nobody has asked for one yet.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options);
 
   // Drains if nobody has.
@@ -23,11 +27,13 @@ class Server {
   // With the ports that are really listened on.
   virtual ListenAddress address() const = 0;
   virtual ListenAddress metrics_address() const = 0;
+  // Nothing without options.admin_listen.
+  virtual std::optional<ListenAddress> admin_address() const = 0;
 
   // Stops serving, in this order: /readyz says 503 and health NOT_SERVING; after drain_delay new
   // calls get UNAVAILABLE; what was accepted is answered; the listeners close. Returns within
   // about drain_timeout; what is in flight then is answered with UNAVAILABLE, and the result is
-  // false. Call it once, from one thread.
+  // false. Call it once, from one thread. (The destructor waits for a model that is being loaded.)
   virtual bool Drain() = 0;
 };
 

@@ -346,6 +346,9 @@ grpc::ServerUnaryReactor* Service::ListModels(grpc::CallbackServerContext* call,
     for (const std::shared_ptr<ServedModel>& served : context_.registry->List()) {
       WriteServedModel(*served, context_.limits, list_response.add_models());
     }
+    for (const ModelStatus& model : context_.manager->Statuses()) {
+      WriteModelStatus(model, list_response.add_statuses());
+    }
     status = Serialize(list_response, response);
   }
   context_.metrics->OnCallWithoutModel(Method::kListModels, status.code());

@@ -14,6 +14,7 @@
 #include "server/clock.h"
 #include "server/in_flight.h"
 #include "server/metrics.h"
+#include "server/model_manager.h"
 #include "server/model_registry.h"
 #include "server/request_parser.h"
 #include "sru/v1/inference.grpc.pb.h"
@@ -23,6 +24,7 @@ namespace sru::server {
 // What the handlers work with; all of it outlives the service.
 struct ServiceContext {
   const ModelRegistry* registry = nullptr;
+  const ModelManager* manager = nullptr;  // for the states that ListModels shows
   Metrics* metrics = nullptr;
   InFlight* in_flight = nullptr;
   const Clock* clock = nullptr;

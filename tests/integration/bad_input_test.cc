@@ -61,6 +61,7 @@ class BadInputTest : public ::testing::Test {
     google::protobuf::SetLogHandler(nullptr);
     repository_ = new SmallRepository();
     server::Options options = TestOptions(repository_->path());
+    options.version_policy = models::VersionPolicy::All();
     options.max_sequence_tokens = 16;
     options.max_sequences_per_request = 4;
     server_ = new RunningServer(options);

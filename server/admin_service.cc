@@ -1,0 +1,119 @@
+#include "server/admin_service.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "grpcpp/support/proto_buffer_writer.h"
+#include "server/grpc_status.h"
+#include "server/request_parser.h"
+#include "server/response_writer.h"
+
+namespace sru::server {
+namespace {
+
+// One call. It may end before the manager is through with it, when the caller leaves or the server
+// shuts down; the manager then speaks to what is left of it, which it owns together with the call.
+class AdminCall final : public grpc::ServerUnaryReactor {
+ public:
+  class State {
+   public:
+    State(AdminCall* call, grpc::ByteBuffer* response_bytes, Method method, Metrics* metrics)
+        : call_(call), response_bytes_(response_bytes), method_(method), metrics_(*metrics) {}
+
+    bool finished() const { return finished_.load(); }
+
+    // Answers unless somebody has.
+    void Finish(const absl::Status& status, const google::protobuf::Message* response = nullptr) {
+      if (finished_.exchange(true)) return;
+      grpc::Status answer = ToGrpcStatus(status);
+      if (response != nullptr) {
+        bool own_buffer = false;
+        answer = grpc::SerializationTraits<google::protobuf::Message>::Serialize(
+            *response, response_bytes_, &own_buffer);
+      }
+      metrics_.OnCallWithoutModel(method_, static_cast<absl::StatusCode>(answer.error_code()));
+      call_->Finish(std::move(answer));
+    }
+
+   private:
+    AdminCall* const call_;                   // both are valid
+    grpc::ByteBuffer* const response_bytes_;  // until Finish()
+    const Method method_;
+    Metrics& metrics_;
+    std::atomic<bool> finished_{false};
+  };
+
+  AdminCall(grpc::ByteBuffer* response_bytes, Method method, Metrics* metrics)
+      : state_(std::make_shared<State>(this, response_bytes, method, metrics)) {}
+
+  const std::shared_ptr<State>& state() const { return state_; }
+
+  void OnCancel() override {
+    state_->Finish(absl::CancelledError("the caller is gone or the server is shutting down"));
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace
+
+absl::Status AdminService::CheckControl() const {
+  if (control_ == ModelControl::kExplicit) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "models cannot be loaded or unloaded by calls: the server runs with --model_control=",
+      control_ == ModelControl::kPoll ? "poll" : "static",
+      "; start it with --model_control=explicit"));
+}
+
+grpc::ServerUnaryReactor* AdminService::LoadModel(grpc::CallbackServerContext* /*call*/,
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  auto* reactor = new AdminCall(response, Method::kLoadModel, &metrics_);
+  const std::shared_ptr<AdminCall::State> state = reactor->state();
+  v1::LoadModelRequest load;
+  absl::Status status = ParseMessage(*request, &load);
+  status.Update(CheckControl());
+  if (!status.ok()) {
+    state->Finish(status);
+    return reactor;
+  }
+  manager_.RequestLoad(
+      load.model(), [state] { return state->finished(); },
+      [state](const absl::StatusOr<std::vector<ModelStatus>>& statuses) {
+        if (!statuses.ok()) return state->Finish(statuses.status());
+        v1::LoadModelResponse answer;
+        for (const ModelStatus& s : *statuses) WriteModelStatus(s, answer.add_statuses());
+        state->Finish(absl::OkStatus(), &answer);
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::UnloadModel(grpc::CallbackServerContext* /*call*/,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  auto* reactor = new AdminCall(response, Method::kUnloadModel, &metrics_);
+  const std::shared_ptr<AdminCall::State> state = reactor->state();
+  v1::UnloadModelRequest unload;
+  absl::Status status = ParseMessage(*request, &unload);
+  status.Update(CheckControl());
+  if (!status.ok()) {
+    state->Finish(status);
+    return reactor;
+  }
+  manager_.RequestUnload(
+      unload.model(), [state] { return state->finished(); },
+      [state](const absl::Status& result) {
+        const v1::UnloadModelResponse answer;
+        state->Finish(result, result.ok() ? &answer : nullptr);
+      });
+  return reactor;
+}
+
+}  // namespace sru::server

@@ -1,0 +1,365 @@
+// Models that come and go while a real server runs: polling, the admin service, what health,
+// readiness, metrics and ListModels say meanwhile.
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/test_files.h"
+#include "sru/v1/admin.grpc.pb.h"
+#include "tests/integration/server_fixture.h"
+#include "tests/testing/poll.h"
+#include "tests/testing/subprocess.h"
+
+namespace sru::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class LifecycleTest : public ::testing::Test {
+ protected:
+  server::Options Options(server::ModelControl control) const {
+    server::Options options = TestOptions(repository_.path());
+    options.model_control = control;
+    options.poll_interval = absl::Milliseconds(20);
+    if (control == server::ModelControl::kExplicit) {
+      options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
+    }
+    return options;
+  }
+  void Start(const server::Options& options) {
+    server_ = std::make_unique<RunningServer>(options);
+    ASSERT_TRUE(server_->started());
+    if (!options.admin_listen.has_value()) return;
+    admin_channel_ = MakeChannel(server_->server().admin_address()->ToString());
+    admin_ = v1::AdminService::NewStub(admin_channel_);
+  }
+
+  // As FORMAT.md says: written under a hidden name, then renamed.
+  void Publish(const std::string& version) {
+    models::WriteSmallModel(repository_, ".new");
+    const std::filesystem::path path = repository_.path(version);
+    std::filesystem::create_directories(path.parent_path());
+    std::filesystem::rename(repository_.path(".new"), path);
+  }
+  void Delete(const std::string& name) { std::filesystem::remove_all(repository_.path(name)); }
+
+  grpc::Status Classify(const std::string& model, int64_t version = 0,
+                        v1::ClassifyResponse* response = nullptr) {
+    v1::ClassifyRequest request;
+    request.set_model(model);
+    request.set_version(version);
+    request.add_sequences()->set_text("a b c");
+    v1::ClassifyResponse ignored;
+    return server_->Classify(request, response != nullptr ? response : &ignored);
+  }
+  // The version that answers; 0 when none does.
+  int64_t Answering(const std::string& model) {
+    v1::ClassifyResponse response;
+    return Classify(model, 0, &response).ok() ? response.version() : 0;
+  }
+
+  std::vector<v1::ModelStatus> Statuses() {
+    grpc::ClientContext context;
+    v1::ListModelsResponse response;
+    EXPECT_TRUE(server_->stub().ListModels(&context, v1::ListModelsRequest(), &response).ok());
+    return {response.statuses().begin(), response.statuses().end()};
+  }
+  std::vector<std::string> States() {
+    std::vector<std::string> states;
+    for (const v1::ModelStatus& status : Statuses()) {
+      states.push_back(absl::StrCat(status.model(), ":", status.version(), " ",
+                                    v1::ModelStatus::State_Name(status.state())));
+    }
+    return states;
+  }
+  bool HasState(const std::string& state) {
+    const std::vector<std::string> states = States();
+    return std::find(states.begin(), states.end(), state) != states.end();
+  }
+
+  grpc::Status Load(const std::string& model, v1::LoadModelResponse* response = nullptr) {
+    grpc::ClientContext context;
+    v1::LoadModelRequest request;
+    request.set_model(model);
+    v1::LoadModelResponse ignored;
+    return admin_->LoadModel(&context, request, response != nullptr ? response : &ignored);
+  }
+  grpc::Status Unload(const std::string& model) {
+    grpc::ClientContext context;
+    v1::UnloadModelRequest request;
+    request.set_model(model);
+    v1::UnloadModelResponse response;
+    return admin_->UnloadModel(&context, request, &response);
+  }
+
+  // "SERVING", "NOT_SERVING", or the code of an error.
+  std::string Health(const std::string& service) {
+    std::string request;
+    if (!service.empty()) request = absl::StrCat("\n", std::string(1, service.size()), service);
+    std::string response;
+    const grpc::Status status =
+        server_->CallRaw("/grpc.health.v1.Health/Check", request, &response);
+    if (!status.ok()) return absl::StrCat("code ", status.error_code());
+    return response == std::string("\x08\x01", 2) ? "SERVING" : "NOT_SERVING";
+  }
+
+  models::TempDirectory repository_;
+  std::unique_ptr<RunningServer> server_;
+  std::shared_ptr<grpc::Channel> admin_channel_;
+  std::unique_ptr<v1::AdminService::Stub> admin_;
+};
+
+TEST_F(LifecycleTest, PollingFollowsTheRepository) {
+  Publish("m/1");
+  Start(Options(server::ModelControl::kPoll));
+  EXPECT_EQ(Answering("m"), 1);
+  Publish("m/2");
+  ASSERT_TRUE(PollUntil([this] { return Answering("m") == 2; }));
+  ASSERT_TRUE(PollUntil([this] { return States() == std::vector<std::string>{"m:2 READY"}; }));
+  EXPECT_EQ(Classify("m", 1).error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(server_->Metric("sru_model_loads_total{model=\"m\"}"), 2);
+
+  // Broken: the old one goes on, and everybody is told why.
+  models::WriteSmallModel(repository_, "m/.3");
+  repository_.Write("m/.3/config.json", "{");
+  std::filesystem::rename(repository_.path("m/.3"), repository_.path("m/3"));
+  ASSERT_TRUE(PollUntil([this] { return HasState("m:3 FAILED"); }));
+  EXPECT_EQ(Answering("m"), 2);
+  EXPECT_THAT(Statuses()[1].message(), HasSubstr("m/3/config.json"));
+  EXPECT_EQ(server_->Metric("sru_model_load_failures_total{model=\"m\"}"), 1);
+  EXPECT_EQ(server_->Metric("sru_model_state{model=\"m\",version=\"3\",state=\"failed\"}"), 1);
+  EXPECT_EQ(Health("m"), "SERVING");
+
+  // Another model beside it, then the first one goes altogether.
+  Publish("n/7");
+  ASSERT_TRUE(PollUntil([this] { return Answering("n") == 7; }));
+  Delete("m");
+  ASSERT_TRUE(PollUntil([this] { return States() == std::vector<std::string>{"n:7 READY"}; }));
+  EXPECT_EQ(Classify("m").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Health("m"), "NOT_SERVING");
+  EXPECT_EQ(Health(""), "SERVING");
+  EXPECT_THAT(server_->Get("/metrics").body, Not(HasSubstr("model=\"m\"")));
+
+  // Without any model nothing is ready; the next one mends that.
+  Delete("n");
+  ASSERT_TRUE(PollUntil([this] { return server_->Get("/readyz").status == 503; }));
+  EXPECT_EQ(server_->Metric("sru_ready"), 0);
+  ASSERT_TRUE(PollUntil([this] { return Health("") == "NOT_SERVING"; }));
+  Publish("m/4");
+  ASSERT_TRUE(PollUntil([this] { return Answering("m") == 4; }));
+  ASSERT_TRUE(PollUntil([this] { return server_->Get("/readyz").status == 200; }));
+  ASSERT_TRUE(PollUntil([this] { return Health("") == "SERVING" && Health("m") == "SERVING"; }));
+  EXPECT_TRUE(server_->server().Drain());
+}
+
+TEST_F(LifecycleTest, PollingStartsWithAnEmptyRepository) {
+  Start(Options(server::ModelControl::kPoll));
+  EXPECT_EQ(server_->Get("/readyz").status, 503);
+  EXPECT_EQ(Health(""), "NOT_SERVING");
+  Publish("m/1");
+  EXPECT_TRUE(PollUntil([this] { return server_->Get("/readyz").status == 200; }));
+}
+
+// The reference backend reads the weights as they were read from the file: with a mapping, this
+// would be SIGBUS.
+TEST_F(LifecycleTest, FilesThatAreCutInPlaceHarmNothing) {
+  Publish("m/1");
+  server::Options options = Options(server::ModelControl::kPoll);
+  options.backend = "reference";
+  Start(options);
+  v1::ClassifyResponse before;
+  ASSERT_TRUE(Classify("m", 0, &before).ok());
+  std::filesystem::resize_file(repository_.path("m/1/model.safetensors"), 0);
+  ASSERT_TRUE(PollUntil([this] { return !Statuses()[0].message().empty(); }));
+  EXPECT_THAT(Statuses()[0].message(), HasSubstr("model.safetensors"));
+  EXPECT_THAT(States(), ElementsAre("m:1 READY"));
+  v1::ClassifyResponse after;
+  ASSERT_TRUE(Classify("m", 0, &after).ok());
+  EXPECT_EQ(after.classifications(0).SerializeAsString(),
+            before.classifications(0).SerializeAsString());
+  // Written anew in place: loaded again.
+  models::WriteSmallModel(repository_, "m/1");
+  EXPECT_TRUE(PollUntil([this] { return Statuses()[0].message().empty(); }));
+}
+
+TEST_F(LifecycleTest, AdminLoadsAndUnloads) {
+  Publish("m/1");
+  Publish("n/1");
+  Start(Options(server::ModelControl::kExplicit));
+  EXPECT_EQ(server_->Get("/readyz").status, 200);  // nobody has asked for a model
+  EXPECT_EQ(Classify("m").error_code(), grpc::StatusCode::NOT_FOUND);
+
+  v1::LoadModelResponse loaded;
+  grpc::Status status = Load("m", &loaded);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(loaded.statuses_size(), 1);
+  EXPECT_EQ(loaded.statuses(0).state(), v1::ModelStatus::READY);
+  EXPECT_EQ(loaded.statuses(0).version(), 1);
+  EXPECT_EQ(Answering("m"), 1);
+  EXPECT_EQ(Health("m"), "SERVING");
+
+  Publish("m/2");
+  ASSERT_TRUE(Load("m").ok());
+  EXPECT_EQ(Answering("m"), 2);
+
+  Publish("m/3");
+  repository_.Write("m/3/vocab.txt", "too\nshort\n");
+  status = Load("m");
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), HasSubstr("m/3/vocab.txt"));
+  EXPECT_THAT(status.error_message(), HasSubstr("version 2 is served"));
+  EXPECT_EQ(Answering("m"), 2);
+
+  status = Unload("m");
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(Classify("m").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Health("m"), "NOT_SERVING");
+  EXPECT_TRUE(PollUntil([this] { return States().empty(); }));
+  EXPECT_THAT(server_->Get("/metrics").body, Not(HasSubstr("model=\"m\"")));
+  EXPECT_EQ(Unload("m").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Unload("n").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(Load("unknown").error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_EQ(server_->Metric(
+                "sru_requests_total{code=\"OK\",method=\"LoadModel\",model=\"\",version=\"\"}"),
+            2);
+}
+
+TEST_F(LifecycleTest, NamesCannotLeaveTheRepository) {
+  Publish("inside/m/1");
+  Publish("outside/1");
+  server::Options options = Options(server::ModelControl::kExplicit);
+  options.model_repository = repository_.path("inside");
+  Start(options);
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string(".."), std::string("../outside"),
+        std::string("m/../../outside"), repository_.path("outside"), std::string("m/1"),
+        std::string("m\0", 2), std::string("m\n"), std::string(1000, 'm')}) {
+    EXPECT_EQ(Load(name).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << name;
+    EXPECT_EQ(Unload(name).error_code(), grpc::StatusCode::INVALID_ARGUMENT) << name;
+  }
+  EXPECT_THAT(States(), IsEmpty());
+  EXPECT_TRUE(Load("m").ok());
+}
+
+TEST_F(LifecycleTest, LoadingTheSameModelFromManyCallersLoadsItOnce) {
+  Publish("m/1");
+  Start(Options(server::ModelControl::kExplicit));
+  std::vector<grpc::Status> statuses(8);
+  std::vector<std::thread> callers;
+  for (grpc::Status& status : statuses) callers.emplace_back([&] { status = Load("m"); });
+  for (std::thread& caller : callers) caller.join();
+  for (const grpc::Status& status : statuses) EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(server_->Metric("sru_model_loads_total{model=\"m\"}"), 1);
+  EXPECT_EQ(server_->Metric("sru_model_load_duration_seconds_count"), 1);
+}
+
+TEST_F(LifecycleTest, WhatWasAcceptedBeforeAnUnloadIsAnswered) {
+  Publish("m/1");
+  server::Options options = Options(server::ModelControl::kExplicit);
+  options.load_models = {"m"};
+  options.backend = "reference";  // slow enough to have a queue
+  options.instances = 1;
+  options.max_queue_tokens = 4000000;
+  options.admission_by_deadline = false;
+  Start(options);
+  constexpr int kCalls = 32;
+  v1::EncodeRequest request;
+  for (int s = 0; s < 16; ++s) {
+    v1::TokenIds* ids = request.add_sequences()->mutable_token_ids();
+    for (int t = 0; t < 1024; ++t) ids->add_values(t % 5);
+  }
+  request.set_pooling(v1::POOLING_LAST);
+  absl::BlockingCounter done(kCalls);
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts(kCalls);
+  std::vector<v1::EncodeResponse> responses(kCalls);
+  std::vector<grpc::Status> statuses(kCalls);
+  for (int i = 0; i < kCalls; ++i) {
+    contexts[i] = std::make_unique<grpc::ClientContext>();
+    server_->stub().async()->Encode(contexts[i].get(), &request, &responses[i],
+                                    [&, i](grpc::Status status) {
+                                      statuses[i] = std::move(status);
+                                      done.DecrementCount();
+                                    });
+  }
+  const auto seen = [this] {
+    return server_->Metric("sru_requests_in_flight") +
+           std::max(0.0, server_->Metric("sru_requests_total{code=\"OK\",method=\"Encode\",model="
+                                         "\"m\",version=\"1\"}"));
+  };
+  ASSERT_TRUE(PollUntil([&] { return seen() >= kCalls; }));
+  ASSERT_TRUE(Unload("m").ok());
+  EXPECT_EQ(Classify("m").error_code(), grpc::StatusCode::NOT_FOUND);
+  done.Wait();
+  for (const grpc::Status& status : statuses) EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(PollUntil([this] { return States().empty(); }));
+}
+
+TEST_F(LifecycleTest, AdminIsOffByDefaultAndApartFromInference) {
+  Publish("m/1");
+  server::Options options = Options(server::ModelControl::kExplicit);
+  options.admin_listen.reset();
+  Start(options);
+  EXPECT_FALSE(server_->server().admin_address().has_value());
+  EXPECT_EQ(server_->CallRaw("/sru.v1.AdminService/LoadModel", "").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+
+  Start(Options(server::ModelControl::kExplicit));
+  EXPECT_EQ(server_->CallRaw("/sru.v1.AdminService/LoadModel", "").error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  const auto inference = v1::InferenceService::NewStub(admin_channel_);
+  grpc::ClientContext context;
+  v1::ListModelsResponse response;
+  EXPECT_EQ(inference->ListModels(&context, v1::ListModelsRequest(), &response).error_code(),
+            grpc::StatusCode::UNIMPLEMENTED);
+  EXPECT_TRUE(server_->server().Drain());
+}
+
+TEST_F(LifecycleTest, AdminNeedsExplicitControl) {
+  Publish("m/1");
+  for (const server::ModelControl control :
+       {server::ModelControl::kStatic, server::ModelControl::kPoll}) {
+    server::Options options = Options(control);
+    options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
+    Start(options);
+    for (const grpc::Status& status : {Load("m"), Unload("m")}) {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+      EXPECT_THAT(status.error_message(), HasSubstr("--model_control=explicit"));
+    }
+    EXPECT_EQ(Answering("m"), 1);
+  }
+}
+
+TEST_F(LifecycleTest, TheCommandLineLoadsAndUnloads) {
+  Publish("m/1");
+  Start(Options(server::ModelControl::kExplicit));
+  const std::string address = "--address=" + server_->server().admin_address()->ToString();
+  Subprocess load({SRU_CLIENT_BINARY, "admin", address, "load", "m"});
+  EXPECT_EQ(load.Wait(), 0) << load.err();
+  EXPECT_THAT(load.out(), HasSubstr("READY"));
+  EXPECT_EQ(Answering("m"), 1);
+  Subprocess status({SRU_CLIENT_BINARY, "models", "--status",
+                     "--address=" + server_->server().address().ToString()});
+  EXPECT_EQ(status.Wait(), 0) << status.err();
+  EXPECT_THAT(status.out(), HasSubstr("READY"));
+  Subprocess escape({SRU_CLIENT_BINARY, "admin", address, "load", "../m"});
+  EXPECT_EQ(escape.Wait(), 1);
+  EXPECT_THAT(escape.err(), HasSubstr("INVALID_ARGUMENT"));
+  Subprocess unload({SRU_CLIENT_BINARY, "admin", address, "unload", "m"});
+  EXPECT_EQ(unload.Wait(), 0) << unload.err();
+  EXPECT_EQ(Answering("m"), 0);
+}
+
+}  // namespace
+}  // namespace sru::testing
