@@ -11,6 +11,7 @@
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/log.h"
 #include "server/options.h"
@@ -40,6 +41,19 @@ bool HandledInformationFlag(const std::vector<std::string>& arguments) {
   return false;
 }
 
+// On standard output, for programs that start the server on ports of the system's choice; in the
+// format of the log, since collectors often read both streams as one.
+void PrintAddresses(const std::string& address, const std::string& metrics_address) {
+  std::string line = absl::StrCat("listening on ", address, ", metrics on ", metrics_address);
+  if (GetLogOptions().format == LogFormat::kJson) {
+    line = FormatLogLine(LogLevel::kInfo, line, absl::Now(),
+                         {{"address", address}, {"metrics_address", metrics_address}},
+                         LogFormat::kJson);
+  }
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
 int WaitForSignal(const sigset_t& signals) {
   int signal = 0;
   while (sigwait(&signals, &signal) != 0) {
@@ -55,6 +69,9 @@ int Main(int argc, char** argv) {
   if (positional.size() > 1) {
     return Fail(absl::InvalidArgumentError(absl::StrCat("unexpected argument '", positional[1],
                                                         "'; options start with --, see --help")));
+  }
+  if (absl::StatusOr<LoggingOptions> logging = LoggingOptionsFromFlags(); logging.ok()) {
+    SetLogOptions(logging->lines);
   }
   absl::StatusOr<Options> options = OptionsFromFlags();
   if (!options.ok()) return Fail(options.status());
@@ -76,9 +93,7 @@ int Main(int argc, char** argv) {
 
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(*options);
   if (!server.ok()) return Fail(server.status());
-  std::printf("listening on %s, metrics on %s\n", (*server)->address().ToString().c_str(),
-              (*server)->metrics_address().ToString().c_str());
-  std::fflush(stdout);
+  PrintAddresses((*server)->address().ToString(), (*server)->metrics_address().ToString());
 
   LogInfo(absl::StrCat("got ", strsignal(WaitForSignal(signals)), ", draining"));
   std::thread([signals] {

@@ -12,16 +12,23 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
 #include "models/kernel_status.h"
 #include "models/repository.h"
+#include "server/access_log.h"
 #include "server/clock.h"
+#include "server/credentials.h"
 #include "server/engine.h"
+#include "server/grpc_log.h"
 #include "server/in_flight.h"
+#include "server/listener.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/metrics_server.h"
 #include "server/model_registry.h"
+#include "server/security_metrics.h"
 #include "server/service.h"
+#include "server/unknown_method.h"
 
 namespace sru::server {
 namespace {
@@ -33,6 +40,40 @@ constexpr absl::Duration kRefusalGrace = absl::Milliseconds(100);
 // How long streams that never end by themselves (health Watch, reflection) may live after the last
 // call was answered.
 constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
+
+// Most threads of gRPC's synchronous services. Only reflection is one, and each of its streams
+// holds a thread: without a bound strangers could make thousands.
+constexpr int kMaxSyncThreads = 32;
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+// Bounds that hold for every connection of every listener.
+void SetConnectionArguments(const Options& options, grpc::ServerBuilder* builder) {
+  const ConnectionLimits& limits = options.connections;
+  builder->SetMaxReceiveMessageSize(options.max_message_bytes);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.max_metadata_bytes);
+  // A client that is gone without a word is noticed after at most 80 s.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // After two pings that come too early the connection is closed.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              Milliseconds(limits.min_ping_interval));
+  if (limits.max_age != absl::InfiniteDuration()) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(limits.max_age));
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                                Milliseconds(limits.max_age_grace));
+  }
+  if (limits.max_idle != absl::InfiniteDuration()) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(limits.max_idle));
+  }
+  grpc::ResourceQuota quota("sru_server");
+  quota.SetMaxThreads(kMaxSyncThreads);
+  builder->SetResourceQuota(quota);
+}
 
 EngineOptions EngineOptionsFrom(const Options& options) {
   EngineOptions engine;
@@ -57,10 +98,14 @@ RequestLimits LimitsFrom(const Options& options) {
 
 class ServerImpl final : public Server {
  public:
-  explicit ServerImpl(const Options& options) : options_(options) {}
+  explicit ServerImpl(const Options& options)
+      : options_(options),
+        security_metrics_(metrics_.registry()),
+        access_log_(options.logging.access, &clock_) {}
 
   ~ServerImpl() override {
     if (!drained_) Drain();
+    SetHandshakeObserver(nullptr);
     // The metrics pages read the registry, so their server goes first.
     metrics_server_.reset();
     registry_.Replace({});
@@ -68,6 +113,7 @@ class ServerImpl final : public Server {
 
   absl::Status Start() {
     if (absl::Status status = ValidateOptions(options_); !status.ok()) return status;
+    if (absl::Status status = LoadCredentials(); !status.ok()) return status;
     if (absl::Status status = StartMetricsServer(); !status.ok()) return status;
     if (absl::Status status = LoadModels(); !status.ok()) return status;
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
@@ -75,7 +121,7 @@ class ServerImpl final : public Server {
     return absl::OkStatus();
   }
 
-  ListenAddress address() const override { return address_; }
+  ListenAddress address() const override { return listener_->address(); }
   ListenAddress metrics_address() const override { return metrics_server_->address(); }
 
   bool Drain() override {
@@ -94,12 +140,31 @@ class ServerImpl final : public Server {
     for (const auto& served : models) complete &= served->engine->Drain(deadline);
     complete &= in_flight_.WaitUntilNone(std::max(deadline, clock_.Now() + kStreamGrace));
     absl::SleepFor(closed + kRefusalGrace - clock_.Now());
+    listener_->Stop();
     grpc_server_->Shutdown(absl::ToChronoTime(clock_.Now() + kStreamGrace));
     grpc_server_->Wait();
     return complete;
   }
 
  private:
+  absl::Status LoadCredentials() {
+    TakeOverGrpcLog();
+    absl::StatusOr<std::unique_ptr<Credentials>> credentials =
+        Credentials::Create(options_.security, &security_metrics_, &access_log_);
+    if (!credentials.ok()) return credentials.status();
+    credentials_ = *std::move(credentials);
+    access_log_.set_caller_names([this](absl::string_view authorization) {
+      return credentials_->CallerName(authorization);
+    });
+    if (options_.security.has_tls()) {
+      SetHandshakeObserver([this](HandshakeFailure failure, absl::string_view detail) {
+        security_metrics_.OnHandshakeFailure(failure);
+        access_log_.OnHandshakeFailure(HandshakeFailureName(failure), detail);
+      });
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status StartMetricsServer() {
     MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
@@ -157,33 +222,30 @@ class ServerImpl final : public Server {
     context.metrics = &metrics_;
     context.in_flight = &in_flight_;
     context.clock = &clock_;
+    context.access_log = &access_log_;
     context.limits = LimitsFrom(options_);
     service_ = std::make_unique<Service>(context);
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(options_.listen.ToString(), grpc::InsecureServerCredentials(), &port);
+    Listener::Options listener_options;
+    listener_options.max_connections = options_.connections.max_connections;
+    listener_options.on_refused = [this] { security_metrics_.OnConnectionRefused(); };
+    absl::StatusOr<std::unique_ptr<Listener>> listener =
+        Listener::Open("listen", options_.listen, std::move(listener_options));
+    if (!listener.ok()) return listener.status();
+    listener_ = *std::move(listener);
+    listener_->AddTo(&builder, credentials_->ForListener());
     builder.RegisterService(service_.get());
-    builder.SetMaxReceiveMessageSize(options_.max_message_bytes);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.max_concurrent_streams);
-    // Two servers on one port would each get a part of the calls: an error instead.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    // A client that is gone without a word is noticed after at most 80 s; clients may ping idle
-    // connections every 10 s.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+    builder.RegisterCallbackGenericService(&unknown_method_service_);
+    SetConnectionArguments(options_, &builder);
     grpc_server_ = builder.BuildAndStart();
-    if (grpc_server_ == nullptr || port == 0) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", options_.listen.ToString(),
-                       " (--listen): the port is taken or the address is not of this machine"));
+    if (grpc_server_ == nullptr) {
+      return absl::InternalError("gRPC cannot start its server; GRPC_VERBOSITY=error says why");
     }
-    address_ = options_.listen;
-    address_.port = port;
+    listener_->Start();
+    serving_listener_ = listener_.get();
 
     grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
     for (const auto& served : registry_.List()) {
@@ -198,6 +260,8 @@ class ServerImpl final : public Server {
     ServerLevels levels;
     levels.ready = ready_;
     levels.requests_in_flight = in_flight_.count();
+    levels.suppressed_log_lines = access_log_.suppressed_lines();
+    if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
     for (const auto& served : registry_.List()) {
       levels.models.push_back(
           {served->model->name(), served->model->version(), served->engine->batcher().stats()});
@@ -212,10 +276,15 @@ class ServerImpl final : public Server {
   bool drained_ = false;
   InFlight in_flight_;
   Metrics metrics_;
+  SecurityMetrics security_metrics_;
+  AccessLog access_log_;
+  std::unique_ptr<Credentials> credentials_;
+  UnknownMethodService unknown_method_service_{&security_metrics_, &access_log_};
   std::unique_ptr<kernels::Backend> backend_;
   ModelRegistry registry_;
   std::unique_ptr<Service> service_;
-  ListenAddress address_;
+  std::unique_ptr<Listener> listener_;
+  std::atomic<Listener*> serving_listener_{nullptr};  // for the metrics port, which starts first
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<MetricsServer> metrics_server_;
 };
