@@ -73,8 +73,10 @@ grpc_ssl_certificate_config_reload_status FetchCertificates(
   MutexLock lock(&shared.mutex);
   const TlsPem& pem = shared.certificates.pem;
   const grpc_ssl_pem_key_cert_pair pair = {pem.key.c_str(), pem.certificate.c_str()};
-  *config = grpc_ssl_server_certificate_config_create(
-      pem.client_ca.empty() ? nullptr : pem.client_ca.c_str(), &pair, 1);
+  // gRPC 1.51 insists on authorities even where it asks for no client certificate and so never uses
+  // them; any certificate does.
+  const std::string& authorities = pem.client_ca.empty() ? pem.certificate : pem.client_ca;
+  *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
   state->generation = shared.generation.load(std::memory_order_relaxed);
   return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
 }

@@ -5,7 +5,6 @@
 namespace sru::server {
 namespace {
 
-// The lines themselves are tested with real calls, in tests/integration/log_test.py.
 TEST(RateLimitTest, LetsSoManyPassPerSecondAndCountsTheRest) {
   RateLimit limit(2);
   const absl::Time start = absl::FromUnixSeconds(1000);

@@ -23,6 +23,9 @@ ABSL_FLAG(bool, auth_health, false,
 ABSL_FLAG(bool, auth_without_tls, false,
           "Take tokens on a network address without TLS, where something in front of the server "
           "encrypts.");
+ABSL_FLAG(double, credentials_poll_interval_s, 1,
+          "How often, in seconds, the files of the flags above are looked at for changes. A change "
+          "is taken into use at the second look that finds it.");
 ABSL_FLAG(int32_t, max_connections, 0,
           "Most open connections; further ones are closed at once. 0 = as many as the process may "
           "have open files, less some for its own.");
@@ -48,6 +51,7 @@ constexpr const char* kFlagNames[] = {"tls_cert",
                                       "auth_tokens_file",
                                       "auth_health",
                                       "auth_without_tls",
+                                      "credentials_poll_interval_s",
                                       "max_connections",
                                       "max_metadata_bytes",
                                       "max_connection_age_s",
@@ -94,6 +98,11 @@ absl::Status ValidateSecurityOptions(const SecurityOptions& o) {
           absl::StrCat("--tls_cert: expected the file with the server's certificate, as --", flag,
                        " is given, found nothing"));
     }
+  }
+  if (absl::Status status =
+          CheckSeconds("credentials_poll_interval_s", o.poll_interval, absl::Milliseconds(10));
+      !status.ok()) {
+    return status;
   }
   if (!o.has_tokens() && (o.auth_health || o.auth_without_tls)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -144,6 +153,7 @@ absl::StatusOr<SecurityOptions> SecurityOptionsFromFlags() {
   options.auth_tokens_file = absl::GetFlag(FLAGS_auth_tokens_file);
   options.auth_health = absl::GetFlag(FLAGS_auth_health);
   options.auth_without_tls = absl::GetFlag(FLAGS_auth_without_tls);
+  options.poll_interval = absl::Seconds(absl::GetFlag(FLAGS_credentials_poll_interval_s));
   if (absl::Status status = ValidateSecurityOptions(options); !status.ok()) return status;
   return options;
 }

@@ -31,6 +31,9 @@ TEST(SecurityOptionsTest, FilesThatBelongTogetherAreAskedFor) {
   options.auth_health = true;
   EXPECT_THAT(ErrorOf(options), AllOf(HasSubstr("--auth_tokens_file"), HasSubstr("--auth_health")));
   options = SecurityOptions();
+  options.poll_interval = absl::ZeroDuration();
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--credentials_poll_interval_s"));
+  options = SecurityOptions();
   options.auth_without_tls = true;
   EXPECT_THAT(ErrorOf(options), HasSubstr("--auth_without_tls"));
 }
@@ -89,6 +92,7 @@ TEST(SecurityOptionsTest, FlagsAndStructsHaveTheSameDefaults) {
   ASSERT_TRUE(security.ok());
   EXPECT_FALSE(security->has_tls());
   EXPECT_FALSE(security->has_tokens());
+  EXPECT_EQ(security->poll_interval, SecurityOptions().poll_interval);
   const auto limits = ConnectionLimitsFromFlags();
   ASSERT_TRUE(limits.ok());
   const ConnectionLimits defaults;
