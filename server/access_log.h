@@ -75,10 +75,14 @@ class AccessLog {
   // a new one in its place, back and returns it. Empty otherwise.
   static std::string Begin(grpc::ServerContextBase* call);
 
+  // Whether End() has anything to do for a call of this status, so that no record need be made.
+  bool Wants(const absl::Status& status) const {
+    return !status.ok() || options_.requests == LogRequests::kAll;
+  }
+
   // Just before the call is answered; `request_id` is what Begin() gave.
   void End(grpc::ServerContextBase* call, std::string request_id, const CallRecord& record) {
-    if (record.status->ok() && options_.requests != LogRequests::kAll) return;
-    EndWithId(call, std::move(request_id), record);
+    if (Wants(*record.status)) EndWithId(call, std::move(request_id), record);
   }
 
   // A call that was turned away before it reached a handler.

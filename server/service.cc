@@ -172,6 +172,7 @@ class InferenceCall : public grpc::ServerUnaryReactor {
   }
 
   void LogCall(const absl::Status& status) {
+    if (!context_.access_log->Wants(status)) return;
     CallRecord record;
     record.method = MethodName(method_);
     record.status = &status;
