@@ -1,7 +1,7 @@
 // Log lines for people and log collectors: one line per event on standard error, as text
 //   2026-01-31T12:00:00.123456Z WARN  request method=Classify code=NOT_FOUND
 // or as JSON
-//   {"time":"2026-01-31T12:00:00.123456Z","level":"warning","message":"request","method":"Classify"}
+//   {"time":"2026-01-31T12:00:00.123456Z","level":"warning","message":"request","code":"NOT_FOUND"}
 // Control characters become spaces (text) or escapes (JSON), and a field's value is quoted when it
 // needs it, so that an event is always one line and no value can pass for another field.
 // Thread-safe.
