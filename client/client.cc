@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/channel_security.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/rpc/retry.pb.h"
@@ -131,8 +132,10 @@ absl::Status CheckText(const google::protobuf::RepeatedPtrField<v1::Sequence>& s
 
 class GrpcClient : public Client {
  public:
-  GrpcClient(const ConnectOptions& options, std::shared_ptr<grpc::Channel> channel)
+  GrpcClient(const ConnectOptions& options, std::shared_ptr<grpc::Channel> channel,
+             std::unique_ptr<TokenFile> token)
       : options_(options),
+        token_(std::move(token)),
         channel_(std::move(channel)),
         stub_(v1::InferenceService::NewStub(channel_)),
         admin_stub_(v1::AdminService::NewStub(channel_)),
@@ -143,7 +146,9 @@ class GrpcClient : public Client {
     grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
     while (state != GRPC_CHANNEL_READY) {
       if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
-        return absl::UnavailableError(absl::StrCat("cannot connect to ", options_.address));
+        return absl::UnavailableError(
+            absl::StrCat("cannot connect to ", options_.address,
+                         WantsTls(options_) ? ", or the TLS handshake failed" : ""));
       }
       if (!channel_->WaitForStateChange(state, absl::ToChronoTime(deadline))) {
         return absl::DeadlineExceededError(absl::StrCat("no connection to ", options_.address,
@@ -197,7 +202,7 @@ class GrpcClient : public Client {
   absl::StatusOr<ServingStatus> Health(absl::string_view service,
                                        const CallOptions& options) override {
     grpc::ClientContext context;
-    SetDeadline(options, &context);
+    Prepare(options, &context);
     const grpc::Slice slice(EncodeHealthRequest(service));
     const grpc::ByteBuffer request(&slice, 1);
     grpc::ByteBuffer response;
@@ -228,20 +233,22 @@ class GrpcClient : public Client {
                                                              Response*),
                                 const Request& request, const CallOptions& options) {
     grpc::ClientContext context;
-    SetDeadline(options, &context);
+    Prepare(options, &context);
     Response response;
     const grpc::Status status = (stub.*method)(&context, request, &response);
     if (!status.ok()) return FromGrpc(status);
     return response;
   }
 
-  void SetDeadline(const CallOptions& options, grpc::ClientContext* context) const {
+  void Prepare(const CallOptions& options, grpc::ClientContext* context) const {
+    if (token_ != nullptr) context->AddMetadata("authorization", token_->Authorization());
     const absl::Duration deadline = options.deadline.value_or(options_.deadline);
     if (deadline == absl::InfiniteDuration()) return;
     context->set_deadline(absl::ToChronoTime(absl::Now() + deadline));
   }
 
   const ConnectOptions options_;
+  const std::unique_ptr<TokenFile> token_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<v1::InferenceService::Stub> stub_;
   const std::unique_ptr<v1::AdminService::Stub> admin_stub_;
@@ -310,6 +317,14 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ConnectOptions& opt
   } else {
     args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   }
+  absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials =
+      MakeChannelCredentials(options);
+  if (!credentials.ok()) return credentials.status();
+  absl::StatusOr<std::unique_ptr<TokenFile>> token = TokenFile::Open(options);
+  if (!token.ok()) return token.status();
+  if (!options.tls_server_name.empty()) {
+    args.SetSslTargetNameOverride(options.tls_server_name);
+  }
   for (const auto& [name, value] : options.channel_args) {
     if (const int* number = std::get_if<int>(&value)) {
       args.SetInt(name, *number);
@@ -318,8 +333,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ConnectOptions& opt
     }
   }
   return std::make_unique<GrpcClient>(
-      options,
-      grpc::CreateCustomChannel(options.address, grpc::InsecureChannelCredentials(), args));
+      options, grpc::CreateCustomChannel(options.address, *credentials, args), *std::move(token));
 }
 
 std::optional<absl::Duration> RetryDelay(const absl::Status& status) {

@@ -13,7 +13,8 @@
 //
 // Errors are those of the server, code and message as they came (inference.proto lists them), and
 //   kInvalidArgument   a text is not UTF-8; nothing was sent
-//   kUnavailable       no connection, after the attempts of ConnectOptions
+//   kUnavailable       no connection or no TLS handshake, after the attempts of ConnectOptions
+//   kUnauthenticated   the server wants a token (token_file), or another one
 //   kDeadlineExceeded  the deadline passed, here or on the server
 //   kResourceExhausted the server is overloaded, or the answer is larger than max_message_bytes;
 //                      RetryDelay() says how long the server wants to be left alone
@@ -57,6 +58,21 @@ struct ConnectOptions {
 
   // Largest answer that is accepted, in bytes. Token vectors of long texts are large.
   int max_message_bytes = 64 << 20;
+
+  // TLS: `tls` or any of its files turns it on. The server must show a certificate of one of the
+  // authorities in tls_ca, a PEM file (empty = those that the system trusts), for the host in
+  // `address`, or for tls_server_name if that is given. tls_cert and tls_key, PEM files, are what
+  // this client shows where the server asks for it (mutual TLS).
+  bool tls = false;
+  std::string tls_ca;
+  std::string tls_cert;
+  std::string tls_key;
+  std::string tls_server_name;
+
+  // File with the token to send with each call, read again every 10 s. Without TLS only to an
+  // address of this machine, unless token_without_tls says that something else encrypts.
+  std::string token_file;
+  bool token_without_tls = false;
 
   // Further gRPC channel arguments by name, such as {"grpc.keepalive_time_ms", 30000}.
   std::vector<std::pair<std::string, std::variant<int, std::string>>> channel_args;

@@ -128,6 +128,8 @@ std::string FlagSet::Help() const {
       absl::StrAppend(&text, " (default ", flag.default_text);
       if (!flag.environment.empty()) absl::StrAppend(&text, ", or $", flag.environment);
       absl::StrAppend(&text, ")");
+    } else if (!flag.environment.empty()) {
+      absl::StrAppend(&text, " (or $", flag.environment, ")");
     }
     absl::StrAppend(&text, "\n");
   }

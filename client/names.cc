@@ -67,6 +67,8 @@ std::string Advice(const absl::Status& status, absl::string_view address, absl::
       return "see what is loaded with: sru_client models";
     case absl::StatusCode::kFailedPrecondition:
       return "see what each model can do with: sru_client models";
+    case absl::StatusCode::kUnauthenticated:
+      return "the server wants a token that it knows: give it with --token_file=FILE";
     case absl::StatusCode::kUnimplemented:
       return absl::StrCat("is it an SRU server that listens at ", address, "?");
     default:

@@ -131,6 +131,20 @@ struct CommonOptions {
 void AddCommonFlags(CommonOptions* options, FlagSet* flags) {
   flags->Add("address", &options->connect.address, "HOST:PORT of the server", "SRU_ADDRESS");
   flags->Add("deadline", &options->connect.deadline, "time for each call; inf = no bound");
+  ConnectOptions& connect = options->connect;
+  flags->Add("tls", &connect.tls, "use TLS, as the other --tls flags do too");
+  flags->Add("tls_ca", &connect.tls_ca,
+             "PEM file with the authorities to trust; without it those of the system",
+             "SRU_TLS_CA");
+  flags->Add("tls_cert", &connect.tls_cert, "PEM file with this client's certificate",
+             "SRU_TLS_CLIENT_CERT");
+  flags->Add("tls_key", &connect.tls_key, "PEM file with its key", "SRU_TLS_CLIENT_KEY");
+  flags->Add("tls_server_name", &connect.tls_server_name,
+             "name in the server's certificate, if it is not that in --address",
+             "SRU_TLS_SERVER_NAME");
+  flags->Add("token_file", &connect.token_file, "file with the token to send", "SRU_TOKEN_FILE");
+  flags->Add("token_without_tls", &connect.token_without_tls,
+             "send it over the network without TLS");
   flags->Add("json", &options->json, "print one JSON object per line");
 }
 

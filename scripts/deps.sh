@@ -4,7 +4,7 @@
 #   scripts/deps.sh [GROUP...]      groups: build test lint full bench deploy; default: build
 #
 #   build  compiler, build tools and libraries
-#   test   what the tests need besides: the Python client's gRPC
+#   test   what the tests need besides: the Python client's gRPC, openssl to make certificates
 #   lint   clang-format and clang-tidy
 #   full   PyTorch: without it the tests of models/export_torch.py are skipped
 #   bench  what `make bench` compares with: PyTorch, a fast BLAS under it, and what compiles the
@@ -15,8 +15,9 @@ set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
   protobuf-compiler-grpc prometheus-cpp-dev libcivetweb-dev libdnnl-dev libhwy-dev libre2-dev
-  libnghttp2-dev libutf8proc-dev nlohmann-json3-dev libgtest-dev libgmock-dev libbenchmark-dev)
-test=(python3-grpcio python3-protobuf)
+  libnghttp2-dev libssl-dev libutf8proc-dev nlohmann-json3-dev libgtest-dev libgmock-dev
+  libbenchmark-dev)
+test=(openssl python3-grpcio python3-protobuf)
 lint=(clang-format clang-tidy)
 full=(python3-torch)
 bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++)

@@ -12,6 +12,7 @@
 #include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/log.h"
 #include "server/options.h"
@@ -41,6 +42,25 @@ bool HandledInformationFlag(const std::vector<std::string>& arguments) {
   return false;
 }
 
+// On standard output, for programs that start the server on ports of the system's choice; in the
+// format of the log, since collectors often read both streams as one.
+void PrintAddresses(const Server& server) {
+  const std::string address = server.address().ToString();
+  const std::string metrics = server.metrics_address().ToString();
+  const std::optional<ListenAddress> admin = server.admin_address();
+  std::string line = absl::StrCat("listening on ", address, ", metrics on ", metrics);
+  if (admin.has_value()) absl::StrAppend(&line, ", admin on ", admin->ToString());
+  if (GetLogOptions().format == LogFormat::kJson) {
+    line = FormatLogLine(LogLevel::kInfo, line, absl::Now(),
+                         {{"address", address},
+                          {"metrics_address", metrics},
+                          {"admin_address", admin.has_value() ? admin->ToString() : ""}},
+                         LogFormat::kJson);
+  }
+  std::puts(line.c_str());
+  std::fflush(stdout);
+}
+
 int WaitForSignal(const sigset_t& signals) {
   int signal = 0;
   while (sigwait(&signals, &signal) != 0) {
@@ -56,6 +76,9 @@ int Main(int argc, char** argv) {
   if (positional.size() > 1) {
     return Fail(absl::InvalidArgumentError(absl::StrCat("unexpected argument '", positional[1],
                                                         "'; options start with --, see --help")));
+  }
+  if (absl::StatusOr<LoggingOptions> logging = LoggingOptionsFromFlags(); logging.ok()) {
+    SetLogOptions(logging->lines);
   }
   absl::StatusOr<Options> options = OptionsFromFlags();
   if (!options.ok()) return Fail(options.status());
@@ -77,11 +100,7 @@ int Main(int argc, char** argv) {
 
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(*options);
   if (!server.ok()) return Fail(server.status());
-  const std::optional<ListenAddress> admin = (*server)->admin_address();
-  std::printf("listening on %s, metrics on %s%s\n", (*server)->address().ToString().c_str(),
-              (*server)->metrics_address().ToString().c_str(),
-              admin.has_value() ? (", admin on " + admin->ToString()).c_str() : "");
-  std::fflush(stdout);
+  PrintAddresses(**server);
 
   LogInfo(absl::StrCat("got ", strsignal(WaitForSignal(signals)), ", draining"));
   std::thread([signals] {

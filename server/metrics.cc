@@ -148,6 +148,11 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
   families->push_back(MakeSingle("sru_requests_in_flight", "Calls that have no answer yet.",
                                  MetricType::Gauge,
                                  static_cast<double>(levels.requests_in_flight)));
+  families->push_back(MakeSingle("sru_connections", "Client connections that are open.",
+                                 MetricType::Gauge, static_cast<double>(levels.connections)));
+  families->push_back(MakeSingle(
+      "sru_log_lines_suppressed_total", "Lines of --log_requests over --log_requests_per_second.",
+      MetricType::Counter, static_cast<double>(levels.suppressed_log_lines)));
 
   MetricFamily info =
       MakeFamily("sru_build_info", "Always 1; the labels describe this build.", MetricType::Gauge);

@@ -92,6 +92,8 @@ struct ServerLevels {
   };
   bool ready = false;
   int64_t requests_in_flight = 0;
+  int64_t connections = 0;
+  int64_t suppressed_log_lines = 0;
   std::vector<ModelLevels> models;
   std::vector<ModelStatus> statuses;
   std::vector<ModelLoadCounts> load_counts;
@@ -113,6 +115,9 @@ class Metrics {
 
   // A call that named no loaded model, or none at all (ListModels).
   void OnCallWithoutModel(Method method, absl::StatusCode code);
+
+  // For series of other files; they must not outlive this object.
+  prometheus::Registry* registry() { return &registry_; }
 
   // Everything in Prometheus' text format.
   std::string Text(const ServerLevels& levels) const;

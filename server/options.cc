@@ -1,5 +1,6 @@
 #include "server/options.h"
 
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -113,6 +114,15 @@ constexpr char kFlagNames[][32] = {"model_repository",
                                    "max_concurrent_streams",
                                    "drain_timeout_s",
                                    "drain_delay_s"};
+
+// Those above and those that other files of this folder declare.
+std::vector<const char*> AllFlagNames() {
+  std::vector<const char*> names(std::begin(kFlagNames), std::end(kFlagNames));
+  for (const absl::Span<const char* const> more : {SecurityFlagNames(), LoggingFlagNames()}) {
+    names.insert(names.end(), more.begin(), more.end());
+  }
+  return names;
+}
 
 std::string EnvironmentName(absl::string_view flag) {
   return absl::StrCat("SRU_", absl::AsciiStrToUpper(flag));
@@ -233,11 +243,15 @@ absl::Status ValidateOptions(const Options& o) {
         "--drain_delay_s: expected at most --drain_timeout_s, which is ",
         absl::FormatDuration(o.drain_timeout), ", found ", absl::FormatDuration(o.drain_delay)));
   }
-  return absl::OkStatus();
+  if (absl::Status status = ValidateSecurityOptions(o.security); !status.ok()) return status;
+  if (absl::Status status = CheckListenHost(o.security, "listen", o.listen.host); !status.ok()) {
+    return status;
+  }
+  return ValidateConnectionLimits(o.connections);
 }
 
 absl::Status ApplyEnvironment(const std::function<const char*(const char*)>& get_env) {
-  for (const char* name : kFlagNames) {
+  for (const char* name : AllFlagNames()) {
     const std::string variable = EnvironmentName(name);
     const char* value = get_env(variable.c_str());
     if (value == nullptr) continue;
@@ -321,6 +335,16 @@ absl::StatusOr<Options> OptionsFromFlags() {
   options.max_message_bytes = absl::GetFlag(FLAGS_max_message_bytes);
   options.max_concurrent_streams = absl::GetFlag(FLAGS_max_concurrent_streams);
 
+  absl::StatusOr<SecurityOptions> security = SecurityOptionsFromFlags();
+  if (!security.ok()) return security.status();
+  options.security = *std::move(security);
+  absl::StatusOr<ConnectionLimits> connections = ConnectionLimitsFromFlags();
+  if (!connections.ok()) return connections.status();
+  options.connections = *connections;
+  absl::StatusOr<LoggingOptions> logging = LoggingOptionsFromFlags();
+  if (!logging.ok()) return logging.status();
+  options.logging = *logging;
+
   if (absl::Status status = ValidateOptions(options); !status.ok()) return status;
   return options;
 }
@@ -332,7 +356,7 @@ std::string HelpText() {
       "Ask it with sru_client, or from any language with proto/sru/v1/inference.proto.\n"
       "SIGTERM drains: not ready first, then what is in flight is answered, then exit.\n"
       "Each flag is also read from the environment variable in brackets; the flag wins.\n\n";
-  for (const char* name : kFlagNames) {
+  for (const char* name : AllFlagNames()) {
     const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);
     const std::string value = flag->DefaultValue();
     absl::StrAppend(&text, "  --", name, value.empty() ? "" : "=", value, "  [",

@@ -17,6 +17,8 @@
 #include "kernels/backend.h"
 #include "models/repository.h"
 #include "server/model_control.h"
+#include "server/logging_options.h"
+#include "server/security_options.h"
 
 namespace sru::server {
 
@@ -62,6 +64,10 @@ struct Options {
   int max_sequences_per_request = 256;
   int max_message_bytes = 16 << 20;
   int max_concurrent_streams = 512;  // per connection
+
+  SecurityOptions security;
+  ConnectionLimits connections;
+  LoggingOptions logging;
 };
 
 // kInvalidArgument names the flag, what was expected and what was found.

@@ -15,19 +15,25 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
+#include "grpcpp/resource_quota.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
+#include "server/access_log.h"
 #include "server/admin_service.h"
 #include "server/clock.h"
+#include "server/credentials.h"
 #include "server/engine.h"
+#include "server/grpc_log.h"
 #include "server/in_flight.h"
-#include "server/listener_credentials.h"
+#include "server/listener.h"
 #include "server/log.h"
 #include "server/metrics.h"
 #include "server/metrics_server.h"
 #include "server/model_manager.h"
 #include "server/model_registry.h"
+#include "server/security_metrics.h"
 #include "server/service.h"
+#include "server/unknown_method.h"
 
 namespace sru::server {
 namespace {
@@ -42,6 +48,41 @@ constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
 
 // A name and what protobuf puts around it.
 constexpr int kMaxAdminMessageBytes = 64 << 10;
+
+// Most threads of gRPC's synchronous services. Only reflection is one, and each of its streams
+// holds a thread: without a bound strangers could make thousands.
+constexpr int kMaxSyncThreads = 32;
+
+int Milliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+// Bounds that hold for every connection of every listener.
+void SetConnectionArguments(const Options& options, int max_message_bytes,
+                            grpc::ServerBuilder* builder) {
+  const ConnectionLimits& limits = options.connections;
+  builder->SetMaxReceiveMessageSize(max_message_bytes);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
+  builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.max_metadata_bytes);
+  // A client that is gone without a word is noticed after at most 80 s.
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  // After two pings that come too early the connection is closed.
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                              Milliseconds(limits.min_ping_interval));
+  if (limits.max_age != absl::InfiniteDuration()) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(limits.max_age));
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
+                                Milliseconds(limits.max_age_grace));
+  }
+  if (limits.max_idle != absl::InfiniteDuration()) {
+    builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(limits.max_idle));
+  }
+  grpc::ResourceQuota quota("sru_server");
+  quota.SetMaxThreads(kMaxSyncThreads);
+  builder->SetResourceQuota(quota);
+}
 
 EngineOptions EngineOptionsFrom(const Options& options) {
   EngineOptions engine;
@@ -77,10 +118,14 @@ ModelManagerOptions ManagerOptionsFrom(const Options& options) {
 
 class ServerImpl final : public Server, private ModelLoader, private ModelObserver {
  public:
-  explicit ServerImpl(const Options& options) : options_(options) {}
+  explicit ServerImpl(const Options& options)
+      : options_(options),
+        security_metrics_(metrics_.registry()),
+        access_log_(options.logging.access, &clock_) {}
 
   ~ServerImpl() override {
     if (!drained_) Drain();
+    SetHandshakeObserver(nullptr);
     // The metrics pages read the registry, so their server goes first.
     metrics_server_.reset();
     // While what the manager's thread works with is all there.
@@ -89,6 +134,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   absl::Status Start() {
     if (absl::Status status = ValidateOptions(options_); !status.ok()) return status;
+    if (absl::Status status = LoadCredentials(); !status.ok()) return status;
     if (absl::Status status = StartMetricsServer(); !status.ok()) return status;
     if (absl::Status status = LoadModels(); !status.ok()) return status;
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
@@ -99,9 +145,12 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return absl::OkStatus();
   }
 
-  ListenAddress address() const override { return address_; }
+  ListenAddress address() const override { return listener_->address(); }
   ListenAddress metrics_address() const override { return metrics_server_->address(); }
-  std::optional<ListenAddress> admin_address() const override { return admin_address_; }
+  std::optional<ListenAddress> admin_address() const override {
+    if (admin_listener_ == nullptr) return std::nullopt;
+    return admin_listener_->address();
+  }
 
   bool Drain() override {
     drained_ = true;
@@ -124,9 +173,11 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     }
     complete &= in_flight_.WaitUntilNone(std::max(deadline, clock_.Now() + kStreamGrace));
     absl::SleepFor(closed + kRefusalGrace - clock_.Now());
+    listener_->Stop();
     grpc_server_->Shutdown(absl::ToChronoTime(clock_.Now() + kStreamGrace));
     grpc_server_->Wait();
     if (admin_server_ != nullptr) {
+      admin_listener_->Stop();
       admin_server_->Shutdown(absl::ToChronoTime(clock_.Now() + kStreamGrace));
       admin_server_->Wait();
     }
@@ -134,6 +185,24 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   }
 
  private:
+  absl::Status LoadCredentials() {
+    TakeOverGrpcLog();
+    absl::StatusOr<std::unique_ptr<Credentials>> credentials =
+        Credentials::Create(options_.security, &security_metrics_, &access_log_);
+    if (!credentials.ok()) return credentials.status();
+    credentials_ = *std::move(credentials);
+    access_log_.set_caller_names([this](absl::string_view authorization) {
+      return credentials_->CallerName(authorization);
+    });
+    if (options_.security.has_tls()) {
+      SetHandshakeObserver([this](HandshakeFailure failure, absl::string_view detail) {
+        security_metrics_.OnHandshakeFailure(failure);
+        access_log_.OnHandshakeFailure(HandshakeFailureName(failure), detail);
+      });
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status StartMetricsServer() {
     MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
@@ -225,6 +294,18 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     health->SetServingStatus("", serving);
   }
 
+  absl::StatusOr<std::unique_ptr<Listener>> OpenListener(absl::string_view flag,
+                                                         const ListenAddress& address,
+                                                         grpc::ServerBuilder* builder) {
+    Listener::Options options;
+    options.max_connections = options_.connections.max_connections;
+    options.on_refused = [this] { security_metrics_.OnConnectionRefused(); };
+    absl::StatusOr<std::unique_ptr<Listener>> listener =
+        Listener::Open(flag, address, std::move(options));
+    if (listener.ok()) (*listener)->AddTo(builder, credentials_->ForListener());
+    return listener;
+  }
+
   absl::Status StartGrpc() {
     ServiceContext context;
     context.registry = &registry_;
@@ -232,34 +313,26 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     context.metrics = &metrics_;
     context.in_flight = &in_flight_;
     context.clock = &clock_;
+    context.access_log = &access_log_;
     context.limits = LimitsFrom(options_);
     service_ = std::make_unique<Service>(context);
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(options_.listen.ToString(),
-                             ListenerCredentials(Listener::kInference, options_), &port);
+    absl::StatusOr<std::unique_ptr<Listener>> listener =
+        OpenListener("listen", options_.listen, &builder);
+    if (!listener.ok()) return listener.status();
+    listener_ = *std::move(listener);
     builder.RegisterService(service_.get());
-    builder.SetMaxReceiveMessageSize(options_.max_message_bytes);
-    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options_.max_concurrent_streams);
-    // Two servers on one port would each get a part of the calls: an error instead.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    // A client that is gone without a word is noticed after at most 80 s; clients may ping idle
-    // connections every 10 s.
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 10000);
+    builder.RegisterCallbackGenericService(&unknown_method_service_);
+    SetConnectionArguments(options_, options_.max_message_bytes, &builder);
     grpc_server_ = builder.BuildAndStart();
-    if (grpc_server_ == nullptr || port == 0) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", options_.listen.ToString(),
-                       " (--listen): the port is taken or the address is not of this machine"));
+    if (grpc_server_ == nullptr) {
+      return absl::InternalError("gRPC cannot start its server; GRPC_VERBOSITY=error says why");
     }
-    address_ = options_.listen;
-    address_.port = port;
+    listener_->Start();
+    serving_listener_ = listener_.get();
 
     grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
     for (const ModelStatus& status : manager_->Statuses()) {
@@ -274,21 +347,19 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     admin_service_ =
         std::make_unique<AdminService>(options_.model_control, manager_.get(), &metrics_);
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort(options_.admin_listen->ToString(),
-                             ListenerCredentials(Listener::kAdmin, options_), &port);
+    absl::StatusOr<std::unique_ptr<Listener>> listener =
+        OpenListener("admin_listen", *options_.admin_listen, &builder);
+    if (!listener.ok()) return listener.status();
+    admin_listener_ = *std::move(listener);
     builder.RegisterService(admin_service_.get());
-    builder.SetMaxReceiveMessageSize(kMaxAdminMessageBytes);
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.RegisterCallbackGenericService(&unknown_admin_method_service_);
+    SetConnectionArguments(options_, kMaxAdminMessageBytes, &builder);
     admin_server_ = builder.BuildAndStart();
-    if (admin_server_ == nullptr || port == 0) {
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen on ", options_.admin_listen->ToString(),
-                       " (--admin_listen): the port is taken or the address is not of this "
-                       "machine"));
+    if (admin_server_ == nullptr) {
+      return absl::InternalError(
+          "gRPC cannot start the admin server; GRPC_VERBOSITY=error says why");
     }
-    admin_address_ = options_.admin_listen;
-    admin_address_->port = port;
+    admin_listener_->Start();
     return absl::OkStatus();
   }
 
@@ -296,6 +367,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     ServerLevels levels;
     levels.ready = ready();
     levels.requests_in_flight = in_flight_.count();
+    levels.suppressed_log_lines = access_log_.suppressed_lines();
+    if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
     for (const auto& served : registry_.List()) {
       levels.models.push_back({served->name, served->version, served->engine->batcher().stats()});
     }
@@ -313,15 +386,21 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   bool drained_ = false;
   InFlight in_flight_;
   Metrics metrics_;
+  SecurityMetrics security_metrics_;
+  AccessLog access_log_;
+  std::unique_ptr<Credentials> credentials_;
+  UnknownMethodService unknown_method_service_{&security_metrics_, &access_log_};
+  UnknownMethodService unknown_admin_method_service_{&security_metrics_, &access_log_};
   std::unique_ptr<kernels::Backend> backend_;
   ModelRegistry registry_;
   std::unique_ptr<ModelManager> manager_;
   std::atomic<const ModelManager*> manager_pages_{nullptr};  // for the metrics pages' threads
   std::unique_ptr<Service> service_;
-  ListenAddress address_;
+  std::unique_ptr<Listener> listener_;
+  std::atomic<Listener*> serving_listener_{nullptr};  // for the metrics port, which starts first
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<AdminService> admin_service_;
-  std::optional<ListenAddress> admin_address_;
+  std::unique_ptr<Listener> admin_listener_;
   std::unique_ptr<grpc::Server> admin_server_;
   std::unique_ptr<MetricsServer> metrics_server_;
 };

@@ -53,6 +53,8 @@ class InferenceCall : public grpc::ServerUnaryReactor {
                 grpc::ByteBuffer* response_bytes)
       : context_(context),
         arrival_(context.clock->Now()),
+        call_(call),
+        request_id_(AccessLog::Begin(call)),
         request_(google::protobuf::Arena::CreateMessage<Request>(&arena_)),
         method_(method),
         deadline_(DeadlineOf(*call)),
@@ -183,7 +185,25 @@ class InferenceCall : public grpc::ServerUnaryReactor {
     } else {
       context_.metrics->OnCallWithoutModel(method_, status.code());
     }
+    LogCall(status);
     Finish(ToGrpcStatus(status, retry_after_));
+  }
+
+  void LogCall(const absl::Status& status) {
+    if (!context_.access_log->Wants(status)) return;
+    CallRecord record;
+    record.method = MethodName(method_);
+    record.status = &status;
+    if (served_ != nullptr) {
+      record.model = model().name();
+      record.version = model().version();
+    }
+    record.sequences = request_->sequences_size();
+    for (const SequenceResult& result : results_) record.tokens += result.num_tokens;
+    times_.total = context_.clock->Now() - arrival_;
+    record.times = times_;
+    record.request = request_;
+    context_.access_log->End(call_, std::move(request_id_), record);
   }
 
   // A caller whose deadline passes cancels the call, and may do so a little before the server sees
@@ -207,6 +227,8 @@ class InferenceCall : public grpc::ServerUnaryReactor {
 
   const ServiceContext& context_;
   const absl::Time arrival_;
+  grpc::CallbackServerContext* const call_;
+  std::string request_id_;
   alignas(8) char arena_block_[kArenaBlock];
   google::protobuf::Arena arena_{arena_block_, kArenaBlock};
   Request* const request_;
@@ -318,6 +340,26 @@ grpc::ServerUnaryReactor* StartCall(const ServiceContext& context,
   return reactor;
 }
 
+// Answers a call that was worked off in its handler.
+grpc::ServerUnaryReactor* Answer(const ServiceContext& context, Method method,
+                                 const ServedModel* served, const absl::Status& status,
+                                 grpc::CallbackServerContext* call) {
+  CallRecord record;
+  record.method = MethodName(method);
+  record.status = &status;
+  if (served != nullptr) {
+    record.model = served->model->name();
+    record.version = served->model->version();
+    served->metrics->OnCall(method, status.code(), CallTimes());
+  } else {
+    context.metrics->OnCallWithoutModel(method, status.code());
+  }
+  context.access_log->End(call, AccessLog::Begin(call), record);
+  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
+}
+
 void WriteServedModel(const ServedModel& served, const RequestLimits& limits, v1::ModelInfo* info) {
   WriteModelInfo(*served.model, served.engine->instances(), limits.max_sequence_tokens, info);
 }
@@ -351,10 +393,7 @@ grpc::ServerUnaryReactor* Service::ListModels(grpc::CallbackServerContext* call,
     }
     status = Serialize(list_response, response);
   }
-  context_.metrics->OnCallWithoutModel(Method::kListModels, status.code());
-  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
+  return Answer(context_, Method::kListModels, /*served=*/nullptr, status, call);
 }
 
 grpc::ServerUnaryReactor* Service::GetModel(grpc::CallbackServerContext* call,
@@ -374,14 +413,7 @@ grpc::ServerUnaryReactor* Service::GetModel(grpc::CallbackServerContext* call,
       status = Serialize(get_response, response);
     }
   }
-  if (served != nullptr) {
-    served->metrics->OnCall(Method::kGetModel, status.code(), CallTimes());
-  } else {
-    context_.metrics->OnCallWithoutModel(Method::kGetModel, status.code());
-  }
-  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
+  return Answer(context_, Method::kGetModel, served.get(), status, call);
 }
 
 }  // namespace sru::server

@@ -11,6 +11,7 @@
 
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/access_log.h"
 #include "server/clock.h"
 #include "server/in_flight.h"
 #include "server/metrics.h"
@@ -27,6 +28,7 @@ struct ServiceContext {
   const ModelManager* manager = nullptr;  // for the states that ListModels shows
   Metrics* metrics = nullptr;
   InFlight* in_flight = nullptr;
+  AccessLog* access_log = nullptr;
   const Clock* clock = nullptr;
   RequestLimits limits;
 };

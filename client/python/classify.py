@@ -17,8 +17,14 @@ import sru_wire
 class Client:
     """One connection; safe to share between threads."""
 
-    def __init__(self, address):
-        self._channel = grpc.insecure_channel(address)
+    def __init__(self, address, credentials=None, server_name="", token=""):
+        """`credentials` as grpc.ssl_channel_credentials() makes them; None = no TLS."""
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address)
+        else:
+            options = [("grpc.ssl_target_name_override", server_name)] if server_name else []
+            self._channel = grpc.secure_channel(address, credentials, options)
+        self._metadata = [("authorization", "Bearer " + token)] if token else []
         self._classify = self._channel.unary_unary(
             "/sru.v1.InferenceService/Classify",
             request_serializer=lambda values: sru_wire.encode(sru_wire.CLASSIFY_REQUEST, values),
@@ -33,10 +39,27 @@ class Client:
             "sequences": [{"text": text} for text in texts],
             "top_k": top_k,
         }
-        return self._classify(request, timeout=timeout)
+        return self._classify(request, timeout=timeout, metadata=self._metadata)
 
     def close(self):
         self._channel.close()
+
+
+def read(path):
+    if not path:
+        return None
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def make_credentials(args):
+    if not (args.tls or args.tls_ca or args.tls_cert):
+        return None
+    return grpc.ssl_channel_credentials(
+        root_certificates=read(args.tls_ca),
+        private_key=read(args.tls_key),
+        certificate_chain=read(args.tls_cert),
+    )
 
 
 def main():
@@ -49,10 +72,21 @@ def main():
     parser.add_argument("--model", default="", help="may be left out when the server has one")
     parser.add_argument("--top_k", type=int, default=1, help="labels per text; 0 = all")
     parser.add_argument("--timeout", type=float, default=10, help="seconds")
+    parser.add_argument("--tls", action="store_true", help="use TLS, as --tls_ca does too")
+    parser.add_argument("--tls_ca", help="PEM file with the authorities to trust")
+    parser.add_argument("--tls_cert", help="PEM file with this client's certificate")
+    parser.add_argument("--tls_key", help="PEM file with its key")
+    parser.add_argument("--tls_server_name", default="", help="if it is not that in --address")
+    parser.add_argument("--token_file", help="file with the token to send")
     args = parser.parse_args()
     texts = args.texts or [line.strip() for line in sys.stdin if line.strip()]
 
-    client = Client(args.address)
+    try:
+        credentials = make_credentials(args)
+        token = (read(args.token_file) or b"").decode("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        parser.error(str(error))
+    client = Client(args.address, credentials, args.tls_server_name, token)
     try:
         response = client.classify(texts, args.model, top_k=args.top_k, timeout=args.timeout)
     except grpc.RpcError as error:

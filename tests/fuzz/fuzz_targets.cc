@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/stubs/logging.h"
 #include "models/config.h"
 #include "models/preprocessing.h"
@@ -20,7 +21,11 @@
 #include "models/utf8.h"
 #include "models/vocabulary.h"
 #include "server/request_outline.h"
+#include "server/auth_tokens.h"
+#include "server/log.h"
+#include "server/request_id.h"
 #include "server/request_parser.h"
+#include "server/trace_context.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::fuzz {
@@ -214,6 +219,50 @@ void FuzzRequest(std::string_view bytes) {
       for (const int32_t id : task.token_ids) Require(id >= 0 && id < 3, "ids are in range");
     }
   }
+}
+
+void FuzzHeaders(std::string_view bytes) {
+  const absl::string_view header(bytes.data(), bytes.size());
+  const auto is_hex = [](absl::string_view text) {
+    return text.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
+  };
+  if (const auto trace = server::ParseTraceparent(header)) {
+    Require(trace->trace_id.size() == 32 && is_hex(trace->trace_id), "a trace id is 32 digits");
+    Require(trace->parent_id.size() == 16 && is_hex(trace->parent_id), "a parent id is 16 digits");
+    // Written out again as version 00 it reads the same.
+    const std::string again =
+        absl::StrCat("00-", trace->trace_id, "-", trace->parent_id, trace->sampled ? "-01" : "-00");
+    const auto reread = server::ParseTraceparent(again);
+    Require(reread.has_value() && reread->trace_id == trace->trace_id &&
+                reread->parent_id == trace->parent_id && reread->sampled == trace->sampled,
+            "a trace context reads back");
+  }
+  const auto is_visible = [](absl::string_view text) {
+    return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
+  };
+  if (server::IsValidRequestId(header)) {
+    Require(is_visible(header) && header.size() <= server::kMaxRequestIdLength,
+            "a request id is short and visible");
+  }
+  const absl::string_view token = server::BearerToken(header);
+  Require(is_visible(token) && token.size() <= server::kMaxTokenLength, "a token is visible");
+  for (const server::LogFormat format : {server::LogFormat::kText, server::LogFormat::kJson}) {
+    const std::string line = server::FormatLogLine(server::LogLevel::kInfo, header,
+                                                   absl::UnixEpoch(), {{"value", header}}, format);
+    Require(std::none_of(line.begin(), line.end(),
+                         [](char c) { return static_cast<unsigned char>(c) < 0x20; }),
+            "an event is one line without control characters");
+  }
+}
+
+void FuzzTokens(std::string_view bytes) {
+  const auto set = server::TokenSet::Parse({bytes.data(), bytes.size()}, "fuzz");
+  if (!set.ok()) {
+    RequireMessage(set.status());
+    return;
+  }
+  Require(set->size() > 0 && set->num_short() <= set->size(), "a set has tokens");
+  Require(set->Find("") == nullptr, "the empty token is in no set");
 }
 
 }  // namespace sru::fuzz

@@ -18,6 +18,10 @@ void FuzzVocabulary(std::string_view bytes);
 void FuzzTokenizer(std::string_view bytes);
 // the message of a Classify call
 void FuzzRequest(std::string_view bytes);
+// the headers traceparent, x-request-id and authorization
+void FuzzHeaders(std::string_view bytes);
+// the file of tokens
+void FuzzTokens(std::string_view bytes);
 
 struct Target {
   const char* name;  // also the directory of its seeds under corpus/
@@ -26,7 +30,8 @@ struct Target {
 
 inline constexpr Target kTargets[] = {
     {"safetensors", FuzzSafetensors}, {"config", FuzzConfig},   {"vocabulary", FuzzVocabulary},
-    {"tokenizer", FuzzTokenizer},     {"request", FuzzRequest},
+    {"tokenizer", FuzzTokenizer},     {"request", FuzzRequest}, {"headers", FuzzHeaders},
+    {"tokens", FuzzTokens},
 };
 
 }  // namespace sru::fuzz

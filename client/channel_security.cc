@@ -1,0 +1,112 @@
+#include "client/channel_security.h"
+
+#include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+
+namespace sru::client {
+namespace {
+
+// Where Debian, Ubuntu and Alpine keep the authorities that the system trusts.
+constexpr char kSystemAuthorities[] = "/etc/ssl/certs/ca-certificates.crt";
+constexpr absl::Duration kTokenReadInterval = absl::Seconds(10);
+
+absl::StatusOr<std::string> ReadFile(absl::string_view option, const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes(std::istreambuf_iterator<char>(file), {});
+  if (!file.is_open() || bytes.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(option, ": cannot read '", path, "', or it is ", "empty"));
+  }
+  return bytes;
+}
+
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadFile("token_file", path);
+  if (!text.ok()) return text.status();
+  const absl::string_view token = absl::StripAsciiWhitespace(*text);
+  const auto visible = [](char c) { return c > 0x20 && c < 0x7f; };
+  if (token.empty() || !std::all_of(token.begin(), token.end(), visible)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("token_file: expected one token of visible ASCII characters in '", path, "'"));
+  }
+  return std::string(token);
+}
+
+bool StaysOnThisMachine(absl::string_view address) {
+  if (absl::ConsumePrefix(&address, "dns:")) absl::ConsumePrefix(&address, "///");
+  if (!absl::ConsumePrefix(&address, "ipv4:")) absl::ConsumePrefix(&address, "ipv6:");
+  for (const char* prefix : {"localhost:", "127.", "[::1]", "unix:", "unix-abstract:"}) {
+    if (absl::StartsWith(address, prefix)) return true;
+  }
+  return address == "localhost";
+}
+
+}  // namespace
+
+bool WantsTls(const ConnectOptions& options) {
+  return options.tls || !options.tls_ca.empty() || !options.tls_cert.empty() ||
+         !options.tls_key.empty() || !options.tls_server_name.empty();
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
+    const ConnectOptions& options) {
+  if (!WantsTls(options)) return grpc::InsecureChannelCredentials();
+  if (options.tls_cert.empty() != options.tls_key.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.tls_cert.empty() ? "tls_cert: expected the certificate of tls_key"
+                                              : "tls_key: expected the key of tls_cert",
+                     ", found nothing"));
+  }
+  grpc::SslCredentialsOptions ssl;
+  for (const auto& [option, path, pem] :
+       {std::tuple{"tls_ca", options.tls_ca.empty() ? kSystemAuthorities : options.tls_ca,
+                   &ssl.pem_root_certs},
+        std::tuple{"tls_cert", options.tls_cert, &ssl.pem_cert_chain},
+        std::tuple{"tls_key", options.tls_key, &ssl.pem_private_key}}) {
+    if (path.empty()) continue;
+    absl::StatusOr<std::string> bytes = ReadFile(option, path);
+    if (!bytes.ok()) return bytes.status();
+    *pem = *std::move(bytes);
+  }
+  return grpc::SslCredentials(ssl);
+}
+
+absl::StatusOr<std::unique_ptr<TokenFile>> TokenFile::Open(const ConnectOptions& options) {
+  if (options.token_file.empty()) return std::unique_ptr<TokenFile>();
+  if (!WantsTls(options) && !options.token_without_tls && !StaysOnThisMachine(options.address)) {
+    return absl::InvalidArgumentError(
+        "token_file: the token would cross the network in the clear; expected tls, or "
+        "token_without_tls where something else encrypts");
+  }
+  absl::StatusOr<std::string> token = ReadToken(options.token_file);
+  if (!token.ok()) return token.status();
+  return std::unique_ptr<TokenFile>(new TokenFile(options.token_file, *std::move(token)));
+}
+
+TokenFile::TokenFile(std::string path, std::string token)
+    : path_(std::move(path)),
+      token_(std::move(token)),
+      next_read_(absl::Now() + kTokenReadInterval) {}
+
+std::string TokenFile::Authorization() {
+  const absl::Time now = absl::Now();
+  absl::MutexLock lock(&mutex_);
+  if (now >= next_read_) {
+    next_read_ = now + kTokenReadInterval;
+    if (absl::StatusOr<std::string> token = ReadToken(path_); token.ok()) {
+      token_ = *std::move(token);
+    }
+  }
+  return absl::StrCat("Bearer ", token_);
+}
+
+}  // namespace sru::client

@@ -1,0 +1,47 @@
+// How a client proves who it is and checks who the server is: TLS and tokens, from the files that
+// ConnectOptions names. Used by client.cc only.
+#ifndef SRU_CLIENT_CHANNEL_SECURITY_H_
+#define SRU_CLIENT_CHANNEL_SECURITY_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/client.h"
+#include "grpcpp/security/credentials.h"
+
+namespace sru::client {
+
+// Whether the options ask for TLS.
+bool WantsTls(const ConnectOptions& options);
+
+// kInvalidArgument names the option: a file that cannot be read, a certificate without its key.
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
+    const ConnectOptions& options);
+
+// The token in a file, read again from time to time, as tokens are replaced while programs run.
+// Thread-safe.
+class TokenFile {
+ public:
+  // Null when options.token_file is empty. kInvalidArgument names the option: a file that cannot be
+  // read or does not hold one token, or a token that would cross the network in the clear.
+  static absl::StatusOr<std::unique_ptr<TokenFile>> Open(const ConnectOptions& options);
+
+  // The value of the header `authorization`. Keeps to the last token when the file goes bad.
+  std::string Authorization();
+
+ private:
+  TokenFile(std::string path, std::string token);
+
+  const std::string path_;
+  absl::Mutex mutex_;
+  std::string token_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_read_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_CHANNEL_SECURITY_H_

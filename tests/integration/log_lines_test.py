@@ -1,0 +1,205 @@
+"""The server's log as a collector reads it: one line per event, request ids, traces, no content.
+
+    log_lines_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY
+"""
+
+import json
+import os
+import re
+import sys
+import tempfile
+import unittest
+
+from server_process import Server, await_true, call, classify_request, refusal
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = "00f067aa0ba902b7"
+TRACEPARENT = "00-%s-%s-01" % (TRACE, PARENT)
+QUESTION = "Who wrote Zanzibarquux ?"
+NEW_ID = re.compile(r"^[0-9a-f]{32}$")
+
+
+class LogTest(unittest.TestCase):
+    def test_json_lines(self):
+        with Server("--log_format=json", "--log_requests=all") as server:
+            channel = server.channel()
+            headers = (("x-request-id", "id-1"), ("traceparent", TRACEPARENT))
+            answer = call(channel, "Classify", classify_request(QUESTION, "Why ?"), headers)
+            self.assertEqual(answer.code, "OK")
+            self.assertEqual(answer.metadata["x-request-id"], "id-1")
+            self.assertEqual(call(channel, "ListModels").code, "OK")
+            self.assertEqual(call(channel, "GetModel", b"\x0a\x05other").code, "NOT_FOUND")
+            self.assertEqual(call(channel, "/x/y").code, "UNIMPLEMENTED")
+            channel.close()
+            self.assertEqual(server.stop(), 0)
+
+            # Every line of both streams is JSON.
+            self.assertEqual(json.loads(server.first_line)["message"].split()[0], "listening")
+            lines = server.log_lines("request")
+            self.assertEqual(
+                [(line["method"], line["code"], line["level"]) for line in lines],
+                [
+                    ("Classify", "OK", "info"),
+                    ("ListModels", "OK", "info"),
+                    ("GetModel", "NOT_FOUND", "warning"),
+                    ("/x/y", "UNIMPLEMENTED", "warning"),
+                ],
+            )
+            first = lines[0]
+            self.assertEqual(first["request_id"], "id-1")
+            self.assertEqual(first["trace_id"], TRACE)
+            self.assertEqual(first["parent_id"], PARENT)
+            self.assertEqual(first["trace_sampled"], 1)
+            self.assertEqual((first["model"], first["version"]), ("trec", 1))
+            self.assertEqual((first["sequences"], first["tokens"]), (2, 6))
+            self.assertRegex(first["peer"], r"^ipv[46]:")
+            self.assertGreater(first["total_us"], first["compute_us"])
+            self.assertGreater(first["compute_us"], 0)
+            for line in lines[1:]:
+                self.assertRegex(line["request_id"], NEW_ID)
+                self.assertNotIn("trace_id", line)
+            self.assertIn("'other' is not loaded", lines[2]["error"])
+
+    def test_request_ids(self):
+        with Server() as server:
+            channel = server.channel()
+
+            def given(value, method="ListModels"):
+                return call(channel, method, metadata=(("x-request-id", value),)).metadata
+
+            for value in ("a", "!~", "0f8fad5b-d9cb-469f-a165-70867728950e", "x" * 128):
+                self.assertEqual(given(value)["x-request-id"], value)
+                self.assertEqual(given(value, "Classify")["x-request-id"], value)  # an error
+            for value in ("a b", "x" * 129):
+                self.assertRegex(given(value)["x-request-id"], NEW_ID)
+            # An answer that went well without one has none; an error has one to ask about.
+            self.assertNotIn("x-request-id", call(channel, "ListModels").metadata)
+            failed = call(channel, "Classify")
+            self.assertRegex(failed.metadata["x-request-id"], NEW_ID)
+            self.assertIn("request_id=" + failed.metadata["x-request-id"], server.log())
+            channel.close()
+
+    def test_malformed_traces_are_ignored(self):
+        with Server("--log_format=json") as server:
+            channel = server.channel()
+            for value in ("", "x", TRACEPARENT[:-1], TRACEPARENT.upper(), "ff" + TRACEPARENT[2:]):
+                answer = call(channel, "Classify", metadata=(("traceparent", value),))
+                self.assertEqual(answer.code, "INVALID_ARGUMENT")
+            call(channel, "Classify", metadata=(("traceparent", TRACEPARENT),))
+            channel.close()
+            traces = [line.get("trace_id") for line in server.log_lines("request")]
+            self.assertEqual(traces, [None] * 5 + [TRACE])
+
+    def test_only_what_was_asked_for(self):
+        for policy, expected in (("none", []), ("errors", ["bad"]), ("all", ["good", "bad"])):
+            with Server("--log_requests=" + policy) as server:
+                channel = server.channel()
+                call(channel, "ListModels", metadata=(("x-request-id", "good"),))
+                call(channel, "Classify", metadata=(("x-request-id", "bad"),))
+                channel.close()
+                server.stop()
+                self.assertEqual(re.findall(r" request_id=(\w+)", server.log()), expected)
+        with Server("--log_requests=all", "--log_level=error") as server:
+            channel = server.channel()
+            call(channel, "ListModels")
+            call(channel, "Classify")
+            channel.close()
+            server.stop()
+            self.assertEqual(server.log(), "")
+
+    # Calls whose answers differ in every way in which content is looked at.
+    CONTENT = (
+        classify_request(QUESTION),
+        classify_request(QUESTION + " \n level=error \x1b[31m"),
+        classify_request("word " * 3000 + QUESTION),
+        classify_request(QUESTION, model="trec", top_k=-1),
+        b"\x1a\x10\x12\x0e\x0a\x0cZanzibarquux",  # tokens
+        b"\x1a\x0e\x0a\x0cZanzibar\xffuux",  # not UTF-8
+        b"\x1a\x09\x1a\x07\x0a\x05\xb1\xa8\xb8\xbd\x03",  # the token id 931009585
+        b"\x1a\x7fZanzibarquux",  # cut short
+    )
+
+    def test_no_content(self):
+        with Server("--log_format=json", "--log_requests=all") as server:
+            channel = server.channel()
+            for request in self.CONTENT:
+                call(channel, "Classify", request)
+                call(channel, "Encode", request)
+            channel.close()
+            server.stop()
+            lines = server.log_lines("request")
+            self.assertEqual(len(lines), 2 * len(self.CONTENT))
+            self.assertIn("sequences[0].text", [line.get("error") for line in lines])
+            for word in ("Zanzibar", "wrote", "931009", "0xff"):
+                self.assertNotIn(word, server.log())
+
+    def test_content_when_asked(self):
+        with Server("--log_format=json", "--log_requests=all", "--log_content") as server:
+            channel = server.channel()
+            for request in self.CONTENT:
+                call(channel, "Classify", request)
+            channel.close()
+            server.stop()
+            lines = server.log_lines("request")
+            self.assertEqual(len(lines), len(self.CONTENT))
+            self.assertIn(QUESTION, lines[0]["request"])
+            self.assertLess(max(len(line["request"]) for line in lines), 4200)
+            self.assertIn("are too many", lines[2]["error"])
+        with Server("--log_requests=all", "--log_content") as server:
+            channel = server.channel()
+            call(channel, "Classify", self.CONTENT[1])
+            channel.close()
+            server.stop()
+            # A text cannot break a line or make up a field.
+            self.assertEqual(len(re.findall(r"^\S+ \S+ +request .*$", server.log(), re.M)), 1)
+            self.assertNotIn("\x1b", server.log())
+
+    def test_callers_have_names(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "tokens")
+            with open(path, "w") as file:
+                file.write("search token-of-search-team\ntoken-of-nobody-else\n")
+            flags = ("--auth_tokens_file=" + path, "--log_requests=all", "--log_format=json")
+            with Server(*flags) as server:
+                channel = server.channel()
+                for token in ("token-of-search-team", "token-of-nobody-else"):
+                    call(channel, "ListModels", metadata=(("authorization", "Bearer " + token),))
+                call(channel, "ListModels", metadata=(("traceparent", TRACEPARENT),))
+                channel.close()
+                callers = [line.get("caller") for line in server.log_lines("request")]
+                self.assertEqual(callers, ["search", None])
+                failed = server.log_lines("authentication failed")
+                self.assertEqual([(line["reason"], line["trace_id"]) for line in failed], [("missing", TRACE)])
+                self.assertNotIn("token-of", server.log())
+
+    def test_strangers_cannot_fill_the_log(self):
+        with Server("--log_format=json", "--log_requests_per_second=2") as server:
+            channel = server.channel()
+            for _ in range(200):
+                call(channel, "Classify")
+            suppressed = server.metric("sru_log_lines_suppressed_total")
+            lines = server.log_lines("request")
+            self.assertEqual(len(lines) + suppressed, 200)
+            self.assertLess(len(lines), 50)
+
+            def says_so():
+                call(channel, "Classify")
+                return any("suppressed_lines" in line for line in server.log_lines("request"))
+
+            await_true(says_so, "a line that counts those left out")
+            channel.close()
+
+    def test_wrong_values_name_the_flag(self):
+        for flag in (
+            "--log_format=xml",
+            "--log_level=debug",
+            "--log_requests=some",
+            "--log_requests_per_second=-1",
+        ):
+            self.assertIn(flag.split("=")[0] + ": expected", refusal(flag))
+        # Also the refusal is in the format.
+        self.assertEqual(json.loads(refusal("--log_format=json", "--max_connections=-1"))["level"], "error")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=2)

@@ -1,0 +1,528 @@
+"""TLS, tokens and bounds on connections, with real handshakes and calls.
+
+    security_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY
+"""
+
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+from server_process import (
+    CLIENT,
+    HEALTH,
+    LIST_SERVICES,
+    PYTHON_CLIENT,
+    REFLECTION,
+    Authority,
+    Server,
+    await_true,
+    call,
+    call_once,
+    credentials,
+    openssl,
+    read,
+    refusal,
+)
+
+import grpc
+
+# Between two looks a test may replace two files that belong together, not more.
+FAST = "--credentials_poll_interval_s=0.2"
+TOKEN = "kR3vX9mQ2bT7wZ5n"
+OTHER_TOKEN = "pL8sD1fG4hJ6kA0c"
+
+
+def bearer(token):
+    return (("authorization", "Bearer " + token),)
+
+
+def handshake_failures(server, reason):
+    return server.metric('sru_tls_handshake_failures_total{reason="%s"}' % reason)
+
+
+def auth_failures(server, reason):
+    return server.metric('sru_auth_failures_total{reason="%s"}' % reason)
+
+
+class Files(unittest.TestCase):
+    """A folder with two authorities that both issued certificates."""
+
+    @classmethod
+    def setUpClass(cls):
+        directory = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(directory.cleanup)
+        cls.directory = directory.name
+        cls.ours = Authority(cls.directory, "ours")
+        cls.theirs = Authority(cls.directory, "theirs")
+        cls.server_pair = cls.ours.issue("server")
+        cls.client_pair = cls.ours.issue("client")
+        cls.stranger_pair = cls.theirs.issue("client")
+        cls.expired_pair = cls.ours.issue("expired", days=-1)
+
+    def write(self, name, text):
+        path = os.path.join(self.directory, name)
+        with open(path, "wb") as file:
+            file.write(text if isinstance(text, bytes) else text.encode())
+        return path
+
+    def tls_flags(self, pair=None, client_ca=None):
+        certificate, key = pair or self.server_pair
+        flags = ["--tls_cert=" + certificate, "--tls_key=" + key]
+        return flags + (["--tls_client_ca=" + client_ca] if client_ca else [])
+
+
+class TlsTest(Files):
+    def test_server_certificate(self):
+        with Server(*self.tls_flags()) as server:
+            self.assertEqual(call_once(server, credentials(self.ours)).code, "OK")
+            # A client that does not trust the authority, or looks for another name.
+            self.assertEqual(call_once(server, credentials(self.theirs)).code, "UNAVAILABLE")
+            self.assertEqual(
+                call_once(server, credentials(self.ours), name="example.org").code, "UNAVAILABLE"
+            )
+            # gRPC's clients just go; others say why.
+            self.assertNotEqual(self.s_client(server, "-CAfile", self.theirs.certificate)[0], 0)
+            await_true(lambda: handshake_failures(server, "refused_by_client") == 1, "a metric")
+            # A client without TLS.
+            self.assertEqual(call_once(server, None).code, "UNAVAILABLE")
+            await_true(lambda: handshake_failures(server, "not_tls") >= 1, "a metric")
+            self.assertIn("TLS handshake failed reason=not_tls", server.log())
+            # A client that needs no certificate may show any.
+            self.assertEqual(
+                call_once(server, credentials(self.ours, *self.stranger_pair)).code, "OK"
+            )
+            self.assertEqual(self.s_client(server)[0], 0)
+            self.assertIn("ALPN protocol: h2", self.s_client(server)[1])
+            self.assertNotEqual(self.s_client(server, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0")[0], 0)
+
+    def test_client_certificates(self):
+        with Server(*self.tls_flags(client_ca=self.ours.certificate)) as server:
+            self.assertEqual(
+                call_once(server, credentials(self.ours, *self.client_pair)).code, "OK"
+            )
+            for pair, reason in (
+                (self.stranger_pair, "bad_client_certificate"),
+                (self.expired_pair, "bad_client_certificate"),
+                ((None, None), "no_client_certificate"),
+            ):
+                before = handshake_failures(server, reason)
+                answer = call_once(server, credentials(self.ours, *pair))
+                self.assertEqual(answer.code, "UNAVAILABLE", reason)
+                await_true(lambda: handshake_failures(server, reason) > before, reason)
+                self.assertIn("TLS handshake failed reason=" + reason, server.log())
+            # Under TLS 1.2 a client learns of it within the handshake, under 1.3 just after.
+            self.assertNotEqual(self.s_client(server, "-tls1_2")[0], 0)
+            certificate, key = self.client_pair
+            self.assertEqual(self.s_client(server, "-tls1_2", "-cert", certificate, "-key", key)[0], 0)
+            # The server is as well as ever.
+            self.assertEqual(
+                call_once(server, credentials(self.ours, *self.client_pair)).code, "OK"
+            )
+
+    def test_our_clients(self):
+        certificate, key = self.client_pair
+        tokens = self.write("tokens", "team %s\n" % TOKEN)
+        token = self.write("token", TOKEN + "\n")
+        with Server(
+            *self.tls_flags(client_ca=self.ours.certificate), "--auth_tokens_file=" + tokens
+        ) as server:
+
+            def run(*flags):
+                return subprocess.run(
+                    [CLIENT, "models", "--address=" + server.address, "--deadline=20s", *flags],
+                    capture_output=True,
+                    text=True,
+                    timeout=60,
+                )
+
+            tls = ["--tls_ca=" + self.ours.certificate, "--tls_cert=" + certificate]
+            done = run(*tls, "--tls_key=" + key, "--token_file=" + token)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn("trec", done.stdout)
+            done = run(*tls, "--tls_key=" + key)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("UNAUTHENTICATED", done.stderr)
+            self.assertIn("--token_file", done.stderr)
+            done = run("--tls_ca=" + self.theirs.certificate)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("TLS handshake failed", done.stderr)
+            done = run("--tls_ca=" + self.ours.certificate, "--tls_server_name=example.org")
+            self.assertEqual(done.returncode, 1)
+            for flags, text in (
+                (tls, "--tls_key"),
+                (["--tls_ca=" + token + ".none"], "--tls_ca"),
+                ([*tls, "--tls_key=" + key, "--token_file=" + token + ".none"], "--token_file"),
+                (["--address=example.org:50051", "--token_file=" + token], "--token_file"),
+            ):
+                done = run(*flags)
+                self.assertEqual(done.returncode, 2, done.stderr)
+                self.assertIn(text, done.stderr)
+
+            python = [sys.executable, os.path.join(PYTHON_CLIENT, "classify.py")]
+            python += ["--address=" + server.address, *tls, "--tls_key=" + key]
+            done = subprocess.run(
+                [*python, "--token_file=" + token, "Who wrote Hamlet ?"],
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            self.assertIn("HUM", done.stdout, done.stderr)
+            done = subprocess.run(
+                [*python, "Who wrote Hamlet ?"], capture_output=True, text=True, timeout=60
+            )
+            self.assertIn("UNAUTHENTICATED", done.stderr)
+
+    def test_a_wrong_start_names_the_flag(self):
+        certificate, key = self.server_pair
+        encrypted = os.path.join(self.directory, "encrypted.key")
+        openssl("pkey", "-in", key, "-aes256", "-passout", "pass:secret", "-out", encrypted)
+        cut = self.write("cut.pem", read(certificate)[:-40])
+        none = os.path.join(self.directory, "none.pem")
+        empty = self.write("empty.pem", "")
+        cut_chain = self.write("cut_chain.pem", read(certificate) + read(self.ours.certificate)[:99])
+        wrong_chain = self.write("chain.pem", read(certificate) + read(self.theirs.certificate))
+        for flags, parts in (
+            (["--tls_cert=" + none, "--tls_key=" + key], ["--tls_cert: cannot read", none]),
+            (["--tls_cert=" + certificate, "--tls_key=" + none], ["--tls_key: cannot read", none]),
+            (["--tls_cert=" + certificate], ["--tls_key: expected"]),
+            (["--tls_key=" + key], ["--tls_cert: expected"]),
+            (["--tls_cert=" + empty, "--tls_key=" + key], ["--tls_cert", "empty file"]),
+            (["--tls_cert=" + cut, "--tls_key=" + key], ["--tls_cert: expected PEM"]),
+            (["--tls_cert=" + cut_chain, "--tls_key=" + key], ["--tls_cert: expected PEM"]),
+            (["--tls_cert=" + wrong_chain, "--tls_key=" + key], ["--tls_cert", "issuer"]),
+            (["--tls_cert=" + key, "--tls_key=" + certificate], ["--tls_cert: expected PEM"]),
+            (["--tls_cert=" + certificate, "--tls_key=" + certificate], ["--tls_key: expected a PEM"]),
+            (["--tls_cert=" + certificate, "--tls_key=" + encrypted], ["--tls_key", "passphrase"]),
+            (self.tls_flags((certificate, self.client_pair[1])), ["--tls_key", "another key"]),
+            (self.tls_flags(self.expired_pair), ["--tls_cert", "/CN=expired", "expired at"]),
+            (self.tls_flags(client_ca=none), ["--tls_client_ca: cannot read", none]),
+            (self.tls_flags(client_ca=key), ["--tls_client_ca: expected PEM"]),
+            (self.tls_flags(client_ca=self.expired_pair[0]), ["--tls_client_ca", "expired at"]),
+        ):
+            line = refusal(*flags)
+            for part in parts:
+                self.assertIn(part, line)
+        # A chain in the right order is taken.
+        chain = self.write("chain.pem", read(certificate) + read(self.ours.certificate))
+        with Server(*self.tls_flags((chain, key))) as server:
+            self.assertEqual(call_once(server, credentials(self.ours)).code, "OK")
+
+    def test_files_that_change(self):
+        certificate, key = (os.path.join(self.directory, name) for name in ("live.pem", "live.key"))
+        authorities = os.path.join(self.directory, "live-ca.pem")
+
+        def copy(pair):
+            shutil.copy(pair[0], certificate)
+            shutil.copy(pair[1], key)
+
+        copy(self.server_pair)
+        shutil.copy(self.ours.certificate, authorities)
+        client = credentials(self.ours, *self.client_pair)
+        with Server(*self.tls_flags((certificate, key), authorities), FAST) as server:
+            old = server.channel(client)
+            self.assertEqual(call(old, HEALTH).code, "OK")
+            self.assertEqual(server.metric("sru_tls_certificate_expiry_seconds"), self.expiry(certificate))
+            self.assertIn("CN = server", self.subject(server))
+
+            renewed = self.ours.issue("renewed", days=25)
+            server.await_more("sru_tls_reloads_total", lambda: copy(renewed))
+            self.assertEqual(server.metric("sru_tls_certificate_expiry_seconds"), self.expiry(certificate))
+            self.assertIn("CN = renewed", self.subject(server))
+            self.assertEqual(call(old, HEALTH).code, "OK")  # its connection goes on
+
+            # Half written, of another key, expired, gone: the last good ones stay in use.
+            failures = "sru_tls_reload_failures_total"
+            half = read(certificate)[: os.path.getsize(certificate) // 2]
+            server.await_more(failures, lambda: self.write("live.pem", half))
+            other = read(self.server_pair[0])
+            server.await_more(failures, lambda: self.write("live.pem", other))
+            self.assertIn("earlier ones stay in use: --tls_key", server.log())
+            server.await_more(failures, lambda: copy(self.expired_pair))
+            server.await_more(failures, lambda: os.remove(key))
+            self.assertIn("CN = renewed", self.subject(server))
+            self.assertEqual(call_once(server, client).code, "OK")
+
+            # And mended; at the same time clients of another authority are let in instead.
+            shutil.copy(self.theirs.certificate, authorities)
+            server.await_more("sru_tls_reloads_total", lambda: copy(self.server_pair))
+            self.assertEqual(call_once(server, client).code, "UNAVAILABLE")
+            stranger = credentials(self.ours, *self.stranger_pair)
+            self.assertEqual(call_once(server, stranger).code, "OK")
+            self.assertEqual(call(old, HEALTH).code, "OK")
+            old.close()
+            self.assertEqual(server.stop(), 0)
+
+    def s_client(self, server, *flags):
+        done = subprocess.run(
+            ["openssl", "s_client", "-connect", server.address,
+             *([] if "-CAfile" in flags else ["-CAfile", self.ours.certificate]), "-verify_return_error", "-alpn", "h2", *flags],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, errors="replace",
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+    def subject(self, server):
+        """The subject of the certificate that a new connection is shown."""
+        certificate, key = self.client_pair
+        output = self.s_client(server, "-cert", certificate, "-key", key)[1]
+        return [line for line in output.splitlines() if line.startswith("subject=")][0]
+
+    def expiry(self, certificate):
+        done = subprocess.run(
+            ["openssl", "x509", "-in", certificate, "-noout", "-enddate"], capture_output=True, text=True
+        )
+        return float(
+            subprocess.run(
+                ["date", "-u", "-d", done.stdout.split("=")[1].strip(), "+%s"],
+                capture_output=True,
+                text=True,
+            ).stdout
+        )
+
+
+class TokenTest(Files):
+    def setUp(self):
+        self.path = self.write("tokens", "# teams\nsearch %s\n" % TOKEN)
+
+    def flags(self, *more):
+        return ["--auth_tokens_file=" + self.path, *more]
+
+    def test_every_call_needs_a_token(self):
+        with Server(*self.flags()) as server:
+            channel = server.channel()
+            for metadata, reason in (
+                ((), "missing"),
+                (bearer(OTHER_TOKEN), "unknown"),
+                (bearer(TOKEN.swapcase()), "unknown"),
+                (bearer(TOKEN[:-1]), "unknown"),
+                (bearer(TOKEN + "x"), "unknown"),
+                (bearer(""), "malformed"),
+                ((("authorization", TOKEN),), "malformed"),
+                ((("authorization", "Basic " + TOKEN),), "malformed"),
+                (bearer(TOKEN) + bearer(TOKEN), "malformed"),
+                (bearer("x" * 5000), "malformed"),
+            ):
+                before = auth_failures(server, reason)
+                answer = call(channel, "ListModels", metadata=metadata)
+                self.assertEqual(answer.code, "UNAUTHENTICATED", metadata)
+                self.assertTrue(answer.details.startswith("authorization: "), answer.details)
+                self.assertEqual(auth_failures(server, reason), before + 1, metadata)
+            # Whatever the service, and also what does not exist; but for health.
+            for method in ("GetModel", "Classify", "Encode", "/sru.v1.AdminService/LoadModel", "/x/y"):
+                self.assertEqual(call(channel, method).code, "UNAUTHENTICATED", method)
+            self.assertEqual(self.reflect(channel, ()), "UNAUTHENTICATED")
+            self.assertEqual(call(channel, HEALTH).code, "OK")
+
+            for value in ("Bearer ", "bearer ", "BEARER  "):
+                metadata = (("authorization", value + TOKEN),)
+                self.assertEqual(call(channel, "ListModels", metadata=metadata).code, "OK", value)
+            self.assertEqual(self.reflect(channel, bearer(TOKEN)), "OK")
+            unknown = server.metric("sru_unknown_method_calls_total")
+            answer = call(channel, "/sru.v1.AdminService/LoadModel", metadata=bearer(TOKEN))
+            self.assertEqual(answer.code, "UNIMPLEMENTED")
+            self.assertIn("/sru.v1.AdminService/LoadModel", answer.details)
+            self.assertEqual(server.metric("sru_unknown_method_calls_total"), unknown + 1)
+            channel.close()
+            self.assertNotIn(TOKEN, server.log())
+            self.assertNotIn(OTHER_TOKEN, server.log())
+            self.assertIn("authentication failed method=/x/y code=UNAUTHENTICATED reason=missing", server.log())
+
+    def test_health_can_need_one_too(self):
+        with Server(*self.flags("--auth_health")) as server:
+            self.assertEqual(call_once(server, None).code, "UNAUTHENTICATED")
+            self.assertEqual(call_once(server, None, metadata=bearer(TOKEN)).code, "OK")
+
+    def test_without_tokens_nothing_needs_one(self):
+        with Server() as server:
+            channel = server.channel()
+            self.assertEqual(call(channel, "ListModels").code, "OK")
+            self.assertEqual(self.reflect(channel, ()), "OK")
+            self.assertEqual(call(channel, "/sru.v1.AdminService/LoadModel").code, "UNIMPLEMENTED")
+            self.assertEqual(server.metric("sru_unknown_method_calls_total"), 1)
+            channel.close()
+
+    def test_the_file_changes(self):
+        with Server(*self.flags(), *self.tls_flags(), FAST) as server:
+            channel = server.channel(credentials(self.ours))
+
+            def code(token):
+                return call(channel, "ListModels", metadata=bearer(token)).code
+
+            self.assertEqual((code(TOKEN), code(OTHER_TOKEN)), ("OK", "UNAUTHENTICATED"))
+            self.write("tokens", "search %s\nother %s\n" % (TOKEN, OTHER_TOKEN))
+            server.await_metric("sru_auth_tokens_reloads_total", 1)
+            self.assertEqual((code(TOKEN), code(OTHER_TOKEN)), ("OK", "OK"))
+            self.write("tokens", "# nobody\n")
+            server.await_metric("sru_auth_tokens_reload_failures_total", 1)
+            os.remove(self.path)
+            server.await_metric("sru_auth_tokens_reload_failures_total", 2)
+            self.assertEqual((code(TOKEN), code(OTHER_TOKEN)), ("OK", "OK"))
+            self.assertIn("earlier ones stay in use", server.log())
+            # A token that is taken away is refused on connections that are open, too.
+            self.write("tokens", OTHER_TOKEN)
+            server.await_metric("sru_auth_tokens_reloads_total", 2)
+            self.assertEqual((code(TOKEN), code(OTHER_TOKEN)), ("UNAUTHENTICATED", "OK"))
+            channel.close()
+
+    def test_a_wrong_start_names_the_flag(self):
+        network = "--listen=0.0.0.0:0"
+        for flags, parts in (
+            (["--auth_tokens_file=" + self.path + ".none"], ["--auth_tokens_file: cannot read"]),
+            (["--auth_tokens_file=" + self.directory], ["--auth_tokens_file: cannot read"]),
+            (["--auth_tokens_file=" + self.write("none", "\n# none\n")], ["at least one token"]),
+            (["--auth_tokens_file=" + self.write("bad", "a\nb c d\n")], ["--auth_tokens_file: line 2"]),
+            (self.flags(network), ["in the clear", "--auth_without_tls"]),
+            (["--auth_health"], ["--auth_tokens_file"]),
+        ):
+            line = refusal(*flags)
+            for part in parts:
+                self.assertIn(part, line)
+        for flags in (self.flags(network, "--auth_without_tls"), self.flags(network, *self.tls_flags())):
+            with Server(*flags):
+                pass
+
+    @staticmethod
+    def reflect(channel, metadata):
+        stream = channel.stream_stream(REFLECTION)(iter([LIST_SERVICES]), metadata=metadata, timeout=20)
+        try:
+            return "OK" if b"sru.v1.InferenceService" in next(stream) else "nothing"
+        except grpc.RpcError as error:
+            return error.code().name
+
+
+def frame(kind, flags, stream, payload):
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+class RawConnection:
+    """HTTP/2 by hand, for what no client library does."""
+
+    def __init__(self, server):
+        self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+        self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
+
+    def goaway(self, ping=False):
+        """The error code and text of the first GOAWAY that ends the connection; None without one."""
+        data = b""
+        found = None
+        try:
+            while True:
+                if ping:
+                    self.socket.sendall(frame(6, 0, 0, b"12345678") * 4)
+                more = self.socket.recv(65536)
+                if not more:
+                    return found
+                data += more
+                while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], "big"):
+                    size, kind = int.from_bytes(data[:3], "big"), data[3]
+                    if kind == 7 and found is None:
+                        found = struct.unpack(">I", data[13:17])[0], data[17 : 9 + size].decode()
+                    if kind == 6 and not data[4] & 1:  # a ping to be answered
+                        self.socket.sendall(frame(6, 1, 0, data[9 : 9 + size]))
+                    data = data[9 + size :]
+        except ConnectionError:
+            return found
+
+    def close(self):
+        self.socket.close()
+
+
+class LimitTest(unittest.TestCase):
+    def test_headers(self):
+        with Server("--max_metadata_bytes=4096") as server:
+            small = call_once(server, None, metadata=(("x-note", "a" * 2000),))
+            self.assertEqual(small.code, "OK")
+            large = call_once(server, None, metadata=(("x-note", "a" * 9000),))
+            self.assertEqual(large.code, "RESOURCE_EXHAUSTED")
+
+    def test_pings(self):
+        with Server() as server:
+            connection = RawConnection(server)
+            self.assertEqual(connection.goaway(ping=True), (11, "too_many_pings"))
+            connection.close()
+            self.assertEqual(call_once(server, None).code, "OK")
+
+    def test_age_and_idleness(self):
+        with Server("--max_connection_age_s=0.2", "--max_connection_age_grace_s=1") as server:
+            connection = RawConnection(server)
+            self.assertEqual(connection.goaway(), (0, ""))
+            connection.close()
+        with Server("--max_connection_idle_s=0.2") as server:
+            connection = RawConnection(server)
+            self.assertIsNotNone(connection.goaway())
+            connection.close()
+
+    def test_connections(self):
+        with Server("--max_connections=3") as server:
+            connections = [RawConnection(server) for _ in range(3)]
+            server.await_metric("sru_connections", 3)
+            refused = RawConnection(server)
+            self.assertIsNone(refused.goaway())
+            refused.close()
+            self.assertEqual(server.metric("sru_connections_refused_total"), 1)
+            self.assertEqual(call_once(server, None).code, "UNAVAILABLE")
+            for connection in connections:
+                connection.close()
+            await_true(lambda: call_once(server, None).code == "OK", "room again")
+
+    def test_a_flood_of_connections_ends(self):
+        """gRPC's own listener never accepts again once the process ran out of files."""
+        with Server(files=128) as server:
+            connections = []
+            for _ in range(300):
+                connections.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
+            await_true(lambda: server.metric("sru_connections_refused_total") > 100, "refusals")
+            for connection in connections:
+                connection.close()
+            await_true(lambda: call_once(server, None).code == "OK", "room again")
+
+    def test_reflection_streams_cannot_take_all_threads(self):
+        with Server("--max_concurrent_streams=1000") as server:
+            channel = server.channel()
+            before = self.threads(server)
+            ends = threading.Event()
+
+            def requests():
+                yield LIST_SERVICES
+                ends.wait()
+
+            streams = [channel.stream_stream(REFLECTION)(requests()) for _ in range(100)]
+            results = []
+            for stream in streams:
+                try:
+                    next(stream)
+                    results.append("OK")
+                except grpc.RpcError as error:
+                    results.append(error.code().name)
+            self.assertLessEqual(self.threads(server), before + 40)
+            self.assertIn("OK", results)
+            self.assertLessEqual(set(results), {"OK", "RESOURCE_EXHAUSTED"})
+            self.assertEqual(call(channel, "ListModels").code, "OK")
+            for stream in streams:
+                stream.cancel()
+            ends.set()
+            channel.close()
+
+    @staticmethod
+    def threads(server):
+        return len(os.listdir("/proc/%d/task" % server.process.pid))
+
+    def test_wrong_values_name_the_flag(self):
+        for flag in (
+            "--max_connections=-1",
+            "--max_metadata_bytes=1",
+            "--max_connection_age_s=-1",
+            "--max_connection_age_grace_s=-1",
+            "--max_connection_idle_s=-1",
+            "--min_ping_interval_s=-1",
+        ):
+            self.assertIn(flag.split("=")[0] + ": expected", refusal(flag))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:], verbosity=2)

@@ -1,0 +1,221 @@
+"""A real server process, certificates made by openssl, and calls, for the Python tests of this folder.
+
+Needs grpcio and the program openssl; a machine without them skips the tests visibly.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+try:
+    import grpc
+except ImportError:
+    print("SKIPPED: this Python has no grpcio (%s)" % sys.executable)
+    sys.exit(77)
+if shutil.which("openssl") is None:
+    print("SKIPPED: there is no program openssl")
+    sys.exit(77)
+
+SERVER, CLIENT, REPOSITORY = sys.argv[1:4]
+PYTHON_CLIENT = os.path.join(os.path.dirname(__file__), "..", "..", "client", "python")
+sys.path.insert(0, PYTHON_CLIENT)
+
+import sru_wire  # noqa: E402
+
+SERVICE = "/sru.v1.InferenceService/"
+HEALTH = "/grpc.health.v1.Health/Check"
+REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+LIST_SERVICES = b"\x3a\x01*"  # ServerReflectionRequest.list_services
+
+
+def await_true(condition, what, timeout=30):
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("not within %s s: %s" % (timeout, what))
+        time.sleep(0.01)
+
+
+class Server:
+    """sru_server on ports of the system's choice; `flags` may override the listeners."""
+
+    def __init__(self, *flags, files=None):
+        self._directory = tempfile.TemporaryDirectory()
+        self._closed_log = None
+        self._log = os.path.join(self._directory.name, "stderr")
+        command = [
+            SERVER,
+            "--model_repository=" + REPOSITORY,
+            "--listen=127.0.0.1:0",
+            "--metrics_listen=127.0.0.1:0",
+            *flags,
+        ]
+        if files:
+            command = ["prlimit", "--nofile=%d" % files, *command]
+        with open(self._log, "wb") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.first_line = self.process.stdout.readline()
+        found = re.search(r"listening on [^ ]+:(\d+), metrics on [^ ]+:(\d+)", self.first_line)
+        if not found:
+            self.stop()
+            raise RuntimeError("the server did not start: " + self.log())
+        self.port, self.metrics_port = int(found.group(1)), int(found.group(2))
+        self.address = "localhost:%d" % self.port
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process.stdout.close()
+        self._closed_log = self._closed_log or self.log()
+        self._directory.cleanup()
+        return self.process.returncode
+
+    def log(self):
+        if self._closed_log is not None:
+            return self._closed_log
+        with open(self._log, encoding="utf-8") as log:
+            return log.read()
+
+    def log_lines(self, message):
+        """What a server with --log_format=json logged under this message."""
+        lines = [json.loads(line) for line in self.log().splitlines()]
+        return [line for line in lines if line["message"] == message]
+
+    def metric(self, series):
+        url = "http://127.0.0.1:%d/metrics" % self.metrics_port
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            for line in answer.read().decode().splitlines():
+                if line.startswith(series + " "):
+                    return float(line.rsplit(" ", 1)[1])
+        return None
+
+    def await_more(self, series, action):
+        """Does something and waits until a counter has grown by it."""
+        before = self.metric(series)
+        action()
+        await_true(lambda: self.metric(series) > before, series + " grows")
+
+    def await_metric(self, series, value):
+        await_true(lambda: self.metric(series) == value, "%s %s" % (series, value))
+
+    def channel(self, credentials=None, name="localhost"):
+        options = [
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),
+            ("grpc.ssl_target_name_override", name),
+            ("grpc.max_metadata_size", 1 << 20),
+        ]
+        if credentials is None:
+            return grpc.insecure_channel(self.address, options[:2] + options[3:])
+        return grpc.secure_channel(self.address, credentials, options)
+
+
+def refusal(*flags):
+    """The line with which a server refuses to start."""
+    command = [SERVER, "--model_repository=" + REPOSITORY, "--metrics_listen=127.0.0.1:0", *flags]
+    if not any(flag.startswith("--listen") for flag in flags):
+        command.append("--listen=127.0.0.1:0")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    errors = [line for line in done.stderr.splitlines() if " INFO " not in line]
+    assert done.returncode == 1 and len(errors) == 1, (done.returncode, done.stderr)
+    return errors[0]
+
+
+class Answer:
+    def __init__(self, code, details, body, metadata):
+        self.code, self.details, self.body = code, details, body
+        self.metadata = {entry.key: entry.value for entry in metadata or ()}
+
+
+def call(channel, method, request=b"", metadata=(), timeout=20):
+    """Sends bytes, whatever comes of it is an Answer."""
+    if not method.startswith("/"):
+        method = SERVICE + method
+    try:
+        body, done = channel.unary_unary(method).with_call(
+            request, metadata=metadata, timeout=timeout
+        )
+    except grpc.RpcError as error:
+        initial = error.initial_metadata() if hasattr(error, "initial_metadata") else ()
+        return Answer(error.code().name, error.details(), None, initial)
+    return Answer("OK", "", body, done.initial_metadata())
+
+
+def classify_request(*texts, **fields):
+    fields["sequences"] = [{"text": text} for text in texts]
+    return sru_wire.encode(sru_wire.CLASSIFY_REQUEST, fields)
+
+
+def call_once(server, credentials, method=HEALTH, metadata=(), name="localhost"):
+    """One call on a connection of its own."""
+    channel = server.channel(credentials, name)
+    try:
+        return call(channel, method, metadata=metadata)
+    finally:
+        channel.close()
+
+
+def openssl(*arguments):
+    done = subprocess.run(
+        ["openssl", *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+class Authority:
+    """A certificate authority in a folder."""
+
+    def __init__(self, directory, name):
+        self.name = name
+        self.directory = directory
+        self.certificate = os.path.join(directory, name + ".pem")
+        self.key = os.path.join(directory, name + ".key")
+        openssl(
+            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+            "-days", "30", "-subj", "/CN=" + name, "-keyout", self.key, "-out", self.certificate,
+        )  # fmt: skip
+
+    def issue(self, name, days=20):
+        """Paths of a certificate for localhost and of its key."""
+        base = os.path.join(self.directory, "%s-%s" % (self.name, name))
+        with open(base + ".ext", "w") as extensions:
+            extensions.write("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        openssl(
+            "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+            "-subj", "/CN=" + name, "-keyout", base + ".key", "-out", base + ".csr",
+        )  # fmt: skip
+        openssl(
+            "x509", "-req", "-in", base + ".csr", "-CA", self.certificate, "-CAkey", self.key,
+            "-CAcreateserial", "-days", str(days), "-extfile", base + ".ext", "-out", base + ".pem",
+        )  # fmt: skip
+        return base + ".pem", base + ".key"
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def credentials(authority, certificate=None, key=None):
+    return grpc.ssl_channel_credentials(
+        root_certificates=read(authority.certificate),
+        private_key=read(key) if key else None,
+        certificate_chain=read(certificate) if certificate else None,
+    )
