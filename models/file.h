@@ -1,8 +1,8 @@
 // Reading files whole, into memory of their own.
 //
-// Files are read rather than mapped: a model that is replaced in place (`cp` truncates the file that
-// it writes over) would change the weights of a model that is being served, or kill the process
-// with SIGBUS. The memory is page-aligned and goes back to the system with the object.
+// Files are read rather than mapped: a model that is replaced in place (`cp` truncates the file
+// that it writes over) would change the weights of a model that is being served, or kill the
+// process with SIGBUS. The memory is page-aligned and goes back to the system with the object.
 #ifndef SRU_MODELS_FILE_H_
 #define SRU_MODELS_FILE_H_
 

@@ -513,14 +513,16 @@ void ModelManager::FreeReleased() {
     released.swap(mailbox_->released);
   }
   if (released.empty()) return;
+  std::vector<const ServedModel*> freed;
   for (std::unique_ptr<ServedModel>& served : released) {
-    const ServedModel* const key = served.get();
+    freed.push_back(served.get());
     served.reset();  // joins the engine's workers, which have nothing left to do
-    MutexLock lock(&mutex_);
-    in_memory_.erase(key);
   }
   // Without this the heap keeps what a model's many small and middle-sized parts took.
   malloc_trim(0);
+  // Only now: what is not in memory by its state has given its memory back.
+  MutexLock lock(&mutex_);
+  for (const ServedModel* const served : freed) in_memory_.erase(served);
 }
 
 void ModelManager::NotifyServing(const std::string& model) {
