@@ -19,6 +19,7 @@
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "server/batcher.h"
 #include "server/engine.h"
@@ -97,7 +98,10 @@ class Metrics {
   // A call that named no loaded model, or none at all (ListModels).
   void OnCallWithoutModel(Method method, absl::StatusCode code);
 
-  // Everything in Prometheus' text format.
+  // Everything there is now.
+  std::vector<prometheus::MetricFamily> Collect(const ServerLevels& levels) const;
+
+  // The same in Prometheus' text format.
   std::string Text(const ServerLevels& levels) const;
 
  private:

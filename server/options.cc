@@ -20,8 +20,13 @@ ABSL_FLAG(
 ABSL_FLAG(
     std::string, listen, "0.0.0.0:50051",
     "HOST:PORT of the gRPC service. Port 0 lets the system choose one; the server prints it.");
-ABSL_FLAG(std::string, metrics_listen, "0.0.0.0:9090",
-          "HOST:PORT of /metrics, /healthz and /readyz. Port 0 lets the system choose one.");
+ABSL_FLAG(
+    std::string, metrics_listen, "0.0.0.0:9090",
+    "HOST:PORT of the status page (/), /metrics, /healthz and /readyz. Port 0 lets the system "
+    "choose one.");
+ABSL_FLAG(std::string, status_page_try, "local",
+          "off, local or all: who may try a model in the box of the status page. local: only who "
+          "comes from this machine, also through kubectl port-forward or ssh -L.");
 ABSL_FLAG(std::string, backend, "auto",
           "auto, cpu, cuda or reference. auto takes the fastest that this build and machine have.");
 ABSL_FLAG(std::string, dtype, "float32",
@@ -70,6 +75,7 @@ namespace {
 constexpr char kFlagNames[][32] = {"model_repository",
                                    "listen",
                                    "metrics_listen",
+                                   "status_page_try",
                                    "backend",
                                    "dtype",
                                    "instances",
@@ -220,6 +226,10 @@ absl::StatusOr<Options> OptionsFromFlags() {
       ParseListenAddress("metrics_listen", absl::GetFlag(FLAGS_metrics_listen));
   if (!metrics_listen.ok()) return metrics_listen.status();
   options.metrics_listen = *metrics_listen;
+  absl::StatusOr<TryAccess> status_page_try =
+      ParseTryAccess("status_page_try", absl::GetFlag(FLAGS_status_page_try));
+  if (!status_page_try.ok()) return status_page_try.status();
+  options.status_page_try = *status_page_try;
 
   options.backend = absl::GetFlag(FLAGS_backend);
   const std::string dtype = absl::GetFlag(FLAGS_dtype);

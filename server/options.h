@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
+#include "server/try_access.h"
 
 namespace sru::server {
 
@@ -32,6 +33,7 @@ struct Options {
   std::string model_repository;
   ListenAddress listen = {"0.0.0.0", 50051};
   ListenAddress metrics_listen = {"0.0.0.0", 9090};
+  TryAccess status_page_try = TryAccess::kLocal;
 
   std::string backend = "auto";  // "auto": the first of kernels::AvailableBackends()
   kernels::DataType dtype = kernels::DataType::kFloat32;

@@ -22,6 +22,7 @@
 #include "server/metrics_server.h"
 #include "server/model_registry.h"
 #include "server/service.h"
+#include "server/status_page.h"
 
 namespace sru::server {
 namespace {
@@ -80,6 +81,7 @@ class ServerImpl final : public Server {
 
   bool Drain() override {
     drained_ = true;
+    draining_ = true;
     ready_ = false;
     if (grpc_server_ == nullptr) return true;
     const absl::Time start = clock_.Now();
@@ -104,6 +106,7 @@ class ServerImpl final : public Server {
     MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
     pages.ready = [this] { return ready_.load(); };
+    pages.other = [this](const PageRequest& request) { return status_page_.Handle(request); };
     absl::StatusOr<std::unique_ptr<MetricsServer>> server =
         MetricsServer::Start(options_.metrics_listen, std::move(pages));
     if (!server.ok()) return server.status();
@@ -184,6 +187,11 @@ class ServerImpl final : public Server {
     }
     address_ = options_.listen;
     address_.port = port;
+    status_page_.try_endpoint().SetClassify(
+        [stub = std::shared_ptr<v1::InferenceService::Stub>(v1::InferenceService::NewStub(
+             grpc_server_->InProcessChannel(grpc::ChannelArguments())))](
+            grpc::ClientContext* context, const v1::ClassifyRequest& request,
+            v1::ClassifyResponse* response) { return stub->Classify(context, request, response); });
 
     grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
     for (const auto& served : registry_.List()) {
@@ -205,10 +213,44 @@ class ServerImpl final : public Server {
     return levels;
   }
 
+  // What the status page shows of the server.
+  StatusSnapshot Snapshot() const {
+    StatusSnapshot snapshot;
+    snapshot.time = clock_.Now();
+    snapshot.state = ready_ ? "ready" : draining_ ? "draining" : "loading";
+    snapshot.limits.max_batch_tokens = options_.max_batch_tokens;
+    snapshot.limits.max_queue_tokens = options_.max_queue_tokens;
+    snapshot.limits.max_queue_sequences = options_.max_queue_sequences;
+    snapshot.limits.max_sequence_tokens = options_.max_sequence_tokens;
+    for (const auto& served : registry_.List()) {
+      // The list is sorted: the last version of a name is its latest.
+      std::vector<ModelStatus>& models = snapshot.models;
+      const models::Model& model = *served->model;
+      if (!models.empty() && models.back().name == model.name()) models.back().latest = false;
+      ModelStatus status;
+      status.name = model.name();
+      status.version = model.version();
+      status.latest = true;
+      status.state = snapshot.state;
+      status.description = model.config().description;
+      status.backend = model.backend_name();
+      status.backend_description = model.backend_description();
+      status.dtype = kernels::DataTypeName(model.dtype());
+      status.instances = served->engine->instances();
+      status.parameters = model.parameter_count();
+      status.labels = model.labels();
+      status.takes_text = model.tokenizer() != nullptr;
+      models.push_back(std::move(status));
+    }
+    snapshot.metrics = metrics_.Collect(Levels());
+    return snapshot;
+  }
+
   // In the order in which they depend on each other: the last is destroyed first.
   const Options options_;
   const RealClock clock_;
   std::atomic<bool> ready_{false};
+  std::atomic<bool> draining_{false};
   bool drained_ = false;
   InFlight in_flight_;
   Metrics metrics_;
@@ -217,6 +259,7 @@ class ServerImpl final : public Server {
   std::unique_ptr<Service> service_;
   ListenAddress address_;
   std::unique_ptr<grpc::Server> grpc_server_;
+  StatusPage status_page_{[this] { return Snapshot(); }, options_.status_page_try};
   std::unique_ptr<MetricsServer> metrics_server_;
 };
 
