@@ -4,17 +4,18 @@
 #   scripts/deps.sh [GROUP...]      groups: build test lint full; default: build
 #
 #   build  compiler, build tools and libraries
-#   test   what the tests need besides: the Python client's gRPC
+#   test   what the tests need besides: the Python client's gRPC, nginx
 #   lint   clang-format and clang-tidy
-#   full   PyTorch: without it the tests of models/export_torch.py are skipped
+#   full   PyTorch and Chromium: without them the tests of models/export_torch.py and of the status
+#          page in a browser are skipped
 set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
   protobuf-compiler-grpc prometheus-cpp-dev libcivetweb-dev libdnnl-dev libhwy-dev libre2-dev
   libnghttp2-dev libutf8proc-dev nlohmann-json3-dev libgtest-dev libgmock-dev)
-test=(python3-grpcio python3-protobuf)
+test=(python3-grpcio python3-protobuf nginx-light)
 lint=(clang-format clang-tidy)
-full=(python3-torch)
+full=(python3-torch chromium chromium-driver python3-selenium)
 
 wanted=()
 for group in "${@:-build}"; do
@@ -24,7 +25,7 @@ for group in "${@:-build}"; do
     lint) wanted+=("${lint[@]}") ;;
     full) wanted+=("${full[@]}") ;;
     -h | --help)
-      sed -n '2,10s/^# \{0,1\}//p' "$0"
+      sed -n '2,11s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *)

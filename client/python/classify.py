@@ -15,10 +15,15 @@ import sru_wire
 
 
 class Client:
-    """One connection; safe to share between threads."""
+    """One connection per server; safe to share between threads.
 
-    def __init__(self, address):
-        self._channel = grpc.insecure_channel(address)
+    service_config: JSON as ../service_config.json has it: retries and balancing between the servers
+    of an address such as dns:///NAME:PORT or ipv4:10.0.0.1:50051,10.0.0.2:50051.
+    """
+
+    def __init__(self, address, service_config=None):
+        options = [("grpc.service_config", service_config)] if service_config else []
+        self._channel = grpc.insecure_channel(address, options=options)
         self._classify = self._channel.unary_unary(
             "/sru.v1.InferenceService/Classify",
             request_serializer=lambda values: sru_wire.encode(sru_wire.CLASSIFY_REQUEST, values),
@@ -48,11 +53,18 @@ def main():
     parser.add_argument("--address", default=os.environ.get("SRU_ADDRESS", "localhost:50051"))
     parser.add_argument("--model", default="", help="may be left out when the server has one")
     parser.add_argument("--top_k", type=int, default=1, help="labels per text; 0 = all")
+    parser.add_argument(
+        "--service_config", help="file with gRPC's JSON for several servers: ../service_config.json"
+    )
     parser.add_argument("--timeout", type=float, default=10, help="seconds")
     args = parser.parse_args()
     texts = args.texts or [line.strip() for line in sys.stdin if line.strip()]
 
-    client = Client(args.address)
+    service_config = None
+    if args.service_config:
+        with open(args.service_config) as file:
+            service_config = file.read()
+    client = Client(args.address, service_config)
     try:
         response = client.classify(texts, args.model, top_k=args.top_k, timeout=args.timeout)
     except grpc.RpcError as error:

@@ -20,6 +20,7 @@
 #include "models/utf8.h"
 #include "models/vocabulary.h"
 #include "server/request_parser.h"
+#include "server/try_endpoint.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::fuzz {
@@ -203,6 +204,21 @@ void FuzzRequest(std::string_view bytes) {
       for (const int32_t id : task.token_ids) Require(id >= 0 && id < 3, "ids are in range");
     }
   }
+}
+
+void FuzzTry(std::string_view bytes) {
+  const auto request = server::ParseTryRequest({bytes.data(), bytes.size()});
+  if (!request.ok()) {
+    Require(request.status().code() == absl::StatusCode::kInvalidArgument,
+            "a bad body is the caller's error");
+    RequireMessage(request.status());
+    return;
+  }
+  Require(request->classify.sequences_size() == 1, "there is one sequence");
+  Require(request->timeout > absl::ZeroDuration() && request->timeout <= absl::Seconds(10),
+          "there is a deadline");
+  const std::string& text = request->classify.sequences(0).text();
+  Require(models::FindInvalidUtf8(text) == text.size(), "the text is valid UTF-8");
 }
 
 }  // namespace sru::fuzz

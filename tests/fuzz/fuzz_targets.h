@@ -18,6 +18,8 @@ void FuzzVocabulary(std::string_view bytes);
 void FuzzTokenizer(std::string_view bytes);
 // the message of a Classify call
 void FuzzRequest(std::string_view bytes);
+// the body of POST /try
+void FuzzTry(std::string_view bytes);
 
 struct Target {
   const char* name;  // also the directory of its seeds under corpus/
@@ -26,7 +28,7 @@ struct Target {
 
 inline constexpr Target kTargets[] = {
     {"safetensors", FuzzSafetensors}, {"config", FuzzConfig},   {"vocabulary", FuzzVocabulary},
-    {"tokenizer", FuzzTokenizer},     {"request", FuzzRequest},
+    {"tokenizer", FuzzTokenizer},     {"request", FuzzRequest}, {"try", FuzzTry},
 };
 
 }  // namespace sru::fuzz
