@@ -96,6 +96,7 @@ class ServerImpl final : public Server {
     for (const auto& served : models) complete &= served->engine->Drain(deadline);
     complete &= in_flight_.WaitUntilNone(std::max(deadline, clock_.Now() + kStreamGrace));
     absl::SleepFor(closed + kRefusalGrace - clock_.Now());
+    status_page_.try_endpoint().Close();
     grpc_server_->Shutdown(absl::ToChronoTime(clock_.Now() + kStreamGrace));
     grpc_server_->Wait();
     return complete;

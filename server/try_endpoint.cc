@@ -178,6 +178,37 @@ void TryEndpoint::SetClassify(ClassifyFunction classify) {
   classify_ = std::move(classify);
 }
 
+void TryEndpoint::Close() {
+  MutexLock lock(&mutex_);
+  closed_ = true;
+  for (grpc::ClientContext* context : calls_) context->TryCancel();
+  while (!calls_.empty()) call_ended_.Wait(&mutex_);
+  classify_ = nullptr;
+}
+
+grpc::Status TryEndpoint::Call(grpc::ClientContext* context, const v1::ClassifyRequest& request,
+                               v1::ClassifyResponse* response) {
+  const grpc::Status closed(grpc::StatusCode::UNAVAILABLE, "the server is shutting down");
+  ClassifyFunction classify;
+  {
+    MutexLock lock(&mutex_);
+    if (closed_) return closed;
+    if (classify_ == nullptr) {
+      return {grpc::StatusCode::UNAVAILABLE,
+              "the server is still loading its models; try again soon"};
+    }
+    classify = classify_;
+    calls_.insert(context);
+  }
+  grpc::Status status = classify(context, request, response);
+  classify = nullptr;
+  MutexLock lock(&mutex_);
+  calls_.erase(context);
+  call_ended_.SignalAll();
+  if (closed_ && status.error_code() == grpc::StatusCode::CANCELLED) return closed;
+  return status;
+}
+
 absl::Status TryEndpoint::CheckAccess(const PageRequest& request) const {
   if (access_ == TryAccess::kAll) return absl::OkStatus();
   if (access_ == TryAccess::kOff) {
@@ -220,19 +251,14 @@ absl::StatusOr<std::string> TryEndpoint::Answer(const PageRequest& request, int*
         absl::StrCat("Content-Type: expected application/json, found '", type, "'"));
   }
 
-  ClassifyFunction classify;
   {
     MutexLock lock(&mutex_);
-    if (classify_ == nullptr) {
-      return absl::UnavailableError("the server is still loading its models; try again soon");
-    }
     if (running_ >= kMaxConcurrent) {
       *retry_after = absl::Seconds(1);
       return absl::ResourceExhaustedError(
           absl::StrCat("/try answers ", kMaxConcurrent, " requests at a time; use gRPC for more"));
     }
     ++running_;
-    classify = classify_;
   }
   const absl::Cleanup leave = [this] {
     MutexLock lock(&mutex_);
@@ -261,7 +287,7 @@ absl::StatusOr<std::string> TryEndpoint::Answer(const PageRequest& request, int*
   const std::string authorization = request.header("authorization");
   if (!authorization.empty()) context.AddMetadata("authorization", authorization);
   v1::ClassifyResponse response;
-  const grpc::Status status = classify(&context, parsed->classify, &response);
+  const grpc::Status status = Call(&context, parsed->classify, &response);
   if (!status.ok()) {
     *retry_after = RetryAfter(status).value_or(absl::ZeroDuration());
     return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());

@@ -30,6 +30,7 @@
 #define SRU_SERVER_TRY_ENDPOINT_H_
 
 #include <functional>
+#include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
@@ -68,19 +69,29 @@ class TryEndpoint {
   // Until it is set, requests get 503.
   void SetClassify(ClassifyFunction classify);
 
+  // From now on requests get 503; calls that run are cancelled. The function is not in use any more
+  // when this returns. A channel in this process must not be called once its server is shut down.
+  void Close();
+
   // OK, or kPermissionDenied with what to do about it. Looks at the sender, not at the method.
   absl::Status CheckAccess(const PageRequest& request) const;
 
   PageResponse Handle(const PageRequest& request);
 
  private:
+  // UNAVAILABLE when there is nobody to ask.
+  grpc::Status Call(grpc::ClientContext* context, const v1::ClassifyRequest& request,
+                    v1::ClassifyResponse* response);
   absl::StatusOr<std::string> Answer(const PageRequest& request, int* http_status,
                                      absl::Duration* retry_after);
 
   const TryAccess access_;
   Mutex mutex_;
   ClassifyFunction classify_ ABSL_GUARDED_BY(mutex_);
-  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;                       // requests, from their headers on
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // that run
+  CondVar call_ended_;
 };
 
 }  // namespace sru::server

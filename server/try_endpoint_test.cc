@@ -296,6 +296,32 @@ TEST(TryEndpointConcurrencyTest, AFewAtATime) {
   EXPECT_EQ(endpoint.Handle(GoodRequest()).status, 200);
 }
 
+TEST(TryEndpointConcurrencyTest, ClosingEndsWhatRuns) {
+  TryEndpoint endpoint(TryAccess::kLocal);
+  absl::Notification started;
+  absl::Notification closing;
+  std::atomic<int> num_calls{0};
+  endpoint.SetClassify(
+      [&](grpc::ClientContext*, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
+        ++num_calls;
+        started.Notify();
+        closing.WaitForNotification();
+        return grpc::Status(grpc::StatusCode::CANCELLED, "as TryCancel() makes it");
+      });
+  PageResponse running;
+  std::thread caller([&] { running = endpoint.Handle(GoodRequest()); });
+  started.WaitForNotification();
+  std::thread closer([&] { endpoint.Close(); });
+  closing.Notify();
+  closer.join();
+  caller.join();
+  EXPECT_EQ(num_calls, 1);
+  const PageResponse refused = endpoint.Handle(GoodRequest());
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(MessageOf(refused), "the server is shutting down");
+  EXPECT_EQ(num_calls, 1);
+}
+
 TEST(TryAccessTest, Parses) {
   EXPECT_EQ(*ParseTryAccess("f", "off"), TryAccess::kOff);
   EXPECT_EQ(*ParseTryAccess("f", "local"), TryAccess::kLocal);

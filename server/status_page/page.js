@@ -95,14 +95,14 @@ const charts = [
 
 const TILES = [
   ["calls", "Calls per second", (f) => [m.formatNumber(f.calls)]],
-  ["errors", "Not OK per second", (f) => [m.formatNumber(f.errors)], (f) => f.errors > 0],
+  ["errors", "Errors per second", (f) => [m.formatNumber(f.errors)], (f) => f.errors > 0],
   ["p50", "Latency p50", (f) => [m.formatSeconds(f.p50)]],
   ["p99", "Latency p99", (f) => [m.formatSeconds(f.p99)]],
   ["in-flight", "Calls in flight", (f) => [m.formatNumber(f.inFlight)]],
   ["waiting", "Tokens that wait", (f) => [m.formatNumber(f.waitingTokens),
     f.oldest > 0 ? "for " + m.formatSeconds(f.oldest) : ""]],
   ["fill", "Batch fill", (f) => [m.formatPercent(f.fill)]],
-  ["sequences", "Sequences a batch", (f) => [m.formatNumber(f.batchSequences)]],
+  ["sequences", "Batch sequences", (f) => [m.formatNumber(f.batchSequences)]],
 ];
 
 const tiles = TILES.map(([id, name, show, alarm]) => {

@@ -1,6 +1,8 @@
 // The status page's endpoints on a real server: what is typed into the box takes the same path as
 // every other call.
+#include <atomic>
 #include <string>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -113,6 +115,27 @@ TEST(TryTest, StatusFollowsTheServer) {
   EXPECT_EQ(status["metrics"]["sru_ready"]["series"][0]["value"], 0);
   const HttpResponse refused = Try(server, R"({"text": "x"})");
   EXPECT_EQ(refused.status, 503) << refused.body;
+}
+
+// The box may be used at any moment of a server's life.
+TEST(TryTest, DuringADrain) {
+  RunningServer server(TestOptions(kBundledRepository));
+  ASSERT_TRUE(server.started());
+  std::atomic<bool> stop{false};
+  std::atomic<int> answered{0};
+  std::thread caller([&] {
+    while (!stop) {
+      const int status = Try(server, R"({"text": "x"})").status;
+      EXPECT_TRUE(status == 200 || status == 503) << status;
+      ++answered;
+    }
+  });
+  while (answered < 5) std::this_thread::yield();
+  EXPECT_TRUE(server.server().Drain());
+  const int then = answered;
+  while (answered < then + 5) std::this_thread::yield();
+  stop = true;
+  caller.join();
 }
 
 }  // namespace
