@@ -5,10 +5,10 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/channel_security.h"
+#include "client/service_config.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/rpc/retry.pb.h"
@@ -37,15 +37,6 @@ absl::Status FromGrpc(const grpc::Status& from) {
     }
   }
   return status;
-}
-
-// A retry policy for every method, in the form gRPC takes it.
-std::string ServiceConfig(const ConnectOptions& options) {
-  return absl::StrFormat(
-      R"({"methodConfig":[{"name":[{}],"retryPolicy":{"maxAttempts":%d,"initialBackoff":"%.6fs",)"
-      R"("maxBackoff":"%.6fs","backoffMultiplier":2,"retryableStatusCodes":["UNAVAILABLE"]}}]})",
-      options.max_attempts, absl::ToDoubleSeconds(options.initial_backoff),
-      absl::ToDoubleSeconds(options.max_backoff));
 }
 
 // grpc.health.v1.HealthCheckRequest is one string, HealthCheckResponse one enum; written out here
@@ -311,12 +302,9 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ConnectOptions& opt
   }
   grpc::ChannelArguments args;
   args.SetMaxReceiveMessageSize(options.max_message_bytes);
-  // gRPC wants at least two attempts in a retry policy.
-  if (options.max_attempts > 1) {
-    args.SetServiceConfigJSON(ServiceConfig(options));
-  } else {
-    args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  }
+  args.SetServiceConfigJSON(
+      ServiceConfigJson(options.max_attempts, options.initial_backoff, options.max_backoff));
+  if (options.max_attempts == 1) args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
   absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials =
       MakeChannelCredentials(options);
   if (!credentials.ok()) return credentials.status();

@@ -42,15 +42,18 @@
 namespace sru::client {
 
 struct ConnectOptions {
-  // HOST:PORT, unix:PATH or any other gRPC target.
+  // HOST:PORT, unix:PATH or any other gRPC target. Calls go in turn to all addresses that the
+  // target has and whose servers are healthy: dns:///NAME:PORT with several addresses behind the
+  // name, or ipv4:10.0.0.1:50051,10.0.0.2:50051 (service_config.h).
   std::string address = "localhost:50051";
 
   // For calls that state none in CallOptions; absl::InfiniteDuration() = no deadline. It covers all
   // attempts of a call, and the server drops work that it cannot finish before it.
   absl::Duration deadline = absl::Seconds(10);
 
-  // Attempts of a call that meets UNAVAILABLE (no connection, or a server that drains), 1 to 5;
-  // 1 = no retry. Every method may be repeated without harm.
+  // Attempts of a call that meets UNAVAILABLE (no connection, or a server that drains) or that a
+  // server gives up as it closes, 1 to 5; 1 = no retry. Every method only reads, so that a repeated
+  // call does no harm.
   int max_attempts = 4;
   // The wait before a second attempt; it doubles each time, up to max_backoff, and is jittered.
   absl::Duration initial_backoff = absl::Milliseconds(100);

@@ -99,6 +99,9 @@ TEST(ClientTest, UnavailableIsTriedAgain) {
   server.FailNext({draining, draining});
   EXPECT_TRUE(client->Classify(Request("text")).ok());
   EXPECT_EQ(server.num_calls(), 3);
+  server.FailNext({grpc::Status(grpc::StatusCode::CANCELLED, "closing")});
+  EXPECT_TRUE(client->Classify(Request("text")).ok());
+  EXPECT_EQ(server.num_calls(), 5);
 
   ConnectOptions options;
   options.address = server.address();
@@ -106,7 +109,7 @@ TEST(ClientTest, UnavailableIsTriedAgain) {
   server.FailNext({draining});
   EXPECT_EQ(MakeClient(options)->Classify(Request("text")).status().code(),
             absl::StatusCode::kUnavailable);
-  EXPECT_EQ(server.num_calls(), 4);
+  EXPECT_EQ(server.num_calls(), 6);
 }
 
 TEST(ClientTest, OtherErrorsAreNotTriedAgain) {

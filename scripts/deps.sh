@@ -4,9 +4,10 @@
 #   scripts/deps.sh [GROUP...]      groups: build test lint full bench deploy; default: build
 #
 #   build  compiler, build tools and libraries
-#   test   what the tests need besides: the Python client's gRPC, openssl to make certificates
+#   test   what the tests need besides: the Python client's gRPC, openssl to make certificates, nginx
 #   lint   clang-format and clang-tidy
-#   full   PyTorch: without it the tests of models/export_torch.py are skipped
+#   full   PyTorch and Chromium: without them the tests of models/export_torch.py and of the status
+#          page in a browser are skipped
 #   bench  what `make bench` compares with: PyTorch, a fast BLAS under it, and what compiles the
 #          published package's operator
 #   deploy Prometheus (its service, on port 9090, starts where there is systemd), kubectl, buildah, and
@@ -17,9 +18,9 @@ build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotob
   protobuf-compiler-grpc prometheus-cpp-dev libcivetweb-dev libdnnl-dev libhwy-dev libre2-dev
   libnghttp2-dev libssl-dev libutf8proc-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   libbenchmark-dev)
-test=(openssl python3-grpcio python3-protobuf)
+test=(openssl python3-grpcio python3-protobuf nginx-light)
 lint=(clang-format clang-tidy)
-full=(python3-torch)
+full=(python3-torch chromium chromium-driver python3-selenium)
 bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++)
 deploy=(prometheus python3-yaml python3-venv buildah debootstrap)
 # kubectl also comes in packages of other names, and Ubuntu has none.
@@ -37,7 +38,7 @@ for group in "${@:-build}"; do
     bench) wanted+=("${bench[@]}") ;;
     deploy) wanted+=("${deploy[@]}") ;;
     -h | --help)
-      sed -n '2,14s/^# \{0,1\}//p' "$0"
+      sed -n '2,15s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *)

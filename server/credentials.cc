@@ -56,6 +56,30 @@ namespace {
 
 constexpr absl::string_view kHealthPath = "/grpc.health.v1.Health/";
 
+struct Refusal {
+  AuthFailure failure;
+  const char* text;
+};
+
+// Nothing when the caller may go on. `authorizations`: how many headers of that name there are.
+std::optional<Refusal> JudgeToken(const TokenSet& tokens, int authorizations,
+                                  absl::string_view authorization) {
+  if (authorizations == 0) {
+    return Refusal{AuthFailure::kMissing,
+                   "authorization: expected the header 'authorization: Bearer TOKEN', found none"};
+  }
+  const absl::string_view token =
+      authorizations == 1 ? BearerToken(authorization) : absl::string_view();
+  if (token.empty()) {
+    return Refusal{
+        AuthFailure::kMalformed,
+        "authorization: expected one header 'authorization: Bearer TOKEN', found another form"};
+  }
+  if (tokens.Find(token) != nullptr) return std::nullopt;
+  return Refusal{AuthFailure::kUnknown,
+                 "authorization: the token is not one that this server knows"};
+}
+
 // What gRPC's callbacks of one listener are given. Lives as long as gRPC's credentials.
 struct ListenerState {
   std::shared_ptr<const Credentials::Shared> shared;
@@ -105,29 +129,20 @@ void CheckToken(void* user_data, grpc_auth_context* /*context*/, const grpc_meta
     done(done_data, nullptr, 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
     return;
   }
-  const absl::string_view token =
-      authorizations == 1 ? BearerToken(headers.authorization) : absl::string_view();
-  AuthFailure failure = AuthFailure::kUnknown;
-  const char* text = "authorization: the token is not one that this server knows";
-  if (!token.empty() && shared.Tokens()->Find(token) != nullptr) {
+  const std::optional<Refusal> refusal =
+      JudgeToken(*shared.Tokens(), authorizations, headers.authorization);
+  if (!refusal.has_value()) {
     done(done_data, nullptr, 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
     return;
-  }
-  if (authorizations == 0) {
-    failure = AuthFailure::kMissing;
-    text = "authorization: expected the header 'authorization: Bearer TOKEN', found none";
-  } else if (token.empty()) {
-    failure = AuthFailure::kMalformed;
-    text = "authorization: expected one header 'authorization: Bearer TOKEN', found another form";
   }
   for (size_t i = 0; i < count; ++i) {
     const absl::string_view key = ToView(metadata[i].key);
     if (key == kRequestIdHeader) headers.request_id = ToView(metadata[i].value);
     if (key == kTraceparentHeader) headers.traceparent = ToView(metadata[i].value);
   }
-  shared.metrics->OnAuthFailure(failure);
-  shared.access_log->OnAuthenticationFailure(path, AuthFailureName(failure), headers);
-  done(done_data, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED, text);
+  shared.metrics->OnAuthFailure(refusal->failure);
+  shared.access_log->OnAuthenticationFailure(path, AuthFailureName(refusal->failure), headers);
+  done(done_data, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED, refusal->text);
 }
 
 void DeleteListenerState(void* state) { delete static_cast<ListenerState*>(state); }
@@ -289,6 +304,16 @@ std::shared_ptr<grpc::ServerCredentials> Credentials::ForListener() const {
   grpc_server_credentials_set_auth_metadata_processor(
       core, {options_.has_tokens() ? CheckToken : nullptr, DeleteListenerState, state});
   return std::make_shared<CoreServerCredentials>(core);
+}
+
+absl::Status Credentials::CheckToken(absl::string_view authorization) const {
+  const std::shared_ptr<const TokenSet> tokens = shared_->Tokens();
+  if (tokens == nullptr) return absl::OkStatus();
+  const std::optional<Refusal> refusal =
+      JudgeToken(*tokens, authorization.empty() ? 0 : 1, authorization);
+  if (!refusal.has_value()) return absl::OkStatus();
+  shared_->metrics->OnAuthFailure(refusal->failure);
+  return absl::UnauthenticatedError(refusal->text);
 }
 
 std::string Credentials::CallerName(absl::string_view authorization) const {

@@ -43,6 +43,10 @@ class Credentials {
   // ones, which cost nothing. May outlive this object, the files are then not read again.
   std::shared_ptr<grpc::ServerCredentials> ForListener() const;
 
+  // For calls that come another way than through a listener: OK when tokens are off or the header
+  // `authorization` has one that is known, else kUnauthenticated, counted.
+  absl::Status CheckToken(absl::string_view authorization) const;
+
   // The name in the file of tokens of whom the header `authorization` belongs to; empty when it has
   // none.
   std::string CallerName(absl::string_view authorization) const;

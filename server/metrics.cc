@@ -357,12 +357,16 @@ void Metrics::OnCallWithoutModel(Method method, absl::StatusCode code) {
   without_model_.Count(method, code);
 }
 
-std::string Metrics::Text(const ServerLevels& levels) const {
+std::vector<MetricFamily> Metrics::Collect(const ServerLevels& levels) const {
   std::vector<MetricFamily> families = registry_.Collect();
   AppendLevelFamilies(levels, &families);
   AppendProcessFamilies(&families);
+  return families;
+}
+
+std::string Metrics::Text(const ServerLevels& levels) const {
   std::ostringstream out;
-  prometheus::TextSerializer().Serialize(out, families);
+  prometheus::TextSerializer().Serialize(out, Collect(levels));
   return out.str();
 }
 

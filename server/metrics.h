@@ -24,6 +24,7 @@
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "server/batcher.h"
 #include "server/engine.h"
@@ -119,7 +120,10 @@ class Metrics {
   // For series of other files; they must not outlive this object.
   prometheus::Registry* registry() { return &registry_; }
 
-  // Everything in Prometheus' text format.
+  // Everything there is now.
+  std::vector<prometheus::MetricFamily> Collect(const ServerLevels& levels) const;
+
+  // The same in Prometheus' text format.
   std::string Text(const ServerLevels& levels) const;
 
  private:

@@ -1,18 +1,25 @@
 #include "server/metrics_server.h"
 
+#include <algorithm>
 #include <exception>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "CivetServer.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace sru::server {
 namespace {
+
+// Of a request's body.
+constexpr int64_t kMaxBodyBytes = 64 << 10;
+constexpr absl::Duration kBodyTimeout = absl::Seconds(5);
 
 // What civetweb says when it cannot start; it only tells the log.
 class StartLog {
@@ -65,9 +72,20 @@ class CivetMetricsServer : public MetricsServer, private CivetHandler {
   }
 
   absl::Status Listen(const ListenAddress& address) {
-    // Requests are small and rare: a scraper and a few probes.
-    const std::vector<std::string> options = {
-        "listening_ports", address.ToString(), "num_threads", "3", "request_timeout_ms", "5000"};
+    // Requests are small and rare: a scraper, a few probes, people who watch. By default civetweb
+    // answers the question of a browser whether another site's script may call with "yes, any".
+    const std::vector<std::string> options = {"listening_ports",
+                                              address.ToString(),
+                                              "num_threads",
+                                              "8",
+                                              "request_timeout_ms",
+                                              "5000",
+                                              "access_control_allow_origin",
+                                              "",
+                                              "access_control_allow_methods",
+                                              "",
+                                              "access_control_allow_headers",
+                                              ""};
     CivetCallbacks callbacks;
     callbacks.log_message = &StartLog::OnMessage;
     try {
@@ -88,34 +106,96 @@ class CivetMetricsServer : public MetricsServer, private CivetHandler {
   const ListenAddress& address() const override { return address_; }
 
  private:
-  bool handleGet(CivetServer* /*server*/, mg_connection* connection) override {
-    const mg_request_info* info = mg_get_request_info(connection);
-    const std::string path = info->local_uri != nullptr ? info->local_uri : "";
-    if (path == "/metrics") {
-      Reply(connection, "200 OK", "text/plain; version=0.0.4; charset=utf-8", pages_.metrics());
-    } else if (path == "/healthz") {
-      Reply(connection, "200 OK", "text/plain", "ok\n");
-    } else if (path == "/readyz") {
-      const bool ready = pages_.ready();
-      Reply(connection, ready ? "200 OK" : "503 Service Unavailable", "text/plain",
-            ready ? "ready\n" : "not ready: loading or draining\n");
-    } else {
-      Reply(connection, "404 Not Found", "text/plain",
-            "not found; this port has /metrics, /healthz and /readyz\n");
-    }
+  bool handleGet(CivetServer* /*server*/, mg_connection* c) override { return Handle(c); }
+  bool handleHead(CivetServer* /*server*/, mg_connection* c) override { return Handle(c); }
+  bool handlePost(CivetServer* /*server*/, mg_connection* c) override { return Handle(c); }
+  bool handlePut(CivetServer* /*server*/, mg_connection* c) override { return Handle(c); }
+  bool handlePatch(CivetServer* /*server*/, mg_connection* c) override { return Handle(c); }
+  bool handleDelete(CivetServer* /*server*/, mg_connection* c) override { return Handle(c); }
+  bool handleOptions(CivetServer* /*server*/, mg_connection* c) override { return Handle(c); }
+
+  bool Handle(mg_connection* connection) {
+    const mg_request_info& info = *mg_get_request_info(connection);
+    const PageRequest request = RequestOf(info, connection);
+    Reply(connection, request, Answer(request));
     return true;
   }
 
-  bool handleHead(CivetServer* server, mg_connection* connection) override {
-    return handleGet(server, connection);
+  PageResponse Answer(const PageRequest& request) const {
+    PageResponse response;
+    const bool known =
+        request.path == "/metrics" || request.path == "/healthz" || request.path == "/readyz";
+    if (known && request.method != "GET" && request.method != "HEAD") {
+      response.status = 405;
+      response.body = absl::StrCat(request.path, " takes GET and HEAD\n");
+      response.headers.emplace_back("Allow", "GET, HEAD");
+    } else if (request.path == "/metrics") {
+      response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+      response.body = pages_.metrics();
+    } else if (request.path == "/healthz") {
+      response.body = "ok\n";
+    } else if (request.path == "/readyz") {
+      const bool ready = pages_.ready();
+      response.status = ready ? 200 : 503;
+      response.body = ready ? "ready\n" : "not ready: loading or draining\n";
+    } else {
+      std::optional<PageResponse> other;
+      if (pages_.other != nullptr) other = pages_.other(request);
+      if (other.has_value()) return *std::move(other);
+      response.status = 404;
+      response.body = "not found; this port has /, /status.json, /metrics, /healthz and /readyz\n";
+    }
+    return response;
   }
 
-  static void Reply(mg_connection* connection, const char* status, const char* type,
-                    const std::string& body) {
-    const bool head = absl::string_view(mg_get_request_info(connection)->request_method) == "HEAD";
-    const std::string answer = absl::StrCat("HTTP/1.1 ", status, "\r\nContent-Type: ", type,
-                                            "\r\nContent-Length: ", body.size(),
-                                            "\r\nConnection: close\r\n\r\n", head ? "" : body);
+  static PageRequest RequestOf(const mg_request_info& info, mg_connection* connection) {
+    PageRequest request;
+    request.method = info.request_method;
+    request.path = info.local_uri != nullptr ? info.local_uri : "";
+    request.remote_address = info.remote_addr;
+    for (int i = 0; i < info.num_headers; ++i) {
+      std::string& value = request.headers[absl::AsciiStrToLower(info.http_headers[i].name)];
+      absl::StrAppend(&value, value.empty() ? "" : ", ", info.http_headers[i].value);
+    }
+    const int64_t length = info.content_length;
+    request.read_body = [connection, length] { return ReadBody(connection, length); };
+    return request;
+  }
+
+  static absl::StatusOr<std::string> ReadBody(mg_connection* connection, int64_t length) {
+    if (length < 0) {
+      return absl::InvalidArgumentError("Content-Length: expected the size of the body");
+    }
+    if (length > kMaxBodyBytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("the body has ", length, " bytes, expected at most ", kMaxBodyBytes));
+    }
+    const absl::Time deadline = absl::Now() + kBodyTimeout;
+    std::string body(static_cast<size_t>(length), '\0');
+    size_t size = 0;
+    while (size < body.size()) {
+      // civetweb's own limit of time is one for each read.
+      const int count =
+          mg_read(connection, &body[size], std::min<size_t>(4096, body.size() - size));
+      if (count <= 0 || absl::Now() > deadline) {
+        return absl::DeadlineExceededError(absl::StrCat("the body did not come whole within ",
+                                                        absl::FormatDuration(kBodyTimeout)));
+      }
+      size += static_cast<size_t>(count);
+    }
+    return body;
+  }
+
+  static void Reply(mg_connection* connection, const PageRequest& request,
+                    const PageResponse& response) {
+    std::string answer = absl::StrCat(
+        "HTTP/1.1 ", response.status, " ", mg_get_response_code_text(connection, response.status),
+        "\r\nContent-Type: ", response.content_type, "\r\nContent-Length: ", response.body.size());
+    for (const auto& [name, value] : response.headers) {
+      absl::StrAppend(&answer, "\r\n", name, ": ", value);
+    }
+    absl::StrAppend(&answer, "\r\nConnection: close\r\n\r\n",
+                    request.method == "HEAD" ? "" : response.body);
     mg_write(connection, answer.data(), answer.size());
   }
 

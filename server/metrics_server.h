@@ -1,14 +1,17 @@
-// The HTTP port for machines that look after the server: /metrics (Prometheus' text format),
-// /healthz (200 while the process lives), /readyz (200 when it takes calls, else 503).
+// The HTTP port for what looks after the server: /metrics (Prometheus' text format), /healthz (200
+// while the process lives), /readyz (200 when it takes calls, else 503), and the pages for people
+// that are handed in.
 #ifndef SRU_SERVER_METRICS_SERVER_H_
 #define SRU_SERVER_METRICS_SERVER_H_
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "server/options.h"
+#include "server/page_message.h"
 
 namespace sru::server {
 
@@ -18,6 +21,8 @@ class MetricsServer {
   struct Pages {
     std::function<std::string()> metrics;
     std::function<bool()> ready;
+    // Every other path (status_page.h), with any method; nullopt = there is none. May be null.
+    std::function<std::optional<PageResponse>(const PageRequest&)> other;
   };
 
   // kUnavailable when `address` cannot be bound. Port 0 lets the system choose.

@@ -21,8 +21,13 @@ ABSL_FLAG(
 ABSL_FLAG(
     std::string, listen, "0.0.0.0:50051",
     "HOST:PORT of the gRPC service. Port 0 lets the system choose one; the server prints it.");
-ABSL_FLAG(std::string, metrics_listen, "0.0.0.0:9090",
-          "HOST:PORT of /metrics, /healthz and /readyz. Port 0 lets the system choose one.");
+ABSL_FLAG(
+    std::string, metrics_listen, "0.0.0.0:9090",
+    "HOST:PORT of the status page (/), /metrics, /healthz and /readyz. Port 0 lets the system "
+    "choose one.");
+ABSL_FLAG(std::string, status_page_try, "local",
+          "off, local or all: who may try a model in the box of the status page. local: only who "
+          "comes from this machine, also through kubectl port-forward or ssh -L.");
 ABSL_FLAG(
     std::string, admin_listen, "",
     "HOST:PORT of AdminService (LoadModel, UnloadModel). Empty: there is none. Whoever reaches "
@@ -98,6 +103,7 @@ constexpr char kFlagNames[][32] = {"model_repository",
                                    "poll_interval_s",
                                    "version_policy",
                                    "load_models",
+                                   "status_page_try",
                                    "backend",
                                    "dtype",
                                    "instances",
@@ -247,6 +253,10 @@ absl::Status ValidateOptions(const Options& o) {
   if (absl::Status status = CheckListenHost(o.security, "listen", o.listen.host); !status.ok()) {
     return status;
   }
+  if (o.admin_listen.has_value()) {
+    absl::Status status = CheckListenHost(o.security, "admin_listen", o.admin_listen->host);
+    if (!status.ok()) return status;
+  }
   return ValidateConnectionLimits(o.connections);
 }
 
@@ -275,6 +285,10 @@ absl::StatusOr<Options> OptionsFromFlags() {
       ParseListenAddress("metrics_listen", absl::GetFlag(FLAGS_metrics_listen));
   if (!metrics_listen.ok()) return metrics_listen.status();
   options.metrics_listen = *metrics_listen;
+  absl::StatusOr<TryAccess> status_page_try =
+      ParseTryAccess("status_page_try", absl::GetFlag(FLAGS_status_page_try));
+  if (!status_page_try.ok()) return status_page_try.status();
+  options.status_page_try = *status_page_try;
 
   if (const std::string admin = absl::GetFlag(FLAGS_admin_listen); !admin.empty()) {
     absl::StatusOr<ListenAddress> admin_listen = ParseListenAddress("admin_listen", admin);

@@ -19,6 +19,7 @@
 #include "server/model_control.h"
 #include "server/logging_options.h"
 #include "server/security_options.h"
+#include "server/try_access.h"
 
 namespace sru::server {
 
@@ -44,6 +45,7 @@ struct Options {
   absl::Duration poll_interval = absl::Seconds(5);
   models::VersionPolicy version_policy;
   std::vector<std::string> load_models;  // at the start, when model_control is explicit
+  TryAccess status_page_try = TryAccess::kLocal;
 
   std::string backend = "auto";  // "auto": the first of kernels::AvailableBackends()
   kernels::DataType dtype = kernels::DataType::kFloat32;

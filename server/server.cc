@@ -33,6 +33,7 @@
 #include "server/model_registry.h"
 #include "server/security_metrics.h"
 #include "server/service.h"
+#include "server/status_page.h"
 #include "server/unknown_method.h"
 
 namespace sru::server {
@@ -116,6 +117,11 @@ ModelManagerOptions ManagerOptionsFrom(const Options& options) {
   return manager;
 }
 
+// With mutual TLS nobody calls without a certificate, and the status page asks for none.
+TryAccess TryAccessFrom(const Options& options) {
+  return options.security.tls_client_ca.empty() ? options.status_page_try : TryAccess::kOff;
+}
+
 class ServerImpl final : public Server, private ModelLoader, private ModelObserver {
  public:
   explicit ServerImpl(const Options& options)
@@ -154,6 +160,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   bool Drain() override {
     drained_ = true;
+    draining_ = true;
     started_ = false;
     if (manager_ != nullptr) manager_->BeginStop();
     if (grpc_server_ == nullptr) return true;
@@ -174,6 +181,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     complete &= in_flight_.WaitUntilNone(std::max(deadline, clock_.Now() + kStreamGrace));
     absl::SleepFor(closed + kRefusalGrace - clock_.Now());
     listener_->Stop();
+    status_page_.try_endpoint().Close();
     grpc_server_->Shutdown(absl::ToChronoTime(clock_.Now() + kStreamGrace));
     grpc_server_->Wait();
     if (admin_server_ != nullptr) {
@@ -207,6 +215,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
     pages.ready = [this] { return ready(); };
+    pages.other = [this](const PageRequest& request) { return status_page_.Handle(request); };
     absl::StatusOr<std::unique_ptr<MetricsServer>> server =
         MetricsServer::Start(options_.metrics_listen, std::move(pages));
     if (!server.ok()) return server.status();
@@ -333,6 +342,14 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     }
     listener_->Start();
     serving_listener_ = listener_.get();
+    status_page_.try_endpoint().SetAuthenticator([this](absl::string_view authorization) {
+      return credentials_->CheckToken(authorization);
+    });
+    status_page_.try_endpoint().SetClassify(
+        [stub = std::shared_ptr<v1::InferenceService::Stub>(v1::InferenceService::NewStub(
+             grpc_server_->InProcessChannel(grpc::ChannelArguments())))](
+            grpc::ClientContext* context, const v1::ClassifyRequest& request,
+            v1::ClassifyResponse* response) { return stub->Classify(context, request, response); });
 
     grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
     for (const ModelStatus& status : manager_->Statuses()) {
@@ -379,10 +396,53 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return levels;
   }
 
+  // Of a version that is served and of one that is not.
+  ModelView View(const ModelStatus& status) const {
+    ModelView view;
+    view.name = status.model;
+    view.version = status.version;
+    view.state = ModelStateName(status.state);
+    view.reason = status.message;
+    const auto served = registry_.Find(status.model, status.version);
+    if (status.version == 0 || !served.ok()) return view;
+    const auto latest = registry_.Find(status.model, 0);
+    view.latest = latest.ok() && (*latest)->version == status.version;
+    const models::Model& model = *(*served)->model;
+    view.description = model.config().description;
+    view.backend = model.backend_name();
+    view.backend_description = model.backend_description();
+    view.dtype = kernels::DataTypeName(model.dtype());
+    view.instances = (*served)->engine->instances();
+    view.parameters = model.parameter_count();
+    view.labels = model.labels();
+    view.takes_text = model.tokenizer() != nullptr;
+    return view;
+  }
+
+  // What the status page shows of the server.
+  StatusSnapshot Snapshot() const {
+    StatusSnapshot snapshot;
+    snapshot.time = clock_.Now();
+    snapshot.state = ready() ? "ready" : draining_ ? "draining" : "loading";
+    snapshot.limits.max_batch_tokens = options_.max_batch_tokens;
+    snapshot.limits.max_queue_tokens = options_.max_queue_tokens;
+    snapshot.limits.max_queue_sequences = options_.max_queue_sequences;
+    snapshot.limits.max_sequence_tokens = options_.max_sequence_tokens;
+    const ModelManager* const manager = manager_pages_.load();
+    if (manager != nullptr) {
+      for (const ModelStatus& status : manager->Statuses()) {
+        snapshot.models.push_back(View(status));
+      }
+    }
+    snapshot.metrics = metrics_.Collect(Levels());
+    return snapshot;
+  }
+
   // In the order in which they depend on each other: the last is destroyed first.
   const Options options_;
   const RealClock clock_;
   std::atomic<bool> started_{false};  // and not draining
+  std::atomic<bool> draining_{false};
   bool drained_ = false;
   InFlight in_flight_;
   Metrics metrics_;
@@ -402,6 +462,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<Listener> admin_listener_;
   std::unique_ptr<grpc::Server> admin_server_;
+  StatusPage status_page_{[this] { return Snapshot(); }, TryAccessFrom(options_)};
   std::unique_ptr<MetricsServer> metrics_server_;
 };
 

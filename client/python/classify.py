@@ -15,14 +15,22 @@ import sru_wire
 
 
 class Client:
-    """One connection; safe to share between threads."""
+    """One connection per server; safe to share between threads.
 
-    def __init__(self, address, credentials=None, server_name="", token=""):
-        """`credentials` as grpc.ssl_channel_credentials() makes them; None = no TLS."""
+    service_config: JSON as ../service_config.json has it: retries and balancing between the servers
+    of an address such as dns:///NAME:PORT or ipv4:10.0.0.1:50051,10.0.0.2:50051.
+    credentials: as grpc.ssl_channel_credentials() makes them; None = no TLS.
+    """
+
+    def __init__(self, address, credentials=None, server_name="", token="", service_config=None):
+        options = []
+        if service_config:
+            options.append(("grpc.service_config", service_config))
+        if server_name:
+            options.append(("grpc.ssl_target_name_override", server_name))
         if credentials is None:
-            self._channel = grpc.insecure_channel(address)
+            self._channel = grpc.insecure_channel(address, options)
         else:
-            options = [("grpc.ssl_target_name_override", server_name)] if server_name else []
             self._channel = grpc.secure_channel(address, credentials, options)
         self._metadata = [("authorization", "Bearer " + token)] if token else []
         self._classify = self._channel.unary_unary(
@@ -71,6 +79,9 @@ def main():
     parser.add_argument("--address", default=os.environ.get("SRU_ADDRESS", "localhost:50051"))
     parser.add_argument("--model", default="", help="may be left out when the server has one")
     parser.add_argument("--top_k", type=int, default=1, help="labels per text; 0 = all")
+    parser.add_argument(
+        "--service_config", help="file with gRPC's JSON for several servers: ../service_config.json"
+    )
     parser.add_argument("--timeout", type=float, default=10, help="seconds")
     parser.add_argument("--tls", action="store_true", help="use TLS, as --tls_ca does too")
     parser.add_argument("--tls_ca", help="PEM file with the authorities to trust")
@@ -84,9 +95,10 @@ def main():
     try:
         credentials = make_credentials(args)
         token = (read(args.token_file) or b"").decode("ascii").strip()
+        service_config = (read(args.service_config) or b"").decode()
     except (OSError, UnicodeDecodeError) as error:
         parser.error(str(error))
-    client = Client(args.address, credentials, args.tls_server_name, token)
+    client = Client(args.address, credentials, args.tls_server_name, token, service_config)
     try:
         response = client.classify(texts, args.model, top_k=args.top_k, timeout=args.timeout)
     except grpc.RpcError as error:

@@ -67,10 +67,11 @@ class WireTest(unittest.TestCase):
             sru_wire.encode(sru_wire.CLASSIFY_REQUEST, {"modle": "trec"})
 
 
-class ServerTest(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.server = subprocess.Popen(
+class Server:
+    """A server process on ports that the system picks."""
+
+    def __init__(self):
+        self.process = subprocess.Popen(
             [
                 sys.argv[1],
                 "--model_repository=" + sys.argv[2],
@@ -80,22 +81,49 @@ class ServerTest(unittest.TestCase):
             stdout=subprocess.PIPE,
             universal_newlines=True,
         )
-        line = cls.server.stdout.readline()
+        line = self.process.stdout.readline()
         found = re.match(r"listening on (\S+), metrics on", line)
         if not found:
-            cls.tearDownClass()
+            self.stop()
             raise RuntimeError("the server did not start: %r" % line)
-        cls.address = found.group(1)
+        self.address = found.group(1)
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process.stdout.close()
+
+
+class SeveralServersTest(unittest.TestCase):
+    def test_the_shipped_service_config_outlives_a_server(self):
+        with open(os.path.join(HERE, "..", "service_config.json")) as file:
+            service_config = file.read()
+        servers = [Server(), Server()]
+        for server in servers:
+            self.addCleanup(server.stop)
+        address = "ipv4:" + ",".join(server.address for server in servers)
+        client = Client(address, service_config)
+        self.addCleanup(client.close)
+        for calls in range(300):
+            if calls == 100:
+                servers[0].process.kill()
+            response = client.classify(["Who wrote Hamlet ?"])
+            self.assertEqual(response["classifications"][0]["labels"][0]["name"], "HUM")
+
+
+class ServerTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = Server()
+        cls.address = cls.server.address
 
     @classmethod
     def tearDownClass(cls):
-        cls.server.terminate()
-        try:
-            cls.server.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            cls.server.kill()
-            cls.server.wait()
-        cls.server.stdout.close()
+        cls.server.stop()
 
     def test_classifies(self):
         client = Client(self.address)

@@ -20,12 +20,13 @@
 #include "models/tokenizer.h"
 #include "models/utf8.h"
 #include "models/vocabulary.h"
-#include "server/request_outline.h"
 #include "server/auth_tokens.h"
 #include "server/log.h"
 #include "server/request_id.h"
+#include "server/request_outline.h"
 #include "server/request_parser.h"
 #include "server/trace_context.h"
+#include "server/try_endpoint.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::fuzz {
@@ -263,6 +264,21 @@ void FuzzTokens(std::string_view bytes) {
   }
   Require(set->size() > 0 && set->num_short() <= set->size(), "a set has tokens");
   Require(set->Find("") == nullptr, "the empty token is in no set");
+}
+
+void FuzzTry(std::string_view bytes) {
+  const auto request = server::ParseTryRequest({bytes.data(), bytes.size()});
+  if (!request.ok()) {
+    Require(request.status().code() == absl::StatusCode::kInvalidArgument,
+            "a bad body is the caller's error");
+    RequireMessage(request.status());
+    return;
+  }
+  Require(request->classify.sequences_size() == 1, "there is one sequence");
+  Require(request->timeout > absl::ZeroDuration() && request->timeout <= absl::Seconds(10),
+          "there is a deadline");
+  const std::string& text = request->classify.sequences(0).text();
+  Require(models::FindInvalidUtf8(text) == text.size(), "the text is valid UTF-8");
 }
 
 }  // namespace sru::fuzz

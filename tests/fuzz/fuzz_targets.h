@@ -22,6 +22,8 @@ void FuzzRequest(std::string_view bytes);
 void FuzzHeaders(std::string_view bytes);
 // the file of tokens
 void FuzzTokens(std::string_view bytes);
+// the body of POST /try
+void FuzzTry(std::string_view bytes);
 
 struct Target {
   const char* name;  // also the directory of its seeds under corpus/
@@ -31,7 +33,7 @@ struct Target {
 inline constexpr Target kTargets[] = {
     {"safetensors", FuzzSafetensors}, {"config", FuzzConfig},   {"vocabulary", FuzzVocabulary},
     {"tokenizer", FuzzTokenizer},     {"request", FuzzRequest}, {"headers", FuzzHeaders},
-    {"tokens", FuzzTokens},
+    {"tokens", FuzzTokens},           {"try", FuzzTry},
 };
 
 }  // namespace sru::fuzz

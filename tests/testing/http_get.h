@@ -20,8 +20,9 @@ struct HttpResponse {
   std::string body;
 };
 
-// Sends one request to 127.0.0.1:`port`, waits at most 10 s.
-inline HttpResponse HttpGet(int port, const std::string& path, const std::string& method = "GET") {
+// Sends the bytes of one request to 127.0.0.1:`port`, reads until the server closes, at most 10 s
+// without a byte.
+inline HttpResponse HttpExchange(int port, const std::string& request) {
   HttpResponse response;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return response;
@@ -34,8 +35,6 @@ inline HttpResponse HttpGet(int port, const std::string& path, const std::string
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   std::string answer;
   if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0) {
-    const std::string request =
-        method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     if (send(fd, request.data(), request.size(), MSG_NOSIGNAL) ==
         static_cast<ssize_t>(request.size())) {
       char buffer[4096];
@@ -50,6 +49,11 @@ inline HttpResponse HttpGet(int port, const std::string& path, const std::string
   response.headers = answer.substr(0, end);
   response.body = answer.substr(end + 4);
   return response;
+}
+
+inline HttpResponse HttpGet(int port, const std::string& path, const std::string& method = "GET") {
+  return HttpExchange(
+      port, method + " " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
 }
 
 }  // namespace sru::testing

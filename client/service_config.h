@@ -1,0 +1,36 @@
+// The gRPC service config that this library uses and that other languages can take as it is:
+// service_config.json, compiled in.
+//
+//   round_robin         over all addresses that the target's name has; a call goes to a server that
+//                       is connected and, by its health service, serves
+//   healthCheckConfig   the client watches grpc.health.v1, so that a server that drains gets no new
+//                       call. gRPC's libraries for C++ and Python have the watcher built in; Go
+//                       needs `import _ "google.golang.org/grpc/health"`
+//   retryPolicy         UNAVAILABLE: no connection, a connection that broke, a server that drains.
+//                       CANCELLED from a server: gRPC's answer to a call that a proxy hands to a
+//                       server at the moment it closes (a call that its own caller cancels is over
+//                       and not retried). Every method of the service is a pure function of its
+//                       request and the loaded weights, so a repeated call does no harm.
+//                       RESOURCE_EXHAUSTED is not among them: an overloaded server must not be
+//                       asked again at once
+//   retryThrottling     when more than about half of the attempts fail, no retries are made: they
+//                       would only add load to servers that are down
+#ifndef SRU_CLIENT_SERVICE_CONFIG_H_
+#define SRU_CLIENT_SERVICE_CONFIG_H_
+
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace sru::client {
+
+// The file as it is.
+const std::string& ServiceConfigJson();
+
+// The file with another retry policy. 2 <= max_attempts <= 5, or 1: without a retry policy.
+std::string ServiceConfigJson(int max_attempts, absl::Duration initial_backoff,
+                              absl::Duration max_backoff);
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_SERVICE_CONFIG_H_

@@ -1,0 +1,287 @@
+// The status page: polls status.json every second and draws what changed between two answers.
+
+import { Chart } from "./chart.js";
+import * as m from "./metrics.js";
+import { updateTry } from "./try.js";
+
+const POLL_MS = 1000;
+// Percentiles and means are over what was observed in so many seconds.
+const WINDOW_SECONDS = 10;
+
+const DURATION = "sru_request_duration_seconds";
+const history = [];  // answers of the last WINDOW_SECONDS and one before
+const byId = (id) => document.getElementById(id);
+const scope = byId("scope");
+
+function element(tag, className, content) {
+  const made = document.createElement(tag);
+  if (className) made.className = className;
+  if (content !== undefined) made.textContent = content;
+  return made;
+}
+
+// ---- figures ----
+
+function labelsOf(model) {
+  return { model: model.name, version: String(model.version) };
+}
+
+function chosenLabels() {
+  return scope.value ? JSON.parse(scope.value) : {};
+}
+
+// The figures of what has the labels `wanted`: since the last answer, and over the window.
+function figures(wanted) {
+  const now = history[history.length - 1];
+  const before = history[history.length - 2] || null;
+  const first = history[0];
+  const seconds = before ? now.time - before.time : 0;
+  const window = (name) => m.difference(
+    m.histogram(now, name, wanted), before ? m.histogram(first, name, wanted) : null);
+  const windowIfAny = (name) => (before ? window(name) : null);
+  const increase = (name, extra = {}) => before && m.rate(
+    m.total(now, name, { ...wanted, ...extra }), m.total(before, name, { ...wanted, ...extra }),
+    seconds);
+  const calls = increase("sru_requests_total");
+  const ok = increase("sru_requests_total", { code: "OK" });
+  const duration = windowIfAny(DURATION);
+  const ages = m.series(now, "sru_queue_oldest_age_seconds", wanted).map((one) => one.value);
+  return {
+    calls,
+    ok,
+    errors: calls === null ? null : Math.max(0, calls - ok),
+    p50: m.quantile(duration, 0.5),
+    p90: m.quantile(duration, 0.9),
+    p99: m.quantile(duration, 0.99),
+    fill: m.mean(windowIfAny("sru_batch_fill_ratio")),
+    batchSequences: m.mean(windowIfAny("sru_batch_sequences")),
+    tokenize: m.mean(windowIfAny("sru_tokenize_duration_seconds")),
+    queue: m.mean(windowIfAny("sru_queue_duration_seconds")),
+    compute: m.mean(windowIfAny("sru_compute_duration_seconds")),
+    waitingTokens: m.total(now, "sru_queue_tokens", wanted),
+    waitingSequences: m.total(now, "sru_queue_sequences", wanted),
+    oldest: ages.length > 0 ? Math.max(...ages) : 0,
+    running: m.total(now, "sru_running_batches", wanted),
+    refused: m.total(now, "sru_rejections_total", wanted),
+    inFlight: m.total(now, "sru_requests_in_flight"),
+  };
+}
+
+// ---- drawing ----
+
+const charts = [
+  [new Chart(byId("charts"), {
+    title: "Calls per second", names: ["OK", "other"], format: m.formatNumber, area: true }),
+  (f) => [f.ok, f.errors]],
+  [new Chart(byId("charts"), {
+    title: "Latency", names: ["p50", "p90", "p99"], format: m.formatSeconds, least: 1e-4 }),
+  (f) => [f.p50, f.p90, f.p99]],
+  [new Chart(byId("charts"), {
+    title: "Where the time goes, mean", names: ["tokenize", "queue", "compute"],
+    format: m.formatSeconds, least: 1e-4 }),
+  (f) => [f.tokenize, f.queue, f.compute]],
+  [new Chart(byId("charts"), {
+    title: "Tokens that wait", names: ["tokens"], format: m.formatNumber, least: 10, area: true }),
+  (f) => [f.waitingTokens]],
+  [new Chart(byId("charts"), {
+    title: "Batch fill", names: ["of the token budget"], format: m.formatPercent, least: 0.05,
+    area: true }),
+  (f) => [f.fill]],
+  [new Chart(byId("charts"), {
+    title: "In flight", names: ["calls", "batches running"], format: m.formatNumber, least: 4,
+    area: true }),
+  (f) => [f.inFlight, f.running]],
+];
+
+const TILES = [
+  ["calls", "Calls per second", (f) => [m.formatNumber(f.calls)]],
+  ["errors", "Errors per second", (f) => [m.formatNumber(f.errors)], (f) => f.errors > 0],
+  ["p50", "Latency p50", (f) => [m.formatSeconds(f.p50)]],
+  ["p99", "Latency p99", (f) => [m.formatSeconds(f.p99)]],
+  ["in-flight", "Calls in flight", (f) => [m.formatNumber(f.inFlight)]],
+  ["waiting", "Tokens that wait", (f) => [m.formatNumber(f.waitingTokens),
+    f.oldest > 0 ? "for " + m.formatSeconds(f.oldest) : ""]],
+  ["fill", "Batch fill", (f) => [m.formatPercent(f.fill)]],
+  ["sequences", "Batch sequences", (f) => [m.formatNumber(f.batchSequences)]],
+];
+
+const tiles = TILES.map(([id, name, show, alarm]) => {
+  const tile = element("div", "tile");
+  tile.id = "tile-" + id;
+  const value = element("div", "value");
+  tile.append(element("div", "name", name), value);
+  byId("tiles").append(tile);
+  return (f) => {
+    const [main, more] = show(f);
+    value.replaceChildren(main);
+    if (more) value.append(" ", element("small", "", more));
+    tile.classList.toggle("alarm", Boolean(alarm && alarm(f)));
+  };
+});
+
+function badge(state) {
+  const good = state === "ready";
+  const bad = state === "failed" || state === "no answer";
+  return element("span", "badge " + (good ? "good" : bad ? "bad" : "warn"), state);
+}
+
+function setState(state) {
+  byId("state").className = badge(state).className;
+  byId("state").textContent = state;
+  document.title = (state === "ready" ? "" : state + " – ") + "SRU server";
+}
+
+function drawFacts(status) {
+  const value = (name) => {
+    const [one] = m.series(status, name);
+    return one ? one.value : null;
+  };
+  const before = history[history.length - 2];
+  const cpu = before && m.rate(value("process_cpu_seconds_total"),
+    m.total(before, "process_cpu_seconds_total"), status.time - before.time);
+  const facts = [
+    ["version", status.version],
+    ["up", m.formatAge(status.time - value("process_start_time_seconds"))],
+    ["memory", m.formatBytes(value("process_resident_memory_bytes"))],
+    ["CPU", cpu === null || cpu === undefined ? "–" : cpu.toFixed(2) + " cores"],
+  ];
+  byId("facts").replaceChildren(...facts.map(([name, text]) => {
+    const fact = element("div");
+    fact.append(element("dt", "", name), element("dd", "", text));
+    return fact;
+  }));
+}
+
+function drawModels(status) {
+  const cell = (name, className, ...content) => {
+    const made = element("td", className);
+    made.dataset.name = name;
+    made.append(...content);
+    return made;
+  };
+  byId("models").tBodies[0].replaceChildren(...status.models.map((model) => {
+    const f = figures(labelsOf(model));
+    const row = element("tr");
+    const name = cell("Model", "", element("strong", "", model.name), ` version ${model.version}`);
+    if (model.latest) name.append(element("span", "tag", "latest"));
+    if (model.description) name.append(element("div", "soft", model.description));
+    if (model.labels.length > 0) {
+      const shown = model.labels.slice(0, 12).join(", ");
+      const more = model.labels.length > 12 ? ` and ${model.labels.length - 12} more` : "";
+      name.append(element("div", "soft", "Labels: " + shown + more));
+    }
+    const state = cell("State", "", badge(model.state));
+    if (model.reason) state.append(element("div", "soft", model.reason));
+    const runs = element("span");
+    if (model.backend) {
+      const instances = model.instances === 1 ? "1 instance" : model.instances + " instances";
+      runs.append(element("span", "whole", `${model.backend} · ${model.dtype} · ${instances}`),
+        element("div", "soft",
+          `${model.backend_description} · ${m.formatNumber(model.parameters)} parameters`));
+    }
+    row.append(name, state, cell("Runs on", "", runs),
+      cell("Calls/s", "number", m.formatNumber(f.calls)),
+      cell("p50", "number", m.formatSeconds(f.p50)),
+      cell("p99", "number", m.formatSeconds(f.p99)),
+      cell("Waiting", "number", m.formatNumber(f.waitingTokens) + " tokens"),
+      cell("Batch fill", "number", m.formatPercent(f.fill)),
+      cell("Refused", "number", m.formatNumber(f.refused)));
+    return row;
+  }));
+}
+
+// The choice of models; kept as it is while the models are the same.
+function drawScope(status) {
+  const wanted = ["", ...status.models.map((model) => JSON.stringify(labelsOf(model)))];
+  if (wanted.join() === [...scope.options].map((option) => option.value).join()) return;
+  const chosen = scope.value;
+  scope.replaceChildren(...wanted.map((value) => {
+    const labels = value ? JSON.parse(value) : null;
+    const option = element("option", "", labels ? `${labels.model} · ${labels.version}` : "all");
+    option.value = value;
+    return option;
+  }));
+  if (wanted.includes(chosen)) scope.value = chosen;
+}
+
+function drawAllMetrics(status) {
+  if (!byId("all").open) return;
+  const rows = [];
+  for (const name of Object.keys(status.metrics).sort()) {
+    const family = status.metrics[name];
+    if (family.type === "histogram") continue;
+    for (const one of family.series) {
+      const row = element("tr");
+      const labels = Object.entries(one.labels).map(([key, value]) => `${key}="${value}"`).join(" ");
+      const metric = element("td", "", name);
+      metric.title = family.help;
+      row.append(metric, element("td", "soft", labels), element("td", "number", String(one.value)));
+      rows.push(row);
+    }
+  }
+  byId("all-metrics").tBodies[0].replaceChildren(...rows);
+}
+
+function drawFigures() {
+  const f = figures(chosenLabels());
+  for (const draw of tiles) draw(f);
+  return f;
+}
+
+// ---- polling ----
+
+function receive(status) {
+  const last = history[history.length - 1];
+  // A server that was started anew has its own counters.
+  if (last && m.total(status, "process_start_time_seconds") !==
+      m.total(last, "process_start_time_seconds")) {
+    history.length = 0;
+  }
+  history.push(status);
+  while (history.length > 2 && history[1].time <= status.time - WINDOW_SECONDS) history.shift();
+  setState(status.state);
+  drawScope(status);
+  drawFacts(status);
+  const f = drawFigures();
+  if (history.length > 1) {
+    for (const [chart, values] of charts) chart.add(status.time, values(f));
+  }
+  drawModels(status);
+  drawAllMetrics(status);
+  updateTry(status);
+}
+
+let lastAnswer = Date.now();
+
+async function poll() {
+  try {
+    const response = await fetch("status.json", { cache: "no-store", signal: AbortSignal.timeout(5000) });
+    if (!response.ok) throw new Error("HTTP status " + response.status);
+    receive(await response.json());
+    lastAnswer = Date.now();
+    byId("lost").hidden = true;
+  } catch (error) {
+    setState("no answer");
+    byId("lost").textContent = "The server has not answered for " +
+      m.formatAge((Date.now() - lastAnswer) / 1000) + " (" + error.message +
+      "). The figures below are the last ones.";
+    byId("lost").hidden = false;
+  }
+}
+
+async function run() {
+  for (;;) {
+    // A page that nobody looks at does not poll.
+    if (!document.hidden) await poll();
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
+
+scope.addEventListener("change", () => {
+  for (const [chart] of charts) chart.clear();
+  if (history.length > 0) drawFigures();
+});
+byId("all").addEventListener("toggle", () => {
+  if (history.length > 0) drawAllMetrics(history[history.length - 1]);
+});
+run();

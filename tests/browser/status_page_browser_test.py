@@ -1,0 +1,284 @@
+"""The status page of a real server in headless Chromium: status_page_browser_test.py SRU_SERVER SOURCE_ROOT
+
+Exits with 77, which CTest shows as skipped, where selenium, chromium or chromedriver is missing.
+"""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import urllib.request
+
+try:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import Select, WebDriverWait
+except ImportError:
+    print("SKIPPED: this Python has no selenium (%s)" % sys.executable)
+    sys.exit(77)
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+CHROMEDRIVER = shutil.which("chromedriver")
+if not CHROMIUM or not CHROMEDRIVER:
+    print("SKIPPED: chromium and chromedriver are not both here")
+    sys.exit(77)
+
+SERVER = ""
+SOURCE_ROOT = ""
+TIMEOUT = 60
+
+
+class Server:
+    """A server process with two versions of the bundled model, on ports of its own."""
+
+    def __init__(self, *flags):
+        self._directory = tempfile.TemporaryDirectory()
+        bundled = os.path.join(SOURCE_ROOT, "models", "pretrained", "trec", "1")
+        for version in ("1", "2"):
+            shutil.copytree(bundled, os.path.join(self._directory.name, "trec", version))
+        self.process = subprocess.Popen(
+            [SERVER, "--model_repository=" + self._directory.name, "--listen=127.0.0.1:0",
+             "--metrics_listen=127.0.0.1:0", *flags],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        ports = re.findall(r"127\.0\.0\.1:(\d+)", self.process.stdout.readline())
+        self.url = "http://127.0.0.1:%s/" % ports[1]
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+        self._directory.cleanup()
+
+
+class Load:
+    """Calls the server through /try, one call after the other, until it is stopped."""
+
+    def __init__(self, url, **body):
+        self.calls = 0
+        self._stop = threading.Event()
+        self._request = urllib.request.Request(
+            url + "try", data=json.dumps(dict({"text": "How far away is the moon ?"}, **body)).encode(),
+            headers={"Content-Type": "application/json", "X-Sru-Try": "1"})
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self):
+        while not self._stop.is_set():
+            with urllib.request.urlopen(self._request, timeout=10) as response:
+                response.read()
+            self.calls += 1
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        self._thread.join()
+
+
+class StatusPageTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        options = Options()
+        options.binary_location = CHROMIUM
+        for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                         "--disable-background-networking", "--no-first-run",
+                         "--window-size=1280,1000"):
+            options.add_argument(argument)
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        cls.driver = webdriver.Chrome(service=Service(CHROMEDRIVER), options=options)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.driver.quit()
+
+    def setUp(self):
+        self.driver.get("about:blank")
+        self.driver.get_log("browser")
+        self.driver.get_log("performance")
+
+    def open(self, *flags):
+        server = Server(*flags)
+        self.addCleanup(server.stop)
+        self.driver.get(server.url)
+        self.wait(lambda: self.text("state") == "ready", "the state is ready")
+        return server
+
+    def wait(self, condition, what):
+        WebDriverWait(self.driver, TIMEOUT, poll_frequency=0.05).until(lambda _: condition(), what)
+
+    def text(self, element_id):
+        return self.driver.find_element(By.ID, element_id).text
+
+    def number(self, tile):
+        """The number that a tile shows, None for a dash."""
+        found = re.search(r"[\d.]+", self.driver.find_element(
+            By.CSS_SELECTOR, "#tile-%s .value" % tile).text)
+        return float(found.group()) if found else None
+
+    def model_cells(self, row):
+        return {cell.get_attribute("data-name"): cell.text for cell in self.driver.find_elements(
+            By.CSS_SELECTOR, "#models tbody tr:nth-child(%d) td" % row)}
+
+    def classify(self, text):
+        box = self.driver.find_element(By.ID, "try-text")
+        box.clear()
+        box.send_keys(text, Keys.ENTER)
+
+    def answer_rows(self):
+        return [row.text.split("\n") for row in self.driver.find_elements(
+            By.CSS_SELECTOR, "#try-answer .answer-row")]
+
+    def run_module(self, expression):
+        """The value of an expression over `m`, the module metrics.js."""
+        return self.driver.execute_async_script(
+            "const done = arguments[0]; import('/metrics.js').then("
+            "(m) => done(%s), (error) => done(String(error)));" % expression)
+
+    def check_quiet(self, server):
+        """Nothing was written to the console, and nothing was asked of anybody else."""
+        self.assertEqual(self.driver.get_log("browser"), [])
+        urls = set()
+        for entry in self.driver.get_log("performance"):
+            message = json.loads(entry["message"])["message"]
+            if message["method"] == "Network.requestWillBeSent":
+                urls.add(message["params"]["request"]["url"])
+        self.assertIn(server.url + "status.json", urls)
+        self.assertEqual([url for url in urls if not url.startswith(server.url)], [])
+
+    def test_a_question_gets_its_label(self):
+        server = self.open()
+        for text, label in (("Where do swifts sleep at night?", "LOC"),
+                            ("How many bricks are there in a chimney?", "NUM"),
+                            ("Who painted the ceiling of the old town hall ?", "HUM")):
+            self.classify(text)
+            self.wait(lambda: (self.answer_rows() or [[""]])[0][0] == label, label)
+            rows = self.answer_rows()
+            self.assertEqual(sorted(name for name, _ in rows),
+                             ["ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"])
+            percents = [float(percent.split()[0]) for _, percent in rows]
+            self.assertEqual(percents, sorted(percents, reverse=True))
+            self.assertAlmostEqual(sum(percents), 100, delta=0.6)
+            self.assertGreater(percents[0], 50)
+        self.assertIn("trec version 1", self.text("try-answer"))
+        self.check_quiet(server)
+
+    def test_an_error_is_shown_as_text(self):
+        self.open("--max_sequence_tokens=3")
+        self.classify("<img src=x onerror=alert(1)> two three four")
+        self.wait(lambda: "INVALID_ARGUMENT" in self.text("try-answer"), "an error")
+        self.assertIn("sequences[0]", self.text("try-answer"))
+        self.assertEqual(self.driver.find_elements(By.CSS_SELECTOR, "#try-answer img"), [])
+
+    def test_figures_follow_the_load(self):
+        server = self.open()
+        self.wait(lambda: self.number("calls") == 0, "no calls yet")
+        self.assertIsNone(self.number("p50"))
+        with Load(server.url, version=2):
+            self.wait(lambda: (self.number("calls") or 0) > 5, "calls are counted")
+            self.wait(lambda: (self.number("p50") or 0) > 0, "a median")
+            self.wait(lambda: (self.number("p99") or 0) > 0, "a 99th percentile")
+            self.wait(lambda: (self.number("fill") or 0) > 0, "batch fill")
+            self.wait(lambda: (self.number("sequences") or 0) >= 1, "sequences a batch")
+            self.assertEqual(self.number("errors"), 0)
+            # The lines of the charts have points, and move.
+            path = self.driver.find_element(By.CSS_SELECTOR, "#charts path.line")
+            before = path.get_attribute("d")
+            self.wait(lambda: path.get_attribute("d").count("L") > before.count("L"), "a new point")
+            # Only the version that is called has figures.
+            self.assertIn("version 1", self.model_cells(1)["Model"])
+            self.assertIn("latest", self.model_cells(2)["Model"])
+            self.wait(lambda: re.match(r"[1-9]", self.model_cells(2)["Calls/s"]), "calls of 2")
+            self.assertEqual(self.model_cells(1)["Calls/s"], "0")
+            # And so has the choice of models.
+            Select(self.driver.find_element(By.ID, "scope")).select_by_visible_text("trec · 1")
+            self.assertEqual(self.number("calls"), 0)
+            Select(self.driver.find_element(By.ID, "scope")).select_by_visible_text("trec · 2")
+            self.wait(lambda: (self.number("calls") or 0) > 5, "calls of the chosen version")
+        self.wait(lambda: self.number("calls") == 0, "the load is over")
+        self.check_quiet(server)
+
+    def test_a_lost_server_is_told(self):
+        server = self.open()
+        self.wait(lambda: self.number("calls") == 0, "figures")
+        server.process.send_signal(signal.SIGTERM)
+        self.wait(lambda: self.text("state") == "no answer", "the server is gone")
+        self.assertIn("has not answered", self.text("lost"))
+
+    def test_the_box_says_why_it_is_closed(self):
+        server = self.open("--status_page_try=off")
+        self.wait(lambda: "--status_page_try=off" in self.text("try-closed"), "the reason")
+        self.assertFalse(self.driver.find_element(By.ID, "try").is_displayed())
+        self.check_quiet(server)
+
+    def test_fits_a_phone(self):
+        server = self.open()
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+            "width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True})
+        self.addCleanup(self.driver.execute_cdp_cmd, "Emulation.clearDeviceMetricsOverride", {})
+        self.driver.get(server.url)
+        self.wait(lambda: self.number("calls") == 0, "figures")
+        self.assertLessEqual(self.driver.execute_script(
+            "return document.documentElement.scrollWidth"), 360)
+
+    def test_both_colour_schemes_differ(self):
+        self.open()
+        colours = set()
+        for scheme in ("light", "dark"):
+            self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
+                "features": [{"name": "prefers-color-scheme", "value": scheme}]})
+            colours.add(self.driver.execute_script(
+                "return getComputedStyle(document.body).backgroundColor"))
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        self.assertEqual(len(colours), 2)
+
+    def test_nothing_may_be_loaded_from_elsewhere(self):
+        server = self.open()
+        refused = self.driver.execute_async_script(
+            "const done = arguments[0];"
+            "fetch('http://localhost:1/').then(() => done('fetched'), (e) => done(e.name));")
+        self.assertEqual(refused, "TypeError")
+        messages = " ".join(entry["message"] for entry in self.driver.get_log("browser"))
+        self.assertIn("Content Security Policy", messages)
+        # Another origin's page cannot use the box: the browser asks first and is not told yes.
+        self.driver.get(server.url.replace("127.0.0.1", "localhost"))
+        refused = self.driver.execute_async_script(
+            "const done = arguments[1];"
+            "fetch(arguments[0] + 'try', {method: 'POST', body: '{\"text\": \"x\"}', headers: "
+            "{'Content-Type': 'application/json', 'X-Sru-Try': '1'}})"
+            ".then((r) => done('answered ' + r.status), (e) => done(e.name));", server.url)
+        self.assertEqual(refused, "TypeError")
+
+    def test_percentiles_are_those_of_prometheus(self):
+        self.open()
+        h = "{bounds: [1, 2, 4], counts: [0, 10, 20, 20], count: 20, sum: 50}"
+        self.assertEqual(self.run_module("m.quantile(%s, 0.5)" % h), 2)
+        self.assertEqual(self.run_module("m.quantile(%s, 0.25)" % h), 1.5)
+        self.assertEqual(self.run_module("m.quantile(%s, 0.75)" % h), 3)
+        self.assertEqual(self.run_module("m.mean(%s)" % h), 2.5)
+        # Above the last bound there is nothing to interpolate to.
+        self.assertEqual(self.run_module(
+            "m.quantile({bounds: [1], counts: [0, 5], count: 5, sum: 50}, 0.5)"), 1)
+        self.assertIsNone(self.run_module(
+            "m.quantile({bounds: [1], counts: [0, 0], count: 0, sum: 0}, 0.5)"))
+        # Between two answers; a server that was started anew counts from 0.
+        later = "{bounds: [1, 2, 4], counts: [5, 15, 25, 30], count: 30, sum: 90}"
+        self.assertEqual(self.run_module("m.difference(%s, %s).counts" % (later, h)), [5, 5, 5, 10])
+        self.assertEqual(self.run_module("m.difference(%s, %s).count" % (h, later)), 20)
+        self.assertEqual(self.run_module("m.rate(30, 10, 2)"), 10)
+        self.assertEqual(self.run_module("m.rate(4, 10, 2)"), 2)
+
+
+if __name__ == "__main__":
+    SERVER, SOURCE_ROOT = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2])
+    unittest.main(argv=sys.argv[:1], verbosity=2)

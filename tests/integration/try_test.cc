@@ -1,0 +1,142 @@
+// The status page's endpoints on a real server: what is typed into the box takes the same path as
+// every other call.
+#include <atomic>
+#include <string>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tests/integration/server_fixture.h"
+
+namespace sru::testing {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr char kCalls[] =
+    "sru_requests_total{code=\"$\",method=\"Classify\",model=\"trec\",version=\"1\"}";
+
+std::string Calls(const std::string& code) {
+  std::string series = kCalls;
+  return series.replace(series.find('$'), 1, code);
+}
+
+HttpResponse Try(
+    RunningServer& server, const std::string& body,
+    const std::string& headers = "Content-Type: application/json\r\nX-Sru-Try: 1\r\n") {
+  return HttpExchange(server.server().metrics_address().port,
+                      absl::StrCat("POST /try HTTP/1.1\r\nHost: localhost\r\nContent-Length: ",
+                                   body.size(), "\r\n", headers, "\r\n", body));
+}
+
+TEST(TryTest, GivesWhatClassifyGives) {
+  RunningServer server(TestOptions(kBundledRepository));
+  ASSERT_TRUE(server.started());
+  const std::string text = "Where do swifts sleep at night?";
+  const HttpResponse response = Try(server, json{{"text", text}}.dump());
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json body = json::parse(response.body);
+
+  v1::ClassifyRequest request;
+  request.add_sequences()->set_text(text);
+  v1::ClassifyResponse expected;
+  ASSERT_TRUE(server.Classify(request, &expected).ok());
+  ASSERT_EQ(body["labels"].size(), 6u);
+  for (int i = 0; i < 6; ++i) {
+    const v1::Label& label = expected.classifications(0).labels(i);
+    EXPECT_EQ(body["labels"][i]["name"], label.name());
+    EXPECT_EQ(body["labels"][i]["logit"].get<float>(), label.logit());
+    EXPECT_EQ(body["labels"][i]["probability"].get<float>(), label.probability());
+  }
+  EXPECT_EQ(body["labels"][0]["name"], "LOC");
+  EXPECT_EQ(body["model"], "trec");
+  EXPECT_EQ(body["token_count"], expected.classifications(0).token_count());
+  EXPECT_GT(body["times"]["total_us"], 0);
+  // Both were counted in the same place.
+  EXPECT_EQ(server.Metric(Calls("OK")), 2);
+}
+
+TEST(TryTest, TheSameLimitsApply) {
+  server::Options options = TestOptions(kBundledRepository);
+  options.max_sequence_tokens = 4;
+  RunningServer server(options);
+  ASSERT_TRUE(server.started());
+  const HttpResponse response = Try(server, R"({"text": "one two three four five"})");
+  EXPECT_EQ(response.status, 400);
+  const json error = json::parse(response.body)["error"];
+  EXPECT_EQ(error["code"], "INVALID_ARGUMENT");
+  EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("sequences[0]"));
+  EXPECT_EQ(server.Metric(Calls("INVALID_ARGUMENT")), 1);
+
+  EXPECT_EQ(Try(server, R"({"text": ""})").status, 400);
+  EXPECT_EQ(Try(server, R"({"text": "x", "model": "none"})").status, 404);
+  EXPECT_EQ(Try(server, R"({"text": "x", "version": 9})").status, 404);
+  EXPECT_EQ(Try(server, R"({"text": "x", "version": -1})").status, 400);
+  EXPECT_EQ(Try(server, "{").status, 400);
+  EXPECT_EQ(Try(server, "{}", "Content-Type: application/json\r\n").status, 403);
+  EXPECT_EQ(Try(server, std::string(70000, ' ')).status, 413);
+  // None of that did harm.
+  EXPECT_EQ(Try(server, R"({"text": "x", "version": 1})").status, 200);
+}
+
+TEST(TryTest, CanBeTurnedOff) {
+  server::Options options = TestOptions(kBundledRepository);
+  options.status_page_try = server::TryAccess::kOff;
+  RunningServer server(options);
+  ASSERT_TRUE(server.started());
+  EXPECT_EQ(Try(server, R"({"text": "x"})").status, 403);
+  EXPECT_EQ(server.Get("/").status, 200);
+  EXPECT_EQ(json::parse(server.Get("/status.json").body)["try"]["allowed"], false);
+}
+
+TEST(TryTest, StatusFollowsTheServer) {
+  RunningServer server(TestOptions(kBundledRepository));
+  ASSERT_TRUE(server.started());
+  json status = json::parse(server.Get("/status.json").body);
+  EXPECT_EQ(status["state"], "ready");
+  ASSERT_EQ(status["models"].size(), 1u);
+  EXPECT_EQ(status["models"][0]["name"], "trec");
+  EXPECT_EQ(status["models"][0]["version"], 1);
+  EXPECT_EQ(status["models"][0]["state"], "ready");
+  EXPECT_EQ(status["models"][0]["latest"], true);
+  EXPECT_EQ(status["models"][0]["takes_text"], true);
+  EXPECT_EQ(status["models"][0]["labels"].size(), 6u);
+  EXPECT_EQ(status["try"]["allowed"], true);
+  EXPECT_EQ(status["limits"]["max_batch_tokens"], 4096);
+  EXPECT_EQ(status["metrics"]["sru_ready"]["series"][0]["value"], 1);
+
+  ASSERT_EQ(Try(server, R"({"text": "x"})").status, 200);
+  EXPECT_TRUE(server.server().Drain());
+  status = json::parse(server.Get("/status.json").body);
+  EXPECT_EQ(status["state"], "draining");
+  EXPECT_EQ(status["metrics"]["sru_ready"]["series"][0]["value"], 0);
+  const HttpResponse refused = Try(server, R"({"text": "x"})");
+  EXPECT_EQ(refused.status, 503) << refused.body;
+}
+
+// The box may be used at any moment of a server's life.
+TEST(TryTest, DuringADrain) {
+  RunningServer server(TestOptions(kBundledRepository));
+  ASSERT_TRUE(server.started());
+  std::atomic<bool> stop{false};
+  std::atomic<int> answered{0};
+  std::thread caller([&] {
+    while (!stop) {
+      const int status = Try(server, R"({"text": "x"})").status;
+      EXPECT_TRUE(status == 200 || status == 503) << status;
+      ++answered;
+    }
+  });
+  while (answered < 5) std::this_thread::yield();
+  EXPECT_TRUE(server.server().Drain());
+  const int then = answered;
+  while (answered < then + 5) std::this_thread::yield();
+  stop = true;
+  caller.join();
+}
+
+}  // namespace
+}  // namespace sru::testing
