@@ -597,7 +597,7 @@ class EngineLoader : public ModelLoader {
   }
 
  private:
-  const RealClock clock_;
+  RealClock clock_;
 };
 
 // Calls as the service makes them, while the model is replaced over and over. A call lets go of the
@@ -607,7 +607,7 @@ TEST(ModelManagerStressTest, NoCallFailsWhileModelsAreReplaced) {
   repository.Write("m/1/config.json", "1");
   EngineLoader loader;
   ModelRegistry registry;
-  const RealClock clock;
+  RealClock clock;
   ModelManagerOptions options;
   options.repository = repository.path();
   options.control = ModelControl::kExplicit;
