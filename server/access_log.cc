@@ -65,20 +65,22 @@ void AppendIds(absl::string_view request_id, const std::optional<TraceContext>& 
 
 }  // namespace
 
-std::string AccessLog::Begin(grpc::ServerContextBase* call) {
-  const absl::string_view given = FindHeader(*call, kRequestIdHeader);
+std::string AccessLog::Begin(const grpc::ServerContextBase& call) {
+  const absl::string_view given = FindHeader(call, kRequestIdHeader);
   if (given.empty()) return "";
-  std::string id = IsValidRequestId(given) ? std::string(given) : MakeRequestId();
-  call->AddInitialMetadata(kRequestIdHeader, id);
-  return id;
+  return IsValidRequestId(given) ? std::string(given) : MakeRequestId();
 }
 
-void AccessLog::EndWithId(grpc::ServerContextBase* call, std::string request_id,
-                          const CallRecord& record) {
-  if (request_id.empty()) {
-    request_id = MakeRequestId();
+void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
+                    const CallRecord& record) {
+  if (!Wants(*record.status, request_id)) return;
+  if (request_id.empty()) request_id = MakeRequestId();
+  if (record.status->ok()) {
     call->AddInitialMetadata(kRequestIdHeader, request_id);
+  } else {
+    call->AddTrailingMetadata(kRequestIdHeader, request_id);
   }
+  if (!IsLogged(*record.status)) return;
   const LogLevel level = LevelOf(record.status->code());
   if (options_.requests == LogRequests::kNone || level < GetLogOptions().level) return;
   int64_t suppressed = 0;

@@ -1,8 +1,10 @@
 // The access log: a line per call, or per call that failed, and the request id that goes with it.
 //
-// Request ids. A call's x-request-id goes back with the answer as initial metadata and stands in
-// the call's line; one that is not valid (request_id.h) is replaced by a new one. A call without
-// any gets a new one where something refers to it: when it fails or is logged.
+// Request ids. A call's x-request-id goes back with the answer and stands in the call's line; one
+// that is not valid (request_id.h) is replaced by a new one. A call without any gets a new one
+// where something refers to it: when it fails or is logged. It goes back as initial metadata, with
+// an error as trailing metadata: a client takes an error that comes with initial metadata for one
+// that must not be retried.
 //
 // Privacy. A line holds no part of what is to be classified or encoded: of an INVALID_ARGUMENT it
 // names the field only. `content` adds the request.
@@ -71,19 +73,17 @@ class AccessLog {
     caller_names_ = std::move(caller_names);
   }
 
-  // In the handler of a call, before it can be answered: if it has an x-request-id, sends that, or
-  // a new one in its place, back and returns it. Empty otherwise.
-  static std::string Begin(grpc::ServerContextBase* call);
+  // In the handler of a call: its x-request-id, or a new one in place of one that is not valid.
+  // Empty when it has none.
+  static std::string Begin(const grpc::ServerContextBase& call);
 
-  // Whether End() has anything to do for a call of this status, so that no record need be made.
-  bool Wants(const absl::Status& status) const {
-    return !status.ok() || options_.requests == LogRequests::kAll;
+  // Whether End() has anything to do for such a call, so that no record need be made.
+  bool Wants(const absl::Status& status, const std::string& request_id) const {
+    return IsLogged(status) || !request_id.empty();
   }
 
   // Just before the call is answered; `request_id` is what Begin() gave.
-  void End(grpc::ServerContextBase* call, std::string request_id, const CallRecord& record) {
-    if (Wants(*record.status)) EndWithId(call, std::move(request_id), record);
-  }
+  void End(grpc::ServerContextBase* call, std::string request_id, const CallRecord& record);
 
   // A call that was turned away before it reached a handler.
   void OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
@@ -95,7 +95,9 @@ class AccessLog {
   int64_t suppressed_lines() const { return limit_.total_refused(); }
 
  private:
-  void EndWithId(grpc::ServerContextBase* call, std::string request_id, const CallRecord& record);
+  bool IsLogged(const absl::Status& status) const {
+    return !status.ok() || options_.requests == LogRequests::kAll;
+  }
 
   const AccessLogOptions options_;
   const Clock& clock_;

@@ -283,8 +283,12 @@ absl::StatusOr<RequestHandle> BatcherImpl::Submit(BatchRequest&& request,
 
 absl::Status BatcherImpl::CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
                                          absl::Duration* retry_after) {
+  // At most half of the room is taken while a budget is ample.
   const int64_t ample_ns = ample_budget_ns_.load(std::memory_order_relaxed);
-  if (absl::ToInt64Nanoseconds(deadline - clock_->Now()) > ample_ns) return absl::OkStatus();
+  if (absl::ToInt64Nanoseconds(deadline - clock_->Now()) > ample_ns &&
+      num_sequences <= std::min(options_.max_queue_sequences, options_.max_queue_tokens) / 2) {
+    return absl::OkStatus();
+  }
   const OrderWeight least{num_sequences, num_sequences};
   Admission admission;
   {

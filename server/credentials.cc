@@ -110,8 +110,8 @@ absl::string_view ToView(const grpc_slice& slice) {
 }
 
 // Decides on one call by its headers. Runs on gRPC's thread and never blocks.
-void CheckToken(void* user_data, grpc_auth_context* /*context*/, const grpc_metadata* metadata,
-                size_t count, grpc_process_auth_metadata_done_cb done, void* done_data) {
+void CheckCall(void* user_data, grpc_auth_context* /*context*/, const grpc_metadata* metadata,
+               size_t count, grpc_process_auth_metadata_done_cb done, void* done_data) {
   const Credentials::Shared& shared = *static_cast<ListenerState*>(user_data)->shared;
   absl::string_view path;
   CallHeaders headers;
@@ -302,7 +302,7 @@ std::shared_ptr<grpc::ServerCredentials> Credentials::ForListener() const {
   }
   // Without a function gRPC skips the check; the state is deleted with the credentials either way.
   grpc_server_credentials_set_auth_metadata_processor(
-      core, {options_.has_tokens() ? CheckToken : nullptr, DeleteListenerState, state});
+      core, {options_.has_tokens() ? CheckCall : nullptr, DeleteListenerState, state});
   return std::make_shared<CoreServerCredentials>(core);
 }
 

@@ -54,7 +54,7 @@ class InferenceCall : public grpc::ServerUnaryReactor {
       : context_(context),
         arrival_(context.clock->Now()),
         call_(call),
-        request_id_(AccessLog::Begin(call)),
+        request_id_(AccessLog::Begin(*call)),
         request_(google::protobuf::Arena::CreateMessage<Request>(&arena_)),
         method_(method),
         deadline_(DeadlineOf(*call)),
@@ -190,7 +190,7 @@ class InferenceCall : public grpc::ServerUnaryReactor {
   }
 
   void LogCall(const absl::Status& status) {
-    if (!context_.access_log->Wants(status)) return;
+    if (!context_.access_log->Wants(status, request_id_)) return;
     CallRecord record;
     record.method = MethodName(method_);
     record.status = &status;
@@ -354,7 +354,7 @@ grpc::ServerUnaryReactor* Answer(const ServiceContext& context, Method method,
   } else {
     context.metrics->OnCallWithoutModel(method, status.code());
   }
-  context.access_log->End(call, AccessLog::Begin(call), record);
+  context.access_log->End(call, AccessLog::Begin(*call), record);
   grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
   reactor->Finish(ToGrpcStatus(status));
   return reactor;

@@ -27,7 +27,7 @@ grpc::ServerGenericBidiReactor* UnknownMethodService::CreateReactor(
   CallRecord record;
   record.method = method;
   record.status = &status;
-  access_log_.End(call, AccessLog::Begin(call), record);
+  access_log_.End(call, AccessLog::Begin(*call), record);
   auto* reactor = new UnknownMethodCall;
   reactor->Finish(ToGrpcStatus(status));
   return reactor;

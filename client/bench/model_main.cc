@@ -24,6 +24,7 @@
 #include "kernels/bench/bare_product.h"
 #include "kernels/bench/measure.h"
 #include "models/kernel_status.h"
+#include "models/model.h"
 #include "models/repository.h"
 #include "nlohmann/json.hpp"
 
@@ -149,9 +150,9 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const Flags& flag
       !status.ok()) {
     return models::ToAbslStatus(status);
   }
-  auto list = models::ListRepository(flags.model_repository, flags.version == 0
-                                                                 ? models::VersionPolicy::kLatest
-                                                                 : models::VersionPolicy::kAll);
+  auto list = models::ListRepository(
+      flags.model_repository,
+      flags.version == 0 ? models::VersionPolicy::Latest(1) : models::VersionPolicy::All());
   if (!list.ok()) return list.status();
   std::vector<models::ModelLocation> found;
   std::vector<std::string> names;

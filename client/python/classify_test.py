@@ -106,7 +106,7 @@ class SeveralServersTest(unittest.TestCase):
         for server in servers:
             self.addCleanup(server.stop)
         address = "ipv4:" + ",".join(server.address for server in servers)
-        client = Client(address, service_config)
+        client = Client(address, service_config=service_config)
         self.addCleanup(client.close)
         for calls in range(300):
             if calls == 100:

@@ -19,6 +19,7 @@ try:
     from selenium import webdriver
     from selenium.webdriver.chrome.options import Options
     from selenium.webdriver.chrome.service import Service
+    from selenium.common.exceptions import StaleElementReferenceException
     from selenium.webdriver.common.by import By
     from selenium.webdriver.common.keys import Keys
     from selenium.webdriver.support.ui import Select, WebDriverWait
@@ -46,7 +47,7 @@ class Server:
         for version in ("1", "2"):
             shutil.copytree(bundled, os.path.join(self._directory.name, "trec", version))
         self.process = subprocess.Popen(
-            [SERVER, "--model_repository=" + self._directory.name, "--listen=127.0.0.1:0",
+            [SERVER, "--model_repository=" + self._directory.name, "--version_policy=all", "--listen=127.0.0.1:0",
              "--metrics_listen=127.0.0.1:0", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         ports = re.findall(r"127\.0\.0\.1:(\d+)", self.process.stdout.readline())
@@ -115,7 +116,10 @@ class StatusPageTest(unittest.TestCase):
         return server
 
     def wait(self, condition, what):
-        WebDriverWait(self.driver, TIMEOUT, poll_frequency=0.05).until(lambda _: condition(), what)
+        # The page may replace an element between finding and reading it.
+        WebDriverWait(self.driver, TIMEOUT, poll_frequency=0.05,
+                      ignored_exceptions=[StaleElementReferenceException]).until(
+                          lambda _: condition(), what)
 
     def text(self, element_id):
         return self.driver.find_element(By.ID, element_id).text

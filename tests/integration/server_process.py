@@ -153,8 +153,11 @@ def call(channel, method, request=b"", metadata=(), timeout=20):
             request, metadata=metadata, timeout=timeout
         )
     except grpc.RpcError as error:
+        # An error with initial metadata would not be retried by clients.
         initial = error.initial_metadata() if hasattr(error, "initial_metadata") else ()
-        return Answer(error.code().name, error.details(), None, initial)
+        assert not initial, initial
+        trailing = error.trailing_metadata() if hasattr(error, "trailing_metadata") else ()
+        return Answer(error.code().name, error.details(), None, trailing)
     return Answer("OK", "", body, done.initial_metadata())
 
 
