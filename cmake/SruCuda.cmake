@@ -1,5 +1,5 @@
-# The CUDA toolkit, when there is one. Sets SRU_CUDA_FOUND; then also SRU_NVCC, SRU_CUDA_INCLUDE_DIR
-# and SRU_CUDART_STATIC. nvcc is called directly and not through CMake's CUDA language: the latter makes
+# The CUDA toolkit, when there is one. Sets SRU_CUDA_FOUND; then also SRU_NVCC, SRU_CUDA_INCLUDE_DIR,
+# SRU_CUDA_LIBRARY_DIR and SRU_CUDART_STATIC. nvcc is called directly and not through CMake's CUDA language: the latter makes
 # CUDA the linking language of every program, and each CMake knows only the toolkits of its time.
 #
 #   SRU_CUDA                AUTO (with a toolkit, and not under sanitizers), ON (an error without) or OFF
@@ -23,6 +23,7 @@ elseif(SRU_CUDA)
     find_library(SRU_CUDART_STATIC cudart_static HINTS ${hints} PATH_SUFFIXES lib64 lib)
     if(SRU_CUDA_INCLUDE_DIR AND SRU_CUDART_STATIC)
       set(SRU_CUDA_FOUND TRUE)
+      get_filename_component(SRU_CUDA_LIBRARY_DIR ${SRU_CUDART_STATIC} DIRECTORY)
     endif()
   endif()
   if(SRU_CUDA_FOUND)
