@@ -1,6 +1,7 @@
 #include "kernels/backend.h"
 
 #include "kernels/cpu/cpu_backend.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "kernels/reference/reference_backend.h"
 
 namespace sru::kernels {
@@ -9,7 +10,11 @@ const char* DataTypeName(DataType dtype) {
   return dtype == DataType::kBFloat16 ? "bfloat16" : "float32";
 }
 
-std::vector<std::string> AvailableBackends() { return {"cpu", "reference"}; }
+std::vector<std::string> AvailableBackends() {
+  std::vector<std::string> names = {"cpu", "reference"};
+  if (cuda::IsAvailable()) names.insert(names.begin(), "cuda");
+  return names;
+}
 
 Status CreateBackend(const std::string& name, std::unique_ptr<Backend>* backend) {
   return CreateBackend(name, BackendOptions(), backend);
@@ -24,9 +29,7 @@ Status CreateBackend(const std::string& name, const BackendOptions& options,
     *backend = CreateReferenceBackend();
     return OkStatus();
   }
-  if (name == "cuda") {
-    return Status(StatusCode::kUnavailable, "backend cuda: this build has no CUDA kernels");
-  }
+  if (name == "cuda") return cuda::CreateCudaBackend(options, backend);
   return InvalidArgument("backend: expected cpu, cuda or reference, found '" + name + "'");
 }
 
@@ -66,8 +69,14 @@ Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const
       }
     }
   }
+  if (batch.initial_state != nullptr && !limits.states) {
+    return InvalidArgument("initial_state: the workspace was made without states");
+  }
   for (int b = 0; b < batch.num_sequences; ++b) {
     const SequenceOutput& out = outputs[b];
+    if (out.final_state != nullptr && !limits.states) {
+      return InvalidArgument("outputs: a final state is asked of a workspace without states");
+    }
     const bool classifies = out.logits != nullptr || out.probabilities != nullptr;
     if (classifies && spec.num_labels == 0) {
       return InvalidArgument("outputs: logits are asked of a model without a classifier");

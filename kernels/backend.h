@@ -16,6 +16,7 @@
 #ifndef SRU_KERNELS_BACKEND_H_
 #define SRU_KERNELS_BACKEND_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,7 +35,12 @@ const char* DataTypeName(DataType dtype);
 // The hardware that a backend uses. Each field is read by the backend that its name begins with.
 struct BackendOptions {
   std::string cpu_isa = "auto";   // the instruction set; "auto" is the best that the machine has
-  std::vector<int> cuda_devices;  // ordinals; empty = every device of the machine
+  std::vector<int> cuda_devices;  // ordinals; empty = every device that the kernels run on
+  // Bytes that weights and workspaces may take of each device; 0 = nine tenths of what is free when
+  // the backend is created.
+  size_t cuda_memory_limit_bytes = 0;
+  // Lets float32 products round their input to TF32 (10 bits), which tensor cores multiply.
+  bool cuda_tf32 = false;
 };
 
 struct CompileOptions {
@@ -47,6 +53,9 @@ struct WorkspaceLimits {
   int max_tokens = 0;     // over all sequences of a batch
   int max_sequences = 0;  // of a batch
   int device = 0;         // which of Executable::num_devices() it is on
+  // Whether initial and final states may be passed. Without them a backend may keep no room for
+  // them.
+  bool states = true;
 };
 
 // The input of one Run(). All pointers are borrowed for the call.
@@ -106,6 +115,16 @@ class Executable {
   virtual size_t weight_bytes() const = 0;
 };
 
+// A device that a backend runs on, for metrics and GetModel.
+struct DeviceInfo {
+  std::string name;          // such as "NVIDIA H200"
+  int ordinal = 0;           // the driver's number
+  size_t memory_bytes = 0;   // of the device
+  size_t memory_limit = 0;   // what the backend may take of it
+  size_t memory_in_use = 0;  // by weights and workspaces of the backend
+  bool lost = false;         // it has failed for good
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -114,13 +133,16 @@ class Backend {
   virtual const char* name() const = 0;
   // What it runs on, for logs and GetModel, such as the chosen instruction set.
   virtual std::string description() const = 0;
+  // In the order of WorkspaceLimits::device. Empty for a backend that has no device but the
+  // processor. Thread-safe.
+  virtual std::vector<DeviceInfo> devices() const { return {}; }
 
   // Validates the specification and repacks its weights. Thread-safe.
   virtual Status Compile(const StackSpec& spec, const CompileOptions& options,
                          std::unique_ptr<Executable>* executable) = 0;
 };
 
-// Names that CreateBackend() takes in this build, the preferred one first.
+// Names that CreateBackend() takes on this machine in this build, the preferred one first.
 std::vector<std::string> AvailableBackends();
 
 // kInvalidArgument for an unknown name or option, kUnavailable when this build or machine lacks the

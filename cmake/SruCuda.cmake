@@ -1,0 +1,70 @@
+# The CUDA toolkit, when there is one. Sets SRU_CUDA_FOUND; then also SRU_NVCC, SRU_CUDA_INCLUDE_DIR,
+# SRU_CUDA_LIBRARY_DIR and SRU_CUDART_STATIC. nvcc is called directly and not through CMake's CUDA language: the latter makes
+# CUDA the linking language of every program, and each CMake knows only the toolkits of its time.
+#
+#   SRU_CUDA                AUTO (with a toolkit, and not under sanitizers), ON (an error without) or OFF
+#   SRU_CUDA_ARCHITECTURES  compute capabilities to compile for; the last one also as PTX, which newer
+#                           GPUs compile for themselves
+set(SRU_CUDA AUTO CACHE STRING "Build the CUDA kernels: AUTO, ON or OFF")
+set_property(CACHE SRU_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(SRU_CUDA_ARCHITECTURES 80 86 89 90 100 CACHE STRING "Compute capabilities of the CUDA kernels")
+
+set(SRU_CUDA_FOUND FALSE)
+if(SRU_CUDA STREQUAL "AUTO" AND SRU_SANITIZE)
+  message(STATUS "CUDA kernels: off under sanitizers (SRU_CUDA=ON builds them)")
+elseif(SRU_CUDA)
+  find_program(SRU_NVCC nvcc HINTS ENV CUDACXX PATHS ${CMAKE_CUDA_COMPILER} $ENV{CUDACXX}
+               $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
+  if(SRU_NVCC)
+    get_filename_component(root ${SRU_NVCC} REALPATH)
+    get_filename_component(root ${root}/../.. ABSOLUTE)
+    set(hints ${root} ${root}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux)
+    find_path(SRU_CUDA_INCLUDE_DIR cublasLt.h HINTS ${hints} PATH_SUFFIXES include)
+    find_library(SRU_CUDART_STATIC cudart_static HINTS ${hints} PATH_SUFFIXES lib64 lib)
+    if(SRU_CUDA_INCLUDE_DIR AND SRU_CUDART_STATIC)
+      set(SRU_CUDA_FOUND TRUE)
+      get_filename_component(SRU_CUDA_LIBRARY_DIR ${SRU_CUDART_STATIC} DIRECTORY)
+    endif()
+  endif()
+  if(SRU_CUDA_FOUND)
+    message(STATUS "CUDA kernels: ${SRU_NVCC}, for ${SRU_CUDA_ARCHITECTURES}")
+  elseif(SRU_CUDA STREQUAL "AUTO")
+    message(STATUS "CUDA kernels: off, no toolkit with nvcc, cublasLt.h and cudart_static")
+  else()
+    message(FATAL_ERROR "SRU_CUDA=${SRU_CUDA}: no toolkit with nvcc, cublasLt.h and cudart_static; "
+                        "name its nvcc with -DSRU_NVCC=..., or set SRU_CUDA=OFF")
+  endif()
+endif()
+
+# -fmad=false: see kernels/cuda/scan.cuh.
+set(SRU_NVCC_FLAGS -std=c++17 -O3 -fmad=false -I${SRU_SOURCE_ROOT} -Xcompiler -Wall,-Wextra,-fPIC)
+if(SRU_WERROR)
+  list(APPEND SRU_NVCC_FLAGS -Werror all-warnings)
+endif()
+
+# sru_cuda_objects(VARIABLE files.cu...): object files, to be listed among a library's sources.
+function(sru_cuda_objects variable)
+  set(code)
+  foreach(architecture ${SRU_CUDA_ARCHITECTURES})
+    list(APPEND code -gencode arch=compute_${architecture},code=sm_${architecture})
+  endforeach()
+  list(GET SRU_CUDA_ARCHITECTURES -1 newest)
+  list(APPEND code -gencode arch=compute_${newest},code=compute_${newest})
+  set(objects)
+  foreach(source ${ARGN})
+    set(object ${CMAKE_CURRENT_BINARY_DIR}/${source}.o)
+    get_filename_component(folder ${object} DIRECTORY)
+    file(MAKE_DIRECTORY ${folder})
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${SRU_NVCC} ${SRU_NVCC_FLAGS} ${code} -MD -MF ${object}.d
+              -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
+      DEPENDS ${source}
+      DEPFILE ${object}.d
+      COMMENT "Compiling CUDA kernels ${source}"
+      VERBATIM)
+    list(APPEND objects ${object})
+  endforeach()
+  set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT TRUE GENERATED TRUE)
+  set(${variable} ${objects} PARENT_SCOPE)
+endfunction()

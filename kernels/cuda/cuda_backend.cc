@@ -1,0 +1,319 @@
+#include "kernels/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/cuda_workspace.h"
+#include "kernels/cuda/forward.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/open_devices.h"
+#include "kernels/cuda/packed_stack.h"
+#include "kernels/cuda/product_plan.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+bool NeedsClasses(const SequenceOutput& out) {
+  return out.logits != nullptr || out.probabilities != nullptr;
+}
+
+// A padded row into a row without padding.
+void CopyRow(const RowLayout& layout, const float* from, float* to) {
+  for (int segment = 0; segment < layout.segments; ++segment) {
+    std::copy_n(from + segment * layout.padded(), layout.size, to + segment * layout.size);
+  }
+}
+
+// One batch: its bucket, its input in the staging memory, its results out of it.
+class BatchRun {
+ public:
+  BatchRun(const PackedStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
+           CudaWorkspace& workspace)
+      : stack_(stack),
+        batch_(batch),
+        outputs_(outputs),
+        ws_(workspace),
+        bucket_(BucketOf()),
+        layout_(stack, bucket_) {}
+
+  const Bucket& bucket() const { return bucket_; }
+
+  // Fills the staging memory. Returns the bytes of it that the batch uses.
+  size_t WriteInput() {
+    char* const input = ws_.host_input.as<char>();
+    const int tokens = batch_.num_tokens();
+    *reinterpret_cast<BatchHeader*>(input + layout_.header) = BatchHeader{tokens, {}};
+    WriteSequences();
+    if (bucket_.has(Bucket::kInitialState)) WriteInitialState();
+    const void* from = batch_.token_ids;
+    if (bucket_.has(Bucket::kFeatures)) from = batch_.features;
+    const size_t token_bytes = tokens * layout_.token_bytes;
+    std::memcpy(input + layout_.tokens, from, token_bytes);
+    return layout_.tokens + token_bytes;
+  }
+
+  int num_token_rows() const { return num_token_rows_; }
+
+  // Copies what was computed to where the caller wants it.
+  void ReadResults() const {
+    const RowLayout& row = stack_.output();
+    const int layers = static_cast<int>(stack_.layers.size());
+    const int labels = stack_.spec.num_labels;
+    for (int i = 0; i < batch_.num_sequences; ++i) {
+      const SequenceEntry& entry = sequences()[i];
+      const SequenceOutput& out = outputs_[entry.index];
+      if (out.pooled != nullptr) CopyRow(row, ws_.pooled.row(entry.pool_row), out.pooled);
+      if (out.final_state != nullptr) {
+        const float* state = ws_.final_state.row(entry.state_row);
+        for (int layer = 0; layer < layers; ++layer) {
+          CopyRow(row, state + static_cast<size_t>(layer) * row.stride(),
+                  out.final_state + static_cast<size_t>(layer) * row.width());
+        }
+      }
+      if (out.token_vectors != nullptr) {
+        for (int t = 0; t < entry.length; ++t) {
+          CopyRow(row, ws_.token_vectors.row(entry.token_row + t),
+                  out.token_vectors + static_cast<size_t>(t) * row.width());
+        }
+      }
+      if (entry.class_row < 0) continue;
+      const float* classes = ws_.classes.row(entry.class_row);
+      if (out.logits != nullptr) std::copy_n(classes, labels, out.logits);
+      if (out.probabilities != nullptr) std::copy_n(classes + labels, labels, out.probabilities);
+    }
+  }
+
+ private:
+  SequenceEntry* sequences() const {
+    return reinterpret_cast<SequenceEntry*>(ws_.host_input.as<char>() + layout_.sequences);
+  }
+
+  Bucket BucketOf() const {
+    Bucket bucket;
+    bucket.tokens = ws_.token_buckets()[ws_.TokenBucketIndex(batch_.num_tokens())];
+    bucket.sequences = SequenceBucket(batch_.num_sequences, ws_.limits().max_sequences);
+    if (batch_.features != nullptr) bucket.flags |= Bucket::kFeatures;
+    if (batch_.initial_state != nullptr) bucket.flags |= Bucket::kInitialState;
+    for (int b = 0; b < batch_.num_sequences; ++b) {
+      const SequenceOutput& out = outputs_[b];
+      if (NeedsClasses(out)) bucket.flags |= Bucket::kClasses;
+      if (out.pooled != nullptr) bucket.flags |= Bucket::kPooled;
+      if (out.final_state != nullptr) bucket.flags |= Bucket::kFinalState;
+      if (out.token_vectors != nullptr) bucket.flags |= Bucket::kTokenVectors;
+    }
+    return bucket;
+  }
+
+  void WriteSequences() {
+    SequenceEntry* const entries = sequences();
+    int pool_rows = 0;
+    int class_rows = 0;
+    int state_rows = 0;
+    for (int b = 0; b < batch_.num_sequences; ++b) {
+      const SequenceOutput& out = outputs_[b];
+      SequenceEntry& entry = entries[b];
+      entry.begin = batch_.offsets[b];
+      entry.length = batch_.offsets[b + 1] - batch_.offsets[b];
+      entry.index = b;
+      const bool classes = NeedsClasses(out);
+      entry.pooling = static_cast<int32_t>(classes ? stack_.spec.pooling : out.pooling);
+      entry.pool_row = classes || out.pooled != nullptr ? pool_rows++ : -1;
+      entry.class_row = classes ? class_rows++ : -1;
+      entry.state_row = out.final_state != nullptr ? state_rows++ : -1;
+      entry.token_row = -1;
+      if (out.token_vectors != nullptr) {
+        entry.token_row = num_token_rows_;
+        num_token_rows_ += entry.length;
+      }
+    }
+    std::sort(entries, entries + batch_.num_sequences,
+              [](const SequenceEntry& a, const SequenceEntry& b) {
+                return a.length != b.length ? a.length > b.length : a.index < b.index;
+              });
+    const SequenceEntry spare{0, 0, 0, 0, -1, -1, -1, -1};
+    std::fill(entries + batch_.num_sequences, entries + bucket_.sequences, spare);
+  }
+
+  void WriteInitialState() {
+    const RowLayout& row = stack_.output();
+    float* const states =
+        reinterpret_cast<float*>(ws_.host_input.as<char>() + layout_.initial_state);
+    const size_t rows = batch_.num_sequences * stack_.layers.size();
+    std::fill_n(states, rows * row.stride(), 0.0f);
+    for (size_t i = 0; i < rows; ++i) {
+      for (int segment = 0; segment < row.segments; ++segment) {
+        std::copy_n(batch_.initial_state + i * row.width() + segment * row.size, row.size,
+                    states + i * row.stride() + segment * row.padded());
+      }
+    }
+  }
+
+  const PackedStack& stack_;
+  const RaggedBatch& batch_;
+  const SequenceOutput* const outputs_;
+  CudaWorkspace& ws_;
+  const Bucket bucket_;
+  const InputLayout layout_;
+  int num_token_rows_ = 0;
+};
+
+// What an executable has on one device.
+struct DeviceState {
+  std::shared_ptr<Gpu> gpu;
+  std::unique_ptr<DeviceStack> weights;
+  std::unique_ptr<ProductPlans> plans;
+};
+
+class CudaExecutable : public Executable {
+ public:
+  CudaExecutable(std::unique_ptr<PackedStack> stack, std::vector<DeviceState> devices)
+      : stack_(std::move(stack)), devices_(std::move(devices)) {}
+
+  int num_devices() const override { return static_cast<int>(devices_.size()); }
+
+  Status CreateWorkspace(const WorkspaceLimits& limits,
+                         std::unique_ptr<Workspace>* workspace) const override {
+    if (limits.max_tokens < 1 || limits.max_sequences < 1) {
+      return InvalidArgument("workspace: expected at least one token and one sequence");
+    }
+    if (limits.device < 0 || limits.device >= num_devices()) {
+      return InvalidArgument("workspace.device: expected 0 to " +
+                             std::to_string(num_devices() - 1) + ", found " +
+                             std::to_string(limits.device));
+    }
+    const DeviceState& device = devices_[limits.device];
+    if (device.gpu->lost()) return device.gpu->LostError();
+    std::unique_ptr<CudaWorkspace> created;
+    Status status = device.gpu->Observe(
+        CudaWorkspace::Create(*stack_, device.gpu, *device.plans, limits, &created));
+    if (status.ok()) *workspace = std::move(created);
+    return status;
+  }
+
+  Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
+             Workspace& workspace) const override {
+    Status status = ValidateBatch(stack_->spec, workspace.limits(), batch, outputs);
+    if (!status.ok() || batch.num_sequences == 0) return status;
+    auto& ws = static_cast<CudaWorkspace&>(workspace);
+    if (ws.gpu().lost()) return ws.gpu().LostError();
+    BatchRun run(*stack_, batch, outputs, ws);
+    status = Enqueue(run, ws);
+    // Also after an error: the staging memory must be free for the next batch.
+    const Status waited = ws.stream->Wait();
+    if (status.ok()) status = waited;
+    // A failed device fails every call that follows; that is the error that counts.
+    if (waited.code() == StatusCode::kDeviceLost) status = waited;
+    if (!status.ok()) return ws.gpu().Observe(status);
+    run.ReadResults();
+    return OkStatus();
+  }
+
+  size_t weight_bytes() const override { return devices_[0].weights->bytes(); }
+
+ private:
+  Status Enqueue(BatchRun& run, CudaWorkspace& ws) const {
+    const size_t bytes = run.WriteInput();
+    Graph* graph = ws.graphs.Find(run.bucket());
+    if (graph == nullptr) {
+      std::unique_ptr<Graph> recorded;
+      Status status = ws.stream->Record(
+          [&] {
+            return EnqueueForward(*stack_, *devices_[ws.limits().device].weights, run.bucket(), ws);
+          },
+          &recorded);
+      if (!status.ok()) return status;
+      graph = ws.graphs.Insert(run.bucket(), std::move(recorded));
+    }
+    Status status = ws.stream->CopyToDevice(ws.input.data(), ws.host_input.data(), bytes);
+    if (status.ok()) status = ws.stream->Launch(*graph);
+    if (status.ok() && run.num_token_rows() > 0) {
+      const ResultRows& rows = ws.token_vectors;
+      status = ws.stream->CopyToHost(rows.host.data(), rows.device.data(),
+                                     run.num_token_rows() * rows.row_values * sizeof(float));
+    }
+    return status;
+  }
+
+  const std::unique_ptr<PackedStack> stack_;
+  const std::vector<DeviceState> devices_;
+};
+
+class CudaBackend : public Backend {
+ public:
+  CudaBackend(bool tf32, std::vector<std::shared_ptr<Gpu>> gpus)
+      : tf32_(tf32), gpus_(std::move(gpus)) {}
+
+  const char* name() const override { return "cuda"; }
+
+  std::string description() const override {
+    std::string description = "cuBLASLt products";
+    if (tf32_) description += " (TF32)";
+    for (const std::shared_ptr<Gpu>& gpu : gpus_) {
+      description +=
+          ", device " + std::to_string(gpu->device().ordinal()) + ": " + gpu->device().name();
+    }
+    return description;
+  }
+
+  std::vector<DeviceInfo> devices() const override {
+    std::vector<DeviceInfo> infos;
+    for (const std::shared_ptr<Gpu>& gpu : gpus_) infos.push_back(gpu->info());
+    return infos;
+  }
+
+  Status Compile(const StackSpec& spec, const CompileOptions& options,
+                 std::unique_ptr<Executable>* executable) override {
+    Status status = Validate(spec);
+    if (!status.ok()) return status;
+    try {
+      auto stack = std::make_unique<PackedStack>(spec, options.dtype,
+                                                 tf32_ && options.dtype == DataType::kFloat32);
+      std::vector<DeviceState> states;
+      for (const std::shared_ptr<Gpu>& gpu : gpus_) {
+        if (gpu->lost()) return gpu->LostError();
+        DeviceState state;
+        state.gpu = gpu;
+        std::unique_ptr<Stream> stream;
+        status = gpu->device().CreateStream(&stream);
+        if (status.ok()) status = DeviceStack::Create(*stack, gpu, *stream, &state.weights);
+        if (status.ok()) status = ProductPlans::Create(*stack, *state.weights, gpu, &state.plans);
+        if (!status.ok()) return gpu->Observe(status);
+        states.push_back(std::move(state));
+      }
+      stack->ReleaseHostCopy();
+      *executable = std::make_unique<CudaExecutable>(std::move(stack), std::move(states));
+      return OkStatus();
+    } catch (const std::bad_alloc&) {
+      return Status(StatusCode::kResourceExhausted, "packing weights: out of memory");
+    }
+  }
+
+ private:
+  const bool tf32_;
+  const std::vector<std::shared_ptr<Gpu>> gpus_;
+};
+
+}  // namespace
+
+bool IsAvailable() { return CountCudaDevices() > 0; }
+
+Status CreateCudaBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend) {
+  std::vector<std::unique_ptr<Device>> devices;
+  Status status = OpenCudaDevices(options.cuda_devices, &devices);
+  if (status.ok()) *backend = MakeCudaBackend(options, std::move(devices));
+  return status;
+}
+
+std::unique_ptr<Backend> MakeCudaBackend(const BackendOptions& options,
+                                         std::vector<std::unique_ptr<Device>> devices) {
+  std::vector<std::shared_ptr<Gpu>> gpus;
+  for (std::unique_ptr<Device>& device : devices) {
+    gpus.push_back(std::make_shared<Gpu>(std::move(device), options.cuda_memory_limit_bytes));
+  }
+  return std::make_unique<CudaBackend>(options.cuda_tf32, std::move(gpus));
+}
+
+}  // namespace sru::kernels::cuda

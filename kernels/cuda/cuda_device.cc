@@ -1,0 +1,355 @@
+// Device, Stream and Graph on the CUDA runtime.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/open_devices.h"
+#include "kernels/cuda/product.h"
+#include "kernels/cuda/scan_shape.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+constexpr int kMinComputeCapability = 8;
+
+// Errors after which every later call of the process on that device fails too.
+bool IsSticky(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorHardwareStackError:
+    case cudaErrorLaunchFailure:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorExternalDevice:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorCudartUnloading:
+    case cudaErrorUnknown:
+      return true;
+    default:
+      return false;
+  }
+}
+
+Status ToStatus(cudaError_t error, const char* call, int ordinal) {
+  if (error == cudaSuccess) return OkStatus();
+  const std::string message = "device " + std::to_string(ordinal) + ": " + call + ": " +
+                              cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
+  // An error that is not sticky must not be taken for that of a later launch.
+  if (!IsSticky(error)) (void)cudaGetLastError();
+  if (error == cudaErrorMemoryAllocation) {
+    return Status(StatusCode::kResourceExhausted, message);
+  }
+  return IsSticky(error) ? Status(StatusCode::kDeviceLost, message) : Internal(message);
+}
+
+class CudaGraph : public Graph {
+ public:
+  CudaGraph(int ordinal, cudaGraphExec_t executable) : ordinal_(ordinal), executable_(executable) {}
+  ~CudaGraph() override {
+    (void)cudaSetDevice(ordinal_);
+    (void)cudaGraphExecDestroy(executable_);
+  }
+  cudaGraphExec_t executable() const { return executable_; }
+
+ private:
+  const int ordinal_;
+  cudaGraphExec_t executable_;
+};
+
+class CudaStream : public Stream {
+ public:
+  CudaStream(int ordinal, int num_multiprocessors)
+      : ordinal_(ordinal), num_multiprocessors_(num_multiprocessors) {}
+
+  Status Create(const CublasLt& library) {
+    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    if (status.ok()) {
+      status = Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
+                     "cudaStreamCreateWithFlags");
+    }
+    if (status.ok()) {
+      // Who waits for it sleeps until the device's interrupt.
+      status =
+          Check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming | cudaEventBlockingSync),
+                "cudaEventCreateWithFlags");
+    }
+    if (status.ok()) {
+      status = Check(cudaMalloc(&product_workspace_, kProductWorkspaceBytes), "cudaMalloc");
+    }
+    if (status.ok()) status = ProductRunner::Create(library, product_workspace_, &products_);
+    return status;
+  }
+
+  ~CudaStream() override {
+    // On a device that has failed these fail too, and nothing is left to do about it.
+    (void)cudaSetDevice(ordinal_);
+    products_.reset();
+    if (product_workspace_ != nullptr) (void)cudaFree(product_workspace_);
+    if (done_ != nullptr) (void)cudaEventDestroy(done_);
+    if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+  }
+
+  ProductRunner& products() { return *products_; }
+
+  Status CopyToDevice(void* to, const void* from, size_t bytes) override {
+    return Copy(to, from, bytes, cudaMemcpyHostToDevice);
+  }
+  Status CopyToHost(void* to, const void* from, size_t bytes) override {
+    return Copy(to, from, bytes, cudaMemcpyDeviceToHost);
+  }
+
+  Status Embed(DataType dtype, const EmbedArgs& args) override {
+    return Run("embedding", [&] { return LaunchEmbed(dtype, args, stream_); });
+  }
+  Status Normalize(DataType dtype, const LayerNormArgs& args) override {
+    return Run("layer norm", [&] { return LaunchLayerNorm(dtype, args, stream_); });
+  }
+  Status Scan(DataType dtype, const ScanArgs& args) override {
+    return Run("scan", [&] {
+      return LaunchScan(dtype, ScanDims(args, num_multiprocessors_), args, stream_);
+    });
+  }
+  Status Pool(DataType dtype, const PoolArgs& args) override {
+    return Run("pooling", [&] { return LaunchPool(dtype, args, stream_); });
+  }
+  Status Classify(const HeadArgs& args) override {
+    return Run("classifier", [&] { return LaunchHead(args, stream_); });
+  }
+  Status Compare(const CompareArgs& args) override {
+    return Run("comparison", [&] { return LaunchCompare(args, stream_); });
+  }
+
+  Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
+                  const void* x, const void* weights, void* y) override {
+    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    if (!status.ok()) return status;
+    status = products_->Run(shape, algorithm, rows, x, weights, y, stream_);
+    if (status.ok()) return status;
+    // The library does not say whether the device has failed.
+    const Status device = Check(cudaGetLastError(), "cublasLtMatmul");
+    return device.code() == StatusCode::kDeviceLost ? device : status;
+  }
+
+  Status Record(const std::function<Status()>& enqueue, std::unique_ptr<Graph>* graph) override {
+    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    if (!status.ok()) return status;
+    // Thread-local: other instances allocate and launch meanwhile.
+    status = Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                   "cudaStreamBeginCapture");
+    if (!status.ok()) return status;
+    status = enqueue();
+    cudaGraph_t recorded = nullptr;
+    const Status ended = Check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
+    if (status.ok()) status = ended;
+    cudaGraphExec_t executable = nullptr;
+    if (status.ok()) {
+      status = Check(cudaGraphInstantiate(&executable, recorded, 0), "cudaGraphInstantiate");
+    }
+    if (recorded != nullptr) (void)cudaGraphDestroy(recorded);
+    if (status.ok()) *graph = std::make_unique<CudaGraph>(ordinal_, executable);
+    return status;
+  }
+
+  Status Launch(Graph& graph) override {
+    return Run("cudaGraphLaunch", [&] {
+      return cudaGraphLaunch(static_cast<CudaGraph&>(graph).executable(), stream_);
+    });
+  }
+
+  Status Wait() override {
+    Status status = Run("cudaEventRecord", [&] { return cudaEventRecord(done_, stream_); });
+    if (!status.ok()) return status;
+    return Check(cudaEventSynchronize(done_), "waiting for the device");
+  }
+
+ private:
+  Status Check(cudaError_t error, const char* call) const {
+    return ToStatus(error, call, ordinal_);
+  }
+
+  template <typename Call>
+  Status Run(const char* name, Call call) {
+    const cudaError_t error = cudaSetDevice(ordinal_);
+    return Check(error == cudaSuccess ? call() : error, name);
+  }
+
+  Status Copy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+    return Run("cudaMemcpyAsync", [&] { return cudaMemcpyAsync(to, from, bytes, kind, stream_); });
+  }
+
+  const int ordinal_;
+  const int num_multiprocessors_;
+  cudaStream_t stream_ = nullptr;
+  cudaEvent_t done_ = nullptr;
+  void* product_workspace_ = nullptr;
+  std::unique_ptr<ProductRunner> products_;
+};
+
+class CudaDevice : public Device {
+ public:
+  CudaDevice(int ordinal, const CublasLt& library) : ordinal_(ordinal), library_(library) {}
+
+  Status Open() {
+    // A thread that waits for this device gives up its processor.
+    Status status =
+        Check(cudaInitDevice(ordinal_, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid),
+              "cudaInitDevice");
+    if (status.ok()) {
+      status = Check(cudaGetDeviceProperties(&properties_, ordinal_), "cudaGetDeviceProperties");
+    }
+    if (status.ok() && properties_.major < kMinComputeCapability) {
+      return Status(StatusCode::kUnavailable,
+                    "device " + std::to_string(ordinal_) + " (" + properties_.name +
+                        "): expected compute capability " + std::to_string(kMinComputeCapability) +
+                        ".0 or newer, found " + std::to_string(properties_.major) + "." +
+                        std::to_string(properties_.minor));
+    }
+    if (status.ok()) {
+      auto stream = std::make_unique<CudaStream>(ordinal_, num_multiprocessors());
+      status = stream->Create(library_);  // makes the device current
+      if (status.ok()) status = Check(LoadScanKernels(), "loading the scan kernels");
+      if (status.ok()) status = Check(LoadRowKernels(), "loading the row kernels");
+      if (status.ok()) heuristics_ = std::move(stream);
+    }
+    return status;
+  }
+
+  int ordinal() const override { return ordinal_; }
+  std::string name() const override { return properties_.name; }
+  int num_multiprocessors() const override { return properties_.multiProcessorCount; }
+  size_t total_memory() const override { return properties_.totalGlobalMem; }
+  size_t free_memory() const override {
+    size_t free = 0;
+    size_t total = 0;
+    if (cudaSetDevice(ordinal_) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) {
+      return 0;
+    }
+    return free;
+  }
+
+  Status Allocate(size_t bytes, void** memory) override {
+    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    return status.ok() ? Check(cudaMalloc(memory, bytes), "cudaMalloc") : status;
+  }
+  void Free(void* memory) override {
+    (void)cudaSetDevice(ordinal_);
+    (void)cudaFree(memory);
+  }
+  Status AllocatePinned(size_t bytes, void** memory) override {
+    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    return status.ok() ? Check(cudaHostAlloc(memory, bytes, cudaHostAllocPortable), "cudaHostAlloc")
+                       : status;
+  }
+  void FreePinned(void* memory) override {
+    (void)cudaSetDevice(ordinal_);
+    (void)cudaFreeHost(memory);
+  }
+
+  Status CreateStream(std::unique_ptr<Stream>* stream) override {
+    auto created = std::make_unique<CudaStream>(ordinal_, num_multiprocessors());
+    Status status = created->Create(library_);
+    if (status.ok()) *stream = std::move(created);
+    return status;
+  }
+
+  Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,
+                           std::vector<ProductAlgorithm>* candidates) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
+    if (!status.ok()) return status;
+    return heuristics_->products().Candidates(shape, rows, max_count, candidates);
+  }
+
+ private:
+  Status Check(cudaError_t error, const char* call) const {
+    return ToStatus(error, call, ordinal_);
+  }
+
+  const int ordinal_;
+  const CublasLt& library_;
+  cudaDeviceProp properties_ = {};
+  std::mutex mutex_;
+  std::unique_ptr<CudaStream> heuristics_;  // used for its library handle, under mutex_
+};
+
+// Whether the kernels run on it, as far as can be said without opening it.
+bool IsUsable(int ordinal) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) ==
+             cudaSuccess &&
+         major >= kMinComputeCapability;
+}
+
+Status Unavailable(const std::string& message) {
+  return Status(StatusCode::kUnavailable, "backend cuda: " + message);
+}
+
+}  // namespace
+
+Status OpenCudaDevices(const std::vector<int>& ordinals,
+                       std::vector<std::unique_ptr<Device>>* devices) {
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error != cudaSuccess || count == 0) {
+    const char* const said = cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error);
+    (void)cudaGetLastError();
+    return Unavailable(std::string("no GPU can be used; the driver says: ") + said);
+  }
+  std::vector<int> chosen = ordinals;
+  for (int i = 0; ordinals.empty() && i < count; ++i) {
+    if (IsUsable(i)) chosen.push_back(i);
+  }
+  if (chosen.empty()) {
+    return Unavailable("no GPU has compute capability " + std::to_string(kMinComputeCapability) +
+                       ".0 or newer");
+  }
+  for (size_t i = 0; i < chosen.size(); ++i) {
+    if (chosen[i] < 0 || chosen[i] >= count) {
+      return InvalidArgument("cuda_devices: expected 0 to " + std::to_string(count - 1) +
+                             ", found " + std::to_string(chosen[i]));
+    }
+    if (std::count(chosen.begin(), chosen.begin() + static_cast<ptrdiff_t>(i), chosen[i]) > 0) {
+      return InvalidArgument("cuda_devices: " + std::to_string(chosen[i]) + " is named twice");
+    }
+  }
+  const CublasLt* library = nullptr;
+  Status status = LoadCublasLt(&library);
+  if (!status.ok()) return status;
+  std::vector<std::unique_ptr<Device>> opened;
+  for (int ordinal : chosen) {
+    auto device = std::make_unique<CudaDevice>(ordinal, *library);
+    status = device->Open();
+    if (!status.ok()) return Unavailable(status.message());
+    opened.push_back(std::move(device));
+  }
+  *devices = std::move(opened);
+  return OkStatus();
+}
+
+int CountCudaDevices() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return 0;
+  }
+  int usable = 0;
+  for (int i = 0; i < count; ++i) usable += IsUsable(i) ? 1 : 0;
+  const CublasLt* library = nullptr;
+  return usable > 0 && LoadCublasLt(&library).ok() ? usable : 0;
+}
+
+}  // namespace sru::kernels::cuda

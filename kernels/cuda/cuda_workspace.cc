@@ -1,0 +1,106 @@
+#include "kernels/cuda/cuda_workspace.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace sru::kernels::cuda {
+namespace {
+
+size_t Align(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+}  // namespace
+
+InputLayout::InputLayout(const PackedStack& stack, const Bucket& bucket) {
+  sequences = Align(sizeof(BatchHeader));
+  initial_state = Align(sequences + bucket.sequences * sizeof(SequenceEntry));
+  size_t state_bytes = 0;
+  if (bucket.has(Bucket::kInitialState)) {
+    state_bytes = bucket.sequences * stack.layers.size() * stack.output().stride() * sizeof(float);
+  }
+  tokens = Align(initial_state + state_bytes);
+  token_bytes =
+      bucket.has(Bucket::kFeatures) ? stack.spec.input_size * sizeof(float) : sizeof(int32_t);
+  end = tokens + bucket.tokens * token_bytes;
+}
+
+size_t CudaWorkspace::TokenBucketIndex(int tokens) const {
+  return std::lower_bound(token_buckets_.begin(), token_buckets_.end(), tokens) -
+         token_buckets_.begin();
+}
+
+Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu,
+                             ProductPlans& plans, const WorkspaceLimits& limits,
+                             std::unique_ptr<CudaWorkspace>* workspace) {
+  std::unique_ptr<CudaWorkspace> ws(new CudaWorkspace(gpu, limits));
+  const size_t rows = ws->token_buckets_.back();
+  const size_t sequences = limits.max_sequences;
+  const size_t value = stack.value_bytes();
+  const size_t width = stack.output().stride();
+
+  Bucket largest;
+  largest.tokens = static_cast<int>(rows);
+  largest.sequences = limits.max_sequences;
+  if (limits.states) largest.flags |= Bucket::kInitialState;
+  const size_t id_bytes = InputLayout(stack, largest).end;
+  largest.flags |= Bucket::kFeatures;
+  const size_t input_bytes = std::max(id_bytes, InputLayout(stack, largest).end);
+
+  struct Rows {
+    ResultRows* result;
+    size_t count;
+    size_t row_values;
+  };
+  const Rows results[] = {
+      {&ws->classes, sequences, static_cast<size_t>(2) * stack.spec.num_labels},
+      {&ws->pooled, sequences, width},
+      {&ws->final_state, limits.states ? sequences : 0, stack.layers.size() * width},
+      {&ws->token_vectors, rows, width},
+  };
+  struct Array {
+    DeviceBuffer* buffer;
+    size_t bytes;
+  };
+  const Array arrays[] = {
+      {&ws->x, rows * stack.MaxRowStride() * value},
+      {&ws->h, rows * stack.MaxRowStride() * value},
+      {&ws->normalised, rows * stack.MaxNormalisedStride() * value},
+      {&ws->projected, rows * stack.MaxProjectedStride() * value},
+      {&ws->u, rows * stack.MaxProductStride() * value},
+      {&ws->input, input_bytes},
+  };
+  size_t device_bytes = 0;
+  for (const Array& array : arrays) device_bytes += array.bytes;
+  for (const Rows& result : results) {
+    device_bytes += result.count * result.row_values * sizeof(float);
+  }
+  Status status =
+      gpu->CheckBudget("a workspace for " + std::to_string(limits.max_tokens) + " tokens and " +
+                           std::to_string(limits.max_sequences) + " sequences",
+                       device_bytes);
+  if (status.ok()) status = gpu->device().CreateStream(&ws->stream);
+  // Before the memory is taken, for the trials need some of their own.
+  if (status.ok()) status = plans.Choose(ws->token_buckets_, &ws->choices_);
+  for (const Array& array : arrays) {
+    if (status.ok()) status = DeviceBuffer::Create(gpu, array.bytes, array.buffer);
+  }
+  if (status.ok()) status = PinnedBuffer::Create(gpu, input_bytes, &ws->host_input);
+  ws->bytes_ = device_bytes + input_bytes;
+  for (const Rows& result : results) {
+    const size_t bytes = result.count * result.row_values * sizeof(float);
+    result.result->row_values = result.row_values;
+    if (status.ok()) status = DeviceBuffer::Create(gpu, bytes, &result.result->device);
+    if (status.ok()) status = PinnedBuffer::Create(gpu, bytes, &result.result->host);
+    ws->bytes_ += bytes;
+  }
+  if (status.ok()) *workspace = std::move(ws);
+  return status;
+}
+
+CudaWorkspace::~CudaWorkspace() {
+  // Nothing may be in flight when the memory goes; what the device says of it is of no use here.
+  if (stream != nullptr) (void)stream->Wait();
+  graphs.Clear();
+}
+
+}  // namespace sru::kernels::cuda

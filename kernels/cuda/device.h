@@ -1,0 +1,101 @@
+// What the CUDA backend asks of a GPU: memory, streams, recorded graphs, its kernels and products.
+// Everything else of the backend (packing, buckets, graph cache, the forward pass, results) is
+// plain C++ above this interface, so that tests run all of it on the host with a device that
+// executes the same kernels there and that fails on command (tests/kernels/cuda_host/).
+//
+// Errors: kResourceExhausted when memory does not suffice, kDeviceLost when the device has failed
+// for good, kInternal for what is our own mistake or the library's.
+#ifndef SRU_KERNELS_CUDA_DEVICE_H_
+#define SRU_KERNELS_CUDA_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/kernel_args.h"
+#include "kernels/status.h"
+
+namespace sru::kernels::cuda {
+
+// y = x w for row-major x [rows][k] and y [rows][n], with w stored as [n][k]; sums are float32.
+struct ProductShape {
+  int k = 0;  // multiples of kSegmentAlignment
+  int n = 0;
+  DataType dtype = DataType::kFloat32;
+  bool tf32 = false;  // float32 values may be rounded to TF32 on the way in
+
+  bool operator==(const ProductShape& o) const {
+    return k == o.k && n == o.n && dtype == o.dtype && tf32 == o.tf32;
+  }
+};
+
+// One way to compute a product; what is in it is the device's own business.
+struct ProductAlgorithm {
+  uint64_t data[8] = {};
+};
+
+// Work recorded once and launched many times. Destroyed before its device.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+};
+
+// A queue of work that runs in order. Not thread-safe. What is passed must live until the work is
+// done. Destroyed before its device, and idle by then.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+
+  // `from` is pinned host memory while serving; pageable memory also works.
+  virtual Status CopyToDevice(void* to, const void* from, size_t bytes) = 0;
+  virtual Status CopyToHost(void* to, const void* from, size_t bytes) = 0;
+
+  virtual Status Embed(DataType dtype, const EmbedArgs& args) = 0;
+  virtual Status Normalize(DataType dtype, const LayerNormArgs& args) = 0;
+  virtual Status Scan(DataType dtype, const ScanArgs& args) = 0;
+  virtual Status Pool(DataType dtype, const PoolArgs& args) = 0;
+  virtual Status Classify(const HeadArgs& args) = 0;
+  virtual Status Compare(const CompareArgs& args) = 0;
+  virtual Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
+                          const void* x, const void* weights, void* y) = 0;
+
+  // Records what `enqueue` puts on this stream instead of running it.
+  virtual Status Record(const std::function<Status()>& enqueue, std::unique_ptr<Graph>* graph) = 0;
+  virtual Status Launch(Graph& graph) = 0;
+
+  // Blocks, without spinning, until all of the work is done. Reports what went wrong in it.
+  virtual Status Wait() = 0;
+};
+
+// One GPU. Thread-safe. Methods may be called from any thread; each makes the device current where
+// the driver needs that.
+class Device {
+ public:
+  virtual ~Device() = default;
+
+  virtual int ordinal() const = 0;
+  virtual std::string name() const = 0;  // such as "NVIDIA H200"
+  virtual int num_multiprocessors() const = 0;
+  virtual size_t total_memory() const = 0;
+  virtual size_t free_memory() const = 0;
+
+  virtual Status Allocate(size_t bytes, void** memory) = 0;
+  virtual void Free(void* memory) = 0;
+  virtual Status AllocatePinned(size_t bytes, void** memory) = 0;
+  virtual void FreePinned(void* memory) = 0;
+
+  virtual Status CreateStream(std::unique_ptr<Stream>* stream) = 0;
+
+  // Algorithms that do not split a sum over k among blocks, the one that is expected to be fastest
+  // for so many rows first. At most `max_count`.
+  virtual Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,
+                                   std::vector<ProductAlgorithm>* candidates) = 0;
+};
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_DEVICE_H_

@@ -1,0 +1,216 @@
+#include "kernels/cuda/forward.h"
+
+#include <utility>
+
+namespace sru::kernels::cuda {
+namespace {
+
+#define SRU_RETURN_IF_ERROR(expression)             \
+  do {                                              \
+    if (Status s = (expression); !s.ok()) return s; \
+  } while (false)
+
+class Forward {
+ public:
+  Forward(const PackedStack& stack, const DeviceStack& weights, const Bucket& bucket,
+          CudaWorkspace& workspace)
+      : stack_(stack),
+        weights_(weights),
+        bucket_(bucket),
+        ws_(workspace),
+        layout_(stack, bucket),
+        x_(workspace.x.data()),
+        h_(workspace.h.data()) {}
+
+  Status Enqueue() {
+    SRU_RETURN_IF_ERROR(Embed());
+    if (stack_.input_to_hidden.exists()) {
+      SRU_RETURN_IF_ERROR(Multiply(stack_.input_to_hidden, x_, h_));
+      std::swap(x_, h_);
+    }
+    for (size_t i = 0; i < stack_.layers.size(); ++i) {
+      SRU_RETURN_IF_ERROR(RunLayer(i));
+      std::swap(x_, h_);
+    }
+    if (!ScanFinishesOutputs()) SRU_RETURN_IF_ERROR(Pool());
+    if (bucket_.has(Bucket::kClasses)) SRU_RETURN_IF_ERROR(Classify());
+    SRU_RETURN_IF_ERROR(CopyRows(Bucket::kClasses, ws_.classes));
+    SRU_RETURN_IF_ERROR(CopyRows(Bucket::kPooled, ws_.pooled));
+    return CopyRows(Bucket::kFinalState, ws_.final_state);
+  }
+
+ private:
+  template <typename T>
+  const T* Input(size_t offset) const {
+    return reinterpret_cast<const T*>(ws_.input.as<char>() + offset);
+  }
+  const BatchHeader* header() const { return Input<BatchHeader>(layout_.header); }
+  const SequenceEntry* sequences() const { return Input<SequenceEntry>(layout_.sequences); }
+  // Layer norm after the last scan leaves pooling and token vectors to Pool().
+  bool ScanFinishesOutputs() const { return stack_.layers.back().layer_norm != LayerNorm::kAfter; }
+  bool Pools() const { return bucket_.has(Bucket::kClasses) || bucket_.has(Bucket::kPooled); }
+  float* TokenVectors() const {
+    return bucket_.has(Bucket::kTokenVectors) ? ws_.token_vectors.device.as<float>() : nullptr;
+  }
+  float* Pooled() const { return Pools() ? ws_.pooled.device.as<float>() : nullptr; }
+
+  Status Embed() {
+    EmbedArgs args{};
+    args.header = header();
+    args.max_tokens = bucket_.tokens;
+    if (bucket_.has(Bucket::kFeatures)) {
+      args.features = Input<float>(layout_.tokens);
+    } else {
+      args.token_ids = Input<int32_t>(layout_.tokens);
+      args.table = weights_.tensor(stack_.embedding);
+    }
+    args.segments = stack_.input.segments;
+    args.size = stack_.input.size;
+    args.padded = stack_.input.padded();
+    args.x = x_;
+    return ws_.stream->Embed(stack_.dtype, args);
+  }
+
+  Status Multiply(const PackedProduct& product, const void* x, void* y) {
+    const ProductChoice& choice = ws_.choice(product, bucket_);
+    return ws_.stream->Multiply(stack_.shape(product), choice.algorithm, choice.rows, x,
+                                weights_.tensor(product.weights), y);
+  }
+
+  Status Normalize(const PackedLayer& layer, const RowLayout& rows, const void* x, void* y) {
+    LayerNormArgs args{};
+    args.header = header();
+    args.max_tokens = bucket_.tokens;
+    args.segments = rows.segments;
+    args.size = rows.size;
+    args.padded = rows.padded();
+    args.weight = weights_.floats(layer.norm_weight);
+    args.bias = weights_.floats(layer.norm_bias);
+    args.x = x;
+    args.y = y;
+    return ws_.stream->Normalize(stack_.dtype, args);
+  }
+
+  // x_ -> h_.
+  Status RunLayer(size_t index) {
+    const PackedLayer& layer = stack_.layers[index];
+    const void* input = x_;
+    if (layer.layer_norm == LayerNorm::kBefore) {
+      SRU_RETURN_IF_ERROR(Normalize(layer, layer.input, input, ws_.normalised.data()));
+      input = ws_.normalised.data();
+    }
+    if (layer.projection.exists()) {
+      SRU_RETURN_IF_ERROR(Multiply(layer.projection, input, ws_.projected.data()));
+      input = ws_.projected.data();
+    }
+    SRU_RETURN_IF_ERROR(Multiply(layer.product, input, ws_.u.data()));
+    SRU_RETURN_IF_ERROR(Scan(index));
+    if (layer.layer_norm == LayerNorm::kAfter) {
+      SRU_RETURN_IF_ERROR(Normalize(layer, layer.output, h_, h_));
+    }
+    return OkStatus();
+  }
+
+  Status Scan(size_t index) {
+    const PackedLayer& layer = stack_.layers[index];
+    const int padded = layer.output.padded();
+    const bool finishes = index + 1 == stack_.layers.size() && ScanFinishesOutputs();
+    ScanArgs args{};
+    args.sequences = sequences();
+    args.num_sequences = bucket_.sequences;
+    args.directions = layer.output.segments;
+    args.padded = padded;
+    args.u = ws_.u.data();
+    args.u_stride = stack_.shape(layer.product).n;
+    args.gates = layer.gates;
+    switch (layer.highway) {
+      case Highway::kInput:
+        args.skip = x_;
+        args.skip_stride = layer.input.stride();
+        args.skip_direction_stride = padded;
+        args.skip_scale = layer.alpha;
+        break;
+      case Highway::kMatrix:
+        args.skip = ws_.u.as<char>() + 3 * padded * stack_.value_bytes();
+        args.skip_stride = args.u_stride;
+        args.skip_direction_stride = layer.gates * padded;
+        args.skip_scale = 1.0f;
+        break;
+      case Highway::kNone:
+        args.skip = args.u;
+        args.skip_stride = args.u_stride;
+        args.skip_direction_stride = layer.gates * padded;
+        args.skip_scale = 0.0f;
+        break;
+    }
+    args.constants = weights_.floats(layer.constants);
+    args.tanh = layer.tanh;
+    const size_t width = layer.output.stride();
+    args.state_stride = static_cast<int64_t>(stack_.layers.size() * width);
+    if (bucket_.has(Bucket::kInitialState)) {
+      args.initial_state = Input<float>(layout_.initial_state) + index * width;
+    }
+    if (bucket_.has(Bucket::kFinalState)) {
+      args.final_state = ws_.final_state.device.as<float>() + index * width;
+    }
+    if (finishes) {
+      args.token_vectors = TokenVectors();
+      args.pooled = Pooled();
+    } else {
+      args.h = h_;
+    }
+    return ws_.stream->Scan(stack_.dtype, args);
+  }
+
+  // Of the last layer's output, which is x_ by now.
+  Status Pool() {
+    PoolArgs args{};
+    args.sequences = sequences();
+    args.num_sequences = bucket_.sequences;
+    args.segments = stack_.output().segments;
+    args.padded = stack_.output().padded();
+    args.h = x_;
+    args.token_vectors = TokenVectors();
+    args.pooled = Pooled();
+    if (args.token_vectors == nullptr && args.pooled == nullptr) return OkStatus();
+    return ws_.stream->Pool(stack_.dtype, args);
+  }
+
+  Status Classify() {
+    HeadArgs args{};
+    args.sequences = sequences();
+    args.num_sequences = bucket_.sequences;
+    args.stride = stack_.output().stride();
+    args.labels = stack_.spec.num_labels;
+    args.pooled = Pooled();
+    args.weight = weights_.floats(stack_.classifier_weight);
+    args.bias = weights_.floats(stack_.classifier_bias);
+    args.class_results = ws_.classes.device.as<float>();
+    return ws_.stream->Classify(args);
+  }
+
+  Status CopyRows(Bucket::Flag flag, const ResultRows& rows) {
+    if (!bucket_.has(flag)) return OkStatus();
+    return ws_.stream->CopyToHost(rows.host.data(), rows.device.data(),
+                                  bucket_.sequences * rows.row_values * sizeof(float));
+  }
+
+  const PackedStack& stack_;
+  const DeviceStack& weights_;
+  const Bucket bucket_;
+  CudaWorkspace& ws_;
+  const InputLayout layout_;
+  void* x_;
+  void* h_;
+};
+
+#undef SRU_RETURN_IF_ERROR
+
+}  // namespace
+
+Status EnqueueForward(const PackedStack& stack, const DeviceStack& weights, const Bucket& bucket,
+                      CudaWorkspace& workspace) {
+  return Forward(stack, weights, bucket, workspace).Enqueue();
+}
+
+}  // namespace sru::kernels::cuda

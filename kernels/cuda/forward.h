@@ -1,0 +1,21 @@
+// The forward pass of one bucket: what runs between the copy of a batch to the device and the copy
+// of its token vectors back.
+#ifndef SRU_KERNELS_CUDA_FORWARD_H_
+#define SRU_KERNELS_CUDA_FORWARD_H_
+
+#include "kernels/cuda/bucket.h"
+#include "kernels/cuda/cuda_workspace.h"
+#include "kernels/cuda/packed_stack.h"
+#include "kernels/status.h"
+
+namespace sru::kernels::cuda {
+
+// Puts the launches on the workspace's stream: embedding, layers, pooling, classifier, and the
+// copies of the results per sequence to the host. Nothing of it depends on the batch but on its
+// bucket, so it may be recorded. Token vectors are left on the device.
+Status EnqueueForward(const PackedStack& stack, const DeviceStack& weights, const Bucket& bucket,
+                      CudaWorkspace& workspace);
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_FORWARD_H_

@@ -1,0 +1,92 @@
+#include "kernels/cuda/gpu.h"
+
+#include <cstdio>
+
+namespace sru::kernels::cuda {
+namespace {
+
+std::string Megabytes(size_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f MB", static_cast<double>(bytes) / 1e6);
+  return text;
+}
+
+}  // namespace
+
+Gpu::Gpu(std::unique_ptr<Device> device, size_t memory_limit)
+    : device_(std::move(device)),
+      memory_limit_(memory_limit > 0 ? memory_limit : device_->free_memory() / 10 * 9) {}
+
+DeviceInfo Gpu::info() const {
+  DeviceInfo info;
+  info.name = device_->name();
+  info.ordinal = device_->ordinal();
+  info.memory_bytes = device_->total_memory();
+  info.memory_limit = memory_limit_;
+  info.memory_in_use = in_use_.load();
+  info.lost = lost();
+  return info;
+}
+
+Status Gpu::CheckBudget(const std::string& what, size_t bytes) const {
+  const size_t in_use = in_use_.load();
+  if (in_use <= memory_limit_ && bytes <= memory_limit_ - in_use) return OkStatus();
+  return Status(StatusCode::kResourceExhausted,
+                "device " + std::to_string(device_->ordinal()) + ": " + what + " needs " +
+                    Megabytes(bytes) + ", " + Megabytes(memory_limit_ - in_use) +
+                    " are left of a budget of " + Megabytes(memory_limit_) +
+                    "; use fewer instances, smaller batches or bfloat16, or raise the budget");
+}
+
+Status Gpu::Allocate(size_t bytes, void** memory) {
+  size_t in_use = in_use_.load();
+  do {
+    if (in_use > memory_limit_ || bytes > memory_limit_ - in_use) {
+      return CheckBudget("an allocation", bytes);
+    }
+  } while (!in_use_.compare_exchange_weak(in_use, in_use + bytes));
+  Status status = Observe(device_->Allocate(bytes, memory));
+  if (!status.ok()) in_use_ -= bytes;
+  return status;
+}
+
+void Gpu::Free(void* memory, size_t bytes) {
+  device_->Free(memory);
+  in_use_ -= bytes;
+}
+
+Status Gpu::Observe(Status status) {
+  if (status.code() == StatusCode::kDeviceLost) lost_.store(true, std::memory_order_release);
+  return status;
+}
+
+Status Gpu::LostError() const {
+  return Status(StatusCode::kDeviceLost, "device " + std::to_string(device_->ordinal()) + " (" +
+                                             device_->name() + ") has failed and is out of use");
+}
+
+Status DeviceBuffer::Create(std::shared_ptr<Gpu> gpu, size_t bytes, DeviceBuffer* buffer) {
+  DeviceBuffer created;
+  if (bytes > 0) {
+    Status status = gpu->Allocate(bytes, &created.data_);
+    if (!status.ok()) return status;
+    created.bytes_ = bytes;
+    created.gpu_ = std::move(gpu);
+  }
+  *buffer = std::move(created);
+  return OkStatus();
+}
+
+Status PinnedBuffer::Create(std::shared_ptr<Gpu> gpu, size_t bytes, PinnedBuffer* buffer) {
+  PinnedBuffer created;
+  if (bytes > 0) {
+    Status status = gpu->Observe(gpu->device().AllocatePinned(bytes, &created.data_));
+    if (!status.ok()) return status;
+    created.bytes_ = bytes;
+    created.gpu_ = std::move(gpu);
+  }
+  *buffer = std::move(created);
+  return OkStatus();
+}
+
+}  // namespace sru::kernels::cuda

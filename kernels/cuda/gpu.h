@@ -1,0 +1,108 @@
+// A device and what the backend keeps on it: the memory budget and whether the device is lost.
+// Thread-safe. Buffers hold on to it, so it lives as long as any of them.
+#ifndef SRU_KERNELS_CUDA_GPU_H_
+#define SRU_KERNELS_CUDA_GPU_H_
+
+#include <atomic>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/device.h"
+#include "kernels/status.h"
+
+namespace sru::kernels::cuda {
+
+class Gpu {
+ public:
+  // `memory_limit` as in BackendOptions.
+  Gpu(std::unique_ptr<Device> device, size_t memory_limit);
+
+  Device& device() { return *device_; }
+  DeviceInfo info() const;
+
+  // kResourceExhausted, naming `what`, when so many bytes more would pass the budget. A check
+  // before a series of allocations, so that the message says what the whole of it needs.
+  Status CheckBudget(const std::string& what, size_t bytes) const;
+
+  Status Allocate(size_t bytes, void** memory);
+  void Free(void* memory, size_t bytes);
+
+  // Once a call has reported kDeviceLost, the device is not used again. Returns `status`.
+  Status Observe(Status status);
+  bool lost() const { return lost_.load(std::memory_order_acquire); }
+  Status LostError() const;
+
+ private:
+  const std::unique_ptr<Device> device_;
+  const size_t memory_limit_;
+  std::atomic<size_t> in_use_{0};
+  std::atomic<bool> lost_{false};
+};
+
+// Device memory, freed with the object.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(gpu_, other.gpu_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~DeviceBuffer() {
+    if (data_ != nullptr) gpu_->Free(data_, bytes_);
+  }
+
+  // Nothing is allocated for 0 bytes; data() is null then.
+  static Status Create(std::shared_ptr<Gpu> gpu, size_t bytes, DeviceBuffer* buffer);
+
+  void* data() const { return data_; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::shared_ptr<Gpu> gpu_;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Host memory that the device copies from and to by itself.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  PinnedBuffer(PinnedBuffer&& other) noexcept { *this = std::move(other); }
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
+    std::swap(gpu_, other.gpu_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~PinnedBuffer() {
+    if (data_ != nullptr) gpu_->device().FreePinned(data_);
+  }
+
+  static Status Create(std::shared_ptr<Gpu> gpu, size_t bytes, PinnedBuffer* buffer);
+
+  void* data() const { return data_; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::shared_ptr<Gpu> gpu_;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_GPU_H_

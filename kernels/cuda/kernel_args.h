@@ -1,0 +1,129 @@
+// The arguments of the CUDA kernels: plain structures, passed by value at a launch. Host code fills
+// them, the kernels (*.cuh) and their launchers (scan.cu, rows.cu) read them. Includes nothing of
+// the toolkit.
+//
+// What a launch depends on must be the same for every batch of a bucket (bucket.h), because
+// launches are recorded once per bucket and replayed. What differs from batch to batch stands in
+// device memory: BatchHeader and SequenceEntry.
+//
+// Pointers are device memory unless said otherwise. "Rows" are in row_layout.h's form; `void*` rows
+// hold the storage type, float or BFloat16, that the launcher is told. Strides are in values.
+#ifndef SRU_KERNELS_CUDA_KERNEL_ARGS_H_
+#define SRU_KERNELS_CUDA_KERNEL_ARGS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace sru::kernels::cuda {
+
+// Of one batch.
+struct BatchHeader {
+  int32_t num_tokens;
+  int32_t reserved[3];  // keeps what follows on 16 bytes
+};
+
+// One sequence of a batch. They stand longest first, so that the scans that take longest start
+// first; spare entries of a bucket follow with length 0. A row of -1 means "not wanted".
+struct SequenceEntry {
+  int32_t begin;      // its first token
+  int32_t length;     // tokens; 0 = spare
+  int32_t index;      // its place in the caller's batch: its row of the initial states
+  int32_t pooling;    // kernels::Pooling, of its row in `pooled`
+  int32_t pool_row;   // row in `pooled`
+  int32_t class_row;  // row in `class_results`; needs a pool_row
+  int32_t state_row;  // row in `final_state`
+  int32_t token_row;  // first row in `token_vectors`
+};
+
+// x[t] = table[token_ids[t]] or features[t], for the batch's tokens.
+struct EmbedArgs {
+  const BatchHeader* header;
+  int max_tokens;            // of the bucket
+  const int32_t* token_ids;  // exactly one of
+  const float* features;     // these two; [t][segments * size], no padding
+  const void* table;         // rows, read with token_ids
+  int segments;
+  int size;
+  int padded;
+  void* x;  // rows
+};
+
+// y = (x - mean) / sqrt(variance + epsilon) * weight + bias per row, padding left out of mean and
+// variance. y may be x.
+struct LayerNormArgs {
+  const BatchHeader* header;
+  int max_tokens;
+  int segments;
+  int size;
+  int padded;
+  const float* weight;  // [segments * padded]
+  const float* bias;
+  const void* x;
+  void* y;
+};
+
+// The recurrence of one layer over all sequences and both directions (scan.cuh).
+struct ScanArgs {
+  const SequenceEntry* sequences;
+  int num_sequences;  // of the bucket
+  int directions;
+  int padded;  // values of a direction's segment
+  // U, rows of [direction][gate][padded].
+  const void* u;
+  int u_stride;
+  int gates;  // planes per direction: 3 or 4
+  // The highway term is skip_scale * skip[t][direction * skip_direction_stride + j]: the layer's
+  // input, U's fourth plane, or, with a scale of 0, U0 once more when there is none.
+  const void* skip;
+  int skip_stride;
+  int skip_direction_stride;
+  float skip_scale;
+  const float* constants;  // [direction][v_f, v_r, b_f, b_r][padded]
+  bool tanh;               // g = tanh
+  // States stand at [row * state_stride + direction * padded + j]; null = zeros, none wanted.
+  const float* initial_state;  // row = index
+  float* final_state;          // row = state_row
+  int64_t state_stride;
+  void* h;  // rows; null = not stored
+  // Of the last layer; null when no sequence of the bucket wants them.
+  float* token_vectors;  // rows of float32
+  float* pooled;         // rows of float32
+};
+
+// Token vectors and pooled vectors of rows that are in memory, for stacks that end with a layer
+// norm.
+struct PoolArgs {
+  const SequenceEntry* sequences;
+  int num_sequences;
+  int segments;
+  int padded;
+  const void* h;
+  float* token_vectors;  // null = not wanted
+  float* pooled;         // null = not wanted
+};
+
+// logits = weight pooled + bias, probabilities = softmax(logits), for entries with a class_row.
+struct HeadArgs {
+  const SequenceEntry* sequences;
+  int num_sequences;
+  int stride;  // of a pooled row
+  int labels;
+  const float* pooled;
+  const float* weight;   // [labels][stride]
+  const float* bias;     // [labels]
+  float* class_results;  // [class_row][logits, probabilities][labels]
+};
+
+// Sets *differs to 1 when row r of `values` differs in any bit from row r % period of `expected`.
+struct CompareArgs {
+  const uint32_t* values;
+  const uint32_t* expected;
+  int rows;
+  int period;
+  int words_per_row;
+  uint32_t* differs;
+};
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_KERNEL_ARGS_H_

@@ -1,0 +1,46 @@
+// Layer norm of rows, a warp per row, in float32 and in two passes (mean, then variance), whatever
+// the storage type.
+#ifndef SRU_KERNELS_CUDA_LAYER_NORM_CUH_
+#define SRU_KERNELS_CUDA_LAYER_NORM_CUH_
+
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/rows_shape.h"
+#include "kernels/stack_spec.h"
+
+namespace sru::kernels::cuda {
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) LayerNormKernel(const LayerNormArgs args) {
+  const int row =
+      static_cast<int>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kWarpSize;
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  // The whole warp leaves: those that stay exchange values.
+  if (row >= args.header->num_tokens || row >= args.max_tokens) return;
+  const int stride = args.segments * args.padded;
+  const int width = args.segments * args.size;
+  // Not through the read-only path: y may be x.
+  const T* x = static_cast<const T*>(args.x) + static_cast<int64_t>(row) * stride;
+  T* y = static_cast<T*>(args.y) + static_cast<int64_t>(row) * stride;
+
+  float sum = 0.0f;
+  for (int i = lane; i < width; i += kWarpSize) {
+    sum += ToFloat(x[i < args.size ? i : i - args.size + args.padded]);
+  }
+  const float mean = WarpSum(sum) / static_cast<float>(width);
+  float squares = 0.0f;
+  for (int i = lane; i < width; i += kWarpSize) {
+    const float d = ToFloat(x[i < args.size ? i : i - args.size + args.padded]) - mean;
+    squares = fmaf(d, d, squares);
+  }
+  const float variance = WarpSum(squares) / static_cast<float>(width);
+  const float scale = 1.0f / sqrtf(variance + kLayerNormEpsilon);
+  for (int i = lane; i < stride; i += kWarpSize) {
+    // weight and bias are zero in the padding; x is finite there.
+    y[i] = FromFloat<T>(fmaf((ToFloat(x[i]) - mean) * scale, args.weight[i], args.bias[i]));
+  }
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_LAYER_NORM_CUH_

@@ -1,0 +1,228 @@
+#include "kernels/cuda/packed_stack.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/gate_scale.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+// Makes the tensors of a stack.
+class Packer {
+ public:
+  explicit Packer(PackedStack* stack) : stack_(*stack) {}
+
+  // A tensor of `size` values, `at(i)` each, in the storage type or in float32.
+  TensorIndex Add(DataType dtype, size_t size, const std::function<float(size_t)>& at) {
+    const size_t value_bytes = dtype == DataType::kBFloat16 ? 2 : 4;
+    std::vector<uint8_t> bytes(size * value_bytes);
+    for (size_t i = 0; i < size; ++i) {
+      const float value = at(i);
+      if (dtype == DataType::kBFloat16) {
+        const BFloat16 rounded = FromFloat<BFloat16>(value);
+        std::memcpy(&bytes[i * value_bytes], &rounded, value_bytes);
+      } else {
+        std::memcpy(&bytes[i * value_bytes], &value, value_bytes);
+      }
+    }
+    stack_.tensors.push_back(std::move(bytes));
+    return static_cast<TensorIndex>(stack_.tensors.size()) - 1;
+  }
+
+  // Rows of a dense [rows][layout.width()] in the padded form.
+  TensorIndex AddRows(DataType dtype, const RowLayout& layout, size_t rows, const float* values) {
+    return Add(dtype, rows * layout.stride(), [&](size_t i) {
+      const int j = ValueAt(layout, static_cast<int>(i % layout.stride()));
+      return j < 0 ? 0.0f : values[i / layout.stride() * layout.width() + j];
+    });
+  }
+
+  // A product with rows of `k` coming in and `n` values going out; at(i, j) is the weight from
+  // value i of a row without padding to value j.
+  PackedProduct AddProduct(const RowLayout& k, int n, bool tf32,
+                           const std::function<float(int, int)>& at) {
+    ProductShape shape;
+    shape.k = k.stride();
+    shape.n = n;
+    shape.dtype = stack_.dtype;
+    shape.tf32 = tf32;
+    PackedProduct product;
+    const auto found = std::find(stack_.shapes.begin(), stack_.shapes.end(), shape);
+    product.shape = static_cast<int>(found - stack_.shapes.begin());
+    if (found == stack_.shapes.end()) stack_.shapes.push_back(shape);
+    product.weights = Add(stack_.dtype, static_cast<size_t>(n) * shape.k, [&](size_t at_index) {
+      const int i = ValueAt(k, static_cast<int>(at_index % shape.k));
+      return i < 0 ? 0.0f : at(i, static_cast<int>(at_index / shape.k));
+    });
+    return product;
+  }
+
+  // Which value of a row without padding stands at position p; -1 = padding.
+  static int ValueAt(const RowLayout& layout, int p) {
+    const int segment = p / layout.padded();
+    const int j = p % layout.padded();
+    return j < layout.size ? segment * layout.size + j : -1;
+  }
+
+ private:
+  PackedStack& stack_;
+};
+
+Highway HighwayOf(const LayerSpec& layer) {
+  if (!layer.has_skip_term) return Highway::kNone;
+  return layer.num_matrices == 4 ? Highway::kMatrix : Highway::kInput;
+}
+
+PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, bool tf32, DataType dtype,
+                      Packer& packer) {
+  PackedLayer layer;
+  layer.input = input;
+  layer.output = {spec.directions, spec.hidden_size};
+  layer.gates = spec.num_matrices;
+  layer.highway = HighwayOf(spec);
+  layer.alpha = spec.alpha;
+  layer.tanh = spec.activation == Activation::kTanh;
+  layer.layer_norm = spec.layer_norm;
+  if (spec.layer_norm != LayerNorm::kNone) {
+    const RowLayout& normed = spec.layer_norm == LayerNorm::kBefore ? layer.input : layer.output;
+    layer.norm_weight = packer.AddRows(DataType::kFloat32, normed, 1, spec.norm_weight.data);
+    layer.norm_bias = packer.AddRows(DataType::kFloat32, normed, 1, spec.norm_bias.data);
+  }
+
+  RowLayout product_rows = input;
+  if (spec.projection_size > 0) {
+    product_rows = {1, spec.projection_size};
+    layer.projection = packer.AddProduct(input, product_rows.stride(), tf32, [&](int i, int j) {
+      return j < spec.projection_size
+                 ? spec.weight_proj.data[static_cast<size_t>(i) * spec.projection_size + j]
+                 : 0.0f;
+    });
+  }
+
+  const float gate_scale = dtype == DataType::kBFloat16 ? kGateScaleBFloat16 : kGateScaleFloat32;
+  const int hidden = spec.hidden_size;
+  const int padded = layer.output.padded();
+  const int gates = spec.num_matrices;
+  layer.product = packer.AddProduct(
+      product_rows, spec.directions * gates * padded, tf32, [&](int i, int column) {
+        const int direction = column / (gates * padded);
+        const int gate = column / padded % gates;
+        const int j = column % padded;
+        if (j >= hidden) return 0.0f;
+        const float scale = gate == 1 || gate == 2 ? gate_scale : 1.0f;
+        const size_t row = static_cast<size_t>(i) * spec.directions + direction;
+        return scale * spec.weight.data[(row * hidden + j) * gates + gate];
+      });
+  layer.constants = packer.Add(
+      DataType::kFloat32, static_cast<size_t>(spec.directions) * 4 * padded, [&](size_t index) {
+        const int at = static_cast<int>(index);
+        const int direction = at / (4 * padded);
+        const int kind = at / padded % 4;  // v_f, v_r, b_f, b_r
+        const int j = at % padded;
+        if (j >= hidden) return 0.0f;
+        const FloatView& from = kind < 2 ? spec.weight_c : spec.bias;
+        if (from.empty()) return 0.0f;
+        return gate_scale * from.data[kind % 2 * spec.output_size() + direction * hidden + j];
+      });
+  return layer;
+}
+
+}  // namespace
+
+PackedStack::PackedStack(const StackSpec& stack, DataType dtype, bool tf32)
+    : spec(stack), dtype(dtype) {
+  Packer packer(this);
+  const LayerSpec& first = spec.layers[0];
+  RowLayout rows{1, first.input_size};
+  // The highway term adds the input to the output, so both need the same layout.
+  if (HighwayOf(first) == Highway::kInput) rows = {first.directions, first.hidden_size};
+  input = rows;
+  if (!spec.input_to_hidden.empty()) {
+    input = {1, spec.input_size};
+    input_to_hidden = packer.AddProduct(input, rows.stride(), tf32, [&](int i, int p) {
+      const int j = Packer::ValueAt(rows, p);
+      return j < 0 ? 0.0f : spec.input_to_hidden.data[static_cast<size_t>(j) * spec.input_size + i];
+    });
+  }
+  if (spec.vocabulary_size > 0) {
+    embedding = packer.AddRows(dtype, input, spec.vocabulary_size, spec.embedding.data);
+  }
+  for (const LayerSpec& layer : spec.layers) {
+    layers.push_back(PackLayer(layer, rows, tf32, dtype, packer));
+    rows = layers.back().output;
+  }
+  if (spec.num_labels > 0) {
+    classifier_weight =
+        packer.AddRows(DataType::kFloat32, rows, spec.num_labels, spec.classifier_weight.data);
+    classifier_bias = packer.Add(DataType::kFloat32, spec.num_labels, [&](size_t i) {
+      return spec.classifier_bias.empty() ? 0.0f : spec.classifier_bias.data[i];
+    });
+  }
+}
+
+int PackedStack::MaxRowStride() const {
+  int stride = input.stride();
+  for (const PackedLayer& layer : layers) {
+    stride = std::max({stride, layer.input.stride(), layer.output.stride()});
+  }
+  return stride;
+}
+
+int PackedStack::MaxNormalisedStride() const {
+  int stride = 0;
+  for (const PackedLayer& layer : layers) {
+    if (layer.layer_norm == LayerNorm::kBefore) stride = std::max(stride, layer.input.stride());
+  }
+  return stride;
+}
+
+int PackedStack::MaxProjectedStride() const {
+  int stride = 0;
+  for (const PackedLayer& layer : layers) {
+    if (layer.projection.exists()) stride = std::max(stride, shape(layer.projection).n);
+  }
+  return stride;
+}
+
+int PackedStack::MaxProductStride() const {
+  int stride = 0;
+  for (const PackedLayer& layer : layers) stride = std::max(stride, shape(layer.product).n);
+  return stride;
+}
+
+size_t PackedStack::TensorBytes() const {
+  size_t bytes = 0;
+  for (const std::vector<uint8_t>& tensor : tensors) bytes += tensor.size();
+  return bytes;
+}
+
+Status DeviceStack::Create(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu,
+                           Stream& stream, std::unique_ptr<DeviceStack>* device_stack) {
+  Status status = gpu->CheckBudget("the weights", stack.TensorBytes());
+  if (!status.ok()) return status;
+  auto created = std::make_unique<DeviceStack>();
+  for (const std::vector<uint8_t>& tensor : stack.tensors) {
+    DeviceBuffer buffer;
+    status = DeviceBuffer::Create(gpu, tensor.size(), &buffer);
+    if (status.ok()) status = stream.CopyToDevice(buffer.data(), tensor.data(), tensor.size());
+    created->tensors_.push_back(std::move(buffer));
+    if (!status.ok()) break;
+  }
+  // Also after an error: the copies read the host's tensors.
+  const Status copied = stream.Wait();
+  if (status.ok()) status = copied;
+  if (status.ok()) *device_stack = std::move(created);
+  return status;
+}
+
+size_t DeviceStack::bytes() const {
+  size_t bytes = 0;
+  for (const DeviceBuffer& tensor : tensors_) bytes += tensor.bytes();
+  return bytes;
+}
+
+}  // namespace sru::kernels::cuda

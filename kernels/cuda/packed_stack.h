@@ -1,0 +1,95 @@
+// A stack's weights as the CUDA backend multiplies and scans them: packed once on the host, in rows
+// of row_layout.h and the storage type, then copied to each device. Immutable once made.
+#ifndef SRU_KERNELS_CUDA_PACKED_STACK_H_
+#define SRU_KERNELS_CUDA_PACKED_STACK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/row_layout.h"
+#include "kernels/stack_spec.h"
+
+namespace sru::kernels::cuda {
+
+// Index of a tensor of the stack, the same on the host and on every device.
+using TensorIndex = int;
+inline constexpr TensorIndex kNoTensor = -1;
+
+// y = x w. Weights are [n][k] in the storage type.
+struct PackedProduct {
+  int shape = -1;  // index into PackedStack::shapes; -1 = there is no such product
+  TensorIndex weights = kNoTensor;
+
+  bool exists() const { return shape >= 0; }
+};
+
+enum class Highway { kNone, kInput, kMatrix };
+
+struct PackedLayer {
+  RowLayout input;
+  RowLayout output;
+  LayerNorm layer_norm = LayerNorm::kNone;
+  TensorIndex norm_weight = kNoTensor;  // float32, in the padded row
+  TensorIndex norm_bias = kNoTensor;
+  PackedProduct projection;
+  PackedProduct product;  // n = [direction][gate][padded]
+  int gates = 3;
+  TensorIndex constants = kNoTensor;  // float32 [direction][v_f, v_r, b_f, b_r][padded]
+  Highway highway = Highway::kNone;
+  float alpha = 1.0f;
+  bool tanh = false;
+};
+
+struct PackedStack {
+  // Throws std::bad_alloc.
+  PackedStack(const StackSpec& stack, DataType dtype, bool tf32);
+
+  size_t value_bytes() const { return dtype == DataType::kBFloat16 ? 2 : 4; }
+  const ProductShape& shape(const PackedProduct& product) const { return shapes[product.shape]; }
+  const RowLayout& output() const { return layers.back().output; }
+  // The widest rows of each kind, in values; 0 = there are none.
+  int MaxRowStride() const;         // of x and h
+  int MaxNormalisedStride() const;  // of what a layer norm before the products makes
+  int MaxProjectedStride() const;
+  int MaxProductStride() const;  // of U
+
+  StackSpec spec;  // sizes and variants; its views are not read again
+  DataType dtype;
+  RowLayout input;                    // of the embedding or of the caller's features
+  TensorIndex embedding = kNoTensor;  // [vocabulary][input.stride()]
+  PackedProduct input_to_hidden;
+  std::vector<PackedLayer> layers;
+  TensorIndex classifier_weight = kNoTensor;  // float32 [labels][output stride]
+  TensorIndex classifier_bias = kNoTensor;    // float32 [labels]
+  std::vector<ProductShape> shapes;           // each once
+  std::vector<std::vector<uint8_t>> tensors;  // [TensorIndex]; emptied by ReleaseHostCopy()
+
+  size_t TensorBytes() const;
+  void ReleaseHostCopy() { tensors.clear(); }
+};
+
+// The tensors of a stack on one device. Immutable, thread-safe.
+class DeviceStack {
+ public:
+  // kResourceExhausted when the budget does not hold them.
+  static Status Create(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu, Stream& stream,
+                       std::unique_ptr<DeviceStack>* device_stack);
+
+  // Null for kNoTensor.
+  const void* tensor(TensorIndex index) const {
+    return index == kNoTensor ? nullptr : tensors_[index].data();
+  }
+  const float* floats(TensorIndex index) const { return static_cast<const float*>(tensor(index)); }
+  size_t bytes() const;
+
+ private:
+  std::vector<DeviceBuffer> tensors_;
+};
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_PACKED_STACK_H_

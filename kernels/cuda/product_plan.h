@@ -1,0 +1,67 @@
+// Which algorithm computes which product at which number of rows.
+//
+// A row's result must have the same bits for any number of rows and at any place among them. The
+// library promises that for no pair of algorithms, and its own choice changes with the number of
+// rows. So each product has a reference algorithm, chosen at a fixed number of rows whatever the
+// limits of a workspace, and for each bucket the fastest algorithm is taken that gives the
+// reference's bits: every candidate is tried on the device, with kTrialPeriod different rows
+// repeated over the whole bucket, and is dropped if one bit differs. Algorithms that split a sum
+// among blocks are not even candidates. A bucket for which nothing passes uses the next larger
+// one's rows.
+#ifndef SRU_KERNELS_CUDA_PRODUCT_PLAN_H_
+#define SRU_KERNELS_CUDA_PRODUCT_PLAN_H_
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/packed_stack.h"
+
+namespace sru::kernels::cuda {
+
+// How to compute a product for the rows of a bucket: `rows` is at least the bucket's.
+struct ProductChoice {
+  int rows = 0;
+  ProductAlgorithm algorithm;
+};
+
+// Different rows of a trial: no divisor of a tile's rows, so that each row comes to stand in many
+// places of a tile.
+inline constexpr int kTrialPeriod = 13;
+
+// The products of a stack on one device. Thread-safe.
+class ProductPlans {
+ public:
+  // Chooses the reference algorithms. kUnsupported when a product has none.
+  static Status Create(const PackedStack& stack, const DeviceStack& weights,
+                       const std::shared_ptr<Gpu>& gpu, std::unique_ptr<ProductPlans>* plans);
+
+  // Choices of every product for the buckets `row_counts` (ascending, as from TokenBuckets()):
+  // choices[shape][i] serves row_counts[i]; there is none for the last one, which is there to stand
+  // in for others. What was tried before is remembered. Takes device memory for the trial, at most
+  // what a workspace for as many rows takes. kUnsupported when a bucket has no algorithm.
+  Status Choose(const std::vector<int>& row_counts,
+                std::vector<std::vector<ProductChoice>>* choices);
+
+ private:
+  struct Plan {
+    ProductShape shape;
+    const void* weights = nullptr;  // of one of the products of this shape
+    ProductAlgorithm reference;
+    std::map<int, std::optional<ProductAlgorithm>> tried;  // [rows]; nothing = none passed
+  };
+
+  explicit ProductPlans(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
+
+  std::mutex mutex_;
+  const std::shared_ptr<Gpu> gpu_;
+  std::vector<Plan> plans_;  // [shape]; `tried` is guarded by mutex_
+};
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_PRODUCT_PLAN_H_

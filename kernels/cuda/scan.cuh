@@ -1,0 +1,194 @@
+// The recurrence of one SRU layer (stack_spec.h has the equations): all sequences of a ragged
+// batch, both directions, every variant, in one launch.
+//
+// A thread owns kDims adjacent dimensions of one direction of one sequence and walks its steps.
+// What a step reads (three planes of U and the highway term) is loaded kScanDepth steps ahead into
+// a ring of registers, since a load takes as long as several steps and a step depends on the one
+// before. Blocks of kScanThreads threads keep every multiprocessor busy at small batches. State is
+// float32; only the final one is written. The last layer pools on the way, so that h is never
+// stored when only its pool is wanted.
+//
+// The variants are branches that a whole block takes alike, not template parameters: they cost an
+// instruction or two a step, and a fraction of the code. Multiplications and additions are never
+// contracted (-fmad=false) but where fmaf says so, so that every instantiation gives the same bits.
+#ifndef SRU_KERNELS_CUDA_SCAN_CUH_
+#define SRU_KERNELS_CUDA_SCAN_CUH_
+
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/scan_shape.h"
+#include "kernels/stack_spec.h"
+
+namespace sru::kernels::cuda {
+
+// What one step reads.
+template <typename T, int kDims>
+struct ScanStep {
+  Packed<T, kDims> u0, u1, u2, skip;
+};
+
+// Where the next loads stand.
+template <typename T>
+struct ScanInput {
+  const T* u;
+  const T* skip;
+  ptrdiff_t u_step;
+  ptrdiff_t skip_step;
+  int plane;  // from one gate's values to the next one's
+
+  template <int kDims>
+  __device__ __forceinline__ void LoadNext(ScanStep<T, kDims>* step) {
+    step->u0 = LoadReadOnly<kDims>(u);
+    step->u1 = LoadReadOnly<kDims>(u + plane);
+    step->u2 = LoadReadOnly<kDims>(u + 2 * plane);
+    step->skip = LoadReadOnly<kDims>(skip);
+    u += u_step;
+    skip += skip_step;
+  }
+};
+
+// What a thread carries from step to step, and what it writes on the way.
+template <typename T, int kDims>
+struct ScanThread {
+  float v_f[kDims], v_r[kDims], b_f[kDims], b_r[kDims];
+  float c[kDims], h[kDims], pool[kDims];
+  float skip_scale;
+  bool tanh;
+  int pooling;
+  T* h_row;          // null = not stored
+  float* token_row;  // null = not wanted
+  ptrdiff_t h_step;
+
+  __device__ __forceinline__ void Run(const ScanStep<T, kDims>& step) {
+    float r[kDims];
+#pragma unroll
+    for (int d = 0; d < kDims; ++d) {
+      const float u0 = Unpack(step.u0, d);
+      const float f = ScanMath<T>::Gate(fmaf(v_f[d], c[d], Unpack(step.u1, d) + b_f[d]));
+      r[d] = ScanMath<T>::Gate(fmaf(v_r[d], c[d], Unpack(step.u2, d) + b_r[d]));
+      c[d] = fmaf(f, c[d] - u0, u0);
+      h[d] = c[d];
+    }
+    if (tanh) {
+#pragma unroll
+      for (int d = 0; d < kDims; ++d) h[d] = ScanMath<T>::Tanh(h[d]);
+    }
+#pragma unroll
+    for (int d = 0; d < kDims; ++d) {
+      const float highway = skip_scale * Unpack(step.skip, d);
+      h[d] = fmaf(r[d], h[d] - highway, highway);
+    }
+    if (h_row != nullptr) {
+      Store<kDims>(h_row, Pack<T, kDims>::From(h));
+      h_row += h_step;
+    }
+    if (token_row != nullptr) {
+      Store<kDims>(token_row, Pack<float, kDims>::From(h));
+      token_row += h_step;
+    }
+    if (pooling == static_cast<int>(Pooling::kMax)) {
+#pragma unroll
+      for (int d = 0; d < kDims; ++d) pool[d] = fmaxf(pool[d], h[d]);
+    } else if (pooling == static_cast<int>(Pooling::kMean)) {
+#pragma unroll
+      for (int d = 0; d < kDims; ++d) pool[d] += h[d];
+    }
+  }
+};
+
+template <typename T, int kDims>
+__global__ void __launch_bounds__(kScanThreads) ScanKernel(const ScanArgs args) {
+  const int groups_per_direction = args.padded / kDims;
+  const int groups = args.directions * groups_per_direction;
+  const int blocks_per_sequence = (groups + kScanThreads - 1) / kScanThreads;
+  const int slot = static_cast<int>(blockIdx.x) / blocks_per_sequence;
+  const int part = static_cast<int>(blockIdx.x) % blocks_per_sequence;
+  const int group = part * kScanThreads + static_cast<int>(threadIdx.x);
+  const SequenceEntry entry = args.sequences[slot];
+  const int length = entry.length;
+  if (group >= groups || length == 0) return;
+  const int direction = group >= groups_per_direction ? 1 : 0;
+  const int j = (group - direction * groups_per_direction) * kDims;
+  const int column = direction * args.padded + j;
+  const int width = args.directions * args.padded;
+
+  // Rows are walked backward by the second direction.
+  const ptrdiff_t first_step = direction == 0 ? 0 : length - 1;
+  const ptrdiff_t first = entry.begin + first_step;
+  const ptrdiff_t sign = direction == 0 ? 1 : -1;
+  ScanInput<T> input;
+  input.u = static_cast<const T*>(args.u) + first * args.u_stride +
+            direction * args.gates * args.padded + j;
+  input.skip = static_cast<const T*>(args.skip) + first * args.skip_stride +
+               direction * args.skip_direction_stride + j;
+  input.u_step = sign * args.u_stride;
+  input.skip_step = sign * args.skip_stride;
+  input.plane = args.padded;
+  ScanStep<T, kDims> ring[kScanDepth];
+#pragma unroll
+  for (int i = 0; i < kScanDepth; ++i) {
+    if (i < length) input.LoadNext(&ring[i]);
+  }
+
+  ScanThread<T, kDims> thread;
+  thread.skip_scale = args.skip_scale;
+  thread.tanh = args.tanh;
+  thread.pooling = args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : 0;
+  thread.h_row = args.h == nullptr ? nullptr : static_cast<T*>(args.h) + first * width + column;
+  thread.token_row = args.token_vectors == nullptr || entry.token_row < 0
+                         ? nullptr
+                         : args.token_vectors + (entry.token_row + first_step) * width + column;
+  thread.h_step = sign * width;
+  const float* constants = args.constants + 4 * direction * args.padded + j;
+  const float* initial = args.initial_state;
+  if (initial != nullptr) initial += entry.index * args.state_stride + column;
+#pragma unroll
+  for (int d = 0; d < kDims; ++d) {
+    thread.v_f[d] = constants[d];
+    thread.v_r[d] = constants[args.padded + d];
+    thread.b_f[d] = constants[2 * args.padded + d];
+    thread.b_r[d] = constants[3 * args.padded + d];
+    thread.c[d] = initial != nullptr ? initial[d] : 0.0f;
+    thread.h[d] = 0.0f;
+    thread.pool[d] = thread.pooling == static_cast<int>(Pooling::kMax) ? -HUGE_VALF : 0.0f;
+  }
+
+  // A place of the ring is loaded again as soon as its step is done, straight into its registers.
+  int base = 0;
+  for (; base + 2 * kScanDepth <= length; base += kScanDepth) {
+#pragma unroll
+    for (int i = 0; i < kScanDepth; ++i) {
+      thread.Run(ring[i]);
+      input.LoadNext(&ring[i]);
+    }
+  }
+  for (; base < length; base += kScanDepth) {
+#pragma unroll
+    for (int i = 0; i < kScanDepth; ++i) {
+      if (base + i < length) {
+        thread.Run(ring[i]);
+        if (base + i + kScanDepth < length) input.LoadNext(&ring[i]);
+      }
+    }
+  }
+
+  if (args.final_state != nullptr && entry.state_row >= 0) {
+    float* state = args.final_state + entry.state_row * args.state_stride + column;
+#pragma unroll
+    for (int d = 0; d < kDims; ++d) state[d] = thread.c[d];
+  }
+  if (thread.pooling != 0) {
+    float* pooled = args.pooled + static_cast<ptrdiff_t>(entry.pool_row) * width + column;
+    const float scale = 1.0f / static_cast<float>(length);
+#pragma unroll
+    for (int d = 0; d < kDims; ++d) {
+      pooled[d] = thread.pooling == static_cast<int>(Pooling::kMax)    ? thread.pool[d]
+                  : thread.pooling == static_cast<int>(Pooling::kMean) ? thread.pool[d] * scale
+                                                                       : thread.h[d];
+    }
+  }
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_SCAN_CUH_
