@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "kernels/backend.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
@@ -79,10 +81,17 @@ struct ServerLevels {
     std::string model;
     int64_t version = 0;
     BatcherStats stats;
+    int instances = 0;  // workers in service
+  };
+  struct DeviceLevels {
+    kernels::DeviceInfo info;
+    size_t weight_bytes = 0;  // of all models
+    bool lost = false;
   };
   bool ready = false;
   int64_t requests_in_flight = 0;
   std::vector<ModelLevels> models;
+  std::vector<DeviceLevels> devices;  // none for a backend on the processor
 };
 
 class Metrics {

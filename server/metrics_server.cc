@@ -94,11 +94,13 @@ class CivetMetricsServer : public MetricsServer, private CivetHandler {
     if (path == "/metrics") {
       Reply(connection, "200 OK", "text/plain; version=0.0.4; charset=utf-8", pages_.metrics());
     } else if (path == "/healthz") {
-      Reply(connection, "200 OK", "text/plain", "ok\n");
+      const bool alive = pages_.alive == nullptr || pages_.alive();
+      Reply(connection, alive ? "200 OK" : "503 Service Unavailable", "text/plain",
+            alive ? "ok\n" : "every device has failed; start the server again\n");
     } else if (path == "/readyz") {
       const bool ready = pages_.ready();
       Reply(connection, ready ? "200 OK" : "503 Service Unavailable", "text/plain",
-            ready ? "ready\n" : "not ready: loading or draining\n");
+            ready ? "ready\n" : "not ready: loading, draining or without a device\n");
     } else {
       Reply(connection, "404 Not Found", "text/plain",
             "not found; this port has /metrics, /healthz and /readyz\n");

@@ -1,5 +1,6 @@
 // The HTTP port for machines that look after the server: /metrics (Prometheus' text format),
-// /healthz (200 while the process lives), /readyz (200 when it takes calls, else 503).
+// /healthz (200, or 503 when only a new start of the process can help), /readyz (200 when it takes
+// calls, else 503).
 #ifndef SRU_SERVER_METRICS_SERVER_H_
 #define SRU_SERVER_METRICS_SERVER_H_
 
@@ -18,6 +19,7 @@ class MetricsServer {
   struct Pages {
     std::function<std::string()> metrics;
     std::function<bool()> ready;
+    std::function<bool()> alive;  // null = always
   };
 
   // kUnavailable when `address` cannot be bound. Port 0 lets the system choose.

@@ -21,6 +21,7 @@ class MetricsServerTest : public ::testing::Test {
     MetricsServer::Pages pages;
     pages.metrics = [] { return std::string("sru_ready 1\n"); };
     pages.ready = [this] { return ready_.load(); };
+    pages.alive = [this] { return alive_.load(); };
     auto server = MetricsServer::Start({"127.0.0.1", 0}, pages);
     EXPECT_TRUE(server.ok()) << server.status();
     if (server.ok()) server_ = *std::move(server);
@@ -31,6 +32,7 @@ class MetricsServerTest : public ::testing::Test {
   }
 
   std::atomic<bool> ready_{false};
+  std::atomic<bool> alive_{true};
   std::unique_ptr<MetricsServer> server_;
 };
 
@@ -41,7 +43,13 @@ TEST_F(MetricsServerTest, Metrics) {
   EXPECT_THAT(response.headers, HasSubstr("Content-Type: text/plain; version=0.0.4"));
 }
 
-TEST_F(MetricsServerTest, HealthIsAlwaysOkReadyFollows) {
+TEST_F(MetricsServerTest, HealthIsOkUntilNothingButANewStartHelps) {
+  EXPECT_EQ(Get("/healthz").status, 200);
+  alive_ = false;
+  EXPECT_EQ(Get("/healthz").status, 503);
+}
+
+TEST_F(MetricsServerTest, HealthIsOkWhileReadyChanges) {
   EXPECT_EQ(Get("/healthz").status, 200);
   EXPECT_EQ(Get("/readyz").status, 503);
   ready_ = true;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +17,7 @@
 #include "models/kernel_status.h"
 #include "models/repository.h"
 #include "server/clock.h"
+#include "server/device_watch.h"
 #include "server/engine.h"
 #include "server/in_flight.h"
 #include "server/log.h"
@@ -57,11 +60,14 @@ RequestLimits LimitsFrom(const Options& options) {
 
 class ServerImpl final : public Server {
  public:
-  explicit ServerImpl(const Options& options) : options_(options) {}
+  // A null backend: the options choose it.
+  ServerImpl(std::unique_ptr<kernels::Backend> backend, const Options& options)
+      : options_(options), backend_(std::move(backend)) {}
 
   ~ServerImpl() override {
     if (!drained_) Drain();
-    // The metrics pages read the registry, so their server goes first.
+    // The metrics pages and the watch read the registry, so they go first.
+    device_watch_.Stop();
     metrics_server_.reset();
     registry_.Replace({});
   }
@@ -100,10 +106,71 @@ class ServerImpl final : public Server {
   }
 
  private:
+  // What CreateBackend() asks for; also says which flag is to be changed when it cannot.
+  absl::Status MakeBackend() {
+    const std::string name =
+        options_.backend == "auto" ? kernels::AvailableBackends().front() : options_.backend;
+    if (!options_.devices.empty() && name != "cuda") {
+      return absl::UnavailableError(
+          "--devices: this build or machine has no GPU that can be used; --backend=cuda says why");
+    }
+    kernels::BackendOptions backend_options;
+    backend_options.cuda_devices = options_.devices;
+    backend_options.cuda_memory_limit_bytes =
+        static_cast<size_t>(options_.gpu_memory_limit_mb) * 1000000;
+    backend_options.cuda_tf32 = options_.allow_tf32;
+    const absl::Status created =
+        models::ToAbslStatus(kernels::CreateBackend(name, backend_options, &backend_));
+    if (created.ok()) return created;
+    return absl::Status(
+        created.code(),
+        absl::StrCat(options_.devices.empty() ? "--backend: " : "--devices: ", created.message()));
+  }
+
+  // On the watch's thread.
+  void OnDeviceLost(int device, const absl::Status& error) {
+    for (const auto& served : registry_.List()) served->engine->TakeOutDevice(device, error);
+    const std::vector<kernels::DeviceInfo> devices = backend_->devices();
+    const auto index = static_cast<size_t>(device);
+    const std::string name =
+        index < devices.size()
+            ? absl::StrCat("device ", devices[index].ordinal, " (", devices[index].name, ")")
+            : absl::StrCat("device ", device);
+    LogError(absl::StrCat(
+        name, " has failed and is out of service until the next start: ", error.message()));
+    for (const auto& served : registry_.List()) {
+      LogError(absl::StrCat("model ", served->model->name(), " version ", served->model->version(),
+                            ": ", served->engine->instances(), " instances left"));
+    }
+    UpdateHealth();
+  }
+
+  // A model that has several versions serves when all of them do: who asks does not say which. The
+  // server as a whole serves, and is ready, as long as any version does: with less than all GPUs it
+  // is still worth its place behind a load balancer.
+  void UpdateHealth() {
+    std::map<std::string, bool> serving;
+    const std::vector<std::shared_ptr<ServedModel>> models = registry_.List();
+    bool any = models.empty();
+    for (const auto& served : models) {
+      const bool in_service = served->engine->instances() > 0;
+      const auto [it, added] = serving.emplace(served->model->name(), in_service);
+      if (!added) it->second &= in_service;
+      any |= in_service;
+    }
+    in_service_ = any;
+    grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
+    for (const auto& [model, in_service] : serving) health->SetServingStatus(model, in_service);
+    health->SetServingStatus(v1::InferenceService::service_full_name(), any);
+    health->SetServingStatus("", any);
+  }
+
   absl::Status StartMetricsServer() {
     MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
-    pages.ready = [this] { return ready_.load(); };
+    pages.ready = [this] { return ready_.load() && in_service_.load(); };
+    // When every device has failed, a new start is the only cure there may be.
+    pages.alive = [this] { return in_service_.load(); };
     absl::StatusOr<std::unique_ptr<MetricsServer>> server =
         MetricsServer::Start(options_.metrics_listen, std::move(pages));
     if (!server.ok()) return server.status();
@@ -112,13 +179,10 @@ class ServerImpl final : public Server {
   }
 
   absl::Status LoadModels() {
-    const std::string name =
-        options_.backend == "auto" ? kernels::AvailableBackends().front() : options_.backend;
-    const kernels::Status created = kernels::CreateBackend(name, &backend_);
-    if (!created.ok()) {
-      return absl::Status(models::ToAbslStatus(created).code(),
-                          absl::StrCat("--backend: ", created.message()));
+    if (backend_ == nullptr) {
+      if (absl::Status status = MakeBackend(); !status.ok()) return status;
     }
+    backend_loaded_ = true;
     kernels::CompileOptions compile_options;
     compile_options.dtype = options_.dtype;
     absl::StatusOr<std::vector<std::shared_ptr<const models::Model>>> loaded =
@@ -132,8 +196,12 @@ class ServerImpl final : public Server {
       served->model = model;
       served->metrics =
           metrics_.ForModel(model->name(), model->version(), options_.max_batch_tokens);
+      EngineOptions engine_options = EngineOptionsFrom(options_);
+      engine_options.on_device_lost = [this](int device, const absl::Status& error) {
+        device_watch_.Report(device, error);
+      };
       absl::StatusOr<std::unique_ptr<Engine>> engine =
-          Engine::Create(model, EngineOptionsFrom(options_), &clock_, served->metrics.get());
+          Engine::Create(model, engine_options, &clock_, served->metrics.get());
       if (!engine.ok()) {
         return absl::Status(engine.status().code(),
                             absl::StrCat("model ", model->name(), " version ", model->version(),
@@ -185,12 +253,8 @@ class ServerImpl final : public Server {
     address_ = options_.listen;
     address_.port = port;
 
-    grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
-    for (const auto& served : registry_.List()) {
-      health->SetServingStatus(served->model->name(), true);
-    }
-    health->SetServingStatus(v1::InferenceService::service_full_name(), true);
-    health->SetServingStatus("", true);
+    UpdateHealth();
+    device_watch_.Start();
     return absl::OkStatus();
   }
 
@@ -198,9 +262,18 @@ class ServerImpl final : public Server {
     ServerLevels levels;
     levels.ready = ready_;
     levels.requests_in_flight = in_flight_.count();
+    size_t weight_bytes = 0;
     for (const auto& served : registry_.List()) {
-      levels.models.push_back(
-          {served->model->name(), served->model->version(), served->engine->batcher().stats()});
+      levels.models.push_back({served->model->name(), served->model->version(),
+                               served->engine->batcher().stats(), served->engine->instances()});
+      weight_bytes += served->model->executable().weight_bytes();
+    }
+    if (backend_loaded_.load()) {
+      const std::set<int> lost = device_watch_.lost();
+      for (kernels::DeviceInfo& info : backend_->devices()) {
+        const int index = static_cast<int>(levels.devices.size());
+        levels.devices.push_back({std::move(info), weight_bytes, lost.count(index) > 0});
+      }
     }
     return levels;
   }
@@ -209,10 +282,14 @@ class ServerImpl final : public Server {
   const Options options_;
   const RealClock clock_;
   std::atomic<bool> ready_{false};
+  std::atomic<bool> in_service_{true};       // some model has a worker
+  std::atomic<bool> backend_loaded_{false};  // backend_ may be read from other threads
   bool drained_ = false;
   InFlight in_flight_;
   Metrics metrics_;
   std::unique_ptr<kernels::Backend> backend_;
+  DeviceWatch device_watch_{
+      [this](int device, const absl::Status& error) { OnDeviceLost(device, error); }};
   ModelRegistry registry_;
   std::unique_ptr<Service> service_;
   ListenAddress address_;
@@ -223,7 +300,12 @@ class ServerImpl final : public Server {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
-  auto server = std::make_unique<ServerImpl>(options);
+  return StartOn(nullptr, options);
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::StartOn(std::unique_ptr<kernels::Backend> backend,
+                                                        const Options& options) {
+  auto server = std::make_unique<ServerImpl>(std::move(backend), options);
   if (absl::Status status = server->Start(); !status.ok()) return status;
   return std::unique_ptr<Server>(std::move(server));
 }

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "kernels/backend.h"
 #include "server/options.h"
 
 namespace sru::server {
@@ -16,6 +17,10 @@ class Server {
   // are taken. Errors are meant for the person who starts the server: one line that says what to
   // mend. While models load, /healthz answers and /readyz says 503.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options);
+  // On a backend that the caller has made; the options that choose one are not read. For tests with
+  // devices that fail.
+  static absl::StatusOr<std::unique_ptr<Server>> StartOn(std::unique_ptr<kernels::Backend> backend,
+                                                         const Options& options);
 
   // Drains if nobody has.
   virtual ~Server() = default;
