@@ -779,6 +779,22 @@ TEST_F(BatcherTest, WorkersShareWhatIsAhead) {
   Accept(21, {10}, Priority::kNormal, Ms(60));
 }
 
+TEST_F(BatcherTest, PredictionsFollowTheWorkersThatAreLeft) {
+  options_.max_batch_tokens = 10;
+  options_.num_workers = 4;
+  Start();
+  Learn(10, Ms(10), 4);
+  for (int i = 0; i < 4; ++i) {
+    Accept(i, {10});
+    EXPECT_TRUE(puppet_->Take());
+  }
+  for (int i = 4; i < 12; ++i) Accept(i, {10}, Priority::kHigh);
+  Accept(20, {10}, Priority::kNormal, Ms(60));  // 40/4 + 80/4 + 10
+  batcher_->SetNumWorkers(2);
+  EXPECT_FALSE(Submit(21, {10}, Priority::kNormal, Ms(60)).ok());  // 40/2 + 90/2 + 10
+  Accept(22, {10}, Priority::kNormal, Ms(120));
+}
+
 TEST_F(BatcherTest, AnIdleModelNeverRefuses) {
   options_.max_batch_tokens = 10;
   options_.num_workers = 2;
