@@ -47,17 +47,26 @@ function(sru_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
 endfunction()
 
-# sru_backend_tests(NAME PROGRAM): one CTest entry per backend, so that one that is skipped cannot
-# hide the result of another. The program reads the backend's name from SRU_BACKEND. <NAME>_cpu_avx2
-# runs oneDNN's code for processors without AVX-512.
+# sru_backend_tests(NAME PROGRAM): one CTest entry per backend and data type, so that one that is skipped
+# cannot hide the result of another. The program reads them from SRU_BACKEND and SRU_DTYPE and exits with
+# 77 where the machine lacks the backend. <NAME>_cpu_avx2 runs oneDNN's code for processors without
+# AVX-512; <NAME>_cuda_host runs the CUDA backend with its kernels compiled for the host;
+# <NAME>_cuda needs a GPU and has the label `gpu`.
 function(sru_backend_tests name program)
-  foreach(variant cpu reference cpu_avx2)
-    string(REGEX REPLACE "_.*" "" backend ${variant})
+  foreach(variant cpu reference cpu_avx2 cuda_host cuda_host_bfloat16 cuda cuda_bfloat16)
+    string(REGEX REPLACE "_(avx2|bfloat16)$" "" backend ${variant})
     set(environment SRU_BACKEND=${backend})
+    if(variant MATCHES "_bfloat16$")
+      list(APPEND environment SRU_DTYPE=bfloat16)
+    endif()
     if(variant STREQUAL cpu_avx2)
       list(APPEND environment DNNL_MAX_CPU_ISA=AVX2)
     endif()
     add_test(NAME ${name}_${variant} COMMAND ${program} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
-    set_tests_properties(${name}_${variant} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 300)
+    set_tests_properties(${name}_${variant} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 300
+                                                       SKIP_RETURN_CODE 77)
+    if(backend STREQUAL cuda)
+      set_tests_properties(${name}_${variant} PROPERTIES LABELS gpu RUN_SERIAL TRUE)
+    endif()
   endforeach()
 endfunction()

@@ -35,7 +35,7 @@ const char* DataTypeName(DataType dtype);
 // The hardware that a backend uses. Each field is read by the backend that its name begins with.
 struct BackendOptions {
   std::string cpu_isa = "auto";   // the instruction set; "auto" is the best that the machine has
-  std::vector<int> cuda_devices;  // ordinals; empty = every device of the machine
+  std::vector<int> cuda_devices;  // ordinals; empty = every device that the kernels run on
   // Bytes that weights and workspaces may take of each device; 0 = nine tenths of what is free when
   // the backend is created.
   size_t cuda_memory_limit_bytes = 0;

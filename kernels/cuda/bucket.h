@@ -10,15 +10,16 @@
 
 namespace sru::kernels::cuda {
 
-// Token counts of buckets, ascending, the last of them at least `max_tokens`: multiples of 16 up to
-// 128, then eight per doubling. Products run on all of a bucket's rows, so past 128 tokens at most
-// an eighth of their work is wasted.
+// Token counts of buckets, ascending: multiples of 16 up to 128, then eight per doubling. Products
+// run on all of a bucket's rows, so past 128 tokens at most an eighth of their work is wasted. The
+// last but one holds `max_tokens`; one more follows, for products that cannot use that one's rows
+// (product_plan.h).
 inline std::vector<int> TokenBuckets(int max_tokens) {
   std::vector<int> buckets;
   int step = 16;
   for (int tokens = 16;; tokens += step) {
     buckets.push_back(tokens);
-    if (tokens >= max_tokens) return buckets;
+    if (buckets.size() > 1 && buckets[buckets.size() - 2] >= max_tokens) return buckets;
     if (tokens >= 16 * step) step *= 2;
   }
 }

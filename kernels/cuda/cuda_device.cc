@@ -222,7 +222,9 @@ class CudaDevice : public Device {
     }
     if (status.ok()) {
       auto stream = std::make_unique<CudaStream>(ordinal_, num_multiprocessors());
-      status = stream->Create(library_);
+      status = stream->Create(library_);  // makes the device current
+      if (status.ok()) status = Check(LoadScanKernels(), "loading the scan kernels");
+      if (status.ok()) status = Check(LoadRowKernels(), "loading the row kernels");
       if (status.ok()) heuristics_ = std::move(stream);
     }
     return status;
@@ -286,6 +288,14 @@ class CudaDevice : public Device {
   std::unique_ptr<CudaStream> heuristics_;  // used for its library handle, under mutex_
 };
 
+// Whether the kernels run on it, as far as can be said without opening it.
+bool IsUsable(int ordinal) {
+  int major = 0;
+  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) ==
+             cudaSuccess &&
+         major >= kMinComputeCapability;
+}
+
 Status Unavailable(const std::string& message) {
   return Status(StatusCode::kUnavailable, "backend cuda: " + message);
 }
@@ -302,7 +312,13 @@ Status OpenCudaDevices(const std::vector<int>& ordinals,
     return Unavailable(std::string("no GPU can be used; the driver says: ") + said);
   }
   std::vector<int> chosen = ordinals;
-  for (int i = 0; ordinals.empty() && i < count; ++i) chosen.push_back(i);
+  for (int i = 0; ordinals.empty() && i < count; ++i) {
+    if (IsUsable(i)) chosen.push_back(i);
+  }
+  if (chosen.empty()) {
+    return Unavailable("no GPU has compute capability " + std::to_string(kMinComputeCapability) +
+                       ".0 or newer");
+  }
   for (size_t i = 0; i < chosen.size(); ++i) {
     if (chosen[i] < 0 || chosen[i] >= count) {
       return InvalidArgument("cuda_devices: expected 0 to " + std::to_string(count - 1) +
@@ -328,12 +344,14 @@ Status OpenCudaDevices(const std::vector<int>& ordinals,
 
 int CountCudaDevices() {
   int count = 0;
-  const CublasLt* library = nullptr;
   if (cudaGetDeviceCount(&count) != cudaSuccess) {
     (void)cudaGetLastError();
     return 0;
   }
-  return count > 0 && LoadCublasLt(&library).ok() ? count : 0;
+  int usable = 0;
+  for (int i = 0; i < count; ++i) usable += IsUsable(i) ? 1 : 0;
+  const CublasLt* library = nullptr;
+  return usable > 0 && LoadCublasLt(&library).ok() ? usable : 0;
 }
 
 }  // namespace sru::kernels::cuda

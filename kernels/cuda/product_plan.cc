@@ -227,12 +227,13 @@ Status ProductPlans::Choose(const std::vector<int>& row_counts,
       }
     }
     // From the largest on, so that a bucket without an algorithm takes its larger neighbour's.
-    std::vector<ProductChoice> of_shape(row_counts.size());
+    std::vector<ProductChoice> of_shape(row_counts.size() - 1);
     std::optional<ProductChoice> larger;
     for (size_t i = row_counts.size(); i-- > 0;) {
       if (const auto& algorithm = plan.tried[row_counts[i]]; algorithm.has_value()) {
         larger = ProductChoice{row_counts[i], *algorithm};
       }
+      if (i == of_shape.size()) continue;
       if (!larger.has_value()) {
         return Unsupported("product of " + std::to_string(plan.shape.k) + " by " +
                            std::to_string(plan.shape.n) + " with " + std::to_string(row_counts[i]) +

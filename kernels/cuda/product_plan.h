@@ -40,9 +40,10 @@ class ProductPlans {
   static Status Create(const PackedStack& stack, const DeviceStack& weights,
                        const std::shared_ptr<Gpu>& gpu, std::unique_ptr<ProductPlans>* plans);
 
-  // Choices of every product for the buckets `row_counts` (ascending): choices[shape][i] serves
-  // row_counts[i]. What was tried before is remembered. Takes device memory for the trial, at most
-  // what a workspace for as many rows takes.
+  // Choices of every product for the buckets `row_counts` (ascending, as from TokenBuckets()):
+  // choices[shape][i] serves row_counts[i]; there is none for the last one, which is there to stand
+  // in for others. What was tried before is remembered. Takes device memory for the trial, at most
+  // what a workspace for as many rows takes. kUnsupported when a bucket has no algorithm.
   Status Choose(const std::vector<int>& row_counts,
                 std::vector<std::vector<ProductChoice>>* choices);
 

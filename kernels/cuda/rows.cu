@@ -7,6 +7,17 @@
 
 namespace sru::kernels::cuda {
 
+cudaError_t LoadRowKernels() {
+  for (const cudaError_t error :
+       {LoadKernel(EmbedKernel<float>), LoadKernel(EmbedKernel<BFloat16>),
+        LoadKernel(LayerNormKernel<float>), LoadKernel(LayerNormKernel<BFloat16>),
+        LoadKernel(PoolKernel<float>), LoadKernel(PoolKernel<BFloat16>),
+        LoadKernel(HeadKernel<float>), LoadKernel(CompareKernel<uint32_t>)}) {
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
 cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, cudaStream_t stream) {
   if (dtype == DataType::kBFloat16) {
     const auto blocks = static_cast<unsigned>(EmbedBlocks(args, sizeof(BFloat16)));

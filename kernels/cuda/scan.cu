@@ -12,6 +12,15 @@ void Launch(const ScanArgs& args, cudaStream_t stream) {
 
 }  // namespace
 
+cudaError_t LoadScanKernels() {
+  for (const cudaError_t error :
+       {LoadKernel(ScanKernel<float, 2>), LoadKernel(ScanKernel<float, 4>),
+        LoadKernel(ScanKernel<BFloat16, 2>), LoadKernel(ScanKernel<BFloat16, 4>)}) {
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
 cudaError_t LaunchScan(DataType dtype, int dims, const ScanArgs& args, cudaStream_t stream) {
   if (dtype == DataType::kBFloat16) {
     if (dims == 4) {

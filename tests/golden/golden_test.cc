@@ -1,9 +1,10 @@
 // The golden cases: stacks, inputs and outputs that the published PyTorch package computed
-// (README.md beside this file). Run once per backend: SRU_BACKEND names it, SRU_GOLDEN_DIR may name
-// another directory.
+// (README.md beside this file). Run once per backend and data type: SRU_BACKEND and SRU_DTYPE name
+// them (testing/tested_backend.h), SRU_GOLDEN_DIR may name another directory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -13,6 +14,7 @@
 #include "models/config.h"
 #include "models/safetensors.h"
 #include "models/stack_builder.h"
+#include "tests/testing/tested_backend.h"
 
 namespace sru {
 namespace {
@@ -20,6 +22,15 @@ namespace {
 // Absolute, on h and c, float32. The recorded float32 values are within 2e-6 of a float64
 // evaluation.
 constexpr float kTolerance = 1e-5f;
+// With weights and activations in bfloat16 (8 bits): for values above 1 relative to the value,
+// since rounding is.
+constexpr float kBFloat16Tolerance = 2e-2f;
+
+float Tolerance(kernels::DataType dtype, float expected) {
+  if (dtype == kernels::DataType::kFloat32) return kTolerance;
+  return kBFloat16Tolerance * std::max(1.0f, std::abs(expected));
+}
+
 constexpr size_t kNumCases = 21;
 
 std::string Environment(const char* name, const char* fallback) {
@@ -124,9 +135,11 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<kernels::Executable> executable;
   std::unique_ptr<kernels::Workspace> workspace;
-  kernels::Status status = kernels::CreateBackend(Environment("SRU_BACKEND", "cpu"), &backend);
+  kernels::Status status = testing::CreateTestedBackend(testing::TestedBackendName(), &backend);
   ASSERT_TRUE(status.ok()) << status.message();
-  status = backend->Compile(*spec, kernels::CompileOptions(), &executable);
+  kernels::CompileOptions options;
+  options.dtype = testing::TestedDataType();
+  status = backend->Compile(*spec, options, &executable);
   ASSERT_TRUE(status.ok()) << status.message();
   status = executable->CreateWorkspace({batch.num_tokens(), batch.num_sequences}, &workspace);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -136,11 +149,13 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   for (int64_t b = 0; b < batch_size; ++b) {
     for (int64_t j = 0; j < width; ++j) {
       for (int64_t t = 0; t < lengths[b]; ++t) {
-        ASSERT_NEAR(h.row(t, b)[j], outputs[b].token_vectors[t * width + j], kTolerance)
+        ASSERT_NEAR(h.row(t, b)[j], outputs[b].token_vectors[t * width + j],
+                    Tolerance(options.dtype, h.row(t, b)[j]))
             << "h of sequence " << b << ", token " << t << ", dimension " << j;
       }
       for (int64_t i = 0; i < layers; ++i) {
-        ASSERT_NEAR(c.row(i, b)[j], outputs[b].final_state[i * width + j], kTolerance)
+        ASSERT_NEAR(c.row(i, b)[j], outputs[b].final_state[i * width + j],
+                    Tolerance(options.dtype, c.row(i, b)[j]))
             << "c of sequence " << b << ", layer " << i << ", dimension " << j;
       }
     }

@@ -13,10 +13,12 @@
 #include <string>
 
 #include "tests/testing/random_stack.h"
+#include "tests/testing/tested_backend.h"
 
 namespace sru::kernels {
 namespace {
 
+using ::sru::testing::CreateTestedBackend;
 using ::sru::testing::OutputArrays;
 using ::sru::testing::RandomBatch;
 using ::sru::testing::RandomStack;
@@ -25,11 +27,13 @@ using ::testing::HasSubstr;
 
 // float32 against float64 on stacks of up to four layers with values of about 1.
 constexpr float kTolerance = 1e-5f;
+// bfloat16 rounds weights and activations to 8 bits (2^-9), several times on the way, and gates
+// feed the error back; so it is measured against the largest value of the tensor, not against each:
+// the largest error of tens of thousands of values, and the root of the mean square of all.
+constexpr double kBFloat16Largest = 5e-2;
+constexpr double kBFloat16MeanSquare = 4e-3;
 
-std::string BackendName() {
-  const char* name = std::getenv("SRU_BACKEND");
-  return name != nullptr ? name : "cpu";
-}
+std::string BackendName() { return ::sru::testing::TestedBackendName(); }
 
 struct Compiled {
   std::unique_ptr<Backend> backend;
@@ -40,9 +44,11 @@ struct Compiled {
 Compiled Compile(const std::string& backend, const StackSpec& spec,
                  const WorkspaceLimits& limits = {4096, 64}) {
   Compiled c;
-  Status status = CreateBackend(backend, &c.backend);
+  Status status = CreateTestedBackend(backend, &c.backend);
   EXPECT_TRUE(status.ok()) << status.message();
-  status = c.backend->Compile(spec, CompileOptions(), &c.executable);
+  CompileOptions options;
+  if (backend != "reference") options.dtype = ::sru::testing::TestedDataType();
+  status = c.backend->Compile(spec, options, &c.executable);
   EXPECT_TRUE(status.ok()) << status.message();
   status = c.executable->CreateWorkspace(limits, &c.workspace);
   EXPECT_TRUE(status.ok()) << status.message();
@@ -57,9 +63,25 @@ void ExpectRuns(const Compiled& c, const RaggedBatch& batch, const OutputArrays&
 void ExpectNear(const std::vector<float>& expected, const std::vector<float>& found,
                 const std::string& what) {
   ASSERT_EQ(expected.size(), found.size());
-  for (size_t i = 0; i < expected.size(); ++i) {
-    ASSERT_NEAR(expected[i], found[i], kTolerance) << what << " " << i;
+  if (::sru::testing::TestedDataType() == DataType::kFloat32) {
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(expected[i], found[i], kTolerance) << what << " " << i;
+    }
+    return;
   }
+  double scale = 1;
+  double largest = 0;
+  double squares = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double error = std::abs(double{expected[i]} - double{found[i]});
+    ASSERT_TRUE(error == error) << what << " " << i << " is not a number";
+    scale = std::max(scale, std::abs(double{expected[i]}));
+    largest = std::max(largest, error);
+    squares += error * error;
+  }
+  EXPECT_LE(largest / scale, kBFloat16Largest) << what;
+  const double count = std::max<double>(1, static_cast<double>(expected.size()));
+  EXPECT_LE(std::sqrt(squares / count) / scale, kBFloat16MeanSquare) << what;
 }
 
 std::vector<std::pair<std::string, StackOptions>> Variants() {
@@ -289,7 +311,7 @@ TEST(RunTest, RefusesClassifierOutputsWithoutClassifier) {
 TEST(CompileTest, NamesTheWrongField) {
   const RandomStack stack(StackOptions(), 1);
   std::unique_ptr<Backend> backend;
-  ASSERT_TRUE(CreateBackend(BackendName(), &backend).ok());
+  ASSERT_TRUE(CreateTestedBackend(BackendName(), &backend).ok());
   const auto message = [&](auto change) {
     StackSpec spec = stack.spec();
     change(spec);

@@ -1,0 +1,366 @@
+#include "tests/kernels/cuda_host/host_device.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <utility>
+
+// First the shim: it defines CUDA's words for the kernels.
+// clang-format off
+#include "tests/kernels/cuda_host/launch_shim.h"
+// clang-format on
+#include "kernels/cuda/compare.cuh"
+#include "kernels/cuda/embedding.cuh"
+#include "kernels/cuda/head.cuh"
+#include "kernels/cuda/layer_norm.cuh"
+#include "kernels/cuda/pool.cuh"
+#include "kernels/cuda/scan.cuh"
+
+namespace sru::testing {
+namespace {
+
+using kernels::DataType;
+using kernels::Status;
+using kernels::StatusCode;
+using namespace kernels::cuda;  // NOLINT: all of it is of that world
+
+constexpr size_t kAlignment = 256;  // as of cudaMalloc
+
+// How a product adds up; stands in ProductAlgorithm::data[0].
+enum Order : uint64_t {
+  kInOrder,     // k = 0, 1, 2, ...
+  kBackward,    // k = ..., 2, 1, 0: other bits, but always the same
+  kByRowCount,  // backward above 64 rows
+  kByPlace,     // backward for every ninth row
+  kRefuses,
+};
+
+constexpr int kGroup = 16;
+
+// sums[r] += x[.][r] w[.] with fused multiply-adds, as on the GPU. x is [k][kGroup]: so many rows
+// at a time, for the sake of vectors.
+inline __attribute__((always_inline)) void AddGroup(const float* x, const float* w, int k,
+                                                    bool backward, float* sums) {
+  for (int i = 0; i < k; ++i) {
+    const int at = backward ? k - 1 - i : i;
+    for (int r = 0; r < kGroup; ++r) {
+      sums[r] = __builtin_fmaf(x[at * kGroup + r], w[at], sums[r]);
+    }
+  }
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2,fma"))) void AddGroupFma(const float* x, const float* w, int k,
+                                                     bool backward, float* sums) {
+  AddGroup(x, w, k, backward, sums);
+}
+#endif
+
+// The same bits on every processor; slow where each fmaf is a call.
+void AddGroupOnThisMachine(const float* x, const float* w, int k, bool backward, float* sums) {
+#ifdef __x86_64__
+  static const bool has_fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (has_fma) return AddGroupFma(x, w, k, backward, sums);
+#endif
+  AddGroup(x, w, k, backward, sums);
+}
+
+template <typename T>
+void Product(const ProductShape& shape, uint64_t order, bool unstable, int rows, const T* x,
+             const T* weights, T* y) {
+  const int k = shape.k;
+  const int n = shape.n;
+  const auto backward = [&](int row) {
+    return order == kBackward || (order == kByRowCount && rows > 64) ||
+           (order == kByPlace && row % 9 == 8);
+  };
+  // A row that equals an earlier one, as in the backend's trials, is copied.
+  constexpr int kPeriod = 13;
+  std::vector<int> fresh;
+  std::vector<uint8_t> copied(rows);
+  for (int row = 0; row < rows; ++row) {
+    copied[row] = row >= kPeriod && backward(row) == backward(row - kPeriod) &&
+                  std::memcmp(x + static_cast<size_t>(row) * k,
+                              x + static_cast<size_t>(row - kPeriod) * k, k * sizeof(T)) == 0;
+    if (!copied[row]) fresh.push_back(row);
+  }
+  std::vector<float> w(static_cast<size_t>(n) * k);
+  for (size_t i = 0; i < w.size(); ++i) w[i] = ToFloat(weights[i]);
+  std::vector<float> group(static_cast<size_t>(k) * kGroup);
+  for (size_t first = 0; first < fresh.size(); first += kGroup) {
+    const int count = static_cast<int>(std::min<size_t>(kGroup, fresh.size() - first));
+    std::fill(group.begin(), group.end(), 0.0f);
+    for (int r = 0; r < count; ++r) {
+      const T* row = x + static_cast<size_t>(fresh[first + r]) * k;
+      for (int i = 0; i < k; ++i) group[i * kGroup + r] = ToFloat(row[i]);
+    }
+    for (int j = 0; j < n; ++j) {
+      float forward[kGroup] = {};
+      float reversed[kGroup] = {};
+      const float* weight = &w[static_cast<size_t>(j) * k];
+      AddGroupOnThisMachine(group.data(), weight, k, false, forward);
+      if (order != kInOrder) AddGroupOnThisMachine(group.data(), weight, k, true, reversed);
+      for (int r = 0; r < count; ++r) {
+        const int row = fresh[first + r];
+        float sum = backward(row) ? reversed[r] : forward[r];
+        if (unstable) sum += 0.25f;
+        y[static_cast<size_t>(row) * n + j] = FromFloat<T>(sum);
+      }
+    }
+  }
+  for (int row = kPeriod; row < rows; ++row) {
+    if (!copied[row]) continue;
+    std::memcpy(y + static_cast<size_t>(row) * n, y + static_cast<size_t>(row - kPeriod) * n,
+                n * sizeof(T));
+  }
+}
+
+using Work = std::vector<std::function<void()>>;
+
+class HostGraph : public Graph {
+ public:
+  HostGraph(Work work, HostDeviceControl* control) : work_(std::move(work)), control_(control) {
+    ++control_->graphs_recorded;
+    ++control_->graphs_alive;
+  }
+  ~HostGraph() override { --control_->graphs_alive; }
+  const Work& work() const { return work_; }
+
+ private:
+  const Work work_;
+  HostDeviceControl* const control_;
+};
+
+class HostStream : public Stream {
+ public:
+  HostStream(const HostDeviceOptions& options, HostDeviceControl* control)
+      : options_(options), control_(control) {}
+  ~HostStream() override {
+    if (!work_.empty()) std::abort();  // destroyed with work in flight
+  }
+
+  Status CopyToDevice(void* to, const void* from, size_t bytes) override {
+    return Add([=] { std::memcpy(to, from, bytes); });
+  }
+  Status CopyToHost(void* to, const void* from, size_t bytes) override {
+    return Add([=] { std::memcpy(to, from, bytes); });
+  }
+
+  Status Embed(DataType dtype, const EmbedArgs& args) override {
+    return Add([=] {
+      if (dtype == DataType::kBFloat16) {
+        LaunchIndependent(EmbedBlocks(args, sizeof(BFloat16)), kRowThreads,
+                          [&] { EmbedKernel<BFloat16>(args); });
+      } else {
+        LaunchIndependent(EmbedBlocks(args, sizeof(float)), kRowThreads,
+                          [&] { EmbedKernel<float>(args); });
+      }
+    });
+  }
+  Status Normalize(DataType dtype, const LayerNormArgs& args) override {
+    return Add([=] {
+      Launch(LayerNormBlocks(args), kRowThreads, [&] {
+        if (dtype == DataType::kBFloat16) {
+          LayerNormKernel<BFloat16>(args);
+        } else {
+          LayerNormKernel<float>(args);
+        }
+      });
+    });
+  }
+  Status Scan(DataType dtype, const ScanArgs& args) override {
+    const int dims = ScanDims(args, options_.num_multiprocessors);
+    return Add([=] {
+      const int64_t blocks = ScanBlocks(args, dims);
+      if (dtype == DataType::kBFloat16) {
+        dims == 4 ? LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<BFloat16, 4>(args); })
+                  : LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<BFloat16, 2>(args); });
+      } else {
+        dims == 4 ? LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<float, 4>(args); })
+                  : LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<float, 2>(args); });
+      }
+    });
+  }
+  Status Pool(DataType dtype, const PoolArgs& args) override {
+    return Add([=] {
+      const int per_sequence = PoolBlocksPerSequence(args);
+      LaunchIndependent(PoolBlocks(args), kRowThreads, [&] {
+        if (dtype == DataType::kBFloat16) {
+          PoolKernel<BFloat16>(args, per_sequence);
+        } else {
+          PoolKernel<float>(args, per_sequence);
+        }
+      });
+    });
+  }
+  Status Classify(const HeadArgs& args) override {
+    return Add([=] { Launch(HeadBlocks(args), kRowThreads, [&] { HeadKernel<float>(args); }); });
+  }
+  Status Compare(const CompareArgs& args) override {
+    return Add([=] {
+      LaunchIndependent(CompareBlocks(args), kRowThreads, [&] { CompareKernel<uint32_t>(args); });
+    });
+  }
+  Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
+                  const void* x, const void* weights, void* y) override {
+    const uint64_t order = algorithm.data[0];
+    if (order == kRefuses) return kernels::Internal("this algorithm cannot do that");
+    const bool unstable = rows == control_->unstable_rows.load();
+    return Add([=] {
+      if (shape.dtype == DataType::kBFloat16) {
+        Product(shape, order, unstable, rows, static_cast<const BFloat16*>(x),
+                static_cast<const BFloat16*>(weights), static_cast<BFloat16*>(y));
+      } else {
+        Product(shape, order, unstable, rows, static_cast<const float*>(x),
+                static_cast<const float*>(weights), static_cast<float*>(y));
+      }
+    });
+  }
+
+  Status Record(const std::function<Status()>& enqueue, std::unique_ptr<Graph>* graph) override {
+    if (Status status = Fail(); !status.ok()) return status;
+    if (!work_.empty()) std::abort();  // the backend records on an idle stream
+    Status status = enqueue();
+    if (status.ok()) *graph = std::make_unique<HostGraph>(std::move(work_), control_);
+    work_.clear();
+    return status;
+  }
+
+  Status Launch(Graph& graph) override {
+    ++control_->graph_launches;
+    const Work& recorded = static_cast<HostGraph&>(graph).work();
+    return Add([&recorded] {
+      for (const auto& work : recorded) work();
+    });
+  }
+
+  Status Wait() override {
+    Status status = Fail();
+    Work work;
+    work.swap(work_);
+    if (!status.ok()) return status;
+    for (const auto& run : work) run();
+    return status;
+  }
+
+ private:
+  static void Launch(int64_t blocks, int threads, const std::function<void()>& kernel) {
+    sru::testing::Launch(blocks, threads, kernel);
+  }
+
+  Status Add(std::function<void()> work) {
+    if (Status status = Fail(); !status.ok()) return status;
+    work_.push_back(std::move(work));
+    return kernels::OkStatus();
+  }
+
+  // What the device has come to, by now.
+  Status Fail() {
+    int64_t left = control_->operations_until_lost.load();
+    if (left < 0) return kernels::OkStatus();
+    if (left > 0) {
+      control_->operations_until_lost = left - 1;
+      return kernels::OkStatus();
+    }
+    return Status(StatusCode::kDeviceLost,
+                  "device " + std::to_string(options_.ordinal) + ": failed by the test");
+  }
+
+  const HostDeviceOptions options_;
+  HostDeviceControl* const control_;
+  Work work_;
+};
+
+class HostDevice : public Device {
+ public:
+  HostDevice(const HostDeviceOptions& options, HostDeviceControl* control)
+      : options_(options), control_(control) {}
+  ~HostDevice() override {
+    if (!sizes_.empty()) std::abort();  // memory that was not given back
+  }
+
+  int ordinal() const override { return options_.ordinal; }
+  std::string name() const override { return "host"; }
+  int num_multiprocessors() const override { return options_.num_multiprocessors; }
+  size_t total_memory() const override { return options_.total_memory; }
+  size_t free_memory() const override {
+    return options_.total_memory - static_cast<size_t>(control_->bytes_in_use.load());
+  }
+
+  Status Allocate(size_t bytes, void** memory) override {
+    ++control_->allocations;
+    if (bytes > free_memory()) {
+      return Status(StatusCode::kResourceExhausted, "the host device is full");
+    }
+    *memory = Fresh(bytes);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    sizes_[*memory] = bytes;
+    control_->bytes_in_use += static_cast<int64_t>(bytes);
+    return kernels::OkStatus();
+  }
+  void Free(void* memory) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = sizes_.find(memory);
+    if (found == sizes_.end()) std::abort();
+    control_->bytes_in_use -= static_cast<int64_t>(found->second);
+    sizes_.erase(found);
+    std::free(memory);
+  }
+  Status AllocatePinned(size_t bytes, void** memory) override {
+    ++control_->allocations;
+    *memory = Fresh(bytes);
+    return kernels::OkStatus();
+  }
+  void FreePinned(void* memory) override { std::free(memory); }
+
+  Status CreateStream(std::unique_ptr<Stream>* stream) override {
+    *stream = std::make_unique<HostStream>(options_, control_);
+    return kernels::OkStatus();
+  }
+
+  Status ProductCandidates(const ProductShape& /*shape*/, int rows, size_t max_count,
+                           std::vector<ProductAlgorithm>* candidates) override {
+    std::vector<uint64_t> orders;
+    if (rows == 512) {
+      orders = {kRefuses, kByRowCount, kByPlace, kInOrder};  // the reference is chosen here
+    } else if (rows <= 64) {
+      orders = {kBackward, kRefuses, kByPlace};
+    } else {
+      orders = {kByRowCount, kInOrder};
+    }
+    candidates->clear();
+    for (uint64_t order : orders) {
+      if (candidates->size() == max_count) break;
+      ProductAlgorithm algorithm;
+      algorithm.data[0] = order;
+      candidates->push_back(algorithm);
+    }
+    return kernels::OkStatus();
+  }
+
+ private:
+  static void* Fresh(size_t bytes) {
+    // Not rounded up beyond the alignment that malloc asks for: what is past the end is not ours.
+    void* memory = nullptr;
+    if (posix_memalign(&memory, kAlignment, bytes) != 0) std::abort();
+    std::memset(memory, 0xff, bytes);  // NaN as float32 and as bfloat16
+    return memory;
+  }
+
+  const HostDeviceOptions options_;
+  HostDeviceControl* const control_;
+  std::mutex mutex_;
+  std::map<void*, size_t> sizes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> MakeHostDevice(const HostDeviceOptions& options,
+                                       HostDeviceControl* control) {
+  return std::make_unique<HostDevice>(options, control);
+}
+
+}  // namespace sru::testing

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""Compiles the scan for every architecture and fails when it would be slow on one of them:
+
+* ptxas reports spills, a stack frame or local memory in a scan kernel, or so many registers that
+  spills are near;
+* a load of U is narrower than what a thread's dimensions allow, or there are fewer loads than a ring
+  of 8 steps needs.
+
+Usage: cuda_ptxas_test.py NVCC SOURCE_ROOT ARCHITECTURES, such as "80 90". Exits with 77 (skipped)
+when NVCC is empty or not there.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+SKIPPED = 77
+KERNELS = 4  # float32 and bfloat16, 2 and 4 dimensions per thread
+MAX_REGISTERS = 240  # of a thread, which can have 255
+STEPS = 8  # kScanDepth
+PLANES = 4  # U0, U1, U2 and the highway term
+
+
+def compile_scan(nvcc, root, output, *flags):
+    command = [nvcc, "-std=c++17", "-O3", "-fmad=false", "-I", root, "-Werror", "all-warnings",
+               *flags, os.path.join(root, "kernels/cuda/scan.cu"), "-o", output]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{done.stdout}")
+    return done.stdout
+
+
+def check_registers(architecture, report):
+    """`report` is what ptxas -v says of each kernel."""
+    errors = []
+    kernels = re.split(r"Compiling entry function '", report)[1:]
+    if len(kernels) != KERNELS:
+        errors.append(f"sm_{architecture}: expected {KERNELS} scan kernels, found {len(kernels)}")
+    for text in kernels:
+        name = text.split("'")[0]
+        sizes = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, "
+                          r"(\d+) bytes spill loads", text)
+        registers = re.search(r"Used (\d+) registers", text)
+        if sizes is None or registers is None:
+            errors.append(f"sm_{architecture} {name}: ptxas says nothing of its memory:\n{text}")
+            continue
+        if any(int(size) > 0 for size in sizes.groups()) or "lmem" in text:
+            errors.append(f"sm_{architecture} {name}: {sizes.group(0)}")
+        if int(registers.group(1)) > MAX_REGISTERS:
+            errors.append(f"sm_{architecture} {name}: {registers.group(0)}, "
+                          f"expected at most {MAX_REGISTERS}")
+        print(f"sm_{architecture} {name}: {registers.group(0)}, {sizes.group(0)}")
+    return errors
+
+
+def check_loads(ptx):
+    """Each kernel's vector loads of U and of the highway term, in PTX."""
+    errors = []
+    widths = {("f", 4): "v4.u32", ("f", 2): "v2.u32",
+              ("8BFloat16", 4): "v2.u32", ("8BFloat16", 2): "u32"}
+    for (dtype, dims), width in widths.items():
+        name = re.search(rf"\.entry (\w*ScanKernelI\w*{dtype}ELi{dims}E\w*|"
+                         rf"\w*ScanKernelI{dtype}Li{dims}E\w*)\(", ptx)
+        if name is None:
+            errors.append(f"no scan kernel for {dtype}, {dims} dimensions")
+            continue
+        body = ptx[name.end():].split(".entry ")[0]
+        loads = len(re.findall(rf"ld\.global\.nc\.{re.escape(width)}\s", body))
+        # The ring is filled once and refilled in the main loop.
+        if loads < 2 * STEPS * PLANES:
+            errors.append(f"{name.group(1)}: expected at least {2 * STEPS * PLANES} loads "
+                          f"ld.global.nc.{width}, found {loads}")
+        if re.search(r"\.local\b", body):
+            errors.append(f"{name.group(1)}: uses local memory")
+        print(f"{name.group(1)}: {loads} loads {width}")
+    return errors
+
+
+def main():
+    nvcc, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].replace(";", " ").split()
+    if not nvcc or shutil.which(nvcc) is None:
+        print("SKIPPED: no nvcc")
+        sys.exit(SKIPPED)
+    errors = []
+    with tempfile.TemporaryDirectory() as folder:
+        for architecture in architectures:
+            report = compile_scan(nvcc, root, os.path.join(folder, "scan.cubin"), "-cubin",
+                                  f"-arch=sm_{architecture}", "-Xptxas", "-v")
+            errors += check_registers(architecture, report)
+        ptx = os.path.join(folder, "scan.ptx")
+        compile_scan(nvcc, root, ptx, "-ptx", f"-arch=compute_{architectures[-1]}")
+        with open(ptx, encoding="utf-8") as file:
+            errors += check_loads(file.read())
+    if errors:
+        sys.exit("\n".join(errors))
+
+
+if __name__ == "__main__":
+    main()

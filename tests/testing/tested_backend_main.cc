@@ -1,0 +1,19 @@
+// main() of the test programs that run once per backend.
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "tests/testing/tested_backend.h"
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleMock(&argc, argv);
+  std::unique_ptr<sru::kernels::Backend> backend;
+  const sru::kernels::Status status =
+      sru::testing::CreateTestedBackend(sru::testing::TestedBackendName(), &backend);
+  if (status.code() == sru::kernels::StatusCode::kUnavailable) {
+    std::printf("SKIPPED: %s\n", status.message().c_str());
+    return sru::testing::kSkipped;
+  }
+  return RUN_ALL_TESTS();
+}
