@@ -1,18 +1,23 @@
 // GPUs that fail under a whole server, over the wire: answers, health, readiness, metrics, drain.
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
 #include "tests/integration/server_fixture.h"
+#include "tests/kernels/cuda_host/host_device.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/poll.h"
 
 namespace sru::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // grpc.health.v1.HealthCheckRequest and -Response, whose classes the distribution's packages do not
@@ -102,6 +107,74 @@ TEST_F(DeviceLossTest, WithoutADeviceTheServerSaysSoAndStillDrains) {
   EXPECT_EQ(server_->Get("/healthz").status, 503);
   EXPECT_EQ(server_->Metric("sru_instances{model=\"trec\",version=\"1\"}"), 0);
   EXPECT_TRUE(server_->server().Drain());
+}
+
+// The CUDA backend itself, on two devices that run its kernels on the host.
+class CudaLossTest : public ::testing::Test {
+ protected:
+  // Batches are small: the host is no GPU.
+  static server::Options SmallOptions() {
+    server::Options options = TestOptions(kBundledRepository);
+    options.max_batch_tokens = 32;
+    options.max_sequence_tokens = 32;
+    return options;
+  }
+  std::unique_ptr<kernels::Backend> MakeBackend(const kernels::BackendOptions& options) {
+    std::vector<std::unique_ptr<kernels::cuda::Device>> devices;
+    for (int i = 0; i < 2; ++i) {
+      HostDeviceOptions host;
+      host.ordinal = i;
+      devices.push_back(MakeHostDevice(host, &controls_[i]));
+    }
+    return kernels::cuda::MakeCudaBackend(options, std::move(devices));
+  }
+  static grpc::Status Ask(RunningServer& server) {
+    v1::ClassifyRequest request;
+    request.add_sequences()->set_text("Where is Lake Titicaca ?");
+    v1::ClassifyResponse response;
+    const grpc::Status status = server.Classify(request, &response);
+    if (status.ok()) {
+      EXPECT_EQ(response.classifications(0).labels(0).name(), "LOC");
+    }
+    return status;
+  }
+
+  HostDeviceControl controls_[2];
+};
+
+TEST_F(CudaLossTest, CallsMoveToTheDeviceThatIsLeft) {
+  RunningServer server(MakeBackend({}), SmallOptions());
+  ASSERT_TRUE(server.started());
+  const std::string instances = "sru_instances{model=\"trec\",version=\"1\"}";
+  EXPECT_EQ(server.Metric(instances), 4);
+  EXPECT_TRUE(Ask(server).ok());
+  EXPECT_GT(server.Metric("sru_gpu_memory_bytes{device=\"1\",kind=\"weights\"}"), 0);
+  EXPECT_GT(server.Metric("sru_gpu_memory_bytes{device=\"1\",kind=\"workspaces\"}"), 0);
+  EXPECT_GT(server.Metric("sru_gpu_memory_bytes{device=\"1\",kind=\"free\"}"), 0);
+
+  controls_[1].operations_until_lost = 0;
+  EXPECT_TRUE(PollUntil([&] {
+    const grpc::Status status = Ask(server);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return server.Metric(instances) == 2;
+  }));
+  EXPECT_TRUE(PollUntil(
+      [&] { return server.Metric("sru_gpu_memory_bytes{device=\"1\",kind=\"free\"}") == 0; }));
+  controls_[0].operations_until_lost = 0;
+  EXPECT_EQ(Ask(server).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(PollUntil([&] { return server.Get("/readyz").status == 503; }));
+  EXPECT_EQ(Ask(server).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(server.server().Drain());
+}
+
+TEST_F(CudaLossTest, AServerThatDoesNotFitDoesNotStart) {
+  kernels::BackendOptions options;
+  options.cuda_memory_limit_bytes = 5500000;  // the weights have 4.9 MB
+  const auto started = server::Server::StartOn(MakeBackend(options), SmallOptions());
+  EXPECT_EQ(started.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(started.status().message()),
+              AllOf(HasSubstr("trec"), HasSubstr("budget of 5.5 MB"),
+                    HasSubstr("use fewer instances, smaller batches or bfloat16")));
 }
 
 TEST(DeviceMemoryTest, AServerWhoseWorkspacesDoNotFitDoesNotStart) {
