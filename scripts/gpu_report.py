@@ -207,7 +207,8 @@ def output_of(command):
 
 
 def facts():
-    gpu = output_of(["nvidia-smi", "--query-gpu=name,driver_version,compute_cap",
+    tool = shutil.which("nvidia-smi") or "/usr/local/nvidia/bin/nvidia-smi"
+    gpu = output_of([tool, "--query-gpu=name,driver_version,compute_cap",
                      "--format=csv,noheader"]).splitlines()
     name, driver, capability = ([f.strip() for f in gpu[0].split(",")] + [""] * 3)[:3] if gpu else (
         "", "", "")
@@ -238,6 +239,9 @@ def toolkit_flags():
     flags = []
     if header and not any(header.startswith(r + "/") for r in roots if r):
         flags.append(f"-DSRU_CUDA_INCLUDE_DIR={os.path.dirname(header)}")
+        if not os.path.exists(os.path.join(os.path.dirname(header), "cuda_runtime_api.h")):
+            # A package of cuBLAS alone; the runtime's headers are beside nvcc.
+            flags.append(f"-DCMAKE_CXX_FLAGS=-isystem {roots[0]}/include")
     return flags, [os.path.dirname(library)] if library else []
 
 
