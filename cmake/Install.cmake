@@ -4,6 +4,8 @@
 
 # Programs look into ../lib first; RPATH, not RUNPATH, so that it also holds for what the libraries load.
 set(CMAKE_INSTALL_RPATH "\$ORIGIN/../lib")
+# In the build folder too: CMake would fill the place with empty entries, which mean the working directory.
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 add_link_options(-Wl,--disable-new-dtags)
 
 install(CODE [[
