@@ -67,7 +67,7 @@ class CudaGraph : public Graph {
 
  private:
   const int ordinal_;
-  const cudaGraphExec_t executable_;
+  cudaGraphExec_t executable_;
 };
 
 class CudaStream : public Stream {
