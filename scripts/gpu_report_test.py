@@ -170,6 +170,55 @@ class ReportTest(unittest.TestCase):
         self.assertGreater(server["loads"][0]["rate"], 0)
         self.assertIn("60 of 60", self.markdown())
 
+    def test_the_whole_run_on_a_machine_of_paper(self):
+        """main() with a GPU, CMake, sanitizer and programs that only say what real ones would."""
+        tools = os.path.join(self.folder.name, "tools")
+        os.makedirs(tools)
+        programs = {
+            "nvidia-smi": 'echo "NVIDIA Paper, 580.1, 9.0"',
+            "compute-sanitizer": 'echo "========= ERROR SUMMARY: 0 errors"; [ "$2" != racecheck ]',
+            "cmake": """if [ "$1" = -S ]; then
+  mkdir -p "$4/bin"; echo "$@" >"$4/flags"
+else
+  cp "$0.check" "$2/bin/gpu_check"; cp "$0.bench" "$2/bin/gpu_bench"
+fi""",
+            "cmake.check": """for a; do case $a in
+  --json=*) echo '[{"name": "golden x", "ok": true, "detail": ""}]' >"${a#--json=}";; esac; done
+echo 1 checks, 0 failed""",
+            "cmake.bench": """if [ "$1" = scan ]; then
+  echo '[
+{"dtype": "bfloat16", "directions": 2, "hidden": 128, "sequences": 4, "length": 8, "us": 5,
+ "bytes_per_s": 4e12, "ratio": 0.91}
+]'
+else exit 1; fi""",
+        }
+        for name, text in programs.items():
+            path = os.path.join(tools, name)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\n" + text + "\n")
+            os.chmod(path, 0o755)
+        out, build = self.folder.name + "/report", self.folder.name + "/build"
+        done = subprocess.run(
+            [os.path.join(ROOT, "scripts", "gpu_report.sh"), "--out", out, "--build", build],
+            capture_output=True, text=True, check=False, timeout=60,
+            env={**os.environ, "PATH": tools + ":" + os.environ["PATH"],
+                 "CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        with open(build + "/flags", encoding="utf-8") as file:
+            self.assertIn("-DSRU_CUDA_ARCHITECTURES=90", file.read())
+        with open(out + "/gpu.json", encoding="utf-8") as file:
+            data = json.load(file)
+        results = {s["name"]: s["result"] for s in data["steps"]}
+        self.assertEqual(results, {
+            "configure": "ok", "build": "ok", "checks, float32": "ok", "checks, bfloat16": "ok",
+            "scan": "ok", "classify": "failed", "sanitizer memcheck": "ok",
+            "sanitizer racecheck": "failed", "sanitizer initcheck": "ok",
+            "sanitizer synccheck": "ok", "against PyTorch": "skipped"})
+        self.assertEqual(data["facts"]["gpu"], "NVIDIA Paper")
+        self.assertEqual(data["checks"]["bfloat16"][0]["name"], "golden x")
+        self.assertEqual(data["scan"][0]["ratio"], 0.91)
+        self.assertEqual(sorted(os.listdir(out)), ["gpu.json", "gpu.log", "gpu.md"])
+
     def test_an_installation_may_be_packed(self):
         os.makedirs(self.folder.name + "/made/bin")
         for name in ("sru_server", "sru_client"):

@@ -208,6 +208,11 @@ class ServerImpl final : public Server {
                                          ": ", engine.status().message()));
       }
       served->engine = *std::move(engine);
+      if (served->engine->instances() < model->executable().num_devices()) {
+        LogWarning(absl::StrCat("--instances: ", served->engine->instances(), " for ",
+                                model->executable().num_devices(),
+                                " GPUs, so that some hold weights and do nothing"));
+      }
       LogInfo(absl::StrCat("loaded model ", model->name(), " version ", model->version(), ": ",
                            model->parameter_count(), " parameters, backend ", model->backend_name(),
                            " (", model->backend_description(), "), ",

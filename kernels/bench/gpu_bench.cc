@@ -116,7 +116,7 @@ class Timer {
   }
 
  private:
-  const cudaStream_t stream_;
+  cudaStream_t stream_;
   cudaEvent_t begin_ = nullptr;
   cudaEvent_t end_ = nullptr;
 };
