@@ -11,7 +11,8 @@ const char* DataTypeName(DataType dtype) {
 }
 
 std::vector<std::string> AvailableBackends() {
-  std::vector<std::string> names = {"cpu", "reference"};
+  std::vector<std::string> names = {"reference"};
+  if (CpuBackendIsBuilt()) names.insert(names.begin(), "cpu");
   if (cuda::IsAvailable()) names.insert(names.begin(), "cuda");
   return names;
 }

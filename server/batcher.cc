@@ -106,7 +106,7 @@ class BatchImpl : public Batch {
 class BatcherImpl : public Batcher {
  public:
   BatcherImpl(const BatcherOptions& options, const Clock* clock)
-      : options_(options), clock_(clock), start_(clock->Now()) {}
+      : options_(options), clock_(clock), start_(clock->Now()), num_workers_(options.num_workers) {}
   ~BatcherImpl() override;
 
   absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
@@ -115,16 +115,18 @@ class BatcherImpl : public Batcher {
                               absl::Duration* retry_after) override;
   void Cancel(const RequestHandle& handle) override;
   std::unique_ptr<Batch> TryTakeBatch() override;
-  std::unique_ptr<Batch> TakeBatch() override;
+  std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave) override;
   void Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
               absl::Duration compute) override;
   absl::Time SweepExpired() override;
+  void SetNumWorkers(int num_workers) override;
+  void Stop(const absl::Status& status) override;
   void Close() override;
   void Abort(const absl::Status& status) override;
   BatcherStats stats() const override;
 
  private:
-  enum class Verdict { kAccepted, kClosed, kExpired, kFull, kTooLate };
+  enum class Verdict { kAccepted, kStopped, kClosed, kExpired, kFull, kTooLate };
   // What was found about a request that wants to join the queue.
   struct Admission {
     Verdict verdict = Verdict::kAccepted;
@@ -135,6 +137,7 @@ class BatcherImpl : public Batcher {
     absl::Duration predicted;      // with it
     absl::Duration budget;         // until the deadline
     absl::Duration retry_after;    // unless accepted
+    absl::Status stopped;          // what Stop() was given
   };
 
   // Judges by the rules of batcher.h, and counts a refusal.
@@ -184,7 +187,9 @@ class BatcherImpl : public Batcher {
   mutable Mutex mutex_;
   CondVar work_;
 
+  int num_workers_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);  // not OK after Stop()
   uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
   OrderTree order_ ABSL_GUARDED_BY(mutex_);
   OrderTree expiry_ ABSL_GUARDED_BY(mutex_);
@@ -309,7 +314,11 @@ BatcherImpl::Admission BatcherImpl::Judge(const OrderWeight& own, Priority prior
   absl::Duration rest;
   const int64_t tick = absl::IDivDuration(a.now - start_, options_.ageing_interval, &rest);
   a.key = {tick - static_cast<int64_t>(priority), deadline, next_number_};
-  if (closed_) {
+  if (!stopped_.ok()) {
+    a.verdict = Verdict::kStopped;
+    a.stopped = stopped_;
+    ++counts_.rejected_no_worker;
+  } else if (closed_) {
     a.verdict = Verdict::kClosed;
     ++counts_.rejected_draining;
   } else if (a.budget <= absl::ZeroDuration()) {
@@ -320,7 +329,7 @@ BatcherImpl::Admission BatcherImpl::Judge(const OrderWeight& own, Priority prior
     ++counts_.rejected_queue_full;
   } else if (deadline != absl::InfiniteFuture() && speed_.known()) {
     a.predicted_seconds = PredictSeconds(a.key, own, a.now);
-    const bool idle = order_.empty() && running_batches_ < options_.num_workers;
+    const bool idle = order_.empty() && running_batches_ < num_workers_;
     a.predicted = absl::Seconds(a.predicted_seconds * speed_.margin());
     if (options_.admission_by_deadline && !idle && a.predicted > a.budget) {
       a.verdict = Verdict::kTooLate;
@@ -339,6 +348,8 @@ absl::Status BatcherImpl::ToStatus(const Admission& a, const OrderWeight& own,
   switch (a.verdict) {
     case Verdict::kAccepted:
       return absl::OkStatus();
+    case Verdict::kStopped:
+      return Refusal(a.stopped.code(), RejectReason::kNoWorker, std::string(a.stopped.message()));
     case Verdict::kClosed:
       return Refusal(absl::StatusCode::kUnavailable, RejectReason::kDraining,
                      "the server is shutting down and takes no new requests");
@@ -371,8 +382,8 @@ double BatcherImpl::PredictSeconds(const OrderKey& key, const OrderWeight& own,
   const double running =
       std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
   // A worker that is free begins at once.
-  const bool free = running_batches_ < options_.num_workers;
-  return ((free ? 0.0 : running) + total - last) / options_.num_workers + last;
+  const bool free = running_batches_ < num_workers_;
+  return ((free ? 0.0 : running) + total - last) / num_workers_ + last;
 }
 
 double BatcherImpl::BacklogSeconds(absl::Time now) const {
@@ -380,7 +391,7 @@ double BatcherImpl::BacklogSeconds(absl::Time now) const {
   const double running =
       std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
   return (running + speed_.Seconds(waiting.tokens, NumBatches(waiting, options_))) /
-         options_.num_workers;
+         num_workers_;
 }
 
 absl::Duration BatcherImpl::RetryAfter(absl::Time now) const {
@@ -584,18 +595,19 @@ std::unique_ptr<Batch> BatcherImpl::TryTakeBatch() {
   return batch;
 }
 
-std::unique_ptr<Batch> BatcherImpl::TakeBatch() {
+std::unique_ptr<Batch> BatcherImpl::TakeBatch(const std::atomic<bool>* leave) {
+  const auto leaving = [leave] { return leave != nullptr && leave->load(); };
   while (true) {
     Answers answers;
     std::unique_ptr<Batch> batch;
-    bool closed = false;
+    bool end = false;
     bool wake = false;
     {
       MutexLock lock(&mutex_);
       absl::Time now = clock_->Now();
       DropExpired(now, &answers);
-      batch = BuildBatch(now);
-      while (batch == nullptr && answers.empty() && !(closed_ && order_.empty())) {
+      if (!leaving()) batch = BuildBatch(now);
+      while (batch == nullptr && answers.empty() && !leaving() && !(closed_ && order_.empty())) {
         const absl::Time until = std::min(ReadyAt(), NextExpiry());
         first_wake_ = std::min(first_wake_, until);
         ++waiting_workers_;
@@ -605,14 +617,15 @@ std::unique_ptr<Batch> BatcherImpl::TakeBatch() {
         first_wake_ = absl::InfiniteFuture();
         now = clock_->Now();
         DropExpired(now, &answers);
-        batch = BuildBatch(now);
+        if (!leaving()) batch = BuildBatch(now);
       }
-      closed = closed_ && order_.empty();
-      if (batch != nullptr) wake = ClaimWaiter(now);
+      end = leaving() || (closed_ && order_.empty());
+      // Also by one who leaves: it may have been woken for what waits.
+      if (batch != nullptr || end) wake = ClaimWaiter(now);
     }
     if (wake) work_.Signal();
     Answer(answers);
-    if (batch != nullptr || closed) return batch;
+    if (batch != nullptr || end) return batch;
   }
 }
 
@@ -675,6 +688,23 @@ absl::Time BatcherImpl::SweepExpired() {
   }
   Answer(answers);
   return next;
+}
+
+void BatcherImpl::SetNumWorkers(int num_workers) {
+  {
+    MutexLock lock(&mutex_);
+    num_workers_ = num_workers;
+  }
+  work_.SignalAll();
+}
+
+void BatcherImpl::Stop(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    stopped_ = status;
+    closed_ = true;
+  }
+  Abort(status);
 }
 
 void BatcherImpl::Close() {
@@ -756,6 +786,8 @@ const char* RejectReasonName(RejectReason reason) {
       return "deadline";
     case RejectReason::kDraining:
       return "draining";
+    case RejectReason::kNoWorker:
+      return "no_worker";
   }
   return "";
 }
@@ -763,8 +795,8 @@ const char* RejectReasonName(RejectReason reason) {
 std::optional<RejectReason> GetRejectReason(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kRejectReasonUrl);
   if (!payload.has_value()) return std::nullopt;
-  for (RejectReason reason :
-       {RejectReason::kQueueFull, RejectReason::kDeadline, RejectReason::kDraining}) {
+  for (RejectReason reason : {RejectReason::kQueueFull, RejectReason::kDeadline,
+                              RejectReason::kDraining, RejectReason::kNoWorker}) {
     if (*payload == RejectReasonName(reason)) return reason;
   }
   return std::nullopt;

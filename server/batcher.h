@@ -21,7 +21,7 @@
 // Admission: a request is taken whole or refused whole, at once:
 //   kInvalidArgument    it has no sequence, or one without tokens, or one with more tokens than
 //                       max_batch_tokens, or alone more than the queue may hold
-//   kUnavailable        Close() was called (reason "draining")
+//   kUnavailable        Close() was called (reason "draining"), or Stop() (reason "no_worker")
 //   kDeadlineExceeded   the deadline has passed already
 //   kResourceExhausted  the queue's bound on tokens or on sequences would be passed (reason
 //                       "queue_full"), or, with admission by deadline, the request cannot finish in
@@ -42,6 +42,7 @@
 #ifndef SRU_SERVER_BATCHER_H_
 #define SRU_SERVER_BATCHER_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -91,8 +92,8 @@ class PendingRequest;
 using RequestHandle = std::shared_ptr<PendingRequest>;
 
 // Why a request was refused; the value of the label `reason` of sru_rejections_total.
-enum class RejectReason { kQueueFull, kDeadline, kDraining };
-// "queue_full", "deadline", "draining".
+enum class RejectReason { kQueueFull, kDeadline, kDraining, kNoWorker };
+// "queue_full", "deadline", "draining", "no_worker".
 const char* RejectReasonName(RejectReason reason);
 // Of a status that Submit() gave; nothing for any other status.
 std::optional<RejectReason> GetRejectReason(const absl::Status& status);
@@ -108,8 +109,9 @@ struct BatcherOptions {
   int64_t max_queue_sequences = 8192;  // waiting sequences
   bool admission_by_deadline = true;
   absl::Duration ageing_interval = absl::Milliseconds(500);
-  int max_passes = 4;   // 0: nothing is looked past
-  int num_workers = 1;  // how many batches may run at a time; used to predict waiting times
+  int max_passes = 4;  // 0: nothing is looked past
+  // How many batches may run at a time; used to predict waiting times. SetNumWorkers() changes it.
+  int num_workers = 1;
 };
 
 // Counts and levels, for metrics. Cheap enough to be read on every scrape.
@@ -121,6 +123,7 @@ struct BatcherStats {
   int64_t rejected_queue_full = 0;  // requests, since the start
   int64_t rejected_deadline = 0;
   int64_t rejected_draining = 0;
+  int64_t rejected_no_worker = 0;
   int64_t expired = 0;    // requests whose deadline passed in the queue, in whole or in part
   int64_t cancelled = 0;  // requests cancelled in the queue, in whole or in part
 };
@@ -165,8 +168,10 @@ class Batcher {
   // a fake clock drive this. The batch's queue time ends here.
   virtual std::unique_ptr<Batch> TryTakeBatch() = 0;
 
-  // Blocks until TryTakeBatch() gives a batch, or returns null: closed and nothing waits any more.
-  virtual std::unique_ptr<Batch> TakeBatch() = 0;
+  // Blocks until TryTakeBatch() gives a batch, or returns null: closed and nothing waits any more,
+  // or `*leave` was set, followed by SetNumWorkers() or Stop(), because the worker goes out of
+  // service. What it was woken for is left to the others.
+  virtual std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave = nullptr) = 0;
 
   // Hands a batch back: `status` is that of the forward pass, `compute` how long it took. Calls
   // `done` of each request whose sequences are all through, and learns the model's speed.
@@ -177,6 +182,13 @@ class Batcher {
   // a server whose workers are all busy calls it from its timer. Returns when the next entry
   // expires.
   virtual absl::Time SweepExpired() = 0;
+
+  // So many workers, at least one, are left; those that are to leave return from TakeBatch().
+  virtual void SetNumWorkers(int num_workers) = 0;
+
+  // Nobody is left who could run a batch: from now on Submit() gives `status`, which must not be
+  // OK, and so is everything answered that waits.
+  virtual void Stop(const absl::Status& status) = 0;
 
   // From now on Submit() gives kUnavailable. What was accepted is still served.
   virtual void Close() = 0;

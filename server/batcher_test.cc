@@ -2,6 +2,7 @@
 #include "server/batcher.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <cstdlib>
@@ -250,10 +251,38 @@ TEST_F(BatcherTest, RefusesWhenClosedAndServesWhatWasAccepted) {
   EXPECT_EQ(batcher_->TakeBatch(), nullptr);  // does not block: closed and empty
 }
 
+TEST_F(BatcherTest, StopAnswersWhatWaitsAndRefusesWhatComes) {
+  options_.max_batch_sequences = 1;
+  Start();
+  Accept(1, {5});
+  Accept(2, {5});
+  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(1));
+  batcher_->Stop(absl::UnavailableError("no device"));
+  EXPECT_EQ(code(2), absl::StatusCode::kUnavailable);
+  const absl::Status status = Submit(3, {5});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Text(status), "no device");
+  EXPECT_EQ(GetRejectReason(status), RejectReason::kNoWorker);
+  EXPECT_EQ(batcher_->stats().rejected_no_worker, 1);
+  puppet_->Finish();  // what ran is answered as it ended
+  EXPECT_EQ(code(1), absl::StatusCode::kOk);
+  EXPECT_EQ(batcher_->TakeBatch(), nullptr);
+}
+
+TEST_F(BatcherTest, AWorkerThatLeavesTakesNothing) {
+  Start();
+  Accept(1, {5});
+  const std::atomic<bool> leave{true};
+  EXPECT_EQ(batcher_->TakeBatch(&leave), nullptr);
+  EXPECT_THAT(puppet_->TakeNames(), ElementsAre(1));
+  puppet_->Finish();
+}
+
 TEST(RejectReasonTest, NamesAndForeignStatuses) {
   EXPECT_STREQ(RejectReasonName(RejectReason::kQueueFull), "queue_full");
   EXPECT_STREQ(RejectReasonName(RejectReason::kDeadline), "deadline");
   EXPECT_STREQ(RejectReasonName(RejectReason::kDraining), "draining");
+  EXPECT_STREQ(RejectReasonName(RejectReason::kNoWorker), "no_worker");
   EXPECT_EQ(GetRejectReason(absl::OkStatus()), std::nullopt);
   EXPECT_EQ(GetRejectReason(absl::ResourceExhaustedError("memory")), std::nullopt);
 }
@@ -748,6 +777,22 @@ TEST_F(BatcherTest, WorkersShareWhatIsAhead) {
   for (int i = 4; i < 12; ++i) Accept(i, {10}, Priority::kHigh);
   EXPECT_FALSE(Submit(20, {10}, Priority::kNormal, Ms(35)).ok());  // 40/4 + 80/4 + 10
   Accept(21, {10}, Priority::kNormal, Ms(60));
+}
+
+TEST_F(BatcherTest, PredictionsFollowTheWorkersThatAreLeft) {
+  options_.max_batch_tokens = 10;
+  options_.num_workers = 4;
+  Start();
+  Learn(10, Ms(10), 4);
+  for (int i = 0; i < 4; ++i) {
+    Accept(i, {10});
+    EXPECT_TRUE(puppet_->Take());
+  }
+  for (int i = 4; i < 12; ++i) Accept(i, {10}, Priority::kHigh);
+  Accept(20, {10}, Priority::kNormal, Ms(60));  // 40/4 + 80/4 + 10
+  batcher_->SetNumWorkers(2);
+  EXPECT_FALSE(Submit(21, {10}, Priority::kNormal, Ms(60)).ok());  // 40/2 + 90/2 + 10
+  Accept(22, {10}, Priority::kNormal, Ms(120));
 }
 
 TEST_F(BatcherTest, AnIdleModelNeverRefuses) {

@@ -1,6 +1,8 @@
 #include "server/engine.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -17,19 +19,71 @@ namespace sru::server {
 namespace {
 
 constexpr int kMaxInstances = 1024;
+constexpr int kMaxRuns = 2;          // of one batch: see engine.h
 constexpr int kInstancesPerGpu = 2;  // one computes while the other copies and answers
+
+// A runner and its turn: it works for one thread at a time. Its own worker lets a batch that is run
+// again go first, so that the batch does not wait behind all that is to come.
+class RunnerSlot {
+ public:
+  explicit RunnerSlot(std::unique_ptr<BatchRunner> runner) : runner_(std::move(runner)) {}
+
+  int device() const { return runner_->device(); }
+  // Set before the batcher is told; then the worker leaves.
+  std::atomic<bool>& out_of_service() { return out_of_service_; }
+
+  absl::Status WarmUp() { return runner_->WarmUp(); }
+
+  // Calls `run` with the runner when its turn has come.
+  template <typename Run>
+  absl::Status Use(bool again, const Run& run) {
+    {
+      MutexLock lock(&mutex_);
+      if (again) ++waiting_again_;
+      while (busy_ || (!again && waiting_again_ > 0)) freed_.Wait(&mutex_);
+      if (again) --waiting_again_;
+      busy_ = true;
+    }
+    absl::Status status = run(*runner_);
+    {
+      MutexLock lock(&mutex_);
+      busy_ = false;
+    }
+    freed_.SignalAll();
+    return status;
+  }
+
+  // How many batches it has before one that comes now to be run again.
+  int load() {
+    MutexLock lock(&mutex_);
+    return waiting_again_ + (busy_ ? 1 : 0);
+  }
+
+ private:
+  const std::unique_ptr<BatchRunner> runner_;
+  std::atomic<bool> out_of_service_{false};
+  Mutex mutex_;
+  CondVar freed_;
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  int waiting_again_ ABSL_GUARDED_BY(mutex_) = 0;
+};
 
 class EngineImpl : public Engine {
  public:
   EngineImpl(std::shared_ptr<const models::Model> model, std::unique_ptr<Batcher> batcher,
-             std::vector<std::unique_ptr<BatchRunner>> runners, bool pin_cores, const Clock* clock,
-             BatchObserver* observer)
+             std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
+             const Clock* clock, BatchObserver* observer)
       : model_(std::move(model)),
         clock_(clock),
         observer_(observer),
-        runners_(std::move(runners)),
-        cores_(AcquireCores(pin_cores ? runners_.size() : 0)),
-        batcher_(std::move(batcher)) {}
+        on_device_lost_(options.on_device_lost),
+        cores_(AcquireCores(options.pin_cores ? runners.size() : 0)),
+        batcher_(std::move(batcher)) {
+    for (std::unique_ptr<BatchRunner>& runner : runners) {
+      slots_.push_back(std::make_unique<RunnerSlot>(std::move(runner)));
+    }
+    in_service_ = static_cast<int>(slots_.size());
+  }
 
   ~EngineImpl() override {
     batcher_->Close();
@@ -41,13 +95,13 @@ class EngineImpl : public Engine {
   absl::Status Start() {
     {
       MutexLock lock(&mutex_);
-      cold_workers_ = live_workers_ = instances();
+      cold_workers_ = live_workers_ = static_cast<int>(slots_.size());
     }
-    threads_.reserve(runners_.size());
-    for (size_t i = 0; i < runners_.size(); ++i) {
+    threads_.reserve(slots_.size());
+    for (size_t i = 0; i < slots_.size(); ++i) {
       threads_.emplace_back([this, i] {
         if (!cores_.empty()) Pin(cores_[i]);
-        Work(*runners_[i]);
+        Work(*slots_[i]);
       });
     }
     if (!cores_.empty()) {
@@ -60,7 +114,29 @@ class EngineImpl : public Engine {
 
   const std::shared_ptr<const models::Model>& model() const override { return model_; }
   Batcher& batcher() override { return *batcher_; }
-  int instances() const override { return static_cast<int>(runners_.size()); }
+  int instances() const override { return in_service_.load(); }
+
+  void TakeOutDevice(int device, const absl::Status& error) override {
+    {
+      // The batcher is told under the lock, so that it hears of two devices in their order.
+      MutexLock lock(&mutex_);
+      int left = 0;
+      bool found = false;
+      for (const std::unique_ptr<RunnerSlot>& slot : slots_) {
+        if (slot->device() == device && !slot->out_of_service().exchange(true)) found = true;
+        if (!slot->out_of_service().load()) ++left;
+      }
+      if (!found) return;
+      in_service_ = left;
+      if (left > 0) batcher_->SetNumWorkers(left);
+    }
+    // Answers what waits, so not under the lock. Whoever comes second finds an empty queue.
+    if (instances() == 0) {
+      batcher_->Stop(absl::UnavailableError(absl::StrCat(
+          "every device that served this model has failed, the last with: ", error.message())));
+    }
+    if (on_device_lost_) on_device_lost_(device, error);
+  }
 
   bool Drain(absl::Time deadline) override {
     batcher_->Close();
@@ -104,45 +180,96 @@ class EngineImpl : public Engine {
   }
 
   // A worker's life.
-  void Work(BatchRunner& runner) {
-    const absl::Status status = runner.WarmUp();
+  void Work(RunnerSlot& slot) {
+    const absl::Status status = slot.WarmUp();
     {
       MutexLock lock(&mutex_);
       warm_up_status_.Update(status);
       --cold_workers_;
       changed_.SignalAll();
     }
-    // Returns null once the batcher is closed and empty, and only then.
-    while (std::unique_ptr<Batch> batch = batcher_->TakeBatch()) {
-      RunBatch(runner, std::move(batch));
+    // Returns null once the batcher is closed and empty, or this worker is out of service.
+    while (std::unique_ptr<Batch> batch = batcher_->TakeBatch(&slot.out_of_service())) {
+      RunBatch(slot, std::move(batch));
     }
     MutexLock lock(&mutex_);
     --live_workers_;
     changed_.SignalAll();
   }
 
-  void RunBatch(BatchRunner& runner, std::unique_ptr<Batch> batch) {
-    const std::vector<const SequenceTask*>& sequences = batch->sequences();
+  void RunBatch(RunnerSlot& slot, std::unique_ptr<Batch> batch) {
     const absl::Time start = clock_->Now();
-    const absl::Status status = runner.Run(sequences);
-    absl::Status shared = status;  // what the batch ends with, but for single failures
-    if (absl::IsInvalidArgument(status) && sequences.size() > 1) {
-      shared = RunOneByOne(runner, *batch);
+    Outcome outcome;
+    int runs = 0;
+    for (RunnerSlot* on = &slot; on != nullptr && runs < kMaxRuns; on = LeastLoadedSlot()) {
+      outcome = RunOn(*on, *batch, /*again=*/on != &slot);
+      if (outcome.ran) ++runs;
+      if (!absl::IsUnavailable(outcome.shared)) break;
+      TakeOutDevice(on->device(), outcome.shared);
     }
+    for (const auto& [index, failure] : outcome.failures) batch->Fail(index, failure);
     const absl::Duration compute = clock_->Now() - start;
     // Before the answers, so that who has one finds its batch counted.
     if (observer_ != nullptr) {
-      observer_->OnBatch(static_cast<int>(sequences.size()), batch->num_tokens(), compute, status);
+      observer_->OnBatch(static_cast<int>(batch->sequences().size()), batch->num_tokens(), compute,
+                         outcome.batch);
     }
-    batcher_->Finish(std::move(batch), shared, compute);
+    batcher_->Finish(std::move(batch), outcome.shared, compute);
   }
 
-  // OK, with the bad sequences marked in the batch.
-  static absl::Status RunOneByOne(BatchRunner& runner, Batch& batch) {
+  // Of all workers in service. Null when there is none.
+  RunnerSlot* LeastLoadedSlot() {
+    RunnerSlot* best = nullptr;
+    int least = 0;
+    for (const std::unique_ptr<RunnerSlot>& slot : slots_) {
+      if (slot->out_of_service().load()) continue;
+      const int load = slot->load();
+      if (best == nullptr || load < least) {
+        best = slot.get();
+        least = load;
+      }
+    }
+    return best;
+  }
+
+  struct Outcome {
+    bool ran = false;
+    absl::Status batch;   // of the run of the batch as a whole
+    absl::Status shared;  // what its requests end with, but for single failures
+    std::vector<std::pair<size_t, absl::Status>> failures;  // by index in the batch
+  };
+
+  static Outcome RunOn(RunnerSlot& slot, const Batch& batch, bool again) {
+    Outcome outcome;
+    outcome.shared = slot.Use(again, [&](BatchRunner& runner) {
+      // It may have failed since the slot was chosen.
+      if (slot.out_of_service().load()) {
+        return absl::UnavailableError(
+            absl::StrCat("device ", slot.device(), " has failed and is out of service"));
+      }
+      outcome.ran = true;
+      outcome.batch = runner.Run(batch.sequences());
+      if (!absl::IsInvalidArgument(outcome.batch) || batch.sequences().size() == 1) {
+        return outcome.batch;
+      }
+      return RunOneByOne(runner, batch, &outcome.failures);
+    });
+    if (absl::IsUnavailable(outcome.shared)) {
+      outcome.batch = outcome.shared;
+      outcome.failures.clear();
+    }
+    return outcome;
+  }
+
+  // OK, with the sequences that failed alone. kUnavailable when the device is lost on the way.
+  static absl::Status RunOneByOne(BatchRunner& runner, const Batch& batch,
+                                  std::vector<std::pair<size_t, absl::Status>>* failures) {
     std::vector<const SequenceTask*> single(1);
     for (size_t i = 0; i < batch.sequences().size(); ++i) {
       single[0] = batch.sequences()[i];
-      if (absl::Status status = runner.Run(single); !status.ok()) batch.Fail(i, status);
+      absl::Status status = runner.Run(single);
+      if (absl::IsUnavailable(status)) return status;
+      if (!status.ok()) failures->emplace_back(i, std::move(status));
     }
     return absl::OkStatus();
   }
@@ -151,12 +278,14 @@ class EngineImpl : public Engine {
   const std::shared_ptr<const models::Model> model_;
   const Clock* const clock_;
   BatchObserver* const observer_;
-  const std::vector<std::unique_ptr<BatchRunner>> runners_;
+  const std::function<void(int, const absl::Status&)> on_device_lost_;
   const std::vector<int> cores_;  // [worker], or empty: not pinned
+  std::vector<std::unique_ptr<RunnerSlot>> slots_;
   std::vector<std::thread> threads_;
 
   // Thread-safe by itself.
   const std::unique_ptr<Batcher> batcher_;
+  std::atomic<int> in_service_{0};  // workers; written under mutex_
 
   Mutex mutex_;
   CondVar changed_;  // one of the two numbers below
@@ -166,7 +295,7 @@ class EngineImpl : public Engine {
 };
 
 int DefaultInstances(const models::Model& model) {
-  if (model.backend_name() == "cuda") return kInstancesPerGpu;
+  if (model.backend_name() == "cuda") return kInstancesPerGpu * model.executable().num_devices();
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
@@ -189,9 +318,11 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
   // Each sequence has a token.
   limits.max_sequences =
       std::min(options.batcher.max_batch_sequences, options.batcher.max_batch_tokens);
+  limits.states = false;
   const int instances = options.instances > 0 ? options.instances : DefaultInstances(*model);
   std::vector<std::unique_ptr<BatchRunner>> runners;
   for (int i = 0; i < instances; ++i) {
+    limits.device = i % model->executable().num_devices();
     auto runner = KernelBatchRunner::Create(model->executable(), model->spec(), limits);
     if (!runner.ok()) return runner.status();
     runners.push_back(*std::move(runner));
@@ -207,9 +338,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
   batcher_options.num_workers = static_cast<int>(runners.size());
   auto batcher = Batcher::Create(batcher_options, clock);
   if (!batcher.ok()) return batcher.status();
-  auto engine =
-      std::make_unique<EngineImpl>(std::move(model), *std::move(batcher), std::move(runners),
-                                   options.pin_cores, clock, observer);
+  auto engine = std::make_unique<EngineImpl>(std::move(model), *std::move(batcher),
+                                             std::move(runners), options, clock, observer);
   if (absl::Status status = engine->Start(); !status.ok()) return status;
   return engine;
 }

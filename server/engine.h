@@ -4,11 +4,18 @@
 // An error of one batch fails only its requests. When the backend calls a batch invalid, its
 // sequences are run one by one, so that only the request with the bad input fails.
 //
+// A device that fails for good is taken out of service with all of its workers. Its batch is run
+// once more, on another device; only once, so that an input that breaks devices does not break all
+// of them. A batch that fails again, or has no device to go to, is answered with kUnavailable. When
+// no worker is left, everything that waits is answered so and every new request refused so, at
+// once. A device that was taken out stays out until the process is started again.
+//
 // Thread-safe. Expired requests leave the queue whenever a worker looks for work; a server that
 // wants them answered sooner, while all workers are busy, calls batcher().SweepExpired().
 #ifndef SRU_SERVER_ENGINE_H_
 #define SRU_SERVER_ENGINE_H_
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -31,12 +38,16 @@ class BatchObserver {
 };
 
 struct EngineOptions {
-  // Workers; 0 = what suits the backend: one per core on the CPU, two on a GPU.
+  // Workers, dealt out to the backend's devices in turn; 0 = what suits the backend: one per core
+  // on the CPU, two per GPU.
   int instances = 0;
   // Each worker stays on one core out of ProcessCorePool(); the log says which. A worker that
   // cannot be pinned runs all the same, with a warning.
   bool pin_cores = false;
   BatcherOptions batcher;  // num_workers is set by the engine
+  // Called once per device that was taken out, from a thread of the engine's or of the caller of
+  // TakeOutDevice(), with no lock held. Must not block or destroy the engine. May be empty.
+  std::function<void(int device, const absl::Status& error)> on_device_lost;
 };
 
 class Engine {
@@ -58,7 +69,11 @@ class Engine {
 
   virtual const std::shared_ptr<const models::Model>& model() const = 0;
   virtual Batcher& batcher() = 0;
+  // Workers that are in service.
   virtual int instances() const = 0;
+
+  // As if a batch had found that this device has failed. Does nothing when that is known already.
+  virtual void TakeOutDevice(int device, const absl::Status& error) = 0;
 
   // Refuses new work and waits until everything accepted is answered, or, at `deadline`, answers
   // with kUnavailable what still waits. Returns true when nothing was cut off. After false batches

@@ -35,6 +35,8 @@ class KernelBatchRunner : public BatchRunner {
         new KernelBatchRunner(executable, spec, limits, std::move(workspace)));
   }
 
+  int device() const override { return limits_.device; }
+
   // Batches of 1, 8, 64, ... tokens up to the largest, each twice, and stops early when the next
   // one would pass kWarmUpTime: with a slow backend a server should be ready soon all the same.
   absl::Status WarmUp() override {

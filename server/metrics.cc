@@ -140,6 +140,34 @@ void AppendLifecycleFamilies(const ServerLevels& levels, std::vector<MetricFamil
   }
 }
 
+void AppendDeviceFamilies(const std::vector<ServerLevels::DeviceLevels>& devices,
+                          std::vector<MetricFamily>* families) {
+  if (devices.empty()) return;
+  MetricFamily memory = MakeFamily(
+      "sru_gpu_memory_bytes",
+      "Memory of a GPU: taken by weights and by workspaces, what the server may take (limit), what "
+      "nobody has taken (free), all of it (total).",
+      MetricType::Gauge);
+  MetricFamily lost =
+      MakeFamily("sru_device_lost_total",
+                 "Times that a device failed and was taken out of service.", MetricType::Counter);
+  for (const ServerLevels::DeviceLevels& device : devices) {
+    const kernels::DeviceInfo& info = device.info;
+    const std::string ordinal = absl::StrCat(info.ordinal);
+    const auto add = [&](const char* kind, size_t bytes) {
+      AddValue(&memory, {{"device", ordinal}, {"kind", kind}}, static_cast<double>(bytes));
+    };
+    add("weights", device.weight_bytes);
+    add("workspaces", info.memory_in_use - std::min(info.memory_in_use, device.weight_bytes));
+    add("limit", info.memory_limit);
+    add("free", info.memory_free);
+    add("total", info.memory_bytes);
+    AddValue(&lost, {{"device", ordinal}}, device.lost ? 1 : 0);
+  }
+  families->push_back(std::move(memory));
+  families->push_back(std::move(lost));
+}
+
 void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* families) {
   families->push_back(MakeSingle("sru_ready", "1 when the server takes calls, else 0.",
                                  MetricType::Gauge, levels.ready ? 1 : 0));
@@ -162,7 +190,11 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
   families->push_back(std::move(info));
 
   AppendLifecycleFamilies(levels, families);
+  AppendDeviceFamilies(levels.devices, families);
   if (levels.models.empty()) return;
+  MetricFamily instances =
+      MakeFamily("sru_instances", "Workers in service, each of which runs one batch at a time.",
+                 MetricType::Gauge);
   MetricFamily sequences =
       MakeFamily("sru_queue_sequences", "Sequences that wait for a batch.", MetricType::Gauge);
   MetricFamily tokens =
@@ -184,6 +216,7 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
   for (const ServerLevels::ModelLevels& model : levels.models) {
     const BatcherStats& stats = model.stats;
     const auto labels = LabelsOf(model);
+    AddValue(&instances, labels, model.instances);
     AddValue(&sequences, labels, static_cast<double>(stats.queued_sequences));
     AddValue(&tokens, labels, static_cast<double>(stats.queued_tokens));
     AddValue(&age, labels, absl::ToDoubleSeconds(stats.oldest_age));
@@ -193,14 +226,15 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
     for (const auto& [reason, count] :
          {std::pair{RejectReason::kQueueFull, stats.rejected_queue_full},
           std::pair{RejectReason::kDeadline, stats.rejected_deadline},
-          std::pair{RejectReason::kDraining, stats.rejected_draining}}) {
+          std::pair{RejectReason::kDraining, stats.rejected_draining},
+          std::pair{RejectReason::kNoWorker, stats.rejected_no_worker}}) {
       auto with_reason = labels;
       with_reason.push_back({"reason", RejectReasonName(reason)});
       AddValue(&rejections, std::move(with_reason), static_cast<double>(count));
     }
   }
   for (MetricFamily* family :
-       {&sequences, &tokens, &age, &running, &rejections, &expired, &cancelled}) {
+       {&instances, &sequences, &tokens, &age, &running, &rejections, &expired, &cancelled}) {
     families->push_back(std::move(*family));
   }
 }

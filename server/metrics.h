@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,6 +22,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "kernels/backend.h"
 #include "prometheus/counter.h"
 #include "prometheus/family.h"
 #include "prometheus/histogram.h"
@@ -90,6 +92,12 @@ struct ServerLevels {
     std::string model;
     int64_t version = 0;
     BatcherStats stats;
+    int instances = 0;  // workers in service
+  };
+  struct DeviceLevels {
+    kernels::DeviceInfo info;
+    size_t weight_bytes = 0;  // of all models
+    bool lost = false;
   };
   bool ready = false;
   int64_t requests_in_flight = 0;
@@ -98,6 +106,7 @@ struct ServerLevels {
   std::vector<ModelLevels> models;
   std::vector<ModelStatus> statuses;
   std::vector<ModelLoadCounts> load_counts;
+  std::vector<DeviceLevels> devices;  // none for a backend on the processor
 };
 
 class Metrics {

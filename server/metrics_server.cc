@@ -133,11 +133,13 @@ class CivetMetricsServer : public MetricsServer, private CivetHandler {
       response.content_type = "text/plain; version=0.0.4; charset=utf-8";
       response.body = pages_.metrics();
     } else if (request.path == "/healthz") {
-      response.body = "ok\n";
+      const bool alive = pages_.alive == nullptr || pages_.alive();
+      response.status = alive ? 200 : 503;
+      response.body = alive ? "ok\n" : "every device has failed; start the server again\n";
     } else if (request.path == "/readyz") {
       const bool ready = pages_.ready();
       response.status = ready ? 200 : 503;
-      response.body = ready ? "ready\n" : "not ready: loading or draining\n";
+      response.body = ready ? "ready\n" : "not ready: loading, draining or without a device\n";
     } else {
       std::optional<PageResponse> other;
       if (pages_.other != nullptr) other = pages_.other(request);

@@ -1,6 +1,6 @@
-// The HTTP port for what looks after the server: /metrics (Prometheus' text format), /healthz (200
-// while the process lives), /readyz (200 when it takes calls, else 503), and the pages for people
-// that are handed in.
+// The HTTP port for what looks after the server: /metrics (Prometheus' text format), /healthz (200,
+// or 503 when only a new start of the process can help), /readyz (200 when it takes calls, else
+// 503), and the pages for people that are handed in.
 #ifndef SRU_SERVER_METRICS_SERVER_H_
 #define SRU_SERVER_METRICS_SERVER_H_
 
@@ -23,6 +23,7 @@ class MetricsServer {
     std::function<bool()> ready;
     // Every other path (status_page.h), with any method; nullopt = there is none. May be null.
     std::function<std::optional<PageResponse>(const PageRequest&)> other;
+    std::function<bool()> alive;  // null = always
   };
 
   // kUnavailable when `address` cannot be bound. Port 0 lets the system choose.

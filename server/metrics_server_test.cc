@@ -36,6 +36,7 @@ class MetricsServerTest : public ::testing::Test {
                                    body.ok() ? *body : body.status().ToString());
       return response;
     };
+    pages.alive = [this] { return alive_.load(); };
     auto server = MetricsServer::Start({"127.0.0.1", 0}, pages);
     EXPECT_TRUE(server.ok()) << server.status();
     if (server.ok()) server_ = *std::move(server);
@@ -50,6 +51,7 @@ class MetricsServerTest : public ::testing::Test {
   }
 
   std::atomic<bool> ready_{false};
+  std::atomic<bool> alive_{true};
   std::unique_ptr<MetricsServer> server_;
 };
 
@@ -60,7 +62,13 @@ TEST_F(MetricsServerTest, Metrics) {
   EXPECT_THAT(response.headers, HasSubstr("Content-Type: text/plain; version=0.0.4"));
 }
 
-TEST_F(MetricsServerTest, HealthIsAlwaysOkReadyFollows) {
+TEST_F(MetricsServerTest, HealthIsOkUntilNothingButANewStartHelps) {
+  EXPECT_EQ(Get("/healthz").status, 200);
+  alive_ = false;
+  EXPECT_EQ(Get("/healthz").status, 503);
+}
+
+TEST_F(MetricsServerTest, HealthIsOkWhileReadyChanges) {
   EXPECT_EQ(Get("/healthz").status, 200);
   EXPECT_EQ(Get("/readyz").status, 503);
   ready_ = true;

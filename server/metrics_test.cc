@@ -142,5 +142,40 @@ TEST(MetricsTest, NoModelMeansNoModelSeries) {
   EXPECT_THAT(text, Not(HasSubstr("model=")));
 }
 
+TEST(MetricsTest, ShowsDevicesAndInstances) {
+  ServerLevels levels;
+  ServerLevels::ModelLevels model;
+  model.model = "trec";
+  model.version = 1;
+  model.instances = 3;
+  model.stats.rejected_no_worker = 4;
+  levels.models.push_back(model);
+  ServerLevels::DeviceLevels device;
+  device.info.ordinal = 5;
+  device.info.memory_bytes = 1000;
+  device.info.memory_limit = 900;
+  device.info.memory_in_use = 300;
+  device.info.memory_free = 650;
+  device.weight_bytes = 100;
+  levels.devices.push_back(device);
+  device.info.ordinal = 7;
+  device.lost = true;
+  levels.devices.push_back(device);
+  const std::string text = Metrics().Text(levels);
+  for (const char* line :
+       {"sru_gpu_memory_bytes{device=\"5\",kind=\"weights\"} 100",
+        "sru_gpu_memory_bytes{device=\"5\",kind=\"workspaces\"} 200",
+        "sru_gpu_memory_bytes{device=\"5\",kind=\"limit\"} 900",
+        "sru_gpu_memory_bytes{device=\"5\",kind=\"free\"} 650",
+        "sru_gpu_memory_bytes{device=\"5\",kind=\"total\"} 1000",
+        "sru_device_lost_total{device=\"5\"} 0", "sru_device_lost_total{device=\"7\"} 1",
+        "sru_instances{model=\"trec\",version=\"1\"} 3",
+        "sru_rejections_total{model=\"trec\",version=\"1\",reason=\"no_worker\"} 4"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  // A server on the processor has no such series.
+  EXPECT_THAT(Metrics().Text(ServerLevels()), Not(HasSubstr("sru_gpu_memory_bytes")));
+}
+
 }  // namespace
 }  // namespace sru::server

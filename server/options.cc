@@ -1,6 +1,7 @@
 #include "server/options.h"
 
 #include <iterator>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -53,8 +54,18 @@ ABSL_FLAG(std::string, dtype, "float32",
           "float32 or bfloat16: how weights and activations are stored. States and sums are always "
           "float32.");
 ABSL_FLAG(int32_t, instances, 0,
-          "Workers per model, each runs one batch at a time. 0 = what suits the backend: one per "
-          "core on the CPU.");
+          "Workers per model, each runs one batch at a time; they are dealt out to the GPUs in "
+          "turn. 0 = what suits the backend: one per core on the CPU, two per GPU.");
+ABSL_FLAG(std::string, devices, "",
+          "GPUs to serve on, as the driver numbers them, such as 0,1. Empty = every GPU of the "
+          "machine.");
+ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
+          "How much of each GPU weights and workspaces may take, in units of 10^6 bytes. The "
+          "server does not start when they need more. 0 = nine tenths of what is free at the "
+          "start.");
+ABSL_FLAG(bool, allow_tf32, false,
+          "Lets float32 products on a GPU round their input to TF32: about three digits instead of "
+          "seven, and faster.");
 ABSL_FLAG(bool, pin_cores, false,
           "Keep each worker on one core, out of those that the process may use; with more workers "
           "than cores they share them evenly. For machines that run nothing else.");
@@ -108,6 +119,9 @@ constexpr char kFlagNames[][32] = {"model_repository",
                                    "dtype",
                                    "instances",
                                    "pin_cores",
+                                   "devices",
+                                   "gpu_memory_limit_mb",
+                                   "allow_tf32",
                                    "max_batch_tokens",
                                    "max_batch_sequences",
                                    "max_queue_delay_us",
@@ -214,9 +228,22 @@ absl::Status ValidateOptions(const Options& o) {
           "--load_models: expected names of models separated by commas, found '", model, "'"));
     }
   }
+  if (!o.devices.empty() && (o.backend == "cpu" || o.backend == "reference")) {
+    return absl::InvalidArgumentError(absl::StrCat("--devices: names GPUs, but --backend is ",
+                                                   o.backend, "; use --backend=cuda"));
+  }
+  std::set<int> devices;
+  for (int device : o.devices) {
+    if (device < 0 || !devices.insert(device).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--devices: expected different numbers from 0 on, such as 0,1, found '",
+                       absl::StrJoin(o.devices, ","), "'"));
+    }
+  }
   constexpr int64_t kIntMax = 1 << 30;
   for (const absl::Status& status : {
            CheckRange("instances", o.instances, 0, 1024),
+           CheckRange("gpu_memory_limit_mb", o.gpu_memory_limit_mb, 0, kIntMax),
            CheckRange("max_batch_tokens", o.max_batch_tokens, 1, 1 << 22),
            CheckRange("max_batch_sequences", o.max_batch_sequences, 1, 1 << 20),
            CheckDuration("max_queue_delay_us", o.max_queue_delay, absl::ZeroDuration(),
@@ -331,6 +358,18 @@ absl::StatusOr<Options> OptionsFromFlags() {
   }
   options.instances = absl::GetFlag(FLAGS_instances);
   options.pin_cores = absl::GetFlag(FLAGS_pin_cores);
+  const std::string devices = absl::GetFlag(FLAGS_devices);
+  for (absl::string_view text : absl::StrSplit(devices, ',')) {
+    int device = 0;
+    if (devices.empty()) break;
+    if (!absl::SimpleAtoi(text, &device)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--devices: expected numbers of GPUs with commas, such as 0,1, found '", devices, "'"));
+    }
+    options.devices.push_back(device);
+  }
+  options.gpu_memory_limit_mb = absl::GetFlag(FLAGS_gpu_memory_limit_mb);
+  options.allow_tf32 = absl::GetFlag(FLAGS_allow_tf32);
   options.max_batch_tokens = absl::GetFlag(FLAGS_max_batch_tokens);
   options.max_batch_sequences = absl::GetFlag(FLAGS_max_batch_sequences);
   options.max_queue_delay = absl::Microseconds(absl::GetFlag(FLAGS_max_queue_delay_us));

@@ -49,7 +49,10 @@ struct Options {
 
   std::string backend = "auto";  // "auto": the first of kernels::AvailableBackends()
   kernels::DataType dtype = kernels::DataType::kFloat32;
-  int instances = 0;  // workers per model; 0 = what suits the backend
+  int instances = 0;                // workers per model; 0 = what suits the backend
+  std::vector<int> devices;         // GPUs by the driver's number; empty = all
+  int64_t gpu_memory_limit_mb = 0;  // of each GPU, 10^6 bytes; 0 = nine tenths of what is free
+  bool allow_tf32 = false;
   bool pin_cores = false;
 
   int max_batch_tokens = 4096;

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
@@ -11,6 +12,7 @@
 
 ABSL_DECLARE_FLAG(std::string, model_repository);
 ABSL_DECLARE_FLAG(std::string, listen);
+ABSL_DECLARE_FLAG(std::string, devices);
 ABSL_DECLARE_FLAG(std::string, dtype);
 ABSL_DECLARE_FLAG(std::string, admin_listen);
 ABSL_DECLARE_FLAG(std::string, model_control);
@@ -69,6 +71,9 @@ TEST(OptionsTest, FlagsAndStructHaveTheSameDefaults) {
   const Options defaults = Valid();
   EXPECT_EQ(flags->instances, defaults.instances);
   EXPECT_EQ(flags->pin_cores, defaults.pin_cores);
+  EXPECT_EQ(flags->devices, defaults.devices);
+  EXPECT_EQ(flags->gpu_memory_limit_mb, defaults.gpu_memory_limit_mb);
+  EXPECT_EQ(flags->allow_tf32, defaults.allow_tf32);
   EXPECT_EQ(flags->max_batch_tokens, defaults.max_batch_tokens);
   EXPECT_EQ(flags->max_batch_sequences, defaults.max_batch_sequences);
   EXPECT_EQ(flags->max_queue_tokens, defaults.max_queue_tokens);
@@ -234,6 +239,34 @@ TEST(OptionsTest, HelpShowsEveryFlagWithItsVariable) {
         "--max_queue_delay_us=0", "[SRU_MAX_QUEUE_TOKENS]", "--drain_timeout_s=30"}) {
     EXPECT_THAT(help, HasSubstr(expected));
   }
+}
+
+TEST(OptionsTest, DevicesAreNumbersWithCommas) {
+  absl::FlagSaver saver;
+  absl::SetFlag(&FLAGS_model_repository, "models");
+  const auto parse = [](const std::string& text) {
+    absl::SetFlag(&FLAGS_devices, text);
+    return OptionsFromFlags();
+  };
+  EXPECT_TRUE(parse("")->devices.empty());
+  EXPECT_EQ(parse("1,0,12")->devices, (std::vector<int>{1, 0, 12}));
+  for (const char* wrong : {"0,", ",", "a", "0 1", "0,0", "-1", "99999999999"}) {
+    const absl::Status status = parse(wrong).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("--devices"), HasSubstr("such as 0,1"), HasSubstr(wrong)));
+  }
+}
+
+TEST(OptionsTest, DevicesNeedABackendThatHasSome) {
+  Options options = Valid();
+  options.devices = {0};
+  for (const char* backend : {"auto", "cuda"}) {
+    options.backend = backend;
+    EXPECT_TRUE(ValidateOptions(options).ok());
+  }
+  options.backend = "cpu";
+  EXPECT_EQ(ErrorOf(options), "--devices: names GPUs, but --backend is cpu; use --backend=cuda");
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <map>
 #include <new>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +24,7 @@
 #include "server/admin_service.h"
 #include "server/clock.h"
 #include "server/credentials.h"
+#include "server/device_watch.h"
 #include "server/engine.h"
 #include "server/grpc_log.h"
 #include "server/in_flight.h"
@@ -31,6 +34,7 @@
 #include "server/metrics_server.h"
 #include "server/model_manager.h"
 #include "server/model_registry.h"
+#include "server/mutex.h"
 #include "server/security_metrics.h"
 #include "server/service.h"
 #include "server/status_page.h"
@@ -124,15 +128,18 @@ TryAccess TryAccessFrom(const Options& options) {
 
 class ServerImpl final : public Server, private ModelLoader, private ModelObserver {
  public:
-  explicit ServerImpl(const Options& options)
+  // A null backend: the options choose it.
+  ServerImpl(std::unique_ptr<kernels::Backend> backend, const Options& options)
       : options_(options),
         security_metrics_(metrics_.registry()),
-        access_log_(options.logging.access, &clock_) {}
+        access_log_(options.logging.access, &clock_),
+        backend_(std::move(backend)) {}
 
   ~ServerImpl() override {
     if (!drained_) Drain();
     SetHandshakeObserver(nullptr);
-    // The metrics pages read the registry, so their server goes first.
+    // The metrics pages and the watch read the registry, so they go first.
+    device_watch_.Stop();
     metrics_server_.reset();
     // While what the manager's thread works with is all there.
     manager_.reset();
@@ -146,7 +153,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
     if (absl::Status status = StartAdmin(); !status.ok()) return status;
     started_ = true;
-    UpdateOverallHealth();
+    UpdateHealth();
     if (options_.model_control != ModelControl::kStatic) manager_->StartThread();
     return absl::OkStatus();
   }
@@ -211,10 +218,74 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return absl::OkStatus();
   }
 
+  // What CreateBackend() asks for; also says which flag is to be changed when it cannot.
+  absl::Status MakeBackend() {
+    const std::string name =
+        options_.backend == "auto" ? kernels::AvailableBackends().front() : options_.backend;
+    if (!options_.devices.empty() && name != "cuda") {
+      return absl::UnavailableError(
+          "--devices: this build or machine has no GPU that can be used; --backend=cuda says why");
+    }
+    kernels::BackendOptions backend_options;
+    backend_options.cuda_devices = options_.devices;
+    backend_options.cuda_memory_limit_bytes =
+        static_cast<size_t>(options_.gpu_memory_limit_mb) * 1000000;
+    backend_options.cuda_tf32 = options_.allow_tf32;
+    const absl::Status created =
+        models::ToAbslStatus(kernels::CreateBackend(name, backend_options, &backend_));
+    if (created.ok()) return created;
+    return absl::Status(
+        created.code(),
+        absl::StrCat(options_.devices.empty() ? "--backend: " : "--devices: ", created.message()));
+  }
+
+  // On the watch's thread.
+  void OnDeviceLost(int device, const absl::Status& error) {
+    for (const auto& served : registry_.List()) served->engine->TakeOutDevice(device, error);
+    const std::vector<kernels::DeviceInfo> devices = backend_->devices();
+    const auto index = static_cast<size_t>(device);
+    const std::string name =
+        index < devices.size()
+            ? absl::StrCat("device ", devices[index].ordinal, " (", devices[index].name, ")")
+            : absl::StrCat("device ", device);
+    LogError(absl::StrCat(
+        name, " has failed and is out of service until the next start: ", error.message()));
+    for (const auto& served : registry_.List()) {
+      LogError(absl::StrCat("model ", served->model->name(), " version ", served->model->version(),
+                            ": ", served->engine->instances(), " instances left"));
+    }
+    UpdateHealth();
+  }
+
+  // What health says of every model that is served, and of the server. A model that has several
+  // versions serves when all of them do: who asks does not say which. The server as a whole serves,
+  // and is ready, as long as any version does: with less than all GPUs it is still worth its place
+  // behind a load balancer.
+  void UpdateHealth() {
+    if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
+    MutexLock lock(&health_mutex_);
+    std::map<std::string, bool> serving;
+    const std::vector<std::shared_ptr<ServedModel>> models = registry_.List();
+    bool any = models.empty();
+    for (const auto& served : models) {
+      const bool in_service = served->engine->instances() > 0;
+      const auto [it, added] = serving.emplace(served->name, in_service);
+      if (!added) it->second &= in_service;
+      any |= in_service;
+    }
+    in_service_ = any;
+    grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
+    for (const auto& [model, in_service] : serving) health->SetServingStatus(model, in_service);
+    health->SetServingStatus(v1::InferenceService::service_full_name(), ready());
+    health->SetServingStatus("", ready());
+  }
+
   absl::Status StartMetricsServer() {
     MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
     pages.ready = [this] { return ready(); };
+    // When every device has failed, a new start is the only cure there may be.
+    pages.alive = [this] { return in_service_.load(); };
     pages.other = [this](const PageRequest& request) { return status_page_.Handle(request); };
     absl::StatusOr<std::unique_ptr<MetricsServer>> server =
         MetricsServer::Start(options_.metrics_listen, std::move(pages));
@@ -224,13 +295,10 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   }
 
   absl::Status LoadModels() {
-    const std::string name =
-        options_.backend == "auto" ? kernels::AvailableBackends().front() : options_.backend;
-    const kernels::Status created = kernels::CreateBackend(name, &backend_);
-    if (!created.ok()) {
-      return absl::Status(models::ToAbslStatus(created).code(),
-                          absl::StrCat("--backend: ", created.message()));
+    if (backend_ == nullptr) {
+      if (absl::Status status = MakeBackend(); !status.ok()) return status;
     }
+    backend_loaded_ = true;
     ModelLoader* const loader = this;
     ModelObserver* const observer = this;
     manager_ = std::make_unique<ModelManager>(ManagerOptionsFrom(options_), loader, &registry_,
@@ -265,13 +333,22 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     served->version = model->version();
     served->model = model;
     served->metrics = metrics_.ForModel(model->name(), model->version(), options_.max_batch_tokens);
+    EngineOptions engine_options = EngineOptionsFrom(options_);
+    engine_options.on_device_lost = [this](int device, const absl::Status& error) {
+      device_watch_.Report(device, error);
+    };
     absl::StatusOr<std::unique_ptr<Engine>> engine =
-        Engine::Create(model, EngineOptionsFrom(options_), &clock_, served->metrics.get());
+        Engine::Create(model, engine_options, &clock_, served->metrics.get());
     if (!engine.ok()) {
       return absl::Status(engine.status().code(),
                           absl::StrCat(location.directory, ": ", engine.status().message()));
     }
     served->engine = *std::move(engine);
+    if (served->engine->instances() < model->executable().num_devices()) {
+      LogWarning(absl::StrCat("--instances: ", served->engine->instances(), " for ",
+                              model->executable().num_devices(),
+                              " GPUs, so that some hold weights and do nothing"));
+    }
     LogInfo(absl::StrCat("loaded model ", model->name(), " version ", model->version(), ": ",
                          model->parameter_count(), " parameters, backend ", model->backend_name(),
                          " (", model->backend_description(), "), ",
@@ -287,20 +364,13 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   }
   void OnServing(const std::string& model, bool serving) override {
     if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
-    grpc_server_->GetHealthCheckService()->SetServingStatus(model, serving);
-    UpdateOverallHealth();
+    if (!serving) grpc_server_->GetHealthCheckService()->SetServingStatus(model, false);
+    UpdateHealth();
   }
 
   bool ready() const {
-    return started_ &&
+    return started_ && in_service_ &&
            (options_.model_control == ModelControl::kExplicit || !registry_.List().empty());
-  }
-
-  void UpdateOverallHealth() {
-    grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
-    const bool serving = ready();
-    health->SetServingStatus(v1::InferenceService::service_full_name(), serving);
-    health->SetServingStatus("", serving);
   }
 
   absl::StatusOr<std::unique_ptr<Listener>> OpenListener(absl::string_view flag,
@@ -355,7 +425,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     for (const ModelStatus& status : manager_->Statuses()) {
       health->SetServingStatus(status.model, false);
     }
-    for (const auto& served : registry_.List()) health->SetServingStatus(served->name, true);
+    UpdateHealth();
+    device_watch_.Start();
     return absl::OkStatus();
   }
 
@@ -386,12 +457,22 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     levels.requests_in_flight = in_flight_.count();
     levels.suppressed_log_lines = access_log_.suppressed_lines();
     if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
+    size_t weight_bytes = 0;
     for (const auto& served : registry_.List()) {
-      levels.models.push_back({served->name, served->version, served->engine->batcher().stats()});
+      levels.models.push_back({served->name, served->version, served->engine->batcher().stats(),
+                               served->engine->instances()});
+      weight_bytes += served->model->executable().weight_bytes();
     }
     if (const ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();
       levels.load_counts = manager->LoadCounts();
+    }
+    if (backend_loaded_.load()) {
+      const std::set<int> lost = device_watch_.lost();
+      for (kernels::DeviceInfo& info : backend_->devices()) {
+        const int index = static_cast<int>(levels.devices.size());
+        levels.devices.push_back({std::move(info), weight_bytes, lost.count(index) > 0});
+      }
     }
     return levels;
   }
@@ -443,6 +524,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   const RealClock clock_;
   std::atomic<bool> started_{false};  // and not draining
   std::atomic<bool> draining_{false};
+  std::atomic<bool> in_service_{true};       // some model has a worker, or there is no model
+  std::atomic<bool> backend_loaded_{false};  // backend_ may be read from other threads
   bool drained_ = false;
   InFlight in_flight_;
   Metrics metrics_;
@@ -452,9 +535,12 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   UnknownMethodService unknown_method_service_{&security_metrics_, &access_log_};
   UnknownMethodService unknown_admin_method_service_{&security_metrics_, &access_log_};
   std::unique_ptr<kernels::Backend> backend_;
+  DeviceWatch device_watch_{
+      [this](int device, const absl::Status& error) { OnDeviceLost(device, error); }};
   ModelRegistry registry_;
   std::unique_ptr<ModelManager> manager_;
   std::atomic<const ModelManager*> manager_pages_{nullptr};  // for the metrics pages' threads
+  Mutex health_mutex_;  // held while health is worked out and told
   std::unique_ptr<Service> service_;
   std::unique_ptr<Listener> listener_;
   std::atomic<Listener*> serving_listener_{nullptr};  // for the metrics port, which starts first
@@ -469,7 +555,12 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const Options& options) {
-  auto server = std::make_unique<ServerImpl>(options);
+  return StartOn(nullptr, options);
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::StartOn(std::unique_ptr<kernels::Backend> backend,
+                                                        const Options& options) {
+  auto server = std::make_unique<ServerImpl>(std::move(backend), options);
   if (absl::Status status = server->Start(); !status.ok()) return status;
   return std::unique_ptr<Server>(std::move(server));
 }

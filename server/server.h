@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "kernels/backend.h"
 #include "server/options.h"
 
 namespace sru::server {
@@ -20,6 +21,10 @@ class Server {
   // The server is ready when calls are taken and a model is served, or, with explicit control, also
   // without a model: nobody has asked for one yet.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options);
+  // On a backend that the caller has made; the options that choose one are not read. For tests with
+  // devices that fail.
+  static absl::StatusOr<std::unique_ptr<Server>> StartOn(std::unique_ptr<kernels::Backend> backend,
+                                                         const Options& options);
 
   // Drains if nobody has.
   virtual ~Server() = default;

@@ -95,6 +95,8 @@ class CpuBackend : public Backend {
 
 }  // namespace
 
+bool CpuBackendIsBuilt() { return true; }
+
 Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend) {
   if (options.cpu_isa != "auto") {
     return InvalidArgument("cpu_isa: expected auto, found '" + options.cpu_isa + "'");

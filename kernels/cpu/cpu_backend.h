@@ -9,7 +9,11 @@
 
 namespace sru::kernels {
 
-// kInvalidArgument when options.cpu_isa is unknown, kUnavailable when the machine lacks it.
+// Whether this build has it; a build of kernels alone for a GPU machine may leave it out.
+bool CpuBackendIsBuilt();
+
+// kInvalidArgument when options.cpu_isa is unknown, kUnavailable when the machine or the build
+// lacks it.
 Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend);
 
 }  // namespace sru::kernels

@@ -170,6 +170,8 @@ class CudaStream : public Stream {
     });
   }
 
+  void* native_handle() override { return stream_; }
+
   Status Wait() override {
     Status status = Run("cudaEventRecord", [&] { return cudaEventRecord(done_, stream_); });
     if (!status.ok()) return status;

@@ -67,6 +67,9 @@ class Stream {
   virtual Status Record(const std::function<Status()>& enqueue, std::unique_ptr<Graph>* graph) = 0;
   virtual Status Launch(Graph& graph) = 0;
 
+  // The driver's own handle, a cudaStream_t, for timing by events; null where there is none.
+  virtual void* native_handle() { return nullptr; }
+
   // Blocks, without spinning, until all of the work is done. Reports what went wrong in it.
   virtual Status Wait() = 0;
 };

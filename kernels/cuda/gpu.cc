@@ -25,6 +25,7 @@ DeviceInfo Gpu::info() const {
   info.memory_limit = memory_limit_;
   info.memory_in_use = in_use_.load();
   info.lost = lost();
+  if (!info.lost) info.memory_free = device_->free_memory();
   return info;
 }
 

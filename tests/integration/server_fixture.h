@@ -54,8 +54,10 @@ inline std::string FromBytes(const grpc::ByteBuffer& bytes) {
 
 class RunningServer {
  public:
-  explicit RunningServer(const server::Options& options) {
-    auto started = server::Server::Start(options);
+  explicit RunningServer(const server::Options& options) : RunningServer(nullptr, options) {}
+  // Null: the options choose the backend.
+  RunningServer(std::unique_ptr<kernels::Backend> backend, const server::Options& options) {
+    auto started = server::Server::StartOn(std::move(backend), options);
     EXPECT_TRUE(started.ok()) << started.status();
     if (!started.ok()) return;
     server_ = *std::move(started);

@@ -1,0 +1,423 @@
+// gpu_bench: what the CUDA backend's kernels and recorded forward passes take on this machine's
+// GPU, timed by events over many launches in a row. Needs a GPU; exits with 77 where there is none.
+//
+//   gpu_bench scan         the scan alone on large batches: bytes a second over the device's copy
+//                          rate
+//   gpu_bench classify     one question of the bundled TREC model's shape, from the call of Run()
+//   to
+//                          the answer on the host, and the part of it that the GPU and the copies
+//                          take
+//   gpu_bench interactive  reads lines "layers input hidden directions length batch dtype", answers
+//                          each with the microseconds of one forward pass; compare_pytorch_gpu.py
+//                          alternates it with PyTorch
+//
+// scan and classify print a JSON array, one object per line.
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/cuda/cuda_workspace.h"
+#include "kernels/cuda/forward.h"
+#include "kernels/cuda/gpu.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/open_devices.h"
+#include "kernels/cuda/packed_stack.h"
+#include "kernels/cuda/product_plan.h"
+#include "kernels/cuda/scan_shape.h"
+#include "tests/testing/random_stack.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+using ::sru::testing::RandomStack;
+using ::sru::testing::StackOptions;
+
+constexpr int kExitNoGpu = 77;
+constexpr double kTimedSeconds = 20e-3;  // of one timing
+constexpr int kTimings = 9;              // of which the median counts
+
+[[noreturn]] void Fail(const std::string& what) {
+  std::fprintf(stderr, "gpu_bench: %s\n", what.c_str());
+  std::exit(1);
+}
+void Check(const Status& status) {
+  if (!status.ok()) Fail(status.message());
+}
+void Check(cudaError_t error) {
+  if (error != cudaSuccess) Fail(cudaGetErrorString(error));
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+// Device memory of the benchmark's own, filled with finite values.
+class Memory {
+ public:
+  explicit Memory(size_t bytes) {
+    Check(cudaMalloc(&data_, bytes));
+    Check(cudaMemset(data_, 0, bytes));
+  }
+  ~Memory() { (void)cudaFree(data_); }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  template <typename T = void>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+
+ private:
+  void* data_ = nullptr;
+};
+
+class Timer {
+ public:
+  explicit Timer(cudaStream_t stream) : stream_(stream) {
+    Check(cudaEventCreate(&begin_));
+    Check(cudaEventCreate(&end_));
+  }
+  ~Timer() {
+    (void)cudaEventDestroy(begin_);
+    (void)cudaEventDestroy(end_);
+  }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+  // Seconds of one `work`, over `repeat` of them in a row.
+  template <typename Work>
+  double Seconds(int repeat, const Work& work) {
+    Check(cudaEventRecord(begin_, stream_));
+    for (int i = 0; i < repeat; ++i) work();
+    Check(cudaEventRecord(end_, stream_));
+    Check(cudaEventSynchronize(end_));
+    float milliseconds = 0;
+    Check(cudaEventElapsedTime(&milliseconds, begin_, end_));
+    return milliseconds * 1e-3 / repeat;
+  }
+  // The same, repeated so often that it takes about kTimedSeconds.
+  template <typename Work>
+  double Seconds(const Work& work) {
+    const double once = Seconds(3, work);
+    return Seconds(std::clamp(static_cast<int>(kTimedSeconds / once), 3, 10000), work);
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr;
+  cudaEvent_t end_ = nullptr;
+};
+
+size_t ValueBytes(DataType dtype) { return dtype == DataType::kBFloat16 ? 2 : 4; }
+
+// The scan ----------------------------------------------------------------------------------------
+
+struct ScanCase {
+  DataType dtype;
+  int directions;
+  int hidden;
+  int sequences;
+  int length;
+};
+
+void PrintScan(const ScanCase& c, int num_multiprocessors, double copy_rate, bool last) {
+  const size_t tokens = size_t{1} * c.sequences * c.length;
+  const size_t width = size_t{1} * c.directions * c.hidden;
+  const size_t value = ValueBytes(c.dtype);
+  const Memory u(tokens * width * 3 * value);
+  const Memory x(tokens * width * value);
+  const Memory h(tokens * width * value);
+  const Memory constants(width * 4 * sizeof(float));
+  const Memory entries(c.sequences * sizeof(SequenceEntry));
+  std::vector<SequenceEntry> sequences;
+  for (int i = 0; i < c.sequences; ++i) {
+    sequences.push_back({i * c.length, c.length, i, 0, -1, -1, -1, -1});
+  }
+  Check(cudaMemcpy(entries.as(), sequences.data(), sequences.size() * sizeof(SequenceEntry),
+                   cudaMemcpyHostToDevice));
+  ScanArgs args{};
+  args.sequences = entries.as<SequenceEntry>();
+  args.num_sequences = c.sequences;
+  args.directions = c.directions;
+  args.padded = c.hidden;
+  args.u = u.as();
+  args.u_stride = static_cast<int>(3 * width);
+  args.gates = 3;
+  args.skip = x.as();
+  args.skip_stride = static_cast<int>(width);
+  args.skip_direction_stride = c.hidden;
+  args.skip_scale = 1.0f;
+  args.constants = constants.as<float>();
+  args.h = h.as();
+  const int dims = ScanDims(args, num_multiprocessors);
+  cudaStream_t stream = nullptr;
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  std::vector<double> seconds;
+  {
+    Timer timer(stream);
+    for (int i = 0; i < kTimings; ++i) {
+      seconds.push_back(timer.Seconds([&] { Check(LaunchScan(c.dtype, dims, args, stream)); }));
+    }
+  }
+  Check(cudaStreamDestroy(stream));
+  // Three planes of U and the highway term are read, h is written.
+  const double bytes = static_cast<double>(tokens * width * 5 * value);
+  const double rate = bytes / Median(seconds);
+  std::printf(
+      "{\"kind\": \"scan\", \"dtype\": \"%s\", \"directions\": %d, \"hidden\": %d, "
+      "\"sequences\": %d, \"length\": %d, \"us\": %.2f, \"bytes_per_s\": %.4g, "
+      "\"copy_bytes_per_s\": %.4g, \"ratio\": %.3f}%s\n",
+      DataTypeName(c.dtype), c.directions, c.hidden, c.sequences, c.length, Median(seconds) * 1e6,
+      rate, copy_rate, rate / copy_rate, last ? "" : ",");
+  std::fflush(stdout);
+}
+
+// Bytes read plus bytes written a second by the device's own copy.
+double CopyRate() {
+  constexpr size_t kBytes = size_t{1} << 30;
+  const Memory from(kBytes);
+  const Memory to(kBytes);
+  cudaStream_t stream = nullptr;
+  Check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  std::vector<double> seconds;
+  {
+    Timer timer(stream);
+    for (int i = 0; i < kTimings; ++i) {
+      seconds.push_back(timer.Seconds([&] {
+        Check(cudaMemcpyAsync(to.as(), from.as(), kBytes, cudaMemcpyDeviceToDevice, stream));
+      }));
+    }
+  }
+  Check(cudaStreamDestroy(stream));
+  return 2.0 * kBytes / Median(seconds);
+}
+
+int RunScan(const Device& device) {
+  const double copy_rate = CopyRate();
+  // Far more than the second-level cache holds, in each case.
+  const std::vector<ScanCase> cases = {
+      {DataType::kFloat32, 2, 128, 1024, 128},  {DataType::kFloat32, 2, 256, 512, 128},
+      {DataType::kFloat32, 2, 512, 512, 128},   {DataType::kFloat32, 1, 1024, 512, 128},
+      {DataType::kBFloat16, 2, 128, 2048, 128}, {DataType::kBFloat16, 2, 256, 1024, 128},
+      {DataType::kBFloat16, 2, 512, 512, 128},  {DataType::kBFloat16, 1, 1024, 512, 128},
+      {DataType::kFloat32, 2, 128, 32, 128},    {DataType::kBFloat16, 2, 128, 32, 128},
+  };
+  std::printf("[\n");
+  for (size_t i = 0; i < cases.size(); ++i) {
+    PrintScan(cases[i], device.num_multiprocessors(), copy_rate, i + 1 == cases.size());
+  }
+  std::printf("]\n");
+  return 0;
+}
+
+// Recorded forward passes -------------------------------------------------------------------------
+
+// A stack with random weights, its workspace and a batch of equal lengths on the device.
+class Forward {
+ public:
+  Forward(const std::shared_ptr<Gpu>& gpu, const StackOptions& options, DataType dtype, int length,
+          int batch, uint32_t outputs)
+      : random_(options, 1) {
+    stack_ = std::make_unique<PackedStack>(random_.spec(), dtype, /*tf32=*/false);
+    std::unique_ptr<Stream> stream;
+    Check(gpu->device().CreateStream(&stream));
+    Check(DeviceStack::Create(*stack_, gpu, *stream, &weights_));
+    Check(ProductPlans::Create(*stack_, *weights_, gpu, &plans_));
+    WorkspaceLimits limits;
+    limits.max_tokens = length * batch;
+    limits.max_sequences = batch;
+    limits.states = false;
+    Check(CudaWorkspace::Create(*stack_, gpu, *plans_, limits, &workspace_));
+
+    bucket_.tokens = workspace_->token_buckets()[workspace_->TokenBucketIndex(limits.max_tokens)];
+    bucket_.sequences = SequenceBucket(batch, batch);
+    bucket_.flags = outputs;
+    if (options.vocabulary_size == 0) bucket_.flags |= Bucket::kFeatures;
+    WriteInput(length, batch);
+    Copy();
+    Check(workspace_->stream->Wait());
+    Check(workspace_->stream->Record(
+        [this] { return EnqueueForward(*stack_, *weights_, bucket_, *workspace_); }, &graph_));
+    Launch();
+    Check(workspace_->stream->Wait());
+    timer_ =
+        std::make_unique<Timer>(static_cast<cudaStream_t>(workspace_->stream->native_handle()));
+  }
+  // The graph goes before the stream that it was recorded on.
+  ~Forward() {
+    (void)workspace_->stream->Wait();
+    timer_.reset();
+    graph_.reset();
+  }
+  Forward(const Forward&) = delete;
+  Forward& operator=(const Forward&) = delete;
+
+  void Copy() {
+    Check(workspace_->stream->CopyToDevice(workspace_->input.data(), workspace_->host_input.data(),
+                                           input_bytes_));
+  }
+  void Launch() { Check(workspace_->stream->Launch(*graph_)); }
+  Timer& timer() { return *timer_; }
+
+ private:
+  void WriteInput(int length, int batch) {
+    const InputLayout layout(*stack_, bucket_);
+    input_bytes_ = layout.end;
+    char* const input = workspace_->host_input.as<char>();
+    std::memset(input, 0, layout.end);
+    *reinterpret_cast<BatchHeader*>(input + layout.header) = BatchHeader{length * batch, {}};
+    auto* const entries = reinterpret_cast<SequenceEntry*>(input + layout.sequences);
+    const bool classes = bucket_.has(Bucket::kClasses);
+    const bool vectors = bucket_.has(Bucket::kTokenVectors);
+    for (int b = 0; b < batch; ++b) {
+      entries[b] = {b * length,
+                    length,
+                    b,
+                    static_cast<int32_t>(classes ? stack_->spec.pooling : Pooling::kNone),
+                    classes ? b : -1,
+                    classes ? b : -1,
+                    -1,
+                    vectors ? b * length : -1};
+    }
+    const sru::testing::RandomBatch values(random_.spec(), std::vector<int>(batch, length), false,
+                                           2);
+    const RaggedBatch view = values.view();
+    const void* from = view.token_ids;
+    if (from == nullptr) from = view.features;
+    std::memcpy(input + layout.tokens, from, size_t{1} * length * batch * layout.token_bytes);
+  }
+
+  const RandomStack random_;
+  std::unique_ptr<PackedStack> stack_;
+  std::unique_ptr<DeviceStack> weights_;
+  std::unique_ptr<ProductPlans> plans_;
+  std::unique_ptr<CudaWorkspace> workspace_;
+  Bucket bucket_;
+  size_t input_bytes_ = 0;
+  std::unique_ptr<Graph> graph_;
+  std::unique_ptr<Timer> timer_;
+};
+
+int RunInteractive(const std::shared_ptr<Gpu>& gpu) {
+  std::map<std::string, std::unique_ptr<Forward>> forwards;
+  std::string line;
+  while (std::getline(std::cin, line)) {
+    std::unique_ptr<Forward>& forward = forwards[line];
+    if (forward == nullptr) {
+      std::istringstream words(line);
+      StackOptions options;
+      int length = 0;
+      int batch = 0;
+      std::string dtype;
+      words >> options.num_layers >> options.input_size >> options.hidden_size >>
+          options.directions >> length >> batch >> dtype;
+      if (words.fail() || (dtype != "float32" && dtype != "bfloat16")) {
+        Fail("expected 'layers input hidden directions length batch dtype', found '" + line + "'");
+      }
+      options.vocabulary_size = 0;
+      options.num_labels = 0;
+      // Every token's vector, as an LSTM gives them.
+      forward = std::make_unique<Forward>(
+          gpu, options, dtype == "float32" ? DataType::kFloat32 : DataType::kBFloat16, length,
+          batch, Bucket::kTokenVectors);
+    }
+    std::printf("%.3f\n", forward->timer().Seconds([&] { forward->Launch(); }) * 1e6);
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+// One question ------------------------------------------------------------------------------------
+
+int RunClassify(const std::shared_ptr<Gpu>& gpu) {
+  StackOptions options;  // as models/pretrained/trec
+  options.input_size = 128;
+  options.hidden_size = 64;
+  options.num_layers = 2;
+  options.vocabulary_size = 8759;
+  options.num_labels = 6;
+  constexpr int kTokens = 10;
+  constexpr int kCalls = 2000;
+  std::printf("[\n");
+  for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    std::vector<double> gpu_us;
+    {
+      // The copy of the input, the recorded pass and, in it, the copy of the result.
+      Forward forward(gpu, options, dtype, kTokens, 1, Bucket::kClasses);
+      for (int i = 0; i < kTimings; ++i) {
+        gpu_us.push_back(1e6 * forward.timer().Seconds([&] {
+          forward.Copy();
+          forward.Launch();
+        }));
+      }
+    }
+    const RandomStack random(options, 1);
+    std::unique_ptr<Backend> backend;
+    Check(CreateBackend("cuda", &backend));
+    CompileOptions compile;
+    compile.dtype = dtype;
+    std::unique_ptr<Executable> executable;
+    Check(backend->Compile(random.spec(), compile, &executable));
+    std::unique_ptr<Workspace> workspace;
+    Check(executable->CreateWorkspace({4096, 256}, &workspace));
+    const sru::testing::RandomBatch batch(random.spec(), {kTokens}, false, 2);
+    std::vector<float> logits(options.num_labels);
+    SequenceOutput output;
+    output.pooling = options.pooling;
+    output.logits = logits.data();
+    std::vector<double> run_us;
+    for (int i = 0; i < kCalls + kCalls / 10; ++i) {
+      const auto begin = std::chrono::steady_clock::now();
+      Check(executable->Run(batch.view(), &output, *workspace));
+      const std::chrono::duration<double, std::micro> took =
+          std::chrono::steady_clock::now() - begin;
+      if (i >= kCalls / 10) run_us.push_back(took.count());
+    }
+    std::sort(run_us.begin(), run_us.end());
+    std::printf(
+        "{\"kind\": \"classify\", \"dtype\": \"%s\", \"tokens\": %d, \"gpu_and_copy_us\": %.2f, "
+        "\"run_p50_us\": %.2f, \"run_p99_us\": %.2f}%s\n",
+        DataTypeName(dtype), kTokens, Median(gpu_us), run_us[kCalls / 2], run_us[kCalls * 99 / 100],
+        dtype == DataType::kFloat32 ? "," : "");
+  }
+  std::printf("]\n");
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  const std::string command = argc == 2 ? argv[1] : "";
+  if (command != "scan" && command != "classify" && command != "interactive") {
+    std::fprintf(stderr, "usage: gpu_bench scan|classify|interactive\n");
+    return 2;
+  }
+  std::vector<std::unique_ptr<Device>> devices;
+  const Status opened = OpenCudaDevices({}, &devices);
+  if (!opened.ok()) {
+    std::fprintf(stderr, "gpu_bench: needs a GPU: %s\n", opened.message().c_str());
+    return kExitNoGpu;
+  }
+  auto gpu = std::make_shared<Gpu>(std::move(devices[0]), 0);
+  if (command == "scan") {
+    Check(cudaSetDevice(gpu->device().ordinal()));
+    return RunScan(gpu->device());
+  }
+  return command == "classify" ? RunClassify(gpu) : RunInteractive(gpu);
+}
+
+}  // namespace
+}  // namespace sru::kernels::cuda
+
+int main(int argc, char** argv) { return sru::kernels::cuda::Main(argc, argv); }

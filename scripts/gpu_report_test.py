@@ -1,0 +1,249 @@
+#!/usr/bin/env python3
+"""gpu_report.py and compare_pytorch_gpu.py as far as no GPU is needed: what is made of canned
+results, time limits, and a whole server on the CPU backend.
+
+  gpu_report_test.py FOLDER_WITH_THE_PROGRAMS
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+sys.path.insert(0, os.path.join(ROOT, "kernels", "bench"))
+import compare_pytorch_gpu as compare  # noqa: E402
+import gpu_report  # noqa: E402
+
+PROGRAMS = None
+
+
+def result(shape, batch, dtype, sru, lstm, ops=None):
+    row = {"shape": shape, "batch": batch, "dtype": dtype, "sru_us": sru, "lstm_eager_us": lstm,
+           "lstm_us": lstm}
+    if ops:
+        row["ops_us"] = ops
+    return row
+
+
+class CompareTest(unittest.TestCase):
+    def test_rows_are_all_shapes_batches_and_types_with_the_papers_batch_first(self):
+        rows = compare.rows()
+        self.assertEqual(len(rows), 8 * 4 * 3)
+        self.assertEqual(len(set(rows)), len(rows))
+        self.assertTrue(all(batch == 32 for _, batch, _ in rows[:24]))
+
+    def test_summary_rates_small_batches_only(self):
+        rows = [result("a", 32, "float32", 10, 60, 80), result("a", 1, "float32", 10, 120, 40),
+                result("b", 8, "bfloat16", 10, 150), result("a", 128, "float32", 10, 10)]
+        summary = compare.summary(rows)
+        self.assertEqual(summary["rows"], 3)
+        self.assertEqual(summary["lstm_ratio_least"], 6)
+        self.assertTrue(summary["lstm_least_reached"])
+        self.assertEqual(summary["lstm_ratio_median"], 12)
+        self.assertTrue(summary["lstm_median_reached"])
+        self.assertEqual(summary["ops_rows"], 2)
+        self.assertFalse(summary["ops_least_reached"])
+        self.assertIsNone(compare.summary([]))
+
+    def test_our_stacks_speaks_lines(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = os.path.join(folder, "bench")
+            with open(program, "w", encoding="utf-8") as file:
+                file.write('#!/bin/sh\n[ "$1" = interactive ] || exit 2\n'
+                           'while read -r line; do\n'
+                           '  [ "$line" = "2 300 128 1 32 8 bfloat16" ] || exit 3\n'
+                           '  echo 12.5\ndone\n')
+            os.chmod(program, 0o755)
+            ours = compare.OurStacks(program)
+            self.assertEqual(ours.time("sst_2", 8, "float16"), 12.5)  # ours has no float16
+            with self.assertRaisesRegex(RuntimeError, "ended with 3"):
+                ours.time("sst_4", 8, "float32")
+            ours.process.stdin.close()
+            ours.process.stdout.close()
+
+    def test_says_that_it_needs_a_gpu(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(
+                [sys.executable, compare.__file__, "--gpu_bench", "x", "--out", folder + "/y"],
+                capture_output=True, text=True, check=False,
+                env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(done.returncode, 77)
+        self.assertIn("skipped", done.stderr)
+
+
+class ReportTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.report = gpu_report.Report(
+            os.path.join(self.folder.name, "out"), os.path.join(self.folder.name, "logs"),
+            {"gpu": "NVIDIA Paper", "driver": "1", "nvcc": "nvcc release 13.0",
+             "commit": "abc", "date": "2026-01-01"})
+
+    def steps(self, seconds=60):
+        return gpu_report.Steps(self.report, time.monotonic() + seconds)
+
+    def markdown(self):
+        with open(os.path.join(self.report.folder, "gpu.md"), encoding="utf-8") as file:
+            return file.read()
+
+    def test_without_a_gpu_it_says_so(self):
+        done = subprocess.run([os.path.join(ROOT, "scripts", "gpu_report.sh"), "--out",
+                               self.folder.name], capture_output=True, text=True, check=False,
+                              env={**os.environ, "PATH": "/usr/bin:/bin"})
+        if done.returncode == 0:
+            self.skipTest("this machine has a GPU")
+        self.assertEqual(done.returncode, 77)
+        self.assertIn("needs a GPU", done.stderr)
+
+    def test_canned_results_stand_in_both_files_with_their_targets(self):
+        data = self.report.data
+        data["checks"]["float32"] = [{"name": "golden a", "ok": True, "detail": ""},
+                                     {"name": "golden b", "ok": False, "detail": "error 2e-05"}]
+        data["scan"] = [{"dtype": "float32", "directions": 2, "hidden": 128, "sequences": 1024,
+                         "length": 128, "us": 100.0, "bytes_per_s": 3.5e12, "ratio": 0.83}]
+        data["classify"] = [{"dtype": "float32", "tokens": 10, "gpu_and_copy_us": 61.0,
+                             "run_p50_us": 70.0, "run_p99_us": 90.0}]
+        rows = [result("sst_2", 32, "float32", 10.0, 60.0, 80.0)]
+        data["pytorch"] = {"torch": "2", "cudnn": 9, "results": rows, "left_out": [["b", 1, "c"]],
+                           "errors": [], "summary": compare.summary(rows)}
+        data["server"] = {"questions": 60, "right": 60, "logit_error": 1e-6, "label": "LOC",
+                          "loads": [{"load": "64 in flight", "rate": 1234.5, "p50": 10, "p99": 20}]}
+        self.report.write()
+        text = self.markdown()
+        for wanted in ("NVIDIA Paper", "2 checks, 1 failed", "golden b: error 2e-05", "| 3500 | 0.83",
+                       "| 61.0 | missed |", "least 6.0 (target 5: reached)",
+                       "median 6.0 (target 10: missed)", "1 rows were left out", "| 6.0 | 80.0 | 8.0 |",
+                       "60 of 60 questions", "| 64 in flight | 1234 | 10 | 20 |"):
+            self.assertIn(wanted, text)
+        with open(os.path.join(self.report.folder, "gpu.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file), data)
+
+    def test_a_step_that_fails_or_hangs_is_recorded_and_the_rest_goes_on(self):
+        steps = self.steps()
+        self.assertIsNone(steps.run("breaks", ["sh", "-c", "echo why; exit 3"], 10))
+        self.assertIsNone(steps.run("hangs", ["sh", "-c", "echo begun; sleep 60"], 1))
+        self.assertIsNone(steps.run("absent", ["/nonexistent/program"], 10))
+        self.assertIsNone(steps.run("no gpu", ["sh", "-c", "echo no GPU; exit 77"], 10))
+        self.assertEqual(steps.run("works", ["echo", "fine"], 10), "fine\n")
+        self.assertTrue(steps.failed)
+        found = {s["name"]: (s["result"], s["note"]) for s in self.report.data["steps"]}
+        self.assertEqual(found["breaks"], ("failed", "exit code 3; why"))
+        self.assertEqual(found["hangs"], ("failed", "ran out of time; begun"))
+        self.assertEqual(found["absent"][0], "failed")
+        self.assertEqual(found["no gpu"], ("skipped", "no GPU"))
+        self.assertEqual(found["works"], ("ok", "fine"))
+        self.assertIn("ran out of time", self.markdown())
+        self.report.write_log()
+        with open(os.path.join(self.report.folder, "gpu.log"), encoding="utf-8") as file:
+            self.assertIn("begun", file.read())
+
+    def test_after_the_deadline_nothing_is_started(self):
+        steps = self.steps(seconds=1)
+        self.assertIsNone(steps.run("late", ["touch", self.folder.name + "/x"], 10))
+        self.assertFalse(os.path.exists(self.folder.name + "/x"))
+        self.assertEqual(self.report.data["steps"][0]["result"], "skipped")
+
+    def test_json_is_found_among_other_output(self):
+        self.assertEqual(gpu_report.parse_json('warning [x]\n[\n{"a": 1}\n]\n'), [{"a": 1}])
+        self.assertEqual(gpu_report.parse_json('{"a": [1]}'), {"a": [1]})
+        self.assertEqual(gpu_report.parse_json("[\n{"), [])
+        self.assertEqual(gpu_report.parse_json(None), [])
+
+    def test_drives_a_whole_server(self):
+        prefix = os.path.join(self.folder.name, "prefix")
+        os.makedirs(os.path.join(prefix, "share", "sru"))
+        os.symlink(os.path.abspath(PROGRAMS), os.path.join(prefix, "bin"))
+        os.symlink(os.path.join(ROOT, "models", "pretrained"),
+                   os.path.join(prefix, "share", "sru", "models"))
+        steps = self.steps(seconds=120)
+        gpu_report.drive_server(steps, prefix, {}, backend="cpu", seconds=0.2)
+        self.assertFalse(steps.failed, self.report.data["steps"])
+        server = self.report.data["server"]
+        self.assertEqual((server["questions"], server["right"]), (60, 60))
+        self.assertLess(server["logit_error"], 1e-4)
+        self.assertEqual(len(server["loads"]), 3)
+        self.assertGreater(server["loads"][0]["rate"], 0)
+        self.assertIn("60 of 60", self.markdown())
+
+    def test_the_whole_run_on_a_machine_of_paper(self):
+        """main() with a GPU, CMake, sanitizer and programs that only say what real ones would."""
+        tools = os.path.join(self.folder.name, "tools")
+        os.makedirs(tools)
+        programs = {
+            "nvidia-smi": 'echo "NVIDIA Paper, 580.1, 9.0"',
+            "compute-sanitizer": 'echo "========= ERROR SUMMARY: 0 errors"; [ "$2" != racecheck ]',
+            "cmake": """if [ "$1" = -S ]; then
+  mkdir -p "$4/bin"; echo "$@" >"$4/flags"
+else
+  cp "$0.check" "$2/bin/gpu_check"; cp "$0.bench" "$2/bin/gpu_bench"
+fi""",
+            "cmake.check": """for a; do case $a in
+  --json=*) echo '[{"name": "golden x", "ok": true, "detail": ""}]' >"${a#--json=}";; esac; done
+echo 1 checks, 0 failed""",
+            "cmake.bench": """if [ "$1" = scan ]; then
+  echo '[
+{"dtype": "bfloat16", "directions": 2, "hidden": 128, "sequences": 4, "length": 8, "us": 5,
+ "bytes_per_s": 4e12, "ratio": 0.91}
+]'
+else exit 1; fi""",
+        }
+        for name, text in programs.items():
+            path = os.path.join(tools, name)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\n" + text + "\n")
+            os.chmod(path, 0o755)
+        out, build = self.folder.name + "/report", self.folder.name + "/build"
+        done = subprocess.run(
+            [os.path.join(ROOT, "scripts", "gpu_report.sh"), "--out", out, "--build", build],
+            capture_output=True, text=True, check=False, timeout=60,
+            env={**os.environ, "PATH": tools + ":" + os.environ["PATH"],
+                 "CUDA_VISIBLE_DEVICES": ""})
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        with open(build + "/flags", encoding="utf-8") as file:
+            self.assertIn("-DSRU_CUDA_ARCHITECTURES=90", file.read())
+        with open(out + "/gpu.json", encoding="utf-8") as file:
+            data = json.load(file)
+        results = {s["name"]: s["result"] for s in data["steps"]}
+        self.assertEqual(results, {
+            "configure": "ok", "build": "ok", "checks, float32": "ok", "checks, bfloat16": "ok",
+            "scan": "ok", "classify": "failed", "sanitizer memcheck": "ok",
+            "sanitizer racecheck": "failed", "sanitizer initcheck": "ok",
+            "sanitizer synccheck": "ok", "against PyTorch": "skipped"})
+        self.assertEqual(data["facts"]["gpu"], "NVIDIA Paper")
+        self.assertEqual(data["checks"]["bfloat16"][0]["name"], "golden x")
+        self.assertEqual(data["scan"][0]["ratio"], 0.91)
+        self.assertEqual(sorted(os.listdir(out)), ["gpu.json", "gpu.log", "gpu.md"])
+
+    def test_an_installation_may_be_packed(self):
+        os.makedirs(self.folder.name + "/made/bin")
+        for name in ("sru_server", "sru_client"):
+            with open(f"{self.folder.name}/made/bin/{name}", "w", encoding="utf-8"):
+                pass
+        archive = self.folder.name + "/made.tar.gz"
+        subprocess.run(["tar", "-czf", archive, "-C", self.folder.name, "made"], check=True)
+        prefix = gpu_report.unpacked(archive, self.folder.name + "/build")
+        self.assertEqual(sorted(os.listdir(prefix + "/bin")), ["sru_client", "sru_server"])
+        self.assertEqual(gpu_report.unpacked(prefix, "unused"), prefix)
+
+    def test_a_server_that_cannot_start_is_a_failed_step(self):
+        prefix = os.path.join(self.folder.name, "prefix")
+        os.makedirs(os.path.join(prefix, "bin"))
+        program = os.path.join(prefix, "bin", "sru_server")
+        with open(program, "w", encoding="utf-8") as file:
+            file.write("#!/bin/sh\necho \"version `GLIBC_2.99' not found\"\nexit 1\n".replace(
+                "`", "'"))
+        os.chmod(program, 0o755)
+        steps = self.steps()
+        gpu_report.drive_server(steps, prefix, {})
+        self.assertTrue(steps.failed)
+        self.assertIn("older than the one of the build", self.report.data["steps"][0]["note"])
+
+
+if __name__ == "__main__":
+    PROGRAMS = sys.argv.pop(1)
+    unittest.main(argv=sys.argv)

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# What cmake --install makes runs from any folder and takes no library but its own and the C and C++ runtime.
+# Usage: scripts/install_test.sh BUILD
+set -euo pipefail
+build=$(readlink -f "$1")
+work=$(mktemp -d)
+server=
+trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
+
+cmake --install "$build" --prefix "$work/made" --strip >"$work/log" || { cat "$work/log"; exit 1; }
+mv "$work/made" "$work/moved"
+cd /
+
+for program in sru_server sru_client sru_bench; do
+  foreign=$(env -i ldd "$work/moved/bin/$program" | awk '$2 == "=>" {print $3} $1 ~ /^\// {print $1}' |
+            grep -v -E "^$work/moved/|/(ld-linux[^/]*|lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s)\.so[^/]*)$" || true)
+  if [ -n "$foreign" ]; then
+    printf '%s loads from outside of the installation:\n%s\n' "$program" "$foreign"
+    exit 1
+  fi
+done
+
+env -i "$work/moved/bin/sru_server" --backend=auto --model_repository="$work/moved/share/sru/models" \
+  --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 >"$work/server" 2>&1 &
+server=$!
+for _ in $(seq 300); do
+  address=$(sed -n 's/^listening on \([^,]*\),.*/\1/p' "$work/server")
+  [ -n "$address" ] && break
+  kill -0 "$server" || { cat "$work/server"; exit 1; }
+  sleep 0.1  # the server prints its port; there is nothing to be notified by
+done
+answer=$(env -i "$work/moved/bin/sru_client" classify --address="$address" "Where is Lake Titicaca ?")
+echo "$answer" | grep -q LOC || { echo "wrong answer: $answer"; exit 1; }
+kill "$server"
+wait "$server"
+server=
+echo "installation: $(du -sm --apparent-size "$work/moved" | cut -f1) MB"

@@ -1,0 +1,200 @@
+// GPUs that fail under a whole server, over the wire: answers, health, readiness, metrics, drain.
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "gtest/gtest.h"
+#include "kernels/cuda/cuda_backend.h"
+#include "tests/integration/server_fixture.h"
+#include "tests/kernels/cuda_host/host_device.h"
+#include "tests/testing/failing_backend.h"
+#include "tests/testing/poll.h"
+
+namespace sru::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+// grpc.health.v1.HealthCheckRequest and -Response, whose classes the distribution's packages do not
+// bring: field 1 of the one is the service's name, field 1 of the other the status.
+constexpr char kServing = 1;
+constexpr char kNotServing = 2;
+
+class DeviceLossTest : public ::testing::Test {
+ protected:
+  void Start(int devices) {
+    devices_ = std::make_shared<FailingDevices>(devices);
+    server_ = std::make_unique<RunningServer>(std::make_unique<FailingBackend>(devices_),
+                                              TestOptions(kBundledRepository));
+    ASSERT_TRUE(server_->started());
+  }
+
+  grpc::Status Ask() {
+    v1::ClassifyRequest request;
+    request.add_sequences()->set_text("Where is Lake Titicaca ?");
+    v1::ClassifyResponse response;
+    const grpc::Status status = server_->Classify(request, &response);
+    if (status.ok()) {
+      EXPECT_EQ(response.classifications(0).labels(0).name(), "LOC");
+    }
+    return status;
+  }
+
+  char Health(const std::string& service) {
+    std::string request;
+    if (!service.empty()) {
+      request = std::string("\n") + static_cast<char>(service.size()) + service;
+    }
+    std::string response;
+    const grpc::Status status =
+        server_->CallRaw("/grpc.health.v1.Health/Check", request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.size() == 2 ? response[1] : '\0';
+  }
+
+  std::shared_ptr<FailingDevices> devices_;
+  std::unique_ptr<RunningServer> server_;
+};
+
+TEST_F(DeviceLossTest, OneOfTwoDevicesIsEnough) {
+  Start(2);
+  const std::string instances = "sru_instances{model=\"trec\",version=\"1\"}";
+  EXPECT_EQ(server_->Metric(instances), 4);  // two per GPU
+  EXPECT_EQ(server_->Metric("sru_device_lost_total{device=\"0\"}"), 0);
+  const auto memory = [this](const std::string& kind) {
+    return server_->Metric("sru_gpu_memory_bytes{device=\"1\",kind=\"" + kind + "\"}");
+  };
+  EXPECT_EQ(memory("weights"), kFailingWeightBytes);
+  EXPECT_EQ(memory("workspaces"), 2 * kFailingWorkspaceBytes);
+  EXPECT_EQ(memory("limit"), 70000000);
+  EXPECT_EQ(memory("total"), 80000000);
+
+  devices_->failed[0] = true;
+  // No call fails, whichever worker it comes to.
+  EXPECT_TRUE(PollUntil([this, &instances] {
+    const grpc::Status status = Ask();
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return server_->Metric(instances) == 2;
+  }));
+  EXPECT_TRUE(
+      PollUntil([this] { return server_->Metric("sru_device_lost_total{device=\"0\"}") == 1; }));
+  EXPECT_EQ(server_->Metric("sru_device_lost_total{device=\"1\"}"), 0);
+  EXPECT_EQ(Health(""), kServing);
+  EXPECT_EQ(Health("trec"), kServing);
+  EXPECT_EQ(server_->Get("/readyz").status, 200);
+  EXPECT_EQ(server_->Get("/healthz").status, 200);
+  EXPECT_TRUE(server_->server().Drain());
+}
+
+TEST_F(DeviceLossTest, WithoutADeviceTheServerSaysSoAndStillDrains) {
+  Start(1);
+  EXPECT_EQ(Health("trec"), kServing);
+  devices_->failed[0] = true;
+  for (int i = 0; i < 3; ++i) {
+    const grpc::Status status = Ask();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE);
+    EXPECT_THAT(status.error_message(), HasSubstr("unspecified launch failure"));
+  }
+  EXPECT_TRUE(PollUntil([this] { return Health("") == kNotServing; }));
+  EXPECT_EQ(Health("trec"), kNotServing);
+  EXPECT_EQ(Health("sru.v1.InferenceService"), kNotServing);
+  EXPECT_EQ(server_->Get("/readyz").status, 503);
+  EXPECT_EQ(server_->Get("/healthz").status, 503);
+  EXPECT_EQ(server_->Metric("sru_instances{model=\"trec\",version=\"1\"}"), 0);
+  EXPECT_TRUE(server_->server().Drain());
+}
+
+// The CUDA backend itself, on two devices that run its kernels on the host.
+class CudaLossTest : public ::testing::Test {
+ protected:
+  // Batches are small: the host is no GPU.
+  static server::Options SmallOptions() {
+    server::Options options = TestOptions(kBundledRepository);
+    options.max_batch_tokens = 32;
+    options.max_sequence_tokens = 32;
+    return options;
+  }
+  std::unique_ptr<kernels::Backend> MakeBackend(const kernels::BackendOptions& options) {
+    std::vector<std::unique_ptr<kernels::cuda::Device>> devices;
+    for (int i = 0; i < 2; ++i) {
+      HostDeviceOptions host;
+      host.ordinal = i;
+      devices.push_back(MakeHostDevice(host, &controls_[i]));
+    }
+    return kernels::cuda::MakeCudaBackend(options, std::move(devices));
+  }
+  static grpc::Status Ask(RunningServer& server) {
+    v1::ClassifyRequest request;
+    request.add_sequences()->set_text("Where is Lake Titicaca ?");
+    v1::ClassifyResponse response;
+    const grpc::Status status = server.Classify(request, &response);
+    if (status.ok()) {
+      EXPECT_EQ(response.classifications(0).labels(0).name(), "LOC");
+    }
+    return status;
+  }
+
+  HostDeviceControl controls_[2];
+};
+
+TEST_F(CudaLossTest, CallsMoveToTheDeviceThatIsLeft) {
+  RunningServer server(MakeBackend({}), SmallOptions());
+  ASSERT_TRUE(server.started());
+  const std::string instances = "sru_instances{model=\"trec\",version=\"1\"}";
+  EXPECT_EQ(server.Metric(instances), 4);
+  EXPECT_TRUE(Ask(server).ok());
+  EXPECT_GT(server.Metric("sru_gpu_memory_bytes{device=\"1\",kind=\"weights\"}"), 0);
+  EXPECT_GT(server.Metric("sru_gpu_memory_bytes{device=\"1\",kind=\"workspaces\"}"), 0);
+  EXPECT_GT(server.Metric("sru_gpu_memory_bytes{device=\"1\",kind=\"free\"}"), 0);
+
+  controls_[1].operations_until_lost = 0;
+  EXPECT_TRUE(PollUntil([&] {
+    const grpc::Status status = Ask(server);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return server.Metric(instances) == 2;
+  }));
+  EXPECT_TRUE(PollUntil(
+      [&] { return server.Metric("sru_gpu_memory_bytes{device=\"1\",kind=\"free\"}") == 0; }));
+  controls_[0].operations_until_lost = 0;
+  EXPECT_EQ(Ask(server).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(PollUntil([&] { return server.Get("/readyz").status == 503; }));
+  EXPECT_EQ(Ask(server).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(server.server().Drain());
+}
+
+TEST_F(CudaLossTest, AServerThatDoesNotFitDoesNotStart) {
+  kernels::BackendOptions options;
+  options.cuda_memory_limit_bytes = 5500000;  // the weights have 4.9 MB
+  const auto started = server::Server::StartOn(MakeBackend(options), SmallOptions());
+  EXPECT_EQ(started.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(started.status().message()),
+              AllOf(HasSubstr("trec"), HasSubstr("budget of 5.5 MB"),
+                    HasSubstr("use fewer instances, smaller batches or bfloat16")));
+}
+
+TEST(DeviceMemoryTest, AServerWhoseWorkspacesDoNotFitDoesNotStart) {
+  auto devices = std::make_shared<FailingDevices>(2);
+  devices->max_workspaces = 3;
+  const auto started = server::Server::StartOn(std::make_unique<FailingBackend>(devices),
+                                               TestOptions(kBundledRepository));
+  EXPECT_EQ(started.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(std::string(started.status().message()),
+            "model trec version 1: device 0: a workspace does not fit");
+}
+
+TEST(DeviceMemoryTest, DevicesThatAreNotThereAreAnErrorOfTheirFlag) {
+  server::Options options = TestOptions(kBundledRepository);
+  options.backend = "cuda";
+  options.devices = {4711};
+  const auto started = server::Server::Start(options);
+  EXPECT_FALSE(started.ok());
+  EXPECT_THAT(std::string(started.status().message()), HasSubstr("--devices: "));
+}
+
+}  // namespace
+}  // namespace sru::testing
