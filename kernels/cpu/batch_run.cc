@@ -1,20 +1,16 @@
 #include "kernels/cpu/batch_run.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
+#include "kernels/cpu/bfloat16_rows.h"
+#include "kernels/cpu/classify.h"
 #include "kernels/cpu/product_input.h"
 #include "kernels/cpu/row_layout.h"
 #include "kernels/cpu/scan.h"
 
 namespace sru::kernels {
 namespace {
-
-float PoolStart(Pooling pooling) {
-  return pooling == Pooling::kMax ? -std::numeric_limits<float>::infinity() : 0.0f;
-}
 
 // Pools rows that are in memory, for outputs that the scan cannot pool: those that are normalised
 // after it.
@@ -34,13 +30,6 @@ void PoolRows(const RowLayout& layout, const float* rows, int length, Pooling po
       pooled[j] = pooling == Pooling::kMax ? std::max(pooled[j], row[j]) : pooled[j] + row[j];
     }
   }
-}
-
-void Softmax(const float* logits, int size, float* probabilities) {
-  const float maximum = *std::max_element(logits, logits + size);
-  float sum = 0;
-  for (int i = 0; i < size; ++i) sum += probabilities[i] = std::exp(logits[i] - maximum);
-  for (int i = 0; i < size; ++i) probabilities[i] /= sum;
 }
 
 // One Run(): the batch, where its results go, and the worker's memory.
@@ -63,17 +52,14 @@ class BatchRun {
       std::swap(ws_.x, ws_.h);
     }
     FinishLastLayer();
-    Classify();
+    if (stack_.classifier != nullptr) {
+      Classify(spec_, *stack_.classifier, *ws_.classifier, batch_.num_sequences, outputs_,
+               ws_.pool_row.data(), num_pooled_, ws_.pooled.data(), ws_.logits.data());
+    }
   }
 
  private:
-  static bool NeedsClassifier(const SequenceOutput& out) {
-    return out.logits != nullptr || out.probabilities != nullptr;
-  }
-  Pooling PoolingOf(int b) const {
-    if (NeedsClassifier(outputs_[b])) return spec_.pooling;
-    return outputs_[b].pooled != nullptr ? outputs_[b].pooling : Pooling::kNone;
-  }
+  Pooling PoolingOf(int b) const { return kernels::PoolingOf(spec_, outputs_[b]); }
   int Length(int b) const { return batch_.offsets[b + 1] - batch_.offsets[b]; }
   // Layer norm after the last scan leaves pooling and token vectors to FinishLastLayer().
   bool ScanFinishesOutputs() const { return stack_.layers.back().layer_norm != LayerNorm::kAfter; }
@@ -109,11 +95,17 @@ class BatchRun {
         }
       }
     }
+    Round(ws_.x, layout.stride());
     if (stack_.input_to_hidden != nullptr) {
       RunInChunks(*stack_.input_to_hidden, *ws_.input_to_hidden, ws_.x.data(), tokens_,
                   ws_.h.data());
+      Round(ws_.h, stack_.input_to_hidden->n());
       std::swap(ws_.x, ws_.h);
     }
+  }
+
+  void Round(AlignedBuffer& rows, int stride) const {
+    if (stack_.rounds) RoundRowToBFloat16(rows.data(), static_cast<size_t>(tokens_) * stride);
   }
 
   void RunLayer(size_t index) {
@@ -127,6 +119,7 @@ class BatchRun {
     if (layer.layer_norm == LayerNorm::kAfter) {
       NormalizeRows(layer.output, layer.norm.weight.data(), layer.norm.bias.data(), ws_.h.data(),
                     tokens_, ws_.h.data());
+      if (index + 1 < stack_.layers.size()) Round(ws_.h, layer.output.stride());
     }
   }
 
@@ -212,6 +205,7 @@ class BatchRun {
       }
     } else {
       SetHiddenRows(layer, d, first_step, sign, &steps);
+      steps.rounds_h = stack_.rounds;
     }
 
     Scan(parameters, steps);
@@ -260,26 +254,6 @@ class BatchRun {
         for (size_t j = 0; j < stride; ++j) pooled[j] *= scale;
       }
       if (out.pooled != nullptr) layout.Unpack(pooled, out.pooled);
-    }
-  }
-
-  void Classify() {
-    if (stack_.classifier == nullptr) return;
-    const bool any = std::any_of(outputs_, outputs_ + batch_.num_sequences, NeedsClassifier);
-    if (!any) return;
-    RunInChunks(*stack_.classifier, *ws_.classifier, ws_.pooled.data(), num_pooled_,
-                ws_.logits.data());
-    const int labels = spec_.num_labels;
-    for (int b = 0; b < batch_.num_sequences; ++b) {
-      const SequenceOutput& out = outputs_[b];
-      if (!NeedsClassifier(out)) continue;
-      float* logits =
-          ws_.logits.data() + static_cast<size_t>(ws_.pool_row[b]) * stack_.labels.stride();
-      for (int i = 0; i < labels && !spec_.classifier_bias.empty(); ++i) {
-        logits[i] += spec_.classifier_bias.data[i];
-      }
-      if (out.logits != nullptr) std::copy_n(logits, labels, out.logits);
-      if (out.probabilities != nullptr) Softmax(logits, labels, out.probabilities);
     }
   }
 

@@ -47,7 +47,7 @@ class CpuWorkspace : public Workspace {
     pooled = AlignedBuffer(pooled_rows * stack.layers.back().output.stride());
     if (stack.classifier != nullptr) {
       classifier = std::make_unique<ProductRunner>(*stack.classifier);
-      logits = AlignedBuffer(pooled_rows * stack.labels.stride());
+      logits = AlignedBuffer(pooled_rows * stack.classifier->n());
     }
   }
 

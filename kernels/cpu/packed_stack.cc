@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/bfloat16_rows.h"
 #include "kernels/cpu/product_input.h"
+#include "kernels/cpu/weight_layout.h"
 
 namespace sru::kernels {
 namespace {
@@ -11,76 +13,33 @@ namespace {
 // second-level cache.
 constexpr size_t kChunkBytes = 256 * 1024;
 constexpr int kMinChunkRows = 32;
-// Largest table of the first layer's products by token (TokenProducts).
-constexpr size_t kMaxTokenProductBytes = size_t{64} << 20;
 
 int ChunkRows(int columns) {
   const int rows = static_cast<int>(kChunkBytes / (sizeof(float) * columns)) / 16 * 16;
   return std::clamp(rows, kMinChunkRows, kMaxChunkRows);
 }
 
-NormWeights PackNorm(const LayerSpec& layer, const RowLayout& layout) {
-  NormWeights norm{AlignedBuffer(layout.stride()), AlignedBuffer(layout.stride())};
-  layout.Pack(layer.norm_weight.data, norm.weight.data());
-  layout.Pack(layer.norm_bias.data, norm.bias.data());
-  return norm;
-}
-
-Highway HighwayOf(const LayerSpec& layer) {
-  if (!layer.has_skip_term) return Highway::kNone;
-  return layer.num_matrices == 4 ? Highway::kMatrix : Highway::kInput;
-}
-
-// The columns of `spec.weight` that belong to one direction, as planes, with rows in the input's
-// layout.
-AlignedBuffer PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int direction) {
-  const int k = spec.num_matrices;
-  const int padded = RoundUpToLanes(spec.hidden_size);
-  AlignedBuffer packed(static_cast<size_t>(rows.stride()) * k * padded);
-  for (int i = 0; i < rows.width(); ++i) {
-    const float* from = spec.weight.data + (static_cast<size_t>(i) * spec.directions + direction) *
-                                               spec.hidden_size * k;
-    float* to = packed.data() + static_cast<size_t>(rows.Position(i)) * k * padded;
-    for (int j = 0; j < spec.hidden_size; ++j) {
-      for (int gate = 0; gate < k; ++gate) {
-        const float scale = gate == 1 || gate == 2 ? kScanGateScale : 1.0f;
-        to[gate * padded + j] = scale * from[j * k + gate];
-      }
-    }
-  }
-  return packed;
+AlignedBuffer Rounded(AlignedBuffer weights, bool rounds) {
+  if (rounds) RoundRowToBFloat16(weights.data(), weights.size());
+  return weights;
 }
 
 Direction PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int direction,
-                        int chunk_rows, ProductShapes& shapes) {
-  const int hidden = spec.hidden_size;
-  const int padded = RoundUpToLanes(hidden);
+                        int chunk_rows, bool rounds, ProductShapes& shapes) {
+  const int padded = RoundUpToLanes(spec.hidden_size);
   Direction packed;
   packed.product = std::make_unique<Product>(
-      shapes, PackGateWeights(spec, product_rows, direction).data(), product_rows.stride(),
-      spec.num_matrices * padded, RowBuckets(chunk_rows));
+      shapes, Rounded(PackGateWeights(spec, product_rows, direction), rounds).data(),
+      product_rows.stride(), spec.num_matrices * padded, RowBuckets(chunk_rows));
 
-  packed.constants = AlignedBuffer(static_cast<size_t>(4) * padded);
-  float* v_f = packed.constants.data();
-  float* v_r = v_f + padded;
-  float* b_f = v_r + padded;
-  float* b_r = b_f + padded;
-  for (int j = 0; j < hidden; ++j) {
-    const int forget = direction * hidden + j;
-    const int reset = spec.output_size() + forget;
-    if (!spec.weight_c.empty()) {
-      v_f[j] = kScanGateScale * spec.weight_c.data[forget];
-      v_r[j] = kScanGateScale * spec.weight_c.data[reset];
-    }
-    b_f[j] = kScanGateScale * spec.bias.data[forget];
-    b_r[j] = kScanGateScale * spec.bias.data[reset];
-  }
-  packed.scan = {padded, HighwayOf(spec), spec.activation, spec.alpha, v_f, v_r, b_f, b_r};
+  packed.constants = PackGateConstants(spec, direction);
+  packed.scan = ScanParametersOf(spec, packed.constants);
   return packed;
 }
 
-Layer PackLayer(const LayerSpec& spec, const RowLayout& input, ProductShapes& shapes) {
+Layer PackLayer(const LayerSpec& spec, const RowLayout& input, bool rounds, ProductShapes& shapes) {
   Layer layer;
+  layer.rounds = rounds;
   layer.input = input;
   layer.output = {spec.directions, spec.hidden_size};
   layer.layer_norm = spec.layer_norm;
@@ -91,32 +50,15 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, ProductShapes& sh
   RowLayout product_rows = input;
   if (spec.projection_size > 0) {
     product_rows = {1, spec.projection_size};
-    AlignedBuffer packed(static_cast<size_t>(input.stride()) * product_rows.stride());
-    for (int i = 0; i < spec.input_size; ++i) {
-      product_rows.Pack(
-          spec.weight_proj.data + static_cast<size_t>(i) * spec.projection_size,
-          packed.data() + static_cast<size_t>(input.Position(i)) * product_rows.stride());
-    }
+    const AlignedBuffer packed = Rounded(PackProjection(spec, input, product_rows), rounds);
     layer.projection = std::make_unique<Product>(shapes, packed.data(), input.stride(),
                                                  product_rows.stride(), RowBuckets(chunk_rows));
   }
   for (int d = 0; d < spec.directions; ++d) {
-    layer.directions.push_back(PackDirection(spec, product_rows, d, chunk_rows, shapes));
+    layer.directions.push_back(PackDirection(spec, product_rows, d, chunk_rows, rounds, shapes));
   }
   layer.chunk_rows = layer.directions[0].product->max_rows();
   return layer;
-}
-
-// w [rows][columns.width()] of a map y = w x as the product's [columns.stride()][rows in `to`].
-AlignedBuffer PackTransposed(const FloatView& w, const RowLayout& from, const RowLayout& to) {
-  AlignedBuffer packed(static_cast<size_t>(from.stride()) * to.stride());
-  for (int row = 0; row < to.width(); ++row) {
-    for (int column = 0; column < from.width(); ++column) {
-      packed.data()[static_cast<size_t>(from.Position(column)) * to.stride() + to.Position(row)] =
-          w.data[static_cast<size_t>(row) * from.width() + column];
-    }
-  }
-  return packed;
 }
 
 // U of the first layer for every token of the vocabulary, one array [vocabulary][n] per direction:
@@ -147,6 +89,7 @@ std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& fir
       first.input.Pack(spec.embedding.data + (begin + row) * spec.input_size,
                        x.data() + row * stride);
     }
+    if (first.rounds) RoundRowToBFloat16(x.data(), rows * stride);
     const float* input = product_input.Run(x.data(), rows);
     for (size_t d = 0; d < runners.size(); ++d) {
       runners[d].Run(input, rows, tables[d].data() + begin * first.directions[d].product->n());
@@ -157,8 +100,9 @@ std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& fir
 
 }  // namespace
 
-PackedStack::PackedStack(const StackSpec& stack) : spec(stack) {
-  ProductShapes shapes;
+PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic)
+    : spec(stack), rounds(arithmetic.rounds) {
+  ProductShapes shapes(arithmetic.products);
   const LayerSpec& first = spec.layers[0];
   RowLayout rows{1, first.input_size};
   // The highway term adds the input to the output, so both need the same layout.
@@ -167,20 +111,16 @@ PackedStack::PackedStack(const StackSpec& stack) : spec(stack) {
   if (!spec.input_to_hidden.empty()) {
     input = {1, spec.input_size};
     const int chunk_rows = ChunkRows(rows.stride());
-    input_to_hidden =
-        std::make_unique<Product>(shapes, PackTransposed(spec.input_to_hidden, input, rows).data(),
-                                  input.stride(), rows.stride(), RowBuckets(chunk_rows));
+    input_to_hidden = std::make_unique<Product>(
+        shapes, Rounded(PackTransposed(spec.input_to_hidden, input, rows), rounds).data(),
+        input.stride(), rows.stride(), RowBuckets(chunk_rows));
   }
   for (const LayerSpec& layer : spec.layers) {
-    layers.push_back(PackLayer(layer, rows, shapes));
+    layers.push_back(PackLayer(layer, rows, rounds, shapes));
     rows = layers.back().output;
   }
-  if (spec.num_labels > 0) {
-    labels = {1, spec.num_labels};
-    classifier = std::make_unique<Product>(
-        shapes, PackTransposed(spec.classifier_weight, rows, labels).data(), rows.stride(),
-        labels.stride(), RowBuckets(kClassifierRows));
-  }
+  ProductShapes float32_shapes;
+  classifier = PackClassifier(float32_shapes, spec, rows);
   token_products = TokenProducts(spec, layers[0]);
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "tests/testing/random_stack.h"
+#include "tests/testing/tested_backend.h"
 
 namespace sru::kernels {
 namespace {
@@ -23,12 +24,13 @@ using ::sru::testing::RandomStack;
 using ::sru::testing::StackOptions;
 using ::testing::HasSubstr;
 
-// float32 against float64 on stacks of up to four layers with values of about 1.
-constexpr float kTolerance = 1e-5f;
+using ::sru::testing::TestedBackend;
 
-std::string BackendName() {
-  const char* name = std::getenv("SRU_BACKEND");
-  return name != nullptr ? name : "cpu";
+std::string BackendName() { return TestedBackend::FromEnvironment().name; }
+
+// Against float64 on stacks of up to four layers with values of about 1.
+float Tolerance() {
+  return TestedBackend::FromEnvironment().dtype == DataType::kBFloat16 ? 5e-2f : 1e-5f;
 }
 
 struct Compiled {
@@ -40,9 +42,16 @@ struct Compiled {
 Compiled Compile(const std::string& backend, const StackSpec& spec,
                  const WorkspaceLimits& limits = {4096, 64}) {
   Compiled c;
-  Status status = CreateBackend(backend, &c.backend);
+  const TestedBackend tested = TestedBackend::FromEnvironment();
+  BackendOptions options;
+  CompileOptions compile;
+  if (backend != "reference") {
+    options.cpu_isa = tested.cpu_isa;
+    compile.dtype = tested.dtype;
+  }
+  Status status = CreateBackend(backend, options, &c.backend);
   EXPECT_TRUE(status.ok()) << status.message();
-  status = c.backend->Compile(spec, CompileOptions(), &c.executable);
+  status = c.backend->Compile(spec, compile, &c.executable);
   EXPECT_TRUE(status.ok()) << status.message();
   status = c.executable->CreateWorkspace(limits, &c.workspace);
   EXPECT_TRUE(status.ok()) << status.message();
@@ -58,7 +67,7 @@ void ExpectNear(const std::vector<float>& expected, const std::vector<float>& fo
                 const std::string& what) {
   ASSERT_EQ(expected.size(), found.size());
   for (size_t i = 0; i < expected.size(); ++i) {
-    ASSERT_NEAR(expected[i], found[i], kTolerance) << what << " " << i;
+    ASSERT_NEAR(expected[i], found[i], Tolerance()) << what << " " << i;
   }
 }
 
