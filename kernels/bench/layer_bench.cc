@@ -3,23 +3,32 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <chrono>
+#include <ctime>
 #include <exception>
 #include <random>
 #include <vector>
 
 #include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/bfloat16_rows.h"
+#include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/product.h"
 
 namespace sru::kernels {
 namespace {
 
+// Time of this thread on a core, which other programs do not lengthen, or of the wall's clock for
+// a backend that computes elsewhere.
+double NowMicroseconds(bool of_thread) {
+  timespec now;
+  clock_gettime(of_thread ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) * 1e6 + static_cast<double>(now.tv_nsec) * 1e-3;
+}
+
 template <typename Body>
-double Microseconds(Body body) {
-  const auto start = std::chrono::steady_clock::now();
+double Microseconds(bool of_thread, Body body) {
+  const double start = NowMicroseconds(of_thread);
   body();
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - start)
-      .count();
+  return NowMicroseconds(of_thread) - start;
 }
 
 double Median(std::vector<double> values) {
@@ -77,7 +86,10 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
   const int tokens = o.length * o.batch;
   CompileOptions compile;
   compile.dtype = o.dtype;
-  Status status = CreateBackend(o.backend, &backend);
+  BackendOptions backend_options;
+  backend_options.cpu_isa = o.cpu_isa;
+  backend_options.cpu_threads = 1;
+  Status status = CreateBackend(o.backend, backend_options, &backend);
   if (status.ok()) status = backend->Compile(spec, compile, &executable);
   if (status.ok()) status = executable->CreateWorkspace({tokens, o.batch}, &workspace);
   if (!status.ok()) return status;
@@ -97,19 +109,30 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
   batch.features = x.data();
 
   omp_set_num_threads(1);
-  ProductShapes shapes;
+  const bool in_bfloat16 = o.dtype == DataType::kBFloat16 && HasAvx512Bf16();
+  ProductShapes shapes(in_bfloat16 ? ProductType::kBFloat16 : ProductType::kFloat32);
   const Product product(shapes, weight.data(), o.input, columns, {tokens});
   ProductRunner runner(product);
   AlignedBuffer u(static_cast<size_t>(tokens) * columns);
+  AlignedArray<BFloat16> rounded_x(x.size());
+  ToBFloat16Row(x.data(), x.size(), rounded_x.data());
+  const auto multiply = [&] {
+    if (in_bfloat16) {
+      runner.Run(rounded_x.data(), tokens, u.data());
+    } else {
+      runner.Run(x.data(), tokens, u.data());
+    }
+  };
 
+  const bool of_thread = o.backend != "cuda";
   std::vector<double> layer_us;
   std::vector<double> products_us;
   constexpr int kWarmUp = 3;
   for (int round = -kWarmUp; round < o.rounds; ++round) {
-    const double of_layer =
-        Microseconds([&] { status = executable->Run(batch, wanted.data(), *workspace); });
+    const double of_layer = Microseconds(
+        of_thread, [&] { status = executable->Run(batch, wanted.data(), *workspace); });
     if (!status.ok()) return status;
-    const double of_products = Microseconds([&] { runner.Run(x.data(), tokens, u.data()); });
+    const double of_products = Microseconds(of_thread, multiply);
     if (round < 0) continue;
     layer_us.push_back(of_layer);
     products_us.push_back(of_products);

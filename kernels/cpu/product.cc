@@ -174,13 +174,18 @@ ProductRunner::ProductRunner(const Product& product) : stream_(product.engine())
 }
 
 void ProductRunner::Run(const float* x, int rows, float* y) {
+  if (rounded_.size() == 0) return Execute(const_cast<float*>(x), rows, y);
+  ToBFloat16Row(x, rows * k_, rounded_.data());
+  Execute(rounded_.data(), rows, y);
+}
+
+void ProductRunner::Run(const BFloat16* x, int rows, float* y) {
+  Execute(const_cast<BFloat16*>(x), rows, y);
+}
+
+void ProductRunner::Execute(void* x, int rows, float* y) {
   Call& call = calls_[call_of_[rows]];
-  if (rounded_.size() > 0) {
-    ToBFloat16Row(x, rows * k_, rounded_.data());
-    call.x.set_data_handle(rounded_.data());
-  } else {
-    call.x.set_data_handle(const_cast<float*>(x));
-  }
+  call.x.set_data_handle(x);
   call.y.set_data_handle(y);
   call.primitive.execute(stream_, call.arguments);
 }

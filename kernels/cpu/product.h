@@ -97,6 +97,8 @@ class ProductRunner {
   explicit ProductRunner(const Product& product);
 
   void Run(const float* x, int rows, float* y);
+  // For a bfloat16 product: x as it is.
+  void Run(const BFloat16* x, int rows, float* y);
 
  private:
   struct Call {
@@ -106,6 +108,8 @@ class ProductRunner {
     dnnl::memory y;
     std::unordered_map<int, dnnl::memory> arguments;
   };
+
+  void Execute(void* x, int rows, float* y);
 
   dnnl::stream stream_;
   AlignedArray<BFloat16> rounded_;  // [max_rows][k] of a bfloat16 product, else empty

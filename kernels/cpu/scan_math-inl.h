@@ -22,12 +22,14 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 
-// 2^x for x in [-126, 126], which the argument is clamped to; relative error below 2e-7. Minimax
-// polynomial on [-1/2, 1/2], the integer part goes into the exponent. The constants come first in
-// Max and Min, so that on x86 a NaN comes through.
+// 2^x for x up to 126, which larger arguments are clamped to; relative error below 2e-7. Minimax
+// polynomial on [-1/2, 1/2], the integer part goes into the exponent. Far below 0 the result is 0
+// (AVX-512) or 2^-126. The constants come first in Max and Min, so that on x86 a NaN comes through.
 HWY_INLINE V Exp2(D d, V x) {
-  const hn::RebindToSigned<D> di;
-  x = hn::Min(hn::Set(d, 126.0f), hn::Max(hn::Set(d, -126.0f), x));
+  x = hn::Min(hn::Set(d, 126.0f), x);
+#if HWY_TARGET > HWY_AVX3
+  x = hn::Max(hn::Set(d, -126.0f), x);
+#endif
   const V n = hn::Round(x);
   const V r = hn::Sub(x, n);
   V p = hn::Set(d, 0.00132647273f);
@@ -36,8 +38,14 @@ HWY_INLINE V Exp2(D d, V x) {
   p = hn::MulAdd(p, r, hn::Set(d, 0.240222424f));
   p = hn::MulAdd(p, r, hn::Set(d, 0.693147004f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+#if HWY_TARGET <= HWY_AVX3
+  // With a full mask: the plain intrinsic draws a false warning from GCC 12.
+  return V{_mm512_maskz_scalef_ps(0xffff, p.raw, n.raw)};
+#else
+  const hn::RebindToSigned<D> di;
   const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, n));
   return hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
+#endif
 }
 
 // 1 / x for x in [1, 2^127): the hardware's estimate (at least 11 bits on x86) and one Newton step.
@@ -91,8 +99,15 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<D>> BFloat16Bits(D d, V value) {
 HWY_INLINE V RoundToBFloat16(D d, V value) { return hn::BitCast(d, BFloat16Bits(d, value)); }
 
 HWY_INLINE void StoreBFloat16(D d, V value, BFloat16* to) {
+#if HWY_TARGET <= HWY_AVX3 && defined(__AVX512BF16__)
+  // Denormals become zero.
+  (void)d;
+  const __m256bh rounded = _mm512_cvtneps_pbh(value.raw);
+  __builtin_memcpy(to, &rounded, sizeof(rounded));
+#else
   const hn::Rebind<uint16_t, D> d16;
   hn::StoreU(hn::TruncateTo(d16, hn::ShiftRight<16>(BFloat16Bits(d, value))), d16, to);
+#endif
 }
 
 HWY_INLINE V LoadBFloat16(D d, const BFloat16* from) {

@@ -10,6 +10,8 @@ namespace {
 // Tiles 0 to 5 are accumulators, 6 holds rows of x, 7 weights. The intrinsics take the tiles'
 // numbers as constants, hence the macros' place is taken by templates over them.
 struct AmxTiles {
+  static constexpr bool kPairsBlocks = false;
+
   static void Begin() {
     struct alignas(64) Configuration {
       uint8_t palette = 1;

@@ -8,6 +8,8 @@ namespace HWY_NAMESPACE {
 namespace {
 
 struct Avx512Tiles {
+  static constexpr bool kPairsBlocks = true;
+
   static void Begin() {}
   static void End() {}
 

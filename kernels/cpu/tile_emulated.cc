@@ -13,6 +13,8 @@ namespace sru::kernels {
 namespace HWY_NAMESPACE {
 
 struct EmulatedTiles {
+  static constexpr bool kPairsBlocks = false;
+
   static void Begin() {}
   static void End() {}
 
@@ -74,12 +76,15 @@ HWY_EXPORT(EmulatedProduct);
 HWY_EXPORT(EmulatedScan);
 
 const TileKernel& EmulatedTileKernel() {
-  static constexpr TileKernel kKernel = {
-      "emulated AMX tiles",
-      [](const TileProductCall& call) { HWY_DYNAMIC_DISPATCH(EmulatedProduct)
-                                        (call); },
-      [](const TileScanCall& call) { HWY_DYNAMIC_DISPATCH(EmulatedScan)
-                                     (call); }};
+  static constexpr TileKernel kKernel = {"emulated AMX tiles",
+                                         [](const TileProductCall& call) {
+                                           HWY_DYNAMIC_DISPATCH(EmulatedProduct)
+                                           (call);
+                                         },
+                                         [](const TileScanCall& call) {
+                                           HWY_DYNAMIC_DISPATCH(EmulatedScan)
+                                           (call);
+                                         }};
   return kKernel;
 }
 

@@ -14,6 +14,9 @@
 //                          size_t block_size, int k, float* u, Between& between);
 //   };
 //
+//     // Whether two blocks at a time are best with any number of sequences.
+//     static constexpr bool kPairsBlocks;
+//
 // Included once per target; it uses no template of the standard library, because the files that
 // include it are compiled for instruction sets that not every machine has and the linker keeps one
 // copy of a template for all. For the same reason each template here that is not always inlined has
@@ -194,7 +197,8 @@ HWY_INLINE void ScanCall(const TileScanCall& call) {
       }
     }
     if constexpr (kMatrices == 3) {
-      for (; call.sequences < kFewSequences && block + 1 < call.last_block; block += 2) {
+      const bool pairs = Tiles::kPairsBlocks || call.sequences < kFewSequences;
+      for (; pairs && block + 1 < call.last_block; block += 2) {
         ScanProducts<Tiles, kHighway, kTanh, kMatrices, 2>(call, block, begin, begin + rows);
       }
     }

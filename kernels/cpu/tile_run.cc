@@ -56,24 +56,24 @@ class TileRun {
     std::sort(ws_.order.begin(), ws_.order.begin() + sequences_, [this](int a, int b) {
       return Length(a) != Length(b) ? Length(a) > Length(b) : a < b;
     });
-    steps_ = Length(ws_.order[0]);
+    const int steps = Length(ws_.order[0]);
     int row = 0;
     int active = sequences_;
-    for (int step = 0; step < steps_; ++step) {
+    for (int step = 0; step < steps; ++step) {
       while (Length(ws_.order[active - 1]) <= step) --active;
+      ws_.first_row[step] = row;
       for (int place = 0; place < active; ++place) ws_.sequence_of_row[row++] = place;
     }
   }
 
-  // Calls body(row, token, sequence) for each row.
+  // Calls body(row, token, sequence) for each token of a sequence in turn, as they lie outside.
   template <typename Body>
   void ForEachRow(Body body) const {
-    int step = -1;
-    for (int row = 0; row < tokens_; ++row) {
-      const int place = ws_.sequence_of_row[row];
-      if (place == 0) ++step;
+    for (int place = 0; place < sequences_; ++place) {
       const int b = ws_.order[place];
-      body(row, batch_.offsets[b] + step, b);
+      for (int step = 0; step < Length(b); ++step) {
+        body(ws_.first_row[step] + place, batch_.offsets[b] + step, b);
+      }
     }
   }
 
@@ -326,7 +326,6 @@ class TileRun {
   ParallelRunner& parallel_;
   const int tokens_;
   const int sequences_;
-  int steps_ = 0;
   int num_pooled_ = 0;
   bool any_vectors_ = false;
 };
@@ -362,6 +361,7 @@ TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limi
   row = AlignedBuffer(TileStride(stack.input));
   state = AlignedBuffer(sequences * states);
   order.resize(sequences);
+  first_row.resize(limits.max_tokens);
   sequence_of_row.resize(limits.max_tokens);
   token_of_row.resize(limits.max_tokens);
   h_of_row.resize(limits.max_tokens);
@@ -380,7 +380,7 @@ size_t TileWorkspace::bytes() const {
   size_t bytes = x.bytes() + h.bytes() + normalised.bytes() + projected.bytes() + row.bytes() +
                  state.bytes() + pooled.bytes() + logits.bytes();
   for (const TileInput& input : inputs) bytes += input.bytes();
-  bytes += limits_.max_tokens * (2 * sizeof(int32_t) + sizeof(float*));
+  bytes += limits_.max_tokens * (3 * sizeof(int32_t) + sizeof(float*));
   bytes += limits_.max_sequences * (3 * sizeof(int32_t) + sizeof(float*));
   return bytes;
 }

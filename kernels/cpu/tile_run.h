@@ -35,6 +35,7 @@ class TileWorkspace : public Workspace {
   AlignedBuffer pooled;                  // [sequences that need one][stride]
   AlignedBuffer logits;                  // as pooled
   std::vector<int32_t> order;            // [place]: the sequence, longest first
+  std::vector<int32_t> first_row;        // [step]: where its rows begin
   std::vector<int32_t> sequence_of_row;  // [row]: place of its sequence
   std::vector<int32_t> token_of_row;     // [row]: its token's id
   std::vector<float*> h_of_row;          // [row]: its token vector, or null
