@@ -52,8 +52,9 @@ class CpuExecutable : public Executable {
 
   Status CreateWorkspace(const WorkspaceLimits& limits,
                          std::unique_ptr<Workspace>* workspace) const override {
-    return MakeWorkspace(limits,
-                         [&] { *workspace = std::make_unique<CpuWorkspace>(*stack_, limits); });
+    return MakeWorkspace(limits, [&] {
+      *workspace = std::make_unique<CpuWorkspace>(*stack_, limits, parallel_->threads());
+    });
   }
 
   Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
@@ -62,7 +63,8 @@ class CpuExecutable : public Executable {
     if (!status.ok() || batch.num_sequences == 0) return status;
     UseOneThread();
     return CatchErrors("running a batch", [&] {
-      RunBatch(*stack_, batch, outputs, static_cast<CpuWorkspace&>(workspace));
+      const ParallelRunner::Batch running(*parallel_);
+      RunBatch(*stack_, batch, outputs, static_cast<CpuWorkspace&>(workspace), *parallel_);
     });
   }
 
@@ -73,9 +75,8 @@ class CpuExecutable : public Executable {
     for (const Layer& layer : stack_->layers) {
       bytes += layer.norm.weight.bytes() + layer.norm.bias.bytes();
       if (layer.projection != nullptr) bytes += layer.projection->bytes();
-      for (const Direction& direction : layer.directions) {
-        bytes += direction.product->bytes() + direction.constants.bytes();
-      }
+      for (const AlignedBuffer& constants : layer.constants) bytes += constants.bytes();
+      for (const Part& part : layer.parts) bytes += part.product->bytes();
     }
     return bytes;
   }

@@ -1,6 +1,7 @@
 #include "kernels/cpu/packed_stack.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/cpu/bfloat16_rows.h"
 #include "kernels/cpu/product_input.h"
@@ -24,17 +25,37 @@ AlignedBuffer Rounded(AlignedBuffer weights, bool rounds) {
   return weights;
 }
 
-Direction PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int direction,
-                        int chunk_rows, bool rounds, ProductShapes& shapes) {
-  const int padded = RoundUpToLanes(spec.hidden_size);
-  Direction packed;
-  packed.product = std::make_unique<Product>(
-      shapes, Rounded(PackGateWeights(spec, product_rows, direction), rounds).data(),
-      product_rows.stride(), spec.num_matrices * padded, RowBuckets(chunk_rows));
+// Dimensions of a part: wide enough for products at full speed.
+constexpr int kPartSize = 128;
 
-  packed.constants = PackGateConstants(spec, direction);
-  packed.scan = ScanParametersOf(spec, packed.constants);
-  return packed;
+// Adds the parts of one direction.
+void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int direction,
+                   ProductShapes& shapes, Layer* layer) {
+  const AlignedBuffer weights =
+      Rounded(PackGateWeights(spec, product_rows, direction), layer->rounds);
+  const int padded = layer->output.padded();
+  const int gates = spec.num_matrices;
+  layer->constants.push_back(PackGateConstants(spec, direction));
+  for (int first = 0; first < padded; first += kPartSize) {
+    const int size = std::min(kPartSize, padded - first);
+    AlignedBuffer columns(static_cast<size_t>(product_rows.stride()) * gates * size);
+    for (int plane = 0; plane < product_rows.stride() * gates; ++plane) {
+      std::copy_n(weights.data() + static_cast<size_t>(plane) * padded + first, size,
+                  columns.data() + static_cast<size_t>(plane) * size);
+    }
+    Part part;
+    part.direction = direction;
+    part.first = first;
+    part.product = std::make_unique<Product>(shapes, columns.data(), product_rows.stride(),
+                                             gates * size, RowBuckets(ChunkRows(gates * size)));
+    part.scan = ScanParametersOf(spec, layer->constants.back());
+    part.scan.padded = size;
+    part.scan.v_f += first;
+    part.scan.v_r += first;
+    part.scan.b_f += first;
+    part.scan.b_r += first;
+    layer->parts.push_back(std::move(part));
+  }
 }
 
 Layer PackLayer(const LayerSpec& spec, const RowLayout& input, bool rounds, ProductShapes& shapes) {
@@ -45,30 +66,32 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, bool rounds, Prod
   layer.layer_norm = spec.layer_norm;
   if (spec.layer_norm == LayerNorm::kBefore) layer.norm = PackNorm(spec, layer.input);
   if (spec.layer_norm == LayerNorm::kAfter) layer.norm = PackNorm(spec, layer.output);
-  const int chunk_rows = ChunkRows(spec.num_matrices * layer.output.padded());
-
   RowLayout product_rows = input;
   if (spec.projection_size > 0) {
     product_rows = {1, spec.projection_size};
     const AlignedBuffer packed = Rounded(PackProjection(spec, input, product_rows), rounds);
-    layer.projection = std::make_unique<Product>(shapes, packed.data(), input.stride(),
-                                                 product_rows.stride(), RowBuckets(chunk_rows));
+    layer.projection =
+        std::make_unique<Product>(shapes, packed.data(), input.stride(), product_rows.stride(),
+                                  RowBuckets(ChunkRows(product_rows.stride())));
   }
   for (int d = 0; d < spec.directions; ++d) {
-    layer.directions.push_back(PackDirection(spec, product_rows, d, chunk_rows, rounds, shapes));
+    PackDirection(spec, product_rows, d, shapes, &layer);
   }
-  layer.chunk_rows = layer.directions[0].product->max_rows();
+  layer.chunk_rows = layer.parts[0].product->max_rows();
+  for (const Part& part : layer.parts) {
+    layer.chunk_rows = std::min(layer.chunk_rows, part.product->max_rows());
+  }
   return layer;
 }
 
-// U of the first layer for every token of the vocabulary, one array [vocabulary][n] per direction:
+// U of the first layer for every token of the vocabulary, one array [vocabulary][n] per part:
 // it depends on the token alone, so serving looks it up instead of multiplying. The same product
 // makes it, hence the same bits. Empty when the model takes features, the table would be too large,
 // or a map stands before the first layer.
 std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& first) {
   std::vector<AlignedBuffer> tables;
   size_t values_per_token = 0;
-  for (const Direction& direction : first.directions) values_per_token += direction.product->n();
+  for (const Part& part : first.parts) values_per_token += part.product->n();
   const size_t vocabulary = spec.vocabulary_size;
   if (vocabulary == 0 || !spec.input_to_hidden.empty() ||
       vocabulary * values_per_token * sizeof(float) > kMaxTokenProductBytes) {
@@ -76,12 +99,12 @@ std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& fir
   }
   const int chunk = first.chunk_rows;
   const size_t stride = first.input.stride();
-  AlignedBuffer x(chunk * stride);
+  AlignedBuffer x((chunk + kMaxChunkRows) * stride);
   ProductInput product_input(first, chunk);
   std::vector<ProductRunner> runners;
-  for (const Direction& direction : first.directions) {
-    runners.emplace_back(*direction.product);
-    tables.emplace_back((vocabulary + chunk) * direction.product->n());
+  for (const Part& part : first.parts) {
+    runners.emplace_back(*part.product);
+    tables.emplace_back((vocabulary + kMaxChunkRows) * part.product->n());
   }
   for (size_t begin = 0; begin < vocabulary; begin += chunk) {
     const int rows = static_cast<int>(std::min<size_t>(chunk, vocabulary - begin));
@@ -91,8 +114,8 @@ std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& fir
     }
     if (first.rounds) RoundRowToBFloat16(x.data(), rows * stride);
     const float* input = product_input.Run(x.data(), rows);
-    for (size_t d = 0; d < runners.size(); ++d) {
-      runners[d].Run(input, rows, tables[d].data() + begin * first.directions[d].product->n());
+    for (size_t i = 0; i < runners.size(); ++i) {
+      runners[i].Run(input, rows, tables[i].data() + begin * first.parts[i].product->n());
     }
   }
   return tables;

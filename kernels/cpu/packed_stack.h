@@ -20,11 +20,14 @@ namespace sru::kernels {
 // Most rows of a chunk: products read and write up to so many rows past the last token.
 inline constexpr int kMaxChunkRows = 256;
 
-// The gates' constants of one direction and what the scan needs to know of the layer.
-struct Direction {
-  std::unique_ptr<Product> product;  // planes U0 U1 U2 [U3], each [padded hidden]
-  AlignedBuffer constants;           // v_f, v_r, b_f, b_r
-  ScanParameters scan;
+// Adjacent dimensions of one direction that are multiplied and scanned together: products of wide
+// layers come in several, so that idle cores can take some (ParallelRunner). They are the same
+// however many threads there are, hence the same bits.
+struct Part {
+  int direction = 0;
+  int first = 0;                     // of its dimensions, in the padded direction
+  std::unique_ptr<Product> product;  // planes U0 U1 U2 [U3], each [scan.padded]
+  ScanParameters scan;               // of these dimensions
 };
 
 struct Layer {
@@ -34,7 +37,8 @@ struct Layer {
   bool rounds = false;
   NormWeights norm;
   std::unique_ptr<Product> projection;
-  std::vector<Direction> directions;
+  std::vector<AlignedBuffer> constants;  // [direction]: v_f, v_r, b_f, b_r
+  std::vector<Part> parts;
   int chunk_rows = 0;
 };
 
@@ -55,7 +59,7 @@ struct PackedStack {
   RowLayout input;  // of the embedding or of the caller's features
   std::unique_ptr<Product> input_to_hidden;
   std::vector<Layer> layers;
-  std::vector<AlignedBuffer> token_products;  // [direction], or empty
+  std::vector<AlignedBuffer> token_products;  // [part of the first layer], or empty
   std::unique_ptr<Product> classifier;
 };
 

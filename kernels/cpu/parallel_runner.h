@@ -18,6 +18,9 @@
 
 namespace sru::kernels {
 
+// A phase of a batch with fewer operations is not worth waking another thread for.
+inline constexpr double kMinSplitOperations = 2e7;
+
 // Cores that this process may run on.
 int AvailableCores();
 

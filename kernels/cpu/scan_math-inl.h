@@ -48,10 +48,14 @@ HWY_INLINE V Exp2(D d, V x) {
 #endif
 }
 
-// 1 / x for x in [1, 2^127): the hardware's estimate (at least 11 bits on x86) and one Newton step.
+// 1 / x for x in [1, 2^127): the hardware's estimate (14 bits with AVX-512, 11 before) and as many
+// Newton steps as make it float32.
 HWY_INLINE V Reciprocal(D d, V x) {
 #if HWY_ARCH_X86
-  const V y = hn::ApproximateReciprocal(x);
+  V y = hn::ApproximateReciprocal(x);
+#if HWY_TARGET > HWY_AVX3
+  y = hn::Mul(y, hn::NegMulAdd(x, y, hn::Set(d, 2.0f)));
+#endif
   return hn::Mul(y, hn::NegMulAdd(x, y, hn::Set(d, 2.0f)));
 #else
   return hn::Div(hn::Set(d, 1.0f), x);

@@ -10,8 +10,6 @@ namespace {
 // Tiles 0 to 5 are accumulators, 6 holds rows of x, 7 weights. The intrinsics take the tiles'
 // numbers as constants, hence the macros' place is taken by templates over them.
 struct AmxTiles {
-  static constexpr bool kPairsBlocks = false;
-
   static void Begin() {
     struct alignas(64) Configuration {
       uint8_t palette = 1;
@@ -41,24 +39,25 @@ struct AmxTiles {
     const int steps = k / kTileDepth;
     const size_t row_bytes = x_stride * sizeof(BFloat16);
     constexpr size_t kURowBytes = kPanels * kTileColumns * sizeof(float);
-    constexpr size_t kStep = kMatrices * kTileValues;
+    constexpr size_t kPairBytes = kMatrices * kTilePair * sizeof(BFloat16);
+    constexpr size_t kStep = static_cast<size_t>(kTileDepth) / 2 * kMatrices * kTilePair;
     if (kPanels == 3 && rows > kTileRows) {
       const BFloat16* second = x + kTileRows * x_stride;
       Zero<6>();
       for (int step = 0; step < steps; ++step) {
         const BFloat16* b = w + step * kStep;
         _tile_loadd(6, x + step * kTileDepth, row_bytes);
-        _tile_loadd(7, b, 64);
+        _tile_loadd(7, b, kPairBytes);
         _tile_dpbf16ps(0, 6, 7);
-        _tile_loadd(7, b + kTileValues, 64);
+        _tile_loadd(7, b + kTilePair, kPairBytes);
         _tile_dpbf16ps(1, 6, 7);
-        _tile_loadd(7, b + 2 * kTileValues, 64);
+        _tile_loadd(7, b + 2 * kTilePair, kPairBytes);
         _tile_dpbf16ps(2, 6, 7);
         _tile_loadd(6, second + step * kTileDepth, row_bytes);
         _tile_dpbf16ps(5, 6, 7);
-        _tile_loadd(7, b + kTileValues, 64);
+        _tile_loadd(7, b + kTilePair, kPairBytes);
         _tile_dpbf16ps(4, 6, 7);
-        _tile_loadd(7, b, 64);
+        _tile_loadd(7, b, kPairBytes);
         _tile_dpbf16ps(3, 6, 7);
         between(step, steps);
       }
@@ -75,23 +74,23 @@ struct AmxTiles {
     for (int step = 0; step < steps; ++step) {
       const BFloat16* b = w + step * kStep;
       _tile_loadd(6, x + step * kTileDepth, row_bytes);
-      _tile_loadd(7, b, 64);
+      _tile_loadd(7, b, kPairBytes);
       _tile_dpbf16ps(0, 6, 7);
-      _tile_loadd(7, b + kTileValues, 64);
+      _tile_loadd(7, b + kTilePair, kPairBytes);
       _tile_dpbf16ps(1, 6, 7);
-      _tile_loadd(7, b + 2 * kTileValues, 64);
+      _tile_loadd(7, b + 2 * kTilePair, kPairBytes);
       _tile_dpbf16ps(2, 6, 7);
       if constexpr (kPanels == 4) {
-        _tile_loadd(7, b + 3 * kTileValues, 64);
+        _tile_loadd(7, b + 3 * kTilePair, kPairBytes);
         _tile_dpbf16ps(3, 6, 7);
       }
       if constexpr (kPanels == 6) {
         const BFloat16* next = b + block_size;
-        _tile_loadd(7, next, 64);
+        _tile_loadd(7, next, kPairBytes);
         _tile_dpbf16ps(3, 6, 7);
-        _tile_loadd(7, next + kTileValues, 64);
+        _tile_loadd(7, next + kTilePair, kPairBytes);
         _tile_dpbf16ps(4, 6, 7);
-        _tile_loadd(7, next + 2 * kTileValues, 64);
+        _tile_loadd(7, next + 2 * kTilePair, kPairBytes);
         _tile_dpbf16ps(5, 6, 7);
       }
       between(step, steps);

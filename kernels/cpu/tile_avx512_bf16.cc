@@ -7,70 +7,91 @@ namespace sru::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-struct Avx512Tiles {
-  static constexpr bool kPairsBlocks = true;
+#define SRU_INLINE_LAMBDA __attribute__((always_inline))
 
+template <int kValue>
+struct Constant {
+  constexpr operator int() const { return kValue; }
+};
+
+// Calls body(Constant<0>) to body(Constant<kCount - 1>): with constants from the start the compiler
+// keeps arrays in registers, which it does not for a loop that it unrolls late.
+template <int kCount, class Body>
+HWY_INLINE void ForEach(Body body) {
+  if constexpr (kCount > 0) {
+    ForEach<kCount - 1>(body);
+    body(Constant<kCount - 1>());
+  }
+}
+
+struct Avx512Tiles {
   static void Begin() {}
   static void End() {}
 
-  // As many accumulators as leave registers for one pair of rows of each panel: 24 of 32.
+  // U of so many rows, twice, is 12 KB.
   template <int kPanels>
   static constexpr int Rows() {
-    return 24 / kPanels;
+    return kPanels == 6 ? kTileRows : 2 * kTileRows;
   }
 
   // The products fill the vector units, so that nothing is gained by interleaving.
   template <int kPanels, int kMatrices, class Between>
   static void Multiply(const BFloat16* x, size_t x_stride, int rows, const BFloat16* w,
                        size_t block_size, int k, float* u, Between&) {
-    MultiplyRows<Rows<kPanels>(), kPanels, kMatrices>(x, x_stride, rows, w, block_size, k, u);
+    // Accumulators that leave registers for one pair of rows of each panel.
+    constexpr int kPieceRows = 24 / kMatrices;
+    constexpr size_t kURow = static_cast<size_t>(kPanels) * kTileColumns;
+    for (int block = 0; block < kPanels / kMatrices; ++block) {
+      for (int row = 0; row < rows; row += kPieceRows) {
+        MultiplyRows<kPieceRows, kMatrices>(
+            AtMost(kPieceRows, rows - row), x + row * x_stride, x_stride, w + block * block_size,
+            k / 2, u + row * kURow + static_cast<size_t>(block) * kMatrices * kTileColumns, kURow);
+      }
+    }
   }
 
  private:
-  template <int kRows, int kPanels, int kMatrices>
-  static void MultiplyRows(const BFloat16* x, size_t x_stride, int rows, const BFloat16* w,
-                           size_t block_size, int k, float* u) {
+  // The first `rows` of kRows rows.
+  template <int kRows, int kPanels>
+  static void MultiplyRows(int rows, const BFloat16* x, size_t x_stride, const BFloat16* w,
+                           int pairs, float* u, size_t u_stride) {
     if constexpr (kRows > 1) {
       if (rows < kRows) {
-        return MultiplyRows<kRows - 1, kPanels, kMatrices>(x, x_stride, rows, w, block_size, k, u);
+        return MultiplyRows<kRows - 1, kPanels>(rows, x, x_stride, w, pairs, u, u_stride);
       }
     }
-    MultiplyAll<kRows, kPanels, kMatrices>(x, x_stride, w, block_size, k, u);
+    MultiplyAll<kRows, kPanels>(x, x_stride, w, pairs, u, u_stride);
   }
 
-  template <int kRows, int kPanels, int kMatrices>
+  template <int kRows, int kPanels>
   HWY_NOINLINE static void MultiplyAll(const BFloat16* x, size_t x_stride, const BFloat16* w,
-                                       size_t block_size, int k, float* u) {
-    constexpr int kPairs = kTileDepth / 2;
+                                       int pairs, float* u, size_t u_stride) {
     __m512 sums[kRows][kPanels];
-    for (int row = 0; row < kRows; ++row) {
-      for (int panel = 0; panel < kPanels; ++panel) sums[row][panel] = _mm512_setzero_ps();
+    ForEach<kRows>([&](auto row) SRU_INLINE_LAMBDA {
+      ForEach<kPanels>([&](auto panel)
+                           SRU_INLINE_LAMBDA { sums[row][panel] = _mm512_setzero_ps(); });
+    });
+    for (int pair = 0; pair < pairs; ++pair) {
+      __m512bh b[kPanels];
+      ForEach<kPanels>([&](auto panel) SRU_INLINE_LAMBDA {
+        b[panel] = reinterpret_cast<__m512bh>(_mm512_load_si512(w + panel * kTilePair));
+      });
+      ForEach<kRows>([&](auto row) SRU_INLINE_LAMBDA {
+        int two;
+        __builtin_memcpy(&two, x + row * x_stride, sizeof(two));
+        const __m512bh a = reinterpret_cast<__m512bh>(_mm512_set1_epi32(two));
+        ForEach<kPanels>([&](auto panel) SRU_INLINE_LAMBDA {
+          sums[row][panel] = _mm512_dpbf16_ps(sums[row][panel], a, b[panel]);
+        });
+      });
+      x += 2;
+      w += kPanels * kTilePair;
     }
-    for (int step = 0; step < k / kTileDepth; ++step) {
-      for (int pair = 0; pair < kPairs; ++pair) {
-        __m512bh b[kPanels];
-        for (int panel = 0; panel < kPanels; ++panel) {
-          b[panel] = reinterpret_cast<__m512bh>(_mm512_load_si512(
-              w + panel / kMatrices * block_size + panel % kMatrices * kTileValues +
-              static_cast<size_t>(pair) * 2 * kTileColumns));
-        }
-        for (int row = 0; row < kRows; ++row) {
-          int two;
-          __builtin_memcpy(&two, x + row * x_stride + 2 * pair, sizeof(two));
-          const __m512bh a = reinterpret_cast<__m512bh>(_mm512_set1_epi32(two));
-          for (int panel = 0; panel < kPanels; ++panel) {
-            sums[row][panel] = _mm512_dpbf16_ps(sums[row][panel], a, b[panel]);
-          }
-        }
-      }
-      x += kTileDepth;
-      w += kMatrices * kTileValues;
-    }
-    for (int row = 0; row < kRows; ++row) {
-      for (int panel = 0; panel < kPanels; ++panel) {
-        _mm512_store_ps(u + (row * kPanels + panel) * kTileColumns, sums[row][panel]);
-      }
-    }
+    ForEach<kRows>([&](auto row) SRU_INLINE_LAMBDA {
+      ForEach<kPanels>([&](auto panel) SRU_INLINE_LAMBDA {
+        _mm512_store_ps(u + row * u_stride + panel * kTileColumns, sums[row][panel]);
+      });
+    });
   }
 };
 

@@ -13,8 +13,6 @@ namespace sru::kernels {
 namespace HWY_NAMESPACE {
 
 struct EmulatedTiles {
-  static constexpr bool kPairsBlocks = false;
-
   static void Begin() {}
   static void End() {}
 
@@ -31,11 +29,10 @@ struct EmulatedTiles {
     for (int i = 0; i < rows * kPanels * kTileColumns; ++i) u[i] = 0.0f;
     for (int step = 0; step < steps; ++step) {
       for (int panel = 0; panel < kPanels; ++panel) {
-        const BFloat16* b =
-            w + panel / kMatrices * block_size +
-            (static_cast<size_t>(step) * kMatrices + panel % kMatrices) * kTileValues;
+        const BFloat16* b = w + panel / kMatrices * block_size + panel % kMatrices * kTilePair +
+                            static_cast<size_t>(step) * kTileDepth / 2 * kMatrices * kTilePair;
         for (int row = 0; row < rows; ++row) {
-          MultiplyRow(x + row * x_stride + step * kTileDepth, b,
+          MultiplyRow(x + row * x_stride + step * kTileDepth, b, kMatrices * kTilePair,
                       u + (static_cast<size_t>(row) * kPanels + panel) * kTileColumns);
         }
       }
@@ -46,13 +43,13 @@ struct EmulatedTiles {
  private:
   // TDPBF16PS of one row: the even and the odd values of k are summed apart, then both sums are
   // added to the accumulator. A product of two bfloat16 values is exact in float32.
-  static void MultiplyRow(const BFloat16* a, const BFloat16* b, float* c) {
+  static void MultiplyRow(const BFloat16* a, const BFloat16* b, size_t b_stride, float* c) {
     float even[kTileColumns] = {};
     float odd[kTileColumns] = {};
     for (int pair = 0; pair < kTileDepth / 2; ++pair) {
       const float a_even = ToFloat(a[2 * pair]);
       const float a_odd = ToFloat(a[2 * pair + 1]);
-      const BFloat16* b_pair = b + static_cast<size_t>(pair) * 2 * kTileColumns;
+      const BFloat16* b_pair = b + pair * b_stride;
       for (int n = 0; n < kTileColumns; ++n) {
         even[n] += a_even * ToFloat(b_pair[2 * n]);
         odd[n] += a_odd * ToFloat(b_pair[2 * n + 1]);

@@ -5,17 +5,14 @@
 //     static void End();     // after the last
 //     // Rows of one Multiply() with kPanels panels, a panel being 16 columns of one matrix.
 //     template <int kPanels> static constexpr int Rows();
-//     // u[row][panel][16] = x[row][k] * panels, for `rows` <= Rows() rows. Panel i stands at
-//     // w + i / kMatrices * block_size + i % kMatrices * kTileValues, its tiles of successive k
-//     // kMatrices * kTileValues apart. Calls between(i, n) for i in 0..n-1 at n places where other
+//     // u[row][panel][16] = x[row][k] * panels, for `rows` <= Rows() rows. Panel i begins at
+//     // w + i / kMatrices * block_size + i % kMatrices * kTilePair, its pairs of k are
+//     // kMatrices * kTilePair apart. Calls between(i, n) for i in 0..n-1 at n places where other
 //     // work may be interleaved; a policy without such places does not call it.
 //     template <int kPanels, int kMatrices, class Between>
 //     static void Multiply(const BFloat16* x, size_t x_stride, int rows, const BFloat16* w,
 //                          size_t block_size, int k, float* u, Between& between);
 //   };
-//
-//     // Whether two blocks at a time are best with any number of sequences.
-//     static constexpr bool kPairsBlocks;
 //
 // Included once per target; it uses no template of the standard library, because the files that
 // include it are compiled for instruction sets that not every machine has and the linker keeps one
@@ -197,8 +194,7 @@ HWY_INLINE void ScanCall(const TileScanCall& call) {
       }
     }
     if constexpr (kMatrices == 3) {
-      const bool pairs = Tiles::kPairsBlocks || call.sequences < kFewSequences;
-      for (; pairs && block + 1 < call.last_block; block += 2) {
+      for (; call.sequences < kFewSequences && block + 1 < call.last_block; block += 2) {
         ScanProducts<Tiles, kHighway, kTanh, kMatrices, 2>(call, block, begin, begin + rows);
       }
     }

@@ -23,13 +23,13 @@ namespace sru::kernels {
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kTileColumns = 16;
-inline constexpr int kTileDepth = 32;                             // of k, per tile operation
-inline constexpr size_t kTileValues = kTileColumns * kTileDepth;  // of weights, 1 KB
+inline constexpr int kTileDepth = 32;               // of k, per tile operation
+inline constexpr int kTilePair = 2 * kTileColumns;  // weights of two values of k
 // Rows of an input that a kernel may read, and not use, past the last.
 inline constexpr int kTileSpareRows = 2 * kTileRows;
 
-// Weights by tile: [block][k / 32][matrix][pair of k][column][2]. A block is 16 columns of each of
-// 3 or 4 matrices, which are multiplied together.
+// Weights: [block][pair of k][matrix][column][2]. A block is 16 columns of each of 3 or 4 matrices,
+// which are multiplied together and read from memory in one stream.
 struct TileWeights {
   int k = 0;  // a multiple of kTileDepth
   int blocks = 0;

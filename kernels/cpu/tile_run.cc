@@ -9,9 +9,6 @@
 namespace sru::kernels {
 namespace {
 
-// A phase with less work is not worth waking another thread for.
-constexpr double kMinSplitOperations = 2e7;
-
 class TileRun {
  public:
   TileRun(const TileStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,

@@ -15,13 +15,11 @@ AlignedArray<BFloat16> PackTiles(int k, int blocks, int matrices, Weight w) {
   AlignedArray<BFloat16> packed(static_cast<size_t>(k) * blocks * matrices * kTileColumns);
   BFloat16* to = packed.data();
   for (int block = 0; block < blocks; ++block) {
-    for (int first = 0; first < k; first += kTileDepth) {
+    for (int row = 0; row < k; row += 2) {
       for (int matrix = 0; matrix < matrices; ++matrix) {
-        for (int row = first; row < first + kTileDepth; row += 2) {
-          for (int column = 0; column < kTileColumns; ++column) {
-            *to++ = ToBFloat16(w(row, block, matrix, column));
-            *to++ = ToBFloat16(w(row + 1, block, matrix, column));
-          }
+        for (int column = 0; column < kTileColumns; ++column) {
+          *to++ = ToBFloat16(w(row, block, matrix, column));
+          *to++ = ToBFloat16(w(row + 1, block, matrix, column));
         }
       }
     }
