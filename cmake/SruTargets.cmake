@@ -47,17 +47,26 @@ function(sru_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
 endfunction()
 
-# sru_backend_tests(NAME PROGRAM): one CTest entry per backend, so that one that is skipped cannot
-# hide the result of another. The program reads the backend's name from SRU_BACKEND. <NAME>_cpu_avx2
-# runs oneDNN's code for processors without AVX-512.
+# sru_backend_tests(NAME PROGRAM): one CTest entry per backend, data type and instruction set, so that
+# one that is skipped cannot hide the result of another. The program reads them from SRU_BACKEND,
+# SRU_DTYPE and SRU_CPU_ISA (tests/testing/tested_backend.h) and exits with 77 when the machine lacks
+# what they name.
 function(sru_backend_tests name program)
-  foreach(variant cpu reference cpu_avx2)
-    string(REGEX REPLACE "_.*" "" backend ${variant})
-    set(environment SRU_BACKEND=${backend})
-    if(variant STREQUAL cpu_avx2)
-      list(APPEND environment DNNL_MAX_CPU_ISA=AVX2)
-    endif()
-    add_test(NAME ${name}_${variant} COMMAND ${program} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
-    set_tests_properties(${name}_${variant} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 300)
+  set(variants
+      cpu:cpu,float32,auto reference:reference,float32,auto
+      cpu_avx512:cpu,float32,avx512 cpu_avx2:cpu,float32,avx2
+      cpu_bfloat16:cpu,bfloat16,auto cpu_bfloat16_amx:cpu,bfloat16,amx
+      cpu_bfloat16_amx_emulated:cpu,bfloat16,amx_emulated
+      cpu_bfloat16_avx512_bf16:cpu,bfloat16,avx512_bf16
+      cpu_bfloat16_onednn:cpu,bfloat16,onednn_bf16
+      cpu_bfloat16_avx512:cpu,bfloat16,avx512 cpu_bfloat16_avx2:cpu,bfloat16,avx2)
+  foreach(variant ${variants})
+    string(REGEX MATCH "(.*):(.*),(.*),(.*)" matched ${variant})
+    set(entry ${name}_${CMAKE_MATCH_1})
+    set(environment SRU_BACKEND=${CMAKE_MATCH_2} SRU_DTYPE=${CMAKE_MATCH_3}
+        SRU_CPU_ISA=${CMAKE_MATCH_4})
+    add_test(NAME ${entry} COMMAND ${program} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
+    set_tests_properties(${entry} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 300
+                         SKIP_RETURN_CODE 77)
   endforeach()
 endfunction()

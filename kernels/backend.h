@@ -115,6 +115,8 @@ class Backend {
   virtual const char* name() const = 0;
   // What it runs on, for logs and GetModel, such as the chosen instruction set.
   virtual std::string description() const = 0;
+  // The instruction set in a word, for a metric's label; empty where that means nothing.
+  virtual std::string instruction_set() const { return ""; }
 
   // Validates the specification and repacks its weights. Thread-safe.
   virtual Status Compile(const StackSpec& spec, const CompileOptions& options,

@@ -82,6 +82,9 @@ struct ServerLevels {
   };
   bool ready = false;
   int64_t requests_in_flight = 0;
+  std::string backend;  // empty until models are loaded
+  std::string dtype;
+  std::string isa;  // kernels::Backend::instruction_set()
   std::vector<ModelLevels> models;
 };
 

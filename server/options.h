@@ -35,7 +35,9 @@ struct Options {
 
   std::string backend = "auto";  // "auto": the first of kernels::AvailableBackends()
   kernels::DataType dtype = kernels::DataType::kFloat32;
-  int instances = 0;  // workers per model; 0 = what suits the backend
+  std::string cpu_isa = "auto";  // kernels::BackendOptions::cpu_isa
+  int cpu_threads = 0;           // kernels::BackendOptions::cpu_threads
+  int instances = 0;             // workers per model; 0 = what suits the backend
 
   int max_batch_tokens = 4096;
   int max_batch_sequences = 256;

@@ -80,6 +80,8 @@ TEST(OptionsTest, EnvironmentSetsFlags) {
   ASSERT_TRUE(Apply({{"SRU_MODEL_REPOSITORY", "from-environment"},
                      {"SRU_MAX_QUEUE_DELAY_US", "250"},
                      {"SRU_ADMISSION", "none"},
+                     {"SRU_CPU_ISA", "avx2"},
+                     {"SRU_CPU_THREADS", "3"},
                      {"SRU_DTYPE", "bfloat16"}})
                   .ok());
   const absl::StatusOr<Options> options = OptionsFromFlags();
@@ -88,6 +90,8 @@ TEST(OptionsTest, EnvironmentSetsFlags) {
   EXPECT_EQ(options->max_queue_delay, absl::Microseconds(250));
   EXPECT_FALSE(options->admission_by_deadline);
   EXPECT_EQ(options->dtype, kernels::DataType::kBFloat16);
+  EXPECT_EQ(options->cpu_isa, "avx2");
+  EXPECT_EQ(options->cpu_threads, 3);
 }
 
 TEST(OptionsTest, BadEnvironmentNamesTheVariable) {

@@ -114,7 +114,10 @@ class ServerImpl final : public Server {
   absl::Status LoadModels() {
     const std::string name =
         options_.backend == "auto" ? kernels::AvailableBackends().front() : options_.backend;
-    const kernels::Status created = kernels::CreateBackend(name, &backend_);
+    kernels::BackendOptions backend_options;
+    backend_options.cpu_isa = options_.cpu_isa;
+    backend_options.cpu_threads = options_.cpu_threads;
+    const kernels::Status created = kernels::CreateBackend(name, backend_options, &backend_);
     if (!created.ok()) {
       return absl::Status(models::ToAbslStatus(created).code(),
                           absl::StrCat("--backend: ", created.message()));
@@ -199,6 +202,9 @@ class ServerImpl final : public Server {
     levels.ready = ready_;
     levels.requests_in_flight = in_flight_.count();
     for (const auto& served : registry_.List()) {
+      levels.backend = served->model->backend_name();
+      levels.dtype = kernels::DataTypeName(served->model->dtype());
+      levels.isa = backend_->instruction_set();
       levels.models.push_back(
           {served->model->name(), served->model->version(), served->engine->batcher().stats()});
     }

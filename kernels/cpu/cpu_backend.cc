@@ -138,6 +138,8 @@ class CpuBackend : public Backend {
     return text;
   }
 
+  std::string instruction_set() const override { return isa_.name; }
+
   Status Compile(const StackSpec& spec, const CompileOptions& options,
                  std::unique_ptr<Executable>* executable) override {
     Status status = Validate(spec);

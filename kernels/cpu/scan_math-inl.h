@@ -22,13 +22,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
 
-// 2^x for x up to 126, which larger arguments are clamped to; relative error below 2e-7. Minimax
-// polynomial on [-1/2, 1/2], the integer part goes into the exponent. Far below 0 the result is 0
-// (AVX-512) or 2^-126. The constants come first in Max and Min, so that on x86 a NaN comes through.
+// 2^x; relative error below 2e-7. Minimax polynomial on [-1/2, 1/2], the integer part goes into the
+// exponent. Far from 0 the result is 0 or infinity with AVX-512; before, x is clamped to [-126,
+// 126]. Constants come first in Max and Min, so that on x86 a NaN comes through.
 HWY_INLINE V Exp2(D d, V x) {
-  x = hn::Min(hn::Set(d, 126.0f), x);
 #if HWY_TARGET > HWY_AVX3
-  x = hn::Max(hn::Set(d, -126.0f), x);
+  x = hn::Min(hn::Set(d, 126.0f), hn::Max(hn::Set(d, -126.0f), x));
 #endif
   const V n = hn::Round(x);
   const V r = hn::Sub(x, n);
@@ -48,27 +47,33 @@ HWY_INLINE V Exp2(D d, V x) {
 #endif
 }
 
-// 1 / x for x in [1, 2^127): the hardware's estimate (14 bits with AVX-512, 11 before) and as many
-// Newton steps as make it float32.
+// 1 / x for x of at least 1: with AVX-512 the hardware's estimate of 14 bits and one Newton step, 0
+// for infinity. Earlier estimates have 11 bits; two steps from there are no faster than the
+// division and less exact.
 HWY_INLINE V Reciprocal(D d, V x) {
-#if HWY_ARCH_X86
-  V y = hn::ApproximateReciprocal(x);
-#if HWY_TARGET > HWY_AVX3
-  y = hn::Mul(y, hn::NegMulAdd(x, y, hn::Set(d, 2.0f)));
-#endif
-  return hn::Mul(y, hn::NegMulAdd(x, y, hn::Set(d, 2.0f)));
+#if HWY_TARGET <= HWY_AVX3
+  const V y = hn::ApproximateReciprocal(x);
+  const V finite = hn::Min(hn::Set(d, 0x1p126f), x);  // 0 * infinity would be NaN
+  return hn::Mul(y, hn::NegMulAdd(finite, y, hn::Set(d, 2.0f)));
 #else
   return hn::Div(hn::Set(d, 1.0f), x);
 #endif
 }
 
-// The gate of an argument that carries kScanGateScale.
-HWY_INLINE V Gate(D d, V z) { return Reciprocal(d, hn::Add(hn::Set(d, 1.0f), Exp2(d, z))); }
+// The gate of an argument that carries kScanGateScale: exactly 0 or 1 at infinity.
+HWY_INLINE V Gate(D d, V z) {
+  const V gate = Reciprocal(d, hn::Add(hn::Set(d, 1.0f), Exp2(d, z)));
+#if HWY_TARGET <= HWY_AVX3
+  return gate;
+#else
+  return hn::IfThenZeroElse(hn::Gt(z, hn::Set(d, 126.0f)), gate);
+#endif
+}
 
 // tanh(x) = (1 - e) / (1 + e) with e = exp(-2x): exactly 0 at 0, so that padding stays zero.
 HWY_INLINE V Tanh(D d, V x) {
   const V one = hn::Set(d, 1.0f);
-  const V e = Exp2(d, hn::Mul(x, hn::Set(d, 2.0f * kScanGateScale)));
+  const V e = Exp2(d, hn::Min(hn::Set(d, 126.0f), hn::Mul(x, hn::Set(d, 2.0f * kScanGateScale))));
   return hn::Mul(hn::Sub(one, e), Reciprocal(d, hn::Add(one, e)));
 }
 

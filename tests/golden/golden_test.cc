@@ -13,6 +13,7 @@
 #include "models/config.h"
 #include "models/safetensors.h"
 #include "models/stack_builder.h"
+#include "tests/testing/tested_backend.h"
 
 namespace sru {
 namespace {
@@ -20,6 +21,8 @@ namespace {
 // Absolute, on h and c, float32. The recorded float32 values are within 2e-6 of a float64
 // evaluation.
 constexpr float kTolerance = 1e-5f;
+// bfloat16: for stacks of up to four layers, a quarter more for each further layer.
+constexpr float kBFloat16Tolerance = 2e-2f;
 constexpr size_t kNumCases = 21;
 
 std::string Environment(const char* name, const char* fallback) {
@@ -124,9 +127,18 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   std::unique_ptr<kernels::Backend> backend;
   std::unique_ptr<kernels::Executable> executable;
   std::unique_ptr<kernels::Workspace> workspace;
-  kernels::Status status = kernels::CreateBackend(Environment("SRU_BACKEND", "cpu"), &backend);
+  const testing::TestedBackend tested = testing::TestedBackend::FromEnvironment();
+  kernels::BackendOptions options;
+  options.cpu_isa = tested.cpu_isa;
+  kernels::CompileOptions compile;
+  compile.dtype = tested.dtype;
+  const bool bfloat16 = tested.dtype == kernels::DataType::kBFloat16;
+  const float tolerance =
+      bfloat16 ? kBFloat16Tolerance * std::max(1.0f, static_cast<float>(layers) / 4.0f)
+               : kTolerance;
+  kernels::Status status = kernels::CreateBackend(tested.name, options, &backend);
   ASSERT_TRUE(status.ok()) << status.message();
-  status = backend->Compile(*spec, kernels::CompileOptions(), &executable);
+  status = backend->Compile(*spec, compile, &executable);
   ASSERT_TRUE(status.ok()) << status.message();
   status = executable->CreateWorkspace({batch.num_tokens(), batch.num_sequences}, &workspace);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -136,11 +148,11 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   for (int64_t b = 0; b < batch_size; ++b) {
     for (int64_t j = 0; j < width; ++j) {
       for (int64_t t = 0; t < lengths[b]; ++t) {
-        ASSERT_NEAR(h.row(t, b)[j], outputs[b].token_vectors[t * width + j], kTolerance)
+        ASSERT_NEAR(h.row(t, b)[j], outputs[b].token_vectors[t * width + j], tolerance)
             << "h of sequence " << b << ", token " << t << ", dimension " << j;
       }
       for (int64_t i = 0; i < layers; ++i) {
-        ASSERT_NEAR(c.row(i, b)[j], outputs[b].final_state[i * width + j], kTolerance)
+        ASSERT_NEAR(c.row(i, b)[j], outputs[b].final_state[i * width + j], tolerance)
             << "c of sequence " << b << ", layer " << i << ", dimension " << j;
       }
     }
