@@ -60,6 +60,9 @@ function(sru_backend_tests name program)
       cpu_bfloat16_avx512_bf16:cpu,bfloat16,avx512_bf16
       cpu_bfloat16_onednn:cpu,bfloat16,onednn_bf16
       cpu_bfloat16_avx512:cpu,bfloat16,avx512 cpu_bfloat16_avx2:cpu,bfloat16,avx2)
+  if(SRU_SANITIZE)  # slow: one of each kind of code
+    list(FILTER variants INCLUDE REGEX "^(cpu|reference|cpu_avx2|cpu_bfloat16|cpu_bfloat16_amx_emulated|cpu_bfloat16_avx2):")
+  endif()
   foreach(variant ${variants})
     string(REGEX MATCH "(.*):(.*),(.*),(.*)" matched ${variant})
     set(entry ${name}_${CMAKE_MATCH_1})
