@@ -33,7 +33,8 @@ const char* DataTypeName(DataType dtype);
 
 // The hardware that a backend uses. Each field is read by the backend that its name begins with.
 struct BackendOptions {
-  std::string cpu_isa = "auto";   // the instruction set; "auto" is the best that the machine has
+  std::string cpu_isa = "auto";   // auto (the machine's best), avx2, avx512, avx512_bf16, amx; a
+                                  // process that has forced one cannot take another
   int cpu_threads = 0;            // most threads for one large batch; 0 = one per core
   std::vector<int> cuda_devices;  // ordinals; empty = every device of the machine
 };
