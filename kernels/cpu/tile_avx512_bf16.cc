@@ -11,7 +11,7 @@ namespace {
 
 template <int kValue>
 struct Constant {
-  constexpr operator int() const { return kValue; }
+  constexpr operator int() const { return kValue; }  // NOLINT(google-explicit-constructor)
 };
 
 // Calls body(Constant<0>) to body(Constant<kCount - 1>): with constants from the start the compiler

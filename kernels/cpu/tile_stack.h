@@ -18,7 +18,8 @@ namespace sru::kernels {
 
 // Values from one bfloat16 row to the next: whole tiles, zeros past the layout's stride.
 inline size_t TileStride(const RowLayout& rows) {
-  return static_cast<size_t>((rows.stride() + kTileDepth - 1) / kTileDepth * kTileDepth);
+  const size_t tiles = (rows.stride() + kTileDepth - 1) / kTileDepth;
+  return tiles * kTileDepth;
 }
 
 // A matrix whose product is stored: the low-rank projection, or the map before the first layer.

@@ -1,5 +1,5 @@
-// main() of test programs that sru_backend_tests() runs once per backend: says that the machine lacks
-// what the entry is for, instead of passing or failing.
+// main() of test programs that sru_backend_tests() runs once per backend: says that the machine
+// lacks what the entry is for, instead of passing or failing.
 #include <gtest/gtest.h>
 
 #include <iostream>
