@@ -47,33 +47,41 @@ function(sru_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
 endfunction()
 
-# sru_backend_tests(NAME PROGRAM): one CTest entry per backend and data type, so that one that is skipped
-# cannot hide the result of another. The program reads them from SRU_BACKEND and SRU_DTYPE and exits with
-# 77 where the machine lacks the backend. <NAME>_cpu_avx2 runs oneDNN's code for processors without
-# AVX-512; <NAME>_cuda_host runs the CUDA backend with its kernels compiled for the host;
+# sru_backend_tests(NAME PROGRAM): one CTest entry per backend, data type and instruction set, so that
+# one that is skipped cannot hide the result of another. The program reads them from SRU_BACKEND,
+# SRU_DTYPE and SRU_CPU_ISA (tests/testing/tested_backend.h) and exits with 77 when the machine lacks
+# what they name. <NAME>_cuda_host runs the CUDA backend with its kernels compiled for the host;
 # <NAME>_cuda needs a GPU and has the label `gpu`.
 function(sru_backend_tests name program)
-  foreach(variant cpu reference cpu_avx2 cuda_host cuda_host_bfloat16 cuda cuda_bfloat16)
-    # A minute under sanitizers; the golden cases take the same kernels through them in a second.
-    if(SRU_SANITIZE AND "${name}_${variant}" STREQUAL "backend_cuda_host_bfloat16")
-      continue()
+  set(variants
+      cpu:cpu,float32,auto reference:reference,float32,auto
+      cpu_avx512:cpu,float32,avx512 cpu_avx2:cpu,float32,avx2
+      cpu_bfloat16:cpu,bfloat16,auto cpu_bfloat16_amx:cpu,bfloat16,amx
+      cpu_bfloat16_amx_emulated:cpu,bfloat16,amx_emulated
+      cpu_bfloat16_avx512_bf16:cpu,bfloat16,avx512_bf16
+      cpu_bfloat16_onednn:cpu,bfloat16,onednn_bf16
+      cpu_bfloat16_avx512:cpu,bfloat16,avx512 cpu_bfloat16_avx2:cpu,bfloat16,avx2
+      cuda_host:cuda_host,float32,auto cuda_host_bfloat16:cuda_host,bfloat16,auto
+      cuda:cuda,float32,auto cuda_bfloat16:cuda,bfloat16,auto)
+  if(SRU_SANITIZE)  # slow: one of each kind of code
+    list(FILTER variants INCLUDE REGEX
+         "^(cpu|reference|cpu_avx2|cpu_bfloat16|cpu_bfloat16_amx_emulated|cpu_bfloat16_avx2|cuda_host|cuda_host_bfloat16):")
+    # A minute; the golden cases take the same kernels through the sanitizers in a second.
+    if(name STREQUAL backend)
+      list(FILTER variants EXCLUDE REGEX "^cuda_host_bfloat16:")
     endif()
-    string(REGEX REPLACE "_(avx2|bfloat16)$" "" backend ${variant})
-    set(environment SRU_BACKEND=${backend})
-    if(variant MATCHES "_bfloat16$")
-      list(APPEND environment SRU_DTYPE=bfloat16)
-    endif()
-    if(variant STREQUAL cpu_avx2)
-      list(APPEND environment DNNL_MAX_CPU_ISA=AVX2)
-    endif()
-    add_test(NAME ${name}_${variant} COMMAND ${program} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
-    set_tests_properties(${name}_${variant} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 300
-                                                       SKIP_RETURN_CODE 77)
-    if(variant STREQUAL cuda_host)
-      set_tests_properties(${name}_${variant} PROPERTIES TIMEOUT 600)
-    endif()
+  endif()
+  foreach(variant ${variants})
+    string(REGEX MATCH "(.*):(.*),(.*),(.*)" matched ${variant})
+    set(entry ${name}_${CMAKE_MATCH_1})
+    set(backend ${CMAKE_MATCH_2})
+    set(environment SRU_BACKEND=${CMAKE_MATCH_2} SRU_DTYPE=${CMAKE_MATCH_3}
+        SRU_CPU_ISA=${CMAKE_MATCH_4})
+    add_test(NAME ${entry} COMMAND ${program} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
+    set_tests_properties(${entry} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 600
+                         SKIP_RETURN_CODE 77)
     if(backend STREQUAL cuda)
-      set_tests_properties(${name}_${variant} PROPERTIES LABELS gpu RUN_SERIAL TRUE)
+      set_tests_properties(${entry} PROPERTIES LABELS gpu RUN_SERIAL TRUE)
     endif()
   endforeach()
 endfunction()

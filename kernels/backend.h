@@ -34,7 +34,9 @@ const char* DataTypeName(DataType dtype);
 
 // The hardware that a backend uses. Each field is read by the backend that its name begins with.
 struct BackendOptions {
-  std::string cpu_isa = "auto";   // the instruction set; "auto" is the best that the machine has
+  std::string cpu_isa = "auto";   // auto (the machine's best), avx2, avx512, avx512_bf16, amx; a
+                                  // process that has forced one cannot take another
+  int cpu_threads = 0;            // most threads for one large batch; 0 = one per core
   std::vector<int> cuda_devices;  // ordinals; empty = every device that the kernels run on
   // Bytes that weights and workspaces may take of each device; 0 = nine tenths of what is free when
   // the backend is created.
@@ -137,6 +139,8 @@ class Backend {
   // In the order of WorkspaceLimits::device. Empty for a backend that has no device but the
   // processor. Thread-safe.
   virtual std::vector<DeviceInfo> devices() const { return {}; }
+  // The instruction set in a word, for a metric's label; empty where that means nothing.
+  virtual std::string instruction_set() const { return ""; }
 
   // Validates the specification and repacks its weights. Thread-safe.
   virtual Status Compile(const StackSpec& spec, const CompileOptions& options,

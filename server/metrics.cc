@@ -188,6 +188,13 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
            {{"version", kVersion}, {"backends", absl::StrJoin(kernels::AvailableBackends(), ",")}},
            1);
   families->push_back(std::move(info));
+  if (!levels.backend.empty()) {
+    MetricFamily backend = MakeFamily(
+        "sru_backend_info", "Always 1; the labels say what the models run on.", MetricType::Gauge);
+    AddValue(&backend, {{"backend", levels.backend}, {"dtype", levels.dtype}, {"isa", levels.isa}},
+             1);
+    families->push_back(std::move(backend));
+  }
 
   AppendLifecycleFamilies(levels, families);
   AppendDeviceFamilies(levels.devices, families);

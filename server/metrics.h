@@ -103,6 +103,9 @@ struct ServerLevels {
   int64_t requests_in_flight = 0;
   int64_t connections = 0;
   int64_t suppressed_log_lines = 0;
+  std::string backend;  // empty until models are loaded
+  std::string dtype;
+  std::string isa;  // kernels::Backend::instruction_set()
   std::vector<ModelLevels> models;
   std::vector<ModelStatus> statuses;
   std::vector<ModelLoadCounts> load_counts;

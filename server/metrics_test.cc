@@ -65,6 +65,9 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
   ServerLevels levels;
   levels.ready = true;
   levels.requests_in_flight = 7;
+  levels.backend = "cpu";
+  levels.dtype = "bfloat16";
+  levels.isa = "avx512_bf16";
   BatcherStats stats;
   stats.queued_sequences = 4;
   stats.queued_tokens = 99;
@@ -79,6 +82,8 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
            std::string("sru_ready 1"),
            std::string("sru_requests_in_flight 7"),
            std::string("sru_models_loaded 1"),
+           std::string(
+               "sru_backend_info{backend=\"cpu\",dtype=\"bfloat16\",isa=\"avx512_bf16\"} 1"),
            "sru_queue_sequences" + labels + " 4",
            "sru_queue_tokens" + labels + " 99",
            "sru_queue_oldest_age_seconds" + labels + " 0.25",

@@ -53,6 +53,11 @@ ABSL_FLAG(std::string, backend, "auto",
 ABSL_FLAG(std::string, dtype, "float32",
           "float32 or bfloat16: how weights and activations are stored. States and sums are always "
           "float32.");
+ABSL_FLAG(std::string, cpu_isa, "auto",
+          "Instruction set of backend cpu: auto (the best of this machine), avx2, avx512, "
+          "avx512_bf16 or amx.");
+ABSL_FLAG(int32_t, cpu_threads, 0,
+          "Most cores that one large batch of backend cpu may use when others are idle. 0 = all.");
 ABSL_FLAG(int32_t, instances, 0,
           "Workers per model, each runs one batch at a time; they are dealt out to the GPUs in "
           "turn. 0 = what suits the backend: one per core on the CPU, two per GPU.");
@@ -117,6 +122,8 @@ constexpr char kFlagNames[][32] = {"model_repository",
                                    "status_page_try",
                                    "backend",
                                    "dtype",
+                                   "cpu_isa",
+                                   "cpu_threads",
                                    "instances",
                                    "pin_cores",
                                    "devices",
@@ -356,6 +363,8 @@ absl::StatusOr<Options> OptionsFromFlags() {
     return absl::InvalidArgumentError(
         absl::StrCat("--dtype: expected float32 or bfloat16, found '", dtype, "'"));
   }
+  options.cpu_isa = absl::GetFlag(FLAGS_cpu_isa);
+  options.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);
   options.instances = absl::GetFlag(FLAGS_instances);
   options.pin_cores = absl::GetFlag(FLAGS_pin_cores);
   const std::string devices = absl::GetFlag(FLAGS_devices);

@@ -49,6 +49,8 @@ struct Options {
 
   std::string backend = "auto";  // "auto": the first of kernels::AvailableBackends()
   kernels::DataType dtype = kernels::DataType::kFloat32;
+  std::string cpu_isa = "auto";     // kernels::BackendOptions::cpu_isa
+  int cpu_threads = 0;              // kernels::BackendOptions::cpu_threads
   int instances = 0;                // workers per model; 0 = what suits the backend
   std::vector<int> devices;         // GPUs by the driver's number; empty = all
   int64_t gpu_memory_limit_mb = 0;  // of each GPU, 10^6 bytes; 0 = nine tenths of what is free

@@ -92,6 +92,8 @@ TEST(OptionsTest, EnvironmentSetsFlags) {
                      {"SRU_MAX_QUEUE_DELAY_US", "250"},
                      {"SRU_ADMISSION", "none"},
                      {"SRU_PIN_CORES", "true"},
+                     {"SRU_CPU_ISA", "avx2"},
+                     {"SRU_CPU_THREADS", "3"},
                      {"SRU_DTYPE", "bfloat16"}})
                   .ok());
   const absl::StatusOr<Options> options = OptionsFromFlags();
@@ -101,6 +103,8 @@ TEST(OptionsTest, EnvironmentSetsFlags) {
   EXPECT_FALSE(options->admission_by_deadline);
   EXPECT_TRUE(options->pin_cores);
   EXPECT_EQ(options->dtype, kernels::DataType::kBFloat16);
+  EXPECT_EQ(options->cpu_isa, "avx2");
+  EXPECT_EQ(options->cpu_threads, 3);
 }
 
 TEST(OptionsTest, BadEnvironmentNamesTheVariable) {

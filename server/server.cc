@@ -227,6 +227,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
           "--devices: this build or machine has no GPU that can be used; --backend=cuda says why");
     }
     kernels::BackendOptions backend_options;
+    backend_options.cpu_isa = options_.cpu_isa;
+    backend_options.cpu_threads = options_.cpu_threads;
     backend_options.cuda_devices = options_.devices;
     backend_options.cuda_memory_limit_bytes =
         static_cast<size_t>(options_.gpu_memory_limit_mb) * 1000000;
@@ -468,6 +470,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       levels.load_counts = manager->LoadCounts();
     }
     if (backend_loaded_.load()) {
+      levels.backend = backend_->name();
+      levels.dtype = kernels::DataTypeName(options_.dtype);
+      levels.isa = backend_->instruction_set();
       const std::set<int> lost = device_watch_.lost();
       for (kernels::DeviceInfo& info : backend_->devices()) {
         const int index = static_cast<int>(levels.devices.size());

@@ -73,6 +73,7 @@ absl::StatusOr<std::vector<kernels::LayerBenchOptions>> Cells(const Flags& flags
   kernels::LayerBenchOptions cell;
   cell.backend = flags.backend;
   cell.hardware.cpu_isa = flags.cpu_isa;
+  cell.hardware.cpu_threads = 1;
   cell.input = flags.input;
   cell.layers = flags.grid ? 2 : flags.layers;
   cell.rounds.most = flags.rounds;

@@ -146,6 +146,7 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const Flags& flag
   std::unique_ptr<kernels::Backend> backend;
   kernels::BackendOptions hardware;
   hardware.cpu_isa = flags.cpu_isa;
+  hardware.cpu_threads = 1;
   if (kernels::Status status = kernels::CreateBackend(flags.backend, hardware, &backend);
       !status.ok()) {
     return models::ToAbslStatus(status);

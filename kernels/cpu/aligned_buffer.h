@@ -1,4 +1,4 @@
-// A zero-filled float array on a cache-line boundary, allocated once.
+// A zero-filled array on a cache-line boundary, allocated once.
 #ifndef SRU_KERNELS_CPU_ALIGNED_BUFFER_H_
 #define SRU_KERNELS_CPU_ALIGNED_BUFFER_H_
 
@@ -9,29 +9,32 @@
 
 namespace sru::kernels {
 
-class AlignedBuffer {
+template <typename T>
+class AlignedArray {
  public:
-  AlignedBuffer() = default;
+  AlignedArray() = default;
   // Throws std::bad_alloc, as any container does.
-  explicit AlignedBuffer(size_t size)
-      : size_(size), data_(static_cast<float*>(::operator new(size * sizeof(float), kAlignment))) {
-    std::fill_n(data_.get(), size, 0.0f);
+  explicit AlignedArray(size_t size)
+      : size_(size), data_(static_cast<T*>(::operator new(size * sizeof(T), kAlignment))) {
+    std::fill_n(data_.get(), size, T());
   }
 
-  float* data() { return data_.get(); }
-  const float* data() const { return data_.get(); }
+  T* data() { return data_.get(); }
+  const T* data() const { return data_.get(); }
   size_t size() const { return size_; }
-  size_t bytes() const { return size_ * sizeof(float); }
+  size_t bytes() const { return size_ * sizeof(T); }
 
  private:
   static constexpr std::align_val_t kAlignment{64};
   struct Deleter {
-    void operator()(float* p) const { ::operator delete(p, kAlignment); }
+    void operator()(T* p) const { ::operator delete(p, kAlignment); }
   };
 
   size_t size_ = 0;
-  std::unique_ptr<float, Deleter> data_;
+  std::unique_ptr<T, Deleter> data_;
 };
+
+using AlignedBuffer = AlignedArray<float>;
 
 }  // namespace sru::kernels
 

@@ -1,20 +1,16 @@
 #include "kernels/cpu/batch_run.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <utility>
 
+#include "kernels/cpu/bfloat16_rows.h"
+#include "kernels/cpu/classify.h"
 #include "kernels/cpu/product_input.h"
 #include "kernels/cpu/row_layout.h"
 #include "kernels/cpu/scan.h"
 
 namespace sru::kernels {
 namespace {
-
-float PoolStart(Pooling pooling) {
-  return pooling == Pooling::kMax ? -std::numeric_limits<float>::infinity() : 0.0f;
-}
 
 // Pools rows that are in memory, for outputs that the scan cannot pool: those that are normalised
 // after it.
@@ -36,23 +32,17 @@ void PoolRows(const RowLayout& layout, const float* rows, int length, Pooling po
   }
 }
 
-void Softmax(const float* logits, int size, float* probabilities) {
-  const float maximum = *std::max_element(logits, logits + size);
-  float sum = 0;
-  for (int i = 0; i < size; ++i) sum += probabilities[i] = std::exp(logits[i] - maximum);
-  for (int i = 0; i < size; ++i) probabilities[i] /= sum;
-}
-
 // One Run(): the batch, where its results go, and the worker's memory.
 class BatchRun {
  public:
   BatchRun(const PackedStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
-           CpuWorkspace& workspace)
+           CpuWorkspace& workspace, ParallelRunner& parallel)
       : stack_(stack),
         spec_(stack.spec),
         batch_(batch),
         outputs_(outputs),
         ws_(workspace),
+        parallel_(parallel),
         tokens_(batch.num_tokens()) {}
 
   void Run() {
@@ -63,17 +53,14 @@ class BatchRun {
       std::swap(ws_.x, ws_.h);
     }
     FinishLastLayer();
-    Classify();
+    if (stack_.classifier != nullptr) {
+      Classify(spec_, *stack_.classifier, *ws_.classifier, batch_.num_sequences, outputs_,
+               ws_.pool_row.data(), num_pooled_, ws_.pooled.data(), ws_.logits.data());
+    }
   }
 
  private:
-  static bool NeedsClassifier(const SequenceOutput& out) {
-    return out.logits != nullptr || out.probabilities != nullptr;
-  }
-  Pooling PoolingOf(int b) const {
-    if (NeedsClassifier(outputs_[b])) return spec_.pooling;
-    return outputs_[b].pooled != nullptr ? outputs_[b].pooling : Pooling::kNone;
-  }
+  Pooling PoolingOf(int b) const { return kernels::PoolingOf(spec_, outputs_[b]); }
   int Length(int b) const { return batch_.offsets[b + 1] - batch_.offsets[b]; }
   // Layer norm after the last scan leaves pooling and token vectors to FinishLastLayer().
   bool ScanFinishesOutputs() const { return stack_.layers.back().layer_norm != LayerNorm::kAfter; }
@@ -109,11 +96,17 @@ class BatchRun {
         }
       }
     }
+    Round(ws_.x, layout.stride());
     if (stack_.input_to_hidden != nullptr) {
       RunInChunks(*stack_.input_to_hidden, *ws_.input_to_hidden, ws_.x.data(), tokens_,
                   ws_.h.data());
+      Round(ws_.h, stack_.input_to_hidden->n());
       std::swap(ws_.x, ws_.h);
     }
+  }
+
+  void Round(AlignedBuffer& rows, int stride) const {
+    if (stack_.rounds) RoundRowToBFloat16(rows.data(), static_cast<size_t>(tokens_) * stride);
   }
 
   void RunLayer(size_t index) {
@@ -121,37 +114,51 @@ class BatchRun {
     CpuWorkspace::LayerRunners& runners = ws_.layers[index];
     const bool looked_up = LooksUpProducts(index);
     const float* product_input = looked_up ? nullptr : runners.input->Run(ws_.x.data(), tokens_);
-    for (size_t d = 0; d < layer.directions.size(); ++d) {
-      RunDirection(index, d, product_input, runners.directions[d]);
+    const int parts = static_cast<int>(layer.parts.size());
+    double operations = 0;
+    for (const Part& part : layer.parts) {
+      operations += 2.0 * tokens_ * part.product->k() * part.product->n();
+    }
+    const auto run = [&](int part, int thread) {
+      RunPart(index, part, product_input, runners.parts[part], ws_.scratch[thread]);
+    };
+    if (operations >= kMinSplitOperations) {
+      parallel_.ForEach(parts, run);
+    } else {
+      for (int part = 0; part < parts; ++part) run(part, 0);
     }
     if (layer.layer_norm == LayerNorm::kAfter) {
       NormalizeRows(layer.output, layer.norm.weight.data(), layer.norm.bias.data(), ws_.h.data(),
                     tokens_, ws_.h.data());
+      if (index + 1 < stack_.layers.size()) Round(ws_.h, layer.output.stride());
     }
   }
 
-  // Products and scans of one direction, chunk by chunk in the direction's order of time. A chunk
+  // Products and scans of one part, chunk by chunk in its direction's order of time. A chunk
   // is a run of adjacent rows and may begin and end inside of a sequence: the state of that one is
   // carried over.
-  void RunDirection(size_t index, size_t d, const float* product_input, ProductRunner& runner) {
+  void RunPart(size_t index, int part_index, const float* product_input, ProductRunner& runner,
+               CpuWorkspace::Scratch& scratch) {
     const Layer& layer = stack_.layers[index];
-    const Product& product = *layer.directions[d].product;
-    const bool backward = d == 1;
+    const Part& part = layer.parts[part_index];
+    const Product& product = *part.product;
+    const bool backward = part.direction == 1;
     int b = backward ? batch_.num_sequences - 1 : 0;
     for (int done = 0; done < tokens_;) {
       const int rows = std::min(layer.chunk_rows, tokens_ - done);
       const int begin = backward ? tokens_ - done - rows : done;
       const int end = begin + rows;
       if (LooksUpProducts(index)) {
-        LookUpProducts(d, begin, rows);
+        LookUpProducts(part_index, begin, rows, scratch.u.data());
       } else {
-        runner.Run(product_input + static_cast<size_t>(begin) * product.k(), rows, ws_.u.data());
+        runner.Run(product_input + static_cast<size_t>(begin) * product.k(), rows,
+                   scratch.u.data());
       }
       while (b >= 0 && b < batch_.num_sequences) {
         const int from = std::max(begin, batch_.offsets[b]);
         const int to = std::min(end, batch_.offsets[b + 1]);
         if (from >= to) break;
-        ScanSegment(index, d, b, from, to, begin);
+        ScanSegment(index, part, b, from, to, begin, scratch);
         const bool finished = backward ? from == batch_.offsets[b] : to == batch_.offsets[b + 1];
         if (!finished) break;
         b += backward ? -1 : 1;
@@ -164,22 +171,23 @@ class BatchRun {
     return index == 0 && batch_.token_ids != nullptr && !stack_.token_products.empty();
   }
 
-  void LookUpProducts(size_t d, int begin, int rows) {
-    const size_t n = stack_.layers[0].directions[d].product->n();
-    const float* table = stack_.token_products[d].data();
+  void LookUpProducts(int part, int begin, int rows, float* u) const {
+    const size_t n = stack_.layers[0].parts[part].product->n();
+    const float* table = stack_.token_products[part].data();
     for (int row = 0; row < rows; ++row) {
-      std::copy_n(table + batch_.token_ids[begin + row] * n, n, ws_.u.data() + row * n);
+      std::copy_n(table + batch_.token_ids[begin + row] * n, n, u + row * n);
     }
   }
 
   // Tokens [from, to) of sequence b; U's first row is token `chunk_begin`.
-  void ScanSegment(size_t index, size_t d, int b, int from, int to, int chunk_begin) {
+  void ScanSegment(size_t index, const Part& part, int b, int from, int to, int chunk_begin,
+                   CpuWorkspace::Scratch& scratch) {
     const Layer& layer = stack_.layers[index];
-    const ScanParameters& parameters = layer.directions[d].scan;
-    const bool backward = d == 1;
+    const bool backward = part.direction == 1;
     const bool last_layer = index + 1 == stack_.layers.size();
-    const int hidden = layer.output.size;
-    const int padded = layer.output.padded();
+    // Where the part's dimensions stand in a padded row and in a row without padding.
+    const size_t column = static_cast<size_t>(part.direction) * layer.output.padded() + part.first;
+    const size_t output = static_cast<size_t>(part.direction) * layer.output.size + part.first;
     const int first = batch_.offsets[b];
     const int first_step = backward ? to - 1 : from;
     const ptrdiff_t sign = backward ? -1 : 1;
@@ -189,53 +197,59 @@ class BatchRun {
 
     ScanSteps steps;
     steps.steps = to - from;
-    const size_t u_stride = layer.directions[d].product->n();
-    steps.u = ws_.u.data() + (first_step - chunk_begin) * u_stride;
+    const size_t u_stride = part.product->n();
+    steps.u = scratch.u.data() + (first_step - chunk_begin) * u_stride;
     steps.u_stride = sign * static_cast<ptrdiff_t>(u_stride);
-    steps.x = ws_.x.data() + static_cast<size_t>(first_step) * layer.input.stride() + d * padded;
+    steps.x = ws_.x.data() + static_cast<size_t>(first_step) * layer.input.stride() + column;
     steps.x_stride = sign * layer.input.stride();
-    steps.c = ws_.c.data();
-    if (starts) LoadInitialState(index, d, b);
+    steps.c = scratch.c.data();
+    if (starts) LoadInitialState(index, part, b, steps.c);
 
     if (last_layer && ScanFinishesOutputs()) {
       if (out.token_vectors != nullptr && layer.output.is_dense()) {
         const size_t width = layer.output.width();
-        steps.h = out.token_vectors + (first_step - first) * width + d * hidden;
+        steps.h = out.token_vectors + (first_step - first) * width + output;
         steps.h_stride = sign * static_cast<ptrdiff_t>(width);
       } else if (out.token_vectors != nullptr) {
-        SetHiddenRows(layer, d, first_step, sign, &steps);
+        SetHiddenRows(layer, column, first_step, sign, &steps);
       }
       steps.pooling = PoolingOf(b);
       if (steps.pooling != Pooling::kNone) {
-        steps.pool = PooledRow(b) + d * padded;
-        if (starts) std::fill_n(steps.pool, padded, PoolStart(steps.pooling));
+        steps.pool = PooledRow(b) + column;
+        if (starts) std::fill_n(steps.pool, part.scan.padded, PoolStart(steps.pooling));
       }
     } else {
-      SetHiddenRows(layer, d, first_step, sign, &steps);
+      SetHiddenRows(layer, column, first_step, sign, &steps);
+      steps.rounds_h = stack_.rounds;
     }
 
-    Scan(parameters, steps);
+    Scan(part.scan, steps);
 
     if (ends && out.final_state != nullptr) {
-      std::copy_n(ws_.c.data(), hidden,
-                  out.final_state + index * layer.output.width() + d * hidden);
+      std::copy_n(steps.c, Dimensions(layer, part),
+                  out.final_state + index * layer.output.width() + output);
     }
   }
 
-  void SetHiddenRows(const Layer& layer, size_t d, int first_step, ptrdiff_t sign,
+  // Of the part, without padding.
+  static int Dimensions(const Layer& layer, const Part& part) {
+    return std::min(part.scan.padded, layer.output.size - part.first);
+  }
+
+  void SetHiddenRows(const Layer& layer, size_t column, int first_step, ptrdiff_t sign,
                      ScanSteps* steps) {
     const size_t stride = layer.output.stride();
-    steps->h = ws_.h.data() + first_step * stride + d * layer.output.padded();
+    steps->h = ws_.h.data() + first_step * stride + column;
     steps->h_stride = sign * static_cast<ptrdiff_t>(stride);
   }
 
-  void LoadInitialState(size_t index, size_t d, int b) {
-    const RowLayout& layout = stack_.layers[index].output;
-    std::fill_n(ws_.c.data(), layout.padded(), 0.0f);
+  void LoadInitialState(size_t index, const Part& part, int b, float* c) const {
+    const Layer& layer = stack_.layers[index];
+    std::fill_n(c, part.scan.padded, 0.0f);
     if (batch_.initial_state == nullptr) return;
-    const size_t layer = static_cast<size_t>(b) * stack_.layers.size() + index;
-    std::copy_n(batch_.initial_state + layer * layout.width() + d * layout.size, layout.size,
-                ws_.c.data());
+    const size_t row = static_cast<size_t>(b) * stack_.layers.size() + index;
+    const float* from = batch_.initial_state + row * layer.output.width();
+    std::copy_n(from + part.direction * layer.output.size + part.first, Dimensions(layer, part), c);
   }
 
   // What the last scan has left to do for token vectors and pooled vectors.
@@ -263,31 +277,12 @@ class BatchRun {
     }
   }
 
-  void Classify() {
-    if (stack_.classifier == nullptr) return;
-    const bool any = std::any_of(outputs_, outputs_ + batch_.num_sequences, NeedsClassifier);
-    if (!any) return;
-    RunInChunks(*stack_.classifier, *ws_.classifier, ws_.pooled.data(), num_pooled_,
-                ws_.logits.data());
-    const int labels = spec_.num_labels;
-    for (int b = 0; b < batch_.num_sequences; ++b) {
-      const SequenceOutput& out = outputs_[b];
-      if (!NeedsClassifier(out)) continue;
-      float* logits =
-          ws_.logits.data() + static_cast<size_t>(ws_.pool_row[b]) * stack_.labels.stride();
-      for (int i = 0; i < labels && !spec_.classifier_bias.empty(); ++i) {
-        logits[i] += spec_.classifier_bias.data[i];
-      }
-      if (out.logits != nullptr) std::copy_n(logits, labels, out.logits);
-      if (out.probabilities != nullptr) Softmax(logits, labels, out.probabilities);
-    }
-  }
-
   const PackedStack& stack_;
   const StackSpec& spec_;
   const RaggedBatch& batch_;
   const SequenceOutput* outputs_;
   CpuWorkspace& ws_;
+  ParallelRunner& parallel_;
   const int tokens_;
   int num_pooled_ = 0;
 };
@@ -295,8 +290,8 @@ class BatchRun {
 }  // namespace
 
 void RunBatch(const PackedStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
-              CpuWorkspace& workspace) {
-  BatchRun(stack, batch, outputs, workspace).Run();
+              CpuWorkspace& workspace, ParallelRunner& parallel) {
+  BatchRun(stack, batch, outputs, workspace, parallel).Run();
 }
 
 }  // namespace sru::kernels

@@ -5,12 +5,13 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_workspace.h"
 #include "kernels/cpu/packed_stack.h"
+#include "kernels/cpu/parallel_runner.h"
 
 namespace sru::kernels {
 
 // The arguments are those of Executable::Run() and valid. Throws dnnl::error. Allocates nothing.
 void RunBatch(const PackedStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
-              CpuWorkspace& workspace);
+              CpuWorkspace& workspace, ParallelRunner& parallel);
 
 }  // namespace sru::kernels
 

@@ -17,11 +17,14 @@ namespace sru::kernels {
 
 class CpuWorkspace : public Workspace {
  public:
-  CpuWorkspace(const PackedStack& stack, const WorkspaceLimits& limits) : limits_(limits) {
+  // For at most `threads` threads on one batch.
+  CpuWorkspace(const PackedStack& stack, const WorkspaceLimits& limits, int threads)
+      : limits_(limits) {
     const size_t rows = static_cast<size_t>(limits.max_tokens) + kMaxChunkRows;
     size_t stride = stack.input.stride();
     size_t hidden = 0;
     size_t u_size = 0;
+    size_t most_parts = 1;
     if (stack.input_to_hidden != nullptr) {
       stride = std::max<size_t>(stride, stack.input_to_hidden->n());
       input_to_hidden = std::make_unique<ProductRunner>(*stack.input_to_hidden);
@@ -31,48 +34,57 @@ class CpuWorkspace : public Workspace {
       hidden = std::max<size_t>(hidden, layer.output.padded());
       LayerRunners runners;
       runners.input = std::make_unique<ProductInput>(layer, limits.max_tokens);
-      for (const Direction& direction : layer.directions) {
-        u_size = std::max<size_t>(u_size,
-                                  static_cast<size_t>(layer.chunk_rows) * direction.product->n());
-        runners.directions.emplace_back(*direction.product);
+      most_parts = std::max(most_parts, layer.parts.size());
+      for (const Part& part : layer.parts) {
+        // With room for the product's last bucket.
+        u_size = std::max<size_t>(
+            u_size, static_cast<size_t>(part.product->max_rows()) * part.product->n());
+        runners.parts.emplace_back(*part.product);
       }
       layers.push_back(std::move(runners));
     }
     x = AlignedBuffer(rows * stride);
     h = AlignedBuffer(rows * stride);
-    u = AlignedBuffer(u_size);
-    c = AlignedBuffer(hidden);
+    for (size_t i = 0; i < std::min<size_t>(most_parts, threads); ++i) {
+      scratch.push_back({AlignedBuffer(u_size), AlignedBuffer(hidden)});
+    }
     pool_row.resize(limits.max_sequences);
     const size_t pooled_rows = static_cast<size_t>(limits.max_sequences) + kClassifierRows;
     pooled = AlignedBuffer(pooled_rows * stack.layers.back().output.stride());
     if (stack.classifier != nullptr) {
       classifier = std::make_unique<ProductRunner>(*stack.classifier);
-      logits = AlignedBuffer(pooled_rows * stack.labels.stride());
+      logits = AlignedBuffer(pooled_rows * stack.classifier->n());
     }
   }
 
   const WorkspaceLimits& limits() const override { return limits_; }
   size_t bytes() const override {
-    size_t bytes = x.bytes() + h.bytes() + u.bytes() + c.bytes() + pooled.bytes() + logits.bytes() +
-                   pool_row.size() * sizeof(int);
+    size_t bytes =
+        x.bytes() + h.bytes() + pooled.bytes() + logits.bytes() + pool_row.size() * sizeof(int);
+    for (const Scratch& s : scratch) bytes += s.u.bytes() + s.c.bytes();
     for (const LayerRunners& layer : layers) bytes += layer.input->bytes();
     return bytes;
   }
 
   struct LayerRunners {
     std::unique_ptr<ProductInput> input;
-    std::vector<ProductRunner> directions;
+    std::vector<ProductRunner> parts;
+  };
+
+  // Of one thread.
+  struct Scratch {
+    AlignedBuffer u;  // one chunk of one part
+    AlignedBuffer c;  // state of the sequence that is being scanned
   };
 
   std::unique_ptr<ProductRunner> input_to_hidden;
   std::vector<LayerRunners> layers;
   std::unique_ptr<ProductRunner> classifier;
+  std::vector<Scratch> scratch;
 
   // Rows have room for a product's last bucket after the batch's tokens.
   AlignedBuffer x;            // a layer's input, [tokens][stride]
   AlignedBuffer h;            // its output
-  AlignedBuffer u;            // one chunk of one direction
-  AlignedBuffer c;            // state of the sequence that is being scanned
   AlignedBuffer pooled;       // [sequences that need one][stride]
   AlignedBuffer logits;       // as pooled
   std::vector<int> pool_row;  // [sequence]: its row in `pooled`, or -1

@@ -1,5 +1,6 @@
 #include "kernels/cpu/layer_norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "kernels/stack_spec.h"
@@ -42,6 +43,8 @@ void NormalizeRow(const RowLayout& layout, const float* weight, const float* bia
   const float variance =
       hn::GetLane(hn::SumOfLanes(d, squares)) / static_cast<float>(layout.width());
 
+  if (!(variance <= kLargestVariance)) return NormalizeHugeRow(layout, weight, bias, x, y);
+
   const V scale = hn::Set(d, 1.0f / std::sqrt(variance + kLayerNormEpsilon));
   for (size_t j = 0; j < stride; j += lanes) {
     const V normalised = hn::Mul(hn::Sub(hn::Load(d, x + j), mean_v), scale);
@@ -65,6 +68,27 @@ HWY_AFTER_NAMESPACE();
 namespace sru::kernels {
 
 HWY_EXPORT(NormalizeRowsTarget);
+
+void NormalizeHugeRow(const RowLayout& layout, const float* weight, const float* bias,
+                      const float* x, float* y) {
+  double sum = 0;
+  for (int i = 0; i < layout.width(); ++i) sum += x[layout.Position(i)];
+  const double mean = sum / layout.width();
+  double squares = 0;
+  for (int i = 0; i < layout.width(); ++i) {
+    const double difference = x[layout.Position(i)] - mean;
+    squares += difference * difference;
+  }
+  const double scale = 1.0 / std::sqrt(squares / layout.width() + kLayerNormEpsilon);
+  for (int i = 0; i < layout.width(); ++i) {
+    const int at = layout.Position(i);
+    y[at] = static_cast<float>((x[at] - mean) * scale * weight[at] + bias[at]);
+  }
+  for (int segment = 0; segment < layout.segments; ++segment) {
+    float* padding = y + segment * layout.padded();
+    std::fill(padding + layout.size, padding + layout.padded(), 0.0f);
+  }
+}
 
 void NormalizeRows(const RowLayout& layout, const float* weight, const float* bias, const float* x,
                    int rows, float* y) {

@@ -13,6 +13,12 @@ namespace sru::kernels {
 void NormalizeRows(const RowLayout& layout, const float* weight, const float* bias, const float* x,
                    int rows, float* y);
 
+// One row in float64: what NormalizeRows() does with a variance above kLargestVariance, whose
+// squares may not fit into float32.
+inline constexpr float kLargestVariance = 1e30f;
+void NormalizeHugeRow(const RowLayout& layout, const float* weight, const float* bias,
+                      const float* x, float* y);
+
 }  // namespace sru::kernels
 
 #endif  // SRU_KERNELS_CPU_LAYER_NORM_H_

@@ -1,8 +1,11 @@
 #include "kernels/cpu/packed_stack.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "kernels/cpu/bfloat16_rows.h"
 #include "kernels/cpu/product_input.h"
+#include "kernels/cpu/weight_layout.h"
 
 namespace sru::kernels {
 namespace {
@@ -11,122 +14,84 @@ namespace {
 // second-level cache.
 constexpr size_t kChunkBytes = 256 * 1024;
 constexpr int kMinChunkRows = 32;
-// Largest table of the first layer's products by token (TokenProducts).
-constexpr size_t kMaxTokenProductBytes = size_t{64} << 20;
 
 int ChunkRows(int columns) {
   const int rows = static_cast<int>(kChunkBytes / (sizeof(float) * columns)) / 16 * 16;
   return std::clamp(rows, kMinChunkRows, kMaxChunkRows);
 }
 
-NormWeights PackNorm(const LayerSpec& layer, const RowLayout& layout) {
-  NormWeights norm{AlignedBuffer(layout.stride()), AlignedBuffer(layout.stride())};
-  layout.Pack(layer.norm_weight.data, norm.weight.data());
-  layout.Pack(layer.norm_bias.data, norm.bias.data());
-  return norm;
+AlignedBuffer Rounded(AlignedBuffer weights, bool rounds) {
+  if (rounds) RoundRowToBFloat16(weights.data(), weights.size());
+  return weights;
 }
 
-Highway HighwayOf(const LayerSpec& layer) {
-  if (!layer.has_skip_term) return Highway::kNone;
-  return layer.num_matrices == 4 ? Highway::kMatrix : Highway::kInput;
-}
+// Dimensions of a part: wide enough for products at full speed.
+constexpr int kPartSize = 128;
 
-// The columns of `spec.weight` that belong to one direction, as planes, with rows in the input's
-// layout.
-AlignedBuffer PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int direction) {
-  const int k = spec.num_matrices;
-  const int padded = RoundUpToLanes(spec.hidden_size);
-  AlignedBuffer packed(static_cast<size_t>(rows.stride()) * k * padded);
-  for (int i = 0; i < rows.width(); ++i) {
-    const float* from = spec.weight.data + (static_cast<size_t>(i) * spec.directions + direction) *
-                                               spec.hidden_size * k;
-    float* to = packed.data() + static_cast<size_t>(rows.Position(i)) * k * padded;
-    for (int j = 0; j < spec.hidden_size; ++j) {
-      for (int gate = 0; gate < k; ++gate) {
-        const float scale = gate == 1 || gate == 2 ? kScanGateScale : 1.0f;
-        to[gate * padded + j] = scale * from[j * k + gate];
-      }
+// Adds the parts of one direction.
+void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int direction,
+                   ProductShapes& shapes, Layer* layer) {
+  const AlignedBuffer weights =
+      Rounded(PackGateWeights(spec, product_rows, direction), layer->rounds);
+  const int padded = layer->output.padded();
+  const int gates = spec.num_matrices;
+  layer->constants.push_back(PackGateConstants(spec, direction));
+  for (int first = 0; first < padded; first += kPartSize) {
+    const int size = std::min(kPartSize, padded - first);
+    AlignedBuffer columns(static_cast<size_t>(product_rows.stride()) * gates * size);
+    for (int plane = 0; plane < product_rows.stride() * gates; ++plane) {
+      std::copy_n(weights.data() + static_cast<size_t>(plane) * padded + first, size,
+                  columns.data() + static_cast<size_t>(plane) * size);
     }
+    Part part;
+    part.direction = direction;
+    part.first = first;
+    part.product = std::make_unique<Product>(shapes, columns.data(), product_rows.stride(),
+                                             gates * size, RowBuckets(ChunkRows(gates * size)));
+    part.scan = ScanParametersOf(spec, layer->constants.back());
+    part.scan.padded = size;
+    part.scan.v_f += first;
+    part.scan.v_r += first;
+    part.scan.b_f += first;
+    part.scan.b_r += first;
+    layer->parts.push_back(std::move(part));
   }
-  return packed;
 }
 
-Direction PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int direction,
-                        int chunk_rows, ProductShapes& shapes) {
-  const int hidden = spec.hidden_size;
-  const int padded = RoundUpToLanes(hidden);
-  Direction packed;
-  packed.product = std::make_unique<Product>(
-      shapes, PackGateWeights(spec, product_rows, direction).data(), product_rows.stride(),
-      spec.num_matrices * padded, RowBuckets(chunk_rows));
-
-  packed.constants = AlignedBuffer(static_cast<size_t>(4) * padded);
-  float* v_f = packed.constants.data();
-  float* v_r = v_f + padded;
-  float* b_f = v_r + padded;
-  float* b_r = b_f + padded;
-  for (int j = 0; j < hidden; ++j) {
-    const int forget = direction * hidden + j;
-    const int reset = spec.output_size() + forget;
-    if (!spec.weight_c.empty()) {
-      v_f[j] = kScanGateScale * spec.weight_c.data[forget];
-      v_r[j] = kScanGateScale * spec.weight_c.data[reset];
-    }
-    b_f[j] = kScanGateScale * spec.bias.data[forget];
-    b_r[j] = kScanGateScale * spec.bias.data[reset];
-  }
-  packed.scan = {padded, HighwayOf(spec), spec.activation, spec.alpha, v_f, v_r, b_f, b_r};
-  return packed;
-}
-
-Layer PackLayer(const LayerSpec& spec, const RowLayout& input, ProductShapes& shapes) {
+Layer PackLayer(const LayerSpec& spec, const RowLayout& input, bool rounds, ProductShapes& shapes) {
   Layer layer;
+  layer.rounds = rounds;
   layer.input = input;
   layer.output = {spec.directions, spec.hidden_size};
   layer.layer_norm = spec.layer_norm;
   if (spec.layer_norm == LayerNorm::kBefore) layer.norm = PackNorm(spec, layer.input);
   if (spec.layer_norm == LayerNorm::kAfter) layer.norm = PackNorm(spec, layer.output);
-  const int chunk_rows = ChunkRows(spec.num_matrices * layer.output.padded());
-
   RowLayout product_rows = input;
   if (spec.projection_size > 0) {
     product_rows = {1, spec.projection_size};
-    AlignedBuffer packed(static_cast<size_t>(input.stride()) * product_rows.stride());
-    for (int i = 0; i < spec.input_size; ++i) {
-      product_rows.Pack(
-          spec.weight_proj.data + static_cast<size_t>(i) * spec.projection_size,
-          packed.data() + static_cast<size_t>(input.Position(i)) * product_rows.stride());
-    }
-    layer.projection = std::make_unique<Product>(shapes, packed.data(), input.stride(),
-                                                 product_rows.stride(), RowBuckets(chunk_rows));
+    const AlignedBuffer packed = Rounded(PackProjection(spec, input, product_rows), rounds);
+    layer.projection =
+        std::make_unique<Product>(shapes, packed.data(), input.stride(), product_rows.stride(),
+                                  RowBuckets(ChunkRows(product_rows.stride())));
   }
   for (int d = 0; d < spec.directions; ++d) {
-    layer.directions.push_back(PackDirection(spec, product_rows, d, chunk_rows, shapes));
+    PackDirection(spec, product_rows, d, shapes, &layer);
   }
-  layer.chunk_rows = layer.directions[0].product->max_rows();
+  layer.chunk_rows = layer.parts[0].product->max_rows();
+  for (const Part& part : layer.parts) {
+    layer.chunk_rows = std::min(layer.chunk_rows, part.product->max_rows());
+  }
   return layer;
 }
 
-// w [rows][columns.width()] of a map y = w x as the product's [columns.stride()][rows in `to`].
-AlignedBuffer PackTransposed(const FloatView& w, const RowLayout& from, const RowLayout& to) {
-  AlignedBuffer packed(static_cast<size_t>(from.stride()) * to.stride());
-  for (int row = 0; row < to.width(); ++row) {
-    for (int column = 0; column < from.width(); ++column) {
-      packed.data()[static_cast<size_t>(from.Position(column)) * to.stride() + to.Position(row)] =
-          w.data[static_cast<size_t>(row) * from.width() + column];
-    }
-  }
-  return packed;
-}
-
-// U of the first layer for every token of the vocabulary, one array [vocabulary][n] per direction:
+// U of the first layer for every token of the vocabulary, one array [vocabulary][n] per part:
 // it depends on the token alone, so serving looks it up instead of multiplying. The same product
 // makes it, hence the same bits. Empty when the model takes features, the table would be too large,
 // or a map stands before the first layer.
 std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& first) {
   std::vector<AlignedBuffer> tables;
   size_t values_per_token = 0;
-  for (const Direction& direction : first.directions) values_per_token += direction.product->n();
+  for (const Part& part : first.parts) values_per_token += part.product->n();
   const size_t vocabulary = spec.vocabulary_size;
   if (vocabulary == 0 || !spec.input_to_hidden.empty() ||
       vocabulary * values_per_token * sizeof(float) > kMaxTokenProductBytes) {
@@ -134,12 +99,12 @@ std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& fir
   }
   const int chunk = first.chunk_rows;
   const size_t stride = first.input.stride();
-  AlignedBuffer x(chunk * stride);
+  AlignedBuffer x((chunk + kMaxChunkRows) * stride);
   ProductInput product_input(first, chunk);
   std::vector<ProductRunner> runners;
-  for (const Direction& direction : first.directions) {
-    runners.emplace_back(*direction.product);
-    tables.emplace_back((vocabulary + chunk) * direction.product->n());
+  for (const Part& part : first.parts) {
+    runners.emplace_back(*part.product);
+    tables.emplace_back((vocabulary + kMaxChunkRows) * part.product->n());
   }
   for (size_t begin = 0; begin < vocabulary; begin += chunk) {
     const int rows = static_cast<int>(std::min<size_t>(chunk, vocabulary - begin));
@@ -147,9 +112,10 @@ std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& fir
       first.input.Pack(spec.embedding.data + (begin + row) * spec.input_size,
                        x.data() + row * stride);
     }
+    if (first.rounds) RoundRowToBFloat16(x.data(), rows * stride);
     const float* input = product_input.Run(x.data(), rows);
-    for (size_t d = 0; d < runners.size(); ++d) {
-      runners[d].Run(input, rows, tables[d].data() + begin * first.directions[d].product->n());
+    for (size_t i = 0; i < runners.size(); ++i) {
+      runners[i].Run(input, rows, tables[i].data() + begin * first.parts[i].product->n());
     }
   }
   return tables;
@@ -157,8 +123,9 @@ std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& fir
 
 }  // namespace
 
-PackedStack::PackedStack(const StackSpec& stack) : spec(stack) {
-  ProductShapes shapes;
+PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic)
+    : spec(stack), rounds(arithmetic.rounds) {
+  ProductShapes shapes(arithmetic.products);
   const LayerSpec& first = spec.layers[0];
   RowLayout rows{1, first.input_size};
   // The highway term adds the input to the output, so both need the same layout.
@@ -167,20 +134,16 @@ PackedStack::PackedStack(const StackSpec& stack) : spec(stack) {
   if (!spec.input_to_hidden.empty()) {
     input = {1, spec.input_size};
     const int chunk_rows = ChunkRows(rows.stride());
-    input_to_hidden =
-        std::make_unique<Product>(shapes, PackTransposed(spec.input_to_hidden, input, rows).data(),
-                                  input.stride(), rows.stride(), RowBuckets(chunk_rows));
+    input_to_hidden = std::make_unique<Product>(
+        shapes, Rounded(PackTransposed(spec.input_to_hidden, input, rows), rounds).data(),
+        input.stride(), rows.stride(), RowBuckets(chunk_rows));
   }
   for (const LayerSpec& layer : spec.layers) {
-    layers.push_back(PackLayer(layer, rows, shapes));
+    layers.push_back(PackLayer(layer, rows, rounds, shapes));
     rows = layers.back().output;
   }
-  if (spec.num_labels > 0) {
-    labels = {1, spec.num_labels};
-    classifier = std::make_unique<Product>(
-        shapes, PackTransposed(spec.classifier_weight, rows, labels).data(), rows.stride(),
-        labels.stride(), RowBuckets(kClassifierRows));
-  }
+  ProductShapes float32_shapes;
+  classifier = PackClassifier(float32_shapes, spec, rows);
   token_products = TokenProducts(spec, layers[0]);
 }
 

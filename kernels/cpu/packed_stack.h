@@ -8,52 +8,58 @@
 #include <vector>
 
 #include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/classify.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/row_layout.h"
 #include "kernels/cpu/scan.h"
+#include "kernels/cpu/weight_layout.h"
 #include "kernels/stack_spec.h"
 
 namespace sru::kernels {
 
 // Most rows of a chunk: products read and write up to so many rows past the last token.
 inline constexpr int kMaxChunkRows = 256;
-// Pooled vectors that the classifier multiplies at a time.
-inline constexpr int kClassifierRows = 64;
 
-// Weight and bias of a layer norm in a padded row; empty when there is none.
-struct NormWeights {
-  AlignedBuffer weight;
-  AlignedBuffer bias;
-};
-
-// The gates' constants of one direction and what the scan needs to know of the layer.
-struct Direction {
-  std::unique_ptr<Product> product;  // planes U0 U1 U2 [U3], each [padded hidden]
-  AlignedBuffer constants;           // v_f, v_r, b_f, b_r
-  ScanParameters scan;
+// Adjacent dimensions of one direction that are multiplied and scanned together: products of wide
+// layers come in several, so that idle cores can take some (ParallelRunner). They are the same
+// however many threads there are, hence the same bits.
+struct Part {
+  int direction = 0;
+  int first = 0;                     // of its dimensions, in the padded direction
+  std::unique_ptr<Product> product;  // planes U0 U1 U2 [U3], each [scan.padded]
+  ScanParameters scan;               // of these dimensions
 };
 
 struct Layer {
   RowLayout input;
   RowLayout output;
   LayerNorm layer_norm = LayerNorm::kNone;
+  bool rounds = false;
   NormWeights norm;
   std::unique_ptr<Product> projection;
-  std::vector<Direction> directions;
+  std::vector<AlignedBuffer> constants;  // [direction]: v_f, v_r, b_f, b_r
+  std::vector<Part> parts;
   int chunk_rows = 0;
+};
+
+// How a stack is computed. For bfloat16 weights and activations are rounded to its values; these
+// are kept in float32, so that the products may be in either type and mean the same.
+struct Arithmetic {
+  bool rounds = false;
+  ProductType products = ProductType::kFloat32;
 };
 
 // The whole stack with its weights packed.
 struct PackedStack {
   // Throws dnnl::error and std::bad_alloc.
-  explicit PackedStack(const StackSpec& stack);
+  PackedStack(const StackSpec& stack, const Arithmetic& arithmetic);
 
   StackSpec spec;
+  bool rounds = false;
   RowLayout input;  // of the embedding or of the caller's features
   std::unique_ptr<Product> input_to_hidden;
   std::vector<Layer> layers;
-  std::vector<AlignedBuffer> token_products;  // [direction], or empty
-  RowLayout labels;
+  std::vector<AlignedBuffer> token_products;  // [part of the first layer], or empty
   std::unique_ptr<Product> classifier;
 };
 

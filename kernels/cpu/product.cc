@@ -5,25 +5,31 @@
 #include <iterator>
 #include <random>
 
+#include "kernels/cpu/bfloat16_rows.h"
+
 namespace sru::kernels {
 namespace {
 
 using dnnl::memory;
 
-memory::desc RowMajor(int rows, int columns) {
-  return memory::desc({rows, columns}, memory::data_type::f32, memory::format_tag::ab);
+memory::data_type DataTypeOf(ProductType type) {
+  return type == ProductType::kBFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
 }
 
-dnnl::matmul::primitive_desc Describe(const dnnl::engine& engine, int rows, int k, int n,
-                                      const memory::desc& weights) {
+memory::desc RowMajor(int rows, int columns, ProductType type = ProductType::kFloat32) {
+  return memory::desc({rows, columns}, DataTypeOf(type), memory::format_tag::ab);
+}
+
+dnnl::matmul::primitive_desc Describe(const dnnl::engine& engine, ProductType type, int rows, int k,
+                                      int n, const memory::desc& weights) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 #if DNNL_VERSION_MAJOR >= 3
-  return dnnl::matmul::primitive_desc(engine, RowMajor(rows, k), weights, RowMajor(rows, n),
+  return dnnl::matmul::primitive_desc(engine, RowMajor(rows, k, type), weights, RowMajor(rows, n),
                                       attributes);
 #else
   return dnnl::matmul::primitive_desc(
-      dnnl::matmul::desc(RowMajor(rows, k), weights, RowMajor(rows, n)), attributes, engine);
+      dnnl::matmul::desc(RowMajor(rows, k, type), weights, RowMajor(rows, n)), attributes, engine);
 #endif
 }
 
@@ -33,17 +39,20 @@ class RowProbe {
  public:
   RowProbe(const dnnl::engine& engine, const ProductShape& shape, int max_rows)
       : engine_(engine),
+        type_(shape.type),
         k_(shape.k),
         n_(shape.n),
         weights_(shape.packed_weights, engine),
         x_(static_cast<size_t>(max_rows) * k_),
-        y_(static_cast<size_t>(max_rows) * n_) {
+        y_(static_cast<size_t>(max_rows) * n_),
+        rounded_(x_.size()) {
     std::minstd_rand random(1);
     std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
     std::generate_n(x_.data(), k_, [&] { return uniform(random); });
     for (int row = 1; row < max_rows; ++row) {
       std::copy_n(x_.data(), k_, x_.data() + static_cast<size_t>(row) * k_);
     }
+    ToBFloat16Row(x_.data(), x_.size(), rounded_.data());
     AlignedBuffer values(static_cast<size_t>(k_) * n_);
     std::generate_n(values.data(), values.size(), [&] { return uniform(random); });
     memory plain(RowMajor(k_, n_), engine_, values.data());
@@ -56,7 +65,7 @@ class RowProbe {
   bool Agrees(const ProductShape::Bucket& bucket) {
     dnnl::stream stream(engine_);
     bucket.primitive.execute(
-        stream, {{DNNL_ARG_SRC, memory(RowMajor(bucket.rows, k_), engine_, x_.data())},
+        stream, {{DNNL_ARG_SRC, memory(RowMajor(bucket.rows, k_, type_), engine_, Source())},
                  {DNNL_ARG_WEIGHTS, weights_},
                  {DNNL_ARG_DST, memory(RowMajor(bucket.rows, n_), engine_, y_.data())},
                  {DNNL_ARG_SCRATCHPAD, memory(bucket.description.scratchpad_desc(), engine_)}});
@@ -73,12 +82,19 @@ class RowProbe {
   }
 
  private:
+  void* Source() {
+    if (type_ == ProductType::kBFloat16) return rounded_.data();
+    return x_.data();
+  }
+
   dnnl::engine engine_;
+  ProductType type_;
   int k_;
   int n_;
   memory weights_;
   AlignedBuffer x_;
   AlignedBuffer y_;
+  AlignedArray<BFloat16> rounded_;
   std::vector<float> expected_;
 };
 
@@ -95,22 +111,23 @@ std::vector<int> RowBuckets(int max_rows) {
   return buckets;
 }
 
-ProductShapes::ProductShapes() : engine_(dnnl::engine::kind::cpu, 0) {}
+ProductShapes::ProductShapes(ProductType type) : type_(type), engine_(dnnl::engine::kind::cpu, 0) {}
 
 std::shared_ptr<const ProductShape> ProductShapes::Get(int k, int n,
                                                        const std::vector<int>& row_counts) {
   std::shared_ptr<const ProductShape>& entry = shapes_[std::make_tuple(k, n, row_counts)];
   if (entry != nullptr) return entry;
   auto shape = std::make_shared<ProductShape>();
+  shape->type = type_;
   shape->k = k;
   shape->n = n;
   // The largest row count chooses the packed layout, the others have to accept it.
-  const memory::desc any({k, n}, memory::data_type::f32, memory::format_tag::any);
-  shape->packed_weights = Describe(engine_, row_counts.back(), k, n, any).weights_desc();
+  const memory::desc any({k, n}, DataTypeOf(type_), memory::format_tag::any);
+  shape->packed_weights = Describe(engine_, type_, row_counts.back(), k, n, any).weights_desc();
 
   RowProbe probe(engine_, *shape, row_counts.back());
   for (auto rows = row_counts.rbegin(); rows != row_counts.rend(); ++rows) {
-    auto description = Describe(engine_, *rows, k, n, shape->packed_weights);
+    auto description = Describe(engine_, type_, *rows, k, n, shape->packed_weights);
     ProductShape::Bucket bucket{*rows, description, dnnl::matmul(description)};
     const bool usable = probe.Agrees(bucket);
     if (usable || (shape->buckets.empty() && std::next(rows) == row_counts.rend())) {
@@ -133,14 +150,18 @@ Product::Product(ProductShapes& shapes, const float* weights, int k, int n,
   stream.wait();
 }
 
-ProductRunner::ProductRunner(const Product& product) : stream_(product.engine()) {
+ProductRunner::ProductRunner(const Product& product) : stream_(product.engine()), k_(product.k()) {
   const ProductShape& shape = product.shape();
+  if (shape.type == ProductType::kBFloat16) {
+    rounded_ = AlignedArray<BFloat16>(static_cast<size_t>(product.max_rows()) * k_);
+  }
   for (const ProductShape::Bucket& bucket : shape.buckets) {
-    Call call{bucket.primitive,
-              bucket.rows,
-              memory(RowMajor(bucket.rows, shape.k), product.engine(), DNNL_MEMORY_NONE),
-              memory(RowMajor(bucket.rows, shape.n), product.engine(), DNNL_MEMORY_NONE),
-              {}};
+    Call call{
+        bucket.primitive,
+        bucket.rows,
+        memory(RowMajor(bucket.rows, shape.k, shape.type), product.engine(), DNNL_MEMORY_NONE),
+        memory(RowMajor(bucket.rows, shape.n), product.engine(), DNNL_MEMORY_NONE),
+        {}};
     // Executing does not write to the weights, so that workers share one memory object.
     call.arguments = {
         {DNNL_ARG_SRC, call.x},
@@ -153,8 +174,18 @@ ProductRunner::ProductRunner(const Product& product) : stream_(product.engine())
 }
 
 void ProductRunner::Run(const float* x, int rows, float* y) {
+  if (rounded_.size() == 0) return Execute(const_cast<float*>(x), rows, y);
+  ToBFloat16Row(x, rows * k_, rounded_.data());
+  Execute(rounded_.data(), rows, y);
+}
+
+void ProductRunner::Run(const BFloat16* x, int rows, float* y) {
+  Execute(const_cast<BFloat16*>(x), rows, y);
+}
+
+void ProductRunner::Execute(void* x, int rows, float* y) {
   Call& call = calls_[call_of_[rows]];
-  call.x.set_data_handle(const_cast<float*>(x));
+  call.x.set_data_handle(x);
   call.y.set_data_handle(y);
   call.primitive.execute(stream_, call.arguments);
 }

@@ -14,10 +14,15 @@
 // not promise that, and on AVX2 it is not so for some row counts; therefore each row count is tried
 // once when its primitive is made, and those that differ are not used.
 //
+// Products in bfloat16 take and give float32 all the same: weights and x are rounded, sums and y
+// are float32.
+//
 // Constructors and Run() throw dnnl::error; the backend catches it at its interface.
 #ifndef SRU_KERNELS_CPU_PRODUCT_H_
 #define SRU_KERNELS_CPU_PRODUCT_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <dnnl.hpp>
 #include <map>
 #include <memory>
@@ -26,11 +31,14 @@
 #include <vector>
 
 #include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/bfloat16.h"
 
 namespace sru::kernels {
 
 // Row counts up to max_rows that primitives are made for, ascending; the last is max_rows.
 std::vector<int> RowBuckets(int max_rows);
+
+enum class ProductType { kFloat32, kBFloat16 };
 
 // The primitives of one (k, n): they do not depend on the weights' values, so layers share them.
 struct ProductShape {
@@ -40,6 +48,7 @@ struct ProductShape {
     dnnl::matmul primitive;
   };
 
+  ProductType type = ProductType::kFloat32;
   int k = 0;
   int n = 0;
   dnnl::memory::desc packed_weights;
@@ -49,12 +58,13 @@ struct ProductShape {
 // Makes each shape once. Not thread-safe: used while compiling only.
 class ProductShapes {
  public:
-  ProductShapes();
+  explicit ProductShapes(ProductType type = ProductType::kFloat32);
   // `row_counts` as from RowBuckets().
   std::shared_ptr<const ProductShape> Get(int k, int n, const std::vector<int>& row_counts);
   const dnnl::engine& engine() const { return engine_; }
 
  private:
+  ProductType type_;
   dnnl::engine engine_;
   std::map<std::tuple<int, int, std::vector<int>>, std::shared_ptr<const ProductShape>> shapes_;
 };
@@ -87,6 +97,8 @@ class ProductRunner {
   explicit ProductRunner(const Product& product);
 
   void Run(const float* x, int rows, float* y);
+  // For a bfloat16 product: x as it is.
+  void Run(const BFloat16* x, int rows, float* y);
 
  private:
   struct Call {
@@ -97,10 +109,23 @@ class ProductRunner {
     std::unordered_map<int, dnnl::memory> arguments;
   };
 
+  void Execute(void* x, int rows, float* y);
+
   dnnl::stream stream_;
+  AlignedArray<BFloat16> rounded_;  // [max_rows][k] of a bfloat16 product, else empty
+  size_t k_;
   std::vector<Call> calls_;       // ascending in rows
   std::vector<uint8_t> call_of_;  // [rows]: index of the smallest call with at least that many
 };
+
+// y = x w for any number of rows. y must have room for product.max_rows() rows past the last.
+inline void RunInChunks(const Product& product, ProductRunner& runner, const float* x, int rows,
+                        float* y) {
+  for (int row = 0; row < rows; row += product.max_rows()) {
+    runner.Run(x + static_cast<size_t>(row) * product.k(), std::min(product.max_rows(), rows - row),
+               y + static_cast<size_t>(row) * product.n());
+  }
+}
 
 }  // namespace sru::kernels
 

@@ -7,20 +7,12 @@
 #include <memory>
 
 #include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/bfloat16_rows.h"
 #include "kernels/cpu/layer_norm.h"
 #include "kernels/cpu/packed_stack.h"
 #include "kernels/cpu/product.h"
 
 namespace sru::kernels {
-
-// y = x w for any number of rows. y must have room for product.max_rows() rows past the last.
-inline void RunInChunks(const Product& product, ProductRunner& runner, const float* x, int rows,
-                        float* y) {
-  for (int row = 0; row < rows; row += product.max_rows()) {
-    runner.Run(x + static_cast<size_t>(row) * product.k(), std::min(product.max_rows(), rows - row),
-               y + static_cast<size_t>(row) * product.n());
-  }
-}
 
 // Made once per worker and layer. Not thread-safe.
 class ProductInput {
@@ -41,10 +33,12 @@ class ProductInput {
     if (layer_.layer_norm == LayerNorm::kBefore) {
       NormalizeRows(layer_.input, layer_.norm.weight.data(), layer_.norm.bias.data(), x, rows,
                     normalised_.data());
+      Round(normalised_.data(), rows, layer_.input.stride());
       x = normalised_.data();
     }
     if (projection_ != nullptr) {
       RunInChunks(*layer_.projection, *projection_, x, rows, projected_.data());
+      Round(projected_.data(), rows, layer_.projection->n());
       x = projected_.data();
     }
     return x;
@@ -53,6 +47,10 @@ class ProductInput {
   size_t bytes() const { return normalised_.bytes() + projected_.bytes(); }
 
  private:
+  void Round(float* values, int rows, int stride) const {
+    if (layer_.rounds) RoundRowToBFloat16(values, static_cast<size_t>(rows) * stride);
+  }
+
   const Layer& layer_;
   AlignedBuffer normalised_;
   AlignedBuffer projected_;

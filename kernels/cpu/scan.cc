@@ -4,52 +4,11 @@
 #define HWY_TARGET_INCLUDE "kernels/cpu/scan.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
 #include "hwy/highway.h"
+#include "kernels/cpu/scan_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace sru::kernels {
 namespace HWY_NAMESPACE {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-using D = hn::CappedTag<float, 16>;
-using V = hn::Vec<D>;
-
-// 2^x for x in [-126, 126], which the argument is clamped to; relative error below 2e-7. Minimax
-// polynomial on [-1/2, 1/2], the integer part goes into the exponent.
-HWY_INLINE V Exp2(D d, V x) {
-  const hn::RebindToSigned<D> di;
-  x = hn::Min(hn::Max(x, hn::Set(d, -126.0f)), hn::Set(d, 126.0f));
-  const V n = hn::Round(x);
-  const V r = hn::Sub(x, n);
-  V p = hn::Set(d, 0.00132647273f);
-  p = hn::MulAdd(p, r, hn::Set(d, 0.00967151299f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.0555073358f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.240222424f));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.693147004f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  const auto exponent = hn::ShiftLeft<23>(hn::ConvertTo(di, n));
-  return hn::BitCast(d, hn::Add(hn::BitCast(di, p), exponent));
-}
-
-// 1 / x for x in [1, 2^127): the hardware's estimate (at least 11 bits on x86) and one Newton step.
-HWY_INLINE V Reciprocal(D d, V x) {
-#if HWY_ARCH_X86
-  const V y = hn::ApproximateReciprocal(x);
-  return hn::Mul(y, hn::NegMulAdd(x, y, hn::Set(d, 2.0f)));
-#else
-  return hn::Div(hn::Set(d, 1.0f), x);
-#endif
-}
-
-// The gate of an argument that carries kScanGateScale.
-HWY_INLINE V Gate(D d, V z) { return Reciprocal(d, hn::Add(hn::Set(d, 1.0f), Exp2(d, z))); }
-
-// tanh(x) = (1 - e) / (1 + e) with e = exp(-2x): exactly 0 at 0, so that padding stays zero.
-HWY_INLINE V Tanh(D d, V x) {
-  const V one = hn::Set(d, 1.0f);
-  const V e = Exp2(d, hn::Mul(x, hn::Set(d, 2.0f * kScanGateScale)));
-  return hn::Mul(hn::Sub(one, e), Reciprocal(d, hn::Add(one, e)));
-}
 
 // Scans kVectors adjacent vectors of dimensions, from dimension `j` on, in one pass over the steps:
 // their chains of dependent operations are independent of each other and overlap.
@@ -75,21 +34,18 @@ HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t 
   for (int step = 0; step < s.steps; ++step) {
     for (int i = 0; i < kVectors; ++i) {
       const float* at = u + i * lanes;
-      const V u0 = hn::Load(d, at);
-      const V f = Gate(d, hn::MulAdd(v_f[i], c[i], hn::Add(hn::Load(d, at + p.padded), b_f[i])));
-      const V r =
-          Gate(d, hn::MulAdd(v_r[i], c[i], hn::Add(hn::Load(d, at + 2 * p.padded), b_r[i])));
-      c[i] = hn::MulAdd(f, hn::Sub(c[i], u0), u0);
-      const V g = kTanh ? Tanh(d, c[i]) : c[i];
-      V h;
-      if constexpr (kHighway == Highway::kNone) {
-        h = hn::Mul(r, g);
-      } else {
-        const V skip = kHighway == Highway::kInput ? hn::Mul(alpha, hn::Load(d, x + i * lanes))
-                                                   : hn::Load(d, at + 3 * p.padded);
-        h = hn::MulAdd(r, hn::Sub(g, skip), skip);
+      V skip = hn::Zero(d);
+      if constexpr (kHighway == Highway::kInput) {
+        skip = hn::Mul(alpha, hn::Load(d, x + i * lanes));
+      } else if constexpr (kHighway == Highway::kMatrix) {
+        skip = hn::Load(d, at + 3 * p.padded);
       }
-      if (h_row != nullptr) hn::StoreU(h, d, h_row + i * lanes);
+      const V h = ScanStep<kHighway, kTanh>(d, v_f[i], v_r[i], b_f[i], b_r[i], hn::Load(d, at),
+                                            hn::Load(d, at + p.padded),
+                                            hn::Load(d, at + 2 * p.padded), skip, c[i]);
+      if (h_row != nullptr) {
+        hn::StoreU(s.rounds_h ? RoundToBFloat16(d, h) : h, d, h_row + i * lanes);
+      }
       if (s.pooling == Pooling::kMax) {
         pool[i] = hn::Max(pool[i], h);
       } else if (s.pooling == Pooling::kMean) {

@@ -43,6 +43,7 @@ struct ScanSteps {
   float* c = nullptr;  // [padded], in and out
   float* h = nullptr;  // null = not wanted
   ptrdiff_t h_stride = 0;
+  bool rounds_h = false;  // stores the nearest bfloat16 value of each h; the pool is not rounded
   // Running pool over the steps, [padded], in and out: kMax the maximum (start at -infinity), kMean
   // the sum (start at 0), kLast the h of the last step. Null with kNone.
   Pooling pooling = Pooling::kNone;

@@ -6,6 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/scan.h"
+
 namespace sru::kernels {
 namespace {
 
@@ -22,27 +25,68 @@ struct Matrix {
 
 double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
+// What bfloat16 storage does to a value; float32 storage is taken as exact.
+class Storage {
+ public:
+  explicit Storage(DataType dtype) : rounds_(dtype == DataType::kBFloat16) {}
+
+  double operator()(double value) const {
+    return rounds_ ? RoundedToBFloat16(static_cast<float>(value)) : value;
+  }
+  // A gate's weight is stored with the scale of kScanGateScale in it.
+  double Gate(float weight) const {
+    if (!rounds_) return weight;
+    return static_cast<double>(RoundedToBFloat16(kScanGateScale * weight)) / kScanGateScale;
+  }
+  void Round(Matrix* x) const {
+    for (double& value : x->values) value = (*this)(value);
+  }
+
+ private:
+  bool rounds_;
+};
+
 // y = x w, with w [x.width][columns].
-Matrix Product(const Matrix& x, const FloatView& w, int columns) {
+Matrix Product(const Matrix& x, const FloatView& w, int columns, const Storage& storage) {
   Matrix y(x.rows(), columns);
   for (int t = 0; t < x.rows(); ++t) {
     for (int i = 0; i < x.width; ++i) {
       const double value = x.row(t)[i];
       const float* weights = w.data + static_cast<size_t>(i) * columns;
-      for (int j = 0; j < columns; ++j) y.row(t)[j] += value * weights[j];
+      for (int j = 0; j < columns; ++j) y.row(t)[j] += value * storage(weights[j]);
     }
   }
   return y;
 }
 
+// U of a layer.
+Matrix GateProduct(const LayerSpec& layer, const Matrix& x, const Storage& storage) {
+  const int k = layer.num_matrices;
+  const int columns = layer.output_size() * k;
+  std::vector<double> w(layer.weight.size);
+  for (size_t i = 0; i < w.size(); ++i) {
+    const bool of_gate = i % k == 1 || i % k == 2;
+    w[i] = of_gate ? storage.Gate(layer.weight.data[i]) : storage(layer.weight.data[i]);
+  }
+  Matrix u(x.rows(), columns);
+  for (int t = 0; t < x.rows(); ++t) {
+    for (int i = 0; i < x.width; ++i) {
+      const double value = x.row(t)[i];
+      const double* weights = &w[static_cast<size_t>(i) * columns];
+      for (int j = 0; j < columns; ++j) u.row(t)[j] += value * weights[j];
+    }
+  }
+  return u;
+}
+
 // y = x w^T, with w [rows][x.width].
-Matrix TransposedProduct(const Matrix& x, const FloatView& w, int rows) {
+Matrix TransposedProduct(const Matrix& x, const FloatView& w, int rows, const Storage& storage) {
   Matrix y(x.rows(), rows);
   for (int t = 0; t < x.rows(); ++t) {
     for (int j = 0; j < rows; ++j) {
       double sum = 0;
       for (int i = 0; i < x.width; ++i) {
-        sum += x.row(t)[i] * w.data[static_cast<size_t>(j) * x.width + i];
+        sum += x.row(t)[i] * storage(w.data[static_cast<size_t>(j) * x.width + i]);
       }
       y.row(t)[j] = sum;
     }
@@ -68,7 +112,8 @@ void Normalize(const FloatView& weight, const FloatView& bias, Matrix* x) {
 
 // One layer over one sequence. `c` holds the initial state [output_size] and receives the final
 // one.
-Matrix RunLayer(const LayerSpec& layer, const Matrix& x, std::vector<double>* c) {
+Matrix RunLayer(const LayerSpec& layer, const Matrix& x, const Storage& storage,
+                std::vector<double>* c) {
   const int hidden = layer.hidden_size;
   const int outputs = layer.output_size();
   const int k = layer.num_matrices;
@@ -76,11 +121,13 @@ Matrix RunLayer(const LayerSpec& layer, const Matrix& x, std::vector<double>* c)
   Matrix input = x;
   if (layer.layer_norm == LayerNorm::kBefore) {
     Normalize(layer.norm_weight, layer.norm_bias, &input);
+    storage.Round(&input);
   }
   if (layer.projection_size > 0) {
-    input = Product(input, layer.weight_proj, layer.projection_size);
+    input = Product(input, layer.weight_proj, layer.projection_size, storage);
+    storage.Round(&input);
   }
-  const Matrix u = Product(input, layer.weight, outputs * k);
+  const Matrix u = GateProduct(layer, input, storage);
 
   Matrix h(x.rows(), outputs);
   for (int direction = 0; direction < layer.directions; ++direction) {
@@ -105,7 +152,10 @@ Matrix RunLayer(const LayerSpec& layer, const Matrix& x, std::vector<double>* c)
       (*c)[o] = state;
     }
   }
-  if (layer.layer_norm == LayerNorm::kAfter) Normalize(layer.norm_weight, layer.norm_bias, &h);
+  if (layer.layer_norm == LayerNorm::kAfter) {
+    storage.Round(&h);
+    Normalize(layer.norm_weight, layer.norm_bias, &h);
+  }
   return h;
 }
 
@@ -160,7 +210,7 @@ class ReferenceWorkspace : public Workspace {
 
 class ReferenceExecutable : public Executable {
  public:
-  explicit ReferenceExecutable(const StackSpec& spec) : spec_(spec) {}
+  ReferenceExecutable(const StackSpec& spec, DataType dtype) : spec_(spec), storage_(dtype) {}
 
   Status CreateWorkspace(const WorkspaceLimits& limits,
                          std::unique_ptr<Workspace>* workspace) const override {
@@ -193,8 +243,10 @@ class ReferenceExecutable : public Executable {
               : batch.features + static_cast<size_t>(first + t) * h.width;
       std::copy(row, row + h.width, h.row(t));
     }
+    storage_.Round(&h);
     if (!spec_.input_to_hidden.empty()) {
-      h = TransposedProduct(h, spec_.input_to_hidden, spec_.layers[0].input_size);
+      h = TransposedProduct(h, spec_.input_to_hidden, spec_.layers[0].input_size, storage_);
+      storage_.Round(&h);
     }
     for (size_t i = 0; i < layers; ++i) {
       std::vector<double> c(width);
@@ -202,7 +254,8 @@ class ReferenceExecutable : public Executable {
         const float* c0 = batch.initial_state + (b * layers + i) * width;
         std::copy(c0, c0 + width, c.begin());
       }
-      h = RunLayer(spec_.layers[i], h, &c);
+      h = RunLayer(spec_.layers[i], h, storage_, &c);
+      if (i + 1 < layers) storage_.Round(&h);
       if (out.final_state != nullptr) Copy(c, out.final_state + i * width);
     }
     if (out.token_vectors != nullptr) Copy(h.values, out.token_vectors);
@@ -212,8 +265,9 @@ class ReferenceExecutable : public Executable {
 
     Matrix pooled(1, width);
     pooled.values = Pool(h, spec_.pooling, hidden);
-    std::vector<double> logits =
-        TransposedProduct(pooled, spec_.classifier_weight, spec_.num_labels).values;
+    std::vector<double> logits = TransposedProduct(pooled, spec_.classifier_weight,
+                                                   spec_.num_labels, Storage(DataType::kFloat32))
+                                     .values;
     for (size_t i = 0; i < logits.size() && !spec_.classifier_bias.empty(); ++i) {
       logits[i] += spec_.classifier_bias.data[i];
     }
@@ -222,6 +276,7 @@ class ReferenceExecutable : public Executable {
   }
 
   StackSpec spec_;
+  Storage storage_;
 };
 
 class ReferenceBackend : public Backend {
@@ -233,11 +288,7 @@ class ReferenceBackend : public Backend {
                  std::unique_ptr<Executable>* executable) override {
     Status status = Validate(spec);
     if (!status.ok()) return status;
-    if (options.dtype != DataType::kFloat32) {
-      return Unsupported(std::string("dtype: backend reference computes float32, found ") +
-                         DataTypeName(options.dtype));
-    }
-    *executable = std::make_unique<ReferenceExecutable>(spec);
+    *executable = std::make_unique<ReferenceExecutable>(spec, options.dtype);
     return OkStatus();
   }
 };

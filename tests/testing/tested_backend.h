@@ -1,14 +1,18 @@
-// The backend under test, chosen by the environment so that each has CTest entries of its own:
+// Which backend a test program tests, from the environment, so that each has a CTest entry of its
+// own (sru_backend_tests):
 //   SRU_BACKEND  a name that CreateBackend() takes, or "cuda_host": the CUDA backend with its
-//   kernels
-//                run on the host (tests/kernels/cuda_host/). Default: cpu
+//                kernels run on the host (tests/kernels/cuda_host/). Default: cpu
 //   SRU_DTYPE    float32 (default) or bfloat16
+//   SRU_CPU_ISA  BackendOptions::cpu_isa. Default: auto
+// Programs that link sru_tested_backend get a main() that exits with 77 when the machine lacks what
+// these name, and says why.
 #ifndef SRU_TESTS_TESTING_TESTED_BACKEND_H_
 #define SRU_TESTS_TESTING_TESTED_BACKEND_H_
 
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -17,31 +21,36 @@
 
 namespace sru::testing {
 
-inline std::string TestedBackendName() {
-  const char* name = std::getenv("SRU_BACKEND");
-  return name != nullptr ? name : "cpu";
-}
+struct TestedBackend {
+  std::string name = "cpu";
+  std::string cpu_isa = "auto";
+  kernels::DataType dtype = kernels::DataType::kFloat32;
 
-inline kernels::DataType TestedDataType() {
-  const char* name = std::getenv("SRU_DTYPE");
-  return name != nullptr && std::string(name) == "bfloat16" ? kernels::DataType::kBFloat16
-                                                            : kernels::DataType::kFloat32;
-}
+  static TestedBackend FromEnvironment() {
+    const auto value = [](const char* variable, const char* fallback) {
+      const char* text = std::getenv(variable);
+      return std::string(text != nullptr ? text : fallback);
+    };
+    TestedBackend tested;
+    tested.name = value("SRU_BACKEND", "cpu");
+    tested.cpu_isa = value("SRU_CPU_ISA", "auto");
+    if (value("SRU_DTYPE", "float32") == "bfloat16") tested.dtype = kernels::DataType::kBFloat16;
+    return tested;
+  }
 
-// As kernels::CreateBackend(), which does not know of "cuda_host".
-inline kernels::Status CreateTestedBackend(const std::string& name,
-                                           std::unique_ptr<kernels::Backend>* backend) {
-  if (name != "cuda_host") return kernels::CreateBackend(name, backend);
-  static HostDeviceControl control;
-  std::vector<std::unique_ptr<kernels::cuda::Device>> devices;
-  devices.push_back(MakeHostDevice(HostDeviceOptions(), &control));
-  *backend = kernels::cuda::MakeCudaBackend(kernels::BackendOptions(), std::move(devices));
-  return kernels::OkStatus();
-}
+  kernels::Status Create(std::unique_ptr<kernels::Backend>* backend) const {
+    kernels::BackendOptions options;
+    options.cpu_isa = cpu_isa;
+    if (name != "cuda_host") return kernels::CreateBackend(name, options, backend);
+    static HostDeviceControl control;
+    std::vector<std::unique_ptr<kernels::cuda::Device>> devices;
+    devices.push_back(MakeHostDevice(HostDeviceOptions(), &control));
+    *backend = kernels::cuda::MakeCudaBackend(options, std::move(devices));
+    return kernels::OkStatus();
+  }
 
-// Programs that link sru_tested_backend get a main() that ends with this when the backend is not on
-// this machine, and says why: what SKIP_RETURN_CODE of their CTest entries looks for.
-inline constexpr int kSkipped = 77;
+  bool is_cuda() const { return name == "cuda" || name == "cuda_host"; }
+};
 
 }  // namespace sru::testing
 

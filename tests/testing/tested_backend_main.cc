@@ -7,13 +7,14 @@
 #include "tests/testing/tested_backend.h"
 
 int main(int argc, char** argv) {
+  constexpr int kSkipped = 77;  // SKIP_RETURN_CODE in cmake/SruTargets.cmake
   ::testing::InitGoogleMock(&argc, argv);
   std::unique_ptr<sru::kernels::Backend> backend;
   const sru::kernels::Status status =
-      sru::testing::CreateTestedBackend(sru::testing::TestedBackendName(), &backend);
+      sru::testing::TestedBackend::FromEnvironment().Create(&backend);
   if (status.code() == sru::kernels::StatusCode::kUnavailable) {
     std::printf("SKIPPED: %s\n", status.message().c_str());
-    return sru::testing::kSkipped;
+    return kSkipped;
   }
   return RUN_ALL_TESTS();
 }

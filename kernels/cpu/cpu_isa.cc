@@ -1,0 +1,194 @@
+#include "kernels/cpu/cpu_isa.h"
+
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <dnnl.hpp>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "hwy/targets.h"
+#include "kernels/cpu/aligned_buffer.h"
+
+namespace sru::kernels {
+namespace {
+
+struct Leaf {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+Leaf ReadLeaf(unsigned leaf, unsigned subleaf) {
+  Leaf l;
+  __get_cpuid_count(leaf, subleaf, &l.eax, &l.ebx, &l.ecx, &l.edx);
+  return l;
+}
+
+bool AsksForTiles() {
+  constexpr unsigned kBf16 = 1u << 22;
+  constexpr unsigned kTile = 1u << 24;
+  const unsigned features = ReadLeaf(7, 0).edx;
+  if ((features & kBf16) == 0 || (features & kTile) == 0) return false;
+  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+std::string Machine() {
+  std::string names;
+  const auto add = [&](bool has, const char* name) {
+    if (has) names += (names.empty() ? "" : ", ") + std::string(name);
+  };
+  add(HasAvx2(), "avx2");
+  add(HasAvx512(), "avx512");
+  add(HasAvx512Bf16(), "avx512_bf16");
+  add(HasAmx(), "amx");
+  return names.empty() ? "none of them" : names;
+}
+
+// Limits oneDNN and Highway once per process.
+class ProcessLimit {
+ public:
+  // `limit` is "avx2", "avx512", "avx512_bf16" or empty for none.
+  Status Set(const std::string& limit, dnnl::cpu_isa isa) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (limit.empty() || limit == limit_) return OkStatus();
+    if (!limit_.empty() || dnnl::set_max_cpu_isa(isa) != dnnl::status::success) {
+      return Status(StatusCode::kUnavailable,
+                    "cpu_isa: '" + limit + "' has to be chosen before the process computes with " +
+                        (limit_.empty() ? "another instruction set" : "'" + limit_ + "'"));
+    }
+    if (limit == "avx2") hwy::DisableTargets(HWY_AVX2 - 1);  // better ones have lower bits
+    limit_ = limit;
+    return OkStatus();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::string limit_;
+};
+
+ProcessLimit& Limit() {
+  static ProcessLimit limit;
+  return limit;
+}
+
+void ChooseBest(CpuIsa* isa) {
+  if (HasAmx()) {
+    isa->name = "amx";
+    if (AgreesWithEmulation(AmxTileKernel())) {
+      isa->tiles = &AmxTileKernel();
+    } else {
+      isa->products = BFloat16Products::kOneDnn;
+      isa->note = "bfloat16 by oneDNN: AMX tiles differ from their emulation";
+    }
+  } else if (HasAvx512Bf16()) {
+    isa->name = "avx512_bf16";
+    isa->tiles = &Avx512TileKernel();
+  } else {
+    isa->name = HasAvx512() ? "avx512" : HasAvx2() ? "avx2" : "baseline";
+  }
+}
+
+}  // namespace
+
+bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+
+bool HasAvx512() {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd") &&
+         __builtin_cpu_supports("avx512vl");
+}
+
+bool HasAvx512Bf16() {
+  constexpr unsigned kBf16 = 1u << 5;
+  static const bool has = HasAvx512() && (ReadLeaf(7, 1).eax & kBf16) != 0;
+  return has;
+}
+
+bool HasAmx() {
+  static const bool has = HasAvx512Bf16() && AsksForTiles();
+  return has;
+}
+
+bool AgreesWithEmulation(const TileKernel& kernel) {
+  constexpr int kRows = 45;  // two full groups of rows and a part
+  constexpr int kK = 3 * kTileDepth;
+  constexpr int kBlocks = 3;  // a pair and a single one
+  std::minstd_rand random(1);
+  std::uniform_real_distribution<float> uniform(-1.0f, 1.0f);
+  for (int matrices : {3, 4}) {
+    const size_t columns = static_cast<size_t>(kBlocks) * matrices * kTileColumns;
+    AlignedArray<BFloat16> x(static_cast<size_t>(kRows + kTileSpareRows) * kK);
+    AlignedArray<BFloat16> w(columns * kK);
+    for (size_t i = 0; i < x.size(); ++i) x.data()[i] = ToBFloat16(uniform(random));
+    for (size_t i = 0; i < w.size(); ++i) w.data()[i] = ToBFloat16(uniform(random));
+    std::vector<float> expected(kRows * columns);
+    TileProductCall call;
+    call.weights = {kK, kBlocks, matrices, w.data()};
+    call.x = x.data();
+    call.x_stride = kK;
+    call.rows = kRows;
+    call.y = expected.data();
+    call.y_stride = columns;
+    EmulatedTileKernel().product(call);
+    for (bool two_blocks : {false, true}) {
+      std::vector<float> found(expected.size());
+      call.two_blocks = two_blocks;
+      call.y = found.data();
+      kernel.product(call);
+      // Sums of kK products below 1; another order of adding changes the last bits only.
+      constexpr float kTolerance = 1e-5f * kK;
+      for (size_t i = 0; i < found.size(); ++i) {
+        if (!(std::abs(found[i] - expected[i]) <= kTolerance)) return false;
+      }
+    }
+  }
+  return true;
+}
+
+Status ChooseCpuIsa(const std::string& name, CpuIsa* isa) {
+  *isa = CpuIsa();
+  if (name == "auto") {
+    ChooseBest(isa);
+    return OkStatus();
+  }
+  const auto require = [&](bool has) {
+    if (has) return OkStatus();
+    return Status(StatusCode::kUnavailable,
+                  "cpu_isa: this machine has no '" + name + "'; it has " + Machine());
+  };
+  isa->name = name;
+  Status status;
+  if (name == "avx2") {
+    status = require(HasAvx2());
+    if (status.ok()) status = Limit().Set(name, dnnl::cpu_isa::avx2);
+  } else if (name == "avx512") {
+    status = require(HasAvx512());
+    if (status.ok()) status = Limit().Set(name, dnnl::cpu_isa::avx512_core);
+  } else if (name == "avx512_bf16" || name == "onednn_bf16") {
+    status = require(HasAvx512Bf16());
+    if (status.ok()) status = Limit().Set("avx512_bf16", dnnl::cpu_isa::avx512_core_bf16);
+    if (name == "avx512_bf16") {
+      isa->tiles = &Avx512TileKernel();
+    } else {
+      isa->products = BFloat16Products::kOneDnn;
+    }
+  } else if (name == "amx") {
+    status = require(HasAmx());
+    if (status.ok()) ChooseBest(isa);
+  } else if (name == "amx_emulated") {
+    isa->tiles = &EmulatedTileKernel();
+  } else {
+    status = InvalidArgument(
+        "cpu_isa: expected auto, avx2, avx512, avx512_bf16, amx, or for tests onednn_bf16, "
+        "amx_emulated; found '" +
+        name + "'");
+  }
+  return status;
+}
+
+}  // namespace sru::kernels

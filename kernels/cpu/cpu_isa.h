@@ -1,0 +1,49 @@
+// The instruction sets of the CPU backend: what the machine has, and which one is used.
+//
+//   name           float32                     bfloat16
+//   avx2           oneDNN, AVX2                products in float32 of values rounded to bfloat16
+//   avx512         oneDNN, AVX-512             the same
+//   avx512_bf16    oneDNN, AVX-512             own tiles with VDPBF16PS (tile_kernel.h)
+//   amx            oneDNN, AVX-512             own tiles with TDPBF16PS
+//
+// and, to compare with and to test: onednn_bf16 (as avx512_bf16, products by oneDNN), amx_emulated
+// (the tiles of AMX in plain C++, runs anywhere).
+#ifndef SRU_KERNELS_CPU_CPU_ISA_H_
+#define SRU_KERNELS_CPU_CPU_ISA_H_
+
+#include <string>
+
+#include "kernels/cpu/tile_kernel.h"
+#include "kernels/status.h"
+
+namespace sru::kernels {
+
+// How bfloat16 is computed when there are no tiles.
+enum class BFloat16Products { kFloat32, kOneDnn };
+
+struct CpuIsa {
+  std::string name;                   // one of the above, or "baseline" without AVX2
+  const TileKernel* tiles = nullptr;  // for bfloat16
+  BFloat16Products products = BFloat16Products::kFloat32;
+  std::string note;  // why it is not the best that the processor claims to have, or empty
+};
+
+bool HasAvx2();
+bool HasAvx512();
+bool HasAvx512Bf16();
+// Also asks the system for the permission to use tiles, which the process then keeps.
+bool HasAmx();
+
+// `name` is one of the above or "auto", the best that the machine has.
+//
+// oneDNN and Highway are limited for the whole process: one that has forced an instruction set
+// cannot change to another. kInvalidArgument for an unknown name; kUnavailable, with what there is,
+// when the machine lacks it or the process has settled on another.
+Status ChooseCpuIsa(const std::string& name, CpuIsa* isa);
+
+// Compares a kernel's products with the emulation's on small matrices, in every arrangement.
+bool AgreesWithEmulation(const TileKernel& kernel);
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_CPU_CPU_ISA_H_

@@ -1,0 +1,133 @@
+// tile_kernel.h on the tile unit of AMX. Compiled for AMX_BF16.
+#include <immintrin.h>
+
+#include "kernels/cpu/tile_kernel-inl.h"
+
+namespace sru::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+// Tiles 0 to 5 are accumulators, 6 holds rows of x, 7 weights. The intrinsics take the tiles'
+// numbers as constants, hence the macros' place is taken by templates over them.
+struct AmxTiles {
+  static void Begin() {
+    struct alignas(64) Configuration {
+      uint8_t palette = 1;
+      uint8_t start_row = 0;
+      uint8_t reserved[14] = {};
+      uint16_t row_bytes[16] = {};
+      uint8_t rows[16] = {};
+    } configuration;
+    for (int tile = 0; tile < 8; ++tile) {
+      configuration.row_bytes[tile] = 64;
+      configuration.rows[tile] = kTileRows;
+    }
+    _tile_loadconfig(&configuration);
+  }
+  static void End() { _tile_release(); }
+
+  // Two groups of 16 rows by three panels, or one group by up to six.
+  template <int kPanels>
+  static constexpr int Rows() {
+    return kPanels == 3 ? 2 * kTileRows : kTileRows;
+  }
+
+  template <int kPanels, int kMatrices, class Between>
+  HWY_INLINE static void Multiply(const BFloat16* x, size_t x_stride, int rows, const BFloat16* w,
+                                  size_t block_size, int k, float* u, Between& between) {
+    static_assert(kPanels == 3 || kPanels == 4 || kPanels == 6, "arrangements of six tiles");
+    const int steps = k / kTileDepth;
+    const size_t row_bytes = x_stride * sizeof(BFloat16);
+    constexpr size_t kURowBytes = kPanels * kTileColumns * sizeof(float);
+    constexpr size_t kPairBytes = kMatrices * kTilePair * sizeof(BFloat16);
+    constexpr size_t kStep = static_cast<size_t>(kTileDepth) / 2 * kMatrices * kTilePair;
+    if (kPanels == 3 && rows > kTileRows) {
+      const BFloat16* second = x + kTileRows * x_stride;
+      Zero<6>();
+      for (int step = 0; step < steps; ++step) {
+        const BFloat16* b = w + step * kStep;
+        _tile_loadd(6, x + step * kTileDepth, row_bytes);
+        _tile_loadd(7, b, kPairBytes);
+        _tile_dpbf16ps(0, 6, 7);
+        _tile_loadd(7, b + kTilePair, kPairBytes);
+        _tile_dpbf16ps(1, 6, 7);
+        _tile_loadd(7, b + 2 * kTilePair, kPairBytes);
+        _tile_dpbf16ps(2, 6, 7);
+        _tile_loadd(6, second + step * kTileDepth, row_bytes);
+        _tile_dpbf16ps(5, 6, 7);
+        _tile_loadd(7, b + kTilePair, kPairBytes);
+        _tile_dpbf16ps(4, 6, 7);
+        _tile_loadd(7, b, kPairBytes);
+        _tile_dpbf16ps(3, 6, 7);
+        between(step, steps);
+      }
+      float* lower = u + kTileRows * kPanels * kTileColumns;
+      _tile_stored(0, u, kURowBytes);
+      _tile_stored(1, u + kTileColumns, kURowBytes);
+      _tile_stored(2, u + 2 * kTileColumns, kURowBytes);
+      _tile_stored(3, lower, kURowBytes);
+      _tile_stored(4, lower + kTileColumns, kURowBytes);
+      _tile_stored(5, lower + 2 * kTileColumns, kURowBytes);
+      return;
+    }
+    Zero<kPanels>();
+    for (int step = 0; step < steps; ++step) {
+      const BFloat16* b = w + step * kStep;
+      _tile_loadd(6, x + step * kTileDepth, row_bytes);
+      _tile_loadd(7, b, kPairBytes);
+      _tile_dpbf16ps(0, 6, 7);
+      _tile_loadd(7, b + kTilePair, kPairBytes);
+      _tile_dpbf16ps(1, 6, 7);
+      _tile_loadd(7, b + 2 * kTilePair, kPairBytes);
+      _tile_dpbf16ps(2, 6, 7);
+      if constexpr (kPanels == 4) {
+        _tile_loadd(7, b + 3 * kTilePair, kPairBytes);
+        _tile_dpbf16ps(3, 6, 7);
+      }
+      if constexpr (kPanels == 6) {
+        const BFloat16* next = b + block_size;
+        _tile_loadd(7, next, kPairBytes);
+        _tile_dpbf16ps(3, 6, 7);
+        _tile_loadd(7, next + kTilePair, kPairBytes);
+        _tile_dpbf16ps(4, 6, 7);
+        _tile_loadd(7, next + 2 * kTilePair, kPairBytes);
+        _tile_dpbf16ps(5, 6, 7);
+      }
+      between(step, steps);
+    }
+    _tile_stored(0, u, kURowBytes);
+    _tile_stored(1, u + kTileColumns, kURowBytes);
+    _tile_stored(2, u + 2 * kTileColumns, kURowBytes);
+    if constexpr (kPanels >= 4) _tile_stored(3, u + 3 * kTileColumns, kURowBytes);
+    if constexpr (kPanels == 6) {
+      _tile_stored(4, u + 4 * kTileColumns, kURowBytes);
+      _tile_stored(5, u + 5 * kTileColumns, kURowBytes);
+    }
+  }
+
+ private:
+  template <int kTiles>
+  HWY_INLINE static void Zero() {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    if constexpr (kTiles >= 4) _tile_zero(3);
+    if constexpr (kTiles == 6) {
+      _tile_zero(4);
+      _tile_zero(5);
+    }
+  }
+};
+
+void Product(const TileProductCall& call) { TileProduct<AmxTiles>(call); }
+void Scan(const TileScanCall& call) { TileScan<AmxTiles>(call); }
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+
+const TileKernel& AmxTileKernel() {
+  static constexpr TileKernel kKernel = {"AMX tiles", HWY_NAMESPACE::Product, HWY_NAMESPACE::Scan};
+  return kKernel;
+}
+
+}  // namespace sru::kernels

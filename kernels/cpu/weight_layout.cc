@@ -1,0 +1,85 @@
+#include "kernels/cpu/weight_layout.h"
+
+#include <cstddef>
+
+namespace sru::kernels {
+
+NormWeights PackNorm(const LayerSpec& layer, const RowLayout& layout) {
+  NormWeights norm{AlignedBuffer(layout.stride()), AlignedBuffer(layout.stride())};
+  layout.Pack(layer.norm_weight.data, norm.weight.data());
+  layout.Pack(layer.norm_bias.data, norm.bias.data());
+  return norm;
+}
+
+Highway HighwayOf(const LayerSpec& layer) {
+  if (!layer.has_skip_term) return Highway::kNone;
+  return layer.num_matrices == 4 ? Highway::kMatrix : Highway::kInput;
+}
+
+AlignedBuffer PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int direction) {
+  const int k = spec.num_matrices;
+  const int padded = RoundUpToLanes(spec.hidden_size);
+  AlignedBuffer packed(static_cast<size_t>(rows.stride()) * k * padded);
+  for (int i = 0; i < rows.width(); ++i) {
+    const float* from = spec.weight.data + (static_cast<size_t>(i) * spec.directions + direction) *
+                                               spec.hidden_size * k;
+    float* to = packed.data() + static_cast<size_t>(rows.Position(i)) * k * padded;
+    for (int j = 0; j < spec.hidden_size; ++j) {
+      for (int gate = 0; gate < k; ++gate) {
+        const float scale = gate == 1 || gate == 2 ? kScanGateScale : 1.0f;
+        to[gate * padded + j] = scale * from[j * k + gate];
+      }
+    }
+  }
+  return packed;
+}
+
+AlignedBuffer PackGateConstants(const LayerSpec& spec, int direction) {
+  const int hidden = spec.hidden_size;
+  const int padded = RoundUpToLanes(hidden);
+  AlignedBuffer constants(static_cast<size_t>(4) * padded);
+  float* v_f = constants.data();
+  float* v_r = v_f + padded;
+  float* b_f = v_r + padded;
+  float* b_r = b_f + padded;
+  for (int j = 0; j < hidden; ++j) {
+    const int forget = direction * hidden + j;
+    const int reset = spec.output_size() + forget;
+    if (!spec.weight_c.empty()) {
+      v_f[j] = kScanGateScale * spec.weight_c.data[forget];
+      v_r[j] = kScanGateScale * spec.weight_c.data[reset];
+    }
+    b_f[j] = kScanGateScale * spec.bias.data[forget];
+    b_r[j] = kScanGateScale * spec.bias.data[reset];
+  }
+  return constants;
+}
+
+ScanParameters ScanParametersOf(const LayerSpec& spec, const AlignedBuffer& constants) {
+  const int padded = RoundUpToLanes(spec.hidden_size);
+  const float* first = constants.data();
+  return {padded, HighwayOf(spec), spec.activation,    spec.alpha,
+          first,  first + padded,  first + 2 * padded, first + 3 * padded};
+}
+
+AlignedBuffer PackProjection(const LayerSpec& spec, const RowLayout& from, const RowLayout& to) {
+  AlignedBuffer packed(static_cast<size_t>(from.stride()) * to.stride());
+  for (int i = 0; i < spec.input_size; ++i) {
+    to.Pack(spec.weight_proj.data + static_cast<size_t>(i) * spec.projection_size,
+            packed.data() + static_cast<size_t>(from.Position(i)) * to.stride());
+  }
+  return packed;
+}
+
+AlignedBuffer PackTransposed(const FloatView& w, const RowLayout& from, const RowLayout& to) {
+  AlignedBuffer packed(static_cast<size_t>(from.stride()) * to.stride());
+  for (int row = 0; row < to.width(); ++row) {
+    for (int column = 0; column < from.width(); ++column) {
+      packed.data()[static_cast<size_t>(from.Position(column)) * to.stride() + to.Position(row)] =
+          w.data[static_cast<size_t>(row) * from.width() + column];
+    }
+  }
+  return packed;
+}
+
+}  // namespace sru::kernels

@@ -1,0 +1,70 @@
+// Every item runs once, slots are exclusive, and busy cores are left alone.
+#include "kernels/cpu/parallel_runner.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+namespace sru::kernels {
+namespace {
+
+TEST(ParallelRunnerTest, EachItemOnceAndSlotsAreExclusive) {
+  ParallelRunner runner(4, 4);
+  for (int round = 0; round < 200; ++round) {
+    const ParallelRunner::Batch running(runner);
+    std::vector<std::atomic<int>> runs(37);
+    std::vector<std::atomic<int>> in_slot(4);
+    runner.ForEach(37, [&](int item, int slot) {
+      EXPECT_EQ(in_slot[slot]++, 0);
+      ++runs[item];
+      --in_slot[slot];
+    });
+    for (const auto& count : runs) EXPECT_EQ(count, 1);
+  }
+}
+
+TEST(ParallelRunnerTest, SeveralBatchesAtATime) {
+  ParallelRunner runner(3, 6);
+  std::atomic<int> total{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 3; ++caller) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) {
+        const ParallelRunner::Batch running(runner);
+        runner.ForEach(11, [&](int, int) { ++total; });
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(total, 3 * 200 * 11);
+}
+
+TEST(ParallelRunnerTest, BusyCoresAreLeftAlone) {
+  ParallelRunner runner(4, 2);
+  const ParallelRunner::Batch one(runner);
+  const ParallelRunner::Batch other(runner);
+  const std::thread::id caller = std::this_thread::get_id();
+  runner.ForEach(50, [&](int, int slot) {
+    EXPECT_EQ(slot, 0);
+    EXPECT_EQ(std::this_thread::get_id(), caller);
+  });
+}
+
+TEST(ParallelRunnerTest, PassesOnWhatABodyThrows) {
+  ParallelRunner runner(3, 3);
+  const ParallelRunner::Batch running(runner);
+  EXPECT_THROW(runner.ForEach(20,
+                              [](int item, int) {
+                                if (item == 7) throw std::runtime_error("seven");
+                              }),
+               std::runtime_error);
+  std::atomic<int> total{0};
+  runner.ForEach(20, [&](int, int) { ++total; });
+  EXPECT_EQ(total, 20);
+}
+
+}  // namespace
+}  // namespace sru::kernels
