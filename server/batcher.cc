@@ -390,8 +390,7 @@ double BatcherImpl::BacklogSeconds(absl::Time now) const {
   const OrderWeight waiting = order_.total();
   const double running =
       std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
-  return (running + speed_.Seconds(waiting.tokens, NumBatches(waiting, options_))) /
-         num_workers_;
+  return (running + speed_.Seconds(waiting.tokens, NumBatches(waiting, options_))) / num_workers_;
 }
 
 absl::Duration BatcherImpl::RetryAfter(absl::Time now) const {

@@ -31,6 +31,7 @@ class FakeEngine : public Engine {
   const std::shared_ptr<const models::Model>& model() const override { return model_; }
   Batcher& batcher() override { std::abort(); }
   int instances() const override { return 1; }
+  void TakeOutDevice(int /*device*/, const absl::Status& /*error*/) override {}
   bool Drain(absl::Time /*deadline*/) override { return true; }
 
  private:

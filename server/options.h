@@ -16,8 +16,8 @@
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "models/repository.h"
-#include "server/model_control.h"
 #include "server/logging_options.h"
+#include "server/model_control.h"
 #include "server/security_options.h"
 #include "server/try_access.h"
 

@@ -36,11 +36,18 @@ constexpr float kTolerance = 1e-5f;
 // activation that is almost halfway may be rounded the other way, by 2^-8 of its value, and reaches
 // the result weakened by a layer's weights.
 constexpr float kBFloat16Tolerance = 1e-2f;
-// The CUDA backend's bfloat16 folds another factor into the gates' weights before it rounds them, and
-// takes the hardware's tanh; it is measured against the unrounded reference, by the largest error of
-// tens of thousands of values over the largest value, and the root of the mean square.
+// The CUDA backend's bfloat16 folds another factor into the gates' weights before it rounds them,
+// and takes the hardware's tanh; it is measured against the unrounded reference, by the largest
+// error of tens of thousands of values over the largest value, and the root of the mean square.
 constexpr double kCudaBFloat16Largest = 5e-2;
 constexpr double kCudaBFloat16MeanSquare = 4e-3;
+
+// Of one value.
+float Tolerance() {
+  const TestedBackend tested = TestedBackend::FromEnvironment();
+  if (tested.dtype == DataType::kFloat32) return kTolerance;
+  return tested.is_cuda() ? static_cast<float>(kCudaBFloat16Largest) : kBFloat16Tolerance;
+}
 
 struct Compiled {
   std::unique_ptr<Backend> backend;
@@ -76,8 +83,7 @@ void ExpectNear(const std::vector<float>& expected, const std::vector<float>& fo
   const bool bfloat16 = tested.dtype == DataType::kBFloat16;
   if (!bfloat16 || !tested.is_cuda()) {
     for (size_t i = 0; i < expected.size(); ++i) {
-      ASSERT_NEAR(expected[i], found[i], bfloat16 ? kBFloat16Tolerance : kTolerance)
-          << what << " " << i;
+      ASSERT_NEAR(expected[i], found[i], Tolerance()) << what << " " << i;
     }
     return;
   }
