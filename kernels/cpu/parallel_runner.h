@@ -48,8 +48,9 @@ class ParallelRunner {
   int threads() const { return threads_; }
 
   // Calls body(item, slot) once for each item in [0, items), in any order. `slot` is below
-  // threads() and differs between calls that run at the same time. The calling thread is slot 0 and
-  // works too. Rethrows what a body has thrown, after the others are done. Allocates nothing.
+  // threads() and below `items`, and differs between calls that run at the same time. The calling
+  // thread is slot 0 and works too. Rethrows what a body has thrown, after the others are done.
+  // Allocates nothing.
   template <typename Body>
   void ForEach(int items, const Body& body) {
     if (threads_ == 1 || items < 2 || busy_.load(std::memory_order_relaxed) >= cores_) {

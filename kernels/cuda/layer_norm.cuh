@@ -10,6 +10,9 @@
 
 namespace sru::kernels::cuda {
 
+constexpr float kLargestVariance = 1e30f;
+constexpr float kHugeRowFactor = 0x1p-80f;  // the square of the largest float then fits
+
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads) LayerNormKernel(const LayerNormArgs args) {
   const int row =
@@ -23,21 +26,30 @@ __global__ void __launch_bounds__(kRowThreads) LayerNormKernel(const LayerNormAr
   const T* x = static_cast<const T*>(args.x) + static_cast<int64_t>(row) * stride;
   T* y = static_cast<T*>(args.y) + static_cast<int64_t>(row) * stride;
 
-  float sum = 0.0f;
-  for (int i = lane; i < width; i += kWarpSize) {
-    sum += ToFloat(x[i < args.size ? i : i - args.size + args.padded]);
+  float factor = 1.0f;
+  float mean;
+  float variance;
+  while (true) {
+    float sum = 0.0f;
+    for (int i = lane; i < width; i += kWarpSize) {
+      sum += ToFloat(x[i < args.size ? i : i - args.size + args.padded]) * factor;
+    }
+    mean = WarpSum(sum) / static_cast<float>(width);
+    float squares = 0.0f;
+    for (int i = lane; i < width; i += kWarpSize) {
+      const float d = ToFloat(x[i < args.size ? i : i - args.size + args.padded]) * factor - mean;
+      squares = fmaf(d, d, squares);
+    }
+    variance = WarpSum(squares) / static_cast<float>(width);
+    // The same for the whole warp. Squares of huge values overflow: once more, scaled down.
+    if (variance <= kLargestVariance || factor != 1.0f) break;
+    factor = kHugeRowFactor;
   }
-  const float mean = WarpSum(sum) / static_cast<float>(width);
-  float squares = 0.0f;
-  for (int i = lane; i < width; i += kWarpSize) {
-    const float d = ToFloat(x[i < args.size ? i : i - args.size + args.padded]) - mean;
-    squares = fmaf(d, d, squares);
-  }
-  const float variance = WarpSum(squares) / static_cast<float>(width);
-  const float scale = 1.0f / sqrtf(variance + kLayerNormEpsilon);
+  const float scale = 1.0f / sqrtf(variance + kLayerNormEpsilon * factor * factor);
   for (int i = lane; i < stride; i += kWarpSize) {
     // weight and bias are zero in the padding; x is finite there.
-    y[i] = FromFloat<T>(fmaf((ToFloat(x[i]) - mean) * scale, args.weight[i], args.bias[i]));
+    y[i] =
+        FromFloat<T>(fmaf((ToFloat(x[i]) * factor - mean) * scale, args.weight[i], args.bias[i]));
   }
 }
 

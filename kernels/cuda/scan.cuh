@@ -66,7 +66,9 @@ struct ScanThread {
       const float u0 = Unpack(step.u0, d);
       const float f = ScanMath<T>::Gate(fmaf(v_f[d], c[d], Unpack(step.u1, d) + b_f[d]));
       r[d] = ScanMath<T>::Gate(fmaf(v_r[d], c[d], Unpack(step.u2, d) + b_r[d]));
-      c[d] = fmaf(f, c[d] - u0, u0);
+      // Not u0 + f * (c - u0): of two values of very different size that loses the smaller one, even
+      // where the gate chooses it.
+      c[d] = fmaf(f, c[d], (1.0f - f) * u0);
       h[d] = c[d];
     }
     if (tanh) {
@@ -76,7 +78,7 @@ struct ScanThread {
 #pragma unroll
     for (int d = 0; d < kDims; ++d) {
       const float highway = skip_scale * Unpack(step.skip, d);
-      h[d] = fmaf(r[d], h[d] - highway, highway);
+      h[d] = fmaf(r[d], h[d], (1.0f - r[d]) * highway);
     }
     if (h_row != nullptr) {
       Store<kDims>(h_row, Pack<T, kDims>::From(h));

@@ -41,8 +41,9 @@ FEATURES = [
 
 OPTIONAL = frozenset(metric for feature in FEATURES for metric in feature.metrics)
 
-# NVIDIA's DCGM exporter, on GPU nodes, with the names of its documentation.
+# There with a GPU only: this server's own, and NVIDIA's DCGM exporter's, with the names of its documentation.
 EXTERNAL = frozenset({
+    "sru_device_lost_total", "sru_gpu_memory_bytes",
     "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_XID_ERRORS",
 })
 

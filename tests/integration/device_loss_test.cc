@@ -184,7 +184,7 @@ TEST(DeviceMemoryTest, AServerWhoseWorkspacesDoNotFitDoesNotStart) {
                                                TestOptions(kBundledRepository));
   EXPECT_EQ(started.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(std::string(started.status().message()),
-            "model trec version 1: device 0: a workspace does not fit");
+            "models/pretrained/trec/1: device 0: a workspace does not fit");
 }
 
 TEST(DeviceMemoryTest, DevicesThatAreNotThereAreAnErrorOfTheirFlag) {

@@ -26,6 +26,19 @@ TEST(ParallelRunnerTest, EachItemOnceAndSlotsAreExclusive) {
   }
 }
 
+// Scratch memory is there for as many threads as there are items.
+TEST(ParallelRunnerTest, SlotsAreBelowTheNumberOfItems) {
+  ParallelRunner runner(6, 6);
+  const ParallelRunner::Batch running(runner);
+  int highest = 0;
+  for (int round = 0; round < 5000; ++round) {
+    std::vector<std::atomic<int>> slot_of(2);
+    runner.ForEach(2, [&](int item, int slot) { slot_of[item] = slot; });
+    highest = std::max({highest, slot_of[0].load(), slot_of[1].load()});
+  }
+  EXPECT_LE(highest, 1);
+}
+
 TEST(ParallelRunnerTest, SeveralBatchesAtATime) {
   ParallelRunner runner(3, 6);
   std::atomic<int> total{0};
