@@ -151,9 +151,9 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const Flags& flag
       !status.ok()) {
     return models::ToAbslStatus(status);
   }
-  auto list = models::ListRepository(
-      flags.model_repository,
-      flags.version == 0 ? models::VersionPolicy::Latest(1) : models::VersionPolicy::All());
+  auto list = models::ListRepository(flags.model_repository, flags.version == 0
+                                                                 ? models::VersionPolicy::Latest(1)
+                                                                 : models::VersionPolicy::All());
   if (!list.ok()) return list.status();
   std::vector<models::ModelLocation> found;
   std::vector<std::string> names;

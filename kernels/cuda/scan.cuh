@@ -66,8 +66,8 @@ struct ScanThread {
       const float u0 = Unpack(step.u0, d);
       const float f = ScanMath<T>::Gate(fmaf(v_f[d], c[d], Unpack(step.u1, d) + b_f[d]));
       r[d] = ScanMath<T>::Gate(fmaf(v_r[d], c[d], Unpack(step.u2, d) + b_r[d]));
-      // Not u0 + f * (c - u0): of two values of very different size that loses the smaller one, even
-      // where the gate chooses it.
+      // Not u0 + f * (c - u0): of two values of very different size that loses the smaller one,
+      // even where the gate chooses it.
       c[d] = fmaf(f, c[d], (1.0f - f) * u0);
       h[d] = c[d];
     }
