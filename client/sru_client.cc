@@ -128,8 +128,10 @@ struct CommonOptions {
   bool json = false;
 };
 
-void AddCommonFlags(CommonOptions* options, FlagSet* flags) {
-  flags->Add("address", &options->connect.address, "HOST:PORT of the server", "SRU_ADDRESS");
+void AddCommonFlags(CommonOptions* options, FlagSet* flags,
+                    const char* address_help = "HOST:PORT of the server",
+                    const char* address_variable = "SRU_ADDRESS") {
+  flags->Add("address", &options->connect.address, address_help, address_variable);
   flags->Add("deadline", &options->connect.deadline, "time for each call; inf = no bound");
   ConnectOptions& connect = options->connect;
   flags->Add("tls", &connect.tls, "use TLS, as the other --tls flags do too");
@@ -721,10 +723,7 @@ int Admin(const std::vector<std::string>& args) {
   common.connect.deadline = absl::Minutes(10);
   common.connect.max_attempts = 1;
   FlagSet flags;
-  flags.Add("address", &common.connect.address, "HOST:PORT of the server's --admin_listen",
-            "SRU_ADMIN_ADDRESS");
-  flags.Add("deadline", &common.connect.deadline, "time for the call; inf = no bound");
-  flags.Add("json", &common.json, "print one JSON object per line");
+  AddCommonFlags(&common, &flags, "HOST:PORT of the server's --admin_listen", "SRU_ADMIN_ADDRESS");
   std::vector<std::string> rest;
   if (auto code = ParseArgs("admin", kAdminUsage, args, &flags, &rest)) return *code;
   if (rest.size() != 2 || (rest[0] != "load" && rest[0] != "unload")) {

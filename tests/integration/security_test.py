@@ -4,6 +4,7 @@
 """
 
 import os
+import re
 import shutil
 import socket
 import struct
@@ -12,6 +13,8 @@ import sys
 import tempfile
 import threading
 import unittest
+import urllib.error
+import urllib.request
 
 from server_process import (
     CLIENT,
@@ -336,6 +339,65 @@ class TokenTest(Files):
         with Server(*self.flags("--auth_health")) as server:
             self.assertEqual(call_once(server, None).code, "UNAUTHENTICATED")
             self.assertEqual(call_once(server, None, metadata=bearer(TOKEN)).code, "OK")
+
+    def test_the_admin_port_needs_one_too(self):
+        tokens = self.write("admin_tokens", TOKEN + "\n")
+        flags = self.tls_flags() + [
+            "--auth_tokens_file=" + tokens,
+            "--admin_listen=127.0.0.1:0",
+            "--model_control=explicit",
+        ]
+        with Server(*flags) as server:
+            port = re.search(r"admin on [^ ]+:(\d+)", server.first_line).group(1)
+            command = [CLIENT, "admin", "--address=localhost:" + port]
+            command += ["--tls_ca=" + self.ours.certificate]
+
+            def admin(verb, name, token):
+                extra = ["--token_file=" + self.write("admin_token", token)] if token else []
+                done = subprocess.run(
+                    command + extra + [verb, name], capture_output=True, text=True, timeout=30
+                )
+                return done.returncode, done.stderr
+
+            for token in (None, OTHER_TOKEN, TOKEN.upper()):
+                with self.subTest(token):
+                    code, error = admin("load", "trec", token)
+                    self.assertNotEqual(code, 0)
+                    self.assertIn("UNAUTHENTICATED", error)
+            self.assertEqual(auth_failures(server, "missing"), 1)
+            self.assertEqual(auth_failures(server, "unknown"), 2)
+            self.assertEqual(admin("load", "trec", TOKEN)[0], 0)
+            self.assertIn("INVALID_ARGUMENT", admin("load", "../trec", TOKEN)[1])
+            self.assertIn("NOT_FOUND", admin("load", "other", TOKEN)[1])
+            channel = grpc.secure_channel("localhost:" + port, credentials(self.ours))
+            unknown = call(channel, "/sru.v1.AdminService/Reboot", metadata=bearer(TOKEN))
+            channel.close()
+            self.assertEqual(unknown.code, "UNIMPLEMENTED")
+            self.assertEqual(server.metric("sru_unknown_method_calls_total"), 1)
+
+    def test_the_box_of_the_status_page_needs_one_too(self):
+        tokens = self.write("box_tokens", TOKEN + "\n")
+        with Server("--auth_tokens_file=" + tokens) as server:
+
+            def status(token):
+                headers = {"Content-Type": "application/json", "X-Sru-Try": "1"}
+                if token:
+                    headers["Authorization"] = "Bearer " + token
+                url = "http://127.0.0.1:%d/try" % server.metrics_port
+                request = urllib.request.Request(url, b'{"text": "Where is it ?"}', headers)
+                try:
+                    with urllib.request.urlopen(request, timeout=10) as answer:
+                        return answer.status
+                except urllib.error.HTTPError as error:
+                    return error.code
+
+            self.assertEqual(status(None), 401)
+            self.assertEqual(status(OTHER_TOKEN), 401)
+            self.assertEqual(status(TOKEN), 200)
+            self.assertEqual(auth_failures(server, "missing"), 1)
+        flags = self.tls_flags(client_ca=self.ours.certificate)
+        with Server(*flags) as server:
+            self.assertEqual(status(None), 403)  # it shows no certificate
 
     def test_without_tokens_nothing_needs_one(self):
         with Server() as server:
