@@ -131,8 +131,11 @@ class StatusPageTest(unittest.TestCase):
         return float(found.group()) if found else None
 
     def model_cells(self, row):
-        return {cell.get_attribute("data-name"): cell.text for cell in self.driver.find_elements(
-            By.CSS_SELECTOR, "#models tbody tr:nth-child(%d) td" % row)}
+        # In one step: the page makes the rows anew while it is read.
+        return self.driver.execute_script(
+            "return Object.fromEntries(Array.from(document.querySelectorAll(arguments[0]),"
+            " cell => [cell.dataset.name, cell.innerText]));",
+            "#models tbody tr:nth-child(%d) td" % row)
 
     def classify(self, text):
         box = self.driver.find_element(By.ID, "try-text")

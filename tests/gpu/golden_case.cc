@@ -113,8 +113,10 @@ class Reader {
     if (tensors_.count("input.c0") > 0) case_->c0 = ReadPadded("input.c0");
     case_->h = ReadPadded("output.h");
     case_->c = ReadPadded("output.c");
-    const auto* lengths = static_cast<const int64_t*>(Data("input.lengths"));
-    case_->lengths.assign(lengths, lengths + case_->x.batch);
+    // The file aligns it to four bytes only.
+    std::vector<int64_t> lengths(case_->x.batch);
+    std::memcpy(lengths.data(), Data("input.lengths"), lengths.size() * sizeof(int64_t));
+    case_->lengths.assign(lengths.begin(), lengths.end());
     return std::move(case_);
   }
 
