@@ -21,11 +21,15 @@ namespace sru::client {
 
 class FakeServer : private v1::InferenceService::Service {
  public:
-  FakeServer() {
+  // `max_streams`: calls that a connection may have open at a time; 0 = no bound.
+  explicit FakeServer(int max_streams = 0) {
     grpc::EnableDefaultHealthCheckService(true);
     int port = 0;
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    if (max_streams > 0) {
+      builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, max_streams);
+    }
     builder.RegisterService(this);
     builder.RegisterService(&admin_);
     server_ = builder.BuildAndStart();

@@ -168,7 +168,8 @@ class Worker {
     for (int burst = 0; burst < kMaxBurst; ++burst) {
       if (open_loop_ ? next_arrival_ns_ > now : to_start_ == 0) return;
       const int link = PickLink();
-      if (link < 0) return;
+      full_ = link < 0;
+      if (full_) return;
       const int64_t intended = open_loop_ ? next_arrival_ns_ : now;
       bool counted = false;
       if (!run_->Admit(intended, &counted)) {
@@ -227,10 +228,12 @@ class Worker {
     }
   }
 
+  // Nothing can be sent while no connection takes a call: then only an answer helps, and asking again
+  // and again would take the core from the server.
   int64_t NextEventNs(int64_t now) const {
     int64_t next = now + kMaxWaitNs;
-    if (sending_ && open_loop_) next = std::min(next, next_arrival_ns_);
-    if (sending_ && !open_loop_ && to_start_ > 0) next = now + 1000000;
+    if (sending_ && !full_ && open_loop_) next = std::min(next, next_arrival_ns_);
+    if (sending_ && !full_ && !open_loop_ && to_start_ > 0) next = now;
     if (!expiries_.empty()) next = std::min(next, expiries_.front().time_ns);
     return next;
   }
@@ -271,6 +274,7 @@ class Worker {
   std::deque<Expiry> expiries_;
   int64_t outstanding_ = 0;
   bool sending_ = true;
+  bool full_ = false;  // no connection took the last call that was due
   Counters counters_;
   LoadResult result_;
   int64_t last_answer_ns_ = 0;

@@ -1,6 +1,7 @@
 #include "client/bench/load_generator.h"
 
 #include <atomic>
+#include <ctime>
 
 #include "client/bench/loopback.h"
 #include "client/bench/report.h"
@@ -102,6 +103,24 @@ TEST(LoadGeneratorTest, OpenLoopCountsWhatItCouldNotSend) {
   EXPECT_EQ(result->calls + result->unsent, 50);
   EXPECT_EQ(result->codes[absl::StatusCode::kDeadlineExceeded], result->calls);
   EXPECT_THAT(result->unsent, AllOf(Ge(1), Le(46)));
+}
+
+// While the server allows no more calls, the client must not take the cores from it by asking.
+TEST(LoadGeneratorTest, SleepsWhileTheServerTakesNoCall) {
+  client::FakeServer server(/*max_streams=*/2);
+  LoadOptions options = MakeOptions(server);
+  options.rate = 1000;
+  options.calls = 50;
+  options.threads = 1;
+  options.connections = 1;
+  options.deadline = absl::Milliseconds(500);
+  const std::clock_t cpu_start = std::clock();
+  const absl::Time start = absl::Now();
+  auto result = RunLoad(options, {Request("hang")});
+  const double cpu_s = static_cast<double>(std::clock() - cpu_start) / CLOCKS_PER_SEC;
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->calls + result->unsent, 50);
+  EXPECT_LT(cpu_s, 0.5 * absl::ToDoubleSeconds(absl::Now() - start));
 }
 
 // Larger than HTTP/2's windows and frames at the start of a connection, and several at a time.
