@@ -1,5 +1,9 @@
 #include "models/preprocessing.h"
 
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -19,31 +23,51 @@ constexpr char kWordPattern[] =
 // replacement after the other comes to one scan, since no two of its patterns can overlap and no
 // space that one puts in can make or break a match of another: every contraction but n't starts
 // with an apostrophe that a letter other than t follows, and n't cannot overlap those or itself.
-//   contraction   a word ends before it and a new one starts with it
-//   punctuation   a word ends before it, it is a word, and a new one starts after it
-//   the rest      becomes spaces: a word ends before it, a new one starts after it
-constexpr char kCutPattern[] = "'s|'ve|n't|'re|'d|'ll|[,!()?]|[^A-Za-z0-9(),!?'`]+";
+// Bytes rather than characters: every byte above ASCII becomes a space anyway.
+enum class ByteKind : uint8_t {
+  kWord,         // part of a word
+  kContraction,  // the same, but a contraction may start here: a word ends before it then
+  kPunctuation,  // a word ends before it, it is a word, and a new one starts after it
+  kSpace,        // becomes a space: a word ends before it, a new one starts after it
+};
 
-re2::RE2::Options PatternOptions(bool latin1) {
-  re2::RE2::Options options;
-  // Bytes rather than characters: every byte above ASCII becomes a space anyway.
-  if (latin1) options.set_encoding(re2::RE2::Options::EncodingLatin1);
-  return options;
+constexpr std::string_view kContractions[] = {"'s", "'ve", "n't", "'re", "'d", "'ll"};
+
+constexpr std::array<ByteKind, 256> MakeByteKinds() {
+  std::array<ByteKind, 256> kinds{};
+  for (ByteKind& kind : kinds) kind = ByteKind::kSpace;
+  for (int c = '0'; c <= '9'; ++c) kinds[c] = ByteKind::kWord;
+  for (int c = 'A'; c <= 'Z'; ++c) kinds[c] = ByteKind::kWord;
+  for (int c = 'a'; c <= 'z'; ++c) kinds[c] = ByteKind::kWord;
+  kinds['`'] = ByteKind::kWord;
+  for (const std::string_view contraction : kContractions) {
+    kinds[static_cast<unsigned char>(contraction[0])] = ByteKind::kContraction;
+  }
+  for (const char c : {',', '!', '(', ')', '?'}) {
+    kinds[static_cast<unsigned char>(c)] = ByteKind::kPunctuation;
+  }
+  return kinds;
 }
 
-bool IsSentence(const PreprocessingConfig& config) {
-  return config.type == PreprocessingType::kSentenceClassification;
+constexpr std::array<ByteKind, 256> kByteKinds = MakeByteKinds();
+
+ByteKind KindAt(std::string_view text, size_t position) {
+  return kByteKinds[static_cast<unsigned char>(text[position])];
 }
 
-re2::StringPiece ToPiece(std::string_view text) { return {text.data(), text.size()}; }
+bool IsContraction(std::string_view text, size_t position) {
+  return std::any_of(std::begin(kContractions), std::end(kContractions),
+                     [&](std::string_view contraction) {
+                       return text.substr(position, contraction.size()) == contraction;
+                     });
+}
 
 // The next match in `text` at or after `position`; false when there is none.
 bool Next(const re2::RE2& pattern, std::string_view text, size_t position, size_t* begin,
           size_t* end) {
+  const re2::StringPiece piece(text.data(), text.size());
   re2::StringPiece match;
-  if (!pattern.Match(ToPiece(text), position, text.size(), re2::RE2::UNANCHORED, &match, 1)) {
-    return false;
-  }
+  if (!pattern.Match(piece, position, text.size(), re2::RE2::UNANCHORED, &match, 1)) return false;
   *begin = static_cast<size_t>(match.data() - text.data());
   *end = *begin + match.size();
   return true;
@@ -52,15 +76,13 @@ bool Next(const re2::RE2& pattern, std::string_view text, size_t position, size_
 }  // namespace
 
 Preprocessor::Preprocessor(const PreprocessingConfig& config)
-    : config_(config),
-      pattern_(IsSentence(config) ? kCutPattern : kWordPattern,
-               PatternOptions(/*latin1=*/IsSentence(config))) {}
+    : config_(config), word_pattern_(kWordPattern) {}
 
 absl::Status Preprocessor::Split(std::string_view text, size_t max_words, Sink sink) const {
   if (const size_t invalid = FindInvalidUtf8(text); invalid != text.size()) {
     return absl::InvalidArgumentError(absl::StrCat("not valid UTF-8 at byte ", invalid));
   }
-  if (IsSentence(config_)) {
+  if (config_.type == PreprocessingType::kSentenceClassification) {
     SplitSentence(text, max_words, sink);
   } else {
     SplitWhitespace(text, max_words, sink);
@@ -73,7 +95,8 @@ void Preprocessor::SplitWhitespace(std::string_view text, size_t max_words, Sink
   std::string lowered;
   size_t begin = 0;
   size_t end = 0;
-  for (size_t words = 0; words < max_words && Next(pattern_, text, end, &begin, &end); ++words) {
+  for (size_t words = 0; words < max_words && Next(word_pattern_, text, end, &begin, &end);
+       ++words) {
     const std::string_view word = text.substr(begin, end - begin);
     if (!lower_case) {
       sink(word);
@@ -102,28 +125,27 @@ void Preprocessor::SplitSentence(std::string_view text, size_t max_words, Sink s
   };
 
   size_t word_begin = 0;
-  size_t cut_begin = 0;
-  size_t cut_end = 0;
-  while (words < max_words && Next(pattern_, text, cut_end, &cut_begin, &cut_end)) {
-    emit(word_begin, cut_begin);
-    switch (text[cut_begin]) {
-      case '\'':
-      case 'n':
-        word_begin = cut_begin;
+  for (size_t i = 0; i < text.size() && words < max_words; ++i) {
+    switch (KindAt(text, i)) {
+      case ByteKind::kWord:
         break;
-      case ',':
-      case '!':
-      case '(':
-      case ')':
-      case '?':
-        emit(cut_begin, cut_end);
-        word_begin = cut_end;
+      case ByteKind::kContraction:
+        if (!IsContraction(text, i)) break;
+        emit(word_begin, i);
+        word_begin = i;
         break;
-      default:
-        word_begin = cut_end;
+      case ByteKind::kPunctuation:
+        emit(word_begin, i);
+        emit(i, i + 1);
+        word_begin = i + 1;
+        break;
+      case ByteKind::kSpace:
+        emit(word_begin, i);
+        word_begin = i + 1;
+        break;
     }
   }
-  if (words < max_words) emit(word_begin, text.size());
+  emit(word_begin, text.size());
 }
 
 }  // namespace sru::models

@@ -43,7 +43,7 @@ class Preprocessor {
   void SplitSentence(std::string_view text, size_t max_words, Sink sink) const;
 
   const PreprocessingConfig config_;
-  const re2::RE2 pattern_;
+  const re2::RE2 word_pattern_;  // of SplitWhitespace()
 };
 
 }  // namespace sru::models
