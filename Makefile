@@ -38,9 +38,9 @@ bench: build  ## measure the CPU engine (12 minutes; QUICK=1: one) and write doc
 	@scripts/deps.sh bench
 	@scripts/cpu_report.py --bin $(BUILD)/bin $(if $(QUICK),--quick --out $(BUILD)/cpu.md)
 
-lint: $(BUILD)/build.ninja  ## check the formatting, run clang-tidy
+lint: $(BUILD)/build.ninja  ## check the formatting, run clang-tidy (QUICK=1: slow checks not in tests)
 	@scripts/deps.sh lint
-	@scripts/lint.sh $(BUILD)
+	@scripts/lint.sh $(BUILD) $(if $(QUICK),quick)
 
 format:  ## rewrite the C++ files with clang-format
 	@scripts/deps.sh lint
