@@ -124,7 +124,7 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
     }
   }
 
-  // Whether a layer is worth splitting; of the first layer's shape, as all are alike.
+  // Whether a layer is worth splitting; by the last layer's shape, as all are alike.
   bool IsLarge() const {
     const TileLayer& layer = stack_.layers.back();
     double operations = 0;
