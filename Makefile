@@ -6,10 +6,10 @@ MODEL_REPOSITORY ?= models/pretrained
 FORMATTED := $(shell git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh' 2>/dev/null)
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build demo serve test bench lint format clean
+.PHONY: help deps build demo serve test bench gpu_prefix lint format clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z_]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PRESET=release|debug|asan|tsan chooses the build (now: $(PRESET), in $(BUILD)/)"
 
 deps:  ## install the missing packages (apt; through sudo when not root)
@@ -38,6 +38,12 @@ bench: build  ## measure the CPU engine (12 minutes; QUICK=1: one) and write doc
 	@scripts/deps.sh bench
 	@scripts/cpu_report.py --bin $(BUILD)/bin $(if $(QUICK),--quick --out $(BUILD)/cpu.md)
 
+gpu_prefix:  ## an installation for a GPU machine, at most 60 MB: build-gpu_prefix/prefix.tar.gz
+	@scripts/deps.sh build
+	@cmake --preset gpu_prefix
+	@cmake --build --preset gpu_prefix -j $(JOBS)
+	@scripts/gpu_prefix.sh build-gpu_prefix
+
 lint: $(BUILD)/build.ninja  ## check the formatting, run clang-tidy (QUICK=1: slow checks not in tests)
 	@scripts/deps.sh lint
 	@scripts/lint.sh $(BUILD) $(if $(QUICK),quick)
@@ -47,4 +53,4 @@ format:  ## rewrite the C++ files with clang-format
 	@clang-format -i $(FORMATTED)
 
 clean:  ## remove the build folders
-	@rm -rf build build-debug build-asan build-tsan
+	@rm -rf build build-debug build-asan build-tsan build-gpu_prefix

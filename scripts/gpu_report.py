@@ -146,6 +146,13 @@ class Steps:
     def left(self):
         return self.deadline - time.monotonic()
 
+    def out_of_time(self, name):
+        """Whether there is no time for a step, which is then recorded."""
+        if self.left() >= 5:
+            return False
+        self.record(name, "skipped", 0, "no time left")
+        return True
+
     def record(self, name, result, seconds, note=""):
         self.report.data["steps"].append(
             {"name": name, "result": result, "seconds": seconds, "note": note})
@@ -179,8 +186,7 @@ class Steps:
     def run(self, name, command, limit, environment=None):
         """The output, or None after a failure, which is recorded."""
         started = time.monotonic()
-        if self.left() < 5:
-            self.record(name, "skipped", 0, "no time left")
+        if self.out_of_time(name):
             return None
         path = os.path.join(self.report.logs, re.sub(r"\W+", "_", name) + ".log")
         with open(path, "w", encoding="utf-8") as log:
@@ -251,6 +257,8 @@ def sanitize(steps, program, environment):
     if not os.path.exists(tool):
         steps.record("compute-sanitizer", "skipped", 0, "not installed")
         return
+    if steps.out_of_time("compute-sanitizer"):
+        return
     running = []
     for kind in SANITIZERS:
         path = os.path.join(steps.report.logs, f"sanitizer_{kind}.log")
@@ -269,6 +277,8 @@ def sanitize(steps, program, environment):
 def drive_server(steps, prefix, environment, backend="cuda", seconds=5.0):
     """Classify over the wire on the GPU."""
     name = "server"
+    if steps.out_of_time(name):
+        return
     started = time.monotonic()
     log_path = os.path.join(steps.report.logs, "server.log")
     program = os.path.join(prefix, "bin", "sru_server")
@@ -415,7 +425,12 @@ def main():
             steps.run("classify", [bench, "classify"], 45, environment))
         report.write()
     if flags.prefix:
-        drive_server(steps, unpacked(os.path.abspath(flags.prefix), build), environment)
+        try:
+            prefix = unpacked(os.path.abspath(flags.prefix), build)
+        except (OSError, subprocess.CalledProcessError) as error:
+            steps.record("server", "failed", 0, f"--prefix cannot be unpacked: {error}")
+        else:
+            drive_server(steps, prefix, environment)
     if built is not None:
         sanitize(steps, check, environment)
         # What is left goes to the comparison, which takes as many rows as it can.

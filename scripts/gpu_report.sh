@@ -5,8 +5,8 @@
 #
 #   scripts/gpu_report.sh [--out DIR] [--prefix DIR] [--minutes 8] [--build DIR]
 #
-# --prefix names an installation (cmake --install build --prefix DIR --strip), or a tar archive of one, whose server
-# is then also driven on the GPU. OUT is $OUT or gpu-report. Exits with 77 where there is no GPU, 1 when a step failed.
+# --prefix names an installation, or a tar archive of one (make gpu_prefix), whose server is then also driven on the
+# GPU. OUT is $OUT or gpu-report. Exits with 77 where there is no GPU, 1 when a step failed.
 set -eu
 cd "$(dirname "$0")/.."
 if ! command -v python3 >/dev/null; then

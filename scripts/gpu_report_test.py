@@ -146,7 +146,9 @@ class ReportTest(unittest.TestCase):
         steps = self.steps(seconds=1)
         self.assertIsNone(steps.run("late", ["touch", self.folder.name + "/x"], 10))
         self.assertFalse(os.path.exists(self.folder.name + "/x"))
-        self.assertEqual(self.report.data["steps"][0]["result"], "skipped")
+        gpu_report.drive_server(steps, "/nonexistent", {})
+        self.assertEqual([s["result"] for s in self.report.data["steps"]], ["skipped"] * 2)
+        self.assertFalse(steps.failed)
 
     def test_json_is_found_among_other_output(self):
         self.assertEqual(gpu_report.parse_json('warning [x]\n[\n{"a": 1}\n]\n'), [{"a": 1}])
@@ -198,8 +200,12 @@ else exit 1; fi""",
                 file.write("#!/bin/sh\n" + text + "\n")
             os.chmod(path, 0o755)
         out, build = self.folder.name + "/report", self.folder.name + "/build"
+        damaged = self.folder.name + "/damaged.tar.gz"
+        with open(damaged, "w", encoding="utf-8") as file:
+            file.write("no archive")
         done = subprocess.run(
-            [os.path.join(ROOT, "scripts", "gpu_report.sh"), "--out", out, "--build", build],
+            [os.path.join(ROOT, "scripts", "gpu_report.sh"), "--out", out, "--build", build,
+             "--prefix", damaged],
             capture_output=True, text=True, check=False, timeout=60,
             env={**os.environ, "PATH": tools + ":" + os.environ["PATH"],
                  "CUDA_VISIBLE_DEVICES": ""})
@@ -211,7 +217,7 @@ else exit 1; fi""",
         results = {s["name"]: s["result"] for s in data["steps"]}
         self.assertEqual(results, {
             "configure": "ok", "build": "ok", "checks, float32": "ok", "checks, bfloat16": "ok",
-            "scan": "ok", "classify": "failed", "sanitizer memcheck": "ok",
+            "scan": "ok", "classify": "failed", "server": "failed", "sanitizer memcheck": "ok",
             "sanitizer racecheck": "failed", "sanitizer initcheck": "ok",
             "sanitizer synccheck": "ok", "against PyTorch": "skipped"})
         self.assertEqual(data["facts"]["gpu"], "NVIDIA Paper")

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
-# What cmake --install makes runs from any folder and takes no library but its own and the C and C++ runtime.
+# What cmake --install makes runs from any folder and takes no library but its own and the C and C++ runtime. What is
+# carried to GPU machines keeps within its bound.
 # Usage: scripts/install_test.sh BUILD
 set -euo pipefail
 build=$(readlink -f "$1")
+source=$(readlink -f "$(dirname "$0")/..")
 work=$(mktemp -d)
 server=
 trap '[ -z "$server" ] || kill "$server" 2>/dev/null || true; rm -rf "$work"' EXIT
@@ -34,4 +36,23 @@ echo "$answer" | grep -q LOC || { echo "wrong answer: $answer"; exit 1; }
 kill "$server"
 wait "$server"
 server=
+
+# The installation for GPU machines is this one without the CPU backend. Here its largest library alone puts it over the
+# bound; without that library this one, which is larger than one built without the backend, is within it.
+bound=60000000
+if ls "$work"/moved/lib/libdnnl* >/dev/null 2>&1; then
+  mkdir "$work/gpu"
+  if "$source/scripts/gpu_prefix.sh" "$build" "$work/gpu" >"$work/log" 2>&1 || ! grep -q "expected at most $bound" "$work/log"; then
+    echo "gpu_prefix.sh: expected it to refuse an installation with oneDNN, found:"
+    cat "$work/log"
+    exit 1
+  fi
+  rest=$(find "$work/moved" -type f ! -name 'libdnnl*' -printf '%s\n' | awk '{sum += $1} END {print sum}')
+else
+  rest=$(find "$work/moved" -type f -printf '%s\n' | awk '{sum += $1} END {print sum}')
+fi
+if [ "$rest" -gt "$bound" ]; then
+  echo "the installation without oneDNN has $rest bytes, expected at most $bound"
+  exit 1
+fi
 echo "installation: $(du -sm --apparent-size "$work/moved" | cut -f1) MB"

@@ -82,9 +82,8 @@ void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
   }
   if (!IsLogged(*record.status)) return;
   const LogLevel level = LevelOf(record.status->code());
-  if (options_.requests == LogRequests::kNone || level < GetLogOptions().level) return;
   int64_t suppressed = 0;
-  if (!limit_.Take(clock_.Now(), &suppressed)) return;
+  if (!Take(level, &suppressed)) return;
 
   const std::string code = absl::StatusCodeToString(record.status->code());
   const std::string peer = call->peer();
@@ -102,7 +101,7 @@ void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
   AppendIds(request_id, ParseTraceparent(FindHeader(*call, kTraceparentHeader)), &fields);
   if (!record.model.empty()) {
     fields.push_back({"model", record.model});
-    fields.push_back({"version", record.version});
+    if (record.version > 0) fields.push_back({"version", record.version});
   }
   if (record.sequences > 0) fields.push_back({"sequences", record.sequences});
   if (record.tokens > 0) fields.push_back({"tokens", record.tokens});
@@ -126,7 +125,7 @@ void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
 void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
                                         const CallHeaders& headers) {
   int64_t suppressed = 0;
-  if (options_.requests == LogRequests::kNone || !limit_.Take(clock_.Now(), &suppressed)) return;
+  if (!Take(LogLevel::kWarning, &suppressed)) return;
   std::vector<LogField> fields = {{"method", method.substr(0, kMaxErrorLength)},
                                   {"code", "UNAUTHENTICATED"},
                                   {"reason", reason}};
@@ -138,7 +137,7 @@ void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_v
 
 void AccessLog::OnHandshakeFailure(absl::string_view reason, absl::string_view detail) {
   int64_t suppressed = 0;
-  if (options_.requests == LogRequests::kNone || !limit_.Take(clock_.Now(), &suppressed)) return;
+  if (!Take(LogLevel::kWarning, &suppressed)) return;
   std::vector<LogField> fields = {{"reason", reason},
                                   {"detail", detail.substr(0, kMaxErrorLength)}};
   if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});

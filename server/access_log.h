@@ -99,6 +99,12 @@ class AccessLog {
     return !status.ok() || options_.requests == LogRequests::kAll;
   }
 
+  // Whether a line of this level may be written now; `*suppressed` lines were left out before it.
+  bool Take(LogLevel level, int64_t* suppressed) {
+    return options_.requests != LogRequests::kNone && level >= GetLogOptions().level &&
+           limit_.Take(clock_.Now(), suppressed);
+  }
+
   const AccessLogOptions options_;
   const Clock& clock_;
   RateLimit limit_;

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/proto_buffer_writer.h"
+#include "models/repository.h"
 #include "server/grpc_status.h"
 #include "server/request_parser.h"
 #include "server/response_writer.h"
@@ -22,8 +23,20 @@ class AdminCall final : public grpc::ServerUnaryReactor {
  public:
   class State {
    public:
-    State(AdminCall* call, grpc::ByteBuffer* response_bytes, Method method, Metrics* metrics)
-        : call_(call), response_bytes_(response_bytes), method_(method), metrics_(*metrics) {}
+    State(AdminCall* call, grpc::CallbackServerContext* context, grpc::ByteBuffer* response_bytes,
+          Method method, Metrics* metrics, AccessLog* access_log)
+        : call_(call),
+          context_(context),
+          response_bytes_(response_bytes),
+          method_(method),
+          metrics_(*metrics),
+          access_log_(*access_log),
+          request_id_(AccessLog::Begin(*context)) {}
+
+    // Before the call is handed to the manager.
+    void set_model(const std::string& model) {
+      if (models::IsValidModelName(model)) model_ = model;
+    }
 
     bool finished() const { return finished_.load(); }
 
@@ -36,20 +49,34 @@ class AdminCall final : public grpc::ServerUnaryReactor {
         answer = grpc::SerializationTraits<google::protobuf::Message>::Serialize(
             *response, response_bytes_, &own_buffer);
       }
-      metrics_.OnCallWithoutModel(method_, static_cast<absl::StatusCode>(answer.error_code()));
+      const absl::Status outcome(static_cast<absl::StatusCode>(answer.error_code()),
+                                 answer.error_message());
+      metrics_.OnCallWithoutModel(method_, outcome.code());
+      CallRecord record;
+      record.method = MethodName(method_);
+      record.status = &outcome;
+      record.model = model_;
+      access_log_.End(context_, request_id_, record);
       call_->Finish(std::move(answer));
     }
 
    private:
-    AdminCall* const call_;                   // both are valid
-    grpc::ByteBuffer* const response_bytes_;  // until Finish()
+    // Valid until Finish().
+    AdminCall* const call_;
+    grpc::CallbackServerContext* const context_;
+    grpc::ByteBuffer* const response_bytes_;
     const Method method_;
     Metrics& metrics_;
+    AccessLog& access_log_;
+    const std::string request_id_;
+    std::string model_;
     std::atomic<bool> finished_{false};
   };
 
-  AdminCall(grpc::ByteBuffer* response_bytes, Method method, Metrics* metrics)
-      : state_(std::make_shared<State>(this, response_bytes, method, metrics)) {}
+  AdminCall(grpc::CallbackServerContext* context, grpc::ByteBuffer* response_bytes, Method method,
+            Metrics* metrics, AccessLog* access_log)
+      : state_(
+            std::make_shared<State>(this, context, response_bytes, method, metrics, access_log)) {}
 
   const std::shared_ptr<State>& state() const { return state_; }
 
@@ -72,10 +99,10 @@ absl::Status AdminService::CheckControl() const {
       "; start it with --model_control=explicit"));
 }
 
-grpc::ServerUnaryReactor* AdminService::LoadModel(grpc::CallbackServerContext* /*call*/,
+grpc::ServerUnaryReactor* AdminService::LoadModel(grpc::CallbackServerContext* call,
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* response) {
-  auto* reactor = new AdminCall(response, Method::kLoadModel, &metrics_);
+  auto* reactor = new AdminCall(call, response, Method::kLoadModel, &metrics_, &access_log_);
   const std::shared_ptr<AdminCall::State> state = reactor->state();
   v1::LoadModelRequest load;
   absl::Status status = ParseMessage(*request, &load);
@@ -84,6 +111,7 @@ grpc::ServerUnaryReactor* AdminService::LoadModel(grpc::CallbackServerContext* /
     state->Finish(status);
     return reactor;
   }
+  state->set_model(load.model());
   manager_.RequestLoad(
       load.model(), [state] { return state->finished(); },
       [state](const absl::StatusOr<std::vector<ModelStatus>>& statuses) {
@@ -95,10 +123,10 @@ grpc::ServerUnaryReactor* AdminService::LoadModel(grpc::CallbackServerContext* /
   return reactor;
 }
 
-grpc::ServerUnaryReactor* AdminService::UnloadModel(grpc::CallbackServerContext* /*call*/,
+grpc::ServerUnaryReactor* AdminService::UnloadModel(grpc::CallbackServerContext* call,
                                                     const grpc::ByteBuffer* request,
                                                     grpc::ByteBuffer* response) {
-  auto* reactor = new AdminCall(response, Method::kUnloadModel, &metrics_);
+  auto* reactor = new AdminCall(call, response, Method::kUnloadModel, &metrics_, &access_log_);
   const std::shared_ptr<AdminCall::State> state = reactor->state();
   v1::UnloadModelRequest unload;
   absl::Status status = ParseMessage(*request, &unload);
@@ -107,6 +135,7 @@ grpc::ServerUnaryReactor* AdminService::UnloadModel(grpc::CallbackServerContext*
     state->Finish(status);
     return reactor;
   }
+  state->set_model(unload.model());
   manager_.RequestUnload(
       unload.model(), [state] { return state->finished(); },
       [state](const absl::Status& result) {

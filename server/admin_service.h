@@ -5,6 +5,7 @@
 
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
+#include "server/access_log.h"
 #include "server/metrics.h"
 #include "server/model_control.h"
 #include "server/model_manager.h"
@@ -18,10 +19,10 @@ class AdminService final
     : public v1::AdminService::WithRawCallbackMethod_LoadModel<
           v1::AdminService::WithRawCallbackMethod_UnloadModel<v1::AdminService::Service>> {
  public:
-  // Both outlive the service. Requests are answered by the manager's thread, or by its BeginStop(),
+  // All outlive the service. Requests are answered by the manager's thread, or by its BeginStop(),
   // which must be called before the gRPC server is shut down.
-  AdminService(ModelControl control, ModelManager* manager, Metrics* metrics)
-      : control_(control), manager_(*manager), metrics_(*metrics) {}
+  AdminService(ModelControl control, ModelManager* manager, Metrics* metrics, AccessLog* access_log)
+      : control_(control), manager_(*manager), metrics_(*metrics), access_log_(*access_log) {}
 
   grpc::ServerUnaryReactor* LoadModel(grpc::CallbackServerContext* call,
                                       const grpc::ByteBuffer* request,
@@ -36,6 +37,7 @@ class AdminService final
   const ModelControl control_;
   ModelManager& manager_;
   Metrics& metrics_;
+  AccessLog& access_log_;
 };
 
 }  // namespace sru::server

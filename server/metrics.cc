@@ -184,9 +184,10 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
 
   MetricFamily info =
       MakeFamily("sru_build_info", "Always 1; the labels describe this build.", MetricType::Gauge);
-  AddValue(&info,
-           {{"version", kVersion}, {"backends", absl::StrJoin(kernels::AvailableBackends(), ",")}},
-           1);
+  // Looked up once: it asks the GPU's driver and loads cuBLASLt.
+  static const auto* const backends =
+      new std::string(absl::StrJoin(kernels::AvailableBackends(), ","));
+  AddValue(&info, {{"version", kVersion}, {"backends", *backends}}, 1);
   families->push_back(std::move(info));
   if (!levels.backend.empty()) {
     MetricFamily backend = MakeFamily(

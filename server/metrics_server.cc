@@ -9,10 +9,10 @@
 #include "CivetServer.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/mutex.h"
 
 namespace sru::server {
 namespace {
@@ -31,18 +31,18 @@ class StartLog {
                     ? nullptr
                     : const_cast<StartLog*>(static_cast<const StartLog*>(server->getUserContext()));
     if (log != nullptr) {
-      absl::MutexLock lock(&log->mutex_);
+      MutexLock lock(&log->mutex_);
       if (log->first_.empty()) log->first_ = message;
     }
     return 1;  // handled: civetweb writes nothing itself
   }
   std::string first() {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return first_;
   }
 
  private:
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::string first_ ABSL_GUARDED_BY(mutex_);
 };
 

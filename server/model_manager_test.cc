@@ -521,51 +521,51 @@ class Answers {
   std::vector<absl::StatusCode> codes_ ABSL_GUARDED_BY(mutex_);
 };
 
-TEST_F(ModelManagerTest, RequestsAreServedOneAfterTheOther) {
-  Write("m/1", "good");
-  ASSERT_TRUE(Start(ModelControl::kExplicit).ok());
-  Gate gate;
-  loader_.during_load = [&gate] { gate.Wait(); };
-  manager_->StartThread();
-  Answers answers;
-  const auto never = [] { return false; };
-  const auto add = [&answers](const absl::StatusOr<std::vector<ModelStatus>>& result) {
-    answers.Add(result.status());
-  };
-  for (int i = 0; i < 10; ++i) manager_->RequestLoad("m", never, add);
-  gate.AwaitReached();
-  manager_->RequestLoad(
-      "m", [] { return true; }, add);  // its caller left meanwhile
-  manager_->RequestUnload("m", never, [&](const absl::Status& status) { answers.Add(status); });
-  gate.Open();
+// One model, whose load waits at the gate; requests' answers are collected.
+class WaitingLoadTest : public ModelManagerTest {
+ protected:
+  void SetUp() override {
+    Write("m/1", "good");
+    ASSERT_TRUE(Start(ModelControl::kExplicit).ok());
+    loader_.during_load = [this] { gate_.Wait(); };
+    manager_->StartThread();
+  }
+  void RequestLoad(std::function<bool()> cancelled = [] { return false; }) {
+    manager_->RequestLoad("m", std::move(cancelled),
+                          [this](const absl::StatusOr<std::vector<ModelStatus>>& result) {
+                            answers_.Add(result.status());
+                          });
+  }
+
+  Gate gate_;
+  Answers answers_;
+};
+
+TEST_F(WaitingLoadTest, RequestsAreServedOneAfterTheOther) {
+  for (int i = 0; i < 10; ++i) RequestLoad();
+  gate_.AwaitReached();
+  RequestLoad([] { return true; });  // its caller left meanwhile
+  manager_->RequestUnload(
+      "m", [] { return false; }, [this](const absl::Status& status) { answers_.Add(status); });
+  gate_.Open();
   std::vector<absl::StatusCode> expected(12, absl::StatusCode::kOk);
   expected[10] = absl::StatusCode::kCancelled;
-  EXPECT_EQ(answers.Await(12), expected);
+  EXPECT_EQ(answers_.Await(12), expected);
   EXPECT_EQ(loader_.attempts.size(), 1u);
   EXPECT_THAT(Served(), IsEmpty());
 }
 
-TEST_F(ModelManagerTest, StoppingAnswersWhatWaitsAndDropsWhatIsLoaded) {
-  Write("m/1", "good");
-  ASSERT_TRUE(Start(ModelControl::kExplicit).ok());
-  Gate gate;
-  loader_.during_load = [&gate] { gate.Wait(); };
-  manager_->StartThread();
-  Answers answers;
-  const auto never = [] { return false; };
-  const auto add = [&answers](const absl::StatusOr<std::vector<ModelStatus>>& result) {
-    answers.Add(result.status());
-  };
-  manager_->RequestLoad("m", never, add);
-  gate.AwaitReached();
-  for (int i = 0; i < 65; ++i) manager_->RequestLoad("m", never, add);
-  EXPECT_THAT(answers.Await(1), ElementsAre(absl::StatusCode::kResourceExhausted));
+TEST_F(WaitingLoadTest, StoppingAnswersWhatWaitsAndDropsWhatIsLoaded) {
+  RequestLoad();
+  gate_.AwaitReached();
+  for (int i = 0; i < 65; ++i) RequestLoad();
+  EXPECT_THAT(answers_.Await(1), ElementsAre(absl::StatusCode::kResourceExhausted));
   manager_->BeginStop();
-  manager_->RequestLoad("m", never, add);
-  const std::vector<absl::StatusCode> codes = answers.Await(66);
+  RequestLoad();
+  const std::vector<absl::StatusCode> codes = answers_.Await(66);
   EXPECT_EQ(std::count(codes.begin(), codes.end(), absl::StatusCode::kUnavailable), 65);
-  gate.Open();
-  EXPECT_EQ(answers.Await(67).back(), absl::StatusCode::kCancelled);
+  gate_.Open();
+  EXPECT_EQ(answers_.Await(67).back(), absl::StatusCode::kCancelled);
   EXPECT_THAT(Served(), IsEmpty());
   manager_.reset();
   EXPECT_EQ(loader_.live, 0);

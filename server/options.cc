@@ -249,6 +249,7 @@ absl::Status ValidateOptions(const Options& o) {
   }
   constexpr int64_t kIntMax = 1 << 30;
   for (const absl::Status& status : {
+           CheckRange("cpu_threads", o.cpu_threads, 0, 1024),
            CheckRange("instances", o.instances, 0, 1024),
            CheckRange("gpu_memory_limit_mb", o.gpu_memory_limit_mb, 0, kIntMax),
            CheckRange("max_batch_tokens", o.max_batch_tokens, 1, 1 << 22),

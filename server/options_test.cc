@@ -203,6 +203,9 @@ TEST(OptionsTest, RangesAreChecked) {
   EXPECT_EQ(ErrorOf(options), "--max_batch_tokens: expected 1 to 4194304, found 0");
 
   options = Valid();
+  options.cpu_threads = 1025;
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--cpu_threads: expected 0 to 1024, found 1025"));
+  options.cpu_threads = 0;
   options.instances = -1;
   EXPECT_THAT(ErrorOf(options), HasSubstr("--instances"));
 

@@ -366,7 +366,11 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   }
   void OnServing(const std::string& model, bool serving) override {
     if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
-    if (!serving) grpc_server_->GetHealthCheckService()->SetServingStatus(model, false);
+    if (!serving) {
+      // An UpdateHealth() that runs may have listed the model before it went.
+      MutexLock lock(&health_mutex_);
+      grpc_server_->GetHealthCheckService()->SetServingStatus(model, false);
+    }
     UpdateHealth();
   }
 
@@ -434,8 +438,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   absl::Status StartAdmin() {
     if (!options_.admin_listen.has_value()) return absl::OkStatus();
-    admin_service_ =
-        std::make_unique<AdminService>(options_.model_control, manager_.get(), &metrics_);
+    admin_service_ = std::make_unique<AdminService>(options_.model_control, manager_.get(),
+                                                    &metrics_, &access_log_);
     grpc::ServerBuilder builder;
     absl::StatusOr<std::unique_ptr<Listener>> listener =
         OpenListener("admin_listen", *options_.admin_listen, &builder);

@@ -173,6 +173,11 @@ absl::StatusOr<TryRequest> ParseTryRequest(absl::string_view body) {
   return request;
 }
 
+void TryEndpoint::SetAuthenticator(Authenticator authenticator) {
+  MutexLock lock(&mutex_);
+  authenticator_ = std::move(authenticator);
+}
+
 void TryEndpoint::SetClassify(ClassifyFunction classify) {
   MutexLock lock(&mutex_);
   classify_ = std::move(classify);
@@ -252,8 +257,13 @@ absl::StatusOr<std::string> TryEndpoint::Answer(const PageRequest& request, int*
         absl::StrCat("Content-Type: expected application/json, found '", type, "'"));
   }
 
-  if (authenticator_ != nullptr) {
-    absl::Status status = authenticator_(request.header("authorization"));
+  Authenticator authenticator;
+  {
+    MutexLock lock(&mutex_);
+    authenticator = authenticator_;
+  }
+  if (authenticator != nullptr) {
+    absl::Status status = authenticator(request.header("authorization"));
     if (!status.ok()) return status;
   }
 

@@ -74,7 +74,7 @@ class TryEndpoint {
   // Asked with the header Authorization, empty when there is none, before the body is read; without
   // it everybody passes. Set before the first request.
   using Authenticator = std::function<absl::Status(absl::string_view authorization)>;
-  void SetAuthenticator(Authenticator authenticator) { authenticator_ = std::move(authenticator); }
+  void SetAuthenticator(Authenticator authenticator);
 
   // From now on requests get 503; calls that run are cancelled. The function is not in use any more
   // when this returns. A channel in this process must not be called once its server is shut down.
@@ -94,7 +94,7 @@ class TryEndpoint {
 
   const TryAccess access_;
   Mutex mutex_;
-  Authenticator authenticator_;
+  Authenticator authenticator_ ABSL_GUARDED_BY(mutex_);
   ClassifyFunction classify_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;                       // requests, from their headers on

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "client/bench/commands.h"
+#include "client/bench/engine_flags.h"
 #include "client/bench/load_flags.h"
 #include "client/bench/shape_list.h"
 #include "client/text_table.h"
@@ -38,8 +39,7 @@ examples:
 )";
 
 struct Flags {
-  std::string backend = "cpu";
-  std::string cpu_isa = "auto";
+  EngineFlags engine;
   std::string dtype = "float32";
   std::string length = "32";
   std::string batch = "32";
@@ -47,11 +47,7 @@ struct Flags {
   std::string directions = "2";
   int input = 0;
   int layers = 1;
-  int rounds = 51;
-  double seconds = 1;
-  int core = -1;
   bool grid = false;
-  bool json = false;
 };
 
 // One row per combination.
@@ -69,16 +65,15 @@ absl::StatusOr<std::vector<kernels::LayerBenchOptions>> Cells(const Flags& flags
   for (const auto* list : {&hidden, &length, &batch, &directions}) {
     if (!list->ok()) return list->status();
   }
+  auto rounds = flags.engine.Rounds();
+  if (!rounds.ok()) return rounds.status();
   std::vector<kernels::LayerBenchOptions> cells;
   kernels::LayerBenchOptions cell;
-  cell.backend = flags.backend;
-  cell.hardware.cpu_isa = flags.cpu_isa;
-  cell.hardware.cpu_threads = 1;
+  cell.backend = flags.engine.backend;
+  cell.hardware = flags.engine.Hardware();
   cell.input = flags.input;
   cell.layers = flags.grid ? 2 : flags.layers;
-  cell.rounds.most = flags.rounds;
-  cell.rounds.seconds = flags.seconds;
-  cell.rounds.least = std::min(3, flags.rounds);
+  cell.rounds = *rounds;
   for (kernels::DataType dtype : dtypes) {
     for (int d : *directions) {
       for (int h : *hidden) {
@@ -135,8 +130,6 @@ std::vector<std::string> CellRow(const kernels::LayerBenchOptions& cell,
 int LayerMain(const std::vector<std::string>& args) {
   Flags options;
   client::FlagSet flags;
-  flags.Add("backend", &options.backend, "cpu, cuda or reference");
-  flags.Add("cpu_isa", &options.cpu_isa, "instruction set of the CPU backend, as sru_server's");
   flags.Add("dtype", &options.dtype, "list of float32 and bfloat16");
   flags.Add("hidden", &options.hidden, "list: hidden size per direction");
   flags.Add("directions", &options.directions, "list of 1 and 2");
@@ -147,10 +140,7 @@ int LayerMain(const std::vector<std::string>& args) {
   flags.Add("grid", &options.grid,
             "all of hidden 64,128,256,512, length 8,32,128,512, batch 1,8,32,128, directions 2,1, "
             "with 2 layers");
-  flags.Add("rounds", &options.rounds, "most measurements of each, alternating");
-  flags.Add("seconds", &options.seconds, "per row, after which no further round is begun");
-  flags.Add("core", &options.core, "core to run on; -1 = the present one");
-  flags.Add("json", &options.json, "print one JSON object");
+  options.engine.AddFlags(&flags);
   if (std::optional<int> code = ParseFlags("layer", kUsage, args, &flags)) return *code;
   const auto cells = Cells(options);
   if (!cells.ok()) {
@@ -162,11 +152,11 @@ int LayerMain(const std::vector<std::string>& args) {
     return status.code() == kernels::StatusCode::kInvalidArgument ? kExitUsage : kExitFailed;
   };
   int core = 0;
-  if (kernels::Status status = kernels::PinToCore(options.core, &core); !status.ok()) {
+  if (kernels::Status status = kernels::PinToCore(options.engine.core, &core); !status.ok()) {
     return fail(status);
   }
 
-  nlohmann::ordered_json json = {{"backend", options.backend}, {"core", core}};
+  nlohmann::ordered_json json = {{"backend", options.engine.backend}, {"core", core}};
   client::TextTable table({{"dtype"},
                            {"width", true},
                            {"layers", true},
@@ -190,14 +180,14 @@ int LayerMain(const std::vector<std::string>& args) {
     if (!status.ok()) return fail(status);
     json["description"] = result.description;
     json["cells"].push_back(CellJson(cell, result));
-    if (options.json) continue;
+    if (options.engine.json) continue;
     progress.Clear();
     if (first) std::cout << result.description << ", core " << core << ", medians\n";
     first = false;
     table.AddRow(CellRow(cell, result));
     table.Flush();
   }
-  if (options.json) std::cout << json.dump() << "\n";
+  if (options.engine.json) std::cout << json.dump() << "\n";
   return kExitOk;
 }
 

@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "client/bench/commands.h"
+#include "client/bench/engine_flags.h"
 #include "client/bench/load_flags.h"
 #include "client/bench/model_timer.h"
 #include "client/bench/report.h"
@@ -61,21 +62,16 @@ An error is {"error": message}. The end of the input ends the program.
 )";
 
 struct Flags {
+  EngineFlags engine;
   std::string model_repository = "models/pretrained";
   std::string model;
   int64_t version = 0;
-  std::string backend = "cpu";
-  std::string cpu_isa = "auto";
   std::string dtype = "float32";
   std::string output = "auto";
   std::string what = "batches,ragged,lengths";
   std::string length = "8,32,128";
   std::string batch = "1,8,32";
   int tokens = 4096;
-  int rounds = 51;
-  double seconds = 1;
-  int core = -1;
-  bool json = false;
   bool from_stdin = false;
 };
 
@@ -130,13 +126,9 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags) {
         absl::StrCat("--tokens: expected 64 to ", 1 << 20, ", found ", flags.tokens));
   }
   for (int l = 8; l <= flags.tokens; l *= 2) plan.growing.push_back(l);
-  if (flags.rounds < 1 || flags.rounds > 1 << 20) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--rounds: expected 1 to ", 1 << 20, ", found ", flags.rounds));
-  }
-  plan.rounds.most = flags.rounds;
-  plan.rounds.least = std::min(3, flags.rounds);
-  plan.rounds.seconds = flags.seconds;
+  auto rounds = flags.engine.Rounds();
+  if (!rounds.ok()) return rounds.status();
+  plan.rounds = *rounds;
   return plan;
 }
 
@@ -144,10 +136,8 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags) {
 absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const Flags& flags,
                                                                const Plan& plan) {
   std::unique_ptr<kernels::Backend> backend;
-  kernels::BackendOptions hardware;
-  hardware.cpu_isa = flags.cpu_isa;
-  hardware.cpu_threads = 1;
-  if (kernels::Status status = kernels::CreateBackend(flags.backend, hardware, &backend);
+  if (kernels::Status status =
+          kernels::CreateBackend(flags.engine.backend, flags.engine.Hardware(), &backend);
       !status.ok()) {
     return models::ToAbslStatus(status);
   }
@@ -472,8 +462,6 @@ int ModelMain(const std::vector<std::string>& args) {
   flags.Add("model_repository", &options.model_repository, "directory with the models");
   flags.Add("model", &options.model, "name; empty when there is one");
   flags.Add("version", &options.version, "0 = the latest");
-  flags.Add("backend", &options.backend, "cpu, cuda or reference");
-  flags.Add("cpu_isa", &options.cpu_isa, "instruction set of the CPU backend, as sru_server's");
   flags.Add("dtype", &options.dtype, "float32 or bfloat16");
   flags.Add("output", &options.output,
             "auto (probabilities, else the pooled vector, else token vectors), tokens, or states "
@@ -482,11 +470,8 @@ int ModelMain(const std::vector<std::string>& args) {
   flags.Add("length", &options.length, "list: tokens per sequence");
   flags.Add("batch", &options.batch, "list: sequences per batch");
   flags.Add("tokens", &options.tokens, "tokens per batch, and the longest, in 'lengths'");
-  flags.Add("rounds", &options.rounds, "most measurements of each, alternating");
-  flags.Add("seconds", &options.seconds, "per row, after which no further round is begun");
-  flags.Add("core", &options.core, "core to run on; -1 = the present one");
   flags.Add("stdin", &options.from_stdin, "answer commands, see above");
-  flags.Add("json", &options.json, "print one JSON object");
+  options.engine.AddFlags(&flags);
   if (std::optional<int> code = ParseFlags("model", kUsage, args, &flags)) return *code;
   const auto fail = [](const absl::Status& status) {
     std::cerr << "sru_bench model: " << status.message() << "\n";
@@ -495,7 +480,7 @@ int ModelMain(const std::vector<std::string>& args) {
   const auto plan = MakePlan(options);
   if (!plan.ok()) return fail(plan.status());
   int core = 0;
-  if (kernels::Status status = kernels::PinToCore(options.core, &core); !status.ok()) {
+  if (kernels::Status status = kernels::PinToCore(options.engine.core, &core); !status.ok()) {
     return fail(models::ToAbslStatus(status));
   }
   auto model = LoadModel(options, *plan);
@@ -505,15 +490,15 @@ int ModelMain(const std::vector<std::string>& args) {
     return kExitOk;
   }
 
-  if (!options.json) {
+  if (!options.engine.json) {
     std::cout << "model " << (*model)->name() << " version " << (*model)->version() << ", "
               << FormatCount((*model)->parameter_count()) << " parameters, "
               << kernels::DataTypeName(plan->dtype) << ", " << (*model)->backend_description()
               << ", core " << core << ", medians\n";
   }
-  Measurement measurement(**model, *plan, !options.json);
+  Measurement measurement(**model, *plan, !options.engine.json);
   if (absl::Status status = measurement.Run(); !status.ok()) return fail(status);
-  if (options.json) {
+  if (options.engine.json) {
     nlohmann::ordered_json json = {{"model", (*model)->name()},
                                    {"version", (*model)->version()},
                                    {"backend", (*model)->backend_name()},

@@ -3,10 +3,8 @@
 //
 //   gpu_bench scan         the scan alone on large batches: bytes a second over the device's copy
 //                          rate
-//   gpu_bench classify     one question of the bundled TREC model's shape, from the call of Run()
-//   to
-//                          the answer on the host, and the part of it that the GPU and the copies
-//                          take
+//   gpu_bench classify     one question of the bundled TREC model's shape: from the call of Run()
+//                          to the answer, and the part of it that the GPU and the copies take
 //   gpu_bench interactive  reads lines "layers input hidden directions length batch dtype", answers
 //                          each with the microseconds of one forward pass; compare_pytorch_gpu.py
 //                          alternates it with PyTorch

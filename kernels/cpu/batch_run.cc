@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/bfloat16_rows.h"
 #include "kernels/cpu/classify.h"
+#include "kernels/cpu/forward_pass.h"
 #include "kernels/cpu/product_input.h"
 #include "kernels/cpu/row_layout.h"
 #include "kernels/cpu/scan.h"
@@ -33,17 +34,9 @@ void PoolRows(const RowLayout& layout, const float* rows, int length, Pooling po
 }
 
 // One Run(): the batch, where its results go, and the worker's memory.
-class BatchRun {
+class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
  public:
-  BatchRun(const PackedStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
-           CpuWorkspace& workspace, ParallelRunner& parallel)
-      : stack_(stack),
-        spec_(stack.spec),
-        batch_(batch),
-        outputs_(outputs),
-        ws_(workspace),
-        parallel_(parallel),
-        tokens_(batch.num_tokens()) {}
+  using ForwardPass::ForwardPass;
 
   void Run() {
     AssignPoolRows();
@@ -53,27 +46,13 @@ class BatchRun {
       std::swap(ws_.x, ws_.h);
     }
     FinishLastLayer();
-    if (stack_.classifier != nullptr) {
-      Classify(spec_, *stack_.classifier, *ws_.classifier, batch_.num_sequences, outputs_,
-               ws_.pool_row.data(), num_pooled_, ws_.pooled.data(), ws_.logits.data());
-    }
+    ClassifyPooled();
   }
 
  private:
-  Pooling PoolingOf(int b) const { return kernels::PoolingOf(spec_, outputs_[b]); }
-  int Length(int b) const { return batch_.offsets[b + 1] - batch_.offsets[b]; }
-  // Layer norm after the last scan leaves pooling and token vectors to FinishLastLayer().
-  bool ScanFinishesOutputs() const { return stack_.layers.back().layer_norm != LayerNorm::kAfter; }
   float* PooledRow(int b) {
     return ws_.pooled.data() +
            static_cast<size_t>(ws_.pool_row[b]) * stack_.layers.back().output.stride();
-  }
-
-  void AssignPoolRows() {
-    num_pooled_ = 0;
-    for (int b = 0; b < batch_.num_sequences; ++b) {
-      ws_.pool_row[b] = PoolingOf(b) == Pooling::kNone ? -1 : num_pooled_++;
-    }
   }
 
   void LoadInput() {
@@ -143,7 +122,7 @@ class BatchRun {
     const Part& part = layer.parts[part_index];
     const Product& product = *part.product;
     const bool backward = part.direction == 1;
-    int b = backward ? batch_.num_sequences - 1 : 0;
+    int b = backward ? sequences_ - 1 : 0;
     for (int done = 0; done < tokens_;) {
       const int rows = std::min(layer.chunk_rows, tokens_ - done);
       const int begin = backward ? tokens_ - done - rows : done;
@@ -154,7 +133,7 @@ class BatchRun {
         runner.Run(product_input + static_cast<size_t>(begin) * product.k(), rows,
                    scratch.u.data());
       }
-      while (b >= 0 && b < batch_.num_sequences) {
+      while (b >= 0 && b < sequences_) {
         const int from = std::max(begin, batch_.offsets[b]);
         const int to = std::min(end, batch_.offsets[b + 1]);
         if (from >= to) break;
@@ -256,7 +235,7 @@ class BatchRun {
   void FinishLastLayer() {
     const RowLayout& layout = stack_.layers.back().output;
     const size_t stride = layout.stride();
-    for (int b = 0; b < batch_.num_sequences; ++b) {
+    for (int b = 0; b < sequences_; ++b) {
       const SequenceOutput& out = outputs_[b];
       const float* rows = ws_.x.data() + batch_.offsets[b] * stride;
       if (out.token_vectors != nullptr && !(ScanFinishesOutputs() && layout.is_dense())) {
@@ -276,15 +255,6 @@ class BatchRun {
       if (out.pooled != nullptr) layout.Unpack(pooled, out.pooled);
     }
   }
-
-  const PackedStack& stack_;
-  const StackSpec& spec_;
-  const RaggedBatch& batch_;
-  const SequenceOutput* outputs_;
-  CpuWorkspace& ws_;
-  ParallelRunner& parallel_;
-  const int tokens_;
-  int num_pooled_ = 0;
 };
 
 }  // namespace

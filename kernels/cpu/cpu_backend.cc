@@ -36,66 +36,22 @@ Status CatchErrors(const char* action, Body body) {
   }
 }
 
-template <typename Body>
-Status MakeWorkspace(const WorkspaceLimits& limits, Body body) {
-  if (limits.max_tokens < 1 || limits.max_sequences < 1) {
-    return InvalidArgument("workspace: expected at least one token and one sequence");
-  }
-  return CatchErrors("making a workspace", body);
-}
-
-// float32, and bfloat16 without tiles.
+// A model packed for one way of computing, with the workspace and the forward pass that go with it.
+template <typename Stack, typename StackWorkspace,
+          void (*kRun)(const Stack&, const RaggedBatch&, const SequenceOutput*, StackWorkspace&,
+                       ParallelRunner&)>
 class CpuExecutable : public Executable {
  public:
-  CpuExecutable(std::unique_ptr<PackedStack> stack, std::shared_ptr<ParallelRunner> parallel)
+  CpuExecutable(std::unique_ptr<Stack> stack, std::shared_ptr<ParallelRunner> parallel)
       : stack_(std::move(stack)), parallel_(std::move(parallel)) {}
 
   Status CreateWorkspace(const WorkspaceLimits& limits,
                          std::unique_ptr<Workspace>* workspace) const override {
-    return MakeWorkspace(limits, [&] {
-      *workspace = std::make_unique<CpuWorkspace>(*stack_, limits, parallel_->threads());
-    });
-  }
-
-  Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
-             Workspace& workspace) const override {
-    Status status = ValidateBatch(stack_->spec, workspace.limits(), batch, outputs);
-    if (!status.ok() || batch.num_sequences == 0) return status;
-    UseOneThread();
-    return CatchErrors("running a batch", [&] {
-      const ParallelRunner::Batch running(*parallel_);
-      RunBatch(*stack_, batch, outputs, static_cast<CpuWorkspace&>(workspace), *parallel_);
-    });
-  }
-
-  size_t weight_bytes() const override {
-    size_t bytes = stack_->input_to_hidden != nullptr ? stack_->input_to_hidden->bytes() : 0;
-    if (stack_->classifier != nullptr) bytes += stack_->classifier->bytes();
-    for (const AlignedBuffer& table : stack_->token_products) bytes += table.bytes();
-    for (const Layer& layer : stack_->layers) {
-      bytes += layer.norm.weight.bytes() + layer.norm.bias.bytes();
-      if (layer.projection != nullptr) bytes += layer.projection->bytes();
-      for (const AlignedBuffer& constants : layer.constants) bytes += constants.bytes();
-      for (const Part& part : layer.parts) bytes += part.product->bytes();
+    if (limits.max_tokens < 1 || limits.max_sequences < 1) {
+      return InvalidArgument("workspace: expected at least one token and one sequence");
     }
-    return bytes;
-  }
-
- private:
-  std::unique_ptr<PackedStack> stack_;
-  std::shared_ptr<ParallelRunner> parallel_;
-};
-
-// bfloat16 by tiles.
-class TileExecutable : public Executable {
- public:
-  TileExecutable(std::unique_ptr<TileStack> stack, std::shared_ptr<ParallelRunner> parallel)
-      : stack_(std::move(stack)), parallel_(std::move(parallel)) {}
-
-  Status CreateWorkspace(const WorkspaceLimits& limits,
-                         std::unique_ptr<Workspace>* workspace) const override {
-    return MakeWorkspace(limits, [&] {
-      *workspace = std::make_unique<TileWorkspace>(*stack_, limits, parallel_->threads());
+    return CatchErrors("making a workspace", [&] {
+      *workspace = std::make_unique<StackWorkspace>(*stack_, limits, parallel_->threads());
     });
   }
 
@@ -106,16 +62,21 @@ class TileExecutable : public Executable {
     UseOneThread();
     return CatchErrors("running a batch", [&] {
       const ParallelRunner::Batch running(*parallel_);
-      RunTileBatch(*stack_, batch, outputs, static_cast<TileWorkspace&>(workspace), *parallel_);
+      kRun(*stack_, batch, outputs, static_cast<StackWorkspace&>(workspace), *parallel_);
     });
   }
 
   size_t weight_bytes() const override { return stack_->bytes(); }
 
  private:
-  std::unique_ptr<TileStack> stack_;
+  std::unique_ptr<Stack> stack_;
   std::shared_ptr<ParallelRunner> parallel_;
 };
+
+// float32, and bfloat16 without tiles.
+using PackedExecutable = CpuExecutable<PackedStack, CpuWorkspace, RunBatch>;
+// bfloat16 by tiles.
+using TileExecutable = CpuExecutable<TileStack, TileWorkspace, RunTileBatch>;
 
 class CpuBackend : public Backend {
  public:
@@ -157,8 +118,8 @@ class CpuBackend : public Backend {
       if (rounds && isa_.products == BFloat16Products::kOneDnn) {
         arithmetic.products = ProductType::kBFloat16;
       }
-      *executable = std::make_unique<CpuExecutable>(std::make_unique<PackedStack>(spec, arithmetic),
-                                                    parallel_);
+      *executable = std::make_unique<PackedExecutable>(
+          std::make_unique<PackedStack>(spec, arithmetic), parallel_);
     });
   }
 

@@ -126,10 +126,7 @@ std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& fir
 PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic)
     : spec(stack), rounds(arithmetic.rounds) {
   ProductShapes shapes(arithmetic.products);
-  const LayerSpec& first = spec.layers[0];
-  RowLayout rows{1, first.input_size};
-  // The highway term adds the input to the output, so both need the same layout.
-  if (HighwayOf(first) == Highway::kInput) rows = {first.directions, first.hidden_size};
+  RowLayout rows = FirstLayerInput(spec);
   input = rows;
   if (!spec.input_to_hidden.empty()) {
     input = {1, spec.input_size};
@@ -145,6 +142,19 @@ PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic)
   ProductShapes float32_shapes;
   classifier = PackClassifier(float32_shapes, spec, rows);
   token_products = TokenProducts(spec, layers[0]);
+}
+
+size_t PackedStack::bytes() const {
+  size_t bytes = classifier != nullptr ? classifier->bytes() : 0;
+  if (input_to_hidden != nullptr) bytes += input_to_hidden->bytes();
+  for (const AlignedBuffer& table : token_products) bytes += table.bytes();
+  for (const Layer& layer : layers) {
+    bytes += layer.norm.weight.bytes() + layer.norm.bias.bytes();
+    if (layer.projection != nullptr) bytes += layer.projection->bytes();
+    for (const AlignedBuffer& buffer : layer.constants) bytes += buffer.bytes();
+    for (const Part& part : layer.parts) bytes += part.product->bytes();
+  }
+  return bytes;
 }
 
 }  // namespace sru::kernels

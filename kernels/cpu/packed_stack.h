@@ -54,6 +54,8 @@ struct PackedStack {
   // Throws dnnl::error and std::bad_alloc.
   PackedStack(const StackSpec& stack, const Arithmetic& arithmetic);
 
+  size_t bytes() const;
+
   StackSpec spec;
   bool rounds = false;
   RowLayout input;  // of the embedding or of the caller's features

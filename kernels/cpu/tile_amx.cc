@@ -8,21 +8,24 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // Tiles 0 to 5 are accumulators, 6 holds rows of x, 7 weights. The intrinsics take the tiles'
-// numbers as constants, hence the macros' place is taken by templates over them.
+// numbers as literals, so they are written out.
 struct AmxTiles {
+  // Eight tiles of 16 rows of 64 bytes.
+  struct alignas(64) Configuration {
+    uint8_t palette = 1;
+    uint8_t start_row = 0;
+    uint8_t reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {kTileRows, kTileRows, kTileRows, kTileRows,
+                        kTileRows, kTileRows, kTileRows, kTileRows};
+  };
+  static_assert(sizeof(Configuration) == 64);
+
+  // From read-only memory: GCC 12's _tile_loadconfig() tells the compiler of 8 bytes that it reads,
+  // so that stores to the rest of a local one may be dropped.
   static void Begin() {
-    struct alignas(64) Configuration {
-      uint8_t palette = 1;
-      uint8_t start_row = 0;
-      uint8_t reserved[14] = {};
-      uint16_t row_bytes[16] = {};
-      uint8_t rows[16] = {};
-    } configuration;
-    for (int tile = 0; tile < 8; ++tile) {
-      configuration.row_bytes[tile] = 64;
-      configuration.rows[tile] = kTileRows;
-    }
-    _tile_loadconfig(&configuration);
+    static constexpr Configuration kConfiguration;
+    _tile_loadconfig(&kConfiguration);
   }
   static void End() { _tile_release(); }
 
@@ -46,13 +49,7 @@ struct AmxTiles {
       Zero<6>();
       for (int step = 0; step < steps; ++step) {
         const BFloat16* b = w + step * kStep;
-        _tile_loadd(6, x + step * kTileDepth, row_bytes);
-        _tile_loadd(7, b, kPairBytes);
-        _tile_dpbf16ps(0, 6, 7);
-        _tile_loadd(7, b + kTilePair, kPairBytes);
-        _tile_dpbf16ps(1, 6, 7);
-        _tile_loadd(7, b + 2 * kTilePair, kPairBytes);
-        _tile_dpbf16ps(2, 6, 7);
+        MultiplyThree(x + step * kTileDepth, row_bytes, b, kPairBytes);
         _tile_loadd(6, second + step * kTileDepth, row_bytes);
         _tile_dpbf16ps(5, 6, 7);
         _tile_loadd(7, b + kTilePair, kPairBytes);
@@ -62,9 +59,7 @@ struct AmxTiles {
         between(step, steps);
       }
       float* lower = u + kTileRows * kPanels * kTileColumns;
-      _tile_stored(0, u, kURowBytes);
-      _tile_stored(1, u + kTileColumns, kURowBytes);
-      _tile_stored(2, u + 2 * kTileColumns, kURowBytes);
+      StoreThree(u, kURowBytes);
       _tile_stored(3, lower, kURowBytes);
       _tile_stored(4, lower + kTileColumns, kURowBytes);
       _tile_stored(5, lower + 2 * kTileColumns, kURowBytes);
@@ -73,13 +68,7 @@ struct AmxTiles {
     Zero<kPanels>();
     for (int step = 0; step < steps; ++step) {
       const BFloat16* b = w + step * kStep;
-      _tile_loadd(6, x + step * kTileDepth, row_bytes);
-      _tile_loadd(7, b, kPairBytes);
-      _tile_dpbf16ps(0, 6, 7);
-      _tile_loadd(7, b + kTilePair, kPairBytes);
-      _tile_dpbf16ps(1, 6, 7);
-      _tile_loadd(7, b + 2 * kTilePair, kPairBytes);
-      _tile_dpbf16ps(2, 6, 7);
+      MultiplyThree(x + step * kTileDepth, row_bytes, b, kPairBytes);
       if constexpr (kPanels == 4) {
         _tile_loadd(7, b + 3 * kTilePair, kPairBytes);
         _tile_dpbf16ps(3, 6, 7);
@@ -95,9 +84,7 @@ struct AmxTiles {
       }
       between(step, steps);
     }
-    _tile_stored(0, u, kURowBytes);
-    _tile_stored(1, u + kTileColumns, kURowBytes);
-    _tile_stored(2, u + 2 * kTileColumns, kURowBytes);
+    StoreThree(u, kURowBytes);
     if constexpr (kPanels >= 4) _tile_stored(3, u + 3 * kTileColumns, kURowBytes);
     if constexpr (kPanels == 6) {
       _tile_stored(4, u + 4 * kTileColumns, kURowBytes);
@@ -106,6 +93,23 @@ struct AmxTiles {
   }
 
  private:
+  // What every arrangement has: the products of 16 rows of x with three panels, in tiles 0 to 2.
+  HWY_INLINE static void MultiplyThree(const BFloat16* x, size_t x_row_bytes, const BFloat16* w,
+                                       size_t w_row_bytes) {
+    _tile_loadd(6, x, x_row_bytes);
+    _tile_loadd(7, w, w_row_bytes);
+    _tile_dpbf16ps(0, 6, 7);
+    _tile_loadd(7, w + kTilePair, w_row_bytes);
+    _tile_dpbf16ps(1, 6, 7);
+    _tile_loadd(7, w + 2 * kTilePair, w_row_bytes);
+    _tile_dpbf16ps(2, 6, 7);
+  }
+  HWY_INLINE static void StoreThree(float* u, size_t u_row_bytes) {
+    _tile_stored(0, u, u_row_bytes);
+    _tile_stored(1, u + kTileColumns, u_row_bytes);
+    _tile_stored(2, u + 2 * kTileColumns, u_row_bytes);
+  }
+
   template <int kTiles>
   HWY_INLINE static void Zero() {
     _tile_zero(0);

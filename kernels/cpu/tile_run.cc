@@ -5,22 +5,14 @@
 
 #include "kernels/cpu/bfloat16_rows.h"
 #include "kernels/cpu/classify.h"
+#include "kernels/cpu/forward_pass.h"
 
 namespace sru::kernels {
 namespace {
 
-class TileRun {
+class TileRun : ForwardPass<TileStack, TileWorkspace> {
  public:
-  TileRun(const TileStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
-          TileWorkspace& workspace, ParallelRunner& parallel)
-      : stack_(stack),
-        spec_(stack.spec),
-        batch_(batch),
-        outputs_(outputs),
-        ws_(workspace),
-        parallel_(parallel),
-        tokens_(batch.num_tokens()),
-        sequences_(batch.num_sequences) {}
+  using ForwardPass::ForwardPass;
 
   void Run() {
     OrderRows();
@@ -32,16 +24,10 @@ class TileRun {
     }
     if (!ScanFinishesOutputs()) NormalizeOutputs();
     FinishPooling();
-    if (stack_.classifier != nullptr) {
-      Classify(spec_, *stack_.classifier, *ws_.classifier, sequences_, outputs_,
-               ws_.pool_row.data(), num_pooled_, ws_.pooled.data(), ws_.logits.data());
-    }
+    ClassifyPooled();
   }
 
  private:
-  int Length(int b) const { return batch_.offsets[b + 1] - batch_.offsets[b]; }
-  // Layer norm after the last scan leaves token vectors and pooling to NormalizeOutputs().
-  bool ScanFinishesOutputs() const { return stack_.layers.back().layer_norm != LayerNorm::kAfter; }
   bool LooksUpProducts(size_t index) const {
     return index == 0 && batch_.token_ids != nullptr &&
            stack_.layers[0].directions[0].table.size() > 0;
@@ -77,15 +63,11 @@ class TileRun {
   void AssignOutputs() {
     const size_t stride = stack_.layers.back().output.stride();
     const size_t width = stack_.layers.back().output.width();
-    num_pooled_ = 0;
-    for (int b = 0; b < sequences_; ++b) {
-      any_vectors_ |= outputs_[b].token_vectors != nullptr;
-      const bool pools = PoolingOf(spec_, outputs_[b]) != Pooling::kNone;
-      ws_.pool_row[b] = pools ? num_pooled_++ : -1;
-    }
+    AssignPoolRows();
+    for (int b = 0; b < sequences_; ++b) any_vectors_ |= outputs_[b].token_vectors != nullptr;
     for (int place = 0; place < sequences_; ++place) {
       const int b = ws_.order[place];
-      ws_.pooling[place] = PoolingOf(spec_, outputs_[b]);
+      ws_.pooling[place] = PoolingOf(b);
       ws_.pooled_of[place] = nullptr;
       if (ws_.pool_row[b] < 0) continue;
       ws_.pooled_of[place] = ws_.pooled.data() + ws_.pool_row[b] * stride;
@@ -142,7 +124,7 @@ class TileRun {
     }
   }
 
-  // Whether a layer is worth splitting; of the first layer's shape, as all are alike.
+  // Whether a layer is worth splitting; by the last layer's shape, as all are alike.
   bool IsLarge() const {
     const TileLayer& layer = stack_.layers.back();
     double operations = 0;
@@ -315,15 +297,6 @@ class TileRun {
     }
   }
 
-  const TileStack& stack_;
-  const StackSpec& spec_;
-  const RaggedBatch& batch_;
-  const SequenceOutput* outputs_;
-  TileWorkspace& ws_;
-  ParallelRunner& parallel_;
-  const int tokens_;
-  const int sequences_;
-  int num_pooled_ = 0;
   bool any_vectors_ = false;
 };
 

@@ -136,10 +136,7 @@ TileProduct::TileProduct(const AlignedBuffer& w, const RowLayout& from, const Ro
 
 TileStack::TileStack(const StackSpec& stack, const TileKernel& tile_kernel)
     : spec(stack), kernel(tile_kernel) {
-  const LayerSpec& first = spec.layers[0];
-  RowLayout rows{1, first.input_size};
-  // The highway term adds the input to the output, so both need the same layout.
-  if (HighwayOf(first) == Highway::kInput) rows = {first.directions, first.hidden_size};
+  RowLayout rows = FirstLayerInput(spec);
   input = rows;
   if (!spec.input_to_hidden.empty()) {
     input = {1, spec.input_size};

@@ -16,6 +16,12 @@ Highway HighwayOf(const LayerSpec& layer) {
   return layer.num_matrices == 4 ? Highway::kMatrix : Highway::kInput;
 }
 
+RowLayout FirstLayerInput(const StackSpec& spec) {
+  const LayerSpec& first = spec.layers[0];
+  if (HighwayOf(first) == Highway::kInput) return {first.directions, first.hidden_size};
+  return {1, first.input_size};
+}
+
 AlignedBuffer PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int direction) {
   const int k = spec.num_matrices;
   const int padded = RoundUpToLanes(spec.hidden_size);

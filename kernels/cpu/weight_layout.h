@@ -28,6 +28,10 @@ NormWeights PackNorm(const LayerSpec& layer, const RowLayout& layout);
 
 Highway HighwayOf(const LayerSpec& layer);
 
+// The first layer's input rows. The highway term adds them to the output, so where it takes the
+// input itself both have the same layout.
+RowLayout FirstLayerInput(const StackSpec& spec);
+
 // The weights of one direction, [rows.stride()][num_matrices][padded hidden].
 AlignedBuffer PackGateWeights(const LayerSpec& layer, const RowLayout& rows, int direction);
 // v_f, v_r, b_f, b_r of one direction, each [padded hidden].

@@ -1,5 +1,6 @@
 #include "kernels/cuda/gpu.h"
 
+#include <algorithm>
 #include <cstdio>
 
 namespace sru::kernels::cuda {
@@ -34,7 +35,8 @@ Status Gpu::CheckBudget(const std::string& what, size_t bytes) const {
   if (in_use <= memory_limit_ && bytes <= memory_limit_ - in_use) return OkStatus();
   return Status(StatusCode::kResourceExhausted,
                 "device " + std::to_string(device_->ordinal()) + ": " + what + " needs " +
-                    Megabytes(bytes) + ", " + Megabytes(memory_limit_ - in_use) +
+                    Megabytes(bytes) + ", " +
+                    Megabytes(memory_limit_ - std::min(in_use, memory_limit_)) +
                     " are left of a budget of " + Megabytes(memory_limit_) +
                     "; use fewer instances, smaller batches or bfloat16, or raise the budget");
 }
@@ -56,6 +58,12 @@ void Gpu::Free(void* memory, size_t bytes) {
   in_use_ -= bytes;
 }
 
+Status Gpu::AllocatePinned(size_t bytes, void** memory) {
+  return Observe(device_->AllocatePinned(bytes, memory));
+}
+
+void Gpu::FreePinned(void* memory, size_t /*bytes*/) { device_->FreePinned(memory); }
+
 Status Gpu::Observe(Status status) {
   if (status.code() == StatusCode::kDeviceLost) lost_.store(true, std::memory_order_release);
   return status;
@@ -64,30 +72,6 @@ Status Gpu::Observe(Status status) {
 Status Gpu::LostError() const {
   return Status(StatusCode::kDeviceLost, "device " + std::to_string(device_->ordinal()) + " (" +
                                              device_->name() + ") has failed and is out of use");
-}
-
-Status DeviceBuffer::Create(std::shared_ptr<Gpu> gpu, size_t bytes, DeviceBuffer* buffer) {
-  DeviceBuffer created;
-  if (bytes > 0) {
-    Status status = gpu->Allocate(bytes, &created.data_);
-    if (!status.ok()) return status;
-    created.bytes_ = bytes;
-    created.gpu_ = std::move(gpu);
-  }
-  *buffer = std::move(created);
-  return OkStatus();
-}
-
-Status PinnedBuffer::Create(std::shared_ptr<Gpu> gpu, size_t bytes, PinnedBuffer* buffer) {
-  PinnedBuffer created;
-  if (bytes > 0) {
-    Status status = gpu->Observe(gpu->device().AllocatePinned(bytes, &created.data_));
-    if (!status.ok()) return status;
-    created.bytes_ = bytes;
-    created.gpu_ = std::move(gpu);
-  }
-  *buffer = std::move(created);
-  return OkStatus();
 }
 
 }  // namespace sru::kernels::cuda

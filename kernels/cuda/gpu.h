@@ -27,8 +27,12 @@ class Gpu {
   // before a series of allocations, so that the message says what the whole of it needs.
   Status CheckBudget(const std::string& what, size_t bytes) const;
 
+  // Device memory, within the budget.
   Status Allocate(size_t bytes, void** memory);
   void Free(void* memory, size_t bytes);
+  // Host memory, which no budget counts.
+  Status AllocatePinned(size_t bytes, void** memory);
+  void FreePinned(void* memory, size_t bytes);
 
   // Once a call has reported kDeviceLost, the device is not used again. Returns `status`.
   Status Observe(Status status);
@@ -42,23 +46,34 @@ class Gpu {
   std::atomic<bool> lost_{false};
 };
 
-// Device memory, freed with the object.
-class DeviceBuffer {
+// Memory of one kind, freed with the object.
+template <Status (Gpu::*kAllocate)(size_t, void**), void (Gpu::*kFree)(void*, size_t)>
+class Buffer {
  public:
-  DeviceBuffer() = default;
-  DeviceBuffer(DeviceBuffer&& other) noexcept { *this = std::move(other); }
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+  Buffer() = default;
+  Buffer(Buffer&& other) noexcept { *this = std::move(other); }
+  Buffer& operator=(Buffer&& other) noexcept {
     std::swap(gpu_, other.gpu_);
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     return *this;
   }
-  ~DeviceBuffer() {
-    if (data_ != nullptr) gpu_->Free(data_, bytes_);
+  ~Buffer() {
+    if (data_ != nullptr) ((*gpu_).*kFree)(data_, bytes_);
   }
 
   // Nothing is allocated for 0 bytes; data() is null then.
-  static Status Create(std::shared_ptr<Gpu> gpu, size_t bytes, DeviceBuffer* buffer);
+  static Status Create(std::shared_ptr<Gpu> gpu, size_t bytes, Buffer* buffer) {
+    Buffer created;
+    if (bytes > 0) {
+      Status status = ((*gpu).*kAllocate)(bytes, &created.data_);
+      if (!status.ok()) return status;
+      created.bytes_ = bytes;
+      created.gpu_ = std::move(gpu);
+    }
+    *buffer = std::move(created);
+    return OkStatus();
+  }
 
   void* data() const { return data_; }
   template <typename T>
@@ -73,35 +88,9 @@ class DeviceBuffer {
   size_t bytes_ = 0;
 };
 
+using DeviceBuffer = Buffer<&Gpu::Allocate, &Gpu::Free>;
 // Host memory that the device copies from and to by itself.
-class PinnedBuffer {
- public:
-  PinnedBuffer() = default;
-  PinnedBuffer(PinnedBuffer&& other) noexcept { *this = std::move(other); }
-  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
-    std::swap(gpu_, other.gpu_);
-    std::swap(data_, other.data_);
-    std::swap(bytes_, other.bytes_);
-    return *this;
-  }
-  ~PinnedBuffer() {
-    if (data_ != nullptr) gpu_->device().FreePinned(data_);
-  }
-
-  static Status Create(std::shared_ptr<Gpu> gpu, size_t bytes, PinnedBuffer* buffer);
-
-  void* data() const { return data_; }
-  template <typename T>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  size_t bytes() const { return bytes_; }
-
- private:
-  std::shared_ptr<Gpu> gpu_;
-  void* data_ = nullptr;
-  size_t bytes_ = 0;
-};
+using PinnedBuffer = Buffer<&Gpu::AllocatePinned, &Gpu::FreePinned>;
 
 }  // namespace sru::kernels::cuda
 

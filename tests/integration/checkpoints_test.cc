@@ -36,49 +36,59 @@ std::string PythonWithTorch() {
   return "";
 }
 
-class CheckpointsTest : public ::testing::TestWithParam<std::pair<const char*, size_t>> {};
-
-TEST_P(CheckpointsTest, EverySentenceGetsItsLabelAndLogits) {
-  const auto [name, num_sentences] = GetParam();
-  const fs::path checkpoint = CheckpointsDirectory() / name;
-  if (!fs::exists(checkpoint)) {
-    GTEST_SKIP() << checkpoint << " is absent; set SRU_SHARED_DIR to the directory that has it";
+class CheckpointsTest : public ::testing::TestWithParam<std::pair<const char*, size_t>> {
+ protected:
+  // Exports the checkpoint into `repository_`.
+  void SetUp() override {
+    if (!fs::exists(checkpoint_)) {
+      GTEST_SKIP() << checkpoint_ << " is absent; set SRU_SHARED_DIR to the directory that has it";
+    }
+    const std::string python = PythonWithTorch();
+    if (python.empty()) {
+      GTEST_SKIP() << "no python3 can import torch (apt install python3-torch)";
+    }
+    Subprocess exporter(
+        {python, "models/export_torch.py", "--checkpoint", checkpoint_ / "checkpoint.pt",
+         "--config", checkpoint_ / "config.json", "--vocab", checkpoint_ / "vocab.txt", "--labels",
+         checkpoint_ / "labels.txt", "--out", repository_.path(absl::StrCat(name_, "/1"))});
+    ASSERT_EQ(exporter.Wait(absl::Minutes(3)), 0) << exporter.err();
+    std::ifstream file(checkpoint_ / "expected.jsonl");
+    for (std::string line; std::getline(file, line);) {
+      sentences_.push_back(nlohmann::json::parse(line));
+    }
+    ASSERT_EQ(sentences_.size(), GetParam().second);
   }
-  const std::string python = PythonWithTorch();
-  if (python.empty()) {
-    GTEST_SKIP() << "no python3 can import torch (apt install python3-torch)";
-  }
 
-  models::TempDirectory repository;
-  Subprocess exporter({python, "models/export_torch.py", "--checkpoint",
-                       checkpoint / "checkpoint.pt", "--config", checkpoint / "config.json",
-                       "--vocab", checkpoint / "vocab.txt", "--labels", checkpoint / "labels.txt",
-                       "--out", repository.path(absl::StrCat(name, "/1"))});
-  ASSERT_EQ(exporter.Wait(absl::Minutes(3)), 0) << exporter.err();
-
-  RunningServer server(TestOptions(repository.path()));
-  ASSERT_TRUE(server.started());
-  std::vector<nlohmann::json> sentences;
-  std::ifstream file(checkpoint / "expected.jsonl");
-  for (std::string line; std::getline(file, line);)
-    sentences.push_back(nlohmann::json::parse(line));
-  ASSERT_EQ(sentences.size(), num_sentences);
-
-  constexpr size_t kPerCall = 100;
-  double worst = 0;
-  int right = 0;
-  for (size_t begin = 0; begin < sentences.size(); begin += kPerCall) {
-    const size_t end = std::min(begin + kPerCall, sentences.size());
+  // Classifies sentences [begin, end) in one call.
+  void Classify(RunningServer& server, size_t begin, size_t end,
+                v1::ClassifyResponse* response) const {
     v1::ClassifyRequest request;
     for (size_t i = begin; i < end; ++i) {
-      request.add_sequences()->set_text(sentences[i]["text"].get<std::string>());
+      request.add_sequences()->set_text(sentences_[i]["text"].get<std::string>());
     }
-    v1::ClassifyResponse response;
-    const grpc::Status status = server.Classify(request, &response);
+    const grpc::Status status = server.Classify(request, response);
     ASSERT_TRUE(status.ok()) << status.error_message();
+  }
+
+  static constexpr size_t kPerCall = 100;
+  const std::string name_ = GetParam().first;
+  const fs::path checkpoint_ = CheckpointsDirectory() / name_;
+  models::TempDirectory repository_;
+  std::vector<nlohmann::json> sentences_;  // of expected.jsonl
+};
+
+TEST_P(CheckpointsTest, EverySentenceGetsItsLabelAndLogits) {
+  RunningServer server(TestOptions(repository_.path()));
+  ASSERT_TRUE(server.started());
+  double worst = 0;
+  int right = 0;
+  for (size_t begin = 0; begin < sentences_.size(); begin += kPerCall) {
+    const size_t end = std::min(begin + kPerCall, sentences_.size());
+    v1::ClassifyResponse response;
+    ASSERT_NO_FATAL_FAILURE(Classify(server, begin, end, &response));
     for (size_t i = begin; i < end; ++i) {
       const v1::Classification& answer = response.classifications(static_cast<int>(i - begin));
-      const nlohmann::json& expected = sentences[i];
+      const nlohmann::json& expected = sentences_[i];
       EXPECT_EQ(answer.token_count(), static_cast<int>(expected["tokens"].size())) << expected;
       const auto logits = expected["logits"].get<std::vector<double>>();
       ASSERT_EQ(answer.labels_size(), static_cast<int>(logits.size()));
@@ -94,8 +104,8 @@ TEST_P(CheckpointsTest, EverySentenceGetsItsLabelAndLogits) {
     }
   }
   const auto config =
-      nlohmann::json::parse(models::ReadWholeFile((checkpoint / "config.json").string()));
-  EXPECT_NEAR(right / static_cast<double>(num_sentences), config["test_accuracy"].get<double>(),
+      nlohmann::json::parse(models::ReadWholeFile((checkpoint_ / "config.json").string()));
+  EXPECT_NEAR(right / static_cast<double>(sentences_.size()), config["test_accuracy"].get<double>(),
               1e-9);
   RecordProperty("largest_difference", std::to_string(worst));
 }
@@ -103,59 +113,32 @@ TEST_P(CheckpointsTest, EverySentenceGetsItsLabelAndLogits) {
 // The same checkpoints in bfloat16: the label of float32 on at least 99.5% of the sentences, and
 // the accuracy within 0.3 points.
 TEST_P(CheckpointsTest, BFloat16GivesTheSameLabels) {
-  const auto [name, num_sentences] = GetParam();
-  const fs::path checkpoint = CheckpointsDirectory() / name;
-  if (!fs::exists(checkpoint)) {
-    GTEST_SKIP() << checkpoint << " is absent; set SRU_SHARED_DIR to the directory that has it";
-  }
-  const std::string python = PythonWithTorch();
-  if (python.empty()) {
-    GTEST_SKIP() << "no python3 can import torch (apt install python3-torch)";
-  }
-  models::TempDirectory repository;
-  Subprocess exporter({python, "models/export_torch.py", "--checkpoint",
-                       checkpoint / "checkpoint.pt", "--config", checkpoint / "config.json",
-                       "--vocab", checkpoint / "vocab.txt", "--labels", checkpoint / "labels.txt",
-                       "--out", repository.path(absl::StrCat(name, "/1"))});
-  ASSERT_EQ(exporter.Wait(absl::Minutes(3)), 0) << exporter.err();
-  std::vector<std::string> texts, right_labels;
-  std::ifstream file(checkpoint / "expected.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    const auto sentence = nlohmann::json::parse(line);
-    texts.push_back(sentence["text"].get<std::string>());
-    right_labels.push_back(sentence["label"].get<std::string>());
-  }
-  ASSERT_EQ(texts.size(), num_sentences);
-
   std::vector<std::string> labels[2];
   for (int i = 0; i < 2; ++i) {
-    server::Options options = TestOptions(repository.path());
+    server::Options options = TestOptions(repository_.path());
     options.dtype = i == 0 ? kernels::DataType::kFloat32 : kernels::DataType::kBFloat16;
     RunningServer server(options);
     ASSERT_TRUE(server.started());
-    constexpr size_t kPerCall = 100;
-    for (size_t begin = 0; begin < texts.size(); begin += kPerCall) {
-      v1::ClassifyRequest request;
-      for (size_t t = begin; t < std::min(begin + kPerCall, texts.size()); ++t) {
-        request.add_sequences()->set_text(texts[t]);
-      }
+    for (size_t begin = 0; begin < sentences_.size(); begin += kPerCall) {
+      const size_t end = std::min(begin + kPerCall, sentences_.size());
       v1::ClassifyResponse response;
-      const grpc::Status status = server.Classify(request, &response);
-      ASSERT_TRUE(status.ok()) << status.error_message();
+      ASSERT_NO_FATAL_FAILURE(Classify(server, begin, end, &response));
       for (const v1::Classification& answer : response.classifications()) {
         labels[i].push_back(answer.labels(0).name());
       }
     }
   }
-  const double count = static_cast<double>(num_sentences);
+  const double count = static_cast<double>(sentences_.size());
   int same = 0;
   int right[2] = {0, 0};
-  for (size_t t = 0; t < texts.size(); ++t) {
+  for (size_t t = 0; t < sentences_.size(); ++t) {
     same += labels[0][t] == labels[1][t];
-    for (int i = 0; i < 2; ++i) right[i] += labels[i][t] == right_labels[t];
+    const auto label = sentences_[t]["label"].get<std::string>();
+    for (int i = 0; i < 2; ++i) right[i] += labels[i][t] == label;
   }
-  std::cout << name << ": " << same << " of " << num_sentences << " labels are those of float32, "
-            << right[1] << " are right, " << right[0] << " in float32\n";
+  std::cout << name_ << ": " << same << " of " << sentences_.size()
+            << " labels are those of float32, " << right[1] << " are right, " << right[0]
+            << " in float32\n";
   EXPECT_GE(same / count, 0.995);
   EXPECT_NEAR(right[1] / count, right[0] / count, 0.003);
 }

@@ -10,6 +10,8 @@ import sys
 import tempfile
 import unittest
 
+import grpc
+
 from server_process import Server, await_true, call, classify_request, refusal
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -59,6 +61,39 @@ class LogTest(unittest.TestCase):
                 self.assertRegex(line["request_id"], NEW_ID)
                 self.assertNotIn("trace_id", line)
             self.assertIn("'other' is not loaded", lines[2]["error"])
+
+    def test_admin_calls(self):
+        with Server(
+            "--log_format=json",
+            "--log_requests=all",
+            "--model_control=explicit",
+            "--admin_listen=127.0.0.1:0",
+        ) as server:
+            port = re.search(r"admin on [^ ]+:(\d+)", server.first_line).group(1)
+            channel = grpc.insecure_channel("localhost:" + port)
+            name = b"\x0a\x04trec"
+            headers = (("x-request-id", "id-2"),)
+            answer = call(channel, "/sru.v1.AdminService/LoadModel", name, headers)
+            self.assertEqual((answer.code, answer.metadata["x-request-id"]), ("OK", "id-2"))
+            failed = call(channel, "/sru.v1.AdminService/UnloadModel", b"\x0a\x04gone")
+            self.assertEqual(failed.code, "NOT_FOUND")
+            bad = call(channel, "/sru.v1.AdminService/LoadModel", b"\x0a\x03../")
+            self.assertEqual(bad.code, "INVALID_ARGUMENT")
+            channel.close()
+            self.assertEqual(server.stop(), 0)
+            lines = server.log_lines("request")
+            self.assertEqual(
+                [(line["method"], line["code"], line.get("model")) for line in lines],
+                [
+                    ("LoadModel", "OK", "trec"),
+                    ("UnloadModel", "NOT_FOUND", "gone"),
+                    ("LoadModel", "INVALID_ARGUMENT", None),
+                ],
+            )
+            self.assertEqual(lines[0]["request_id"], "id-2")
+            self.assertEqual(lines[1]["request_id"], failed.metadata["x-request-id"])
+            for line in lines:
+                self.assertNotIn("version", line)
 
     def test_request_ids(self):
         with Server() as server:

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# Packs the installation that is carried to a GPU machine (scripts/gpu_report.sh --prefix): OUT/prefix.tar.gz, and
+# unpacked OUT/prefix. Fails when it has more than 60 MB unpacked: the build is one without the CPU backend, whose
+# oneDNN alone has 40 MB.
+#
+#   make gpu_prefix                         builds (preset gpu_prefix), then
+#   scripts/gpu_prefix.sh BUILD [OUT]       OUT is BUILD
+set -euo pipefail
+most=60000000
+
+if [ $# -lt 1 ] || [ $# -gt 2 ]; then
+  sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+fi
+build=$1 out=${2:-$1}
+rm -rf "$out/prefix" "$out/prefix.tar.gz"
+cmake --install "$build" --prefix "$(readlink -f "$out")/prefix" --strip >"$out/prefix.log" ||
+  { cat "$out/prefix.log"; exit 1; }
+size=$(find "$out/prefix" -type f -printf '%s\n' | awk '{sum += $1} END {print sum}')
+if [ "$size" -gt $most ]; then
+  echo "gpu_prefix: $out/prefix has $size bytes, expected at most $most; the largest files:" >&2
+  find "$out/prefix" -type f -printf '%12s %P\n' | sort -rn | awk 'NR <= 3' >&2
+  exit 1
+fi
+tar -C "$out" -czf "$out/prefix.tar.gz" prefix
+echo "gpu_prefix: $out/prefix.tar.gz, $(stat -c %s "$out/prefix.tar.gz") bytes, $size unpacked"
