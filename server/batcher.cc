@@ -5,11 +5,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "server/answer_group.h"
 #include "server/mutex.h"
 #include "server/order_tree.h"
 #include "server/speed_model.h"
@@ -224,6 +226,8 @@ BatcherImpl::~BatcherImpl() {
 }
 
 void BatcherImpl::Answer(Answers& answers) {
+  std::optional<AnswerGroup> group;
+  if (answers.size() > 1) group.emplace();
   for (RequestHandle& pending : answers) {
     // Moved out, so that what it captures is freed even when the caller keeps the handle.
     const auto done = std::move(pending->request.done);

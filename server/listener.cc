@@ -1,5 +1,6 @@
 #include "server/listener.h"
 
+#include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -71,6 +72,23 @@ int PortOf(int fd) {
   if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
   return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
                                              : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+}
+
+// As gRPC writes it.
+std::string PeerName(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", ntohs(v4.sin_port));
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", ntohs(v6.sin6_port));
+  }
+  inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(v6.sin6_port));
 }
 
 }  // namespace
@@ -180,12 +198,15 @@ void Listener::Run() {
 
 bool Listener::Accept(int socket) {
   for (;;) {
-    const int fd = accept4(socket, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    sockaddr_storage peer{};
+    socklen_t size = sizeof(peer);
+    const int fd =
+        accept4(socket, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return errno == EAGAIN || errno == EWOULDBLOCK;
     }
-    if (!HasRoom(fd)) {
+    if (!HasRoom(fd, PeerName(peer))) {
       close(fd);
       if (options_.on_refused != nullptr) options_.on_refused();
       continue;
@@ -197,7 +218,7 @@ bool Listener::Accept(int socket) {
   }
 }
 
-bool Listener::HasRoom(int fd) {
+bool Listener::HasRoom(int fd, const std::string& peer) {
   if (fd >= max_file_) return false;
   struct stat status {};
   fstat(fd, &status);
@@ -210,15 +231,33 @@ bool Listener::HasRoom(int fd) {
     ForgetClosed();
     if (connections_.size() >= limit) return false;
   }
-  connections_[fd] = status.st_ino;
+  Connection& connection = connections_[fd];
+  ForgetPeer(fd, connection.peer);
+  connection = {status.st_ino, peer};
+  by_peer_[peer] = fd;
   return true;
+}
+
+void Listener::ForgetPeer(int fd, const std::string& peer) const {
+  const auto it = by_peer_.find(peer);
+  if (it != by_peer_.end() && it->second == fd) by_peer_.erase(it);
+}
+
+int Listener::FindConnection(const std::string& peer) const {
+  MutexLock lock(&mutex_);
+  const auto it = by_peer_.find(peer);
+  return it == by_peer_.end() ? -1 : it->second;
 }
 
 void Listener::ForgetClosed() const {
   for (auto it = connections_.begin(); it != connections_.end();) {
     struct stat status {};
-    const bool open = fstat(it->first, &status) == 0 && status.st_ino == it->second;
-    it = open ? std::next(it) : connections_.erase(it);
+    if (fstat(it->first, &status) == 0 && status.st_ino == it->second.inode) {
+      ++it;
+    } else {
+      ForgetPeer(it->first, it->second.peer);
+      it = connections_.erase(it);
+    }
   }
 }
 

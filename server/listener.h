@@ -64,6 +64,10 @@ class Listener {
   // Connections that are open now.
   int64_t num_connections() const;
 
+  // The socket of the connection that gRPC calls `peer` ("ipv4:10.0.0.1:4711"), -1 if there is
+  // none. The connection may end at any time and its descriptor may then be another's.
+  int FindConnection(const std::string& peer) const;
+
  private:
   Listener(ListenAddress address, Options options);
 
@@ -71,8 +75,9 @@ class Listener {
   void Run();
   // Accepts what waits at `socket`. False when the process is out of files.
   bool Accept(int socket);
-  bool HasRoom(int fd);
+  bool HasRoom(int fd, const std::string& peer);
   void ForgetClosed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetPeer(int fd, const std::string& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ListenAddress address_;
   const Options options_;
@@ -85,7 +90,13 @@ class Listener {
   mutable Mutex mutex_;
   // What was handed to gRPC, by descriptor, with its inode: gRPC closes a connection without a
   // word, but a socket's inode tells whether a descriptor is still the same one.
-  mutable std::unordered_map<int, ino_t> connections_ ABSL_GUARDED_BY(mutex_);
+  struct Connection {
+    ino_t inode = 0;
+    std::string peer;
+  };
+  mutable std::unordered_map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);
+  // The descriptors of the same connections.
+  mutable std::unordered_map<std::string, int> by_peer_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_count_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };
 

@@ -16,6 +16,7 @@
 #include "google/protobuf/stubs/logging.h"
 #include "server/log.h"
 #include "server/options.h"
+#include "server/scheduling.h"
 #include "server/server.h"
 
 namespace sru::server {
@@ -97,6 +98,11 @@ int Main(int argc, char** argv) {
   // The service tells the caller what is wrong with its bytes; a stranger must not fill our log.
   google::protobuf::SetLogHandler(nullptr);
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
+
+  // Before any thread is started, since they inherit it.
+  if (absl::Status status = ApplyScheduling(options->scheduling); !status.ok()) {
+    LogWarning(status.message());
+  }
 
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(*options);
   if (!server.ok()) return Fail(server.status());

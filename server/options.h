@@ -18,6 +18,7 @@
 #include "models/repository.h"
 #include "server/logging_options.h"
 #include "server/model_control.h"
+#include "server/scheduling.h"
 #include "server/security_options.h"
 #include "server/try_access.h"
 
@@ -56,6 +57,7 @@ struct Options {
   int64_t gpu_memory_limit_mb = 0;  // of each GPU, 10^6 bytes; 0 = nine tenths of what is free
   bool allow_tf32 = false;
   bool pin_cores = false;
+  Scheduling scheduling = Scheduling::kBatch;  // of the process; main.cc applies it
 
   int max_batch_tokens = 4096;
   int max_batch_sequences = 256;

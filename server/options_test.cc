@@ -16,6 +16,7 @@ ABSL_DECLARE_FLAG(std::string, devices);
 ABSL_DECLARE_FLAG(std::string, dtype);
 ABSL_DECLARE_FLAG(std::string, admin_listen);
 ABSL_DECLARE_FLAG(std::string, model_control);
+ABSL_DECLARE_FLAG(std::string, scheduling);
 ABSL_DECLARE_FLAG(std::string, version_policy);
 ABSL_DECLARE_FLAG(std::string, load_models);
 ABSL_DECLARE_FLAG(double, poll_interval_s);
@@ -71,6 +72,7 @@ TEST(OptionsTest, FlagsAndStructHaveTheSameDefaults) {
   const Options defaults = Valid();
   EXPECT_EQ(flags->instances, defaults.instances);
   EXPECT_EQ(flags->pin_cores, defaults.pin_cores);
+  EXPECT_EQ(flags->scheduling, defaults.scheduling);
   EXPECT_EQ(flags->devices, defaults.devices);
   EXPECT_EQ(flags->gpu_memory_limit_mb, defaults.gpu_memory_limit_mb);
   EXPECT_EQ(flags->allow_tf32, defaults.allow_tf32);
@@ -171,6 +173,11 @@ TEST(OptionsTest, ModelControl) {
   absl::SetFlag(&FLAGS_model_control, "dynamic");
   expect_error("--model_control: expected static, poll or explicit, found 'dynamic'");
   absl::SetFlag(&FLAGS_model_control, "static");
+  absl::SetFlag(&FLAGS_scheduling, "fifo");
+  expect_error("--scheduling: expected batch or normal, found 'fifo'");
+  absl::SetFlag(&FLAGS_scheduling, "normal");
+  EXPECT_EQ(OptionsFromFlags()->scheduling, Scheduling::kNormal);
+  absl::SetFlag(&FLAGS_scheduling, "batch");
   absl::SetFlag(&FLAGS_admin_listen, "50052");
   expect_error("--admin_listen");
 }

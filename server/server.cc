@@ -400,7 +400,6 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     context.clock = &clock_;
     context.access_log = &access_log_;
     context.limits = LimitsFrom(options_);
-    service_ = std::make_unique<Service>(context);
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -409,6 +408,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
         OpenListener("listen", options_.listen, &builder);
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
+    context.listener = listener_.get();
+    service_ = std::make_unique<Service>(context);
     builder.RegisterService(service_.get());
     builder.RegisterCallbackGenericService(&unknown_method_service_);
     SetConnectionArguments(options_, options_.max_message_bytes, &builder);

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/arena.h"
 #include "grpcpp/support/proto_buffer_writer.h"
+#include "server/answer_group.h"
 #include "server/grpc_status.h"
 #include "server/request_outline.h"
 #include "server/response_writer.h"
@@ -186,6 +187,10 @@ class InferenceCall : public grpc::ServerUnaryReactor {
       context_.metrics->OnCallWithoutModel(method_, status.code());
     }
     LogCall(status);
+    AnswerGroup* const group = AnswerGroup::Current();
+    if (group != nullptr && context_.listener != nullptr) {
+      group->Hold(context_.listener->FindConnection(call_->peer()));
+    }
     Finish(ToGrpcStatus(status, retry_after_));
   }
 

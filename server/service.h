@@ -14,6 +14,7 @@
 #include "server/access_log.h"
 #include "server/clock.h"
 #include "server/in_flight.h"
+#include "server/listener.h"
 #include "server/metrics.h"
 #include "server/model_manager.h"
 #include "server/model_registry.h"
@@ -29,6 +30,7 @@ struct ServiceContext {
   Metrics* metrics = nullptr;
   InFlight* in_flight = nullptr;
   AccessLog* access_log = nullptr;
+  const Listener* listener = nullptr;  // to find a call's socket; null: answers leave one by one
   const Clock* clock = nullptr;
   RequestLimits limits;
 };
