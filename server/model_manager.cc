@@ -1,6 +1,5 @@
 #include "server/model_manager.h"
 
-#include <malloc.h>
 
 #include <algorithm>
 #include <deque>
@@ -10,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/heap.h"
 #include "server/log.h"
 
 namespace sru::server {
@@ -518,8 +518,7 @@ void ModelManager::FreeReleased() {
     freed.push_back(served.get());
     served.reset();  // joins the engine's workers, which have nothing left to do
   }
-  // Without this the heap keeps what a model's many small and middle-sized parts took.
-  malloc_trim(0);
+  ReleaseFreeMemory();
   // Only now: what is not in memory by its state has given its memory back.
   MutexLock lock(&mutex_);
   for (const ServedModel* const served : freed) in_memory_.erase(served);
