@@ -1,6 +1,5 @@
 #include "server/model_manager.h"
 
-
 #include <algorithm>
 #include <deque>
 #include <iterator>

@@ -228,8 +228,8 @@ class Worker {
     }
   }
 
-  // Nothing can be sent while no connection takes a call: then only an answer helps, and asking again
-  // and again would take the core from the server.
+  // Nothing can be sent while no connection takes a call: then only an answer helps, and asking
+  // again and again would take the core from the server.
   int64_t NextEventNs(int64_t now) const {
     int64_t next = now + kMaxWaitNs;
     if (sending_ && !full_ && open_loop_) next = std::min(next, next_arrival_ns_);
