@@ -346,9 +346,10 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
                           absl::StrCat(location.directory, ": ", engine.status().message()));
     }
     served->engine = *std::move(engine);
-    if (served->engine->instances() < model->executable().num_devices()) {
-      LogWarning(absl::StrCat("--instances: ", served->engine->instances(), " for ",
-                              model->executable().num_devices(),
+    int devices = 0;
+    for (const kernels::DeviceInfo& device : backend_->devices()) devices += device.lost ? 0 : 1;
+    if (served->engine->instances() < devices) {
+      LogWarning(absl::StrCat("--instances: ", served->engine->instances(), " for ", devices,
                               " GPUs, so that some hold weights and do nothing"));
     }
     LogInfo(absl::StrCat("loaded model ", model->name(), " version ", model->version(), ": ",

@@ -334,6 +334,46 @@ TEST(CudaBackendTest, ADeviceMayBeLostAtStart) {
   EXPECT_EQ(rig.Compile(stack.spec()).code(), StatusCode::kDeviceLost);
 }
 
+// A version that is loaded after the loss, or during it, serves on the devices that are left.
+TEST(CudaBackendTest, WhatIsCompiledAfterALossRunsOnTheOthers) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+  Rig whole;
+  ASSERT_NO_FATAL_FAILURE(whole.Prepare(stack.spec()));
+  const OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
+  ASSERT_TRUE(whole.Run(batch.view(), expected).ok());
+  // How far the device's own part of Compile() gets.
+  for (int operations : {0, 1, 5, 20, 50}) {
+    for (int lost = 0; lost < 2; ++lost) {
+      SCOPED_TRACE(::testing::Message() << "device " << lost << " after " << operations);
+      Rig rig(2);
+      rig.controls[lost]->operations_until_lost = operations;
+      for (int compiles = 0; compiles < 2; ++compiles) {
+        const Status status = rig.Compile(stack.spec());
+        ASSERT_TRUE(status.ok()) << status.message();
+        EXPECT_TRUE(rig.backend->devices()[lost].lost);
+        EXPECT_FALSE(rig.backend->devices()[1 - lost].lost);
+        EXPECT_EQ(rig.executable->num_devices(), 2);
+        EXPECT_EQ(rig.executable->weight_bytes(), whole.executable->weight_bytes());
+        EXPECT_EQ(rig.MakeWorkspace({256, 8, lost}).code(), StatusCode::kDeviceLost);
+        rig.workspaces.clear();
+        ASSERT_TRUE(rig.MakeWorkspace({256, 8, 1 - lost}).ok());
+        const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+        ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+        EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
+        rig.workspaces.clear();
+      }
+      // Nothing of it is left on the device that failed.
+      rig.executable.reset();
+      EXPECT_EQ(rig.controls[lost]->bytes_in_use, 0);
+      EXPECT_EQ(rig.backend->devices()[lost].memory_in_use, 0u);
+    }
+  }
+  Rig none(2);
+  for (const auto& control : none.controls) control->operations_until_lost = 0;
+  EXPECT_EQ(none.Compile(stack.spec()).code(), StatusCode::kDeviceLost);
+}
+
 TEST(CreateBackendTest, CudaIsListedWhereItCanBeCreated) {
   const std::vector<std::string> names = AvailableBackends();
   const bool listed = std::find(names.begin(), names.end(), "cuda") != names.end();

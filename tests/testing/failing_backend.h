@@ -55,7 +55,13 @@ class FailingBackend : public kernels::Backend {
     std::unique_ptr<kernels::Executable> compiled;
     kernels::Status status = reference_->Compile(spec, options, &compiled);
     if (!status.ok()) return status;
-    for (std::atomic<size_t>& bytes : devices_->memory_in_use) bytes += kFailingWeightBytes;
+    bool any = false;
+    for (size_t i = 0; i < devices_->failed.size(); ++i) {
+      if (devices_->failed[i]) continue;
+      devices_->memory_in_use[i] += kFailingWeightBytes;
+      any = true;
+    }
+    if (!any) return {kernels::StatusCode::kDeviceLost, "all devices have failed"};
     *executable = std::make_unique<FailingExecutable>(std::move(compiled), devices_);
     return status;
   }
@@ -84,6 +90,10 @@ class FailingBackend : public kernels::Backend {
     int num_devices() const override { return static_cast<int>(devices_->failed.size()); }
     kernels::Status CreateWorkspace(const kernels::WorkspaceLimits& limits,
                                     std::unique_ptr<kernels::Workspace>* workspace) const override {
+      if (devices_->failed[limits.device]) {
+        return {kernels::StatusCode::kDeviceLost,
+                "device " + std::to_string(limits.device) + " has failed and is out of use"};
+      }
       if (devices_->workspaces.fetch_add(1) >= devices_->max_workspaces) {
         return {kernels::StatusCode::kResourceExhausted, "device 0: a workspace does not fit"};
       }
