@@ -231,7 +231,7 @@ class Forward {
       : random_(options, 1) {
     stack_ = std::make_unique<PackedStack>(random_.spec(), dtype, /*tf32=*/false);
     std::unique_ptr<Stream> stream;
-    Check(gpu->device().CreateStream(&stream));
+    Check(gpu->device().CreateStream(nullptr, &stream));
     Check(DeviceStack::Create(*stack_, gpu, *stream, &weights_));
     Check(ProductPlans::Create(*stack_, *weights_, gpu, &plans_));
     WorkspaceLimits limits;

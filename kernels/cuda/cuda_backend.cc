@@ -306,7 +306,7 @@ class CudaBackend : public Backend {
   static Status Prepare(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu,
                         DeviceState* state) {
     std::unique_ptr<Stream> stream;
-    Status status = gpu->device().CreateStream(&stream);
+    Status status = gpu->device().CreateStream(nullptr, &stream);
     if (status.ok()) status = DeviceStack::Create(stack, gpu, *stream, &state->weights);
     if (status.ok()) status = ProductPlans::Create(stack, *state->weights, gpu, &state->plans);
     return status;

@@ -92,6 +92,25 @@ using DeviceBuffer = Buffer<&Gpu::Allocate, &Gpu::Free>;
 // Host memory that the device copies from and to by itself.
 using PinnedBuffer = Buffer<&Gpu::AllocatePinned, &Gpu::FreePinned>;
 
+// A stream and the memory that its products may use, which the budget counts.
+class GpuStream {
+ public:
+  static Status Create(const std::shared_ptr<Gpu>& gpu, GpuStream* stream) {
+    Status status = DeviceBuffer::Create(gpu, kProductWorkspaceBytes, &stream->product_workspace_);
+    if (!status.ok()) return status;
+    return gpu->device().CreateStream(stream->product_workspace_.data(), &stream->stream_);
+  }
+
+  // Null until it is created.
+  Stream* get() const { return stream_.get(); }
+  Stream& operator*() const { return *stream_; }
+  Stream* operator->() const { return stream_.get(); }
+
+ private:
+  DeviceBuffer product_workspace_;  // outlives the stream
+  std::unique_ptr<Stream> stream_;
+};
+
 }  // namespace sru::kernels::cuda
 
 #endif  // SRU_KERNELS_CUDA_GPU_H_

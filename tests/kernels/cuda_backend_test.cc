@@ -249,7 +249,7 @@ TEST(CudaBackendTest, RefusesWhatDoesNotFitTheBudget) {
   EXPECT_EQ(weights.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(weights.message(), HasSubstr("device 0: the weights need"));
 
-  options.cuda_memory_limit_bytes = size_t{4} << 20;
+  options.cuda_memory_limit_bytes = size_t{8} << 20;
   Rig rig(1, options);
   Status status = rig.Compile(stack.spec());
   ASSERT_TRUE(status.ok()) << status.message();
@@ -257,10 +257,30 @@ TEST(CudaBackendTest, RefusesWhatDoesNotFitTheBudget) {
   status = rig.MakeWorkspace({100000, 8});
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("a workspace for 100000 tokens and 8 sequences needs"));
-  EXPECT_THAT(status.message(), HasSubstr("of a budget of 4.2 MB"));
+  EXPECT_THAT(status.message(), HasSubstr("of a budget of 8.4 MB"));
   EXPECT_EQ(rig.backend->devices()[0].memory_in_use, in_use);
   status = rig.MakeWorkspace({256, 8});
   EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST(CudaBackendTest, TheMemoryOfProductsIsOfTheBudget) {
+  const RandomStack stack(StackOptions(), 1);
+  size_t weights = 0;
+  {
+    Rig rig;
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 1}));
+    weights = rig.executable->weight_bytes();
+    EXPECT_GT(rig.workspaces[0]->bytes(), kProductWorkspaceBytes);
+    EXPECT_GT(rig.backend->devices()[0].memory_in_use, weights + kProductWorkspaceBytes);
+  }
+  BackendOptions options;
+  options.cuda_memory_limit_bytes = weights + 2 * kProductWorkspaceBytes;
+  Rig rig(1, options);
+  // The first has room; the second is told what the whole of it needs.
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 1}));
+  const Status status = rig.MakeWorkspace({16, 1});
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("a workspace for 16 tokens and 1 sequences needs 4."));
 }
 
 TEST(CudaBackendTest, WithoutStatesThereIsNoRoomForThem) {
