@@ -125,6 +125,7 @@ struct DeviceInfo {
   size_t memory_bytes = 0;   // of the device
   size_t memory_limit = 0;   // what the backend may take of it
   size_t memory_in_use = 0;  // by weights and workspaces of the backend
+  size_t weight_bytes = 0;   // the weights' part of it, of every executable that there is
   size_t memory_free = 0;    // that nobody has taken, other processes counted in; 0 when lost
   bool lost = false;         // it has failed for good
 };

@@ -27,7 +27,6 @@ namespace {
 
 using ::sru::testing::FailingBackend;
 using ::sru::testing::FailingDevices;
-using ::sru::testing::kFailingWeightBytes;
 using ::sru::testing::kFailingWorkspaceBytes;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
@@ -432,8 +431,8 @@ class EngineAfterLossTest : public EngineFailoverTest {
     if (!engine.ok()) return {};
     std::vector<int> workers;
     int workspaces = 0;
-    for (const std::atomic<size_t>& bytes : devices->memory_in_use) {
-      workers.push_back(static_cast<int>((bytes - kFailingWeightBytes) / kFailingWorkspaceBytes));
+    for (const std::atomic<size_t>& bytes : devices->workspace_bytes) {
+      workers.push_back(static_cast<int>(bytes / kFailingWorkspaceBytes));
       workspaces += workers.back();
     }
     EXPECT_EQ((*engine)->instances(), workspaces);

@@ -34,6 +34,10 @@ class Gpu {
   Status AllocatePinned(size_t bytes, void** memory);
   void FreePinned(void* memory, size_t bytes);
 
+  // What of the memory is weights; they are to be counted while they are allocated.
+  void CountWeights(size_t bytes) { weight_bytes_ += bytes; }
+  void DiscountWeights(size_t bytes) { weight_bytes_ -= bytes; }
+
   // Once a call has reported kDeviceLost, the device is not used again. Returns `status`.
   Status Observe(Status status);
   bool lost() const { return lost_.load(std::memory_order_acquire); }
@@ -43,6 +47,7 @@ class Gpu {
   const std::unique_ptr<Device> device_;
   const size_t memory_limit_;
   std::atomic<size_t> in_use_{0};
+  std::atomic<size_t> weight_bytes_{0};
   std::atomic<bool> lost_{false};
 };
 

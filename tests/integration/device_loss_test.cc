@@ -157,6 +157,15 @@ TEST_F(DeviceLossTest, AVersionLoadedAfterTheLossServesOnTheOther) {
   EXPECT_EQ(Health("trec"), kServing);
   EXPECT_EQ(server_->Get("/readyz").status, 200);
 
+  // Version 1 goes, and with it what it had on both devices.
+  const auto memory = [this](const std::string& device, const std::string& kind) {
+    return server_->Metric("sru_gpu_memory_bytes{device=\"" + device + "\",kind=\"" + kind + "\"}");
+  };
+  EXPECT_TRUE(PollUntil([&] { return memory("0", "weights") == 0; }));
+  EXPECT_EQ(memory("0", "workspaces"), 0);
+  EXPECT_EQ(memory("1", "weights"), kFailingWeightBytes);
+  EXPECT_EQ(memory("1", "workspaces"), 2 * kFailingWorkspaceBytes);
+
   // Without any the version that is there stays, and the call says why.
   devices_->failed[1] = true;
   reload.Publish(3);

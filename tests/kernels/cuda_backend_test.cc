@@ -233,11 +233,19 @@ TEST(CudaBackendTest, MemoryIsReportedAndGivenBack) {
   EXPECT_EQ(devices[0].memory_limit, options.cuda_memory_limit_bytes);
   EXPECT_EQ(static_cast<int64_t>(devices[0].memory_in_use), rig.controls[0]->bytes_in_use.load());
   EXPECT_GT(devices[0].memory_in_use, rig.executable->weight_bytes());
+  EXPECT_EQ(devices[0].weight_bytes, rig.executable->weight_bytes());
   EXPECT_GT(rig.workspaces[0]->bytes(), 0u);
   rig.workspaces.clear();
   EXPECT_EQ(rig.backend->devices()[0].memory_in_use, rig.executable->weight_bytes());
+  // Beside the version that it replaces.
+  std::unique_ptr<Executable> old = std::move(rig.executable);
+  ASSERT_TRUE(rig.Compile(stack.spec()).ok());
+  EXPECT_EQ(rig.backend->devices()[0].weight_bytes, 2 * old->weight_bytes());
+  EXPECT_EQ(rig.backend->devices()[0].memory_in_use, 2 * old->weight_bytes());
+  old.reset();
   rig.executable.reset();
   EXPECT_EQ(rig.backend->devices()[0].memory_in_use, 0u);
+  EXPECT_EQ(rig.backend->devices()[0].weight_bytes, 0u);
 }
 
 TEST(CudaBackendTest, RefusesWhatDoesNotFitTheBudget) {
@@ -387,6 +395,7 @@ TEST(CudaBackendTest, WhatIsCompiledAfterALossRunsOnTheOthers) {
       rig.executable.reset();
       EXPECT_EQ(rig.controls[lost]->bytes_in_use, 0);
       EXPECT_EQ(rig.backend->devices()[lost].memory_in_use, 0u);
+      EXPECT_EQ(rig.backend->devices()[lost].weight_bytes, 0u);
     }
   }
   Rig none(2);
