@@ -189,8 +189,9 @@ class EngineFailoverTest : public ::testing::Test {
     }
     auto engine =
         Engine::CreateWithRunners(nullptr, std::move(runners), options_, &clock_, &observer_);
-    if (engine.ok()) engine_ = *std::move(engine);
-    return engine.status();
+    if (!engine.ok()) return engine.status();
+    engine_ = *std::move(engine);
+    return absl::OkStatus();
   }
   std::vector<std::string> lost() {
     MutexLock lock(&mutex_);
