@@ -99,9 +99,10 @@ class Executable {
  public:
   virtual ~Executable() = default;
 
-  // Devices that hold the weights. A workspace is tied to one of them.
+  // Devices of the backend. A workspace is tied to one of them.
   virtual int num_devices() const { return 1; }
 
+  // kDeviceLost when limits.device has failed for good; the others may still serve.
   virtual Status CreateWorkspace(const WorkspaceLimits& limits,
                                  std::unique_ptr<Workspace>* workspace) const = 0;
 
@@ -113,7 +114,7 @@ class Executable {
   virtual Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
                      Workspace& workspace) const = 0;
 
-  // Memory of the compiled weights.
+  // Memory of the compiled weights, on one device.
   virtual size_t weight_bytes() const = 0;
 };
 
@@ -124,6 +125,7 @@ struct DeviceInfo {
   size_t memory_bytes = 0;   // of the device
   size_t memory_limit = 0;   // what the backend may take of it
   size_t memory_in_use = 0;  // by weights and workspaces of the backend
+  size_t weight_bytes = 0;   // the weights' part of it, of every executable that there is
   size_t memory_free = 0;    // that nobody has taken, other processes counted in; 0 when lost
   bool lost = false;         // it has failed for good
 };
@@ -142,7 +144,8 @@ class Backend {
   // The instruction set in a word, for a metric's label; empty where that means nothing.
   virtual std::string instruction_set() const { return ""; }
 
-  // Validates the specification and repacks its weights. Thread-safe.
+  // Validates the specification and repacks its weights. Devices that have failed are left out;
+  // kDeviceLost when none is left. Thread-safe.
   virtual Status Compile(const StackSpec& spec, const CompileOptions& options,
                          std::unique_ptr<Executable>* executable) = 0;
 };

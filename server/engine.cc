@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
@@ -109,7 +110,7 @@ class EngineImpl : public Engine {
     }
     MutexLock lock(&mutex_);
     while (cold_workers_ > 0) changed_.Wait(&mutex_);
-    return warm_up_status_;
+    return instances() == 0 ? lost_status_ : warm_up_status_;
   }
 
   const std::shared_ptr<const models::Model>& model() const override { return model_; }
@@ -182,9 +183,11 @@ class EngineImpl : public Engine {
   // A worker's life.
   void Work(RunnerSlot& slot) {
     const absl::Status status = slot.WarmUp();
+    const bool lost = absl::IsUnavailable(status);
+    if (lost) TakeOutDevice(slot.device(), status);
     {
       MutexLock lock(&mutex_);
-      warm_up_status_.Update(status);
+      (lost ? lost_status_ : warm_up_status_).Update(status);
       --cold_workers_;
       changed_.SignalAll();
     }
@@ -292,11 +295,43 @@ class EngineImpl : public Engine {
   int cold_workers_ ABSL_GUARDED_BY(mutex_) = 0;
   int live_workers_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status warm_up_status_ ABSL_GUARDED_BY(mutex_);
+  absl::Status lost_status_ ABSL_GUARDED_BY(mutex_);  // of devices that failed while warming up
 };
 
 int DefaultInstances(const models::Model& model) {
   if (model.backend_name() == "cuda") return kInstancesPerGpu * model.executable().num_devices();
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// Deals the workers out, in turn, to the devices that have not failed: see EngineOptions.
+absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
+    const models::Model& model, kernels::WorkspaceLimits limits, const EngineOptions& options) {
+  const kernels::Executable& executable = model.executable();
+  const int num_devices = executable.num_devices();
+  const size_t instances = options.instances > 0 ? options.instances : DefaultInstances(model);
+  std::vector<int> devices(num_devices);
+  std::iota(devices.begin(), devices.end(), 0);
+  std::vector<std::unique_ptr<BatchRunner>> runners;
+  absl::Status lost;
+  // In each round one per device.
+  for (size_t round = 0; round * num_devices < instances; ++round) {
+    for (auto device = devices.begin(); device != devices.end() && runners.size() < instances;) {
+      limits.device = *device;
+      auto runner = KernelBatchRunner::Create(executable, model.spec(), limits);
+      if (runner.ok()) {
+        runners.push_back(*std::move(runner));
+        ++device;
+      } else if (absl::IsUnavailable(runner.status())) {
+        lost = runner.status();
+        if (options.on_device_lost) options.on_device_lost(*device, lost);
+        device = devices.erase(device);
+      } else {
+        return runner.status();
+      }
+    }
+  }
+  if (runners.empty()) return lost;
+  return runners;
 }
 
 }  // namespace
@@ -319,15 +354,9 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
   limits.max_sequences =
       std::min(options.batcher.max_batch_sequences, options.batcher.max_batch_tokens);
   limits.states = false;
-  const int instances = options.instances > 0 ? options.instances : DefaultInstances(*model);
-  std::vector<std::unique_ptr<BatchRunner>> runners;
-  for (int i = 0; i < instances; ++i) {
-    limits.device = i % model->executable().num_devices();
-    auto runner = KernelBatchRunner::Create(model->executable(), model->spec(), limits);
-    if (!runner.ok()) return runner.status();
-    runners.push_back(*std::move(runner));
-  }
-  return CreateWithRunners(std::move(model), std::move(runners), options, clock, observer);
+  auto runners = MakeRunners(*model, limits, options);
+  if (!runners.ok()) return runners.status();
+  return CreateWithRunners(std::move(model), *std::move(runners), options, clock, observer);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(

@@ -8,7 +8,8 @@
 // once more, on another device; only once, so that an input that breaks devices does not break all
 // of them. A batch that fails again, or has no device to go to, is answered with kUnavailable. When
 // no worker is left, everything that waits is answered so and every new request refused so, at
-// once. A device that was taken out stays out until the process is started again.
+// once. A device that was taken out stays out until the process is started again: an engine that is
+// made after the loss begins without it.
 //
 // Thread-safe. Expired requests leave the queue whenever a worker looks for work; a server that
 // wants them answered sooner, while all workers are busy, calls batcher().SweepExpired().
@@ -39,14 +40,16 @@ class BatchObserver {
 
 struct EngineOptions {
   // Workers, dealt out to the backend's devices in turn; 0 = what suits the backend: one per core
-  // on the CPU, two per GPU.
+  // on the CPU, two per GPU. After the loss of a device there may be fewer: the others get no more
+  // than their share with all in service, so that what fitted their memory still does.
   int instances = 0;
   // Each worker stays on one core out of ProcessCorePool(); the log says which. A worker that
   // cannot be pinned runs all the same, with a warning.
   bool pin_cores = false;
   BatcherOptions batcher;  // num_workers is set by the engine
-  // Called once per device that was taken out, from a thread of the engine's or of the caller of
-  // TakeOutDevice(), with no lock held. Must not block or destroy the engine. May be empty.
+  // Called once per device that was taken out or found lost at the start, from a thread of the
+  // engine's or of the caller of Create() or TakeOutDevice(), with no lock held. Must not block or
+  // destroy the engine. May be empty.
   std::function<void(int device, const absl::Status& error)> on_device_lost;
 };
 
@@ -55,6 +58,7 @@ class Engine {
   // Makes the workspaces, starts the workers and returns once each has warmed up: batches of 1
   // token and more, for at most a few tens of milliseconds. `clock` must outlive the engine, and so
   // must `observer`, which may be null. kInvalidArgument names the option that is out of range.
+  // kUnavailable when every device has failed.
   static absl::StatusOr<std::unique_ptr<Engine>> Create(std::shared_ptr<const models::Model> model,
                                                         const EngineOptions& options,
                                                         const Clock* clock,

@@ -15,17 +15,23 @@
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "models/model.h"
 #include "server/batch_runner.h"
 #include "server/engine.h"
 #include "server/mutex.h"
+#include "tests/testing/failing_backend.h"
 #include "tests/testing/puppet_engine.h"
 
 namespace sru::server {
 namespace {
 
+using ::sru::testing::FailingBackend;
+using ::sru::testing::FailingDevices;
+using ::sru::testing::kFailingWorkspaceBytes;
 using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
 // What the runners of a test share: which devices fail, which hold their batches, what ran where.
@@ -52,6 +58,11 @@ class Devices {
   void AwaitRunning(int device, int count) {
     MutexLock lock(&mutex_);
     while (running_[device] < count) changed_.Wait(&mutex_);
+  }
+  absl::Status WarmUp(int device) {
+    MutexLock lock(&mutex_);
+    if (broken_[device]) return absl::UnavailableError(absl::StrCat("device ", device, " died"));
+    return absl::OkStatus();
   }
   // "device:name" of the first sequence of each batch, in the order in which they ended.
   std::vector<std::string> runs() {
@@ -101,7 +112,7 @@ class FakeRunner : public BatchRunner {
  public:
   FakeRunner(Devices* devices, int device) : devices_(*devices), device_(device) {}
   int device() const override { return device_; }
-  absl::Status WarmUp() override { return absl::OkStatus(); }
+  absl::Status WarmUp() override { return devices_.WarmUp(device_); }
   absl::Status Run(const std::vector<const SequenceTask*>& sequences) override {
     return devices_.Run(device_, sequences);
   }
@@ -160,20 +171,27 @@ class Observer : public BatchObserver {
 
 class EngineFailoverTest : public ::testing::Test {
  protected:
-  // One worker per entry, on that device.
-  void Start(const std::vector<int>& devices) {
-    std::vector<std::unique_ptr<BatchRunner>> runners;
-    for (int device : devices) {
-      runners.push_back(std::make_unique<FakeRunner>(&devices_, device));
-    }
+  EngineFailoverTest() {
     options_.on_device_lost = [this](int device, const absl::Status& error) {
       MutexLock lock(&mutex_);
       lost_.push_back(absl::StrCat(device, " ", error.message()));
     };
+  }
+  // One worker per entry, on that device.
+  void Start(const std::vector<int>& devices) {
+    const absl::Status status = TryStart(devices);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  absl::Status TryStart(const std::vector<int>& devices) {
+    std::vector<std::unique_ptr<BatchRunner>> runners;
+    for (int device : devices) {
+      runners.push_back(std::make_unique<FakeRunner>(&devices_, device));
+    }
     auto engine =
         Engine::CreateWithRunners(nullptr, std::move(runners), options_, &clock_, &observer_);
-    ASSERT_TRUE(engine.ok()) << engine.status();
+    if (!engine.ok()) return engine.status();
     engine_ = *std::move(engine);
+    return absl::OkStatus();
   }
   std::vector<std::string> lost() {
     MutexLock lock(&mutex_);
@@ -375,6 +393,71 @@ TEST_F(EngineFailoverTest, ARequestOfSeveralBatchesIsAnsweredOnce) {
       EXPECT_TRUE(status.ok()) << status;
     }
   }
+}
+
+TEST_F(EngineFailoverTest, ADeviceThatFailsWhileWarmingUpIsTakenOut) {
+  devices_.Break(0);
+  Start({0, 1, 0, 1});
+  EXPECT_EQ(engine_->instances(), 2);
+  EXPECT_THAT(lost(), ElementsAre("0 device 0 died"));
+  Call call;
+  ASSERT_TRUE(call.Submit(*engine_, 7).ok());
+  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_THAT(devices_.runs(), ElementsAre("1:7"));
+}
+
+TEST_F(EngineFailoverTest, WithoutADeviceThatWarmsUpThereIsNoEngine) {
+  devices_.Break(0);
+  devices_.Break(1);
+  const absl::Status status = TryStart({0, 1});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("died"));
+}
+
+// Engines of models that are loaded after a loss.
+class EngineAfterLossTest : public EngineFailoverTest {
+ protected:
+  // The devices in service of so many workers; empty when the engine refuses.
+  std::vector<int> DevicesOf(int instances, const std::vector<int>& failed) {
+    auto devices = std::make_shared<FailingDevices>(3);
+    FailingBackend backend(devices);
+    auto model = models::Model::Load("models/pretrained/trec/1", "trec", 1, backend, {});
+    EXPECT_TRUE(model.ok()) << model.status();
+    if (!model.ok()) return {};
+    for (int device : failed) devices->failed[device] = true;
+    options_.instances = instances;
+    options_.batcher.max_batch_tokens = 32;
+    auto engine = Engine::Create(*model, options_, &clock_, nullptr);
+    status_ = engine.status();
+    if (!engine.ok()) return {};
+    std::vector<int> workers;
+    int workspaces = 0;
+    for (const std::atomic<size_t>& bytes : devices->workspace_bytes) {
+      workers.push_back(static_cast<int>(bytes / kFailingWorkspaceBytes));
+      workspaces += workers.back();
+    }
+    EXPECT_EQ((*engine)->instances(), workspaces);
+    return workers;
+  }
+
+  absl::Status status_;
+};
+
+TEST_F(EngineAfterLossTest, WorkersGoToTheDevicesThatAreLeft) {
+  EXPECT_THAT(DevicesOf(0, {}), ElementsAre(2, 2, 2));
+  EXPECT_THAT(DevicesOf(4, {}), ElementsAre(2, 1, 1));
+  EXPECT_THAT(lost(), IsEmpty());
+  EXPECT_THAT(DevicesOf(0, {1}), ElementsAre(2, 0, 2));
+  EXPECT_THAT(lost(), ElementsAre("1 device 1 has failed and is out of use"));
+  // No device gets more than with all in service, where that leaves one worker at all.
+  EXPECT_THAT(DevicesOf(3, {0}), ElementsAre(0, 1, 1));
+  EXPECT_THAT(DevicesOf(1, {0, 1}), ElementsAre(0, 0, 1));
+  EXPECT_THAT(DevicesOf(4, {0}), ElementsAre(0, 2, 2));
+}
+
+TEST_F(EngineAfterLossTest, WithoutADeviceThereIsNoEngine) {
+  EXPECT_THAT(DevicesOf(0, {0, 1, 2}), IsEmpty());
+  EXPECT_EQ(status_, absl::UnavailableError("device 2 has failed and is out of use"));
 }
 
 // Devices fail while many threads call; every call is answered, once.

@@ -145,8 +145,8 @@ void AppendDeviceFamilies(const std::vector<ServerLevels::DeviceLevels>& devices
   if (devices.empty()) return;
   MetricFamily memory = MakeFamily(
       "sru_gpu_memory_bytes",
-      "Memory of a GPU: taken by weights and by workspaces, what the server may take (limit), what "
-      "nobody has taken (free), all of it (total).",
+      "Memory of a GPU: taken by weights and by workspaces, of all versions in memory, what the "
+      "server may take (limit), what nobody has taken (free), all of it (total).",
       MetricType::Gauge);
   MetricFamily lost =
       MakeFamily("sru_device_lost_total",
@@ -157,8 +157,8 @@ void AppendDeviceFamilies(const std::vector<ServerLevels::DeviceLevels>& devices
     const auto add = [&](const char* kind, size_t bytes) {
       AddValue(&memory, {{"device", ordinal}, {"kind", kind}}, static_cast<double>(bytes));
     };
-    add("weights", device.weight_bytes);
-    add("workspaces", info.memory_in_use - std::min(info.memory_in_use, device.weight_bytes));
+    add("weights", info.weight_bytes);
+    add("workspaces", info.memory_in_use - info.weight_bytes);
     add("limit", info.memory_limit);
     add("free", info.memory_free);
     add("total", info.memory_bytes);

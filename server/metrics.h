@@ -96,7 +96,6 @@ struct ServerLevels {
   };
   struct DeviceLevels {
     kernels::DeviceInfo info;
-    size_t weight_bytes = 0;  // of all models
     bool lost = false;
   };
   bool ready = false;

@@ -161,7 +161,7 @@ TEST(MetricsTest, ShowsDevicesAndInstances) {
   device.info.memory_limit = 900;
   device.info.memory_in_use = 300;
   device.info.memory_free = 650;
-  device.weight_bytes = 100;
+  device.info.weight_bytes = 100;
   levels.devices.push_back(device);
   device.info.ordinal = 7;
   device.lost = true;

@@ -21,7 +21,8 @@ ABSL_FLAG(
     "models/FORMAT.md describes. Required.");
 ABSL_FLAG(
     std::string, listen, "0.0.0.0:50051",
-    "HOST:PORT of the gRPC service. Port 0 lets the system choose one; the server prints it.");
+    "HOST:PORT of the gRPC service; 0.0.0.0 takes IPv6 too, as gRPC does. Port 0 lets the system "
+    "choose one; the server prints it.");
 ABSL_FLAG(
     std::string, metrics_listen, "0.0.0.0:9090",
     "HOST:PORT of the status page (/), /metrics, /healthz and /readyz. Port 0 lets the system "

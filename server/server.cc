@@ -346,9 +346,10 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
                           absl::StrCat(location.directory, ": ", engine.status().message()));
     }
     served->engine = *std::move(engine);
-    if (served->engine->instances() < model->executable().num_devices()) {
-      LogWarning(absl::StrCat("--instances: ", served->engine->instances(), " for ",
-                              model->executable().num_devices(),
+    int devices = 0;
+    for (const kernels::DeviceInfo& device : backend_->devices()) devices += device.lost ? 0 : 1;
+    if (served->engine->instances() < devices) {
+      LogWarning(absl::StrCat("--instances: ", served->engine->instances(), " for ", devices,
                               " GPUs, so that some hold weights and do nothing"));
     }
     LogInfo(absl::StrCat("loaded model ", model->name(), " version ", model->version(), ": ",
@@ -464,11 +465,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     levels.requests_in_flight = in_flight_.count();
     levels.suppressed_log_lines = access_log_.suppressed_lines();
     if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
-    size_t weight_bytes = 0;
     for (const auto& served : registry_.List()) {
       levels.models.push_back({served->name, served->version, served->engine->batcher().stats(),
                                served->engine->instances()});
-      weight_bytes += served->model->executable().weight_bytes();
     }
     if (const ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();
@@ -481,7 +480,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       const std::set<int> lost = device_watch_.lost();
       for (kernels::DeviceInfo& info : backend_->devices()) {
         const int index = static_cast<int>(levels.devices.size());
-        levels.devices.push_back({std::move(info), weight_bytes, lost.count(index) > 0});
+        levels.devices.push_back({std::move(info), lost.count(index) > 0});
       }
     }
     return levels;

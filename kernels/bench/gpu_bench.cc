@@ -6,8 +6,8 @@
 //   gpu_bench classify     one question of the bundled TREC model's shape: from the call of Run()
 //                          to the answer, and the part of it that the GPU and the copies take
 //   gpu_bench interactive  reads lines "layers input hidden directions length batch dtype", answers
-//                          each with the microseconds of one forward pass; compare_pytorch_gpu.py
-//                          alternates it with PyTorch
+//                          each with the microseconds of one forward pass; keeps one shape in
+//                          memory; compare_pytorch_gpu.py alternates it with PyTorch
 //
 // scan and classify print a JSON array, one object per line.
 #include <cuda_runtime_api.h>
@@ -19,7 +19,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -231,7 +230,7 @@ class Forward {
       : random_(options, 1) {
     stack_ = std::make_unique<PackedStack>(random_.spec(), dtype, /*tf32=*/false);
     std::unique_ptr<Stream> stream;
-    Check(gpu->device().CreateStream(&stream));
+    Check(gpu->device().CreateStream(nullptr, &stream));
     Check(DeviceStack::Create(*stack_, gpu, *stream, &weights_));
     Check(ProductPlans::Create(*stack_, *weights_, gpu, &plans_));
     WorkspaceLimits limits;
@@ -310,11 +309,15 @@ class Forward {
 };
 
 int RunInteractive(const std::shared_ptr<Gpu>& gpu) {
-  std::map<std::string, std::unique_ptr<Forward>> forwards;
+  // Of the line before: a shape's timings follow each other, and the memory of one may be most of
+  // the device's, which PyTorch shares.
+  std::unique_ptr<Forward> forward;
+  std::string shape;
   std::string line;
   while (std::getline(std::cin, line)) {
-    std::unique_ptr<Forward>& forward = forwards[line];
-    if (forward == nullptr) {
+    if (forward == nullptr || line != shape) {
+      forward.reset();
+      shape = line;
       std::istringstream words(line);
       StackOptions options;
       int length = 0;

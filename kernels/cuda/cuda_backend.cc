@@ -160,7 +160,7 @@ class BatchRun {
   int num_token_rows_ = 0;
 };
 
-// What an executable has on one device.
+// What an executable has on one device; no weights and plans on one that failed before.
 struct DeviceState {
   std::shared_ptr<Gpu> gpu;
   std::unique_ptr<DeviceStack> weights;
@@ -211,7 +211,12 @@ class CudaExecutable : public Executable {
     return OkStatus();
   }
 
-  size_t weight_bytes() const override { return devices_[0].weights->bytes(); }
+  size_t weight_bytes() const override {
+    for (const DeviceState& device : devices_) {
+      if (device.weights != nullptr) return device.weights->bytes();
+    }
+    return 0;
+  }
 
  private:
   Status Enqueue(BatchRun& run, CudaWorkspace& ws) const {
@@ -272,17 +277,23 @@ class CudaBackend : public Backend {
       auto stack = std::make_unique<PackedStack>(spec, options.dtype,
                                                  tf32_ && options.dtype == DataType::kFloat32);
       std::vector<DeviceState> states;
+      Status lost;
+      bool any = false;
       for (const std::shared_ptr<Gpu>& gpu : gpus_) {
-        if (gpu->lost()) return gpu->LostError();
         DeviceState state;
+        status = gpu->lost() ? gpu->LostError() : gpu->Observe(Prepare(*stack, gpu, &state));
+        if (status.code() == StatusCode::kDeviceLost) {
+          lost = status;
+          state = DeviceState();
+        } else if (!status.ok()) {
+          return status;
+        } else {
+          any = true;
+        }
         state.gpu = gpu;
-        std::unique_ptr<Stream> stream;
-        status = gpu->device().CreateStream(&stream);
-        if (status.ok()) status = DeviceStack::Create(*stack, gpu, *stream, &state.weights);
-        if (status.ok()) status = ProductPlans::Create(*stack, *state.weights, gpu, &state.plans);
-        if (!status.ok()) return gpu->Observe(status);
         states.push_back(std::move(state));
       }
+      if (!any) return lost;
       stack->ReleaseHostCopy();
       *executable = std::make_unique<CudaExecutable>(std::move(stack), std::move(states));
       return OkStatus();
@@ -292,6 +303,15 @@ class CudaBackend : public Backend {
   }
 
  private:
+  static Status Prepare(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu,
+                        DeviceState* state) {
+    std::unique_ptr<Stream> stream;
+    Status status = gpu->device().CreateStream(nullptr, &stream);
+    if (status.ok()) status = DeviceStack::Create(stack, gpu, *stream, &state->weights);
+    if (status.ok()) status = ProductPlans::Create(stack, *state->weights, gpu, &state->plans);
+    return status;
+  }
+
   const bool tf32_;
   const std::vector<std::shared_ptr<Gpu>> gpus_;
 };

@@ -75,7 +75,7 @@ class CudaStream : public Stream {
   CudaStream(int ordinal, int num_multiprocessors)
       : ordinal_(ordinal), num_multiprocessors_(num_multiprocessors) {}
 
-  Status Create(const CublasLt& library) {
+  Status Create(const CublasLt& library, void* product_workspace) {
     Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
     if (status.ok()) {
       status = Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
@@ -87,10 +87,7 @@ class CudaStream : public Stream {
           Check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming | cudaEventBlockingSync),
                 "cudaEventCreateWithFlags");
     }
-    if (status.ok()) {
-      status = Check(cudaMalloc(&product_workspace_, kProductWorkspaceBytes), "cudaMalloc");
-    }
-    if (status.ok()) status = ProductRunner::Create(library, product_workspace_, &products_);
+    if (status.ok()) status = ProductRunner::Create(library, product_workspace, &products_);
     return status;
   }
 
@@ -98,7 +95,6 @@ class CudaStream : public Stream {
     // On a device that has failed these fail too, and nothing is left to do about it.
     (void)cudaSetDevice(ordinal_);
     products_.reset();
-    if (product_workspace_ != nullptr) (void)cudaFree(product_workspace_);
     if (done_ != nullptr) (void)cudaEventDestroy(done_);
     if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
   }
@@ -197,7 +193,6 @@ class CudaStream : public Stream {
   const int num_multiprocessors_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;
-  void* product_workspace_ = nullptr;
   std::unique_ptr<ProductRunner> products_;
 };
 
@@ -222,7 +217,7 @@ class CudaDevice : public Device {
     }
     if (status.ok()) {
       auto stream = std::make_unique<CudaStream>(ordinal_, num_multiprocessors());
-      status = stream->Create(library_);  // makes the device current
+      status = stream->Create(library_, nullptr);  // makes the device current
       if (status.ok()) status = Check(LoadScanKernels(), "loading the scan kernels");
       if (status.ok()) status = Check(LoadRowKernels(), "loading the row kernels");
       if (status.ok()) heuristics_ = std::move(stream);
@@ -261,9 +256,9 @@ class CudaDevice : public Device {
     (void)cudaFreeHost(memory);
   }
 
-  Status CreateStream(std::unique_ptr<Stream>* stream) override {
+  Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) override {
     auto created = std::make_unique<CudaStream>(ordinal_, num_multiprocessors());
-    Status status = created->Create(library_);
+    Status status = created->Create(library_, product_workspace);
     if (status.ok()) *stream = std::move(created);
     return status;
   }

@@ -69,7 +69,7 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
       {&ws->u, rows * stack.MaxProductStride() * value},
       {&ws->input, input_bytes},
   };
-  size_t device_bytes = 0;
+  size_t device_bytes = kProductWorkspaceBytes;
   for (const Array& array : arrays) device_bytes += array.bytes;
   for (const Rows& result : results) {
     device_bytes += result.count * result.row_values * sizeof(float);
@@ -78,9 +78,9 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
       gpu->CheckBudget("a workspace for " + std::to_string(limits.max_tokens) + " tokens and " +
                            std::to_string(limits.max_sequences) + " sequences",
                        device_bytes);
-  if (status.ok()) status = gpu->device().CreateStream(&ws->stream);
-  // Before the memory is taken, for the trials need some of their own.
-  if (status.ok()) status = plans.Choose(ws->token_buckets_, &ws->choices_);
+  if (status.ok()) status = GpuStream::Create(gpu, &ws->stream);
+  // Before the other memory is taken, for the trials need some of their own.
+  if (status.ok()) status = plans.Choose(ws->token_buckets_, *ws->stream, &ws->choices_);
   for (const Array& array : arrays) {
     if (status.ok()) status = DeviceBuffer::Create(gpu, array.bytes, array.buffer);
   }
@@ -99,7 +99,7 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
 
 CudaWorkspace::~CudaWorkspace() {
   // Nothing may be in flight when the memory goes; what the device says of it is of no use here.
-  if (stream != nullptr) (void)stream->Wait();
+  if (stream.get() != nullptr) (void)stream->Wait();
   graphs.Clear();
 }
 

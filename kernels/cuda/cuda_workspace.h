@@ -78,7 +78,7 @@ class CudaWorkspace : public Workspace {
   ResultRows final_state;    // [sequence][layers][output stride]
   ResultRows token_vectors;  // [token][output stride]
 
-  std::unique_ptr<Stream> stream;
+  GpuStream stream;
   GraphCache graphs{kMaxGraphs};
 
  private:

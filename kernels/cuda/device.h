@@ -38,6 +38,9 @@ struct ProductAlgorithm {
   uint64_t data[8] = {};
 };
 
+// Device memory that an algorithm may ask for.
+inline constexpr size_t kProductWorkspaceBytes = size_t{4} << 20;
+
 // Work recorded once and launched many times. Destroyed before its device.
 class Graph {
  public:
@@ -91,7 +94,9 @@ class Device {
   virtual Status AllocatePinned(size_t bytes, void** memory) = 0;
   virtual void FreePinned(void* memory) = 0;
 
-  virtual Status CreateStream(std::unique_ptr<Stream>* stream) = 0;
+  // `product_workspace` has kProductWorkspaceBytes and is borrowed; null for a stream that
+  // multiplies nothing. gpu.h makes streams that have their own.
+  virtual Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) = 0;
 
   // Algorithms that do not split a sum over k among blocks, the one that is expected to be fastest
   // for so many rows first. At most `max_count`.

@@ -25,6 +25,8 @@ DeviceInfo Gpu::info() const {
   info.memory_bytes = device_->total_memory();
   info.memory_limit = memory_limit_;
   info.memory_in_use = in_use_.load();
+  // Others allocate and free between the two.
+  info.weight_bytes = std::min(weight_bytes_.load(), info.memory_in_use);
   info.lost = lost();
   if (!info.lost) info.memory_free = device_->free_memory();
   return info;

@@ -34,6 +34,10 @@ class Gpu {
   Status AllocatePinned(size_t bytes, void** memory);
   void FreePinned(void* memory, size_t bytes);
 
+  // What of the memory is weights; they are to be counted while they are allocated.
+  void CountWeights(size_t bytes) { weight_bytes_ += bytes; }
+  void DiscountWeights(size_t bytes) { weight_bytes_ -= bytes; }
+
   // Once a call has reported kDeviceLost, the device is not used again. Returns `status`.
   Status Observe(Status status);
   bool lost() const { return lost_.load(std::memory_order_acquire); }
@@ -43,6 +47,7 @@ class Gpu {
   const std::unique_ptr<Device> device_;
   const size_t memory_limit_;
   std::atomic<size_t> in_use_{0};
+  std::atomic<size_t> weight_bytes_{0};
   std::atomic<bool> lost_{false};
 };
 
@@ -91,6 +96,25 @@ class Buffer {
 using DeviceBuffer = Buffer<&Gpu::Allocate, &Gpu::Free>;
 // Host memory that the device copies from and to by itself.
 using PinnedBuffer = Buffer<&Gpu::AllocatePinned, &Gpu::FreePinned>;
+
+// A stream and the memory that its products may use, which the budget counts.
+class GpuStream {
+ public:
+  static Status Create(const std::shared_ptr<Gpu>& gpu, GpuStream* stream) {
+    Status status = DeviceBuffer::Create(gpu, kProductWorkspaceBytes, &stream->product_workspace_);
+    if (!status.ok()) return status;
+    return gpu->device().CreateStream(stream->product_workspace_.data(), &stream->stream_);
+  }
+
+  // Null until it is created.
+  Stream* get() const { return stream_.get(); }
+  Stream& operator*() const { return *stream_; }
+  Stream* operator->() const { return stream_.get(); }
+
+ private:
+  DeviceBuffer product_workspace_;  // outlives the stream
+  std::unique_ptr<Stream> stream_;
+};
 
 }  // namespace sru::kernels::cuda
 

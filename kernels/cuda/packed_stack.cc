@@ -204,11 +204,13 @@ Status DeviceStack::Create(const PackedStack& stack, const std::shared_ptr<Gpu>&
                            Stream& stream, std::unique_ptr<DeviceStack>* device_stack) {
   Status status = gpu->CheckBudget("the weights", stack.TensorBytes());
   if (!status.ok()) return status;
-  auto created = std::make_unique<DeviceStack>();
+  std::unique_ptr<DeviceStack> created(new DeviceStack(gpu));
   for (const std::vector<uint8_t>& tensor : stack.tensors) {
     DeviceBuffer buffer;
     status = DeviceBuffer::Create(gpu, tensor.size(), &buffer);
     if (status.ok()) status = stream.CopyToDevice(buffer.data(), tensor.data(), tensor.size());
+    created->bytes_ += buffer.bytes();
+    gpu->CountWeights(buffer.bytes());
     created->tensors_.push_back(std::move(buffer));
     if (!status.ok()) break;
   }
@@ -217,12 +219,6 @@ Status DeviceStack::Create(const PackedStack& stack, const std::shared_ptr<Gpu>&
   if (status.ok()) status = copied;
   if (status.ok()) *device_stack = std::move(created);
   return status;
-}
-
-size_t DeviceStack::bytes() const {
-  size_t bytes = 0;
-  for (const DeviceBuffer& tensor : tensors_) bytes += tensor.bytes();
-  return bytes;
 }
 
 }  // namespace sru::kernels::cuda

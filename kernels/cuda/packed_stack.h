@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/device.h"
@@ -78,16 +79,23 @@ class DeviceStack {
   // kResourceExhausted when the budget does not hold them.
   static Status Create(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu, Stream& stream,
                        std::unique_ptr<DeviceStack>* device_stack);
+  ~DeviceStack() { gpu_->DiscountWeights(bytes_); }
+  DeviceStack(const DeviceStack&) = delete;
+  DeviceStack& operator=(const DeviceStack&) = delete;
 
   // Null for kNoTensor.
   const void* tensor(TensorIndex index) const {
     return index == kNoTensor ? nullptr : tensors_[index].data();
   }
   const float* floats(TensorIndex index) const { return static_cast<const float*>(tensor(index)); }
-  size_t bytes() const;
+  size_t bytes() const { return bytes_; }
 
  private:
+  explicit DeviceStack(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
+
+  const std::shared_ptr<Gpu> gpu_;
   std::vector<DeviceBuffer> tensors_;
+  size_t bytes_ = 0;  // counted as weights
 };
 
 }  // namespace sru::kernels::cuda

@@ -15,12 +15,9 @@
 
 namespace sru::kernels::cuda {
 
-// Device memory that an algorithm may ask for.
-inline constexpr size_t kProductWorkspaceBytes = size_t{4} << 20;
-
 class ProductRunner {
  public:
-  // The device that is current is used. `workspace` has kProductWorkspaceBytes and is borrowed.
+  // The device that is current is used. `workspace` is that of Device::CreateStream().
   static Status Create(const CublasLt& library, void* workspace,
                        std::unique_ptr<ProductRunner>* runner);
   ~ProductRunner();

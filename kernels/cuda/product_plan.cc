@@ -156,8 +156,8 @@ Status ProductPlans::Create(const PackedStack& stack, const DeviceStack& weights
     note_weights(layer.product);
   }
 
-  std::unique_ptr<Stream> stream;
-  Status status = gpu->device().CreateStream(&stream);
+  GpuStream stream;
+  Status status = GpuStream::Create(gpu, &stream);
   if (!status.ok()) return status;
   for (Plan& plan : created->plans_) {
     Trial trial(plan.shape, plan.weights, kReferenceRows, gpu, *stream);
@@ -192,19 +192,16 @@ Status ProductPlans::Create(const PackedStack& stack, const DeviceStack& weights
   return OkStatus();
 }
 
-Status ProductPlans::Choose(const std::vector<int>& row_counts,
+Status ProductPlans::Choose(const std::vector<int>& row_counts, Stream& stream,
                             std::vector<std::vector<ProductChoice>>* choices) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::unique_ptr<Stream> stream;
-  Status status = gpu_->device().CreateStream(&stream);
-  if (!status.ok()) return status;
   std::vector<std::vector<ProductChoice>> chosen;
   for (Plan& plan : plans_) {
     const bool known = std::all_of(row_counts.begin(), row_counts.end(),
                                    [&](int rows) { return plan.tried.count(rows) > 0; });
     if (!known) {
-      Trial trial(plan.shape, plan.weights, row_counts.back(), gpu_, *stream);
-      status = trial.Prepare();
+      Trial trial(plan.shape, plan.weights, row_counts.back(), gpu_, stream);
+      Status status = trial.Prepare();
       if (status.ok()) status = trial.Expect(plan.reference);
       if (!status.ok()) return status;
       for (int rows : row_counts) {

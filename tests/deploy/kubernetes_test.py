@@ -8,7 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import unittest
+import urllib.error
 
 import running
 from manifests import kustomize, load_all
@@ -73,8 +75,7 @@ class ManifestsTest(unittest.TestCase):
             env = self.env(container)
             self.assertEqual(env["SRU_LISTEN"], "0.0.0.0:%d" % ports["grpc"])
             self.assertEqual(env["SRU_METRICS_LISTEN"], "0.0.0.0:%d" % ports["metrics"])
-            for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
-                self.assertEqual(container[probe]["grpc"]["port"], ports["grpc"])
+            self.assertEqual(container["readinessProbe"]["grpc"]["port"], ports["grpc"])
             for service in (resources["Service", "sru-server"], resources["Service", "sru-server-headless"]):
                 self.assertTrue(matches(service["spec"]["selector"], pod["metadata"]["labels"]))
                 for port in service["spec"]["ports"]:
@@ -83,6 +84,26 @@ class ManifestsTest(unittest.TestCase):
             for rule in resources["NetworkPolicy", "sru-server"]["spec"]["ingress"]:
                 for port in rule["ports"]:
                     self.assertIn(port["port"], ports)
+
+    def test_a_server_that_waits_for_a_model_is_left_alive(self):
+        deployments = [deployment for _, _, deployment, _, _ in self.each()]
+        deployments.append(kustomize("overlays", "cpu-tls")["Deployment", "sru-server"])
+        for deployment in deployments:
+            container, = deployment["spec"]["template"]["spec"]["containers"]
+            self.assertIn("metrics", {port["name"] for port in container["ports"]})
+            self.assertEqual(container["livenessProbe"]["httpGet"], {"path": "/healthz", "port": "metrics"})
+            self.assertNotIn("grpc", container["livenessProbe"])
+            # It would end what is alive but not ready.
+            self.assertNotIn("startupProbe", container)
+        with tempfile.TemporaryDirectory() as empty:
+            environment = {"SRU_MODEL_REPOSITORY": empty, "SRU_MODEL_CONTROL": "poll"}
+            with running.Server(BINARIES, environment) as server:
+                running.get("http://%s/healthz" % server.metrics_address)
+                with self.assertRaises(urllib.error.HTTPError) as not_ready:
+                    running.get("http://%s/readyz" % server.metrics_address)
+                not_ready.exception.close()
+                self.assertEqual(not_ready.exception.code, 503)
+                self.assertNotEqual(server.client("health"), 0)
 
     def test_a_pod_has_the_time_to_drain(self):
         for _, _, _, pod, container in self.each():
@@ -166,18 +187,14 @@ class ManifestsTest(unittest.TestCase):
     def test_tls(self):
         deployment = kustomize("overlays", "cpu-tls")["Deployment", "sru-server"]
         container, = deployment["spec"]["template"]["spec"]["containers"]
-        ports = {port["name"] for port in container["ports"]}
-        for probe, path in (("startupProbe", "/readyz"), ("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
-            self.assertEqual(container[probe]["httpGet"], {"path": path, "port": "metrics"})
-            self.assertNotIn("grpc", container[probe])
-        self.assertIn("metrics", ports)
+        self.assertEqual(container["readinessProbe"]["httpGet"], {"path": "/readyz", "port": "metrics"})
+        self.assertNotIn("grpc", container["readinessProbe"])
         env = self.env(container)
         mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
         for name in ("SRU_TLS_CERT", "SRU_TLS_KEY"):
             self.assertIn(os.path.dirname(env[name]), mounts)
         with running.Server(BINARIES) as server:
-            for path in ("/readyz", "/healthz"):
-                running.get("http://%s%s" % (server.metrics_address, path))
+            running.get("http://%s/readyz" % server.metrics_address)
         if "--tls_cert" not in self.help:
             self.skipTest("this server has no --tls_cert")
         self.check_env(container)

@@ -83,6 +83,14 @@ class RealPrometheusTest(unittest.TestCase):
         cls.prometheus = running.Prometheus([cls.server.metrics_address, cls.gone])
         cls.addClassCleanup(cls.prometheus.__exit__)
 
+    def test_the_alert_of_refusals_explains_every_reason(self):
+        text = running.get("http://%s/metrics" % self.server.metrics_address)
+        reasons = set(re.findall(r'sru_rejections_total\{.*reason="(\w+)"', text)) - {"draining"}
+        self.assertGreater(len(reasons), 1)
+        alert, = (rule for rule in rules("alerts.yaml") if rule["alert"] == "SruRejections")
+        for reason in reasons:
+            self.assertIn("(%s)" % reason, alert["annotations"]["description"])
+
     def test_scrapes_the_server(self):
         target = running.wait_for(
             "a scrape", lambda: [t for t in self.prometheus.api("targets")["activeTargets"] if t["health"] == "up"]

@@ -1,4 +1,5 @@
 // GPUs that fail under a whole server, over the wire: answers, health, readiness, metrics, drain.
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,6 +10,8 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "models/test_files.h"
+#include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/kernels/cuda_host/host_device.h"
 #include "tests/testing/failing_backend.h"
@@ -27,10 +30,9 @@ constexpr char kNotServing = 2;
 
 class DeviceLossTest : public ::testing::Test {
  protected:
-  void Start(int devices) {
+  void Start(int devices, const server::Options& options = TestOptions(kBundledRepository)) {
     devices_ = std::make_shared<FailingDevices>(devices);
-    server_ = std::make_unique<RunningServer>(std::make_unique<FailingBackend>(devices_),
-                                              TestOptions(kBundledRepository));
+    server_ = std::make_unique<RunningServer>(std::make_unique<FailingBackend>(devices_), options);
     ASSERT_TRUE(server_->started());
   }
 
@@ -88,6 +90,88 @@ TEST_F(DeviceLossTest, OneOfTwoDevicesIsEnough) {
   EXPECT_EQ(Health("trec"), kServing);
   EXPECT_EQ(server_->Get("/readyz").status, 200);
   EXPECT_EQ(server_->Get("/healthz").status, 200);
+  EXPECT_TRUE(server_->server().Drain());
+}
+
+// A repository to publish versions of the bundled model in, and the calls that load them.
+class ReloadAfterLoss {
+ public:
+  server::Options Options(server::Options options) const {
+    options.model_repository = repository_.path();
+    options.model_control = server::ModelControl::kExplicit;
+    options.load_models = {"trec"};
+    options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
+    return options;
+  }
+  void Publish(int version) const {
+    std::filesystem::create_directories(repository_.path("trec"));
+    std::filesystem::create_directory_symlink(
+        std::filesystem::absolute(std::string(kBundledRepository) + "/trec/1"),
+        repository_.path("trec/" + std::to_string(version)));
+  }
+  static grpc::Status Load(RunningServer& server) {
+    const auto admin =
+        v1::AdminService::NewStub(MakeChannel(server.server().admin_address()->ToString()));
+    grpc::ClientContext context;
+    v1::LoadModelRequest request;
+    request.set_model("trec");
+    v1::LoadModelResponse response;
+    return admin->LoadModel(&context, request, &response);
+  }
+  // 0 when none answers.
+  static int64_t Answering(RunningServer& server) {
+    v1::ClassifyRequest request;
+    request.add_sequences()->set_text("Where is Lake Titicaca ?");
+    v1::ClassifyResponse response;
+    const grpc::Status status = server.Classify(request, &response);
+    if (!status.ok()) return 0;
+    EXPECT_EQ(response.classifications(0).labels(0).name(), "LOC");
+    return response.version();
+  }
+  static int Instances(RunningServer& server) {
+    grpc::ClientContext context;
+    v1::GetModelRequest request;
+    v1::GetModelResponse response;
+    EXPECT_TRUE(server.stub().GetModel(&context, request, &response).ok());
+    return response.model().instances();
+  }
+
+ private:
+  models::TempDirectory repository_;
+};
+
+TEST_F(DeviceLossTest, AVersionLoadedAfterTheLossServesOnTheOther) {
+  const ReloadAfterLoss reload;
+  reload.Publish(1);
+  Start(2, reload.Options(TestOptions("")));
+  // Nobody has noticed when the next version is loaded; loading does.
+  devices_->failed[0] = true;
+  reload.Publish(2);
+  const grpc::Status loaded = ReloadAfterLoss::Load(*server_);
+  EXPECT_TRUE(loaded.ok()) << loaded.error_message();
+  EXPECT_EQ(ReloadAfterLoss::Answering(*server_), 2);
+  EXPECT_EQ(ReloadAfterLoss::Instances(*server_), 2);
+  EXPECT_EQ(server_->Metric("sru_instances{model=\"trec\",version=\"2\"}"), 2);
+  EXPECT_TRUE(
+      PollUntil([this] { return server_->Metric("sru_device_lost_total{device=\"0\"}") == 1; }));
+  EXPECT_EQ(Health("trec"), kServing);
+  EXPECT_EQ(server_->Get("/readyz").status, 200);
+
+  // Version 1 goes, and with it what it had on both devices.
+  const auto memory = [this](const std::string& device, const std::string& kind) {
+    return server_->Metric("sru_gpu_memory_bytes{device=\"" + device + "\",kind=\"" + kind + "\"}");
+  };
+  EXPECT_TRUE(PollUntil([&] { return memory("0", "weights") == 0; }));
+  EXPECT_EQ(memory("0", "workspaces"), 0);
+  EXPECT_EQ(memory("1", "weights"), kFailingWeightBytes);
+  EXPECT_EQ(memory("1", "workspaces"), 2 * kFailingWorkspaceBytes);
+
+  // Without any the version that is there stays, and the call says why.
+  devices_->failed[1] = true;
+  reload.Publish(3);
+  const grpc::Status refused = ReloadAfterLoss::Load(*server_);
+  EXPECT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error_message(), HasSubstr("all devices have failed"));
   EXPECT_TRUE(server_->server().Drain());
 }
 
@@ -164,6 +248,31 @@ TEST_F(CudaLossTest, CallsMoveToTheDeviceThatIsLeft) {
   EXPECT_EQ(Ask(server).error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_TRUE(PollUntil([&] { return server.Get("/readyz").status == 503; }));
   EXPECT_EQ(Ask(server).error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_TRUE(server.server().Drain());
+}
+
+TEST_F(CudaLossTest, ReloadsGoOnWithTheDeviceThatIsLeft) {
+  const ReloadAfterLoss reload;
+  reload.Publish(1);
+  RunningServer server(MakeBackend({}), reload.Options(SmallOptions()));
+  ASSERT_TRUE(server.started());
+  EXPECT_EQ(ReloadAfterLoss::Instances(server), 4);
+  for (int lost = 0; lost < 2; ++lost) {
+    controls_[lost].operations_until_lost = 0;
+    reload.Publish(2 + lost);
+    const grpc::Status loaded = ReloadAfterLoss::Load(server);
+    if (lost == 0) {
+      EXPECT_TRUE(loaded.ok()) << loaded.error_message();
+      EXPECT_EQ(ReloadAfterLoss::Answering(server), 2);
+      EXPECT_EQ(ReloadAfterLoss::Instances(server), 2);
+      EXPECT_TRUE(
+          PollUntil([&] { return server.Metric("sru_device_lost_total{device=\"0\"}") == 1; }));
+      EXPECT_EQ(server.Get("/readyz").status, 200);
+    } else {
+      EXPECT_FALSE(loaded.ok());
+      EXPECT_THAT(loaded.error_message(), HasSubstr("failed by the test"));
+    }
+  }
   EXPECT_TRUE(server.server().Drain());
 }
 

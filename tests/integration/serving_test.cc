@@ -294,6 +294,27 @@ TEST(LifecycleTest, HealthWatchSeesTheDrain) {
   EXPECT_EQ(server.Metric("sru_ready"), 0);
 }
 
+// As --listen says.
+TEST(ListenTest, EveryAddressIsOfBothFamilies) {
+  server::Options options = TestOptions(kBundledRepository);
+  options.listen = {"0.0.0.0", 0};
+  RunningServer server(options);
+  ASSERT_TRUE(server.started());
+  std::vector<std::string> hosts = {"127.0.0.1"};
+  // Empty, or not there, on a machine without IPv6.
+  if (std::ifstream("/proc/net/if_inet6").peek() != std::ifstream::traits_type::eof()) {
+    hosts.emplace_back("[::1]");
+  }
+  for (const std::string& host : hosts) {
+    const auto stub = v1::InferenceService::NewStub(
+        MakeChannel(host + ":" + std::to_string(server.server().address().port)));
+    grpc::ClientContext context;
+    v1::ListModelsResponse response;
+    const grpc::Status status = stub->ListModels(&context, v1::ListModelsRequest(), &response);
+    EXPECT_TRUE(status.ok()) << host << ": " << status.error_message();
+  }
+}
+
 TEST_F(ServingTest, ReflectionListsTheService) {
   // ServerReflectionRequest{list_services = 7}.
   Stream stream(server_->channel(),

@@ -233,11 +233,19 @@ TEST(CudaBackendTest, MemoryIsReportedAndGivenBack) {
   EXPECT_EQ(devices[0].memory_limit, options.cuda_memory_limit_bytes);
   EXPECT_EQ(static_cast<int64_t>(devices[0].memory_in_use), rig.controls[0]->bytes_in_use.load());
   EXPECT_GT(devices[0].memory_in_use, rig.executable->weight_bytes());
+  EXPECT_EQ(devices[0].weight_bytes, rig.executable->weight_bytes());
   EXPECT_GT(rig.workspaces[0]->bytes(), 0u);
   rig.workspaces.clear();
   EXPECT_EQ(rig.backend->devices()[0].memory_in_use, rig.executable->weight_bytes());
+  // Beside the version that it replaces.
+  std::unique_ptr<Executable> old = std::move(rig.executable);
+  ASSERT_TRUE(rig.Compile(stack.spec()).ok());
+  EXPECT_EQ(rig.backend->devices()[0].weight_bytes, 2 * old->weight_bytes());
+  EXPECT_EQ(rig.backend->devices()[0].memory_in_use, 2 * old->weight_bytes());
+  old.reset();
   rig.executable.reset();
   EXPECT_EQ(rig.backend->devices()[0].memory_in_use, 0u);
+  EXPECT_EQ(rig.backend->devices()[0].weight_bytes, 0u);
 }
 
 TEST(CudaBackendTest, RefusesWhatDoesNotFitTheBudget) {
@@ -249,7 +257,7 @@ TEST(CudaBackendTest, RefusesWhatDoesNotFitTheBudget) {
   EXPECT_EQ(weights.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(weights.message(), HasSubstr("device 0: the weights need"));
 
-  options.cuda_memory_limit_bytes = size_t{4} << 20;
+  options.cuda_memory_limit_bytes = size_t{8} << 20;
   Rig rig(1, options);
   Status status = rig.Compile(stack.spec());
   ASSERT_TRUE(status.ok()) << status.message();
@@ -257,10 +265,30 @@ TEST(CudaBackendTest, RefusesWhatDoesNotFitTheBudget) {
   status = rig.MakeWorkspace({100000, 8});
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
   EXPECT_THAT(status.message(), HasSubstr("a workspace for 100000 tokens and 8 sequences needs"));
-  EXPECT_THAT(status.message(), HasSubstr("of a budget of 4.2 MB"));
+  EXPECT_THAT(status.message(), HasSubstr("of a budget of 8.4 MB"));
   EXPECT_EQ(rig.backend->devices()[0].memory_in_use, in_use);
   status = rig.MakeWorkspace({256, 8});
   EXPECT_TRUE(status.ok()) << status.message();
+}
+
+TEST(CudaBackendTest, TheMemoryOfProductsIsOfTheBudget) {
+  const RandomStack stack(StackOptions(), 1);
+  size_t weights = 0;
+  {
+    Rig rig;
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 1}));
+    weights = rig.executable->weight_bytes();
+    EXPECT_GT(rig.workspaces[0]->bytes(), kProductWorkspaceBytes);
+    EXPECT_GT(rig.backend->devices()[0].memory_in_use, weights + kProductWorkspaceBytes);
+  }
+  BackendOptions options;
+  options.cuda_memory_limit_bytes = weights + 2 * kProductWorkspaceBytes;
+  Rig rig(1, options);
+  // The first has room; the second is told what the whole of it needs.
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 1}));
+  const Status status = rig.MakeWorkspace({16, 1});
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("a workspace for 16 tokens and 1 sequences needs 4."));
 }
 
 TEST(CudaBackendTest, WithoutStatesThereIsNoRoomForThem) {
@@ -332,6 +360,47 @@ TEST(CudaBackendTest, ADeviceMayBeLostAtStart) {
   EXPECT_EQ(rig.Compile(stack.spec()).code(), StatusCode::kDeviceLost);
   EXPECT_TRUE(rig.backend->devices()[0].lost);
   EXPECT_EQ(rig.Compile(stack.spec()).code(), StatusCode::kDeviceLost);
+}
+
+// A version that is loaded after the loss, or during it, serves on the devices that are left.
+TEST(CudaBackendTest, WhatIsCompiledAfterALossRunsOnTheOthers) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+  Rig whole;
+  ASSERT_NO_FATAL_FAILURE(whole.Prepare(stack.spec()));
+  const OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
+  ASSERT_TRUE(whole.Run(batch.view(), expected).ok());
+  // How far the device's own part of Compile() gets.
+  for (int operations : {0, 1, 5, 20, 50}) {
+    for (int lost = 0; lost < 2; ++lost) {
+      SCOPED_TRACE(::testing::Message() << "device " << lost << " after " << operations);
+      Rig rig(2);
+      rig.controls[lost]->operations_until_lost = operations;
+      for (int compiles = 0; compiles < 2; ++compiles) {
+        const Status status = rig.Compile(stack.spec());
+        ASSERT_TRUE(status.ok()) << status.message();
+        EXPECT_TRUE(rig.backend->devices()[lost].lost);
+        EXPECT_FALSE(rig.backend->devices()[1 - lost].lost);
+        EXPECT_EQ(rig.executable->num_devices(), 2);
+        EXPECT_EQ(rig.executable->weight_bytes(), whole.executable->weight_bytes());
+        EXPECT_EQ(rig.MakeWorkspace({256, 8, lost}).code(), StatusCode::kDeviceLost);
+        rig.workspaces.clear();
+        ASSERT_TRUE(rig.MakeWorkspace({256, 8, 1 - lost}).ok());
+        const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+        ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+        EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
+        rig.workspaces.clear();
+      }
+      // Nothing of it is left on the device that failed.
+      rig.executable.reset();
+      EXPECT_EQ(rig.controls[lost]->bytes_in_use, 0);
+      EXPECT_EQ(rig.backend->devices()[lost].memory_in_use, 0u);
+      EXPECT_EQ(rig.backend->devices()[lost].weight_bytes, 0u);
+    }
+  }
+  Rig none(2);
+  for (const auto& control : none.controls) control->operations_until_lost = 0;
+  EXPECT_EQ(none.Compile(stack.spec()).code(), StatusCode::kDeviceLost);
 }
 
 TEST(CreateBackendTest, CudaIsListedWhereItCanBeCreated) {

@@ -20,10 +20,11 @@ inline constexpr size_t kFailingWorkspaceBytes = 2000000;
 
 // What a test keeps in its hand while the server owns the backend. Thread-safe.
 struct FailingDevices {
-  explicit FailingDevices(int count) : failed(count), memory_in_use(count) {}
+  explicit FailingDevices(int count) : failed(count), weight_bytes(count), workspace_bytes(count) {}
 
   std::vector<std::atomic<bool>> failed;
-  std::vector<std::atomic<size_t>> memory_in_use;
+  std::vector<std::atomic<size_t>> weight_bytes;
+  std::vector<std::atomic<size_t>> workspace_bytes;
   std::atomic<int> max_workspaces{1000};  // of all devices; more are refused
   std::atomic<int> workspaces{0};
 };
@@ -44,7 +45,8 @@ class FailingBackend : public kernels::Backend {
       info.ordinal = static_cast<int>(i);
       info.memory_bytes = 80000000;
       info.memory_limit = 70000000;
-      info.memory_in_use = devices_->memory_in_use[i];
+      info.weight_bytes = devices_->weight_bytes[i];
+      info.memory_in_use = info.weight_bytes + devices_->workspace_bytes[i];
       info.lost = devices_->failed[i];
       infos.push_back(std::move(info));
     }
@@ -55,8 +57,12 @@ class FailingBackend : public kernels::Backend {
     std::unique_ptr<kernels::Executable> compiled;
     kernels::Status status = reference_->Compile(spec, options, &compiled);
     if (!status.ok()) return status;
-    for (std::atomic<size_t>& bytes : devices_->memory_in_use) bytes += kFailingWeightBytes;
-    *executable = std::make_unique<FailingExecutable>(std::move(compiled), devices_);
+    std::vector<size_t> on;
+    for (size_t i = 0; i < devices_->failed.size(); ++i) {
+      if (!devices_->failed[i]) on.push_back(i);
+    }
+    if (on.empty()) return {kernels::StatusCode::kDeviceLost, "all devices have failed"};
+    *executable = std::make_unique<FailingExecutable>(std::move(compiled), devices_, std::move(on));
     return status;
   }
 
@@ -64,8 +70,14 @@ class FailingBackend : public kernels::Backend {
   class FailingWorkspace : public kernels::Workspace {
    public:
     FailingWorkspace(std::unique_ptr<kernels::Workspace> workspace,
-                     const kernels::WorkspaceLimits& limits)
-        : workspace_(std::move(workspace)), limits_(limits) {}
+                     const kernels::WorkspaceLimits& limits,
+                     std::shared_ptr<FailingDevices> devices)
+        : workspace_(std::move(workspace)), limits_(limits), devices_(std::move(devices)) {
+      devices_->workspace_bytes[limits_.device] += kFailingWorkspaceBytes;
+    }
+    ~FailingWorkspace() override {
+      devices_->workspace_bytes[limits_.device] -= kFailingWorkspaceBytes;
+    }
     const kernels::WorkspaceLimits& limits() const override { return limits_; }
     size_t bytes() const override { return kFailingWorkspaceBytes; }
     kernels::Workspace& workspace() { return *workspace_; }
@@ -73,17 +85,28 @@ class FailingBackend : public kernels::Backend {
    private:
     const std::unique_ptr<kernels::Workspace> workspace_;
     const kernels::WorkspaceLimits limits_;
+    const std::shared_ptr<FailingDevices> devices_;
   };
 
   class FailingExecutable : public kernels::Executable {
    public:
+    // `on`: the devices that have the weights.
     FailingExecutable(std::unique_ptr<kernels::Executable> executable,
-                      std::shared_ptr<FailingDevices> devices)
-        : executable_(std::move(executable)), devices_(std::move(devices)) {}
+                      std::shared_ptr<FailingDevices> devices, std::vector<size_t> on)
+        : executable_(std::move(executable)), devices_(std::move(devices)), on_(std::move(on)) {
+      for (size_t i : on_) devices_->weight_bytes[i] += kFailingWeightBytes;
+    }
+    ~FailingExecutable() override {
+      for (size_t i : on_) devices_->weight_bytes[i] -= kFailingWeightBytes;
+    }
 
     int num_devices() const override { return static_cast<int>(devices_->failed.size()); }
     kernels::Status CreateWorkspace(const kernels::WorkspaceLimits& limits,
                                     std::unique_ptr<kernels::Workspace>* workspace) const override {
+      if (devices_->failed[limits.device]) {
+        return {kernels::StatusCode::kDeviceLost,
+                "device " + std::to_string(limits.device) + " has failed and is out of use"};
+      }
       if (devices_->workspaces.fetch_add(1) >= devices_->max_workspaces) {
         return {kernels::StatusCode::kResourceExhausted, "device 0: a workspace does not fit"};
       }
@@ -92,8 +115,7 @@ class FailingBackend : public kernels::Backend {
       std::unique_ptr<kernels::Workspace> created;
       kernels::Status status = executable_->CreateWorkspace(on_reference, &created);
       if (!status.ok()) return status;
-      devices_->memory_in_use[limits.device] += kFailingWorkspaceBytes;
-      *workspace = std::make_unique<FailingWorkspace>(std::move(created), limits);
+      *workspace = std::make_unique<FailingWorkspace>(std::move(created), limits, devices_);
       return status;
     }
     kernels::Status Run(const kernels::RaggedBatch& batch, const kernels::SequenceOutput* outputs,
@@ -111,6 +133,7 @@ class FailingBackend : public kernels::Backend {
    private:
     const std::unique_ptr<kernels::Executable> executable_;
     const std::shared_ptr<FailingDevices> devices_;
+    const std::vector<size_t> on_;
   };
 
   const std::shared_ptr<FailingDevices> devices_;

@@ -136,8 +136,8 @@ class HostGraph : public Graph {
 
 class HostStream : public Stream {
  public:
-  HostStream(const HostDeviceOptions& options, HostDeviceControl* control)
-      : options_(options), control_(control) {}
+  HostStream(const HostDeviceOptions& options, HostDeviceControl* control, bool multiplies)
+      : options_(options), control_(control), multiplies_(multiplies) {}
   ~HostStream() override {
     if (!work_.empty()) std::abort();  // destroyed with work in flight
   }
@@ -206,6 +206,7 @@ class HostStream : public Stream {
   }
   Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
                   const void* x, const void* weights, void* y) override {
+    if (!multiplies_) std::abort();  // a stream without memory for its products
     const uint64_t order = algorithm.data[0];
     if (order == kRefuses) return kernels::Internal("this algorithm cannot do that");
     const bool unstable = rows == control_->unstable_rows.load();
@@ -271,6 +272,7 @@ class HostStream : public Stream {
 
   const HostDeviceOptions options_;
   HostDeviceControl* const control_;
+  const bool multiplies_;
   Work work_;
 };
 
@@ -316,8 +318,8 @@ class HostDevice : public Device {
   }
   void FreePinned(void* memory) override { std::free(memory); }
 
-  Status CreateStream(std::unique_ptr<Stream>* stream) override {
-    *stream = std::make_unique<HostStream>(options_, control_);
+  Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) override {
+    *stream = std::make_unique<HostStream>(options_, control_, product_workspace != nullptr);
     return kernels::OkStatus();
   }
 
