@@ -207,8 +207,8 @@ bool Listener::Accept(int socket) {
       return errno == EAGAIN || errno == EWOULDBLOCK;
     }
     if (!HasRoom(fd, PeerName(peer))) {
+      if (options_.on_refused != nullptr) options_.on_refused();  // before anybody can notice
       close(fd);
-      if (options_.on_refused != nullptr) options_.on_refused();
       continue;
     }
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;

@@ -39,7 +39,7 @@ class Listener {
  public:
   struct Options {
     int max_connections = 0;  // 0 = what the limit of open files allows
-    // Runs on the thread that accepts, for each connection that was closed at once.
+    // Runs on the thread that accepts, for each connection that is closed at once, before it is.
     std::function<void()> on_refused;
   };
 
