@@ -15,6 +15,10 @@ void AddConnectionFlags(LoadOptions* load, client::FlagSet* flags) {
   flags->Add("connections", &load->connections,
              "HTTP/2 connections that the calls are spread over");
   flags->Add("threads", &load->threads, "threads of this client, at most one per connection");
+  flags->Add(
+      "send_interval", &load->send_interval,
+      "open loop: calls that fall due meanwhile are sent together, so that this client takes "
+      "less of a machine that it shares with the server; latency counts from their own times");
 }
 
 std::optional<int> ParseFlags(const std::string& command, const char* usage,

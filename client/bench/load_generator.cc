@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <memory>
 #include <thread>
@@ -44,6 +45,7 @@ struct Run {
   const LoadOptions* options = nullptr;
   const std::vector<std::string>* requests = nullptr;
   int64_t deadline_ns = 0;  // of a call; 0 = none
+  int64_t send_interval_ns = 0;
   int64_t start_ns = 0;
   int64_t measure_ns = 0;           // calls meant for after this are counted
   int64_t end_ns = 0;               // nothing is sent after this
@@ -105,6 +107,10 @@ class Worker {
                           static_cast<short>(POLLIN | (left ? POLLOUT : 0)), 0};
       }
       now = NowNs();
+      if (open_loop_ && sending_ && run_->send_interval_ns > 0) {
+        std::this_thread::sleep_for(std::chrono::nanoseconds(run_->send_interval_ns));
+        now = NowNs();
+      }
       const int64_t wait_ns = std::max<int64_t>(0, NextEventNs(now) - now);
       const timespec wait = {static_cast<time_t>(wait_ns / 1000000000), wait_ns % 1000000000};
       if (ppoll(descriptors.data(), descriptors.size(), &wait, nullptr) <= 0) continue;
@@ -299,6 +305,10 @@ absl::Status CheckOptions(const LoadOptions& options) {
   if (options.max_outstanding < 1) {
     return error("max_outstanding: expected at least 1, found ", options.max_outstanding);
   }
+  if (options.send_interval < absl::ZeroDuration() || options.send_interval > absl::Seconds(1)) {
+    return error("send_interval: expected 0s to 1s, found ",
+                 absl::FormatDuration(options.send_interval));
+  }
   if (options.calls < 0) return error("calls: expected 0 or more, found ", options.calls);
   if (options.warmup < absl::ZeroDuration() || options.warmup > absl::Hours(24)) {
     return error("warmup: expected 0s to 24h, found ", absl::FormatDuration(options.warmup));
@@ -331,6 +341,7 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
   if (options.deadline != absl::InfiniteDuration()) {
     run.deadline_ns = absl::ToInt64Nanoseconds(options.deadline);
   }
+  run.send_interval_ns = absl::ToInt64Nanoseconds(options.send_interval);
   int threads = std::min(options.threads, options.connections);
   if (options.rate == 0) threads = std::min(threads, options.in_flight);
   std::vector<std::unique_ptr<Worker>> workers;

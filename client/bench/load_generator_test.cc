@@ -105,6 +105,20 @@ TEST(LoadGeneratorTest, OpenLoopCountsWhatItCouldNotSend) {
   EXPECT_THAT(result->unsent, AllOf(Ge(1), Le(46)));
 }
 
+TEST(LoadGeneratorTest, GathersCallsForTheSendInterval) {
+  client::FakeServer server;
+  LoadOptions options = MakeOptions(server);
+  options.rate = 2000;
+  options.calls = 200;
+  options.warmup = absl::ZeroDuration();
+  options.send_interval = absl::Milliseconds(100);
+  auto result = RunLoad(options, {Request("text")});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->ok, 200);
+  // Counted from their own times, so on average half of the interval late.
+  EXPECT_GT(result->latency.Percentile(50), 20e6);
+}
+
 // While the server allows no more calls, the client must not take the cores from it by asking.
 TEST(LoadGeneratorTest, SleepsWhileTheServerTakesNoCall) {
   client::FakeServer server(/*max_streams=*/2);
@@ -209,6 +223,8 @@ TEST(LoadGeneratorTest, OptionsAreChecked) {
   EXPECT_THAT(message([](LoadOptions* o) { o->rate = -1; }), HasSubstr("rate"));
   EXPECT_THAT(message([](LoadOptions* o) { o->threads = 0; }), HasSubstr("threads"));
   EXPECT_THAT(message([](LoadOptions* o) { o->connections = 0; }), HasSubstr("connections"));
+  EXPECT_THAT(message([](LoadOptions* o) { o->send_interval = absl::Seconds(2); }),
+              HasSubstr("send_interval"));
   EXPECT_THAT(message([](LoadOptions* o) { o->deadline = absl::ZeroDuration(); }),
               HasSubstr("deadline"));
   EXPECT_THAT(message([](LoadOptions* o) { o->duration = absl::ZeroDuration(); }),

@@ -137,6 +137,7 @@ nlohmann::ordered_json ResultJson(const LoadOptions& options, const LoadResult& 
   }
   json["connections"] = options.connections;
   json["threads"] = options.threads;
+  json["send_interval_us"] = absl::ToDoubleMicroseconds(options.send_interval);
   json["elapsed_s"] = result.elapsed_s;
   json["calls"] = result.calls;
   json["ok"] = result.ok;
