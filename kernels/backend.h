@@ -16,6 +16,7 @@
 #ifndef SRU_KERNELS_BACKEND_H_
 #define SRU_KERNELS_BACKEND_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -58,6 +59,9 @@ struct WorkspaceLimits {
   // Whether initial and final states may be passed. Without them a backend may keep no room for
   // them.
   bool states = true;
+  // How long a batch computes on a CPU before it lets others have the core (turn.h); 0 = to its
+  // end. The results do not depend on it.
+  std::chrono::microseconds turn{0};
 };
 
 // The input of one Run(). All pointers are borrowed for the call.

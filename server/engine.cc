@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <numeric>
 #include <string>
@@ -11,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/turn.h"
 #include "server/core_pool.h"
 #include "server/kernel_batch_runner.h"
 #include "server/log.h"
@@ -78,6 +80,7 @@ class EngineImpl : public Engine {
         clock_(clock),
         observer_(observer),
         on_device_lost_(options.on_device_lost),
+        compute_turn_(absl::ToChronoMicroseconds(options.compute_turn)),
         cores_(AcquireCores(options.pin_cores ? runners.size() : 0)),
         batcher_(std::move(batcher)) {
     for (std::unique_ptr<BatchRunner>& runner : runners) {
@@ -192,8 +195,11 @@ class EngineImpl : public Engine {
       changed_.SignalAll();
     }
     // Returns null once the batcher is closed and empty, or this worker is out of service.
+    kernels::Turn turn(compute_turn_);
     while (std::unique_ptr<Batch> batch = batcher_->TakeBatch(&slot.out_of_service())) {
+      turn.Start();
       RunBatch(slot, std::move(batch));
+      turn.MayEnd();
     }
     MutexLock lock(&mutex_);
     --live_workers_;
@@ -282,6 +288,7 @@ class EngineImpl : public Engine {
   const Clock* const clock_;
   BatchObserver* const observer_;
   const std::function<void(int, const absl::Status&)> on_device_lost_;
+  const std::chrono::microseconds compute_turn_;
   const std::vector<int> cores_;  // [worker], or empty: not pinned
   std::vector<std::unique_ptr<RunnerSlot>> slots_;
   std::vector<std::thread> threads_;
@@ -354,6 +361,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
   limits.max_sequences =
       std::min(options.batcher.max_batch_sequences, options.batcher.max_batch_tokens);
   limits.states = false;
+  limits.turn = absl::ToChronoMicroseconds(options.compute_turn);
   auto runners = MakeRunners(*model, limits, options);
   if (!runners.ok()) return runners.status();
   return CreateWithRunners(std::move(model), *std::move(runners), options, clock, observer);

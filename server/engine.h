@@ -46,6 +46,8 @@ struct EngineOptions {
   // Each worker stays on one core out of ProcessCorePool(); the log says which. A worker that
   // cannot be pinned runs all the same, with a warning.
   bool pin_cores = false;
+  // After so much work at a time, a worker lets other threads have its core; 0 = never.
+  absl::Duration compute_turn = absl::ZeroDuration();
   BatcherOptions batcher;  // num_workers is set by the engine
   // Called once per device that was taken out or found lost at the start, from a thread of the
   // engine's or of the caller of Create() or TakeOutDevice(), with no lock held. Must not block or

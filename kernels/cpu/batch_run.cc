@@ -99,7 +99,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
       operations += 2.0 * tokens_ * part.product->k() * part.product->n();
     }
     const auto run = [&](int part, int thread) {
-      RunPart(index, part, product_input, runners.parts[part], ws_.scratch[thread]);
+      RunPart(index, part, product_input, runners.parts[part], thread);
     };
     if (operations >= kMinSplitOperations) {
       parallel_.ForEach(parts, run);
@@ -117,7 +117,8 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
   // is a run of adjacent rows and may begin and end inside of a sequence: the state of that one is
   // carried over.
   void RunPart(size_t index, int part_index, const float* product_input, ProductRunner& runner,
-               CpuWorkspace::Scratch& scratch) {
+               int thread) {
+    CpuWorkspace::Scratch& scratch = ws_.scratch[thread];
     const Layer& layer = stack_.layers[index];
     const Part& part = layer.parts[part_index];
     const Product& product = *part.product;
@@ -143,6 +144,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
         b += backward ? -1 : 1;
       }
       done += rows;
+      MayEndTurn(thread);
     }
   }
 

@@ -6,6 +6,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/classify.h"
 #include "kernels/cpu/parallel_runner.h"
+#include "kernels/turn.h"
 
 namespace sru::kernels {
 
@@ -22,13 +23,20 @@ class ForwardPass {
         ws_(workspace),
         parallel_(parallel),
         tokens_(batch.num_tokens()),
-        sequences_(batch.num_sequences) {}
+        sequences_(batch.num_sequences),
+        turn_(workspace.limits().turn) {}
 
  protected:
   int Length(int b) const { return batch_.offsets[b + 1] - batch_.offsets[b]; }
   Pooling PoolingOf(int b) const { return kernels::PoolingOf(spec_, outputs_[b]); }
   // Layer norm after the last scan leaves token vectors and pooling to what follows it.
   bool ScanFinishesOutputs() const { return stack_.layers.back().layer_norm != LayerNorm::kAfter; }
+
+  // Between two parts of the work of ParallelRunner's `slot`. Helpers work for a short time only,
+  // and a batch waits for them: the caller's thread alone takes turns.
+  void MayEndTurn(int slot) {
+    if (slot == 0) turn_.MayEnd();
+  }
 
   // Gives each sequence that needs one a row of pooled vectors.
   void AssignPoolRows() {
@@ -52,6 +60,7 @@ class ForwardPass {
   ParallelRunner& parallel_;
   const int tokens_;
   const int sequences_;
+  Turn turn_;  // begins with the batch
   int num_pooled_ = 0;
 };
 

@@ -116,6 +116,7 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
     const auto run = [&](int piece, int thread) {
       const int row = piece * kTileInputRows;
       body(row, std::min(kTileInputRows, tokens_ - row), thread);
+      MayEndTurn(thread);
     };
     if (IsLarge()) {
       parallel_.ForEach(pieces, run);
@@ -169,10 +170,11 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
     const int directions = static_cast<int>(layer.directions.size());
     const int pairs = (layer.directions[0].weights.blocks + 1) / 2;
     const int pieces = IsLarge() ? std::min(pairs, parallel_.threads()) : 1;
-    const auto run = [&](int item, int) {
+    const auto run = [&](int item, int thread) {
       const int piece = item % pieces;
       RunBlocks(index, item / pieces, 2 * (pairs * piece / pieces),
                 2 * (pairs * (piece + 1) / pieces), product_input, last && ScanFinishesOutputs());
+      MayEndTurn(thread);
     };
     if (IsLarge()) {
       parallel_.ForEach(directions * pieces, run);

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -401,7 +402,7 @@ TEST(EdgeTest, ExtremeInputs) {
   }
 }
 
-// However many threads share a batch.
+// However many threads share a batch, and however often it lets others have the core.
 TEST(EdgeTest, SplittingChangesNoBit) {
   if (BackendName() != "cpu") GTEST_SKIP() << "of backend cpu";
   const TestedBackend of_environment = TestedBackend::FromEnvironment();
@@ -426,7 +427,9 @@ TEST(EdgeTest, SplittingChangesNoBit) {
         Compiled c;
         ASSERT_TRUE(CreateBackend("cpu", backend_options, &c.backend).ok());
         ASSERT_TRUE(c.backend->Compile(spec, compile, &c.executable).ok());
-        ASSERT_TRUE(c.executable->CreateWorkspace({4096, 8}, &c.workspace).ok());
+        WorkspaceLimits limits{4096, 8};
+        limits.turn = std::chrono::microseconds(threads - 1);
+        ASSERT_TRUE(c.executable->CreateWorkspace(limits, &c.workspace).ok());
         outputs.emplace_back(spec, batch.view(), spec.pooling);
         ExpectRuns(c, batch.view(), outputs.back());
         EXPECT_EQ(outputs[0].token_vectors, outputs.back().token_vectors) << threads;
