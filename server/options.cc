@@ -81,6 +81,10 @@ ABSL_FLAG(
     "its turn (SCHED_BATCH), which takes less time per call on a busy machine. normal: it may "
     "interrupt what runs, for machines where other programs compete for the cores. A policy "
     "that was set with chrt is left as it is.");
+ABSL_FLAG(
+    int32_t, compute_turn_us, 200,
+    "After so many microseconds of work at a time, a worker lets the threads that wait for its "
+    "core go first: those that take, answer and refuse calls, and other models. 0 = never.");
 ABSL_FLAG(int32_t, max_batch_tokens, 4096,
           "Token budget of one batch. Larger batches raise throughput and the latency of each "
           "call.");
@@ -93,6 +97,10 @@ ABSL_FLAG(int64_t, max_queue_tokens, 65536,
           "Most tokens that wait per model; over it calls get RESOURCE_EXHAUSTED at once.");
 ABSL_FLAG(int64_t, max_queue_sequences, 8192,
           "Most sequences that wait per model; over it calls get RESOURCE_EXHAUSTED at once.");
+ABSL_FLAG(int32_t, read_pause_us, 2000,
+          "When a call is refused because too much arrives, what its connection sends next may "
+          "gather for so many microseconds: calls that are refused together leave more time to "
+          "those that are accepted. 0 = it is read at once.");
 ABSL_FLAG(
     std::string, admission, "deadline",
     "deadline or none. deadline refuses a call at once with RESOURCE_EXHAUSTED when it cannot "
@@ -134,6 +142,8 @@ constexpr char kFlagNames[][32] = {"model_repository",
                                    "instances",
                                    "pin_cores",
                                    "scheduling",
+                                   "compute_turn_us",
+                                   "read_pause_us",
                                    "devices",
                                    "gpu_memory_limit_mb",
                                    "allow_tf32",
@@ -261,6 +271,8 @@ absl::Status ValidateOptions(const Options& o) {
            CheckRange("instances", o.instances, 0, 1024),
            CheckRange("gpu_memory_limit_mb", o.gpu_memory_limit_mb, 0, kIntMax),
            CheckRange("max_batch_tokens", o.max_batch_tokens, 1, 1 << 22),
+           CheckDuration("compute_turn_us", o.compute_turn, absl::ZeroDuration(), absl::Seconds(1)),
+           CheckDuration("read_pause_us", o.read_pause, absl::ZeroDuration(), absl::Seconds(1)),
            CheckRange("max_batch_sequences", o.max_batch_sequences, 1, 1 << 20),
            CheckDuration("max_queue_delay_us", o.max_queue_delay, absl::ZeroDuration(),
                          absl::Seconds(10)),
@@ -382,6 +394,8 @@ absl::StatusOr<Options> OptionsFromFlags() {
         absl::StrCat("--scheduling: expected batch or normal, found '", scheduling, "'"));
   }
   options.scheduling = scheduling == "batch" ? Scheduling::kBatch : Scheduling::kNormal;
+  options.compute_turn = absl::Microseconds(absl::GetFlag(FLAGS_compute_turn_us));
+  options.read_pause = absl::Microseconds(absl::GetFlag(FLAGS_read_pause_us));
   const std::string devices = absl::GetFlag(FLAGS_devices);
   for (absl::string_view text : absl::StrSplit(devices, ',')) {
     int device = 0;

@@ -58,6 +58,8 @@ struct Options {
   bool allow_tf32 = false;
   bool pin_cores = false;
   Scheduling scheduling = Scheduling::kBatch;  // of the process; main.cc applies it
+  absl::Duration compute_turn = absl::Microseconds(200);
+  absl::Duration read_pause = absl::Milliseconds(2);
 
   int max_batch_tokens = 4096;
   int max_batch_sequences = 256;

@@ -73,6 +73,8 @@ TEST(OptionsTest, FlagsAndStructHaveTheSameDefaults) {
   EXPECT_EQ(flags->instances, defaults.instances);
   EXPECT_EQ(flags->pin_cores, defaults.pin_cores);
   EXPECT_EQ(flags->scheduling, defaults.scheduling);
+  EXPECT_EQ(flags->compute_turn, defaults.compute_turn);
+  EXPECT_EQ(flags->read_pause, defaults.read_pause);
   EXPECT_EQ(flags->devices, defaults.devices);
   EXPECT_EQ(flags->gpu_memory_limit_mb, defaults.gpu_memory_limit_mb);
   EXPECT_EQ(flags->allow_tf32, defaults.allow_tf32);
@@ -94,6 +96,8 @@ TEST(OptionsTest, EnvironmentSetsFlags) {
                      {"SRU_MAX_QUEUE_DELAY_US", "250"},
                      {"SRU_ADMISSION", "none"},
                      {"SRU_PIN_CORES", "true"},
+                     {"SRU_COMPUTE_TURN_US", "250"},
+                     {"SRU_READ_PAUSE_US", "0"},
                      {"SRU_CPU_ISA", "avx2"},
                      {"SRU_CPU_THREADS", "3"},
                      {"SRU_DTYPE", "bfloat16"}})
@@ -104,6 +108,8 @@ TEST(OptionsTest, EnvironmentSetsFlags) {
   EXPECT_EQ(options->max_queue_delay, absl::Microseconds(250));
   EXPECT_FALSE(options->admission_by_deadline);
   EXPECT_TRUE(options->pin_cores);
+  EXPECT_EQ(options->compute_turn, absl::Microseconds(250));
+  EXPECT_EQ(options->read_pause, absl::ZeroDuration());
   EXPECT_EQ(options->dtype, kernels::DataType::kBFloat16);
   EXPECT_EQ(options->cpu_isa, "avx2");
   EXPECT_EQ(options->cpu_threads, 3);

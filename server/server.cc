@@ -35,6 +35,7 @@
 #include "server/model_manager.h"
 #include "server/model_registry.h"
 #include "server/mutex.h"
+#include "server/read_pause.h"
 #include "server/security_metrics.h"
 #include "server/service.h"
 #include "server/status_page.h"
@@ -93,6 +94,7 @@ EngineOptions EngineOptionsFrom(const Options& options) {
   EngineOptions engine;
   engine.instances = options.instances;
   engine.pin_cores = options.pin_cores;
+  engine.compute_turn = options.compute_turn;
   engine.batcher.max_batch_tokens = options.max_batch_tokens;
   engine.batcher.max_batch_sequences = options.max_batch_sequences;
   engine.batcher.max_queue_delay = options.max_queue_delay;
@@ -410,6 +412,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
     context.listener = listener_.get();
+    context.read_pause = &read_pause_;
     service_ = std::make_unique<Service>(context);
     builder.RegisterService(service_.get());
     builder.RegisterCallbackGenericService(&unknown_method_service_);
@@ -550,6 +553,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::unique_ptr<ModelManager> manager_;
   std::atomic<const ModelManager*> manager_pages_{nullptr};  // for the metrics pages' threads
   Mutex health_mutex_;  // held while health is worked out and told
+  ReadPause read_pause_{options_.read_pause};
   std::unique_ptr<Service> service_;
   std::unique_ptr<Listener> listener_;
   std::atomic<Listener*> serving_listener_{nullptr};  // for the metrics port, which starts first

@@ -188,10 +188,16 @@ class InferenceCall : public grpc::ServerUnaryReactor {
     }
     LogCall(status);
     AnswerGroup* const group = AnswerGroup::Current();
-    if (group != nullptr && context_.listener != nullptr) {
-      group->Hold(context_.listener->FindConnection(call_->peer()));
+    if (group != nullptr) group->Hold(Socket());
+    if (absl::IsResourceExhausted(status) && context_.read_pause != nullptr) {
+      context_.read_pause->Start(Socket());
     }
     Finish(ToGrpcStatus(status, retry_after_));
+  }
+
+  // Of the call's connection; -1 if it is not known.
+  int Socket() const {
+    return context_.listener == nullptr ? -1 : context_.listener->FindConnection(call_->peer());
   }
 
   void LogCall(const absl::Status& status) {

@@ -18,6 +18,7 @@
 #include "server/metrics.h"
 #include "server/model_manager.h"
 #include "server/model_registry.h"
+#include "server/read_pause.h"
 #include "server/request_parser.h"
 #include "sru/v1/inference.grpc.pb.h"
 
@@ -31,6 +32,7 @@ struct ServiceContext {
   InFlight* in_flight = nullptr;
   AccessLog* access_log = nullptr;
   const Listener* listener = nullptr;  // to find a call's socket; null: answers leave one by one
+  ReadPause* read_pause = nullptr;     // for connections with refused calls; null: none
   const Clock* clock = nullptr;
   RequestLimits limits;
 };
