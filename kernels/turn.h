@@ -1,11 +1,11 @@
 // Turn: a thread that computes for long lets others have its core from time to time. Without it
 // the ones that take and refuse calls wait for the system's next tick, which may be 4 ms away.
 //
-//   Turn turn(std::chrono::microseconds(100));
+//   Turn turn(std::chrono::microseconds(200));
 //   turn.Start();
 //   while (...) {
 //     ... compute a little ...
-//     turn.MayEnd();  // has it lasted 100 us, whoever waits for this core goes first
+//     turn.MayEnd();  // has it lasted 200 us, whoever waits for this core goes first
 //   }
 //
 // When nobody waits, the end of a turn costs less than a microsecond. Used by one thread.
@@ -19,24 +19,22 @@ namespace sru::kernels {
 
 class Turn {
  public:
+  using Clock = std::chrono::steady_clock;
+
   // 0 = a turn never ends.
   explicit Turn(std::chrono::microseconds length) : length_(length) {}
 
-  void Start() {
-    if (length_.count() > 0) start_ = Clock::now();
-  }
+  void Start(Clock::time_point now = Clock::now()) { start_ = now; }
 
   // Whether the turn has ended here and the next has begun.
-  bool MayEnd() {
-    if (length_.count() == 0 || Clock::now() - start_ < length_) return false;
+  bool MayEnd(Clock::time_point now = Clock::now()) {
+    if (length_.count() == 0 || now - start_ < length_) return false;
     std::this_thread::yield();
     Start();
     return true;
   }
 
  private:
-  using Clock = std::chrono::steady_clock;
-
   const std::chrono::microseconds length_;
   Clock::time_point start_ = Clock::now();
 };

@@ -17,6 +17,8 @@ ABSL_DECLARE_FLAG(std::string, dtype);
 ABSL_DECLARE_FLAG(std::string, admin_listen);
 ABSL_DECLARE_FLAG(std::string, model_control);
 ABSL_DECLARE_FLAG(std::string, scheduling);
+ABSL_DECLARE_FLAG(int32_t, compute_turn_us);
+ABSL_DECLARE_FLAG(int32_t, read_pause_us);
 ABSL_DECLARE_FLAG(std::string, version_policy);
 ABSL_DECLARE_FLAG(std::string, load_models);
 ABSL_DECLARE_FLAG(double, poll_interval_s);
@@ -184,6 +186,14 @@ TEST(OptionsTest, ModelControl) {
   absl::SetFlag(&FLAGS_scheduling, "normal");
   EXPECT_EQ(OptionsFromFlags()->scheduling, Scheduling::kNormal);
   absl::SetFlag(&FLAGS_scheduling, "batch");
+  for (const int out_of_range : {-1, 1000001}) {
+    absl::SetFlag(&FLAGS_compute_turn_us, out_of_range);
+    expect_error("--compute_turn_us: expected 0 to 1s");
+    absl::SetFlag(&FLAGS_compute_turn_us, 0);
+    absl::SetFlag(&FLAGS_read_pause_us, out_of_range);
+    expect_error("--read_pause_us: expected 0 to 1s");
+    absl::SetFlag(&FLAGS_read_pause_us, 0);
+  }
   absl::SetFlag(&FLAGS_admin_listen, "50052");
   expect_error("--admin_listen");
 }

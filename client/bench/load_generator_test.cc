@@ -223,8 +223,10 @@ TEST(LoadGeneratorTest, OptionsAreChecked) {
   EXPECT_THAT(message([](LoadOptions* o) { o->rate = -1; }), HasSubstr("rate"));
   EXPECT_THAT(message([](LoadOptions* o) { o->threads = 0; }), HasSubstr("threads"));
   EXPECT_THAT(message([](LoadOptions* o) { o->connections = 0; }), HasSubstr("connections"));
-  EXPECT_THAT(message([](LoadOptions* o) { o->send_interval = absl::Seconds(2); }),
-              HasSubstr("send_interval"));
+  for (const absl::Duration out_of_range : {absl::Milliseconds(-1), absl::Seconds(2)}) {
+    EXPECT_THAT(message([&](LoadOptions* o) { o->send_interval = out_of_range; }),
+                HasSubstr("send_interval: expected 0s to 1s"));
+  }
   EXPECT_THAT(message([](LoadOptions* o) { o->deadline = absl::ZeroDuration(); }),
               HasSubstr("deadline"));
   EXPECT_THAT(message([](LoadOptions* o) { o->duration = absl::ZeroDuration(); }),

@@ -1,7 +1,6 @@
 #include "kernels/turn.h"
 
 #include <chrono>
-#include <thread>
 
 #include "gtest/gtest.h"
 
@@ -10,36 +9,37 @@ namespace {
 
 using std::chrono::hours;
 using std::chrono::microseconds;
-using std::chrono::milliseconds;
+using std::chrono::minutes;
 
 TEST(TurnTest, EndsAfterItsLength) {
-  Turn turn(milliseconds(1));
-  turn.Start();
-  std::this_thread::sleep_for(milliseconds(2));
-  EXPECT_TRUE(turn.MayEnd());
+  const Turn::Clock::time_point start = Turn::Clock::now();
+  Turn turn(hours(1));
+  turn.Start(start);
+  EXPECT_FALSE(turn.MayEnd(start));
+  EXPECT_FALSE(turn.MayEnd(start + minutes(59)));
+  EXPECT_TRUE(turn.MayEnd(start + minutes(60)));
 }
 
-TEST(TurnTest, DoesNotEndBefore) {
+TEST(TurnTest, TheNextBeginsAtTheEnd) {
   Turn turn(hours(1));
-  turn.Start();
+  turn.Start(Turn::Clock::now() - hours(2));
+  EXPECT_TRUE(turn.MayEnd());
   EXPECT_FALSE(turn.MayEnd());
 }
 
 TEST(TurnTest, StartBeginsANewOne) {
-  Turn turn(milliseconds(200));
-  std::this_thread::sleep_for(milliseconds(201));
-  turn.Start();
-  const auto start = std::chrono::steady_clock::now();
-  const bool ended = turn.MayEnd();
-  if (std::chrono::steady_clock::now() - start >= milliseconds(200)) GTEST_SKIP() << "too slow";
-  EXPECT_FALSE(ended);
+  const Turn::Clock::time_point start = Turn::Clock::now();
+  Turn turn(hours(1));
+  turn.Start(start);
+  turn.Start(start + hours(2));
+  EXPECT_FALSE(turn.MayEnd(start + hours(2) + minutes(59)));
 }
 
 TEST(TurnTest, WithoutALengthItNeverEnds) {
+  const Turn::Clock::time_point start = Turn::Clock::now();
   Turn turn(microseconds(0));
-  turn.Start();
-  std::this_thread::sleep_for(milliseconds(1));
-  EXPECT_FALSE(turn.MayEnd());
+  turn.Start(start);
+  EXPECT_FALSE(turn.MayEnd(start + hours(1)));
 }
 
 }  // namespace

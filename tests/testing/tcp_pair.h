@@ -51,10 +51,16 @@ class TcpPair {
   static bool Write(int socket, const std::string& text) {
     return write(socket, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   }
-  // What is there to be read within `wait_ms`, at most 64 bytes of it.
-  static std::string Read(int socket, int wait_ms) {
+  // Whether there is something to be read, or the end of the connection, within `wait_ms`.
+  static bool IsReadable(int socket, int wait_ms = 5000) {
     pollfd ready{socket, POLLIN, 0};
-    if (poll(&ready, 1, wait_ms) <= 0) return "";
+    return poll(&ready, 1, wait_ms) == 1;
+  }
+  // Whether nothing comes for long enough that it is held back, not just under way.
+  static bool StaysQuiet(int socket) { return !IsReadable(socket, /*wait_ms=*/20); }
+  // What comes first, at most 64 bytes of it; empty when nothing does for 5 seconds.
+  static std::string Read(int socket) {
+    if (!IsReadable(socket)) return "";
     std::array<char, 64> buffer{};
     const ssize_t count = read(socket, buffer.data(), buffer.size());
     return count > 0 ? std::string(buffer.data(), static_cast<size_t>(count)) : "";
