@@ -280,6 +280,37 @@ def two_models(report, flags, seconds, rounds):
     )
 
 
+# What is right or wrong, not fast or slow: a test each, which fails with any other result.
+CHECKS = (
+    ("100 calls of poison among 1,000 good ones fail alone; the good ones keep their bits",
+     "bad_input_test", "PoisonTest.FailsAlone"),
+    ("SIGTERM with 64 calls in flight: all accepted are answered, exit code 0",
+     "process_test", "StopTest.WhatWasAcceptedIsAnswered"),
+)
+
+
+def checks(report, rounds):
+    progress("checks")
+    report.add(
+        "## Checks",
+        "",
+        f"{rounds} runs of each program.",
+        "",
+        "| | command | passed |",
+        "|---|---|---|",
+    )
+    for what, program, test in CHECKS:
+        command = [str(BUILD / program), f"--gtest_filter={test}"]
+        passed = 0
+        for _ in range(rounds):
+            run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+            passed += run.returncode == 0 and "[  PASSED  ] 1 test." in run.stdout
+        report.add(
+            f"| {what} | `build/bin/{program} --gtest_filter={test}` | {passed} of {rounds} |"
+        )
+    report.add("")
+
+
 def spin(seconds, gaps):
     """Reads the clock without a pause; a gap is time that somebody else had the core."""
     start = last = time.perf_counter()
@@ -354,6 +385,7 @@ def main():
     progress("--instances=1")
     report.add("## With --instances=1", "")
     wire(report, ["--instances=1"], args.rounds, args.seconds)
+    checks(report, args.rounds)
     path = pathlib.Path(args.out)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(report.lines).rstrip() + "\n")
