@@ -248,14 +248,15 @@ class CudaExecutable : public Executable {
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(bool tf32, std::vector<std::shared_ptr<Gpu>> gpus)
-      : tf32_(tf32), gpus_(std::move(gpus)) {}
+  CudaBackend(const BackendOptions& options, std::vector<std::shared_ptr<Gpu>> gpus)
+      : tf32_(options.cuda_tf32), fuse_layers_(options.cuda_fuse_layers), gpus_(std::move(gpus)) {}
 
   const char* name() const override { return "cuda"; }
 
   std::string description() const override {
     std::string description = "cuBLASLt products";
     if (tf32_) description += " (TF32)";
+    if (fuse_layers_) description += ", fused bfloat16 layers";
     for (const std::shared_ptr<Gpu>& gpu : gpus_) {
       description +=
           ", device " + std::to_string(gpu->device().ordinal()) + ": " + gpu->device().name();
@@ -274,8 +275,11 @@ class CudaBackend : public Backend {
     Status status = Validate(spec);
     if (!status.ok()) return status;
     try {
-      auto stack = std::make_unique<PackedStack>(spec, options.dtype,
-                                                 tf32_ && options.dtype == DataType::kFloat32);
+      PackOptions pack;
+      pack.dtype = options.dtype;
+      pack.tf32 = tf32_ && options.dtype == DataType::kFloat32;
+      pack.fuse_layers = fuse_layers_;
+      auto stack = std::make_unique<PackedStack>(spec, pack);
       std::vector<DeviceState> states;
       Status lost;
       bool any = false;
@@ -313,6 +317,7 @@ class CudaBackend : public Backend {
   }
 
   const bool tf32_;
+  const bool fuse_layers_;
   const std::vector<std::shared_ptr<Gpu>> gpus_;
 };
 
@@ -333,7 +338,7 @@ std::unique_ptr<Backend> MakeCudaBackend(const BackendOptions& options,
   for (std::unique_ptr<Device>& device : devices) {
     gpus.push_back(std::make_shared<Gpu>(std::move(device), options.cuda_memory_limit_bytes));
   }
-  return std::make_unique<CudaBackend>(options.cuda_tf32, std::move(gpus));
+  return std::make_unique<CudaBackend>(options, std::move(gpus));
 }
 
 }  // namespace sru::kernels::cuda
