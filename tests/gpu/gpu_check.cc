@@ -2,10 +2,10 @@
 // backend, as one plain program: it needs no test library, so that it builds on any machine with a
 // toolkit, and compute-sanitizer can run it.
 //
-//   gpu_check [--backend=cuda] [--dtype=float32|bfloat16] [--goldens=tests/golden] [--small]
-//             [--json=FILE]
+//   gpu_check [--backend=cuda] [--dtype=float32|bfloat16] [--fuse_layers]
+//             [--goldens=tests/golden] [--small] [--json=FILE]
 //
-// --small leaves out what takes a sanitizer long. One line per check; exits with 0 when all pass,
+// --fuse_layers is BackendOptions::cuda_fuse_layers. --small leaves out what takes a sanitizer long. One line per check; exits with 0 when all pass,
 // 1 when one fails, 77 when the machine lacks the backend.
 #include <algorithm>
 #include <cmath>
@@ -45,6 +45,7 @@ struct Flags {
   std::string dtype = "float32";
   std::string goldens = "tests/golden";
   std::string json;
+  bool fuse_layers = false;
   bool small = false;
 };
 
@@ -78,7 +79,9 @@ class Checker {
 
   // 77 and a message when there is no such backend here.
   int Run() {
-    Status status = kernels::CreateBackend(flags_.backend, &backend_);
+    kernels::BackendOptions options;
+    options.cuda_fuse_layers = flags_.fuse_layers;
+    Status status = kernels::CreateBackend(flags_.backend, options, &backend_);
     if (!status.ok()) {
       std::fprintf(stderr, "gpu_check: skipped, %s\n", status.message().c_str());
       return kExitSkipped;
@@ -381,6 +384,8 @@ int Main(int argc, char** argv) {
     const std::string argument = argv[i];
     if (argument == "--small") {
       flags.small = true;
+    } else if (argument == "--fuse_layers") {
+      flags.fuse_layers = true;
     } else if (!ParseFlag(argument, "backend", &flags.backend) &&
                !ParseFlag(argument, "dtype", &flags.dtype) &&
                !ParseFlag(argument, "goldens", &flags.goldens) &&
