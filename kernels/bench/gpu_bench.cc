@@ -247,7 +247,7 @@ class Forward {
     Copy();
     Check(workspace_->stream->Wait());
     Check(workspace_->stream->Record(
-        [this] { return EnqueueForward(*stack_, *weights_, bucket_, *workspace_); }, &graph_));
+        [this] { return EnqueueForward(*stack_, *weights_, nullptr, bucket_, *workspace_); }, &graph_));
     Launch();
     Check(workspace_->stream->Wait());
     timer_ =

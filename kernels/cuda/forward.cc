@@ -12,10 +12,11 @@ namespace {
 
 class Forward {
  public:
-  Forward(const PackedStack& stack, const DeviceStack& weights, const Bucket& bucket,
-          CudaWorkspace& workspace)
+  Forward(const PackedStack& stack, const DeviceStack& weights, const TokenTable* table,
+          const Bucket& bucket, CudaWorkspace& workspace)
       : stack_(stack),
         weights_(weights),
+        table_(bucket.has(Bucket::kFeatures) ? nullptr : table),
         bucket_(bucket),
         ws_(workspace),
         layout_(stack, bucket),
@@ -23,11 +24,7 @@ class Forward {
         h_(workspace.h.data()) {}
 
   Status Enqueue() {
-    SRU_RETURN_IF_ERROR(Embed());
-    if (stack_.input_to_hidden.exists()) {
-      SRU_RETURN_IF_ERROR(Multiply(stack_.input_to_hidden, x_, h_));
-      std::swap(x_, h_);
-    }
+    if (table_ == nullptr) SRU_RETURN_IF_ERROR(MakeInput());
     for (size_t i = 0; i < stack_.layers.size(); ++i) {
       SRU_RETURN_IF_ERROR(RunLayer(i));
       std::swap(x_, h_);
@@ -53,6 +50,16 @@ class Forward {
     return bucket_.has(Bucket::kTokenVectors) ? ws_.token_vectors.device.as<float>() : nullptr;
   }
   float* Pooled() const { return Pools() ? ws_.pooled.device.as<float>() : nullptr; }
+
+  // The first layer's input, into x_.
+  Status MakeInput() {
+    SRU_RETURN_IF_ERROR(Embed());
+    if (stack_.input_to_hidden.exists()) {
+      SRU_RETURN_IF_ERROR(Multiply(stack_.input_to_hidden, x_, h_));
+      std::swap(x_, h_);
+    }
+    return OkStatus();
+  }
 
   Status Embed() {
     EmbedArgs args{};
@@ -94,6 +101,19 @@ class Forward {
   // x_ -> h_.
   Status RunLayer(size_t index) {
     const PackedLayer& layer = stack_.layers[index];
+    if (!FromTable(index)) SRU_RETURN_IF_ERROR(MultiplyLayer(layer));
+    SRU_RETURN_IF_ERROR(Scan(index));
+    if (layer.layer_norm == LayerNorm::kAfter) {
+      SRU_RETURN_IF_ERROR(Normalize(layer, layer.output, h_, h_));
+    }
+    return OkStatus();
+  }
+
+  // Whether the layer's U is looked up.
+  bool FromTable(size_t index) const { return index == 0 && table_ != nullptr; }
+
+  // x_ -> U.
+  Status MultiplyLayer(const PackedLayer& layer) {
     const void* input = x_;
     if (layer.layer_norm == LayerNorm::kBefore) {
       SRU_RETURN_IF_ERROR(Normalize(layer, layer.input, input, ws_.normalised.data()));
@@ -103,12 +123,7 @@ class Forward {
       SRU_RETURN_IF_ERROR(Multiply(layer.projection, input, ws_.projected.data()));
       input = ws_.projected.data();
     }
-    SRU_RETURN_IF_ERROR(Multiply(layer.product, input, ws_.u.data()));
-    SRU_RETURN_IF_ERROR(Scan(index));
-    if (layer.layer_norm == LayerNorm::kAfter) {
-      SRU_RETURN_IF_ERROR(Normalize(layer, layer.output, h_, h_));
-    }
-    return OkStatus();
+    return Multiply(layer.product, input, ws_.u.data());
   }
 
   Status Scan(size_t index) {
@@ -120,18 +135,19 @@ class Forward {
     args.num_sequences = bucket_.sequences;
     args.directions = layer.output.segments;
     args.padded = padded;
-    args.u = ws_.u.data();
+    if (FromTable(index)) args.token_ids = Input<int32_t>(layout_.tokens);
+    args.u = FromTable(index) ? table_->u() : ws_.u.data();
     args.u_stride = stack_.shape(layer.product).n;
     args.gates = layer.gates;
     switch (layer.highway) {
       case Highway::kInput:
-        args.skip = x_;
+        args.skip = FromTable(index) ? table_->x() : x_;
         args.skip_stride = layer.input.stride();
         args.skip_direction_stride = padded;
         args.skip_scale = layer.alpha;
         break;
       case Highway::kMatrix:
-        args.skip = ws_.u.as<char>() + 3 * padded * stack_.value_bytes();
+        args.skip = static_cast<const char*>(args.u) + 3 * padded * stack_.value_bytes();
         args.skip_stride = args.u_stride;
         args.skip_direction_stride = layer.gates * padded;
         args.skip_scale = 1.0f;
@@ -197,6 +213,7 @@ class Forward {
 
   const PackedStack& stack_;
   const DeviceStack& weights_;
+  const TokenTable* const table_;
   const Bucket bucket_;
   CudaWorkspace& ws_;
   const InputLayout layout_;
@@ -208,9 +225,9 @@ class Forward {
 
 }  // namespace
 
-Status EnqueueForward(const PackedStack& stack, const DeviceStack& weights, const Bucket& bucket,
-                      CudaWorkspace& workspace) {
-  return Forward(stack, weights, bucket, workspace).Enqueue();
+Status EnqueueForward(const PackedStack& stack, const DeviceStack& weights, const TokenTable* table,
+                      const Bucket& bucket, CudaWorkspace& workspace) {
+  return Forward(stack, weights, table, bucket, workspace).Enqueue();
 }
 
 }  // namespace sru::kernels::cuda
