@@ -4,7 +4,8 @@
 //   gpu_bench scan         the scan alone on large batches: bytes a second over the device's copy
 //                          rate
 //   gpu_bench classify     one question of the bundled TREC model's shape: from the call of Run()
-//                          to the answer, and the part of it that the GPU and the copies take
+//                          to the answer, and the part of it that the GPU and the copies take, also
+//                          without the token table (token_table.h)
 //   gpu_bench interactive  reads lines "layers input hidden directions length batch dtype", answers
 //                          each with the microseconds of one forward pass; keeps one shape in
 //                          memory; compare_pytorch_gpu.py alternates it with PyTorch
@@ -34,6 +35,7 @@
 #include "kernels/cuda/packed_stack.h"
 #include "kernels/cuda/product_plan.h"
 #include "kernels/cuda/scan_shape.h"
+#include "kernels/cuda/token_table.h"
 #include "tests/testing/random_stack.h"
 
 namespace sru::kernels::cuda {
@@ -225,14 +227,16 @@ int RunScan(const Device& device) {
 // A stack with random weights, its workspace and a batch of equal lengths on the device.
 class Forward {
  public:
+  // `token_table_bytes` as in BackendOptions.
   Forward(const std::shared_ptr<Gpu>& gpu, const StackOptions& options, DataType dtype, int length,
-          int batch, uint32_t outputs)
+          int batch, uint32_t outputs, size_t token_table_bytes)
       : random_(options, 1) {
     stack_ = std::make_unique<PackedStack>(random_.spec(), dtype, /*tf32=*/false);
     std::unique_ptr<Stream> stream;
     Check(gpu->device().CreateStream(nullptr, &stream));
     Check(DeviceStack::Create(*stack_, gpu, *stream, &weights_));
     Check(ProductPlans::Create(*stack_, *weights_, gpu, &plans_));
+    Check(TokenTable::Create(*stack_, *weights_, *plans_, gpu, token_table_bytes, &table_));
     WorkspaceLimits limits;
     limits.max_tokens = length * batch;
     limits.max_sequences = batch;
@@ -247,7 +251,8 @@ class Forward {
     Copy();
     Check(workspace_->stream->Wait());
     Check(workspace_->stream->Record(
-        [this] { return EnqueueForward(*stack_, *weights_, nullptr, bucket_, *workspace_); }, &graph_));
+        [this] { return EnqueueForward(*stack_, *weights_, table_.get(), bucket_, *workspace_); },
+        &graph_));
     Launch();
     Check(workspace_->stream->Wait());
     timer_ =
@@ -301,6 +306,7 @@ class Forward {
   std::unique_ptr<PackedStack> stack_;
   std::unique_ptr<DeviceStack> weights_;
   std::unique_ptr<ProductPlans> plans_;
+  std::unique_ptr<TokenTable> table_;
   std::unique_ptr<CudaWorkspace> workspace_;
   Bucket bucket_;
   size_t input_bytes_ = 0;
@@ -333,7 +339,7 @@ int RunInteractive(const std::shared_ptr<Gpu>& gpu) {
       // Every token's vector, as an LSTM gives them.
       forward = std::make_unique<Forward>(
           gpu, options, dtype == "float32" ? DataType::kFloat32 : DataType::kBFloat16, length,
-          batch, Bucket::kTokenVectors);
+          batch, Bucket::kTokenVectors, 0);
     }
     std::printf("%.3f\n", forward->timer().Seconds([&] { forward->Launch(); }) * 1e6);
     std::fflush(stdout);
@@ -354,15 +360,23 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
   constexpr int kCalls = 2000;
   std::printf("[\n");
   for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    // The copy of the input, the recorded pass and, in it, the copy of the result, with and without
+    // the token table in turn.
     std::vector<double> gpu_us;
+    std::vector<double> without_table_us;
     {
-      // The copy of the input, the recorded pass and, in it, the copy of the result.
-      Forward forward(gpu, options, dtype, kTokens, 1, Bucket::kClasses);
-      for (int i = 0; i < kTimings; ++i) {
-        gpu_us.push_back(1e6 * forward.timer().Seconds([&] {
+      Forward with(gpu, options, dtype, kTokens, 1, Bucket::kClasses,
+                   BackendOptions().cuda_token_table_bytes);
+      Forward without(gpu, options, dtype, kTokens, 1, Bucket::kClasses, 0);
+      const auto time = [](Forward& forward) {
+        return 1e6 * forward.timer().Seconds([&] {
           forward.Copy();
           forward.Launch();
-        }));
+        });
+      };
+      for (int i = 0; i < kTimings; ++i) {
+        gpu_us.push_back(time(with));
+        without_table_us.push_back(time(without));
       }
     }
     const RandomStack random(options, 1);
@@ -390,9 +404,9 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
     std::sort(run_us.begin(), run_us.end());
     std::printf(
         "{\"kind\": \"classify\", \"dtype\": \"%s\", \"tokens\": %d, \"gpu_and_copy_us\": %.2f, "
-        "\"run_p50_us\": %.2f, \"run_p99_us\": %.2f}%s\n",
-        DataTypeName(dtype), kTokens, Median(gpu_us), run_us[kCalls / 2], run_us[kCalls * 99 / 100],
-        dtype == DataType::kFloat32 ? "," : "");
+        "\"without_token_table_us\": %.2f, \"run_p50_us\": %.2f, \"run_p99_us\": %.2f}%s\n",
+        DataTypeName(dtype), kTokens, Median(gpu_us), Median(without_table_us), run_us[kCalls / 2],
+        run_us[kCalls * 99 / 100], dtype == DataType::kFloat32 ? "," : "");
   }
   std::printf("]\n");
   return 0;
