@@ -163,6 +163,32 @@ struct ScanThread {
   }
 };
 
+// A place of the ring is loaded again as soon as its step is done, straight into its registers.
+template <typename T, int kDims, bool kByToken>
+__device__ __forceinline__ void RunSteps(int length, ScanStep<T, kDims>* ring,
+                                         ScanInput<T, kDims, kByToken>& input,
+                                         ScanThread<T, kDims>& thread) {
+  int base = 0;
+  for (; base + 2 * kScanDepth <= length; base += kScanDepth) {
+#pragma unroll
+    for (int i = 0; i < kScanDepth; ++i) {
+      thread.Run(ring[i]);
+      input.LoadNext(ring, i);
+    }
+  }
+  // Left at the end and not run through: each step then follows the round's first one, which has
+  // waited for the whole ring. A step that could be the first to wait would also wait for what the
+  // steps before it have just begun to load.
+  for (;; base += kScanDepth) {
+#pragma unroll
+    for (int i = 0; i < kScanDepth; ++i) {
+      if (base + i == length) return;
+      thread.Run(ring[i]);
+      if (base + i + kScanDepth < length) input.LoadNext(ring, i);
+    }
+  }
+}
+
 template <typename T, int kDims, bool kByToken>
 __global__ void __launch_bounds__(kScanThreads) ScanKernel(const ScanArgs args) {
   const int groups_per_direction = args.padded / kDims;
@@ -183,26 +209,8 @@ __global__ void __launch_bounds__(kScanThreads) ScanKernel(const ScanArgs args) 
   const ptrdiff_t first_step = direction == 0 ? 0 : length - 1;
   const ptrdiff_t first = entry.begin + first_step;
   const ptrdiff_t sign = direction == 0 ? 1 : -1;
-  ScanInput<T, kDims, kByToken> input;
-  input.u = static_cast<const T*>(args.u);
-  input.skip = static_cast<const T*>(args.skip);
-  if constexpr (kByToken) {
-    input.u_row_bytes = args.u_stride * static_cast<int>(sizeof(T));
-    input.skip_row_bytes = args.skip_stride * static_cast<int>(sizeof(T));
-    input.next_id = args.token_ids + first;
-    input.id_step = sign;
-  } else {
-    input.u += first * args.u_stride;
-    input.skip += first * args.skip_stride;
-    input.u_step = sign * args.u_stride;
-    input.skip_step = sign * args.skip_stride;
-  }
-  input.u += direction * args.gates * args.padded + j;
-  input.skip += direction * args.skip_direction_stride + j;
-  input.plane = args.padded;
-  ScanStep<T, kDims> ring[kScanDepth];
-  input.Fill(ring, length);
-
+  // Before the rows, so that both are waited for at once: a thread cannot wait for one of its loads
+  // without the ones before it, and this needs the rest of `entry`.
   ScanThread<T, kDims> thread;
   thread.skip_scale = args.skip_scale;
   thread.tanh = args.tanh;
@@ -226,24 +234,26 @@ __global__ void __launch_bounds__(kScanThreads) ScanKernel(const ScanArgs args) 
     thread.pool[d] = thread.pooling == static_cast<int>(Pooling::kMax) ? -HUGE_VALF : 0.0f;
   }
 
-  // A place of the ring is loaded again as soon as its step is done, straight into its registers.
-  int base = 0;
-  for (; base + 2 * kScanDepth <= length; base += kScanDepth) {
-#pragma unroll
-    for (int i = 0; i < kScanDepth; ++i) {
-      thread.Run(ring[i]);
-      input.LoadNext(ring, i);
-    }
+  ScanInput<T, kDims, kByToken> input;
+  input.u = static_cast<const T*>(args.u);
+  input.skip = static_cast<const T*>(args.skip);
+  if constexpr (kByToken) {
+    input.u_row_bytes = args.u_stride * static_cast<int>(sizeof(T));
+    input.skip_row_bytes = args.skip_stride * static_cast<int>(sizeof(T));
+    input.next_id = args.token_ids + first;
+    input.id_step = sign;
+  } else {
+    input.u += first * args.u_stride;
+    input.skip += first * args.skip_stride;
+    input.u_step = sign * args.u_stride;
+    input.skip_step = sign * args.skip_stride;
   }
-  for (; base < length; base += kScanDepth) {
-#pragma unroll
-    for (int i = 0; i < kScanDepth; ++i) {
-      if (base + i < length) {
-        thread.Run(ring[i]);
-        if (base + i + kScanDepth < length) input.LoadNext(ring, i);
-      }
-    }
-  }
+  input.u += direction * args.gates * args.padded + j;
+  input.skip += direction * args.skip_direction_stride + j;
+  input.plane = args.padded;
+  ScanStep<T, kDims> ring[kScanDepth];
+  input.Fill(ring, length);
+  RunSteps(length, ring, input, thread);
 
   if (args.final_state != nullptr && entry.state_row >= 0) {
     float* state = args.final_state + entry.state_row * args.state_stride + column;
