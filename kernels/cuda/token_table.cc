@@ -53,7 +53,7 @@ class TableMaker {
   size_t InputBytes() const { return first().input.stride() * stack_.value_bytes(); }
   size_t ProductBytes() const { return stack_.shape(first().product).n * stack_.value_bytes(); }
 
-  Status Allocate(const std::shared_ptr<Gpu>& gpu, size_t id_bytes, bool needs_x) {
+  Status Allocate(const std::shared_ptr<Gpu>& gpu, size_t id_bytes, bool temporary_x) {
     const bool maps_input = stack_.input_to_hidden.exists();
     const bool normalises = first().layer_norm == LayerNorm::kBefore;
     const size_t projected =
@@ -66,7 +66,7 @@ class TableMaker {
         {&header_, sizeof(BatchHeader)},
         {&ids_, id_bytes},
         {&embedded_, maps_input ? kChunk * stack_.input.stride() * stack_.value_bytes() : 0},
-        {&x_, needs_x ? kChunk * InputBytes() : 0},
+        {&x_, temporary_x ? kChunk * InputBytes() : 0},
         {&normalised_, normalises ? kChunk * InputBytes() : 0},
         {&projected_, kChunk * projected},
     };
