@@ -510,20 +510,17 @@ TEST_P(TokenTableTest, ChangesNoBit) {
       ASSERT_NO_FATAL_FAILURE(with.Prepare(spec, limits));
       ASSERT_NO_FATAL_FAILURE(without.Prepare(spec, limits));
       ASSERT_GT(with.executable->weight_bytes(), without.executable->weight_bytes());
-      // By token id again after features, in another bucket's graph.
+      // By token id again after features, which are another graph.
+      std::vector<std::unique_ptr<OutputArrays>> found;
       for (const RaggedBatch& batch : {random.view(), as_features, all, random.view()}) {
         const OutputArrays expected(spec, batch, spec.pooling);
-        const OutputArrays found(spec, batch, spec.pooling);
+        found.push_back(std::make_unique<OutputArrays>(spec, batch, spec.pooling));
         ASSERT_TRUE(without.Run(batch, expected).ok());
-        ASSERT_TRUE(with.Run(batch, found).ok());
-        EXPECT_NE(found.token_vectors[0], OutputArrays::kUnwritten);
-        ExpectSameBits(found, expected);
+        ASSERT_TRUE(with.Run(batch, *found.back()).ok());
+        EXPECT_NE(found.back()->token_vectors[0], OutputArrays::kUnwritten);
+        ExpectSameBits(*found.back(), expected);
       }
-      const OutputArrays by_id(spec, random.view(), spec.pooling);
-      const OutputArrays by_value(spec, as_features, spec.pooling);
-      ASSERT_TRUE(with.Run(random.view(), by_id).ok());
-      ASSERT_TRUE(with.Run(as_features, by_value).ok());
-      ExpectSameBits(by_id, by_value);
+      ExpectSameBits(*found[0], *found[1]);
     }
   }
 }
@@ -614,7 +611,7 @@ TEST(CudaBackendTest, TheTokenTableTakesNoRoomFromTheRest) {
   bool kept = false;
   const size_t first = weights + kProductWorkspaceBytes;
   const size_t last = weights + 3 * kProductWorkspaceBytes;
-  for (size_t limit = first; limit < last; limit += kProductWorkspaceBytes / 100) {
+  for (size_t limit = first; limit < last; limit += kProductWorkspaceBytes / 32) {
     SCOPED_TRACE(limit);
     StatusCode codes[2][3];
     for (int i = 0; i < 2; ++i) {
