@@ -65,13 +65,15 @@ function(sru_backend_tests name program)
       cpu_bfloat16_onednn:cpu,bfloat16,onednn_bf16
       cpu_bfloat16_avx512:cpu,bfloat16,avx512 cpu_bfloat16_avx2:cpu,bfloat16,avx2
       cuda_host:cuda_host,float32,auto cuda_host_bfloat16:cuda_host,bfloat16,auto
-      cuda:cuda,float32,auto cuda_bfloat16:cuda,bfloat16,auto)
+      cuda_host_bfloat16_fused:cuda_host,bfloat16,auto
+      cuda:cuda,float32,auto cuda_bfloat16:cuda,bfloat16,auto
+      cuda_bfloat16_fused:cuda,bfloat16,auto)
   if(SRU_SANITIZE)  # slow: one of each kind of code
     list(FILTER variants INCLUDE REGEX
-         "^(cpu|reference|cpu_avx2|cpu_bfloat16|cpu_bfloat16_amx_emulated|cpu_bfloat16_avx2|cuda_host|cuda_host_bfloat16):")
+         "^(cpu|reference|cpu_avx2|cpu_bfloat16|cpu_bfloat16_amx_emulated|cpu_bfloat16_avx2|cuda_host|cuda_host_bfloat16|cuda_host_bfloat16_fused):")
     # A minute; the golden cases take the same kernels through the sanitizers in a second.
     if(name STREQUAL backend)
-      list(FILTER variants EXCLUDE REGEX "^cuda_host_bfloat16:")
+      list(FILTER variants EXCLUDE REGEX "^cuda_host_bfloat16")
     endif()
   endif()
   foreach(variant ${variants})
@@ -80,6 +82,9 @@ function(sru_backend_tests name program)
     set(backend ${CMAKE_MATCH_2})
     set(environment SRU_BACKEND=${CMAKE_MATCH_2} SRU_DTYPE=${CMAKE_MATCH_3}
         SRU_CPU_ISA=${CMAKE_MATCH_4})
+    if(variant MATCHES "_fused:")
+      list(APPEND environment SRU_CUDA_FUSE_LAYERS=1)
+    endif()
     add_test(NAME ${entry} COMMAND ${program} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
     set_tests_properties(${entry} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 600
                          SKIP_RETURN_CODE 77)

@@ -48,6 +48,9 @@ struct BackendOptions {
   size_t cuda_token_table_bytes = size_t{256} << 20;
   // Lets float32 products round their input to TF32 (10 bits), which tensor cores multiply.
   bool cuda_tf32 = false;
+  // Runs bfloat16 layers whose input has at most 512 values as one kernel each. Other results to
+  // the bit, and nearer to float32's, since U is not rounded.
+  bool cuda_fuse_layers = false;
 };
 
 struct CompileOptions {

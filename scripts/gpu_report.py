@@ -6,6 +6,7 @@ what a step printed.
 """
 import argparse
 import glob
+import itertools
 import json
 import os
 import re
@@ -18,6 +19,9 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NO_GPU = 77
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+CHECKS = {"float32": ["--dtype=float32"], "bfloat16": ["--dtype=bfloat16"],
+          "bfloat16_fused": ["--dtype=bfloat16", "--fuse_layers"]}
+SANITIZED = [(name, CHECKS[name]) for name in ("float32", "bfloat16_fused")]
 LOG_CHARACTERS = 200000  # of each step
 TARGET_COPY_RATIO = 0.8
 TARGET_CLASSIFY_US = 60.0
@@ -83,9 +87,9 @@ def markdown(data):
     if data["classify"]:
         out.append("## One Classify of a TREC question\n")
         out.append(f"Target: under {TARGET_CLASSIFY_US:.0f} us of GPU and copy time.\n")
-        out.append(table(("data type", "GPU and copies, us", "target", "without the token table, us",
+        out.append(table(("type", "GPU and copies, us", "target", "without the token table, us",
                           "Run() on the host, p50 us", "p99 us"),
-                         [(r["dtype"], f"{r['gpu_and_copy_us']:.1f}",
+                         [(r["type"], f"{r['gpu_and_copy_us']:.1f}",
                            verdict(r["gpu_and_copy_us"] < TARGET_CLASSIFY_US),
                            f"{r['without_token_table_us']:.1f}",
                            f"{r['run_p50_us']:.1f}", f"{r['run_p99_us']:.1f}")
@@ -100,24 +104,30 @@ def markdown(data):
 def pytorch_section(report):
     out = ["## Against PyTorch\n",
            f"PyTorch {report['torch']}, cuDNN {report['cudnn']}. Medians of alternating runs, "
-           "microseconds of one forward pass; SRU is float32 in float32 rows, else bfloat16. LSTM "
-           "is the better of eager and captured.\n"]
+           "microseconds of one forward pass; SRU is float32 in float32 rows, else bfloat16; fused "
+           "is the same with a kernel per layer (--fuse_layers). LSTM is the better of eager and "
+           "captured.\n"]
     summary = report.get("summary")
     if summary:
         out.append(f"LSTM / SRU at batch <= 32: least {summary['lstm_ratio_least']:.1f} (target 5: "
                    f"{verdict(summary['lstm_least_reached'])}), median "
                    f"{summary['lstm_ratio_median']:.1f} (target 10: "
                    f"{verdict(summary['lstm_median_reached'])}).")
+        if summary["fused_rows"]:
+            out.append(f"LSTM / SRU with fused layers, {summary['fused_rows']} rows: least "
+                       f"{summary['fused_ratio_least']:.1f}, median "
+                       f"{summary['fused_ratio_median']:.1f}.")
         if summary["ops_ratio_least"] is not None:
             out.append(f"SRU in PyTorch operations / SRU: least {summary['ops_ratio_least']:.1f} "
                        f"(target 5: {verdict(summary['ops_least_reached'])}).\n")
     lines = []
     for r in report["results"]:
         ops = r.get("ops_us")
-        lines.append((r["shape"], r["batch"], r["dtype"], r["sru_us"], r["lstm_eager_us"],
+        lines.append((r["shape"], r["batch"], r["dtype"], r["sru_us"], r.get("fused_us", "-"),
+                      r["lstm_eager_us"],
                       r.get("lstm_graph_us", "-"), f"{r['lstm_us'] / r['sru_us']:.1f}", ops or "-",
                       f"{ops / r['sru_us']:.1f}" if ops else "-"))
-    out.append(table(("shape", "batch", "data type", "SRU", "LSTM eager", "LSTM graph",
+    out.append(table(("shape", "batch", "data type", "SRU", "fused", "LSTM eager", "LSTM graph",
                       "LSTM / SRU", "operations", "operations / SRU"), lines))
     if report["left_out"]:
         out.append(f"{len(report['left_out'])} rows were left out for time.\n")
@@ -253,7 +263,7 @@ def toolkit_flags():
 
 
 def sanitize(steps, program, environment):
-    """The four tools at the same time: they keep processors busy, not the GPU, and time nothing."""
+    """All tools at the same time: they keep processors busy, not the GPU, and time nothing."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not os.path.exists(tool):
         steps.record("compute-sanitizer", "skipped", 0, "not installed")
@@ -261,12 +271,12 @@ def sanitize(steps, program, environment):
     if steps.out_of_time("compute-sanitizer"):
         return
     running = []
-    for kind in SANITIZERS:
-        path = os.path.join(steps.report.logs, f"sanitizer_{kind}.log")
+    for kind, (name, arguments) in itertools.product(SANITIZERS, SANITIZED):
+        path = os.path.join(steps.report.logs, f"sanitizer_{kind}_{name}.log")
         with open(path, "w", encoding="utf-8") as log:
-            running.append((kind, path, time.monotonic(), steps.start(
-                [tool, "--tool", kind, "--error-exitcode", "9", program, "--small"], log,
-                environment)))
+            running.append((f"{kind}, {name}", path, time.monotonic(), steps.start(
+                [tool, "--tool", kind, "--error-exitcode", "9", program, "--small", *arguments],
+                log, environment)))
     for kind, path, started, process in running:
         code, output = steps.finish("sanitizer " + kind, process, path, started, 100)
         if code == 0:
@@ -414,13 +424,12 @@ def main():
     if built is not None:
         check = os.path.join(build, "bin", "gpu_check")
         bench = os.path.join(build, "bin", "gpu_bench")
-        for dtype in ("float32", "bfloat16"):
-            path = os.path.join(report.logs, f"checks_{dtype}.json")
-            steps.run(f"checks, {dtype}", [check, f"--dtype={dtype}", "--json=" + path], 60,
-                      environment)
+        for name, arguments in CHECKS.items():
+            path = os.path.join(report.logs, f"checks_{name}.json")
+            steps.run(f"checks, {name}", [check, *arguments, "--json=" + path], 60, environment)
             if os.path.exists(path):
                 with open(path, encoding="utf-8") as file:
-                    report.data["checks"][dtype] = parse_json(file.read())
+                    report.data["checks"][name] = parse_json(file.read())
         report.data["scan"] = parse_json(steps.run("scan", [bench, "scan"], 45, environment))
         report.data["classify"] = parse_json(
             steps.run("classify", [bench, "classify"], 45, environment))

@@ -21,11 +21,13 @@ import gpu_report  # noqa: E402
 PROGRAMS = None
 
 
-def result(shape, batch, dtype, sru, lstm, ops=None):
+def result(shape, batch, dtype, sru, lstm, ops=None, fused=None):
     row = {"shape": shape, "batch": batch, "dtype": dtype, "sru_us": sru, "lstm_eager_us": lstm,
            "lstm_us": lstm}
     if ops:
         row["ops_us"] = ops
+    if fused:
+        row["fused_us"] = fused
     return row
 
 
@@ -38,13 +40,14 @@ class CompareTest(unittest.TestCase):
 
     def test_summary_rates_small_batches_only(self):
         rows = [result("a", 32, "float32", 10, 60, 80), result("a", 1, "float32", 10, 120, 40),
-                result("b", 8, "bfloat16", 10, 150), result("a", 128, "float32", 10, 10)]
+                result("b", 8, "bfloat16", 10, 150, fused=5), result("a", 128, "float32", 10, 10)]
         summary = compare.summary(rows)
         self.assertEqual(summary["rows"], 3)
         self.assertEqual(summary["lstm_ratio_least"], 6)
         self.assertTrue(summary["lstm_least_reached"])
         self.assertEqual(summary["lstm_ratio_median"], 12)
         self.assertTrue(summary["lstm_median_reached"])
+        self.assertEqual((summary["fused_rows"], summary["fused_ratio_least"]), (1, 30))
         self.assertEqual(summary["ops_rows"], 2)
         self.assertFalse(summary["ops_least_reached"])
         self.assertIsNone(compare.summary([]))
@@ -54,12 +57,14 @@ class CompareTest(unittest.TestCase):
             program = os.path.join(folder, "bench")
             with open(program, "w", encoding="utf-8") as file:
                 file.write('#!/bin/sh\n[ "$1" = interactive ] || exit 2\n'
-                           'while read -r line; do\n'
-                           '  [ "$line" = "2 300 128 1 32 8 bfloat16" ] || exit 3\n'
-                           '  echo 12.5\ndone\n')
+                           'while read -r line; do case "$line" in\n'
+                           '  "2 300 128 1 32 8 bfloat16") echo 12.5;;\n'
+                           '  "2 300 128 1 32 8 bfloat16_fused") echo 7.5;;\n'
+                           '  *) exit 3; esac; done\n')
             os.chmod(program, 0o755)
             ours = compare.OurStacks(program)
             self.assertEqual(ours.time("sst_2", 8, "float16"), 12.5)  # ours has no float16
+            self.assertEqual(ours.time("sst_2", 8, "bfloat16", fused=True), 7.5)
             with self.assertRaisesRegex(RuntimeError, "ended with 3"):
                 ours.time("sst_4", 8, "float32")
             ours.process.stdin.close()
@@ -106,9 +111,10 @@ class ReportTest(unittest.TestCase):
                                      {"name": "golden b", "ok": False, "detail": "error 2e-05"}]
         data["scan"] = [{"dtype": "float32", "directions": 2, "hidden": 128, "sequences": 1024,
                          "length": 128, "us": 100.0, "bytes_per_s": 3.5e12, "ratio": 0.83}]
-        data["classify"] = [{"dtype": "float32", "tokens": 10, "gpu_and_copy_us": 61.0,
+        data["classify"] = [{"type": "float32", "tokens": 10, "gpu_and_copy_us": 61.0,
                              "without_token_table_us": 66.0, "run_p50_us": 70.0, "run_p99_us": 90.0}]
-        rows = [result("sst_2", 32, "float32", 10.0, 60.0, 80.0)]
+        rows = [result("sst_2", 32, "float32", 10.0, 60.0, 80.0),
+                result("sst_2", 32, "bfloat16", 10.0, 60.0, fused=4.0)]
         data["pytorch"] = {"torch": "2", "cudnn": 9, "results": rows, "left_out": [["b", 1, "c"]],
                            "errors": [], "summary": compare.summary(rows)}
         data["server"] = {"questions": 60, "right": 60, "logit_error": 1e-6, "label": "LOC",
@@ -118,6 +124,7 @@ class ReportTest(unittest.TestCase):
         for wanted in ("NVIDIA Paper", "2 checks, 1 failed", "golden b: error 2e-05", "| 3500 | 0.83",
                        "| 61.0 | missed | 66.0 |", "least 6.0 (target 5: reached)",
                        "median 6.0 (target 10: missed)", "1 rows were left out", "| 6.0 | 80.0 | 8.0 |",
+                       "fused layers, 1 rows: least 15.0, median 15.0", "| 10.0 | 4.0 | 60.0 |",
                        "60 of 60 questions", "| 64 in flight | 1234 | 10 | 20 |"):
             self.assertIn(wanted, text)
         with open(os.path.join(self.report.folder, "gpu.json"), encoding="utf-8") as file:
@@ -217,9 +224,10 @@ else exit 1; fi""",
         results = {s["name"]: s["result"] for s in data["steps"]}
         self.assertEqual(results, {
             "configure": "ok", "build": "ok", "checks, float32": "ok", "checks, bfloat16": "ok",
-            "scan": "ok", "classify": "failed", "server": "failed", "sanitizer memcheck": "ok",
-            "sanitizer racecheck": "failed", "sanitizer initcheck": "ok",
-            "sanitizer synccheck": "ok", "against PyTorch": "skipped"})
+            "checks, bfloat16_fused": "ok", "scan": "ok", "classify": "failed", "server": "failed",
+            "against PyTorch": "skipped",
+            **{f"sanitizer {tool}, {name}": "failed" if tool == "racecheck" else "ok"
+               for tool in gpu_report.SANITIZERS for name in ("float32", "bfloat16_fused")}})
         self.assertEqual(data["facts"]["gpu"], "NVIDIA Paper")
         self.assertEqual(data["checks"]["bfloat16"][0]["name"], "golden x")
         self.assertEqual(data["scan"][0]["ratio"], 0.91)

@@ -72,6 +72,10 @@ ABSL_FLAG(int64_t, gpu_memory_limit_mb, 0,
 ABSL_FLAG(bool, allow_tf32, false,
           "Lets float32 products on a GPU round their input to TF32: about three digits instead of "
           "seven, and faster.");
+ABSL_FLAG(bool, fuse_layers, false,
+          "Runs bfloat16 layers on a GPU as one kernel each where their input has at most 512 "
+          "values: fewer launches, and products that are not rounded. Meant for small batches; "
+          "scripts/gpu_report.sh compares both on your GPU.");
 ABSL_FLAG(bool, pin_cores, false,
           "Keep each worker on one core, out of those that the process may use; with more workers "
           "than cores they share them evenly. For machines that run nothing else.");
@@ -147,6 +151,7 @@ constexpr char kFlagNames[][32] = {"model_repository",
                                    "devices",
                                    "gpu_memory_limit_mb",
                                    "allow_tf32",
+                                   "fuse_layers",
                                    "max_batch_tokens",
                                    "max_batch_sequences",
                                    "max_queue_delay_us",
@@ -408,6 +413,7 @@ absl::StatusOr<Options> OptionsFromFlags() {
   }
   options.gpu_memory_limit_mb = absl::GetFlag(FLAGS_gpu_memory_limit_mb);
   options.allow_tf32 = absl::GetFlag(FLAGS_allow_tf32);
+  options.fuse_layers = absl::GetFlag(FLAGS_fuse_layers);
   options.max_batch_tokens = absl::GetFlag(FLAGS_max_batch_tokens);
   options.max_batch_sequences = absl::GetFlag(FLAGS_max_batch_sequences);
   options.max_queue_delay = absl::Microseconds(absl::GetFlag(FLAGS_max_queue_delay_us));

@@ -56,6 +56,7 @@ struct Options {
   std::vector<int> devices;         // GPUs by the driver's number; empty = all
   int64_t gpu_memory_limit_mb = 0;  // of each GPU, 10^6 bytes; 0 = nine tenths of what is free
   bool allow_tf32 = false;
+  bool fuse_layers = false;
   bool pin_cores = false;
   Scheduling scheduling = Scheduling::kBatch;  // of the process; main.cc applies it
   absl::Duration compute_turn = absl::Microseconds(200);

@@ -80,6 +80,7 @@ TEST(OptionsTest, FlagsAndStructHaveTheSameDefaults) {
   EXPECT_EQ(flags->devices, defaults.devices);
   EXPECT_EQ(flags->gpu_memory_limit_mb, defaults.gpu_memory_limit_mb);
   EXPECT_EQ(flags->allow_tf32, defaults.allow_tf32);
+  EXPECT_EQ(flags->fuse_layers, defaults.fuse_layers);
   EXPECT_EQ(flags->max_batch_tokens, defaults.max_batch_tokens);
   EXPECT_EQ(flags->max_batch_sequences, defaults.max_batch_sequences);
   EXPECT_EQ(flags->max_queue_tokens, defaults.max_queue_tokens);

@@ -235,6 +235,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     backend_options.cuda_memory_limit_bytes =
         static_cast<size_t>(options_.gpu_memory_limit_mb) * 1000000;
     backend_options.cuda_tf32 = options_.allow_tf32;
+    backend_options.cuda_fuse_layers = options_.fuse_layers;
     const absl::Status created =
         models::ToAbslStatus(kernels::CreateBackend(name, backend_options, &backend_));
     if (created.ok()) return created;

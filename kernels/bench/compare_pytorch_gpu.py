@@ -7,6 +7,7 @@ Each row is a shape of the paper, a batch size and a data type. Against each oth
 
   sru      our stack, `gpu_bench interactive` (float32, bfloat16; float16 has no column of its own:
            it is compared with our bfloat16)
+  fused    the same in bfloat16 with a kernel per layer (sru_server --fuse_layers)
   lstm     torch.nn.LSTM on cuDNN, of the same width and depth, eager and captured in a CUDA graph;
            the better of the two counts
   ops      the same SRU written in PyTorch operations (one product and one loop over time per layer
@@ -51,6 +52,7 @@ def summary(results):
     """Ratios over the rows that have targets, and whether they are reached; None without rows."""
     rated = [r for r in results if r["batch"] <= TARGET_BATCH]
     lstm = [r["lstm_us"] / r["sru_us"] for r in rated if r.get("lstm_us")]
+    fused = [r["lstm_us"] / r["fused_us"] for r in rated if r.get("lstm_us") and r.get("fused_us")]
     ops = [r["ops_us"] / r["sru_us"] for r in rated if r.get("ops_us")]
     if not lstm:
         return None
@@ -59,6 +61,9 @@ def summary(results):
         "lstm_ratio_least": min(lstm), "lstm_ratio_median": statistics.median(lstm),
         "lstm_least_reached": min(lstm) >= TARGET_LSTM,
         "lstm_median_reached": statistics.median(lstm) >= TARGET_LSTM_MEDIAN,
+        "fused_rows": len(fused),
+        "fused_ratio_least": min(fused) if fused else None,
+        "fused_ratio_median": statistics.median(fused) if fused else None,
         "ops_rows": len(ops),
         "ops_ratio_least": min(ops) if ops else None,
         "ops_least_reached": min(ops) >= TARGET_OPS if ops else None,
@@ -72,11 +77,11 @@ class OurStacks:
         self.process = subprocess.Popen([program, "interactive"], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, text=True)
 
-    def time(self, shape, batch, dtype):
+    def time(self, shape, batch, dtype, fused=False):
         layers, inputs, hidden, directions, length = SHAPES[shape]
-        dtype = "float32" if dtype == "float32" else "bfloat16"
+        kind = "float32" if dtype == "float32" else "bfloat16_fused" if fused else "bfloat16"
         self.process.stdin.write(
-            f"{layers} {inputs} {hidden} {directions} {length} {batch} {dtype}\n")
+            f"{layers} {inputs} {hidden} {directions} {length} {batch} {kind}\n")
         self.process.stdin.flush()
         answer = self.process.stdout.readline()
         if not answer:
@@ -178,9 +183,12 @@ def compare(torch, ours, shape, batch, dtype, rounds, with_operations):
     if with_operations:
         operations = sru_in_operations(torch, layers, inputs, hidden, directions, kind)
         runners["ops_graph"] = Runner(torch, operations, x, True)
-    times = {name: [] for name in ("sru", *runners)}
+    fuses = dtype != "float32"
+    times = {name: [] for name in ("sru", *(["fused"] if fuses else []), *runners)}
     for _ in range(rounds):
         times["sru"].append(ours.time(shape, batch, dtype))
+        if fuses:
+            times["fused"].append(ours.time(shape, batch, dtype, fused=True))
         for name, runner in runners.items():
             times[name].append(runner.time())
     result = {"shape": shape, "layers": layers, "input": inputs, "hidden": hidden,

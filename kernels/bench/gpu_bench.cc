@@ -6,9 +6,11 @@
 //   gpu_bench classify     one question of the bundled TREC model's shape: from the call of Run()
 //                          to the answer, and the part of it that the GPU and the copies take, also
 //                          without the token table (token_table.h)
-//   gpu_bench interactive  reads lines "layers input hidden directions length batch dtype", answers
+//   gpu_bench interactive  reads lines "layers input hidden directions length batch type", answers
 //                          each with the microseconds of one forward pass; keeps one shape in
 //                          memory; compare_pytorch_gpu.py alternates it with PyTorch
+//
+// The types are float32, bfloat16 and bfloat16_fused (BackendOptions::cuda_fuse_layers).
 //
 // scan and classify print a JSON array, one object per line.
 #include <cuda_runtime_api.h>
@@ -20,6 +22,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <iterator>
 #include <memory>
 #include <sstream>
 #include <string>
@@ -118,6 +121,19 @@ class Timer {
   cudaStream_t stream_;
   cudaEvent_t begin_ = nullptr;
   cudaEvent_t end_ = nullptr;
+};
+
+// How a stack is compiled.
+struct StackType {
+  const char* name;
+  DataType dtype;
+  bool fuse_layers;
+};
+
+constexpr StackType kStackTypes[] = {
+    {"float32", DataType::kFloat32, false},
+    {"bfloat16", DataType::kBFloat16, false},
+    {"bfloat16_fused", DataType::kBFloat16, true},
 };
 
 size_t ValueBytes(DataType dtype) { return dtype == DataType::kBFloat16 ? 2 : 4; }
@@ -228,10 +244,13 @@ int RunScan(const Device& device) {
 class Forward {
  public:
   // `token_table_bytes` as in BackendOptions.
-  Forward(const std::shared_ptr<Gpu>& gpu, const StackOptions& options, DataType dtype, int length,
-          int batch, uint32_t outputs, size_t token_table_bytes)
+  Forward(const std::shared_ptr<Gpu>& gpu, const StackOptions& options, const StackType& type,
+          int length, int batch, uint32_t outputs, size_t token_table_bytes)
       : random_(options, 1) {
-    stack_ = std::make_unique<PackedStack>(random_.spec(), dtype, /*tf32=*/false);
+    PackOptions pack;
+    pack.dtype = type.dtype;
+    pack.fuse_layers = type.fuse_layers;
+    stack_ = std::make_unique<PackedStack>(random_.spec(), pack);
     std::unique_ptr<Stream> stream;
     Check(gpu->device().CreateStream(nullptr, &stream));
     Check(DeviceStack::Create(*stack_, gpu, *stream, &weights_));
@@ -328,18 +347,19 @@ int RunInteractive(const std::shared_ptr<Gpu>& gpu) {
       StackOptions options;
       int length = 0;
       int batch = 0;
-      std::string dtype;
+      std::string name;
       words >> options.num_layers >> options.input_size >> options.hidden_size >>
-          options.directions >> length >> batch >> dtype;
-      if (words.fail() || (dtype != "float32" && dtype != "bfloat16")) {
-        Fail("expected 'layers input hidden directions length batch dtype', found '" + line + "'");
+          options.directions >> length >> batch >> name;
+      const auto type = std::find_if(std::begin(kStackTypes), std::end(kStackTypes),
+                                     [&](const StackType& t) { return name == t.name; });
+      if (words.fail() || type == std::end(kStackTypes)) {
+        Fail("expected 'layers input hidden directions length batch type', found '" + line + "'");
       }
       options.vocabulary_size = 0;
       options.num_labels = 0;
       // Every token's vector, as an LSTM gives them.
-      forward = std::make_unique<Forward>(
-          gpu, options, dtype == "float32" ? DataType::kFloat32 : DataType::kBFloat16, length,
-          batch, Bucket::kTokenVectors, 0);
+      forward = std::make_unique<Forward>(gpu, options, *type, length, batch, Bucket::kTokenVectors,
+                                          /*token_table_bytes=*/0);
     }
     std::printf("%.3f\n", forward->timer().Seconds([&] { forward->Launch(); }) * 1e6);
     std::fflush(stdout);
@@ -359,15 +379,15 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
   constexpr int kTokens = 10;
   constexpr int kCalls = 2000;
   std::printf("[\n");
-  for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+  for (const StackType& type : kStackTypes) {
     // The copy of the input, the recorded pass and, in it, the copy of the result, with and without
     // the token table in turn.
     std::vector<double> gpu_us;
     std::vector<double> without_table_us;
     {
-      Forward with(gpu, options, dtype, kTokens, 1, Bucket::kClasses,
+      Forward with(gpu, options, type, kTokens, 1, Bucket::kClasses,
                    BackendOptions().cuda_token_table_bytes);
-      Forward without(gpu, options, dtype, kTokens, 1, Bucket::kClasses, 0);
+      Forward without(gpu, options, type, kTokens, 1, Bucket::kClasses, 0);
       const auto time = [](Forward& forward) {
         return 1e6 * forward.timer().Seconds([&] {
           forward.Copy();
@@ -381,9 +401,11 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
     }
     const RandomStack random(options, 1);
     std::unique_ptr<Backend> backend;
-    Check(CreateBackend("cuda", &backend));
+    BackendOptions backend_options;
+    backend_options.cuda_fuse_layers = type.fuse_layers;
+    Check(CreateBackend("cuda", backend_options, &backend));
     CompileOptions compile;
-    compile.dtype = dtype;
+    compile.dtype = type.dtype;
     std::unique_ptr<Executable> executable;
     Check(backend->Compile(random.spec(), compile, &executable));
     std::unique_ptr<Workspace> workspace;
@@ -403,10 +425,10 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
     }
     std::sort(run_us.begin(), run_us.end());
     std::printf(
-        "{\"kind\": \"classify\", \"dtype\": \"%s\", \"tokens\": %d, \"gpu_and_copy_us\": %.2f, "
+        "{\"kind\": \"classify\", \"type\": \"%s\", \"tokens\": %d, \"gpu_and_copy_us\": %.2f, "
         "\"without_token_table_us\": %.2f, \"run_p50_us\": %.2f, \"run_p99_us\": %.2f}%s\n",
-        DataTypeName(dtype), kTokens, Median(gpu_us), Median(without_table_us), run_us[kCalls / 2],
-        run_us[kCalls * 99 / 100], dtype == DataType::kFloat32 ? "," : "");
+        type.name, kTokens, Median(gpu_us), Median(without_table_us), run_us[kCalls / 2],
+        run_us[kCalls * 99 / 100], &type == std::end(kStackTypes) - 1 ? "" : ",");
   }
   std::printf("]\n");
   return 0;

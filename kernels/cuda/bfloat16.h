@@ -7,11 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#ifdef __CUDACC__
-#define SRU_HOST_DEVICE __host__ __device__ __forceinline__
-#else
-#define SRU_HOST_DEVICE inline
-#endif
+#include "kernels/cuda/host_device.h"
 
 namespace sru::kernels::cuda {
 

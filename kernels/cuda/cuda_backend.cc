@@ -260,6 +260,7 @@ class CudaBackend : public Backend {
  public:
   CudaBackend(const BackendOptions& options, std::vector<std::shared_ptr<Gpu>> gpus)
       : tf32_(options.cuda_tf32),
+        fuse_layers_(options.cuda_fuse_layers),
         token_table_bytes_(options.cuda_token_table_bytes),
         gpus_(std::move(gpus)) {}
 
@@ -268,6 +269,7 @@ class CudaBackend : public Backend {
   std::string description() const override {
     std::string description = "cuBLASLt products";
     if (tf32_) description += " (TF32)";
+    if (fuse_layers_) description += ", fused bfloat16 layers";
     for (const std::shared_ptr<Gpu>& gpu : gpus_) {
       description +=
           ", device " + std::to_string(gpu->device().ordinal()) + ": " + gpu->device().name();
@@ -286,8 +288,11 @@ class CudaBackend : public Backend {
     Status status = Validate(spec);
     if (!status.ok()) return status;
     try {
-      auto stack = std::make_unique<PackedStack>(spec, options.dtype,
-                                                 tf32_ && options.dtype == DataType::kFloat32);
+      PackOptions pack;
+      pack.dtype = options.dtype;
+      pack.tf32 = tf32_ && options.dtype == DataType::kFloat32;
+      pack.fuse_layers = fuse_layers_;
+      auto stack = std::make_unique<PackedStack>(spec, pack);
       std::vector<DeviceState> states;
       Status lost;
       bool any = false;
@@ -331,6 +336,7 @@ class CudaBackend : public Backend {
   }
 
   const bool tf32_;
+  const bool fuse_layers_;
   const size_t token_table_bytes_;
   const std::vector<std::shared_ptr<Gpu>> gpus_;
 };

@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/cublaslt.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/fused_shape.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/open_devices.h"
 #include "kernels/cuda/product.h"
@@ -119,6 +120,12 @@ class CudaStream : public Stream {
       return LaunchScan(dtype, ScanDims(args, num_multiprocessors_), args, stream_);
     });
   }
+  Status RunFusedLayer(const FusedArgs& args) override {
+    return Run("fused layer", [&] {
+      const int slices = FusedSlices(args, num_multiprocessors_);
+      return LaunchFused(args, slices, FusedBlocks(args, slices, num_multiprocessors_), stream_);
+    });
+  }
   Status Pool(DataType dtype, const PoolArgs& args) override {
     return Run("pooling", [&] { return LaunchPool(dtype, args, stream_); });
   }
@@ -220,6 +227,7 @@ class CudaDevice : public Device {
       status = stream->Create(library_, nullptr);  // makes the device current
       if (status.ok()) status = Check(LoadScanKernels(), "loading the scan kernels");
       if (status.ok()) status = Check(LoadRowKernels(), "loading the row kernels");
+      if (status.ok()) status = Check(LoadFusedKernels(), "loading the fused kernels");
       if (status.ok()) heuristics_ = std::move(stream);
     }
     return status;

@@ -60,6 +60,8 @@ class Stream {
   virtual Status Embed(DataType dtype, const EmbedArgs& args) = 0;
   virtual Status Normalize(DataType dtype, const LayerNormArgs& args) = 0;
   virtual Status Scan(DataType dtype, const ScanArgs& args) = 0;
+  // For bfloat16.
+  virtual Status RunFusedLayer(const FusedArgs& args) = 0;
   virtual Status Pool(DataType dtype, const PoolArgs& args) = 0;
   virtual Status Classify(const HeadArgs& args) = 0;
   virtual Status Compare(const CompareArgs& args) = 0;

@@ -121,6 +121,19 @@ __device__ __forceinline__ Packed<T, kSize> LoadReadOnly(const T* p) {
 }
 
 template <int kSize, typename T>
+__device__ __forceinline__ Packed<T, kSize> Load(const T* p) {
+  Packed<T, kSize> v;
+#ifdef __CUDA_ARCH__
+  using Word = typename WordVector<Packed<T, kSize>::kWords>::Type;
+  const Word raw = *reinterpret_cast<const Word*>(p);
+  memcpy(&v, &raw, sizeof(v));
+#else
+  std::memcpy(&v, p, sizeof(v));
+#endif
+  return v;
+}
+
+template <int kSize, typename T>
 __device__ __forceinline__ void Store(T* p, const Packed<T, kSize>& v) {
 #ifdef __CUDA_ARCH__
   using Word = typename WordVector<Packed<T, kSize>::kWords>::Type;
@@ -130,6 +143,16 @@ __device__ __forceinline__ void Store(T* p, const Packed<T, kSize>& v) {
 #else
   std::memcpy(p, &v, sizeof(v));
 #endif
+}
+
+// values[0..kSize) in the storage type, by one instruction.
+template <int kSize, typename T>
+__device__ __forceinline__ void StoreValues(T* p, const float* values) {
+  if constexpr (kSize == 1) {
+    *p = FromFloat<T>(values[0]);
+  } else {
+    Store<kSize>(p, Pack<T, kSize>::From(values));
+  }
 }
 
 // 2^x with a relative error of 2^-22; 0 and infinity outside of the range.

@@ -101,8 +101,7 @@ class Forward {
   // x_ -> h_.
   Status RunLayer(size_t index) {
     const PackedLayer& layer = stack_.layers[index];
-    if (!FromTable(index)) SRU_RETURN_IF_ERROR(MultiplyLayer(layer));
-    SRU_RETURN_IF_ERROR(Scan(index));
+    SRU_RETURN_IF_ERROR(FromTable(index) ? Scan(index) : MultiplyAndScan(index));
     if (layer.layer_norm == LayerNorm::kAfter) {
       SRU_RETURN_IF_ERROR(Normalize(layer, layer.output, h_, h_));
     }
@@ -112,8 +111,8 @@ class Forward {
   // Whether the layer's U is looked up.
   bool FromTable(size_t index) const { return index == 0 && table_ != nullptr; }
 
-  // x_ -> U.
-  Status MultiplyLayer(const PackedLayer& layer) {
+  Status MultiplyAndScan(size_t index) {
+    const PackedLayer& layer = stack_.layers[index];
     const void* input = x_;
     if (layer.layer_norm == LayerNorm::kBefore) {
       SRU_RETURN_IF_ERROR(Normalize(layer, layer.input, input, ws_.normalised.data()));
@@ -123,41 +122,59 @@ class Forward {
       SRU_RETURN_IF_ERROR(Multiply(layer.projection, input, ws_.projected.data()));
       input = ws_.projected.data();
     }
-    return Multiply(layer.product, input, ws_.u.data());
+    if (layer.fused_k > 0) return RunFused(index, input);
+    SRU_RETURN_IF_ERROR(Multiply(layer.product, input, ws_.u.data()));
+    return Scan(index);
   }
 
   Status Scan(size_t index) {
     const PackedLayer& layer = stack_.layers[index];
-    const int padded = layer.output.padded();
+    ScanArgs args = ArgsOfScan(index);
+    args.u = ws_.u.data();
+    args.u_stride = stack_.shape(layer.product).n;
+    if (FromTable(index)) {
+      args.token_ids = Input<int32_t>(layout_.tokens);
+      args.u = table_->u();
+    }
+    if (layer.highway == Highway::kInput) {
+      if (FromTable(index)) args.skip = table_->x();
+    } else {
+      // U's fourth plane, or anything where the scale is 0.
+      const int plane = layer.highway == Highway::kMatrix ? 3 : 0;
+      args.skip = static_cast<const char*>(args.u) + plane * args.padded * stack_.value_bytes();
+      args.skip_stride = args.u_stride;
+      args.skip_direction_stride = layer.gates * args.padded;
+    }
+    return ws_.stream->Scan(stack_.dtype, args);
+  }
+
+  Status RunFused(size_t index, const void* x) {
+    const PackedLayer& layer = stack_.layers[index];
+    FusedArgs args{};
+    args.scan = ArgsOfScan(index);
+    args.x = x;
+    args.weights = weights_.tensor(layer.product.weights);
+    args.k = layer.fused_k;
+    return ws_.stream->RunFusedLayer(args);
+  }
+
+  // All but U, and the highway only where it reads the layer's input.
+  ScanArgs ArgsOfScan(size_t index) const {
+    const PackedLayer& layer = stack_.layers[index];
     const bool finishes = index + 1 == stack_.layers.size() && ScanFinishesOutputs();
     ScanArgs args{};
     args.sequences = sequences();
     args.num_sequences = bucket_.sequences;
     args.directions = layer.output.segments;
-    args.padded = padded;
-    if (FromTable(index)) args.token_ids = Input<int32_t>(layout_.tokens);
-    args.u = FromTable(index) ? table_->u() : ws_.u.data();
-    args.u_stride = stack_.shape(layer.product).n;
+    args.padded = layer.output.padded();
     args.gates = layer.gates;
-    switch (layer.highway) {
-      case Highway::kInput:
-        args.skip = FromTable(index) ? table_->x() : x_;
-        args.skip_stride = layer.input.stride();
-        args.skip_direction_stride = padded;
-        args.skip_scale = layer.alpha;
-        break;
-      case Highway::kMatrix:
-        args.skip = static_cast<const char*>(args.u) + 3 * padded * stack_.value_bytes();
-        args.skip_stride = args.u_stride;
-        args.skip_direction_stride = layer.gates * padded;
-        args.skip_scale = 1.0f;
-        break;
-      case Highway::kNone:
-        args.skip = args.u;
-        args.skip_stride = args.u_stride;
-        args.skip_direction_stride = layer.gates * padded;
-        args.skip_scale = 0.0f;
-        break;
+    if (layer.highway == Highway::kInput) {
+      args.skip = x_;
+      args.skip_stride = layer.input.stride();
+      args.skip_direction_stride = args.padded;
+      args.skip_scale = layer.alpha;
+    } else if (layer.highway == Highway::kMatrix) {
+      args.skip_scale = 1.0f;
     }
     args.constants = weights_.floats(layer.constants);
     args.tanh = layer.tanh;
@@ -175,7 +192,7 @@ class Forward {
     } else {
       args.h = h_;
     }
-    return ws_.stream->Scan(stack_.dtype, args);
+    return args;
   }
 
   // Of the last layer's output, which is x_ by now.

@@ -95,6 +95,15 @@ struct ScanArgs {
 // Of larger arguments nvcc 13 takes the address, and the scan's code becomes another.
 static_assert(sizeof(ScanArgs) <= 128, "the scan's arguments");
 
+// A layer's products and its scan in one (fused.cuh), in bfloat16. Of `scan`, u is not read, and
+// skip is null unless it is the layer's input: with four gates the highway term is the last one's.
+struct FusedArgs {
+  ScanArgs scan;
+  const void* x;        // rows of k values
+  const void* weights;  // [direction][gate][padded] rows of k values
+  int k;                // a multiple of 8, at most kFusedMaxInput
+};
+
 // Token vectors and pooled vectors of rows that are in memory, for stacks that end with a layer
 // norm.
 struct PoolArgs {

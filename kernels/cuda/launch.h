@@ -10,15 +10,18 @@
 
 namespace sru::kernels::cuda {
 
-// Load the kernels of scan.cu and of rows.cu onto the current device: not in the middle of a
+// Load the kernels of scan.cu, rows.cu and fused.cu onto the current device: not in the middle of a
 // recording, and so that a device that this build has no code for is found when it is opened.
 cudaError_t LoadScanKernels();
 cudaError_t LoadRowKernels();
+cudaError_t LoadFusedKernels();
 
 cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, cudaStream_t stream);
 cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, cudaStream_t stream);
 // `dims` per thread: 2 or 4 (scan_shape.h).
 cudaError_t LaunchScan(DataType dtype, int dims, const ScanArgs& args, cudaStream_t stream);
+// `slices` and `blocks` as fused_shape.h has them.
+cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, cudaStream_t stream);
 cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, cudaStream_t stream);
 cudaError_t LaunchHead(const HeadArgs& args, cudaStream_t stream);
 cudaError_t LaunchCompare(const CompareArgs& args, cudaStream_t stream);

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/fused_shape.h"
 #include "kernels/cuda/gate_scale.h"
 
 namespace sru::kernels::cuda {
@@ -54,11 +55,16 @@ class Packer {
     const auto found = std::find(stack_.shapes.begin(), stack_.shapes.end(), shape);
     product.shape = static_cast<int>(found - stack_.shapes.begin());
     if (found == stack_.shapes.end()) stack_.shapes.push_back(shape);
-    product.weights = Add(stack_.dtype, static_cast<size_t>(n) * shape.k, [&](size_t at_index) {
-      const int i = ValueAt(k, static_cast<int>(at_index % shape.k));
-      return i < 0 ? 0.0f : at(i, static_cast<int>(at_index / shape.k));
-    });
+    product.weights = AddWeights(k, n, at);
     return product;
+  }
+
+  TensorIndex AddWeights(const RowLayout& k, int n, const std::function<float(int, int)>& at) {
+    const int stride = k.stride();
+    return Add(stack_.dtype, static_cast<size_t>(n) * stride, [&](size_t at_index) {
+      const int i = ValueAt(k, static_cast<int>(at_index % stride));
+      return i < 0 ? 0.0f : at(i, static_cast<int>(at_index / stride));
+    });
   }
 
   // Which value of a row without padding stands at position p; -1 = padding.
@@ -77,8 +83,9 @@ Highway HighwayOf(const LayerSpec& layer) {
   return layer.num_matrices == 4 ? Highway::kMatrix : Highway::kInput;
 }
 
-PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, bool tf32, DataType dtype,
+PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackOptions& options,
                       Packer& packer) {
+  const bool tf32 = options.tf32;
   PackedLayer layer;
   layer.input = input;
   layer.output = {spec.directions, spec.hidden_size};
@@ -103,20 +110,28 @@ PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, bool tf32, 
     });
   }
 
-  const float gate_scale = dtype == DataType::kBFloat16 ? kGateScaleBFloat16 : kGateScaleFloat32;
+  const float gate_scale =
+      options.dtype == DataType::kBFloat16 ? kGateScaleBFloat16 : kGateScaleFloat32;
   const int hidden = spec.hidden_size;
   const int padded = layer.output.padded();
   const int gates = spec.num_matrices;
-  layer.product = packer.AddProduct(
-      product_rows, spec.directions * gates * padded, tf32, [&](int i, int column) {
-        const int direction = column / (gates * padded);
-        const int gate = column / padded % gates;
-        const int j = column % padded;
-        if (j >= hidden) return 0.0f;
-        const float scale = gate == 1 || gate == 2 ? gate_scale : 1.0f;
-        const size_t row = static_cast<size_t>(i) * spec.directions + direction;
-        return scale * spec.weight.data[(row * hidden + j) * gates + gate];
-      });
+  const int columns = spec.directions * gates * padded;
+  const auto weight = [&](int i, int column) {
+    const int direction = column / (gates * padded);
+    const int gate = column / padded % gates;
+    const int j = column % padded;
+    if (j >= hidden) return 0.0f;
+    const float scale = gate == 1 || gate == 2 ? gate_scale : 1.0f;
+    const size_t row = static_cast<size_t>(i) * spec.directions + direction;
+    return scale * spec.weight.data[(row * hidden + j) * gates + gate];
+  };
+  if (options.fuse_layers && options.dtype == DataType::kBFloat16 &&
+      product_rows.stride() <= kFusedMaxInput) {
+    layer.fused_k = product_rows.stride();
+    layer.product.weights = packer.AddWeights(product_rows, columns, weight);
+  } else {
+    layer.product = packer.AddProduct(product_rows, columns, tf32, weight);
+  }
   layer.constants = packer.Add(
       DataType::kFloat32, static_cast<size_t>(spec.directions) * 4 * padded, [&](size_t index) {
         const int at = static_cast<int>(index);
@@ -133,8 +148,8 @@ PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, bool tf32, 
 
 }  // namespace
 
-PackedStack::PackedStack(const StackSpec& stack, DataType dtype, bool tf32)
-    : spec(stack), dtype(dtype) {
+PackedStack::PackedStack(const StackSpec& stack, const PackOptions& options)
+    : spec(stack), dtype(options.dtype) {
   Packer packer(this);
   const LayerSpec& first = spec.layers[0];
   RowLayout rows{1, first.input_size};
@@ -143,7 +158,7 @@ PackedStack::PackedStack(const StackSpec& stack, DataType dtype, bool tf32)
   input = rows;
   if (!spec.input_to_hidden.empty()) {
     input = {1, spec.input_size};
-    input_to_hidden = packer.AddProduct(input, rows.stride(), tf32, [&](int i, int p) {
+    input_to_hidden = packer.AddProduct(input, rows.stride(), options.tf32, [&](int i, int p) {
       const int j = Packer::ValueAt(rows, p);
       return j < 0 ? 0.0f : spec.input_to_hidden.data[static_cast<size_t>(j) * spec.input_size + i];
     });
@@ -152,7 +167,7 @@ PackedStack::PackedStack(const StackSpec& stack, DataType dtype, bool tf32)
     embedding = packer.AddRows(dtype, input, spec.vocabulary_size, spec.embedding.data);
   }
   for (const LayerSpec& layer : spec.layers) {
-    layers.push_back(PackLayer(layer, rows, tf32, dtype, packer));
+    layers.push_back(PackLayer(layer, rows, options, packer));
     rows = layers.back().output;
   }
   if (spec.num_labels > 0) {
@@ -190,7 +205,9 @@ int PackedStack::MaxProjectedStride() const {
 
 int PackedStack::MaxProductStride() const {
   int stride = 0;
-  for (const PackedLayer& layer : layers) stride = std::max(stride, shape(layer.product).n);
+  for (const PackedLayer& layer : layers) {
+    if (layer.product.exists()) stride = std::max(stride, shape(layer.product).n);
+  }
   return stride;
 }
 

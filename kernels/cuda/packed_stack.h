@@ -37,7 +37,8 @@ struct PackedLayer {
   TensorIndex norm_weight = kNoTensor;  // float32, in the padded row
   TensorIndex norm_bias = kNoTensor;
   PackedProduct projection;
-  PackedProduct product;  // n = [direction][gate][padded]
+  PackedProduct product;  // n = [direction][gate][padded]; of a fused layer only the weights
+  int fused_k = 0;        // values of a row that goes into a fused layer (fused.cuh); 0 = not fused
   int gates = 3;
   TensorIndex constants = kNoTensor;  // float32 [direction][v_f, v_r, b_f, b_r][padded]
   Highway highway = Highway::kNone;
@@ -45,9 +46,15 @@ struct PackedLayer {
   bool tanh = false;
 };
 
+struct PackOptions {
+  DataType dtype = DataType::kFloat32;
+  bool tf32 = false;
+  bool fuse_layers = false;  // those that can be
+};
+
 struct PackedStack {
   // Throws std::bad_alloc.
-  PackedStack(const StackSpec& stack, DataType dtype, bool tf32);
+  PackedStack(const StackSpec& stack, const PackOptions& options);
 
   size_t value_bytes() const { return dtype == DataType::kBFloat16 ? 2 : 4; }
   const ProductShape& shape(const PackedProduct& product) const { return shapes[product.shape]; }
@@ -56,7 +63,7 @@ struct PackedStack {
   int MaxRowStride() const;         // of x and h
   int MaxNormalisedStride() const;  // of what a layer norm before the products makes
   int MaxProjectedStride() const;
-  int MaxProductStride() const;  // of U
+  int MaxProductStride() const;  // of U in memory
 
   StackSpec spec;  // sizes and variants; its views are not read again
   DataType dtype;

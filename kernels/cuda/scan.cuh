@@ -25,6 +25,11 @@ namespace sru::kernels::cuda {
 template <typename T, int kDims>
 struct ScanStep {
   Packed<T, kDims> u0, u1, u2, skip;
+
+  // Of dimension d: U0, U1, U2 (planes 0 to 2) or what the highway carries (3).
+  __device__ __forceinline__ float Value(int plane, int d) const {
+    return Unpack(plane == 0 ? u0 : plane == 1 ? u1 : plane == 2 ? u2 : skip, d);
+  }
 };
 
 // Where the next loads stand. kByToken: what a row holds depends on its token alone, and stands in
@@ -112,7 +117,8 @@ struct ScanInput<T, kDims, true> {
   }
 };
 
-// What a thread carries from step to step, and what it writes on the way.
+// What a thread carries from step to step, and what it writes on the way: kDims adjacent dimensions
+// of one direction of one sequence.
 template <typename T, int kDims>
 struct ScanThread {
   float v_f[kDims], v_r[kDims], b_f[kDims], b_r[kDims];
@@ -120,17 +126,52 @@ struct ScanThread {
   float skip_scale;
   bool tanh;
   int pooling;
+  int column;        // of an output row
   T* h_row;          // null = not stored
   float* token_row;  // null = not wanted
   ptrdiff_t h_step;
 
-  __device__ __forceinline__ void Run(const ScanStep<T, kDims>& step) {
+  // Dimensions j and on of `direction`; the entry has tokens.
+  __device__ __forceinline__ void Begin(const ScanArgs& args, const SequenceEntry& entry,
+                                        int direction, int j) {
+    const int width = args.directions * args.padded;
+    column = direction * args.padded + j;
+    skip_scale = args.skip_scale;
+    tanh = args.tanh;
+    pooling = args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : 0;
+    // Rows are walked backward by the second direction.
+    const ptrdiff_t first_step = direction == 0 ? 0 : entry.length - 1;
+    h_row = args.h == nullptr
+                ? nullptr
+                : static_cast<T*>(args.h) + (entry.begin + first_step) * width + column;
+    token_row = args.token_vectors == nullptr || entry.token_row < 0
+                    ? nullptr
+                    : args.token_vectors + (entry.token_row + first_step) * width + column;
+    h_step = direction == 0 ? width : -width;
+    const float* constants = args.constants + 4 * direction * args.padded + j;
+    const float* initial = args.initial_state;
+    if (initial != nullptr) initial += entry.index * args.state_stride + column;
+#pragma unroll
+    for (int d = 0; d < kDims; ++d) {
+      v_f[d] = constants[d];
+      v_r[d] = constants[args.padded + d];
+      b_f[d] = constants[2 * args.padded + d];
+      b_r[d] = constants[3 * args.padded + d];
+      c[d] = initial != nullptr ? initial[d] : 0.0f;
+      h[d] = 0.0f;
+      pool[d] = pooling == static_cast<int>(Pooling::kMax) ? -HUGE_VALF : 0.0f;
+    }
+  }
+
+  // One step; `Step` has Value(), as ScanStep.
+  template <typename Step>
+  __device__ __forceinline__ void Run(const Step& step) {
     float r[kDims];
 #pragma unroll
     for (int d = 0; d < kDims; ++d) {
-      const float u0 = Unpack(step.u0, d);
-      const float f = ScanMath<T>::Gate(fmaf(v_f[d], c[d], Unpack(step.u1, d) + b_f[d]));
-      r[d] = ScanMath<T>::Gate(fmaf(v_r[d], c[d], Unpack(step.u2, d) + b_r[d]));
+      const float u0 = step.Value(0, d);
+      const float f = ScanMath<T>::Gate(fmaf(v_f[d], c[d], step.Value(1, d) + b_f[d]));
+      r[d] = ScanMath<T>::Gate(fmaf(v_r[d], c[d], step.Value(2, d) + b_r[d]));
       // Not u0 + f * (c - u0): of two values of very different size that loses the smaller one,
       // even where the gate chooses it.
       c[d] = fmaf(f, c[d], (1.0f - f) * u0);
@@ -142,15 +183,15 @@ struct ScanThread {
     }
 #pragma unroll
     for (int d = 0; d < kDims; ++d) {
-      const float highway = skip_scale * Unpack(step.skip, d);
+      const float highway = skip_scale * step.Value(3, d);
       h[d] = fmaf(r[d], h[d], (1.0f - r[d]) * highway);
     }
     if (h_row != nullptr) {
-      Store<kDims>(h_row, Pack<T, kDims>::From(h));
+      StoreValues<kDims>(h_row, h);
       h_row += h_step;
     }
     if (token_row != nullptr) {
-      Store<kDims>(token_row, Pack<float, kDims>::From(h));
+      StoreValues<kDims>(token_row, h);
       token_row += h_step;
     }
     if (pooling == static_cast<int>(Pooling::kMax)) {
@@ -159,6 +200,25 @@ struct ScanThread {
     } else if (pooling == static_cast<int>(Pooling::kMean)) {
 #pragma unroll
       for (int d = 0; d < kDims; ++d) pool[d] += h[d];
+    }
+  }
+
+  // After the last step: the final state and the pooled vector.
+  __device__ __forceinline__ void End(const ScanArgs& args, const SequenceEntry& entry) const {
+    if (args.final_state != nullptr && entry.state_row >= 0) {
+      float* state = args.final_state + entry.state_row * args.state_stride + column;
+#pragma unroll
+      for (int d = 0; d < kDims; ++d) state[d] = c[d];
+    }
+    if (pooling == 0) return;
+    const int width = args.directions * args.padded;
+    float* pooled = args.pooled + static_cast<ptrdiff_t>(entry.pool_row) * width + column;
+    const float scale = 1.0f / static_cast<float>(entry.length);
+#pragma unroll
+    for (int d = 0; d < kDims; ++d) {
+      pooled[d] = pooling == static_cast<int>(Pooling::kMax)    ? pool[d]
+                  : pooling == static_cast<int>(Pooling::kMean) ? pool[d] * scale
+                                                                : h[d];
     }
   }
 };
@@ -190,7 +250,7 @@ __device__ __forceinline__ void RunSteps(int length, ScanStep<T, kDims>* ring,
 }
 
 template <typename T, int kDims, bool kByToken>
-__global__ void __launch_bounds__(kScanThreads) ScanKernel(const ScanArgs args) {
+__global__ void __launch_bounds__(kScanThreads, 1) ScanKernel(const ScanArgs args) {
   const int groups_per_direction = args.padded / kDims;
   const int groups = args.directions * groups_per_direction;
   const int blocks_per_sequence = (groups + kScanThreads - 1) / kScanThreads;
@@ -202,8 +262,6 @@ __global__ void __launch_bounds__(kScanThreads) ScanKernel(const ScanArgs args) 
   if (group >= groups || length == 0) return;
   const int direction = group >= groups_per_direction ? 1 : 0;
   const int j = (group - direction * groups_per_direction) * kDims;
-  const int column = direction * args.padded + j;
-  const int width = args.directions * args.padded;
 
   // Rows are walked backward by the second direction.
   const ptrdiff_t first_step = direction == 0 ? 0 : length - 1;
@@ -212,27 +270,7 @@ __global__ void __launch_bounds__(kScanThreads) ScanKernel(const ScanArgs args) 
   // Before the rows, so that both are waited for at once: a thread cannot wait for one of its loads
   // without the ones before it, and this needs the rest of `entry`.
   ScanThread<T, kDims> thread;
-  thread.skip_scale = args.skip_scale;
-  thread.tanh = args.tanh;
-  thread.pooling = args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : 0;
-  thread.h_row = args.h == nullptr ? nullptr : static_cast<T*>(args.h) + first * width + column;
-  thread.token_row = args.token_vectors == nullptr || entry.token_row < 0
-                         ? nullptr
-                         : args.token_vectors + (entry.token_row + first_step) * width + column;
-  thread.h_step = sign * width;
-  const float* constants = args.constants + 4 * direction * args.padded + j;
-  const float* initial = args.initial_state;
-  if (initial != nullptr) initial += entry.index * args.state_stride + column;
-#pragma unroll
-  for (int d = 0; d < kDims; ++d) {
-    thread.v_f[d] = constants[d];
-    thread.v_r[d] = constants[args.padded + d];
-    thread.b_f[d] = constants[2 * args.padded + d];
-    thread.b_r[d] = constants[3 * args.padded + d];
-    thread.c[d] = initial != nullptr ? initial[d] : 0.0f;
-    thread.h[d] = 0.0f;
-    thread.pool[d] = thread.pooling == static_cast<int>(Pooling::kMax) ? -HUGE_VALF : 0.0f;
-  }
+  thread.Begin(args, entry, direction, j);
 
   ScanInput<T, kDims, kByToken> input;
   input.u = static_cast<const T*>(args.u);
@@ -255,21 +293,7 @@ __global__ void __launch_bounds__(kScanThreads) ScanKernel(const ScanArgs args) 
   input.Fill(ring, length);
   RunSteps(length, ring, input, thread);
 
-  if (args.final_state != nullptr && entry.state_row >= 0) {
-    float* state = args.final_state + entry.state_row * args.state_stride + column;
-#pragma unroll
-    for (int d = 0; d < kDims; ++d) state[d] = thread.c[d];
-  }
-  if (thread.pooling != 0) {
-    float* pooled = args.pooled + static_cast<ptrdiff_t>(entry.pool_row) * width + column;
-    const float scale = 1.0f / static_cast<float>(length);
-#pragma unroll
-    for (int d = 0; d < kDims; ++d) {
-      pooled[d] = thread.pooling == static_cast<int>(Pooling::kMax)    ? thread.pool[d]
-                  : thread.pooling == static_cast<int>(Pooling::kMean) ? thread.pool[d] * scale
-                                                                       : thread.h[d];
-    }
-  }
+  thread.End(args, entry);
 }
 
 }  // namespace sru::kernels::cuda

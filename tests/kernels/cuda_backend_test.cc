@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "kernels/cuda/bucket.h"
+#include "kernels/cuda/fused_shape.h"
 #include "kernels/cuda/graph_cache.h"
 #include "tests/kernels/cuda_host/host_device.h"
 #include "tests/testing/random_stack.h"
@@ -107,9 +108,7 @@ struct Rig {
     backend = MakeCudaBackend(options, std::move(devices));
   }
 
-  Status Compile(const StackSpec& spec) {
-    return backend->Compile(spec, compile_options, &executable);
-  }
+  Status Compile(const StackSpec& spec) { return backend->Compile(spec, compile, &executable); }
   Status MakeWorkspace(const WorkspaceLimits& limits) {
     return executable->CreateWorkspace(limits, &workspaces.emplace_back());
   }
@@ -128,8 +127,8 @@ struct Rig {
   }
 
   std::vector<std::unique_ptr<HostDeviceControl>> controls;
-  CompileOptions compile_options;
   std::unique_ptr<Backend> backend;
+  CompileOptions compile;
   std::unique_ptr<Executable> executable;
   std::vector<std::unique_ptr<Workspace>> workspaces;
 };
@@ -195,6 +194,108 @@ TEST(CudaBackendTest, BothScanWidthsGiveTheSameBits) {
     results[i] = outputs.token_vectors;
   }
   EXPECT_EQ(results[0], results[1]);
+}
+
+// The token vectors of a batch, in bfloat16, with or without fused layers.
+std::vector<float> RunBFloat16(const RandomStack& stack, const RandomBatch& batch, bool fuse_layers,
+                               int num_multiprocessors, int64_t* fused_layers) {
+  BackendOptions options;
+  options.cuda_fuse_layers = fuse_layers;
+  HostDeviceOptions device;
+  device.num_multiprocessors = num_multiprocessors;
+  Rig rig(1, options, device);
+  rig.compile.dtype = DataType::kBFloat16;
+  rig.Prepare(stack.spec());
+  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+  const Status status = rig.Run(batch.view(), outputs);
+  EXPECT_TRUE(status.ok()) << status.message();
+  *fused_layers = rig.controls[0]->fused_layers;
+  return outputs.token_vectors;
+}
+
+double SquaredError(const std::vector<float>& values, const std::vector<float>& expected) {
+  double sum = 0.0;
+  for (size_t i = 0; i < values.size(); ++i) {
+    sum += (values[i] - expected[i]) * (values[i] - expected[i]);
+  }
+  return sum;
+}
+
+// Rows for each of the kernels, full and with padding, one and two directions, one slice and two.
+TEST(FusedLayerTest, GivesTheSameBitsInEveryLaunchShape) {
+  for (int input : {24, 64, 100, 128, 250, 256, 400, 512}) {
+    for (int directions : {1, 2}) {
+      SCOPED_TRACE(::testing::Message() << input << " values, directions: " << directions);
+      StackOptions options;
+      options.vocabulary_size = 0;
+      options.input_size = input;
+      options.hidden_size = 37;
+      options.num_layers = 1;
+      options.directions = directions;
+      const RandomStack stack(options, 3);
+      const RandomBatch batch(stack.spec(), {1, 40, 7, 15, 16, 17, 33}, true, 4);
+      int64_t fused = 0;
+      const std::vector<float> few = RunBFloat16(stack, batch, true, 1, &fused);
+      EXPECT_EQ(fused, 1);
+      const std::vector<float> many = RunBFloat16(stack, batch, true, 1000, &fused);
+      EXPECT_EQ(few, many);
+
+      const std::vector<float> apart = RunBFloat16(stack, batch, false, 1, &fused);
+      EXPECT_EQ(fused, 0);
+      std::unique_ptr<Backend> reference;
+      ASSERT_TRUE(CreateBackend("reference", &reference).ok());
+      std::unique_ptr<Executable> executable;
+      ASSERT_TRUE(reference->Compile(stack.spec(), CompileOptions(), &executable).ok());
+      std::unique_ptr<Workspace> workspace;
+      ASSERT_TRUE(executable->CreateWorkspace({256, 8}, &workspace).ok());
+      const OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
+      ASSERT_TRUE(executable->Run(batch.view(), expected.outputs.data(), *workspace).ok());
+      // U is not rounded.
+      EXPECT_LT(SquaredError(few, expected.token_vectors),
+                SquaredError(apart, expected.token_vectors));
+    }
+  }
+}
+
+TEST(FusedLayerTest, LongerRowsAndFloat32AreNotFused) {
+  StackOptions options;
+  options.vocabulary_size = 0;
+  options.input_size = kFusedMaxInput + 1;
+  options.num_layers = 1;
+  const RandomStack stack(options, 3);
+  const RandomBatch batch(stack.spec(), {3, 20}, false, 4);
+  int64_t fused = 0;
+  EXPECT_EQ(RunBFloat16(stack, batch, true, 1, &fused),
+            RunBFloat16(stack, batch, false, 1, &fused));
+  EXPECT_EQ(fused, 0);
+
+  BackendOptions fuse;
+  fuse.cuda_fuse_layers = true;
+  const RandomStack narrow(StackOptions(), 3);
+  Rig rig(1, fuse);
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(narrow.spec()));
+  const RandomBatch tokens(narrow.spec(), {3, 20}, false, 4);
+  const OutputArrays outputs(narrow.spec(), tokens.view(), Pooling::kMax);
+  ASSERT_TRUE(rig.Run(tokens.view(), outputs).ok());
+  EXPECT_EQ(rig.controls[0]->fused_layers, 0);
+}
+
+// Their U is in no memory, and their products need none of the library's algorithms.
+TEST(FusedLayerTest, NeedsNeitherUNorTheLibrary) {
+  StackOptions options;
+  options.vocabulary_size = 0;
+  const RandomStack stack(options, 3);
+  size_t bytes[2];
+  for (bool fuse : {false, true}) {
+    BackendOptions backend;
+    backend.cuda_fuse_layers = fuse;
+    Rig rig(1, backend);
+    rig.compile.dtype = DataType::kBFloat16;
+    rig.controls[0]->unstable_rows = fuse ? 16 : 0;  // AProductWithoutAStableAlgorithmIsRefused
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    bytes[fuse] = rig.workspaces[0]->bytes();
+  }
+  EXPECT_LT(bytes[true], bytes[false]);
 }
 
 TEST(CudaBackendTest, AProductWithoutAStableAlgorithmIsRefused) {
@@ -505,7 +606,7 @@ TEST_P(TokenTableTest, ChangesNoBit) {
       device.num_multiprocessors = num_multiprocessors;
       Rig with(1, {}, device);
       Rig without(1, WithoutTokenTable(), device);
-      with.compile_options.dtype = without.compile_options.dtype = dtype;
+      with.compile.dtype = without.compile.dtype = dtype;
       const WorkspaceLimits limits{std::max(random.view().num_tokens(), spec.vocabulary_size), 16};
       ASSERT_NO_FATAL_FAILURE(with.Prepare(spec, limits));
       ASSERT_NO_FATAL_FAILURE(without.Prepare(spec, limits));
@@ -592,6 +693,28 @@ TEST(CudaBackendTest, AStackWithoutAnEmbeddingHasNoTokenTable) {
   const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
   const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
   EXPECT_TRUE(rig.Run(batch.view(), outputs).ok());
+}
+
+// U is not rounded there: the table's would be other bits.
+TEST(CudaBackendTest, AFusedFirstLayerHasNoTokenTable) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+  size_t bytes[2];
+  std::vector<float> vectors[2];
+  for (int i = 0; i < 2; ++i) {
+    BackendOptions options = i == 0 ? BackendOptions() : WithoutTokenTable();
+    options.cuda_fuse_layers = true;
+    Rig rig(1, options);
+    rig.compile.dtype = DataType::kBFloat16;
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    bytes[i] = rig.executable->weight_bytes();
+    const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+    ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+    EXPECT_EQ(rig.controls[0]->fused_layers, 2);
+    vectors[i] = outputs.token_vectors;
+  }
+  EXPECT_EQ(bytes[0], bytes[1]);
+  EXPECT_EQ(vectors[0], vectors[1]);
 }
 
 // Whatever the budget: with a table fits what fits without one, or the same is refused.

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
-"""Compiles the scan for every architecture and fails when it would be slow on one of them:
+"""Compiles the scan and the fused layer for every architecture and fails when they would be slow on
+one of them:
 
-* ptxas reports spills, a stack frame or local memory in a scan kernel, or so many registers that
-  spills are near;
-* a load of U is narrower than what a thread's dimensions allow, or there are fewer loads than a ring
-  of 8 steps needs, of rows and of token ids.
+* ptxas reports spills, a stack frame or local memory in a kernel, or so many registers that spills
+  are near;
+* a load of U in the scan is narrower than what a thread's dimensions allow, or there are fewer loads
+  than a ring of 8 steps needs, of rows and of token ids;
+* the fused layer does not multiply on tensor cores, or reads shared memory through generic addresses.
 
 Usage: cuda_ptxas_test.py NVCC SOURCE_ROOT ARCHITECTURES, such as "80 90". Exits with 77 (skipped)
 when NVCC is empty or not there.
@@ -18,27 +20,30 @@ import sys
 import tempfile
 
 SKIPPED = 77
-KERNELS = 8  # float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token id
+# Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
+# id; rows of 64 to 512 values.
+KERNELS = {"scan": 8, "fused": 4}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 8  # kScanDepth
 PLANES = 4  # U0, U1, U2 and the highway term
 
 
-def compile_scan(nvcc, root, output, *flags):
+def compile_kernels(nvcc, root, name, output, *flags):
     command = [nvcc, "-std=c++17", "-O3", "-fmad=false", "-I", root, "-Werror", "all-warnings",
-               *flags, os.path.join(root, "kernels/cuda/scan.cu"), "-o", output]
+               *flags, os.path.join(root, f"kernels/cuda/{name}.cu"), "-o", output]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\n{done.stdout}")
     return done.stdout
 
 
-def check_registers(architecture, report):
-    """`report` is what ptxas -v says of each kernel."""
+def check_registers(architecture, file, report):
+    """`report` is what ptxas -v says of each kernel of a file."""
     errors = []
     kernels = re.split(r"Compiling entry function '", report)[1:]
-    if len(kernels) != KERNELS:
-        errors.append(f"sm_{architecture}: expected {KERNELS} scan kernels, found {len(kernels)}")
+    if len(kernels) != KERNELS[file]:
+        errors.append(f"sm_{architecture}, {file}.cu: expected {KERNELS[file]} kernels, found "
+                      f"{len(kernels)}")
     for text in kernels:
         name = text.split("'")[0]
         sizes = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, "
@@ -85,6 +90,27 @@ def check_loads(ptx):
     return errors
 
 
+def check_fused(ptx):
+    """Tiles multiplied, and where loads come from, in the PTX of each fused kernel."""
+    errors = []
+    for rows in (64, 128, 256, 512):
+        name = re.search(rf"\.entry (\w*FusedKernelILi{rows}E\w*)\(", ptx)
+        if name is None:
+            errors.append(f"no fused kernel for rows of {rows} values")
+            continue
+        body = ptx[name.end():].split(".entry ")[0]
+        # Two sequences, two tiles of 8 dimensions, 16 values of a row each.
+        tiles = len(re.findall(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16", body))
+        if tiles != rows // 16 * 4:
+            errors.append(f"{name.group(1)}: expected {rows // 16 * 4} products of tiles, found {tiles}")
+        for what, pattern in (("local memory", r"\.local\b"),
+                              ("generic addresses", r"\b(ld|st)\.(v[24]\.)?[bufs]\d")):
+            if re.search(pattern, body):
+                errors.append(f"{name.group(1)}: uses {what}")
+        print(f"{name.group(1)}: {tiles} products of tiles")
+    return errors
+
+
 def main():
     nvcc, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].replace(";", " ").split()
     if not nvcc or shutil.which(nvcc) is None:
@@ -92,14 +118,17 @@ def main():
         sys.exit(SKIPPED)
     errors = []
     with tempfile.TemporaryDirectory() as folder:
-        for architecture in architectures:
-            report = compile_scan(nvcc, root, os.path.join(folder, "scan.cubin"), "-cubin",
-                                  f"-arch=sm_{architecture}", "-Xptxas", "-v")
-            errors += check_registers(architecture, report)
-        ptx = os.path.join(folder, "scan.ptx")
-        compile_scan(nvcc, root, ptx, "-ptx", f"-arch=compute_{architectures[-1]}")
-        with open(ptx, encoding="utf-8") as file:
-            errors += check_loads(file.read())
+        ptx = {}
+        for file in KERNELS:
+            for architecture in architectures:
+                report = compile_kernels(nvcc, root, file, os.path.join(folder, "cubin"), "-cubin",
+                                         f"-arch=sm_{architecture}", "-Xptxas", "-v")
+                errors += check_registers(architecture, file, report)
+            path = os.path.join(folder, "ptx")
+            compile_kernels(nvcc, root, file, path, "-ptx", f"-arch=compute_{architectures[-1]}")
+            with open(path, encoding="utf-8") as text:
+                ptx[file] = text.read()
+        errors += check_loads(ptx["scan"]) + check_fused(ptx["fused"])
     if errors:
         sys.exit("\n".join(errors))
 

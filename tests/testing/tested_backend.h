@@ -4,6 +4,7 @@
 //                kernels run on the host (tests/kernels/cuda_host/). Default: cpu
 //   SRU_DTYPE    float32 (default) or bfloat16
 //   SRU_CPU_ISA  BackendOptions::cpu_isa. Default: auto
+//   SRU_CUDA_FUSE_LAYERS  BackendOptions::cuda_fuse_layers, 0 (default) or 1
 // Programs that link sru_tested_backend get a main() that exits with 77 when the machine lacks what
 // these name, and says why.
 #ifndef SRU_TESTS_TESTING_TESTED_BACKEND_H_
@@ -25,6 +26,7 @@ struct TestedBackend {
   std::string name = "cpu";
   std::string cpu_isa = "auto";
   kernels::DataType dtype = kernels::DataType::kFloat32;
+  bool fuse_layers = false;
 
   static TestedBackend FromEnvironment() {
     const auto value = [](const char* variable, const char* fallback) {
@@ -35,12 +37,14 @@ struct TestedBackend {
     tested.name = value("SRU_BACKEND", "cpu");
     tested.cpu_isa = value("SRU_CPU_ISA", "auto");
     if (value("SRU_DTYPE", "float32") == "bfloat16") tested.dtype = kernels::DataType::kBFloat16;
+    tested.fuse_layers = value("SRU_CUDA_FUSE_LAYERS", "0") == "1";
     return tested;
   }
 
   kernels::Status Create(std::unique_ptr<kernels::Backend>* backend) const {
     kernels::BackendOptions options;
     options.cpu_isa = cpu_isa;
+    options.cuda_fuse_layers = fuse_layers;
     if (name != "cuda_host") return kernels::CreateBackend(name, options, backend);
     static HostDeviceControl control;
     std::vector<std::unique_ptr<kernels::cuda::Device>> devices;

@@ -14,6 +14,7 @@
 // clang-format on
 #include "kernels/cuda/compare.cuh"
 #include "kernels/cuda/embedding.cuh"
+#include "kernels/cuda/fused.cuh"
 #include "kernels/cuda/head.cuh"
 #include "kernels/cuda/layer_norm.cuh"
 #include "kernels/cuda/pool.cuh"
@@ -188,6 +189,29 @@ class HostStream : public Stream {
         dims == 4 ? LaunchScan<BFloat16, 4>(args) : LaunchScan<BFloat16, 2>(args);
       } else {
         dims == 4 ? LaunchScan<float, 4>(args) : LaunchScan<float, 2>(args);
+      }
+    });
+  }
+  Status RunFusedLayer(const FusedArgs& args) override {
+    const int slices = FusedSlices(args, options_.num_multiprocessors);
+    const int blocks = FusedBlocks(args, slices, options_.num_multiprocessors);
+    ++control_->fused_layers;
+    return Add([=] {
+      const int input = FusedInput(args.k);
+      const auto launch = [&](auto kernel) {
+        sru::testing::Launch(
+            blocks, FusedThreads(args.scan.gates, slices), [&] { kernel(args, slices, blocks); },
+            FusedSharedBytes(input, args.scan.gates, slices));
+      };
+      switch (input) {
+        case 64:
+          return launch(FusedKernel<64>);
+        case 128:
+          return launch(FusedKernel<128>);
+        case 256:
+          return launch(FusedKernel<256>);
+        default:
+          return launch(FusedKernel<kFusedMaxInput>);
       }
     });
   }

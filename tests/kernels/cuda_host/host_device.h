@@ -32,6 +32,7 @@ struct HostDeviceControl {
   std::atomic<int64_t> graphs_recorded{0};
   std::atomic<int64_t> graphs_alive{0};
   std::atomic<int64_t> graph_launches{0};
+  std::atomic<int64_t> fused_layers{0};  // recorded or run
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> bytes_in_use{0};
 };

@@ -6,9 +6,12 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <array>
 #include <csetjmp>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <deque>
 #include <memory>
 #include <vector>
 
@@ -55,12 +58,20 @@ void Switch(Place* from, Place* to, bool enter) {
 #endif
 }
 
+// 16 bytes on their way.
+struct Copy {
+  void* to;
+  const void* from;
+};
+
 struct Fiber {
   Place place;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   bool running = false;  // started and not ended
   bool ended = false;
   void* fake_stack = nullptr;
+  std::vector<Copy> begun;                // since the last group
+  std::deque<std::vector<Copy>> copying;  // groups
 };
 
 // The threads of one block.
@@ -71,8 +82,13 @@ class Block {
     return block;
   }
 
-  void Run(int threads, const std::function<void()>& kernel) {
+  void Run(int threads, const std::function<void()>& kernel, size_t shared_bytes) {
     kernel_ = &kernel;
+    // Not more than was asked for, so that AddressSanitizer sees what leaves it.
+    void* shared = nullptr;
+    if (shared_bytes > 0 && posix_memalign(&shared, 128, shared_bytes) != 0) std::abort();
+    if (shared != nullptr) std::memset(shared, 0xff, shared_bytes);
+    shared_.reset(static_cast<unsigned char*>(shared));
     while (static_cast<int>(fibers_.size()) < threads) {
       fibers_.push_back(std::make_unique<Fiber>());
     }
@@ -103,22 +119,82 @@ class Block {
     Wait(&block_barrier_);
   }
 
+  void SyncRoles(int threads) {
+    if (threads != block_barrier_.members) Fail("a barrier for another number of threads");
+    Wait(&block_barrier_);
+  }
+
+  unsigned char* shared() const {
+    if (shared_ == nullptr) Fail("no shared memory was asked for");
+    return shared_.get();
+  }
+
+  // What each lane of the warp holds.
+  struct LaneWords {
+    uint32_t words[10];
+  };
+
+  // Shows the lane's words to the others of its warp, all of which must call. Returns every lane's,
+  // until the next call.
+  const LaneWords* Exchange(const LaneWords& mine) {
+    Warp& warp = warps_[threadIdx.x / kWarpSize];
+    if (warp.barrier.members != kWarpSize) Fail("a warp's instruction after threads have ended");
+    LaneWords* const lanes = warp.lanes[warp.barrier.generation % 2];
+    lanes[threadIdx.x % kWarpSize] = mine;
+    Wait(&warp.barrier);
+    return lanes;
+  }
+
+  // What a warp makes together.
+  using Tile = std::array<std::array<float, 8>, 16>;
+
+  // As Exchange(), and `make` once with every lane's words. The result holds until the next call.
+  const Tile& Collect(const LaneWords& mine, void (*make)(const LaneWords*, Tile*)) {
+    Warp& warp = warps_[threadIdx.x / kWarpSize];
+    const LaneWords* const lanes = Exchange(mine);
+    if (warp.collected != warp.barrier.generation) {
+      warp.collected = warp.barrier.generation;
+      make(lanes, &warp.tile);
+    }
+    return warp.tile;
+  }
+
   float ShuffleXor(unsigned mask, float value, int lane_mask) {
     if (mask != 0xffffffffu) Fail("a shuffle of part of a warp");
-    const unsigned lane = threadIdx.x % kWarpSize;
-    Warp& warp = warps_[threadIdx.x / kWarpSize];
-    if (warp.barrier.members != kWarpSize) Fail("a shuffle with threads that have ended");
-    float* const values = warp.values[warp.barrier.generation % 2];
-    values[lane] = value;
-    Wait(&warp.barrier);
-    return values[lane ^ static_cast<unsigned>(lane_mask)];
+    LaneWords mine = {};
+    std::memcpy(mine.words, &value, sizeof(value));
+    const unsigned lane = threadIdx.x % kWarpSize ^ static_cast<unsigned>(lane_mask);
+    std::memcpy(&value, Exchange(mine)[lane].words, sizeof(value));
+    return value;
+  }
+
+  void BeginCopy(const Copy& copy) { fibers_[threadIdx.x]->begun.push_back(copy); }
+
+  void CommitCopies() {
+    Fiber& fiber = *fibers_[threadIdx.x];
+    fiber.copying.push_back(std::move(fiber.begun));
+    fiber.begun.clear();
+  }
+
+  void WaitForCopies(size_t pending) {
+    Fiber& fiber = *fibers_[threadIdx.x];
+    while (fiber.copying.size() > pending) {
+      for (const Copy& copy : fiber.copying.front()) std::memcpy(copy.to, copy.from, 16);
+      fiber.copying.pop_front();
+    }
   }
 
  private:
   struct Warp {
     Barrier barrier;
-    // Two sets: a lane may write for its next shuffle before others have read for this one.
-    float values[2][kWarpSize] = {};
+    // Two sets: a lane may write for its next exchange before others have read of this one.
+    LaneWords lanes[2][kWarpSize] = {};
+    int collected = -1;  // the generation whose words `tile` was made of
+    Tile tile;
+  };
+
+  struct Free {
+    void operator()(unsigned char* memory) const { std::free(memory); }
   };
 
   void Wait(Barrier* barrier) {
@@ -143,6 +219,11 @@ class Block {
 
   void End(Fiber& fiber) {
     fiber.ended = true;
+    for (const std::vector<Copy>& group : fiber.copying) {
+      if (!group.empty()) Fail("a copy that nobody waited for");
+    }
+    if (!fiber.begun.empty()) Fail("a copy that is in no group");
+    fiber.copying.clear();
     Leave(&block_barrier_);
     Leave(&warps_[threadIdx.x / kWarpSize].barrier);
     StartSwitch(nullptr, scheduler_stack_, scheduler_stack_bytes_);
@@ -207,6 +288,7 @@ class Block {
   size_t scheduler_stack_bytes_ = 0;
   Barrier block_barrier_;
   std::vector<Warp> warps_;
+  std::unique_ptr<unsigned char, Free> shared_;
   bool progress_ = false;
 };
 
@@ -217,12 +299,12 @@ Block& CurrentBlock() {
 
 }  // namespace
 
-void Launch(int64_t blocks, int threads, const std::function<void()>& kernel) {
+void Launch(int64_t blocks, int threads, const std::function<void()>& kernel, size_t shared_bytes) {
   static thread_local Block block;
   Block::Current() = &block;
   for (int64_t b = 0; b < blocks; ++b) {
     blockIdx.x = static_cast<unsigned>(b);
-    block.Run(threads, kernel);
+    block.Run(threads, kernel, shared_bytes);
   }
   Block::Current() = nullptr;
 }
@@ -234,3 +316,71 @@ void __syncthreads() { sru::testing::CurrentBlock().SyncThreads(); }
 float __shfl_xor_sync(unsigned mask, float value, int lane_mask) {
   return sru::testing::CurrentBlock().ShuffleXor(mask, value, lane_mask);
 }
+
+namespace sru::kernels::cuda {
+namespace {
+
+// Value i, 0 or 1, of a word of two.
+float BFloat16At(uint32_t word, int i) {
+  const uint32_t bits = i == 0 ? word << 16 : word & 0xffff0000u;
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// All lanes' d + a b.
+void MultiplyTiles(const sru::testing::Block::LaneWords* lanes, sru::testing::Block::Tile* result) {
+  float a[16][16];
+  float b[16][8];
+  for (unsigned lane = 0; lane < 32; ++lane) {
+    const uint32_t* words = lanes[lane].words;
+    const unsigned group = lane / 4;
+    const unsigned pair = lane % 4 * 2;
+    for (unsigned i = 0; i < 2; ++i) {
+      for (unsigned w = 0; w < 4; ++w) {
+        a[group + w % 2 * 8][pair + w / 2 * 8 + i] = BFloat16At(words[w], static_cast<int>(i));
+      }
+      b[pair + i][group] = BFloat16At(words[4], static_cast<int>(i));
+      b[pair + 8 + i][group] = BFloat16At(words[5], static_cast<int>(i));
+      for (unsigned w = 0; w < 2; ++w) {
+        std::memcpy(&(*result)[group + w * 8][pair + i], &words[6 + 2 * w + i], sizeof(float));
+      }
+    }
+  }
+  for (unsigned row = 0; row < 16; ++row) {
+    for (unsigned k = 0; k < 16; ++k) {
+      // A product of two bfloat16 has no rounding error, so this is a fused multiply-add.
+      for (unsigned n = 0; n < 8; ++n) (*result)[row][n] += a[row][k] * b[k][n];
+    }
+  }
+}
+
+}  // namespace
+
+void MultiplyTile(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                  uint32_t b1) {
+  sru::testing::Block::LaneWords mine = {{a0, a1, a2, a3, b0, b1}};
+  std::memcpy(&mine.words[6], d, sizeof(d));
+  const auto& sums = sru::testing::CurrentBlock().Collect(mine, MultiplyTiles);
+  const unsigned lane = threadIdx.x % 32;
+  for (unsigned i = 0; i < 4; ++i) d[i] = sums[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+}
+
+void BeginCopy16(void* to, const void* from) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
+    sru::testing::Fail("a copy of 16 bytes that is not aligned");
+  }
+  sru::testing::CurrentBlock().BeginCopy({to, from});
+}
+
+void CommitCopies() { sru::testing::CurrentBlock().CommitCopies(); }
+
+void WaitForCopies(int pending) {
+  sru::testing::CurrentBlock().WaitForCopies(static_cast<size_t>(pending));
+}
+
+void RoleBarrier(int threads) { sru::testing::CurrentBlock().SyncRoles(threads); }
+
+unsigned char* DynamicShared() { return sru::testing::CurrentBlock().shared(); }
+
+}  // namespace sru::kernels::cuda

@@ -3,6 +3,9 @@
 //
 //   Launch(blocks, threads, [&] { LayerNormKernel<float>(args); });
 //
+// Also the instructions of tensor_core.cuh. A copy that was begun is made when it is waited for,
+// and shared memory holds NaN when a block begins: what is read too early is seen.
+//
 // Blocks run one after the other. The threads of a block run one after the other too, each until it
 // ends or waits for others (__syncthreads, a shuffle); then each has a stack of its own (a fiber).
 // A thread that waits for one that has ended, or all threads waiting for different things, ends the
@@ -11,6 +14,7 @@
 #define SRU_TESTS_KERNELS_CUDA_HOST_LAUNCH_SHIM_H_
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 
@@ -18,7 +22,7 @@
 #define __global__ static
 #define __device__
 #define __forceinline__ inline
-#define __launch_bounds__(threads)
+#define __launch_bounds__(...)
 #define __shared__ static
 
 struct CudaIndex {
@@ -31,10 +35,28 @@ void __syncthreads();
 float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
 // NOLINTEND
 
+// As in tensor_core.cuh.
+namespace sru::kernels::cuda {
+
+void MultiplyTile(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                  uint32_t b1);
+void BeginCopy16(void* to, const void* from);
+void CommitCopies();
+void WaitForCopies(int pending);
+template <int kPending>
+void WaitForCopies() {
+  WaitForCopies(kPending);
+}
+void RoleBarrier(int threads);
+unsigned char* DynamicShared();
+
+}  // namespace sru::kernels::cuda
+
 namespace sru::testing {
 
-// Runs `kernel` once for each thread of each block.
-void Launch(int64_t blocks, int threads, const std::function<void()>& kernel);
+// Runs `kernel` once for each thread of each block. A block has `shared_bytes` of DynamicShared().
+void Launch(int64_t blocks, int threads, const std::function<void()>& kernel,
+            size_t shared_bytes = 0);
 
 // The same, faster, for kernels whose threads never wait for each other.
 template <typename Kernel>

@@ -1,0 +1,94 @@
+// The fused layer's launch shape: what a block holds, how many blocks there are.
+#ifndef SRU_KERNELS_CUDA_FUSED_SHAPE_H_
+#define SRU_KERNELS_CUDA_FUSED_SHAPE_H_
+
+#include <algorithm>
+#include <cstddef>
+
+#include "kernels/cuda/host_device.h"
+#include "kernels/cuda/kernel_args.h"
+
+namespace sru::kernels::cuda {
+
+// Steps of one sequence that are multiplied at a time: the rows of a tensor core's tile.
+inline constexpr int kFusedRows = 16;
+// Sequences that a block works on side by side.
+inline constexpr int kFusedSequences = 2;
+// Dimensions whose gates a warp multiplies. A scan warp has so many of each of its sequences.
+inline constexpr int kFusedDims = 16;
+// The longest input row, in values, whose weights still fit into registers.
+inline constexpr int kFusedMaxInput = 512;
+
+// Input rows are padded to one of 64, 128, 256 and 512 values, for each of which there is a kernel.
+SRU_HOST_DEVICE constexpr int FusedInput(int k) {
+  int padded = 64;
+  while (padded < k) padded *= 2;
+  return padded;
+}
+
+// The most slices of kFusedDims dimensions that a block has: with the longest rows a second one
+// would leave a thread too few registers for its weights. Then threads: a warp per gate and one
+// that scans, for each slice.
+SRU_HOST_DEVICE constexpr int FusedMaxSlices(int input) { return input <= 256 ? 2 : 1; }
+SRU_HOST_DEVICE constexpr int FusedThreads(int gates, int slices) {
+  return (gates + 1) * slices * 32;
+}
+SRU_HOST_DEVICE constexpr int FusedMaxThreads(int input) {
+  return FusedThreads(4, FusedMaxSlices(input));
+}
+
+// What of a block's x is in shared memory at a time: the chunk that is multiplied and those that
+// are on their way.
+SRU_HOST_DEVICE constexpr int FusedStages(int input) { return input <= 256 ? 3 : 2; }
+// Bytes from one row of x to the next: an odd multiple of 64, so that two rows of 64 bytes stand in
+// different banks.
+SRU_HOST_DEVICE constexpr int FusedRowBytes(int input) { return input * 2 + 64; }
+SRU_HOST_DEVICE constexpr int FusedStageBytes(int input) {
+  return kFusedSequences * kFusedRows * FusedRowBytes(input);
+}
+// Values from one row of U to the next: 8 more than a multiple of 32, so that the stores of four
+// rows meet in no bank.
+SRU_HOST_DEVICE constexpr int FusedURow(int gates, int slices) {
+  return (gates * slices * kFusedDims + 31) / 32 * 32 + 8;
+}
+// From one sequence's U to the next one's: half of a warp reads each.
+SRU_HOST_DEVICE constexpr int FusedUSequence(int gates, int slices) {
+  return kFusedRows * FusedURow(gates, slices) + 16;
+}
+// U is made in one half while the other one is scanned.
+SRU_HOST_DEVICE constexpr int FusedUValues(int gates, int slices) {
+  return 2 * kFusedSequences * FusedUSequence(gates, slices);
+}
+
+SRU_HOST_DEVICE constexpr size_t FusedSharedBytes(int input, int gates, int slices) {
+  return static_cast<size_t>(FusedStages(input)) * FusedStageBytes(input) +
+         sizeof(float) * FusedUValues(gates, slices);
+}
+
+// Blocks that share a group of sequences: one per slices and direction.
+SRU_HOST_DEVICE int FusedParts(const ScanArgs& scan, int slices) {
+  const int dims = slices * kFusedDims;
+  return scan.directions * ((scan.padded + dims - 1) / dims);
+}
+SRU_HOST_DEVICE int FusedGroups(const ScanArgs& scan) {
+  return (scan.num_sequences + kFusedSequences - 1) / kFusedSequences;
+}
+
+// Wide blocks read x less often; narrow ones keep every multiprocessor busy at small batches.
+inline int FusedSlices(const FusedArgs& args, int num_multiprocessors) {
+  const int most = FusedMaxSlices(FusedInput(args.k));
+  return FusedGroups(args.scan) * FusedParts(args.scan, most) >= num_multiprocessors ? most : 1;
+}
+
+// About as many as run at a time: each keeps its weights and goes from group to group.
+inline int FusedBlocks(const FusedArgs& args, int slices, int num_multiprocessors) {
+  constexpr int kPerMultiprocessor = 2;
+  const int parts = FusedParts(args.scan, slices);
+  const int groups = std::min(FusedGroups(args.scan),
+                              std::max(1, kPerMultiprocessor * num_multiprocessors / parts));
+  return groups * parts;
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_FUSED_SHAPE_H_
