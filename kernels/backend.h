@@ -42,6 +42,10 @@ struct BackendOptions {
   // Bytes that weights and workspaces may take of each device; 0 = nine tenths of what is free when
   // the backend is created.
   size_t cuda_memory_limit_bytes = 0;
+  // Most bytes of each device that the first layer's products of a model's whole vocabulary may
+  // take, as part of its weights; 0 = they are never kept. The results have the same bits either
+  // way. The default holds 30,000 words of two directions with 512 dimensions each in bfloat16.
+  size_t cuda_token_table_bytes = size_t{256} << 20;
   // Lets float32 products round their input to TF32 (10 bits), which tensor cores multiply.
   bool cuda_tf32 = false;
   // Runs bfloat16 layers whose input has at most 512 values as one kernel each. Other results to

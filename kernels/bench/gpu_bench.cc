@@ -4,7 +4,8 @@
 //   gpu_bench scan         the scan alone on large batches: bytes a second over the device's copy
 //                          rate
 //   gpu_bench classify     one question of the bundled TREC model's shape: from the call of Run()
-//                          to the answer, and the part of it that the GPU and the copies take
+//                          to the answer, and the part of it that the GPU and the copies take, also
+//                          without the token table (token_table.h)
 //   gpu_bench interactive  reads lines "layers input hidden directions length batch type", answers
 //                          each with the microseconds of one forward pass; keeps one shape in
 //                          memory; compare_pytorch_gpu.py alternates it with PyTorch
@@ -37,6 +38,7 @@
 #include "kernels/cuda/packed_stack.h"
 #include "kernels/cuda/product_plan.h"
 #include "kernels/cuda/scan_shape.h"
+#include "kernels/cuda/token_table.h"
 #include "tests/testing/random_stack.h"
 
 namespace sru::kernels::cuda {
@@ -241,8 +243,9 @@ int RunScan(const Device& device) {
 // A stack with random weights, its workspace and a batch of equal lengths on the device.
 class Forward {
  public:
+  // `token_table_bytes` as in BackendOptions.
   Forward(const std::shared_ptr<Gpu>& gpu, const StackOptions& options, const StackType& type,
-          int length, int batch, uint32_t outputs)
+          int length, int batch, uint32_t outputs, size_t token_table_bytes)
       : random_(options, 1) {
     PackOptions pack;
     pack.dtype = type.dtype;
@@ -252,6 +255,7 @@ class Forward {
     Check(gpu->device().CreateStream(nullptr, &stream));
     Check(DeviceStack::Create(*stack_, gpu, *stream, &weights_));
     Check(ProductPlans::Create(*stack_, *weights_, gpu, &plans_));
+    Check(TokenTable::Create(*stack_, *weights_, *plans_, gpu, token_table_bytes, &table_));
     WorkspaceLimits limits;
     limits.max_tokens = length * batch;
     limits.max_sequences = batch;
@@ -266,7 +270,8 @@ class Forward {
     Copy();
     Check(workspace_->stream->Wait());
     Check(workspace_->stream->Record(
-        [this] { return EnqueueForward(*stack_, *weights_, bucket_, *workspace_); }, &graph_));
+        [this] { return EnqueueForward(*stack_, *weights_, table_.get(), bucket_, *workspace_); },
+        &graph_));
     Launch();
     Check(workspace_->stream->Wait());
     timer_ =
@@ -320,6 +325,7 @@ class Forward {
   std::unique_ptr<PackedStack> stack_;
   std::unique_ptr<DeviceStack> weights_;
   std::unique_ptr<ProductPlans> plans_;
+  std::unique_ptr<TokenTable> table_;
   std::unique_ptr<CudaWorkspace> workspace_;
   Bucket bucket_;
   size_t input_bytes_ = 0;
@@ -352,8 +358,8 @@ int RunInteractive(const std::shared_ptr<Gpu>& gpu) {
       options.vocabulary_size = 0;
       options.num_labels = 0;
       // Every token's vector, as an LSTM gives them.
-      forward =
-          std::make_unique<Forward>(gpu, options, *type, length, batch, Bucket::kTokenVectors);
+      forward = std::make_unique<Forward>(gpu, options, *type, length, batch, Bucket::kTokenVectors,
+                                          /*token_table_bytes=*/0);
     }
     std::printf("%.3f\n", forward->timer().Seconds([&] { forward->Launch(); }) * 1e6);
     std::fflush(stdout);
@@ -374,15 +380,23 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
   constexpr int kCalls = 2000;
   std::printf("[\n");
   for (const StackType& type : kStackTypes) {
+    // The copy of the input, the recorded pass and, in it, the copy of the result, with and without
+    // the token table in turn.
     std::vector<double> gpu_us;
+    std::vector<double> without_table_us;
     {
-      // The copy of the input, the recorded pass and, in it, the copy of the result.
-      Forward forward(gpu, options, type, kTokens, 1, Bucket::kClasses);
-      for (int i = 0; i < kTimings; ++i) {
-        gpu_us.push_back(1e6 * forward.timer().Seconds([&] {
+      Forward with(gpu, options, type, kTokens, 1, Bucket::kClasses,
+                   BackendOptions().cuda_token_table_bytes);
+      Forward without(gpu, options, type, kTokens, 1, Bucket::kClasses, 0);
+      const auto time = [](Forward& forward) {
+        return 1e6 * forward.timer().Seconds([&] {
           forward.Copy();
           forward.Launch();
-        }));
+        });
+      };
+      for (int i = 0; i < kTimings; ++i) {
+        gpu_us.push_back(time(with));
+        without_table_us.push_back(time(without));
       }
     }
     const RandomStack random(options, 1);
@@ -412,9 +426,9 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
     std::sort(run_us.begin(), run_us.end());
     std::printf(
         "{\"kind\": \"classify\", \"type\": \"%s\", \"tokens\": %d, \"gpu_and_copy_us\": %.2f, "
-        "\"run_p50_us\": %.2f, \"run_p99_us\": %.2f}%s\n",
-        type.name, kTokens, Median(gpu_us), run_us[kCalls / 2], run_us[kCalls * 99 / 100],
-        &type == std::end(kStackTypes) - 1 ? "" : ",");
+        "\"without_token_table_us\": %.2f, \"run_p50_us\": %.2f, \"run_p99_us\": %.2f}%s\n",
+        type.name, kTokens, Median(gpu_us), Median(without_table_us), run_us[kCalls / 2],
+        run_us[kCalls * 99 / 100], &type == std::end(kStackTypes) - 1 ? "" : ",");
   }
   std::printf("]\n");
   return 0;

@@ -12,6 +12,7 @@
 #include "kernels/cuda/open_devices.h"
 #include "kernels/cuda/packed_stack.h"
 #include "kernels/cuda/product_plan.h"
+#include "kernels/cuda/token_table.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -160,11 +161,12 @@ class BatchRun {
   int num_token_rows_ = 0;
 };
 
-// What an executable has on one device; no weights and plans on one that failed before.
+// What an executable has on one device; the gpu alone on one that failed before.
 struct DeviceState {
   std::shared_ptr<Gpu> gpu;
   std::unique_ptr<DeviceStack> weights;
   std::unique_ptr<ProductPlans> plans;
+  std::unique_ptr<TokenTableSlot> token_table;
 };
 
 class CudaExecutable : public Executable {
@@ -187,8 +189,14 @@ class CudaExecutable : public Executable {
     const DeviceState& device = devices_[limits.device];
     if (device.gpu->lost()) return device.gpu->LostError();
     std::unique_ptr<CudaWorkspace> created;
-    Status status = device.gpu->Observe(
-        CudaWorkspace::Create(*stack_, device.gpu, *device.plans, limits, &created));
+    const auto create = [&] {
+      return device.gpu->Observe(
+          CudaWorkspace::Create(*stack_, device.gpu, *device.plans, limits, &created));
+    };
+    Status status = create();
+    if (status.code() == StatusCode::kResourceExhausted && device.token_table->GiveUp()) {
+      status = create();
+    }
     if (status.ok()) *workspace = std::move(created);
     return status;
   }
@@ -213,7 +221,7 @@ class CudaExecutable : public Executable {
 
   size_t weight_bytes() const override {
     for (const DeviceState& device : devices_) {
-      if (device.weights != nullptr) return device.weights->bytes();
+      if (device.weights != nullptr) return device.weights->bytes() + device.token_table->bytes();
     }
     return 0;
   }
@@ -226,7 +234,9 @@ class CudaExecutable : public Executable {
       std::unique_ptr<Graph> recorded;
       Status status = ws.stream->Record(
           [&] {
-            return EnqueueForward(*stack_, *devices_[ws.limits().device].weights, run.bucket(), ws);
+            const DeviceState& device = devices_[ws.limits().device];
+            return EnqueueForward(*stack_, *device.weights, device.token_table->Use(), run.bucket(),
+                                  ws);
           },
           &recorded);
       if (!status.ok()) return status;
@@ -249,7 +259,10 @@ class CudaExecutable : public Executable {
 class CudaBackend : public Backend {
  public:
   CudaBackend(const BackendOptions& options, std::vector<std::shared_ptr<Gpu>> gpus)
-      : tf32_(options.cuda_tf32), fuse_layers_(options.cuda_fuse_layers), gpus_(std::move(gpus)) {}
+      : tf32_(options.cuda_tf32),
+        fuse_layers_(options.cuda_fuse_layers),
+        token_table_bytes_(options.cuda_token_table_bytes),
+        gpus_(std::move(gpus)) {}
 
   const char* name() const override { return "cuda"; }
 
@@ -307,17 +320,24 @@ class CudaBackend : public Backend {
   }
 
  private:
-  static Status Prepare(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu,
-                        DeviceState* state) {
+  Status Prepare(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu,
+                 DeviceState* state) const {
     std::unique_ptr<Stream> stream;
     Status status = gpu->device().CreateStream(nullptr, &stream);
     if (status.ok()) status = DeviceStack::Create(stack, gpu, *stream, &state->weights);
     if (status.ok()) status = ProductPlans::Create(stack, *state->weights, gpu, &state->plans);
+    std::unique_ptr<TokenTable> table;
+    if (status.ok()) {
+      status = TokenTable::Create(stack, *state->weights, *state->plans, gpu, token_table_bytes_,
+                                  &table);
+    }
+    state->token_table = std::make_unique<TokenTableSlot>(std::move(table));
     return status;
   }
 
   const bool tf32_;
   const bool fuse_layers_;
+  const size_t token_table_bytes_;
   const std::vector<std::shared_ptr<Gpu>> gpus_;
 };
 

@@ -12,10 +12,11 @@ namespace {
 
 class Forward {
  public:
-  Forward(const PackedStack& stack, const DeviceStack& weights, const Bucket& bucket,
-          CudaWorkspace& workspace)
+  Forward(const PackedStack& stack, const DeviceStack& weights, const TokenTable* table,
+          const Bucket& bucket, CudaWorkspace& workspace)
       : stack_(stack),
         weights_(weights),
+        table_(bucket.has(Bucket::kFeatures) ? nullptr : table),
         bucket_(bucket),
         ws_(workspace),
         layout_(stack, bucket),
@@ -23,11 +24,7 @@ class Forward {
         h_(workspace.h.data()) {}
 
   Status Enqueue() {
-    SRU_RETURN_IF_ERROR(Embed());
-    if (stack_.input_to_hidden.exists()) {
-      SRU_RETURN_IF_ERROR(Multiply(stack_.input_to_hidden, x_, h_));
-      std::swap(x_, h_);
-    }
+    if (table_ == nullptr) SRU_RETURN_IF_ERROR(MakeInput());
     for (size_t i = 0; i < stack_.layers.size(); ++i) {
       SRU_RETURN_IF_ERROR(RunLayer(i));
       std::swap(x_, h_);
@@ -53,6 +50,16 @@ class Forward {
     return bucket_.has(Bucket::kTokenVectors) ? ws_.token_vectors.device.as<float>() : nullptr;
   }
   float* Pooled() const { return Pools() ? ws_.pooled.device.as<float>() : nullptr; }
+
+  // The first layer's input, into x_.
+  Status MakeInput() {
+    SRU_RETURN_IF_ERROR(Embed());
+    if (stack_.input_to_hidden.exists()) {
+      SRU_RETURN_IF_ERROR(Multiply(stack_.input_to_hidden, x_, h_));
+      std::swap(x_, h_);
+    }
+    return OkStatus();
+  }
 
   Status Embed() {
     EmbedArgs args{};
@@ -94,6 +101,18 @@ class Forward {
   // x_ -> h_.
   Status RunLayer(size_t index) {
     const PackedLayer& layer = stack_.layers[index];
+    SRU_RETURN_IF_ERROR(FromTable(index) ? Scan(index) : MultiplyAndScan(index));
+    if (layer.layer_norm == LayerNorm::kAfter) {
+      SRU_RETURN_IF_ERROR(Normalize(layer, layer.output, h_, h_));
+    }
+    return OkStatus();
+  }
+
+  // Whether the layer's U is looked up.
+  bool FromTable(size_t index) const { return index == 0 && table_ != nullptr; }
+
+  Status MultiplyAndScan(size_t index) {
+    const PackedLayer& layer = stack_.layers[index];
     const void* input = x_;
     if (layer.layer_norm == LayerNorm::kBefore) {
       SRU_RETURN_IF_ERROR(Normalize(layer, layer.input, input, ws_.normalised.data()));
@@ -103,16 +122,9 @@ class Forward {
       SRU_RETURN_IF_ERROR(Multiply(layer.projection, input, ws_.projected.data()));
       input = ws_.projected.data();
     }
-    if (layer.fused_k > 0) {
-      SRU_RETURN_IF_ERROR(RunFused(index, input));
-    } else {
-      SRU_RETURN_IF_ERROR(Multiply(layer.product, input, ws_.u.data()));
-      SRU_RETURN_IF_ERROR(Scan(index));
-    }
-    if (layer.layer_norm == LayerNorm::kAfter) {
-      SRU_RETURN_IF_ERROR(Normalize(layer, layer.output, h_, h_));
-    }
-    return OkStatus();
+    if (layer.fused_k > 0) return RunFused(index, input);
+    SRU_RETURN_IF_ERROR(Multiply(layer.product, input, ws_.u.data()));
+    return Scan(index);
   }
 
   Status Scan(size_t index) {
@@ -120,10 +132,16 @@ class Forward {
     ScanArgs args = ArgsOfScan(index);
     args.u = ws_.u.data();
     args.u_stride = stack_.shape(layer.product).n;
-    if (layer.highway != Highway::kInput) {
+    if (FromTable(index)) {
+      args.token_ids = Input<int32_t>(layout_.tokens);
+      args.u = table_->u();
+    }
+    if (layer.highway == Highway::kInput) {
+      if (FromTable(index)) args.skip = table_->x();
+    } else {
       // U's fourth plane, or anything where the scale is 0.
       const int plane = layer.highway == Highway::kMatrix ? 3 : 0;
-      args.skip = ws_.u.as<char>() + plane * args.padded * stack_.value_bytes();
+      args.skip = static_cast<const char*>(args.u) + plane * args.padded * stack_.value_bytes();
       args.skip_stride = args.u_stride;
       args.skip_direction_stride = layer.gates * args.padded;
     }
@@ -212,6 +230,7 @@ class Forward {
 
   const PackedStack& stack_;
   const DeviceStack& weights_;
+  const TokenTable* const table_;
   const Bucket bucket_;
   CudaWorkspace& ws_;
   const InputLayout layout_;
@@ -223,9 +242,9 @@ class Forward {
 
 }  // namespace
 
-Status EnqueueForward(const PackedStack& stack, const DeviceStack& weights, const Bucket& bucket,
-                      CudaWorkspace& workspace) {
-  return Forward(stack, weights, bucket, workspace).Enqueue();
+Status EnqueueForward(const PackedStack& stack, const DeviceStack& weights, const TokenTable* table,
+                      const Bucket& bucket, CudaWorkspace& workspace) {
+  return Forward(stack, weights, table, bucket, workspace).Enqueue();
 }
 
 }  // namespace sru::kernels::cuda

@@ -6,15 +6,17 @@
 #include "kernels/cuda/bucket.h"
 #include "kernels/cuda/cuda_workspace.h"
 #include "kernels/cuda/packed_stack.h"
+#include "kernels/cuda/token_table.h"
 #include "kernels/status.h"
 
 namespace sru::kernels::cuda {
 
 // Puts the launches on the workspace's stream: embedding, layers, pooling, classifier, and the
 // copies of the results per sequence to the host. Nothing of it depends on the batch but on its
-// bucket, so it may be recorded. Token vectors are left on the device.
-Status EnqueueForward(const PackedStack& stack, const DeviceStack& weights, const Bucket& bucket,
-                      CudaWorkspace& workspace);
+// bucket, so it may be recorded. Token vectors are left on the device. With a table (null = none)
+// batches of token ids begin with the first layer's scan.
+Status EnqueueForward(const PackedStack& stack, const DeviceStack& weights, const TokenTable* table,
+                      const Bucket& bucket, CudaWorkspace& workspace);
 
 }  // namespace sru::kernels::cuda
 

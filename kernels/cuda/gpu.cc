@@ -32,14 +32,15 @@ DeviceInfo Gpu::info() const {
   return info;
 }
 
+size_t Gpu::BudgetLeft() const { return memory_limit_ - std::min(in_use_.load(), memory_limit_); }
+
 Status Gpu::CheckBudget(const std::string& what, size_t bytes) const {
-  const size_t in_use = in_use_.load();
-  if (in_use <= memory_limit_ && bytes <= memory_limit_ - in_use) return OkStatus();
+  const size_t left = BudgetLeft();
+  if (bytes <= left) return OkStatus();
   return Status(StatusCode::kResourceExhausted,
                 "device " + std::to_string(device_->ordinal()) + ": " + what + " needs " +
-                    Megabytes(bytes) + ", " +
-                    Megabytes(memory_limit_ - std::min(in_use, memory_limit_)) +
-                    " are left of a budget of " + Megabytes(memory_limit_) +
+                    Megabytes(bytes) + ", " + Megabytes(left) + " are left of a budget of " +
+                    Megabytes(memory_limit_) +
                     "; use fewer instances, smaller batches or bfloat16, or raise the budget");
 }
 

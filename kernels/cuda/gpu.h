@@ -27,6 +27,9 @@ class Gpu {
   // before a series of allocations, so that the message says what the whole of it needs.
   Status CheckBudget(const std::string& what, size_t bytes) const;
 
+  // Bytes that are not taken; others take and give back meanwhile.
+  size_t BudgetLeft() const;
+
   // Device memory, within the budget.
   Status Allocate(size_t bytes, void** memory);
   void Free(void* memory, size_t bytes);

@@ -68,6 +68,9 @@ struct ScanArgs {
   int num_sequences;  // of the bucket
   int directions;
   int padded;  // values of a direction's segment
+  // Rows of `u` and of `skip` are those of the batch's tokens or, with token ids, of the
+  // vocabulary: token t reads row token_ids[t] of both.
+  const int32_t* token_ids;
   // U, rows of [direction][gate][padded].
   const void* u;
   int u_stride;
@@ -78,8 +81,8 @@ struct ScanArgs {
   int skip_stride;
   int skip_direction_stride;
   float skip_scale;
-  const float* constants;  // [direction][v_f, v_r, b_f, b_r][padded]
   bool tanh;               // g = tanh
+  const float* constants;  // [direction][v_f, v_r, b_f, b_r][padded]
   // States stand at [row * state_stride + direction * padded + j]; null = zeros, none wanted.
   const float* initial_state;  // row = index
   float* final_state;          // row = state_row
@@ -89,6 +92,8 @@ struct ScanArgs {
   float* token_vectors;  // rows of float32
   float* pooled;         // rows of float32
 };
+// Of larger arguments nvcc 13 takes the address, and the scan's code becomes another.
+static_assert(sizeof(ScanArgs) <= 128, "the scan's arguments");
 
 // A layer's products and its scan in one (fused.cuh), in bfloat16. Of `scan`, u is not read, and
 // skip is null unless it is the layer's input: with four gates the highway term is the last one's.

@@ -10,9 +10,7 @@
 namespace sru::kernels::cuda {
 namespace {
 
-// The reference algorithm is chosen among those for this many rows, and must repeat itself at
-// these.
-constexpr int kReferenceRows = 512;
+// Row counts at which the reference algorithm must repeat itself.
 constexpr int kReferenceTrials[] = {16, 48, 128, kReferenceRows};
 constexpr size_t kReferenceCandidates = 8;
 constexpr size_t kBucketCandidates = 3;

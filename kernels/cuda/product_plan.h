@@ -29,6 +29,9 @@ struct ProductChoice {
   ProductAlgorithm algorithm;
 };
 
+// The reference algorithm is chosen among those for this many rows.
+inline constexpr int kReferenceRows = 512;
+
 // Different rows of a trial: no divisor of a tile's rows, so that each row comes to stand in many
 // places of a tile.
 inline constexpr int kTrialPeriod = 13;
@@ -39,6 +42,11 @@ class ProductPlans {
   // Chooses the reference algorithms. kUnsupported when a product has none.
   static Status Create(const PackedStack& stack, const DeviceStack& weights,
                        const std::shared_ptr<Gpu>& gpu, std::unique_ptr<ProductPlans>* plans);
+
+  // For kReferenceRows rows: it has been tried with so many.
+  const ProductAlgorithm& reference(const PackedProduct& product) const {
+    return plans_[product.shape].reference;
+  }
 
   // Choices of every product for the buckets `row_counts` (ascending, as from TokenBuckets()):
   // choices[shape][i] serves row_counts[i]; there is none for the last one, which is there to stand

@@ -7,15 +7,24 @@ namespace {
 template <typename T, int kDims>
 void Launch(const ScanArgs& args, cudaStream_t stream) {
   const unsigned blocks = static_cast<unsigned>(ScanBlocks(args, kDims));
-  ScanKernel<T, kDims><<<blocks, kScanThreads, 0, stream>>>(args);
+  if (args.token_ids != nullptr) {
+    ScanKernel<T, kDims, true><<<blocks, kScanThreads, 0, stream>>>(args);
+  } else {
+    ScanKernel<T, kDims, false><<<blocks, kScanThreads, 0, stream>>>(args);
+  }
+}
+
+template <typename T, int kDims>
+cudaError_t Load() {
+  const cudaError_t error = LoadKernel(ScanKernel<T, kDims, false>);
+  return error != cudaSuccess ? error : LoadKernel(ScanKernel<T, kDims, true>);
 }
 
 }  // namespace
 
 cudaError_t LoadScanKernels() {
   for (const cudaError_t error :
-       {LoadKernel(ScanKernel<float, 2>), LoadKernel(ScanKernel<float, 4>),
-        LoadKernel(ScanKernel<BFloat16, 2>), LoadKernel(ScanKernel<BFloat16, 4>)}) {
+       {Load<float, 2>(), Load<float, 4>(), Load<BFloat16, 2>(), Load<BFloat16, 4>()}) {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

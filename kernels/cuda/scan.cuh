@@ -32,23 +32,88 @@ struct ScanStep {
   }
 };
 
-// Where the next loads stand.
-template <typename T>
-struct ScanInput {
+// Where the next loads stand. kByToken: what a row holds depends on its token alone, and stands in
+// a table by token id (token_table.h).
+template <typename T, int kDims, bool kByToken>
+struct ScanInput;
+
+// Rows in the order of the batch's tokens.
+template <typename T, int kDims>
+struct ScanInput<T, kDims, false> {
   const T* u;
   const T* skip;
   ptrdiff_t u_step;
   ptrdiff_t skip_step;
   int plane;  // from one gate's values to the next one's
 
-  template <int kDims>
-  __device__ __forceinline__ void LoadNext(ScanStep<T, kDims>* step) {
+  __device__ __forceinline__ void Fill(ScanStep<T, kDims>* ring, int length) {
+#pragma unroll
+    for (int i = 0; i < kScanDepth; ++i) {
+      if (i < length) LoadNext(ring, i);
+    }
+  }
+
+  // Into a place of the ring whose step is done.
+  __device__ __forceinline__ void LoadNext(ScanStep<T, kDims>* ring, int place) {
+    ScanStep<T, kDims>* const step = &ring[place];
     step->u0 = LoadReadOnly<kDims>(u);
     step->u1 = LoadReadOnly<kDims>(u + plane);
     step->u2 = LoadReadOnly<kDims>(u + 2 * plane);
     step->skip = LoadReadOnly<kDims>(skip);
     u += u_step;
     skip += skip_step;
+  }
+};
+
+// Rows by token id. A row can be loaded once its id is there, so the ids have a ring of their own,
+// which runs kScanDepth steps ahead of the rows'.
+template <typename T, int kDims>
+struct ScanInput<T, kDims, true> {
+  const T* u;  // of token id 0, as `skip`
+  const T* skip;
+  int u_row_bytes;
+  int skip_row_bytes;
+  int plane;
+  const int32_t* next_id;
+  ptrdiff_t id_step;
+  int ids_left;             // to be loaded
+  int32_t ids[kScanDepth];  // of the rows that the ring's places hold next
+
+  __device__ __forceinline__ void Fill(ScanStep<T, kDims>* ring, int length) {
+    ids_left = length;
+    // All ids before the first row, so that they are waited for once. For the same reason rows are
+    // loaded without asking whether there are so many: those past the end are row 0.
+    int32_t first_ids[kScanDepth] = {};
+#pragma unroll
+    for (int i = 0; i < kScanDepth; ++i) LoadId(&first_ids[i]);
+#pragma unroll
+    for (int i = 0; i < kScanDepth; ++i) LoadId(&ids[i]);
+#pragma unroll
+    for (int i = 0; i < kScanDepth; ++i) LoadRow(first_ids[i], &ring[i]);
+  }
+
+  __device__ __forceinline__ void LoadNext(ScanStep<T, kDims>* ring, int place) {
+    LoadRow(ids[place], &ring[place]);
+    LoadId(&ids[place]);
+  }
+
+  __device__ __forceinline__ void LoadRow(int64_t id, ScanStep<T, kDims>* step) {
+    const T* const u_row = At(u, id * u_row_bytes);
+    step->u0 = LoadReadOnly<kDims>(u_row);
+    step->u1 = LoadReadOnly<kDims>(u_row + plane);
+    step->u2 = LoadReadOnly<kDims>(u_row + 2 * plane);
+    step->skip = LoadReadOnly<kDims>(At(skip, id * skip_row_bytes));
+  }
+
+  static __device__ __forceinline__ const T* At(const T* from, int64_t bytes) {
+    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(from) + bytes);
+  }
+
+  // None past the sequence's end, which may be the end of the memory.
+  __device__ __forceinline__ void LoadId(int32_t* id) {
+    if (ids_left > 0) *id = static_cast<int32_t>(LoadReadOnly<1>(next_id).words[0]);
+    next_id += id_step;
+    --ids_left;
   }
 };
 
@@ -158,7 +223,33 @@ struct ScanThread {
   }
 };
 
-template <typename T, int kDims>
+// A place of the ring is loaded again as soon as its step is done, straight into its registers.
+template <typename T, int kDims, bool kByToken>
+__device__ __forceinline__ void RunSteps(int length, ScanStep<T, kDims>* ring,
+                                         ScanInput<T, kDims, kByToken>& input,
+                                         ScanThread<T, kDims>& thread) {
+  int base = 0;
+  for (; base + 2 * kScanDepth <= length; base += kScanDepth) {
+#pragma unroll
+    for (int i = 0; i < kScanDepth; ++i) {
+      thread.Run(ring[i]);
+      input.LoadNext(ring, i);
+    }
+  }
+  // Left at the end and not run through: each step then follows the round's first one, which has
+  // waited for the whole ring. A step that could be the first to wait would also wait for what the
+  // steps before it have just begun to load.
+  for (;; base += kScanDepth) {
+#pragma unroll
+    for (int i = 0; i < kScanDepth; ++i) {
+      if (base + i == length) return;
+      thread.Run(ring[i]);
+      if (base + i + kScanDepth < length) input.LoadNext(ring, i);
+    }
+  }
+}
+
+template <typename T, int kDims, bool kByToken>
 __global__ void __launch_bounds__(kScanThreads, 1) ScanKernel(const ScanArgs args) {
   const int groups_per_direction = args.padded / kDims;
   const int groups = args.directions * groups_per_direction;
@@ -176,41 +267,31 @@ __global__ void __launch_bounds__(kScanThreads, 1) ScanKernel(const ScanArgs arg
   const ptrdiff_t first_step = direction == 0 ? 0 : length - 1;
   const ptrdiff_t first = entry.begin + first_step;
   const ptrdiff_t sign = direction == 0 ? 1 : -1;
-  ScanInput<T> input;
-  input.u = static_cast<const T*>(args.u) + first * args.u_stride +
-            direction * args.gates * args.padded + j;
-  input.skip = static_cast<const T*>(args.skip) + first * args.skip_stride +
-               direction * args.skip_direction_stride + j;
-  input.u_step = sign * args.u_stride;
-  input.skip_step = sign * args.skip_stride;
-  input.plane = args.padded;
-  ScanStep<T, kDims> ring[kScanDepth];
-#pragma unroll
-  for (int i = 0; i < kScanDepth; ++i) {
-    if (i < length) input.LoadNext(&ring[i]);
-  }
-
+  // Before the rows, so that both are waited for at once: a thread cannot wait for one of its loads
+  // without the ones before it, and this needs the rest of `entry`.
   ScanThread<T, kDims> thread;
   thread.Begin(args, entry, direction, j);
 
-  // A place of the ring is loaded again as soon as its step is done, straight into its registers.
-  int base = 0;
-  for (; base + 2 * kScanDepth <= length; base += kScanDepth) {
-#pragma unroll
-    for (int i = 0; i < kScanDepth; ++i) {
-      thread.Run(ring[i]);
-      input.LoadNext(&ring[i]);
-    }
+  ScanInput<T, kDims, kByToken> input;
+  input.u = static_cast<const T*>(args.u);
+  input.skip = static_cast<const T*>(args.skip);
+  if constexpr (kByToken) {
+    input.u_row_bytes = args.u_stride * static_cast<int>(sizeof(T));
+    input.skip_row_bytes = args.skip_stride * static_cast<int>(sizeof(T));
+    input.next_id = args.token_ids + first;
+    input.id_step = sign;
+  } else {
+    input.u += first * args.u_stride;
+    input.skip += first * args.skip_stride;
+    input.u_step = sign * args.u_stride;
+    input.skip_step = sign * args.skip_stride;
   }
-  for (; base < length; base += kScanDepth) {
-#pragma unroll
-    for (int i = 0; i < kScanDepth; ++i) {
-      if (base + i < length) {
-        thread.Run(ring[i]);
-        if (base + i + kScanDepth < length) input.LoadNext(&ring[i]);
-      }
-    }
-  }
+  input.u += direction * args.gates * args.padded + j;
+  input.skip += direction * args.skip_direction_stride + j;
+  input.plane = args.padded;
+  ScanStep<T, kDims> ring[kScanDepth];
+  input.Fill(ring, length);
+  RunSteps(length, ring, input, thread);
 
   thread.End(args, entry);
 }

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -78,6 +79,7 @@ class PaddedTensor {
 
 class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
+// From features, and from the same as the rows of an embedding.
 TEST_P(GoldenTest, EqualsThePublishedPackage) {
   auto file = models::SafetensorsFile::Open(GetParam());
   ASSERT_TRUE(file.ok()) << file.status();
@@ -85,7 +87,7 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   ASSERT_NE(metadata, (*file)->metadata().end());
   const auto config = models::ParseEncoderConfig(metadata->second, GetParam());
   ASSERT_TRUE(config.ok()) << config.status();
-  const auto spec = models::BuildEncoder(*config, **file, "");
+  auto spec = models::BuildEncoder(*config, **file, "");
   ASSERT_TRUE(spec.ok()) << spec.status();
 
   const PaddedTensor x(**file, "input.x");
@@ -117,6 +119,10 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   batch.num_sequences = static_cast<int>(batch_size);
   batch.offsets = offsets.data();
   batch.features = features.data();
+  spec->vocabulary_size = batch.num_tokens();
+  spec->embedding = {features.data(), features.size()};
+  std::vector<int32_t> token_ids(batch.num_tokens());
+  std::iota(token_ids.begin(), token_ids.end(), 0);
   batch.initial_state = c0.ok() ? initial_state.data() : nullptr;
 
   std::vector<float> token_vectors(static_cast<size_t>(batch.num_tokens()) * width);
@@ -145,20 +151,25 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   ASSERT_TRUE(status.ok()) << status.message();
   status = executable->CreateWorkspace({batch.num_tokens(), batch.num_sequences}, &workspace);
   ASSERT_TRUE(status.ok()) << status.message();
-  status = executable->Run(batch, outputs.data(), *workspace);
-  ASSERT_TRUE(status.ok()) << status.message();
+  for (bool by_token : {false, true}) {
+    SCOPED_TRACE(by_token ? "by token id" : "features");
+    batch.token_ids = by_token ? token_ids.data() : nullptr;
+    batch.features = by_token ? nullptr : features.data();
+    status = executable->Run(batch, outputs.data(), *workspace);
+    ASSERT_TRUE(status.ok()) << status.message();
 
-  for (int64_t b = 0; b < batch_size; ++b) {
-    for (int64_t j = 0; j < width; ++j) {
-      for (int64_t t = 0; t < lengths[b]; ++t) {
-        ASSERT_NEAR(h.row(t, b)[j], outputs[b].token_vectors[t * width + j],
-                    tolerance(h.row(t, b)[j]))
-            << "h of sequence " << b << ", token " << t << ", dimension " << j;
-      }
-      for (int64_t i = 0; i < layers; ++i) {
-        ASSERT_NEAR(c.row(i, b)[j], outputs[b].final_state[i * width + j],
-                    tolerance(c.row(i, b)[j]))
-            << "c of sequence " << b << ", layer " << i << ", dimension " << j;
+    for (int64_t b = 0; b < batch_size; ++b) {
+      for (int64_t j = 0; j < width; ++j) {
+        for (int64_t t = 0; t < lengths[b]; ++t) {
+          ASSERT_NEAR(h.row(t, b)[j], outputs[b].token_vectors[t * width + j],
+                      tolerance(h.row(t, b)[j]))
+              << "h of sequence " << b << ", token " << t << ", dimension " << j;
+        }
+        for (int64_t i = 0; i < layers; ++i) {
+          ASSERT_NEAR(c.row(i, b)[j], outputs[b].final_state[i * width + j],
+                      tolerance(c.row(i, b)[j]))
+              << "c of sequence " << b << ", layer " << i << ", dimension " << j;
+        }
       }
     }
   }

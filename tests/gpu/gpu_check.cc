@@ -5,8 +5,9 @@
 //   gpu_check [--backend=cuda] [--dtype=float32|bfloat16] [--fuse_layers]
 //             [--goldens=tests/golden] [--small] [--json=FILE]
 //
-// --fuse_layers is BackendOptions::cuda_fuse_layers. --small leaves out what takes a sanitizer long. One line per check; exits with 0 when all pass,
-// 1 when one fails, 77 when the machine lacks the backend.
+// --fuse_layers is BackendOptions::cuda_fuse_layers. --small leaves out what takes a sanitizer
+// long. One line per check; exits with 0 when all pass, 1 when one fails, 77 when the machine lacks
+// the backend.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -14,6 +15,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <random>
 #include <string>
 #include <thread>
@@ -99,6 +101,7 @@ class Checker {
       if (flags_.small && (options.hidden_size > 32 || options.num_layers > 2)) continue;
       AgainstReference(name, options);
       SameBitsInAnyBatch(name, options);
+      if (!flags_.small || options.input_to_hidden) SameBitsWithoutTokenTable(name, options);
     }
     InParallel();
     BadInput();
@@ -141,7 +144,7 @@ class Checker {
               compiled->executable->CreateWorkspace({tokens, sequences}, &compiled->workspace));
   }
 
-  // The package's recorded float32 values.
+  // The package's recorded float32 values, from features and from the same as an embedding's rows.
   void Golden(const GoldenCase& golden) {
     const std::string name = "golden " + golden.name;
     const int64_t layers = static_cast<int64_t>(golden.spec.layers.size());
@@ -164,6 +167,11 @@ class Checker {
     batch.num_sequences = batch_size;
     batch.offsets = offsets.data();
     batch.features = features.data();
+    StackSpec spec = golden.spec;
+    spec.vocabulary_size = batch.num_tokens();
+    spec.embedding = {features.data(), features.size()};
+    std::vector<int32_t> token_ids(batch.num_tokens());
+    std::iota(token_ids.begin(), token_ids.end(), 0);
     if (golden.c0.data != nullptr) batch.initial_state = initial_state.data();
     std::vector<float> h(static_cast<size_t>(batch.num_tokens()) * width);
     std::vector<float> c(static_cast<size_t>(batch_size) * layers * width);
@@ -173,12 +181,20 @@ class Checker {
       outputs[b].final_state = &c[b * layers * width];
     }
     Compiled compiled;
-    if (!Compile(name, *backend_, golden.spec, batch.num_tokens(), batch_size, &compiled) ||
-        !Ok(name, compiled.executable->Run(batch, outputs.data(), *compiled.workspace))) {
-      return;
-    }
+    if (!Compile(name, *backend_, spec, batch.num_tokens(), batch_size, &compiled)) return;
+    CheckGolden(name, golden, batch, outputs, compiled);
+    batch.features = nullptr;
+    batch.token_ids = token_ids.data();
+    CheckGolden(name + ", by token id", golden, batch, outputs, compiled);
+  }
+
+  void CheckGolden(const std::string& name, const GoldenCase& golden, const RaggedBatch& batch,
+                   const std::vector<SequenceOutput>& outputs, const Compiled& compiled) {
+    if (!Ok(name, compiled.executable->Run(batch, outputs.data(), *compiled.workspace))) return;
+    const int64_t layers = static_cast<int64_t>(golden.spec.layers.size());
+    const int64_t width = golden.spec.output_size();
     Errors errors;
-    for (int b = 0; b < batch_size; ++b) {
+    for (int b = 0; b < batch.num_sequences; ++b) {
       for (int t = 0; t < golden.lengths[b]; ++t) {
         errors.Add(golden.h.row(t, b), outputs[b].token_vectors + t * width, width);
       }
@@ -313,6 +329,53 @@ class Checker {
     }
     Report(name, differ == 0,
            std::to_string(differ) + " of " + std::to_string(lengths.size()) + " differ");
+  }
+
+  // The CUDA backend looks the first layer's U up by token id; other backends have no such option.
+  void SameBitsWithoutTokenTable(const std::string& variant, const StackOptions& options) {
+    if (options.vocabulary_size == 0) return;
+    const std::string name = "same bits without the token table, " + variant;
+    const RandomStack stack(options, 47);
+    const StackSpec& spec = stack.spec();
+    const std::vector<int> lengths = flags_.small
+                                         ? std::vector<int>{1, 7, 8, 9, 17, 40}
+                                         : std::vector<int>{1, 2, 7, 8, 9, 15, 16, 17, 25, 33, 700};
+    const RandomBatch batch(spec, lengths, true, 48);
+    const RaggedBatch view = batch.view();
+    kernels::BackendOptions without_table;
+    without_table.cuda_fuse_layers = flags_.fuse_layers;
+    without_table.cuda_token_table_bytes = 0;
+    kernels::CompileOptions compile;
+    compile.dtype = dtype_;
+    std::unique_ptr<Backend> backend;
+    Compiled with, without;
+    OutputArrays expected(spec, view, spec.pooling);
+    OutputArrays found(spec, view, spec.pooling);
+    if (!Ok(name, kernels::CreateBackend(flags_.backend, without_table, &backend)) ||
+        !Ok(name, backend->Compile(spec, compile, &without.executable)) ||
+        !Ok(name, without.executable->CreateWorkspace({view.num_tokens(), view.num_sequences},
+                                                      &without.workspace)) ||
+        !Compile(name, *backend_, spec, view.num_tokens(), view.num_sequences, &with) ||
+        !Ok(name, without.executable->Run(view, expected.outputs.data(), *without.workspace)) ||
+        !Ok(name, with.executable->Run(view, found.outputs.data(), *with.workspace))) {
+      return;
+    }
+    int differ = 0;
+    for (auto member : {&OutputArrays::token_vectors, &OutputArrays::final_state,
+                        &OutputArrays::pooled, &OutputArrays::logits}) {
+      if (std::memcmp((expected.*member).data(), (found.*member).data(),
+                      (expected.*member).size() * sizeof(float)) != 0) {
+        ++differ;
+      }
+    }
+    // A fused first layer has none.
+    const bool expects_table = std::strcmp(backend->name(), "cuda") == 0 &&
+                               !(flags_.fuse_layers && dtype_ == DataType::kBFloat16);
+    const bool lacks_table =
+        expects_table && with.executable->weight_bytes() == without.executable->weight_bytes();
+    Report(name, differ == 0 && !lacks_table,
+           std::to_string(differ) + " of 4 kinds of outputs differ" +
+               (lacks_table ? "; there was no table" : ""));
   }
 
   // Two workspaces, each with its stream, on two threads.

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -360,6 +362,7 @@ TEST(CudaBackendTest, RefusesWhatDoesNotFitTheBudget) {
   EXPECT_THAT(weights.message(), HasSubstr("device 0: the weights need"));
 
   options.cuda_memory_limit_bytes = size_t{8} << 20;
+  options.cuda_token_table_bytes = 0;
   Rig rig(1, options);
   Status status = rig.Compile(stack.spec());
   ASSERT_TRUE(status.ok()) << status.message();
@@ -375,15 +378,16 @@ TEST(CudaBackendTest, RefusesWhatDoesNotFitTheBudget) {
 
 TEST(CudaBackendTest, TheMemoryOfProductsIsOfTheBudget) {
   const RandomStack stack(StackOptions(), 1);
+  BackendOptions options;
+  options.cuda_token_table_bytes = 0;
   size_t weights = 0;
   {
-    Rig rig;
+    Rig rig(1, options);
     ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 1}));
     weights = rig.executable->weight_bytes();
     EXPECT_GT(rig.workspaces[0]->bytes(), kProductWorkspaceBytes);
     EXPECT_GT(rig.backend->devices()[0].memory_in_use, weights + kProductWorkspaceBytes);
   }
-  BackendOptions options;
   options.cuda_memory_limit_bytes = weights + 2 * kProductWorkspaceBytes;
   Rig rig(1, options);
   // The first has room; the second is told what the whole of it needs.
@@ -503,6 +507,312 @@ TEST(CudaBackendTest, WhatIsCompiledAfterALossRunsOnTheOthers) {
   Rig none(2);
   for (const auto& control : none.controls) control->operations_until_lost = 0;
   EXPECT_EQ(none.Compile(stack.spec()).code(), StatusCode::kDeviceLost);
+}
+
+// The first layer's product by token id (token_table.h)
+// --------------------------------------------
+
+BackendOptions WithoutTokenTable() {
+  BackendOptions options;
+  options.cuda_token_table_bytes = 0;
+  return options;
+}
+
+// Of U's table for the default StackOptions in float32: 512 rows of two directions, three gates and
+// 16 dimensions.
+constexpr size_t kDefaultTableBytes = size_t{512} * 2 * 3 * 16 * sizeof(float);
+
+void ExpectSameBits(const OutputArrays& a, const OutputArrays& b) {
+  for (auto member :
+       {&OutputArrays::token_vectors, &OutputArrays::pooled, &OutputArrays::final_state,
+        &OutputArrays::logits, &OutputArrays::probabilities}) {
+    const std::vector<float>& found = a.*member;
+    const std::vector<float>& expected = b.*member;
+    ASSERT_EQ(found.size(), expected.size());
+    EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof(float)), 0);
+  }
+}
+
+struct TokenTableCase {
+  const char* name;
+  StackOptions options;
+};
+
+std::vector<TokenTableCase> TokenTableCases() {
+  std::vector<TokenTableCase> cases;
+  const auto add = [&](const char* name, const std::function<void(StackOptions&)>& change) {
+    StackOptions options;
+    change(options);
+    cases.push_back({name, options});
+  };
+  add("ThreeMatrices", [](StackOptions&) {});
+  add("FourMatrices", [](StackOptions& o) { o.input_size = 24; });
+  add("NoSkip", [](StackOptions& o) { o.has_skip_term = false; });
+  add("OneDirection", [](StackOptions& o) { o.directions = 1, o.input_size = 16; });
+  add("OddSizes", [](StackOptions& o) { o.hidden_size = 19, o.input_size = 38; });
+  add("OneWide", [](StackOptions& o) { o.hidden_size = 1, o.input_size = 1; });
+  add("OneLayer", [](StackOptions& o) { o.num_layers = 1; });
+  add("Projection", [](StackOptions& o) { o.projection_size = 7; });
+  add("InputToHidden", [](StackOptions& o) { o.input_to_hidden = true, o.input_size = 10; });
+  add("InputToHiddenNoSkip", [](StackOptions& o) {
+    o.input_to_hidden = true, o.input_size = 10, o.has_skip_term = false;
+  });
+  add("NormBefore", [](StackOptions& o) { o.layer_norm = LayerNorm::kBefore; });
+  add("NormAfter", [](StackOptions& o) { o.layer_norm = LayerNorm::kAfter, o.num_layers = 1; });
+  add("AllOfThem", [](StackOptions& o) {
+    o.input_to_hidden = true, o.input_size = 10, o.projection_size = 5;
+    o.layer_norm = LayerNorm::kBefore, o.activation = Activation::kTanh;
+  });
+  add("OneToken", [](StackOptions& o) { o.vocabulary_size = 1; });
+  add("WholeChunk", [](StackOptions& o) { o.vocabulary_size = 512; });
+  add("TwoChunks", [](StackOptions& o) { o.vocabulary_size = 513; });
+  add("ThreeChunks", [](StackOptions& o) {
+    o.vocabulary_size = 1300, o.input_to_hidden = true, o.projection_size = 5;
+  });
+  return cases;
+}
+
+class TokenTableTest : public ::testing::TestWithParam<TokenTableCase> {};
+
+TEST_P(TokenTableTest, ChangesNoBit) {
+  const RandomStack stack(GetParam().options, 1);
+  const StackSpec& spec = stack.spec();
+  // Around the lengths of the rings of rows and of ids, then every token of the vocabulary.
+  const std::vector<int> lengths = {1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 70, 1};
+  const RandomBatch random(spec, lengths, true, 2);
+  std::vector<int32_t> all_ids(spec.vocabulary_size);
+  for (int32_t i = 0; i < spec.vocabulary_size; ++i) all_ids[i] = spec.vocabulary_size - 1 - i;
+  const std::vector<int32_t> all_offsets = {0, spec.vocabulary_size};
+  RaggedBatch all;
+  all.num_sequences = 1;
+  all.offsets = all_offsets.data();
+  all.token_ids = all_ids.data();
+  // The same as the caller's features.
+  std::vector<float> features;
+  for (int t = 0; t < random.view().num_tokens(); ++t) {
+    const float* row =
+        spec.embedding.data + static_cast<size_t>(random.view().token_ids[t]) * spec.input_size;
+    features.insert(features.end(), row, row + spec.input_size);
+  }
+  RaggedBatch as_features = random.view();
+  as_features.token_ids = nullptr;
+  as_features.features = features.data();
+
+  for (DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (int num_multiprocessors : {1, 1000}) {  // both widths of the scan
+      SCOPED_TRACE(::testing::Message()
+                   << DataTypeName(dtype) << ", multiprocessors: " << num_multiprocessors);
+      HostDeviceOptions device;
+      device.num_multiprocessors = num_multiprocessors;
+      Rig with(1, {}, device);
+      Rig without(1, WithoutTokenTable(), device);
+      with.compile.dtype = without.compile.dtype = dtype;
+      const WorkspaceLimits limits{std::max(random.view().num_tokens(), spec.vocabulary_size), 16};
+      ASSERT_NO_FATAL_FAILURE(with.Prepare(spec, limits));
+      ASSERT_NO_FATAL_FAILURE(without.Prepare(spec, limits));
+      ASSERT_GT(with.executable->weight_bytes(), without.executable->weight_bytes());
+      // By token id again after features, which are another graph.
+      std::vector<std::unique_ptr<OutputArrays>> found;
+      for (const RaggedBatch& batch : {random.view(), as_features, all, random.view()}) {
+        const OutputArrays expected(spec, batch, spec.pooling);
+        found.push_back(std::make_unique<OutputArrays>(spec, batch, spec.pooling));
+        ASSERT_TRUE(without.Run(batch, expected).ok());
+        ASSERT_TRUE(with.Run(batch, *found.back()).ok());
+        EXPECT_NE(found.back()->token_vectors[0], OutputArrays::kUnwritten);
+        ExpectSameBits(*found.back(), expected);
+      }
+      ExpectSameBits(*found[0], *found[1]);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, TokenTableTest, ::testing::ValuesIn(TokenTableCases()),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(CudaBackendTest, BatchesOfTokenIdsBeginWithTheFirstScan) {
+  StackOptions options;
+  options.input_to_hidden = true;
+  options.projection_size = 5;
+  options.layer_norm = LayerNorm::kBefore;
+  options.num_layers = 1;
+  const RandomStack stack(options, 1);
+  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+  int64_t operations[2];
+  for (int i = 0; i < 2; ++i) {
+    Rig rig(1, i == 0 ? BackendOptions() : WithoutTokenTable());
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    constexpr int64_t kMany = 1000;
+    rig.controls[0]->operations_until_lost = kMany;
+    const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+    ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+    operations[i] = kMany - rig.controls[0]->operations_until_lost;
+  }
+  // Embedding, input_to_hidden, layer norm, projection, product.
+  EXPECT_EQ(operations[1] - operations[0], 5);
+}
+
+TEST(CudaBackendTest, TheTokenTableIsOfTheWeights) {
+  StackOptions stack_options;
+  size_t bytes = kDefaultTableBytes;
+  for (bool input_to_hidden : {false, true}) {
+    stack_options.input_to_hidden = input_to_hidden;
+    if (input_to_hidden) bytes += size_t{512} * 2 * 16 * sizeof(float);  // what the highway reads
+    const RandomStack stack(stack_options, 1);
+    Rig without(1, WithoutTokenTable());
+    ASSERT_TRUE(without.Compile(stack.spec()).ok());
+    Rig rig;
+    ASSERT_TRUE(rig.Compile(stack.spec()).ok());
+    EXPECT_EQ(rig.executable->weight_bytes(), without.executable->weight_bytes() + bytes);
+    EXPECT_EQ(rig.backend->devices()[0].weight_bytes, rig.executable->weight_bytes());
+    EXPECT_EQ(rig.backend->devices()[0].memory_in_use, rig.executable->weight_bytes());
+    rig.executable.reset();
+    EXPECT_EQ(rig.backend->devices()[0].weight_bytes, 0u);
+    EXPECT_EQ(rig.backend->devices()[0].memory_in_use, 0u);
+
+    BackendOptions options;
+    options.cuda_token_table_bytes = bytes;
+    Rig at_limit(1, options);
+    ASSERT_TRUE(at_limit.Compile(stack.spec()).ok());
+    EXPECT_EQ(at_limit.executable->weight_bytes(), without.executable->weight_bytes() + bytes);
+    --options.cuda_token_table_bytes;
+    Rig below(1, options);
+    ASSERT_TRUE(below.Compile(stack.spec()).ok());
+    EXPECT_EQ(below.executable->weight_bytes(), without.executable->weight_bytes());
+  }
+}
+
+TEST(CudaBackendTest, AStackWithoutAnEmbeddingHasNoTokenTable) {
+  StackOptions options;
+  options.vocabulary_size = 0;
+  const RandomStack stack(options, 1);
+  Rig rig;
+  Rig without(1, WithoutTokenTable());
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+  ASSERT_TRUE(without.Compile(stack.spec()).ok());
+  EXPECT_EQ(rig.executable->weight_bytes(), without.executable->weight_bytes());
+  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+  EXPECT_TRUE(rig.Run(batch.view(), outputs).ok());
+}
+
+// U is not rounded there: the table's would be other bits.
+TEST(CudaBackendTest, AFusedFirstLayerHasNoTokenTable) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+  size_t bytes[2];
+  std::vector<float> vectors[2];
+  for (int i = 0; i < 2; ++i) {
+    BackendOptions options = i == 0 ? BackendOptions() : WithoutTokenTable();
+    options.cuda_fuse_layers = true;
+    Rig rig(1, options);
+    rig.compile.dtype = DataType::kBFloat16;
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    bytes[i] = rig.executable->weight_bytes();
+    const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+    ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+    EXPECT_EQ(rig.controls[0]->fused_layers, 2);
+    vectors[i] = outputs.token_vectors;
+  }
+  EXPECT_EQ(bytes[0], bytes[1]);
+  EXPECT_EQ(vectors[0], vectors[1]);
+}
+
+// Whatever the budget: with a table fits what fits without one, or the same is refused.
+TEST(CudaBackendTest, TheTokenTableTakesNoRoomFromTheRest) {
+  StackOptions stack_options;
+  stack_options.vocabulary_size = 600;
+  const RandomStack stack(stack_options, 1);
+  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+  Rig reference(1, WithoutTokenTable());
+  ASSERT_NO_FATAL_FAILURE(reference.Prepare(stack.spec(), {16, 2}));
+  const OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
+  ASSERT_TRUE(reference.Run(batch.view(), expected).ok());
+  const size_t weights = reference.executable->weight_bytes();
+
+  bool refused = false;
+  bool given_up = false;
+  bool kept = false;
+  const size_t first = weights + kProductWorkspaceBytes;
+  const size_t last = weights + 3 * kProductWorkspaceBytes;
+  for (size_t limit = first; limit < last; limit += kProductWorkspaceBytes / 32) {
+    SCOPED_TRACE(limit);
+    StatusCode codes[2][3];
+    for (int i = 0; i < 2; ++i) {
+      BackendOptions options = i == 0 ? BackendOptions() : WithoutTokenTable();
+      options.cuda_memory_limit_bytes = limit;
+      Rig rig(1, options);
+      codes[i][0] = rig.Compile(stack.spec()).code();
+      codes[i][1] = codes[i][2] = StatusCode::kOk;
+      if (codes[i][0] != StatusCode::kOk) {
+        refused = true;
+        continue;
+      }
+      const bool has_table = rig.executable->weight_bytes() > weights;
+      for (int workspace = 0; workspace < 2; ++workspace) {
+        codes[i][1 + workspace] = rig.MakeWorkspace({16, 2}).code();
+      }
+      if (i == 0 && has_table) {
+        (rig.executable->weight_bytes() > weights ? kept : given_up) = true;
+      }
+      EXPECT_EQ(rig.backend->devices()[0].weight_bytes, rig.executable->weight_bytes());
+      if (codes[i][1] != StatusCode::kOk) continue;
+      const OutputArrays found(stack.spec(), batch.view(), Pooling::kMax);
+      ASSERT_TRUE(rig.Run(batch.view(), found).ok());
+      ExpectSameBits(found, expected);
+    }
+    for (int step = 0; step < 3; ++step) EXPECT_EQ(codes[0][step], codes[1][step]) << step;
+  }
+  EXPECT_TRUE(refused);
+  EXPECT_TRUE(given_up);
+  EXPECT_TRUE(kept);
+}
+
+TEST(CudaBackendTest, ATokenTableInUseStays) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+  size_t one_workspace = 0;
+  {
+    Rig rig;
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 2}));
+    one_workspace = rig.backend->devices()[0].memory_in_use;
+  }
+  BackendOptions options;
+  options.cuda_memory_limit_bytes = one_workspace + kProductWorkspaceBytes;
+  Rig rig(1, options);
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 2}));
+  const size_t weights = rig.executable->weight_bytes();
+  const OutputArrays first(stack.spec(), batch.view(), Pooling::kMax);
+  ASSERT_TRUE(rig.Run(batch.view(), first).ok());
+  EXPECT_EQ(rig.MakeWorkspace({16, 2}).code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(rig.executable->weight_bytes(), weights);
+  const OutputArrays second(stack.spec(), batch.view(), Pooling::kMax);
+  ASSERT_TRUE(rig.Run(batch.view(), second).ok());
+  ExpectSameBits(second, first);
+}
+
+TEST(CudaBackendTest, ADeviceMayBeLostWhileItsTokenTableIsMade) {
+  StackOptions stack_options;
+  stack_options.vocabulary_size = 600;
+  const RandomStack stack(stack_options, 1);
+  // How many operations the loading takes.
+  int64_t operations[2];
+  for (int i = 0; i < 2; ++i) {
+    Rig rig(1, i == 0 ? WithoutTokenTable() : BackendOptions());
+    constexpr int64_t kMany = 100000;
+    rig.controls[0]->operations_until_lost = kMany;
+    ASSERT_TRUE(rig.Compile(stack.spec()).ok());
+    operations[i] = kMany - rig.controls[0]->operations_until_lost;
+  }
+  // Two copies, two chunks of embedding and product, one wait.
+  ASSERT_EQ(operations[1] - operations[0], 7);
+  for (int64_t until_lost = operations[0]; until_lost < operations[1]; ++until_lost) {
+    Rig rig;
+    rig.controls[0]->operations_until_lost = until_lost;
+    EXPECT_EQ(rig.Compile(stack.spec()).code(), StatusCode::kDeviceLost) << until_lost;
+    EXPECT_TRUE(rig.backend->devices()[0].lost);
+    EXPECT_EQ(rig.controls[0]->bytes_in_use, 0);
+    EXPECT_EQ(rig.backend->devices()[0].weight_bytes, 0u);
+  }
 }
 
 TEST(CreateBackendTest, CudaIsListedWhereItCanBeCreated) {

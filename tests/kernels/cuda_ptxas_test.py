@@ -5,7 +5,7 @@ one of them:
 * ptxas reports spills, a stack frame or local memory in a kernel, or so many registers that spills
   are near;
 * a load of U in the scan is narrower than what a thread's dimensions allow, or there are fewer loads
-  than a ring of 8 steps needs;
+  than a ring of 8 steps needs, of rows and of token ids;
 * the fused layer does not multiply on tensor cores, or reads shared memory through generic addresses.
 
 Usage: cuda_ptxas_test.py NVCC SOURCE_ROOT ARCHITECTURES, such as "80 90". Exits with 77 (skipped)
@@ -20,8 +20,9 @@ import sys
 import tempfile
 
 SKIPPED = 77
-# Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread; rows of 64 to 512 values.
-KERNELS = {"scan": 4, "fused": 4}
+# Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
+# id; rows of 64 to 512 values.
+KERNELS = {"scan": 8, "fused": 4}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 8  # kScanDepth
 PLANES = 4  # U0, U1, U2 and the highway term
@@ -61,25 +62,31 @@ def check_registers(architecture, file, report):
 
 
 def check_loads(ptx):
-    """Each kernel's vector loads of U and of the highway term, in PTX."""
+    """Each kernel's vector loads of U and of the highway term, and its loads of ids, in PTX."""
     errors = []
     widths = {("f", 4): "v4.u32", ("f", 2): "v2.u32",
               ("8BFloat16", 4): "v2.u32", ("8BFloat16", 2): "u32"}
     for (dtype, dims), width in widths.items():
-        name = re.search(rf"\.entry (\w*ScanKernelI\w*{dtype}ELi{dims}E\w*|"
-                         rf"\w*ScanKernelI{dtype}Li{dims}E\w*)\(", ptx)
-        if name is None:
-            errors.append(f"no scan kernel for {dtype}, {dims} dimensions")
-            continue
-        body = ptx[name.end():].split(".entry ")[0]
-        loads = len(re.findall(rf"ld\.global\.nc\.{re.escape(width)}\s", body))
-        # The ring is filled once and refilled in the main loop.
-        if loads < 2 * STEPS * PLANES:
-            errors.append(f"{name.group(1)}: expected at least {2 * STEPS * PLANES} loads "
-                          f"ld.global.nc.{width}, found {loads}")
-        if re.search(r"\.local\b", body):
-            errors.append(f"{name.group(1)}: uses local memory")
-        print(f"{name.group(1)}: {loads} loads {width}")
+        for by_token in (0, 1):
+            name = re.search(rf"\.entry (\w*ScanKernelI\w*{dtype}ELi{dims}ELb{by_token}E\w*|"
+                             rf"\w*ScanKernelI{dtype}Li{dims}ELb{by_token}E\w*)\(", ptx)
+            if name is None:
+                errors.append(f"no scan kernel for {dtype}, {dims} dimensions, {by_token}")
+                continue
+            body = ptx[name.end():].split(".entry ")[0]
+            # The ring is filled once and refilled in the main loop; that of the ids is filled for
+            # two rounds of it.
+            wanted = {width: 2 * STEPS * PLANES}
+            if by_token:
+                wanted["u32"] = wanted.get("u32", 0) + 3 * STEPS
+            for kind, count in wanted.items():
+                loads = len(re.findall(rf"ld\.global\.nc\.{re.escape(kind)}\s", body))
+                if loads < count:
+                    errors.append(f"{name.group(1)}: expected at least {count} loads "
+                                  f"ld.global.nc.{kind}, found {loads}")
+                print(f"{name.group(1)}: {loads} loads {kind}")
+            if re.search(r"\.local\b", body):
+                errors.append(f"{name.group(1)}: uses local memory")
     return errors
 
 

@@ -119,6 +119,16 @@ void Product(const ProductShape& shape, uint64_t order, bool unstable, int rows,
   }
 }
 
+template <typename T, int kDims>
+void LaunchScan(const ScanArgs& args) {
+  const int64_t blocks = ScanBlocks(args, kDims);
+  if (args.token_ids != nullptr) {
+    LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<T, kDims, true>(args); });
+  } else {
+    LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<T, kDims, false>(args); });
+  }
+}
+
 using Work = std::vector<std::function<void()>>;
 
 class HostGraph : public Graph {
@@ -175,13 +185,10 @@ class HostStream : public Stream {
   Status Scan(DataType dtype, const ScanArgs& args) override {
     const int dims = ScanDims(args, options_.num_multiprocessors);
     return Add([=] {
-      const int64_t blocks = ScanBlocks(args, dims);
       if (dtype == DataType::kBFloat16) {
-        dims == 4 ? LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<BFloat16, 4>(args); })
-                  : LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<BFloat16, 2>(args); });
+        dims == 4 ? LaunchScan<BFloat16, 4>(args) : LaunchScan<BFloat16, 2>(args);
       } else {
-        dims == 4 ? LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<float, 4>(args); })
-                  : LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<float, 2>(args); });
+        dims == 4 ? LaunchScan<float, 4>(args) : LaunchScan<float, 2>(args);
       }
     });
   }
