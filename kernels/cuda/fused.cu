@@ -24,12 +24,7 @@ cudaError_t WithKernel(int k, const Use& use) {
 cudaError_t LoadFusedKernels() {
   for (int input = FusedInput(0); input <= kFusedMaxInput; input *= 2) {
     const cudaError_t error = WithKernel(input, [&](auto* kernel) {
-      const cudaError_t loaded = LoadKernel(kernel);
-      if (loaded != cudaSuccess) return loaded;
-      const size_t most = FusedSharedBytes(input, 4, FusedMaxSlices(input));
-      return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                  cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(most));
+      return LoadKernel(kernel, FusedSharedBytes(input, 4, FusedMaxSlices(input)));
     });
     if (error != cudaSuccess) return error;
   }

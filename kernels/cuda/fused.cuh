@@ -18,6 +18,7 @@
 #include "kernels/cuda/fused_shape.h"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/scan.cuh"
+#include "kernels/cuda/shared_memory.cuh"
 #include "kernels/cuda/tensor_core.cuh"
 
 namespace sru::kernels::cuda {
@@ -91,7 +92,7 @@ __device__ __forceinline__ void BeginChunk(const FusedArgs& args, const FusedPla
       const int step = chunk * kFusedRows + row % kFusedRows;
       if (column >= args.k || step >= length) continue;
       const int t = place.direction == 0 ? step : length - 1 - step;
-      BeginCopy16(
+      BeginCopy<16>(
           stage + row * FusedRowBytes(kInput) + column * 2,
           static_cast<const BFloat16*>(args.x) + static_cast<int64_t>(begin + t) * args.k + column);
     }
@@ -193,33 +194,32 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
   }
 }
 
-// What the highway reads of x: a ring that is loaded kFusedRows steps ahead. With four gates the
-// highway is the last one's U.
+// What the highway reads of x, for one scan warp: 16 steps of 16 dimensions of both sequences,
+// copied by its lanes a chunk ahead. With four gates the highway is the last one's U.
 struct FusedSkip {
-  const BFloat16* next;
-  ptrdiff_t step;
-  int left;  // steps that are not loaded yet
-  BFloat16 values[kFusedRows];
+  BFloat16* chunks;  // of two: [sequence][step][dimension]
 
-  __device__ __forceinline__ void Begin(const ScanArgs& scan, const FusedPlace& place,
-                                        const SequenceEntry& entry, int j) {
-    const bool forward = place.direction == 0;
-    const ptrdiff_t first = entry.begin + (forward ? 0 : entry.length - 1);
-    next = static_cast<const BFloat16*>(scan.skip) + first * scan.skip_stride +
-           place.direction * scan.skip_direction_stride + j;
-    step = forward ? scan.skip_stride : -static_cast<ptrdiff_t>(scan.skip_stride);
-    left = scan.skip == nullptr ? 0 : entry.length;
+  // Begins the copies of a chunk of which `left` steps are there; `at` is dimension 0 of its first
+  // step in the lane's sequence, `step` the way to the next one.
+  __device__ __forceinline__ void Begin(int chunk, const BFloat16* at, ptrdiff_t step, int left,
+                                        int dims) const {
+    constexpr int kVectors = kFusedDims / 8;
+    const int lane = static_cast<int>(threadIdx.x) % kFusedLanes;
+    BFloat16* to = At(chunk, static_cast<int>(threadIdx.x) % 32 / kFusedLanes);
 #pragma unroll
-    for (int i = 0; i < kFusedRows; ++i) {
-      values[i] = BFloat16{};
-      LoadNext(i);
+    for (int i = 0; i < kFusedRows * kVectors / kFusedLanes; ++i) {
+      const int vector = i * kFusedLanes + lane;
+      const int s = vector / kVectors;
+      const int dim = vector % kVectors * 8;
+      if (s < left && dim < dims) {
+        BeginCopy<16>(to + s * kFusedDims + dim, at + s * step + dim);
+      }
     }
+    CommitCopies();
   }
 
-  __device__ __forceinline__ void LoadNext(int i) {
-    if (left > 0) values[i] = *next;
-    next += step;
-    --left;
+  __device__ __forceinline__ BFloat16* At(int chunk, int sequence) const {
+    return chunks + (chunk % 2 * kFusedSequences + sequence) * kFusedRows * kFusedDims;
   }
 };
 
@@ -229,56 +229,70 @@ struct FusedStep {
 
   __device__ __forceinline__ float Value(int plane, int /*d*/) const { return values[plane]; }
 
-  // `u` is U0's; the other gates' follow at a distance of `plane`.
-  __device__ __forceinline__ void Load(const float* u, int plane, bool four) {
+  // `u` is U0's; the other gates' follow at a distance of `plane`. A null `skip` is 0.
+  __device__ __forceinline__ void Load(const float* u, int plane, bool four, const BFloat16* skip) {
 #pragma unroll
     for (int p = 0; p < 3; ++p) values[p] = u[p * plane];
-    values[3] = four ? u[3 * plane] : 0.0f;
+    values[3] = four ? u[3 * plane] : skip != nullptr ? ToFloat(*skip) : 0.0f;
   }
 };
 
 // A warp that scans 16 dimensions of both sequences.
 __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPlace& place,
-                                           const float* u) {
+                                           const float* u, BFloat16* skips) {
   const ScanArgs& scan = args.scan;
   const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int sequence = lane / kFusedDims;
-  const int column = place.slice * kFusedDims + lane % kFusedDims;
-  const int j = place.first_dim + column;
+  const int sequence = lane / kFusedLanes;
+  const int dim = lane % kFusedLanes;
+  const int slice_dim = place.first_dim + place.slice * kFusedDims;
+  const int dims = scan.padded - slice_dim;  // of the slice; may be more than it has, or none
   const int u_row = FusedURow(scan.gates, place.slices);
   const int u_sequence = FusedUSequence(scan.gates, place.slices);
   const int plane = place.slices * kFusedDims;
   const bool four = scan.gates == 4;
-  const float* columns = u + sequence * u_sequence + column;
+  const float* columns = u + sequence * u_sequence + place.slice * kFusedDims + dim;
+  const FusedSkip skip{skips + place.slice * kFusedSkipValues};
+  const ptrdiff_t skip_step = place.direction == 0 ? scan.skip_stride : -scan.skip_stride;
   for (int g = place.group; g < FusedGroups(scan); g += place.groups_at_once) {
     const FusedGroup group(scan, g);
+    if (group.chunks == 0) return;  // so are all that follow
     SequenceEntry entry = {};
     if (g * kFusedSequences + sequence < scan.num_sequences) {
       entry = scan.sequences[g * kFusedSequences + sequence];
     }
-    const bool works = entry.length > 0 && j < scan.padded;
+    const bool works = entry.length > 0 && dim < dims;
     ScanThread<BFloat16, 1> thread = {};
-    FusedSkip skip = {};
-    if (works) {
-      thread.Begin(scan, entry, place.direction, j);
-      skip.Begin(scan, place, entry, j);
-    }
-    if (group.chunks > 0) RoleBarrier(place.threads);
+    if (works) thread.Begin(scan, entry, place.direction, slice_dim + dim);
+    // Without a highway out of x nothing is left to be copied, wherever that is.
+    const int skip_length = scan.skip == nullptr ? 0 : entry.length;
+    const BFloat16* skip_at =
+        static_cast<const BFloat16*>(scan.skip == nullptr ? args.x : scan.skip) +
+        static_cast<ptrdiff_t>(entry.begin + (place.direction == 0 ? 0 : entry.length - 1)) *
+            scan.skip_stride +
+        place.direction * scan.skip_direction_stride + slice_dim;
+    skip.Begin(0, skip_at, skip_step, skip_length, dims);
+    RoleBarrier(place.threads);
     for (int i = 0; i < group.chunks; ++i) {
       RoleBarrier(place.threads);  // U of chunk i is there
+      const int steps = entry.length - i * kFusedRows;
+      WaitForCopies<0>();
+      SyncWarp();  // the other lanes' copies too, and all have read the chunk before
+      skip_at += kFusedRows * skip_step;
+      skip.Begin(i + 1, skip_at, skip_step, skip_length - (i + 1) * kFusedRows, dims);
       if (!works) continue;
       const float* row = columns + i % 2 * kFusedSequences * u_sequence;
-      const int steps = entry.length - i * kFusedRows;
+      const BFloat16* skip_row = scan.skip == nullptr ? nullptr : skip.At(i, sequence) + dim;
       FusedStep step;
-      step.Load(row, plane, four);
+      step.Load(row, plane, four, skip_row);
 #pragma unroll
       for (int s = 0; s < kFusedRows; ++s) {
         // Rows past the end of the sequence are there, with values that nobody uses.
         FusedStep after = step;
-        if (s + 1 < kFusedRows) after.Load(row + (s + 1) * u_row, plane, four);
-        if (!four) step.values[3] = ToFloat(skip.values[s]);
+        if (s + 1 < kFusedRows) {
+          after.Load(row + (s + 1) * u_row, plane, four,
+                     skip_row == nullptr ? nullptr : skip_row + (s + 1) * kFusedDims);
+        }
         if (s < steps) thread.Run(step);
-        skip.LoadNext(s);
         step = after;
       }
     }
@@ -292,6 +306,7 @@ __global__ void __launch_bounds__(FusedMaxThreads(kInput), 1)
   const FusedPlace place = FindFusedPlace(args, slices, blocks);
   unsigned char* stages = DynamicShared();
   float* u = reinterpret_cast<float*>(stages + FusedStages(kInput) * FusedStageBytes(kInput));
+  auto* skips = reinterpret_cast<BFloat16*>(u + FusedUValues(args.scan.gates, slices));
   // What stands past the end of x's rows meets weights of zero, so it must be finite.
   for (int row = static_cast<int>(threadIdx.x);
        row < FusedStages(kInput) * kFusedSequences * kFusedRows; row += place.threads) {
@@ -301,7 +316,7 @@ __global__ void __launch_bounds__(FusedMaxThreads(kInput), 1)
     }
   }
   if (place.scans) {
-    RunScanner(args, place, u);
+    RunScanner(args, place, u, skips);
   } else {
     RunMultiplier<kInput>(args, place, stages, u);
   }

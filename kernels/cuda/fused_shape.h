@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 
 #include "kernels/cuda/host_device.h"
 #include "kernels/cuda/kernel_args.h"
@@ -16,6 +17,9 @@ inline constexpr int kFusedRows = 16;
 inline constexpr int kFusedSequences = 2;
 // Dimensions whose gates a warp multiplies. A scan warp has so many of each of its sequences.
 inline constexpr int kFusedDims = 16;
+// Lanes of a scan warp that share a sequence.
+inline constexpr int kFusedLanes = 32 / kFusedSequences;
+static_assert(kFusedLanes == kFusedDims, "a lane scans one dimension");
 // The longest input row, in values, whose weights still fit into registers.
 inline constexpr int kFusedMaxInput = 512;
 
@@ -60,9 +64,12 @@ SRU_HOST_DEVICE constexpr int FusedUValues(int gates, int slices) {
   return 2 * kFusedSequences * FusedUSequence(gates, slices);
 }
 
+// A scan warp's part of x for the highway term, in two halves as well.
+inline constexpr int kFusedSkipValues = 2 * kFusedSequences * kFusedRows * kFusedDims;
+
 SRU_HOST_DEVICE constexpr size_t FusedSharedBytes(int input, int gates, int slices) {
   return static_cast<size_t>(FusedStages(input)) * FusedStageBytes(input) +
-         sizeof(float) * FusedUValues(gates, slices);
+         sizeof(float) * FusedUValues(gates, slices) + sizeof(uint16_t) * slices * kFusedSkipValues;
 }
 
 // Blocks that share a group of sequences: one per slices and direction.

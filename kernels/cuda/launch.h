@@ -26,11 +26,16 @@ cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, cudaStream_t stream
 cudaError_t LaunchHead(const HeadArgs& args, cudaStream_t stream);
 cudaError_t LaunchCompare(const CompareArgs& args, cudaStream_t stream);
 
-// Loads one kernel onto the current device.
+// Loads one kernel onto the current device. `shared_bytes` is the most of DynamicShared() that it
+// is launched with.
 template <typename Kernel>
-cudaError_t LoadKernel(Kernel* kernel) {
+cudaError_t LoadKernel(Kernel* kernel, size_t shared_bytes = 0) {
+  const void* const function = reinterpret_cast<const void*>(kernel);
   cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(kernel));
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, function);
+  if (error != cudaSuccess || shared_bytes == 0) return error;
+  return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                              static_cast<int>(shared_bytes));
 }
 
 }  // namespace sru::kernels::cuda

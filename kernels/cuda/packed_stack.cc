@@ -84,7 +84,7 @@ Highway HighwayOf(const LayerSpec& layer) {
 }
 
 PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackOptions& options,
-                      Packer& packer) {
+                      bool fuse, Packer& packer) {
   const bool tf32 = options.tf32;
   PackedLayer layer;
   layer.input = input;
@@ -125,8 +125,7 @@ PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackO
     const size_t row = static_cast<size_t>(i) * spec.directions + direction;
     return scale * spec.weight.data[(row * hidden + j) * gates + gate];
   };
-  if (options.fuse_layers && options.dtype == DataType::kBFloat16 &&
-      product_rows.stride() <= kFusedMaxInput) {
+  if (fuse && product_rows.stride() <= kFusedMaxInput) {
     layer.fused_k = product_rows.stride();
     layer.product.weights = packer.AddWeights(product_rows, columns, weight);
   } else {
@@ -167,7 +166,11 @@ PackedStack::PackedStack(const StackSpec& stack, const PackOptions& options)
     embedding = packer.AddRows(dtype, input, spec.vocabulary_size, spec.embedding.data);
   }
   for (const LayerSpec& layer : spec.layers) {
-    layers.push_back(PackLayer(layer, rows, options, packer));
+    // Where U is looked up by token id (token_table.h) there is no product to save, and with it or
+    // without, for want of memory, the bits must be the same.
+    const bool looked_up = layers.empty() && spec.vocabulary_size > 0;
+    const bool fuse = options.fuse_layers && dtype == DataType::kBFloat16 && !looked_up;
+    layers.push_back(PackLayer(layer, rows, options, fuse, packer));
     rows = layers.back().output;
   }
   if (spec.num_labels > 0) {

@@ -4,20 +4,34 @@
 namespace sru::kernels::cuda {
 namespace {
 
-template <typename T, int kDims>
+template <typename T, int kDims, bool kByToken>
+constexpr int kSharedBytes = ScanSharedBytes(kDims* static_cast<int>(sizeof(T)), kByToken);
+
+template <typename T, int kDims, bool kByToken>
 void Launch(const ScanArgs& args, cudaStream_t stream) {
   const unsigned blocks = static_cast<unsigned>(ScanBlocks(args, kDims));
+  ScanKernel<T, kDims, kByToken>
+      <<<blocks, kScanThreads, kSharedBytes<T, kDims, kByToken>, stream>>>(args);
+}
+
+template <typename T, int kDims>
+void Launch(const ScanArgs& args, cudaStream_t stream) {
   if (args.token_ids != nullptr) {
-    ScanKernel<T, kDims, true><<<blocks, kScanThreads, 0, stream>>>(args);
+    Launch<T, kDims, true>(args, stream);
   } else {
-    ScanKernel<T, kDims, false><<<blocks, kScanThreads, 0, stream>>>(args);
+    Launch<T, kDims, false>(args, stream);
   }
+}
+
+template <typename T, int kDims, bool kByToken>
+cudaError_t Load() {
+  return LoadKernel(ScanKernel<T, kDims, kByToken>, kSharedBytes<T, kDims, kByToken>);
 }
 
 template <typename T, int kDims>
 cudaError_t Load() {
-  const cudaError_t error = LoadKernel(ScanKernel<T, kDims, false>);
-  return error != cudaSuccess ? error : LoadKernel(ScanKernel<T, kDims, true>);
+  const cudaError_t error = Load<T, kDims, false>();
+  return error != cudaSuccess ? error : Load<T, kDims, true>();
 }
 
 }  // namespace

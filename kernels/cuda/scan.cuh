@@ -2,11 +2,13 @@
 // batch, both directions, every variant, in one launch.
 //
 // A thread owns kDims adjacent dimensions of one direction of one sequence and walks its steps.
-// What a step reads (three planes of U and the highway term) is loaded kScanDepth steps ahead into
-// a ring of registers, since a load takes as long as several steps and a step depends on the one
-// before. Blocks of kScanThreads threads keep every multiprocessor busy at small batches. State is
-// float32; only the final one is written. The last layer pools on the way, so that h is never
-// stored when only its pool is wanted.
+// What a step reads (three planes of U and the highway term) is copied kScanDepth steps ahead into
+// the thread's own ring in shared memory, since a load takes as long as several steps and a step
+// depends on the one before. Not into registers: a thread waits for all of the loads that share a
+// counter, the latest included, but for asynchronous copies it can wait one by one. Blocks of
+// kScanThreads threads keep every multiprocessor busy at small batches. State is float32; only the
+// final one is written. The last layer pools on the way, so that h is never stored when only its
+// pool is wanted.
 //
 // The variants are branches that a whole block takes alike, not template parameters: they cost an
 // instruction or two a step, and a fraction of the code. Multiplications and additions are never
@@ -17,6 +19,7 @@
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/scan_shape.h"
+#include "kernels/cuda/shared_memory.cuh"
 #include "kernels/stack_spec.h"
 
 namespace sru::kernels::cuda {
@@ -24,97 +27,114 @@ namespace sru::kernels::cuda {
 // What one step reads.
 template <typename T, int kDims>
 struct ScanStep {
-  Packed<T, kDims> u0, u1, u2, skip;
+  Packed<T, kDims> planes[kScanPlanes];
 
   // Of dimension d: U0, U1, U2 (planes 0 to 2) or what the highway carries (3).
   __device__ __forceinline__ float Value(int plane, int d) const {
-    return Unpack(plane == 0 ? u0 : plane == 1 ? u1 : plane == 2 ? u2 : skip, d);
+    return Unpack(planes[plane], d);
   }
 };
 
-// Where the next loads stand. kByToken: what a row holds depends on its token alone, and stands in
-// a table by token id (token_table.h).
+// A thread's ring. kByToken: what a row holds depends on its token alone, and stands in a table by
+// token id (token_table.h). A row can be copied once its id is there, so the ids have a ring of
+// their own, which runs kScanDepth steps ahead of the rows'.
 template <typename T, int kDims, bool kByToken>
-struct ScanInput;
-
-// Rows in the order of the batch's tokens.
-template <typename T, int kDims>
-struct ScanInput<T, kDims, false> {
-  const T* u;
-  const T* skip;
-  ptrdiff_t u_step;
-  ptrdiff_t skip_step;
-  int plane;  // from one gate's values to the next one's
-
-  __device__ __forceinline__ void Fill(ScanStep<T, kDims>* ring, int length) {
+class ScanRing {
+ public:
+  // `u` and `skip` as in ScanArgs, at the thread's dimensions; `first` is the token of the first
+  // step, `sign` the way from one token to the next.
+  __device__ __forceinline__ ScanRing(const ScanArgs& args, const T* u, const T* skip,
+                                      ptrdiff_t first, int sign, int length)
+      : u_(u), skip_(skip), plane_(args.padded), left_(length) {
+    unsigned char* const shared = DynamicShared();
+    rows_ = shared + threadIdx.x * kBytes;
+    if constexpr (kByToken) {
+      u_step_ = args.u_stride;
+      skip_step_ = args.skip_stride;
+      ids_ = reinterpret_cast<int32_t*>(shared + ScanRowBytes(kBytes)) + threadIdx.x;
+      next_id_ = args.token_ids + first;
+      id_step_ = sign;
+      ids_left_ = length;
+      // All ids before the first row, so that they are waited for once.
+      int32_t ids[kScanDepth];
 #pragma unroll
-    for (int i = 0; i < kScanDepth; ++i) {
-      if (i < length) LoadNext(ring, i);
+      for (int i = 0; i < kScanDepth; ++i) {
+        ids[i] = i < length ? next_id_[i * id_step_] : 0;
+      }
+      next_id_ += kScanDepth * id_step_;
+      ids_left_ -= kScanDepth;
+#pragma unroll
+      for (int i = 0; i < kScanDepth; ++i) CopyNext(i, ids[i]);
+    } else {
+      u_ += first * args.u_stride;
+      skip_ += first * args.skip_stride;
+      u_step_ = sign * args.u_stride;
+      skip_step_ = sign * args.skip_stride;
+#pragma unroll
+      for (int i = 0; i < kScanDepth; ++i) CopyNext(i, 0);
     }
   }
 
-  // Into a place of the ring whose step is done.
-  __device__ __forceinline__ void LoadNext(ScanStep<T, kDims>* ring, int place) {
-    ScanStep<T, kDims>* const step = &ring[place];
-    step->u0 = LoadReadOnly<kDims>(u);
-    step->u1 = LoadReadOnly<kDims>(u + plane);
-    step->u2 = LoadReadOnly<kDims>(u + 2 * plane);
-    step->skip = LoadReadOnly<kDims>(skip);
-    u += u_step;
-    skip += skip_step;
-  }
-};
-
-// Rows by token id. A row can be loaded once its id is there, so the ids have a ring of their own,
-// which runs kScanDepth steps ahead of the rows'.
-template <typename T, int kDims>
-struct ScanInput<T, kDims, true> {
-  const T* u;  // of token id 0, as `skip`
-  const T* skip;
-  int u_row_bytes;
-  int skip_row_bytes;
-  int plane;
-  const int32_t* next_id;
-  ptrdiff_t id_step;
-  int ids_left;             // to be loaded
-  int32_t ids[kScanDepth];  // of the rows that the ring's places hold next
-
-  __device__ __forceinline__ void Fill(ScanStep<T, kDims>* ring, int length) {
-    ids_left = length;
-    // All ids before the first row, so that they are waited for once. For the same reason rows are
-    // loaded without asking whether there are so many: those past the end are row 0.
-    int32_t first_ids[kScanDepth] = {};
+  // What stands in a place, which has been waited for.
+  __device__ __forceinline__ ScanStep<T, kDims> Read(int place) const {
+    ScanStep<T, kDims> step;
 #pragma unroll
-    for (int i = 0; i < kScanDepth; ++i) LoadId(&first_ids[i]);
+    for (int p = 0; p < kScanPlanes; ++p) {
+      step.planes[p] = Load<kDims>(reinterpret_cast<const T*>(At(place, p)));
+    }
+    return step;
+  }
+
+  // The id of the row that is to be copied into a place that has been waited for.
+  __device__ __forceinline__ int32_t ReadId(int place) const {
+    if constexpr (kByToken) return ids_[place * kScanThreads];
+    return 0;
+  }
+
+  // Begins the next row's copy into a place whose step has been read, and the copy of the id for
+  // the row after it there. Past the end there is nothing to copy, but a group all the same.
+  __device__ __forceinline__ void CopyNext(int place, int32_t id) {
+    if (left_ > 0) {
+      const T* u = u_;
+      const T* skip = skip_;
+      if constexpr (kByToken) {
+        u += int64_t{id} * u_step_;
+        skip += int64_t{id} * skip_step_;
+      } else {
+        u_ += u_step_;
+        skip_ += skip_step_;
+      }
 #pragma unroll
-    for (int i = 0; i < kScanDepth; ++i) LoadId(&ids[i]);
-#pragma unroll
-    for (int i = 0; i < kScanDepth; ++i) LoadRow(first_ids[i], &ring[i]);
+      for (int p = 0; p < kScanPlanes - 1; ++p) BeginCopy<kBytes>(At(place, p), u + p * plane_);
+      BeginCopy<kBytes>(At(place, kScanPlanes - 1), skip);
+    }
+    --left_;
+    if constexpr (kByToken) {
+      if (ids_left_ > 0) BeginCopy<sizeof(int32_t)>(ids_ + place * kScanThreads, next_id_);
+      next_id_ += id_step_;
+      --ids_left_;
+    }
+    CommitCopies();
   }
 
-  __device__ __forceinline__ void LoadNext(ScanStep<T, kDims>* ring, int place) {
-    LoadRow(ids[place], &ring[place]);
-    LoadId(&ids[place]);
+ private:
+  static constexpr int kBytes = kDims * static_cast<int>(sizeof(T));
+
+  __device__ __forceinline__ unsigned char* At(int place, int plane) const {
+    return rows_ + (place * kScanPlanes + plane) * kScanThreads * kBytes;
   }
 
-  __device__ __forceinline__ void LoadRow(int64_t id, ScanStep<T, kDims>* step) {
-    const T* const u_row = At(u, id * u_row_bytes);
-    step->u0 = LoadReadOnly<kDims>(u_row);
-    step->u1 = LoadReadOnly<kDims>(u_row + plane);
-    step->u2 = LoadReadOnly<kDims>(u_row + 2 * plane);
-    step->skip = LoadReadOnly<kDims>(At(skip, id * skip_row_bytes));
-  }
-
-  static __device__ __forceinline__ const T* At(const T* from, int64_t bytes) {
-    return reinterpret_cast<const T*>(reinterpret_cast<const char*>(from) + bytes);
-  }
-
-  // None past the sequence's end, which may be the end of the memory.
-  __device__ __forceinline__ void LoadId(int32_t* id) {
-    if (ids_left > 0) *id = static_cast<int32_t>(LoadReadOnly<1>(next_id).words[0]);
-    next_id += id_step;
-    --ids_left;
-  }
+  unsigned char* rows_;
+  int32_t* ids_;
+  const T* u_;  // of the next row, or of token id 0
+  const T* skip_;
+  ptrdiff_t u_step_;  // from row to row
+  ptrdiff_t skip_step_;
+  int plane_;  // from one gate's values to the next one's
+  int left_;   // rows that are to be copied
+  const int32_t* next_id_;
+  int id_step_;
+  int ids_left_;
 };
 
 // What a thread carries from step to step, and what it writes on the way: kDims adjacent dimensions
@@ -223,32 +243,6 @@ struct ScanThread {
   }
 };
 
-// A place of the ring is loaded again as soon as its step is done, straight into its registers.
-template <typename T, int kDims, bool kByToken>
-__device__ __forceinline__ void RunSteps(int length, ScanStep<T, kDims>* ring,
-                                         ScanInput<T, kDims, kByToken>& input,
-                                         ScanThread<T, kDims>& thread) {
-  int base = 0;
-  for (; base + 2 * kScanDepth <= length; base += kScanDepth) {
-#pragma unroll
-    for (int i = 0; i < kScanDepth; ++i) {
-      thread.Run(ring[i]);
-      input.LoadNext(ring, i);
-    }
-  }
-  // Left at the end and not run through: each step then follows the round's first one, which has
-  // waited for the whole ring. A step that could be the first to wait would also wait for what the
-  // steps before it have just begun to load.
-  for (;; base += kScanDepth) {
-#pragma unroll
-    for (int i = 0; i < kScanDepth; ++i) {
-      if (base + i == length) return;
-      thread.Run(ring[i]);
-      if (base + i + kScanDepth < length) input.LoadNext(ring, i);
-    }
-  }
-}
-
 template <typename T, int kDims, bool kByToken>
 __global__ void __launch_bounds__(kScanThreads, 1) ScanKernel(const ScanArgs args) {
   const int groups_per_direction = args.padded / kDims;
@@ -264,35 +258,27 @@ __global__ void __launch_bounds__(kScanThreads, 1) ScanKernel(const ScanArgs arg
   const int j = (group - direction * groups_per_direction) * kDims;
 
   // Rows are walked backward by the second direction.
-  const ptrdiff_t first_step = direction == 0 ? 0 : length - 1;
-  const ptrdiff_t first = entry.begin + first_step;
-  const ptrdiff_t sign = direction == 0 ? 1 : -1;
-  // Before the rows, so that both are waited for at once: a thread cannot wait for one of its loads
-  // without the ones before it, and this needs the rest of `entry`.
+  const int first = direction == 0 ? entry.begin : entry.begin + length - 1;
+  ScanRing<T, kDims, kByToken> ring(
+      args, static_cast<const T*>(args.u) + direction * args.gates * args.padded + j,
+      static_cast<const T*>(args.skip) + direction * args.skip_direction_stride + j, first,
+      direction == 0 ? 1 : -1, length);
   ScanThread<T, kDims> thread;
   thread.Begin(args, entry, direction, j);
 
-  ScanInput<T, kDims, kByToken> input;
-  input.u = static_cast<const T*>(args.u);
-  input.skip = static_cast<const T*>(args.skip);
-  if constexpr (kByToken) {
-    input.u_row_bytes = args.u_stride * static_cast<int>(sizeof(T));
-    input.skip_row_bytes = args.skip_stride * static_cast<int>(sizeof(T));
-    input.next_id = args.token_ids + first;
-    input.id_step = sign;
-  } else {
-    input.u += first * args.u_stride;
-    input.skip += first * args.skip_stride;
-    input.u_step = sign * args.u_stride;
-    input.skip_step = sign * args.skip_stride;
+  WaitForCopies<kScanDepth - 1>();
+  ScanStep<T, kDims> step = ring.Read(0);
+#pragma unroll 2
+  for (int s = 0; s < length; ++s) {
+    const int place = s % kScanDepth;
+    // A step ahead, so that reading takes no time of this one. Past the end it is of no use.
+    WaitForCopies<kScanDepth - 2>();
+    const ScanStep<T, kDims> next = ring.Read((place + 1) % kScanDepth);
+    const int32_t id = ring.ReadId(place);
+    thread.Run(step);
+    ring.CopyNext(place, id);
+    step = next;
   }
-  input.u += direction * args.gates * args.padded + j;
-  input.skip += direction * args.skip_direction_stride + j;
-  input.plane = args.padded;
-  ScanStep<T, kDims> ring[kScanDepth];
-  input.Fill(ring, length);
-  RunSteps(length, ring, input, thread);
-
   thread.End(args, entry);
 }
 

@@ -4,13 +4,25 @@
 
 #include <cstdint>
 
+#include "kernels/cuda/host_device.h"
 #include "kernels/cuda/kernel_args.h"
 
 namespace sru::kernels::cuda {
 
 inline constexpr int kScanThreads = 64;
-// Steps that loads run ahead.
-inline constexpr int kScanDepth = 8;
+// Steps that copies run ahead: the places of a thread's ring. A power of two.
+inline constexpr int kScanDepth = 16;
+inline constexpr int kScanPlanes = 4;  // U0, U1, U2 and the highway term
+
+// Of a block: [place][plane][thread] vectors and, where rows are found by token id, [place][thread]
+// ids.
+SRU_HOST_DEVICE constexpr int ScanRowBytes(int vector_bytes) {
+  return kScanDepth * kScanPlanes * kScanThreads * vector_bytes;
+}
+SRU_HOST_DEVICE constexpr int ScanSharedBytes(int vector_bytes, bool by_token) {
+  const int id_bytes = kScanDepth * kScanThreads * static_cast<int>(sizeof(int32_t));
+  return ScanRowBytes(vector_bytes) + (by_token ? id_bytes : 0);
+}
 
 inline int64_t ScanBlocks(const ScanArgs& args, int dims) {
   const int groups = args.directions * (args.padded / dims);

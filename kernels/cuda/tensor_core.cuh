@@ -1,6 +1,5 @@
-// The instructions of tensor cores and of asynchronous copies (compute capability 8.0 and later)
-// that the kernels use. Tests bring their own (tests/kernels/cuda_host/launch_shim.h), which do the
-// same on the host.
+// Products on tensor cores, and the barrier of warps with roles. Tests bring their own
+// (tests/kernels/cuda_host/launch_shim.h), which do the same on the host.
 #ifndef SRU_KERNELS_CUDA_TENSOR_CORE_CUH_
 #define SRU_KERNELS_CUDA_TENSOR_CORE_CUH_
 
@@ -24,37 +23,14 @@ __device__ __forceinline__ void MultiplyTile(float (&d)[4], uint32_t a0, uint32_
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// Begins a copy of 16 bytes from global to shared memory, both aligned to as much.
-__device__ __forceinline__ void BeginCopy16(void* to, const void* from) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(to))),
-               "l"(from)
-               : "memory");
-}
-
-// Makes a group, possibly an empty one, of the copies that this thread has begun since the last
-// one.
-__device__ __forceinline__ void CommitCopies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-// Until at most kPending of this thread's groups, the latest ones, are still on their way.
-template <int kPending>
-__device__ __forceinline__ void WaitForCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
+// Until all lanes of the warp are here, and see what the others have written.
+__device__ __forceinline__ void SyncWarp() { __syncwarp(); }
 
 // Until `threads`, a multiple of 32, are here. Unlike __syncthreads() it may stand in several
 // places of a kernel, one for each role of its warps.
 __device__ __forceinline__ void RoleBarrier(int threads) {
   __syncwarp();  // the warp arrives as one
   asm volatile("bar.sync 1, %0;" ::"r"(threads) : "memory");
-}
-
-// A block's shared memory of the size that its launch says.
-__device__ __forceinline__ unsigned char* DynamicShared() {
-  extern __shared__ __align__(16) unsigned char memory[];
-  return memory;
 }
 
 #endif  // __CUDACC__

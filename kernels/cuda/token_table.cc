@@ -133,7 +133,7 @@ Status TokenTable::Create(const PackedStack& stack, const DeviceStack& weights,
                           const ProductPlans& plans, const std::shared_ptr<Gpu>& gpu,
                           size_t max_bytes, std::unique_ptr<TokenTable>* table) {
   const PackedLayer& first = stack.layers[0];
-  if (stack.embedding == kNoTensor || first.fused_k > 0) return OkStatus();
+  if (stack.embedding == kNoTensor) return OkStatus();
   const bool needs_x = first.highway == Highway::kInput;
   const bool keeps_x = needs_x && stack.input_to_hidden.exists();
   const size_t column_bytes = TableRows(stack) * stack.value_bytes();

@@ -27,9 +27,8 @@ inline constexpr size_t kTokenTableBudgetShare = 8;
 // On one device. Immutable, thread-safe. Counted as weights. Must not outlive `weights`.
 class TokenTable {
  public:
-  // Leaves *table null when the stack has no embedding, when its first layer is fused (U is not
-  // rounded there), when the table would take more than `max_bytes` or its share of the budget, and
-  // when the device has no memory for it.
+  // Leaves *table null when the stack has no embedding, when the table would take more than
+  // `max_bytes` or its share of the budget, and when the device has no memory for it.
   static Status Create(const PackedStack& stack, const DeviceStack& weights,
                        const ProductPlans& plans, const std::shared_ptr<Gpu>& gpu, size_t max_bytes,
                        std::unique_ptr<TokenTable>* table);

@@ -695,8 +695,8 @@ TEST(CudaBackendTest, AStackWithoutAnEmbeddingHasNoTokenTable) {
   EXPECT_TRUE(rig.Run(batch.view(), outputs).ok());
 }
 
-// U is not rounded there: the table's would be other bits.
-TEST(CudaBackendTest, AFusedFirstLayerHasNoTokenTable) {
+// A fused one would not round U: the results would tell whether there was memory for the table.
+TEST(CudaBackendTest, TheFirstLayerOfTokensIsNotFused) {
   const RandomStack stack(StackOptions(), 1);
   const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
   size_t bytes[2];
@@ -710,10 +710,10 @@ TEST(CudaBackendTest, AFusedFirstLayerHasNoTokenTable) {
     bytes[i] = rig.executable->weight_bytes();
     const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
     ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
-    EXPECT_EQ(rig.controls[0]->fused_layers, 2);
+    EXPECT_EQ(rig.controls[0]->fused_layers, 1);  // of two
     vectors[i] = outputs.token_vectors;
   }
-  EXPECT_EQ(bytes[0], bytes[1]);
+  EXPECT_GT(bytes[0], bytes[1]);
   EXPECT_EQ(vectors[0], vectors[1]);
 }
 

@@ -24,8 +24,10 @@ SKIPPED = 77
 # id; rows of 64 to 512 values.
 KERNELS = {"scan": 8, "fused": 4}
 MAX_REGISTERS = 240  # of a thread, which can have 255
-STEPS = 8  # kScanDepth
+STEPS = 16  # kScanDepth
 PLANES = 4  # U0, U1, U2 and the highway term
+SLOW_MEMORY = (("local memory", r"\.local\b"),
+                     ("generic addresses", r"\b(ld|st)\.(v[24]\.)?[bufs]\d"))
 
 
 def compile_kernels(nvcc, root, name, output, *flags):
@@ -61,11 +63,10 @@ def check_registers(architecture, file, report):
     return errors
 
 
-def check_loads(ptx):
-    """Each kernel's vector loads of U and of the highway term, and its loads of ids, in PTX."""
+def check_copies(ptx):
+    """Each scan kernel's asynchronous copies of U, of the highway term and of ids, in PTX."""
     errors = []
-    widths = {("f", 4): "v4.u32", ("f", 2): "v2.u32",
-              ("8BFloat16", 4): "v2.u32", ("8BFloat16", 2): "u32"}
+    widths = {("f", 4): 16, ("f", 2): 8, ("8BFloat16", 4): 8, ("8BFloat16", 2): 4}
     for (dtype, dims), width in widths.items():
         for by_token in (0, 1):
             name = re.search(rf"\.entry (\w*ScanKernelI\w*{dtype}ELi{dims}ELb{by_token}E\w*|"
@@ -74,19 +75,23 @@ def check_loads(ptx):
                 errors.append(f"no scan kernel for {dtype}, {dims} dimensions, {by_token}")
                 continue
             body = ptx[name.end():].split(".entry ")[0]
-            # The ring is filled once and refilled in the main loop; that of the ids is filled for
-            # two rounds of it.
-            wanted = {width: 2 * STEPS * PLANES}
+            # The ring is filled once, and each step fills one place again.
+            wanted = {width: (STEPS + 1) * PLANES}
             if by_token:
-                wanted["u32"] = wanted.get("u32", 0) + 3 * STEPS
-            for kind, count in wanted.items():
-                loads = len(re.findall(rf"ld\.global\.nc\.{re.escape(kind)}\s", body))
-                if loads < count:
-                    errors.append(f"{name.group(1)}: expected at least {count} loads "
-                                  f"ld.global.nc.{kind}, found {loads}")
-                print(f"{name.group(1)}: {loads} loads {kind}")
-            if re.search(r"\.local\b", body):
-                errors.append(f"{name.group(1)}: uses local memory")
+                wanted[4] = wanted.get(4, 0) + STEPS + 1
+            for size, count in wanted.items():
+                found = len(re.findall(rf"cp\.async\.c[ag]\.shared\.global \[\S+\], \[\S+\], {size};",
+                                       body))
+                if found < count:
+                    errors.append(f"{name.group(1)}: expected at least {count} copies of {size} "
+                                  f"bytes, found {found}")
+                print(f"{name.group(1)}: {found} copies of {size} bytes")
+            # All but the next step's may be on their way.
+            if f"cp.async.wait_group {STEPS - 2};" not in body or "wait_group 0;" in body:
+                errors.append(f"{name.group(1)}: waits for the whole ring")
+            for what, pattern in SLOW_MEMORY:
+                if re.search(pattern, body):
+                    errors.append(f"{name.group(1)}: uses {what}")
     return errors
 
 
@@ -103,8 +108,7 @@ def check_fused(ptx):
         tiles = len(re.findall(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16", body))
         if tiles != rows // 16 * 4:
             errors.append(f"{name.group(1)}: expected {rows // 16 * 4} products of tiles, found {tiles}")
-        for what, pattern in (("local memory", r"\.local\b"),
-                              ("generic addresses", r"\b(ld|st)\.(v[24]\.)?[bufs]\d")):
+        for what, pattern in SLOW_MEMORY:
             if re.search(pattern, body):
                 errors.append(f"{name.group(1)}: uses {what}")
         print(f"{name.group(1)}: {tiles} products of tiles")
@@ -128,7 +132,7 @@ def main():
             compile_kernels(nvcc, root, file, path, "-ptx", f"-arch=compute_{architectures[-1]}")
             with open(path, encoding="utf-8") as text:
                 ptx[file] = text.read()
-        errors += check_loads(ptx["scan"]) + check_fused(ptx["fused"])
+        errors += check_copies(ptx["scan"]) + check_fused(ptx["fused"])
     if errors:
         sys.exit("\n".join(errors))
 

@@ -122,10 +122,14 @@ void Product(const ProductShape& shape, uint64_t order, bool unstable, int rows,
 template <typename T, int kDims>
 void LaunchScan(const ScanArgs& args) {
   const int64_t blocks = ScanBlocks(args, kDims);
-  if (args.token_ids != nullptr) {
-    LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<T, kDims, true>(args); });
+  const bool by_token = args.token_ids != nullptr;
+  const size_t shared_bytes = ScanSharedBytes(kDims * static_cast<int>(sizeof(T)), by_token);
+  if (by_token) {
+    LaunchIndependent(
+        blocks, kScanThreads, [&] { ScanKernel<T, kDims, true>(args); }, shared_bytes);
   } else {
-    LaunchIndependent(blocks, kScanThreads, [&] { ScanKernel<T, kDims, false>(args); });
+    LaunchIndependent(
+        blocks, kScanThreads, [&] { ScanKernel<T, kDims, false>(args); }, shared_bytes);
   }
 }
 

@@ -58,10 +58,69 @@ void Switch(Place* from, Place* to, bool enter) {
 #endif
 }
 
-// 16 bytes on their way.
-struct Copy {
-  void* to;
-  const void* from;
+// The asynchronous copies of one thread.
+class Copies {
+ public:
+  void Begin(void* to, const void* from, int bytes) {
+    if (reinterpret_cast<uintptr_t>(to) % bytes != 0 ||
+        reinterpret_cast<uintptr_t>(from) % bytes != 0) {
+      Fail("a copy that is not aligned");
+    }
+    begun_.push_back({to, from, bytes});
+  }
+  void Commit() {
+    groups_.push_back(begun_.size());
+    under_way_.insert(under_way_.end(), begun_.begin(), begun_.end());
+    begun_.clear();
+  }
+  void Wait(size_t pending) {
+    while (groups_.size() > pending) {
+      for (; groups_.front() > 0; --groups_.front()) {
+        const Copy& copy = under_way_.front();
+        std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+        under_way_.pop_front();
+      }
+      groups_.pop_front();
+    }
+  }
+  // The thread ends.
+  void End() {
+    if (!under_way_.empty()) Fail("a copy that nobody waited for");
+    if (!begun_.empty()) Fail("a copy that is in no group");
+    groups_.clear();
+  }
+
+ private:
+  struct Copy {
+    void* to;
+    const void* from;
+    int bytes;
+  };
+  std::vector<Copy> begun_;  // since the last group
+  std::deque<Copy> under_way_;
+  std::deque<size_t> groups_;  // copies in each
+};
+
+// A block's shared memory.
+class Shared {
+ public:
+  // Not more than was asked for, so that AddressSanitizer sees what leaves it.
+  void Begin(size_t bytes) {
+    void* memory = nullptr;
+    if (bytes > 0 && posix_memalign(&memory, 128, bytes) != 0) std::abort();
+    if (memory != nullptr) std::memset(memory, 0xff, bytes);
+    memory_.reset(static_cast<unsigned char*>(memory));
+  }
+  unsigned char* get() const {
+    if (memory_ == nullptr) Fail("no shared memory was asked for");
+    return memory_.get();
+  }
+
+ private:
+  struct Free {
+    void operator()(unsigned char* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<unsigned char, Free> memory_;
 };
 
 struct Fiber {
@@ -70,8 +129,7 @@ struct Fiber {
   bool running = false;  // started and not ended
   bool ended = false;
   void* fake_stack = nullptr;
-  std::vector<Copy> begun;                // since the last group
-  std::deque<std::vector<Copy>> copying;  // groups
+  Copies copies;
 };
 
 // The threads of one block.
@@ -84,11 +142,7 @@ class Block {
 
   void Run(int threads, const std::function<void()>& kernel, size_t shared_bytes) {
     kernel_ = &kernel;
-    // Not more than was asked for, so that AddressSanitizer sees what leaves it.
-    void* shared = nullptr;
-    if (shared_bytes > 0 && posix_memalign(&shared, 128, shared_bytes) != 0) std::abort();
-    if (shared != nullptr) std::memset(shared, 0xff, shared_bytes);
-    shared_.reset(static_cast<unsigned char*>(shared));
+    shared_.Begin(shared_bytes);
     while (static_cast<int>(fibers_.size()) < threads) {
       fibers_.push_back(std::make_unique<Fiber>());
     }
@@ -124,10 +178,9 @@ class Block {
     Wait(&block_barrier_);
   }
 
-  unsigned char* shared() const {
-    if (shared_ == nullptr) Fail("no shared memory was asked for");
-    return shared_.get();
-  }
+  unsigned char* shared() const { return shared_.get(); }
+  // Of the thread that runs.
+  Copies& copies() { return fibers_[threadIdx.x]->copies; }
 
   // What each lane of the warp holds.
   struct LaneWords {
@@ -168,22 +221,6 @@ class Block {
     return value;
   }
 
-  void BeginCopy(const Copy& copy) { fibers_[threadIdx.x]->begun.push_back(copy); }
-
-  void CommitCopies() {
-    Fiber& fiber = *fibers_[threadIdx.x];
-    fiber.copying.push_back(std::move(fiber.begun));
-    fiber.begun.clear();
-  }
-
-  void WaitForCopies(size_t pending) {
-    Fiber& fiber = *fibers_[threadIdx.x];
-    while (fiber.copying.size() > pending) {
-      for (const Copy& copy : fiber.copying.front()) std::memcpy(copy.to, copy.from, 16);
-      fiber.copying.pop_front();
-    }
-  }
-
  private:
   struct Warp {
     Barrier barrier;
@@ -191,10 +228,6 @@ class Block {
     LaneWords lanes[2][kWarpSize] = {};
     int collected = -1;  // the generation whose words `tile` was made of
     Tile tile;
-  };
-
-  struct Free {
-    void operator()(unsigned char* memory) const { std::free(memory); }
   };
 
   void Wait(Barrier* barrier) {
@@ -219,11 +252,7 @@ class Block {
 
   void End(Fiber& fiber) {
     fiber.ended = true;
-    for (const std::vector<Copy>& group : fiber.copying) {
-      if (!group.empty()) Fail("a copy that nobody waited for");
-    }
-    if (!fiber.begun.empty()) Fail("a copy that is in no group");
-    fiber.copying.clear();
+    fiber.copies.End();
     Leave(&block_barrier_);
     Leave(&warps_[threadIdx.x / kWarpSize].barrier);
     StartSwitch(nullptr, scheduler_stack_, scheduler_stack_bytes_);
@@ -288,13 +317,25 @@ class Block {
   size_t scheduler_stack_bytes_ = 0;
   Barrier block_barrier_;
   std::vector<Warp> warps_;
-  std::unique_ptr<unsigned char, Free> shared_;
+  Shared shared_;
   bool progress_ = false;
 };
 
 Block& CurrentBlock() {
   if (Block::Current() == nullptr) Fail("threads that wait for each other need Launch()");
   return *Block::Current();
+}
+
+// Of threads that run under LaunchIndependent().
+struct Independent {
+  size_t shared_bytes = 0;
+  Shared shared;
+  Copies copies;
+};
+thread_local Independent independent;
+
+Copies& CurrentCopies() {
+  return Block::Current() != nullptr ? Block::Current()->copies() : independent.copies;
 }
 
 }  // namespace
@@ -308,6 +349,15 @@ void Launch(int64_t blocks, int threads, const std::function<void()>& kernel, si
   }
   Block::Current() = nullptr;
 }
+
+IndependentThreads::IndependentThreads(size_t shared_bytes) {
+  independent.shared_bytes = shared_bytes;
+}
+IndependentThreads::~IndependentThreads() { independent.shared.Begin(0); }
+void IndependentThreads::BeginBlock() {
+  if (independent.shared_bytes > 0) independent.shared.Begin(independent.shared_bytes);
+}
+void IndependentThreads::EndThread() { independent.copies.End(); }
 
 }  // namespace sru::testing
 
@@ -366,21 +416,23 @@ void MultiplyTile(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t
   for (unsigned i = 0; i < 4; ++i) d[i] = sums[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
 }
 
-void BeginCopy16(void* to, const void* from) {
-  if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0) {
-    sru::testing::Fail("a copy of 16 bytes that is not aligned");
-  }
-  sru::testing::CurrentBlock().BeginCopy({to, from});
+void BeginCopy(void* to, const void* from, int bytes) {
+  sru::testing::CurrentCopies().Begin(to, from, bytes);
 }
 
-void CommitCopies() { sru::testing::CurrentBlock().CommitCopies(); }
+void CommitCopies() { sru::testing::CurrentCopies().Commit(); }
 
 void WaitForCopies(int pending) {
-  sru::testing::CurrentBlock().WaitForCopies(static_cast<size_t>(pending));
+  sru::testing::CurrentCopies().Wait(static_cast<size_t>(pending));
 }
+
+void SyncWarp() { (void)sru::testing::CurrentBlock().Exchange({}); }
 
 void RoleBarrier(int threads) { sru::testing::CurrentBlock().SyncRoles(threads); }
 
-unsigned char* DynamicShared() { return sru::testing::CurrentBlock().shared(); }
+unsigned char* DynamicShared() {
+  return sru::testing::Block::Current() != nullptr ? sru::testing::CurrentBlock().shared()
+                                                   : sru::testing::independent.shared.get();
+}
 
 }  // namespace sru::kernels::cuda

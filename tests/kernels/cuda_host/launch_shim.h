@@ -35,20 +35,26 @@ void __syncthreads();
 float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
 // NOLINTEND
 
-// As in tensor_core.cuh.
+// As in shared_memory.cuh and tensor_core.cuh.
 namespace sru::kernels::cuda {
 
-void MultiplyTile(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
-                  uint32_t b1);
-void BeginCopy16(void* to, const void* from);
+unsigned char* DynamicShared();
+void BeginCopy(void* to, const void* from, int bytes);
+template <int kBytes>
+void BeginCopy(void* to, const void* from) {
+  BeginCopy(to, from, kBytes);
+}
 void CommitCopies();
 void WaitForCopies(int pending);
 template <int kPending>
 void WaitForCopies() {
   WaitForCopies(kPending);
 }
+
+void MultiplyTile(float (&d)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0,
+                  uint32_t b1);
+void SyncWarp();
 void RoleBarrier(int threads);
-unsigned char* DynamicShared();
 
 }  // namespace sru::kernels::cuda
 
@@ -58,14 +64,26 @@ namespace sru::testing {
 void Launch(int64_t blocks, int threads, const std::function<void()>& kernel,
             size_t shared_bytes = 0);
 
+// What a thread that no Launch() runs has of shared memory and of copies.
+class IndependentThreads {
+ public:
+  explicit IndependentThreads(size_t shared_bytes);
+  ~IndependentThreads();
+  void BeginBlock();
+  void EndThread();
+};
+
 // The same, faster, for kernels whose threads never wait for each other.
 template <typename Kernel>
-void LaunchIndependent(int64_t blocks, int threads, const Kernel& kernel) {
+void LaunchIndependent(int64_t blocks, int threads, const Kernel& kernel, size_t shared_bytes = 0) {
+  IndependentThreads state(shared_bytes);
   for (int64_t b = 0; b < blocks; ++b) {
     blockIdx.x = static_cast<unsigned>(b);
+    state.BeginBlock();
     for (int t = 0; t < threads; ++t) {
       threadIdx.x = static_cast<unsigned>(t);
       kernel();
+      state.EndThread();
     }
   }
 }

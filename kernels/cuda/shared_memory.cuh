@@ -1,0 +1,46 @@
+// Shared memory, and asynchronous copies into it (compute capability 8.0 and later). Tests bring
+// their own (tests/kernels/cuda_host/launch_shim.h), which do the same on the host.
+#ifndef SRU_KERNELS_CUDA_SHARED_MEMORY_CUH_
+#define SRU_KERNELS_CUDA_SHARED_MEMORY_CUH_
+
+#include <cstdint>
+
+namespace sru::kernels::cuda {
+
+#ifdef __CUDACC__
+
+// A block's shared memory of the size that its launch says.
+__device__ __forceinline__ unsigned char* DynamicShared() {
+  extern __shared__ __align__(16) unsigned char memory[];
+  return memory;
+}
+
+// Begins a copy of kBytes, 4, 8 or 16, from global to shared memory, both aligned to as much.
+template <int kBytes>
+__device__ __forceinline__ void BeginCopy(void* to, const void* from) {
+  const auto shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  if constexpr (kBytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(from), "n"(kBytes)
+                 : "memory");
+  }
+}
+
+// Makes a group, possibly an empty one, of the copies that this thread has begun since the last
+// one.
+__device__ __forceinline__ void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+// Until at most kPending of this thread's groups, the latest ones, are still on their way.
+template <int kPending>
+__device__ __forceinline__ void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+#endif  // __CUDACC__
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_SHARED_MEMORY_CUH_
