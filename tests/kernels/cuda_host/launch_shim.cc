@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <vector>
 
@@ -66,28 +65,23 @@ class Copies {
         reinterpret_cast<uintptr_t>(from) % bytes != 0) {
       Fail("a copy that is not aligned");
     }
-    begun_.push_back({to, from, bytes});
+    copies_.push_back({to, from, bytes});
   }
-  void Commit() {
-    groups_.push_back(begun_.size());
-    under_way_.insert(under_way_.end(), begun_.begin(), begun_.end());
-    begun_.clear();
-  }
+  void Commit() { groups_.push_back(copies_.size()); }
   void Wait(size_t pending) {
-    while (groups_.size() > pending) {
-      for (; groups_.front() > 0; --groups_.front()) {
-        const Copy& copy = under_way_.front();
+    for (; groups_.size() - arrived_groups_ > pending; ++arrived_groups_) {
+      for (; arrived_ < groups_[arrived_groups_]; ++arrived_) {
+        const Copy& copy = copies_[arrived_];
         std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
-        under_way_.pop_front();
       }
-      groups_.pop_front();
     }
   }
   // The thread ends.
   void End() {
-    if (!under_way_.empty()) Fail("a copy that nobody waited for");
-    if (!begun_.empty()) Fail("a copy that is in no group");
+    if (arrived_ < copies_.size()) Fail("a copy that nobody waited for, or that is in no group");
+    copies_.clear();
     groups_.clear();
+    arrived_ = arrived_groups_ = 0;
   }
 
  private:
@@ -96,9 +90,11 @@ class Copies {
     const void* from;
     int bytes;
   };
-  std::vector<Copy> begun_;  // since the last group
-  std::deque<Copy> under_way_;
-  std::deque<size_t> groups_;  // copies in each
+  // Of all that the thread has begun; nothing is removed before it ends.
+  std::vector<Copy> copies_;
+  std::vector<size_t> groups_;  // the end of each
+  size_t arrived_ = 0;
+  size_t arrived_groups_ = 0;
 };
 
 // A block's shared memory.
