@@ -76,12 +76,12 @@ struct FusedGroup {
 template <int kInput>
 __device__ __forceinline__ void BeginChunk(const FusedArgs& args, const FusedPlace& place,
                                            const FusedGroup& group, int chunk,
-                                           unsigned char* stages) {
+                                           SharedAddress stages) {
   constexpr int kVectors = kInput / 8;  // of 16 bytes in a row
   constexpr int kTotal = kFusedSequences * kFusedRows * kVectors;
   const int copying = args.scan.gates * place.slices * 32;
   if (chunk < group.chunks) {
-    unsigned char* stage = stages + chunk % FusedStages(kInput) * FusedStageBytes(kInput);
+    const SharedAddress stage = stages + chunk % FusedStages(kInput) * FusedStageBytes(kInput);
 #pragma unroll 1
     for (int at = static_cast<int>(threadIdx.x); at < kTotal; at += copying) {
       const int column = at % kVectors * 8;
@@ -173,6 +173,7 @@ template <int kInput>
 __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const FusedPlace& place,
                                               unsigned char* stages, float* u) {
   constexpr int kStages = FusedStages(kInput);
+  const SharedAddress address = SharedAddressOf(stages);
   FusedMultiplier<kInput> multiplier;
   multiplier.LoadWeights(args, place);
   const int u_row = FusedURow(args.scan.gates, place.slices);
@@ -182,11 +183,11 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
     const FusedGroup group(args.scan, g);
     // Nobody reads the stages any more: the last barrier of the group before came after that.
 #pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) BeginChunk<kInput>(args, place, group, i, stages);
+    for (int i = 0; i < kStages - 1; ++i) BeginChunk<kInput>(args, place, group, i, address);
     for (int i = 0; i < group.chunks; ++i) {
       WaitForCopies<kStages - 2>();
       RoleBarrier(place.threads);
-      BeginChunk<kInput>(args, place, group, i + kStages - 1, stages);
+      BeginChunk<kInput>(args, place, group, i + kStages - 1, address);
       multiplier.Multiply(stages + i % kStages * FusedStageBytes(kInput),
                           columns + i % 2 * kFusedSequences * u_sequence, u_row, u_sequence);
     }
@@ -197,7 +198,8 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
 // What the highway reads of x, for one scan warp: 16 steps of 16 dimensions of both sequences,
 // copied by its lanes a chunk ahead. With four gates the highway is the last one's U.
 struct FusedSkip {
-  BFloat16* chunks;  // of two: [sequence][step][dimension]
+  BFloat16* chunks;  // two of [sequence][step][dimension]
+  SharedAddress address;
 
   // Begins the copies of a chunk of which `left` steps are there; `at` is dimension 0 of its first
   // step in the lane's sequence, `step` the way to the next one.
@@ -205,21 +207,29 @@ struct FusedSkip {
                                         int dims) const {
     constexpr int kVectors = kFusedDims / 8;
     const int lane = static_cast<int>(threadIdx.x) % kFusedLanes;
-    BFloat16* to = At(chunk, static_cast<int>(threadIdx.x) % 32 / kFusedLanes);
+    const SharedAddress to =
+        address + Offset(chunk, static_cast<int>(threadIdx.x) % 32 / kFusedLanes) * kValueBytes;
 #pragma unroll
     for (int i = 0; i < kFusedRows * kVectors / kFusedLanes; ++i) {
       const int vector = i * kFusedLanes + lane;
       const int s = vector / kVectors;
       const int dim = vector % kVectors * 8;
       if (s < left && dim < dims) {
-        BeginCopy<16>(to + s * kFusedDims + dim, at + s * step + dim);
+        BeginCopy<16>(to + (s * kFusedDims + dim) * kValueBytes, at + s * step + dim);
       }
     }
     CommitCopies();
   }
 
-  __device__ __forceinline__ BFloat16* At(int chunk, int sequence) const {
-    return chunks + (chunk % 2 * kFusedSequences + sequence) * kFusedRows * kFusedDims;
+  __device__ __forceinline__ const BFloat16* At(int chunk, int sequence) const {
+    return chunks + Offset(chunk, sequence);
+  }
+
+ private:
+  static constexpr int kValueBytes = sizeof(BFloat16);
+
+  static __device__ __forceinline__ int Offset(int chunk, int sequence) {
+    return (chunk % 2 * kFusedSequences + sequence) * kFusedRows * kFusedDims;
   }
 };
 
@@ -251,7 +261,8 @@ __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPla
   const int plane = place.slices * kFusedDims;
   const bool four = scan.gates == 4;
   const float* columns = u + sequence * u_sequence + place.slice * kFusedDims + dim;
-  const FusedSkip skip{skips + place.slice * kFusedSkipValues};
+  skips += place.slice * kFusedSkipValues;
+  const FusedSkip skip{skips, SharedAddressOf(skips)};
   const ptrdiff_t skip_step = place.direction == 0 ? scan.skip_stride : -scan.skip_stride;
   for (int g = place.group; g < FusedGroups(scan); g += place.groups_at_once) {
     const FusedGroup group(scan, g);

@@ -48,10 +48,12 @@ class ScanRing {
       : u_(u), skip_(skip), plane_(args.padded), left_(length) {
     unsigned char* const shared = DynamicShared();
     rows_ = shared + threadIdx.x * kBytes;
+    row_address_ = SharedAddressOf(rows_);
     if constexpr (kByToken) {
       u_step_ = args.u_stride;
       skip_step_ = args.skip_stride;
       ids_ = reinterpret_cast<int32_t*>(shared + ScanRowBytes(kBytes)) + threadIdx.x;
+      id_address_ = SharedAddressOf(ids_);
       next_id_ = args.token_ids + first;
       id_step_ = sign;
       ids_left_ = length;
@@ -80,7 +82,7 @@ class ScanRing {
     ScanStep<T, kDims> step;
 #pragma unroll
     for (int p = 0; p < kScanPlanes; ++p) {
-      step.planes[p] = Load<kDims>(reinterpret_cast<const T*>(At(place, p)));
+      step.planes[p] = Load<kDims>(reinterpret_cast<const T*>(rows_ + Offset(place, p)));
     }
     return step;
   }
@@ -105,12 +107,17 @@ class ScanRing {
         skip_ += skip_step_;
       }
 #pragma unroll
-      for (int p = 0; p < kScanPlanes - 1; ++p) BeginCopy<kBytes>(At(place, p), u + p * plane_);
-      BeginCopy<kBytes>(At(place, kScanPlanes - 1), skip);
+      for (int p = 0; p < kScanPlanes - 1; ++p) {
+        BeginCopy<kBytes>(row_address_ + Offset(place, p), u + p * plane_);
+      }
+      BeginCopy<kBytes>(row_address_ + Offset(place, kScanPlanes - 1), skip);
     }
     --left_;
     if constexpr (kByToken) {
-      if (ids_left_ > 0) BeginCopy<sizeof(int32_t)>(ids_ + place * kScanThreads, next_id_);
+      if (ids_left_ > 0) {
+        constexpr int kIdBytes = sizeof(int32_t);
+        BeginCopy<kIdBytes>(id_address_ + place * kScanThreads * kIdBytes, next_id_);
+      }
       next_id_ += id_step_;
       --ids_left_;
     }
@@ -120,12 +127,14 @@ class ScanRing {
  private:
   static constexpr int kBytes = kDims * static_cast<int>(sizeof(T));
 
-  __device__ __forceinline__ unsigned char* At(int place, int plane) const {
-    return rows_ + (place * kScanPlanes + plane) * kScanThreads * kBytes;
+  static __device__ __forceinline__ int Offset(int place, int plane) {
+    return (place * kScanPlanes + plane) * kScanThreads * kBytes;
   }
 
   unsigned char* rows_;
   int32_t* ids_;
+  SharedAddress row_address_;  // of the same
+  SharedAddress id_address_;
   const T* u_;  // of the next row, or of token id 0
   const T* skip_;
   ptrdiff_t u_step_;  // from row to row
@@ -146,10 +155,14 @@ struct ScanThread {
   float skip_scale;
   bool tanh;
   int pooling;
-  int column;        // of an output row
-  T* h_row;          // null = not stored
-  float* token_row;  // null = not wanted
-  ptrdiff_t h_step;
+  int column;  // of an output row
+  bool stores_h;
+  bool stores_tokens;
+  // Addresses, walked along even where nothing is stored: that is cheaper than to ask.
+  uintptr_t h_row;
+  uintptr_t token_row;
+  intptr_t h_step;
+  intptr_t token_step;
 
   // Dimensions j and on of `direction`; the entry has tokens.
   __device__ __forceinline__ void Begin(const ScanArgs& args, const SequenceEntry& entry,
@@ -161,13 +174,14 @@ struct ScanThread {
     pooling = args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : 0;
     // Rows are walked backward by the second direction.
     const ptrdiff_t first_step = direction == 0 ? 0 : entry.length - 1;
-    h_row = args.h == nullptr
-                ? nullptr
-                : static_cast<T*>(args.h) + (entry.begin + first_step) * width + column;
-    token_row = args.token_vectors == nullptr || entry.token_row < 0
-                    ? nullptr
-                    : args.token_vectors + (entry.token_row + first_step) * width + column;
-    h_step = direction == 0 ? width : -width;
+    stores_h = args.h != nullptr;
+    stores_tokens = args.token_vectors != nullptr && entry.token_row >= 0;
+    h_step = (direction == 0 ? width : -width) * static_cast<intptr_t>(sizeof(T));
+    token_step = (direction == 0 ? width : -width) * static_cast<intptr_t>(sizeof(float));
+    h_row = reinterpret_cast<uintptr_t>(args.h) +
+            ((entry.begin + first_step) * width + column) * sizeof(T);
+    token_row = reinterpret_cast<uintptr_t>(args.token_vectors) +
+                ((entry.token_row + first_step) * width + column) * sizeof(float);
     const float* constants = args.constants + 4 * direction * args.padded + j;
     const float* initial = args.initial_state;
     if (initial != nullptr) initial += entry.index * args.state_stride + column;
@@ -206,14 +220,10 @@ struct ScanThread {
       const float highway = skip_scale * step.Value(3, d);
       h[d] = fmaf(r[d], h[d], (1.0f - r[d]) * highway);
     }
-    if (h_row != nullptr) {
-      StoreValues<kDims>(h_row, h);
-      h_row += h_step;
-    }
-    if (token_row != nullptr) {
-      StoreValues<kDims>(token_row, h);
-      token_row += h_step;
-    }
+    if (stores_h) StoreValues<kDims>(reinterpret_cast<T*>(h_row), h);
+    if (stores_tokens) StoreValues<kDims>(reinterpret_cast<float*>(token_row), h);
+    h_row += h_step;
+    token_row += token_step;
     if (pooling == static_cast<int>(Pooling::kMax)) {
 #pragma unroll
       for (int d = 0; d < kDims; ++d) pool[d] = fmaxf(pool[d], h[d]);

@@ -15,14 +15,23 @@ __device__ __forceinline__ unsigned char* DynamicShared() {
   return memory;
 }
 
+// Where copies go. Offsets in bytes may be added.
+using SharedAddress = uint32_t;
+
+// Worth keeping: nvcc would find it again at every copy, and ask for the block's place each time.
+__device__ __forceinline__ SharedAddress SharedAddressOf(void* p) {
+  auto address = static_cast<SharedAddress>(__cvta_generic_to_shared(p));
+  asm volatile("" : "+r"(address));
+  return address;
+}
+
 // Begins a copy of kBytes, 4, 8 or 16, from global to shared memory, both aligned to as much.
 template <int kBytes>
-__device__ __forceinline__ void BeginCopy(void* to, const void* from) {
-  const auto shared = static_cast<unsigned>(__cvta_generic_to_shared(to));
+__device__ __forceinline__ void BeginCopy(SharedAddress to, const void* from) {
   if constexpr (kBytes == 16) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared), "l"(from) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
   } else {
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(shared), "l"(from), "n"(kBytes)
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes)
                  : "memory");
   }
 }

@@ -39,9 +39,11 @@ float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
 namespace sru::kernels::cuda {
 
 unsigned char* DynamicShared();
+using SharedAddress = unsigned char*;
+inline SharedAddress SharedAddressOf(void* p) { return static_cast<unsigned char*>(p); }
 void BeginCopy(void* to, const void* from, int bytes);
 template <int kBytes>
-void BeginCopy(void* to, const void* from) {
+void BeginCopy(SharedAddress to, const void* from) {
   BeginCopy(to, from, kBytes);
 }
 void CommitCopies();
