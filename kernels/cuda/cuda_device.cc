@@ -123,7 +123,9 @@ class CudaStream : public Stream {
   Status RunFusedLayer(const FusedArgs& args) override {
     return Run("fused layer", [&] {
       const int slices = FusedSlices(args, num_multiprocessors_);
-      return LaunchFused(args, slices, FusedBlocks(args, slices, num_multiprocessors_), stream_);
+      const int blocks = FusedBlocks(args, slices, num_multiprocessors_,
+                                     FusedBlocksPerMultiprocessor(args, slices));
+      return LaunchFused(args, slices, blocks, stream_);
     });
   }
   Status Pool(DataType dtype, const PoolArgs& args) override {

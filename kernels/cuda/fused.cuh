@@ -9,8 +9,8 @@
 //   U      16 steps, in two halves: while chunk i is multiplied into one, chunk i - 1 is scanned
 //          out of the other. One barrier per chunk stands between.
 //
-// A tile's rows are 16 steps of one sequence, and the order of a row's sum depends on k alone: what
-// a sequence gets does not depend on what runs beside it.
+// A tile's columns are 8 steps of one sequence, and the order of a column's sum depends on k alone:
+// what a sequence gets does not depend on what runs beside it.
 #ifndef SRU_KERNELS_CUDA_FUSED_CUH_
 #define SRU_KERNELS_CUDA_FUSED_CUH_
 
@@ -30,28 +30,27 @@ struct FusedPlace {
   int group;           // of kFusedSequences sequences, the first one
   int groups_at_once;  // from one of the block's groups to its next one
   int slices;
-  int threads;
-  bool scans;  // else multiplies
-  int slice;   // the warp's
-  int gate;    // of a warp that multiplies
+  int warp;
+  int lane;
+  int slice;  // the warp's
+  int gate;   // that the warp multiplies, or kGates: it scans
 };
 
-__device__ __forceinline__ FusedPlace FindFusedPlace(const FusedArgs& args, int slices,
-                                                     int blocks) {
+template <int kGates>
+__device__ __forceinline__ FusedPlace FindFusedPlace(const ScanArgs& scan, int slices, int blocks) {
   FusedPlace place;
-  const int parts = FusedParts(args.scan, slices);
-  const int parts_per_direction = parts / args.scan.directions;
+  const int parts = FusedParts(scan, slices);
+  const int parts_per_direction = parts / scan.directions;
   const int part = static_cast<int>(blockIdx.x) % parts;
   place.direction = part / parts_per_direction;
   place.first_dim = part % parts_per_direction * slices * kFusedDims;
   place.group = static_cast<int>(blockIdx.x) / parts;
   place.groups_at_once = blocks / parts;
   place.slices = slices;
-  place.threads = FusedThreads(args.scan.gates, slices);
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  place.scans = warp >= args.scan.gates * slices;
-  place.slice = warp % slices;
-  place.gate = warp / slices;
+  place.warp = static_cast<int>(threadIdx.x) / 32;
+  place.lane = static_cast<int>(threadIdx.x) % 32;
+  place.slice = place.warp % slices;
+  place.gate = place.warp / slices;
   return place;
 }
 
@@ -72,146 +71,171 @@ struct FusedGroup {
   }
 };
 
-// Begins the copies of a chunk's rows of x, and makes a group of them; an empty one past the end.
-template <int kInput>
-__device__ __forceinline__ void BeginChunk(const FusedArgs& args, const FusedPlace& place,
-                                           const FusedGroup& group, int chunk,
-                                           SharedAddress stages) {
-  constexpr int kVectors = kInput / 8;  // of 16 bytes in a row
-  constexpr int kTotal = kFusedSequences * kFusedRows * kVectors;
-  const int copying = args.scan.gates * place.slices * 32;
-  if (chunk < group.chunks) {
-    const SharedAddress stage = stages + chunk % FusedStages(kInput) * FusedStageBytes(kInput);
-#pragma unroll 1
-    for (int at = static_cast<int>(threadIdx.x); at < kTotal; at += copying) {
-      const int column = at % kVectors * 8;
-      const int row = at / kVectors;
-      const bool first = row < kFusedRows;
-      const int begin = first ? group.begins[0] : group.begins[1];
-      const int length = first ? group.lengths[0] : group.lengths[1];
-      const int step = chunk * kFusedRows + row % kFusedRows;
-      if (column >= args.k || step >= length) continue;
-      const int t = place.direction == 0 ? step : length - 1 - step;
-      BeginCopy<16>(
-          stage + row * FusedRowBytes(kInput) + column * 2,
-          static_cast<const BFloat16*>(args.x) + static_cast<int64_t>(begin + t) * args.k + column);
-    }
-  }
-  CommitCopies();
-}
-
-// A warp that makes one gate's U of 16 dimensions.
-//
-// A tile's product takes the columns of x in any order, as long as W comes in the same one: a
-// lane's four pairs of two successive tiles are 16 adjacent bytes of a row.
-template <int kInput>
-struct FusedMultiplier {
-  static constexpr int kBlocks = kInput / 32;  // two tiles each
-  static constexpr int kTiles = kFusedDims / 8;
-
-  Packed<BFloat16, 8> w[kTiles][kBlocks];
-
-  __device__ __forceinline__ void LoadWeights(const FusedArgs& args, const FusedPlace& place) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-#pragma unroll
-    for (int tile = 0; tile < kTiles; ++tile) {
-      const int dim = place.first_dim + place.slice * kFusedDims + tile * 8 + lane / 4;
-      const int n = (place.direction * args.scan.gates + place.gate) * args.scan.padded + dim;
-      const BFloat16* row =
-          static_cast<const BFloat16*>(args.weights) + static_cast<int64_t>(n) * args.k;
-#pragma unroll
-      for (int b = 0; b < kBlocks; ++b) {
-        const int column = b * 32 + lane % 4 * 8;
-        if (dim < args.scan.padded && column < args.k) {
-          w[tile][b] = LoadReadOnly<8>(row + column);
-        } else {
-          w[tile][b] = Packed<BFloat16, 8>{};
-        }
-      }
-    }
+// What a multiplying warp copies of x: whole rows, a vector of 16 bytes a lane and a time.
+template <int kInput, int kGates>
+class FusedCopier {
+ public:
+  __device__ __forceinline__ FusedCopier(const FusedArgs& args, const FusedPlace& place,
+                                         unsigned char* stages)
+      : k_(args.k), backward_(place.direction != 0), row_step_(kGates * place.slices * kRows) {
+    column_ = place.lane % kLanes * 8;
+    first_row_ = place.warp * kRows + place.lane / kLanes;
+    x_ = static_cast<const BFloat16*>(args.x) + column_;
+    to_ = SharedAddressOf(stages) + column_ * static_cast<int>(sizeof(BFloat16));
   }
 
-  // U of a chunk: `u` is where the warp's columns of the first sequence stand.
-  __device__ __forceinline__ void Multiply(const unsigned char* stage, float* u, int u_row,
-                                           int u_sequence) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int row = lane / 4;
-    float sums[kFusedSequences][kTiles][4] = {};
-    const unsigned char* x = stage + row * FusedRowBytes(kInput) + lane % 4 * 16;
+  // Begins the copies of a chunk, and makes a group of them; an empty one past the end.
+  __device__ __forceinline__ void Begin(const FusedGroup& group, int chunk) const {
+    if (chunk < group.chunks) {
+      const SharedAddress stage = to_ + chunk % FusedStages(kInput) * FusedStageBytes(kInput);
+#pragma unroll 2
+      for (int row = first_row_; row < kFusedSequences * kFusedRows; row += row_step_) {
+        const bool first = row < kFusedRows;
+        const int begin = first ? group.begins[0] : group.begins[1];
+        const int length = first ? group.lengths[0] : group.lengths[1];
+        const int step = chunk * kFusedRows + row % kFusedRows;
+        const int t = backward_ ? length - 1 - step : step;
+        const BFloat16* from = x_ + static_cast<int64_t>(begin + t) * k_;
 #pragma unroll
-    for (int b = 0; b < kBlocks; ++b) {
-#pragma unroll
-      for (int s = 0; s < kFusedSequences; ++s) {
-        const unsigned char* at = x + s * kFusedRows * FusedRowBytes(kInput) + b * 64;
-        const auto upper = Load<8>(reinterpret_cast<const BFloat16*>(at));
-        const auto lower =
-            Load<8>(reinterpret_cast<const BFloat16*>(at + 8 * FusedRowBytes(kInput)));
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-#pragma unroll
-          for (int tile = 0; tile < kTiles; ++tile) {
-            MultiplyTile(sums[s][tile], upper.words[2 * half], lower.words[2 * half],
-                         upper.words[2 * half + 1], lower.words[2 * half + 1],
-                         w[tile][b].words[2 * half], w[tile][b].words[2 * half + 1]);
+        for (int v = 0; v < kVectors; ++v) {
+          if (step < length && column_ + v * kLanes * 8 < k_) {
+            BeginCopy<16>(stage + row * FusedRowBytes(kInput) + v * kLanes * 16,
+                          from + v * kLanes * 8);
           }
         }
       }
     }
+    CommitCopies();
+  }
+
+ private:
+  static constexpr int kLanes = kInput / 8 < 32 ? kInput / 8 : 32;  // of a row
+  static constexpr int kRows = 32 / kLanes;                         // of a warp at a time
+  static constexpr int kVectors = kInput / 8 / kLanes;              // of a lane and row
+
+  const int k_;
+  const bool backward_;
+  const int row_step_;
+  int column_;  // the lane's first one
+  int first_row_;
+  const BFloat16* x_;
+  SharedAddress to_;
+};
+
+// A warp that makes one gate's U of 16 dimensions: the rows of W are the rows of a tile, 8 steps
+// its columns.
+//
+// A tile's product takes the values of x in any order, as long as W comes in the same one: a lane's
+// pairs of two successive tiles are 16 adjacent bytes of a row.
+template <int kInput>
+struct FusedMultiplier {
+  static constexpr int kBlocks = kInput / 32;  // two tiles each
+  static constexpr int kTiles = kFusedRows / 8;
+
+  uint32_t w[kBlocks][2][4];
+
+  __device__ __forceinline__ void LoadWeights(const FusedArgs& args, const FusedPlace& place) {
+    const ScanArgs& scan = args.scan;
+    const int dim = place.first_dim + place.slice * kFusedDims + place.lane / 4;
+    const int n = (place.direction * scan.gates + place.gate) * scan.padded + dim;
+    const int column = place.lane % 4 * 8;
+    const BFloat16* row =
+        static_cast<const BFloat16*>(args.weights) + static_cast<int64_t>(n) * args.k + column;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+      const bool inside = column + b * 32 < args.k;
+      Packed<BFloat16, 8> upper = {};
+      Packed<BFloat16, 8> lower = {};
+      if (inside && dim < scan.padded) upper = LoadReadOnly<8>(row + b * 32);
+      if (inside && dim + 8 < scan.padded) lower = LoadReadOnly<8>(row + 8 * args.k + b * 32);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        w[b][half][0] = upper.words[2 * half];
+        w[b][half][1] = lower.words[2 * half];
+        w[b][half][2] = upper.words[2 * half + 1];
+        w[b][half][3] = lower.words[2 * half + 1];
+      }
+    }
+  }
+
+  // U of a chunk: `u` is where the warp's dimensions of the first sequence stand.
+  __device__ __forceinline__ void Multiply(const unsigned char* stage, float* u, int u_sequence,
+                                           int lane) const {
+    float sums[kFusedSequences][kTiles][4] = {};
+    const unsigned char* x = stage + lane / 4 * FusedRowBytes(kInput) + lane % 4 * 16;
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) {
+#pragma unroll
+      for (int s = 0; s < kFusedSequences; ++s) {
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile) {
+          const int row = s * kFusedRows + tile * 8;
+          const auto steps =
+              Load<8>(reinterpret_cast<const BFloat16*>(x + row * FusedRowBytes(kInput) + b * 64));
+#pragma unroll
+          for (int half = 0; half < 2; ++half) {
+            const uint32_t* a = w[b][half];
+            MultiplyTile(sums[s][tile], a[0], a[1], a[2], a[3], steps.words[2 * half],
+                         steps.words[2 * half + 1]);
+          }
+        }
+      }
+    }
+    float* to = u + lane / 4 * kFusedURow + lane % 4 * 2;
 #pragma unroll
     for (int s = 0; s < kFusedSequences; ++s) {
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        float* to = u + s * u_sequence + row * u_row + tile * 8 + lane % 4 * 2;
-        Store<2>(to, Pack<float, 2>::From(&sums[s][tile][0]));
-        Store<2>(to + 8 * u_row, Pack<float, 2>::From(&sums[s][tile][2]));
+        Store<2>(to + s * u_sequence + tile * 8, Pack<float, 2>::From(&sums[s][tile][0]));
+        Store<2>(to + s * u_sequence + tile * 8 + 8 * kFusedURow,
+                 Pack<float, 2>::From(&sums[s][tile][2]));
       }
     }
   }
 };
 
-template <int kInput>
+template <int kInput, int kGates>
 __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const FusedPlace& place,
                                               unsigned char* stages, float* u) {
   constexpr int kStages = FusedStages(kInput);
-  const SharedAddress address = SharedAddressOf(stages);
+  const int threads = FusedThreads(kGates, place.slices);
+  const FusedCopier<kInput, kGates> copier(args, place, stages);
   FusedMultiplier<kInput> multiplier;
   multiplier.LoadWeights(args, place);
-  const int u_row = FusedURow(args.scan.gates, place.slices);
-  const int u_sequence = FusedUSequence(args.scan.gates, place.slices);
-  float* columns = u + (place.gate * place.slices + place.slice) * kFusedDims;
+  const int u_sequence = FusedUSequence(kGates, place.slices);
+  float* dims = u + place.gate * FusedUGate(place.slices) + place.slice * kFusedDims * kFusedURow;
   for (int g = place.group; g < FusedGroups(args.scan); g += place.groups_at_once) {
     const FusedGroup group(args.scan, g);
-    // Nobody reads the stages any more: the last barrier of the group before came after that.
+    if (group.chunks == 0) return;  // so are all that follow
+      // Nobody reads the stages any more: the last barrier of the group before came after that.
 #pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) BeginChunk<kInput>(args, place, group, i, address);
+    for (int i = 0; i < kStages - 1; ++i) copier.Begin(group, i);
     for (int i = 0; i < group.chunks; ++i) {
       WaitForCopies<kStages - 2>();
-      RoleBarrier(place.threads);
-      BeginChunk<kInput>(args, place, group, i + kStages - 1, address);
+      RoleBarrier(threads);
+      copier.Begin(group, i + kStages - 1);
       multiplier.Multiply(stages + i % kStages * FusedStageBytes(kInput),
-                          columns + i % 2 * kFusedSequences * u_sequence, u_row, u_sequence);
+                          dims + i % 2 * kFusedSequences * u_sequence, u_sequence, place.lane);
     }
-    if (group.chunks > 0) RoleBarrier(place.threads);
+    RoleBarrier(threads);
   }
 }
 
 // What the highway reads of x, for one scan warp: 16 steps of 16 dimensions of both sequences,
 // copied by its lanes a chunk ahead. With four gates the highway is the last one's U.
 struct FusedSkip {
-  BFloat16* chunks;  // two of [sequence][step][dimension]
+  const BFloat16* chunks;  // two of [sequence][step][dimension]
   SharedAddress address;
 
   // Begins the copies of a chunk of which `left` steps are there; `at` is dimension 0 of its first
   // step in the lane's sequence, `step` the way to the next one.
   __device__ __forceinline__ void Begin(int chunk, const BFloat16* at, ptrdiff_t step, int left,
-                                        int dims) const {
+                                        int dims, int lane) const {
     constexpr int kVectors = kFusedDims / 8;
-    const int lane = static_cast<int>(threadIdx.x) % kFusedLanes;
-    const SharedAddress to =
-        address + Offset(chunk, static_cast<int>(threadIdx.x) % 32 / kFusedLanes) * kValueBytes;
+    const SharedAddress to = address + Offset(chunk, lane / kFusedLanes) * kValueBytes;
 #pragma unroll
     for (int i = 0; i < kFusedRows * kVectors / kFusedLanes; ++i) {
-      const int vector = i * kFusedLanes + lane;
+      const int vector = i * kFusedLanes + lane % kFusedLanes;
       const int s = vector / kVectors;
       const int dim = vector % kVectors * 8;
       if (s < left && dim < dims) {
@@ -229,38 +253,75 @@ struct FusedSkip {
   static constexpr int kValueBytes = sizeof(BFloat16);
 
   static __device__ __forceinline__ int Offset(int chunk, int sequence) {
-    return (chunk % 2 * kFusedSequences + sequence) * kFusedRows * kFusedDims;
+    return (chunk % 2 * kFusedSequences + sequence) * kFusedSkipSequence;
   }
 };
 
-// One step of one dimension, as ScanThread::Run() reads it.
-struct FusedStep {
-  float values[4];
+// Four steps of one dimension, as they stand in memory.
+template <int kGates>
+struct FusedSteps {
+  Packed<float, 4> u[kGates];
+  BFloat16 skip[4];
 
-  __device__ __forceinline__ float Value(int plane, int /*d*/) const { return values[plane]; }
-
-  // `u` is U0's; the other gates' follow at a distance of `plane`. A null `skip` is 0.
-  __device__ __forceinline__ void Load(const float* u, int plane, bool four, const BFloat16* skip) {
+  // `u_at` is the first one's U0, `u_gate` the way to the other gates'.
+  __device__ __forceinline__ void Load(const float* u_at, int u_gate, const BFloat16* skip_at) {
 #pragma unroll
-    for (int p = 0; p < 3; ++p) values[p] = u[p * plane];
-    values[3] = four ? u[3 * plane] : skip != nullptr ? ToFloat(*skip) : 0.0f;
+    for (int gate = 0; gate < kGates; ++gate) u[gate] = cuda::Load<4>(u_at + gate * u_gate);
+    if constexpr (kGates == 3) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) skip[i] = skip_at[i * kFusedDims];
+    }
   }
 };
+
+// One of them, as ScanThread::Run() reads it.
+template <int kGates>
+struct FusedStep {
+  const FusedSteps<kGates>& steps;
+  int i;
+
+  __device__ __forceinline__ float Value(int plane, int /*d*/) const {
+    if constexpr (kGates == 3) {
+      if (plane == 3) return ToFloat(steps.skip[i]);
+    }
+    return Unpack(steps.u[plane], i);
+  }
+};
+
+// Scans a chunk. kFull: all 16 steps, else the first `count`. Those past the end of the sequence
+// are in memory, with values that nobody uses.
+template <int kGates, bool kFull>
+__device__ __forceinline__ void ScanChunk(const float* u, int u_gate, const BFloat16* skip,
+                                          int count, ScanThread<BFloat16, 1>& thread) {
+  FusedSteps<kGates> steps;
+  steps.Load(u, u_gate, skip);
+#pragma unroll
+  for (int begin = 0; begin < kFusedRows; begin += 4) {
+    FusedSteps<kGates> after = steps;
+    if (begin + 4 < kFusedRows) {
+      after.Load(u + begin + 4, u_gate, skip + (begin + 4) * kFusedDims);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (kFull || begin + i < count) thread.Run(FusedStep<kGates>{steps, i});
+    }
+    steps = after;
+  }
+}
 
 // A warp that scans 16 dimensions of both sequences.
+template <int kGates>
 __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPlace& place,
                                            const float* u, BFloat16* skips) {
   const ScanArgs& scan = args.scan;
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int sequence = lane / kFusedLanes;
-  const int dim = lane % kFusedLanes;
+  const int threads = FusedThreads(kGates, place.slices);
+  const int sequence = place.lane / kFusedLanes;
+  const int dim = place.lane % kFusedLanes;
   const int slice_dim = place.first_dim + place.slice * kFusedDims;
   const int dims = scan.padded - slice_dim;  // of the slice; may be more than it has, or none
-  const int u_row = FusedURow(scan.gates, place.slices);
-  const int u_sequence = FusedUSequence(scan.gates, place.slices);
-  const int plane = place.slices * kFusedDims;
-  const bool four = scan.gates == 4;
-  const float* columns = u + sequence * u_sequence + place.slice * kFusedDims + dim;
+  const int u_gate = FusedUGate(place.slices);
+  const int u_sequence = FusedUSequence(kGates, place.slices);
+  u += sequence * u_sequence + (place.slice * kFusedDims + dim) * kFusedURow;
   skips += place.slice * kFusedSkipValues;
   const FusedSkip skip{skips, SharedAddressOf(skips)};
   const ptrdiff_t skip_step = place.direction == 0 ? scan.skip_stride : -scan.skip_stride;
@@ -281,55 +342,62 @@ __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPla
         static_cast<ptrdiff_t>(entry.begin + (place.direction == 0 ? 0 : entry.length - 1)) *
             scan.skip_stride +
         place.direction * scan.skip_direction_stride + slice_dim;
-    skip.Begin(0, skip_at, skip_step, skip_length, dims);
-    RoleBarrier(place.threads);
+    SyncWarp();  // all lanes have read what the group before left
+    skip.Begin(0, skip_at, skip_step, skip_length, dims, place.lane);
+    RoleBarrier(threads);
     for (int i = 0; i < group.chunks; ++i) {
-      RoleBarrier(place.threads);  // U of chunk i is there
-      const int steps = entry.length - i * kFusedRows;
+      RoleBarrier(threads);  // U of chunk i is there
       WaitForCopies<0>();
       SyncWarp();  // the other lanes' copies too, and all have read the chunk before
       skip_at += kFusedRows * skip_step;
-      skip.Begin(i + 1, skip_at, skip_step, skip_length - (i + 1) * kFusedRows, dims);
-      if (!works) continue;
-      const float* row = columns + i % 2 * kFusedSequences * u_sequence;
-      const BFloat16* skip_row = scan.skip == nullptr ? nullptr : skip.At(i, sequence) + dim;
-      FusedStep step;
-      step.Load(row, plane, four, skip_row);
+      skip.Begin(i + 1, skip_at, skip_step, skip_length - (i + 1) * kFusedRows, dims, place.lane);
+      const float* chunk_u = u + i % 2 * kFusedSequences * u_sequence;
+      const BFloat16* chunk_skip = skip.At(i, sequence) + dim;
+      // The same for the whole warp: a sequence that has ended takes no part.
+      bool full = true;
 #pragma unroll
-      for (int s = 0; s < kFusedRows; ++s) {
-        // Rows past the end of the sequence are there, with values that nobody uses.
-        FusedStep after = step;
-        if (s + 1 < kFusedRows) {
-          after.Load(row + (s + 1) * u_row, plane, four,
-                     skip_row == nullptr ? nullptr : skip_row + (s + 1) * kFusedDims);
-        }
-        if (s < steps) thread.Run(step);
-        step = after;
+      for (int other = 0; other < kFusedSequences; ++other) {
+        const int left = group.lengths[other] - i * kFusedRows;
+        full = full && (left >= kFusedRows || left <= 0);
+      }
+      const int count = works ? entry.length - i * kFusedRows : 0;
+      if (count <= 0) continue;
+      if (full) {
+        ScanChunk<kGates, true>(chunk_u, u_gate, chunk_skip, count, thread);
+      } else {
+        ScanChunk<kGates, false>(chunk_u, u_gate, chunk_skip, count, thread);
       }
     }
     if (works) thread.End(scan, entry);
   }
 }
 
-template <int kInput>
-__global__ void __launch_bounds__(FusedMaxThreads(kInput), 1)
+template <int kInput, int kGates>
+__global__ void __launch_bounds__(FusedMaxThreads(kInput, kGates), FusedMinBlocks(kInput, kGates))
     FusedKernel(const FusedArgs args, int slices, int blocks) {
-  const FusedPlace place = FindFusedPlace(args, slices, blocks);
+  const FusedPlace place = FindFusedPlace<kGates>(args.scan, slices, blocks);
+  const int threads = FusedThreads(kGates, slices);
   unsigned char* stages = DynamicShared();
   float* u = reinterpret_cast<float*>(stages + FusedStages(kInput) * FusedStageBytes(kInput));
-  auto* skips = reinterpret_cast<BFloat16*>(u + FusedUValues(args.scan.gates, slices));
-  // What stands past the end of x's rows meets weights of zero, so it must be finite.
+  auto* skips = reinterpret_cast<BFloat16*>(u + FusedUValues(kGates, slices));
+  // What stands past the end of x's rows meets weights of zero, and a missing highway a scale of
+  // zero; so both must be finite.
   for (int row = static_cast<int>(threadIdx.x);
-       row < FusedStages(kInput) * kFusedSequences * kFusedRows; row += place.threads) {
+       row < FusedStages(kInput) * kFusedSequences * kFusedRows; row += threads) {
     for (int column = args.k; column < kInput; column += 8) {
       Store<8>(reinterpret_cast<BFloat16*>(stages + row * FusedRowBytes(kInput)) + column,
                Packed<BFloat16, 8>{});
     }
   }
-  if (place.scans) {
-    RunScanner(args, place, u, skips);
+  if (args.scan.skip == nullptr) {
+    for (int i = static_cast<int>(threadIdx.x); i < slices * kFusedSkipValues; i += threads) {
+      skips[i] = BFloat16{};
+    }
+  }
+  if (place.gate == kGates) {
+    RunScanner<kGates>(args, place, u, skips);
   } else {
-    RunMultiplier<kInput>(args, place, stages, u);
+    RunMultiplier<kInput, kGates>(args, place, stages, u);
   }
 }
 

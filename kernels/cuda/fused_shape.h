@@ -37,8 +37,12 @@ SRU_HOST_DEVICE constexpr int FusedMaxSlices(int input) { return input <= 256 ? 
 SRU_HOST_DEVICE constexpr int FusedThreads(int gates, int slices) {
   return (gates + 1) * slices * 32;
 }
-SRU_HOST_DEVICE constexpr int FusedMaxThreads(int input) {
-  return FusedThreads(4, FusedMaxSlices(input));
+SRU_HOST_DEVICE constexpr int FusedMaxThreads(int input, int gates) {
+  return FusedThreads(gates, FusedMaxSlices(input));
+}
+// Blocks that must fit a multiprocessor's registers.
+SRU_HOST_DEVICE constexpr int FusedMinBlocks(int input, int gates) {
+  return input <= 256 && gates == 3 ? 2 : 1;
 }
 
 // What of a block's x is in shared memory at a time: the chunk that is multiplied and those that
@@ -50,22 +54,23 @@ SRU_HOST_DEVICE constexpr int FusedRowBytes(int input) { return input * 2 + 64; 
 SRU_HOST_DEVICE constexpr int FusedStageBytes(int input) {
   return kFusedSequences * kFusedRows * FusedRowBytes(input);
 }
-// Values from one row of U to the next: 8 more than a multiple of 32, so that the stores of four
-// rows meet in no bank.
-SRU_HOST_DEVICE constexpr int FusedURow(int gates, int slices) {
-  return (gates * slices * kFusedDims + 31) / 32 * 32 + 8;
-}
-// From one sequence's U to the next one's: half of a warp reads each.
+// U stands as [gate][slice][dimension][step]. Values from one dimension to the next: 16 byte loads
+// by 8 lanes meet in no bank.
+inline constexpr int kFusedURow = kFusedRows + 4;
+// From one gate to the next, and from one sequence to the next.
+SRU_HOST_DEVICE constexpr int FusedUGate(int slices) { return slices * kFusedDims * kFusedURow; }
 SRU_HOST_DEVICE constexpr int FusedUSequence(int gates, int slices) {
-  return kFusedRows * FusedURow(gates, slices) + 16;
+  return gates * FusedUGate(slices);
 }
 // U is made in one half while the other one is scanned.
 SRU_HOST_DEVICE constexpr int FusedUValues(int gates, int slices) {
   return 2 * kFusedSequences * FusedUSequence(gates, slices);
 }
 
-// A scan warp's part of x for the highway term, in two halves as well.
-inline constexpr int kFusedSkipValues = 2 * kFusedSequences * kFusedRows * kFusedDims;
+// A scan warp's part of x for the highway term, [step][dimension] of each sequence, in two halves
+// as well. The sequences are half of the banks apart.
+inline constexpr int kFusedSkipSequence = kFusedRows * kFusedDims + 16;
+inline constexpr int kFusedSkipValues = 2 * kFusedSequences * kFusedSkipSequence;
 
 SRU_HOST_DEVICE constexpr size_t FusedSharedBytes(int input, int gates, int slices) {
   return static_cast<size_t>(FusedStages(input)) * FusedStageBytes(input) +
@@ -87,12 +92,13 @@ inline int FusedSlices(const FusedArgs& args, int num_multiprocessors) {
   return FusedGroups(args.scan) * FusedParts(args.scan, most) >= num_multiprocessors ? most : 1;
 }
 
-// About as many as run at a time: each keeps its weights and goes from group to group.
-inline int FusedBlocks(const FusedArgs& args, int slices, int num_multiprocessors) {
-  constexpr int kPerMultiprocessor = 2;
+// As many as run at a time, `per_multiprocessor` each: a block keeps its weights and goes from
+// group to group.
+inline int FusedBlocks(const FusedArgs& args, int slices, int num_multiprocessors,
+                       int per_multiprocessor) {
   const int parts = FusedParts(args.scan, slices);
   const int groups = std::min(FusedGroups(args.scan),
-                              std::max(1, kPerMultiprocessor * num_multiprocessors / parts));
+                              std::max(1, per_multiprocessor * num_multiprocessors / parts));
   return groups * parts;
 }
 

@@ -20,7 +20,9 @@ cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, cudaStream_t stre
 cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, cudaStream_t stream);
 // `dims` per thread: 2 or 4 (scan_shape.h).
 cudaError_t LaunchScan(DataType dtype, int dims, const ScanArgs& args, cudaStream_t stream);
-// `slices` and `blocks` as fused_shape.h has them.
+// `slices` and `blocks` as fused_shape.h has them. How many blocks of a launch run at a time is at
+// least 1.
+int FusedBlocksPerMultiprocessor(const FusedArgs& args, int slices);
 cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, cudaStream_t stream);
 cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, cudaStream_t stream);
 cudaError_t LaunchHead(const HeadArgs& args, cudaStream_t stream);

@@ -156,13 +156,12 @@ struct ScanThread {
   bool tanh;
   int pooling;
   int column;  // of an output row
+  bool takes_max;
   bool stores_h;
   bool stores_tokens;
-  // Addresses, walked along even where nothing is stored: that is cheaper than to ask.
-  uintptr_t h_row;
-  uintptr_t token_row;
-  intptr_t h_step;
-  intptr_t token_step;
+  T* h_row;
+  float* token_row;
+  ptrdiff_t h_step;
 
   // Dimensions j and on of `direction`; the entry has tokens.
   __device__ __forceinline__ void Begin(const ScanArgs& args, const SequenceEntry& entry,
@@ -174,14 +173,17 @@ struct ScanThread {
     pooling = args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : 0;
     // Rows are walked backward by the second direction.
     const ptrdiff_t first_step = direction == 0 ? 0 : entry.length - 1;
+    takes_max = pooling == static_cast<int>(Pooling::kMax);
     stores_h = args.h != nullptr;
     stores_tokens = args.token_vectors != nullptr && entry.token_row >= 0;
-    h_step = (direction == 0 ? width : -width) * static_cast<intptr_t>(sizeof(T));
-    token_step = (direction == 0 ? width : -width) * static_cast<intptr_t>(sizeof(float));
-    h_row = reinterpret_cast<uintptr_t>(args.h) +
-            ((entry.begin + first_step) * width + column) * sizeof(T);
-    token_row = reinterpret_cast<uintptr_t>(args.token_vectors) +
-                ((entry.token_row + first_step) * width + column) * sizeof(float);
+    // Walked along even where nothing is stored, which is cheaper than to ask; so they begin
+    // somewhere.
+    float* const elsewhere = const_cast<float*>(args.constants);
+    h_row = static_cast<T*>(stores_h ? args.h : elsewhere) + (entry.begin + first_step) * width +
+            column;
+    token_row = (stores_tokens ? args.token_vectors : elsewhere) +
+                (entry.token_row + first_step) * width + column;
+    h_step = direction == 0 ? width : -width;
     const float* constants = args.constants + 4 * direction * args.padded + j;
     const float* initial = args.initial_state;
     if (initial != nullptr) initial += entry.index * args.state_stride + column;
@@ -193,7 +195,7 @@ struct ScanThread {
       b_r[d] = constants[3 * args.padded + d];
       c[d] = initial != nullptr ? initial[d] : 0.0f;
       h[d] = 0.0f;
-      pool[d] = pooling == static_cast<int>(Pooling::kMax) ? -HUGE_VALF : 0.0f;
+      pool[d] = takes_max ? -HUGE_VALF : 0.0f;
     }
   }
 
@@ -220,16 +222,16 @@ struct ScanThread {
       const float highway = skip_scale * step.Value(3, d);
       h[d] = fmaf(r[d], h[d], (1.0f - r[d]) * highway);
     }
-    if (stores_h) StoreValues<kDims>(reinterpret_cast<T*>(h_row), h);
-    if (stores_tokens) StoreValues<kDims>(reinterpret_cast<float*>(token_row), h);
+    if (stores_h) StoreValues<kDims>(h_row, h);
+    if (stores_tokens) StoreValues<kDims>(token_row, h);
     h_row += h_step;
-    token_row += token_step;
-    if (pooling == static_cast<int>(Pooling::kMax)) {
+    token_row += h_step;
+    // Without branches; where neither is wanted nobody reads the sum.
 #pragma unroll
-      for (int d = 0; d < kDims; ++d) pool[d] = fmaxf(pool[d], h[d]);
-    } else if (pooling == static_cast<int>(Pooling::kMean)) {
-#pragma unroll
-      for (int d = 0; d < kDims; ++d) pool[d] += h[d];
+    for (int d = 0; d < kDims; ++d) {
+      const float most = fmaxf(pool[d], h[d]);
+      const float sum = pool[d] + h[d];
+      pool[d] = takes_max ? most : sum;
     }
   }
 

@@ -12,6 +12,7 @@ Usage: cuda_ptxas_test.py NVCC SOURCE_ROOT ARCHITECTURES, such as "80 90". Exits
 when NVCC is empty or not there.
 """
 
+import itertools
 import os
 import re
 import shutil
@@ -21,8 +22,8 @@ import tempfile
 
 SKIPPED = 77
 # Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
-# id; rows of 64 to 512 values.
-KERNELS = {"scan": 8, "fused": 4}
+# id; rows of 64 to 512 values, 3 and 4 gates.
+KERNELS = {"scan": 8, "fused": 8}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 16  # kScanDepth
 PLANES = 4  # U0, U1, U2 and the highway term
@@ -98,13 +99,13 @@ def check_copies(ptx):
 def check_fused(ptx):
     """Tiles multiplied, and where loads come from, in the PTX of each fused kernel."""
     errors = []
-    for rows in (64, 128, 256, 512):
-        name = re.search(rf"\.entry (\w*FusedKernelILi{rows}E\w*)\(", ptx)
+    for rows, gates in itertools.product((64, 128, 256, 512), (3, 4)):
+        name = re.search(rf"\.entry (\w*FusedKernelILi{rows}ELi{gates}E\w*)\(", ptx)
         if name is None:
-            errors.append(f"no fused kernel for rows of {rows} values")
+            errors.append(f"no fused kernel for rows of {rows} values and {gates} gates")
             continue
         body = ptx[name.end():].split(".entry ")[0]
-        # Two sequences, two tiles of 8 dimensions, 16 values of a row each.
+        # Two sequences, two tiles of 8 steps, 16 values of a row each.
         tiles = len(re.findall(r"mma\.sync\.aligned\.m16n8k16\.row\.col\.f32\.bf16", body))
         if tiles != rows // 16 * 4:
             errors.append(f"{name.group(1)}: expected {rows // 16 * 4} products of tiles, found {tiles}")

@@ -197,25 +197,17 @@ class HostStream : public Stream {
     });
   }
   Status RunFusedLayer(const FusedArgs& args) override {
-    const int slices = FusedSlices(args, options_.num_multiprocessors);
-    const int blocks = FusedBlocks(args, slices, options_.num_multiprocessors);
     ++control_->fused_layers;
-    return Add([=] {
-      const int input = FusedInput(args.k);
-      const auto launch = [&](auto kernel) {
-        sru::testing::Launch(
-            blocks, FusedThreads(args.scan.gates, slices), [&] { kernel(args, slices, blocks); },
-            FusedSharedBytes(input, args.scan.gates, slices));
-      };
-      switch (input) {
+    return Add([this, args] {
+      switch (FusedInput(args.k)) {
         case 64:
-          return launch(FusedKernel<64>);
+          return LaunchFused<64>(args);
         case 128:
-          return launch(FusedKernel<128>);
+          return LaunchFused<128>(args);
         case 256:
-          return launch(FusedKernel<256>);
+          return LaunchFused<256>(args);
         default:
-          return launch(FusedKernel<kFusedMaxInput>);
+          return LaunchFused<kFusedMaxInput>(args);
       }
     });
   }
@@ -283,6 +275,24 @@ class HostStream : public Stream {
   }
 
  private:
+  template <int kInput>
+  void LaunchFused(const FusedArgs& args) const {
+    const int gates = args.scan.gates;
+    const int slices = FusedSlices(args, options_.num_multiprocessors);
+    const int blocks =
+        FusedBlocks(args, slices, options_.num_multiprocessors, /*per_multiprocessor=*/2);
+    sru::testing::Launch(
+        blocks, FusedThreads(gates, slices),
+        [&] {
+          if (gates == 4) {
+            FusedKernel<kInput, 4>(args, slices, blocks);
+          } else {
+            FusedKernel<kInput, 3>(args, slices, blocks);
+          }
+        },
+        FusedSharedBytes(kInput, gates, slices));
+  }
+
   static void Launch(int64_t blocks, int threads, const std::function<void()>& kernel) {
     sru::testing::Launch(blocks, threads, kernel);
   }
