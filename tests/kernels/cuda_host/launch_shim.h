@@ -39,12 +39,15 @@ float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
 namespace sru::kernels::cuda {
 
 unsigned char* DynamicShared();
-using SharedAddress = unsigned char*;
-inline SharedAddress SharedAddressOf(void* p) { return static_cast<unsigned char*>(p); }
+struct SharedAddress {
+  unsigned char* place;
+  SharedAddress operator+(int bytes) const { return {place + bytes}; }
+};
+inline SharedAddress SharedAddressOf(void* p) { return {static_cast<unsigned char*>(p)}; }
 void BeginCopy(void* to, const void* from, int bytes);
 template <int kBytes>
 void BeginCopy(SharedAddress to, const void* from) {
-  BeginCopy(to, from, kBytes);
+  BeginCopy(to.place, from, kBytes);
 }
 void CommitCopies();
 void WaitForCopies(int pending);
