@@ -262,6 +262,10 @@ absl::Status ValidateOptions(const Options& o) {
     return absl::InvalidArgumentError(absl::StrCat("--devices: names GPUs, but --backend is ",
                                                    o.backend, "; use --backend=cuda"));
   }
+  if (o.fuse_layers && o.dtype != kernels::DataType::kBFloat16) {
+    return absl::InvalidArgumentError(
+        "--fuse_layers: fuses bfloat16 layers, but --dtype is float32; use --dtype=bfloat16");
+  }
   std::set<int> devices;
   for (int device : o.devices) {
     if (device < 0 || !devices.insert(device).second) {

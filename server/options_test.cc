@@ -300,5 +300,15 @@ TEST(OptionsTest, DevicesNeedABackendThatHasSome) {
   EXPECT_EQ(ErrorOf(options), "--devices: names GPUs, but --backend is cpu; use --backend=cuda");
 }
 
+TEST(OptionsTest, FusedLayersAreBFloat16) {
+  Options options = Valid();
+  options.fuse_layers = true;
+  options.dtype = kernels::DataType::kBFloat16;
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  options.dtype = kernels::DataType::kFloat32;
+  EXPECT_EQ(ErrorOf(options),
+            "--fuse_layers: fuses bfloat16 layers, but --dtype is float32; use --dtype=bfloat16");
+}
+
 }  // namespace
 }  // namespace sru::server

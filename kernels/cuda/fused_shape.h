@@ -8,6 +8,7 @@
 
 #include "kernels/cuda/host_device.h"
 #include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/scan_shape.h"
 
 namespace sru::kernels::cuda {
 
@@ -76,6 +77,10 @@ SRU_HOST_DEVICE constexpr size_t FusedSharedBytes(int input, int gates, int slic
   return static_cast<size_t>(FusedStages(input)) * FusedStageBytes(input) +
          sizeof(float) * FusedUValues(gates, slices) + sizeof(uint16_t) * slices * kFusedSkipValues;
 }
+
+static_assert(FusedSharedBytes(256, 4, 2) <= kMaxSharedBytes &&
+                  FusedSharedBytes(kFusedMaxInput, 4, 1) <= kMaxSharedBytes,
+              "the largest fused layers");
 
 // Blocks that share a group of sequences: one per slices and direction.
 SRU_HOST_DEVICE int FusedParts(const ScanArgs& scan, int slices) {

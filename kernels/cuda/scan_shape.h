@@ -2,6 +2,7 @@
 #ifndef SRU_KERNELS_CUDA_SCAN_SHAPE_H_
 #define SRU_KERNELS_CUDA_SCAN_SHAPE_H_
 
+#include <cstddef>
 #include <cstdint>
 
 #include "kernels/cuda/host_device.h"
@@ -10,6 +11,8 @@
 namespace sru::kernels::cuda {
 
 inline constexpr int kScanThreads = 64;
+// The most shared memory that a block can have on every GPU that the kernels run on.
+inline constexpr size_t kMaxSharedBytes = size_t{99} << 10;
 // Steps that copies run ahead: the places of a thread's ring. A power of two.
 inline constexpr int kScanDepth = 16;
 inline constexpr int kScanPlanes = 4;  // U0, U1, U2 and the highway term
@@ -23,6 +26,8 @@ SRU_HOST_DEVICE constexpr int ScanSharedBytes(int vector_bytes, bool by_token) {
   const int id_bytes = kScanDepth * kScanThreads * static_cast<int>(sizeof(int32_t));
   return ScanRowBytes(vector_bytes) + (by_token ? id_bytes : 0);
 }
+
+static_assert(ScanSharedBytes(16, /*by_token=*/true) <= kMaxSharedBytes, "the widest scan");
 
 inline int64_t ScanBlocks(const ScanArgs& args, int dims) {
   const int groups = args.directions * (args.padded / dims);
