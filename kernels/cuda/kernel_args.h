@@ -92,8 +92,6 @@ struct ScanArgs {
   float* token_vectors;  // rows of float32
   float* pooled;         // rows of float32
 };
-// Of larger arguments nvcc 13 takes the address, and the scan's code becomes another.
-static_assert(sizeof(ScanArgs) <= 128, "the scan's arguments");
 
 // A layer's products and its scan in one (fused.cuh), in bfloat16. Of `scan`, u is not read, and
 // skip is null unless it is the layer's input: with four gates the highway term is the last one's.
