@@ -18,9 +18,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NO_GPU = 77
-# Not initcheck: products and copies of results take whole buckets, so what stands past a batch is read on purpose, and
-# never used. Tests have a device whose fresh memory is NaN (tests/kernels/cuda_host).
-SANITIZERS = ("memcheck", "racecheck", "synccheck")
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 CHECKS = {"float32": ["--dtype=float32"], "bfloat16": ["--dtype=bfloat16"],
           "bfloat16_fused": ["--dtype=bfloat16", "--fuse_layers"]}
 SANITIZED = [(name, CHECKS[name]) for name in ("float32", "bfloat16_fused")]

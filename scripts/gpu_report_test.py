@@ -227,7 +227,7 @@ else exit 1; fi""",
             "checks, bfloat16_fused": "ok", "scan": "ok", "classify": "failed", "server": "failed",
             "against PyTorch": "skipped",
             **{f"sanitizer {tool}, {name}": "failed" if tool == "racecheck" else "ok"
-               for tool in ("memcheck", "racecheck", "synccheck") for name in ("float32", "bfloat16_fused")}})
+               for tool in gpu_report.SANITIZERS for name in ("float32", "bfloat16_fused")}})
         self.assertEqual(data["facts"]["gpu"], "NVIDIA Paper")
         self.assertEqual(data["checks"]["bfloat16"][0]["name"], "golden x")
         self.assertEqual(data["scan"][0]["ratio"], 0.91)
