@@ -54,7 +54,7 @@ endfunction()
 # one that is skipped cannot hide the result of another. The program reads them from SRU_BACKEND,
 # SRU_DTYPE and SRU_CPU_ISA (tests/testing/tested_backend.h) and exits with 77 when the machine lacks
 # what they name. <NAME>_cuda_host runs the CUDA backend with its kernels compiled for the host;
-# <NAME>_cuda needs a GPU and has the label `gpu`.
+# <NAME>_cuda needs a GPU and has the label `gpu`. ..._fused sets SRU_CUDA_FUSE_LAYERS as well.
 function(sru_backend_tests name program)
   set(variants
       cpu:cpu,float32,auto reference:reference,float32,auto

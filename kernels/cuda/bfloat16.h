@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/cuda/host_device.h"
+#include "kernels/cuda/host_and_device.h"
 
 namespace sru::kernels::cuda {
 

@@ -120,6 +120,7 @@ __device__ __forceinline__ Packed<T, kSize> LoadReadOnly(const T* p) {
 #endif
 }
 
+// What this block has written, or the kernel before.
 template <int kSize, typename T>
 __device__ __forceinline__ Packed<T, kSize> Load(const T* p) {
   Packed<T, kSize> v;

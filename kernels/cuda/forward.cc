@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "kernels/cuda/before_scan.h"
+
 namespace sru::kernels::cuda {
 namespace {
 
@@ -20,6 +22,10 @@ class Forward {
         bucket_(bucket),
         ws_(workspace),
         layout_(stack, bucket),
+        before_scan_(stack, weights, *workspace.stream, header(), bucket.tokens,
+                     [this](const PackedProduct& product, const void* x, void* y) {
+                       return Multiply(product, x, y);
+                     }),
         x_(workspace.x.data()),
         h_(workspace.h.data()) {}
 
@@ -51,51 +57,17 @@ class Forward {
   }
   float* Pooled() const { return Pools() ? ws_.pooled.device.as<float>() : nullptr; }
 
-  // The first layer's input, into x_.
-  Status MakeInput() {
-    SRU_RETURN_IF_ERROR(Embed());
-    if (stack_.input_to_hidden.exists()) {
-      SRU_RETURN_IF_ERROR(Multiply(stack_.input_to_hidden, x_, h_));
-      std::swap(x_, h_);
-    }
-    return OkStatus();
-  }
-
-  Status Embed() {
-    EmbedArgs args{};
-    args.header = header();
-    args.max_tokens = bucket_.tokens;
-    if (bucket_.has(Bucket::kFeatures)) {
-      args.features = Input<float>(layout_.tokens);
-    } else {
-      args.token_ids = Input<int32_t>(layout_.tokens);
-      args.table = weights_.tensor(stack_.embedding);
-    }
-    args.segments = stack_.input.segments;
-    args.size = stack_.input.size;
-    args.padded = stack_.input.padded();
-    args.x = x_;
-    return ws_.stream->Embed(stack_.dtype, args);
-  }
-
-  Status Multiply(const PackedProduct& product, const void* x, void* y) {
+  Status Multiply(const PackedProduct& product, const void* x, void* y) const {
     const ProductChoice& choice = ws_.choice(product, bucket_);
     return ws_.stream->Multiply(stack_.shape(product), choice.algorithm, choice.rows, x,
                                 weights_.tensor(product.weights), y);
   }
 
-  Status Normalize(const PackedLayer& layer, const RowLayout& rows, const void* x, void* y) {
-    LayerNormArgs args{};
-    args.header = header();
-    args.max_tokens = bucket_.tokens;
-    args.segments = rows.segments;
-    args.size = rows.size;
-    args.padded = rows.padded();
-    args.weight = weights_.floats(layer.norm_weight);
-    args.bias = weights_.floats(layer.norm_bias);
-    args.x = x;
-    args.y = y;
-    return ws_.stream->Normalize(stack_.dtype, args);
+  // The first layer's input, into x_.
+  Status MakeInput() {
+    const bool features = bucket_.has(Bucket::kFeatures);
+    return before_scan_.MakeInput(features ? nullptr : Input<int32_t>(layout_.tokens),
+                                  features ? Input<float>(layout_.tokens) : nullptr, h_, x_);
   }
 
   // x_ -> h_.
@@ -103,7 +75,7 @@ class Forward {
     const PackedLayer& layer = stack_.layers[index];
     SRU_RETURN_IF_ERROR(FromTable(index) ? Scan(index) : MultiplyAndScan(index));
     if (layer.layer_norm == LayerNorm::kAfter) {
-      SRU_RETURN_IF_ERROR(Normalize(layer, layer.output, h_, h_));
+      SRU_RETURN_IF_ERROR(before_scan_.Normalize(layer, layer.output, h_, h_));
     }
     return OkStatus();
   }
@@ -113,15 +85,9 @@ class Forward {
 
   Status MultiplyAndScan(size_t index) {
     const PackedLayer& layer = stack_.layers[index];
-    const void* input = x_;
-    if (layer.layer_norm == LayerNorm::kBefore) {
-      SRU_RETURN_IF_ERROR(Normalize(layer, layer.input, input, ws_.normalised.data()));
-      input = ws_.normalised.data();
-    }
-    if (layer.projection.exists()) {
-      SRU_RETURN_IF_ERROR(Multiply(layer.projection, input, ws_.projected.data()));
-      input = ws_.projected.data();
-    }
+    const void* input = nullptr;
+    SRU_RETURN_IF_ERROR(
+        before_scan_.Prepare(layer, x_, ws_.normalised.data(), ws_.projected.data(), &input));
     if (layer.fused_k > 0) return RunFused(index, input);
     SRU_RETURN_IF_ERROR(Multiply(layer.product, input, ws_.u.data()));
     return Scan(index);
@@ -234,6 +200,7 @@ class Forward {
   const Bucket bucket_;
   CudaWorkspace& ws_;
   const InputLayout layout_;
+  const BeforeScan before_scan_;
   void* x_;
   void* h_;
 };

@@ -222,7 +222,9 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
 }
 
 // What the highway reads of x, for one scan warp: 16 steps of 16 dimensions of both sequences,
-// copied by its lanes a chunk ahead. With four gates the highway is the last one's U.
+// copied by its lanes a chunk ahead. Not read from the stages: those may hold what layer norm or a
+// projection made of x, and are filled again before the scan is there. With four gates the highway
+// is the last one's U.
 struct FusedSkip {
   const BFloat16* chunks;  // two of [sequence][step][dimension]
   SharedAddress address;

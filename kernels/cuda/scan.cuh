@@ -256,8 +256,7 @@ struct ScanThread {
 };
 
 template <typename T, int kDims, bool kByToken>
-__global__ void __launch_bounds__(kScanThreads, 1)
-    ScanKernel(const __grid_constant__ ScanArgs args) {
+__global__ void __launch_bounds__(kScanThreads) ScanKernel(const __grid_constant__ ScanArgs args) {
   const int groups_per_direction = args.padded / kDims;
   const int groups = args.directions * groups_per_direction;
   const int blocks_per_sequence = (groups + kScanThreads - 1) / kScanThreads;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "kernels/cuda/before_scan.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/kernel_args.h"
 
@@ -39,9 +40,22 @@ class TableMaker {
     if (status.ok()) {
       status = stream.CopyToDevice(ids_.data(), ids.data(), ids.size() * sizeof(int32_t));
     }
+    const BeforeScan before_scan(stack_, weights_, stream, header_.as<BatchHeader>(), kChunk,
+                                 [&](const PackedProduct& product, const void* from, void* to) {
+                                   return Multiply(stream, product, from, to);
+                                 });
     for (size_t begin = 0; begin < ids.size() && status.ok(); begin += kChunk) {
-      char* const chunk_x = x == nullptr ? x_.as<char>() : x + begin * InputBytes();
-      status = Chunk(stream, ids_.as<int32_t>() + begin, chunk_x, u + begin * ProductBytes());
+      void* const chunk_x = x == nullptr ? x_.data() : x + begin * InputBytes();
+      const void* input = nullptr;
+      status =
+          before_scan.MakeInput(ids_.as<int32_t>() + begin, nullptr, embedded_.data(), chunk_x);
+      if (status.ok()) {
+        status =
+            before_scan.Prepare(first(), chunk_x, normalised_.data(), projected_.data(), &input);
+      }
+      if (status.ok()) {
+        status = Multiply(stream, first().product, input, u + begin * ProductBytes());
+      }
     }
     const Status waited = stream.Wait();  // what was copied from stands on this stack
     return status.ok() ? waited : status;
@@ -75,44 +89,6 @@ class TableMaker {
       if (status.ok()) status = DeviceBuffer::Create(gpu, array.bytes, array.buffer);
     }
     return status;
-  }
-
-  // As forward.cc computes the first layer up to its scan.
-  Status Chunk(Stream& stream, const int32_t* ids, void* x, void* u) {
-    const bool maps_input = stack_.input_to_hidden.exists();
-    EmbedArgs embed{};
-    embed.header = header_.as<BatchHeader>();
-    embed.max_tokens = kChunk;
-    embed.token_ids = ids;
-    embed.table = weights_.tensor(stack_.embedding);
-    embed.segments = stack_.input.segments;
-    embed.size = stack_.input.size;
-    embed.padded = stack_.input.padded();
-    embed.x = maps_input ? embedded_.data() : x;
-    Status status = stream.Embed(stack_.dtype, embed);
-    if (status.ok() && maps_input) {
-      status = Multiply(stream, stack_.input_to_hidden, embedded_.data(), x);
-    }
-    const void* input = x;
-    if (status.ok() && first().layer_norm == LayerNorm::kBefore) {
-      LayerNormArgs norm{};
-      norm.header = header_.as<BatchHeader>();
-      norm.max_tokens = kChunk;
-      norm.segments = first().input.segments;
-      norm.size = first().input.size;
-      norm.padded = first().input.padded();
-      norm.weight = weights_.floats(first().norm_weight);
-      norm.bias = weights_.floats(first().norm_bias);
-      norm.x = input;
-      norm.y = normalised_.data();
-      status = stream.Normalize(stack_.dtype, norm);
-      input = normalised_.data();
-    }
-    if (status.ok() && first().projection.exists()) {
-      status = Multiply(stream, first().projection, input, projected_.data());
-      input = projected_.data();
-    }
-    return status.ok() ? Multiply(stream, first().product, input, u) : status;
   }
 
   Status Multiply(Stream& stream, const PackedProduct& product, const void* x, void* y) {
