@@ -14,9 +14,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "google/protobuf/stubs/logging.h"
-#include "server/log.h"
+#include "server/base/log.h"
+#include "server/base/scheduling.h"
 #include "server/options.h"
-#include "server/scheduling.h"
 #include "server/server.h"
 
 namespace sru::server {

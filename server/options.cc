@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "server/version.h"
+#include "server/base/version.h"
 
 ABSL_FLAG(
     std::string, model_repository, "",

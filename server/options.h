@@ -16,11 +16,11 @@
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "models/repository.h"
-#include "server/logging_options.h"
-#include "server/model_control.h"
-#include "server/scheduling.h"
-#include "server/security_options.h"
-#include "server/try_access.h"
+#include "server/base/scheduling.h"
+#include "server/http/try_access.h"
+#include "server/lifecycle/model_control.h"
+#include "server/telemetry/logging_options.h"
+#include "server/transport/security_options.h"
 
 namespace sru::server {
 

@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "server/batcher.h"
+#include "server/batching/batcher.h"
 #include "tests/testing/fake_clock.h"
 
 namespace sru::server {

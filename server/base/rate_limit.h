@@ -1,0 +1,55 @@
+// How many log lines strangers can cause: at most so many per second, the rest is only counted.
+#ifndef SRU_SERVER_BASE_RATE_LIMIT_H_
+#define SRU_SERVER_BASE_RATE_LIMIT_H_
+
+#include <cstdint>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "server/base/mutex.h"
+
+namespace sru::server {
+
+// Thread-safe.
+class RateLimit {
+ public:
+  // 0 = no limit.
+  explicit RateLimit(int max_per_second) : max_per_second_(max_per_second) {}
+
+  // Whether one more may pass in the second of `now`. `*refused` is set, when it may, to how many
+  // were refused since the last that passed.
+  bool Take(absl::Time now, int64_t* refused) {
+    MutexLock lock(&mutex_);
+    const int64_t second = absl::ToUnixSeconds(now);
+    if (second != second_) {
+      second_ = second;
+      taken_ = 0;
+    }
+    if (max_per_second_ > 0 && taken_ >= max_per_second_) {
+      ++refused_;
+      ++total_refused_;
+      return false;
+    }
+    ++taken_;
+    *refused = refused_;
+    refused_ = 0;
+    return true;
+  }
+
+  int64_t total_refused() const {
+    MutexLock lock(&mutex_);
+    return total_refused_;
+  }
+
+ private:
+  const int max_per_second_;
+  mutable Mutex mutex_;
+  int64_t second_ ABSL_GUARDED_BY(mutex_) = 0;
+  int taken_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t refused_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t total_refused_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_BASE_RATE_LIMIT_H_

@@ -1,0 +1,33 @@
+// BatchRunner: the forward pass as a worker sees it. The engine has one per worker and calls it
+// from one thread at a time: that worker's, or one that runs a batch again whose own device has
+// failed. Tests put a puppet in its place.
+#ifndef SRU_SERVER_BATCHING_BATCH_RUNNER_H_
+#define SRU_SERVER_BATCHING_BATCH_RUNNER_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/batching/batcher.h"
+
+namespace sru::server {
+
+class BatchRunner {
+ public:
+  virtual ~BatchRunner() = default;
+
+  // Which of the backend's devices it runs on. Constant.
+  virtual int device() const { return 0; }
+
+  // Called once, before the first Run(): touches memory and fills caches.
+  virtual absl::Status WarmUp() = 0;
+
+  // Computes the outputs of every sequence. kInvalidArgument: some sequence is at fault, and each
+  // may be run again alone. kUnavailable: the device has failed for good, and every runner on it is
+  // of no use any more; the batch may be run again on another. Any other error is one of the whole
+  // batch.
+  virtual absl::Status Run(const std::vector<const SequenceTask*>& sequences) = 0;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_BATCHING_BATCH_RUNNER_H_

@@ -1,0 +1,814 @@
+#include "server/batching/batcher.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "server/base/mutex.h"
+#include "server/batching/answer_group.h"
+#include "server/batching/order_tree.h"
+#include "server/batching/speed_model.h"
+
+namespace sru::server {
+
+// All fields but `done` and `times` of a finished request are guarded by the batcher's mutex.
+class PendingRequest {
+ public:
+  BatchRequest request;
+  absl::Time arrival;
+
+  // The sequences that wait: a list through `next`, which is empty when there is only one.
+  int first = 0;
+  std::vector<int> next;
+  bool queued = false;
+  int running = 0;  // sequences that are in batches
+  int passes = 0;   // batches in which it was overtaken
+
+  OrderNode order;   // in the queue's order
+  OrderNode expiry;  // by deadline; only when there is one
+  PendingRequest* older = nullptr;
+  PendingRequest* newer = nullptr;
+
+  double predicted_seconds = 0;  // from arrival to the end, without the margin; 0 = unknown
+  absl::Status status;           // the first that is not OK
+  RequestTimes times;
+  // Keeps the request alive from Submit() to `done`.
+  std::shared_ptr<PendingRequest> self;
+
+  int Next(int index) const { return next.empty() ? kEnd : next[index]; }
+
+  static constexpr int kEnd = -1;
+};
+
+namespace {
+
+using Answers = std::vector<RequestHandle>;
+
+constexpr char kRejectReasonUrl[] = "sru.server.RejectReason";
+constexpr absl::Duration kMinRetry = absl::Milliseconds(1);
+constexpr absl::Duration kMaxRetry = absl::Seconds(10);
+constexpr absl::Duration kUnknownRetry = absl::Milliseconds(100);
+// A request with more time than this many times the backlog, and this much, need not be judged
+// early.
+constexpr double kAmple = 2.0;
+constexpr absl::Duration kAmpleLeast = absl::Milliseconds(1);
+// Outcomes far inside of the deadline say little about whether it will be kept under load.
+constexpr double kTellingShareOfBudget = 0.25;
+// Before every rank that arrivals get.
+constexpr int64_t kOvertakenRank = std::numeric_limits<int64_t>::min();
+
+absl::Status Refusal(absl::StatusCode code, RejectReason reason, const std::string& message) {
+  absl::Status status(code, message);
+  status.SetPayload(kRejectReasonUrl, absl::Cord(RejectReasonName(reason)));
+  return status;
+}
+
+int64_t NumBatches(const OrderWeight& weight, const BatcherOptions& options) {
+  const auto divide = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  return std::max(divide(weight.tokens, options.max_batch_tokens),
+                  divide(weight.sequences, options.max_batch_sequences));
+}
+
+class BatchImpl : public Batch {
+ public:
+  struct Share {  // of one request, `count` sequences in a row
+    PendingRequest* request;
+    int count;
+  };
+
+  const std::vector<const SequenceTask*>& sequences() const override { return sequences_; }
+  int num_tokens() const override { return num_tokens_; }
+  void Fail(size_t index, const absl::Status& status) override {
+    failures_.emplace_back(index, status);
+  }
+
+  void Add(PendingRequest* request, int index) {
+    const SequenceTask& task = request->request.sequences[index];
+    if (shares_.empty() || shares_.back().request != request) shares_.push_back({request, 0});
+    ++shares_.back().count;
+    sequences_.push_back(&task);
+    num_tokens_ += task.num_tokens;
+  }
+
+  std::vector<const SequenceTask*> sequences_;
+  std::vector<Share> shares_;
+  std::vector<std::pair<size_t, absl::Status>> failures_;
+  int num_tokens_ = 0;
+  absl::Time start_;
+  double predicted_end_ = 0;  // seconds since the batcher's start; 0 = unknown
+};
+
+class BatcherImpl : public Batcher {
+ public:
+  BatcherImpl(const BatcherOptions& options, const Clock* clock)
+      : options_(options), clock_(clock), start_(clock->Now()), num_workers_(options.num_workers) {}
+  ~BatcherImpl() override;
+
+  absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
+                                       absl::Duration* retry_after) override;
+  absl::Status CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
+                              absl::Duration* retry_after) override;
+  void Cancel(const RequestHandle& handle) override;
+  std::unique_ptr<Batch> TryTakeBatch() override;
+  std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave) override;
+  void Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
+              absl::Duration compute) override;
+  absl::Time SweepExpired() override;
+  void SetNumWorkers(int num_workers) override;
+  void Stop(const absl::Status& status) override;
+  void Close() override;
+  void Abort(const absl::Status& status) override;
+  BatcherStats stats() const override;
+
+ private:
+  enum class Verdict { kAccepted, kStopped, kClosed, kExpired, kFull, kTooLate };
+  // What was found about a request that wants to join the queue.
+  struct Admission {
+    Verdict verdict = Verdict::kAccepted;
+    OrderKey key;
+    absl::Time now;
+    OrderWeight waiting;           // what waits already
+    double predicted_seconds = 0;  // without the margin; 0 = unknown
+    absl::Duration predicted;      // with it
+    absl::Duration budget;         // until the deadline
+    absl::Duration retry_after;    // unless accepted
+    absl::Status stopped;          // what Stop() was given
+  };
+
+  // Judges by the rules of batcher.h, and counts a refusal.
+  Admission Judge(const OrderWeight& own, Priority priority, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The caller's status and retry_after for a verdict.
+  absl::Status ToStatus(const Admission& admission, const OrderWeight& own,
+                        absl::Duration* retry_after) const;
+
+  // Calls `done` of each. Never with mutex_ held.
+  static void Answer(Answers& answers);
+
+  // Seconds since the start.
+  double Since(absl::Time time) const { return absl::ToDoubleSeconds(time - start_); }
+  // From now to the end of the request if it joined the queue with `key`, without the margin.
+  double PredictSeconds(const OrderKey& key, const OrderWeight& own, absl::Time now) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Duration RetryAfter(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Seconds until what waits and runs is through, by the measured speed; 0 = unknown or idle.
+  double BacklogSeconds(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Sets ample_budget_; called when the lock is about to be released after a change of the queue.
+  void PublishAmpleBudget(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  void Enqueue(const RequestHandle& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Dequeue(PendingRequest* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes a waiting request out of the queue with `status`, and into `answers` unless a part of it
+  // runs.
+  void Drop(PendingRequest* pending, const absl::Status& status, absl::Time now, Answers* answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropExpired(absl::Time now, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Expire(PendingRequest* pending, absl::Time now, Answers* answers)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Time NextExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // When the next batch may start: in the past when at once.
+  absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null when no batch may start.
+  std::unique_ptr<BatchImpl> BuildBatch(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a sleeping worker is needed for what waits; if so it counts as woken, and the caller
+  // signals work_.
+  bool ClaimWaiter(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const BatcherOptions options_;
+  const Clock* const clock_;
+  const absl::Time start_;
+
+  mutable Mutex mutex_;
+  CondVar work_;
+
+  int num_workers_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);  // not OK after Stop()
+  uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  OrderTree order_ ABSL_GUARDED_BY(mutex_);
+  OrderTree expiry_ ABSL_GUARDED_BY(mutex_);
+  PendingRequest* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // both ends of the list by arrival
+  PendingRequest* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;
+
+  int64_t running_batches_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t timed_batches_ ABSL_GUARDED_BY(mutex_) = 0;  // running ones with a predicted end
+  double predicted_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // the sum of these
+  SpeedModel speed_ ABSL_GUARDED_BY(mutex_);
+  BatcherStats counts_ ABSL_GUARDED_BY(mutex_);  // the counters of requests only
+
+  // A request whose deadline is further away than this is let through by CheckAdmission() without
+  // the mutex; Submit() judges it by the exact rules. The largest value: none is.
+  std::atomic<int64_t> ample_budget_ns_{std::numeric_limits<int64_t>::max()};
+
+  int waiting_workers_ ABSL_GUARDED_BY(mutex_) = 0;
+  int woken_workers_ ABSL_GUARDED_BY(mutex_) = 0;  // signalled, but still not running
+  // No later than the first time at which a waiting worker wakes by itself.
+  absl::Time first_wake_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+};
+
+BatcherImpl::~BatcherImpl() {
+  MutexLock lock(&mutex_);
+  if (order_.empty() && running_batches_ == 0) return;
+  std::fprintf(stderr,
+               "Batcher destroyed while %lld sequences wait and %lld batches run; Close() it and "
+               "serve or Abort() the rest first\n",
+               static_cast<long long>(order_.total().sequences),
+               static_cast<long long>(running_batches_));
+  std::abort();
+}
+
+void BatcherImpl::Answer(Answers& answers) {
+  std::optional<AnswerGroup> group;
+  if (answers.size() > 1) group.emplace();
+  for (RequestHandle& pending : answers) {
+    // Moved out, so that what it captures is freed even when the caller keeps the handle.
+    const auto done = std::move(pending->request.done);
+    pending->request.done = nullptr;
+    if (done) done(pending->status, pending->times);
+    pending.reset();
+  }
+}
+
+absl::StatusOr<RequestHandle> BatcherImpl::Submit(BatchRequest&& request,
+                                                  absl::Duration* retry_after) {
+  if (request.sequences.empty()) {
+    return absl::InvalidArgumentError("sequences: expected at least one, found none");
+  }
+  OrderWeight own;
+  for (size_t i = 0; i < request.sequences.size(); ++i) {
+    const int num_tokens = request.sequences[i].num_tokens;
+    if (num_tokens < 1 || num_tokens > options_.max_batch_tokens) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sequences[", i, "]: expected 1 to ", options_.max_batch_tokens,
+                       " tokens (max_batch_tokens), found ", num_tokens));
+    }
+    own += {num_tokens, 1};
+  }
+  if (own.tokens > options_.max_queue_tokens || own.sequences > options_.max_queue_sequences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sequences: expected at most ", options_.max_queue_tokens, " tokens and ",
+                     options_.max_queue_sequences,
+                     " sequences in all (max_queue_tokens, max_queue_sequences), found ",
+                     own.tokens, " tokens in ", own.sequences, " sequences; split the request"));
+  }
+
+  auto pending = std::make_shared<PendingRequest>();
+  if (own.sequences > 1) {
+    pending->next.resize(own.sequences);
+    for (int i = 0; i < own.sequences; ++i) pending->next[i] = i + 1;
+    pending->next.back() = PendingRequest::kEnd;
+  }
+  pending->order.weight = own;
+  pending->order.request = pending->expiry.request = pending.get();
+
+  bool wake = false;
+  Admission admission;
+  {
+    MutexLock lock(&mutex_);
+    admission = Judge(own, request.priority, request.deadline);
+    if (admission.verdict == Verdict::kAccepted) {
+      ++next_number_;
+      pending->order.key = admission.key;
+      pending->predicted_seconds = admission.predicted_seconds;
+      pending->request = std::move(request);
+      pending->arrival = admission.now;
+      Enqueue(pending);
+      wake = ClaimWaiter(admission.now);
+      PublishAmpleBudget(admission.now);
+    }
+  }
+  if (wake) work_.Signal();
+  if (absl::Status status = ToStatus(admission, own, retry_after); !status.ok()) return status;
+  return pending;
+}
+
+absl::Status BatcherImpl::CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
+                                         absl::Duration* retry_after) {
+  // At most half of the room is taken while a budget is ample.
+  const int64_t ample_ns = ample_budget_ns_.load(std::memory_order_relaxed);
+  if (absl::ToInt64Nanoseconds(deadline - clock_->Now()) > ample_ns &&
+      num_sequences <= std::min(options_.max_queue_sequences, options_.max_queue_tokens) / 2) {
+    return absl::OkStatus();
+  }
+  const OrderWeight least{num_sequences, num_sequences};
+  Admission admission;
+  {
+    MutexLock lock(&mutex_);
+    admission = Judge(least, priority, deadline);
+  }
+  return ToStatus(admission, least, retry_after);
+}
+
+BatcherImpl::Admission BatcherImpl::Judge(const OrderWeight& own, Priority priority,
+                                          absl::Time deadline) {
+  Admission a;
+  a.now = clock_->Now();
+  // Arrivals are kept in order even if the clock is set back.
+  if (newest_ != nullptr) a.now = std::max(a.now, newest_->arrival);
+  a.budget = deadline - a.now;
+  a.waiting = order_.total();
+  absl::Duration rest;
+  const int64_t tick = absl::IDivDuration(a.now - start_, options_.ageing_interval, &rest);
+  a.key = {tick - static_cast<int64_t>(priority), deadline, next_number_};
+  if (!stopped_.ok()) {
+    a.verdict = Verdict::kStopped;
+    a.stopped = stopped_;
+    ++counts_.rejected_no_worker;
+  } else if (closed_) {
+    a.verdict = Verdict::kClosed;
+    ++counts_.rejected_draining;
+  } else if (a.budget <= absl::ZeroDuration()) {
+    a.verdict = Verdict::kExpired;
+  } else if (a.waiting.tokens + own.tokens > options_.max_queue_tokens ||
+             a.waiting.sequences + own.sequences > options_.max_queue_sequences) {
+    a.verdict = Verdict::kFull;
+    ++counts_.rejected_queue_full;
+  } else if (deadline != absl::InfiniteFuture() && speed_.known()) {
+    a.predicted_seconds = PredictSeconds(a.key, own, a.now);
+    const bool idle = order_.empty() && running_batches_ < num_workers_;
+    a.predicted = absl::Seconds(a.predicted_seconds * speed_.margin());
+    if (options_.admission_by_deadline && !idle && a.predicted > a.budget) {
+      a.verdict = Verdict::kTooLate;
+      ++counts_.rejected_deadline;
+    }
+  }
+  if (a.verdict != Verdict::kAccepted) a.retry_after = RetryAfter(a.now);
+  return a;
+}
+
+absl::Status BatcherImpl::ToStatus(const Admission& a, const OrderWeight& own,
+                                   absl::Duration* retry_after) const {
+  if (retry_after != nullptr && (a.verdict == Verdict::kFull || a.verdict == Verdict::kTooLate)) {
+    *retry_after = a.retry_after;
+  }
+  switch (a.verdict) {
+    case Verdict::kAccepted:
+      return absl::OkStatus();
+    case Verdict::kStopped:
+      return Refusal(a.stopped.code(), RejectReason::kNoWorker, std::string(a.stopped.message()));
+    case Verdict::kClosed:
+      return Refusal(absl::StatusCode::kUnavailable, RejectReason::kDraining,
+                     "the server is shutting down and takes no new requests");
+    case Verdict::kExpired:
+      return absl::DeadlineExceededError("the deadline had passed when the request was queued");
+    case Verdict::kFull:
+      return Refusal(
+          absl::StatusCode::kResourceExhausted, RejectReason::kQueueFull,
+          absl::StrCat("the queue is full: ", a.waiting.tokens, " of ", options_.max_queue_tokens,
+                       " tokens and ", a.waiting.sequences, " of ", options_.max_queue_sequences,
+                       " sequences wait, the request has at least ", own.tokens, " tokens in ",
+                       own.sequences, " sequences; retry later"));
+    case Verdict::kTooLate:
+      return Refusal(absl::StatusCode::kResourceExhausted, RejectReason::kDeadline,
+                     absl::StrCat("the deadline cannot be kept: by the measured speed of the model "
+                                  "the request would take ",
+                                  absl::FormatDuration(a.predicted), ", its deadline is in ",
+                                  absl::FormatDuration(a.budget), "; retry later"));
+  }
+  return absl::OkStatus();
+}
+
+double BatcherImpl::PredictSeconds(const OrderKey& key, const OrderWeight& own,
+                                   absl::Time now) const {
+  OrderWeight work = order_.Before(key);
+  work += own;
+  const double total = speed_.Seconds(work.tokens, NumBatches(work, options_));
+  // The batch that the request ends in is not shared between the workers; what goes before is.
+  const double last = speed_.Seconds(std::min<int64_t>(work.tokens, options_.max_batch_tokens), 1);
+  const double running =
+      std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
+  // A worker that is free begins at once.
+  const bool free = running_batches_ < num_workers_;
+  return ((free ? 0.0 : running) + total - last) / num_workers_ + last;
+}
+
+double BatcherImpl::BacklogSeconds(absl::Time now) const {
+  const OrderWeight waiting = order_.total();
+  const double running =
+      std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
+  return (running + speed_.Seconds(waiting.tokens, NumBatches(waiting, options_))) / num_workers_;
+}
+
+absl::Duration BatcherImpl::RetryAfter(absl::Time now) const {
+  if (!speed_.known()) return kUnknownRetry;
+  return std::clamp(absl::Seconds(BacklogSeconds(now)), kMinRetry, kMaxRetry);
+}
+
+void BatcherImpl::PublishAmpleBudget(absl::Time now) {
+  const OrderWeight waiting = order_.total();
+  const bool roomy = !closed_ && waiting.tokens <= options_.max_queue_tokens / 2 &&
+                     waiting.sequences <= options_.max_queue_sequences / 2;
+  const absl::Duration ample =
+      roomy ? absl::Seconds(kAmple * speed_.margin() * BacklogSeconds(now)) + kAmpleLeast
+            : absl::InfiniteDuration();
+  ample_budget_ns_.store(absl::ToInt64Nanoseconds(ample), std::memory_order_relaxed);
+}
+
+void BatcherImpl::Enqueue(const RequestHandle& pending) {
+  PendingRequest* const p = pending.get();
+  p->self = pending;
+  p->queued = true;
+  order_.Insert(&p->order);
+  if (p->request.deadline != absl::InfiniteFuture()) {
+    p->expiry.key = {0, p->request.deadline, p->order.key.number};
+    expiry_.Insert(&p->expiry);
+  }
+  p->older = newest_;
+  (newest_ == nullptr ? oldest_ : newest_->newer) = p;
+  newest_ = p;
+}
+
+void BatcherImpl::Dequeue(PendingRequest* pending) {
+  pending->queued = false;
+  order_.Erase(&pending->order);
+  if (pending->request.deadline != absl::InfiniteFuture()) expiry_.Erase(&pending->expiry);
+  (pending->older == nullptr ? oldest_ : pending->older->newer) = pending->newer;
+  (pending->newer == nullptr ? newest_ : pending->newer->older) = pending->older;
+}
+
+void BatcherImpl::Drop(PendingRequest* pending, const absl::Status& status, absl::Time now,
+                       Answers* answers) {
+  Dequeue(pending);
+  pending->status.Update(status);
+  if (pending->running > 0) return;
+  pending->times.queue = now - pending->arrival;
+  pending->times.compute = absl::ZeroDuration();
+  answers->push_back(std::move(pending->self));
+}
+
+void BatcherImpl::Expire(PendingRequest* pending, absl::Time now, Answers* answers) {
+  ++counts_.expired;
+  // It would have taken longer still, so that only a prediction that was passed already counts.
+  const double actual = absl::ToDoubleSeconds(now - pending->arrival);
+  if (pending->predicted_seconds > 0 && actual > pending->predicted_seconds) {
+    speed_.AddOutcome(pending->predicted_seconds, actual);
+  }
+  Drop(pending,
+       absl::DeadlineExceededError(absl::StrCat("the deadline passed after ",
+                                                absl::FormatDuration(now - pending->arrival),
+                                                " in the queue")),
+       now, answers);
+}
+
+void BatcherImpl::DropExpired(absl::Time now, Answers* answers) {
+  for (OrderNode* node = expiry_.First(); node != nullptr && node->key.deadline <= now;
+       node = expiry_.First()) {
+    Expire(node->request, now, answers);
+  }
+}
+
+absl::Time BatcherImpl::NextExpiry() const {
+  const OrderNode* node = expiry_.First();
+  return node == nullptr ? absl::InfiniteFuture() : node->key.deadline;
+}
+
+void BatcherImpl::Cancel(const RequestHandle& handle) {
+  if (handle == nullptr) return;
+  Answers answers;
+  {
+    MutexLock lock(&mutex_);
+    if (!handle->queued) return;
+    const absl::Time now = clock_->Now();
+    if (handle->request.deadline <= now) {
+      Expire(handle.get(), now, &answers);
+    } else {
+      ++counts_.cancelled;
+      Drop(handle.get(), absl::CancelledError("the caller cancelled the request"), now, &answers);
+    }
+  }
+  Answer(answers);
+}
+
+absl::Time BatcherImpl::ReadyAt() const {
+  if (order_.empty()) return absl::InfiniteFuture();
+  const OrderWeight waiting = order_.total();
+  if (options_.max_queue_delay == absl::ZeroDuration() || closed_ ||
+      waiting.tokens >= options_.max_batch_tokens ||
+      waiting.sequences >= options_.max_batch_sequences) {
+    return absl::InfinitePast();
+  }
+  absl::Time ready = oldest_->arrival + options_.max_queue_delay;
+  if (const OrderNode* node = expiry_.First(); node != nullptr) {
+    const double seconds = speed_.Seconds(waiting.tokens, 1) * speed_.margin();
+    ready = std::min(ready, node->key.deadline - absl::Seconds(seconds));
+  }
+  return ready;
+}
+
+std::unique_ptr<BatchImpl> BatcherImpl::BuildBatch(absl::Time now) {
+  if (ReadyAt() > now) return nullptr;
+  auto batch = std::make_unique<BatchImpl>();
+  batch->sequences_.reserve(
+      std::min<int64_t>(options_.max_batch_sequences, order_.total().sequences));
+  int budget = options_.max_batch_tokens;
+  int room = options_.max_batch_sequences;
+  const int max_look_past = options_.max_passes == 0 ? 0 : kMaxLookPast;
+  int looked_past = 0;                  // sequences
+  std::vector<PendingRequest*> passed;  // requests, in order
+  size_t num_overtaken = 0;             // of these, the first ones
+  bool open = true;
+  for (OrderNode* node = order_.First(); node != nullptr && open;) {
+    PendingRequest* const pending = node->request;
+    const OrderKey key = node->key;
+    OrderWeight taken;
+    int* link = &pending->first;
+    for (int index = *link; index != PendingRequest::kEnd && open; index = *link) {
+      const int num_tokens = pending->request.sequences[index].num_tokens;
+      if (num_tokens <= budget) {
+        batch->Add(pending, index);
+        taken += {num_tokens, 1};
+        budget -= num_tokens;
+        --room;
+        *link = pending->Next(index);
+        open = budget > 0 && room > 0;
+      } else if (looked_past == max_look_past) {
+        open = false;
+      } else {
+        ++looked_past;
+        if (passed.empty() || passed.back() != pending) passed.push_back(pending);
+        if (pending->next.empty()) break;
+        link = &pending->next[index];
+      }
+    }
+    if (taken.sequences > 0) {
+      num_overtaken = passed.size();
+      if (num_overtaken > 0 && passed.back() == pending) --num_overtaken;  // not by itself
+      pending->running += static_cast<int>(taken.sequences);
+      if (taken.sequences == node->weight.sequences) {
+        Dequeue(pending);
+      } else {
+        order_.Reduce(node, taken);
+      }
+    }
+    if (open) node = order_.After(key);
+  }
+  for (size_t i = 0; i < num_overtaken; ++i) {
+    if (++passed[i]->passes != options_.max_passes) continue;
+    OrderNode& node = passed[i]->order;
+    order_.Erase(&node);
+    node.key = {kOvertakenRank, absl::InfinitePast(), node.key.number};
+    order_.Insert(&node);
+  }
+
+  batch->start_ = now;
+  ++running_batches_;
+  if (speed_.known()) {
+    batch->predicted_end_ = Since(now) + speed_.Seconds(batch->num_tokens_, 1);
+    predicted_ends_ += batch->predicted_end_;
+    ++timed_batches_;
+  }
+  PublishAmpleBudget(now);
+  return batch;
+}
+
+bool BatcherImpl::ClaimWaiter(absl::Time now) {
+  if (waiting_workers_ <= woken_workers_) return false;
+  const absl::Time ready = ReadyAt();
+  if (ready > now) {
+    // Nothing may start yet; a worker has to wake in time for it.
+    if (ready >= first_wake_ || woken_workers_ > 0) return false;
+  } else if (woken_workers_ > 0 && NumBatches(order_.total(), options_) <= woken_workers_) {
+    return false;  // those that are waking up will take it all
+  }
+  ++woken_workers_;
+  return true;
+}
+
+std::unique_ptr<Batch> BatcherImpl::TryTakeBatch() {
+  Answers answers;
+  std::unique_ptr<Batch> batch;
+  bool wake = false;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    DropExpired(now, &answers);
+    batch = BuildBatch(now);
+    if (batch != nullptr) wake = ClaimWaiter(now);
+  }
+  if (wake) work_.Signal();
+  Answer(answers);
+  return batch;
+}
+
+std::unique_ptr<Batch> BatcherImpl::TakeBatch(const std::atomic<bool>* leave) {
+  const auto leaving = [leave] { return leave != nullptr && leave->load(); };
+  while (true) {
+    Answers answers;
+    std::unique_ptr<Batch> batch;
+    bool end = false;
+    bool wake = false;
+    {
+      MutexLock lock(&mutex_);
+      absl::Time now = clock_->Now();
+      DropExpired(now, &answers);
+      if (!leaving()) batch = BuildBatch(now);
+      while (batch == nullptr && answers.empty() && !leaving() && !(closed_ && order_.empty())) {
+        const absl::Time until = std::min(ReadyAt(), NextExpiry());
+        first_wake_ = std::min(first_wake_, until);
+        ++waiting_workers_;
+        work_.WaitFor(&mutex_, until - now);
+        --waiting_workers_;
+        if (woken_workers_ > 0) --woken_workers_;
+        first_wake_ = absl::InfiniteFuture();
+        now = clock_->Now();
+        DropExpired(now, &answers);
+        if (!leaving()) batch = BuildBatch(now);
+      }
+      end = leaving() || (closed_ && order_.empty());
+      // Also by one who leaves: it may have been woken for what waits.
+      if (batch != nullptr || end) wake = ClaimWaiter(now);
+    }
+    if (wake) work_.Signal();
+    Answer(answers);
+    if (batch != nullptr || end) return batch;
+  }
+}
+
+void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
+                         absl::Duration compute) {
+  auto* const finished = static_cast<BatchImpl*>(batch.get());
+  Answers answers;
+  answers.reserve(finished->shares_.size());
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    --running_batches_;
+    if (finished->predicted_end_ > 0) {
+      predicted_ends_ -= finished->predicted_end_;
+      if (--timed_batches_ == 0) predicted_ends_ = 0;  // no rounding is carried on
+    }
+    size_t begin = 0;
+    for (const BatchImpl::Share& share : finished->shares_) {
+      PendingRequest* const pending = share.request;
+      pending->running -= share.count;
+      pending->times.compute = compute;
+      pending->times.queue = finished->start_ - pending->arrival;
+      pending->status.Update(status);
+      for (const auto& [index, failure] : finished->failures_) {
+        if (index >= begin && index < begin + share.count) pending->status.Update(failure);
+      }
+      begin += share.count;
+      if (!pending->status.ok() && pending->queued) Dequeue(pending);
+      if (!pending->queued && pending->running == 0) answers.push_back(std::move(pending->self));
+    }
+
+    // One outcome per batch, the worst, so that a batch of many requests counts once.
+    double worst_ratio = 0;
+    for (const RequestHandle& pending : answers) {
+      if (!pending->status.ok() || pending->predicted_seconds <= 0) continue;
+      const double actual = absl::ToDoubleSeconds(now - pending->arrival);
+      const double budget = absl::ToDoubleSeconds(pending->request.deadline - pending->arrival);
+      if (std::max(actual, pending->predicted_seconds) < kTellingShareOfBudget * budget) continue;
+      if (actual <= worst_ratio * pending->predicted_seconds) continue;
+      worst_ratio = actual / pending->predicted_seconds;
+    }
+    if (worst_ratio > 0) speed_.AddOutcome(1, worst_ratio);
+    PublishAmpleBudget(now);
+  }
+  Answer(answers);
+  if (!status.ok()) return;
+  // The worker is taken for longer than the forward pass: it packs and it answers, too.
+  MutexLock lock(&mutex_);
+  const absl::Duration busy = std::max(compute, clock_->Now() - finished->start_);
+  speed_.AddBatch(finished->num_tokens_, absl::ToDoubleSeconds(busy));
+}
+
+absl::Time BatcherImpl::SweepExpired() {
+  Answers answers;
+  absl::Time next;
+  {
+    MutexLock lock(&mutex_);
+    DropExpired(clock_->Now(), &answers);
+    next = NextExpiry();
+  }
+  Answer(answers);
+  return next;
+}
+
+void BatcherImpl::SetNumWorkers(int num_workers) {
+  {
+    MutexLock lock(&mutex_);
+    num_workers_ = num_workers;
+  }
+  work_.SignalAll();
+}
+
+void BatcherImpl::Stop(const absl::Status& status) {
+  {
+    MutexLock lock(&mutex_);
+    stopped_ = status;
+    closed_ = true;
+  }
+  Abort(status);
+}
+
+void BatcherImpl::Close() {
+  {
+    MutexLock lock(&mutex_);
+    closed_ = true;
+    PublishAmpleBudget(clock_->Now());
+  }
+  work_.SignalAll();
+}
+
+void BatcherImpl::Abort(const absl::Status& status) {
+  Answers answers;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    while (!order_.empty()) Drop(order_.First()->request, status, now, &answers);
+  }
+  work_.SignalAll();
+  Answer(answers);
+}
+
+BatcherStats BatcherImpl::stats() const {
+  MutexLock lock(&mutex_);
+  BatcherStats stats = counts_;
+  const OrderWeight waiting = order_.total();
+  stats.queued_sequences = waiting.sequences;
+  stats.queued_tokens = waiting.tokens;
+  if (oldest_ != nullptr) {
+    stats.oldest_age = std::max(clock_->Now() - oldest_->arrival, absl::ZeroDuration());
+  }
+  stats.running_batches = running_batches_;
+  return stats;
+}
+
+absl::Status CheckOptions(const BatcherOptions& options) {
+  const auto out_of_range = [](const char* name, const auto& expected, const auto& found) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected ", expected, ", found ", found));
+  };
+  if (options.max_batch_tokens < 1) {
+    return out_of_range("max_batch_tokens", "at least 1", options.max_batch_tokens);
+  }
+  if (options.max_batch_sequences < 1) {
+    return out_of_range("max_batch_sequences", "at least 1", options.max_batch_sequences);
+  }
+  if (options.max_queue_delay < absl::ZeroDuration()) {
+    return out_of_range("max_queue_delay", "0 or more",
+                        absl::FormatDuration(options.max_queue_delay));
+  }
+  if (options.max_queue_tokens < options.max_batch_tokens) {
+    return out_of_range("max_queue_tokens",
+                        absl::StrCat("at least max_batch_tokens (", options.max_batch_tokens, ")"),
+                        options.max_queue_tokens);
+  }
+  if (options.max_queue_sequences < 1) {
+    return out_of_range("max_queue_sequences", "at least 1", options.max_queue_sequences);
+  }
+  if (options.ageing_interval <= absl::ZeroDuration()) {
+    return out_of_range("ageing_interval", "more than 0",
+                        absl::FormatDuration(options.ageing_interval));
+  }
+  if (options.max_passes < 0) {
+    return out_of_range("max_passes", "0 or more", options.max_passes);
+  }
+  if (options.num_workers < 1) {
+    return out_of_range("num_workers", "at least 1", options.num_workers);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+const char* RejectReasonName(RejectReason reason) {
+  switch (reason) {
+    case RejectReason::kQueueFull:
+      return "queue_full";
+    case RejectReason::kDeadline:
+      return "deadline";
+    case RejectReason::kDraining:
+      return "draining";
+    case RejectReason::kNoWorker:
+      return "no_worker";
+  }
+  return "";
+}
+
+std::optional<RejectReason> GetRejectReason(const absl::Status& status) {
+  const absl::optional<absl::Cord> payload = status.GetPayload(kRejectReasonUrl);
+  if (!payload.has_value()) return std::nullopt;
+  for (RejectReason reason : {RejectReason::kQueueFull, RejectReason::kDeadline,
+                              RejectReason::kDraining, RejectReason::kNoWorker}) {
+    if (*payload == RejectReasonName(reason)) return reason;
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Create(const BatcherOptions& options,
+                                                         const Clock* clock) {
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  return std::make_unique<BatcherImpl>(options, clock);
+}
+
+}  // namespace sru::server

@@ -1,0 +1,204 @@
+// Batcher: the queue of one model, from which workers take batches.
+//
+// A request is split into its sequences. A batch holds sequences of any lengths and of many
+// requests and is closed by a token budget; nothing is padded. The sequences of one request may be
+// spread over several batches; `done` follows the last. When one of its batches fails, the request
+// gets that status and its sequences that still wait leave the queue.
+//
+// A batch starts as soon as a worker asks for one and there is work, unless max_queue_delay lets it
+// wait for more: then until the oldest waiting request has waited that long, or a full batch is
+// there, or waiting on would cost a request its deadline, or the batcher is closed.
+//
+// Order: priority level, then deadline, then arrival. A waiting request rises by one level at each
+// tick of a clock that ticks every `ageing_interval`. There is no highest level: a request of the
+// lowest one goes before any that came three ticks later, so that it moves even under a flood of
+// the highest. (Since all rise at the same ticks, the order of two requests never changes.)
+//
+// A sequence that does not fit into what is left of the budget is looked past (at most
+// kMaxLookPast per batch), but not overtaken for ever: once a request has been overtaken in
+// `max_passes` batches, the next batch starts with it.
+//
+// Admission: a request is taken whole or refused whole, at once:
+//   kInvalidArgument    it has no sequence, or one without tokens, or one with more tokens than
+//                       max_batch_tokens, or alone more than the queue may hold
+//   kUnavailable        Close() was called (reason "draining"), or Stop() (reason "no_worker")
+//   kDeadlineExceeded   the deadline has passed already
+//   kResourceExhausted  the queue's bound on tokens or on sequences would be passed (reason
+//                       "queue_full"), or, with admission by deadline, the request cannot finish in
+//                       time by the measured speed of the model (reason "deadline"; speed_model.h):
+//                       never while a worker is free and nothing waits, and never before a batch
+//                       has been measured
+// A request is consumed if and only if the status is OK; then its `done` is called exactly once.
+//
+// A request that expires or is cancelled while it waits leaves the queue before compute and costs
+// nothing. Sequences that are in a batch are always computed.
+//
+// Thread-safe. Time comes from the injected clock. With n requests waiting, Submit() and Cancel()
+// take O(log n) steps and a batch O(log n) for each of its requests.
+//
+// Before it is destroyed every batch must have come back through Finish() and nothing may wait
+// (Close(), then serve the rest or Abort()); the destructor ends the process otherwise, since a
+// caller would wait for ever.
+#ifndef SRU_SERVER_BATCHING_BATCHER_H_
+#define SRU_SERVER_BATCHING_BATCHER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "kernels/backend.h"
+#include "server/base/clock.h"
+
+namespace sru::server {
+
+enum class Priority { kLow = 0, kNormal = 1, kHigh = 2 };
+
+// One sequence: its input and where its results go.
+struct SequenceTask {
+  std::vector<int32_t> token_ids;  // exactly one of these two is filled
+  std::vector<float> features;     // [num_tokens][input_size]
+  int num_tokens = 0;              // at least 1
+  // Points into buffers of the caller that stay valid until `done` is called.
+  kernels::SequenceOutput output;
+};
+
+// Times of the sequence that was finished last.
+struct RequestTimes {
+  absl::Duration queue;    // from Submit() to the start of its batch
+  absl::Duration compute;  // the forward pass of its batch
+};
+
+struct BatchRequest {
+  std::vector<SequenceTask> sequences;  // at least one
+  Priority priority = Priority::kNormal;
+  absl::Time deadline = absl::InfiniteFuture();
+  // Called exactly once, from a worker's thread, from Cancel() or from the sweep of expired
+  // entries, never with a lock of the batcher held. OK: every output is written. Else nothing may
+  // be read from them: kDeadlineExceeded, kCancelled, kUnavailable (the drain ran out of time), or
+  // what the forward pass said.
+  std::function<void(const absl::Status&, const RequestTimes&)> done;
+};
+
+// A request that was accepted. Opaque; keeps the request's state alive.
+class PendingRequest;
+using RequestHandle = std::shared_ptr<PendingRequest>;
+
+// Why a request was refused; the value of the label `reason` of sru_rejections_total.
+enum class RejectReason { kQueueFull, kDeadline, kDraining, kNoWorker };
+// "queue_full", "deadline", "draining", "no_worker".
+const char* RejectReasonName(RejectReason reason);
+// Of a status that Submit() gave; nothing for any other status.
+std::optional<RejectReason> GetRejectReason(const absl::Status& status);
+
+// How many sequences one batch may look past.
+inline constexpr int kMaxLookPast = 64;
+
+struct BatcherOptions {
+  int max_batch_tokens = 4096;    // token budget of a batch
+  int max_batch_sequences = 256;  // bound on the sequences of a batch
+  absl::Duration max_queue_delay = absl::ZeroDuration();
+  int64_t max_queue_tokens = 65536;    // waiting tokens; at least max_batch_tokens
+  int64_t max_queue_sequences = 8192;  // waiting sequences
+  bool admission_by_deadline = true;
+  absl::Duration ageing_interval = absl::Milliseconds(500);
+  int max_passes = 4;  // 0: nothing is looked past
+  // How many batches may run at a time; used to predict waiting times. SetNumWorkers() changes it.
+  int num_workers = 1;
+};
+
+// Counts and levels, for metrics. Cheap enough to be read on every scrape.
+struct BatcherStats {
+  int64_t queued_sequences = 0;
+  int64_t queued_tokens = 0;
+  absl::Duration oldest_age = absl::ZeroDuration();  // of the waiting sequences
+  int64_t running_batches = 0;
+  int64_t rejected_queue_full = 0;  // requests, since the start
+  int64_t rejected_deadline = 0;
+  int64_t rejected_draining = 0;
+  int64_t rejected_no_worker = 0;
+  int64_t expired = 0;    // requests whose deadline passed in the queue, in whole or in part
+  int64_t cancelled = 0;  // requests cancelled in the queue, in whole or in part
+};
+
+// A batch that a worker has taken and must give back to Batcher::Finish().
+class Batch {
+ public:
+  virtual ~Batch() = default;
+  virtual const std::vector<const SequenceTask*>& sequences() const = 0;
+  virtual int num_tokens() const = 0;
+  // Marks one sequence as failed, whatever Finish() says of the others. `status` must not be OK.
+  virtual void Fail(size_t index, const absl::Status& status) = 0;
+};
+
+class Batcher {
+ public:
+  // kInvalidArgument names the option that is out of range. `clock` must outlive the batcher.
+  static absl::StatusOr<std::unique_ptr<Batcher>> Create(const BatcherOptions& options,
+                                                         const Clock* clock);
+  virtual ~Batcher() = default;
+
+  // See above. On a refusal by the queue's bounds or by deadline, `retry_after`, if not null, is
+  // set to how long the work that waits will take by the measured speed, from 1 ms to 10 s; 100 ms
+  // when nothing has been measured.
+  virtual absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
+                                               absl::Duration* retry_after = nullptr) = 0;
+
+  // What Submit() would say now to a request of so many sequences, each of one token: the service
+  // asks before it pays for parsing them, so that refusing is cheap when too much arrives. A
+  // refusal counts as one of Submit(). While there is ample time and room, OK without the exact
+  // rules, which Submit() applies.
+  virtual absl::Status CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
+                                      absl::Duration* retry_after = nullptr) = 0;
+
+  // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
+  // before this returns (kDeadlineExceeded, and counted so, when its deadline has passed);
+  // sequences of it that run are computed, and `done` follows them. Safe at any time, also after
+  // `done`.
+  virtual void Cancel(const RequestHandle& handle) = 0;
+
+  // The next batch if one may start now, else null. Drops what has expired. Never blocks: tests and
+  // a fake clock drive this. The batch's queue time ends here.
+  virtual std::unique_ptr<Batch> TryTakeBatch() = 0;
+
+  // Blocks until TryTakeBatch() gives a batch, or returns null: closed and nothing waits any more,
+  // or `*leave` was set, followed by SetNumWorkers() or Stop(), because the worker goes out of
+  // service. What it was woken for is left to the others.
+  virtual std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave = nullptr) = 0;
+
+  // Hands a batch back: `status` is that of the forward pass, `compute` how long it took. Calls
+  // `done` of each request whose sequences are all through, and learns the model's speed.
+  virtual void Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
+                      absl::Duration compute) = 0;
+
+  // Drops what has expired at Clock::Now() and calls `done`. TakeBatch() does this while it waits;
+  // a server whose workers are all busy calls it from its timer. Returns when the next entry
+  // expires.
+  virtual absl::Time SweepExpired() = 0;
+
+  // So many workers, at least one, are left; those that are to leave return from TakeBatch().
+  virtual void SetNumWorkers(int num_workers) = 0;
+
+  // Nobody is left who could run a batch: from now on Submit() gives `status`, which must not be
+  // OK, and so is everything answered that waits.
+  virtual void Stop(const absl::Status& status) = 0;
+
+  // From now on Submit() gives kUnavailable. What was accepted is still served.
+  virtual void Close() = 0;
+  // Answers everything that still waits with `status`, which must not be OK; for a drain that ran
+  // out of time.
+  virtual void Abort(const absl::Status& status) = 0;
+
+  virtual BatcherStats stats() const = 0;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_BATCHING_BATCHER_H_

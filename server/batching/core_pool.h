@@ -1,0 +1,51 @@
+// CorePool: which core the next worker thread is pinned to (--pin_cores).
+//
+//   CorePool pool(AllowedCores());
+//   const int core = pool.Acquire();   // the core with the fewest workers, the lowest of equals
+//   absl::Status status = PinThisThread(core);
+//   ...
+//   pool.Release(core);
+//
+// With more workers than cores the cores are shared evenly, whatever models the workers belong to.
+// Thread-safe.
+#ifndef SRU_SERVER_BATCHING_CORE_POOL_H_
+#define SRU_SERVER_BATCHING_CORE_POOL_H_
+
+#include <map>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "server/base/mutex.h"
+
+namespace sru::server {
+
+// The cores that the calling thread may run on (taskset, cpuset of a container), ascending. Empty
+// when the system does not say.
+std::vector<int> AllowedCores();
+
+// From now on the calling thread runs on `core` only, and so do threads that it starts. Fails when
+// the core is not one that the process may use.
+absl::Status PinThisThread(int core);
+
+class CorePool {
+ public:
+  explicit CorePool(const std::vector<int>& cores);
+
+  // -1 when the pool has no cores.
+  int Acquire();
+  // `core` as from Acquire().
+  void Release(int core);
+
+ private:
+  Mutex mutex_;
+  std::map<int, int> workers_ ABSL_GUARDED_BY(mutex_);  // by core
+};
+
+// The pool of this process. Its cores are those that the thread of the first call may run on, so
+// that call comes from a thread that is not pinned.
+CorePool& ProcessCorePool();
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_BATCHING_CORE_POOL_H_

@@ -1,0 +1,384 @@
+#include "server/batching/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "kernels/turn.h"
+#include "server/base/log.h"
+#include "server/base/mutex.h"
+#include "server/batching/core_pool.h"
+#include "server/batching/kernel_batch_runner.h"
+
+namespace sru::server {
+namespace {
+
+constexpr int kMaxInstances = 1024;
+constexpr int kMaxRuns = 2;          // of one batch: see engine.h
+constexpr int kInstancesPerGpu = 2;  // one computes while the other copies and answers
+
+// A runner and its turn: it works for one thread at a time. Its own worker lets a batch that is run
+// again go first, so that the batch does not wait behind all that is to come.
+class RunnerSlot {
+ public:
+  explicit RunnerSlot(std::unique_ptr<BatchRunner> runner) : runner_(std::move(runner)) {}
+
+  int device() const { return runner_->device(); }
+  // Set before the batcher is told; then the worker leaves.
+  std::atomic<bool>& out_of_service() { return out_of_service_; }
+
+  absl::Status WarmUp() { return runner_->WarmUp(); }
+
+  // Calls `run` with the runner when its turn has come.
+  template <typename Run>
+  absl::Status Use(bool again, const Run& run) {
+    {
+      MutexLock lock(&mutex_);
+      if (again) ++waiting_again_;
+      while (busy_ || (!again && waiting_again_ > 0)) freed_.Wait(&mutex_);
+      if (again) --waiting_again_;
+      busy_ = true;
+    }
+    absl::Status status = run(*runner_);
+    {
+      MutexLock lock(&mutex_);
+      busy_ = false;
+    }
+    freed_.SignalAll();
+    return status;
+  }
+
+  // How many batches it has before one that comes now to be run again.
+  int load() {
+    MutexLock lock(&mutex_);
+    return waiting_again_ + (busy_ ? 1 : 0);
+  }
+
+ private:
+  const std::unique_ptr<BatchRunner> runner_;
+  std::atomic<bool> out_of_service_{false};
+  Mutex mutex_;
+  CondVar freed_;
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  int waiting_again_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class EngineImpl : public Engine {
+ public:
+  EngineImpl(std::shared_ptr<const models::Model> model, std::unique_ptr<Batcher> batcher,
+             std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
+             const Clock* clock, BatchObserver* observer)
+      : model_(std::move(model)),
+        clock_(clock),
+        observer_(observer),
+        on_device_lost_(options.on_device_lost),
+        compute_turn_(absl::ToChronoMicroseconds(options.compute_turn)),
+        cores_(AcquireCores(options.pin_cores ? runners.size() : 0)),
+        batcher_(std::move(batcher)) {
+    for (std::unique_ptr<BatchRunner>& runner : runners) {
+      slots_.push_back(std::make_unique<RunnerSlot>(std::move(runner)));
+    }
+    in_service_ = static_cast<int>(slots_.size());
+  }
+
+  ~EngineImpl() override {
+    batcher_->Close();
+    for (std::thread& thread : threads_) thread.join();
+    for (int core : cores_) ProcessCorePool().Release(core);
+  }
+
+  // Starts the workers and waits until all are warm. On an error nothing is served.
+  absl::Status Start() {
+    {
+      MutexLock lock(&mutex_);
+      cold_workers_ = live_workers_ = static_cast<int>(slots_.size());
+    }
+    threads_.reserve(slots_.size());
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      threads_.emplace_back([this, i] {
+        if (!cores_.empty()) Pin(cores_[i]);
+        Work(*slots_[i]);
+      });
+    }
+    if (!cores_.empty()) {
+      LogInfo(absl::StrCat(Name(), ": workers pinned to cores ", absl::StrJoin(cores_, ", ")));
+    }
+    MutexLock lock(&mutex_);
+    while (cold_workers_ > 0) changed_.Wait(&mutex_);
+    return instances() == 0 ? lost_status_ : warm_up_status_;
+  }
+
+  const std::shared_ptr<const models::Model>& model() const override { return model_; }
+  Batcher& batcher() override { return *batcher_; }
+  int instances() const override { return in_service_.load(); }
+
+  void TakeOutDevice(int device, const absl::Status& error) override {
+    {
+      // The batcher is told under the lock, so that it hears of two devices in their order.
+      MutexLock lock(&mutex_);
+      int left = 0;
+      bool found = false;
+      for (const std::unique_ptr<RunnerSlot>& slot : slots_) {
+        if (slot->device() == device && !slot->out_of_service().exchange(true)) found = true;
+        if (!slot->out_of_service().load()) ++left;
+      }
+      if (!found) return;
+      in_service_ = left;
+      if (left > 0) batcher_->SetNumWorkers(left);
+    }
+    // Answers what waits, so not under the lock. Whoever comes second finds an empty queue.
+    if (instances() == 0) {
+      batcher_->Stop(absl::UnavailableError(absl::StrCat(
+          "every device that served this model has failed, the last with: ", error.message())));
+    }
+    if (on_device_lost_) on_device_lost_(device, error);
+  }
+
+  bool Drain(absl::Time deadline) override {
+    batcher_->Close();
+    bool finished;
+    {
+      MutexLock lock(&mutex_);
+      for (absl::Time now = clock_->Now(); live_workers_ > 0 && now < deadline;
+           now = clock_->Now()) {
+        changed_.WaitFor(&mutex_, deadline - now);
+      }
+      finished = live_workers_ == 0;
+    }
+    if (!finished) {
+      batcher_->Abort(absl::UnavailableError(
+          "the server is shutting down and ran out of time before this request was computed"));
+    }
+    return finished;
+  }
+
+ private:
+  // Empty when the system does not say which cores there are.
+  static std::vector<int> AcquireCores(size_t workers) {
+    std::vector<int> cores;
+    for (size_t i = 0; i < workers; ++i) {
+      const int core = ProcessCorePool().Acquire();
+      if (core >= 0) cores.push_back(core);
+    }
+    return cores;
+  }
+
+  // Before the worker warms up: memory that it touches first is then near its core.
+  void Pin(int core) const {
+    if (absl::Status status = PinThisThread(core); !status.ok()) {
+      LogWarning(absl::StrCat(Name(), ": --pin_cores: ", status.message()));
+    }
+  }
+
+  std::string Name() const {
+    if (model_ == nullptr) return "engine";
+    return absl::StrCat("model ", model_->name(), " version ", model_->version());
+  }
+
+  // A worker's life.
+  void Work(RunnerSlot& slot) {
+    const absl::Status status = slot.WarmUp();
+    const bool lost = absl::IsUnavailable(status);
+    if (lost) TakeOutDevice(slot.device(), status);
+    {
+      MutexLock lock(&mutex_);
+      (lost ? lost_status_ : warm_up_status_).Update(status);
+      --cold_workers_;
+      changed_.SignalAll();
+    }
+    // Returns null once the batcher is closed and empty, or this worker is out of service.
+    kernels::Turn turn(compute_turn_);
+    while (std::unique_ptr<Batch> batch = batcher_->TakeBatch(&slot.out_of_service())) {
+      turn.Start();
+      RunBatch(slot, std::move(batch));
+      turn.MayEnd();
+    }
+    MutexLock lock(&mutex_);
+    --live_workers_;
+    changed_.SignalAll();
+  }
+
+  void RunBatch(RunnerSlot& slot, std::unique_ptr<Batch> batch) {
+    const absl::Time start = clock_->Now();
+    Outcome outcome;
+    int runs = 0;
+    for (RunnerSlot* on = &slot; on != nullptr && runs < kMaxRuns; on = LeastLoadedSlot()) {
+      outcome = RunOn(*on, *batch, /*again=*/on != &slot);
+      if (outcome.ran) ++runs;
+      if (!absl::IsUnavailable(outcome.shared)) break;
+      TakeOutDevice(on->device(), outcome.shared);
+    }
+    for (const auto& [index, failure] : outcome.failures) batch->Fail(index, failure);
+    const absl::Duration compute = clock_->Now() - start;
+    // Before the answers, so that who has one finds its batch counted.
+    if (observer_ != nullptr) {
+      observer_->OnBatch(static_cast<int>(batch->sequences().size()), batch->num_tokens(), compute,
+                         outcome.batch);
+    }
+    batcher_->Finish(std::move(batch), outcome.shared, compute);
+  }
+
+  // Of all workers in service. Null when there is none.
+  RunnerSlot* LeastLoadedSlot() {
+    RunnerSlot* best = nullptr;
+    int least = 0;
+    for (const std::unique_ptr<RunnerSlot>& slot : slots_) {
+      if (slot->out_of_service().load()) continue;
+      const int load = slot->load();
+      if (best == nullptr || load < least) {
+        best = slot.get();
+        least = load;
+      }
+    }
+    return best;
+  }
+
+  struct Outcome {
+    bool ran = false;
+    absl::Status batch;   // of the run of the batch as a whole
+    absl::Status shared;  // what its requests end with, but for single failures
+    std::vector<std::pair<size_t, absl::Status>> failures;  // by index in the batch
+  };
+
+  static Outcome RunOn(RunnerSlot& slot, const Batch& batch, bool again) {
+    Outcome outcome;
+    outcome.shared = slot.Use(again, [&](BatchRunner& runner) {
+      // It may have failed since the slot was chosen.
+      if (slot.out_of_service().load()) {
+        return absl::UnavailableError(
+            absl::StrCat("device ", slot.device(), " has failed and is out of service"));
+      }
+      outcome.ran = true;
+      outcome.batch = runner.Run(batch.sequences());
+      if (!absl::IsInvalidArgument(outcome.batch) || batch.sequences().size() == 1) {
+        return outcome.batch;
+      }
+      return RunOneByOne(runner, batch, &outcome.failures);
+    });
+    if (absl::IsUnavailable(outcome.shared)) {
+      outcome.batch = outcome.shared;
+      outcome.failures.clear();
+    }
+    return outcome;
+  }
+
+  // OK, with the sequences that failed alone. kUnavailable when the device is lost on the way.
+  static absl::Status RunOneByOne(BatchRunner& runner, const Batch& batch,
+                                  std::vector<std::pair<size_t, absl::Status>>* failures) {
+    std::vector<const SequenceTask*> single(1);
+    for (size_t i = 0; i < batch.sequences().size(); ++i) {
+      single[0] = batch.sequences()[i];
+      absl::Status status = runner.Run(single);
+      if (absl::IsUnavailable(status)) return status;
+      if (!status.ok()) failures->emplace_back(i, std::move(status));
+    }
+    return absl::OkStatus();
+  }
+
+  // Constant once started.
+  const std::shared_ptr<const models::Model> model_;
+  const Clock* const clock_;
+  BatchObserver* const observer_;
+  const std::function<void(int, const absl::Status&)> on_device_lost_;
+  const std::chrono::microseconds compute_turn_;
+  const std::vector<int> cores_;  // [worker], or empty: not pinned
+  std::vector<std::unique_ptr<RunnerSlot>> slots_;
+  std::vector<std::thread> threads_;
+
+  // Thread-safe by itself.
+  const std::unique_ptr<Batcher> batcher_;
+  std::atomic<int> in_service_{0};  // workers; written under mutex_
+
+  Mutex mutex_;
+  CondVar changed_;  // one of the two numbers below
+  int cold_workers_ ABSL_GUARDED_BY(mutex_) = 0;
+  int live_workers_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status warm_up_status_ ABSL_GUARDED_BY(mutex_);
+  absl::Status lost_status_ ABSL_GUARDED_BY(mutex_);  // of devices that failed while warming up
+};
+
+int DefaultInstances(const models::Model& model) {
+  if (model.backend_name() == "cuda") return kInstancesPerGpu * model.executable().num_devices();
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+// Deals the workers out, in turn, to the devices that have not failed: see EngineOptions.
+absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
+    const models::Model& model, kernels::WorkspaceLimits limits, const EngineOptions& options) {
+  const kernels::Executable& executable = model.executable();
+  const int num_devices = executable.num_devices();
+  const size_t instances = options.instances > 0 ? options.instances : DefaultInstances(model);
+  std::vector<int> devices(num_devices);
+  std::iota(devices.begin(), devices.end(), 0);
+  std::vector<std::unique_ptr<BatchRunner>> runners;
+  absl::Status lost;
+  // In each round one per device.
+  for (size_t round = 0; round * num_devices < instances; ++round) {
+    for (auto device = devices.begin(); device != devices.end() && runners.size() < instances;) {
+      limits.device = *device;
+      auto runner = KernelBatchRunner::Create(executable, model.spec(), limits);
+      if (runner.ok()) {
+        runners.push_back(*std::move(runner));
+        ++device;
+      } else if (absl::IsUnavailable(runner.status())) {
+        lost = runner.status();
+        if (options.on_device_lost) options.on_device_lost(*device, lost);
+        device = devices.erase(device);
+      } else {
+        return runner.status();
+      }
+    }
+  }
+  if (runners.empty()) return lost;
+  return runners;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const models::Model> model,
+                                                       const EngineOptions& options,
+                                                       const Clock* clock,
+                                                       BatchObserver* observer) {
+  if (options.instances < 0 || options.instances > kMaxInstances) {
+    return absl::InvalidArgumentError(absl::StrCat("instances: expected 0 (automatic) to ",
+                                                   kMaxInstances, ", found ", options.instances));
+  }
+  // Before the workspaces are sized by them.
+  if (auto checked = Batcher::Create(options.batcher, clock); !checked.ok()) {
+    return checked.status();
+  }
+  kernels::WorkspaceLimits limits;
+  limits.max_tokens = options.batcher.max_batch_tokens;
+  // Each sequence has a token.
+  limits.max_sequences =
+      std::min(options.batcher.max_batch_sequences, options.batcher.max_batch_tokens);
+  limits.states = false;
+  limits.turn = absl::ToChronoMicroseconds(options.compute_turn);
+  auto runners = MakeRunners(*model, limits, options);
+  if (!runners.ok()) return runners.status();
+  return CreateWithRunners(std::move(model), *std::move(runners), options, clock, observer);
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
+    std::shared_ptr<const models::Model> model, std::vector<std::unique_ptr<BatchRunner>> runners,
+    const EngineOptions& options, const Clock* clock, BatchObserver* observer) {
+  if (runners.empty()) return absl::InvalidArgumentError("runners: expected at least one");
+  BatcherOptions batcher_options = options.batcher;
+  batcher_options.num_workers = static_cast<int>(runners.size());
+  auto batcher = Batcher::Create(batcher_options, clock);
+  if (!batcher.ok()) return batcher.status();
+  auto engine = std::make_unique<EngineImpl>(std::move(model), *std::move(batcher),
+                                             std::move(runners), options, clock, observer);
+  if (absl::Status status = engine->Start(); !status.ok()) return status;
+  return engine;
+}
+
+}  // namespace sru::server

@@ -1,0 +1,630 @@
+// The engine with puppet runners and real threads, and with the bundled model. Nothing sleeps: a
+// puppet runner computes when the test lets it.
+#include "server/batching/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "models/model.h"
+#include "server/base/mutex.h"
+#include "server/batching/batch_runner.h"
+#include "server/batching/core_pool.h"
+#include "server/batching/kernel_batch_runner.h"
+#include "tests/testing/puppet_engine.h"
+
+namespace sru::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// What all the runners of a test share: a gate, and a record of what they ran.
+class Script {
+ public:
+  // Runners wait at a closed gate.
+  void CloseGate() {
+    MutexLock lock(&mutex_);
+    open_ = false;
+  }
+  void OpenGate() {
+    MutexLock lock(&mutex_);
+    open_ = true;
+    changed_.SignalAll();
+  }
+  void AwaitRunning(int count) {
+    MutexLock lock(&mutex_);
+    while (running_ < count) changed_.Wait(&mutex_);
+  }
+
+  absl::Status Run(const std::vector<const SequenceTask*>& sequences) {
+    MutexLock lock(&mutex_);
+    ++running_;
+    changed_.SignalAll();
+    while (!open_) changed_.Wait(&mutex_);
+    --running_;
+    threads_.insert(std::this_thread::get_id());
+    cores_[std::this_thread::get_id()] = AllowedCores();
+    sizes_.push_back(static_cast<int>(sequences.size()));
+    for (const SequenceTask* sequence : sequences) {
+      if (sequence->token_ids[0] == kPoison) return absl::InvalidArgumentError("poison");
+      if (sequence->token_ids[0] == kBreaks) return absl::InternalError("broken");
+    }
+    for (const SequenceTask* sequence : sequences) {
+      if (sequence->output.pooled != nullptr) {
+        *sequence->output.pooled = static_cast<float>(sequence->token_ids[0]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  std::vector<int> sizes() {
+    MutexLock lock(&mutex_);
+    return sizes_;
+  }
+  size_t num_threads() {
+    MutexLock lock(&mutex_);
+    return threads_.size();
+  }
+
+  // What each thread that ran something may run on.
+  std::vector<std::vector<int>> cores() {
+    MutexLock lock(&mutex_);
+    std::vector<std::vector<int>> cores;
+    for (const auto& [thread, allowed] : cores_) cores.push_back(allowed);
+    return cores;
+  }
+
+  static constexpr int32_t kPoison = 666;
+  static constexpr int32_t kBreaks = 667;
+
+  std::atomic<int> warm_ups{0};
+  absl::Status warm_up_status;
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool open_ ABSL_GUARDED_BY(mutex_) = true;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<int> sizes_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::thread::id> threads_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::thread::id, std::vector<int>> cores_ ABSL_GUARDED_BY(mutex_);
+};
+
+class PuppetRunner : public BatchRunner {
+ public:
+  explicit PuppetRunner(Script* script) : script_(*script) {}
+  absl::Status WarmUp() override {
+    script_.warm_ups.fetch_add(1);
+    return script_.warm_up_status;
+  }
+  absl::Status Run(const std::vector<const SequenceTask*>& sequences) override {
+    return script_.Run(sequences);
+  }
+
+ private:
+  Script& script_;
+};
+
+class Observer : public BatchObserver {
+ public:
+  void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
+               const absl::Status& status) override {
+    EXPECT_GE(compute, absl::ZeroDuration());
+    MutexLock lock(&mutex_);
+    batches_.push_back(
+        absl::StrCat(num_sequences, "/", num_tokens, " ", absl::StatusCodeToString(status.code())));
+  }
+  std::vector<std::string> batches() {
+    MutexLock lock(&mutex_);
+    return batches_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::vector<std::string> batches_ ABSL_GUARDED_BY(mutex_);
+};
+
+// One call: its answer and how to wait for it.
+class Call {
+ public:
+  absl::Status Submit(Engine& engine, BatchRequest request) {
+    request.done = [this](const absl::Status& status, const RequestTimes& times) {
+      MutexLock lock(&mutex_);
+      EXPECT_FALSE(done_) << "answered twice";
+      done_ = true;
+      status_ = status;
+      times_ = times;
+      changed_.SignalAll();
+    };
+    return engine.batcher().Submit(std::move(request)).status();
+  }
+  absl::Status Wait() {
+    MutexLock lock(&mutex_);
+    while (!done_) changed_.Wait(&mutex_);
+    return status_;
+  }
+  bool done() {
+    MutexLock lock(&mutex_);
+    return done_;
+  }
+  RequestTimes times() {
+    MutexLock lock(&mutex_);
+    return times_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  RequestTimes times_ ABSL_GUARDED_BY(mutex_);
+};
+
+class EngineTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<std::unique_ptr<Engine>> Create(int workers) {
+    std::vector<std::unique_ptr<BatchRunner>> runners;
+    for (int i = 0; i < workers; ++i) runners.push_back(std::make_unique<PuppetRunner>(&script_));
+    return Engine::CreateWithRunners(nullptr, std::move(runners), options_, &clock_, &observer_);
+  }
+  void Start(int workers) {
+    auto engine = Create(workers);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+  }
+
+  EngineOptions options_;
+  RealClock clock_;
+  Script script_;
+  Observer observer_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(EngineTest, WarmsUpEveryWorkerThenServes) {
+  Start(3);
+  EXPECT_EQ(engine_->instances(), 3);
+  EXPECT_EQ(script_.warm_ups.load(), 3);
+  float result = 0;
+  BatchRequest request = MakeRequest(7, {5});
+  request.sequences[0].output.pooled = &result;
+  Call call;
+  ASSERT_TRUE(call.Submit(*engine_, std::move(request)).ok());
+  EXPECT_TRUE(call.Wait().ok());
+  EXPECT_EQ(result, 7);
+  EXPECT_GE(call.times().queue, absl::ZeroDuration());
+  EXPECT_GE(call.times().compute, absl::ZeroDuration());
+  // Counted before it was answered.
+  EXPECT_THAT(observer_.batches(), ElementsAre("1/5 OK"));
+}
+
+TEST_F(EngineTest, AFailedWarmUpIsAnErrorOfCreate) {
+  script_.warm_up_status = absl::UnavailableError("no device");
+  EXPECT_EQ(Create(2).status(), absl::UnavailableError("no device"));
+}
+
+TEST_F(EngineTest, NeedsARunnerAndValidOptions) {
+  EXPECT_EQ(Create(0).status().code(), absl::StatusCode::kInvalidArgument);
+  options_.batcher.max_batch_tokens = 0;
+  const absl::Status status = Create(1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("max_batch_tokens"));
+}
+
+TEST_F(EngineTest, WorkersRunAtTheSameTime) {
+  options_.batcher.max_batch_sequences = 1;
+  script_.CloseGate();
+  Start(2);
+  Call calls[4];
+  for (Call& call : calls) ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {5})).ok());
+  script_.AwaitRunning(2);
+  EXPECT_EQ(engine_->batcher().stats().running_batches, 2);
+  EXPECT_EQ(engine_->batcher().stats().queued_sequences, 2);
+  script_.OpenGate();
+  for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
+  EXPECT_EQ(script_.num_threads(), 2u);
+}
+
+// Runs one batch on each of `workers` workers; what each may run on.
+std::vector<std::vector<int>> RunOnEach(Engine& engine, Script& script, int workers) {
+  script.CloseGate();
+  std::vector<Call> calls(workers);
+  for (Call& call : calls) EXPECT_TRUE(call.Submit(engine, MakeRequest(1, {5})).ok());
+  script.AwaitRunning(workers);
+  script.OpenGate();
+  for (Call& call : calls) EXPECT_TRUE(call.Wait().ok());
+  return script.cores();
+}
+
+TEST_F(EngineTest, PinnedWorkersShareTheCoresEvenly) {
+  const std::vector<int> allowed = AllowedCores();
+  const int workers = 2 * static_cast<int>(allowed.size()) + 1;
+  options_.pin_cores = true;
+  options_.batcher.max_batch_sequences = 1;
+  // The second engine shows that the first one gave its cores back.
+  for (int round = 0; round < 2; ++round) {
+    Script script;
+    std::vector<std::unique_ptr<BatchRunner>> runners;
+    for (int i = 0; i < workers; ++i) runners.push_back(std::make_unique<PuppetRunner>(&script));
+    auto engine =
+        Engine::CreateWithRunners(nullptr, std::move(runners), options_, &clock_, &observer_);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    std::map<int, int> workers_of;
+    for (const std::vector<int>& cores : RunOnEach(**engine, script, workers)) {
+      ASSERT_EQ(cores.size(), 1u);
+      ++workers_of[cores[0]];
+    }
+    for (int core : allowed) {
+      EXPECT_EQ(workers_of[core], core == allowed.front() ? 3 : 2) << "core " << core;
+    }
+  }
+  EXPECT_EQ(AllowedCores(), allowed);  // the thread that made them is not pinned
+}
+
+TEST_F(EngineTest, WorkersAreNotPinnedUnlessAsked) {
+  options_.batcher.max_batch_sequences = 1;
+  Start(2);
+  for (const std::vector<int>& cores : RunOnEach(*engine_, script_, 2)) {
+    EXPECT_EQ(cores, AllowedCores());
+  }
+}
+
+TEST_F(EngineTest, APoisonInputFailsAlone) {
+  script_.CloseGate();
+  Start(1);
+  Call first;  // holds the worker while the others gather
+  ASSERT_TRUE(first.Submit(*engine_, MakeRequest(1, {1})).ok());
+  script_.AwaitRunning(1);
+  constexpr int kGood = 1000;
+  std::vector<Call> calls(kGood + 1);
+  std::vector<float> results(kGood + 1);
+  for (int i = 0; i <= kGood; ++i) {
+    BatchRequest request = MakeRequest(i == 321 ? Script::kPoison : 10000 + i, {1});
+    request.sequences[0].output.pooled = &results[i];
+    ASSERT_TRUE(calls[i].Submit(*engine_, std::move(request)).ok());
+  }
+  script_.OpenGate();
+  for (int i = 0; i <= kGood; ++i) {
+    if (i == 321) {
+      EXPECT_EQ(calls[i].Wait(), absl::InvalidArgumentError("poison"));
+    } else {
+      EXPECT_TRUE(calls[i].Wait().ok());
+      EXPECT_EQ(results[i], 10000 + i);
+    }
+  }
+  // Only the batch that held it was run again, one by one.
+  EXPECT_THAT(observer_.batches(), ElementsAre("1/1 OK", "256/256 OK", "256/256 INVALID_ARGUMENT",
+                                               "256/256 OK", "233/233 OK"));
+  EXPECT_EQ(script_.sizes().size(), 5u + 256u);
+}
+
+TEST_F(EngineTest, AnErrorFailsTheRequestsOfItsBatchOnly) {
+  options_.batcher.max_batch_sequences = 2;
+  script_.CloseGate();
+  Start(1);
+  Call calls[5];
+  ASSERT_TRUE(calls[0].Submit(*engine_, MakeRequest(1, {1})).ok());
+  script_.AwaitRunning(1);
+  ASSERT_TRUE(calls[1].Submit(*engine_, MakeRequest(2, {1})).ok());
+  ASSERT_TRUE(calls[2].Submit(*engine_, MakeRequest(Script::kBreaks, {1})).ok());
+  ASSERT_TRUE(calls[3].Submit(*engine_, MakeRequest(3, {1})).ok());
+  ASSERT_TRUE(calls[4].Submit(*engine_, MakeRequest(4, {1})).ok());
+  script_.OpenGate();
+  EXPECT_TRUE(calls[0].Wait().ok());
+  EXPECT_EQ(calls[1].Wait(), absl::InternalError("broken"));
+  EXPECT_EQ(calls[2].Wait(), absl::InternalError("broken"));
+  EXPECT_TRUE(calls[3].Wait().ok());
+  EXPECT_TRUE(calls[4].Wait().ok());
+  EXPECT_THAT(script_.sizes(), ElementsAre(1, 2, 2));  // nothing was run again
+}
+
+TEST_F(EngineTest, DrainAnswersEverythingAccepted) {
+  options_.batcher.max_batch_sequences = 1;
+  script_.CloseGate();
+  Start(1);
+  std::vector<Call> calls(20);
+  for (Call& call : calls) ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {1})).ok());
+  script_.AwaitRunning(1);
+  std::thread drain([this] { EXPECT_TRUE(engine_->Drain(absl::InfiniteFuture())); });
+  // Closed from here on, and what was accepted still runs.
+  std::vector<std::unique_ptr<Call>> more;
+  absl::Status refused;
+  do {
+    auto call = std::make_unique<Call>();
+    refused = call->Submit(*engine_, MakeRequest(2, {1}));
+    if (refused.ok()) more.push_back(std::move(call));
+    std::this_thread::yield();
+  } while (refused.ok() || absl::IsResourceExhausted(refused));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(calls[0].done());
+  script_.OpenGate();
+  drain.join();
+  for (Call& call : calls) {
+    EXPECT_TRUE(call.done());
+    EXPECT_TRUE(call.Wait().ok());
+  }
+  for (auto& call : more) EXPECT_TRUE(call->Wait().ok());
+  EXPECT_TRUE(engine_->Drain(absl::Now()));  // again
+}
+
+TEST_F(EngineTest, DrainThatRunsOutOfTimeAnswersTheRest) {
+  options_.batcher.max_batch_sequences = 1;
+  script_.CloseGate();
+  Start(1);
+  Call running;
+  ASSERT_TRUE(running.Submit(*engine_, MakeRequest(1, {1})).ok());
+  script_.AwaitRunning(1);
+  Call waiting;
+  ASSERT_TRUE(waiting.Submit(*engine_, MakeRequest(1, {1})).ok());
+  EXPECT_FALSE(engine_->Drain(absl::Now() + absl::Milliseconds(5)));
+  EXPECT_TRUE(waiting.done());
+  EXPECT_EQ(waiting.Wait().code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(running.done());
+  script_.OpenGate();
+  EXPECT_TRUE(running.Wait().ok());
+}
+
+TEST_F(EngineTest, TheDestructorServesWhatWasAccepted) {
+  Start(2);
+  std::vector<Call> calls(200);
+  for (Call& call : calls) ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {1})).ok());
+  engine_.reset();
+  for (Call& call : calls) {
+    EXPECT_TRUE(call.done());
+    EXPECT_TRUE(call.Wait().ok());
+  }
+}
+
+// KernelBatchRunner on a stack that only records what it is given ---------------------------------
+
+class RecordingWorkspace : public kernels::Workspace {
+ public:
+  explicit RecordingWorkspace(const kernels::WorkspaceLimits& limits) : limits_(limits) {}
+  const kernels::WorkspaceLimits& limits() const override { return limits_; }
+  size_t bytes() const override { return 0; }
+
+ private:
+  const kernels::WorkspaceLimits limits_;
+};
+
+class RecordingExecutable : public kernels::Executable {
+ public:
+  kernels::Status CreateWorkspace(const kernels::WorkspaceLimits& limits,
+                                  std::unique_ptr<kernels::Workspace>* workspace) const override {
+    *workspace = std::make_unique<RecordingWorkspace>(limits);
+    return kernels::OkStatus();
+  }
+  kernels::Status Run(const kernels::RaggedBatch& batch, const kernels::SequenceOutput* outputs,
+                      kernels::Workspace& workspace) const override {
+    EXPECT_LE(batch.num_tokens(), workspace.limits().max_tokens);
+    EXPECT_LE(batch.num_sequences, workspace.limits().max_sequences);
+    EXPECT_NE(batch.token_ids == nullptr, batch.features == nullptr);
+    std::string line = batch.token_ids != nullptr ? "ids" : "features";
+    for (int i = 0; i < batch.num_sequences; ++i) {
+      line += " |";
+      for (int t = batch.offsets[i]; t < batch.offsets[i + 1]; ++t) {
+        absl::StrAppend(&line, " ",
+                        batch.token_ids != nullptr ? batch.token_ids[t] : batch.features[2 * t]);
+      }
+      if (outputs[i].pooled != nullptr) *outputs[i].pooled = static_cast<float>(i);
+    }
+    lines.push_back(line);
+    return error;
+  }
+  size_t weight_bytes() const override { return 0; }
+
+  mutable std::vector<std::string> lines;
+  kernels::Status error;
+};
+
+class KernelBatchRunnerTest : public ::testing::Test {
+ protected:
+  KernelBatchRunnerTest() {
+    spec_.input_size = 2;
+    spec_.vocabulary_size = 100;
+    spec_.layers.resize(1);
+    spec_.layers[0].input_size = 2;
+    spec_.layers[0].hidden_size = 3;
+  }
+  void Create(int max_tokens, int max_sequences) {
+    auto runner = KernelBatchRunner::Create(executable_, spec_, {max_tokens, max_sequences});
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    runner_ = *std::move(runner);
+  }
+  static SequenceTask Ids(std::vector<int32_t> ids, float* pooled = nullptr) {
+    SequenceTask task;
+    task.num_tokens = static_cast<int>(ids.size());
+    task.token_ids = std::move(ids);
+    task.output.pooled = pooled;
+    return task;
+  }
+  static SequenceTask Features(std::vector<float> features, float* pooled = nullptr) {
+    SequenceTask task;
+    task.num_tokens = static_cast<int>(features.size()) / 2;
+    task.features = std::move(features);
+    task.output.pooled = pooled;
+    return task;
+  }
+  absl::Status Run(const std::vector<SequenceTask>& tasks) {
+    executable_.lines.clear();
+    std::vector<const SequenceTask*> sequences;
+    for (const SequenceTask& task : tasks) sequences.push_back(&task);
+    return runner_->Run(sequences);
+  }
+
+  RecordingExecutable executable_;
+  kernels::StackSpec spec_;
+  std::unique_ptr<KernelBatchRunner> runner_;
+};
+
+TEST_F(KernelBatchRunnerTest, PacksTokenIdsAndFeaturesIntoBatchesOfTheirOwn) {
+  Create(20, 10);
+  float pooled[4] = {-1, -1, -1, -1};
+  EXPECT_TRUE(Run({Ids({1, 2, 3}, &pooled[0]), Features({1.5, 0, 2.5, 0}, &pooled[1]),
+                   Ids({4}, &pooled[2]), Features({3.5, 0}, &pooled[3])})
+                  .ok());
+  EXPECT_THAT(executable_.lines, ElementsAre("ids | 1 2 3 | 4", "features | 1.5 2.5 | 3.5"));
+  EXPECT_THAT(pooled, ElementsAre(0, 0, 1, 1));
+  EXPECT_TRUE(Run({Ids({5})}).ok());
+  EXPECT_THAT(executable_.lines, ElementsAre("ids | 5"));
+  EXPECT_TRUE(Run({Features({5, 6})}).ok());
+  EXPECT_THAT(executable_.lines, ElementsAre("features | 5"));
+}
+
+TEST_F(KernelBatchRunnerTest, RefusesASequenceThatContradictsItself) {
+  Create(20, 10);
+  SequenceTask short_ids = Ids({1, 2});
+  short_ids.num_tokens = 3;
+  SequenceTask odd_features = Features({1, 2});
+  odd_features.features.push_back(3);
+  SequenceTask both = Ids({1});
+  both.features = {1, 2};
+  const auto message = [this](SequenceTask task) {
+    const absl::Status status = Run({Ids({1}), std::move(task)});
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_TRUE(executable_.lines.empty());
+    return std::string(status.message());
+  };
+  EXPECT_EQ(message(short_ids), "token_ids: expected 3 values, found 2");
+  EXPECT_EQ(message(odd_features), "features: expected 1 x 2 values, found 3");
+  EXPECT_EQ(message(both), "expected token_ids or features, found both");
+}
+
+TEST_F(KernelBatchRunnerTest, RefusesABatchOverItsLimits) {
+  Create(4, 2);
+  EXPECT_TRUE(Run({Ids({1, 2}), Ids({3, 4})}).ok());
+  EXPECT_EQ(Run({Ids({1, 2}), Ids({3, 4, 5})}).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(Run({Ids({1}), Ids({2}), Ids({3})}).code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(KernelBatchRunnerTest, PassesTheBackendsErrorOn) {
+  Create(4, 2);
+  executable_.error = kernels::InvalidArgument("token 9");
+  EXPECT_EQ(Run({Ids({9})}), absl::InvalidArgumentError("token 9"));
+  EXPECT_FALSE(runner_->WarmUp().ok());
+}
+
+TEST_F(KernelBatchRunnerTest, WarmsUpFromOneTokenOn) {
+  Create(20, 10);
+  ASSERT_TRUE(runner_->WarmUp().ok());
+  ASSERT_GE(executable_.lines.size(), 2u);
+  EXPECT_EQ(executable_.lines[0], "ids | 0");
+  spec_.vocabulary_size = 0;
+  executable_.lines.clear();
+  ASSERT_TRUE(runner_->WarmUp().ok());
+  EXPECT_EQ(executable_.lines[0], "features | 0");
+}
+
+// The bundled model -------------------------------------------------------------------------------
+
+class BundledModelTest : public ::testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(kernels::CreateBackend(GetParam(), &backend_).ok());
+    auto model = models::Model::Load("models/pretrained/trec/1", "trec", 1, *backend_, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+  }
+
+  std::unique_ptr<kernels::Backend> backend_;
+  std::shared_ptr<const models::Model> model_;
+  RealClock clock_;
+};
+
+TEST_P(BundledModelTest, ServesTheSameBitsAloneAndInABatch) {
+  EngineOptions options;
+  options.instances = 2;
+  options.batcher.max_batch_tokens = 64;
+  auto engine = Engine::Create(model_, options, &clock_, nullptr);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->instances(), 2);
+  EXPECT_EQ((*engine)->model(), model_);
+  const size_t num_labels = model_->labels().size();
+  const auto request = [&](int length, int first, float* logits) {
+    BatchRequest request;
+    SequenceTask task;
+    for (int t = 0; t < length; ++t) {
+      task.token_ids.push_back((first + 31 * t) % model_->spec().vocabulary_size);
+    }
+    task.num_tokens = length;
+    task.output.pooling = model_->spec().pooling;
+    task.output.logits = logits;
+    request.sequences.push_back(std::move(task));
+    return request;
+  };
+  constexpr int kCalls = 40;
+  std::vector<std::vector<float>> alone(kCalls, std::vector<float>(num_labels));
+  std::vector<std::vector<float>> together(kCalls, std::vector<float>(num_labels));
+  for (int i = 0; i < kCalls; ++i) {
+    Call call;
+    ASSERT_TRUE(call.Submit(**engine, request(1 + i % 13, i, alone[i].data())).ok());
+    ASSERT_TRUE(call.Wait().ok()) << call.Wait();
+  }
+  std::vector<Call> calls(kCalls);
+  for (int i = 0; i < kCalls; ++i) {
+    ASSERT_TRUE(calls[i].Submit(**engine, request(1 + i % 13, i, together[i].data())).ok());
+  }
+  for (Call& call : calls) EXPECT_TRUE(call.Wait().ok()) << call.Wait();
+  EXPECT_EQ(alone, together);
+  EXPECT_NE(alone[0], alone[1]);
+}
+
+TEST_P(BundledModelTest, ABadTokenIdFailsAlone) {
+  EngineOptions options;
+  options.instances = 1;
+  auto engine = Engine::Create(model_, options, &clock_, nullptr);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  constexpr int kCalls = 50;
+  std::vector<float> logits(kCalls * model_->labels().size());
+  std::vector<Call> calls(kCalls);
+  for (int i = 0; i < kCalls; ++i) {
+    BatchRequest request = MakeRequest(i == 20 ? 1 << 30 : 1, {4});
+    request.sequences[0].output.pooling = model_->spec().pooling;
+    request.sequences[0].output.logits = &logits[i * model_->labels().size()];
+    ASSERT_TRUE(calls[i].Submit(**engine, std::move(request)).ok());
+  }
+  for (int i = 0; i < kCalls; ++i) {
+    EXPECT_EQ(calls[i].Wait().code(),
+              i == 20 ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kOk);
+  }
+}
+
+TEST_P(BundledModelTest, CreateNamesTheOptionThatIsOutOfRange) {
+  EngineOptions options;
+  options.instances = -1;
+  EXPECT_EQ(Engine::Create(model_, options, &clock_, nullptr).status(),
+            absl::InvalidArgumentError("instances: expected 0 (automatic) to 1024, found -1"));
+  options.instances = 0;
+  options.batcher.max_batch_sequences = 0;
+  EXPECT_EQ(Engine::Create(model_, options, &clock_, nullptr).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(BundledModelTest, OneWorkerPerCoreByDefault) {
+  EngineOptions options;
+  options.batcher.max_batch_tokens = 32;
+  auto engine = Engine::Create(model_, options, &clock_, nullptr);
+  ASSERT_TRUE(engine.ok()) << engine.status();
+  EXPECT_EQ((*engine)->instances(), std::max(1u, std::thread::hardware_concurrency()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, BundledModelTest, ::testing::Values("reference", "cpu"),
+                         [](const auto& info) { return info.param; });
+
+}  // namespace
+}  // namespace sru::server

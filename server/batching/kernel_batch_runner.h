@@ -1,0 +1,186 @@
+// KernelBatchRunner: runs batches on a compiled stack. It packs the sequences into buffers that it
+// allocated once, and owns the workspace of its worker.
+#ifndef SRU_SERVER_BATCHING_KERNEL_BATCH_RUNNER_H_
+#define SRU_SERVER_BATCHING_KERNEL_BATCH_RUNNER_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "kernels/backend.h"
+#include "models/kernel_status.h"
+#include "server/batching/batch_runner.h"
+
+namespace sru::server {
+
+class KernelBatchRunner : public BatchRunner {
+ public:
+  // `executable` and `spec` must outlive the runner.
+  static absl::StatusOr<std::unique_ptr<KernelBatchRunner>> Create(
+      const kernels::Executable& executable, const kernels::StackSpec& spec,
+      const kernels::WorkspaceLimits& limits) {
+    std::unique_ptr<kernels::Workspace> workspace;
+    if (kernels::Status status = executable.CreateWorkspace(limits, &workspace); !status.ok()) {
+      return models::ToAbslStatus(status);
+    }
+    return std::unique_ptr<KernelBatchRunner>(
+        new KernelBatchRunner(executable, spec, limits, std::move(workspace)));
+  }
+
+  int device() const override { return limits_.device; }
+
+  // Batches of 1, 8, 64, ... tokens up to the largest, each twice, and stops early when the next
+  // one would pass kWarmUpTime: with a slow backend a server should be ready soon all the same.
+  absl::Status WarmUp() override {
+    const absl::Time start = absl::Now();
+    for (int tokens = 1;; tokens = std::min(tokens * kWarmUpGrowth, limits_.max_tokens)) {
+      const absl::Time step = absl::Now();
+      for (int i = 0; i < 2; ++i) {
+        if (absl::Status status = RunWarmUpBatch(tokens); !status.ok()) return status;
+      }
+      const absl::Time now = absl::Now();
+      if (tokens == limits_.max_tokens ||
+          now + (now - step) * kWarmUpGrowth > start + kWarmUpTime) {
+        return absl::OkStatus();
+      }
+    }
+  }
+
+  absl::Status Run(const std::vector<const SequenceTask*>& sequences) override {
+    bool has_ids = false;
+    bool has_features = false;
+    for (const SequenceTask* sequence : sequences) {
+      if (absl::Status status = Check(*sequence); !status.ok()) return status;
+      (sequence->features.empty() ? has_ids : has_features) = true;
+    }
+    // A batch of both kinds is rare; each kind is a batch of its own to the backend.
+    if (has_ids) {
+      if (absl::Status status = RunKind(sequences, /*features=*/false); !status.ok()) return status;
+    }
+    if (has_features) return RunKind(sequences, /*features=*/true);
+    return absl::OkStatus();
+  }
+
+ private:
+  static constexpr int kWarmUpGrowth = 8;
+  static constexpr int kWarmUpSequenceLength = 16;
+  static constexpr absl::Duration kWarmUpTime = absl::Milliseconds(60);
+
+  KernelBatchRunner(const kernels::Executable& executable, const kernels::StackSpec& spec,
+                    const kernels::WorkspaceLimits& limits,
+                    std::unique_ptr<kernels::Workspace> workspace)
+      : executable_(executable),
+        spec_(spec),
+        limits_(limits),
+        workspace_(std::move(workspace)),
+        offsets_(limits.max_sequences + 1),
+        token_ids_(limits.max_tokens),
+        // Not initialised: memory that is never used, as with a model that gets token ids only, is
+        // never touched and so takes no room.
+        features_(new float[static_cast<size_t>(limits.max_tokens) * spec.input_size]),
+        outputs_(limits.max_sequences) {}
+
+  // The backend checks the rest; a sequence whose data does not match its length must not even be
+  // copied.
+  absl::Status Check(const SequenceTask& sequence) const {
+    const size_t num_tokens = static_cast<size_t>(std::max(sequence.num_tokens, 0));
+    if (sequence.features.empty()) {
+      if (sequence.token_ids.size() == num_tokens) return absl::OkStatus();
+      return absl::InvalidArgumentError(absl::StrCat("token_ids: expected ", num_tokens,
+                                                     " values, found ", sequence.token_ids.size()));
+    }
+    if (!sequence.token_ids.empty()) {
+      return absl::InvalidArgumentError("expected token_ids or features, found both");
+    }
+    if (sequence.features.size() == num_tokens * spec_.input_size) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat("features: expected ", num_tokens, " x ",
+                                                   spec_.input_size, " values, found ",
+                                                   sequence.features.size()));
+  }
+
+  absl::Status RunKind(const std::vector<const SequenceTask*>& sequences, bool features) {
+    kernels::RaggedBatch batch;
+    int num_tokens = 0;
+    for (const SequenceTask* sequence : sequences) {
+      if (sequence->features.empty() == features) continue;
+      if (batch.num_sequences == limits_.max_sequences ||
+          sequence->num_tokens > limits_.max_tokens - num_tokens) {
+        return absl::InternalError(absl::StrCat("the batch is over the workspace's limits of ",
+                                                limits_.max_tokens, " tokens and ",
+                                                limits_.max_sequences, " sequences"));
+      }
+      offsets_[batch.num_sequences] = num_tokens;
+      if (features) {
+        std::copy(sequence->features.begin(), sequence->features.end(),
+                  features_.get() + static_cast<size_t>(num_tokens) * spec_.input_size);
+      } else {
+        std::copy(sequence->token_ids.begin(), sequence->token_ids.end(),
+                  token_ids_.begin() + num_tokens);
+      }
+      outputs_[batch.num_sequences] = sequence->output;
+      num_tokens += sequence->num_tokens;
+      ++batch.num_sequences;
+    }
+    offsets_[batch.num_sequences] = num_tokens;
+    batch.offsets = offsets_.data();
+    if (features) {
+      batch.features = features_.get();
+    } else {
+      batch.token_ids = token_ids_.data();
+    }
+    return models::ToAbslStatus(executable_.Run(batch, outputs_.data(), *workspace_));
+  }
+
+  absl::Status RunWarmUpBatch(int num_tokens) {
+    const int max_sequences = std::min(
+        limits_.max_sequences, (num_tokens + kWarmUpSequenceLength - 1) / kWarmUpSequenceLength);
+    const bool classify = spec_.num_labels > 0;
+    const int width = classify ? spec_.num_labels : spec_.output_size();
+    std::vector<float> results(static_cast<size_t>(max_sequences) * width);
+    std::vector<SequenceTask> tasks(max_sequences);
+    std::vector<const SequenceTask*> sequences;
+    for (int i = 0; i < max_sequences; ++i) {
+      // The tokens in equal parts.
+      SequenceTask& task = tasks[i];
+      task.num_tokens =
+          static_cast<int>(static_cast<int64_t>(num_tokens) * (i + 1) / max_sequences -
+                           static_cast<int64_t>(num_tokens) * i / max_sequences);
+      if (spec_.vocabulary_size > 0) {
+        task.token_ids.assign(task.num_tokens, 0);
+      } else {
+        task.features.assign(static_cast<size_t>(task.num_tokens) * spec_.input_size, 0.0f);
+      }
+      float* const result = results.data() + static_cast<size_t>(i) * width;
+      if (classify) {
+        task.output.pooling = spec_.pooling;
+        task.output.logits = result;
+      } else {
+        task.output.pooling = kernels::Pooling::kLast;
+        task.output.pooled = result;
+      }
+      sequences.push_back(&task);
+    }
+    return Run(sequences);
+  }
+
+  const kernels::Executable& executable_;
+  const kernels::StackSpec& spec_;
+  const kernels::WorkspaceLimits limits_;
+  const std::unique_ptr<kernels::Workspace> workspace_;
+  std::vector<int32_t> offsets_;
+  std::vector<int32_t> token_ids_;
+  const std::unique_ptr<float[]> features_;
+  std::vector<kernels::SequenceOutput> outputs_;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_BATCHING_KERNEL_BATCH_RUNNER_H_

@@ -1,0 +1,41 @@
+// The HTTP port for what looks after the server: /metrics (Prometheus' text format), /healthz (200,
+// or 503 when only a new start of the process can help), /readyz (200 when it takes calls, else
+// 503), and the pages for people that are handed in.
+#ifndef SRU_SERVER_HTTP_METRICS_SERVER_H_
+#define SRU_SERVER_HTTP_METRICS_SERVER_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "server/http/page_message.h"
+#include "server/options.h"
+
+namespace sru::server {
+
+class MetricsServer {
+ public:
+  // What the pages say. Called from the HTTP threads, several at a time.
+  struct Pages {
+    std::function<std::string()> metrics;
+    std::function<bool()> ready;
+    // Every other path (status_page.h), with any method; nullopt = there is none. May be null.
+    std::function<std::optional<PageResponse>(const PageRequest&)> other;
+    std::function<bool()> alive;  // null = always
+  };
+
+  // kUnavailable when `address` cannot be bound. Port 0 lets the system choose.
+  static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(const ListenAddress& address,
+                                                              Pages pages);
+  // Stops listening and waits for the requests that run.
+  virtual ~MetricsServer() = default;
+
+  // With the port that is really listened on.
+  virtual const ListenAddress& address() const = 0;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_HTTP_METRICS_SERVER_H_

@@ -1,0 +1,68 @@
+// What GET /status.json answers: the state of the server, its models and every metric, as JSON.
+//
+//   {"time": 1767225600.25,                      seconds since the epoch, by the server's clock
+//    "version": "0.1.0",
+//    "state": "loading" | "ready" | "draining",
+//    "limits": {"max_batch_tokens": 4096, ...},  flags that the figures are read against
+//    "try": {"allowed": true, "reason": ""},     whether this viewer may POST to /try, else why not
+//    "models": [{"name", "version", "latest", "state", "reason", "description", "backend",
+//                "backend_description", "dtype", "instances", "parameters", "labels",
+//                "takes_text"}, ...],
+//    "metrics": {"sru_queue_tokens": {"type": "gauge", "help": "...", "series": [
+//                    {"labels": {"model": "trec", "version": "1"}, "value": 0}]},
+//                "sru_request_duration_seconds": {"type": "histogram", "help": "...", "series": [
+//                    {"labels": {...}, "count": 2, "sum": 0.1, "bounds": [0.001, 1],
+//                     "counts": [1, 2, 2]}]}}}
+//
+// "counts" are cumulative; the last is that of the bucket without an upper bound and equals
+// "count". Rates and percentiles come from the differences of two answers. The metrics are those of
+// /metrics, so that nothing is counted twice.
+#ifndef SRU_SERVER_HTTP_STATUS_JSON_H_
+#define SRU_SERVER_HTTP_STATUS_JSON_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "prometheus/metric_family.h"
+
+namespace sru::server {
+
+// One model version as the page shows it.
+struct ModelView {
+  std::string name;
+  int64_t version = 0;
+  bool latest = false;          // answers calls that ask for version 0
+  std::string state = "ready";  // ModelStateName()
+  std::string reason;           // why it, or what should follow it, could not be loaded
+  std::string description;
+  std::string backend;
+  std::string backend_description;
+  std::string dtype;
+  int instances = 0;
+  int64_t parameters = 0;
+  std::vector<std::string> labels;  // empty: no classifier
+  bool takes_text = false;
+};
+
+struct StatusSnapshot {
+  absl::Time time;
+  std::string state;
+  struct Limits {
+    int64_t max_batch_tokens = 0;
+    int64_t max_queue_tokens = 0;
+    int64_t max_queue_sequences = 0;
+    int64_t max_sequence_tokens = 0;
+  } limits;
+  std::vector<ModelView> models;  // sorted by name, then version
+  std::vector<prometheus::MetricFamily> metrics;
+};
+
+// `try_access`: OK, or why this viewer may not try a model.
+std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_access);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_HTTP_STATUS_JSON_H_

@@ -1,0 +1,196 @@
+#include "server/http/status_page.h"
+
+#include <limits>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "server/telemetry/metrics.h"
+
+namespace sru::server {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+ModelView Model(const std::string& name, int64_t version) {
+  ModelView model;
+  model.name = name;
+  model.version = version;
+  model.labels = {"YES", "NO"};
+  model.takes_text = true;
+  return model;
+}
+
+class StatusPageTest : public ::testing::Test {
+ protected:
+  StatusPageTest() {
+    snapshot_.time = absl::FromUnixMillis(1700000000250);
+    snapshot_.state = "ready";
+    snapshot_.limits.max_batch_tokens = 4096;
+  }
+
+  std::optional<PageResponse> Request(const std::string& path, const std::string& method = "GET") {
+    PageRequest request;
+    request.method = method;
+    request.path = path;
+    request.remote_address = remote_address_;
+    request.headers["host"] = "localhost:9090";
+    return page_.Handle(request);
+  }
+  json Status() { return json::parse(Request("/status.json")->body); }
+
+  StatusSnapshot snapshot_;
+  std::string remote_address_ = "127.0.0.1";
+  StatusPage page_{[this] { return snapshot_; }, TryAccess::kLocal};
+};
+
+std::string HeaderOf(const PageResponse& response, const std::string& name) {
+  for (const auto& [key, value] : response.headers) {
+    if (key == name) return value;
+  }
+  return "";
+}
+
+TEST_F(StatusPageTest, TheFilesAreThereWithTheirTypes) {
+  for (const auto& [path, type] : {std::pair{"/", "text/html; charset=utf-8"},
+                                   std::pair{"/index.html", "text/html; charset=utf-8"},
+                                   std::pair{"/style.css", "text/css; charset=utf-8"},
+                                   std::pair{"/page.js", "text/javascript; charset=utf-8"},
+                                   std::pair{"/chart.js", "text/javascript; charset=utf-8"},
+                                   std::pair{"/metrics.js", "text/javascript; charset=utf-8"},
+                                   std::pair{"/try.js", "text/javascript; charset=utf-8"},
+                                   std::pair{"/icon.svg", "image/svg+xml"}}) {
+    const auto response = Request(path);
+    ASSERT_TRUE(response.has_value()) << path;
+    EXPECT_EQ(response->status, 200) << path;
+    EXPECT_EQ(response->content_type, type) << path;
+    EXPECT_GT(response->body.size(), 100u) << path;
+  }
+  EXPECT_THAT(Request("/")->body, HasSubstr("<!DOCTYPE html>"));
+}
+
+TEST_F(StatusPageTest, ThePageLoadsNothingFromElsewhereAndRunsNothingInline) {
+  const auto response = Request("/");
+  const std::string policy = HeaderOf(*response, "Content-Security-Policy");
+  EXPECT_THAT(policy, HasSubstr("default-src 'none'"));
+  EXPECT_THAT(policy, HasSubstr("frame-ancestors 'none'"));
+  EXPECT_THAT(policy, Not(HasSubstr("unsafe")));
+  EXPECT_THAT(policy, Not(HasSubstr("http")));
+  EXPECT_EQ(HeaderOf(*response, "X-Content-Type-Options"), "nosniff");
+  EXPECT_EQ(HeaderOf(*response, "X-Frame-Options"), "DENY");
+  for (const char* path : {"/", "/style.css", "/page.js", "/chart.js", "/metrics.js", "/try.js"}) {
+    std::string body = Request(path)->body;
+    // The name of the SVG namespace is no address that anything is loaded from.
+    const std::string name_space = "http://www.w3.org/2000/svg";
+    for (size_t at = body.find(name_space); at != std::string::npos; at = body.find(name_space)) {
+      body.erase(at, name_space.size());
+    }
+    EXPECT_THAT(body, Not(HasSubstr("//cdn"))) << path;
+    EXPECT_THAT(body, Not(HasSubstr("http:"))) << path;
+    EXPECT_THAT(body, Not(HasSubstr("https:"))) << path;
+    EXPECT_THAT(body, Not(HasSubstr("innerHTML"))) << path;
+  }
+}
+
+TEST_F(StatusPageTest, OtherPathsAreNotThePages) {
+  for (const char* path :
+       {"/metrics", "/nope", "/status_page/page.js", "/../page.js", "//page.js"}) {
+    EXPECT_FALSE(Request(path).has_value()) << path;
+  }
+}
+
+TEST_F(StatusPageTest, OnlyReadingMethods) {
+  for (const char* path : {"/", "/style.css", "/status.json"}) {
+    EXPECT_EQ(Request(path, "HEAD")->status, 200) << path;
+    for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "PATCH"}) {
+      const auto response = Request(path, method);
+      EXPECT_EQ(response->status, 405) << method << " " << path;
+      EXPECT_EQ(HeaderOf(*response, "Allow"), "GET, HEAD");
+    }
+  }
+}
+
+TEST_F(StatusPageTest, StatusHasServerModelsAndLimits) {
+  snapshot_.models = {Model("trec", 1), Model("trec", 2)};
+  snapshot_.models[1].latest = true;
+  snapshot_.models[0].state = "failed";
+  snapshot_.models[0].reason = "model.safetensors: 12 bytes are missing";
+  const json status = Status();
+  EXPECT_EQ(status["time"], 1700000000.25);
+  EXPECT_EQ(status["state"], "ready");
+  EXPECT_EQ(status["limits"]["max_batch_tokens"], 4096);
+  ASSERT_EQ(status["models"].size(), 2u);
+  EXPECT_EQ(status["models"][0]["state"], "failed");
+  EXPECT_EQ(status["models"][0]["reason"], "model.safetensors: 12 bytes are missing");
+  EXPECT_EQ(status["models"][0]["latest"], false);
+  EXPECT_EQ(status["models"][1]["version"], 2);
+  EXPECT_EQ(status["models"][1]["latest"], true);
+  EXPECT_EQ(status["models"][1]["labels"], json({"YES", "NO"}));
+}
+
+TEST_F(StatusPageTest, StatusSaysWhetherThisViewerMayTry) {
+  EXPECT_EQ(Status()["try"]["allowed"], true);
+  remote_address_ = "10.1.2.3";
+  const json access = Status()["try"];
+  EXPECT_EQ(access["allowed"], false);
+  EXPECT_THAT(access["reason"].get<std::string>(), HasSubstr("--status_page_try=all"));
+}
+
+TEST_F(StatusPageTest, MetricsAreThoseOfTheScrape) {
+  Metrics metrics;
+  const auto model = metrics.ForModel("trec", 3, 1000);
+  CallTimes times;
+  times.total = absl::Milliseconds(3);
+  model->OnCall(Method::kClassify, absl::StatusCode::kOk, times);
+  times.total = absl::Seconds(60);
+  model->OnCall(Method::kClassify, absl::StatusCode::kOk, times);
+  ServerLevels levels;
+  levels.requests_in_flight = 7;
+  snapshot_.metrics = metrics.Collect(levels);
+  const json status = Status()["metrics"];
+
+  EXPECT_EQ(status["sru_requests_in_flight"]["type"], "gauge");
+  EXPECT_EQ(status["sru_requests_in_flight"]["series"],
+            json::array({{{"labels", json::object()}, {"value", 7}}}));
+
+  const json& calls = status["sru_requests_total"]["series"][0];
+  EXPECT_EQ(calls["value"], 2);
+  EXPECT_EQ(calls["labels"]["code"], "OK");
+  EXPECT_EQ(calls["labels"]["model"], "trec");
+  EXPECT_EQ(calls["labels"]["version"], "3");
+
+  json classify;
+  for (const json& series : status["sru_request_duration_seconds"]["series"]) {
+    if (series["labels"]["method"] == "Classify") classify = series;
+  }
+  EXPECT_EQ(classify["count"], 2);
+  EXPECT_DOUBLE_EQ(classify["sum"], 60.003);
+  const size_t bounds = classify["bounds"].size();
+  ASSERT_EQ(classify["counts"].size(), bounds + 1);
+  for (size_t i = 0; i < bounds; ++i) {
+    EXPECT_EQ(classify["counts"][i], classify["bounds"][i] < 0.003 ? 0 : 1) << i;
+  }
+  EXPECT_EQ(classify["counts"][bounds], 2);
+}
+
+TEST_F(StatusPageTest, BadTextOfAModelIsStillJson) {
+  snapshot_.models = {Model("trec", 1)};
+  snapshot_.models[0].description = "caf\xe9 </script> \"quoted\"";
+  EXPECT_EQ(Status()["models"][0]["description"], "caf\xef\xbf\xbd </script> \"quoted\"");
+}
+
+TEST_F(StatusPageTest, ANumberThatJsonCannotHoldIsNull) {
+  prometheus::MetricFamily family;
+  family.name = "odd";
+  family.type = prometheus::MetricType::Gauge;
+  family.metric.emplace_back();
+  family.metric[0].gauge.value = std::numeric_limits<double>::quiet_NaN();
+  snapshot_.metrics = {family};
+  EXPECT_TRUE(Status()["metrics"]["odd"]["series"][0]["value"].is_null());
+}
+
+}  // namespace
+}  // namespace sru::server

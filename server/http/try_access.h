@@ -1,0 +1,25 @@
+// Who may try a model through the status page; try_endpoint.h says what each value allows.
+#ifndef SRU_SERVER_HTTP_TRY_ACCESS_H_
+#define SRU_SERVER_HTTP_TRY_ACCESS_H_
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+
+namespace sru::server {
+
+enum class TryAccess { kOff, kLocal, kAll };
+
+// Takes "off", "local" and "all"; kInvalidArgument names `flag`.
+inline absl::StatusOr<TryAccess> ParseTryAccess(absl::string_view flag, absl::string_view text) {
+  if (text == "off") return TryAccess::kOff;
+  if (text == "local") return TryAccess::kLocal;
+  if (text == "all") return TryAccess::kAll;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected off, local or all, found '", text, "'"));
+}
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_HTTP_TRY_ACCESS_H_

@@ -1,0 +1,107 @@
+// POST /try on the metrics port: one text in, labels out, for the box on the status page.
+//
+// The text goes through the server's own Classify method on an in-process channel, so that the same
+// limits, deadline, authorization, batcher and metrics apply as to every other caller.
+//
+//   POST /try
+//   Content-Type: application/json
+//   X-Sru-Try: 1
+//
+//   {"text": "Where is Lake Titicaca ?", "model": "trec", "version": 1, "timeout_ms": 5000}
+//
+// Only "text" must be there. Answers
+//   200 {"model", "version", "labels": [{"name", "probability", "logit"}, ...], "token_count",
+//        "truncated", "times": {"tokenize_us", "queue_us", "compute_us", "total_us"}}
+//   4xx, 5xx {"error": {"code": "INVALID_ARGUMENT", "message": "..."}}, the code being that of gRPC
+//
+// Who may: the port is meant for machines that look after the server, and is often open to more
+// than the gRPC port is.
+//   kLocal  only from this machine: the connection comes from a loopback address, no proxy has
+//           forwarded it, and the page was opened by a loopback name (a name that a stranger's DNS
+//           points to 127.0.0.1 does not do)
+//   kAll    from everywhere
+//   kOff    nobody
+// In each case other web sites cannot: the request needs a header and a content type that a browser
+// sends to a foreign origin only after asking, which this port refuses, and Origin and
+// Sec-Fetch-Site must not say that it comes from elsewhere. An Authorization header counts as in a
+// call.
+//
+// Thread-safe.
+#ifndef SRU_SERVER_HTTP_TRY_ENDPOINT_H_
+#define SRU_SERVER_HTTP_TRY_ENDPOINT_H_
+
+#include <functional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "grpcpp/client_context.h"
+#include "grpcpp/support/status.h"
+#include "server/base/mutex.h"
+#include "server/http/page_message.h"
+#include "server/http/try_access.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server {
+
+struct TryRequest {
+  v1::ClassifyRequest classify;
+  absl::Duration timeout = absl::Seconds(5);
+};
+
+// The body of POST /try. kInvalidArgument names the key.
+absl::StatusOr<TryRequest> ParseTryRequest(absl::string_view body);
+
+class TryEndpoint {
+ public:
+  // One blocking Classify call.
+  using ClassifyFunction = std::function<grpc::Status(
+      grpc::ClientContext*, const v1::ClassifyRequest&, v1::ClassifyResponse*)>;
+
+  // More at a time get 429: each holds a thread of the port that also serves the probes.
+  static constexpr int kMaxConcurrent = 2;
+
+  explicit TryEndpoint(TryAccess access) : access_(access) {}
+
+  // Until it is set, requests get 503.
+  void SetClassify(ClassifyFunction classify);
+
+  // Asked with the header Authorization, empty when there is none, before the body is read; without
+  // it everybody passes. Set before the first request.
+  using Authenticator = std::function<absl::Status(absl::string_view authorization)>;
+  void SetAuthenticator(Authenticator authenticator);
+
+  // From now on requests get 503; calls that run are cancelled. The function is not in use any more
+  // when this returns. A channel in this process must not be called once its server is shut down.
+  void Close();
+
+  // OK, or kPermissionDenied with what to do about it. Looks at the sender, not at the method.
+  absl::Status CheckAccess(const PageRequest& request) const;
+
+  PageResponse Handle(const PageRequest& request);
+
+ private:
+  // UNAVAILABLE when there is nobody to ask.
+  grpc::Status Call(grpc::ClientContext* context, const v1::ClassifyRequest& request,
+                    v1::ClassifyResponse* response);
+  absl::StatusOr<std::string> Answer(const PageRequest& request, int* http_status,
+                                     absl::Duration* retry_after);
+
+  const TryAccess access_;
+  Mutex mutex_;
+  Authenticator authenticator_ ABSL_GUARDED_BY(mutex_);
+  ClassifyFunction classify_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;                       // requests, from their headers on
+  std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // that run
+  CondVar call_ended_;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_HTTP_TRY_ENDPOINT_H_

@@ -1,0 +1,335 @@
+#include "server/http/try_endpoint.h"
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "server/rpc/grpc_status.h"
+
+namespace sru::server {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+constexpr char kGoodBody[] = R"({"text": "Who wrote Hamlet ?"})";
+
+PageRequest GoodRequest(const std::string& body = kGoodBody) {
+  PageRequest request;
+  request.method = "POST";
+  request.path = "/try";
+  request.remote_address = "127.0.0.1";
+  request.headers = {
+      {"host", "localhost:9090"}, {"content-type", "application/json"}, {"x-sru-try", "1"}};
+  request.read_body = [body] { return absl::StatusOr<std::string>(body); };
+  return request;
+}
+
+std::string HeaderOf(const PageResponse& response, const std::string& name) {
+  for (const auto& [key, value] : response.headers) {
+    if (key == name) return value;
+  }
+  return "";
+}
+
+std::string CodeOf(const PageResponse& response) {
+  return json::parse(response.body)["error"]["code"];
+}
+std::string MessageOf(const PageResponse& response) {
+  return json::parse(response.body)["error"]["message"];
+}
+
+class TryEndpointTest : public ::testing::Test {
+ protected:
+  TryEndpointTest() { Serve(&endpoint_); }
+
+  void Serve(TryEndpoint* endpoint) {
+    endpoint->SetClassify([this](grpc::ClientContext* context, const v1::ClassifyRequest& request,
+                                 v1::ClassifyResponse* response) {
+      ++num_calls_;
+      request_ = request;
+      time_left_ = absl::FromChrono(context->deadline()) - absl::Now();
+      if (!status_.ok()) return status_;
+      response->set_model("trec");
+      response->set_version(4);
+      v1::Classification* classification = response->add_classifications();
+      for (const auto& [name, probability] : {std::pair{"HUM", 0.75f}, std::pair{"LOC", 0.25f}}) {
+        v1::Label* label = classification->add_labels();
+        label->set_name(name);
+        label->set_probability(probability);
+      }
+      classification->set_token_count(4);
+      response->mutable_times()->set_total_us(123);
+      return grpc::Status::OK;
+    });
+  }
+
+  int num_calls_ = 0;
+  v1::ClassifyRequest request_;
+  absl::Duration time_left_;
+  grpc::Status status_;
+  TryEndpoint endpoint_{TryAccess::kLocal};
+};
+
+TEST_F(TryEndpointTest, Classifies) {
+  const PageResponse response = endpoint_.Handle(
+      GoodRequest(R"({"text": "Who wrote Hamlet ?", "model": "trec", "version": 4})"));
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.content_type, "application/json; charset=utf-8");
+  const json body = json::parse(response.body);
+  EXPECT_EQ(body["model"], "trec");
+  EXPECT_EQ(body["version"], 4);
+  EXPECT_EQ(body["labels"][0]["name"], "HUM");
+  EXPECT_EQ(body["labels"][0]["probability"], 0.75);
+  EXPECT_EQ(body["token_count"], 4);
+  EXPECT_EQ(body["truncated"], false);
+  EXPECT_EQ(body["times"]["total_us"], 123);
+  EXPECT_EQ(request_.model(), "trec");
+  EXPECT_EQ(request_.version(), 4);
+  ASSERT_EQ(request_.sequences_size(), 1);
+  EXPECT_EQ(request_.sequences(0).text(), "Who wrote Hamlet ?");
+}
+
+TEST_F(TryEndpointTest, AlwaysHasADeadline) {
+  endpoint_.Handle(GoodRequest());
+  EXPECT_LE(time_left_, absl::Seconds(5));
+  endpoint_.Handle(GoodRequest(R"({"text": "x", "timeout_ms": 300})"));
+  EXPECT_LE(time_left_, absl::Milliseconds(300));
+}
+
+TEST_F(TryEndpointTest, BadBodies) {
+  for (const auto& [body, part] : std::vector<std::pair<std::string, std::string>>{
+           {"", "not valid JSON"},
+           {"{", "not valid JSON"},
+           {"[]", "expected a JSON object"},
+           {"null", "expected a JSON object"},
+           {"{}", "text: is missing"},
+           {R"({"text": 5})", "text: expected a string, found 5"},
+           {R"({"text": null})", "text: expected a string"},
+           {"{\"text\": \"caf\xe9\"}", "not valid JSON"},
+           {R"({"text": "x", "text": "y"})", "'text' appears twice"},
+           {R"({"text": "x", "model": 1})", "model: expected a string"},
+           {R"({"text": "x", "version": "1"})", "version: expected a version number"},
+           {R"({"text": "x", "version": 1.5})", "version: expected a version number"},
+           {R"({"text": "x", "version": 18446744073709551615})", "version: expected"},
+           {R"({"text": "x", "timeout_ms": 0})", "timeout_ms: expected 1 to 10000"},
+           {R"({"text": "x", "timeout_ms": 10001})", "timeout_ms: expected 1 to 10000"},
+           {R"({"text": "x", "timeout_ms": 1e300})", "timeout_ms: expected 1 to 10000"},
+           {R"({"text": "x", "txet": "y"})", "there is no key 'txet'"},
+           {R"({"text": "x", "model": [[[[[[]]]]]]})", "nested deeper"},
+       }) {
+    const PageResponse response = endpoint_.Handle(GoodRequest(body));
+    EXPECT_EQ(response.status, 400) << body;
+    EXPECT_EQ(CodeOf(response), "INVALID_ARGUMENT") << body;
+    EXPECT_THAT(MessageOf(response), HasSubstr(part)) << body;
+  }
+  EXPECT_EQ(num_calls_, 0);
+}
+
+TEST_F(TryEndpointTest, BodiesThatCannotBeRead) {
+  for (const auto& [status, http_status] :
+       {std::pair{absl::InvalidArgumentError("no length"), 411},
+        std::pair{absl::ResourceExhaustedError("too long"), 413},
+        std::pair{absl::DeadlineExceededError("too slow"), 408}}) {
+    PageRequest request = GoodRequest();
+    request.read_body = [error = status] { return absl::StatusOr<std::string>(error); };
+    EXPECT_EQ(endpoint_.Handle(request).status, http_status);
+  }
+  EXPECT_EQ(num_calls_, 0);
+}
+
+TEST_F(TryEndpointTest, OnlyPost) {
+  for (const char* method : {"GET", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH"}) {
+    PageRequest request = GoodRequest();
+    request.method = method;
+    const PageResponse response = endpoint_.Handle(request);
+    EXPECT_EQ(response.status, 405) << method;
+    EXPECT_EQ(HeaderOf(response, "Allow"), "POST") << method;
+    EXPECT_EQ(HeaderOf(response, "Access-Control-Allow-Origin"), "") << method;
+  }
+  EXPECT_EQ(num_calls_, 0);
+}
+
+TEST_F(TryEndpointTest, OtherWebSitesCannot) {
+  const auto status_with = [this](const std::map<std::string, std::string>& headers) {
+    PageRequest request = GoodRequest();
+    for (const auto& [name, value] : headers) request.headers[name] = value;
+    return endpoint_.Handle(request).status;
+  };
+  // What a form or a script of another origin can send without asking.
+  EXPECT_EQ(status_with({{"x-sru-try", ""}}), 403);
+  EXPECT_EQ(status_with({{"content-type", "text/plain"}}), 415);
+  EXPECT_EQ(status_with({{"content-type", ""}}), 415);
+  EXPECT_EQ(status_with({{"content-type", "application/x-www-form-urlencoded"}}), 415);
+  EXPECT_EQ(status_with({{"origin", "https://evil.example"}}), 403);
+  EXPECT_EQ(status_with({{"origin", "http://localhost:9091"}}), 403);
+  EXPECT_EQ(status_with({{"origin", "null"}}), 403);
+  EXPECT_EQ(status_with({{"sec-fetch-site", "cross-site"}}), 403);
+  EXPECT_EQ(status_with({{"sec-fetch-site", "same-site"}}), 403);
+  // A name of theirs that their DNS points to this machine.
+  EXPECT_EQ(status_with({{"host", "evil.example:9090"}, {"origin", "http://evil.example:9090"}}),
+            403);
+  EXPECT_EQ(status_with({{"host", "127.evil.example"}}), 403);
+  EXPECT_EQ(status_with({{"host", "localhost, evil.example"}}), 403);
+  EXPECT_EQ(num_calls_, 0);
+  EXPECT_EQ(status_with({{"origin", "http://localhost:9090"}, {"sec-fetch-site", "same-origin"}}),
+            200);
+  EXPECT_EQ(status_with({{"content-type", "Application/JSON; charset=utf-8"}}), 200);
+}
+
+TEST_F(TryEndpointTest, LocalMeansThisMachine) {
+  for (const auto& [address, host, allowed] :
+       std::vector<std::tuple<const char*, const char*, bool>>{
+           {"127.0.0.1", "localhost:9090", true},
+           {"127.0.0.1", "127.0.0.1:9090", true},
+           {"127.8.9.1", "LOCALHOST", true},
+           {"::1", "[::1]:9090", true},
+           {"::ffff:127.0.0.1", "[::1]", true},
+           {"10.0.0.7", "localhost:9090", false},
+           {"::ffff:10.0.0.7", "localhost", false},
+           {"2001:db8::1", "[::1]:9090", false},
+           {"127.0.0.1", "10.0.0.7:9090", false},
+           {"127.0.0.1", "", false},
+           {"", "localhost", false},
+       }) {
+    PageRequest request = GoodRequest();
+    request.remote_address = address;
+    request.headers["host"] = host;
+    const PageResponse response = endpoint_.Handle(request);
+    EXPECT_EQ(response.status, allowed ? 200 : 403) << address << " " << host;
+    if (!allowed) {
+      EXPECT_THAT(MessageOf(response), HasSubstr("--status_page_try=all"));
+    }
+  }
+  for (const char* header : {"x-forwarded-for", "forwarded", "via", "x-real-ip"}) {
+    PageRequest request = GoodRequest();
+    request.headers[header] = "anything";
+    EXPECT_EQ(endpoint_.Handle(request).status, 403) << header;
+  }
+}
+
+TEST_F(TryEndpointTest, AllMeansEverybodyButOtherWebSites) {
+  TryEndpoint endpoint(TryAccess::kAll);
+  Serve(&endpoint);
+  PageRequest request = GoodRequest();
+  request.remote_address = "10.0.0.7";
+  request.headers["host"] = "sru.example:9090";
+  EXPECT_EQ(endpoint.Handle(request).status, 200);
+  request.headers["origin"] = "http://sru.example:9090";
+  EXPECT_EQ(endpoint.Handle(request).status, 200);
+  request.headers["origin"] = "http://evil.example";
+  EXPECT_EQ(endpoint.Handle(request).status, 403);
+}
+
+TEST_F(TryEndpointTest, OffMeansNobody) {
+  TryEndpoint endpoint(TryAccess::kOff);
+  Serve(&endpoint);
+  const PageResponse response = endpoint.Handle(GoodRequest());
+  EXPECT_EQ(response.status, 403);
+  EXPECT_THAT(MessageOf(response), HasSubstr("--status_page_try=off"));
+  EXPECT_EQ(num_calls_, 0);
+}
+
+TEST_F(TryEndpointTest, ErrorsOfTheCallKeepTheirCode) {
+  for (const auto& [code, http_status] : std::vector<std::pair<absl::StatusCode, int>>{
+           {absl::StatusCode::kInvalidArgument, 400},
+           {absl::StatusCode::kFailedPrecondition, 400},
+           {absl::StatusCode::kUnauthenticated, 401},
+           {absl::StatusCode::kPermissionDenied, 403},
+           {absl::StatusCode::kNotFound, 404},
+           {absl::StatusCode::kResourceExhausted, 429},
+           {absl::StatusCode::kInternal, 500},
+           {absl::StatusCode::kUnavailable, 503},
+           {absl::StatusCode::kDeadlineExceeded, 504},
+       }) {
+    status_ = ToGrpcStatus(absl::Status(code, "model: it says why"));
+    const PageResponse response = endpoint_.Handle(GoodRequest());
+    EXPECT_EQ(response.status, http_status);
+    EXPECT_EQ(CodeOf(response), absl::StatusCodeToString(code));
+    EXPECT_EQ(MessageOf(response), "model: it says why");
+    EXPECT_EQ(HeaderOf(response, "Retry-After"), "");
+  }
+}
+
+TEST_F(TryEndpointTest, ARefusalSaysWhenToComeBack) {
+  status_ = ToGrpcStatus(absl::ResourceExhaustedError("queue full"), absl::Milliseconds(1200));
+  EXPECT_EQ(HeaderOf(endpoint_.Handle(GoodRequest()), "Retry-After"), "2");
+}
+
+TEST_F(TryEndpointTest, BeforeTheModelsAreLoaded) {
+  TryEndpoint endpoint(TryAccess::kLocal);
+  const PageResponse response = endpoint.Handle(GoodRequest());
+  EXPECT_EQ(response.status, 503);
+  EXPECT_EQ(CodeOf(response), "UNAVAILABLE");
+}
+
+TEST(TryEndpointConcurrencyTest, AFewAtATime) {
+  TryEndpoint endpoint(TryAccess::kLocal);
+  absl::Notification release;
+  std::atomic<int> started{0};
+  endpoint.SetClassify(
+      [&](grpc::ClientContext*, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
+        ++started;
+        release.WaitForNotification();
+        return grpc::Status::OK;
+      });
+  std::vector<std::thread> threads;
+  std::atomic<int> answered{0};
+  for (int i = 0; i < TryEndpoint::kMaxConcurrent; ++i) {
+    threads.emplace_back([&] { answered += endpoint.Handle(GoodRequest()).status == 200; });
+  }
+  while (started < TryEndpoint::kMaxConcurrent) std::this_thread::yield();
+  const PageResponse refused = endpoint.Handle(GoodRequest());
+  EXPECT_EQ(refused.status, 429);
+  EXPECT_EQ(HeaderOf(refused, "Retry-After"), "1");
+  release.Notify();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(answered, TryEndpoint::kMaxConcurrent);
+  EXPECT_EQ(endpoint.Handle(GoodRequest()).status, 200);
+}
+
+TEST(TryEndpointConcurrencyTest, ClosingEndsWhatRuns) {
+  TryEndpoint endpoint(TryAccess::kLocal);
+  absl::Notification started;
+  absl::Notification closing;
+  std::atomic<int> num_calls{0};
+  endpoint.SetClassify(
+      [&](grpc::ClientContext*, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
+        ++num_calls;
+        started.Notify();
+        closing.WaitForNotification();
+        return grpc::Status(grpc::StatusCode::CANCELLED, "as TryCancel() makes it");
+      });
+  PageResponse running;
+  std::thread caller([&] { running = endpoint.Handle(GoodRequest()); });
+  started.WaitForNotification();
+  std::thread closer([&] { endpoint.Close(); });
+  closing.Notify();
+  closer.join();
+  caller.join();
+  EXPECT_EQ(num_calls, 1);
+  const PageResponse refused = endpoint.Handle(GoodRequest());
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(MessageOf(refused), "the server is shutting down");
+  EXPECT_EQ(num_calls, 1);
+}
+
+TEST(TryAccessTest, Parses) {
+  EXPECT_EQ(*ParseTryAccess("f", "off"), TryAccess::kOff);
+  EXPECT_EQ(*ParseTryAccess("f", "local"), TryAccess::kLocal);
+  EXPECT_EQ(*ParseTryAccess("f", "all"), TryAccess::kAll);
+  const absl::Status status = ParseTryAccess("status_page_try", "yes").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--status_page_try"));
+}
+
+}  // namespace
+}  // namespace sru::server

@@ -1,0 +1,614 @@
+#include "server/lifecycle/model_manager.h"
+
+#include <algorithm>
+#include <deque>
+#include <iterator>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/base/heap.h"
+#include "server/base/log.h"
+
+namespace sru::server {
+namespace {
+
+// Requests that wait for the manager's thread.
+constexpr size_t kMaxRequests = 64;
+
+// Equal for two looks at a model that saw the same; empty when nothing is there.
+std::string Fingerprint(const models::ModelListing& listing) {
+  std::string fingerprint = listing.problem;
+  for (const models::ModelLocation& location : listing.versions) {
+    absl::StrAppend(&fingerprint, "\n", location.version, "\n",
+                    models::FileSignature(location.directory));
+  }
+  return fingerprint;
+}
+
+std::string ValueOr(const std::map<std::string, std::string>& map, const std::string& key) {
+  const auto it = map.find(key);
+  return it == map.end() ? std::string() : it->second;
+}
+
+// To a caller, files that are wrong are not an argument that is wrong.
+absl::StatusCode CodeForCaller(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kPermissionDenied:
+      return absl::StatusCode::kFailedPrecondition;
+    default:
+      return code;
+  }
+}
+
+}  // namespace
+
+// What reaches the manager's thread.
+struct ModelManager::Mailbox {
+  Mutex mutex;
+  CondVar changed;
+  bool stop ABSL_GUARDED_BY(mutex) = false;
+  std::deque<std::function<void(const absl::Status&)>> requests ABSL_GUARDED_BY(mutex);
+  // Versions that nobody holds any more. The last call lets go of its version on a thread of that
+  // version's own engine, which therefore cannot free it: the engine joins its threads.
+  std::vector<std::unique_ptr<ServedModel>> released ABSL_GUARDED_BY(mutex);
+};
+
+ModelManager::ModelManager(const ModelManagerOptions& options, ModelLoader* loader,
+                           ModelRegistry* registry, const Clock* clock, ModelObserver* observer)
+    : options_(options),
+      loader_(*loader),
+      registry_(*registry),
+      clock_(*clock),
+      observer_(observer),
+      mailbox_(std::make_shared<Mailbox>()) {}
+
+ModelManager::~ModelManager() {
+  BeginStop();
+  if (thread_.joinable()) thread_.join();
+  {
+    MutexLock lock(&mutex_);
+    for (auto& [name, entry] : models_) {
+      for (auto& [number, version] : entry.versions) Retire(&version.served);
+    }
+    models_.clear();
+    Publish();
+  }
+  FreeReleased();
+}
+
+absl::Status ModelManager::Start() {
+  switch (options_.control) {
+    case ModelControl::kStatic: {
+      const auto locations = models::ListRepository(options_.repository, options_.version_policy);
+      if (!locations.ok()) return locations.status();
+      for (const models::ModelLocation& location : *locations) {
+        const absl::Status status =
+            LoadVersion(location, models::FileSignature(location.directory));
+        if (!status.ok()) return status;
+      }
+      return absl::OkStatus();
+    }
+    case ModelControl::kExplicit: {
+      if (auto listing = models::ScanRepository(options_.repository); !listing.ok()) {
+        return listing.status();
+      }
+      for (const std::string& model : options_.load_models) {
+        const auto listing = models::ScanModel(options_.repository, model);
+        absl::Status status = listing.status();
+        if (status.ok()) status = Apply(model, *listing, {/*retry_failed=*/false, false, true});
+        if (!status.ok()) {
+          return absl::Status(status.code(), absl::StrCat("--load_models: ", status.message()));
+        }
+      }
+      return absl::OkStatus();
+    }
+    case ModelControl::kPoll: {
+      const auto listing = models::ScanRepository(options_.repository);
+      if (!listing.ok()) return listing.status();
+      // As if it had been seen before: a server should be ready as soon as it can.
+      for (const auto& [model, found] : listing->models) seen_[model] = Fingerprint(found);
+      Poll();
+      return absl::OkStatus();
+    }
+  }
+  return absl::InternalError("unknown model control");
+}
+
+void ModelManager::StartThread() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void ModelManager::Run() {
+  const bool polls = options_.control == ModelControl::kPoll;
+  absl::Time next_poll = polls ? clock_.Now() + options_.poll_interval : absl::InfiniteFuture();
+  for (;;) {
+    std::function<void(const absl::Status&)> request;
+    {
+      MutexLock lock(&mailbox_->mutex);
+      for (;;) {
+        if (mailbox_->stop) return;
+        if (!mailbox_->requests.empty() || !mailbox_->released.empty()) break;
+        const absl::Time now = clock_.Now();
+        if (now >= next_poll) break;
+        if (polls)
+          next_poll = std::min(next_poll, now + options_.poll_interval);  // a clock set back
+        mailbox_->changed.WaitFor(&mailbox_->mutex, next_poll - now);
+      }
+      if (!mailbox_->requests.empty()) {
+        request = std::move(mailbox_->requests.front());
+        mailbox_->requests.pop_front();
+      }
+    }
+    FreeReleased();
+    if (request != nullptr) {
+      request(absl::OkStatus());
+    } else if (clock_.Now() >= next_poll) {
+      Poll();
+      next_poll = clock_.Now() + options_.poll_interval;
+    } else {
+      continue;
+    }
+    AwaitFreed();
+  }
+}
+
+void ModelManager::AwaitFreed() {
+  const absl::Time deadline = clock_.Now() + options_.unload_wait;
+  while (AnyRetired()) {
+    {
+      MutexLock lock(&mailbox_->mutex);
+      while (!mailbox_->stop && mailbox_->released.empty()) {
+        const absl::Duration left = deadline - clock_.Now();
+        if (left <= absl::ZeroDuration()) {
+          LogWarning(absl::StrCat("unloaded models still have calls after ",
+                                  absl::FormatDuration(options_.unload_wait),
+                                  "; their memory is freed when those are answered"));
+          return;
+        }
+        mailbox_->changed.WaitFor(&mailbox_->mutex, left);
+      }
+      if (mailbox_->stop) return;
+    }
+    FreeReleased();
+  }
+}
+
+bool ModelManager::AnyRetired() const {
+  MutexLock lock(&mutex_);
+  return std::any_of(in_memory_.begin(), in_memory_.end(),
+                     [](const auto& entry) { return entry.second.retired; });
+}
+
+void ModelManager::Poll() {
+  const auto listing = models::ScanRepository(options_.repository);
+  if (!listing.ok()) {
+    if (listing.status() != scan_status_) {
+      LogWarning(absl::StrCat(listing.status().message(), "; what is loaded stays"));
+    }
+    scan_status_ = listing.status();
+    return;
+  }
+  if (!scan_status_.ok()) {
+    LogInfo(absl::StrCat(options_.repository, ": can be listed again"));
+    scan_status_ = absl::OkStatus();
+  }
+  if (listing->problems != problems_) {
+    for (const std::string& problem : listing->problems) LogWarning(problem);
+    problems_ = listing->problems;
+  }
+
+  std::map<std::string, models::ModelListing> found = listing->models;
+  for (const auto& [model, fingerprint] : seen_) found.try_emplace(model);
+  for (const auto& [model, fingerprint] : applied_) found.try_emplace(model);
+  for (const auto& [model, versions] : found) {
+    const std::string now = Fingerprint(versions);
+    const bool settled = now == ValueOr(seen_, model);
+    if (now.empty()) {
+      seen_.erase(model);
+    } else {
+      seen_[model] = now;
+    }
+    if (!settled || now == ValueOr(applied_, model)) continue;
+    Mode mode;
+    mode.fall_back = true;
+    if (absl::IsAborted(Apply(model, versions, mode))) {
+      seen_.erase(model);           // still being written: wait until it settles again
+      applied_[model] = "changes";  // like no fingerprint, so that any state of the files is new
+    } else if (now.empty()) {
+      applied_.erase(model);
+    } else {
+      applied_[model] = now;
+    }
+  }
+}
+
+absl::StatusOr<std::vector<ModelStatus>> ModelManager::Load(const std::string& model) {
+  const auto listing = models::ScanModel(options_.repository, model);
+  if (!listing.ok()) return listing.status();
+  Mode mode;
+  mode.retry_failed = true;
+  if (absl::Status status = Apply(model, *listing, mode); !status.ok()) {
+    return absl::Status(CodeForCaller(status.code()), status.message());
+  }
+  return StatusesOf(&model);
+}
+
+absl::Status ModelManager::Unload(const std::string& model) {
+  if (!models::IsValidModelName(model)) {
+    return models::ScanModel(options_.repository, model).status();  // says what is wrong with it
+  }
+  {
+    MutexLock lock(&mutex_);
+    const auto entry = models_.find(model);
+    if (entry != models_.end()) {
+      entry->second.problem.clear();
+    } else {
+      return absl::NotFoundError(absl::StrCat(
+          "model: '", model, "' is not loaded; loaded: ",
+          models_.empty() ? "none"
+                          : absl::StrJoin(models_, ", ", [](std::string* out, const auto& entry) {
+                              absl::StrAppend(out, entry.first);
+                            })));
+    }
+  }
+  Remove(model, {}, {});
+  FreeReleased();
+  return absl::OkStatus();
+}
+
+void ModelManager::RequestLoad(const std::string& model, CancelledCallback cancelled,
+                               LoadCallback done) {
+  Post([this, model, cancelled = std::move(cancelled),
+        done = std::move(done)](const absl::Status& admitted) {
+    if (!admitted.ok()) {
+      done(admitted);
+    } else if (cancelled()) {
+      done(absl::CancelledError("the caller is gone; the model was not loaded"));
+    } else {
+      done(Load(model));
+    }
+  });
+}
+
+void ModelManager::RequestUnload(const std::string& model, CancelledCallback cancelled,
+                                 UnloadCallback done) {
+  Post([this, model, cancelled = std::move(cancelled),
+        done = std::move(done)](const absl::Status& admitted) {
+    if (!admitted.ok()) {
+      done(admitted);
+    } else if (cancelled()) {
+      done(absl::CancelledError("the caller is gone; the model was not unloaded"));
+    } else {
+      done(Unload(model));
+    }
+  });
+}
+
+void ModelManager::Post(std::function<void(const absl::Status& admitted)> request) {
+  absl::Status refused;
+  {
+    MutexLock lock(&mailbox_->mutex);
+    if (mailbox_->stop) {
+      refused = absl::UnavailableError("the server is shutting down");
+    } else if (mailbox_->requests.size() >= kMaxRequests) {
+      refused = absl::ResourceExhaustedError(
+          absl::StrCat(kMaxRequests, " requests to load or unload wait already"));
+    } else {
+      mailbox_->requests.push_back(std::move(request));
+      mailbox_->changed.SignalAll();
+      return;
+    }
+  }
+  request(refused);
+}
+
+void ModelManager::BeginStop() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  std::deque<std::function<void(const absl::Status&)>> requests;
+  {
+    MutexLock lock(&mailbox_->mutex);
+    mailbox_->stop = true;
+    requests.swap(mailbox_->requests);
+    mailbox_->changed.SignalAll();
+  }
+  for (const auto& request : requests) {
+    request(absl::UnavailableError("the server is shutting down"));
+  }
+}
+
+absl::Status ModelManager::Apply(const std::string& model, const models::ModelListing& listing,
+                                 const Mode& mode) {
+  const models::VersionPolicy& policy = options_.version_policy;
+  const bool latest = policy.kind == models::VersionPolicy::Kind::kLatest;
+  const std::vector<models::ModelLocation> candidates =
+      latest ? listing.versions : models::SelectVersions(policy, listing.versions);
+  const size_t wanted =
+      latest ? std::min<size_t>(candidates.size(), policy.latest) : candidates.size();
+  std::string problem = listing.problem;
+  if (candidates.empty() && !listing.versions.empty()) {
+    problem = absl::StrCat("the model has none of the versions ", absl::StrJoin(policy.named, ", "),
+                           " (--version_policy)");
+  }
+  if (candidates.empty() && !mode.fall_back) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("model ", model, ": ",
+                     problem.empty() ? "the model has no version directory; expected "
+                                       "<repository>/<model>/<version>/config.json"
+                                     : problem));
+  }
+  {
+    MutexLock lock(&mutex_);
+    Entry& entry = models_[model];
+    if (!problem.empty() && entry.problem != problem && !mode.quiet) {
+      LogWarning(absl::StrCat("model ", model, ": ", problem));
+    }
+    entry.problem = problem;
+  }
+
+  absl::Status failure;
+  std::vector<int64_t> serving;
+  std::vector<int64_t> looked_at;
+  for (auto it = candidates.rbegin(); it != candidates.rend() && serving.size() < wanted; ++it) {
+    const std::string signature = models::FileSignature(it->directory);
+    const bool below = looked_at.size() >= wanted;
+    looked_at.push_back(it->version);
+    bool loaded;
+    bool load;
+    {
+      MutexLock lock(&mutex_);
+      Version& version = models_[model].versions[it->version];
+      loaded = version.served != nullptr;
+      const bool same = loaded && version.signature == signature;
+      const bool failed_so = !version.failure.ok() && version.failed_signature == signature;
+      if (same) version.failure = absl::OkStatus();  // the files are those of before again
+      load = !same && (mode.retry_failed || !failed_so) && (loaded || !below || mode.fall_back);
+    }
+    absl::Status status;
+    if (load) {
+      status = LoadVersion(*it, signature);
+      if (status.ok()) loaded = true;
+    }
+    if (loaded) serving.push_back(it->version);
+    if (status.ok()) continue;
+    status = absl::Status(status.code(), absl::StrCat("model ", model, " version ", it->version,
+                                                      ": ", status.message()));
+    if (absl::IsAborted(status) || absl::IsCancelled(status)) {
+      Forget(model);
+      return status;
+    }
+    if (failure.ok()) failure = status;
+    if (!mode.quiet) {
+      LogWarning(absl::StrCat(status.message(), "; ", StillServed(model)));
+    }
+  }
+  Remove(model, serving, looked_at);
+  FreeReleased();
+  if (!failure.ok()) {
+    return absl::Status(failure.code(), absl::StrCat(failure.message(), "; ", StillServed(model)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
+                                       const std::string& signature) {
+  {
+    MutexLock lock(&mutex_);
+    if (stopping_) return absl::CancelledError("the server is shutting down");
+    models_[location.name].versions[location.version].loading = true;
+  }
+  const absl::Time start = clock_.Now();
+  absl::StatusOr<std::unique_ptr<ServedModel>> loaded = loader_.Load(location);
+  const absl::Duration duration = clock_.Now() - start;
+  absl::Status status = loaded.status();
+  if (models::FileSignature(location.directory) != signature) {
+    status = absl::AbortedError("the files changed while they were loaded");
+  }
+  std::shared_ptr<ServedModel> served;
+  if (status.ok()) {
+    served =
+        std::shared_ptr<ServedModel>(loaded->release(), [mailbox = mailbox_](ServedModel* model) {
+          MutexLock lock(&mailbox->mutex);
+          mailbox->released.emplace_back(model);
+          mailbox->changed.SignalAll();
+        });
+  }
+  {
+    MutexLock lock(&mutex_);
+    Entry& entry = models_[location.name];
+    Version& version = entry.versions[location.version];
+    version.loading = false;
+    if (status.ok()) {
+      in_memory_[served.get()] = {location.name, location.version, served, false};
+      if (stopping_) {
+        Retire(&served);
+        status = absl::CancelledError("the server is shutting down");
+      } else {
+        ++entry.loads;
+        Retire(&version.served);
+        version.served = std::move(served);
+        version.signature = signature;
+        version.failure = absl::OkStatus();
+        Publish();
+      }
+    } else if (!absl::IsAborted(status)) {
+      ++entry.failures;
+      version.failure = status;
+      version.failed_signature = signature;
+    }
+  }
+  if (observer_ != nullptr && !absl::IsAborted(status) && !absl::IsCancelled(status)) {
+    observer_->OnLoad(location, duration, status);
+  }
+  NotifyServing(location.name);
+  return status;
+}
+
+void ModelManager::Remove(const std::string& model, const std::vector<int64_t>& serving,
+                          const std::vector<int64_t>& looked_at) {
+  const auto contains = [](const std::vector<int64_t>& versions, int64_t version) {
+    return std::find(versions.begin(), versions.end(), version) != versions.end();
+  };
+  std::vector<int64_t> unloaded;
+  {
+    MutexLock lock(&mutex_);
+    Entry& entry = models_[model];
+    for (auto it = entry.versions.begin(); it != entry.versions.end();) {
+      auto& [number, version] = *it;
+      if (version.served != nullptr && !contains(serving, number)) {
+        unloaded.push_back(number);
+        Retire(&version.served);
+      }
+      const bool failed = !version.failure.ok() && contains(looked_at, number);
+      it = version.served != nullptr || failed ? std::next(it) : entry.versions.erase(it);
+    }
+    if (!unloaded.empty()) Publish();
+  }
+  for (const int64_t version : unloaded) {
+    LogInfo(absl::StrCat("unloaded model ", model, " version ", version,
+                         "; calls that found it are still answered"));
+  }
+  NotifyServing(model);
+  Forget(model);
+}
+
+void ModelManager::Forget(const std::string& model) {
+  MutexLock lock(&mutex_);
+  const auto entry = models_.find(model);
+  auto& versions = entry->second.versions;
+  for (auto it = versions.begin(); it != versions.end();) {
+    const bool known = it->second.served != nullptr || !it->second.failure.ok();
+    it = known ? std::next(it) : versions.erase(it);
+  }
+  if (versions.empty() && entry->second.problem.empty()) models_.erase(entry);
+}
+
+void ModelManager::Retire(std::shared_ptr<ServedModel>* served) {
+  if (*served == nullptr) return;
+  in_memory_[served->get()].retired = true;
+  served->reset();
+}
+
+void ModelManager::Publish() {
+  std::vector<std::shared_ptr<ServedModel>> served;
+  for (const auto& [name, entry] : models_) {
+    for (const auto& [number, version] : entry.versions) {
+      if (version.served != nullptr) served.push_back(version.served);
+    }
+  }
+  registry_.Replace(std::move(served));
+}
+
+void ModelManager::FreeReleased() {
+  std::vector<std::unique_ptr<ServedModel>> released;
+  {
+    MutexLock lock(&mailbox_->mutex);
+    released.swap(mailbox_->released);
+  }
+  if (released.empty()) return;
+  std::vector<const ServedModel*> freed;
+  for (std::unique_ptr<ServedModel>& served : released) {
+    freed.push_back(served.get());
+    served.reset();  // joins the engine's workers, which have nothing left to do
+  }
+  ReleaseFreeMemory();
+  // Only now: what is not in memory by its state has given its memory back.
+  MutexLock lock(&mutex_);
+  for (const ServedModel* const served : freed) in_memory_.erase(served);
+}
+
+void ModelManager::NotifyServing(const std::string& model) {
+  if (observer_ == nullptr) return;
+  bool serving = false;
+  {
+    MutexLock lock(&mutex_);
+    const auto entry = models_.find(model);
+    if (entry != models_.end()) {
+      for (const auto& [number, version] : entry->second.versions) {
+        serving |= version.served != nullptr;
+      }
+    }
+  }
+  observer_->OnServing(model, serving);
+}
+
+std::string ModelManager::StillServed(const std::string& model) const {
+  std::vector<int64_t> served;
+  {
+    MutexLock lock(&mutex_);
+    const auto entry = models_.find(model);
+    if (entry != models_.end()) {
+      for (const auto& [number, version] : entry->second.versions) {
+        if (version.served != nullptr) served.push_back(number);
+      }
+    }
+  }
+  if (served.empty()) return "no version of the model is served";
+  return absl::StrCat(served.size() == 1 ? "version " : "versions ", absl::StrJoin(served, ", "),
+                      served.size() == 1 ? " is served" : " are served");
+}
+
+std::vector<ModelStatus> ModelManager::StatusesOf(const std::string* model) const {
+  std::vector<ModelStatus> statuses;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [name, entry] : models_) {
+      if (!entry.problem.empty()) {
+        statuses.push_back({name, 0, ModelState::kFailed, entry.problem});
+      }
+      for (const auto& [number, version] : entry.versions) {
+        const std::string failure(version.failure.message());
+        if (version.served != nullptr) {
+          statuses.push_back({name, number, ModelState::kReady, failure});
+        }
+        if (version.loading) {
+          statuses.push_back({name, number, ModelState::kLoading, ""});
+        } else if (version.served == nullptr && !version.failure.ok()) {
+          statuses.push_back({name, number, ModelState::kFailed, failure});
+        }
+      }
+    }
+    for (const auto& [key, in_memory] : in_memory_) {
+      if (in_memory.retired) {
+        statuses.push_back({in_memory.model, in_memory.version, ModelState::kUnloading, ""});
+      }
+    }
+  }
+  if (model != nullptr) {
+    statuses.erase(std::remove_if(statuses.begin(), statuses.end(),
+                                  [model](const auto& status) { return status.model != *model; }),
+                   statuses.end());
+  }
+  std::stable_sort(statuses.begin(), statuses.end(), [](const auto& a, const auto& b) {
+    return std::tie(a.model, a.version, a.state) < std::tie(b.model, b.version, b.state);
+  });
+  return statuses;
+}
+
+std::vector<ModelStatus> ModelManager::Statuses() const { return StatusesOf(nullptr); }
+
+std::vector<ModelLoadCounts> ModelManager::LoadCounts() const {
+  MutexLock lock(&mutex_);
+  std::vector<ModelLoadCounts> counts;
+  for (const auto& [name, entry] : models_) {
+    counts.push_back({name, entry.loads, entry.failures});
+  }
+  return counts;
+}
+
+std::vector<std::shared_ptr<ServedModel>> ModelManager::InMemory() const {
+  MutexLock lock(&mutex_);
+  std::vector<std::shared_ptr<ServedModel>> list;
+  for (const auto& [key, in_memory] : in_memory_) {
+    if (auto served = in_memory.served.lock()) list.push_back(std::move(served));
+  }
+  return list;
+}
+
+}  // namespace sru::server

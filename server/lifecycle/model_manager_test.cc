@@ -1,0 +1,675 @@
+#include "server/lifecycle/model_manager.h"
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "models/test_files.h"
+#include "tests/testing/fake_clock.h"
+
+namespace sru::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Counts the engines that live.
+class FakeEngine : public Engine {
+ public:
+  explicit FakeEngine(std::atomic<int>* live) : live_(*live) { ++live_; }
+  ~FakeEngine() override { --live_; }
+  const std::shared_ptr<const models::Model>& model() const override { return model_; }
+  Batcher& batcher() override { std::abort(); }
+  int instances() const override { return 1; }
+  void TakeOutDevice(int /*device*/, const absl::Status& /*error*/) override {}
+  bool Drain(absl::Time /*deadline*/) override { return true; }
+
+ private:
+  std::atomic<int>& live_;
+  std::shared_ptr<const models::Model> model_;
+};
+
+// A version is what its config.json says: "broken" cannot be loaded.
+class FakeLoader : public ModelLoader {
+ public:
+  explicit FakeLoader(FakeClock* clock) : clock_(*clock) {}
+
+  absl::StatusOr<std::unique_ptr<ServedModel>> Load(
+      const models::ModelLocation& location) override {
+    attempts.push_back(absl::StrCat(location.name, ":", location.version));
+    clock_.Advance(absl::Seconds(2));
+    const std::string config = models::ReadWholeFile(location.directory + "/config.json");
+    if (during_load) during_load();
+    if (config == "broken") return absl::InvalidArgumentError("config.json: it is broken");
+    if (config == "huge") return absl::ResourceExhaustedError("no memory");
+    auto served = std::make_unique<ServedModel>();
+    served->name = location.name;
+    served->version = location.version;
+    served->engine = std::make_unique<FakeEngine>(&live);
+    return served;
+  }
+
+  // What was loaded since the last call.
+  std::vector<std::string> TakeAttempts() { return std::exchange(attempts, {}); }
+
+  std::vector<std::string> attempts;
+  std::function<void()> during_load;
+  std::atomic<int> live{0};
+
+ private:
+  FakeClock& clock_;
+};
+
+class FakeObserver : public ModelObserver {
+ public:
+  void OnLoad(const models::ModelLocation& /*location*/, absl::Duration duration,
+              const absl::Status& status) override {
+    last_duration = duration;
+    last_status = status;
+  }
+  void OnServing(const std::string& model, bool is_serving) override {
+    serving[model] = is_serving;
+  }
+
+  absl::Duration last_duration;
+  absl::Status last_status;
+  std::map<std::string, bool> serving;
+};
+
+class ModelManagerTest : public ::testing::Test {
+ protected:
+  // Makes or replaces a version.
+  void Write(const std::string& version, const std::string& config) {
+    repository_.Write(version + "/config.json", config);
+  }
+  void Delete(const std::string& name) { std::filesystem::remove_all(repository_.path(name)); }
+
+  absl::Status Start(ModelControl control, models::VersionPolicy policy = {},
+                     std::vector<std::string> load_models = {}) {
+    ModelManagerOptions options;
+    options.repository = repository_.path();
+    options.control = control;
+    options.version_policy = std::move(policy);
+    options.poll_interval = absl::Milliseconds(1);
+    options.load_models = std::move(load_models);
+    manager_ = std::make_unique<ModelManager>(options, &loader_, &registry_, &clock_, &observer_);
+    return manager_->Start();
+  }
+
+  // Two looks: the first sees a change, the second that it has settled.
+  void PollTwice() {
+    manager_->Poll();
+    manager_->Poll();
+  }
+
+  std::vector<std::string> Served() const {
+    std::vector<std::string> served;
+    for (const auto& model : registry_.List()) {
+      served.push_back(absl::StrCat(model->name, ":", model->version));
+    }
+    return served;
+  }
+  std::vector<std::string> States() const {
+    std::vector<std::string> states;
+    for (const ModelStatus& status : manager_->Statuses()) {
+      states.push_back(
+          absl::StrCat(status.model, ":", status.version, " ", ModelStateName(status.state)));
+    }
+    return states;
+  }
+  std::string MessageOf(const std::string& model, int64_t version) const {
+    for (const ModelStatus& status : manager_->Statuses()) {
+      if (status.model == model && status.version == version) return status.message;
+    }
+    return "no such version";
+  }
+
+  models::TempDirectory repository_;
+  FakeClock clock_;
+  FakeLoader loader_{&clock_};
+  FakeObserver observer_;
+  ModelRegistry registry_;
+  std::unique_ptr<ModelManager> manager_;
+};
+
+TEST_F(ModelManagerTest, StaticServesWhatThePolicyNames) {
+  for (const char* version : {"a/1", "a/2", "a/10", "b/2"}) Write(version, "good");
+  ASSERT_TRUE(Start(ModelControl::kStatic).ok());
+  EXPECT_THAT(Served(), ElementsAre("a:10", "b:2"));
+  ASSERT_TRUE(Start(ModelControl::kStatic, models::VersionPolicy::Latest(2)).ok());
+  EXPECT_THAT(Served(), ElementsAre("a:2", "a:10", "b:2"));
+  ASSERT_TRUE(Start(ModelControl::kStatic, models::VersionPolicy::All()).ok());
+  EXPECT_THAT(Served(), ElementsAre("a:1", "a:2", "a:10", "b:2"));
+  ASSERT_TRUE(Start(ModelControl::kStatic, models::VersionPolicy::Named({1, 2})).ok());
+  EXPECT_THAT(Served(), ElementsAre("a:1", "a:2", "b:2"));
+  manager_.reset();
+  EXPECT_THAT(Served(), IsEmpty());
+  EXPECT_EQ(loader_.live, 0);
+}
+
+TEST_F(ModelManagerTest, StaticRefusesWhatCannotBeLoaded) {
+  Write("a/1", "good");
+  Write("b/1", "broken");
+  const absl::Status status = Start(ModelControl::kStatic);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "config.json: it is broken");
+  Delete("b");
+  Delete("a");
+  EXPECT_EQ(Start(ModelControl::kStatic).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ModelManagerTest, PollingLoadsANewVersionBesideTheOldOneThenFreesIt) {
+  Write("m/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_EQ(observer_.last_duration, absl::Seconds(2));
+
+  Write("m/2", "good");
+  std::vector<std::string> served_meanwhile;
+  std::vector<std::string> states_meanwhile;
+  loader_.during_load = [&] {
+    served_meanwhile = Served();
+    states_meanwhile = States();
+  };
+  auto call = registry_.Find("m", 0);
+  ASSERT_TRUE(call.ok());
+  PollTwice();
+  EXPECT_THAT(served_meanwhile, ElementsAre("m:1"));
+  EXPECT_THAT(states_meanwhile, ElementsAre("m:1 ready", "m:2 loading"));
+  EXPECT_THAT(Served(), ElementsAre("m:2"));
+  EXPECT_TRUE(observer_.serving["m"]);
+
+  // The call keeps what it found.
+  manager_->FreeReleased();
+  EXPECT_EQ((*call)->version, 1);
+  EXPECT_EQ(loader_.live, 2);
+  EXPECT_THAT(States(), ElementsAre("m:1 unloading", "m:2 ready"));
+  EXPECT_EQ(manager_->InMemory().size(), 2u);
+  call->reset();
+  EXPECT_EQ(loader_.live, 2);  // the call did not free it, the manager does
+  manager_->FreeReleased();
+  EXPECT_EQ(loader_.live, 1);
+  EXPECT_THAT(States(), ElementsAre("m:2 ready"));
+  EXPECT_EQ(manager_->InMemory().size(), 1u);
+}
+
+TEST_F(ModelManagerTest, AVersionThatFailsLeavesTheOldOneAndIsTriedAgainWhenItsFilesChange) {
+  Write("m/2", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  loader_.TakeAttempts();
+  Write("m/3", "broken");
+  PollTwice();
+  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:3"));
+  EXPECT_THAT(Served(), ElementsAre("m:2"));
+  EXPECT_THAT(States(), ElementsAre("m:2 ready", "m:3 failed"));
+  EXPECT_EQ(MessageOf("m", 3), "config.json: it is broken");
+  EXPECT_TRUE(observer_.serving["m"]);
+  EXPECT_EQ(observer_.last_status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(manager_->LoadCounts()[0].loads, 1);
+  EXPECT_EQ(manager_->LoadCounts()[0].failures, 1);
+
+  // Not again and again; nor when another version changes.
+  for (int i = 0; i < 5; ++i) manager_->Poll();
+  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  Write("m/1", "good");
+  PollTwice();
+  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  EXPECT_EQ(manager_->LoadCounts()[0].failures, 1);
+
+  Write("m/3", "mended");
+  PollTwice();
+  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:3"));
+  EXPECT_THAT(Served(), ElementsAre("m:3"));
+  EXPECT_THAT(States(), ElementsAre("m:3 ready"));
+  EXPECT_EQ(loader_.live, 1);
+}
+
+TEST_F(ModelManagerTest, AStartWithABrokenVersionServesTheHighestThatLoads) {
+  Write("m/1", "good");
+  Write("m/2", "good");
+  Write("m/3", "broken");
+  Write("n/1", "huge");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:3", "m:2", "n:1"));
+  EXPECT_THAT(States(), ElementsAre("m:2 ready", "m:3 failed", "n:1 failed"));
+  EXPECT_FALSE(observer_.serving["n"]);
+  Delete("m/3");
+  PollTwice();
+  EXPECT_THAT(States(), ElementsAre("m:2 ready", "n:1 failed"));
+  Delete("n");
+  PollTwice();
+  EXPECT_THAT(States(), ElementsAre("m:2 ready"));
+  EXPECT_EQ(manager_->LoadCounts().size(), 1u);
+}
+
+TEST_F(ModelManagerTest, AVersionThatIsBeingCopiedIsLeftAlone) {
+  Write("m/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  loader_.TakeAttempts();
+  std::string config;
+  for (int i = 0; i < 5; ++i) {
+    Write("m/2", config += "x");
+    manager_->Poll();
+  }
+  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  manager_->Poll();
+  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:2"));
+  EXPECT_THAT(Served(), ElementsAre("m:2"));
+}
+
+TEST_F(ModelManagerTest, WhatChangedWhileItWasLoadedIsDropped) {
+  Write("m/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  Write("m/2", "half");
+  loader_.during_load = [this] { Write("m/2", "half, and the other half"); };
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_THAT(States(), ElementsAre("m:1 ready"));
+  EXPECT_EQ(manager_->LoadCounts()[0].failures, 0);
+  loader_.during_load = nullptr;
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("m:2"));
+  EXPECT_EQ(loader_.live, 1);
+}
+
+TEST_F(ModelManagerTest, WhatChangedAndThenWentLeavesNothingBehind) {
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  Write("m/1", "half");
+  loader_.during_load = [this] { Write("m/1", "half, and the other half"); };
+  PollTwice();
+  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:1"));
+  Delete("m");
+  PollTwice();
+  EXPECT_THAT(manager_->Statuses(), IsEmpty());
+  EXPECT_THAT(manager_->LoadCounts(), IsEmpty());
+  EXPECT_EQ(loader_.live, 0);
+}
+
+TEST_F(ModelManagerTest, AVersionThatIsChangedInPlaceIsLoadedAnew) {
+  Write("m/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  const ServedModel* first = registry_.Find("m", 1)->get();
+  auto call = registry_.Find("m", 1);
+  Write("m/1", "better");
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_NE(registry_.Find("m", 1)->get(), first);
+  EXPECT_THAT(States(), ElementsAre("m:1 ready", "m:1 unloading"));
+  call->reset();
+  manager_->FreeReleased();
+
+  Write("m/1", "broken");
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_THAT(States(), ElementsAre("m:1 ready"));
+  EXPECT_EQ(MessageOf("m", 1), "config.json: it is broken");
+  Write("m/1", "better again");
+  PollTwice();
+  EXPECT_EQ(MessageOf("m", 1), "");
+  EXPECT_EQ(loader_.live, 1);
+}
+
+TEST_F(ModelManagerTest, WhatDisappearsIsUnloaded) {
+  for (const char* version : {"m/1", "m/2", "n/1"}) Write(version, "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll, models::VersionPolicy::All()).ok());
+  EXPECT_THAT(Served(), ElementsAre("m:1", "m:2", "n:1"));
+  // Absent for one look only, as in a replacement by two renames: nothing happens.
+  std::filesystem::rename(repository_.path("m/2"), repository_.path("m/.old"));
+  manager_->Poll();
+  std::filesystem::rename(repository_.path("m/.old"), repository_.path("m/2"));
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("m:1", "m:2", "n:1"));
+  EXPECT_EQ(manager_->LoadCounts()[0].loads, 2);
+
+  Delete("m/2");
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("m:1", "n:1"));
+  EXPECT_TRUE(observer_.serving["m"]);
+  Delete("m/1");  // the model's directory is still there
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("n:1"));
+  EXPECT_FALSE(observer_.serving["m"]);
+  Delete("n");
+  PollTwice();
+  EXPECT_THAT(Served(), IsEmpty());
+  EXPECT_THAT(manager_->Statuses(), IsEmpty());
+  EXPECT_THAT(manager_->LoadCounts(), IsEmpty());
+  EXPECT_EQ(loader_.live, 0);
+  Write("n/1", "good");
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("n:1"));
+}
+
+TEST_F(ModelManagerTest, ARepositoryThatCannotBeListedChangesNothing) {
+  Write("m/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  const std::string moved =
+      std::filesystem::path(repository_.path()).parent_path().string() + "-moved";
+  std::filesystem::rename(repository_.path(), moved);
+  for (int i = 0; i < 3; ++i) manager_->Poll();
+  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  std::filesystem::rename(moved, repository_.path());
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_EQ(manager_->LoadCounts()[0].loads, 1);
+
+  std::filesystem::rename(repository_.path(), moved);
+  EXPECT_EQ(Start(ModelControl::kPoll).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(Start(ModelControl::kExplicit).code(), absl::StatusCode::kNotFound);
+  std::filesystem::rename(moved, repository_.path());
+}
+
+TEST_F(ModelManagerTest, ADirectoryThatIsNoVersionIsReportedAndHidesNothing) {
+  Write("m/1", "good");
+  Write("m/2.bak", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  EXPECT_THAT(States(), ElementsAre("m:0 failed", "m:1 ready"));
+  EXPECT_THAT(MessageOf("m", 0), HasSubstr("'2.bak' is not a version"));
+  Delete("m/2.bak");
+  PollTwice();
+  EXPECT_THAT(States(), ElementsAre("m:1 ready"));
+}
+
+TEST_F(ModelManagerTest, NamedVersionsThatAModelLacksAreReported) {
+  Write("m/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll, models::VersionPolicy::Named({2, 3})).ok());
+  EXPECT_THAT(States(), ElementsAre("m:0 failed"));
+  EXPECT_THAT(MessageOf("m", 0), HasSubstr("none of the versions 2, 3"));
+  Write("m/3", "good");
+  PollTwice();
+  EXPECT_THAT(States(), ElementsAre("m:3 ready"));
+}
+
+TEST_F(ModelManagerTest, ExplicitLoadsAndUnloadsWhatItIsTold) {
+  for (const char* version : {"a/1", "b/1", "c/1"}) Write(version, "good");
+  ASSERT_TRUE(Start(ModelControl::kExplicit, {}, {"b"}).ok());
+  EXPECT_THAT(Served(), ElementsAre("b:1"));
+  auto loaded = manager_->Load("a");
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_EQ(loaded->size(), 1u);
+  EXPECT_EQ((*loaded)[0].state, ModelState::kReady);
+  EXPECT_THAT(Served(), ElementsAre("a:1", "b:1"));
+
+  // Again: looks, and finds nothing to do.
+  loader_.TakeAttempts();
+  EXPECT_TRUE(manager_->Load("a").ok());
+  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  Write("a/2", "good");
+  EXPECT_TRUE(manager_->Load("a").ok());
+  EXPECT_THAT(Served(), ElementsAre("a:2", "b:1"));
+
+  EXPECT_TRUE(manager_->Unload("a").ok());
+  EXPECT_THAT(Served(), ElementsAre("b:1"));
+  EXPECT_FALSE(observer_.serving["a"]);
+  EXPECT_EQ(loader_.live, 1);
+  const absl::Status again = manager_->Unload("a");
+  EXPECT_EQ(again.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(again.message()), HasSubstr("'a' is not loaded; loaded: b"));
+}
+
+TEST_F(ModelManagerTest, ExplicitLoadThatFailsLeavesWhatIsServed) {
+  Write("m/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kExplicit).ok());
+  ASSERT_TRUE(manager_->Load("m").ok());
+  loader_.TakeAttempts();
+  Write("m/2", "broken");
+  absl::Status status = manager_->Load("m").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(status.message(), "model m version 2: config.json: it is broken; version 1 is served");
+  EXPECT_THAT(States(), ElementsAre("m:1 ready", "m:2 failed"));
+  // Asked again it tries again, whether or not the files have changed.
+  EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:2", "m:2"));
+  Write("m/2", "huge");
+  EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kResourceExhausted);
+  loader_.during_load = [this] { Write("m/2", "changed"); };
+  EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kAborted);
+  loader_.during_load = nullptr;
+  EXPECT_TRUE(manager_->Load("m").ok());
+  EXPECT_THAT(States(), ElementsAre("m:2 ready"));
+
+  // Its directory goes: an error, and it is served on until it is unloaded.
+  Delete("m/1");
+  Delete("m/2");
+  EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kFailedPrecondition);
+  Delete("m");
+  EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(Served(), ElementsAre("m:2"));
+}
+
+TEST_F(ModelManagerTest, ExplicitDoesNotFallBackToALowerVersion) {
+  Write("m/1", "good");
+  Write("m/2", "broken");
+  ASSERT_TRUE(Start(ModelControl::kExplicit).ok());
+  const absl::Status status = manager_->Load("m").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no version of the model is served"));
+  EXPECT_THAT(States(), ElementsAre("m:2 failed"));
+  EXPECT_TRUE(manager_->Unload("m").ok());  // forgets the failure
+  EXPECT_THAT(manager_->Statuses(), IsEmpty());
+  EXPECT_EQ(Start(ModelControl::kExplicit, {}, {"m"}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Start(ModelControl::kExplicit, {}, {"x"}).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(ModelManagerTest, NamesCannotLeaveTheRepository) {
+  Write("m/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kExplicit).ok());
+  for (const std::string& name :
+       {std::string(), std::string(".."), std::string("../x"), std::string("m/1"),
+        std::string("/etc"), std::string("m\0", 2), std::string(".hidden")}) {
+    EXPECT_EQ(manager_->Load(name).status().code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_EQ(manager_->Unload(name).code(), absl::StatusCode::kInvalidArgument) << name;
+  }
+  EXPECT_EQ(manager_->Load("unknown").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(loader_.attempts, IsEmpty());
+  EXPECT_THAT(manager_->Statuses(), IsEmpty());
+}
+
+// A load that waits until it is told to go on.
+class Gate {
+ public:
+  void Wait() {
+    MutexLock lock(&mutex_);
+    reached_ = true;
+    changed_.SignalAll();
+    while (!open_) changed_.Wait(&mutex_);
+  }
+  void AwaitReached() {
+    MutexLock lock(&mutex_);
+    while (!reached_) changed_.Wait(&mutex_);
+  }
+  void Open() {
+    MutexLock lock(&mutex_);
+    open_ = true;
+    changed_.SignalAll();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool reached_ ABSL_GUARDED_BY(mutex_) = false;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Counts answers by code.
+class Answers {
+ public:
+  void Add(const absl::Status& status) {
+    MutexLock lock(&mutex_);
+    codes_.push_back(status.code());
+    changed_.SignalAll();
+  }
+  std::vector<absl::StatusCode> Await(size_t count) {
+    MutexLock lock(&mutex_);
+    while (codes_.size() < count) changed_.Wait(&mutex_);
+    return codes_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  std::vector<absl::StatusCode> codes_ ABSL_GUARDED_BY(mutex_);
+};
+
+// One model, whose load waits at the gate; requests' answers are collected.
+class WaitingLoadTest : public ModelManagerTest {
+ protected:
+  void SetUp() override {
+    Write("m/1", "good");
+    ASSERT_TRUE(Start(ModelControl::kExplicit).ok());
+    loader_.during_load = [this] { gate_.Wait(); };
+    manager_->StartThread();
+  }
+  void RequestLoad(std::function<bool()> cancelled = [] { return false; }) {
+    manager_->RequestLoad("m", std::move(cancelled),
+                          [this](const absl::StatusOr<std::vector<ModelStatus>>& result) {
+                            answers_.Add(result.status());
+                          });
+  }
+
+  Gate gate_;
+  Answers answers_;
+};
+
+TEST_F(WaitingLoadTest, RequestsAreServedOneAfterTheOther) {
+  for (int i = 0; i < 10; ++i) RequestLoad();
+  gate_.AwaitReached();
+  RequestLoad([] { return true; });  // its caller left meanwhile
+  manager_->RequestUnload(
+      "m", [] { return false; }, [this](const absl::Status& status) { answers_.Add(status); });
+  gate_.Open();
+  std::vector<absl::StatusCode> expected(12, absl::StatusCode::kOk);
+  expected[10] = absl::StatusCode::kCancelled;
+  EXPECT_EQ(answers_.Await(12), expected);
+  EXPECT_EQ(loader_.attempts.size(), 1u);
+  EXPECT_THAT(Served(), IsEmpty());
+}
+
+TEST_F(WaitingLoadTest, StoppingAnswersWhatWaitsAndDropsWhatIsLoaded) {
+  RequestLoad();
+  gate_.AwaitReached();
+  for (int i = 0; i < 65; ++i) RequestLoad();
+  EXPECT_THAT(answers_.Await(1), ElementsAre(absl::StatusCode::kResourceExhausted));
+  manager_->BeginStop();
+  RequestLoad();
+  const std::vector<absl::StatusCode> codes = answers_.Await(66);
+  EXPECT_EQ(std::count(codes.begin(), codes.end(), absl::StatusCode::kUnavailable), 65);
+  gate_.Open();
+  EXPECT_EQ(answers_.Await(67).back(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(Served(), IsEmpty());
+  manager_.reset();
+  EXPECT_EQ(loader_.live, 0);
+}
+
+// Does nothing, at once.
+class IdleRunner : public BatchRunner {
+ public:
+  absl::Status WarmUp() override { return absl::OkStatus(); }
+  absl::Status Run(const std::vector<const SequenceTask*>& /*sequences*/) override {
+    return absl::OkStatus();
+  }
+};
+
+// Loads real engines, as the server does.
+class EngineLoader : public ModelLoader {
+ public:
+  absl::StatusOr<std::unique_ptr<ServedModel>> Load(
+      const models::ModelLocation& location) override {
+    auto served = std::make_unique<ServedModel>();
+    served->name = location.name;
+    served->version = location.version;
+    std::vector<std::unique_ptr<BatchRunner>> runners;
+    for (int i = 0; i < 2; ++i) runners.push_back(std::make_unique<IdleRunner>());
+    auto engine =
+        Engine::CreateWithRunners(nullptr, std::move(runners), EngineOptions(), &clock_, nullptr);
+    if (!engine.ok()) return engine.status();
+    served->engine = *std::move(engine);
+    return served;
+  }
+
+ private:
+  RealClock clock_;
+};
+
+// Calls as the service makes them, while the model is replaced over and over. A call lets go of the
+// model on a thread of the model's own engine.
+TEST(ModelManagerStressTest, NoCallFailsWhileModelsAreReplaced) {
+  models::TempDirectory repository;
+  repository.Write("m/1/config.json", "1");
+  EngineLoader loader;
+  ModelRegistry registry;
+  RealClock clock;
+  ModelManagerOptions options;
+  options.repository = repository.path();
+  options.control = ModelControl::kExplicit;
+  options.load_models = {"m"};
+  ModelManager manager(options, &loader, &registry, &clock, nullptr);
+  ASSERT_TRUE(manager.Start().ok());
+  manager.StartThread();
+
+  std::atomic<bool> stop{false};
+  std::atomic<int64_t> answered{0};
+  std::atomic<int64_t> failed{0};
+  std::vector<std::thread> callers;
+  for (int i = 0; i < 3; ++i) {
+    callers.emplace_back([&] {
+      while (!stop) {
+        auto found = registry.Find("m", 0);
+        if (!found.ok()) {
+          ++failed;
+          continue;
+        }
+        struct Call {
+          std::shared_ptr<ServedModel> served;
+          Answers answers;
+        };
+        auto call = std::make_shared<Call>();
+        call->served = *std::move(found);
+        Batcher& batcher = call->served->engine->batcher();
+        BatchRequest request;
+        request.sequences.resize(1);
+        request.sequences[0].token_ids = {1};
+        request.sequences[0].num_tokens = 1;
+        request.done = [call](const absl::Status& status, const RequestTimes& /*times*/) {
+          call->served.reset();
+          call->answers.Add(status);
+        };
+        // `served` is held here too until Submit() is through with the batcher, as in the service.
+        const std::shared_ptr<ServedModel> held = call->served;
+        if (!batcher.Submit(std::move(request)).ok()) ++failed;
+        if (call->answers.Await(1)[0] != absl::StatusCode::kOk) ++failed;
+        ++answered;
+      }
+    });
+  }
+  Answers loads;
+  for (int i = 2; i < 60; ++i) {
+    // Every other time a new version, else the same one with other files.
+    repository.Write(absl::StrCat("m/", i / 2 + 1, "/config.json"), absl::StrCat(i));
+    manager.RequestLoad(
+        "m", [] { return false; },
+        [&loads](const absl::StatusOr<std::vector<ModelStatus>>& result) {
+          loads.Add(result.status());
+        });
+    EXPECT_EQ(loads.Await(i - 1).back(), absl::StatusCode::kOk);
+    const int64_t before = answered;
+    while (answered < before + 20 && failed == 0) std::this_thread::yield();
+  }
+  stop = true;
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(failed, 0);
+  EXPECT_GE(answered, 58 * 20);
+}
+
+}  // namespace
+}  // namespace sru::server

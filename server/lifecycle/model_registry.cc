@@ -1,0 +1,73 @@
+#include "server/lifecycle/model_registry.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace sru::server {
+namespace {
+
+template <typename Map>
+std::string JoinKeys(const Map& map) {
+  return absl::StrJoin(
+      map, ", ", [](std::string* out, const auto& entry) { absl::StrAppend(out, entry.first); });
+}
+
+}  // namespace
+
+void ModelRegistry::Replace(std::vector<std::shared_ptr<ServedModel>> models) {
+  auto snapshot = std::make_shared<Models>();
+  for (std::shared_ptr<ServedModel>& model : models) {
+    Versions& versions = (*snapshot)[model->name];
+    versions[model->version] = std::move(model);
+  }
+  std::shared_ptr<const Models> old = std::move(snapshot);
+  {
+    MutexLock lock(&mutex_);
+    models_.swap(old);
+  }
+  // `old` ends here, without the lock.
+}
+
+absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::string& name,
+                                                                 int64_t version) const {
+  const std::shared_ptr<const Models> models = snapshot();
+  if (version < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "version: ", version, " is negative, expected 0 for the latest or a version number"));
+  }
+  auto it = models->end();
+  if (!name.empty()) {
+    it = models->find(name);
+    if (it == models->end()) {
+      return absl::NotFoundError(absl::StrCat("model: '", name, "' is not loaded; loaded: ",
+                                              models->empty() ? "none" : JoinKeys(*models)));
+    }
+  } else if (models->size() == 1) {
+    it = models->begin();
+  } else if (models->empty()) {
+    return absl::NotFoundError("model: no model is loaded");
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "model: empty, expected a name as several models are loaded: ", JoinKeys(*models)));
+  }
+  const Versions& versions = it->second;
+  if (version == 0) return versions.rbegin()->second;
+  const auto found = versions.find(version);
+  if (found == versions.end()) {
+    return absl::NotFoundError(absl::StrCat("version: model '", it->first, "' has no version ",
+                                            version, "; loaded: ", JoinKeys(versions)));
+  }
+  return found->second;
+}
+
+std::vector<std::shared_ptr<ServedModel>> ModelRegistry::List() const {
+  std::vector<std::shared_ptr<ServedModel>> list;
+  for (const auto& [name, versions] : *snapshot()) {
+    for (const auto& [version, model] : versions) list.push_back(model);
+  }
+  return list;
+}
+
+}  // namespace sru::server

@@ -1,0 +1,65 @@
+// Which models are served: name and version -> the loaded model with its engine and metrics.
+//
+// Look-ups read an immutable snapshot, which is replaced as a whole when a model is loaded or
+// unloaded; calls that run keep the models they started with. Thread-safe.
+#ifndef SRU_SERVER_LIFECYCLE_MODEL_REGISTRY_H_
+#define SRU_SERVER_LIFECYCLE_MODEL_REGISTRY_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "models/model.h"
+#include "server/base/mutex.h"
+#include "server/batching/engine.h"
+#include "server/telemetry/metrics.h"
+
+namespace sru::server {
+
+// A model that answers calls. Calls keep it alive, but must not destroy it: its engine joins the
+// workers that answer them. ModelManager's pointers see to that.
+struct ServedModel {
+  std::string name;
+  int64_t version = 0;
+  std::shared_ptr<const models::Model> model;
+  std::shared_ptr<ModelMetrics> metrics;
+  std::unique_ptr<Engine> engine;  // goes first: its workers report to `metrics`
+};
+
+class ModelRegistry {
+ public:
+  ModelRegistry() = default;
+  ModelRegistry(const ModelRegistry&) = delete;
+  ModelRegistry& operator=(const ModelRegistry&) = delete;
+
+  // Serves exactly these from now on; names and versions must be unique.
+  void Replace(std::vector<std::shared_ptr<ServedModel>> models);
+
+  // Version 0 is the latest; the name may be empty when one model is loaded. kInvalidArgument for a
+  // negative version and for an empty name when there are several models; kNotFound says what is
+  // loaded.
+  absl::StatusOr<std::shared_ptr<ServedModel>> Find(const std::string& name, int64_t version) const;
+
+  // All of them, sorted by name, then version.
+  std::vector<std::shared_ptr<ServedModel>> List() const;
+
+ private:
+  using Versions = std::map<int64_t, std::shared_ptr<ServedModel>>;
+  using Models = std::map<std::string, Versions>;
+
+  std::shared_ptr<const Models> snapshot() const {
+    MutexLock lock(&mutex_);
+    return models_;
+  }
+
+  mutable Mutex mutex_;
+  std::shared_ptr<const Models> models_ ABSL_GUARDED_BY(mutex_) = std::make_shared<Models>();
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_LIFECYCLE_MODEL_REGISTRY_H_

@@ -1,0 +1,36 @@
+// What the model manager says of each version, for ListModels, the admin service and metrics.
+#ifndef SRU_SERVER_LIFECYCLE_MODEL_STATUS_H_
+#define SRU_SERVER_LIFECYCLE_MODEL_STATUS_H_
+
+#include <cstdint>
+#include <string>
+
+namespace sru::server {
+
+enum class ModelState {
+  kLoading,
+  kReady,      // served
+  kUnloading,  // calls that found it are still answered
+  kFailed,     // could not be loaded; the message says why
+};
+// "loading", "ready", "unloading", "failed".
+const char* ModelStateName(ModelState state);
+
+struct ModelStatus {
+  std::string model;
+  int64_t version = 0;  // 0: about the model's directory as a whole
+  ModelState state = ModelState::kLoading;
+  // Why it failed; on a version that is ready: why its changed files could not be loaded.
+  std::string message;
+};
+
+// Counts since the model was first seen.
+struct ModelLoadCounts {
+  std::string model;
+  int64_t loads = 0;     // that succeeded
+  int64_t failures = 0;  // that did not
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_LIFECYCLE_MODEL_STATUS_H_

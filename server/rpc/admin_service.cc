@@ -1,0 +1,148 @@
+#include "server/rpc/admin_service.h"
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "grpcpp/support/proto_buffer_writer.h"
+#include "models/repository.h"
+#include "server/rpc/grpc_status.h"
+#include "server/rpc/request_parser.h"
+#include "server/rpc/response_writer.h"
+
+namespace sru::server {
+namespace {
+
+// One call. It may end before the manager is through with it, when the caller leaves or the server
+// shuts down; the manager then speaks to what is left of it, which it owns together with the call.
+class AdminCall final : public grpc::ServerUnaryReactor {
+ public:
+  class State {
+   public:
+    State(AdminCall* call, grpc::CallbackServerContext* context, grpc::ByteBuffer* response_bytes,
+          Method method, Metrics* metrics, AccessLog* access_log)
+        : call_(call),
+          context_(context),
+          response_bytes_(response_bytes),
+          method_(method),
+          metrics_(*metrics),
+          access_log_(*access_log),
+          request_id_(AccessLog::Begin(*context)) {}
+
+    // Before the call is handed to the manager.
+    void set_model(const std::string& model) {
+      if (models::IsValidModelName(model)) model_ = model;
+    }
+
+    bool finished() const { return finished_.load(); }
+
+    // Answers unless somebody has.
+    void Finish(const absl::Status& status, const google::protobuf::Message* response = nullptr) {
+      if (finished_.exchange(true)) return;
+      grpc::Status answer = ToGrpcStatus(status);
+      if (response != nullptr) {
+        bool own_buffer = false;
+        answer = grpc::SerializationTraits<google::protobuf::Message>::Serialize(
+            *response, response_bytes_, &own_buffer);
+      }
+      const absl::Status outcome(static_cast<absl::StatusCode>(answer.error_code()),
+                                 answer.error_message());
+      metrics_.OnCallWithoutModel(method_, outcome.code());
+      CallRecord record;
+      record.method = MethodName(method_);
+      record.status = &outcome;
+      record.model = model_;
+      access_log_.End(context_, request_id_, record);
+      call_->Finish(std::move(answer));
+    }
+
+   private:
+    // Valid until Finish().
+    AdminCall* const call_;
+    grpc::CallbackServerContext* const context_;
+    grpc::ByteBuffer* const response_bytes_;
+    const Method method_;
+    Metrics& metrics_;
+    AccessLog& access_log_;
+    const std::string request_id_;
+    std::string model_;
+    std::atomic<bool> finished_{false};
+  };
+
+  AdminCall(grpc::CallbackServerContext* context, grpc::ByteBuffer* response_bytes, Method method,
+            Metrics* metrics, AccessLog* access_log)
+      : state_(
+            std::make_shared<State>(this, context, response_bytes, method, metrics, access_log)) {}
+
+  const std::shared_ptr<State>& state() const { return state_; }
+
+  void OnCancel() override {
+    state_->Finish(absl::CancelledError("the caller is gone or the server is shutting down"));
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace
+
+absl::Status AdminService::CheckControl() const {
+  if (control_ == ModelControl::kExplicit) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "models cannot be loaded or unloaded by calls: the server runs with --model_control=",
+      control_ == ModelControl::kPoll ? "poll" : "static",
+      "; start it with --model_control=explicit"));
+}
+
+grpc::ServerUnaryReactor* AdminService::LoadModel(grpc::CallbackServerContext* call,
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* response) {
+  auto* reactor = new AdminCall(call, response, Method::kLoadModel, &metrics_, &access_log_);
+  const std::shared_ptr<AdminCall::State> state = reactor->state();
+  v1::LoadModelRequest load;
+  absl::Status status = ParseMessage(*request, &load);
+  status.Update(CheckControl());
+  if (!status.ok()) {
+    state->Finish(status);
+    return reactor;
+  }
+  state->set_model(load.model());
+  manager_.RequestLoad(
+      load.model(), [state] { return state->finished(); },
+      [state](const absl::StatusOr<std::vector<ModelStatus>>& statuses) {
+        if (!statuses.ok()) return state->Finish(statuses.status());
+        v1::LoadModelResponse answer;
+        for (const ModelStatus& s : *statuses) WriteModelStatus(s, answer.add_statuses());
+        state->Finish(absl::OkStatus(), &answer);
+      });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* AdminService::UnloadModel(grpc::CallbackServerContext* call,
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* response) {
+  auto* reactor = new AdminCall(call, response, Method::kUnloadModel, &metrics_, &access_log_);
+  const std::shared_ptr<AdminCall::State> state = reactor->state();
+  v1::UnloadModelRequest unload;
+  absl::Status status = ParseMessage(*request, &unload);
+  status.Update(CheckControl());
+  if (!status.ok()) {
+    state->Finish(status);
+    return reactor;
+  }
+  state->set_model(unload.model());
+  manager_.RequestUnload(
+      unload.model(), [state] { return state->finished(); },
+      [state](const absl::Status& result) {
+        const v1::UnloadModelResponse answer;
+        state->Finish(result, result.ok() ? &answer : nullptr);
+      });
+  return reactor;
+}
+
+}  // namespace sru::server

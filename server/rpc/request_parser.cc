@@ -1,0 +1,261 @@
+#include "server/rpc/request_parser.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "grpcpp/support/proto_buffer_reader.h"
+#include "server/rpc/wire_check.h"
+
+namespace sru::server {
+namespace {
+
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "features are little-endian on the wire");
+
+// Parses one sequence of a request. `path_` is made only for an error.
+class SequenceParser {
+ public:
+  SequenceParser(int index, bool truncate, const ModelInput& input, const RequestLimits& limits)
+      : index_(index), truncate_(truncate), input_(input), limits_(limits) {}
+
+  absl::Status Parse(const v1::Sequence& sequence, SequenceTask* task, bool* truncated) const {
+    switch (sequence.input_case()) {
+      case v1::Sequence::kText:
+        return ParseText(sequence.text(), task, truncated);
+      case v1::Sequence::kTokens:
+        return ParseTokens(sequence.tokens(), task, truncated);
+      case v1::Sequence::kTokenIds:
+        return ParseTokenIds(sequence.token_ids(), task, truncated);
+      case v1::Sequence::kFeatures:
+        return ParseFeatures(sequence.features(), task, truncated);
+      case v1::Sequence::INPUT_NOT_SET:
+        break;
+    }
+    return Error("", "empty sequence, expected one of text, tokens, token_ids, features");
+  }
+
+ private:
+  template <typename... Args>
+  absl::Status Error(absl::string_view field, const Args&... what) const {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sequences[", index_, "]", field, ": ", what...));
+  }
+
+  // Checks the length of a sequence with `found` tokens and gives how many of them to compute.
+  absl::StatusOr<int> CheckLength(absl::string_view field, int64_t found,
+                                  absl::string_view at_least, bool* truncated) const {
+    if (found <= limits_.max_sequence_tokens) return static_cast<int>(found);
+    if (!truncate_) {
+      return Error(field, at_least, found, " tokens are too many, expected at most ",
+                   limits_.max_sequence_tokens,
+                   " (--max_sequence_tokens); shorten the sequence or set truncate");
+    }
+    *truncated = true;
+    return limits_.max_sequence_tokens;
+  }
+
+  absl::Status ParseText(const std::string& text, SequenceTask* task, bool* truncated) const {
+    if (input_.tokenizer == nullptr) return NoWords(".text");
+    // One more than the limit tells whether there are more, without reading all of a long text.
+    absl::StatusOr<std::vector<int32_t>> ids =
+        input_.tokenizer->Encode(text, static_cast<size_t>(limits_.max_sequence_tokens) + 1);
+    if (!ids.ok()) return Error(".text", ids.status().message());
+    if (ids->empty()) {
+      return Error(".text", "no tokens are left after preprocessing, expected at least one word");
+    }
+    absl::StatusOr<int> length =
+        CheckLength(".text", static_cast<int64_t>(ids->size()), "at least ", truncated);
+    if (!length.ok()) return length.status();
+    ids->resize(*length);
+    task->token_ids = *std::move(ids);
+    task->num_tokens = *length;
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseTokens(const v1::Tokens& tokens, SequenceTask* task, bool* truncated) const {
+    if (input_.tokenizer == nullptr) return NoWords(".tokens");
+    if (tokens.values_size() == 0) return Error(".tokens.values", "empty, expected at least one");
+    absl::StatusOr<int> length = CheckLength(".tokens.values", tokens.values_size(), "", truncated);
+    if (!length.ok()) return length.status();
+    task->token_ids.reserve(*length);
+    for (int i = 0; i < *length; ++i) {
+      task->token_ids.push_back(input_.tokenizer->Lookup(tokens.values(i)));
+    }
+    task->num_tokens = *length;
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseTokenIds(const v1::TokenIds& ids, SequenceTask* task, bool* truncated) const {
+    if (input_.vocabulary_size == 0) {
+      return Error(".token_ids", "the model has no vocabulary, expected features of ",
+                   input_.input_size, " values per frame");
+    }
+    if (ids.values_size() == 0) return Error(".token_ids.values", "empty, expected at least one");
+    for (int i = 0; i < ids.values_size(); ++i) {
+      if (ids.values(i) < 0 || ids.values(i) >= input_.vocabulary_size) {
+        return Error(absl::StrCat(".token_ids.values[", i, "]"), ids.values(i),
+                     " is out of range, expected 0 to ", input_.vocabulary_size - 1);
+      }
+    }
+    absl::StatusOr<int> length = CheckLength(".token_ids.values", ids.values_size(), "", truncated);
+    if (!length.ok()) return length.status();
+    task->token_ids.assign(ids.values().begin(), ids.values().begin() + *length);
+    task->num_tokens = *length;
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseFeatures(const v1::Features& features, SequenceTask* task,
+                             bool* truncated) const {
+    if (features.feature_size() != input_.input_size) {
+      return Error(".features.feature_size", "expected ", input_.input_size,
+                   " (the model's input_size), found ", features.feature_size());
+    }
+    const std::string& data = features.data();
+    const size_t frame_bytes = static_cast<size_t>(input_.input_size) * sizeof(float);
+    if (data.empty()) return Error(".features.data", "empty, expected at least one frame");
+    if (data.size() % frame_bytes != 0) {
+      return Error(".features.data", data.size(), " bytes, expected a multiple of ", frame_bytes,
+                   " (feature_size ", input_.input_size, " x 4 bytes)");
+    }
+    absl::StatusOr<int> length = CheckLength(
+        ".features.data", static_cast<int64_t>(data.size() / frame_bytes), "", truncated);
+    if (!length.ok()) return length.status();
+    task->features.resize(static_cast<size_t>(*length) * input_.input_size);
+    std::memcpy(task->features.data(), data.data(), task->features.size() * sizeof(float));
+    for (size_t i = 0; i < task->features.size(); ++i) {
+      if (!std::isfinite(task->features[i])) {
+        return Error(".features.data", "value ", i % input_.input_size, " of frame ",
+                     i / input_.input_size, " is ", task->features[i],
+                     ", expected a finite number");
+      }
+    }
+    task->num_tokens = *length;
+    return absl::OkStatus();
+  }
+
+  absl::Status NoWords(absl::string_view field) const {
+    return Error(field, "the model has no tokenizer, expected features of ", input_.input_size,
+                 " values per frame");
+  }
+
+  const int index_;
+  const bool truncate_;
+  const ModelInput& input_;
+  const RequestLimits& limits_;
+};
+
+}  // namespace
+
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
+  message->Clear();
+  if (bytes.Length() == 0) return absl::OkStatus();
+  // The reader takes the buffer by a pointer to non-const but does not change it.
+  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
+  if (reader.status().ok() && message->ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
+  std::vector<grpc::Slice> slices;
+  std::string flat;
+  if (bytes.Dump(&slices).ok()) {
+    for (const grpc::Slice& slice : slices) {
+      flat.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    }
+  }
+  return ExplainParseFailure(*message->GetDescriptor(), flat);
+}
+
+absl::StatusOr<ParsedSequences> ParseSequences(
+    const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences, bool truncate,
+    const ModelInput& input, const RequestLimits& limits) {
+  if (sequences.empty()) {
+    return absl::InvalidArgumentError("sequences: empty, expected at least one");
+  }
+  if (sequences.size() > limits.max_sequences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("sequences: ", sequences.size(), " are too many, expected at most ",
+                     limits.max_sequences, " (--max_sequences_per_request); send several calls"));
+  }
+  ParsedSequences parsed;
+  parsed.tasks.resize(sequences.size());
+  parsed.truncated.resize(sequences.size());
+  int64_t total_tokens = 0;
+  for (int i = 0; i < sequences.size(); ++i) {
+    bool truncated = false;
+    absl::Status status = SequenceParser(i, truncate, input, limits)
+                              .Parse(sequences[i], &parsed.tasks[i], &truncated);
+    if (!status.ok()) return status;
+    parsed.truncated[i] = truncated;
+    total_tokens += parsed.tasks[i].num_tokens;
+    // Checked inside the loop, so that no request makes the server hold more than this.
+    if (total_tokens > limits.max_request_tokens) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("sequences: more than ", limits.max_request_tokens,
+                       " tokens in all, expected at most that (--max_queue_tokens); send several "
+                       "calls"));
+    }
+  }
+  return parsed;
+}
+
+absl::StatusOr<Priority> ParsePriority(v1::Priority priority) {
+  switch (priority) {
+    case v1::PRIORITY_UNSPECIFIED:
+    case v1::PRIORITY_NORMAL:
+      return Priority::kNormal;
+    case v1::PRIORITY_LOW:
+      return Priority::kLow;
+    case v1::PRIORITY_HIGH:
+      return Priority::kHigh;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("priority: ", static_cast<int>(priority),
+                       " is unknown, expected 1 (PRIORITY_LOW), 2 (PRIORITY_NORMAL), 3 "
+                       "(PRIORITY_HIGH) or 0 for normal"));
+  }
+}
+
+absl::StatusOr<kernels::Pooling> ParsePooling(v1::Pooling pooling, kernels::Pooling model_pooling) {
+  switch (pooling) {
+    case v1::POOLING_DEFAULT:
+      return model_pooling;
+    case v1::POOLING_NONE:
+      return kernels::Pooling::kNone;
+    case v1::POOLING_LAST:
+      return kernels::Pooling::kLast;
+    case v1::POOLING_MAX:
+      return kernels::Pooling::kMax;
+    case v1::POOLING_MEAN:
+      return kernels::Pooling::kMean;
+    default:
+      return absl::InvalidArgumentError(
+          absl::StrCat("pooling: ", static_cast<int>(pooling),
+                       " is unknown, expected 0 (POOLING_DEFAULT) to 4 (POOLING_MEAN)"));
+  }
+}
+
+absl::StatusOr<v1::OutputFormat> ParseOutputFormat(v1::OutputFormat format) {
+  switch (format) {
+    case v1::OUTPUT_FORMAT_UNSPECIFIED:
+      return v1::OUTPUT_FORMAT_FLOATS;
+    case v1::OUTPUT_FORMAT_FLOATS:
+    case v1::OUTPUT_FORMAT_RAW_FLOAT32:
+    case v1::OUTPUT_FORMAT_RAW_FLOAT16:
+    case v1::OUTPUT_FORMAT_RAW_BFLOAT16:
+      return format;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "output_format: ", static_cast<int>(format),
+          " is unknown, expected 0 or 1 (OUTPUT_FORMAT_FLOATS) to 4 (OUTPUT_FORMAT_RAW_BFLOAT16)"));
+  }
+}
+
+absl::StatusOr<int> ParseTopK(int32_t top_k, int num_labels) {
+  if (top_k < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "top_k: ", top_k, " is negative, expected 0 for all labels or how many to return"));
+  }
+  return top_k == 0 ? num_labels : std::min<int>(top_k, num_labels);
+}
+
+}  // namespace sru::server

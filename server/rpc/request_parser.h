@@ -1,0 +1,63 @@
+// What a caller sent, checked and turned into work for the batcher. Pure functions, thread-safe.
+//
+// Every error is kInvalidArgument unless said otherwise and starts with the path of the field:
+//   sequences[3].token_ids.values[7]: 9000 is out of range, expected 0 to 8758
+#ifndef SRU_SERVER_RPC_REQUEST_PARSER_H_
+#define SRU_SERVER_RPC_REQUEST_PARSER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "google/protobuf/repeated_ptr_field.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "kernels/stack_spec.h"
+#include "models/tokenizer.h"
+#include "server/batching/batcher.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server {
+
+// Bounds on one request.
+struct RequestLimits {
+  int max_sequences = 256;
+  int max_sequence_tokens = 2048;
+  // Over all sequences of a request: the queue's bound, as a larger one could never be taken.
+  int64_t max_request_tokens = 65536;
+};
+
+// What a model takes.
+struct ModelInput {
+  const models::Tokenizer* tokenizer = nullptr;  // null: no text and no tokens
+  int vocabulary_size = 0;                       // 0: no token ids
+  int input_size = 0;                            // features per token
+};
+
+struct ParsedSequences {
+  std::vector<SequenceTask> tasks;  // outputs are left null
+  std::vector<bool> truncated;      // per sequence: tokens were cut off
+};
+
+// Parses the bytes of a message. Strings that are not UTF-8 and broken wire format are
+// kInvalidArgument with the field's path: gRPC's own parsing would answer UNIMPLEMENTED.
+absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
+
+absl::StatusOr<ParsedSequences> ParseSequences(
+    const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences, bool truncate,
+    const ModelInput& input, const RequestLimits& limits);
+
+absl::StatusOr<Priority> ParsePriority(v1::Priority priority);
+
+// POOLING_DEFAULT gives `model_pooling`.
+absl::StatusOr<kernels::Pooling> ParsePooling(v1::Pooling pooling, kernels::Pooling model_pooling);
+
+// OUTPUT_FORMAT_UNSPECIFIED gives OUTPUT_FORMAT_FLOATS.
+absl::StatusOr<v1::OutputFormat> ParseOutputFormat(v1::OutputFormat format);
+
+// How many labels to return: min(top_k, num_labels), all of them for 0.
+absl::StatusOr<int> ParseTopK(int32_t top_k, int num_labels);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_REQUEST_PARSER_H_

@@ -1,0 +1,53 @@
+// Results of the forward pass into the messages of the wire. Pure functions, thread-safe.
+#ifndef SRU_SERVER_RPC_RESPONSE_WRITER_H_
+#define SRU_SERVER_RPC_RESPONSE_WRITER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "kernels/stack_spec.h"
+#include "models/model.h"
+#include "server/lifecycle/model_status.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server {
+
+// The `top_k` best labels in descending order of logit, equal ones by index. `logits` and
+// `probabilities` have labels.size() values; top_k <= labels.size().
+void WriteLabels(const std::vector<std::string>& labels, const float* logits,
+                 const float* probabilities, int top_k, v1::Classification* classification);
+
+// IEEE 754 half precision and bfloat16, rounded to nearest, ties to even. Infinities and the sign
+// are kept, a NaN stays one. What is too large for half precision becomes infinity.
+uint16_t FloatToHalf(float value);
+uint16_t FloatToBFloat16(float value);
+
+// Scales `vector` to Euclidean length 1; a zero vector stays zero. Sums in double.
+void Normalize(float* vector, int width);
+
+// Writes `rows` vectors of `width` values as the values or data of `encoding`, in a format that
+// ParseOutputFormat() gave. Does not set the shape.
+void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat format,
+                 v1::Encoding* encoding);
+
+v1::Pooling ToProto(kernels::Pooling pooling);
+
+struct CallTimes {
+  absl::Duration tokenize;
+  absl::Duration queue;
+  absl::Duration compute;
+  absl::Duration total;
+};
+void WriteTimes(const CallTimes& times, v1::StageTimes* proto);
+
+void WriteModelInfo(const models::Model& model, int instances, int max_sequence_tokens,
+                    v1::ModelInfo* info);
+
+v1::ModelStatus::State ToProto(ModelState state);
+void WriteModelStatus(const ModelStatus& status, v1::ModelStatus* proto);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_RESPONSE_WRITER_H_

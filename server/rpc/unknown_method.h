@@ -1,0 +1,28 @@
+// Answers calls of methods that no registered service has: UNIMPLEMENTED, as gRPC would, but with a
+// text that helps, a metric and a line in the access log.
+#ifndef SRU_SERVER_RPC_UNKNOWN_METHOD_H_
+#define SRU_SERVER_RPC_UNKNOWN_METHOD_H_
+
+#include "grpcpp/generic/async_generic_service.h"
+#include "server/telemetry/access_log.h"
+#include "server/transport/security_metrics.h"
+
+namespace sru::server {
+
+// One per gRPC server, which it must outlive: builder.RegisterCallbackGenericService(&unknown).
+// Thread-safe.
+class UnknownMethodService final : public grpc::CallbackGenericService {
+ public:
+  UnknownMethodService(SecurityMetrics* metrics, AccessLog* access_log)
+      : metrics_(*metrics), access_log_(*access_log) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* call) override;
+
+ private:
+  SecurityMetrics& metrics_;
+  AccessLog& access_log_;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_UNKNOWN_METHOD_H_

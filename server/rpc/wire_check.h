@@ -1,0 +1,19 @@
+// Why protobuf refused the bytes of a message: protobuf itself only says that it did.
+#ifndef SRU_SERVER_RPC_WIRE_CHECK_H_
+#define SRU_SERVER_RPC_WIRE_CHECK_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/descriptor.h"
+
+namespace sru::server {
+
+// kInvalidArgument for bytes that did not parse as a message of `type`: the path of the first
+// string that is not UTF-8, such as sequences[3].text, with the offset of its bad byte; else the
+// path and the offset where the wire format breaks. Reads each byte at most once per level of
+// nesting.
+absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type, absl::string_view bytes);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_WIRE_CHECK_H_

@@ -1,0 +1,77 @@
+#include "server/rpc/wire_check.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string Explain(const std::string& bytes) {
+  const absl::Status status = ExplainParseFailure(*v1::ClassifyRequest::descriptor(), bytes);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
+}
+
+// Replaces the only `from` in `bytes` by `to` of the same length: protobuf would not serialise it.
+std::string Replace(std::string bytes, const std::string& from, const std::string& to) {
+  const size_t at = bytes.find(from);
+  EXPECT_NE(at, std::string::npos);
+  EXPECT_EQ(from.size(), to.size());
+  return bytes.replace(at, from.size(), to);
+}
+
+v1::ClassifyRequest MakeRequest() {
+  v1::ClassifyRequest request;
+  request.set_model("NAME");
+  request.add_sequences()->set_text("fine");
+  request.add_sequences()->set_text("TEXT");
+  v1::Tokens* tokens = request.add_sequences()->mutable_tokens();
+  tokens->add_values("one");
+  tokens->add_values("WORD");
+  for (int i = 0; i < 3; ++i) request.add_sequences()->mutable_token_ids()->add_values(300 + i);
+  request.add_sequences()->mutable_features()->set_data("\xff\xfe\xfd\xfc");
+  return request;
+}
+
+TEST(WireCheckTest, NamesTheStringThatIsNotUtf8) {
+  const std::string good = MakeRequest().SerializeAsString();
+  EXPECT_EQ(Explain(Replace(good, "NAME", "NA\xffX")),
+            "model: expected UTF-8, found byte 0xff at offset 2");
+  EXPECT_EQ(Explain(Replace(good, "TEXT", "\xc3(XX")),
+            "sequences[1].text: expected UTF-8, found byte 0xc3 at offset 0");
+  EXPECT_EQ(Explain(Replace(good, "WORD", "WOR\xe2")),
+            "sequences[2].tokens.values[1]: expected UTF-8, found byte 0xe2 at offset 3");
+}
+
+TEST(WireCheckTest, NamesWhereTheWireFormatBreaks) {
+  EXPECT_EQ(Explain("\x1a\x05\x0a"),
+            "message: malformed protobuf, length 5 where 1 bytes are left at byte 0");
+  EXPECT_EQ(Explain("\x1a\x02\x0a\x05"),
+            "sequences[0]: malformed protobuf, length 5 where 0 bytes are left at byte 2");
+  EXPECT_THAT(Explain(std::string("\x00", 1)), HasSubstr("bad field number"));
+  EXPECT_THAT(Explain("\x0f"), HasSubstr("unexpected wire type 7"));
+  EXPECT_THAT(Explain("\xff\xff"), HasSubstr("broken field tag"));
+  EXPECT_THAT(Explain("\x10\xff"), HasSubstr("broken varint"));
+  EXPECT_THAT(Explain("\x09\x01"), HasSubstr("cut-off 64-bit"));
+  EXPECT_THAT(Explain("\x0d\x01"), HasSubstr("cut-off 32-bit"));
+  // token_ids with a packed varint that does not end.
+  EXPECT_EQ(Explain("\x1a\x05\x1a\x03\x0a\x01\xff"),
+            "sequences[0].token_ids.values: malformed protobuf, broken varint at byte 6");
+}
+
+TEST(WireCheckTest, EveryPrefixOfAMessageHasAnAnswer) {
+  const std::string good = MakeRequest().SerializeAsString();
+  for (size_t length = 0; length <= good.size(); ++length) {
+    EXPECT_FALSE(Explain(good.substr(0, length)).empty());
+  }
+  EXPECT_THAT(Explain(good), StartsWith("message: the "));  // no fault: says what it should be
+}
+
+}  // namespace
+}  // namespace sru::server

@@ -1,0 +1,147 @@
+#include "server/telemetry/access_log.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/telemetry/request_id.h"
+#include "server/telemetry/trace_context.h"
+
+namespace sru::server {
+namespace {
+
+constexpr size_t kMaxErrorLength = 300;
+constexpr size_t kMaxContentLength = 4096;
+constexpr size_t kMaxContentMessageBytes = 1 << 20;
+
+absl::string_view FindHeader(const grpc::ServerContextBase& call, const char* name) {
+  const auto& metadata = call.client_metadata();
+  const auto found = metadata.find(name);
+  if (found == metadata.end()) return {};
+  return {found->second.data(), found->second.size()};
+}
+
+LogLevel LevelOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return LogLevel::kInfo;
+    case absl::StatusCode::kInternal:
+    case absl::StatusCode::kUnknown:
+    case absl::StatusCode::kDataLoss:
+      return LogLevel::kError;
+    default:
+      return LogLevel::kWarning;
+  }
+}
+
+// The part of an error that holds nothing of the request's content: messages of kInvalidArgument
+// are "FIELD: what is wrong with its value".
+absl::string_view ErrorWithoutContent(const absl::Status& status) {
+  absl::string_view text = status.message();
+  if (status.code() == absl::StatusCode::kInvalidArgument) text = text.substr(0, text.find(": "));
+  return text.substr(0, kMaxErrorLength);
+}
+
+std::string ContentOf(const google::protobuf::Message& request) {
+  const size_t bytes = request.ByteSizeLong();
+  if (bytes > kMaxContentMessageBytes) return absl::StrCat("(", bytes, " bytes)");
+  std::string text = request.ShortDebugString();
+  if (text.size() > kMaxContentLength) {
+    text.resize(kMaxContentLength);
+    text += "...";
+  }
+  return text;
+}
+
+// Ids of a call, to be found by.
+void AppendIds(absl::string_view request_id, const std::optional<TraceContext>& trace,
+               std::vector<LogField>* fields) {
+  if (!request_id.empty()) fields->push_back({"request_id", request_id});
+  if (trace.has_value()) {
+    fields->push_back({"trace_id", trace->trace_id});
+    fields->push_back({"parent_id", trace->parent_id});
+    fields->push_back({"trace_sampled", int64_t{trace->sampled}});
+  }
+}
+
+}  // namespace
+
+std::string AccessLog::Begin(const grpc::ServerContextBase& call) {
+  const absl::string_view given = FindHeader(call, kRequestIdHeader);
+  if (given.empty()) return "";
+  return IsValidRequestId(given) ? std::string(given) : MakeRequestId();
+}
+
+void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
+                    const CallRecord& record) {
+  if (!Wants(*record.status, request_id)) return;
+  if (request_id.empty()) request_id = MakeRequestId();
+  if (record.status->ok()) {
+    call->AddInitialMetadata(kRequestIdHeader, request_id);
+  } else {
+    call->AddTrailingMetadata(kRequestIdHeader, request_id);
+  }
+  if (!IsLogged(*record.status)) return;
+  const LogLevel level = LevelOf(record.status->code());
+  int64_t suppressed = 0;
+  if (!Take(level, &suppressed)) return;
+
+  const std::string code = absl::StatusCodeToString(record.status->code());
+  const std::string peer = call->peer();
+  std::vector<LogField> fields = {{"method", record.method}, {"code", code}};
+  if (!record.status->ok()) {
+    const absl::string_view error = options_.content
+                                        ? record.status->message().substr(0, kMaxErrorLength)
+                                        : ErrorWithoutContent(*record.status);
+    fields.push_back({"error", error});
+  }
+  fields.push_back({"peer", peer});
+  std::string caller;
+  if (caller_names_ != nullptr) caller = caller_names_(FindHeader(*call, "authorization"));
+  if (!caller.empty()) fields.push_back({"caller", caller});
+  AppendIds(request_id, ParseTraceparent(FindHeader(*call, kTraceparentHeader)), &fields);
+  if (!record.model.empty()) {
+    fields.push_back({"model", record.model});
+    if (record.version > 0) fields.push_back({"version", record.version});
+  }
+  if (record.sequences > 0) fields.push_back({"sequences", record.sequences});
+  if (record.tokens > 0) fields.push_back({"tokens", record.tokens});
+  if (record.times.has_value()) {
+    for (const auto& [name, time] : {std::pair{"tokenize_us", record.times->tokenize},
+                                     std::pair{"queue_us", record.times->queue},
+                                     std::pair{"compute_us", record.times->compute},
+                                     std::pair{"total_us", record.times->total}}) {
+      fields.push_back({name, absl::ToDoubleMicroseconds(time)});
+    }
+  }
+  std::string content;
+  if (options_.content && record.request != nullptr) {
+    content = ContentOf(*record.request);
+    fields.push_back({"request", content});
+  }
+  if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
+  Log(level, "request", fields);
+}
+
+void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
+                                        const CallHeaders& headers) {
+  int64_t suppressed = 0;
+  if (!Take(LogLevel::kWarning, &suppressed)) return;
+  std::vector<LogField> fields = {{"method", method.substr(0, kMaxErrorLength)},
+                                  {"code", "UNAUTHENTICATED"},
+                                  {"reason", reason}};
+  AppendIds(IsValidRequestId(headers.request_id) ? headers.request_id : "",
+            ParseTraceparent(headers.traceparent), &fields);
+  if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
+  Log(LogLevel::kWarning, "authentication failed", fields);
+}
+
+void AccessLog::OnHandshakeFailure(absl::string_view reason, absl::string_view detail) {
+  int64_t suppressed = 0;
+  if (!Take(LogLevel::kWarning, &suppressed)) return;
+  std::vector<LogField> fields = {{"reason", reason},
+                                  {"detail", detail.substr(0, kMaxErrorLength)}};
+  if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
+  Log(LogLevel::kWarning, "TLS handshake failed", fields);
+}
+
+}  // namespace sru::server

@@ -1,0 +1,186 @@
+#include "server/telemetry/metrics.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sru::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+CallTimes Times(absl::Duration total) {
+  CallTimes times;
+  times.tokenize = absl::Microseconds(10);
+  times.queue = absl::Microseconds(60);
+  times.compute = absl::Microseconds(300);
+  times.total = total;
+  return times;
+}
+
+TEST(MetricsTest, CountsCallsByMethodModelVersionAndCode) {
+  Metrics metrics;
+  const auto model = metrics.ForModel("trec", 3, 4096);
+  model->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  model->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Seconds(20)));
+  model->OnCall(Method::kEncode, absl::StatusCode::kInvalidArgument, CallTimes());
+  metrics.OnCallWithoutModel(Method::kEncode, absl::StatusCode::kNotFound);
+  const std::string text = metrics.Text(ServerLevels());
+  for (const char* line : {
+           "sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\",version=\"3\"} 2",
+           "sru_requests_total{code=\"INVALID_ARGUMENT\",method=\"Encode\",model=\"trec\","
+           "version=\"3\"} 1",
+           "sru_requests_total{code=\"NOT_FOUND\",method=\"Encode\",model=\"\",version=\"\"} 1",
+           "sru_request_duration_seconds_bucket{method=\"Classify\",model=\"trec\",version=\"3\","
+           "le=\"0.0005\"} 1",
+           "sru_request_duration_seconds_bucket{method=\"Classify\",model=\"trec\",version=\"3\","
+           "le=\"+Inf\"} 2",
+           "sru_request_duration_seconds_count{method=\"Encode\",model=\"trec\",version=\"3\"} 0",
+           "sru_tokenize_duration_seconds_count{model=\"trec\",version=\"3\"} 2",
+           "sru_queue_duration_seconds_bucket{model=\"trec\",version=\"3\",le=\"5e-05\"} 0",
+           "sru_queue_duration_seconds_bucket{model=\"trec\",version=\"3\",le=\"0.0001\"} 2",
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(MetricsTest, DescribesBatches) {
+  Metrics metrics;
+  const auto model = metrics.ForModel("trec", 1, 1000);
+  model->OnBatch(3, 500, absl::Milliseconds(1), absl::OkStatus());
+  const std::string text = metrics.Text(ServerLevels());
+  for (const char* line :
+       {"sru_batch_sequences_sum{model=\"trec\",version=\"1\"} 3",
+        "sru_batch_tokens_sum{model=\"trec\",version=\"1\"} 500",
+        "sru_batch_fill_ratio_sum{model=\"trec\",version=\"1\"} 0.5",
+        "sru_compute_duration_seconds_sum{model=\"trec\",version=\"1\"} 0.001"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
+  Metrics metrics;
+  ServerLevels levels;
+  levels.ready = true;
+  levels.requests_in_flight = 7;
+  levels.backend = "cpu";
+  levels.dtype = "bfloat16";
+  levels.isa = "avx512_bf16";
+  BatcherStats stats;
+  stats.queued_sequences = 4;
+  stats.queued_tokens = 99;
+  stats.oldest_age = absl::Milliseconds(250);
+  stats.rejected_queue_full = 5;
+  stats.rejected_deadline = 6;
+  stats.expired = 2;
+  levels.models.push_back({"trec", 1, stats});
+  const std::string text = metrics.Text(levels);
+  const std::string labels = "{model=\"trec\",version=\"1\"}";
+  for (const std::string& line : {
+           std::string("sru_ready 1"),
+           std::string("sru_requests_in_flight 7"),
+           std::string("sru_models_loaded 1"),
+           std::string(
+               "sru_backend_info{backend=\"cpu\",dtype=\"bfloat16\",isa=\"avx512_bf16\"} 1"),
+           "sru_queue_sequences" + labels + " 4",
+           "sru_queue_tokens" + labels + " 99",
+           "sru_queue_oldest_age_seconds" + labels + " 0.25",
+           "sru_expired_total" + labels + " 2",
+           std::string("sru_rejections_total{model=\"trec\",version=\"1\",reason=\"queue_full\"} "
+                       "5"),
+           std::string("sru_rejections_total{model=\"trec\",version=\"1\",reason=\"deadline\"} 6"),
+       }) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(MetricsTest, SeriesGoWithTheLastOwnerOfAModel) {
+  Metrics metrics;
+  auto first = metrics.ForModel("trec", 1, 4096);
+  first->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  auto second = metrics.ForModel("trec", 1, 4096);  // loaded anew
+  auto other = metrics.ForModel("trec", 2, 4096);
+  first.reset();
+  second->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  EXPECT_THAT(metrics.Text(ServerLevels()),
+              HasSubstr("sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\","
+                        "version=\"1\"} 2"));
+  second.reset();
+  EXPECT_THAT(metrics.Text(ServerLevels()), Not(HasSubstr("version=\"1\"")));
+  EXPECT_THAT(metrics.Text(ServerLevels()), HasSubstr("version=\"2\""));
+  second = metrics.ForModel("trec", 1, 4096);
+  second->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  EXPECT_THAT(metrics.Text(ServerLevels()),
+              HasSubstr("sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\","
+                        "version=\"1\"} 1"));
+}
+
+TEST(MetricsTest, StatesOfModels) {
+  Metrics metrics;
+  metrics.OnModelLoaded(absl::Milliseconds(30));
+  ServerLevels levels;
+  levels.statuses = {{"trec", 1, ModelState::kUnloading, ""},
+                     {"trec", 1, ModelState::kUnloading, ""},
+                     {"trec", 1, ModelState::kReady, ""},
+                     {"trec", 2, ModelState::kFailed, "why"}};
+  levels.load_counts = {{"trec", 3, 4}};
+  const std::string text = metrics.Text(levels);
+  for (const char* line : {"sru_model_state{model=\"trec\",version=\"1\",state=\"unloading\"} 2",
+                           "sru_model_state{model=\"trec\",version=\"1\",state=\"ready\"} 1",
+                           "sru_model_state{model=\"trec\",version=\"2\",state=\"failed\"} 1",
+                           "sru_model_loads_total{model=\"trec\"} 3",
+                           "sru_model_load_failures_total{model=\"trec\"} 4",
+                           "sru_model_load_duration_seconds_bucket{le=\"0.05\"} 1"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+}
+
+TEST(MetricsTest, NoModelMeansNoModelSeries) {
+  Metrics metrics;
+  const std::string text = metrics.Text(ServerLevels());
+  EXPECT_THAT(text, HasSubstr("sru_ready 0"));
+  EXPECT_THAT(text, HasSubstr("sru_models_loaded 0"));
+  EXPECT_THAT(text, HasSubstr("sru_build_info{version=\""));
+  EXPECT_THAT(text, HasSubstr("process_resident_memory_bytes "));
+  EXPECT_THAT(text, Not(HasSubstr("model=")));
+}
+
+TEST(MetricsTest, ShowsDevicesAndInstances) {
+  ServerLevels levels;
+  ServerLevels::ModelLevels model;
+  model.model = "trec";
+  model.version = 1;
+  model.instances = 3;
+  model.stats.rejected_no_worker = 4;
+  levels.models.push_back(model);
+  ServerLevels::DeviceLevels device;
+  device.info.ordinal = 5;
+  device.info.memory_bytes = 1000;
+  device.info.memory_limit = 900;
+  device.info.memory_in_use = 300;
+  device.info.memory_free = 650;
+  device.info.weight_bytes = 100;
+  levels.devices.push_back(device);
+  device.info.ordinal = 7;
+  device.lost = true;
+  levels.devices.push_back(device);
+  const std::string text = Metrics().Text(levels);
+  for (const char* line :
+       {"sru_gpu_memory_bytes{device=\"5\",kind=\"weights\"} 100",
+        "sru_gpu_memory_bytes{device=\"5\",kind=\"workspaces\"} 200",
+        "sru_gpu_memory_bytes{device=\"5\",kind=\"limit\"} 900",
+        "sru_gpu_memory_bytes{device=\"5\",kind=\"free\"} 650",
+        "sru_gpu_memory_bytes{device=\"5\",kind=\"total\"} 1000",
+        "sru_device_lost_total{device=\"5\"} 0", "sru_device_lost_total{device=\"7\"} 1",
+        "sru_instances{model=\"trec\",version=\"1\"} 3",
+        "sru_rejections_total{model=\"trec\",version=\"1\",reason=\"no_worker\"} 4"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  // A server on the processor has no such series.
+  EXPECT_THAT(Metrics().Text(ServerLevels()), Not(HasSubstr("sru_gpu_memory_bytes")));
+}
+
+}  // namespace
+}  // namespace sru::server

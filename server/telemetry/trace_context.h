@@ -1,0 +1,28 @@
+// The header traceparent of W3C Trace Context (https://www.w3.org/TR/trace-context/, section 3.2):
+//   00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
+// Log lines of a call carry its parts, so that they can be found from the caller's trace.
+#ifndef SRU_SERVER_TELEMETRY_TRACE_CONTEXT_H_
+#define SRU_SERVER_TELEMETRY_TRACE_CONTEXT_H_
+
+#include <optional>
+
+#include "absl/strings/string_view.h"
+
+namespace sru::server {
+
+inline constexpr char kTraceparentHeader[] = "traceparent";
+
+// Views into the header.
+struct TraceContext {
+  absl::string_view trace_id;   // 32 lower-case hexadecimal digits, not all zero
+  absl::string_view parent_id;  // 16, the caller's span, not all zero
+  bool sampled = false;
+};
+
+// nullopt for whatever the standard calls invalid: such a header is to be ignored. Versions after
+// 00 are read as 00, as the standard asks. Pure.
+std::optional<TraceContext> ParseTraceparent(absl::string_view header);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_TELEMETRY_TRACE_CONTEXT_H_

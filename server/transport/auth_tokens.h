@@ -1,0 +1,59 @@
+// Bearer tokens that callers must show: the file that lists them and the header that brings one.
+//
+// The file has one token a line, of visible ASCII characters, optionally after a name and white
+// space. The name stands in the access log; several tokens may have the same, so that one can be
+// replaced without an interruption. Blank lines and lines that begin with # are skipped.
+//   # team         token
+//   search         4f6R0pXyY0b1nq3cVd2m
+//   4o1X9nUuPqL0aa7Zc8sE
+#ifndef SRU_SERVER_TRANSPORT_AUTH_TOKENS_H_
+#define SRU_SERVER_TRANSPORT_AUTH_TOKENS_H_
+
+#include <array>
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace sru::server {
+
+inline constexpr size_t kMaxTokenLength = 4096;
+inline constexpr size_t kMaxTokens = 10000;
+
+// Holds digests only, not the tokens. Immutable, hence thread-safe.
+class TokenSet {
+ public:
+  // kInvalidArgument names `source` and the line, and repeats no token.
+  static absl::StatusOr<TokenSet> Parse(absl::string_view text, absl::string_view source);
+
+  // The name that stands before `token`, empty when none does; null when the token is not in the
+  // set. The time does not depend on how much of a token is right: SHA-256 digests are compared,
+  // each as a whole and all of them.
+  const std::string* Find(absl::string_view token) const;
+
+  size_t size() const { return entries_.size(); }
+  // Tokens that can be guessed: of fewer than 16 characters.
+  size_t num_short() const { return num_short_; }
+
+ private:
+  using Digest = std::array<unsigned char, 32>;
+  struct Entry {
+    Digest digest;
+    std::string name;
+  };
+
+  static Digest DigestOf(absl::string_view token);
+
+  std::vector<Entry> entries_;
+  size_t num_short_ = 0;
+};
+
+// The token of the header "authorization: Bearer TOKEN"; the scheme in any case, as RFC 9110 has
+// it. Empty when the header has another form. Pure.
+absl::string_view BearerToken(absl::string_view header);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_TRANSPORT_AUTH_TOKENS_H_

@@ -1,0 +1,69 @@
+// Credentials: who may connect to the server and call it. Makes the credentials of its listeners
+// from the TLS files and the file of tokens, and keeps them fresh: a thread reads the files again
+// when they change. A change that does not check out leaves what is in use in use, with a log line
+// and a metric.
+//
+// TLS: gRPC asks at each handshake whether there are newer certificates, so that a connection sees
+// the newest and none is interrupted.
+//
+// Tokens are checked for each call when its headers arrive, in gRPC's core, before any message is
+// read and whatever the service or method is, existing or not; handlers see only calls that passed.
+// This way it also works without TLS, where gRPC's C++ AuthMetadataProcessor does not.
+//
+//   auto credentials = Credentials::Create(options, &metrics, &access_log);
+//   builder.AddListeningPort(address, (*credentials)->ForListener());
+//
+// Thread-safe. The metrics and the log must outlive the gRPC servers that use the credentials.
+#ifndef SRU_SERVER_TRANSPORT_CREDENTIALS_H_
+#define SRU_SERVER_TRANSPORT_CREDENTIALS_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "grpcpp/security/server_credentials.h"
+#include "server/base/file_watcher.h"
+#include "server/telemetry/access_log.h"
+#include "server/transport/security_metrics.h"
+#include "server/transport/security_options.h"
+
+namespace sru::server {
+
+class Credentials {
+ public:
+  // Reads and checks the files, starts watching them. Errors name the flag, what was expected and
+  // what was found.
+  static absl::StatusOr<std::unique_ptr<Credentials>> Create(const SecurityOptions& options,
+                                                             SecurityMetrics* metrics,
+                                                             AccessLog* access_log);
+  ~Credentials();
+
+  // For one listener; each needs its own. Without TLS and tokens these are gRPC's own insecure
+  // ones, which cost nothing. May outlive this object, the files are then not read again.
+  std::shared_ptr<grpc::ServerCredentials> ForListener() const;
+
+  // For calls that come another way than through a listener: OK when tokens are off or the header
+  // `authorization` has one that is known, else kUnauthenticated, counted.
+  absl::Status CheckToken(absl::string_view authorization) const;
+
+  // The name in the file of tokens of whom the header `authorization` belongs to; empty when it has
+  // none.
+  std::string CallerName(absl::string_view authorization) const;
+
+  // One look at the files, as the thread does it. For tests.
+  void Poll() { watcher_.Poll(); }
+
+  struct Shared;  // what listeners use; in credentials.cc
+
+ private:
+  Credentials(const SecurityOptions& options, std::shared_ptr<Shared> shared);
+
+  const SecurityOptions options_;
+  const std::shared_ptr<Shared> shared_;
+  FileWatcher watcher_;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_TRANSPORT_CREDENTIALS_H_

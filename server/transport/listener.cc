@@ -1,0 +1,270 @@
+#include "server/transport/listener.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace sru::server {
+namespace {
+
+// Descriptors that connections leave to the metrics port, files and gRPC itself.
+constexpr int kReservedFiles = 64;
+constexpr rlim_t kMostFiles = 1 << 20;
+constexpr int kBacklog = 1024;
+// How long unacknowledged data may be under way, as gRPC sets it with our keepalive timeout.
+constexpr int kUserTimeoutMs = 20000;
+// How often connections are counted, at most, while there are too many.
+constexpr absl::Duration kCountInterval = absl::Milliseconds(50);
+constexpr int kOutOfFilesWaitMs = 50;
+
+std::string ErrorText() { return std::generic_category().message(errno); }
+
+// The limit of open files, raised to what the process may have.
+int RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+  const rlim_t wanted = std::min(limit.rlim_max, kMostFiles);
+  if (limit.rlim_cur < wanted) {
+    const rlimit raised{wanted, limit.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit.rlim_cur = wanted;
+  }
+  return static_cast<int>(std::min(limit.rlim_cur, kMostFiles));
+}
+
+void SetOption(int fd, int level, int name, int value) {
+  setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+// A listening socket, or -1 with errno. Connections inherit its options.
+int ListenOn(const sockaddr* address, socklen_t size, bool dual_stack) {
+  const int fd =
+      socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+  if (fd < 0) return -1;
+  SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+  SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUserTimeoutMs);
+  if (address->sa_family == AF_INET6) SetOption(fd, IPPROTO_IPV6, IPV6_V6ONLY, dual_stack ? 0 : 1);
+  if (bind(fd, address, size) == 0 && listen(fd, kBacklog) == 0) return fd;
+  const int error = errno;
+  close(fd);
+  errno = error;
+  return -1;
+}
+
+int PortOf(int fd) {
+  sockaddr_storage address{};
+  socklen_t size = sizeof(address);
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
+                                             : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
+}
+
+// As gRPC writes it.
+std::string PeerName(const sockaddr_storage& address) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", ntohs(v4.sin_port));
+  }
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof(text));
+    return absl::StrCat("ipv4:", text, ":", ntohs(v6.sin6_port));
+  }
+  inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(v6.sin6_port));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(absl::string_view flag,
+                                                         const ListenAddress& address,
+                                                         Options options) {
+  std::unique_ptr<Listener> listener(new Listener(address, std::move(options)));
+  if (absl::Status status = listener->Bind(flag); !status.ok()) return status;
+  return listener;
+}
+
+Listener::Listener(ListenAddress address, Options options)
+    : address_(std::move(address)), options_(std::move(options)) {
+  max_file_ = std::max(kReservedFiles + 1, RaiseFileLimit()) - kReservedFiles;
+  wake_ = eventfd(0, EFD_CLOEXEC);
+}
+
+Listener::~Listener() {
+  Stop();
+  if (wake_ >= 0) close(wake_);
+}
+
+absl::Status Listener::Bind(absl::string_view flag) {
+  const auto error = [&](const std::string& why) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen on ", address_.ToString(), " (--", flag, "): ", why));
+  };
+  if (address_.host == "0.0.0.0" || address_.host == "::") {
+    sockaddr_in6 any{};
+    any.sin6_family = AF_INET6;
+    any.sin6_port = htons(static_cast<uint16_t>(address_.port));
+    const int fd =
+        ListenOn(reinterpret_cast<const sockaddr*>(&any), sizeof(any), /*dual_stack=*/true);
+    if (fd >= 0) sockets_.push_back(fd);
+    if (fd < 0 && errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL) return error(ErrorText());
+  }
+  if (sockets_.empty()) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+    addrinfo* found = nullptr;
+    const int code =
+        getaddrinfo(address_.host.c_str(), std::to_string(address_.port).c_str(), &hints, &found);
+    if (code != 0) return error(gai_strerror(code));
+    std::string why = "the name has no address";
+    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+      // With port 0 every address gets the port that the first one got.
+      const auto port =
+          htons(static_cast<uint16_t>(sockets_.empty() ? address_.port : PortOf(sockets_.front())));
+      if (one->ai_family == AF_INET6) {
+        reinterpret_cast<sockaddr_in6*>(one->ai_addr)->sin6_port = port;
+      } else if (one->ai_family == AF_INET) {
+        reinterpret_cast<sockaddr_in*>(one->ai_addr)->sin_port = port;
+      }
+      const int fd = ListenOn(one->ai_addr, one->ai_addrlen, /*dual_stack=*/false);
+      if (fd >= 0) {
+        sockets_.push_back(fd);
+      } else {
+        why = ErrorText();
+      }
+    }
+    freeaddrinfo(found);
+    if (sockets_.empty()) return error(why);
+  }
+  address_.port = PortOf(sockets_.front());
+  return absl::OkStatus();
+}
+
+void Listener::AddTo(grpc::ServerBuilder* builder,
+                     std::shared_ptr<grpc::ServerCredentials> credentials) {
+  acceptor_ = builder->experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      std::move(credentials));
+}
+
+void Listener::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Listener::Stop() {
+  if (thread_.joinable()) {
+    eventfd_write(wake_, 1);
+    thread_.join();
+  }
+  for (const int socket : sockets_) close(socket);
+  sockets_.clear();
+}
+
+void Listener::Run() {
+  std::vector<pollfd> polled = {{wake_, POLLIN, 0}};
+  for (const int socket : sockets_) polled.push_back({socket, POLLIN, 0});
+  bool out_of_files = false;
+  for (;;) {
+    // While out of files what waits at the sockets is left there for a moment.
+    const nfds_t count = out_of_files ? 1 : polled.size();
+    if (poll(polled.data(), count, out_of_files ? kOutOfFilesWaitMs : -1) < 0 && errno != EINTR) {
+      return;
+    }
+    if ((polled[0].revents & POLLIN) != 0) return;
+    out_of_files = false;
+    for (const int socket : sockets_) {
+      if (!Accept(socket)) out_of_files = true;
+    }
+  }
+}
+
+bool Listener::Accept(int socket) {
+  for (;;) {
+    sockaddr_storage peer{};
+    socklen_t size = sizeof(peer);
+    const int fd =
+        accept4(socket, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return errno == EAGAIN || errno == EWOULDBLOCK;
+    }
+    if (!HasRoom(fd, PeerName(peer))) {
+      if (options_.on_refused != nullptr) options_.on_refused();  // before anybody can notice
+      close(fd);
+      continue;
+    }
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.listener_fd = socket;
+    connection.fd = fd;
+    acceptor_->HandleNewConnection(&connection);
+  }
+}
+
+bool Listener::HasRoom(int fd, const std::string& peer) {
+  if (fd >= max_file_) return false;
+  struct stat status {};
+  fstat(fd, &status);
+  MutexLock lock(&mutex_);
+  const auto limit = static_cast<size_t>(options_.max_connections);
+  if (limit > 0 && connections_.size() >= limit && connections_.count(fd) == 0) {
+    const absl::Time now = absl::Now();
+    if (now < next_count_) return false;
+    next_count_ = now + kCountInterval;
+    ForgetClosed();
+    if (connections_.size() >= limit) return false;
+  }
+  Connection& connection = connections_[fd];
+  ForgetPeer(fd, connection.peer);
+  connection = {status.st_ino, peer};
+  by_peer_[peer] = fd;
+  return true;
+}
+
+void Listener::ForgetPeer(int fd, const std::string& peer) const {
+  const auto it = by_peer_.find(peer);
+  if (it != by_peer_.end() && it->second == fd) by_peer_.erase(it);
+}
+
+int Listener::FindConnection(const std::string& peer) const {
+  MutexLock lock(&mutex_);
+  const auto it = by_peer_.find(peer);
+  return it == by_peer_.end() ? -1 : it->second;
+}
+
+void Listener::ForgetClosed() const {
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    struct stat status {};
+    if (fstat(it->first, &status) == 0 && status.st_ino == it->second.inode) {
+      ++it;
+    } else {
+      ForgetPeer(it->first, it->second.peer);
+      it = connections_.erase(it);
+    }
+  }
+}
+
+int64_t Listener::num_connections() const {
+  MutexLock lock(&mutex_);
+  ForgetClosed();
+  return static_cast<int64_t>(connections_.size());
+}
+
+}  // namespace sru::server

@@ -1,0 +1,55 @@
+#include "server/transport/read_pause.h"
+
+#include <sys/socket.h>
+
+#include "absl/time/clock.h"
+
+namespace sru::server {
+namespace {
+
+// When what has arrived reaches the mark already, setting it wakes the reader.
+bool SetMark(int socket, int bytes) {
+  return setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0;
+}
+
+}  // namespace
+
+ReadPause::ReadPause(absl::Duration length) : length_(length) {
+  if (length_ > absl::ZeroDuration()) thread_ = std::thread([this] { Run(); });
+}
+
+ReadPause::~ReadPause() {
+  {
+    MutexLock lock(&mutex_);
+    closed_ = true;
+  }
+  changed_.SignalAll();
+  if (thread_.joinable()) thread_.join();
+}
+
+void ReadPause::Start(int socket) {
+  if (socket < 0 || length_ <= absl::ZeroDuration()) return;
+  {
+    MutexLock lock(&mutex_);
+    if (closed_ || paused_.count(socket) != 0 || !SetMark(socket, kPauseBytes)) return;
+    paused_.insert(socket);
+    if (paused_.size() > 1) return;
+  }
+  changed_.SignalAll();
+}
+
+void ReadPause::Run() {
+  MutexLock lock(&mutex_);
+  while (!closed_) {
+    while (paused_.empty() && !closed_) changed_.Wait(&mutex_);
+    // Those that join meanwhile have a shorter pause.
+    const absl::Time end = absl::Now() + length_;
+    for (absl::Time now = absl::Now(); now < end && !closed_; now = absl::Now()) {
+      changed_.WaitFor(&mutex_, end - now);
+    }
+    for (const int socket : paused_) SetMark(socket, 1);
+    paused_.clear();
+  }
+}
+
+}  // namespace sru::server

@@ -1,0 +1,77 @@
+#include "server/transport/read_pause.h"
+
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
+#include "tests/testing/tcp_pair.h"
+
+namespace sru::server {
+namespace {
+
+using ::sru::testing::TcpPair;
+
+TEST(ReadPauseTest, WhatArrivesIsReadWhenThePauseEnds) {
+  const TcpPair pair;
+  auto pause = std::make_unique<ReadPause>(absl::InfiniteDuration());
+  pause->Start(pair.server());
+  pause->Start(pair.server());
+  ASSERT_TRUE(TcpPair::Write(pair.client(), "one "));
+  ASSERT_TRUE(TcpPair::Write(pair.client(), "two"));
+  EXPECT_TRUE(TcpPair::StaysQuiet(pair.server()));
+  pause.reset();
+  EXPECT_EQ(TcpPair::Read(pair.server()), "one two");
+  ASSERT_TRUE(TcpPair::Write(pair.client(), "three"));
+  EXPECT_EQ(TcpPair::Read(pair.server()), "three");
+}
+
+TEST(ReadPauseTest, EndsByItself) {
+  const TcpPair pair;
+  ReadPause pause(absl::Milliseconds(5));
+  for (const std::string text : {"first", "second"}) {
+    pause.Start(pair.server());
+    ASSERT_TRUE(TcpPair::Write(pair.client(), text));
+    EXPECT_EQ(TcpPair::Read(pair.server()), text);
+  }
+}
+
+TEST(ReadPauseTest, MuchDataIsReadAtOnce) {
+  const TcpPair pair;
+  ReadPause pause(absl::InfiniteDuration());
+  pause.Start(pair.server());
+  ASSERT_TRUE(TcpPair::Write(pair.client(), std::string(kPauseBytes, 'a')));
+  EXPECT_NE(TcpPair::Read(pair.server()), "");
+}
+
+TEST(ReadPauseTest, TheEndOfTheConnectionIsSeenAtOnce) {
+  TcpPair pair;
+  ReadPause pause(absl::InfiniteDuration());
+  pause.Start(pair.client());
+  pair.CloseServer();
+  EXPECT_TRUE(TcpPair::IsReadable(pair.client()));
+}
+
+TEST(ReadPauseTest, OthersAreNotPaused) {
+  const TcpPair paused;
+  const TcpPair other;
+  ReadPause pause(absl::InfiniteDuration());
+  pause.Start(-1);
+  pause.Start(STDERR_FILENO);
+  pause.Start(paused.server());
+  ASSERT_TRUE(TcpPair::Write(other.client(), "at once"));
+  EXPECT_EQ(TcpPair::Read(other.server()), "at once");
+}
+
+TEST(ReadPauseTest, WithoutALengthThereIsNone) {
+  const TcpPair pair;
+  ReadPause pause(absl::ZeroDuration());
+  pause.Start(pair.server());
+  ASSERT_TRUE(TcpPair::Write(pair.client(), "at once"));
+  EXPECT_EQ(TcpPair::Read(pair.server()), "at once");
+}
+
+}  // namespace
+}  // namespace sru::server

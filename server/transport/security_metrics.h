@@ -1,0 +1,63 @@
+// What Prometheus is told of TLS, tokens and calls that were turned away. The series exist from the
+// start, so that an alert sees the first increase. Thread-safe.
+#ifndef SRU_SERVER_TRANSPORT_SECURITY_METRICS_H_
+#define SRU_SERVER_TRANSPORT_SECURITY_METRICS_H_
+
+#include <array>
+
+#include "absl/time/time.h"
+#include "prometheus/counter.h"
+#include "prometheus/gauge.h"
+#include "prometheus/registry.h"
+
+namespace sru::server {
+
+// Why a call has no valid token.
+enum class AuthFailure { kMissing, kMalformed, kUnknown };
+inline constexpr int kNumAuthFailures = 3;
+const char* AuthFailureName(AuthFailure failure);
+
+// Why a TLS handshake failed.
+enum class HandshakeFailure {
+  kNoClientCertificate,
+  kBadClientCertificate,  // expired, or of an authority that is not in --tls_client_ca
+  kRefusedByClient,       // the client does not trust this server, or wants another TLS
+  kNotTls,
+  kOther
+};
+inline constexpr int kNumHandshakeFailures = 5;
+const char* HandshakeFailureName(HandshakeFailure failure);
+
+// Must not outlive the registry.
+class SecurityMetrics {
+ public:
+  explicit SecurityMetrics(prometheus::Registry* registry);
+
+  void OnAuthFailure(AuthFailure failure) {
+    auth_failures_[static_cast<int>(failure)]->Increment();
+  }
+  void OnHandshakeFailure(HandshakeFailure failure) {
+    handshake_failures_[static_cast<int>(failure)]->Increment();
+  }
+  void OnUnknownMethod() { unknown_methods_.Increment(); }
+  void OnConnectionRefused() { refused_connections_.Increment(); }
+  void OnTlsReload(bool ok) { (ok ? tls_reloads_ : tls_reload_failures_).Increment(); }
+  void OnTokensReload(bool ok) { (ok ? token_reloads_ : token_reload_failures_).Increment(); }
+  // Makes the series; there is none without TLS.
+  void SetCertificateExpiry(absl::Time not_after);
+
+ private:
+  std::array<prometheus::Counter*, kNumAuthFailures> auth_failures_{};
+  std::array<prometheus::Counter*, kNumHandshakeFailures> handshake_failures_{};
+  prometheus::Counter& unknown_methods_;
+  prometheus::Counter& refused_connections_;
+  prometheus::Counter& tls_reloads_;
+  prometheus::Counter& tls_reload_failures_;
+  prometheus::Counter& token_reloads_;
+  prometheus::Counter& token_reload_failures_;
+  prometheus::Family<prometheus::Gauge>& certificate_expiry_;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_TRANSPORT_SECURITY_METRICS_H_

@@ -1,0 +1,65 @@
+// What the server's options say of security: TLS, tokens, and bounds on connections. README.md has
+// what is open by default.
+#ifndef SRU_SERVER_TRANSPORT_SECURITY_OPTIONS_H_
+#define SRU_SERVER_TRANSPORT_SECURITY_OPTIONS_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+
+namespace sru::server {
+
+struct SecurityOptions {
+  // PEM files. The first two come together and turn TLS on; the third makes every client show a
+  // certificate of one of its authorities (mutual TLS).
+  std::string tls_cert;
+  std::string tls_key;
+  std::string tls_client_ca;
+
+  // Turns tokens on: every call needs one, but for the health service.
+  std::string auth_tokens_file;
+  bool auth_health = false;       // the health service needs a token too
+  bool auth_without_tls = false;  // tokens on a listener that others can read along
+
+  // How often the files are looked at; a change is taken up at the second look that finds it.
+  absl::Duration poll_interval = absl::Seconds(1);
+
+  bool has_tls() const { return !tls_cert.empty(); }
+  bool has_tokens() const { return !auth_tokens_file.empty(); }
+};
+
+// Bounds on what one connection, or all of them, can take from the server.
+struct ConnectionLimits {
+  int max_connections = 0;        // 0 = as many as the process may have open files
+  int max_metadata_bytes = 8192;  // headers of one call
+  // After max_age a connection takes no new calls, after another max_age_grace it is closed.
+  // Infinite = never.
+  absl::Duration max_age = absl::InfiniteDuration();
+  absl::Duration max_age_grace = absl::Seconds(30);
+  absl::Duration max_idle = absl::InfiniteDuration();
+  // A client that pings an idle connection more often is disconnected.
+  absl::Duration min_ping_interval = absl::Seconds(10);
+};
+
+// kInvalidArgument names the flag.
+absl::Status ValidateSecurityOptions(const SecurityOptions& options);
+absl::Status ValidateConnectionLimits(const ConnectionLimits& limits);
+
+// kInvalidArgument when callers would send tokens over the network in the clear: tokens, no TLS, no
+// --auth_without_tls, and `host` (as in HOST:PORT) is not of this machine only. `flag` is that of
+// the listener. Call it for each listener.
+absl::Status CheckListenHost(const SecurityOptions& options, absl::string_view flag,
+                             absl::string_view host);
+
+// The flags of both structs.
+absl::Span<const char* const> SecurityFlagNames();
+absl::StatusOr<SecurityOptions> SecurityOptionsFromFlags();
+absl::StatusOr<ConnectionLimits> ConnectionLimitsFromFlags();
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_TRANSPORT_SECURITY_OPTIONS_H_
