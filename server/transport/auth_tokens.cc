@@ -1,6 +1,7 @@
 #include "server/transport/auth_tokens.h"
 
 #include <openssl/crypto.h>
+#include <openssl/err.h>
 #include <openssl/evp.h>
 
 #include <algorithm>
@@ -17,6 +18,24 @@ namespace {
 
 constexpr size_t kShortToken = 16;
 
+// SHA-256 of "abc", as FIPS 180-2 gives it.
+constexpr unsigned char kDigestOfAbc[] = {
+    0xba, 0x78, 0x16, 0xbf, 0x8f, 0x01, 0xcf, 0xea, 0x41, 0x41, 0x40, 0xde, 0x5d, 0xae, 0x22, 0x23,
+    0xb0, 0x03, 0x61, 0xa3, 0x96, 0x17, 0x7a, 0x9c, 0xb4, 0x10, 0xff, 0x61, 0xf2, 0x00, 0x15, 0xad};
+
+// Without a digest no token could be told from another, so that all or none would pass.
+absl::Status NoDigest(absl::string_view source) {
+  char reason[256] = "its digest is wrong";
+  if (const unsigned long code = ERR_peek_last_error(); code != 0) {
+    ERR_error_string_n(code, reason, sizeof(reason));
+  }
+  ERR_clear_error();
+  return absl::FailedPreconditionError(absl::StrCat(
+      source, ": tokens are compared by SHA-256, which OpenSSL cannot compute here (", reason,
+      "); expected a configuration of OpenSSL (OPENSSL_CONF, openssl.cnf) that "
+      "activates a provider of SHA-256, as `default` and `fips` are"));
+}
+
 bool IsVisible(absl::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
 }
@@ -25,6 +44,12 @@ bool IsVisible(absl::string_view text) {
 
 absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_view source) {
   TokenSet set;
+  ERR_clear_error();
+  set.sha256_.reset(EVP_MD_fetch(nullptr, "SHA256", nullptr), EVP_MD_free);
+  const std::optional<Digest> known = set.DigestOf("abc");
+  if (!known.has_value() || !std::equal(known->begin(), known->end(), kDigestOfAbc)) {
+    return NoDigest(source);
+  }
   int line_number = 0;
   const auto error = [&](absl::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat(source, ": line ", line_number, ": ", what));
@@ -47,8 +72,10 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
       return error(absl::StrCat("expected a token of at most ", kMaxTokenLength,
                                 " characters, found ", token.size()));
     }
+    const std::optional<Digest> digest = set.DigestOf(token);
+    if (!digest.has_value()) return NoDigest(source);
     Entry entry;
-    entry.digest = DigestOf(token);
+    entry.digest = *digest;
     if (words.size() == 2) entry.name = std::string(words[0]);
     const auto same = [&](const Entry& other) { return other.digest == entry.digest; };
     if (std::any_of(set.entries_.begin(), set.entries_.end(), same)) {
@@ -69,19 +96,24 @@ absl::StatusOr<TokenSet> TokenSet::Parse(absl::string_view text, absl::string_vi
   return set;
 }
 
-TokenSet::Digest TokenSet::DigestOf(absl::string_view token) {
-  // Looked up once: OpenSSL 3 searches its providers at each use of EVP_sha256().
-  static EVP_MD* const sha256 = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+std::optional<TokenSet::Digest> TokenSet::DigestOf(absl::string_view token) const {
   Digest digest{};
-  EVP_Digest(token.data(), token.size(), digest.data(), nullptr, sha256, nullptr);
+  unsigned int size = 0;
+  if (sha256_ == nullptr ||
+      EVP_Digest(token.data(), token.size(), digest.data(), &size, sha256_.get(), nullptr) != 1 ||
+      size != digest.size()) {
+    return std::nullopt;
+  }
   return digest;
 }
 
 const std::string* TokenSet::Find(absl::string_view token) const {
-  const Digest digest = DigestOf(token);
+  const std::optional<Digest> digest = DigestOf(token);
+  if (!digest.has_value()) return nullptr;
   const std::string* found = nullptr;
   for (const Entry& entry : entries_) {
-    if (CRYPTO_memcmp(entry.digest.data(), digest.data(), digest.size()) == 0) found = &entry.name;
+    if (CRYPTO_memcmp(entry.digest.data(), digest->data(), digest->size()) == 0)
+      found = &entry.name;
   }
   return found;
 }

@@ -11,11 +11,15 @@
 
 #include <array>
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+
+struct evp_md_st;  // OpenSSL's EVP_MD
 
 namespace sru::server {
 
@@ -25,12 +29,13 @@ inline constexpr size_t kMaxTokens = 10000;
 // Holds digests only, not the tokens. Immutable, hence thread-safe.
 class TokenSet {
  public:
-  // kInvalidArgument names `source` and the line, and repeats no token.
+  // kInvalidArgument names `source` and the line, and repeats no token. kFailedPrecondition when
+  // OpenSSL's configuration leaves it without SHA-256, or with one that computes something else.
   static absl::StatusOr<TokenSet> Parse(absl::string_view text, absl::string_view source);
 
   // The name that stands before `token`, empty when none does; null when the token is not in the
-  // set. The time does not depend on how much of a token is right: SHA-256 digests are compared,
-  // each as a whole and all of them.
+  // set, or its digest could not be computed. The time does not depend on how much of a token is
+  // right: SHA-256 digests are compared, each as a whole and all of them.
   const std::string* Find(absl::string_view token) const;
 
   size_t size() const { return entries_.size(); }
@@ -44,8 +49,11 @@ class TokenSet {
     std::string name;
   };
 
-  static Digest DigestOf(absl::string_view token);
+  // Nothing when OpenSSL refuses or has no memory.
+  std::optional<Digest> DigestOf(absl::string_view token) const;
 
+  // Looked up once a set: OpenSSL 3 searches its providers at each use of EVP_sha256().
+  std::shared_ptr<evp_md_st> sha256_;
   std::vector<Entry> entries_;
   size_t num_short_ = 0;
 };

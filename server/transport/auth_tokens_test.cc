@@ -1,5 +1,7 @@
 #include "server/transport/auth_tokens.h"
 
+#include <openssl/evp.h>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -69,6 +71,23 @@ TEST(TokenSetTest, ErrorsNameTheLineAndRepeatNoToken) {
   std::string many;
   for (size_t i = 0; i <= kMaxTokens; ++i) absl::StrAppend(&many, "token", i, "\n");
   EXPECT_THAT(ErrorOf(many), HasSubstr("at most 10000"));
+}
+
+// As where the configuration names a FIPS module that is not there.
+TEST(TokenSetTest, WithoutSha256ThereAreNoTokens) {
+  const TokenSet earlier = Parse("token-one");
+  ASSERT_EQ(EVP_set_default_properties(nullptr, "provider=none"), 1);
+  const absl::StatusOr<TokenSet> set = TokenSet::Parse("token-one", "--auth_tokens_file");
+  ASSERT_EQ(EVP_set_default_properties(nullptr, ""), 1);
+  EXPECT_EQ(set.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(set.status().message()),
+              AllOf(HasSubstr("--auth_tokens_file: "), HasSubstr("SHA-256"),
+                    HasSubstr("unsupported"), HasSubstr("OPENSSL_CONF")));
+  // What was read before holds on to its digest, and to what it knows.
+  EXPECT_NE(earlier.Find("token-one"), nullptr);
+  EXPECT_EQ(earlier.Find("token-two"), nullptr);
+  // A set that was never filled knows nobody.
+  EXPECT_EQ(TokenSet().Find(""), nullptr);
 }
 
 TEST(BearerTokenTest, TheSchemeIsInAnyCase) {
