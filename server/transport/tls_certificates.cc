@@ -4,10 +4,12 @@
 #include <openssl/err.h>
 #include <openssl/evp.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 #include <memory>
 #include <utility>
@@ -19,10 +21,20 @@
 namespace sru::server {
 namespace {
 
+// What gRPC offers unless GRPC_SSL_CIPHER_SUITES says otherwise.
+constexpr char kCipherSuites[] =
+    "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:"
+    "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384:"
+    "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384";
+// More than any handshake takes.
+constexpr int kMaxHandshakeSteps = 100;
+
 struct OpenSslFree {
   void operator()(BIO* p) const { BIO_free(p); }
   void operator()(X509* p) const { X509_free(p); }
   void operator()(EVP_PKEY* p) const { EVP_PKEY_free(p); }
+  void operator()(SSL_CTX* p) const { SSL_CTX_free(p); }
+  void operator()(SSL* p) const { SSL_free(p); }
 };
 template <typename T>
 using Owned = std::unique_ptr<T, OpenSslFree>;
@@ -31,6 +43,13 @@ template <typename... Parts>
 absl::Status Error(absl::string_view flag, const Parts&... parts) {
   ERR_clear_error();
   return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", parts...));
+}
+
+// Why the last call of OpenSSL failed.
+std::string OpenSslReason() {
+  const unsigned long code = ERR_peek_last_error();
+  const char* reason = code == 0 ? nullptr : ERR_reason_error_string(code);
+  return reason == nullptr ? "no reason given" : reason;
 }
 
 absl::Time ToTime(const ASN1_TIME* time) {
@@ -86,9 +105,92 @@ absl::StatusOr<Owned<EVP_PKEY>> ReadKey(const std::string& pem) {
                "read");
 }
 
+// "RSA, 1024 bits".
+std::string DescribeKey(const EVP_PKEY* key) {
+  if (key == nullptr) return "a key of an unknown kind";
+  const char* type = EVP_PKEY_get0_type_name(key);
+  return absl::StrCat(type == nullptr ? "key" : type, ", ", EVP_PKEY_get_bits(key), " bits");
+}
+
+// A context that gRPC would make, without certificates.
+absl::StatusOr<Owned<SSL_CTX>> MakeServerContext() {
+  Owned<SSL_CTX> context(SSL_CTX_new(TLS_method()));
+  if (context == nullptr) {
+    return Error(
+        "tls_cert", "OpenSSL cannot do TLS here (", OpenSslReason(),
+        "); expected a configuration of OpenSSL (OPENSSL_CONF, openssl.cnf) that activates "
+        "a provider of its algorithms, as `default` and `fips` are");
+  }
+  SSL_CTX_set_min_proto_version(context.get(), TLS1_2_VERSION);
+  SSL_CTX_set_max_proto_version(context.get(), TLS1_3_VERSION);
+  const char* suites = std::getenv("GRPC_SSL_CIPHER_SUITES");
+  if (SSL_CTX_set_cipher_list(context.get(), suites == nullptr ? kCipherSuites : suites) != 1) {
+    return Error("tls_cert", "OpenSSL has none of the cipher suites of ",
+                 suites == nullptr ? "gRPC" : "GRPC_SSL_CIPHER_SUITES", " (", OpenSslReason(), ")");
+  }
+  int curve = NID_X9_62_prime256v1;
+  if (SSL_CTX_set1_groups(context.get(), &curve, 1) != 1) {
+    return Error("tls_cert", "OpenSSL cannot do the key exchange of gRPC, P-256 (", OpenSslReason(),
+                 ")");
+  }
+  return context;
+}
+
+// Whether OpenSSL would take this authority's key when it verifies a client's chain.
+bool IsStrongEnough(const SSL_CTX* context, X509* authority) {
+  const EVP_PKEY* key = X509_get0_pubkey(authority);
+  const int bits = key == nullptr ? -1 : EVP_PKEY_get_security_bits(key);
+  return SSL_CTX_get_security_callback(context)(nullptr, context, SSL_SECOP_CA_KEY | SSL_SECOP_PEER,
+                                                bits, NID_undef, authority,
+                                                SSL_CTX_get0_security_ex_data(context)) == 1;
+}
+
+// A handshake with a client that takes whatever it gets; OpenSSL looks at the chain only then.
+absl::Status TryHandshake(SSL_CTX* server_context, const std::string& subject) {
+  const Owned<SSL_CTX> client_context(SSL_CTX_new(TLS_client_method()));
+  if (client_context == nullptr) {
+    return Error("tls_cert", "OpenSSL cannot do TLS here (", OpenSslReason(), ")");
+  }
+  SSL_CTX_set_security_level(client_context.get(), 0);
+  SSL_CTX_set_verify(client_context.get(), SSL_VERIFY_NONE, nullptr);
+  const Owned<SSL> server(SSL_new(server_context));
+  const Owned<SSL> client(SSL_new(client_context.get()));
+  BIO* server_end = nullptr;
+  BIO* client_end = nullptr;
+  if (server == nullptr || client == nullptr ||
+      BIO_new_bio_pair(&server_end, 0, &client_end, 0) != 1) {
+    return Error("tls_cert", "OpenSSL cannot do TLS here (", OpenSslReason(), ")");
+  }
+  SSL_set_bio(server.get(), server_end, server_end);
+  SSL_set_bio(client.get(), client_end, client_end);
+  SSL_set_accept_state(server.get());
+  SSL_set_connect_state(client.get());
+  for (int step = 0; step < kMaxHandshakeSteps; ++step) {
+    for (SSL* side : {client.get(), server.get()}) {
+      ERR_clear_error();
+      const int result = SSL_do_handshake(side);
+      if (result == 1) continue;
+      const int error = SSL_get_error(side, result);
+      if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) continue;
+      return Error("tls_cert", "expected a chain with which OpenSSL can do TLS at its security ",
+                   "level, ", SSL_CTX_get_security_level(server_context), ", found that of ",
+                   subject, ": ", OpenSslReason());
+    }
+    if (SSL_is_init_finished(server.get()) == 1 && SSL_is_init_finished(client.get()) == 1) {
+      return absl::OkStatus();
+    }
+  }
+  return Error("tls_cert", "a handshake with the certificate of ", subject, " does not end");
+}
+
 }  // namespace
 
 absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now) {
+  absl::StatusOr<Owned<SSL_CTX>> made = MakeServerContext();
+  if (!made.ok()) return made.status();
+  SSL_CTX* const context = made->get();
+  const int security_level = SSL_CTX_get_security_level(context);
+
   absl::StatusOr<std::vector<Owned<X509>>> chain = ReadCertificates("tls_cert", pem.certificate);
   if (!chain.ok()) return chain.status();
   TlsCertificates result;
@@ -119,18 +221,51 @@ absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now)
                  result.subject, ", found another key");
   }
 
+  if (SSL_CTX_use_certificate(context, chain->front().get()) != 1) {
+    return Error("tls_cert", "expected a certificate that OpenSSL takes at its security level, ",
+                 security_level, ", found that of ", result.subject, " (",
+                 DescribeKey(X509_get0_pubkey(&own)), "): ", OpenSslReason());
+  }
+  for (size_t i = 1; i < chain->size(); ++i) {
+    X509* const issuer = (*chain)[i].get();
+    if (SSL_CTX_add_extra_chain_cert(context, issuer) != 1) {
+      return Error("tls_cert", "OpenSSL does not take the certificate of ", SubjectOf(*issuer),
+                   ": ", OpenSslReason());
+    }
+    X509_up_ref(issuer);  // the context has taken over one
+  }
+  if (SSL_CTX_use_PrivateKey(context, key->get()) != 1) {
+    return Error("tls_key", "expected a key that OpenSSL takes at its security level, ",
+                 security_level, ", found ", DescribeKey(key->get()), ": ", OpenSslReason());
+  }
+  if (absl::Status status = TryHandshake(context, result.subject); !status.ok()) return status;
+
   if (!pem.client_ca.empty()) {
     absl::StatusOr<std::vector<Owned<X509>>> authorities =
         ReadCertificates("tls_client_ca", pem.client_ca);
     if (!authorities.ok()) return authorities.status();
-    const auto valid = [&](const Owned<X509>& certificate) {
-      return now <= ToTime(X509_get0_notAfter(certificate.get()));
-    };
-    if (std::none_of(authorities->begin(), authorities->end(), valid)) {
-      return Error("tls_client_ca", "expected an authority that is valid now, found ",
-                   SubjectOf(*authorities->front()), " that expired at ",
-                   absl::FormatTime(ToTime(X509_get0_notAfter(authorities->front().get())),
-                                    absl::UTCTimeZone()));
+    // One that can be used is enough: bundles keep what has expired.
+    std::string fault;
+    bool usable = false;
+    for (const Owned<X509>& authority : *authorities) {
+      const absl::Time until = ToTime(X509_get0_notAfter(authority.get()));
+      if (X509_STORE_add_cert(SSL_CTX_get_cert_store(context), authority.get()) != 1 ||
+          SSL_CTX_add_client_CA(context, authority.get()) != 1) {
+        return Error("tls_client_ca", "OpenSSL does not take the certificate of ",
+                     SubjectOf(*authority), ": ", OpenSslReason());
+      }
+      std::string found;
+      if (now > until) {
+        found = absl::StrCat(" that expired at ", absl::FormatTime(until, absl::UTCTimeZone()));
+      } else if (!IsStrongEnough(context, authority.get())) {
+        found = absl::StrCat(" whose key (", DescribeKey(X509_get0_pubkey(authority.get())),
+                             ") OpenSSL does not take at its security level, ", security_level);
+      }
+      usable = usable || found.empty();
+      if (fault.empty()) fault = absl::StrCat(SubjectOf(*authority), found);
+    }
+    if (!usable) {
+      return Error("tls_client_ca", "expected an authority that is valid now, found ", fault);
     }
   }
   result.pem = std::move(pem);

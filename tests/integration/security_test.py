@@ -74,6 +74,10 @@ class Files(unittest.TestCase):
             file.write(text if isinstance(text, bytes) else text.encode())
         return path
 
+    def weak_pair(self):
+        """A key of a size that the distributions' OpenSSL does not take."""
+        return self.ours.issue("weak", rsa_bits=1024)
+
     def tls_flags(self, pair=None, client_ca=None):
         certificate, key = pair or self.server_pair
         flags = ["--tls_cert=" + certificate, "--tls_key=" + key]
@@ -211,6 +215,15 @@ class TlsTest(Files):
             line = refusal(*flags)
             for part in parts:
                 self.assertIn(part, line)
+        # What OpenSSL refuses at its security level, gRPC would learn at each handshake.
+        weak, weak_ca = self.weak_pair(), Authority(self.directory, "weak-ca", rsa_bits=1024)
+        for flags, flag in (
+            (self.tls_flags(weak), "--tls_cert: "),
+            (self.tls_flags(client_ca=weak_ca.certificate), "--tls_client_ca: "),
+        ):
+            line = refusal(*flags)
+            for part in (flag, "RSA, 1024 bits", "security level"):
+                self.assertIn(part, line)
         # A chain in the right order is taken.
         chain = self.write("chain.pem", read(certificate) + read(self.ours.certificate))
         with Server(*self.tls_flags((chain, key))) as server:
@@ -248,7 +261,12 @@ class TlsTest(Files):
             self.assertIn("earlier ones stay in use: --tls_key", server.log())
             server.await_more(failures, lambda: copy(self.expired_pair))
             server.await_more(failures, lambda: os.remove(key))
+            server.await_more(failures, lambda: copy(self.weak_pair()))
+            self.assertIn("key too small", server.log())
             self.assertIn("CN = renewed", self.subject(server))
+            self.assertEqual(
+                server.metric("sru_tls_certificate_expiry_seconds"), self.expiry(renewed[0])
+            )
             self.assertEqual(call_once(server, client).code, "OK")
 
             # And mended; at the same time clients of another authority are let in instead.
@@ -334,6 +352,21 @@ class TokenTest(Files):
             self.assertNotIn(TOKEN, server.log())
             self.assertNotIn(OTHER_TOKEN, server.log())
             self.assertIn("authentication failed method=/x/y code=UNAUTHENTICATED reason=missing", server.log())
+
+    def test_an_openssl_without_sha256_fails_closed(self):
+        """As where a FIPS module is configured that is missing: every token must not pass."""
+        configuration = self.write(
+            "base-only.cnf",
+            "openssl_conf = init\n[init]\nproviders = providers\n[providers]\nbase = base\n"
+            "[base]\nactivate = 1\n",
+        )
+        env = {"OPENSSL_CONF": configuration}
+        line = refusal(*self.flags(), env=env)
+        for part in ("--auth_tokens_file: ", "SHA-256", "OPENSSL_CONF"):
+            self.assertIn(part, line)
+        line = refusal(*self.tls_flags(), env=env)
+        for part in ("--tls_cert: ", "OpenSSL cannot do TLS", "OPENSSL_CONF"):
+            self.assertIn(part, line)
 
     def test_health_can_need_one_too(self):
         with Server(*self.flags("--auth_health")) as server:

@@ -45,7 +45,7 @@ def await_true(condition, what, timeout=30):
 class Server:
     """sru_server on ports of the system's choice; `flags` may override the listeners."""
 
-    def __init__(self, *flags, files=None):
+    def __init__(self, *flags, files=None, env=None):
         self._directory = tempfile.TemporaryDirectory()
         self._closed_log = None
         self._log = os.path.join(self._directory.name, "stderr")
@@ -59,7 +59,13 @@ class Server:
         if files:
             command = ["prlimit", "--nofile=%d" % files, *command]
         with open(self._log, "wb") as log:
-            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+            self.process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env={**os.environ, **(env or {})},
+            )
         self.first_line = self.process.stdout.readline()
         found = re.search(r"listening on [^ ]+:(\d+), metrics on [^ ]+:(\d+)", self.first_line)
         if not found:
@@ -127,12 +133,14 @@ class Server:
         return grpc.secure_channel(self.address, credentials, options)
 
 
-def refusal(*flags):
+def refusal(*flags, env=None):
     """The line with which a server refuses to start."""
     command = [SERVER, "--model_repository=" + REPOSITORY, "--metrics_listen=127.0.0.1:0", *flags]
     if not any(flag.startswith("--listen") for flag in flags):
         command.append("--listen=127.0.0.1:0")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, env={**os.environ, **(env or {})}
+    )
     errors = [line for line in done.stderr.splitlines() if " INFO " not in line]
     assert done.returncode == 1 and len(errors) == 1, (done.returncode, done.stderr)
     return errors[0]
@@ -185,23 +193,29 @@ def openssl(*arguments):
 class Authority:
     """A certificate authority in a folder."""
 
-    def __init__(self, directory, name):
+    def __init__(self, directory, name, rsa_bits=None):
         self.name = name
         self.directory = directory
         self.certificate = os.path.join(directory, name + ".pem")
         self.key = os.path.join(directory, name + ".key")
         openssl(
-            "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+            "req", "-x509", *self._new_key(rsa_bits), "-nodes",
             "-days", "30", "-subj", "/CN=" + name, "-keyout", self.key, "-out", self.certificate,
         )  # fmt: skip
 
-    def issue(self, name, days=20):
+    @staticmethod
+    def _new_key(rsa_bits):
+        if rsa_bits:
+            return ["-newkey", "rsa:%d" % rsa_bits]
+        return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
+
+    def issue(self, name, days=20, rsa_bits=None):
         """Paths of a certificate for localhost and of its key."""
         base = os.path.join(self.directory, "%s-%s" % (self.name, name))
         with open(base + ".ext", "w") as extensions:
             extensions.write("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
         openssl(
-            "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+            "req", *self._new_key(rsa_bits), "-nodes",
             "-subj", "/CN=" + name, "-keyout", base + ".key", "-out", base + ".csr",
         )  # fmt: skip
         openssl(
