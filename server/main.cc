@@ -1,5 +1,8 @@
 // sru_server: flags, signals, exit codes. 0 after a complete drain or --help; 1 for a wrong start
 // or a drain that ran out of time; 128 + signal when a second signal cuts the drain short.
+#include <poll.h>
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -21,6 +24,10 @@
 
 namespace sru::server {
 namespace {
+
+constexpr int kStandardOutputWaitMs = 1000;
+// How long the second signal waits for its own line to be written.
+constexpr absl::Duration kLastLinesWait = absl::Milliseconds(200);
 
 int Fail(const absl::Status& status) {
   LogError(status.message());
@@ -57,6 +64,12 @@ void PrintAddresses(const Server& server) {
                           {"metrics_address", metrics},
                           {"admin_address", admin.has_value() ? admin->ToString() : ""}},
                          LogFormat::kJson);
+  }
+  // A pipe that is full because nobody reads it must not hold up the start.
+  pollfd out = {STDOUT_FILENO, POLLOUT, 0};
+  if (poll(&out, 1, kStandardOutputWaitMs) == 0) {
+    LogWarning(absl::StrCat("standard output is not read, so it is said here: ", line));
+    return;
   }
   std::puts(line.c_str());
   std::fflush(stdout);
@@ -112,6 +125,7 @@ int Main(int argc, char** argv) {
   std::thread([signals] {
     const int signal = WaitForSignal(signals);
     LogWarning(absl::StrCat("got ", strsignal(signal), " while draining, exiting at once"));
+    FlushLog(kLastLinesWait);
     std::_Exit(128 + signal);
   }).detach();
   const bool complete = (*server)->Drain();

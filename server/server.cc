@@ -468,6 +468,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     levels.ready = ready();
     levels.requests_in_flight = in_flight_.count();
     levels.suppressed_log_lines = access_log_.suppressed_lines();
+    levels.dropped_log_lines = LogLinesDropped();
     if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
     for (const auto& served : registry_.List()) {
       levels.models.push_back({served->name, served->version, served->engine->batcher().stats(),

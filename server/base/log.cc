@@ -1,17 +1,26 @@
 #include "server/base/log.h"
 
+#include <poll.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
+#include <cerrno>
+#include <cstdlib>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
+#include "server/base/log_writer.h"
 
 namespace sru::server {
 namespace {
+
+// How long the end of the process waits for its last lines.
+constexpr absl::Duration kFlushAtExit = absl::Seconds(1);
+constexpr int kPollMs = 1000;
 
 std::atomic<LogFormat> log_format{LogFormat::kText};
 std::atomic<LogLevel> log_level{LogLevel::kInfo};
@@ -72,6 +81,40 @@ void AppendValue(const LogField& field, LogFormat format, std::string* line) {
   }
 }
 
+// Writes all of `text` to standard error. What it shares with other programs is left as it is, so a
+// descriptor that one of them made non-blocking is waited for here.
+size_t WriteToStandardError(absl::string_view text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = write(STDERR_FILENO, text.data() + done, text.size() - done);
+    if (count > 0) {
+      done += static_cast<size_t>(count);
+    } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+      pollfd wait = {STDERR_FILENO, POLLOUT, 0};
+      poll(&wait, 1, kPollMs);
+    } else if (count == 0 || errno != EINTR) {
+      break;  // the reader is gone or the disk is full; the next line may pass
+    }
+  }
+  return done;
+}
+
+std::string LossLine(int64_t dropped) {
+  return absl::StrCat(
+      FormatLogLine(LogLevel::kWarning, "log lines were dropped: standard error did not take them",
+                    absl::Now(), {{"dropped_lines", dropped}}, GetLogOptions().format),
+      "\n");
+}
+
+// Made by the first line, and never destroyed: any thread may log until the process ends.
+LogWriter& StandardError() {
+  static LogWriter* const writer = [] {
+    std::atexit([] { FlushLog(kFlushAtExit); });
+    return new LogWriter({}, &WriteToStandardError, &LossLine);
+  }();
+  return *writer;
+}
+
 }  // namespace
 
 void SetLogOptions(const LogOptions& options) {
@@ -113,10 +156,12 @@ std::string FormatLogLine(LogLevel level, absl::string_view message, absl::Time 
 void Log(LogLevel level, absl::string_view message, absl::Span<const LogField> fields) {
   const LogOptions options = GetLogOptions();
   if (level < options.level) return;
-  const std::string line =
-      absl::StrCat(FormatLogLine(level, message, absl::Now(), fields, options.format), "\n");
-  // One write per line: stdio locks the stream, so lines of several threads do not mix.
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  StandardError().Write(
+      absl::StrCat(FormatLogLine(level, message, absl::Now(), fields, options.format), "\n"));
 }
+
+bool FlushLog(absl::Duration timeout) { return StandardError().Flush(timeout); }
+
+int64_t LogLinesDropped() { return StandardError().dropped(); }
 
 }  // namespace sru::server

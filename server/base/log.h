@@ -2,6 +2,10 @@
 //   2026-01-31T12:00:00.123456Z WARN  request method=Classify code=NOT_FOUND
 // or as JSON
 //   {"time":"2026-01-31T12:00:00.123456Z","level":"warning","message":"request","code":"NOT_FOUND"}
+// Nobody who logs waits for the line to be written: one thread writes what is queued, and a line
+// that finds the queue full, because standard error is not read, is dropped and counted
+// (log_writer.h). At exit() the last lines get a second to be written.
+//
 // Control characters become spaces (text) or escapes (JSON), and a field's value is quoted when it
 // needs it, so that an event is always one line and no value can pass for another field.
 // Thread-safe.
@@ -43,6 +47,13 @@ std::string FormatLogLine(LogLevel level, absl::string_view message, absl::Time 
                           LogFormat format = LogFormat::kText);
 
 void Log(LogLevel level, absl::string_view message, absl::Span<const LogField> fields = {});
+
+// Waits for the lines so far to be written, for `timeout` at most; whether they are. For a process
+// that ends without exit(), and for tests.
+bool FlushLog(absl::Duration timeout);
+
+// Lines that were dropped since the start.
+int64_t LogLinesDropped();
 
 inline void LogInfo(absl::string_view message) { Log(LogLevel::kInfo, message); }
 inline void LogWarning(absl::string_view message) { Log(LogLevel::kWarning, message); }

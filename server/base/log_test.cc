@@ -54,6 +54,7 @@ TEST(LogTest, LinesBelowTheLevelAreDropped) {
   ::testing::internal::CaptureStderr();
   LogInfo("quiet");
   LogWarning("loud");
+  ASSERT_TRUE(FlushLog(absl::Seconds(30)));
   const std::string text = ::testing::internal::GetCapturedStderr();
   SetLogOptions(before);
   EXPECT_EQ(text.find("quiet"), std::string::npos);

@@ -181,6 +181,10 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
   families->push_back(MakeSingle(
       "sru_log_lines_suppressed_total", "Lines of --log_requests over --log_requests_per_second.",
       MetricType::Counter, static_cast<double>(levels.suppressed_log_lines)));
+  families->push_back(
+      MakeSingle("sru_log_lines_dropped_total",
+                 "Lines of the log that were lost because standard error did not take them.",
+                 MetricType::Counter, static_cast<double>(levels.dropped_log_lines)));
 
   MetricFamily info =
       MakeFamily("sru_build_info", "Always 1; the labels describe this build.", MetricType::Gauge);

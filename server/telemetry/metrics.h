@@ -102,6 +102,7 @@ struct ServerLevels {
   int64_t requests_in_flight = 0;
   int64_t connections = 0;
   int64_t suppressed_log_lines = 0;
+  int64_t dropped_log_lines = 0;
   std::string backend;  // empty until models are loaded
   std::string dtype;
   std::string isa;  // kernels::Backend::instruction_set()

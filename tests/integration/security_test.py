@@ -99,7 +99,7 @@ class TlsTest(Files):
             # A client without TLS.
             self.assertEqual(call_once(server, None).code, "UNAVAILABLE")
             await_true(lambda: handshake_failures(server, "not_tls") >= 1, "a metric")
-            self.assertIn("TLS handshake failed reason=not_tls", server.log())
+            server.await_log("TLS handshake failed reason=not_tls")
             # A client that needs no certificate may show any.
             self.assertEqual(
                 call_once(server, credentials(self.ours, *self.stranger_pair)).code, "OK"
@@ -122,7 +122,7 @@ class TlsTest(Files):
                 answer = call_once(server, credentials(self.ours, *pair))
                 self.assertEqual(answer.code, "UNAVAILABLE", reason)
                 await_true(lambda: handshake_failures(server, reason) > before, reason)
-                self.assertIn("TLS handshake failed reason=" + reason, server.log())
+                server.await_log("TLS handshake failed reason=" + reason)
             # Under TLS 1.2 a client learns of it within the handshake, under 1.3 just after.
             self.assertNotEqual(self.s_client(server, "-tls1_2")[0], 0)
             certificate, key = self.client_pair
@@ -258,7 +258,7 @@ class TlsTest(Files):
             server.await_more(failures, lambda: self.write("live.pem", half))
             other = read(self.server_pair[0])
             server.await_more(failures, lambda: self.write("live.pem", other))
-            self.assertIn("earlier ones stay in use: --tls_key", server.log())
+            server.await_log("earlier ones stay in use: --tls_key")
             server.await_more(failures, lambda: copy(self.expired_pair))
             server.await_more(failures, lambda: os.remove(key))
             server.await_more(failures, lambda: copy(self.weak_pair()))
@@ -349,9 +349,9 @@ class TokenTest(Files):
             self.assertIn("/sru.v1.AdminService/LoadModel", answer.details)
             self.assertEqual(server.metric("sru_unknown_method_calls_total"), unknown + 1)
             channel.close()
+            server.await_log("authentication failed method=/x/y code=UNAUTHENTICATED reason=missing")
             self.assertNotIn(TOKEN, server.log())
             self.assertNotIn(OTHER_TOKEN, server.log())
-            self.assertIn("authentication failed method=/x/y code=UNAUTHENTICATED reason=missing", server.log())
 
     def test_an_openssl_without_sha256_fails_closed(self):
         """As where a FIPS module is configured that is missing: every token must not pass."""
@@ -457,7 +457,7 @@ class TokenTest(Files):
             os.remove(self.path)
             server.await_metric("sru_auth_tokens_reload_failures_total", 2)
             self.assertEqual((code(TOKEN), code(OTHER_TOKEN)), ("OK", "OK"))
-            self.assertIn("earlier ones stay in use", server.log())
+            server.await_log("earlier ones stay in use")
             # A token that is taken away is refused on connections that are open, too.
             self.write("tokens", OTHER_TOKEN)
             server.await_metric("sru_auth_tokens_reloads_total", 2)

@@ -43,9 +43,10 @@ def await_true(condition, what, timeout=30):
 
 
 class Server:
-    """sru_server on ports of the system's choice; `flags` may override the listeners."""
+    """sru_server on ports of the system's choice; `flags` may override the listeners. With `stderr`, a
+    file or descriptor, the log goes there and not to log()."""
 
-    def __init__(self, *flags, files=None, env=None):
+    def __init__(self, *flags, files=None, env=None, stderr=None):
         self._directory = tempfile.TemporaryDirectory()
         self._closed_log = None
         self._log = os.path.join(self._directory.name, "stderr")
@@ -62,7 +63,7 @@ class Server:
             self.process = subprocess.Popen(
                 command,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=log if stderr is None else stderr,
                 text=True,
                 env={**os.environ, **(env or {})},
             )
@@ -98,6 +99,10 @@ class Server:
             return self._closed_log
         with open(self._log, encoding="utf-8") as log:
             return log.read()
+
+    def await_log(self, text):
+        """Lines are written a moment after what they tell of."""
+        await_true(lambda: text in self.log(), "the log has '%s'" % text)
 
     def log_lines(self, message):
         """What a server with --log_format=json logged under this message."""
