@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs the distribution's packages that are missing, and only those (Debian 12, Ubuntu 24.04).
+# Installs the distribution's packages that are missing, and only those (Debian 12 and 13, Ubuntu 24.04).
 #
-#   scripts/deps.sh [GROUP...]      groups: build test lint full bench deploy; default: build
+#   scripts/deps.sh [GROUP...]      groups: build test lint full bench deploy machine; default: build
 #
 #   build  compiler, build tools and libraries
 #   test   what the tests need besides: the Python client's gRPC, openssl to make certificates, nginx
@@ -12,6 +12,7 @@
 #          published package's operator
 #   deploy Prometheus (its service, on port 9090, starts where there is systemd), kubectl, buildah, and
 #          kubernetes-validate from PyPI in .cache/deploy-venv: the tests of deploy/ skip what is not there
+#   machine  what scripts/fresh_machine.sh makes a machine with
 set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
@@ -23,6 +24,7 @@ lint=(clang-format clang-tidy)
 full=(python3-torch chromium chromium-driver python3-selenium)
 bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++)
 deploy=(prometheus python3-yaml python3-venv buildah debootstrap)
+machine=(debootstrap git util-linux)
 # kubectl also comes in packages of other names, and Ubuntu has none.
 if ! command -v kubectl >/dev/null && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
   deploy+=(kubernetes-client)
@@ -37,12 +39,13 @@ for group in "${@:-build}"; do
     full) wanted+=("${full[@]}") ;;
     bench) wanted+=("${bench[@]}") ;;
     deploy) wanted+=("${deploy[@]}") ;;
+    machine) wanted+=("${machine[@]}") ;;
     -h | --help)
-      sed -n '2,15s/^# \{0,1\}//p' "$0"
+      sed -n '2,16s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *)
-      echo "deps: unknown group '$group', expected build, test, lint, full, bench or deploy" >&2
+      echo "deps: unknown group '$group', expected build, test, lint, full, bench, deploy or machine" >&2
       exit 2
       ;;
   esac

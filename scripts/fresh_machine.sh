@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# Tries what is committed here on a fresh machine: a new Debian in a folder of its own, a new clone in it, and there the
+# README's two commands, `make demo` and `make test`. Prints what they print, and what each step took.
+#
+#   scripts/fresh_machine.sh SUITE [--command=COMMAND] [--root=DIR] [--keep]
+#
+#   SUITE      bookworm (Debian 12), trixie (13), or sid: with a current gRPC and protobuf, from experimental
+#   --command  runs this instead of the two, in the clone, with bash
+#   --root     where the machine is made; default: build/fresh_machine/SUITE. One that --keep left there is used again,
+#              with a new clone, and kept again.
+#   --keep     leaves the machine's folder when it ends; default: removes it
+#
+# Needs root, debootstrap (scripts/deps.sh machine) and a Debian mirror: SRU_DEBIAN_MIRROR, as scripts/debian_root.sh
+# takes it. The machine has processes, mounts and semaphores of its own, which end with it however it ends; it shares
+# the network. On failure the logs stay in DIR.logs. The exit code is that of the command that failed.
+set -euo pipefail
+
+fail() {
+  echo "fresh_machine: $*" >&2
+  exit 1
+}
+wrong_usage() {
+  echo "fresh_machine: $*; --help says what there is" >&2
+  exit 2
+}
+
+suite='' keep='' root='' commands=()
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help)
+      sed -n '2,16s/^# \{0,1\}//p' "$0"
+      exit 0
+      ;;
+    --command=?*) commands=("${argument#*=}") ;;
+    --root=?*) root=${argument#*=} ;;
+    --keep) keep=yes ;;
+    bookworm | trixie | sid)
+      [ -z "$suite" ] || wrong_usage "expected one SUITE, found $suite and $argument"
+      suite=$argument
+      ;;
+    -*) wrong_usage "unexpected argument '$argument'" ;;
+    *) wrong_usage "SUITE: expected bookworm, trixie or sid, found '$argument'" ;;
+  esac
+done
+[ -n "$suite" ] || wrong_usage "SUITE: expected bookworm, trixie or sid, found none"
+[ ${#commands[@]} -gt 0 ] || commands=("make demo" "make test")
+
+source=$(readlink -f "$(dirname "$0")/..")
+root=$(realpath -m "${root:-$source/build/fresh_machine/$suite}")
+mark=$root/etc/sru_fresh_machine # its suite; there when the machine is complete
+used_again=
+if [ -e "$root" ]; then
+  [ -e "$mark" ] || fail "--root: $root exists and is no machine that --keep left; remove it or name another folder"
+  [ "$(cat "$mark")" = "$suite" ] || fail "--root: expected a machine of $suite in $root, found $(cat "$mark")"
+  used_again=yes keep=yes
+fi
+[ "$(id -u)" -eq 0 ] || fail "needs root, for debootstrap and chroot"
+for program in debootstrap git unshare setpriv; do
+  command -v "$program" >/dev/null || fail "needs $program (scripts/deps.sh machine)"
+done
+revision=$(git -C "$source" rev-parse --short HEAD) || fail "needs a git checkout, to clone what is committed"
+unshare --mount --pid --ipc --uts --fork true 2>/dev/null ||
+  fail "this machine lets nobody make namespaces (in a container: it needs the capability SYS_ADMIN)"
+
+logs=$root.logs
+rm -rf "$logs"
+mkdir -p "$logs"
+exec 3>&1 4>&2 > >(trap '' HUP INT TERM; exec tee "$logs/all.log") 2>&1
+tee=$!
+
+running='' step='' times='' began=$SECONDS
+clean_up() {
+  local code=$?
+  trap - EXIT
+  trap '' HUP INT TERM PIPE
+  # Its death ends the namespace, and with it each of the machine's processes and mounts.
+  if [ -n "$running" ]; then
+    kill -KILL "$running" 2>/dev/null || true
+    wait "$running" 2>/dev/null || true
+  fi
+  if [ "$code" -ne 0 ]; then
+    cp "$root"/root/sru_server/build/{configure.log,Testing/Temporary/LastTest.log} "$logs" 2>/dev/null || true
+  fi
+  if [ -z "$keep" ] || [ ! -e "$mark" ]; then
+    # A second time for what a process wrote while it ended.
+    rm -rf --one-file-system "$root" 2>/dev/null || { sleep 1; rm -rf --one-file-system "$root"; }
+  fi
+  if [ "$code" -eq 0 ]; then
+    echo "fresh_machine: $suite:$times; all ${SECONDS}s"
+  else
+    echo "fresh_machine: $suite: '$step' failed with $code after $((SECONDS - began))s; logs: $logs"
+  fi
+  exec 1>&3 2>&4 3>&- 4>&-
+  wait "$tee" || true
+  [ "$code" -ne 0 ] || rm -rf "$logs"
+  exit "$code"
+}
+trap clean_up EXIT
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# run STEP COMMAND...: as process 1 of a machine's namespaces, which also ends with this script. In the background, so
+# that signals are taken meanwhile; a shell has what it starts there ignore INT and QUIT, which tests send.
+run() {
+  step=$1 began=$SECONDS
+  shift
+  printf '\n==== %s: %s (%ss)\n' "$suite" "$step" "$SECONDS"
+  env --default-signal=INT,QUIT setpriv --pdeathsig=KILL \
+    unshare --mount --pid --ipc --uts --propagation=private --mount-proc --fork --kill-child "$@" \
+    </dev/null 3>&- 4>&- &
+  running=$!
+  local code=0
+  wait "$running" || code=$?
+  running=
+  [ "$code" -eq 0 ] || exit "$code"
+  times+="${times:+,} $step $((SECONDS - began))s"
+}
+
+# Mounts what every machine has, then runs a command there. Not exec: process 1 must reap.
+in_machine() {
+  # shellcheck disable=SC2016  # expanded in there
+  run "$1" bash -euc '
+    root=$1 command=$2
+    hostname fresh
+    mount -t proc proc "$root/proc"
+    mount --rbind /sys "$root/sys"
+    mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$root/dev/pts"
+    mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+    proxies=()
+    for name in http_proxy https_proxy no_proxy; do
+      [ -z "${!name:-}" ] || proxies+=("$name=${!name}")
+    done
+    code=0
+    env -i "${proxies[@]}" HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
+      DEBIAN_FRONTEND=noninteractive chroot "$root" bash -euc "cd /root/sru_server 2>/dev/null || cd /root; $command" ||
+      code=$?
+    exit "$code"
+  ' in_machine "$root" "$2"
+}
+
+if [ -z "$used_again" ]; then
+  run "a fresh Debian" "$source/scripts/debian_root.sh" "$suite" "$root"
+  # As an installed Debian has them. No service of a package starts: it would meet this machine's on the network.
+  cp -L /etc/resolv.conf "$root/etc/resolv.conf"
+  printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 fresh\n' >"$root/etc/hosts"
+  printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
+  chmod +x "$root/usr/sbin/policy-rc.d"
+  if [ "$suite" = sid ]; then
+    cp "$source/scripts/current_grpc.sh" "$root/root/"
+    in_machine "gRPC from experimental" /root/current_grpc.sh
+  fi
+  # With these a clone gets there, and is built.
+  in_machine "git and make" 'apt-get -q update && apt-get -q install -y --no-install-recommends git make'
+  echo "$suite" >"$mark"
+fi
+if [ -n "$(git -C "$source" status --porcelain --untracked-files=no)" ]; then
+  echo "fresh_machine: what is not committed here is not tried"
+fi
+echo "fresh_machine: commit $revision"
+rm -rf "$root/root/sru_server"
+git clone --quiet --depth=1 "file://$source" "$root/root/sru_server"
+for command in "${commands[@]}"; do
+  in_machine "$command" "$command"
+done

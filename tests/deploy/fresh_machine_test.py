@@ -1,0 +1,203 @@
+"""scripts/fresh_machine.sh, without a network: a stand-in for debootstrap makes machines of a shell and little else.
+
+What a real Debian adds is tried by running the script itself.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import running
+
+SCRIPT = os.path.join(running.ROOT, "scripts", "fresh_machine.sh")
+
+# debootstrap --variant=minbase SUITE ROOT MIRROR
+DEBOOTSTRAP = """#!/bin/bash
+set -eu
+[ "$4" != http://mirror.invalid/refuses ] || { echo "E: no such release"; exit 1; }
+root=$3
+mkdir -p "$root"/{bin,usr/bin,usr/sbin,lib64,proc,sys,dev/pts,dev/shm,etc/apt/apt.conf.d,root,tmp,var/cache/apt/archives}
+for program in bash sleep touch; do
+  path=$(command -v $program)
+  cp -L "$path" "$root/bin/$program"
+  for library in $(ldd "$path" | grep -o '/[^ ]*'); do
+    mkdir -p "$root$(dirname "$library")"
+    cp -L "$library" "$root$library"
+  done
+done
+cp "$root"/bin/* "$root/usr/bin/"
+printf '#!/bin/bash\\nexit 0\\n' >"$root/usr/bin/apt-get"
+chmod +x "$root/usr/bin/apt-get"
+touch "$root/dev/null"
+"""
+
+
+def run(*arguments, environment=None, user=None):
+    command = [SCRIPT, *arguments]
+    if user is not None:
+        command = [shutil.which("setpriv"), "--reuid", str(user), "--clear-groups", *command]
+    return subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True,
+        timeout=running.DEADLINE_S, check=False,
+    )
+
+
+def processes_with(text):
+    """Command lines of processes anywhere on this machine that hold this text."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open("/proc/%s/cmdline" % pid, encoding="utf-8", errors="replace") as file:
+                line = file.read().replace("\0", " ")
+        except OSError:
+            continue
+        if text in line and int(pid) != os.getpid():
+            found.append(line)
+    return found
+
+
+class ArgumentsTest(unittest.TestCase):
+    def refused(self, *arguments):
+        done = run(*arguments)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stdout, "")
+        return done.stderr
+
+    def test_help_names_every_option(self):
+        done = run("--help")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for word in ("bookworm", "trixie", "sid", "--command", "--root", "--keep", "SRU_DEBIAN_MIRROR"):
+            self.assertIn(word, done.stdout)
+
+    def test_refuses_what_it_does_not_know(self):
+        self.assertIn("SUITE: expected bookworm, trixie or sid, found none", self.refused())
+        self.assertIn("SUITE: expected bookworm, trixie or sid, found 'jessie'", self.refused("jessie"))
+        self.assertIn("expected one SUITE, found sid and trixie", self.refused("sid", "trixie"))
+        self.assertIn("unexpected argument '--kep'", self.refused("sid", "--kep"))
+        self.assertIn("unexpected argument '--command='", self.refused("sid", "--command="))
+
+    def test_removes_no_folder_that_it_did_not_make(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertIn("is no machine that --keep left", self.refused("sid", "--root=" + folder))
+            self.assertTrue(os.path.isdir(folder))
+            os.mkdir(os.path.join(folder, "etc"))
+            with open(os.path.join(folder, "etc", "sru_fresh_machine"), "w", encoding="ascii") as file:
+                file.write("trixie\n")
+            self.assertIn("expected a machine of sid in %s, found trixie" % folder, self.refused("sid", "--root=" + folder))
+            self.assertTrue(os.path.isdir(folder))
+
+
+@unittest.skipIf(os.geteuid() != 0, "needs root, for chroot")
+class MachineTest(unittest.TestCase):
+    def setUp(self):
+        for program in ("git", "unshare", "setpriv"):
+            if shutil.which(program) is None:
+                self.skipTest("needs " + program)
+        if subprocess.run(["git", "-C", running.ROOT, "rev-parse"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("needs a git checkout, which the machine clones")
+        if subprocess.run(["unshare", "--mount", "--pid", "--fork", "true"], stderr=subprocess.DEVNULL, check=False).returncode:
+            self.skipTest("this machine lets nobody make namespaces")
+        work = tempfile.TemporaryDirectory()
+        self.addCleanup(work.cleanup)
+        self.root = os.path.join(work.name, "machine")
+        programs = os.path.join(work.name, "bin")
+        os.mkdir(programs)
+        with open(os.path.join(programs, "debootstrap"), "w", encoding="ascii") as file:
+            file.write(DEBOOTSTRAP)
+        os.chmod(file.name, 0o755)
+        self.environment = dict(os.environ, PATH=programs + ":" + os.environ["PATH"])
+        self.environment.pop("SRU_DEBIAN_MIRROR", None)
+
+    def run_in(self, command, *arguments):
+        return run("bookworm", "--root=" + self.root, "--command=" + command, *arguments, environment=self.environment)
+
+    def assert_nothing_is_left(self):
+        self.assertFalse(os.path.exists(self.root))
+        self.assertEqual(processes_with(self.root), [])
+        with open("/proc/mounts", encoding="utf-8") as file:
+            self.assertNotIn(self.root, file.read())
+
+    def test_runs_a_command_in_a_clone_and_leaves_nothing(self):
+        left_running = "sleep 1000.%d" % os.getpid()
+        done = self.run_in(
+            "test -e README.md; echo process 1 is $PPID; trap; %s & echo in $PWD" % left_running
+        )
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("process 1 is 1\n", done.stdout)
+        self.assertIn("in /root/sru_server\n", done.stdout)
+        # Ignored signals would show here, and a test that sends SIGINT would wait for ever.
+        self.assertNotIn("trap -- '' SIG", done.stdout)
+        self.assertRegex(done.stdout.splitlines()[-1], r"^fresh_machine: bookworm: a fresh Debian \d+s, .*; all \d+s$")
+        self.assertFalse(os.path.exists(self.root + ".logs"))
+        self.assertEqual(processes_with(left_running), [])
+        self.assert_nothing_is_left()
+
+    def test_a_command_that_fails_gives_its_code_and_the_logs(self):
+        done = self.run_in("echo before it fails; exit 7")
+        self.assertEqual(done.returncode, 7, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"fresh_machine: bookworm: 'echo before it fails; exit 7' failed with 7 after \d+s")
+        with open(self.root + ".logs/all.log", encoding="utf-8") as file:
+            self.assertIn("\nbefore it fails\n", file.read())
+        self.assert_nothing_is_left()
+
+    def test_a_mirror_that_fails_is_named(self):
+        self.environment["SRU_DEBIAN_MIRROR"] = "http://mirror.invalid/refuses"
+        done = self.run_in("true")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("E: no such release", done.stdout)
+        self.assertIn("debootstrap of bookworm from http://mirror.invalid/refuses failed", done.stdout)
+        self.assert_nothing_is_left()
+
+    def test_keep_leaves_a_machine_that_can_be_used_again(self):
+        done = self.run_in("touch /root/mark; touch left_in_the_clone", "--keep")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        done = self.run_in("test -e /root/mark && test ! -e left_in_the_clone")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertNotIn("a fresh Debian", done.stdout)
+        self.assertTrue(os.path.isdir(self.root))
+        self.assertEqual(os.listdir(self.root + "/proc") + os.listdir(self.root + "/sys"), [], "nothing is mounted")
+
+    def start_and_signal(self, number):
+        command = ["bookworm", "--root=" + self.root, "--command=echo it runs; sleep 1000"]
+        process = subprocess.Popen(
+            [SCRIPT, *command], env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            universal_newlines=True,
+        )
+        with process:
+            lines = iter(process.stdout.readline, "")
+            self.assertTrue(any(line == "it runs\n" for line in lines))
+            process.send_signal(number)
+            rest = process.communicate(timeout=running.DEADLINE_S)[0]
+        return process.returncode, rest
+
+    def test_a_signal_ends_the_machine(self):
+        code, rest = self.start_and_signal(signal.SIGTERM)
+        self.assertEqual(code, 143)
+        self.assertIn("failed with 143", rest)
+        self.assert_nothing_is_left()
+
+    def test_even_if_the_script_is_killed_no_process_is_left(self):
+        self.start_and_signal(signal.SIGKILL)
+        # The kernel ends the machine's processes one after the other; there is nothing to be notified by.
+        deadline = time.monotonic() + running.DEADLINE_S
+        while processes_with(self.root) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertEqual(processes_with(self.root), [])
+        self.assertEqual(os.listdir(self.root + "/proc"), [], "nothing is mounted")
+
+    def test_who_is_not_root_is_told(self):
+        done = run("sid", "--root=/nonexistent/machine", environment=self.environment, user=65534)
+        if re.search("Permission denied", done.stderr):
+            self.skipTest("the checkout is not readable by others")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("needs root, for debootstrap and chroot", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
