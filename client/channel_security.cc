@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "client/address.h"
+#include "client/tls_diagnosis.h"
 
 namespace sru::client {
 namespace {
@@ -41,15 +41,6 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   return std::string(token);
 }
 
-bool StaysOnThisMachine(absl::string_view address) {
-  if (absl::ConsumePrefix(&address, "dns:")) absl::ConsumePrefix(&address, "///");
-  if (!absl::ConsumePrefix(&address, "ipv4:")) absl::ConsumePrefix(&address, "ipv6:");
-  for (const char* prefix : {"localhost:", "127.", "[::1]", "unix:", "unix-abstract:"}) {
-    if (absl::StartsWith(address, prefix)) return true;
-  }
-  return address == "localhost";
-}
-
 }  // namespace
 
 bool WantsTls(const ConnectOptions& options) {
@@ -57,26 +48,39 @@ bool WantsTls(const ConnectOptions& options) {
          !options.tls_key.empty() || !options.tls_server_name.empty();
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
-    const ConnectOptions& options) {
-  if (!WantsTls(options)) return grpc::InsecureChannelCredentials();
+absl::StatusOr<TlsFiles> ReadTlsFiles(const ConnectOptions& options) {
   if (options.tls_cert.empty() != options.tls_key.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.tls_cert.empty() ? "tls_cert: expected the certificate of tls_key"
                                               : "tls_key: expected the key of tls_cert",
                      ", found nothing"));
   }
-  grpc::SslCredentialsOptions ssl;
+  TlsFiles files;
   for (const auto& [option, path, pem] :
        {std::tuple{"tls_ca", options.tls_ca.empty() ? kSystemAuthorities : options.tls_ca,
-                   &ssl.pem_root_certs},
-        std::tuple{"tls_cert", options.tls_cert, &ssl.pem_cert_chain},
-        std::tuple{"tls_key", options.tls_key, &ssl.pem_private_key}}) {
+                   &files.ca},
+        std::tuple{"tls_cert", options.tls_cert, &files.certificate},
+        std::tuple{"tls_key", options.tls_key, &files.key}}) {
     if (path.empty()) continue;
     absl::StatusOr<std::string> bytes = ReadFile(option, path);
     if (!bytes.ok()) return bytes.status();
     *pem = *std::move(bytes);
   }
+  if (absl::Status status = CheckClientPem(files.ca, files.certificate, files.key); !status.ok()) {
+    return status;
+  }
+  return files;
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
+    const ConnectOptions& options) {
+  if (!WantsTls(options)) return grpc::InsecureChannelCredentials();
+  absl::StatusOr<TlsFiles> files = ReadTlsFiles(options);
+  if (!files.ok()) return files.status();
+  grpc::SslCredentialsOptions ssl;
+  ssl.pem_root_certs = std::move(files->ca);
+  ssl.pem_cert_chain = std::move(files->certificate);
+  ssl.pem_private_key = std::move(files->key);
   return grpc::SslCredentials(ssl);
 }
 

@@ -18,7 +18,19 @@ namespace sru::client {
 // Whether the options ask for TLS.
 bool WantsTls(const ConnectOptions& options);
 
-// kInvalidArgument names the option: a file that cannot be read, a certificate without its key.
+// The contents of the files, "" for those that are not given; without tls_ca the authorities that
+// the system trusts.
+struct TlsFiles {
+  std::string ca;
+  std::string certificate;
+  std::string key;
+};
+
+// kInvalidArgument names the option: a file that cannot be read or holds no PEM, a certificate
+// without its key or with another.
+absl::StatusOr<TlsFiles> ReadTlsFiles(const ConnectOptions& options);
+
+// kInvalidArgument as ReadTlsFiles().
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const ConnectOptions& options);
 

@@ -1,5 +1,6 @@
 #include "client/client.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -9,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "client/channel_security.h"
 #include "client/service_config.h"
+#include "client/tls_diagnosis.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "google/rpc/retry.pb.h"
@@ -25,6 +27,9 @@ namespace sru::client {
 namespace {
 
 constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
+// For the second look at a connection that failed.
+constexpr absl::Duration kLeastDiagnosis = absl::Seconds(1);
+constexpr absl::Duration kLongestDiagnosis = absl::Seconds(5);
 constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
 
 absl::Status FromGrpc(const grpc::Status& from) {
@@ -137,9 +142,7 @@ class GrpcClient : public Client {
     grpc_connectivity_state state = channel_->GetState(/*try_to_connect=*/true);
     while (state != GRPC_CHANNEL_READY) {
       if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
-        return absl::UnavailableError(
-            absl::StrCat("cannot connect to ", options_.address,
-                         WantsTls(options_) ? ", or the TLS handshake failed" : ""));
+        return WhyNoConnection(deadline - absl::Now());
       }
       if (!channel_->WaitForStateChange(state, absl::ToChronoTime(deadline))) {
         return absl::DeadlineExceededError(absl::StrCat("no connection to ", options_.address,
@@ -218,6 +221,21 @@ class GrpcClient : public Client {
   }
 
  private:
+  absl::Status WhyNoConnection(absl::Duration left) const {
+    absl::Status why =
+        DiagnoseConnection(options_, std::clamp(left, kLeastDiagnosis, kLongestDiagnosis));
+    if (why.code() == absl::StatusCode::kUnavailable) return why;
+    if (why.ok() && options_.only_serving) {
+      return absl::UnavailableError(
+          absl::StrCat(options_.address,
+                       " answers but does not serve: no model is loaded, or it is loading or "
+                       "shutting down"));
+    }
+    return absl::UnavailableError(
+        absl::StrCat("cannot connect to ", options_.address,
+                     WantsTls(options_) ? ", or the TLS handshake failed" : ""));
+  }
+
   template <typename Stub, typename Request, typename Response>
   absl::StatusOr<Response> Call(Stub& stub,
                                 grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
@@ -305,6 +323,7 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ConnectOptions& opt
   args.SetServiceConfigJSON(
       ServiceConfigJson(options.max_attempts, options.initial_backoff, options.max_backoff));
   if (options.max_attempts == 1) args.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
+  if (!options.only_serving) args.SetInt(GRPC_ARG_INHIBIT_HEALTH_CHECKING, 1);
   absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> credentials =
       MakeChannelCredentials(options);
   if (!credentials.ok()) return credentials.status();

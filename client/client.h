@@ -72,6 +72,11 @@ struct ConnectOptions {
   std::string tls_key;
   std::string tls_server_name;
 
+  // Whether calls go only to servers whose health service (grpc.health.v1) says that they serve.
+  // Off for questions about a server that loads or drains, or that has no model: where it is on,
+  // such a server cannot be connected to.
+  bool only_serving = true;
+
   // File with the token to send with each call, read again every 10 s. Without TLS only to an
   // address of this machine, unless token_without_tls says that something else encrypts.
   std::string token_file;
@@ -99,7 +104,8 @@ class Client {
   virtual ~Client() = default;
 
   // Waits for the connection, so that the first call does not pay for it. kUnavailable as soon as a
-  // connection was refused, kDeadlineExceeded after `timeout`.
+  // connection was refused, with the reason as far as it can be found out, above all what is wrong
+  // about TLS; for that a second connection is made. kDeadlineExceeded after `timeout`.
   virtual absl::Status Connect(absl::Duration timeout) = 0;
 
   virtual absl::StatusOr<v1::ClassifyResponse> Classify(const v1::ClassifyRequest& request,

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -22,22 +23,25 @@ namespace sru::client {
 class FakeServer : private v1::InferenceService::Service {
  public:
   // `max_streams`: calls that a connection may have open at a time; 0 = no bound.
-  explicit FakeServer(int max_streams = 0) {
+  explicit FakeServer(int max_streams = 0, std::shared_ptr<grpc::ServerCredentials> credentials =
+                                               grpc::InsecureServerCredentials()) {
     grpc::EnableDefaultHealthCheckService(true);
     int port = 0;
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort("127.0.0.1:0", std::move(credentials), &port);
     if (max_streams > 0) {
       builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, max_streams);
     }
     builder.RegisterService(this);
     builder.RegisterService(&admin_);
     server_ = builder.BuildAndStart();
+    port_ = port;
     address_ = absl::StrCat("127.0.0.1:", port);
   }
   ~FakeServer() override { server_->Shutdown(std::chrono::system_clock::now()); }
 
   const std::string& address() const { return address_; }
+  int port() const { return port_; }
 
   void SetServing(const std::string& service, bool serving) {
     server_->GetHealthCheckService()->SetServingStatus(service, serving);
@@ -217,6 +221,7 @@ class FakeServer : private v1::InferenceService::Service {
   FakeAdmin admin_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
+  int port_ = 0;
   mutable absl::Mutex mu_;
   std::vector<grpc::Status> failures_ ABSL_GUARDED_BY(mu_);
   int num_calls_ ABSL_GUARDED_BY(mu_) = 0;

@@ -45,6 +45,10 @@ constexpr std::pair<const char*, v1::OutputFormat> kFormats[] = {
 std::string Advice(const absl::Status& status, absl::string_view address, absl::Duration deadline) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
+      if (absl::StrContains(status.message(), "TLS")) return "";  // the message says it all
+      if (absl::StrContains(status.message(), "does not serve")) {
+        return "see why with: sru_client models --status";
+      }
       if (absl::StrContains(status.message(), "connect")) {
         return absl::StrCat(
             "is the server running at ", address,

@@ -642,6 +642,7 @@ int Models(const std::vector<std::string>& args) {
   }
   if (names.empty() && version != 0) return UsageError("models", "--version needs a NAME");
   if (!names.empty() && status) return UsageError("models", "--status takes no NAME");
+  common.connect.only_serving = false;  // it is asked why there is nothing to serve
   int exit_code = kExitOk;
   const auto client = MakeClient("models", common, &exit_code);
   if (client == nullptr) return exit_code;
@@ -694,6 +695,7 @@ int Health(const std::vector<std::string>& args) {
   CommonOptions common;
   common.connect.deadline = absl::Seconds(3);
   common.connect.max_attempts = 1;
+  common.connect.only_serving = false;
   std::string service;
   FlagSet flags;
   flags.Add("service", &service, "a model's name; empty = the server as a whole");
@@ -722,6 +724,7 @@ int Admin(const std::vector<std::string>& args) {
   common.connect.address = "localhost:50052";
   common.connect.deadline = absl::Minutes(10);
   common.connect.max_attempts = 1;
+  common.connect.only_serving = false;
   FlagSet flags;
   AddCommonFlags(&common, &flags, "HOST:PORT of the server's --admin_listen", "SRU_ADMIN_ADDRESS");
   std::vector<std::string> rest;

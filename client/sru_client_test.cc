@@ -113,6 +113,23 @@ TEST_F(SruClientTest, ClassifyPrintsJsonForEachLineOfStandardInput) {
   EXPECT_EQ(objects[1]["version"], 7);
 }
 
+// An operator looks most of all at a server that has nothing to serve.
+TEST_F(SruClientTest, AServerThatDoesNotServeIsAskedWhy) {
+  server_.SetServing("", false);
+  Output output = Run({"models", "--status"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_THAT(output.out, AllOf(HasSubstr("FAILED"), HasSubstr("config.json: it is broken")));
+  output = Run({"health"});
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_EQ(output.out, "NOT_SERVING\n");
+  EXPECT_THAT(output.err, IsEmpty());
+  output = Run({"classify", "a text"});
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err,
+              AllOf(HasSubstr("answers but does not serve"),
+                    HasSubstr("sru_client models --status"), Not(HasSubstr("make serve"))));
+}
+
 TEST_F(SruClientTest, ABadTextFailsAlone) {
   const Output output = Run({"classify"}, "one\nbad\nthree\n");
   EXPECT_EQ(output.exit_code, 1);

@@ -156,13 +156,27 @@ class TlsTest(Files):
             self.assertEqual(done.returncode, 1)
             self.assertIn("UNAUTHENTICATED", done.stderr)
             self.assertIn("--token_file", done.stderr)
-            done = run("--tls_ca=" + self.theirs.certificate)
-            self.assertEqual(done.returncode, 1)
-            self.assertIn("TLS handshake failed", done.stderr)
-            done = run("--tls_ca=" + self.ours.certificate, "--tls_server_name=example.org")
-            self.assertEqual(done.returncode, 1)
+            # The reason why there is no connection, not only that there is none.
+            stranger, stranger_key = self.stranger_pair
+            trust = "--tls_ca=" + self.ours.certificate
+            for flags, parts in (
+                (["--tls_ca=" + self.theirs.certificate], ["/CN=server", "not trusted", "tls_ca"]),
+                ([trust, "--tls_server_name=example.org"], ["for localhost", "not for example.org"]),
+                ([trust], ["asks for a client certificate of /CN=ours", "tls_cert"]),
+                (
+                    [trust, "--tls_cert=" + stranger, "--tls_key=" + stranger_key],
+                    ["does not take", "issued by /CN=theirs", "takes those of /CN=ours"],
+                ),
+                ([], ["the server speaks TLS", "tls_ca"]),
+            ):
+                done = run(*flags)
+                self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertNotIn("make serve", done.stderr)
+                for part in parts:
+                    self.assertIn(part, done.stderr)
             for flags, text in (
                 (tls, "--tls_key"),
+                ([*tls, "--tls_key=" + stranger_key], "--tls_key: expected the key of"),
                 (["--tls_ca=" + token + ".none"], "--tls_ca"),
                 ([*tls, "--tls_key=" + key, "--token_file=" + token + ".none"], "--token_file"),
                 (["--address=example.org:50051", "--token_file=" + token], "--token_file"),

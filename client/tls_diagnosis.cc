@@ -1,0 +1,465 @@
+#include "client/tls_diagnosis.h"
+
+#include <netdb.h>
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <openssl/x509v3.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <memory>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "client/address.h"
+#include "client/channel_security.h"
+
+namespace sru::client {
+namespace {
+
+struct OpenSslFree {
+  void operator()(BIO* p) const { BIO_free(p); }
+  void operator()(X509* p) const { X509_free(p); }
+  void operator()(EVP_PKEY* p) const { EVP_PKEY_free(p); }
+  void operator()(SSL_CTX* p) const { SSL_CTX_free(p); }
+  void operator()(SSL* p) const { SSL_free(p); }
+  void operator()(GENERAL_NAMES* p) const { GENERAL_NAMES_free(p); }
+};
+template <typename T>
+using Owned = std::unique_ptr<T, OpenSslFree>;
+
+Owned<BIO> ReadFrom(absl::string_view pem) {
+  return Owned<BIO>(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+}
+
+std::vector<Owned<X509>> ReadCertificates(absl::string_view pem) {
+  const Owned<BIO> bio = ReadFrom(pem);
+  std::vector<Owned<X509>> certificates;
+  while (X509* certificate = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
+    certificates.emplace_back(certificate);
+  }
+  ERR_clear_error();
+  return certificates;
+}
+
+// A key with a passphrase is not asked for it.
+Owned<EVP_PKEY> ReadKey(absl::string_view pem) {
+  const Owned<BIO> bio = ReadFrom(pem);
+  const auto no_passphrase = [](char* /*buffer*/, int /*size*/, int /*writing*/, void* /*asked*/) {
+    return -1;
+  };
+  Owned<EVP_PKEY> key(PEM_read_bio_PrivateKey(bio.get(), nullptr, no_passphrase, nullptr));
+  ERR_clear_error();
+  return key;
+}
+
+std::string NameOf(const X509_NAME* name) {
+  char text[256] = "";
+  X509_NAME_oneline(name, text, sizeof(text));
+  return text;
+}
+std::string SubjectOf(const X509* certificate) {
+  return NameOf(X509_get_subject_name(certificate));
+}
+std::string IssuerOf(const X509* certificate) { return NameOf(X509_get_issuer_name(certificate)); }
+
+std::string TimeOf(const ASN1_TIME* time) {
+  std::tm parts{};
+  if (ASN1_TIME_to_tm(time, &parts) != 1) return "an unknown time";
+  return absl::FormatTime(absl::RFC3339_sec, absl::FromTimeT(timegm(&parts)), absl::UTCTimeZone());
+}
+
+// "localhost, 127.0.0.1": what the certificate is for.
+std::string HostsOf(const X509* certificate) {
+  const Owned<GENERAL_NAMES> names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
+  std::vector<std::string> hosts;
+  for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type == GEN_DNS) {
+      const auto* text = reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.dNSName));
+      hosts.emplace_back(text, static_cast<size_t>(ASN1_STRING_length(name->d.dNSName)));
+    } else if (name->type == GEN_IPADD) {
+      const unsigned char* bytes = ASN1_STRING_get0_data(name->d.iPAddress);
+      if (ASN1_STRING_length(name->d.iPAddress) == 4) {
+        hosts.push_back(absl::StrJoin(bytes, bytes + 4, "."));
+      } else {
+        hosts.emplace_back("an IPv6 address");
+      }
+    }
+  }
+  return hosts.empty() ? SubjectOf(certificate) : absl::StrJoin(hosts, ", ");
+}
+
+// gRPC would connect to the proxy.
+bool UsesProxy() {
+  for (const char* variable : {"grpc_proxy", "https_proxy", "http_proxy"}) {
+    if (const char* value = std::getenv(variable); value != nullptr && *value != '\0') return true;
+  }
+  return false;
+}
+
+// A TCP connection, every wait bounded by one deadline.
+class Socket {
+ public:
+  explicit Socket(absl::Time deadline) : deadline_(deadline) {}
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+  ~Socket() { Close(); }
+
+  // Tries the addresses of the host in turn. Says why the last one failed.
+  absl::Status Connect(const HostPort& to) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    if (const int code = getaddrinfo(to.host.c_str(), to.port.c_str(), &hints, &found); code != 0) {
+      return absl::UnavailableError(absl::StrCat("'", to.host, "': ", gai_strerror(code)));
+    }
+    absl::Status status = absl::UnknownError("no address");
+    for (const addrinfo* one = found; one != nullptr && !status.ok(); one = one->ai_next) {
+      Close();
+      status = ConnectTo(*one);
+    }
+    freeaddrinfo(found);
+    return status;
+  }
+
+  bool Send(const char* data, size_t size) {
+    while (size > 0) {
+      if (!Wait(POLLOUT)) return false;
+      const ssize_t sent = send(fd_, data, size, MSG_NOSIGNAL);
+      if (sent < 0 && errno != EINTR && errno != EAGAIN) return false;
+      if (sent > 0) {
+        data += sent;
+        size -= static_cast<size_t>(sent);
+      }
+    }
+    return true;
+  }
+
+  // Bytes read; 0 when the other side has closed the connection, -1 at the deadline.
+  int Receive(char* buffer, size_t size) {
+    for (;;) {
+      if (!Wait(POLLIN)) return -1;
+      const ssize_t received = recv(fd_, buffer, size, 0);
+      if (received >= 0) return static_cast<int>(received);
+      if (errno != EINTR && errno != EAGAIN) return 0;
+    }
+  }
+
+ private:
+  absl::Status ConnectTo(const addrinfo& address) {
+    fd_ = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
+    int error = errno;
+    if (fd_ >= 0) {
+      error = connect(fd_, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+      if (error == EINPROGRESS) {
+        if (!Wait(POLLOUT)) return absl::UnknownError("no answer in time");
+        socklen_t size = sizeof(error);
+        getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
+      }
+    }
+    if (error == 0) return absl::OkStatus();
+    return absl::UnavailableError(std::generic_category().message(error));
+  }
+
+  bool Wait(short events) {
+    for (;;) {
+      const int64_t left = absl::ToInt64Milliseconds(deadline_ - absl::Now());
+      if (left <= 0) return false;
+      pollfd polled = {fd_, events, 0};
+      const int ready = poll(&polled, 1, static_cast<int>(std::min<int64_t>(left, 60000)));
+      if (ready > 0) return true;
+      if (ready < 0 && errno != EINTR) return false;
+    }
+  }
+
+  void Close() {
+    if (fd_ >= 0) close(fd_);
+    fd_ = -1;
+  }
+
+  const absl::Time deadline_;
+  int fd_ = -1;
+};
+
+// What became of a handshake.
+struct Outcome {
+  enum class End {
+    kAnswered,  // the handshake is done and the server has sent something after it
+    kClosed,    // by the server, without a word
+    kFailed,    // OpenSSL refused, or was refused
+    kNoAnswer,  // within the time
+  };
+  End end = End::kNoAnswer;
+  bool finished = false;                 // the handshake, on this side
+  unsigned long error = 0;               // OpenSSL's, of kFailed
+  bool wants_certificate = false;        // the server asked for one of this client
+  std::vector<std::string> authorities;  // whose it takes, as far as it says
+  long verify_result = X509_V_OK;
+  std::string alpn;
+  Owned<X509> certificate;  // the server's, null if it sent none
+};
+
+int OnCertificateWanted(SSL* /*ssl*/, void* wanted) {
+  *static_cast<bool*>(wanted) = true;
+  return 1;
+}
+
+// OpenSSL's own verification; keeps the certificate, which OpenSSL forgets when it refuses it.
+int Verify(X509_STORE_CTX* verified, void* kept) {
+  X509* const certificate = X509_STORE_CTX_get0_cert(verified);
+  X509_up_ref(certificate);
+  static_cast<Owned<X509>*>(kept)->reset(certificate);
+  return X509_verify_cert(verified);
+}
+
+// Talks through memory, since OpenSSL's own sockets raise SIGPIPE.
+Outcome Handshake(SSL_CTX* context, const std::string& name, Socket* socket) {
+  Outcome outcome;
+  SSL_CTX_set_cert_cb(context, OnCertificateWanted, &outcome.wants_certificate);
+  SSL_CTX_set_cert_verify_callback(context, Verify, &outcome.certificate);
+  const Owned<SSL> ssl(SSL_new(context));
+  BIO* const incoming = BIO_new(BIO_s_mem());
+  BIO* const outgoing = BIO_new(BIO_s_mem());
+  SSL_set_bio(ssl.get(), incoming, outgoing);
+  SSL_set_connect_state(ssl.get());
+  constexpr unsigned char kHttp2[] = {2, 'h', '2'};
+  SSL_set_alpn_protos(ssl.get(), kHttp2, sizeof(kHttp2));
+  X509_VERIFY_PARAM* const parameters = SSL_get0_param(ssl.get());
+  if (X509_VERIFY_PARAM_set1_ip_asc(parameters, name.c_str()) != 1) {
+    X509_VERIFY_PARAM_set1_host(parameters, name.c_str(), name.size());
+    SSL_set_tlsext_host_name(ssl.get(), name.c_str());
+  }
+  std::array<char, 16384> buffer{};
+  for (;;) {
+    ERR_clear_error();
+    int result = outcome.finished ? 1 : SSL_do_handshake(ssl.get());
+    if (result == 1) {
+      outcome.finished = true;
+      // An HTTP/2 server speaks first; under TLS 1.3 it refuses a client's certificate only now.
+      char byte = 0;
+      result = SSL_read(ssl.get(), &byte, 1);
+    }
+    const int error = SSL_get_error(ssl.get(), result);
+    const unsigned long code = ERR_peek_error();
+    while (BIO_pending(outgoing) > 0) {
+      const int size = BIO_read(outgoing, buffer.data(), static_cast<int>(buffer.size()));
+      if (size <= 0 || !socket->Send(buffer.data(), static_cast<size_t>(size))) break;
+    }
+    if (result == 1) {
+      outcome.end = Outcome::End::kAnswered;
+      break;
+    }
+    if (error == SSL_ERROR_ZERO_RETURN) {
+      outcome.end = Outcome::End::kClosed;
+      break;
+    }
+    if (error != SSL_ERROR_WANT_READ) {
+      outcome.end = Outcome::End::kFailed;
+      outcome.error = code;
+      break;
+    }
+    const int size = socket->Receive(buffer.data(), buffer.size());
+    if (size <= 0) {
+      outcome.end = size == 0 ? Outcome::End::kClosed : Outcome::End::kNoAnswer;
+      break;
+    }
+    BIO_write(incoming, buffer.data(), size);
+  }
+  ERR_clear_error();
+  outcome.verify_result = SSL_get_verify_result(ssl.get());
+  const unsigned char* protocol = nullptr;
+  unsigned int size = 0;
+  SSL_get0_alpn_selected(ssl.get(), &protocol, &size);
+  outcome.alpn.assign(reinterpret_cast<const char*>(protocol), size);
+  const STACK_OF(X509_NAME)* names = SSL_get0_peer_CA_list(ssl.get());
+  for (int i = 0; names != nullptr && i < sk_X509_NAME_num(names); ++i) {
+    outcome.authorities.push_back(NameOf(sk_X509_NAME_value(names, i)));
+  }
+  return outcome;
+}
+
+// An end of what the options ask for.
+struct ClientContext {
+  Owned<SSL_CTX> ssl;
+  std::vector<Owned<X509>> own;  // this client's certificate and those of its issuers
+};
+
+absl::StatusOr<ClientContext> MakeContext(const ConnectOptions& options) {
+  absl::StatusOr<TlsFiles> files = ReadTlsFiles(options);
+  if (!files.ok()) return files.status();
+  ClientContext context;
+  context.ssl.reset(SSL_CTX_new(TLS_client_method()));
+  if (context.ssl == nullptr) return absl::UnknownError("OpenSSL cannot do TLS here");
+  SSL_CTX_set_min_proto_version(context.ssl.get(), TLS1_2_VERSION);
+  SSL_CTX_set_verify(context.ssl.get(), SSL_VERIFY_PEER, nullptr);
+  for (const Owned<X509>& authority : ReadCertificates(files->ca)) {
+    X509_STORE_add_cert(SSL_CTX_get_cert_store(context.ssl.get()), authority.get());
+  }
+  context.own = ReadCertificates(files->certificate);
+  if (!context.own.empty()) {
+    SSL_CTX_use_certificate(context.ssl.get(), context.own.front().get());
+    for (size_t i = 1; i < context.own.size(); ++i) {
+      SSL_CTX_add1_chain_cert(context.ssl.get(), context.own[i].get());
+    }
+    const Owned<EVP_PKEY> key = ReadKey(files->key);
+    if (SSL_CTX_use_PrivateKey(context.ssl.get(), key.get()) != 1) {
+      const char* reason = ERR_reason_error_string(ERR_peek_last_error());
+      const std::string text = absl::StrCat("tls_cert: OpenSSL does not take this client's key: ",
+                                            reason == nullptr ? "no reason given" : reason);
+      ERR_clear_error();
+      return absl::UnavailableError(text);
+    }
+  }
+  ERR_clear_error();
+  return context;
+}
+
+// Whether the server's end, when the client's handshake was done or nearly, is for the client's
+// certificate.
+std::string WhyRefused(const Outcome& outcome, const std::vector<Owned<X509>>& own) {
+  const std::string wanted = outcome.authorities.empty()
+                                 ? ""
+                                 : absl::StrCat(" of ", absl::StrJoin(outcome.authorities, " or "));
+  if (own.empty()) {
+    return absl::StrCat("the server asks for a client certificate", wanted,
+                        "; give one with tls_cert and tls_key");
+  }
+  const X509* mine = own.front().get();
+  if (X509_cmp_current_time(X509_get0_notAfter(mine)) < 0) {
+    return absl::StrCat("the server does not take the certificate of tls_cert, ", SubjectOf(mine),
+                        ", which expired at ", TimeOf(X509_get0_notAfter(mine)));
+  }
+  return absl::StrCat("the server does not take the certificate of tls_cert, ", SubjectOf(mine),
+                      ", issued by ", IssuerOf(own.back().get()),
+                      wanted.empty() ? "" : "; it takes those", wanted);
+}
+
+// What a server that is asked for TLS says of itself; empty when all is well.
+std::string Judge(const Outcome& outcome, const ConnectOptions& options, const std::string& name,
+                  const std::vector<Owned<X509>>& own) {
+  const int reason = ERR_GET_REASON(outcome.error);
+  if (outcome.end == Outcome::End::kFailed && outcome.certificate == nullptr &&
+      (reason == SSL_R_WRONG_VERSION_NUMBER || reason == SSL_R_HTTP_REQUEST ||
+       reason == SSL_R_PACKET_LENGTH_TOO_LONG)) {
+    return "the server does not speak TLS; leave out tls and the options that begin with tls_";
+  }
+  if (outcome.verify_result == X509_V_ERR_HOSTNAME_MISMATCH ||
+      outcome.verify_result == X509_V_ERR_IP_ADDRESS_MISMATCH) {
+    return absl::StrCat("the server's certificate is for ", HostsOf(outcome.certificate.get()),
+                        ", not for ", name,
+                        options.tls_server_name.empty() ? "; give its name with tls_server_name"
+                                                        : ", as tls_server_name has it");
+  }
+  if (outcome.verify_result != X509_V_OK) {
+    const X509* certificate = outcome.certificate.get();
+    return absl::StrCat(
+        "the server's certificate, ", certificate == nullptr ? "" : SubjectOf(certificate),
+        certificate == nullptr ? "" : absl::StrCat(", issued by ", IssuerOf(certificate)),
+        ", is not trusted: ", X509_verify_cert_error_string(outcome.verify_result),
+        outcome.verify_result == X509_V_ERR_CERT_HAS_EXPIRED && certificate != nullptr
+            ? absl::StrCat(" (", TimeOf(X509_get0_notAfter(certificate)), ")")
+            : "",
+        options.tls_ca.empty() ? "; name the authorities to trust with tls_ca"
+                               : "; tls_ca has no authority that vouches for it");
+  }
+  if (outcome.end == Outcome::End::kAnswered) {
+    if (outcome.alpn == "h2") return "";
+    return "the server speaks TLS but not HTTP/2, so it is no gRPC server";
+  }
+  if (outcome.wants_certificate) return WhyRefused(outcome, own);
+  if (outcome.end == Outcome::End::kFailed) {
+    const char* text = ERR_reason_error_string(outcome.error);
+    return absl::StrCat("OpenSSL says: ", text == nullptr ? "no reason given" : text);
+  }
+  return outcome.end == Outcome::End::kClosed
+             ? "the server closed the connection"
+             : "the server took the connection but does not answer";
+}
+
+// A server that is called without TLS.
+absl::Status DiagnosePlain(const ConnectOptions& options, const HostPort& to, Socket* socket) {
+  const Owned<SSL_CTX> context(SSL_CTX_new(TLS_client_method()));
+  if (context == nullptr) return absl::UnknownError("OpenSSL cannot do TLS here");
+  const Outcome outcome = Handshake(context.get(), to.host, socket);
+  if (outcome.certificate != nullptr) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot connect to ", options.address,
+                     ": the server speaks TLS; give the authority of its certificate, ",
+                     IssuerOf(outcome.certificate.get()), ", with tls_ca"));
+  }
+  if (outcome.end == Outcome::End::kNoAnswer) {
+    return absl::UnknownError("the server took the connection but does not answer");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status DiagnoseConnection(const ConnectOptions& options, absl::Duration timeout) {
+  const std::optional<HostPort> to = ParseHostPort(options.address);
+  if (!to.has_value() || UsesProxy()) return absl::UnknownError("it is not known where it goes");
+  Socket socket(absl::Now() + timeout);
+  if (absl::Status status = socket.Connect(*to); !status.ok()) {
+    return absl::Status(
+        status.code(), absl::StrCat("cannot connect to ", options.address, ": ", status.message()));
+  }
+  if (!WantsTls(options)) return DiagnosePlain(options, *to, &socket);
+  const absl::StatusOr<ClientContext> context = MakeContext(options);
+  std::string why;
+  if (!context.ok()) {
+    if (context.status().code() != absl::StatusCode::kUnavailable) return context.status();
+    why = std::string(context.status().message());
+  } else {
+    const std::string& name = options.tls_server_name.empty() ? to->host : options.tls_server_name;
+    why = Judge(Handshake(context->ssl.get(), name, &socket), options, name, context->own);
+  }
+  if (why.empty()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("the TLS handshake with ", options.address, " failed: ", why));
+}
+
+absl::Status CheckClientPem(absl::string_view tls_ca, absl::string_view tls_cert,
+                            absl::string_view tls_key) {
+  for (const auto& [option, pem] : {std::pair{"tls_ca", tls_ca}, std::pair{"tls_cert", tls_cert}}) {
+    if (pem.empty() || !ReadCertificates(pem).empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(option,
+                     ": expected PEM certificates (-----BEGIN CERTIFICATE-----), found none "
+                     "that can be read"));
+  }
+  if (tls_key.empty()) return absl::OkStatus();
+  const Owned<EVP_PKEY> key = ReadKey(tls_key);
+  if (key == nullptr) {
+    return absl::InvalidArgumentError(
+        "tls_key: expected a PEM private key (-----BEGIN PRIVATE KEY-----) without a passphrase, "
+        "found none that can be read");
+  }
+  const std::vector<Owned<X509>> chain = ReadCertificates(tls_cert);
+  if (chain.empty()) return absl::OkStatus();
+  const bool fits = X509_check_private_key(chain.front().get(), key.get()) == 1;
+  ERR_clear_error();
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("tls_key: expected the key of the first certificate in tls_cert, ",
+                   SubjectOf(chain.front().get()), ", found another key"));
+}
+
+}  // namespace sru::client

@@ -1,0 +1,210 @@
+#include "client/tls_diagnosis.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/fake_server.h"
+#include "gmock/gmock.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "tests/testing/certificates.h"
+
+namespace sru::client {
+namespace {
+
+using ::sru::testing::Certificate;
+using ::sru::testing::CertificateOptions;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr absl::Duration kTimeout = absl::Seconds(20);
+
+CertificateOptions Named(const std::string& name, bool authority = false) {
+  CertificateOptions options;
+  options.name = name;
+  options.authority = authority;
+  return options;
+}
+
+class TlsDiagnosisTest : public ::testing::Test {
+ protected:
+  TlsDiagnosisTest()
+      : ours_(Named("ours", true)),
+        theirs_(Named("theirs", true)),
+        server_(Named("server"), &ours_),
+        client_(Named("client"), &ours_),
+        stranger_(Named("stranger"), &theirs_) {
+    for (const char* variable : {"grpc_proxy", "https_proxy", "http_proxy"}) unsetenv(variable);
+  }
+  ~TlsDiagnosisTest() override {
+    for (const std::string& path : files_) unlink(path.c_str());
+  }
+
+  // A server with TLS; with `client_ca` it wants certificates.
+  ConnectOptions Serve(const Certificate& certificate, const std::string& client_ca = "") {
+    grpc::SslServerCredentialsOptions options(
+        client_ca.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
+                          : GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
+    options.pem_root_certs = client_ca;
+    options.pem_key_cert_pairs.push_back({certificate.key_pem(), certificate.pem()});
+    fake_ = std::make_unique<FakeServer>(0, grpc::SslServerCredentials(options));
+    ConnectOptions connect;
+    connect.address = absl::StrCat("localhost:", fake_->port());
+    connect.tls_ca = File(ours_.pem());
+    return connect;
+  }
+
+  std::string File(const std::string& contents) {
+    const std::string path =
+        absl::StrCat(::testing::TempDir(), "/tls_diagnosis_", getpid(), "_", files_.size());
+    std::ofstream(path, std::ios::binary) << contents;
+    files_.push_back(path);
+    return path;
+  }
+
+  // What the user of a client reads.
+  static std::string WhyNot(const ConnectOptions& options) {
+    auto client = Client::Create(options);
+    if (!client.ok()) return std::string(client.status().message());
+    const absl::Status status = (*client)->Connect(kTimeout);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    return std::string(status.message());
+  }
+
+  const Certificate ours_;
+  const Certificate theirs_;
+  const Certificate server_;
+  const Certificate client_;
+  const Certificate stranger_;
+  std::unique_ptr<FakeServer> fake_;
+  std::vector<std::string> files_;
+};
+
+TEST_F(TlsDiagnosisTest, NothingIsWrong) {
+  ConnectOptions options = Serve(server_, ours_.pem());
+  options.tls_cert = File(client_.pem());
+  options.tls_key = File(client_.key_pem());
+  EXPECT_TRUE(DiagnoseConnection(options, kTimeout).ok()) << DiagnoseConnection(options, kTimeout);
+  EXPECT_TRUE((*Client::Create(options))->Connect(kTimeout).ok());
+}
+
+TEST_F(TlsDiagnosisTest, AServerThatIsNotTrusted) {
+  ConnectOptions options = Serve(server_);
+  options.tls_ca = File(theirs_.pem());
+  EXPECT_THAT(WhyNot(options),
+              AllOf(StartsWith("the TLS handshake with localhost:"), HasSubstr("/CN=server"),
+                    HasSubstr("issued by /CN=ours"), HasSubstr("is not trusted"),
+                    HasSubstr("tls_ca has no authority")));
+}
+
+TEST_F(TlsDiagnosisTest, AnotherName) {
+  ConnectOptions options = Serve(server_);
+  options.tls_server_name = "sru.example";
+  EXPECT_THAT(WhyNot(options), HasSubstr("certificate is for localhost, 127.0.0.1, not for "
+                                         "sru.example, as tls_server_name has it"));
+  CertificateOptions elsewhere = Named("elsewhere");
+  elsewhere.alternative_names = "DNS:sru.example";
+  options = Serve(Certificate(elsewhere, &ours_));
+  EXPECT_THAT(WhyNot(options), HasSubstr("certificate is for sru.example, not for localhost; give "
+                                         "its name with tls_server_name"));
+}
+
+TEST_F(TlsDiagnosisTest, AnExpiredCertificate) {
+  CertificateOptions expired = Named("expired");
+  expired.until = absl::Now() - absl::Minutes(1);
+  EXPECT_THAT(WhyNot(Serve(Certificate(expired, &ours_))),
+              AllOf(HasSubstr("/CN=expired"), HasSubstr("certificate has expired")));
+}
+
+TEST_F(TlsDiagnosisTest, AClientCertificateIsWanted) {
+  ConnectOptions options = Serve(server_, ours_.pem());
+  EXPECT_THAT(WhyNot(options), AllOf(HasSubstr("asks for a client certificate of /CN=ours"),
+                                     HasSubstr("tls_cert and tls_key")));
+  options.tls_cert = File(stranger_.pem());
+  options.tls_key = File(stranger_.key_pem());
+  EXPECT_THAT(WhyNot(options), AllOf(HasSubstr("does not take the certificate of tls_cert"),
+                                     HasSubstr("/CN=stranger, issued by /CN=theirs"),
+                                     HasSubstr("it takes those of /CN=ours")));
+  CertificateOptions expired = Named("late");
+  expired.until = absl::Now() - absl::Minutes(1);
+  const Certificate late(expired, &ours_);
+  options.tls_cert = File(late.pem());
+  options.tls_key = File(late.key_pem());
+  EXPECT_THAT(WhyNot(options), AllOf(HasSubstr("/CN=late"), HasSubstr("expired at")));
+}
+
+TEST_F(TlsDiagnosisTest, OnlyOneSideSpeaksTls) {
+  ConnectOptions options = Serve(server_);
+  options.tls_ca = "";
+  EXPECT_THAT(WhyNot(options), AllOf(HasSubstr("the server speaks TLS"), HasSubstr("/CN=ours"),
+                                     HasSubstr("tls_ca")));
+  const FakeServer plain;
+  options.address = plain.address();
+  options.tls_ca = File(ours_.pem());
+  EXPECT_THAT(WhyNot(options), HasSubstr("the server does not speak TLS"));
+}
+
+TEST_F(TlsDiagnosisTest, NobodyListens) {
+  ConnectOptions options;
+  options.address = DeadAddress();
+  EXPECT_THAT(WhyNot(options),
+              AllOf(StartsWith("cannot connect to "), HasSubstr("Connection refused")));
+  options.tls_ca = File(ours_.pem());
+  EXPECT_THAT(WhyNot(options),
+              AllOf(StartsWith("cannot connect to "), HasSubstr("Connection refused")));
+}
+
+TEST_F(TlsDiagnosisTest, AServerThatDoesNotServe) {
+  FakeServer server;
+  server.SetServing("", false);
+  ConnectOptions options;
+  options.address = server.address();
+  EXPECT_THAT(WhyNot(options), HasSubstr("answers but does not serve"));
+  // Who asks why not is answered.
+  options.only_serving = false;
+  auto client = Client::Create(options);
+  EXPECT_TRUE((*client)->Connect(kTimeout).ok());
+  const absl::StatusOr<ServingStatus> health = (*client)->Health();
+  ASSERT_TRUE(health.ok()) << health.status();
+  EXPECT_EQ(*health, ServingStatus::kNotServing);
+  const auto models = (*client)->ListModels();
+  ASSERT_TRUE(models.ok()) << models.status();
+  EXPECT_EQ(models->statuses(0).message(), "config.json: it is broken");
+}
+
+TEST_F(TlsDiagnosisTest, WhereItGoesMayBeUnknown) {
+  ConnectOptions options;
+  options.address = "ipv4:127.0.0.1:1,127.0.0.2:1";
+  EXPECT_EQ(DiagnoseConnection(options, kTimeout).code(), absl::StatusCode::kUnknown);
+  options.address = "localhost:1";
+  setenv("https_proxy", "http://127.0.0.1:1", 1);
+  EXPECT_EQ(DiagnoseConnection(options, kTimeout).code(), absl::StatusCode::kUnknown);
+  unsetenv("https_proxy");
+}
+
+TEST_F(TlsDiagnosisTest, FilesAreLookedAtFirst) {
+  ConnectOptions options;
+  options.tls_cert = File(client_.pem());
+  options.tls_ca = File(ours_.pem());
+  options.tls_key = File(stranger_.key_pem());
+  EXPECT_THAT(WhyNot(options),
+              AllOf(StartsWith("tls_key: "), HasSubstr("/CN=client"), HasSubstr("another key")));
+  options.tls_key = options.tls_cert;
+  EXPECT_THAT(WhyNot(options), StartsWith("tls_key: expected a PEM private key"));
+  options.tls_key = File(client_.key_pem());
+  options.tls_cert = options.tls_key;
+  EXPECT_THAT(WhyNot(options), StartsWith("tls_cert: expected PEM certificates"));
+  options.tls_cert = "";
+  options.tls_key = "";
+  options.tls_ca = File("no certificate");
+  EXPECT_THAT(WhyNot(options), StartsWith("tls_ca: expected PEM certificates"));
+}
+
+}  // namespace
+}  // namespace sru::client
