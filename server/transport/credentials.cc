@@ -1,20 +1,16 @@
 #include "server/transport/credentials.h"
 
-#include <atomic>
-#include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "grpc/grpc.h"
-#include "grpc/grpc_security.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
-#include "server/telemetry/request_id.h"
-#include "server/telemetry/trace_context.h"
 #include "server/transport/auth_tokens.h"
+#include "server/transport/listener_credentials.h"
 #include "server/transport/tls_certificates.h"
 
 namespace sru::server {
@@ -24,13 +20,9 @@ struct Credentials::Shared {
   SecurityMetrics* metrics = nullptr;
   AccessLog* access_log = nullptr;
   bool auth_health = false;
-  bool wants_client_certificate = false;
+  std::shared_ptr<ServedCertificates> certificates;  // null without TLS
 
   mutable Mutex mutex;
-  TlsCertificates certificates ABSL_GUARDED_BY(mutex);
-  // Counts the certificates that were taken into use, so that a listener knows whether it has the
-  // newest. Read without the lock.
-  std::atomic<int64_t> generation{0};
   std::shared_ptr<const TokenSet> tokens ABSL_GUARDED_BY(mutex);
 
   std::shared_ptr<const TokenSet> Tokens() const {
@@ -38,11 +30,10 @@ struct Credentials::Shared {
     return tokens;
   }
 
-  void Use(TlsCertificates newer) {
+  absl::Status Use(const TlsCertificates& newer) {
+    if (absl::Status status = certificates->Use(newer.pem); !status.ok()) return status;
     metrics->SetCertificateExpiry(newer.not_after);
-    MutexLock lock(&mutex);
-    certificates = std::move(newer);
-    ++generation;
+    return absl::OkStatus();
   }
 
   void Use(TokenSet newer) {
@@ -80,96 +71,17 @@ std::optional<Refusal> JudgeToken(const TokenSet& tokens, int authorizations,
                  "authorization: the token is not one that this server knows"};
 }
 
-// What gRPC's callbacks of one listener are given. Lives as long as gRPC's credentials.
-struct ListenerState {
-  std::shared_ptr<const Credentials::Shared> shared;
-  int64_t generation = 0;  // of the certificates that gRPC has; gRPC calls one at a time
-};
-
-// gRPC asks, before each handshake, for certificates that are newer than those it has.
-grpc_ssl_certificate_config_reload_status FetchCertificates(
-    void* user_data, grpc_ssl_server_certificate_config** config) {
-  auto* state = static_cast<ListenerState*>(user_data);
-  const Credentials::Shared& shared = *state->shared;
-  if (state->generation == shared.generation.load(std::memory_order_acquire)) {
-    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
-  }
-  MutexLock lock(&shared.mutex);
-  const TlsPem& pem = shared.certificates.pem;
-  const grpc_ssl_pem_key_cert_pair pair = {pem.key.c_str(), pem.certificate.c_str()};
-  // gRPC 1.51 insists on authorities even where it asks for no client certificate and so never uses
-  // them; any certificate does.
-  const std::string& authorities = pem.client_ca.empty() ? pem.certificate : pem.client_ca;
-  *config = grpc_ssl_server_certificate_config_create(authorities.c_str(), &pair, 1);
-  state->generation = shared.generation.load(std::memory_order_relaxed);
-  return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
-}
-
-absl::string_view ToView(const grpc_slice& slice) {
-  return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)), GRPC_SLICE_LENGTH(slice)};
-}
-
-// Decides on one call by its headers. Runs on gRPC's thread and never blocks.
-void CheckCall(void* user_data, grpc_auth_context* /*context*/, const grpc_metadata* metadata,
-               size_t count, grpc_process_auth_metadata_done_cb done, void* done_data) {
-  const Credentials::Shared& shared = *static_cast<ListenerState*>(user_data)->shared;
-  absl::string_view path;
-  CallHeaders headers;
-  int authorizations = 0;
-  for (size_t i = 0; i < count; ++i) {
-    const absl::string_view key = ToView(metadata[i].key);
-    if (key == "authorization") {
-      headers.authorization = ToView(metadata[i].value);
-      ++authorizations;
-    } else if (key == ":path") {
-      path = ToView(metadata[i].value);
-    }
-  }
-  if (absl::StartsWith(path, kHealthPath) && !shared.auth_health) {
-    done(done_data, nullptr, 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
-    return;
-  }
+// Decides on one call by its headers; null when it may go on.
+const char* CheckCall(const Credentials::Shared& shared, const CallToCheck& call) {
+  if (absl::StartsWith(call.path, kHealthPath) && !shared.auth_health) return nullptr;
   const std::optional<Refusal> refusal =
-      JudgeToken(*shared.Tokens(), authorizations, headers.authorization);
-  if (!refusal.has_value()) {
-    done(done_data, nullptr, 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
-    return;
-  }
-  for (size_t i = 0; i < count; ++i) {
-    const absl::string_view key = ToView(metadata[i].key);
-    if (key == kRequestIdHeader) headers.request_id = ToView(metadata[i].value);
-    if (key == kTraceparentHeader) headers.traceparent = ToView(metadata[i].value);
-  }
+      JudgeToken(*shared.Tokens(), call.authorizations, call.headers.authorization);
+  if (!refusal.has_value()) return nullptr;
   shared.metrics->OnAuthFailure(refusal->failure);
-  shared.access_log->OnAuthenticationFailure(path, AuthFailureName(refusal->failure), headers);
-  done(done_data, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED, refusal->text);
+  shared.access_log->OnAuthenticationFailure(call.path, AuthFailureName(refusal->failure),
+                                             call.headers);
+  return refusal->text;
 }
-
-void DeleteListenerState(void* state) { delete static_cast<ListenerState*>(state); }
-
-// gRPC's C++ library has no server credentials whose certificates its user can replace, nor
-// insecure ones that look at metadata; its core has both.
-class CoreServerCredentials final : public grpc::ServerCredentials {
- public:
-  // Takes `credentials` over.
-  explicit CoreServerCredentials(grpc_server_credentials* credentials)
-      : credentials_(credentials) {}
-  CoreServerCredentials(const CoreServerCredentials&) = delete;
-  CoreServerCredentials& operator=(const CoreServerCredentials&) = delete;
-  ~CoreServerCredentials() override { grpc_server_credentials_release(credentials_); }
-
-  void SetAuthMetadataProcessor(
-      const std::shared_ptr<grpc::AuthMetadataProcessor>& /*processor*/) override {
-    // Tokens are this file's business.
-  }
-
- private:
-  int AddPortToServer(const std::string& address, grpc_server* server) override {
-    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
-  }
-
-  grpc_server_credentials* const credentials_;
-};
 
 // An error of a file, with the flag that names it in front.
 absl::Status FileError(const char* flag, const absl::Status& status) {
@@ -236,28 +148,28 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityO
   shared->metrics = metrics;
   shared->access_log = access_log;
   shared->auth_health = options.auth_health;
-  shared->wants_client_certificate = !options.tls_client_ca.empty();
   std::unique_ptr<Credentials> credentials(new Credentials(options, shared));
 
   if (options.has_tls()) {
+    const bool mutual = !options.tls_client_ca.empty();
+    shared->certificates = std::make_shared<ServedCertificates>(mutual);
     FileWatcher::Contents contents = ReadTlsFiles(options);
     absl::StatusOr<TlsCertificates> certificates = CheckContents(contents);
     if (!certificates.ok()) return certificates.status();
-    const bool mutual = shared->wants_client_certificate;
     LogInfo(absl::StrCat("TLS: ", Describe(*certificates, mutual)));
-    shared->Use(*std::move(certificates));
+    if (absl::Status status = shared->Use(*certificates); !status.ok()) return status;
     credentials->watcher_.Watch(
         [options] { return ReadTlsFiles(options); }, std::move(contents),
         [shared, mutual](const FileWatcher::Contents& changed) {
           absl::StatusOr<TlsCertificates> newer = CheckContents(changed);
-          shared->metrics->OnTlsReload(newer.ok());
-          if (!newer.ok()) {
+          const absl::Status status = newer.ok() ? shared->Use(*newer) : newer.status();
+          shared->metrics->OnTlsReload(status.ok());
+          if (!status.ok()) {
             LogError(absl::StrCat("TLS files changed but the earlier ones stay in use: ",
-                                  newer.status().message()));
+                                  status.message()));
             return;
           }
           LogInfo(absl::StrCat("TLS: new ", Describe(*newer, mutual)));
-          shared->Use(*std::move(newer));
         });
   }
   if (options.has_tokens()) {
@@ -287,23 +199,11 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityO
 }
 
 std::shared_ptr<grpc::ServerCredentials> Credentials::ForListener() const {
-  if (!options_.has_tls() && !options_.has_tokens()) return grpc::InsecureServerCredentials();
-  auto* state = new ListenerState{shared_};
-  grpc_server_credentials* core = nullptr;
-  if (options_.has_tls()) {
-    core = grpc_ssl_server_credentials_create_with_options(
-        grpc_ssl_server_credentials_create_options_using_config_fetcher(
-            shared_->wants_client_certificate
-                ? GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY
-                : GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE,
-            FetchCertificates, state));
-  } else {
-    core = grpc_insecure_server_credentials_create();
+  CallCheck check;
+  if (options_.has_tokens()) {
+    check = [shared = shared_](const CallToCheck& call) { return CheckCall(*shared, call); };
   }
-  // Without a function gRPC skips the check; the state is deleted with the credentials either way.
-  grpc_server_credentials_set_auth_metadata_processor(
-      core, {options_.has_tokens() ? CheckCall : nullptr, DeleteListenerState, state});
-  return std::make_shared<CoreServerCredentials>(core);
+  return MakeListenerCredentials(shared_->certificates, std::move(check));
 }
 
 absl::Status Credentials::CheckToken(absl::string_view authorization) const {

@@ -3,12 +3,10 @@
 // when they change. A change that does not check out leaves what is in use in use, with a log line
 // and a metric.
 //
-// TLS: gRPC asks at each handshake whether there are newer certificates, so that a connection sees
-// the newest and none is interrupted.
-//
-// Tokens are checked for each call when its headers arrive, in gRPC's core, before any message is
-// read and whatever the service or method is, existing or not; handlers see only calls that passed.
-// This way it also works without TLS, where gRPC's C++ AuthMetadataProcessor does not.
+// A connection sees the newest certificates at its handshake, and none is interrupted. Tokens are
+// checked for each call when its headers arrive, before any message is read and whatever the
+// service or method is, existing or not; handlers see only calls that passed. How gRPC is brought
+// to do both is listener_credentials.h's business.
 //
 //   auto credentials = Credentials::Create(options, &metrics, &access_log);
 //   builder.AddListeningPort(address, (*credentials)->ForListener());

@@ -1,0 +1,9 @@
+#include "server/transport/grpc_version.h"
+
+#include "grpcpp/grpcpp.h"
+
+namespace sru::server {
+
+std::string GrpcVersion() { return grpc::Version(); }
+
+}  // namespace sru::server
