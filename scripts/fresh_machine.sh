@@ -24,6 +24,8 @@ wrong_usage() {
   exit 2
 }
 
+# Read whole before it runs, because a checkout may change in the hour that it takes.
+{
 suite='' keep='' root='' commands=()
 for argument in "$@"; do
   case "$argument" in
@@ -150,8 +152,8 @@ if [ -z "$used_again" ]; then
     cp "$source/scripts/current_grpc.sh" "$root/root/"
     in_machine "gRPC from experimental" /root/current_grpc.sh
   fi
-  # With these a clone gets there, and is built.
-  in_machine "git and make" 'apt-get -q update && apt-get -q install -y --no-install-recommends git make'
+  # All that the two commands need beforehand.
+  in_machine make 'apt-get -qq update && apt-get -qq install -y --no-install-recommends make'
   echo "$suite" >"$mark"
 fi
 if [ -n "$(git -C "$source" status --porcelain --untracked-files=no)" ]; then
@@ -163,3 +165,5 @@ git clone --quiet --depth=1 "file://$source" "$root/root/sru_server"
 for command in "${commands[@]}"; do
   in_machine "$command" "$command"
 done
+exit
+}
