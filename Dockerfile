@@ -23,8 +23,10 @@ LABEL org.opencontainers.image.title="sru_server" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
-# Every flag of the server is an environment variable too; SRU_ADDRESS is sru_client's.
+# Every flag of the server is an environment variable too; SRU_ADDRESS is sru_client's. The engine decides who reaches
+# the ports; a server with an old gRPC would listen on the loopback device if it were not told.
 ENV PATH=/usr/local/bin \
+    SRU_LISTEN=0.0.0.0:50051 \
     SRU_MODEL_REPOSITORY=/models \
     SRU_ADDRESS=127.0.0.1:50051
 # A number, so that Kubernetes can see that it is not root.
