@@ -212,9 +212,10 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       return credentials_->CallerName(authorization);
     });
     if (options_.security.has_tls()) {
-      SetHandshakeObserver([this](HandshakeFailure failure, absl::string_view detail) {
-        security_metrics_.OnHandshakeFailure(failure);
-        access_log_.OnHandshakeFailure(HandshakeFailureName(failure), detail);
+      SetHandshakeObserver([this](const FailedHandshake& failed) {
+        security_metrics_.OnHandshakeFailure(failed.failure);
+        access_log_.OnHandshakeFailure(HandshakeFailureName(failed.failure), failed.detail,
+                                       failed.peer);
       });
     }
     return absl::OkStatus();

@@ -135,11 +135,13 @@ void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_v
   Log(LogLevel::kWarning, "authentication failed", fields);
 }
 
-void AccessLog::OnHandshakeFailure(absl::string_view reason, absl::string_view detail) {
+void AccessLog::OnHandshakeFailure(absl::string_view reason, absl::string_view detail,
+                                   absl::string_view peer) {
   int64_t suppressed = 0;
   if (!Take(LogLevel::kWarning, &suppressed)) return;
   std::vector<LogField> fields = {{"reason", reason},
                                   {"detail", detail.substr(0, kMaxErrorLength)}};
+  if (!peer.empty()) fields.push_back({"peer", peer});
   if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
   Log(LogLevel::kWarning, "TLS handshake failed", fields);
 }

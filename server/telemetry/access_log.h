@@ -90,7 +90,8 @@ class AccessLog {
                                const CallHeaders& headers);
 
   // A connection that got no further than its TLS handshake.
-  void OnHandshakeFailure(absl::string_view reason, absl::string_view detail);
+  void OnHandshakeFailure(absl::string_view reason, absl::string_view detail,
+                          absl::string_view peer);
 
   int64_t suppressed_lines() const { return limit_.total_refused(); }
 

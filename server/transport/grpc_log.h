@@ -4,6 +4,7 @@
 #define SRU_SERVER_TRANSPORT_GRPC_LOG_H_
 
 #include <functional>
+#include <optional>
 
 #include "absl/strings/string_view.h"
 #include "server/transport/security_metrics.h"
@@ -14,13 +15,28 @@ namespace sru::server {
 // Thread-safe.
 void TakeOverGrpcLog();
 
-// Gets each failed handshake, with OpenSSL's words; null = nobody. After the call returns the
-// earlier observer runs no more. Thread-safe.
-using HandshakeObserver = std::function<void(HandshakeFailure, absl::string_view detail)>;
+struct FailedHandshake {
+  HandshakeFailure failure = HandshakeFailure::kOther;
+  absl::string_view detail;  // OpenSSL's words, or ours
+  absl::string_view peer;    // as gRPC writes it; empty where gRPC does not say
+};
+
+// Gets each failed handshake; null = nobody. After the call returns the earlier observer runs no
+// more. A connection that is closed before its client has sent anything (the probe of a load
+// balancer) is no handshake. While there is an observer gRPC makes all its lines, since it tells of
+// some failures for debugging only; that is one line a connection, and none a call. Thread-safe.
+using HandshakeObserver = std::function<void(const FailedHandshake&)>;
 void SetHandshakeObserver(HandshakeObserver observer);
 
 // What went wrong, by OpenSSL's words. Pure.
 HandshakeFailure ClassifyHandshakeFailure(absl::string_view detail);
+
+// Whose connection ended in the middle of its handshake, by gRPC's line for debugging. Pure.
+struct EndedHandshake {
+  absl::string_view peer;
+  int fd = -1;  // open until gRPC's line has been written; -1 if the line does not say
+};
+std::optional<EndedHandshake> ParseEndedHandshake(absl::string_view line);
 
 }  // namespace sru::server
 

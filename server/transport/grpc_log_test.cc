@@ -1,12 +1,17 @@
 #include "server/transport/grpc_log.h"
 
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "grpc/support/log.h"
 #include "gtest/gtest.h"
+#include "tests/testing/tcp_pair.h"
 
 namespace sru::server {
 namespace {
+
+using ::sru::testing::TcpPair;
 
 // What OpenSSL 3 says; seen at real handshakes.
 TEST(GrpcLogTest, HandshakeFailuresByOpenSslsWords) {
@@ -26,13 +31,66 @@ TEST(GrpcLogTest, HandshakeFailuresByOpenSslsWords) {
 TEST(GrpcLogTest, HandshakesGoToTheObserver) {
   TakeOverGrpcLog();
   std::vector<HandshakeFailure> seen;
-  SetHandshakeObserver(
-      [&](HandshakeFailure failure, absl::string_view) { seen.push_back(failure); });
+  SetHandshakeObserver([&](const FailedHandshake& failed) { seen.push_back(failed.failure); });
   gpr_log(GPR_ERROR, "Handshake failed with fatal error %s: %s.", "SSL_ERROR_SSL", "http request");
   gpr_log(GPR_ERROR, "something else");
   SetHandshakeObserver(nullptr);
   gpr_log(GPR_ERROR, "Handshake failed with fatal error %s: %s.", "SSL_ERROR_SSL", "http request");
   EXPECT_EQ(seen, std::vector<HandshakeFailure>{HandshakeFailure::kNotTls});
+}
+
+// Lines of gRPC 1.51; the order of what stands in braces varies.
+std::string EndedLine(const std::string& fd, const std::string& peer = "ipv4:127.0.0.1:37650") {
+  return "Security handshake failed: UNKNOWN:Handshake read failed {created_time:\"2026\", "
+         "file_line:487, children:[INTERNAL:Socket closed {target_address:\"" +
+         peer + "\", grpc_status:14" + fd + "}]}";
+}
+
+TEST(GrpcLogTest, HandshakesThatEnd) {
+  auto ended = ParseEndedHandshake(EndedLine(", fd:10"));
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->peer, "ipv4:127.0.0.1:37650");
+  EXPECT_EQ(ended->fd, 10);
+  ended = ParseEndedHandshake(
+      "Security handshake failed: UNKNOWN:Handshake read failed {file_line:487, "
+      "children:[INTERNAL:Socket closed {fd:7, grpc_status:14, "
+      "target_address:\"ipv6:%5B::1%5D:4711\"}]}");
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->peer, "ipv6:%5B::1%5D:4711");
+  EXPECT_EQ(ended->fd, 7);
+  ended = ParseEndedHandshake(EndedLine(""));
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->fd, -1);
+  for (const char* other :
+       {"", "Handshaking failed: UNKNOWN:Handshake read failed {children:[INTERNAL:Socket closed]}",
+        "Security handshake failed: UNKNOWN:Handshake read failed {children:[UNKNOWN:Timeout]}",
+        "Security handshake failed: UNKNOWN:Ssl handshake failed: Socket closed"}) {
+    EXPECT_FALSE(ParseEndedHandshake(other).has_value()) << other;
+  }
+}
+
+// A probe that connects and goes is none; who had begun to speak is.
+TEST(GrpcLogTest, OnlyClientsThatSpokeEndHandshakes) {
+  TakeOverGrpcLog();
+  std::vector<std::string> peers;
+  SetHandshakeObserver([&](const FailedHandshake& failed) {
+    EXPECT_EQ(failed.failure, HandshakeFailure::kClosedByClient);
+    peers.emplace_back(failed.peer);
+  });
+  for (const std::string& sent : {std::string(), std::string("\x16\x03\x01\x02\x00", 5)}) {
+    const TcpPair pair;
+    if (!sent.empty()) {
+      ASSERT_TRUE(TcpPair::Write(pair.client(), sent));
+      EXPECT_EQ(TcpPair::Read(pair.server()), sent);
+    }
+    shutdown(pair.client(), SHUT_WR);
+    EXPECT_EQ(TcpPair::Read(pair.server()), "");  // the end has arrived, as gRPC has seen it
+    const std::string line =
+        EndedLine(absl::StrCat(", fd:", pair.server()), absl::StrCat("after ", sent.size()));
+    gpr_log(GPR_DEBUG, "%s", line.c_str());
+  }
+  SetHandshakeObserver(nullptr);
+  EXPECT_EQ(peers, std::vector<std::string>{"after 5"});
 }
 
 }  // namespace

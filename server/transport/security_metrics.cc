@@ -30,6 +30,8 @@ const char* HandshakeFailureName(HandshakeFailure failure) {
       return "bad_client_certificate";
     case HandshakeFailure::kRefusedByClient:
       return "refused_by_client";
+    case HandshakeFailure::kClosedByClient:
+      return "closed_by_client";
     case HandshakeFailure::kNotTls:
       return "not_tls";
     case HandshakeFailure::kOther:

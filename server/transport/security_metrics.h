@@ -22,10 +22,11 @@ enum class HandshakeFailure {
   kNoClientCertificate,
   kBadClientCertificate,  // expired, or of an authority that is not in --tls_client_ca
   kRefusedByClient,       // the client does not trust this server, or wants another TLS
+  kClosedByClient,  // the client went without a word, as gRPC's do that do not trust the server
   kNotTls,
   kOther
 };
-inline constexpr int kNumHandshakeFailures = 5;
+inline constexpr int kNumHandshakeFailures = 6;
 const char* HandshakeFailureName(HandshakeFailure failure);
 
 // Must not outlive the registry.

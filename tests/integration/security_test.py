@@ -93,7 +93,11 @@ class TlsTest(Files):
             self.assertEqual(
                 call_once(server, credentials(self.ours), name="example.org").code, "UNAVAILABLE"
             )
-            # gRPC's clients just go; others say why.
+            # gRPC's clients just go, and look at the name after the handshake; others say why.
+            await_true(lambda: handshake_failures(server, "closed_by_client") >= 1, "a metric")
+            self.assertRegex(
+                server.log(), r"TLS handshake failed reason=closed_by_client .* peer=ipv[46]:"
+            )
             self.assertNotEqual(self.s_client(server, "-CAfile", self.theirs.certificate)[0], 0)
             await_true(lambda: handshake_failures(server, "refused_by_client") == 1, "a metric")
             # A client without TLS.
@@ -107,6 +111,21 @@ class TlsTest(Files):
             self.assertEqual(self.s_client(server)[0], 0)
             self.assertIn("ALPN protocol: h2", self.s_client(server)[1])
             self.assertNotEqual(self.s_client(server, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0")[0], 0)
+
+    def test_probes_of_the_port_are_no_handshakes(self):
+        """Load balancers and kubelets connect and go; who began a handshake and went is counted."""
+        with Server(*self.tls_flags()) as server:
+            peers = []
+            for sent in (b"", b"", b"", b"\x16\x03\x01\x02\x00"):
+                connection = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+                peers.append(connection.getsockname()[1])
+                connection.sendall(sent)
+                connection.close()
+            server.await_metric('sru_tls_handshake_failures_total{reason="closed_by_client"}', 1)
+            self.assertEqual(call_once(server, credentials(self.ours)).code, "OK")
+            self.assertEqual(handshake_failures(server, "closed_by_client"), 1)
+            self.assertIn("peer=ipv4:127.0.0.1:%d" % peers[-1], server.log())
+            self.assertEqual(server.log().count("TLS handshake failed"), 1)
 
     def test_client_certificates(self):
         with Server(*self.tls_flags(client_ca=self.ours.certificate)) as server:
