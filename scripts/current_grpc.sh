@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lets apt take a current gRPC on a Debian sid: gRPC and protobuf come from experimental, everything else from sid,
-# Abseil too, because that gRPC is built with sid's. Every other distribution stays with its own gRPC: there this
+# Lets apt take a current gRPC on a Debian sid: gRPC and protobuf for C++ come from experimental, everything else from
+# sid, Abseil too, because that gRPC is built with sid's. Every other distribution stays with its own gRPC: there this
 # says so and does nothing.
 #
 #   scripts/current_grpc.sh [--minimum=VERSION]      default: 1.60, the first that bounds what a stranger can make it do
@@ -59,8 +59,9 @@ Suites: experimental
 Components: main
 Signed-By: $key
 END
+# Not python3-grpcio, which does not load there and which nothing but tests of the Python client needs.
 cat >/etc/apt/preferences.d/current_grpc <<'END'
-Package: src:grpc src:protobuf
+Package: libgrpc* libprotobuf* libprotoc* protobuf-compiler*
 Pin: release a=experimental
 Pin-Priority: 990
 END
