@@ -1,5 +1,7 @@
 #include "client/address.h"
 
+#include <tuple>
+
 #include "gtest/gtest.h"
 
 namespace sru::client {

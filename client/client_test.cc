@@ -1,5 +1,6 @@
 #include "client/client.h"
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <thread>

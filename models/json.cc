@@ -1,5 +1,6 @@
 #include "models/json.h"
 
+#include <functional>
 #include <set>
 #include <utility>
 #include <vector>

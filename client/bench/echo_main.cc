@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <initializer_list>
 #include <iostream>
 #include <memory>

@@ -1,5 +1,6 @@
 #include "client/bench/load_generator.h"
 
+#include <algorithm>
 #include <atomic>
 #include <ctime>
 

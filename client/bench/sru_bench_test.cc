@@ -2,6 +2,7 @@
 // SRU_BENCH_BINARY.
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>

@@ -1,6 +1,8 @@
 #include "server/lifecycle/model_manager.h"
 
+#include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>

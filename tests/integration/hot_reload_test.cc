@@ -1,6 +1,7 @@
 // 200 reloads of a served model under load, in a server process of its own: no call fails, and
 // resident memory does not grow.
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <memory>

@@ -1,5 +1,6 @@
 // The program sru_server as its users start and stop it: exit codes, its one line of error,
 // signals.
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>

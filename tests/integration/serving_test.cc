@@ -1,4 +1,5 @@
 // The happy paths over the wire, with the bundled model.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fstream>
