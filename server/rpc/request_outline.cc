@@ -1,13 +1,15 @@
 #include "server/rpc/request_outline.h"
 
+#include <array>
+
 #include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/wire_format_lite.h"
 #include "grpcpp/support/proto_buffer_reader.h"
+#include "server/rpc/request_errors.h"
 
 namespace sru::server {
 namespace {
 
-using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedInputStream;
 using Classify = v1::ClassifyRequest;
 using Encode = v1::EncodeRequest;
 
@@ -15,56 +17,221 @@ static_assert(int{Classify::kModelFieldNumber} == int{Encode::kModelFieldNumber}
 static_assert(int{Classify::kVersionFieldNumber} == int{Encode::kVersionFieldNumber});
 static_assert(int{Classify::kSequencesFieldNumber} == int{Encode::kSequencesFieldNumber});
 
-constexpr uint32_t Tag(int field, WireFormatLite::WireType type) {
-  return WireFormatLite::MakeTag(field, type);
+enum WireType : uint32_t {
+  kVarint = 0,
+  kFixed64 = 1,
+  kBytes = 2,
+  kGroup = 3,
+  kEndGroup = 4,
+  kFixed32 = 5
+};
+
+constexpr uint32_t Tag(int field, WireType type) {
+  return static_cast<uint32_t>(field) << 3 | type;
 }
 
-bool ReadName(google::protobuf::io::CodedInputStream& input, std::string* name) {
-  uint32_t size = 0;
-  return input.ReadVarint32(&size) && size <= kMaxOutlineModelName &&
-         input.ReadString(name, static_cast<int>(size));
+// protobuf's own bound.
+constexpr int kMaxGroupDepth = 100;
+
+// What a call takes beside its messages, by what was measured on a 64-bit machine: memory_test
+// compares them with what is really taken.
+constexpr int64_t kCallBytes = 4096;     // the call, gRPC's part of it, the batcher's
+constexpr int64_t kSequenceBytes = 256;  // its message, its task, its result
+constexpr int64_t kWordBytes = 80;       // a std::string in an arena, and a pointer to it
+constexpr int64_t kIdBytes = 16;         // an array that was doubled, and a copy
+constexpr int64_t kExtraFieldBytes = 128;
+// The message, its strings, the features or ids of the tasks, and copies of a text while it is
+// split.
+constexpr int64_t kCopiesOfMessage = 4;
+
+// Reads through the fields of one level; `fields` counts those that are skipped, also within
+// groups.
+bool SkipField(CodedInputStream& input, uint32_t tag, int64_t* fields) {
+  std::array<uint32_t, kMaxGroupDepth> groups;  // field numbers of those that are open
+  int depth = 0;
+  do {
+    if (tag >> 3 == 0) return false;
+    uint64_t value = 0;
+    uint32_t size = 0;
+    switch (tag & 7) {
+      case kVarint:
+        if (!input.ReadVarint64(&value)) return false;
+        break;
+      case kFixed64:
+        if (!input.Skip(8)) return false;
+        break;
+      case kBytes:
+        if (!input.ReadVarint32(&size) || !input.Skip(static_cast<int>(size))) return false;
+        break;
+      case kGroup:
+        if (depth == kMaxGroupDepth) return false;
+        groups[depth++] = tag >> 3;
+        break;
+      case kEndGroup:
+        if (depth == 0 || groups[--depth] != tag >> 3) return false;
+        break;
+      case kFixed32:
+        if (!input.Skip(4)) return false;
+        break;
+      default:
+        return false;
+    }
+    if ((tag & 7) != kEndGroup) ++*fields;
+  } while (depth > 0 && (tag = input.ReadTag()) != 0);
+  return depth == 0;
 }
 
-bool SkipBytes(google::protobuf::io::CodedInputStream& input) {
+bool SkipBytes(CodedInputStream& input) {
   uint32_t size = 0;
   return input.ReadVarint32(&size) && input.Skip(static_cast<int>(size));
+}
+
+// Calls read(tag) for each field of the sub-message that begins with its length.
+template <typename Read>
+bool ReadMessage(CodedInputStream& input, const Read& read) {
+  uint32_t size = 0;
+  if (!input.ReadVarint32(&size) || int64_t{size} > input.BytesUntilLimit()) return false;
+  const CodedInputStream::Limit outer = input.PushLimit(static_cast<int>(size));
+  while (const uint32_t tag = input.ReadTag()) {
+    if (!read(tag)) return false;
+  }
+  if (!input.ConsumedEntireMessage() || input.BytesUntilLimit() != 0) return false;
+  input.PopLimit(outer);
+  return true;
+}
+
+bool ReadSequence(CodedInputStream& input, RequestOutline* outline) {
+  constexpr uint32_t kText = Tag(v1::Sequence::kTextFieldNumber, kBytes);
+  constexpr uint32_t kTokens = Tag(v1::Sequence::kTokensFieldNumber, kBytes);
+  constexpr uint32_t kTokenIds = Tag(v1::Sequence::kTokenIdsFieldNumber, kBytes);
+  constexpr uint32_t kFeatures = Tag(v1::Sequence::kFeaturesFieldNumber, kBytes);
+  constexpr uint32_t kWord = Tag(v1::Tokens::kValuesFieldNumber, kBytes);
+  constexpr uint32_t kPackedIds = Tag(v1::TokenIds::kValuesFieldNumber, kBytes);
+  constexpr uint32_t kId = Tag(v1::TokenIds::kValuesFieldNumber, kVarint);
+  constexpr uint32_t kData = Tag(v1::Features::kDataFieldNumber, kBytes);
+  constexpr uint32_t kFeatureSize = Tag(v1::Features::kFeatureSizeFieldNumber, kVarint);
+  uint64_t varint = 0;
+  uint32_t size = 0;
+  int inputs = 0;
+  const auto read_word = [&](uint32_t tag) {
+    if (tag != kWord) return SkipField(input, tag, &outline->extra_fields);
+    ++outline->num_words;
+    return SkipBytes(input);
+  };
+  const auto read_id = [&](uint32_t tag) {
+    if (tag == kPackedIds) {
+      if (!input.ReadVarint32(&size) || !input.Skip(static_cast<int>(size))) return false;
+      outline->packed_id_bytes += size;
+      return true;
+    }
+    if (tag != kId) return SkipField(input, tag, &outline->extra_fields);
+    ++outline->num_unpacked_ids;
+    return input.ReadVarint64(&varint);
+  };
+  const auto read_features = [&](uint32_t tag) {
+    if (tag == kData) {
+      if (!input.ReadVarint32(&size) || !input.Skip(static_cast<int>(size))) return false;
+      outline->feature_bytes += size;
+      return true;
+    }
+    if (tag != kFeatureSize) return SkipField(input, tag, &outline->extra_fields);
+    return input.ReadVarint64(&varint);
+  };
+  const bool good = ReadMessage(input, [&](uint32_t tag) {
+    switch (tag) {
+      case kText:
+        ++inputs;
+        return SkipBytes(input);
+      case kTokens:
+        ++inputs;
+        return ReadMessage(input, read_word);
+      case kTokenIds:
+        ++inputs;
+        return ReadMessage(input, read_id);
+      case kFeatures:
+        ++inputs;
+        return ReadMessage(input, read_features);
+      default:
+        return SkipField(input, tag, &outline->extra_fields);
+    }
+  });
+  if (inputs > 1) outline->extra_fields += inputs - 1;
+  return good;
+}
+
+bool ReadModelName(CodedInputStream& input, RequestOutline* outline) {
+  uint32_t size = 0;
+  if (!input.ReadVarint32(&size)) return false;
+  outline->long_model_name = size > kMaxOutlineModelName;
+  if (!outline->long_model_name) return input.ReadString(&outline->model, static_cast<int>(size));
+  outline->model.clear();
+  return input.Skip(static_cast<int>(size));
 }
 
 }  // namespace
 
 bool ReadOutline(const grpc::ByteBuffer& bytes, int priority_field, RequestOutline* outline) {
   *outline = RequestOutline();
+  outline->message_bytes = static_cast<int64_t>(bytes.Length());
   if (bytes.Length() == 0) return true;
   // The reader takes the buffer by a pointer to non-const but does not change it.
   grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
   if (!reader.status().ok()) return false;
-  constexpr uint32_t kModel =
-      Tag(Classify::kModelFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-  constexpr uint32_t kVersion = Tag(Classify::kVersionFieldNumber, WireFormatLite::WIRETYPE_VARINT);
-  constexpr uint32_t kSequences =
-      Tag(Classify::kSequencesFieldNumber, WireFormatLite::WIRETYPE_LENGTH_DELIMITED);
-  const uint32_t priority = Tag(priority_field, WireFormatLite::WIRETYPE_VARINT);
-  google::protobuf::io::CodedInputStream input(&reader);
+  constexpr uint32_t kModel = Tag(Classify::kModelFieldNumber, kBytes);
+  constexpr uint32_t kVersion = Tag(Classify::kVersionFieldNumber, kVarint);
+  constexpr uint32_t kSequences = Tag(Classify::kSequencesFieldNumber, kBytes);
+  const uint32_t priority = Tag(priority_field, kVarint);
+  CodedInputStream input(&reader);
+  input.PushLimit(static_cast<int>(bytes.Length()));
   while (const uint32_t tag = input.ReadTag()) {
     uint64_t value = 0;
     bool good = true;
     if (tag == kSequences) {
-      good = SkipBytes(input);
+      good = ReadSequence(input, outline);
       ++outline->num_sequences;
     } else if (tag == kModel) {
-      good = ReadName(input, &outline->model);
+      good = ReadModelName(input, outline);
     } else if (tag == kVersion) {
       good = input.ReadVarint64(&value);
       outline->version = static_cast<int64_t>(value);
     } else if (tag == priority) {
       good = input.ReadVarint64(&value);
       outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
+    } else if ((tag & 7) == kVarint && tag > kSequences && tag < priority) {
+      good = input.ReadVarint64(&value);  // of one of the two requests only
     } else {
-      good = WireFormatLite::SkipField(&input, tag);
+      good = SkipField(input, tag, &outline->extra_fields);
     }
     if (!good) return false;
   }
-  return input.ConsumedEntireMessage();
+  return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
+}
+
+absl::Status CheckOutline(const RequestOutline& outline, const RequestLimits& limits) {
+  if (outline.num_sequences > limits.max_sequences) {
+    return TooManySequences(outline.num_sequences, limits);
+  }
+  if (outline.min_tokens() > limits.max_request_tokens) return TooManyTokens(limits);
+  if (outline.extra_fields > kMaxExtraFields) return TooManyFields();
+  return absl::OkStatus();
+}
+
+int64_t EstimateCallBytes(const RequestOutline& outline) {
+  return kCallBytes + kCopiesOfMessage * outline.message_bytes +
+         kSequenceBytes * outline.num_sequences + kWordBytes * outline.num_words +
+         kIdBytes * outline.max_ids() + kExtraFieldBytes * outline.extra_fields;
+}
+
+bool HasFewFields(const grpc::ByteBuffer& bytes) {
+  if (bytes.Length() == 0) return true;
+  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
+  if (!reader.status().ok()) return true;
+  CodedInputStream input(&reader);
+  int64_t fields = 0;
+  while (const uint32_t tag = input.ReadTag()) {
+    if (!SkipField(input, tag, &fields)) break;
+  }
+  return fields <= kMaxExtraFields;
 }
 
 }  // namespace sru::server

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/proto_buffer_reader.h"
+#include "server/rpc/request_errors.h"
+#include "server/rpc/request_outline.h"
 #include "server/rpc/wire_check.h"
 
 namespace sru::server {
@@ -152,17 +154,30 @@ class SequenceParser {
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
   message->Clear();
   if (bytes.Length() == 0) return absl::OkStatus();
-  // The reader takes the buffer by a pointer to non-const but does not change it.
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
-  if (reader.status().ok() && message->ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
+  {
+    // The reader takes the buffer by a pointer to non-const but does not change it.
+    grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
+    if (reader.status().ok() && message->ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
+  }
+  return ExplainParseFailure(*message->GetDescriptor(), bytes);
+}
+
+absl::Status ParseSmallMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
+  if (!HasFewFields(bytes)) return TooManyFields();
+  return ParseMessage(bytes, message);
+}
+
+absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type,
+                                 const grpc::ByteBuffer& bytes) {
   std::vector<grpc::Slice> slices;
   std::string flat;
   if (bytes.Dump(&slices).ok()) {
+    flat.reserve(bytes.Length());
     for (const grpc::Slice& slice : slices) {
       flat.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
     }
   }
-  return ExplainParseFailure(*message->GetDescriptor(), flat);
+  return ExplainParseFailure(type, flat);
 }
 
 absl::StatusOr<ParsedSequences> ParseSequences(
@@ -172,9 +187,7 @@ absl::StatusOr<ParsedSequences> ParseSequences(
     return absl::InvalidArgumentError("sequences: empty, expected at least one");
   }
   if (sequences.size() > limits.max_sequences) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sequences: ", sequences.size(), " are too many, expected at most ",
-                     limits.max_sequences, " (--max_sequences_per_request); send several calls"));
+    return TooManySequences(sequences.size(), limits);
   }
   ParsedSequences parsed;
   parsed.tasks.resize(sequences.size());
@@ -189,10 +202,7 @@ absl::StatusOr<ParsedSequences> ParseSequences(
     total_tokens += parsed.tasks[i].num_tokens;
     // Checked inside the loop, so that no request makes the server hold more than this.
     if (total_tokens > limits.max_request_tokens) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("sequences: more than ", limits.max_request_tokens,
-                       " tokens in all, expected at most that (--max_queue_tokens); send several "
-                       "calls"));
+      return TooManyTokens(limits);
     }
   }
   return parsed;

@@ -10,22 +10,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "kernels/stack_spec.h"
 #include "models/tokenizer.h"
 #include "server/batching/batcher.h"
+#include "server/rpc/request_limits.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server {
-
-// Bounds on one request.
-struct RequestLimits {
-  int max_sequences = 256;
-  int max_sequence_tokens = 2048;
-  // Over all sequences of a request: the queue's bound, as a larger one could never be taken.
-  int64_t max_request_tokens = 65536;
-};
 
 // What a model takes.
 struct ModelInput {
@@ -42,6 +36,14 @@ struct ParsedSequences {
 // Parses the bytes of a message. Strings that are not UTF-8 and broken wire format are
 // kInvalidArgument with the field's path: gRPC's own parsing would answer UNIMPLEMENTED.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
+
+// The same of a message without sub-messages, which is refused unparsed when it has more fields
+// than any caller would set: each takes many times its bytes.
+absl::Status ParseSmallMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
+
+// What ParseMessage() says of bytes that it cannot parse.
+absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type,
+                                 const grpc::ByteBuffer& bytes);
 
 absl::StatusOr<ParsedSequences> ParseSequences(
     const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences, bool truncate,

@@ -1,11 +1,12 @@
 #include "server/rpc/wire_check.h"
 
+#include <algorithm>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "models/utf8.h"
@@ -30,25 +31,38 @@ bool ReadVarint(absl::string_view* in, uint64_t* value) {
   return false;
 }
 
+// A level of nesting: the message's type, and where in it the walk is.
+struct Level {
+  const Descriptor* type = nullptr;
+  const FieldDescriptor* field = nullptr;
+  int index = -1;  // of the field among those of its name; -1 when it is not repeated
+};
+
 class Walker {
  public:
   explicit Walker(absl::string_view all) : begin_(all.data()) {}
 
-  // The first fault in the message `in` at `path`, if there is one.
-  std::optional<std::string> Walk(const Descriptor& type, absl::string_view in,
-                                  const std::string& path, int depth) const {
-    std::map<int, int> seen;  // field number -> how many of it came before
-    while (!in.empty()) {
-      const char* field_start = in.data();
+  // The first fault in the message `in`, of the type of the innermost level, if there is one and it
+  // is not too far inside.
+  std::optional<std::string> Walk(absl::string_view in) {
+    Level& level = levels_.back();
+    const Descriptor& type = *level.type;
+    // By the position of the field in the message's type: how many of it came before.
+    absl::InlinedVector<int, 16> seen(static_cast<size_t>(type.field_count()), 0);
+    while (!in.empty() && !GaveUp(in.data())) {
+      const char* const field_start = in.data();
+      level.field = nullptr;
       const auto broken = [&](absl::string_view what) {
+        // Of the message, not of the field.
+        const std::string path = Path(levels_.size() - 1);
         return absl::StrCat(path.empty() ? "message" : path, ": malformed protobuf, ", what,
                             " at byte ", field_start - begin_);
       };
+      ++fields_;
       uint64_t tag = 0;
       if (!ReadVarint(&in, &tag)) return broken("broken field tag");
       const uint64_t number = tag >> 3;
       if (number == 0 || number > FieldDescriptor::kMaxNumber) return broken("bad field number");
-      const FieldDescriptor* field = type.FindFieldByNumber(static_cast<int>(number));
       switch (tag & 7) {
         case 0: {
           uint64_t value = 0;
@@ -67,31 +81,13 @@ class Walker {
           }
           const absl::string_view value = in.substr(0, length);
           in.remove_prefix(length);
+          const FieldDescriptor* const field = type.FindFieldByNumber(static_cast<int>(number));
           if (field == nullptr) break;
-          const std::string field_path = FieldPath(*field, path, &seen);
-          if (field->type() == FieldDescriptor::TYPE_STRING) {
-            const size_t valid =
-                models::FindInvalidUtf8(std::string_view(value.data(), value.size()));
-            if (valid < value.size()) {
-              return absl::StrCat(field_path, ": expected UTF-8, found byte 0x",
-                                  absl::BytesToHexString(value.substr(valid, 1)), " at offset ",
-                                  valid);
-            }
-          } else if (field->type() == FieldDescriptor::TYPE_MESSAGE && depth < kMaxDepth) {
-            std::optional<std::string> fault =
-                Walk(*field->message_type(), value, field_path, depth + 1);
-            if (fault.has_value()) return fault;
-          } else if (field->is_packed()) {
-            absl::string_view packed = value;
-            while (field->type() == FieldDescriptor::TYPE_INT32 && !packed.empty()) {
-              const char* varint_start = packed.data();
-              uint64_t ignored = 0;
-              if (!ReadVarint(&packed, &ignored)) {
-                return absl::StrCat(field_path, ": malformed protobuf, broken varint at byte ",
-                                    varint_start - begin_);
-              }
-            }
-          }
+          const bool counted = field->is_repeated() && !field->is_packed();
+          level.field = field;
+          level.index = counted ? seen[static_cast<size_t>(field->index())]++ : -1;
+          std::optional<std::string> fault = CheckValue(*field, value);
+          if (fault.has_value()) return fault;
           break;
         }
         case 5:
@@ -105,24 +101,74 @@ class Walker {
     return std::nullopt;
   }
 
+  std::optional<std::string> Walk(const Descriptor& type, absl::string_view in) {
+    levels_.push_back({&type, nullptr, -1});
+    std::optional<std::string> fault = Walk(in);
+    levels_.pop_back();
+    return fault;
+  }
+
+  bool GaveUp(const char* at) const {
+    return fields_ >= kMaxExplainedFields || static_cast<size_t>(at - begin_) >= kMaxExplainedBytes;
+  }
+
  private:
-  static std::string FieldPath(const FieldDescriptor& field, const std::string& path,
-                               std::map<int, int>* seen) {
-    std::string result = absl::StrCat(path, path.empty() ? "" : ".", field.name());
-    if (field.is_repeated() && !field.is_packed()) {
-      absl::StrAppend(&result, "[", (*seen)[field.number()]++, "]");
+  // A value with a length, of the field of the innermost level.
+  std::optional<std::string> CheckValue(const FieldDescriptor& field, absl::string_view value) {
+    if (field.type() == FieldDescriptor::TYPE_STRING) {
+      const std::string_view looked_at(value.data(), std::min(value.size(), kMaxExplainedBytes));
+      const size_t valid = models::FindInvalidUtf8(looked_at);
+      // The end of what is looked at may cut a character.
+      if (valid == looked_at.size() ||
+          (valid + 4 > looked_at.size() && looked_at.size() < value.size())) {
+        return std::nullopt;
+      }
+      return absl::StrCat(Path(levels_.size()), ": expected UTF-8, found byte 0x",
+                          absl::BytesToHexString(value.substr(valid, 1)), " at offset ", valid);
     }
-    return result;
+    if (field.type() == FieldDescriptor::TYPE_MESSAGE) {
+      if (levels_.size() > kMaxDepth) return std::nullopt;
+      return Walk(*field.message_type(), value);
+    }
+    if (!field.is_packed() || field.type() != FieldDescriptor::TYPE_INT32) return std::nullopt;
+    while (!value.empty() && !GaveUp(value.data())) {
+      const char* const varint_start = value.data();
+      uint64_t ignored = 0;
+      if (ReadVarint(&value, &ignored)) continue;
+      return absl::StrCat(Path(levels_.size()), ": malformed protobuf, broken varint at byte ",
+                          varint_start - begin_);
+    }
+    return std::nullopt;
+  }
+
+  // "sequences[3].text", of the fields of the first `depth` levels.
+  std::string Path(size_t depth) const {
+    std::string path;
+    for (size_t i = 0; i < depth; ++i) {
+      const Level& level = levels_[i];
+      absl::StrAppend(&path, path.empty() ? "" : ".", level.field->name());
+      if (level.index >= 0) absl::StrAppend(&path, "[", level.index, "]");
+    }
+    return path;
   }
 
   const char* begin_;
+  int fields_ = 0;
+  absl::InlinedVector<Level, kMaxDepth + 2> levels_;
 };
 
 }  // namespace
 
 absl::Status ExplainParseFailure(const Descriptor& type, absl::string_view bytes) {
-  const std::optional<std::string> fault = Walker(bytes).Walk(type, bytes, "", 0);
+  Walker walker(bytes);
+  const std::optional<std::string> fault = walker.Walk(type, bytes);
   if (fault.has_value()) return absl::InvalidArgumentError(*fault);
+  if (walker.GaveUp(bytes.data() + bytes.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("message: the ", bytes.size(), " bytes are not a valid ", type.full_name(),
+                     "; no fault was found in its first ", kMaxExplainedFields, " fields and ",
+                     kMaxExplainedBytes, " bytes"));
+  }
   return absl::InvalidArgumentError(
       absl::StrCat("message: the ", bytes.size(), " bytes are not a valid ", type.full_name()));
 }

@@ -1,0 +1,38 @@
+// What is said of a request that is too large in some respect; the outline and the parser say the
+// same.
+#ifndef SRU_SERVER_RPC_REQUEST_ERRORS_H_
+#define SRU_SERVER_RPC_REQUEST_ERRORS_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "server/rpc/request_limits.h"
+
+namespace sru::server {
+
+// How many fields a message may have that protobuf has no use for but keeps.
+inline constexpr int kMaxExtraFields = 64;
+
+inline absl::Status TooManySequences(int64_t found, const RequestLimits& limits) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("sequences: ", found, " are too many, expected at most ", limits.max_sequences,
+                   " (--max_sequences_per_request); send several calls"));
+}
+
+inline absl::Status TooManyTokens(const RequestLimits& limits) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("sequences: more than ", limits.max_request_tokens,
+                   " tokens in all, expected at most that (--max_queue_tokens); send several "
+                   "calls"));
+}
+
+inline absl::Status TooManyFields() {
+  return absl::InvalidArgumentError(
+      absl::StrCat("message: more than ", kMaxExtraFields,
+                   " fields that are unknown or replaced by later ones, expected none"));
+}
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_REQUEST_ERRORS_H_

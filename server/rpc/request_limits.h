@@ -1,0 +1,19 @@
+// Bounds on one request.
+#ifndef SRU_SERVER_RPC_REQUEST_LIMITS_H_
+#define SRU_SERVER_RPC_REQUEST_LIMITS_H_
+
+#include <cstdint>
+
+namespace sru::server {
+
+struct RequestLimits {
+  int max_sequences = 256;
+  int max_sequence_tokens = 2048;
+  // Over all sequences of a request: the queue's bound, as a larger one could never be taken. Holds
+  // before sequences are cut, too: what is cut off must not take memory first.
+  int64_t max_request_tokens = 65536;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_REQUEST_LIMITS_H_
