@@ -121,7 +121,7 @@ ABSL_FLAG(int32_t, max_sequence_tokens, 2048,
           "Most tokens in one sequence. A longer one is refused, or cut when the call asks for it. "
           "At most --max_batch_tokens.");
 ABSL_FLAG(int32_t, max_sequences_per_request, 256, "Most sequences in one call.");
-ABSL_FLAG(int32_t, max_message_bytes, 16 << 20,
+ABSL_FLAG(int32_t, max_message_bytes, 4 << 20,
           "Largest request message in bytes; larger ones get RESOURCE_EXHAUSTED from gRPC.");
 ABSL_FLAG(int32_t, max_concurrent_streams, 512,
           "Most calls that one connection may have open; a client keeps further ones back until "
@@ -168,7 +168,8 @@ constexpr char kFlagNames[][32] = {"model_repository",
 // Those above and those that other files of this folder declare.
 std::vector<const char*> AllFlagNames() {
   std::vector<const char*> names(std::begin(kFlagNames), std::end(kFlagNames));
-  for (const absl::Span<const char* const> more : {SecurityFlagNames(), LoggingFlagNames()}) {
+  for (const absl::Span<const char* const> more :
+       {MemoryFlagNames(), SecurityFlagNames(), LoggingFlagNames()}) {
     names.insert(names.end(), more.begin(), more.end());
   }
   return names;
@@ -321,6 +322,7 @@ absl::Status ValidateOptions(const Options& o) {
     absl::Status status = CheckListenHost(o.security, "admin_listen", o.admin_listen->host);
     if (!status.ok()) return status;
   }
+  if (absl::Status status = ValidateMemoryOptions(o.memory); !status.ok()) return status;
   return ValidateConnectionLimits(o.connections);
 }
 
@@ -442,6 +444,9 @@ absl::StatusOr<Options> OptionsFromFlags() {
   absl::StatusOr<ConnectionLimits> connections = ConnectionLimitsFromFlags();
   if (!connections.ok()) return connections.status();
   options.connections = *connections;
+  absl::StatusOr<MemoryOptions> memory = MemoryOptionsFromFlags();
+  if (!memory.ok()) return memory.status();
+  options.memory = *memory;
   absl::StatusOr<LoggingOptions> logging = LoggingOptionsFromFlags();
   if (!logging.ok()) return logging.status();
   options.logging = *logging;

@@ -19,6 +19,7 @@
 #include "server/base/scheduling.h"
 #include "server/http/try_access.h"
 #include "server/lifecycle/model_control.h"
+#include "server/rpc/memory_options.h"
 #include "server/telemetry/logging_options.h"
 #include "server/transport/security_options.h"
 
@@ -74,11 +75,12 @@ struct Options {
 
   int max_sequence_tokens = 2048;
   int max_sequences_per_request = 256;
-  int max_message_bytes = 16 << 20;
+  int max_message_bytes = 4 << 20;
   int max_concurrent_streams = 512;  // per connection
 
   SecurityOptions security;
   ConnectionLimits connections;
+  MemoryOptions memory;
   LoggingOptions logging;
 };
 

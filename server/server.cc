@@ -22,6 +22,7 @@
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
+#include "server/base/memory_limit.h"
 #include "server/base/mutex.h"
 #include "server/batching/device_watch.h"
 #include "server/batching/engine.h"
@@ -63,11 +64,18 @@ int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-// Bounds that hold for every connection of every listener.
+// Bounds that hold for every connection of every listener. `quota` is one for all listeners.
 void SetConnectionArguments(const Options& options, int max_message_bytes,
-                            grpc::ServerBuilder* builder) {
+                            const grpc::ResourceQuota& quota, grpc::ServerBuilder* builder) {
   const ConnectionLimits& limits = options.connections;
   builder->SetMaxReceiveMessageSize(max_message_bytes);
+  builder->SetResourceQuota(quota);
+  if (!options.memory.allow_compression) {
+    // gRPC looks at the length of a message when it has unpacked it.
+    for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
+      builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
+    }
+  }
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.max_metadata_bytes);
   // A client that is gone without a word is noticed after at most 80 s.
@@ -85,9 +93,6 @@ void SetConnectionArguments(const Options& options, int max_message_bytes,
   if (limits.max_idle != absl::InfiniteDuration()) {
     builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, Milliseconds(limits.max_idle));
   }
-  grpc::ResourceQuota quota("sru_server");
-  quota.SetMaxThreads(kMaxSyncThreads);
-  builder->SetResourceQuota(quota);
 }
 
 EngineOptions EngineOptionsFrom(const Options& options) {
@@ -133,9 +138,13 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   // A null backend: the options choose it.
   ServerImpl(std::unique_ptr<kernels::Backend> backend, const Options& options)
       : options_(options),
+        budgets_(ResolveMemoryBudgets(options.memory, ReadMemoryLimits())),
         security_metrics_(metrics_.registry()),
         access_log_(options.logging.access, &clock_),
-        backend_(std::move(backend)) {}
+        backend_(std::move(backend)) {
+    quota_.SetMaxThreads(kMaxSyncThreads);
+    quota_.Resize(static_cast<size_t>(budgets_.receive_bytes));
+  }
 
   ~ServerImpl() override {
     if (!drained_) Drain();
@@ -403,6 +412,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     context.metrics = &metrics_;
     context.in_flight = &in_flight_;
     context.clock = &clock_;
+    context.received_bytes = &received_bytes_;
     context.access_log = &access_log_;
     context.limits = LimitsFrom(options_);
 
@@ -418,7 +428,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     service_ = std::make_unique<Service>(context);
     builder.RegisterService(service_.get());
     builder.RegisterCallbackGenericService(&unknown_method_service_);
-    SetConnectionArguments(options_, options_.max_message_bytes, &builder);
+    SetConnectionArguments(options_, options_.max_message_bytes, quota_, &builder);
     grpc_server_ = builder.BuildAndStart();
     if (grpc_server_ == nullptr) {
       return absl::InternalError("gRPC cannot start its server; GRPC_VERBOSITY=error says why");
@@ -454,7 +464,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     admin_listener_ = *std::move(listener);
     builder.RegisterService(admin_service_.get());
     builder.RegisterCallbackGenericService(&unknown_admin_method_service_);
-    SetConnectionArguments(options_, kMaxAdminMessageBytes, &builder);
+    SetConnectionArguments(options_, kMaxAdminMessageBytes, quota_, &builder);
     admin_server_ = builder.BuildAndStart();
     if (admin_server_ == nullptr) {
       return absl::InternalError(
@@ -470,6 +480,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     levels.requests_in_flight = in_flight_.count();
     levels.suppressed_log_lines = access_log_.suppressed_lines();
     levels.dropped_log_lines = LogLinesDropped();
+    levels.receive_memory_limit_bytes = budgets_.receive_bytes;
+    levels.received_message_bytes = received_bytes_.load(std::memory_order_relaxed);
     if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
     for (const auto& served : registry_.List()) {
       levels.models.push_back({served->name, served->version, served->engine->batcher().stats(),
@@ -542,6 +554,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::atomic<bool> in_service_{true};       // some model has a worker, or there is no model
   std::atomic<bool> backend_loaded_{false};  // backend_ may be read from other threads
   bool drained_ = false;
+  const MemoryBudgets budgets_;
+  grpc::ResourceQuota quota_{"sru_server"};  // of all gRPC servers together
+  std::atomic<int64_t> received_bytes_{0};
   InFlight in_flight_;
   Metrics metrics_;
   SecurityMetrics security_metrics_;

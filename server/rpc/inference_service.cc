@@ -67,6 +67,8 @@ class InferenceCall : public grpc::ServerUnaryReactor {
 
   // Runs on the handler's thread, before it returns the reactor.
   void Start(const grpc::ByteBuffer& bytes) {
+    context_.received_bytes->fetch_add(static_cast<int64_t>(bytes.Length()),
+                                       std::memory_order_relaxed);
     if (absl::Status status = Submit(bytes); !status.ok()) FinishWith(status);
   }
 

@@ -7,6 +7,8 @@
 #ifndef SRU_SERVER_RPC_INFERENCE_SERVICE_H_
 #define SRU_SERVER_RPC_INFERENCE_SERVICE_H_
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 
 #include "grpcpp/support/byte_buffer.h"
@@ -34,6 +36,7 @@ struct ServiceContext {
   const Listener* listener = nullptr;  // to find a call's socket; null: answers leave one by one
   ReadPause* read_pause = nullptr;     // for connections with refused calls; null: none
   const Clock* clock = nullptr;
+  std::atomic<int64_t>* received_bytes = nullptr;  // of messages; counted up
   RequestLimits limits;
 };
 

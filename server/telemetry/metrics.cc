@@ -185,6 +185,15 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
       MakeSingle("sru_log_lines_dropped_total",
                  "Lines of the log that were lost because standard error did not take them.",
                  MetricType::Counter, static_cast<double>(levels.dropped_log_lines)));
+  families->push_back(MakeSingle("sru_receive_memory_limit_bytes",
+                                 "Most that gRPC may hold of messages that are still arriving "
+                                 "(--max_receive_memory_mb).",
+                                 MetricType::Gauge,
+                                 static_cast<double>(levels.receive_memory_limit_bytes)));
+  families->push_back(MakeSingle("sru_received_message_bytes_total",
+                                 "Bytes of Classify and Encode requests that arrived whole.",
+                                 MetricType::Counter,
+                                 static_cast<double>(levels.received_message_bytes)));
 
   MetricFamily info =
       MakeFamily("sru_build_info", "Always 1; the labels describe this build.", MetricType::Gauge);
