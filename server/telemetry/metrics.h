@@ -105,7 +105,7 @@ struct ServerLevels {
   int64_t dropped_log_lines = 0;
   int64_t receive_memory_limit_bytes = 0;
   int64_t received_message_bytes = 0;  // since the start
-  std::string backend;  // empty until models are loaded
+  std::string backend;                 // empty until models are loaded
   std::string dtype;
   std::string isa;  // kernels::Backend::instruction_set()
   std::vector<ModelLevels> models;
