@@ -33,8 +33,8 @@ ABSL_FLAG(std::string, status_page_try, "local",
 ABSL_FLAG(
     std::string, admin_listen, "",
     "HOST:PORT of AdminService (LoadModel, UnloadModel). Empty: there is none. Whoever reaches "
-    "it can load and unload models, so let it be an address that only operators reach, such "
-    "as 127.0.0.1:50052.");
+    "it can load and unload models: an address of the network, unlike 127.0.0.1:50052, needs "
+    "--admin_tokens_file, --auth_tokens_file or --tls_client_ca.");
 ABSL_FLAG(
     std::string, model_control, "static",
     "static, poll or explicit. static serves what the repository holds at the start; poll looks at "
@@ -318,9 +318,10 @@ absl::Status ValidateOptions(const Options& o) {
   if (absl::Status status = CheckListenHost(o.security, "listen", o.listen.host); !status.ok()) {
     return status;
   }
-  if (o.admin_listen.has_value()) {
-    absl::Status status = CheckListenHost(o.security, "admin_listen", o.admin_listen->host);
-    if (!status.ok()) return status;
+  std::optional<std::string> admin_host;
+  if (o.admin_listen.has_value()) admin_host = o.admin_listen->host;
+  if (absl::Status status = CheckAdminListenHost(o.security, admin_host); !status.ok()) {
+    return status;
   }
   if (absl::Status status = ValidateMemoryOptions(o.memory); !status.ok()) return status;
   return ValidateConnectionLimits(o.connections);

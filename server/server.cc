@@ -393,15 +393,15 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
            (options_.model_control == ModelControl::kExplicit || !registry_.List().empty());
   }
 
-  absl::StatusOr<std::unique_ptr<Listener>> OpenListener(absl::string_view flag,
-                                                         const ListenAddress& address,
-                                                         grpc::ServerBuilder* builder) {
+  absl::StatusOr<std::unique_ptr<Listener>> OpenListener(
+      absl::string_view flag, const ListenAddress& address,
+      std::shared_ptr<grpc::ServerCredentials> credentials, grpc::ServerBuilder* builder) {
     Listener::Options options;
     options.max_connections = options_.connections.max_connections;
     options.on_refused = [this] { security_metrics_.OnConnectionRefused(); };
     absl::StatusOr<std::unique_ptr<Listener>> listener =
         Listener::Open(flag, address, std::move(options));
-    if (listener.ok()) (*listener)->AddTo(builder, credentials_->ForListener());
+    if (listener.ok()) (*listener)->AddTo(builder, std::move(credentials));
     return listener;
   }
 
@@ -420,7 +420,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     absl::StatusOr<std::unique_ptr<Listener>> listener =
-        OpenListener("listen", options_.listen, &builder);
+        OpenListener("listen", options_.listen, credentials_->ForListener(), &builder);
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
     context.listener = listener_.get();
@@ -458,8 +458,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     admin_service_ = std::make_unique<AdminService>(options_.model_control, manager_.get(),
                                                     &metrics_, &access_log_);
     grpc::ServerBuilder builder;
-    absl::StatusOr<std::unique_ptr<Listener>> listener =
-        OpenListener("admin_listen", *options_.admin_listen, &builder);
+    absl::StatusOr<std::unique_ptr<Listener>> listener = OpenListener(
+        "admin_listen", *options_.admin_listen, credentials_->ForAdminListener(), &builder);
     if (!listener.ok()) return listener.status();
     admin_listener_ = *std::move(listener);
     builder.RegisterService(admin_service_.get());

@@ -15,6 +15,29 @@
 
 namespace sru::server {
 
+namespace {
+
+// The tokens of one file. Null until Use(), and for good where tokens are off. Thread-safe.
+class ServedTokens {
+ public:
+  std::shared_ptr<const TokenSet> Get() const {
+    MutexLock lock(&mutex_);
+    return tokens_;
+  }
+
+  void Use(TokenSet newer) {
+    auto set = std::make_shared<const TokenSet>(std::move(newer));
+    MutexLock lock(&mutex_);
+    tokens_ = std::move(set);
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::shared_ptr<const TokenSet> tokens_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
 // What the listeners of one Credentials share with it, and with gRPC's threads.
 struct Credentials::Shared {
   SecurityMetrics* metrics = nullptr;
@@ -22,24 +45,13 @@ struct Credentials::Shared {
   bool auth_health = false;
   std::shared_ptr<ServedCertificates> certificates;  // null without TLS
 
-  mutable Mutex mutex;
-  std::shared_ptr<const TokenSet> tokens ABSL_GUARDED_BY(mutex);
-
-  std::shared_ptr<const TokenSet> Tokens() const {
-    MutexLock lock(&mutex);
-    return tokens;
-  }
+  ServedTokens tokens;
+  ServedTokens admin_tokens;  // only where the admin port has its own
 
   absl::Status Use(const TlsCertificates& newer) {
     if (absl::Status status = certificates->Use(newer.pem); !status.ok()) return status;
     metrics->SetCertificateExpiry(newer.not_after);
     return absl::OkStatus();
-  }
-
-  void Use(TokenSet newer) {
-    auto set = std::make_shared<const TokenSet>(std::move(newer));
-    MutexLock lock(&mutex);
-    tokens = std::move(set);
   }
 };
 
@@ -72,10 +84,11 @@ std::optional<Refusal> JudgeToken(const TokenSet& tokens, int authorizations,
 }
 
 // Decides on one call by its headers; null when it may go on.
-const char* CheckCall(const Credentials::Shared& shared, const CallToCheck& call) {
+const char* CheckCall(const Credentials::Shared& shared, const ServedTokens& tokens,
+                      const CallToCheck& call) {
   if (absl::StartsWith(call.path, kHealthPath) && !shared.auth_health) return nullptr;
   const std::optional<Refusal> refusal =
-      JudgeToken(*shared.Tokens(), call.authorizations, call.headers.authorization);
+      JudgeToken(*tokens.Get(), call.authorizations, call.headers.authorization);
   if (!refusal.has_value()) return nullptr;
   shared.metrics->OnAuthFailure(refusal->failure);
   shared.access_log->OnAuthenticationFailure(call.path, AuthFailureName(refusal->failure),
@@ -93,9 +106,9 @@ absl::StatusOr<TlsCertificates> CheckContents(const FileWatcher::Contents& conte
   return CheckTlsCertificates({(*contents)[0], (*contents)[1], (*contents)[2]}, absl::Now());
 }
 
-absl::StatusOr<TokenSet> ParseTokens(const FileWatcher::Contents& contents) {
-  if (!contents.ok()) return FileError("auth_tokens_file", contents.status());
-  return TokenSet::Parse((*contents)[0], "--auth_tokens_file");
+absl::StatusOr<TokenSet> ParseTokens(const char* flag, const FileWatcher::Contents& contents) {
+  if (!contents.ok()) return FileError(flag, contents.status());
+  return TokenSet::Parse((*contents)[0], absl::StrCat("--", flag));
 }
 
 std::string Describe(const TlsCertificates& certificates, bool mutual) {
@@ -109,9 +122,9 @@ std::string Describe(const TokenSet& tokens) {
   return absl::StrCat(tokens.size(), tokens.size() == 1 ? " token" : " tokens");
 }
 
-void WarnOfShortTokens(const TokenSet& tokens) {
+void WarnOfShortTokens(const char* flag, const TokenSet& tokens) {
   if (tokens.num_short() == 0) return;
-  LogWarning(absl::StrCat("--auth_tokens_file: ", tokens.num_short(),
+  LogWarning(absl::StrCat("--", flag, ": ", tokens.num_short(),
                           " of the tokens have less than 16 characters and could be guessed; make "
                           "better ones with `openssl rand -base64 32`"));
 }
@@ -131,6 +144,34 @@ FileWatcher::Contents ReadTlsFiles(const SecurityOptions& options) {
     contents.push_back(std::move(one->front()));
   }
   return contents;
+}
+
+// Reads the file of a flag and keeps `tokens`, a part of `shared`, as it is. `what` stands in the
+// log.
+absl::Status WatchTokens(const char* flag, const char* what,
+                         const std::shared_ptr<Credentials::Shared>& shared,
+                         const std::string& path, ServedTokens* tokens, FileWatcher* watcher) {
+  FileWatcher::Contents contents = ReadFiles({path});
+  absl::StatusOr<TokenSet> known = ParseTokens(flag, contents);
+  if (!known.ok()) return known.status();
+  LogInfo(absl::StrCat(what, ": ", Describe(*known)));
+  WarnOfShortTokens(flag, *known);
+  tokens->Use(*std::move(known));
+  watcher->Watch(
+      [path] { return ReadFiles({path}); }, std::move(contents),
+      [shared, flag, what, tokens](const FileWatcher::Contents& changed) {
+        absl::StatusOr<TokenSet> newer = ParseTokens(flag, changed);
+        shared->metrics->OnTokensReload(newer.ok());
+        if (!newer.ok()) {
+          LogError(absl::StrCat("the file of tokens changed but the earlier ones stay in use: ",
+                                newer.status().message()));
+          return;
+        }
+        LogInfo(absl::StrCat(what, ": now ", Describe(*newer)));
+        WarnOfShortTokens(flag, *newer);
+        tokens->Use(*std::move(newer));
+      });
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -173,26 +214,16 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityO
         });
   }
   if (options.has_tokens()) {
-    FileWatcher::Contents contents = ReadFiles({options.auth_tokens_file});
-    absl::StatusOr<TokenSet> tokens = ParseTokens(contents);
-    if (!tokens.ok()) return tokens.status();
-    LogInfo(absl::StrCat("authentication: ", Describe(*tokens)));
-    WarnOfShortTokens(*tokens);
-    shared->Use(*std::move(tokens));
-    credentials->watcher_.Watch(
-        [path = options.auth_tokens_file] { return ReadFiles({path}); }, std::move(contents),
-        [shared](const FileWatcher::Contents& changed) {
-          absl::StatusOr<TokenSet> newer = ParseTokens(changed);
-          shared->metrics->OnTokensReload(newer.ok());
-          if (!newer.ok()) {
-            LogError(absl::StrCat("the file of tokens changed but the earlier ones stay in use: ",
-                                  newer.status().message()));
-            return;
-          }
-          LogInfo(absl::StrCat("authentication: now ", Describe(*newer)));
-          WarnOfShortTokens(*newer);
-          shared->Use(*std::move(newer));
-        });
+    absl::Status status =
+        WatchTokens("auth_tokens_file", "authentication", shared, options.auth_tokens_file,
+                    &shared->tokens, &credentials->watcher_);
+    if (!status.ok()) return status;
+  }
+  if (!options.admin_tokens_file.empty()) {
+    absl::Status status =
+        WatchTokens("admin_tokens_file", "authentication of the admin port", shared,
+                    options.admin_tokens_file, &shared->admin_tokens, &credentials->watcher_);
+    if (!status.ok()) return status;
   }
   credentials->watcher_.Start();
   return credentials;
@@ -201,13 +232,23 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityO
 std::shared_ptr<grpc::ServerCredentials> Credentials::ForListener() const {
   CallCheck check;
   if (options_.has_tokens()) {
-    check = [shared = shared_](const CallToCheck& call) { return CheckCall(*shared, call); };
+    check = [shared = shared_](const CallToCheck& call) {
+      return CheckCall(*shared, shared->tokens, call);
+    };
   }
   return MakeListenerCredentials(shared_->certificates, std::move(check));
 }
 
+std::shared_ptr<grpc::ServerCredentials> Credentials::ForAdminListener() const {
+  if (options_.admin_tokens_file.empty()) return ForListener();
+  return MakeListenerCredentials(shared_->certificates,
+                                 [shared = shared_](const CallToCheck& call) {
+                                   return CheckCall(*shared, shared->admin_tokens, call);
+                                 });
+}
+
 absl::Status Credentials::CheckToken(absl::string_view authorization) const {
-  const std::shared_ptr<const TokenSet> tokens = shared_->Tokens();
+  const std::shared_ptr<const TokenSet> tokens = shared_->tokens.Get();
   if (tokens == nullptr) return absl::OkStatus();
   const std::optional<Refusal> refusal =
       JudgeToken(*tokens, authorization.empty() ? 0 : 1, authorization);
@@ -217,11 +258,14 @@ absl::Status Credentials::CheckToken(absl::string_view authorization) const {
 }
 
 std::string Credentials::CallerName(absl::string_view authorization) const {
-  const std::shared_ptr<const TokenSet> tokens = shared_->Tokens();
   const absl::string_view token = BearerToken(authorization);
-  if (tokens == nullptr || token.empty()) return "";
-  const std::string* name = tokens->Find(token);
-  return name == nullptr ? "" : *name;
+  if (token.empty()) return "";
+  for (const ServedTokens* file : {&shared_->tokens, &shared_->admin_tokens}) {
+    const std::shared_ptr<const TokenSet> tokens = file->Get();
+    const std::string* name = tokens == nullptr ? nullptr : tokens->Find(token);
+    if (name != nullptr) return *name;
+  }
+  return "";
 }
 
 }  // namespace sru::server

@@ -38,15 +38,17 @@ class Credentials {
   ~Credentials();
 
   // For one listener; each needs its own. Without TLS and tokens these are gRPC's own insecure
-  // ones, which cost nothing. May outlive this object, the files are then not read again.
+  // ones, which cost nothing. May outlive this object, the files are then not read again. The admin
+  // port may have tokens of its own.
   std::shared_ptr<grpc::ServerCredentials> ForListener() const;
+  std::shared_ptr<grpc::ServerCredentials> ForAdminListener() const;
 
   // For calls that come another way than through a listener: OK when tokens are off or the header
   // `authorization` has one that is known, else kUnauthenticated, counted.
   absl::Status CheckToken(absl::string_view authorization) const;
 
-  // The name in the file of tokens of whom the header `authorization` belongs to; empty when it has
-  // none.
+  // The name in the files of tokens of whom the header `authorization` belongs to; empty when it
+  // has none.
   std::string CallerName(absl::string_view authorization) const;
 
   // One look at the files, as the thread does it. For tests.

@@ -1,6 +1,7 @@
 #include "server/transport/security_options.h"
 
-#include <cmath>
+#include <arpa/inet.h>
+#include <netinet/in.h>
 
 #include "absl/flags/flag.h"
 #include "absl/strings/match.h"
@@ -23,6 +24,13 @@ ABSL_FLAG(bool, auth_health, false,
 ABSL_FLAG(bool, auth_without_tls, false,
           "Take tokens on a network address without TLS, where something in front of the server "
           "encrypts.");
+ABSL_FLAG(
+    std::string, admin_tokens_file, "",
+    "File with the tokens of the admin port, in the form of --auth_tokens_file. The admin port "
+    "then takes these and no others. Empty: it takes those of --auth_tokens_file.");
+ABSL_FLAG(bool, admin_without_auth, false,
+          "Take --admin_listen on a network address without tokens or client certificates, where "
+          "something else decides who reaches it.");
 ABSL_FLAG(double, credentials_poll_interval_s, 1,
           "How often, in seconds, the files of the flags above are looked at for changes. A change "
           "is taken into use at the second look that finds it.");
@@ -51,6 +59,8 @@ constexpr const char* kFlagNames[] = {"tls_cert",
                                       "auth_tokens_file",
                                       "auth_health",
                                       "auth_without_tls",
+                                      "admin_tokens_file",
+                                      "admin_without_auth",
                                       "credentials_poll_interval_s",
                                       "max_connections",
                                       "max_metadata_bytes",
@@ -61,8 +71,25 @@ constexpr const char* kFlagNames[] = {"tls_cert",
 
 constexpr absl::Duration kMaxSeconds = absl::Hours(24 * 7);
 
-bool IsLoopback(absl::string_view host) {
-  return host == "localhost" || host == "::1" || absl::StartsWith(host, "127.");
+// "127.evil.example" is a name like any other.
+bool IsLoopback(const std::string& host) {
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) {
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+  }
+  return host == "localhost";
+}
+
+// Of a listener on the network that takes the tokens of `tokens_flag`.
+absl::Status CheckTokensAreEncrypted(const SecurityOptions& options, absl::string_view tokens_flag,
+                                     absl::string_view listen_flag) {
+  if (options.has_tls() || options.auth_without_tls) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--", tokens_flag, ": tokens would cross the network in the clear; expected --tls_cert and ",
+      "--tls_key, or --", listen_flag,
+      " on 127.0.0.1, or --auth_without_tls where something in front of the server encrypts"));
 }
 
 absl::Status CheckRange(absl::string_view flag, int64_t value, int64_t low, int64_t high) {
@@ -104,10 +131,11 @@ absl::Status ValidateSecurityOptions(const SecurityOptions& o) {
       !status.ok()) {
     return status;
   }
-  if (!o.has_tokens() && (o.auth_health || o.auth_without_tls)) {
+  const bool health_without_tokens = o.auth_health && !o.has_tokens();
+  if (health_without_tokens || (o.auth_without_tls && !o.has_admin_tokens())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--auth_tokens_file: expected the file with the tokens, as --",
-        o.auth_health ? "auth_health" : "auth_without_tls", " is given, found nothing"));
+        health_without_tokens ? "auth_health" : "auth_without_tls", " is given, found nothing"));
   }
   return absl::OkStatus();
 }
@@ -133,14 +161,30 @@ absl::Status ValidateConnectionLimits(const ConnectionLimits& l) {
 
 absl::Status CheckListenHost(const SecurityOptions& options, absl::string_view flag,
                              absl::string_view host) {
-  if (!options.has_tokens() || options.has_tls() || options.auth_without_tls || IsLoopback(host)) {
-    return absl::OkStatus();
+  if (!options.has_tokens() || IsLoopback(std::string(host))) return absl::OkStatus();
+  return CheckTokensAreEncrypted(options, "auth_tokens_file", flag);
+}
+
+absl::Status CheckAdminListenHost(const SecurityOptions& options,
+                                  const std::optional<std::string>& host) {
+  const bool own_tokens = !options.admin_tokens_file.empty();
+  if (!host.has_value()) {
+    if (!own_tokens && !options.admin_without_auth) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--admin_listen: expected the address of the admin port, as --",
+        own_tokens ? "admin_tokens_file" : "admin_without_auth", " is given, found nothing"));
   }
+  if (IsLoopback(*host)) return absl::OkStatus();
+  if (options.has_admin_tokens()) {
+    return CheckTokensAreEncrypted(options, own_tokens ? "admin_tokens_file" : "auth_tokens_file",
+                                   "admin_listen");
+  }
+  if (!options.tls_client_ca.empty() || options.admin_without_auth) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "--auth_tokens_file: tokens would cross the network in the clear; expected --tls_cert and "
-      "--tls_key, or --",
-      flag,
-      " on 127.0.0.1, or --auth_without_tls where something in front of the server encrypts"));
+      "--admin_listen: whoever reaches '", *host,
+      "' could load and unload models; expected --admin_tokens_file or --auth_tokens_file, or "
+      "--tls_client_ca, or an address of this machine such as 127.0.0.1, or --admin_without_auth "
+      "where something else decides who reaches it"));
 }
 
 absl::Span<const char* const> SecurityFlagNames() { return kFlagNames; }
@@ -153,6 +197,8 @@ absl::StatusOr<SecurityOptions> SecurityOptionsFromFlags() {
   options.auth_tokens_file = absl::GetFlag(FLAGS_auth_tokens_file);
   options.auth_health = absl::GetFlag(FLAGS_auth_health);
   options.auth_without_tls = absl::GetFlag(FLAGS_auth_without_tls);
+  options.admin_tokens_file = absl::GetFlag(FLAGS_admin_tokens_file);
+  options.admin_without_auth = absl::GetFlag(FLAGS_admin_without_auth);
   options.poll_interval = absl::Seconds(absl::GetFlag(FLAGS_credentials_poll_interval_s));
   if (absl::Status status = ValidateSecurityOptions(options); !status.ok()) return status;
   return options;

@@ -3,6 +3,7 @@
 #ifndef SRU_SERVER_TRANSPORT_SECURITY_OPTIONS_H_
 #define SRU_SERVER_TRANSPORT_SECURITY_OPTIONS_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -25,11 +26,16 @@ struct SecurityOptions {
   bool auth_health = false;       // the health service needs a token too
   bool auth_without_tls = false;  // tokens on a listener that others can read along
 
+  // Tokens of the admin port, which takes no others then; empty = those of auth_tokens_file.
+  std::string admin_tokens_file;
+  bool admin_without_auth = false;  // an admin port for whoever reaches it
+
   // How often the files are looked at; a change is taken up at the second look that finds it.
   absl::Duration poll_interval = absl::Seconds(1);
 
   bool has_tls() const { return !tls_cert.empty(); }
   bool has_tokens() const { return !auth_tokens_file.empty(); }
+  bool has_admin_tokens() const { return has_tokens() || !admin_tokens_file.empty(); }
 };
 
 // Bounds on what one connection, or all of them, can take from the server.
@@ -50,10 +56,16 @@ absl::Status ValidateSecurityOptions(const SecurityOptions& options);
 absl::Status ValidateConnectionLimits(const ConnectionLimits& limits);
 
 // kInvalidArgument when callers would send tokens over the network in the clear: tokens, no TLS, no
-// --auth_without_tls, and `host` (as in HOST:PORT) is not of this machine only. `flag` is that of
-// the listener. Call it for each listener.
+// --auth_without_tls, and `host` (as in HOST:PORT) is not of this machine only: "localhost" or a
+// loopback address written out. `flag` is that of the listener.
 absl::Status CheckListenHost(const SecurityOptions& options, absl::string_view flag,
                              absl::string_view host);
+
+// The same of --admin_listen; kInvalidArgument also when others than this machine could load and
+// unload models without tokens, client certificates or --admin_without_auth. Nothing = there is no
+// admin port; flags of one are then an error.
+absl::Status CheckAdminListenHost(const SecurityOptions& options,
+                                  const std::optional<std::string>& host);
 
 // The flags of both structs.
 absl::Span<const char* const> SecurityFlagNames();

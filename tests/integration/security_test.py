@@ -95,9 +95,8 @@ class TlsTest(Files):
             )
             # gRPC's clients just go, and look at the name after the handshake; others say why.
             await_true(lambda: handshake_failures(server, "closed_by_client") >= 1, "a metric")
-            self.assertRegex(
-                server.log(), r"TLS handshake failed reason=closed_by_client .* peer=ipv[46]:"
-            )
+            server.await_log("TLS handshake failed reason=closed_by_client")
+            self.assertRegex(server.log(), r"reason=closed_by_client .* peer=ipv[46]:")
             self.assertNotEqual(self.s_client(server, "-CAfile", self.theirs.certificate)[0], 0)
             await_true(lambda: handshake_failures(server, "refused_by_client") == 1, "a metric")
             # A client without TLS.
@@ -124,7 +123,7 @@ class TlsTest(Files):
             server.await_metric('sru_tls_handshake_failures_total{reason="closed_by_client"}', 1)
             self.assertEqual(call_once(server, credentials(self.ours)).code, "OK")
             self.assertEqual(handshake_failures(server, "closed_by_client"), 1)
-            self.assertIn("peer=ipv4:127.0.0.1:%d" % peers[-1], server.log())
+            server.await_log("peer=ipv4:127.0.0.1:%d" % peers[-1])
             self.assertEqual(server.log().count("TLS handshake failed"), 1)
 
     def test_client_certificates(self):
@@ -295,7 +294,7 @@ class TlsTest(Files):
             server.await_more(failures, lambda: copy(self.expired_pair))
             server.await_more(failures, lambda: os.remove(key))
             server.await_more(failures, lambda: copy(self.weak_pair()))
-            self.assertIn("key too small", server.log())
+            server.await_log("key too small")
             self.assertIn("CN = renewed", self.subject(server))
             self.assertEqual(
                 server.metric("sru_tls_certificate_expiry_seconds"), self.expiry(renewed[0])
@@ -440,6 +439,57 @@ class TokenTest(Files):
             channel.close()
             self.assertEqual(unknown.code, "UNIMPLEMENTED")
             self.assertEqual(server.metric("sru_unknown_method_calls_total"), 1)
+
+    def test_the_admin_port_may_have_its_own(self):
+        calls = self.write("call_tokens", "team %s\n" % TOKEN)
+        admins = self.write("own_admin_tokens", "ops %s\n" % OTHER_TOKEN)
+        flags = ["--admin_tokens_file=" + admins, "--admin_listen=127.0.0.1:0"]
+        with Server(
+            "--auth_tokens_file=" + calls, *flags, "--model_control=explicit", "--log_requests=all", FAST
+        ) as server:
+            port = re.search(r"admin on [^ ]+:(\d+)", server.first_line).group(1)
+            main = server.channel()
+            admin = grpc.insecure_channel("localhost:" + port)
+
+            def codes(token):
+                load = call(admin, "/sru.v1.AdminService/LoadModel", b"\x0a\x04trec", bearer(token))
+                return call(main, "ListModels", metadata=bearer(token)).code, load.code
+
+            self.assertEqual(codes(TOKEN), ("OK", "UNAUTHENTICATED"))
+            self.assertEqual(codes(OTHER_TOKEN), ("UNAUTHENTICATED", "OK"))
+            server.await_log("caller=ops")
+            self.write("own_admin_tokens", TOKEN)
+            server.await_metric("sru_auth_tokens_reloads_total", 1)
+            self.assertEqual(codes(TOKEN), ("OK", "OK"))
+            self.assertEqual(codes(OTHER_TOKEN), ("UNAUTHENTICATED", "UNAUTHENTICATED"))
+            main.close()
+            admin.close()
+        with Server(*flags) as server:  # calls need none
+            self.assertEqual(call_once(server, None, "ListModels").code, "OK")
+
+    def test_the_admin_port_is_not_open_by_accident(self):
+        admins = self.write("own_admin_tokens", "ops %s\n" % OTHER_TOKEN)
+        network = "--admin_listen=0.0.0.0:0"
+        for flags, parts in (
+            ([network], ["--admin_listen: ", "--admin_without_auth"]),
+            ([network, *self.tls_flags()], ["--admin_listen: ", "--tls_client_ca"]),
+            ([network, "--admin_tokens_file=" + admins], ["--admin_tokens_file: ", "in the clear"]),
+            (["--admin_tokens_file=" + admins], ["--admin_listen: expected"]),
+            (
+                ["--admin_listen=127.0.0.1:0", "--admin_tokens_file=" + admins + ".none"],
+                ["--admin_tokens_file: cannot read"],
+            ),
+        ):
+            line = refusal(*flags)
+            for part in parts:
+                self.assertIn(part, line)
+        for flags in (
+            ["--admin_without_auth"],
+            self.tls_flags(client_ca=self.ours.certificate),
+            [*self.tls_flags(), "--admin_tokens_file=" + admins],
+        ):
+            with Server(network, *flags):
+                pass
 
     def test_the_box_of_the_status_page_needs_one_too(self):
         tokens = self.write("box_tokens", TOKEN + "\n")

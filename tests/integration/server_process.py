@@ -104,6 +104,10 @@ class Server:
         """Lines are written a moment after what they tell of."""
         await_true(lambda: text in self.log(), "the log has '%s'" % text)
 
+    def await_log(self, text):
+        """Lines are written by a thread of their own, so shortly after what they tell of."""
+        await_true(lambda: text in self.log(), "a log line with '%s'" % text)
+
     def log_lines(self, message):
         """What a server with --log_format=json logged under this message."""
         lines = [json.loads(line) for line in self.log().splitlines()]
