@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
 #include "models/kernel_status.h"
+#include "models/memory_estimate.h"
 #include "models/model.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
@@ -125,6 +127,11 @@ ModelManagerOptions ManagerOptionsFrom(const Options& options) {
   manager.version_policy = options.version_policy;
   manager.poll_interval = options.poll_interval;
   manager.load_models = options.load_models;
+  manager.free_memory = []() -> std::optional<int64_t> {
+    const MemoryLimits memory = ReadMemoryLimits();
+    if (memory.limit_bytes == 0) return std::nullopt;
+    return memory.available_bytes;
+  };
   return manager;
 }
 
@@ -323,6 +330,21 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   }
 
   // ModelLoader:
+  models::MemoryEstimate Estimate(const models::ModelLocation& location) override {
+    models::MemoryUse use;
+    const std::string isa = backend_->instruction_set();
+    const bool tiles = isa == "avx512_bf16" || isa == "amx";
+    // Without instructions for it, bfloat16 is kept as rounded float32.
+    if (options_.dtype == kernels::DataType::kBFloat16 && tiles) use.value_bytes = 2;
+    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    use.threads = options_.cpu_threads > 0 ? options_.cpu_threads : cores;
+    use.workspaces = options_.instances > 0 ? options_.instances : cores;
+    if (!backend_->devices().empty()) use.workspaces = 0;  // in the devices' memory
+    use.max_tokens = options_.max_batch_tokens;
+    use.max_sequences = std::min(options_.max_batch_sequences, options_.max_batch_tokens);
+    return models::EstimateMemory(location.directory, use);
+  }
+
   absl::StatusOr<std::unique_ptr<ServedModel>> Load(
       const models::ModelLocation& location) override {
     try {

@@ -212,7 +212,7 @@ void ModelManager::Poll() {
     } else {
       seen_[model] = now;
     }
-    if (!settled || now == ValueOr(applied_, model)) continue;
+    if (!settled || (now == ValueOr(applied_, model) && !MayFitNow(model))) continue;
     Mode mode;
     mode.fall_back = true;
     if (absl::IsAborted(Apply(model, versions, mode))) {
@@ -366,7 +366,8 @@ absl::Status ModelManager::Apply(const std::string& model, const models::ModelLi
       Version& version = models_[model].versions[it->version];
       loaded = version.served != nullptr;
       const bool same = loaded && version.signature == signature;
-      const bool failed_so = !version.failure.ok() && version.failed_signature == signature;
+      const bool failed_so = !version.failure.ok() && version.failed_signature == signature &&
+                             (version.needs_bytes == 0 || !HasRoom(version.needs_bytes));
       if (same) version.failure = absl::OkStatus();  // the files are those of before again
       load = !same && (mode.retry_failed || !failed_so) && (loaded || !below || mode.fall_back);
     }
@@ -403,10 +404,18 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
     if (stopping_) return absl::CancelledError("the server is shutting down");
     models_[location.name].versions[location.version].loading = true;
   }
+  const models::MemoryEstimate estimate = loader_.Estimate(location);
   const absl::Time start = clock_.Now();
-  absl::StatusOr<std::unique_ptr<ServedModel>> loaded = loader_.Load(location);
+  absl::Status status = CheckMemory(location, estimate);
+  const int64_t needs_bytes = status.ok() ? 0 : estimate.total();
+  absl::StatusOr<std::unique_ptr<ServedModel>> loaded;
+  if (status.ok()) {
+    LogInfo(absl::StrCat("loading model ", location.name, " version ", location.version, " (",
+                         estimate.files, " bytes)"));
+    loaded = loader_.Load(location);
+    status = loaded.status();
+  }
   const absl::Duration duration = clock_.Now() - start;
-  absl::Status status = loaded.status();
   if (models::FileSignature(location.directory) != signature) {
     status = absl::AbortedError("the files changed while they were loaded");
   }
@@ -435,12 +444,14 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
         version.served = std::move(served);
         version.signature = signature;
         version.failure = absl::OkStatus();
+        version.needs_bytes = 0;
         Publish();
       }
     } else if (!absl::IsAborted(status)) {
       ++entry.failures;
       version.failure = status;
       version.failed_signature = signature;
+      version.needs_bytes = needs_bytes;
     }
   }
   if (observer_ != nullptr && !absl::IsAborted(status) && !absl::IsCancelled(status)) {
@@ -448,6 +459,35 @@ absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,
   }
   NotifyServing(location.name);
   return status;
+}
+
+absl::Status ModelManager::CheckMemory(const models::ModelLocation& location,
+                                       const models::MemoryEstimate& estimate) {
+  const std::optional<int64_t> left = options_.free_memory ? options_.free_memory() : std::nullopt;
+  if (!left.has_value() || estimate.total() <= *left) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(location.directory, ": expected at least ", estimate.total(),
+                   " bytes of free memory (weights ", estimate.weights, ", packed ",
+                   estimate.packed, ", workspaces ", estimate.workspaces, ", other ",
+                   estimate.vocabulary + estimate.passing, "), found ", *left, "; not read"));
+}
+
+bool ModelManager::HasRoom(int64_t bytes) const {
+  const std::optional<int64_t> left = options_.free_memory ? options_.free_memory() : std::nullopt;
+  return !left.has_value() || bytes <= *left;
+}
+
+bool ModelManager::MayFitNow(const std::string& model) const {
+  std::vector<int64_t> needs;
+  {
+    MutexLock lock(&mutex_);
+    const auto entry = models_.find(model);
+    if (entry == models_.end()) return false;
+    for (const auto& [number, version] : entry->second.versions) {
+      if (version.needs_bytes > 0) needs.push_back(version.needs_bytes);
+    }
+  }
+  return std::any_of(needs.begin(), needs.end(), [this](int64_t bytes) { return HasRoom(bytes); });
 }
 
 void ModelManager::Remove(const std::string& model, const std::vector<int64_t>& serving,

@@ -14,6 +14,10 @@
 // when they changed meanwhile: a version that is being copied is left alone until it is complete. A
 // repository that cannot be listed changes nothing.
 //
+// A version that needs more memory than is left (ModelLoader::Estimate()) is refused before it is
+// read, since a process that takes too much is killed, and what it serves with it. Polling tries it
+// again as soon as there is room.
+//
 // Threads: Start(), Load(), Unload(), Poll() and FreeReleased() are for one thread, which they may
 // keep for as long as a model takes to load: the test's, or that of StartThread(), which takes
 // requests from RequestLoad() and RequestUnload() one after the other. Everything else is
@@ -25,6 +29,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +38,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "models/memory_estimate.h"
 #include "models/repository.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
@@ -51,12 +57,17 @@ struct ModelManagerOptions {
   // How long the thread waits for what was unloaded to be freed before it loads more, so that no
   // more than two versions of a model need memory at a time.
   absl::Duration unload_wait = absl::Seconds(30);
+  // What the process may take besides what it has; nothing when that is not known. Asked before
+  // each load; unset: never refused.
+  std::function<std::optional<int64_t>()> free_memory;
 };
 
 // Makes a version that is ready to serve: loaded, its engine warm. Called from one thread.
 class ModelLoader {
  public:
   virtual ~ModelLoader() = default;
+  // By the sizes of the files, without reading them. All zero: not known.
+  virtual models::MemoryEstimate Estimate(const models::ModelLocation& /*location*/) { return {}; }
   virtual absl::StatusOr<std::unique_ptr<ServedModel>> Load(
       const models::ModelLocation& location) = 0;
 };
@@ -135,6 +146,7 @@ class ModelManager {
     bool loading = false;
     absl::Status failure;          // of the last attempt
     std::string failed_signature;  // of the files that failed
+    int64_t needs_bytes = 0;       // not 0: it failed for want of so much memory
   };
   struct Entry {
     std::map<int64_t, Version> versions;
@@ -158,6 +170,13 @@ class ModelManager {
   absl::Status Apply(const std::string& model, const models::ModelListing& listing,
                      const Mode& mode);
   absl::Status LoadVersion(const models::ModelLocation& location, const std::string& signature);
+  // kResourceExhausted, with what is needed and what is left.
+  absl::Status CheckMemory(const models::ModelLocation& location,
+                           const models::MemoryEstimate& estimate);
+  // Whether so much memory is left now; also when nothing is known of it.
+  bool HasRoom(int64_t bytes) const;
+  // Whether a version that was refused for want of memory would fit now.
+  bool MayFitNow(const std::string& model) const;
   // Unloads what is not in `serving` and forgets the failures of what was not looked at.
   void Remove(const std::string& model, const std::vector<int64_t>& serving,
               const std::vector<int64_t>& looked_at);

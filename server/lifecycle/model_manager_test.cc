@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -61,8 +62,18 @@ class FakeLoader : public ModelLoader {
     return served;
   }
 
+  models::MemoryEstimate Estimate(const models::ModelLocation& location) override {
+    models::MemoryEstimate estimate;
+    estimate.files = 10;
+    if (location.version == large_version) estimate.weights = 600;
+    if (location.version == large_version) estimate.packed = 400;
+    return estimate;
+  }
+
   // What was loaded since the last call.
   std::vector<std::string> TakeAttempts() { return std::exchange(attempts, {}); }
+
+  int64_t large_version = -1;  // takes 1000 bytes, all others none
 
   std::vector<std::string> attempts;
   std::function<void()> during_load;
@@ -104,6 +115,7 @@ class ModelManagerTest : public ::testing::Test {
     options.version_policy = std::move(policy);
     options.poll_interval = absl::Milliseconds(1);
     options.load_models = std::move(load_models);
+    options.free_memory = [this] { return free_memory_; };
     manager_ = std::make_unique<ModelManager>(options, &loader_, &registry_, &clock_, &observer_);
     return manager_->Start();
   }
@@ -141,6 +153,7 @@ class ModelManagerTest : public ::testing::Test {
   FakeLoader loader_{&clock_};
   FakeObserver observer_;
   ModelRegistry registry_;
+  std::optional<int64_t> free_memory_;
   std::unique_ptr<ModelManager> manager_;
 };
 
@@ -203,6 +216,68 @@ TEST_F(ModelManagerTest, PollingLoadsANewVersionBesideTheOldOneThenFreesIt) {
   EXPECT_EQ(loader_.live, 1);
   EXPECT_THAT(States(), ElementsAre("m:2 ready"));
   EXPECT_EQ(manager_->InMemory().size(), 1u);
+}
+
+TEST_F(ModelManagerTest, AVersionThatDoesNotFitIsNotReadAndIsTriedAgainWhenItDoes) {
+  loader_.large_version = 2;
+  free_memory_ = 999;
+  Write("m/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  Write("m/2", "good");
+  loader_.TakeAttempts();
+  PollTwice();
+  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_THAT(States(), ElementsAre("m:1 ready", "m:2 failed"));
+  EXPECT_THAT(MessageOf("m", 2),
+              ::testing::AllOf(HasSubstr("m/2"), HasSubstr("at least 1000 bytes of free memory"),
+                               HasSubstr("weights 600"), HasSubstr("found 999")));
+  EXPECT_EQ(observer_.last_status.code(), absl::StatusCode::kResourceExhausted);
+
+  // As long as there is no room nothing happens; it counts as one failure.
+  for (int i = 0; i < 5; ++i) manager_->Poll();
+  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  EXPECT_EQ(manager_->LoadCounts()[0].failures, 1);
+  // Nor for who asks for it.
+  EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+
+  free_memory_ = 1000;
+  manager_->Poll();
+  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:2"));
+  EXPECT_THAT(Served(), ElementsAre("m:2"));
+  EXPECT_THAT(States(), ElementsAre("m:2 ready"));
+  manager_->Poll();
+  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+}
+
+TEST_F(ModelManagerTest, AVersionThatDoesNotFitAtTheStart) {
+  loader_.large_version = 2;
+  free_memory_ = 10;
+  Write("m/1", "good");
+  Write("m/2", "good");
+  // The lower one takes its place, as with any that fails.
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  EXPECT_THAT(Served(), ElementsAre("m:1"));
+  EXPECT_EQ(Start(ModelControl::kStatic).code(), absl::StatusCode::kResourceExhausted);
+  // Where nothing is known of memory, nothing is refused for it.
+  free_memory_ = std::nullopt;
+  ASSERT_TRUE(Start(ModelControl::kStatic).ok());
+  EXPECT_THAT(Served(), ElementsAre("m:2"));
+}
+
+TEST_F(ModelManagerTest, WhatFailsForAnotherReasonIsNotTriedAgainForMemory) {
+  loader_.large_version = 2;
+  free_memory_ = 10;
+  Write("m/2", "broken");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  loader_.TakeAttempts();
+  free_memory_ = 5000;
+  manager_->Poll();
+  EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:2"));
+  for (int i = 0; i < 3; ++i) manager_->Poll();
+  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  EXPECT_EQ(MessageOf("m", 2), "config.json: it is broken");
 }
 
 TEST_F(ModelManagerTest, AVersionThatFailsLeavesTheOldOneAndIsTriedAgainWhenItsFilesChange) {

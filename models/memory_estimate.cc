@@ -1,0 +1,146 @@
+#include "models/memory_estimate.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/cpu/row_layout.h"
+#include "kernels/cpu/weight_layout.h"
+
+namespace sru::models {
+namespace {
+
+using kernels::RowLayout;
+
+constexpr int64_t kValueBytes = sizeof(float);
+// Rows beyond a batch's last that a workspace and a token table have room for (packed_stack.h,
+// classify.h).
+constexpr int64_t kSpareRows = 256;
+constexpr int64_t kSpareClassifierRows = 64;
+// Columns that a product's packed weights are rounded up to.
+constexpr int64_t kProductColumns = 64;
+// Of a thread: the product of a chunk of rows for one part of a layer (packed_stack.cc).
+constexpr int64_t kChunkBytes = 256 << 10;
+constexpr int64_t kPartSize = 128;
+// Of a word: its view, and its place in a hash map that is half full at worst.
+constexpr int64_t kWordBytes = 16 + 2 * 25;
+
+int64_t FileBytes(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 ? static_cast<int64_t>(info.st_size) : 0;
+}
+
+int64_t ProductColumns(int64_t n) {
+  return (n + kProductColumns - 1) / kProductColumns * kProductColumns;
+}
+
+// Values in the tensors of a model with this config, in the file and as the CPU backend lays them
+// out.
+struct Sizes {
+  int64_t in_file = 0;
+  int64_t packed = 0;
+  int64_t token_table = 0;
+  int64_t largest_direction = 0;  // packed values of one direction of one layer
+  int64_t constants = 0;          // as packed, but always float32
+  int64_t parts = 0;              // of a layer, each of which a thread may compute
+  int64_t widest_row = 0;
+  int64_t product_rows = 0;  // values per token that stand before products, over all layers
+};
+
+Sizes SizesOf(const ModelConfig& config) {
+  const EncoderConfig& encoder = config.encoder;
+  Sizes sizes;
+  RowLayout rows = {1, encoder.input_size};
+  sizes.widest_row = rows.stride();
+  const RowLayout output = {encoder.directions(), encoder.hidden_size};
+  if (encoder.has_input_to_hidden()) {
+    sizes.in_file += int64_t{encoder.input_size} * encoder.output_size();
+    sizes.packed += rows.stride() * ProductColumns(output.stride());
+    rows = output;
+  }
+  for (int i = 0; i < encoder.num_layers; ++i) {
+    const int64_t projection = encoder.layer_projection_size(i);
+    const int64_t input = encoder.layer_input_size(i);
+    const int64_t gates = encoder.has_skip_term && input != encoder.output_size() ? 4 : 3;
+    RowLayout product = rows;
+    if (encoder.layer_norm && !encoder.normalize_after) sizes.product_rows += rows.stride();
+    if (projection > 0) {
+      product = {1, static_cast<int>(projection)};
+      sizes.in_file += input * projection;
+      sizes.packed += rows.stride() * ProductColumns(product.stride());
+      sizes.product_rows += product.stride();
+    }
+    const int64_t direction = product.stride() * ProductColumns(gates * output.padded());
+    sizes.in_file += (projection > 0 ? projection : input) * encoder.output_size() * gates;
+    sizes.packed += direction * encoder.directions();
+    sizes.constants += int64_t{4} * output.stride();
+    sizes.largest_direction = std::max(sizes.largest_direction, direction);
+    if (i == 0 && config.has_embedding && !encoder.has_input_to_hidden()) {
+      const int64_t table = (config.embedding.vocabulary_size + kSpareRows) * encoder.directions() *
+                            gates * output.padded();
+      if (table * kValueBytes <= static_cast<int64_t>(kernels::kMaxTokenProductBytes)) {
+        sizes.token_table = table;
+      }
+    }
+    rows = output;
+  }
+  sizes.widest_row = std::max<int64_t>(sizes.widest_row, output.stride());
+  if (config.has_embedding) {
+    sizes.in_file += int64_t{config.embedding.vocabulary_size} * encoder.input_size;
+  }
+  const auto labels = static_cast<int64_t>(config.labels.size());
+  sizes.in_file += labels * encoder.output_size();
+  sizes.packed += output.stride() * ProductColumns(labels);
+  sizes.parts = (output.stride() + kPartSize - 1) / kPartSize;
+  return sizes;
+}
+
+MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const MemoryUse& use) {
+  MemoryEstimate estimate;
+  estimate.packed =
+      sizes.packed * use.value_bytes + (sizes.constants + sizes.token_table) * kValueBytes;
+  // A direction of a layer is laid out before it is packed.
+  estimate.passing = sizes.largest_direction * kValueBytes;
+  if (config.has_embedding) {
+    estimate.vocabulary = config.embedding.vocabulary_size * kWordBytes;
+  }
+  const int64_t rows = use.max_tokens + kSpareRows;
+  const int64_t pooled_rows = use.max_sequences + kSpareClassifierRows;
+  const auto labels = static_cast<int64_t>(config.labels.size());
+  int64_t bytes = rows * (2 * sizes.widest_row + sizes.product_rows) * use.value_bytes;
+  bytes += pooled_rows * (config.encoder.output_size() + labels) * kValueBytes;
+  bytes += std::min<int64_t>(sizes.parts, use.threads) * kChunkBytes;
+  // What features are gathered in.
+  if (!config.has_embedding) {
+    bytes += int64_t{use.max_tokens} * config.encoder.input_size * kValueBytes;
+  }
+  estimate.workspaces = bytes * use.workspaces;
+  return estimate;
+}
+
+}  // namespace
+
+MemoryEstimate EstimateMemory(const ModelConfig& config, const MemoryUse& use) {
+  return EstimateOf(config, SizesOf(config), use);
+}
+
+MemoryEstimate EstimateMemory(const std::string& directory, const MemoryUse& use) {
+  const std::string config_path = absl::StrCat(directory, "/config.json");
+  const int64_t weights = FileBytes(absl::StrCat(directory, "/model.safetensors"));
+  const int64_t words = FileBytes(absl::StrCat(directory, "/vocab.txt"));
+  MemoryEstimate estimate;
+  if (const auto config = ReadModelConfig(config_path); config.ok()) {
+    const Sizes sizes = SizesOf(*config);
+    // A file that is too small for what the config says is refused for that, once it is read.
+    if (sizes.in_file * kValueBytes <= weights) estimate = EstimateOf(*config, sizes, use);
+  }
+  estimate.files = FileBytes(config_path) + weights + words;
+  estimate.weights = weights;
+  // Read, and then kept in a string of its own.
+  estimate.vocabulary += words;
+  estimate.passing = std::max(estimate.passing, words);
+  return estimate;
+}
+
+}  // namespace sru::models

@@ -1,0 +1,128 @@
+#include "models/memory_estimate.h"
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "models/model.h"
+#include "models/test_files.h"
+
+namespace sru::models {
+namespace {
+
+// A classifier that is large enough for its weights to count.
+nlohmann::json LargeConfig() {
+  nlohmann::json config = SmallConfig();
+  config["encoder"]["input_size"] = 40;
+  config["encoder"]["hidden_size"] = 100;
+  config["encoder"]["num_layers"] = 3;
+  config["encoder"]["projection_size"] = 24;
+  return config;
+}
+
+TestTensors LargeTensors() {
+  TestTensors tensors = {{"embedding.weight", MakeTensor({5, 40})},
+                         {"out.weight", MakeTensor({2, 200})},
+                         {"out.bias", MakeTensor({2})}};
+  for (int i = 0; i < 3; ++i) {
+    const std::string layer = "encoder.rnn_lst." + std::to_string(i) + ".";
+    const int64_t gates = i == 0 ? 4 : 3;
+    tensors[layer + "weight_proj"] = MakeTensor({i == 0 ? 40 : 200, 24});
+    tensors[layer + "weight"] = MakeTensor({24, 200 * gates});
+    tensors[layer + "weight_c"] = MakeTensor({400});
+    tensors[layer + "bias"] = MakeTensor({400});
+    tensors[layer + "scale_x"] = MakeTensor({1});
+  }
+  return tensors;
+}
+
+class MemoryEstimateTest : public ::testing::Test {
+ protected:
+  void WriteModel(const nlohmann::json& config, const TestTensors& tensors) {
+    directory_.Write("m/config.json", config.dump());
+    directory_.Write("m/model.safetensors", Safetensors(tensors));
+    directory_.Write("m/vocab.txt", kSmallVocabulary);
+  }
+  MemoryEstimate Estimate(const MemoryUse& use = {}) const {
+    return EstimateMemory(directory_.path("m"), use);
+  }
+  int64_t Size(const std::string& file) const {
+    return static_cast<int64_t>(std::filesystem::file_size(directory_.path("m/" + file)));
+  }
+
+  TempDirectory directory_;
+};
+
+TEST_F(MemoryEstimateTest, IsWhatTheBackendThenTakes) {
+  WriteModel(LargeConfig(), LargeTensors());
+  MemoryUse use;
+  use.workspaces = 3;
+  use.max_tokens = 1000;
+  use.max_sequences = 50;
+  use.threads = 2;
+  const MemoryEstimate estimate = Estimate(use);
+  EXPECT_EQ(estimate.files, Size("config.json") + Size("model.safetensors") + Size("vocab.txt"));
+  EXPECT_EQ(estimate.weights, Size("model.safetensors"));
+
+  std::unique_ptr<kernels::Backend> backend;
+  kernels::BackendOptions options;
+  options.cpu_threads = use.threads;
+  ASSERT_TRUE(kernels::CreateBackend("cpu", options, &backend).ok());
+  const auto model = Model::Load(directory_.path("m"), "m", 1, *backend, {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto packed = static_cast<double>((*model)->executable().weight_bytes());
+  EXPECT_GT(estimate.packed, 0.95 * packed);
+  EXPECT_LT(estimate.packed, 1.3 * packed);
+
+  kernels::WorkspaceLimits limits;
+  limits.max_tokens = use.max_tokens;
+  limits.max_sequences = use.max_sequences;
+  limits.states = false;
+  std::unique_ptr<kernels::Workspace> workspace;
+  ASSERT_TRUE((*model)->executable().CreateWorkspace(limits, &workspace).ok());
+  const auto in_workspace = static_cast<double>(workspace->bytes());
+  EXPECT_GT(static_cast<double>(estimate.workspaces) / 3, 0.95 * in_workspace);
+  EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 1.2 * in_workspace);
+}
+
+TEST_F(MemoryEstimateTest, HalfInBFloat16ButForTheWeightsAsRead) {
+  WriteModel(LargeConfig(), LargeTensors());
+  MemoryUse use;
+  use.value_bytes = 2;
+  const MemoryEstimate half = Estimate(use);
+  const MemoryEstimate whole = Estimate();
+  EXPECT_LT(half.packed, whole.packed);
+  EXPECT_GE(2 * half.packed, whole.packed);
+  EXPECT_LT(half.workspaces, whole.workspaces);
+  EXPECT_EQ(half.weights, whole.weights);
+}
+
+// A megabyte of weights may ask for gigabytes of workspace.
+TEST_F(MemoryEstimateTest, ANarrowProjectionBetweenWideLayersShows) {
+  ModelConfig config;
+  config.encoder.input_size = 16384;
+  config.encoder.hidden_size = 16384;
+  config.encoder.bidirectional = true;
+  config.encoder.num_layers = 2;
+  config.encoder.projection_size = 1;
+  MemoryUse use;
+  use.workspaces = 4;
+  const MemoryEstimate estimate = EstimateMemory(config, use);
+  EXPECT_LT(estimate.packed, 40 << 20);
+  EXPECT_GT(estimate.workspaces, int64_t{4} << 30);
+}
+
+TEST_F(MemoryEstimateTest, FilesThatAreWrongCountAsFarAsTheyAreKnown) {
+  EXPECT_EQ(Estimate().total(), 0);
+  WriteModel(LargeConfig(), SmallTensors());  // far too small for this config
+  EXPECT_EQ(Estimate().packed, 0);
+  EXPECT_EQ(Estimate().weights, Size("model.safetensors"));
+  directory_.Write("m/config.json", "{");
+  EXPECT_EQ(Estimate().packed, 0);
+  EXPECT_EQ(Estimate().weights, Size("model.safetensors"));
+}
+
+}  // namespace
+}  // namespace sru::models
