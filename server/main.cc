@@ -1,5 +1,6 @@
-// sru_server: flags, signals, exit codes. 0 after a complete drain or --help; 1 for a wrong start
-// or a drain that ran out of time; 128 + signal when a second signal cuts the drain short.
+// sru_server: flags, signals, exit codes. 0 after a complete drain, a start that a signal ended, or
+// --help; 1 for a wrong start or a drain that ran out of time; 128 + signal when a second signal
+// cuts the drain short.
 #include <poll.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/base/log.h"
+#include "server/base/mutex.h"
 #include "server/base/scheduling.h"
 #include "server/options.h"
 #include "server/server.h"
@@ -26,7 +28,7 @@ namespace sru::server {
 namespace {
 
 constexpr int kStandardOutputWaitMs = 1000;
-// How long the second signal waits for its own line to be written.
+// How long a signal that ends the process at once waits for its own line to be written.
 constexpr absl::Duration kLastLinesWait = absl::Milliseconds(200);
 
 int Fail(const absl::Status& status) {
@@ -75,12 +77,76 @@ void PrintAddresses(const Server& server) {
   std::fflush(stdout);
 }
 
-int WaitForSignal(const sigset_t& signals) {
-  int signal = 0;
-  while (sigwait(&signals, &signal) != 0) {
+// What the process does with SIGTERM, SIGINT and SIGHUP, on a thread of its own, so that they are
+// heard while models load too. Never destroyed: its thread runs until the process ends.
+class Signals {
+ public:
+  // Before any other thread is started: they inherit that the signals are blocked.
+  Signals() {
+    sigemptyset(&signals_);
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals_, signal);
+    pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   }
-  return signal;
-}
+
+  void StartThread() {
+    std::thread([this] { Run(); }).detach();
+  }
+
+  // From now on the first SIGTERM or SIGINT begins the drain and SIGHUP reloads.
+  void SetServing(Server* server) {
+    MutexLock lock(&mutex_);
+    server_ = server;
+  }
+
+  // The signal that asks for a drain. The server is not touched any more.
+  int AwaitDrain() {
+    MutexLock lock(&mutex_);
+    while (drain_signal_ == 0) changed_.Wait(&mutex_);
+    return drain_signal_;
+  }
+
+ private:
+  void Run() {
+    for (;;) {
+      int signal = 0;
+      if (sigwait(&signals_, &signal) == 0) Handle(signal);
+    }
+  }
+
+  void Handle(int signal) {
+    MutexLock lock(&mutex_);
+    const std::string got = absl::StrCat("got ", strsignal(signal));
+    if (signal == SIGHUP) {
+      if (server_ == nullptr) {
+        LogInfo(absl::StrCat(got, " while ", drain_signal_ == 0 ? "starting" : "draining",
+                             ", which changes nothing"));
+      } else {
+        LogInfo(absl::StrCat(got, ", reloading"));
+        server_->Reload();
+      }
+    } else if (server_ != nullptr) {
+      server_ = nullptr;
+      drain_signal_ = signal;
+      LogInfo(absl::StrCat(got, ", draining"));
+      changed_.SignalAll();
+    } else if (drain_signal_ == 0) {
+      // Nothing is served, so there is nothing to drain, and a load cannot be cut short.
+      LogInfo(absl::StrCat(got, " while starting, bye"));
+      FlushLog(kLastLinesWait);
+      std::_Exit(0);
+    } else {
+      LogWarning(absl::StrCat(got, " while draining, exiting at once"));
+      FlushLog(kLastLinesWait);
+      std::_Exit(128 + signal);
+    }
+  }
+
+  sigset_t signals_;
+  Mutex mutex_;
+  CondVar changed_;
+  Server* server_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while it serves
+  int drain_signal_ ABSL_GUARDED_BY(mutex_) = 0;
+};
 
 int Main(int argc, char** argv) {
   if (HandledInformationFlag({argv + 1, argv + argc})) return 0;
@@ -100,13 +166,8 @@ int Main(int argc, char** argv) {
   // The distributions' Abseil looks for deadlocks at each lock; gRPC takes many of them per call.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 
-  // Blocked before the first thread starts, so that only WaitForSignal() sees them. A client that
-  // closes its connection must not end the process.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  auto* const signals = new Signals();
+  // A client that closes its connection must not end the process.
   std::signal(SIGPIPE, SIG_IGN);
   // The service tells the caller what is wrong with its bytes; a stranger must not fill our log.
   google::protobuf::SetLogHandler(nullptr);
@@ -117,17 +178,12 @@ int Main(int argc, char** argv) {
     LogWarning(status.message());
   }
 
+  signals->StartThread();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(*options);
   if (!server.ok()) return Fail(server.status());
+  signals->SetServing(server->get());
   PrintAddresses(**server);
-
-  LogInfo(absl::StrCat("got ", strsignal(WaitForSignal(signals)), ", draining"));
-  std::thread([signals] {
-    const int signal = WaitForSignal(signals);
-    LogWarning(absl::StrCat("got ", strsignal(signal), " while draining, exiting at once"));
-    FlushLog(kLastLinesWait);
-    std::_Exit(128 + signal);
-  }).detach();
+  signals->AwaitDrain();
   const bool complete = (*server)->Drain();
   server->reset();
   if (!complete) {

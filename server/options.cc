@@ -43,6 +43,10 @@ ABSL_FLAG(
 ABSL_FLAG(double, poll_interval_s, 5.0,
           "With --model_control=poll, the time between two looks at the repository, in seconds. A "
           "change is acted upon when two looks in a row see the same.");
+ABSL_FLAG(
+    double, empty_repository_grace_s, 300.0,
+    "With --model_control=poll, how many seconds a repository that has lost all its models at once "
+    "must stay empty before they are unloaded: its volume may just not be mounted. 0 = none.");
 ABSL_FLAG(std::string, version_policy, "latest:1",
           "Which versions of each model are served: latest:N, all, or named:A,B with version "
           "numbers.");
@@ -136,6 +140,7 @@ constexpr char kFlagNames[][32] = {"model_repository",
                                    "admin_listen",
                                    "model_control",
                                    "poll_interval_s",
+                                   "empty_repository_grace_s",
                                    "version_policy",
                                    "load_models",
                                    "status_page_try",
@@ -290,6 +295,8 @@ absl::Status ValidateOptions(const Options& o) {
            CheckRange("max_queue_sequences", o.max_queue_sequences, 1, kIntMax),
            CheckDuration("poll_interval_s", o.poll_interval, absl::Milliseconds(10),
                          absl::Hours(24)),
+           CheckDuration("empty_repository_grace_s", o.empty_repository_grace, absl::ZeroDuration(),
+                         absl::Hours(24 * 365)),
            CheckDuration("drain_timeout_s", o.drain_timeout, absl::ZeroDuration(), absl::Hours(24)),
            CheckDuration("drain_delay_s", o.drain_delay, absl::ZeroDuration(), absl::Hours(24)),
            CheckRange("max_sequence_tokens", o.max_sequence_tokens, 1, 1 << 22),
@@ -375,6 +382,7 @@ absl::StatusOr<Options> OptionsFromFlags() {
         absl::StrCat("--model_control: expected static, poll or explicit, found '", control, "'"));
   }
   options.poll_interval = absl::Seconds(absl::GetFlag(FLAGS_poll_interval_s));
+  options.empty_repository_grace = absl::Seconds(absl::GetFlag(FLAGS_empty_repository_grace_s));
   absl::StatusOr<models::VersionPolicy> version_policy =
       models::ParseVersionPolicy(absl::GetFlag(FLAGS_version_policy));
   if (!version_policy.ok()) {
@@ -462,6 +470,7 @@ std::string HelpText() {
       "  sru_server --model_repository=models/pretrained\n\n"
       "Ask it with sru_client, or from any language with proto/sru/v1/inference.proto.\n"
       "SIGTERM drains: not ready first, then what is in flight is answered, then exit.\n"
+      "SIGHUP looks at once at the repository (if it polls) and at the files of TLS and tokens.\n"
       "Each flag is also read from the environment variable in brackets; the flag wins.\n\n";
   for (const char* name : AllFlagNames()) {
     const absl::CommandLineFlag* flag = absl::FindCommandLineFlag(name);

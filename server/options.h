@@ -45,6 +45,7 @@ struct Options {
 
   ModelControl model_control = ModelControl::kStatic;
   absl::Duration poll_interval = absl::Seconds(5);
+  absl::Duration empty_repository_grace = absl::Seconds(300);
   models::VersionPolicy version_policy;
   std::vector<std::string> load_models;  // at the start, when model_control is explicit
   TryAccess status_page_try = TryAccess::kLocal;

@@ -22,6 +22,7 @@ ABSL_DECLARE_FLAG(int32_t, read_pause_us);
 ABSL_DECLARE_FLAG(std::string, version_policy);
 ABSL_DECLARE_FLAG(std::string, load_models);
 ABSL_DECLARE_FLAG(double, poll_interval_s);
+ABSL_DECLARE_FLAG(double, empty_repository_grace_s);
 ABSL_DECLARE_FLAG(std::string, admission);
 ABSL_DECLARE_FLAG(int32_t, max_batch_tokens);
 ABSL_DECLARE_FLAG(int64_t, max_queue_delay_us);
@@ -85,6 +86,7 @@ TEST(OptionsTest, FlagsAndStructHaveTheSameDefaults) {
   EXPECT_EQ(flags->max_batch_sequences, defaults.max_batch_sequences);
   EXPECT_EQ(flags->max_queue_tokens, defaults.max_queue_tokens);
   EXPECT_EQ(flags->max_queue_sequences, defaults.max_queue_sequences);
+  EXPECT_EQ(flags->empty_repository_grace, defaults.empty_repository_grace);
   EXPECT_EQ(flags->drain_timeout, defaults.drain_timeout);
   EXPECT_EQ(flags->drain_delay, defaults.drain_delay);
   EXPECT_EQ(flags->max_sequence_tokens, defaults.max_sequence_tokens);
@@ -176,6 +178,9 @@ TEST(OptionsTest, ModelControl) {
   absl::SetFlag(&FLAGS_poll_interval_s, 0);
   expect_error("--poll_interval_s");
   absl::SetFlag(&FLAGS_poll_interval_s, 1);
+  absl::SetFlag(&FLAGS_empty_repository_grace_s, -1);
+  expect_error("--empty_repository_grace_s: expected 0 to");
+  absl::SetFlag(&FLAGS_empty_repository_grace_s, 0);
   absl::SetFlag(&FLAGS_version_policy, "newest");
   expect_error("--version_policy: expected latest:N");
   absl::SetFlag(&FLAGS_version_policy, "all");

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
@@ -126,6 +127,7 @@ ModelManagerOptions ManagerOptionsFrom(const Options& options) {
   manager.control = options.model_control;
   manager.version_policy = options.version_policy;
   manager.poll_interval = options.poll_interval;
+  manager.empty_repository_grace = options.empty_repository_grace;
   manager.load_models = options.load_models;
   manager.free_memory = []() -> std::optional<int64_t> {
     const MemoryLimits memory = ReadMemoryLimits();
@@ -181,6 +183,21 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::optional<ListenAddress> admin_address() const override {
     if (admin_listener_ == nullptr) return std::nullopt;
     return admin_listener_->address();
+  }
+
+  void Reload() override {
+    std::vector<std::string> looked_at;
+    if (options_.model_control == ModelControl::kPoll) {
+      manager_->RequestPoll();
+      looked_at.push_back("the repository");
+    }
+    if (options_.security.has_tls()) looked_at.push_back("the TLS files");
+    if (!options_.security.auth_tokens_file.empty()) looked_at.push_back("the file of tokens");
+    credentials_->LookNow();
+    LogInfo(looked_at.empty()
+                ? "reload: there is nothing to look at; --model_control=poll lets the server look "
+                  "at the repository"
+                : absl::StrCat("reload: looking at ", absl::StrJoin(looked_at, ", ")));
   }
 
   bool Drain() override {
@@ -512,6 +529,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (const ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();
       levels.load_counts = manager->LoadCounts();
+      levels.repository_emptied = manager->repository_emptied();
     }
     if (backend_loaded_.load()) {
       levels.backend = backend_->name();

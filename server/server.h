@@ -35,6 +35,11 @@ class Server {
   // Nothing without options.admin_listen.
   virtual std::optional<ListenAddress> admin_address() const = 0;
 
+  // Looks at once at what is otherwise looked at at intervals: the repository, with --model_control
+  // poll, and the files of TLS and tokens. Says in the log what it does. Returns before it is done.
+  // Thread-safe.
+  virtual void Reload() = 0;
+
   // Stops serving, in this order: /readyz says 503 and health NOT_SERVING; after drain_delay new
   // calls get UNAVAILABLE; what was accepted is answered; the listeners close. Returns within
   // about drain_timeout; what is in flight then is answered with UNAVAILABLE, and the result is

@@ -57,7 +57,7 @@ FileWatcher::~FileWatcher() {
     MutexLock lock(&mutex_);
     stop_ = true;
   }
-  stopped_.SignalAll();
+  changed_.SignalAll();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -80,14 +80,25 @@ void FileWatcher::Poll() {
   }
 }
 
+void FileWatcher::LookNow() {
+  {
+    MutexLock lock(&mutex_);
+    look_now_ = true;
+  }
+  changed_.SignalAll();
+}
+
 void FileWatcher::Run() {
   for (;;) {
+    bool look_now = false;
     {
       MutexLock lock(&mutex_);
-      if (!stop_) stopped_.WaitFor(&mutex_, interval_);
+      if (!stop_ && !look_now_) changed_.WaitFor(&mutex_, interval_);
       if (stop_) return;
+      look_now = std::exchange(look_now_, false);
     }
     Poll();
+    if (look_now) Poll();
   }
 }
 

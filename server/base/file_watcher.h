@@ -49,6 +49,10 @@ class FileWatcher {
   // One look at every group; what the thread does once per interval. For tests.
   void Poll();
 
+  // Lets the thread look at once, and take what it finds for settled: whoever asks says that the
+  // files are complete. Thread-safe.
+  void LookNow();
+
  private:
   struct Group {
     Read read;
@@ -62,8 +66,9 @@ class FileWatcher {
   const absl::Duration interval_;
   std::vector<Group> groups_;  // constant but for their contents, which only Poll() touches
   Mutex mutex_;
-  CondVar stopped_;
+  CondVar changed_;  // one of the two below
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  bool look_now_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

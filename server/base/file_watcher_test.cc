@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "models/test_files.h"
@@ -69,6 +70,23 @@ TEST_F(FileWatcherTest, AFileThatGoesIsAnErrorAndItsReturnAChange) {
   for (int i = 0; i < 4; ++i) watcher_.Poll();
   ASSERT_EQ(reports_.size(), 2u);
   EXPECT_THAT(*reports_[1], ElementsAre("1", "1"));
+}
+
+// What is there is taken at once, by the thread, however long its interval is.
+TEST(FileWatcherThreadTest, LooksAtOnceWhenAsked) {
+  models::TempDirectory directory;
+  directory.Write("a", "1");
+  absl::Notification reported;
+  FileWatcher watcher(absl::Hours(1));
+  const FileWatcher::Read read = [&] { return ReadFiles({directory.path("a")}); };
+  watcher.Watch(read, read(), [&](const FileWatcher::Contents& contents) {
+    EXPECT_THAT(*contents, ElementsAre("2"));
+    reported.Notify();
+  });
+  watcher.Start();
+  directory.Write("a", "2");
+  watcher.LookNow();
+  EXPECT_TRUE(reported.WaitForNotificationWithTimeout(absl::Seconds(60)));
 }
 
 // Kubernetes replaces mounted secrets so.

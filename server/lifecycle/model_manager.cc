@@ -106,14 +106,8 @@ absl::Status ModelManager::Start() {
       }
       return absl::OkStatus();
     }
-    case ModelControl::kPoll: {
-      const auto listing = models::ScanRepository(options_.repository);
-      if (!listing.ok()) return listing.status();
-      // As if it had been seen before: a server should be ready as soon as it can.
-      for (const auto& [model, found] : listing->models) seen_[model] = Fingerprint(found);
-      Poll();
-      return absl::OkStatus();
-    }
+    case ModelControl::kPoll:
+      return PollAtOnce();  // a server should be ready as soon as it can
   }
   return absl::InternalError("unknown model control");
 }
@@ -183,6 +177,16 @@ bool ModelManager::AnyRetired() const {
                      [](const auto& entry) { return entry.second.retired; });
 }
 
+absl::Status ModelManager::PollAtOnce() {
+  const auto listing = models::ScanRepository(options_.repository);
+  if (!listing.ok()) return listing.status();
+  // As if it had been seen before.
+  seen_.clear();
+  for (const auto& [model, found] : listing->models) seen_[model] = Fingerprint(found);
+  Poll();
+  return absl::OkStatus();
+}
+
 void ModelManager::Poll() {
   const auto listing = models::ScanRepository(options_.repository);
   if (!listing.ok()) {
@@ -200,6 +204,7 @@ void ModelManager::Poll() {
     for (const std::string& problem : listing->problems) LogWarning(problem);
     problems_ = listing->problems;
   }
+  if (WaitsForEmptyRepository(*listing)) return;
 
   std::map<std::string, models::ModelListing> found = listing->models;
   for (const auto& [model, fingerprint] : seen_) found.try_emplace(model);
@@ -224,6 +229,28 @@ void ModelManager::Poll() {
       applied_[model] = now;
     }
   }
+}
+
+bool ModelManager::WaitsForEmptyRepository(const models::RepositoryListing& listing) {
+  const bool empty = std::all_of(listing.models.begin(), listing.models.end(),
+                                 [](const auto& model) { return model.second.versions.empty(); });
+  const size_t served = registry_.List().size();
+  if (!empty || served == 0) {
+    if (repository_emptied_.exchange(false) && !empty) {
+      LogInfo(absl::StrCat(options_.repository, ": has models again"));
+    }
+    empty_since_ = absl::InfiniteFuture();
+    return false;
+  }
+  const absl::Time now = clock_.Now();
+  if (!repository_emptied_.exchange(true)) {
+    empty_since_ = now;
+    LogWarning(absl::StrCat(options_.repository, ": has no model any more; the ", served,
+                            " versions that are loaded stay for ",
+                            absl::FormatDuration(options_.empty_repository_grace),
+                            " (--empty_repository_grace_s), in case its volume is not mounted"));
+  }
+  return now < empty_since_ + options_.empty_repository_grace;
 }
 
 absl::StatusOr<std::vector<ModelStatus>> ModelManager::Load(const std::string& model) {
@@ -258,6 +285,14 @@ absl::Status ModelManager::Unload(const std::string& model) {
   Remove(model, {}, {});
   FreeReleased();
   return absl::OkStatus();
+}
+
+void ModelManager::RequestPoll() {
+  Post([this](const absl::Status& admitted) {
+    if (!admitted.ok()) return;  // it stops, or has more than enough to do
+    // A repository that cannot be listed is reported by the next look.
+    if (!PollAtOnce().ok()) Poll();
+  });
 }
 
 void ModelManager::RequestLoad(const std::string& model, CancelledCallback cancelled,

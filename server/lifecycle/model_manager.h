@@ -12,7 +12,9 @@
 //
 // Polling acts upon a model when two looks in a row see the same files, and drops what it loaded
 // when they changed meanwhile: a version that is being copied is left alone until it is complete. A
-// repository that cannot be listed changes nothing.
+// repository that cannot be listed changes nothing. Neither does one in which, all at once, no
+// model has a version any more, as when its volume is not mounted, until it has been so for
+// options.empty_repository_grace.
 //
 // A version that needs more memory than is left (ModelLoader::Estimate()) is refused before it is
 // read, since a process that takes too much is killed, and what it serves with it. Polling tries it
@@ -25,6 +27,7 @@
 #ifndef SRU_SERVER_LIFECYCLE_MODEL_MANAGER_H_
 #define SRU_SERVER_LIFECYCLE_MODEL_MANAGER_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -53,6 +56,8 @@ struct ModelManagerOptions {
   ModelControl control = ModelControl::kStatic;
   models::VersionPolicy version_policy;
   absl::Duration poll_interval = absl::Seconds(5);
+  // How long polling keeps what is served while the repository is empty.
+  absl::Duration empty_repository_grace = absl::ZeroDuration();
   std::vector<std::string> load_models;  // at the start, when explicit
   // How long the thread waits for what was unloaded to be freed before it loads more, so that no
   // more than two versions of a model need memory at a time.
@@ -124,6 +129,9 @@ class ModelManager {
   // Frees the versions that no call holds any more.
   void FreeReleased();
 
+  // Lets the thread look at the repository at once and act upon all that it sees, without waiting
+  // for a second look: whoever asks says that the files are complete.
+  void RequestPoll();
   void RequestLoad(const std::string& model, CancelledCallback cancelled, LoadCallback done);
   void RequestUnload(const std::string& model, CancelledCallback cancelled, UnloadCallback done);
 
@@ -134,6 +142,8 @@ class ModelManager {
   // By model, then version.
   std::vector<ModelStatus> Statuses() const;
   std::vector<ModelLoadCounts> LoadCounts() const;
+  // Whether the last look found the repository empty while models were served from it.
+  bool repository_emptied() const { return repository_emptied_.load(); }
   // Every version in memory: those in the registry and those that calls still hold.
   std::vector<std::shared_ptr<ServedModel>> InMemory() const;
 
@@ -167,6 +177,8 @@ class ModelManager {
     bool quiet = false;         // the caller reports the failure
   };
 
+  // Poll(), which takes what it sees for settled.
+  absl::Status PollAtOnce();
   absl::Status Apply(const std::string& model, const models::ModelListing& listing,
                      const Mode& mode);
   absl::Status LoadVersion(const models::ModelLocation& location, const std::string& signature);
@@ -175,6 +187,8 @@ class ModelManager {
                            const models::MemoryEstimate& estimate);
   // Whether so much memory is left now; also when nothing is known of it.
   bool HasRoom(int64_t bytes) const;
+  // Whether to leave everything as it is, since the repository is empty and was not before.
+  bool WaitsForEmptyRepository(const models::RepositoryListing& listing);
   // Whether a version that was refused for want of memory would fit now.
   bool MayFitNow(const std::string& model) const;
   // Unloads what is not in `serving` and forgets the failures of what was not looked at.
@@ -212,6 +226,9 @@ class ModelManager {
   std::map<std::string, std::string> applied_;
   std::vector<std::string> problems_;
   absl::Status scan_status_;
+  absl::Time empty_since_ = absl::InfiniteFuture();
+
+  std::atomic<bool> repository_emptied_{false};
 
   std::thread thread_;
 };

@@ -115,6 +115,7 @@ class ModelManagerTest : public ::testing::Test {
     options.version_policy = std::move(policy);
     options.poll_interval = absl::Milliseconds(1);
     options.load_models = std::move(load_models);
+    options.empty_repository_grace = empty_repository_grace_;
     options.free_memory = [this] { return free_memory_; };
     manager_ = std::make_unique<ModelManager>(options, &loader_, &registry_, &clock_, &observer_);
     return manager_->Start();
@@ -154,6 +155,7 @@ class ModelManagerTest : public ::testing::Test {
   FakeObserver observer_;
   ModelRegistry registry_;
   std::optional<int64_t> free_memory_;
+  absl::Duration empty_repository_grace_;  // none
   std::unique_ptr<ModelManager> manager_;
 };
 
@@ -216,6 +218,50 @@ TEST_F(ModelManagerTest, PollingLoadsANewVersionBesideTheOldOneThenFreesIt) {
   EXPECT_EQ(loader_.live, 1);
   EXPECT_THAT(States(), ElementsAre("m:2 ready"));
   EXPECT_EQ(manager_->InMemory().size(), 1u);
+}
+
+TEST_F(ModelManagerTest, ARepositoryThatIsEmptiedUnloadsNothingForAWhile) {
+  empty_repository_grace_ = absl::Seconds(300);
+  Write("a/1", "good");
+  Write("b/1", "good");
+  ASSERT_TRUE(Start(ModelControl::kPoll).ok());
+  EXPECT_FALSE(manager_->repository_emptied());
+
+  // Not so when a model is removed and others stay.
+  Delete("b");
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  EXPECT_FALSE(manager_->repository_emptied());
+
+  std::filesystem::rename(repository_.path("a"), repository_.path(".away"));
+  PollTwice();
+  EXPECT_TRUE(manager_->repository_emptied());
+  clock_.Advance(absl::Seconds(299));
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  EXPECT_TRUE(manager_->repository_emptied());
+  // A directory without a version is no model.
+  std::filesystem::create_directory(repository_.path("a"));
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("a:1"));
+
+  // It is back, as it was: nothing is loaded anew, and the time begins again.
+  std::filesystem::remove(repository_.path("a"));
+  std::filesystem::rename(repository_.path(".away"), repository_.path("a"));
+  loader_.TakeAttempts();
+  PollTwice();
+  EXPECT_FALSE(manager_->repository_emptied());
+  EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
+  Delete("a");
+  PollTwice();
+  clock_.Advance(absl::Seconds(299));
+  PollTwice();
+  EXPECT_THAT(Served(), ElementsAre("a:1"));
+  clock_.Advance(absl::Seconds(1));
+  PollTwice();
+  EXPECT_THAT(Served(), IsEmpty());
+  PollTwice();
+  EXPECT_FALSE(manager_->repository_emptied());
 }
 
 TEST_F(ModelManagerTest, AVersionThatDoesNotFitIsNotReadAndIsTriedAgainWhenItDoes) {

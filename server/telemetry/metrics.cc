@@ -173,6 +173,10 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
                                  MetricType::Gauge, levels.ready ? 1 : 0));
   families->push_back(MakeSingle("sru_models_loaded", "Model versions that are loaded.",
                                  MetricType::Gauge, static_cast<double>(levels.models.size())));
+  families->push_back(
+      MakeSingle("sru_model_repository_emptied",
+                 "1 while the repository has no model although models of it are served, else 0.",
+                 MetricType::Gauge, levels.repository_emptied ? 1 : 0));
   families->push_back(MakeSingle("sru_requests_in_flight", "Calls that have no answer yet.",
                                  MetricType::Gauge,
                                  static_cast<double>(levels.requests_in_flight)));

@@ -111,6 +111,7 @@ struct ServerLevels {
   std::vector<ModelLevels> models;
   std::vector<ModelStatus> statuses;
   std::vector<ModelLoadCounts> load_counts;
+  bool repository_emptied = false;    // ModelManager::repository_emptied()
   std::vector<DeviceLevels> devices;  // none for a backend on the processor
 };
 

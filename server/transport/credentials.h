@@ -54,6 +54,9 @@ class Credentials {
   // One look at the files, as the thread does it. For tests.
   void Poll() { watcher_.Poll(); }
 
+  // Lets the thread look at the files at once. Thread-safe.
+  void LookNow() { watcher_.LookNow(); }
+
   struct Shared;  // what listeners use; in credentials.cc
 
  private:

@@ -33,6 +33,8 @@ class LifecycleTest : public ::testing::Test {
     server::Options options = TestOptions(repository_.path());
     options.model_control = control;
     options.poll_interval = absl::Milliseconds(20);
+    // Most of these tests take the only model away, and mean it.
+    options.empty_repository_grace = absl::ZeroDuration();
     if (control == server::ModelControl::kExplicit) {
       options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
     }
@@ -170,6 +172,38 @@ TEST_F(LifecycleTest, PollingStartsWithAnEmptyRepository) {
   EXPECT_EQ(Health(""), "NOT_SERVING");
   Publish("m/1");
   EXPECT_TRUE(PollUntil([this] { return server_->Get("/readyz").status == 200; }));
+}
+
+TEST_F(LifecycleTest, AVolumeThatIsNotMountedForAMomentUnloadsNothing) {
+  Publish("m/1");
+  server::Options options = Options(server::ModelControl::kPoll);
+  options.empty_repository_grace = absl::Hours(1);
+  Start(options);
+  EXPECT_EQ(server_->Metric("sru_model_repository_emptied"), 0);
+  std::filesystem::rename(repository_.path("m"), repository_.path(".m"));
+  ASSERT_TRUE(PollUntil([this] { return server_->Metric("sru_model_repository_emptied") == 1; }));
+  EXPECT_EQ(Answering("m"), 1);
+  EXPECT_EQ(server_->Get("/readyz").status, 200);
+  std::filesystem::rename(repository_.path(".m"), repository_.path("m"));
+  ASSERT_TRUE(PollUntil([this] { return server_->Metric("sru_model_repository_emptied") == 0; }));
+  EXPECT_EQ(Answering("m"), 1);
+  EXPECT_EQ(server_->Metric("sru_model_loads_total{model=\"m\"}"), 1);
+}
+
+// SIGHUP.
+TEST_F(LifecycleTest, AReloadLooksAtTheRepositoryAtOnce) {
+  Publish("m/1");
+  server::Options options = Options(server::ModelControl::kPoll);
+  options.poll_interval = absl::Hours(1);
+  Start(options);
+  Publish("m/2");
+  Publish("n/1");
+  server_->server().Reload();
+  ASSERT_TRUE(PollUntil([this] { return Answering("m") == 2 && Answering("n") == 1; }));
+  Delete("n");
+  server_->server().Reload();
+  ASSERT_TRUE(PollUntil([this] { return Answering("n") == 0; }));
+  EXPECT_EQ(Answering("m"), 2);
 }
 
 // The reference backend reads the weights as they were read from the file: with a mapping, this

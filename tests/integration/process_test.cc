@@ -318,6 +318,38 @@ TEST(StopTest, TheDrainEndsInTime) {
   EXPECT_THAT(server.process().err(), HasSubstr("--drain_timeout_s"));
 }
 
+// A hang-up, of an operator or of a terminal that is closed, is no reason to lose a call.
+TEST(StopTest, AHangUpChangesNothingOfWhatIsServed) {
+  ServerProcess server({"--max_queue_tokens=4000000"});
+  LoadedServer load(&server.stub(), 16);
+  for (int i = 0; i < 3; ++i) server.process().Signal(SIGHUP);
+  for (const grpc::Status& status : load.Wait()) EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_TRUE(PollUntil(
+      [&] { return absl::StrContains(server.process().err(), "got Hangup, reloading"); }));
+  EXPECT_EQ(server.Get("/readyz").status, 200);
+  server.process().Signal(SIGTERM);
+  EXPECT_EQ(server.process().Wait(), 0) << server.process().err();
+}
+
+// Two hundred models take some ten seconds to load.
+TEST(StopTest, ASignalEndsAStartWhileModelsLoad) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    models::TempDirectory repository;
+    const std::string trec = std::filesystem::absolute(absl::StrCat(kBundledRepository, "/trec"));
+    for (int i = 0; i < 200; ++i) {
+      std::filesystem::create_directory_symlink(trec, repository.path(absl::StrCat("m", i)));
+    }
+    Subprocess process(Command(repository.path(), {"--instances=1"}));
+    ASSERT_TRUE(PollUntil([&] { return absl::StrContains(process.err(), "loading model m0 "); }));
+    process.Signal(SIGHUP);  // is heard and changes nothing
+    process.Signal(signal);
+    EXPECT_EQ(process.Wait(), 0) << process.err();
+    EXPECT_EQ(process.out(), "");  // it never listened
+    EXPECT_THAT(process.err(), HasSubstr("while starting, bye"));
+    EXPECT_THAT(process.err(), ::testing::Not(HasSubstr("loading model m99 ")));
+  }
+}
+
 TEST(StopTest, ASecondSignalEndsTheServerAtOnce) {
   ServerProcess server({"--drain_delay_s=600", "--drain_timeout_s=600"});
   server.process().Signal(SIGTERM);

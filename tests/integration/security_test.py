@@ -4,6 +4,7 @@
 """
 
 import os
+import signal
 import re
 import shutil
 import socket
@@ -399,6 +400,16 @@ class TokenTest(Files):
         line = refusal(*self.tls_flags(), env=env)
         for part in ("--tls_cert: ", "OpenSSL cannot do TLS", "OPENSSL_CONF"):
             self.assertIn(part, line)
+
+    def test_a_hang_up_has_the_file_read_at_once(self):
+        with Server(*self.flags("--credentials_poll_interval_s=3600")) as server:
+            channel = server.channel()
+            self.write("tokens", OTHER_TOKEN)
+            server.process.send_signal(signal.SIGHUP)
+            server.await_metric("sru_auth_tokens_reloads_total", 1)
+            server.await_log("reload: looking at the file of tokens")
+            self.assertEqual(call(channel, "ListModels", metadata=bearer(OTHER_TOKEN)).code, "OK")
+            channel.close()
 
     def test_health_can_need_one_too(self):
         with Server(*self.flags("--auth_health")) as server:
