@@ -238,7 +238,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   absl::Status LoadCredentials() {
     TakeOverGrpcLog();
     absl::StatusOr<std::unique_ptr<Credentials>> credentials =
-        Credentials::Create(options_.security, &security_metrics_, &access_log_);
+        Credentials::Create(options_.security, &security_metrics_, &access_log_, &clock_);
     if (!credentials.ok()) return credentials.status();
     credentials_ = *std::move(credentials);
     access_log_.set_caller_names([this](absl::string_view authorization) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -43,6 +44,9 @@ class FileWatcher {
   // what it gave the caller. `on_change` gets what differs from it, and from what it got last.
   void Watch(Read read, Contents known, OnChange on_change);
 
+  // Before Start(). Runs at the end of each look, for what depends on the time and the contents.
+  void EachLook(std::function<void()> action) { each_look_ = std::move(action); }
+
   // Starts the thread, if there is something to watch.
   void Start();
 
@@ -65,6 +69,7 @@ class FileWatcher {
 
   const absl::Duration interval_;
   std::vector<Group> groups_;  // constant but for their contents, which only Poll() touches
+  std::function<void()> each_look_;
   Mutex mutex_;
   CondVar changed_;  // one of the two below
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;

@@ -6,10 +6,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
 #include "server/transport/auth_tokens.h"
+#include "server/transport/expiry_notices.h"
 #include "server/transport/listener_credentials.h"
 #include "server/transport/tls_certificates.h"
 
@@ -101,21 +101,15 @@ absl::Status FileError(const char* flag, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat("--", flag, ": ", status.message()));
 }
 
-absl::StatusOr<TlsCertificates> CheckContents(const FileWatcher::Contents& contents) {
+absl::StatusOr<TlsCertificates> CheckContents(const FileWatcher::Contents& contents,
+                                              const Clock& clock) {
   if (!contents.ok()) return contents.status();
-  return CheckTlsCertificates({(*contents)[0], (*contents)[1], (*contents)[2]}, absl::Now());
+  return CheckTlsCertificates({(*contents)[0], (*contents)[1], (*contents)[2]}, clock.Now());
 }
 
 absl::StatusOr<TokenSet> ParseTokens(const char* flag, const FileWatcher::Contents& contents) {
   if (!contents.ok()) return FileError(flag, contents.status());
   return TokenSet::Parse((*contents)[0], absl::StrCat("--", flag));
-}
-
-std::string Describe(const TlsCertificates& certificates, bool mutual) {
-  return absl::StrCat(
-      "certificate of ", certificates.subject, ", valid until ",
-      absl::FormatTime(absl::RFC3339_sec, certificates.not_after, absl::UTCTimeZone()),
-      mutual ? ", clients must show a certificate" : "");
 }
 
 std::string Describe(const TokenSet& tokens) {
@@ -144,6 +138,12 @@ FileWatcher::Contents ReadTlsFiles(const SecurityOptions& options) {
     contents.push_back(std::move(one->front()));
   }
   return contents;
+}
+
+void SayWhatIsDue(ExpiryNotices* expiry, const Clock& clock) {
+  if (const auto notice = expiry->Look(clock.Now()); notice.has_value()) {
+    Log(notice->level, notice->text);
+  }
 }
 
 // Reads the file of a flag and keeps `tokens`, a part of `shared`, as it is. `what` stands in the
@@ -183,7 +183,8 @@ Credentials::~Credentials() = default;
 
 absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityOptions& options,
                                                                  SecurityMetrics* metrics,
-                                                                 AccessLog* access_log) {
+                                                                 AccessLog* access_log,
+                                                                 const Clock* clock) {
   if (absl::Status status = ValidateSecurityOptions(options); !status.ok()) return status;
   auto shared = std::make_shared<Shared>();
   shared->metrics = metrics;
@@ -192,17 +193,22 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityO
   std::unique_ptr<Credentials> credentials(new Credentials(options, shared));
 
   if (options.has_tls()) {
-    const bool mutual = !options.tls_client_ca.empty();
-    shared->certificates = std::make_shared<ServedCertificates>(mutual);
+    shared->certificates =
+        std::make_shared<ServedCertificates>(/*mutual=*/!options.tls_client_ca.empty());
     FileWatcher::Contents contents = ReadTlsFiles(options);
-    absl::StatusOr<TlsCertificates> certificates = CheckContents(contents);
+    absl::StatusOr<TlsCertificates> certificates = CheckContents(contents, *clock);
     if (!certificates.ok()) return certificates.status();
-    LogInfo(absl::StrCat("TLS: ", Describe(*certificates, mutual)));
+    LogInfo(absl::StrCat("TLS: ", Describe(*certificates)));
     if (absl::Status status = shared->Use(*certificates); !status.ok()) return status;
+    auto expiry = std::make_shared<ExpiryNotices>();
+    expiry->Watch(certificates->subject, certificates->not_after);
+    SayWhatIsDue(expiry.get(), *clock);
+    credentials->watcher_.EachLook([expiry, clock] { SayWhatIsDue(expiry.get(), *clock); });
     credentials->watcher_.Watch(
         [options] { return ReadTlsFiles(options); }, std::move(contents),
-        [shared, mutual](const FileWatcher::Contents& changed) {
-          absl::StatusOr<TlsCertificates> newer = CheckContents(changed);
+        [shared, clock, expiry,
+         used = *std::move(certificates)](const FileWatcher::Contents& changed) mutable {
+          absl::StatusOr<TlsCertificates> newer = CheckContents(changed, *clock);
           const absl::Status status = newer.ok() ? shared->Use(*newer) : newer.status();
           shared->metrics->OnTlsReload(status.ok());
           if (!status.ok()) {
@@ -210,7 +216,11 @@ absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityO
                                   status.message()));
             return;
           }
-          LogInfo(absl::StrCat("TLS: new ", Describe(*newer, mutual)));
+          LogInfo(absl::StrCat("TLS: ", DescribeChange(used, *newer)));
+          if (newer->pem.certificate != used.pem.certificate) {
+            expiry->Watch(newer->subject, newer->not_after);
+          }
+          used = *std::move(newer);
         });
   }
   if (options.has_tokens()) {

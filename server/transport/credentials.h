@@ -1,17 +1,18 @@
 // Credentials: who may connect to the server and call it. Makes the credentials of its listeners
 // from the TLS files and the file of tokens, and keeps them fresh: a thread reads the files again
 // when they change. A change that does not check out leaves what is in use in use, with a log line
-// and a metric.
+// and a metric. The thread also says when the certificate is about to expire (expiry_notices.h).
 //
 // A connection sees the newest certificates at its handshake, and none is interrupted. Tokens are
 // checked for each call when its headers arrive, before any message is read and whatever the
 // service or method is, existing or not; handlers see only calls that passed. How gRPC is brought
 // to do both is listener_credentials.h's business.
 //
-//   auto credentials = Credentials::Create(options, &metrics, &access_log);
+//   auto credentials = Credentials::Create(options, &metrics, &access_log, &clock);
 //   builder.AddListeningPort(address, (*credentials)->ForListener());
 //
-// Thread-safe. The metrics and the log must outlive the gRPC servers that use the credentials.
+// Thread-safe. The clock must outlive the object, the metrics and the log the gRPC servers that use
+// the credentials.
 #ifndef SRU_SERVER_TRANSPORT_CREDENTIALS_H_
 #define SRU_SERVER_TRANSPORT_CREDENTIALS_H_
 
@@ -21,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "grpcpp/security/server_credentials.h"
+#include "server/base/clock.h"
 #include "server/base/file_watcher.h"
 #include "server/telemetry/access_log.h"
 #include "server/transport/security_metrics.h"
@@ -34,7 +36,8 @@ class Credentials {
   // what was found.
   static absl::StatusOr<std::unique_ptr<Credentials>> Create(const SecurityOptions& options,
                                                              SecurityMetrics* metrics,
-                                                             AccessLog* access_log);
+                                                             AccessLog* access_log,
+                                                             const Clock* clock);
   ~Credentials();
 
   // For one listener; each needs its own. Without TLS and tokens these are gRPC's own insecure

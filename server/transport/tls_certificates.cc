@@ -17,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace sru::server {
 namespace {
@@ -28,6 +29,7 @@ constexpr char kCipherSuites[] =
     "ECDHE-RSA-AES128-GCM-SHA256:ECDHE-RSA-AES256-GCM-SHA384";
 // More than any handshake takes.
 constexpr int kMaxHandshakeSteps = 100;
+constexpr size_t kMaxNames = 5;  // of authorities in one log line
 
 struct OpenSslFree {
   void operator()(BIO* p) const { BIO_free(p); }
@@ -183,6 +185,13 @@ absl::Status TryHandshake(SSL_CTX* server_context, const std::string& subject) {
   return Error("tls_cert", "a handshake with the certificate of ", subject, " does not end");
 }
 
+std::string JoinNames(const std::vector<std::string>& names) {
+  const size_t shown = std::min(names.size(), kMaxNames);
+  std::string text = absl::StrJoin(names.begin(), names.begin() + shown, ", ");
+  if (shown < names.size()) absl::StrAppend(&text, " and ", names.size() - shown, " more");
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now) {
@@ -262,6 +271,7 @@ absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now)
                              ") OpenSSL does not take at its security level, ", security_level);
       }
       usable = usable || found.empty();
+      result.client_authorities.push_back(SubjectOf(*authority));
       if (fault.empty()) fault = absl::StrCat(SubjectOf(*authority), found);
     }
     if (!usable) {
@@ -270,6 +280,33 @@ absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now)
   }
   result.pem = std::move(pem);
   return result;
+}
+
+std::string Describe(const TlsCertificates& certificates) {
+  std::string text = absl::StrCat(
+      "certificate of ", certificates.subject, ", valid until ",
+      absl::FormatTime(absl::RFC3339_sec, certificates.not_after, absl::UTCTimeZone()));
+  if (!certificates.client_authorities.empty()) {
+    absl::StrAppend(&text, ", clients must show a certificate of ",
+                    JoinNames(certificates.client_authorities));
+  }
+  return text;
+}
+
+std::string DescribeChange(const TlsCertificates& before, const TlsCertificates& after) {
+  std::vector<std::string> changes;
+  if (before.pem.certificate != after.pem.certificate) {
+    changes.push_back(
+        absl::StrCat("new certificate of ", after.subject, ", valid until ",
+                     absl::FormatTime(absl::RFC3339_sec, after.not_after, absl::UTCTimeZone())));
+  } else if (before.pem.key != after.pem.key) {
+    changes.push_back(absl::StrCat("the key of ", after.subject, " was written anew"));
+  }
+  if (before.pem.client_ca != after.pem.client_ca) {
+    changes.push_back(
+        absl::StrCat("new authorities of clients: ", JoinNames(after.client_authorities)));
+  }
+  return changes.empty() ? "the files are again those in use" : absl::StrJoin(changes, "; ");
 }
 
 }  // namespace sru::server

@@ -6,6 +6,7 @@
 #define SRU_SERVER_TRANSPORT_TLS_CERTIFICATES_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -25,6 +26,7 @@ struct TlsCertificates {
   TlsPem pem;
   std::string subject;
   absl::Time not_after;  // when the first certificate of the chain to expire does so
+  std::vector<std::string> client_authorities;  // the subjects of those in client_ca
 };
 
 // kInvalidArgument names the flag (--tls_cert, --tls_key, --tls_client_ca), what was expected and
@@ -33,6 +35,12 @@ struct TlsCertificates {
 // OpenSSL does not take at its security level, with OpenSSL's reason. Thread-safe; depends on
 // nothing but its arguments, OpenSSL's configuration and the variable GRPC_SSL_CIPHER_SUITES.
 absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now);
+
+// For the log: "certificate of /CN=a, valid until 2026-01-31T12:00:00+00:00, clients must show a
+// certificate of /CN=b". Pure.
+std::string Describe(const TlsCertificates& certificates);
+// What is new: "new certificate of ...", "new authorities of clients: ...". Pure.
+std::string DescribeChange(const TlsCertificates& before, const TlsCertificates& after);
 
 }  // namespace sru::server
 
