@@ -16,7 +16,7 @@
 set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
-  protobuf-compiler-grpc prometheus-cpp-dev libcivetweb-dev libdnnl-dev libhwy-dev libre2-dev
+  protobuf-compiler-grpc prometheus-cpp-dev libboost-dev libdnnl-dev libhwy-dev libre2-dev
   libnghttp2-dev libjemalloc-dev libssl-dev libutf8proc-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   libbenchmark-dev python3)
 test=(openssl python3-grpcio python3-protobuf nginx-light)

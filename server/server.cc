@@ -322,7 +322,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   absl::Status StartMetricsServer() {
     MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
-    pages.ready = [this] { return ready(); };
+    pages.not_ready = [this] { return NotReadyReason(); };
     // When every device has failed, a new start is the only cure there may be.
     pages.alive = [this] { return in_service_.load(); };
     pages.other = [this](const PageRequest& request) { return status_page_.Handle(request); };
@@ -427,9 +427,15 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     UpdateHealth();
   }
 
-  bool ready() const {
-    return started_ && in_service_ &&
-           (options_.model_control == ModelControl::kExplicit || !registry_.List().empty());
+  bool ready() const { return NotReadyReason().empty(); }
+
+  // Why calls are better sent to another server; empty when this one takes them.
+  std::string NotReadyReason() const {
+    if (draining_) return "draining";
+    if (!started_) return "loading";
+    if (!in_service_) return "every device has failed";
+    if (options_.model_control == ModelControl::kExplicit || !registry_.List().empty()) return "";
+    return "no model is loaded; see sru_client models --status";
   }
 
   absl::StatusOr<std::unique_ptr<Listener>> OpenListener(

@@ -1,15 +1,28 @@
 #include "server/http/metrics_server.h"
 
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
+#include <new>
 #include <optional>
+#include <stdexcept>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/http_get.h"
+#include "tests/testing/poll.h"
+#include "tests/testing/slow_connection.h"
 
 namespace sru::server {
 namespace {
@@ -17,6 +30,9 @@ namespace {
 using ::sru::testing::HttpExchange;
 using ::sru::testing::HttpGet;
 using ::sru::testing::HttpResponse;
+using ::sru::testing::PollUntil;
+using ::sru::testing::SlowConnection;
+using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -25,7 +41,7 @@ class MetricsServerTest : public ::testing::Test {
   MetricsServerTest() {
     MetricsServer::Pages pages;
     pages.metrics = [] { return std::string("sru_ready 1\n"); };
-    pages.ready = [this] { return ready_.load(); };
+    pages.not_ready = [this] { return std::string(ready_ ? "" : "loading"); };
     pages.other = [](const PageRequest& request) -> std::optional<PageResponse> {
       if (request.path != "/echo") return std::nullopt;
       PageResponse response;
@@ -71,6 +87,7 @@ TEST_F(MetricsServerTest, HealthIsOkUntilNothingButANewStartHelps) {
 TEST_F(MetricsServerTest, HealthIsOkWhileReadyChanges) {
   EXPECT_EQ(Get("/healthz").status, 200);
   EXPECT_EQ(Get("/readyz").status, 503);
+  EXPECT_EQ(Get("/readyz").body, "not ready: loading\n");
   ready_ = true;
   EXPECT_EQ(Get("/readyz").status, 200);
   ready_ = false;
@@ -126,7 +143,7 @@ TEST_F(MetricsServerTest, ABrowserIsNotToldThatOtherSitesMayCall) {
       "OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n"
       "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-sru-try\r\n"
       "Content-Length: 0\r\n\r\n");
-  EXPECT_THAT(response.body, HasSubstr("OPTIONS from"));  // the handler answers, not civetweb
+  EXPECT_THAT(response.body, HasSubstr("OPTIONS from"));  // the handler answers
   EXPECT_THAT(absl::AsciiStrToLower(response.headers), Not(HasSubstr("access-control")));
 }
 
@@ -135,6 +152,305 @@ TEST_F(MetricsServerTest, ATakenPortIsAnError) {
   EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(server_->address().ToString()));
   EXPECT_THAT(std::string(second.status().message()), HasSubstr("--metrics_listen"));
+}
+
+// What strangers may send to the port.
+TEST_F(MetricsServerTest, WhatIsNoRequestIsRefused) {
+  const int port = server_->address().port;
+  const auto status = [port](const std::string& bytes) { return HttpExchange(port, bytes).status; };
+  EXPECT_EQ(status("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 TLS, for one\r\n\r\n"), 400);
+  EXPECT_EQ(status("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 400);
+  EXPECT_EQ(status("GET /healthz\r\n\r\n"), 400);
+  EXPECT_EQ(status("GET /healthz HTTP/1.1\r\nno colon\r\n\r\n"), 400);
+  EXPECT_EQ(status("POST /echo HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"), 400);
+  EXPECT_EQ(status("POST /echo HTTP/1.1\r\nContent-Length: -1\r\n\r\n"), 400);
+  EXPECT_EQ(status("GET /healthz HTTP/1.1\r\nX: " + std::string(9000, 'x') + "\r\n\r\n"), 431);
+  EXPECT_EQ(status("GET /" + std::string(20000, 'x') + " HTTP/1.1\r\n\r\n"), 431);
+  EXPECT_EQ(status("GET http://localhost/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"), 404);
+  // A body of unknown length is not read.
+  EXPECT_THAT(Post("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n").body,
+              HasSubstr("Content-Length"));
+  // What old and what hasty clients send.
+  EXPECT_EQ(status("GET /healthz HTTP/1.0\r\n\r\n"), 200);
+  EXPECT_EQ(status("GET /healthz?verbose HTTP/1.1\r\nHost: x\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n"),
+            200);
+}
+
+TEST_F(MetricsServerTest, AClientMayAskBeforeItSendsTheBody) {
+  SlowConnection client(server_->address().port,
+                        "POST /echo HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+                        "Content-Length: 5\r\n\r\n");
+  client.Send("hello");
+  const std::string answer = client.ReadAll();
+  EXPECT_THAT(answer, HasSubstr("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(answer, HasSubstr("POST from 127.0.0.1: hello"));
+}
+
+constexpr char kHalfARequest[] = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Slow: ";
+
+// With times so long that none is up, and fewer connections than there are clients, or with the
+// usual bounds.
+class SlowClientsTest : public ::testing::TestWithParam<bool> {
+ protected:
+  SlowClientsTest() {
+    MetricsServer::Pages pages;
+    pages.metrics = [] { return std::string(1 << 20, 'x'); };
+    pages.not_ready = [] { return ""; };
+    HttpServer::Limits limits;
+    if (GetParam()) {
+      limits.max_connections = 64;
+      limits.header_timeout = limits.body_timeout = limits.answer_timeout = absl::Hours(1);
+    }
+    server_ = *MetricsServer::Start({"127.0.0.1", 0}, pages, limits);
+  }
+
+  // Probes while the clients hold their connections; `go_on` makes them do what they do once more.
+  template <typename GoOn>
+  void ExpectProbesAreAnswered(const GoOn& go_on) {
+    std::vector<milliseconds> times;
+    for (int i = 0; i < 20; ++i) {
+      for (const char* path : {"/healthz", "/readyz"}) {
+        go_on();
+        const auto start = std::chrono::steady_clock::now();
+        EXPECT_EQ(HttpGet(server_->address().port, path).status, 200);
+        times.push_back(
+            std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - start));
+      }
+    }
+    std::sort(times.begin(), times.end());
+    EXPECT_LT(times[times.size() / 2], milliseconds(100));
+    EXPECT_LT(times.back(), milliseconds(1500));
+    EXPECT_EQ(HttpGet(server_->address().port, "/metrics").status, 200);
+  }
+  void Connect(const std::string& bytes, int receive_buffer = 0) {
+    for (int i = 0; i < 300; ++i) {
+      clients_.push_back(
+          std::make_unique<SlowConnection>(server_->address().port, bytes, receive_buffer));
+      ASSERT_TRUE(clients_.back()->connected());
+    }
+  }
+
+  std::unique_ptr<MetricsServer> server_;
+  std::vector<std::unique_ptr<SlowConnection>> clients_;
+};
+
+TEST_P(SlowClientsTest, SilentOnes) {
+  Connect("");
+  ExpectProbesAreAnswered([] {});
+}
+
+TEST_P(SlowClientsTest, HalfARequest) {
+  Connect(kHalfARequest);
+  ExpectProbesAreAnswered([] {});
+}
+
+TEST_P(SlowClientsTest, AByteAtATime) {
+  Connect(kHalfARequest);
+  ExpectProbesAreAnswered([this] {
+    for (const auto& client : clients_) client->Send("x");
+  });
+}
+
+TEST_P(SlowClientsTest, HalfABody) {
+  Connect("POST /try HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n{");
+  ExpectProbesAreAnswered([] {});
+}
+
+TEST_P(SlowClientsTest, AnswersThatNobodyReads) {
+  Connect("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n", 4096);
+  ExpectProbesAreAnswered([] {});
+}
+
+INSTANTIATE_TEST_SUITE_P(Bounds, SlowClientsTest, ::testing::Bool(), [](const auto& info) {
+  return info.param ? "FewConnections" : "UsualBounds";
+});
+
+// A server whose bounds a test chooses, with pages that wait and throw.
+class BoundsTest : public ::testing::Test {
+ protected:
+  BoundsTest() {
+    pages_.metrics = [this] {
+      if (++metrics_ == 1) hold_.WaitForNotification();
+      return std::string("sru_ready 1\n");
+    };
+    pages_.not_ready = [] { return ""; };
+    pages_.other = [this](const PageRequest& request) -> std::optional<PageResponse> {
+      PageResponse response;
+      if (request.path == "/hold") {
+        ++held_;
+        hold_.WaitForNotification();
+      } else if (request.path == "/large") {
+        response.body = std::string(16 << 20, 'x');
+      } else if (request.path == "/body") {
+        response.body = request.read_body().status().ToString();
+      } else if (request.path == "/no_memory") {
+        throw std::bad_alloc();
+      } else {
+        throw std::runtime_error("a bug");
+      }
+      return response;
+    };
+  }
+  ~BoundsTest() override {
+    if (!hold_.HasBeenNotified()) hold_.Notify();
+  }
+
+  int Start() {
+    server_ = *MetricsServer::Start({"127.0.0.1", 0}, pages_, limits_);
+    return server_->address().port;
+  }
+
+  MetricsServer::Pages pages_;
+  HttpServer::Limits limits_;
+  absl::Notification hold_;
+  std::atomic<int> held_{0};
+  std::atomic<int> metrics_{0};
+  std::unique_ptr<MetricsServer> server_;
+};
+
+constexpr milliseconds kLong(10000);
+
+TEST_F(BoundsTest, HeadersHaveATimeAltogether) {
+  limits_.header_timeout = absl::Milliseconds(200);
+  const int port = Start();
+  EXPECT_LT(SlowConnection(port).TimeUntilClosed(kLong), kLong);
+  EXPECT_LT(SlowConnection(port, kHalfARequest).TimeUntilClosed(kLong), kLong);
+  // Each byte comes in time.
+  SlowConnection drip(port, kHalfARequest);
+  const milliseconds time = drip.TimeUntilClosed(kLong, "x");
+  EXPECT_GE(time, milliseconds(100));
+  EXPECT_LT(time, kLong);
+}
+
+TEST_F(BoundsTest, BodiesHaveATimeAltogether) {
+  limits_.body_timeout = absl::Milliseconds(200);
+  const int port = Start();
+  const std::string head = "POST /body HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n";
+  for (const std::string& begin :
+       {head + "\r\n", head + "\r\n{", head + "Expect: 100-continue\r\n\r\n"}) {
+    SlowConnection slow(port, begin);
+    EXPECT_THAT(slow.ReadAll(),
+                HasSubstr("DEADLINE_EXCEEDED: the body did not come whole within 200ms"));
+  }
+  SlowConnection drip(port, head + "\r\n");
+  EXPECT_LT(drip.TimeUntilClosed(kLong, "x"), kLong);
+}
+
+TEST_F(BoundsTest, AnswersHaveATimeAltogether) {
+  limits_.answer_timeout = absl::Milliseconds(200);
+  const int port = Start();
+  SlowConnection slow(port, "GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n", 4096);
+  slow.StopReading();
+  EXPECT_LT(slow.TimeUntilClosed(kLong), kLong);
+  // The kernel takes a short one; then the client does not close its side.
+  SlowConnection open(port, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_THAT(open.ReadAll(), HasSubstr("200 OK"));
+  EXPECT_TRUE(PollUntil([&] { return !open.Send("x"); }));
+}
+
+TEST_F(BoundsTest, WhoSendsOnWithoutEndIsDisconnected) {
+  limits_.answer_timeout = absl::Hours(1);
+  SlowConnection client(Start(), "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  client.StopReading();
+  EXPECT_TRUE(PollUntil([&] { return !client.Send(std::string(1000, 'x')); }));
+}
+
+TEST_F(BoundsTest, TheOldestMakesWay) {
+  limits_.max_connections = 4;
+  limits_.header_timeout = absl::Hours(1);
+  const int port = Start();
+  std::vector<std::unique_ptr<SlowConnection>> clients;
+  for (int i = 0; i < 4; ++i) clients.push_back(std::make_unique<SlowConnection>(port));
+  EXPECT_EQ(HttpGet(port, "/healthz").status, 200);
+  EXPECT_LT(clients[0]->TimeUntilClosed(kLong), kLong);
+  for (int i = 1; i < 4; ++i) EXPECT_TRUE(clients[i]->Send("x")) << i;
+}
+
+TEST_F(BoundsTest, OneAddressDoesNotCrowdOutAnother) {
+  limits_.max_connections = 4;
+  limits_.header_timeout = absl::Hours(1);
+  const int port = Start();
+  SlowConnection other(port, "", 0, "127.0.0.2");
+  std::vector<std::unique_ptr<SlowConnection>> clients;
+  for (int i = 0; i < 50; ++i) clients.push_back(std::make_unique<SlowConnection>(port));
+  EXPECT_LT(clients[46]->TimeUntilClosed(kLong), kLong);  // all but the last three
+  other.Send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_THAT(other.ReadAll(), HasSubstr("200 OK"));
+}
+
+TEST_F(BoundsTest, SomeFilesAreLeftToTheRestOfTheProcess) {
+  limits_.header_timeout = absl::Hours(1);
+  const int port = Start();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low{std::min<rlim_t>(160, before.rlim_cur), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  {
+    // Each takes one file for its own end as well.
+    std::vector<std::unique_ptr<SlowConnection>> clients;
+    for (int i = 0; i < 80; ++i) {
+      clients.push_back(std::make_unique<SlowConnection>(port));
+      EXPECT_TRUE(clients.back()->connected()) << i;
+    }
+    EXPECT_EQ(HttpGet(port, "/healthz").status, 200);
+    const int file = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    EXPECT_GE(file, 0);
+    close(file);
+    EXPECT_LT(clients[0]->TimeUntilClosed(kLong), kLong);
+  }
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_F(BoundsTest, PagesDoNotHoldUpTheScraperNorTheScraperProbes) {
+  const int port = Start();
+  std::vector<std::unique_ptr<SlowConnection>> pages;
+  for (int i = 0; i < 20; ++i) {
+    pages.push_back(std::make_unique<SlowConnection>(port, "GET /hold HTTP/1.1\r\n\r\n"));
+  }
+  ASSERT_TRUE(PollUntil([this] { return held_ >= 2; }));
+  SlowConnection first(port, "GET /metrics HTTP/1.1\r\n\r\n");  // is held too
+  ASSERT_TRUE(PollUntil([this] { return metrics_ == 1; }));
+  EXPECT_EQ(HttpGet(port, "/healthz").status, 200);
+  EXPECT_EQ(HttpGet(port, "/readyz").status, 200);
+  // Those that come meanwhile get one text, made when it is their turn.
+  std::vector<std::unique_ptr<SlowConnection>> scrapers;
+  for (int i = 0; i < 5; ++i) {
+    scrapers.push_back(std::make_unique<SlowConnection>(port, "GET /metrics HTTP/1.1\r\n\r\n"));
+  }
+  // The answer to a later request says that the server has read the earlier ones.
+  EXPECT_EQ(HttpGet(port, "/healthz").status, 200);
+  hold_.Notify();
+  EXPECT_THAT(first.ReadAll(), HasSubstr("sru_ready 1"));
+  for (const auto& scraper : scrapers) EXPECT_THAT(scraper->ReadAll(), HasSubstr("sru_ready 1"));
+  EXPECT_EQ(metrics_, 2);
+  for (const auto& page : pages) EXPECT_THAT(page->ReadAll(), HasSubstr("200 OK"));
+}
+
+TEST_F(BoundsTest, WhatThePagesThrowIsAnswered) {
+  pages_.metrics = []() -> std::string { throw std::bad_alloc(); };
+  pages_.not_ready = []() -> std::string { throw std::bad_alloc(); };
+  pages_.alive = []() -> bool { throw std::runtime_error("a bug"); };
+  const int port = Start();
+  EXPECT_EQ(HttpGet(port, "/no_memory").status, 503);
+  const HttpResponse response = HttpGet(port, "/bug");
+  EXPECT_EQ(response.status, 500);
+  EXPECT_THAT(response.body, HasSubstr("a bug"));
+  EXPECT_EQ(HttpGet(port, "/metrics").status, 503);
+  EXPECT_EQ(HttpGet(port, "/readyz").status, 503);
+  EXPECT_EQ(HttpGet(port, "/healthz").status, 500);
+}
+
+TEST_F(BoundsTest, StoppingWaitsForWhatRuns) {
+  const int port = Start();
+  SlowConnection silent(port);
+  SlowConnection running(port, "GET /hold HTTP/1.1\r\n\r\n");
+  ASSERT_TRUE(PollUntil([this] { return held_ == 1; }));
+  std::thread stopper([this] { server_.reset(); });
+  hold_.Notify();
+  stopper.join();
+  EXPECT_THAT(running.ReadAll(), HasSubstr("200 OK"));
+  EXPECT_LT(silent.TimeUntilClosed(kLong), kLong);
+  EXPECT_FALSE(SlowConnection(port).connected());
 }
 
 }  // namespace

@@ -1,0 +1,72 @@
+// An HTTP/1.1 server for few and small requests that slow or silent clients cannot hold up: for
+// probes, a scraper, and people who look at a page. HTTP is Boost.Beast's; what is here is who may
+// stay connected for how long.
+//
+// One thread does all reading and writing, so that a connection costs no thread whatever it does. A
+// connection carries one request, and each of its three parts (headers, body, answer) has a time
+// for the whole of it, which bytes that trickle in do not renew. When all connections are taken,
+// the oldest of the address that holds most of them makes way for the new one.
+//
+// Thread-safe.
+#ifndef SRU_SERVER_HTTP_HTTP_SERVER_H_
+#define SRU_SERVER_HTTP_HTTP_SERVER_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/http/page_message.h"
+#include "server/options.h"
+
+namespace sru::server {
+
+// A request that waits for its answer.
+class HttpCall {
+ public:
+  virtual ~HttpCall() = default;
+  virtual const PageRequest& request() const = 0;
+  // True when the connection is gone, so that an answer would be made for nobody.
+  virtual bool gone() const = 0;
+  // From any thread, at most once. The connection is closed after it; without it, when the server
+  // stops or the connection has to make way. Several calls may share an answer.
+  virtual void Reply(std::shared_ptr<const PageResponse> response) = 0;
+  void Reply(PageResponse response) {
+    Reply(std::make_shared<const PageResponse>(std::move(response)));
+  }
+};
+
+class HttpServer {
+ public:
+  struct Limits {
+    int max_connections = 512;
+    size_t max_header_bytes = 8 << 10;
+    size_t max_body_bytes = 64 << 10;
+    absl::Duration header_timeout = absl::Seconds(2);   // from the connection to the last header
+    absl::Duration body_timeout = absl::Seconds(5);     // for the whole body
+    absl::Duration answer_timeout = absl::Seconds(10);  // until the client has taken all of it
+  };
+
+  // Called on the server's one thread, so it returns at once. The body has been read by then, or it
+  // was found out why it cannot be. An exception is answered with 503 (memory) or 500.
+  using Handler = std::function<void(const std::shared_ptr<HttpCall>& call)>;
+
+  // kUnavailable says why `address` cannot be listened on. Port 0 lets the system choose.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const ListenAddress& address,
+                                                           const Limits& limits, Handler handler);
+  // Like Stop().
+  virtual ~HttpServer() = default;
+
+  // Stops listening and closes connections whose request is not complete; answers that are being
+  // written get half a second. No call of the handler runs afterwards, and replies are dropped.
+  virtual void Stop() = 0;
+
+  // With the port that is really listened on.
+  virtual const ListenAddress& address() const = 0;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_HTTP_HTTP_SERVER_H_
