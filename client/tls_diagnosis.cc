@@ -79,10 +79,13 @@ std::string SubjectOf(const X509* certificate) {
 }
 std::string IssuerOf(const X509* certificate) { return NameOf(X509_get_issuer_name(certificate)); }
 
-std::string TimeOf(const ASN1_TIME* time) {
+absl::Time EndOf(const X509* certificate) {
   std::tm parts{};
-  if (ASN1_TIME_to_tm(time, &parts) != 1) return "an unknown time";
-  return absl::FormatTime(absl::RFC3339_sec, absl::FromTimeT(timegm(&parts)), absl::UTCTimeZone());
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(certificate), &parts) != 1) return absl::InfinitePast();
+  return absl::FromTimeT(timegm(&parts));
+}
+std::string EndText(const X509* certificate) {
+  return absl::FormatTime(absl::RFC3339_sec, EndOf(certificate), absl::UTCTimeZone());
 }
 
 // "localhost, 127.0.0.1": what the certificate is for.
@@ -343,9 +346,9 @@ std::string WhyRefused(const Outcome& outcome, const std::vector<Owned<X509>>& o
                         "; give one with tls_cert and tls_key");
   }
   const X509* mine = own.front().get();
-  if (X509_cmp_current_time(X509_get0_notAfter(mine)) < 0) {
+  if (EndOf(mine) < absl::Now()) {
     return absl::StrCat("the server does not take the certificate of tls_cert, ", SubjectOf(mine),
-                        ", which expired at ", TimeOf(X509_get0_notAfter(mine)));
+                        ", which expired at ", EndText(mine));
   }
   return absl::StrCat("the server does not take the certificate of tls_cert, ", SubjectOf(mine),
                       ", issued by ", IssuerOf(own.back().get()),
@@ -375,7 +378,7 @@ std::string Judge(const Outcome& outcome, const ConnectOptions& options, const s
         certificate == nullptr ? "" : absl::StrCat(", issued by ", IssuerOf(certificate)),
         ", is not trusted: ", X509_verify_cert_error_string(outcome.verify_result),
         outcome.verify_result == X509_V_ERR_CERT_HAS_EXPIRED && certificate != nullptr
-            ? absl::StrCat(" (", TimeOf(X509_get0_notAfter(certificate)), ")")
+            ? absl::StrCat(" (", EndText(certificate), ")")
             : "",
         options.tls_ca.empty() ? "; name the authorities to trust with tls_ca"
                                : "; tls_ca has no authority that vouches for it");

@@ -44,9 +44,12 @@ class Certificate {
     ASN1_INTEGER_set(X509_get_serialNumber(x509), serial++);
     ASN1_TIME_set(X509_getm_notBefore(x509), absl::ToTimeT(options.from));
     ASN1_TIME_set(X509_getm_notAfter(x509), absl::ToTimeT(options.until));
-    X509_NAME_add_entry_by_txt(X509_get_subject_name(x509), "CN", MBSTRING_ASC,
+    const std::unique_ptr<X509_NAME, void (*)(X509_NAME*)> name(Check(X509_NAME_new()),
+                                                                X509_NAME_free);
+    X509_NAME_add_entry_by_txt(name.get(), "CN", MBSTRING_ASC,
                                reinterpret_cast<const unsigned char*>(options.name.c_str()), -1, -1,
                                0);
+    X509_set_subject_name(x509, name.get());
     X509* const issued_by = issuer == nullptr ? x509 : issuer->certificate_.get();
     X509_set_issuer_name(x509, X509_get_subject_name(issued_by));
     X509_set_pubkey(x509, key_.get());
