@@ -123,12 +123,18 @@ void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
 }
 
 void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
-                                        const CallHeaders& headers) {
+                                        const CallHeaders& headers, absl::string_view certificate) {
   int64_t suppressed = 0;
   if (!Take(LogLevel::kWarning, &suppressed)) return;
   std::vector<LogField> fields = {{"method", method.substr(0, kMaxErrorLength)},
                                   {"code", "UNAUTHENTICATED"},
                                   {"reason", reason}};
+  if (!certificate.empty()) {
+    fields.push_back({"certificate", certificate.substr(0, kMaxErrorLength)});
+  }
+  if (!headers.user_agent.empty()) {
+    fields.push_back({"user_agent", headers.user_agent.substr(0, kMaxErrorLength)});
+  }
   AppendIds(IsValidRequestId(headers.request_id) ? headers.request_id : "",
             ParseTraceparent(headers.traceparent), &fields);
   if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});

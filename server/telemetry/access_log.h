@@ -58,6 +58,7 @@ struct CallHeaders {
   absl::string_view request_id;
   absl::string_view traceparent;
   absl::string_view authorization;
+  absl::string_view user_agent;
 };
 
 class AccessLog {
@@ -85,9 +86,10 @@ class AccessLog {
   // Just before the call is answered; `request_id` is what Begin() gave.
   void End(grpc::ServerContextBase* call, std::string request_id, const CallRecord& record);
 
-  // A call that was turned away before it reached a handler.
+  // A call that was turned away before it reached a handler. `certificate` is the name in that of
+  // its client, "" without one.
   void OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
-                               const CallHeaders& headers);
+                               const CallHeaders& headers, absl::string_view certificate);
 
   // A connection that got no further than its TLS handshake.
   void OnHandshakeFailure(absl::string_view reason, absl::string_view detail,

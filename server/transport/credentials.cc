@@ -92,7 +92,7 @@ const char* CheckCall(const Credentials::Shared& shared, const ServedTokens& tok
   if (!refusal.has_value()) return nullptr;
   shared.metrics->OnAuthFailure(refusal->failure);
   shared.access_log->OnAuthenticationFailure(call.path, AuthFailureName(refusal->failure),
-                                             call.headers);
+                                             call.headers, call.certificate());
   return refusal->text;
 }
 

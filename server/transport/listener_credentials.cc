@@ -8,6 +8,7 @@
 
 #include "grpc/grpc.h"
 #include "grpc/grpc_security.h"
+#include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_metadata_processor.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
@@ -30,6 +31,8 @@ void ReadHeader(absl::string_view key, absl::string_view value, CallToCheck* cal
     call->headers.request_id = value;
   } else if (key == kTraceparentHeader) {
     call->headers.traceparent = value;
+  } else if (key == "user-agent") {
+    call->headers.user_agent = value;
   }
 }
 
@@ -37,10 +40,19 @@ absl::string_view ToView(const grpc_slice& slice) {
   return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)), GRPC_SLICE_LENGTH(slice)};
 }
 
+std::string CertificateName(const grpc_auth_context* context) {
+  grpc_auth_property_iterator found =
+      grpc_auth_context_find_properties_by_name(context, GRPC_X509_CN_PROPERTY_NAME);
+  const grpc_auth_property* name = grpc_auth_property_iterator_next(&found);
+  return name == nullptr ? std::string() : std::string(name->value, name->value_length);
+}
+
 // Answers gRPC's core, which asks what to do with a call.
-void CheckCoreCall(const CallCheck& check, const grpc_metadata* metadata, size_t count,
+void CheckCoreCall(const CallCheck& check, const grpc_auth_context* context,
+                   const grpc_metadata* metadata, size_t count,
                    grpc_process_auth_metadata_done_cb done, void* done_data) {
   CallToCheck call;
+  call.certificate = [context] { return CertificateName(context); };
   for (size_t i = 0; i < count; ++i) {
     ReadHeader(ToView(metadata[i].key), ToView(metadata[i].value), &call);
   }
@@ -86,9 +98,13 @@ class CheckingProcessor final : public grpc::AuthMetadataProcessor {
 
   bool IsBlocking() const override { return false; }
 
-  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* /*context*/,
+  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
                        OutputMetadata* /*consumed*/, OutputMetadata* /*response*/) override {
     CallToCheck call;
+    call.certificate = [context] {
+      const auto names = context->FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
+      return names.empty() ? std::string() : std::string(names[0].data(), names[0].size());
+    };
     for (const auto& [key, value] : metadata) {
       ReadHeader({key.data(), key.size()}, {value.data(), value.size()}, &call);
     }
@@ -111,9 +127,9 @@ class InsecureCheckingCredentials final : public grpc::ServerCredentials {
   }
 
  private:
-  static void CheckCall(void* check, grpc_auth_context* /*context*/, const grpc_metadata* metadata,
+  static void CheckCall(void* check, grpc_auth_context* context, const grpc_metadata* metadata,
                         size_t count, grpc_process_auth_metadata_done_cb done, void* done_data) {
-    CheckCoreCall(*static_cast<CallCheck*>(check), metadata, count, done, done_data);
+    CheckCoreCall(*static_cast<CallCheck*>(check), context, metadata, count, done, done_data);
   }
   static void DeleteCheck(void* check) { delete static_cast<CallCheck*>(check); }
 };
@@ -194,9 +210,10 @@ grpc_ssl_certificate_config_reload_status FetchCertificates(
   return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
 }
 
-void CheckCall(void* state, grpc_auth_context* /*context*/, const grpc_metadata* metadata,
-               size_t count, grpc_process_auth_metadata_done_cb done, void* done_data) {
-  CheckCoreCall(static_cast<ListenerState*>(state)->check, metadata, count, done, done_data);
+void CheckCall(void* state, grpc_auth_context* context, const grpc_metadata* metadata, size_t count,
+               grpc_process_auth_metadata_done_cb done, void* done_data) {
+  CheckCoreCall(static_cast<ListenerState*>(state)->check, context, metadata, count, done,
+                done_data);
 }
 
 void DeleteListenerState(void* state) { delete static_cast<ListenerState*>(state); }

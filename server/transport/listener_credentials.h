@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -52,6 +53,9 @@ struct CallToCheck {
   absl::string_view path;  // "/sru.v1.InferenceService/Classify", whether it exists or not
   int authorizations = 0;  // headers of that name; the last one is in `headers`
   CallHeaders headers;
+  // The common name in the certificate that the client has shown, "" if it has shown none. Looked
+  // up only when asked for.
+  std::function<std::string()> certificate;
 };
 
 // Null when the call goes on, otherwise the text to refuse it with as UNAUTHENTICATED, which must

@@ -173,6 +173,10 @@ class TlsTest(Files):
             self.assertIn("trec", done.stdout)
             done = run(*tls, "--tls_key=" + key)
             self.assertEqual(done.returncode, 1)
+            server.await_log(
+                "authentication failed method=/sru.v1.InferenceService/ListModels "
+                "code=UNAUTHENTICATED reason=missing certificate=client user_agent=\"grpc-c++/"
+            )
             self.assertIn("UNAUTHENTICATED", done.stderr)
             self.assertIn("--token_file", done.stderr)
             # The reason why there is no connection, not only that there is none.
