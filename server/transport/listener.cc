@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "server/base/log.h"
 
 namespace sru::server {
 namespace {
@@ -30,7 +31,8 @@ constexpr int kBacklog = 1024;
 constexpr int kUserTimeoutMs = 20000;
 // How often connections are counted, at most, while there are too many.
 constexpr absl::Duration kCountInterval = absl::Milliseconds(50);
-constexpr int kOutOfFilesWaitMs = 50;
+// How long what waits at the sockets is left there when the system lacks something.
+constexpr absl::Duration kFailureWait = absl::Milliseconds(50);
 
 std::string ErrorText() { return std::generic_category().message(errno); }
 
@@ -48,6 +50,25 @@ int RaiseFileLimit() {
 
 void SetOption(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof(value));
+}
+
+// Errors of the connection that was to be accepted, which is gone then: accept(2), "Error
+// handling".
+bool IsAboutConnection(int error) {
+  switch (error) {
+    case ECONNABORTED:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case ENETUNREACH:
+    case ENONET:
+    case ENOPROTOOPT:
+    case EPERM:
+    case EPROTO:
+      return true;
+    default:
+      return false;
+  }
 }
 
 // A listening socket, or -1 with errno. Connections inherit its options.
@@ -104,7 +125,6 @@ absl::StatusOr<std::unique_ptr<Listener>> Listener::Open(absl::string_view flag,
 Listener::Listener(ListenAddress address, Options options)
     : address_(std::move(address)), options_(std::move(options)) {
   max_file_ = std::max(kReservedFiles + 1, RaiseFileLimit()) - kReservedFiles;
-  wake_ = eventfd(0, EFD_CLOEXEC);
 }
 
 Listener::~Listener() {
@@ -117,6 +137,8 @@ absl::Status Listener::Bind(absl::string_view flag) {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", address_.ToString(), " (--", flag, "): ", why));
   };
+  wake_ = eventfd(0, EFD_CLOEXEC);
+  if (wake_ < 0) return error(absl::StrCat("eventfd: ", ErrorText()));
   if (address_.host == "0.0.0.0" || address_.host == "::") {
     sockaddr_in6 any{};
     any.sin6_family = AF_INET6;
@@ -171,6 +193,7 @@ void Listener::Start() {
 
 void Listener::Stop() {
   if (thread_.joinable()) {
+    stopping_ = true;
     eventfd_write(wake_, 1);
     thread_.join();
   }
@@ -178,39 +201,54 @@ void Listener::Stop() {
   sockets_.clear();
 }
 
+void Listener::NoteFailure(const char* what) {
+  const std::string why = ErrorText();
+  if (failures_.fetch_add(1, std::memory_order_relaxed) > 0) return;
+  LogWarning(absl::StrCat("connections to ", address_.ToString(), " have to wait: ", what, ": ",
+                          why, "; further failures are not logged"));
+}
+
 void Listener::Run() {
   std::vector<pollfd> polled = {{wake_, POLLIN, 0}};
   for (const int socket : sockets_) polled.push_back({socket, POLLIN, 0});
-  bool out_of_files = false;
-  for (;;) {
-    // While out of files what waits at the sockets is left there for a moment.
-    const nfds_t count = out_of_files ? 1 : polled.size();
-    if (poll(polled.data(), count, out_of_files ? kOutOfFilesWaitMs : -1) < 0 && errno != EINTR) {
-      return;
+  const int wait_ms = static_cast<int>(absl::ToInt64Milliseconds(kFailureWait));
+  bool failed = false;
+  while (!stopping_) {
+    // After a failure what waits at the sockets is left there for a moment.
+    const nfds_t count = failed ? 1 : polled.size();
+    if (poll(polled.data(), count, failed ? wait_ms : -1) < 0 && errno != EINTR) {
+      NoteFailure("poll");
+      absl::SleepFor(kFailureWait);
     }
-    if ((polled[0].revents & POLLIN) != 0) return;
-    out_of_files = false;
+    failed = false;
     for (const int socket : sockets_) {
-      if (!Accept(socket)) out_of_files = true;
+      if (stopping_) return;
+      if (!Accept(socket)) failed = true;
     }
   }
 }
 
 bool Listener::Accept(int socket) {
   for (;;) {
-    sockaddr_storage peer{};
-    socklen_t size = sizeof(peer);
+    sockaddr_storage address{};
+    socklen_t size = sizeof(address);
     const int fd =
-        accept4(socket, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        accept4(socket, reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      return errno == EAGAIN || errno == EWOULDBLOCK;
+      if (errno == EINTR || IsAboutConnection(errno)) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
+      NoteFailure("accept");
+      return false;
     }
-    if (!HasRoom(fd, PeerName(peer))) {
+    struct stat status {};
+    fstat(fd, &status);
+    const std::string peer = PeerName(address);
+    if (!Enter(fd, status.st_ino, peer)) {
       if (options_.on_refused != nullptr) options_.on_refused();  // before anybody can notice
       close(fd);
       continue;
     }
+    if (options_.on_accepted != nullptr) options_.on_accepted(fd, status.st_ino, peer);
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
     connection.listener_fd = socket;
     connection.fd = fd;
@@ -218,22 +256,25 @@ bool Listener::Accept(int socket) {
   }
 }
 
-bool Listener::HasRoom(int fd, const std::string& peer) {
-  if (fd >= max_file_) return false;
-  struct stat status {};
-  fstat(fd, &status);
-  MutexLock lock(&mutex_);
+bool Listener::IsFull(int fd) const {
   const auto limit = static_cast<size_t>(options_.max_connections);
-  if (limit > 0 && connections_.size() >= limit && connections_.count(fd) == 0) {
+  MutexLock lock(&mutex_);
+  return limit > 0 && connections_.size() >= limit && connections_.count(fd) == 0;
+}
+
+bool Listener::Enter(int fd, ino_t inode, const std::string& peer) {
+  if (fd >= max_file_) return false;
+  if (IsFull(fd)) {
     const absl::Time now = absl::Now();
     if (now < next_count_) return false;
     next_count_ = now + kCountInterval;
     ForgetClosed();
-    if (connections_.size() >= limit) return false;
+    if (IsFull(fd)) return false;
   }
+  MutexLock lock(&mutex_);
   Connection& connection = connections_[fd];
   ForgetPeer(fd, connection.peer);
-  connection = {status.st_ino, peer};
+  connection = {inode, peer};
   by_peer_[peer] = fd;
   return true;
 }
@@ -250,20 +291,32 @@ int Listener::FindConnection(const std::string& peer) const {
 }
 
 void Listener::ForgetClosed() const {
-  for (auto it = connections_.begin(); it != connections_.end();) {
-    struct stat status {};
-    if (fstat(it->first, &status) == 0 && status.st_ino == it->second.inode) {
-      ++it;
-    } else {
-      ForgetPeer(it->first, it->second.peer);
-      it = connections_.erase(it);
-    }
+  std::vector<std::pair<int, ino_t>> closed;
+  {
+    MutexLock lock(&mutex_);
+    closed.reserve(connections_.size());
+    for (const auto& [fd, connection] : connections_) closed.emplace_back(fd, connection.inode);
+  }
+  // Many calls of the system, so without the mutex, which every call of a client takes.
+  closed.erase(std::remove_if(closed.begin(), closed.end(),
+                              [](const std::pair<int, ino_t>& one) {
+                                struct stat status {};
+                                return fstat(one.first, &status) == 0 &&
+                                       status.st_ino == one.second;
+                              }),
+               closed.end());
+  MutexLock lock(&mutex_);
+  for (const auto& [fd, inode] : closed) {
+    const auto it = connections_.find(fd);
+    if (it == connections_.end() || it->second.inode != inode) continue;  // another one by now
+    ForgetPeer(fd, it->second.peer);
+    connections_.erase(it);
   }
 }
 
 int64_t Listener::num_connections() const {
-  MutexLock lock(&mutex_);
   ForgetClosed();
+  MutexLock lock(&mutex_);
   return static_cast<int64_t>(connections_.size());
 }
 

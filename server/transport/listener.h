@@ -16,6 +16,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -39,13 +40,19 @@ class Listener {
  public:
   struct Options {
     int max_connections = 0;  // 0 = what the limit of open files allows
-    // Runs on the thread that accepts, for each connection that is closed at once, before it is.
+    // Both run on the thread that accepts: for each connection that is closed at once, before it
+    // is, and for each other one, before gRPC gets it. A descriptor is the same connection for as
+    // long as its inode is.
     std::function<void()> on_refused;
+    std::function<void(int fd, ino_t inode, const std::string& peer)> on_accepted;
   };
 
   // Binds and listens; "0.0.0.0" takes IPv6 too where the machine has it, as with gRPC. Raises the
   // process' limit of open files as far as it may. kUnavailable names `flag`, the address and why
   // it cannot be listened on.
+  //
+  // From Start() to Stop() it goes on accepting whatever the system lacks for a while: files,
+  // buffers, memory. What waits at the sockets meanwhile waits there.
   static absl::StatusOr<std::unique_ptr<Listener>> Open(absl::string_view flag,
                                                         const ListenAddress& address,
                                                         Options options);
@@ -61,8 +68,12 @@ class Listener {
   // With the port that is really listened on.
   const ListenAddress& address() const { return address_; }
 
-  // Connections that are open now.
+  // Connections that are open now. Asks the system about each of them, and holds up neither the
+  // thread that accepts nor FindConnection() meanwhile.
   int64_t num_connections() const;
+
+  // How often the system refused what accepting needs.
+  int64_t num_failures() const { return failures_.load(std::memory_order_relaxed); }
 
   // The socket of the connection that gRPC calls `peer` ("ipv4:10.0.0.1:4711"), -1 if there is
   // none. The connection may end at any time and its descriptor may then be another's.
@@ -73,17 +84,23 @@ class Listener {
 
   absl::Status Bind(absl::string_view flag);
   void Run();
-  // Accepts what waits at `socket`. False when the process is out of files.
+  // Accepts what waits at `socket`. False when the system lacks something for it.
   bool Accept(int socket);
-  bool HasRoom(int fd, const std::string& peer);
-  void ForgetClosed() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Counts a failure, and logs the first.
+  void NoteFailure(const char* what);
+  // Takes note of the connection; false when there are too many.
+  bool Enter(int fd, ino_t inode, const std::string& peer);
+  bool IsFull(int fd) const;
+  void ForgetClosed() const;
   void ForgetPeer(int fd, const std::string& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   ListenAddress address_;
   const Options options_;
   int max_file_ = 0;  // descriptors from here on are kept for other uses
   std::vector<int> sockets_;
-  int wake_ = -1;  // an eventfd that ends Run()
+  int wake_ = -1;  // an eventfd that wakes Run()
+  std::atomic<bool> stopping_{false};
+  std::atomic<int64_t> failures_{0};
   std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
   std::thread thread_;
 
@@ -97,7 +114,7 @@ class Listener {
   mutable std::unordered_map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);
   // The descriptors of the same connections.
   mutable std::unordered_map<std::string, int> by_peer_ ABSL_GUARDED_BY(mutex_);
-  absl::Time next_count_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Time next_count_ = absl::InfinitePast();  // on the thread that accepts
 };
 
 }  // namespace sru::server

@@ -1,8 +1,13 @@
 #include "server/transport/listener.h"
 
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -39,10 +44,10 @@ int PeerPort(int socket) {
   return ntohs(address.sin6_port);
 }
 
-class ListenerTest : public ::testing::TestWithParam<std::pair<std::string, std::string>> {};
+class ListenerAddressTest : public ::testing::TestWithParam<std::pair<std::string, std::string>> {};
 
 // gRPC's name of a connection leads to its socket, for every way in which an address is written.
-TEST_P(ListenerTest, FindsConnectionsByTheirPeer) {
+TEST_P(ListenerAddressTest, FindsConnectionsByTheirPeer) {
   const auto& [host, target] = GetParam();
   ListenAddress address;
   address.host = host;
@@ -81,7 +86,92 @@ TEST_P(ListenerTest, FindsConnectionsByTheirPeer) {
   EXPECT_EQ(listener.FindConnection(service.peer()), -1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Addresses, ListenerTest,
+std::unique_ptr<Listener> OpenLoopback(Listener::Options options = {}) {
+  ListenAddress address;
+  address.host = "127.0.0.1";
+  address.port = 0;
+  auto opened = Listener::Open("listen", address, std::move(options));
+  EXPECT_TRUE(opened.ok()) << opened.status();
+  return opened.ok() ? *std::move(opened) : nullptr;
+}
+
+// poll() and accept() fail with EINVAL and EMFILE where nothing may be opened: as they do with
+// ENOMEM, they must be tried again.
+TEST(ListenerTest, GoesOnAcceptingAfterFailures) {
+  const std::unique_ptr<Listener> listener = OpenLoopback();
+  ASSERT_NE(listener, nullptr);
+  PeerService service;
+  grpc::ServerBuilder builder;
+  listener->AddTo(&builder, grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  const int client = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(listener->address().port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+
+  const rlimit none{0, limit.rlim_max};
+  listener->Start();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  ASSERT_EQ(connect(client, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const bool failed = testing::PollUntil([&] { return listener->num_failures() >= 3; });
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(failed);
+  EXPECT_TRUE(testing::PollUntil([&] { return listener->num_connections() == 1; }));
+  close(client);
+  listener->Stop();
+  server->Shutdown();
+}
+
+// Without what wakes its thread Stop() would wait for ever.
+TEST(ListenerDeathTest, NeedsADescriptorToBeStopped) {
+  const auto open_without_files = [] {
+    const rlimit none{3, 3};
+    if (setrlimit(RLIMIT_NOFILE, &none) != 0) exit(3);
+    ListenAddress address;
+    address.host = "127.0.0.1";
+    address.port = 0;
+    const auto opened = Listener::Open("listen", address, {});
+    exit(absl::IsUnavailable(opened.status()) ? 0 : 1);
+  };
+  EXPECT_EXIT(open_without_files(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(ListenerTest, TellsOfTheConnectionsThatItAccepts) {
+  Listener::Options options;
+  std::atomic<int> accepted{0};
+  options.on_accepted = [&](int fd, ino_t inode, const std::string& peer) {
+    struct stat status {};
+    if (fstat(fd, &status) == 0 && status.st_ino == inode &&
+        peer == absl::StrCat("ipv4:127.0.0.1:", PeerPort(fd))) {
+      ++accepted;
+    }
+  };
+  const std::unique_ptr<Listener> listener = OpenLoopback(std::move(options));
+  ASSERT_NE(listener, nullptr);
+  PeerService service;
+  grpc::ServerBuilder builder;
+  listener->AddTo(&builder, grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  listener->Start();
+  const auto stub = v1::InferenceService::NewStub(
+      grpc::CreateChannel(absl::StrCat("ipv4:127.0.0.1:", listener->address().port),
+                          grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  v1::ListModelsResponse response;
+  EXPECT_TRUE(stub->ListModels(&context, {}, &response).ok());
+  EXPECT_EQ(accepted, 1);
+  listener->Stop();
+  server->Shutdown();
+}
+
+INSTANTIATE_TEST_SUITE_P(Addresses, ListenerAddressTest,
                          ::testing::Values(std::pair("127.0.0.1", "ipv4:127.0.0.1"),
                                            std::pair("0.0.0.0", "ipv4:127.0.0.1"),
                                            std::pair("::1", "ipv6:[::1]")));

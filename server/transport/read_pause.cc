@@ -1,11 +1,20 @@
 #include "server/transport/read_pause.h"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 #include "absl/time/clock.h"
 
 namespace sru::server {
 namespace {
+
+// Linux takes a mark for any kind of socket, but only TCP's is wanted.
+bool IsTcp(int socket) {
+  int protocol = 0;
+  socklen_t size = sizeof(protocol);
+  return getsockopt(socket, SOL_SOCKET, SO_PROTOCOL, &protocol, &size) == 0 &&
+         protocol == IPPROTO_TCP;
+}
 
 // When what has arrived reaches the mark already, setting it wakes the reader.
 bool SetMark(int socket, int bytes) {
@@ -31,7 +40,9 @@ void ReadPause::Start(int socket) {
   if (socket < 0 || length_ <= absl::ZeroDuration()) return;
   {
     MutexLock lock(&mutex_);
-    if (closed_ || paused_.count(socket) != 0 || !SetMark(socket, kPauseBytes)) return;
+    if (closed_ || paused_.count(socket) != 0 || !IsTcp(socket) || !SetMark(socket, kPauseBytes)) {
+      return;
+    }
     paused_.insert(socket);
     if (paused_.size() > 1) return;
   }

@@ -1,5 +1,6 @@
 #include "server/transport/read_pause.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <memory>
@@ -63,6 +64,21 @@ TEST(ReadPauseTest, OthersAreNotPaused) {
   pause.Start(paused.server());
   ASSERT_TRUE(TcpPair::Write(other.client(), "at once"));
   EXPECT_EQ(TcpPair::Read(other.server()), "at once");
+}
+
+// A descriptor that was closed and is somebody else's by now.
+TEST(ReadPauseTest, WhatIsNoTcpSocketIsLeftAlone) {
+  for (const int domain : {AF_INET, AF_UNIX}) {
+    const int socket = ::socket(domain, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ASSERT_GE(socket, 0);
+    ReadPause pause(absl::InfiniteDuration());
+    pause.Start(socket);
+    int mark = 0;
+    socklen_t size = sizeof(mark);
+    ASSERT_EQ(getsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &mark, &size), 0);
+    EXPECT_EQ(mark, 1);
+    close(socket);
+  }
 }
 
 TEST(ReadPauseTest, WithoutALengthThereIsNone) {
