@@ -39,6 +39,7 @@
 #include "server/rpc/unknown_method.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
+#include "server/transport/connection_guard.h"
 #include "server/transport/credentials.h"
 #include "server/transport/grpc_log.h"
 #include "server/transport/listener.h"
@@ -62,6 +63,12 @@ constexpr int kMaxAdminMessageBytes = 64 << 10;
 // Most threads of gRPC's synchronous services. Only reflection is one, and each of its streams
 // holds a thread: without a bound strangers could make thousands.
 constexpr int kMaxSyncThreads = 32;
+
+// A connection that has sent so many times the largest message and got nothing is closed.
+constexpr int64_t kUnansweredMessages = 8;
+
+// What connections, open calls and allocators take besides what has a budget.
+constexpr int64_t kMemoryMargin = int64_t{128} << 20;
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -415,7 +422,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   // ModelObserver:
   void OnLoad(const models::ModelLocation& /*location*/, absl::Duration duration,
               const absl::Status& status) override {
-    if (status.ok()) metrics_.OnModelLoaded(duration);
+    if (!status.ok()) return;
+    metrics_.OnModelLoaded(duration);
+    if (guard_ != nullptr) guard_->SetMemoryBound(MemoryBound());
   }
   void OnServing(const std::string& model, bool serving) override {
     if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
@@ -444,13 +453,40 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     Listener::Options options;
     options.max_connections = options_.connections.max_connections;
     options.on_refused = [this] { security_metrics_.OnConnectionRefused(); };
+    if (guard_ != nullptr) {
+      options.on_accepted = [this](int fd, ino_t inode, const std::string& peer) {
+        guard_->Add(fd, inode, peer);
+      };
+    }
     absl::StatusOr<std::unique_ptr<Listener>> listener =
         Listener::Open(flag, address, std::move(options));
     if (listener.ok()) (*listener)->AddTo(builder, std::move(credentials));
     return listener;
   }
 
+  // More than this the process does not hold for honest clients: what it holds now, when its models
+  // are loaded, and its budgets.
+  int64_t MemoryBound() const {
+    return ConnectionGuard::ResidentBytes() + budgets_.receive_bytes + budgets_.inflight_bytes +
+           kMemoryMargin;
+  }
+
+  // Before the listeners.
+  void StartGuard() {
+    if (!options_.connections.guard) return;
+    ConnectionGuard::Options options;
+    options.limits.unanswered_bytes =
+        std::max(options.limits.unanswered_bytes,
+                 kUnansweredMessages * static_cast<int64_t>(options_.max_message_bytes));
+    options.limits.memory_bytes = MemoryBound();
+    options.on_closed = [this](CloseReason reason) {
+      security_metrics_.OnConnectionClosed(reason);
+    };
+    guard_ = std::make_unique<ConnectionGuard>(std::move(options));
+  }
+
   absl::Status StartGrpc() {
+    StartGuard();
     ServiceContext context;
     context.registry = &registry_;
     context.manager = manager_.get();
@@ -619,6 +655,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   Mutex health_mutex_;  // held while health is worked out and told
   ReadPause read_pause_{options_.read_pause};
   std::unique_ptr<Service> service_;
+  std::unique_ptr<ConnectionGuard> guard_;  // null = none
   std::unique_ptr<Listener> listener_;
   std::atomic<Listener*> serving_listener_{nullptr};  // for the metrics port, which starts first
   std::unique_ptr<grpc::Server> grpc_server_;

@@ -40,6 +40,18 @@ const char* HandshakeFailureName(HandshakeFailure failure) {
   return "";
 }
 
+const char* CloseReasonName(CloseReason reason) {
+  switch (reason) {
+    case CloseReason::kMemory:
+      return "memory";
+    case CloseReason::kStallsOthers:
+      return "stalls_others";
+    case CloseReason::kUnanswered:
+      return "unanswered";
+  }
+  return "";
+}
+
 SecurityMetrics::SecurityMetrics(prometheus::Registry* registry)
     : unknown_methods_(Family(registry, "sru_unknown_method_calls_total",
                               "Calls of methods that this server does not have.")
@@ -72,6 +84,13 @@ SecurityMetrics::SecurityMetrics(prometheus::Registry* registry)
                       "token.");
   for (int i = 0; i < kNumAuthFailures; ++i) {
     auth_failures_[i] = &auth.Add({{"reason", AuthFailureName(static_cast<AuthFailure>(i))}});
+  }
+  auto& closed = Family(registry, "sru_connections_closed_total",
+                        "Connections that were closed because they sent much and were answered "
+                        "nothing, by why it mattered.");
+  for (int i = 0; i < kNumCloseReasons; ++i) {
+    closed_connections_[i] =
+        &closed.Add({{"reason", CloseReasonName(static_cast<CloseReason>(i))}});
   }
   auto& handshakes = Family(registry, "sru_tls_handshake_failures_total",
                             "Connections that failed in their TLS handshake, by reason.");

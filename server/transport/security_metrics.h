@@ -29,6 +29,11 @@ enum class HandshakeFailure {
 inline constexpr int kNumHandshakeFailures = 6;
 const char* HandshakeFailureName(HandshakeFailure failure);
 
+// Why the server closed a connection (connection_guard.h).
+enum class CloseReason { kMemory, kStallsOthers, kUnanswered };
+inline constexpr int kNumCloseReasons = 3;
+const char* CloseReasonName(CloseReason reason);
+
 // Must not outlive the registry.
 class SecurityMetrics {
  public:
@@ -42,6 +47,9 @@ class SecurityMetrics {
   }
   void OnUnknownMethod() { unknown_methods_.Increment(); }
   void OnConnectionRefused() { refused_connections_.Increment(); }
+  void OnConnectionClosed(CloseReason reason) {
+    closed_connections_[static_cast<int>(reason)]->Increment();
+  }
   void OnTlsReload(bool ok) { (ok ? tls_reloads_ : tls_reload_failures_).Increment(); }
   void OnTokensReload(bool ok) { (ok ? token_reloads_ : token_reload_failures_).Increment(); }
   // Makes the series; there is none without TLS.
@@ -50,6 +58,7 @@ class SecurityMetrics {
  private:
   std::array<prometheus::Counter*, kNumAuthFailures> auth_failures_{};
   std::array<prometheus::Counter*, kNumHandshakeFailures> handshake_failures_{};
+  std::array<prometheus::Counter*, kNumCloseReasons> closed_connections_{};
   prometheus::Counter& unknown_methods_;
   prometheus::Counter& refused_connections_;
   prometheus::Counter& tls_reloads_;

@@ -34,9 +34,13 @@ ABSL_FLAG(bool, admin_without_auth, false,
 ABSL_FLAG(double, credentials_poll_interval_s, 1,
           "How often, in seconds, the files of the flags above are looked at for changes. A change "
           "is taken into use at the second look that finds it.");
-ABSL_FLAG(int32_t, max_connections, 0,
+ABSL_FLAG(int32_t, max_connections, 10000,
           "Most open connections; further ones are closed at once. 0 = as many as the process may "
           "have open files, less some for its own.");
+ABSL_FLAG(bool, connection_guard, true,
+          "Close connections that send and send and are answered nothing: the worst of them when the "
+          "process holds more memory than its budgets explain or when others are not served, and "
+          "each when it is beyond what any honest client does.");
 ABSL_FLAG(int32_t, max_metadata_bytes, 8192,
           "Most bytes of headers in one call; over it calls get RESOURCE_EXHAUSTED.");
 ABSL_FLAG(double, max_connection_age_s, 0,
@@ -63,6 +67,7 @@ constexpr const char* kFlagNames[] = {"tls_cert",
                                       "admin_without_auth",
                                       "credentials_poll_interval_s",
                                       "max_connections",
+                                      "connection_guard",
                                       "max_metadata_bytes",
                                       "max_connection_age_s",
                                       "max_connection_age_grace_s",
@@ -207,6 +212,7 @@ absl::StatusOr<SecurityOptions> SecurityOptionsFromFlags() {
 absl::StatusOr<ConnectionLimits> ConnectionLimitsFromFlags() {
   ConnectionLimits limits;
   limits.max_connections = absl::GetFlag(FLAGS_max_connections);
+  limits.guard = absl::GetFlag(FLAGS_connection_guard);
   limits.max_metadata_bytes = absl::GetFlag(FLAGS_max_metadata_bytes);
   limits.max_age = OrNever(absl::GetFlag(FLAGS_max_connection_age_s));
   limits.max_age_grace = absl::Seconds(absl::GetFlag(FLAGS_max_connection_age_grace_s));

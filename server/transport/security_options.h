@@ -40,7 +40,8 @@ struct SecurityOptions {
 
 // Bounds on what one connection, or all of them, can take from the server.
 struct ConnectionLimits {
-  int max_connections = 0;        // 0 = as many as the process may have open files
+  int max_connections = 10000;    // 0 = as many as the process may have open files
+  bool guard = true;              // connection_guard.h
   int max_metadata_bytes = 8192;  // headers of one call
   // After max_age a connection takes no new calls, after another max_age_grace it is closed.
   // Infinite = never.

@@ -1,0 +1,178 @@
+// The last line of defence against connections that only take: it needs nothing of gRPC, whose own
+// bounds are missing in old versions and incomplete in new ones.
+//
+// Whoever calls is answered, and whoever uploads is sent window updates and pings, many times a
+// second on a fast connection and every ten seconds on the slowest. Resets of streams without end,
+// headers without end and numbers that never become whole have in common that the server reads
+// megabytes and sends nothing. So a thread looks at the counters that the kernel keeps of each
+// connection, ten times a second, and closes
+//
+//   memory         while the process holds more than its budgets explain: those that were sent
+//                  nothing for a moment while much was read from them, the worst quarter at each
+//                  look
+//   stalls_others  one whose data waits to be read at every look, which the server reads only
+//   slowly
+//                  and to which it sends nothing, while data of another connection waits and is not
+//                  read at all; and, where no other waits, after eight times as long
+//   unanswered     one that was sent nothing while more was read from it than flow control allows
+//                  any upload to send
+//
+// ConnectionJudge decides, from numbers; ConnectionGuard gets the numbers and closes. What a client
+// can do that gets small answers out of the server (SETTINGS, pings) is bounded by memory only.
+#ifndef SRU_SERVER_TRANSPORT_CONNECTION_GUARD_H_
+#define SRU_SERVER_TRANSPORT_CONNECTION_GUARD_H_
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "server/base/mutex.h"
+#include "server/base/rate_limit.h"
+#include "server/transport/security_metrics.h"
+
+namespace sru::server {
+
+struct GuardLimits {
+  int64_t memory_bytes = 0;  // of the process; 0 = any
+  // No upload gets so far without a word from the server: windows grow to twice of what arrives
+  // during a round trip, seen were 25 MB on loopback.
+  int64_t unanswered_bytes = int64_t{64} << 20;
+  absl::Duration unanswered_for = absl::Milliseconds(500);
+  // Nor so long: gRPC sends a ping at least every ten seconds while data arrives.
+  int64_t silent_bytes = int64_t{1} << 20;
+  absl::Duration silent_for = absl::Seconds(15);
+  // Of connections that stall others.
+  int64_t stalling_bytes = int64_t{128} << 10;
+  absl::Duration stalling_for = absl::Milliseconds(500);
+  absl::Duration stalling_alone_for = absl::Seconds(4);
+  // Of connections that are closed for memory.
+  int64_t suspicious_bytes = int64_t{256} << 10;
+  absl::Duration suspicious_for = absl::Milliseconds(200);
+};
+
+// What a look finds at a connection. Bytes are those of TCP since the connection began, headers and
+// TLS included.
+struct ConnectionLook {
+  uint64_t id = 0;
+  int64_t read = 0;     // by the server
+  int64_t waiting = 0;  // arrived and not read
+  int64_t sent = 0;     // by the server
+};
+
+struct ConnectionVerdict {
+  uint64_t id = 0;
+  CloseReason reason = CloseReason::kMemory;
+  int64_t unanswered = 0;  // bytes read since the server last sent something
+};
+
+// Not thread-safe. Times are counted from any moment, and never go back.
+class ConnectionJudge {
+ public:
+  explicit ConnectionJudge(const GuardLimits& limits) : limits_(limits) {}
+
+  void set_memory_bound(int64_t bytes) { limits_.memory_bytes = bytes; }
+
+  // Takes note of `looks`, at connections or at a part of them, and says which of them are to be
+  // closed. Those are forgotten.
+  std::vector<ConnectionVerdict> Judge(absl::Duration now, absl::Span<const ConnectionLook> looks,
+                                       int64_t memory_bytes);
+  void Forget(uint64_t id);
+
+  int64_t memory_bound() const { return limits_.memory_bytes; }
+  // The connections that are to be among the next looks.
+  const std::unordered_set<uint64_t>& of_interest() const { return of_interest_; }
+
+ private:
+  struct Connection {
+    int64_t sent = 0;
+    int64_t read = 0;
+    // When the server had last sent something, as far as known, and what it had read then.
+    absl::Duration sent_at;
+    int64_t read_when_sent = 0;
+    // Since when data has waited at every look, and what had been read then.
+    bool waits = false;
+    absl::Duration waits_since;
+    int64_t read_when_waiting = 0;
+    // Since when nothing of what waits has been read.
+    absl::Duration stuck_since;
+  };
+
+  void Note(absl::Duration now, const ConnectionLook& look);
+  bool IsStalling(const Connection& connection, absl::Duration now, bool others_wait) const;
+  bool IsUnanswered(const Connection& connection, absl::Duration now) const;
+
+  GuardLimits limits_;
+  std::unordered_map<uint64_t, Connection> connections_;
+  std::unordered_set<uint64_t> of_interest_;
+};
+
+// Thread-safe.
+class ConnectionGuard {
+ public:
+  struct Options {
+    GuardLimits limits;
+    absl::Duration interval = absl::Milliseconds(100);
+    // Most connections of one look. Those of interest come first, the others in turn.
+    size_t max_looks = 1024;
+    // Runs on the guard's thread for every connection that it closed.
+    std::function<void(CloseReason)> on_closed;
+  };
+
+  explicit ConnectionGuard(Options options);
+  // Ends the thread. Connections stay.
+  ~ConnectionGuard();
+  ConnectionGuard(const ConnectionGuard&) = delete;
+  ConnectionGuard& operator=(const ConnectionGuard&) = delete;
+
+  // Watches a connection, until the descriptor has another inode.
+  void Add(int fd, ino_t inode, const std::string& peer);
+
+  // The process may hold so much from now on; 0 = any amount.
+  void SetMemoryBound(int64_t bytes);
+
+  // What the process holds now: its resident memory.
+  static int64_t ResidentBytes();
+
+ private:
+  struct Watched {
+    int fd = -1;
+    ino_t inode = 0;
+    std::string peer;
+  };
+
+  void Run();
+  void Look(absl::Duration now);
+  static bool LookAt(const Watched& watched, ConnectionLook* look);
+  // 0 while there is no need to know.
+  int64_t HeldMemory(absl::Duration now);
+  void Close(const Watched& watched, const ConnectionVerdict& verdict);
+
+  const Options options_;
+  // Of the guard's thread.
+  ConnectionJudge judge_;
+  RateLimit log_limit_;
+  std::unordered_map<uint64_t, Watched> watched_;  // by inode
+  std::deque<uint64_t> turn_;                      // all of them, in the order of the looks
+  absl::Duration next_memory_ = -absl::InfiniteDuration();
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Watched> added_ ABSL_GUARDED_BY(mutex_);
+  int64_t memory_bound_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::thread thread_;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_TRANSPORT_CONNECTION_GUARD_H_
