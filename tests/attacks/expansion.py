@@ -1,0 +1,44 @@
+"""Legal requests of 16 MiB whose parsed form would take thirty times that: empty tokens, empty sequences,
+unknown fields, groups."""
+
+from harness import CLASSIFY, MIB, Outcome, classify_request, run
+from http2 import Closed, Connection, field, varint
+
+SIZE = 15 * MIB
+
+
+def sequence(data):
+    return field(3, data)
+
+
+FORMS = {
+    # truncate, so that the number of tokens is no reason to refuse it
+    "empty tokens": lambda: field(5, 1) + sequence(field(2, b"\x0a\0" * (SIZE // 2))),
+    "empty sequences": lambda: b"\x1a\0" * (SIZE // 2),
+    "unknown fields": lambda: classify_request("a") + b"\xf8\x01\0" * (SIZE // 3),
+    "unknown fields in a sequence": lambda: sequence(field(1, b"a") + b"\x78\0" * (SIZE // 2)),
+    "groups": lambda: classify_request("a") + b"\x7b\x7c" * (SIZE // 2),
+    "many texts": lambda: sequence(field(1, b"")) * (SIZE // 4),
+    "token ids": lambda: field(5, 1) + sequence(field(3, field(1, b"\x01" * SIZE))),
+    "model names": lambda: field(1, b"x") * (SIZE // 3),
+    "nested unknown": lambda: varint(15 << 3 | 2) + varint(SIZE) + b"\x0a\0" * (SIZE // 2),
+}
+
+
+def attack(target):
+    codes = []
+    for make in FORMS.values():
+        data = make()
+        try:
+            with Connection(target.port) as connection:
+                codes.append(connection.call(CLASSIFY, data).code)
+        except Closed:
+            codes.append("CLOSED")
+    what = ", ".join("%s %s" % pair for pair in zip(FORMS, codes))
+    failures = ["no answer to " + form for form, code in zip(FORMS, codes) if code == "TIMEOUT"]
+    return Outcome(what, failures=failures)
+
+
+if __name__ == "__main__":
+    # Of 15 MiB gRPC holds the message itself, and while it is handed on a copy.
+    run("expanding requests", attack, memory_mib=160, seconds=5, flags=["--max_message_bytes=%d" % (16 * MIB)])

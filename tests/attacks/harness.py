@@ -1,0 +1,404 @@
+"""Runs one attack against a real server and says what came of it.
+
+An attack is a function that runs in a process of its own:
+
+    def attack(target):                     # target.port, target.deadline, ...
+        ...
+        return Outcome("what happened")
+
+    if __name__ == "__main__":
+        run("rapid reset", attack, memory_mib=256, known=Known("CVE-2023-44487", (1, 60)))
+
+`run` starts a server with the bundled model on ports of the system's choice, learns what a caller sees of it
+at rest, lets the attack go, and meanwhile calls Classify on a connection from before and on new ones. It
+passes when
+
+  * the p99 of both stays below ten times that at rest, or below LATENCY_FLOOR_S where that is more (a busy
+    machine has such delays by itself) - or the server closed every connection of the attack within 2 s;
+  * the server's resident memory never grew by more than `memory_mib`;
+  * afterwards the process lives, no call is in flight, and a call gets the same bits as before;
+  * the attack itself has nothing to complain of (Outcome.failures).
+
+Exit code 0 for passed, 1 for failed, 77 for skipped. What only a newer gRPC can mend (`known`) is reported as
+KNOWN with its name and exits with 0 under an older one.
+
+    ATTACK.py SRU_SERVER MODEL_REPOSITORY
+"""
+
+import collections
+import json
+import multiprocessing
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+import urllib.request
+
+import http2
+
+CLASSIFY = "/sru.v1.InferenceService/Classify"
+ENCODE = "/sru.v1.InferenceService/Encode"
+LIST_MODELS = "/sru.v1.InferenceService/ListModels"
+HEALTH = "/grpc.health.v1.Health/Check"
+
+LATENCY_FLOOR_S = 0.25
+CLOSED_WITHIN_S = 2.0
+CALL_TIMEOUT_S = 3.0
+ATTACK_LIMIT_S = 20.0  # an attack that has not ended by then is killed, and fails
+
+MIB = 1 << 20
+_STAGE_TIMES = 4  # the one field of an answer that differs from call to call
+
+
+def classify_request(*texts):
+    return b"".join(http2.field(3, http2.field(1, text.encode())) for text in texts)
+
+
+QUESTION = classify_request("Who wrote Hamlet ?")
+
+# What only gRPC from `version` on mends.
+Known = collections.namedtuple("Known", "name version")
+
+
+class Outcome:
+    """What an attack saw. `closed_after_s`: the age of its oldest connection when the server closed it, or when
+    the attack had nothing more to send; None when the server closed none."""
+
+    def __init__(self, text="", closed_after_s=None, failures=()):
+        self.text, self.closed_after_s, self.failures = text, closed_after_s, list(failures)
+
+
+def answer_bits(answer):
+    return [pair for pair in http2.fields(answer.body) if pair[0] != _STAGE_TIMES]
+
+
+class Server:
+    """sru_server as a process."""
+
+    def __init__(self, binary, repository, flags=()):
+        self._directory = tempfile.TemporaryDirectory()
+        self.log_path = os.path.join(self._directory.name, "stderr")
+        command = [
+            binary,
+            "--model_repository=" + repository,
+            "--listen=127.0.0.1:0",
+            "--metrics_listen=127.0.0.1:0",
+            *flags,
+        ]
+        with open(self.log_path, "wb") as log:
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+        self.pid = self.process.pid
+        line = self.process.stdout.readline()
+        found = re.search(r"listening on [^ ]+:(\d+), metrics on [^ ]+:(\d+)", line)
+        if not found:
+            self.stop()
+            raise RuntimeError("the server did not start: " + self.final_log)
+        self.port, self.metrics_port = int(found.group(1)), int(found.group(2))
+
+    def log(self):
+        with open(self.log_path, encoding="utf-8", errors="replace") as log:
+            return log.read()
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def stop(self, timeout=30):
+        """SIGTERM; the exit code, or None when it had to be killed."""
+        code = self.process.poll()
+        if code is None:
+            self.process.terminate()
+            try:
+                code = self.process.wait(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self.process.stdout.close()
+        if os.path.exists(self.log_path):
+            self.final_log = self.log()
+        self._directory.cleanup()
+        return code
+
+    def page(self, path, timeout=5):
+        url = "http://127.0.0.1:%d%s" % (self.metrics_port, path)
+        with urllib.request.urlopen(url, timeout=timeout) as answer:
+            return answer.read().decode()
+
+    def metric(self, series, timeout=5):
+        """The value of a series, or the sum over its labels; None when there is none."""
+        values = re.findall(r"(?m)^%s(?:\{.*\})? (\S+)$" % re.escape(series), self.page("/metrics", timeout))
+        return sum(map(float, values)) if values else None
+
+    def memory(self, name="VmRSS"):
+        """In bytes; VmHWM is the most since reset_peak()."""
+        with open("/proc/%d/status" % self.pid) as status:
+            return int(re.search(r"(?m)^%s:\s+(\d+) kB" % name, status.read()).group(1)) << 10
+
+    def limit_memory(self, room_bytes):
+        """From now on the address space may grow by so much."""
+        most = self.memory("VmSize") + room_bytes
+        resource.prlimit(self.pid, resource.RLIMIT_AS, (most, most))
+
+    def reset_peak(self):
+        try:
+            with open("/proc/%d/clear_refs" % self.pid, "w") as file:
+                file.write("5")
+        except OSError:  # the peak since the start has to do
+            pass
+
+
+class Prober:
+    """Calls Classify on a connection that is there already and on new ones, and keeps how long each took."""
+
+    def __init__(self, port, headers=()):
+        self._port, self._headers = port, headers
+        self._stop = threading.Event()
+        self.times = {"open": [], "new": []}
+        self.errors = collections.Counter()
+        self._open = http2.Connection(port)
+        self._call(self._open)
+        self._threads = [threading.Thread(target=self._probe_open), threading.Thread(target=self._probe_new)]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        if self._open is not None:
+            self._open.close()
+
+    def _call(self, connection):
+        answer = connection.call(CLASSIFY, QUESTION, self._headers, timeout=CALL_TIMEOUT_S)
+        return answer.code
+
+    def _reopen(self):
+        self._open.close()
+        try:
+            self._open = http2.Connection(self._port)
+        except http2.Closed:
+            self._stop.wait(0.1)
+
+    def _probe_open(self):
+        while not self._stop.is_set():
+            start = time.monotonic()
+            code = self._call(self._open)
+            if code == "CLOSED" and self._open.goaway is not None:
+                # The server asked for another connection, as it may; a client does that by itself.
+                self._reopen()
+                code = self._call(self._open)
+            self._note("open", start, code)
+            if code in ("CLOSED", "TIMEOUT"):
+                self._reopen()  # the next one counts as open, and the lost one as time that was lost
+            self._stop.wait(0.004)
+
+    def _probe_new(self):
+        while not self._stop.is_set():
+            start = time.monotonic()
+            try:
+                with http2.Connection(self._port) as connection:
+                    code = self._call(connection)
+            except http2.Closed:
+                code = "CLOSED"
+            self._note("new", start, code)
+            self._stop.wait(0.015)
+
+    def _note(self, kind, start, code):
+        taken = time.monotonic() - start
+        if code != "OK":
+            self.errors[kind + " " + code] += 1
+            taken = max(taken, CALL_TIMEOUT_S)
+        self.times[kind].append(taken)
+
+
+def p99(times):
+    return sorted(times)[min(len(times) - 1, int(len(times) * 0.99))] if times else float("inf")
+
+
+def grpc_version(binary):
+    """(1, 51) of the program; it says so itself, or the name of the library that it loads does."""
+    done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30)
+    found = re.search(r"gRPC[ /]v?(\d+)\.(\d+)", done.stdout)
+    if not found:
+        done = subprocess.run(["ldd", binary], capture_output=True, text=True, timeout=30)
+        found = re.search(r"libgrpc\+\+\.so\.(\d+)\.(\d+)", done.stdout)
+    return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
+
+
+class Target:
+    """What an attack gets to know."""
+
+    def __init__(self, server, deadline, extra):
+        self.port, self.metrics_port, self.pid = server.port, server.metrics_port, server.pid
+        self.deadline = deadline
+        self.metric, self.page, self.memory = server.metric, server.page, server.memory
+        self.__dict__.update(extra)
+
+    def time_left(self):
+        return self.deadline - time.monotonic()
+
+    def settled(self, seconds=0.3):
+        """Waits; for attacks whose effect is to be seen while they hold on."""
+        time.sleep(max(0, min(seconds, self.time_left())))
+
+
+def _attack_process(attack, server, seconds, extra, go, result):
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    go.recv_bytes()
+    try:
+        outcome = attack(Target(server, time.monotonic() + seconds, extra))
+        result.send_bytes(json.dumps(vars(outcome)).encode())
+    except Exception:
+        result.send_bytes(json.dumps(vars(Outcome(failures=[traceback.format_exc()]))).encode())
+    finally:
+        result.close()
+        os._exit(0)
+
+
+def _run_once(binary, repository, attack, seconds, memory_mib, flags, room_bytes, extra, latency, headers, after):
+    server = Server(binary, repository, flags)
+    failures = []
+    try:
+        with http2.Connection(server.port) as connection:
+            for _ in range(20):
+                before = connection.call(CLASSIFY, QUESTION, headers)
+            if before.code != "OK":
+                raise RuntimeError("the server does not answer before the attack: %r" % before)
+        with Prober(server.port, headers) as idle:
+            time.sleep(0.8)
+        context = multiprocessing.get_context("fork")
+        go_there, go = context.Pipe(duplex=False)
+        result, result_there = context.Pipe(duplex=False)
+        arguments = (attack, server, seconds, extra, go_there, result_there)
+        child = context.Process(target=_attack_process, args=arguments)
+        child.start()
+        result_there.close()
+        if room_bytes is not None:
+            server.limit_memory(room_bytes)
+        at_rest = server.memory()
+        server.reset_peak()
+        with Prober(server.port, headers) as probe:
+            go.send_bytes(b"go")
+            outcome = Outcome(failures=["the attack did not end"])
+            if result.poll(ATTACK_LIMIT_S):
+                try:
+                    outcome = Outcome(**json.loads(result.recv_bytes()))
+                except EOFError:
+                    pass
+        if child.is_alive():
+            child.join(2)
+        if child.is_alive():
+            child.kill()
+            child.join()
+        failures += outcome.failures
+
+        row = {"what": outcome.text, "peak_mib": None, "latency_only": False}
+        idle_p99 = {kind: p99(times) for kind, times in idle.times.items()}
+        row["p99"] = {kind: (idle_p99[kind], p99(probe.times[kind])) for kind in probe.times}
+        if not server.alive():
+            code = server.process.returncode
+            failures.append("the server ended with %s: %s" % (code, server.log()[-300:]))
+        else:
+            row["peak_mib"] = (server.memory("VmHWM") - at_rest) / MIB
+            if row["peak_mib"] > memory_mib:
+                failures.append("memory grew by %.0f MiB, at most %d expected" % (row["peak_mib"], memory_mib))
+            failures += _as_before(server, before, headers)
+            if after is not None:
+                failures += after(server, outcome)
+        if latency and (outcome.closed_after_s is None or outcome.closed_after_s > CLOSED_WITHIN_S):
+            slow = []
+            for kind, (rest, attacked) in row["p99"].items():
+                if attacked > max(10 * rest, LATENCY_FLOOR_S):
+                    text = "p99 on %s connections %.0f ms, at rest %.1f ms" % (kind, attacked * 1e3, rest * 1e3)
+                    slow.append(text + (" (%s)" % dict(probe.errors) if probe.errors else ""))
+            row["latency_only"] = bool(slow) and not failures
+            failures += slow
+        return row, failures
+    finally:
+        server.stop(timeout=10)
+
+
+def _as_before(server, before, headers):
+    deadline = time.monotonic() + 10
+    why = "nothing was tried"
+    while time.monotonic() < deadline and server.alive():
+        try:
+            with http2.Connection(server.port) as connection:
+                answer = connection.call(CLASSIFY, QUESTION, headers)
+            in_flight = server.metric("sru_requests_in_flight")
+        except (http2.Closed, OSError) as error:
+            why = str(error)
+            continue
+        if answer.code == "OK" and answer_bits(answer) != answer_bits(before):
+            return ["a call after the attack gets other bits than before"]
+        if answer.code == "OK" and in_flight == 0:
+            return []
+        why = "a call got %r, %s are in flight" % (answer, in_flight)
+        time.sleep(0.05)
+    return ["10 s after the attack: " + (why if server.alive() else "the server has ended")]
+
+
+def report(name, version, row, failures, known):
+    """Prints a line of the table, and the reasons; the verdict."""
+    if not failures:
+        verdict = "passed"
+        if known is not None and version < known.version:
+            verdict = "passed, in spite of %s" % known.name
+    elif known is not None and version < known.version:
+        verdict = "KNOWN %s, mended by gRPC %d.%d" % (known.name, *known.version)
+    else:
+        verdict = "FAILED"
+    times = ", ".join(
+        "%s %.1f->%.0f" % (kind, rest * 1e3, attacked * 1e3) for kind, (rest, attacked) in row["p99"].items()
+    )
+    peak = "-" if row["peak_mib"] is None else "%.0f" % row["peak_mib"]
+    print("| %s | %s | %s | %s | %s |" % (name, row["what"] or "-", peak, times, verdict))
+    for failure in failures:
+        print("    %s: %s" % (name, failure.strip().replace("\n", "\n        ")))
+    sys.stdout.flush()
+    return verdict
+
+
+HEADER = "| attack | what happened | peak MiB | p99 ms (at rest->attacked) | verdict |\n|---|---|---|---|---|"
+
+
+def run(
+    name,
+    attack,
+    memory_mib,
+    seconds=2.0,
+    flags=(),
+    known=None,
+    room_bytes=None,
+    latency=True,
+    headers=(),
+    after=None,
+    **extra,
+):
+    """Runs it with the server and the models that the command line names, and exits.
+
+    `seconds` is how long the attack may go on, `room_bytes` by how much the server's address space may grow, `after(server, outcome)` looks further and returns failures,
+    `extra` become attributes of the target. A run that fails by latency alone is repeated once: the machine
+    may have been busy with something else.
+    """
+    if len(sys.argv) != 3:
+        print("usage: %s SRU_SERVER MODEL_REPOSITORY" % os.path.basename(sys.argv[0]), file=sys.stderr)
+        sys.exit(2)
+    binary, repository = sys.argv[1:]
+    version = grpc_version(binary)
+    arguments = (seconds, memory_mib, flags, room_bytes, extra, latency, headers, after)
+    if not os.environ.get("SRU_ATTACKS_NO_HEADER"):
+        print(HEADER)
+    row, failures = _run_once(binary, repository, attack, *arguments)
+    if row["latency_only"] and not (known is not None and version < known.version):
+        row, failures = _run_once(binary, repository, attack, *arguments)
+    verdict = report(name, version, row, failures, known)
+    sys.exit(1 if verdict == "FAILED" else 0)
