@@ -316,6 +316,26 @@ class TlsTest(Files):
             old.close()
             self.assertEqual(server.stop(), 0)
 
+    def test_tickets_end_with_the_authorities(self):
+        """Sessions are resumed, but not once the authority of the client is taken away."""
+        authorities = os.path.join(self.directory, "ticket-ca.pem")
+        shutil.copy(self.ours.certificate, authorities)
+        certificate, key = self.client_pair
+        ticket = os.path.join(self.directory, "ticket")
+        with Server(*self.tls_flags(client_ca=authorities), FAST) as server:
+            tls = ["-tls1_2", "-cert", certificate, "-key", key]
+            self.assertEqual(self.s_client(server, *tls, "-sess_out", ticket)[0], 0)
+            code, output = self.s_client(server, "-tls1_2", "-sess_in", ticket)
+            self.assertEqual(code, 0, output)
+            self.assertIn("Reused, TLSv1.2", output)
+            server.await_more(
+                "sru_tls_reloads_total", lambda: shutil.copy(self.theirs.certificate, authorities)
+            )
+            server.await_log("TLS: new authorities of clients: /CN=theirs")
+            code, output = self.s_client(server, "-tls1_2", "-sess_in", ticket)
+            self.assertNotIn("Reused", output)
+            self.assertNotEqual(code, 0)
+
     def s_client(self, server, *flags):
         done = subprocess.run(
             ["openssl", "s_client", "-connect", server.address,
