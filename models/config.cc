@@ -229,7 +229,7 @@ const char* PoolingName(kernels::Pooling pooling) {
 }
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::string& source) {
-  absl::StatusOr<json> root = ParseJsonObject(text, kMaxConfigDepth, source);
+  absl::StatusOr<json> root = ParseJsonObject(text, {kMaxConfigDepth}, source);
   if (!root.ok()) return root.status();
   ModelConfig config;
   ObjectReader reader(*root, source, "");
@@ -283,7 +283,7 @@ absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path) {
 }
 
 absl::StatusOr<EncoderConfig> ParseEncoderConfig(std::string_view text, const std::string& source) {
-  absl::StatusOr<json> object = ParseJsonObject(text, kMaxConfigDepth, source);
+  absl::StatusOr<json> object = ParseJsonObject(text, {kMaxConfigDepth}, source);
   if (!object.ok()) return object.status();
   return ReadEncoder(*object, source, "");
 }

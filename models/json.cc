@@ -25,24 +25,24 @@ std::string Escaped(std::string_view text) {
 // sets and stops at its first fault.
 class Checker : public nlohmann::json_sax<json> {
  public:
-  explicit Checker(int max_depth) : max_depth_(max_depth) {}
+  explicit Checker(const JsonLimits& limits) : limits_(limits) {}
 
   const std::string& error() const { return error_; }
 
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
-  bool binary(binary_t&) override { return true; }
-  bool start_object(size_t) override { return Push(); }
+  bool null() override { return Count(); }
+  bool boolean(bool) override { return Count(); }
+  bool number_integer(number_integer_t) override { return Count(); }
+  bool number_unsigned(number_unsigned_t) override { return Count(); }
+  bool number_float(number_float_t, const string_t&) override { return Count(); }
+  bool string(string_t&) override { return Count(); }
+  bool binary(binary_t&) override { return Count(); }
+  bool start_object(size_t) override { return Push(/*is_array=*/false); }
   bool end_object() override { return Pop(); }
-  bool start_array(size_t) override { return Push(); }
+  bool start_array(size_t) override { return Push(/*is_array=*/true); }
   bool end_array() override { return Pop(); }
 
   bool key(string_t& key) override {
-    if (!keys_.back().insert(key).second) {
+    if (!levels_.back().keys.insert(key).second) {
       error_ = absl::StrCat("key ", Quoted(key), " appears twice");
       return false;
     }
@@ -56,29 +56,53 @@ class Checker : public nlohmann::json_sax<json> {
   }
 
  private:
-  bool Push() {
-    if (static_cast<int>(keys_.size()) == max_depth_) {
-      error_ = absl::StrCat("nested deeper than ", max_depth_, " levels");
+  // One value more, in the array or object that is open.
+  bool Count() {
+    if (++values_ > limits_.max_values) {
+      error_ = absl::StrCat("expected at most ", limits_.max_values, " values, found more");
       return false;
     }
-    keys_.emplace_back();
-    return true;
-  }
-  bool Pop() {
-    keys_.pop_back();
+    if (levels_.empty() || !levels_.back().is_array) return true;
+    if (++levels_.back().elements > limits_.max_elements) {
+      error_ = absl::StrCat("expected arrays of at most ", limits_.max_elements,
+                            " elements, found one with more");
+      return false;
+    }
     return true;
   }
 
-  const int max_depth_;
-  std::vector<std::set<std::string, std::less<>>> keys_;
+  bool Push(bool is_array) {
+    if (!Count()) return false;
+    if (static_cast<int>(levels_.size()) == limits_.max_depth) {
+      error_ = absl::StrCat("nested deeper than ", limits_.max_depth, " levels");
+      return false;
+    }
+    levels_.emplace_back();
+    levels_.back().is_array = is_array;
+    return true;
+  }
+  bool Pop() {
+    levels_.pop_back();
+    return true;
+  }
+
+  struct Level {
+    bool is_array = false;
+    int64_t elements = 0;                     // of an array
+    std::set<std::string, std::less<>> keys;  // of an object
+  };
+
+  const JsonLimits limits_;
+  int64_t values_ = 0;
+  std::vector<Level> levels_;
   std::string error_;
 };
 
 }  // namespace
 
-absl::StatusOr<json> ParseJsonObject(std::string_view text, int max_depth,
+absl::StatusOr<json> ParseJsonObject(std::string_view text, const JsonLimits& limits,
                                      const std::string& source) {
-  Checker checker(max_depth);
+  Checker checker(limits);
   if (!json::sax_parse(text, &checker)) {
     return absl::InvalidArgumentError(absl::StrCat(source, ": ", checker.error()));
   }

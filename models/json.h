@@ -2,6 +2,7 @@
 #ifndef SRU_MODELS_JSON_H_
 #define SRU_MODELS_JSON_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -10,10 +11,17 @@
 
 namespace sru::models {
 
+// What a text may ask for. Parsed, a value takes up to a hundred times its bytes.
+struct JsonLimits {
+  int max_depth = 0;                      // of arrays and objects
+  int64_t max_values = int64_t{1} << 18;  // of every kind, keys not counted
+  int64_t max_elements = max_values;      // of one array
+};
+
 // Parses one JSON value that must be an object. InvalidArgument ("<source>: ...") when `text` is
-// not JSON in UTF-8, is not an object, repeats a key within an object, or nests arrays and objects
-// deeper than `max_depth`.
-absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, int max_depth,
+// not JSON in UTF-8, is not an object, repeats a key within an object, or exceeds `limits`, which
+// is seen before any value is built.
+absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, const JsonLimits& limits,
                                                const std::string& source);
 
 // A string from a file for an error message, in single quotes: cut to a readable length, with

@@ -17,12 +17,15 @@ namespace {
 
 using nlohmann::json;
 
-// The limit of the format's own reference implementation.
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+// A header of 2,000 tensors, which is more than any model of ours has (kMaxLayers), takes 300 kB.
+// The format's own reference implementation takes 100 MB.
+constexpr uint64_t kMaxHeaderBytes = 16 << 20;
 constexpr uint64_t kLengthBytes = 8;
 // {"name": {"shape": [..]}} has three levels.
 constexpr int kMaxHeaderDepth = 3;
 constexpr size_t kMaxDimensions = 32;
+// Of an array of the header: more than a shape may have, which is an error with the tensor's name.
+constexpr int64_t kMaxElements = 256;
 // Of one dimension, so that it fits the signed types of the rest of the code.
 constexpr uint64_t kMaxDimension = std::numeric_limits<int64_t>::max();
 
@@ -217,8 +220,11 @@ absl::Status SafetensorsFile::ParseBytes(std::string_view bytes) {
                      std::min(kMaxHeaderBytes, available), " bytes, found the length ",
                      header_bytes, "; the file is truncated or not a safetensors file"));
   }
-  absl::StatusOr<json> header = ParseJsonObject(bytes.substr(kLengthBytes, header_bytes),
-                                                kMaxHeaderDepth, absl::StrCat(source_, ": header"));
+  JsonLimits limits;
+  limits.max_depth = kMaxHeaderDepth;
+  limits.max_elements = kMaxElements;
+  absl::StatusOr<json> header = ParseJsonObject(bytes.substr(kLengthBytes, header_bytes), limits,
+                                                absl::StrCat(source_, ": header"));
   if (!header.ok()) return header.status();
 
   const std::string_view data = bytes.substr(kLengthBytes + header_bytes);

@@ -1,7 +1,7 @@
 // Reads safetensors files: 8 bytes little-endian length N, N bytes of JSON header, then the data.
 //
 // Every offset is checked before it is used, so that a view never leaves the file, whatever the
-// header says. Refused: truncated files, a header over 100 MB or over the file, a header that is
+// header says. Refused: truncated files, a header over 16 MiB or over the file, a header that is
 // not a JSON object or repeats a key, unknown data types, shapes whose product overflows, offsets
 // that do not match dtype x shape, tensors that overlap, and bytes that belong to no tensor.
 #ifndef SRU_MODELS_SAFETENSORS_H_

@@ -113,7 +113,7 @@ TEST(SafetensorsTest, RefusesBrokenFiles) {
       {RawSafetensors(valid, four).substr(0, 20), "truncated"},
       {RawSafetensors(valid, four, ~uint64_t{0}), "found the length 18446744073709551615"},
       {RawSafetensors(valid, four, uint64_t{1} << 63), "found the length 9223372036854775808"},
-      {RawSafetensors(valid, four, 100'000'001), "found the length 100000001"},
+      {RawSafetensors(valid, four, (16 << 20) + 1), "found the length 16777217"},
       {RawSafetensors("", ""), "not valid JSON"},
       {RawSafetensors("{", ""), "not valid JSON"},
       {RawSafetensors("{} x", ""), "not valid JSON"},
@@ -185,6 +185,26 @@ TEST(SafetensorsTest, RefusesBrokenFiles) {
 }
 
 // Every prefix of a valid file is refused: nothing may depend on what follows the end.
+// A value takes up to a hundred times the bytes of its text.
+TEST(SafetensorsTest, RefusesHeadersOfManyValuesBeforeTheyAreBuilt) {
+  std::string zeros = "0";
+  for (int i = 0; i < 2000000; ++i) zeros += ",0";
+  std::string keys = "\"a\":0";
+  for (int i = 0; i < 300000; ++i) keys += ",\"" + std::to_string(i) + "\":0";
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"{\"x\":{\"dtype\":\"F32\",\"shape\":[" + zeros + "],\"data_offsets\":[0,4]}}",
+       "expected arrays of at most 256 elements"},
+      {"{\"x\":[" + zeros + "]}", "expected arrays of at most 256 elements"},
+      {"{" + keys + "}", "expected at most 262144 values"},
+      {"{\"__metadata__\":{" + keys + "}}", "expected at most 262144 values"},
+  };
+  for (const auto& [header, expected] : cases) {
+    const auto file = SafetensorsFile::Parse(RawSafetensors(header, "1234"), "m");
+    ASSERT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(file.status().message()), ::testing::HasSubstr(expected));
+  }
+}
+
 TEST(SafetensorsTest, RefusesEveryTruncation) {
   const std::string bytes = Safetensors({{"a", MakeTensor({2, 3})}, {"b", MakeTensor({4})}});
   ASSERT_TRUE(ParseStatus(bytes).ok());

@@ -135,7 +135,7 @@ absl::Status WrongType(absl::string_view key, absl::string_view expected, const 
 
 absl::StatusOr<TryRequest> ParseTryRequest(absl::string_view body) {
   absl::StatusOr<json> object =
-      models::ParseJsonObject({body.data(), body.size()}, /*max_depth=*/4, "body");
+      models::ParseJsonObject({body.data(), body.size()}, {/*max_depth=*/4}, "body");
   if (!object.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(object.status().message(), "; ", kAskedForBody));
   }
