@@ -7,13 +7,12 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
-#include "absl/flags/parse.h"
-#include "absl/flags/usage.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -21,6 +20,8 @@
 #include "server/base/log.h"
 #include "server/base/mutex.h"
 #include "server/base/scheduling.h"
+#include "server/command_line.h"
+#include "server/lifecycle/load_failure.h"
 #include "server/options.h"
 #include "server/server.h"
 
@@ -150,16 +151,16 @@ class Signals {
 
 int Main(int argc, char** argv) {
   if (HandledInformationFlag({argv + 1, argv + argc})) return 0;
-  absl::SetProgramUsageMessage(HelpText());
-  if (absl::Status status = ApplyEnvironment(&std::getenv); !status.ok()) return Fail(status);
-  const std::vector<char*> positional = absl::ParseCommandLine(argc, argv);
-  if (positional.size() > 1) {
-    return Fail(absl::InvalidArgumentError(absl::StrCat("unexpected argument '", positional[1],
-                                                        "'; options start with --, see --help")));
-  }
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  const std::vector<absl::string_view> flags = FlagNames();
+  absl::Status read = ApplyEnvironment(&std::getenv);
+  read.Update(ApplyCommandLine(arguments, flags));
+  // Before anything is said: also what is wrong stands in the format that was asked for.
   if (absl::StatusOr<LoggingOptions> logging = LoggingOptionsFromFlags(); logging.ok()) {
     SetLogOptions(logging->lines);
   }
+  if (!read.ok()) return Fail(read);
+  for (const std::string& warning : UnknownVariables(environ, flags)) LogWarning(warning);
   absl::StatusOr<Options> options = OptionsFromFlags();
   if (!options.ok()) return Fail(options.status());
 
@@ -197,4 +198,10 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace sru::server
 
-int main(int argc, char** argv) { return sru::server::Main(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return sru::server::Main(argc, argv);
+  } catch (const std::exception& error) {  // memory, or a thread that the system did not give
+    return sru::server::Fail(sru::server::ExplainFailure(error));
+  }
+}

@@ -215,6 +215,11 @@ std::string Wrap(absl::string_view text, absl::string_view indent, size_t width)
 
 }  // namespace
 
+std::vector<absl::string_view> FlagNames() {
+  const std::vector<const char*> names = AllFlagNames();
+  return {names.begin(), names.end()};
+}
+
 std::string ListenAddress::ToString() const {
   if (absl::StrContains(host, ':')) return absl::StrCat("[", host, "]:", port);
   return absl::StrCat(host, ":", port);

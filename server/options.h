@@ -85,6 +85,9 @@ struct Options {
   LoggingOptions logging;
 };
 
+// The names of all flags of the server.
+std::vector<absl::string_view> FlagNames();
+
 // kInvalidArgument names the flag, what was expected and what was found.
 absl::Status ValidateOptions(const Options& options);
 

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <exception>
 #include <map>
-#include <new>
 #include <optional>
 #include <set>
 #include <string>
@@ -27,10 +26,12 @@
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
 #include "server/base/mutex.h"
+#include "server/base/rate_limit.h"
 #include "server/batching/device_watch.h"
 #include "server/batching/engine.h"
 #include "server/http/metrics_server.h"
 #include "server/http/status_page.h"
+#include "server/lifecycle/load_failure.h"
 #include "server/lifecycle/model_manager.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/rpc/admin_service.h"
@@ -41,6 +42,7 @@
 #include "server/telemetry/metrics.h"
 #include "server/transport/connection_guard.h"
 #include "server/transport/credentials.h"
+#include "server/transport/file_limit.h"
 #include "server/transport/grpc_log.h"
 #include "server/transport/listener.h"
 #include "server/transport/read_pause.h"
@@ -174,6 +176,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   absl::Status Start() {
     if (absl::Status status = ValidateOptions(options_); !status.ok()) return status;
+    if (absl::Status status = CheckStart(); !status.ok()) return status;
     if (absl::Status status = LoadCredentials(); !status.ok()) return status;
     if (absl::Status status = StartMetricsServer(); !status.ok()) return status;
     if (absl::Status status = LoadModels(); !status.ok()) return status;
@@ -373,11 +376,10 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       const models::ModelLocation& location) override {
     try {
       return LoadServedModel(location);
-    } catch (const std::bad_alloc&) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(location.directory, ": memory does not suffice"));
-    } catch (const std::exception& e) {  // a thread that the system did not give, for one
-      return absl::ResourceExhaustedError(absl::StrCat(location.directory, ": ", e.what()));
+    } catch (const std::exception& e) {
+      const absl::Status failure = ExplainFailure(e);
+      return absl::Status(failure.code(),
+                          absl::StrCat(location.directory, ": ", failure.message()));
     }
   }
 
@@ -447,12 +449,35 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return "no model is loaded; see sru_client models --status";
   }
 
+  // On the listeners' threads.
+  void OnConnectionRefused() {
+    security_metrics_.OnConnectionRefused();
+    int64_t before = 0;
+    if (!refused_connections_.Take(clock_.Now(), &before)) return;
+    Log(LogLevel::kWarning,
+        "connections are refused: as many are open as --max_connections or the limit of open files "
+        "allows",
+        {{"refused_connections", before + 1}});
+  }
+
+  // What would end the start after models were loaded, which may take minutes.
+  absl::Status CheckStart() {
+    const int files = RaiseFileLimit();
+    if (absl::Status status = CheckFileLimit(files); !status.ok()) return status;
+    const std::string warning = FileLimitWarning(files, options_.connections.max_connections);
+    if (!warning.empty()) LogWarning(warning);
+    // Opened and closed again: until calls are taken, connections are better refused.
+    const auto listen = Listener::Open("listen", options_.listen, {});
+    if (!listen.ok() || !options_.admin_listen.has_value()) return listen.status();
+    return Listener::Open("admin_listen", *options_.admin_listen, {}).status();
+  }
+
   absl::StatusOr<std::unique_ptr<Listener>> OpenListener(
       absl::string_view flag, const ListenAddress& address,
       std::shared_ptr<grpc::ServerCredentials> credentials, grpc::ServerBuilder* builder) {
     Listener::Options options;
     options.max_connections = options_.connections.max_connections;
-    options.on_refused = [this] { security_metrics_.OnConnectionRefused(); };
+    options.on_refused = [this] { OnConnectionRefused(); };
     if (guard_ != nullptr) {
       options.on_accepted = [this](int fd, ino_t inode, const std::string& peer) {
         guard_->Add(fd, inode, peer);
@@ -643,6 +668,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   Metrics metrics_;
   SecurityMetrics security_metrics_;
   AccessLog access_log_;
+  RateLimit refused_connections_{1, absl::Seconds(10)};  // lines that tell of them
   std::unique_ptr<Credentials> credentials_;
   UnknownMethodService unknown_method_service_{&security_metrics_, &access_log_};
   UnknownMethodService unknown_admin_method_service_{&security_metrics_, &access_log_};

@@ -21,6 +21,17 @@ TEST(RateLimitTest, LetsSoManyPassPerSecondAndCountsTheRest) {
   EXPECT_EQ(limit.total_refused(), 6);
 }
 
+TEST(RateLimitTest, PerAnotherTime) {
+  RateLimit limit(1, absl::Seconds(10));
+  const absl::Time start = absl::FromUnixSeconds(1000);
+  int64_t refused = -1;
+  EXPECT_TRUE(limit.Take(start, &refused));
+  EXPECT_FALSE(limit.Take(start + absl::Seconds(1), &refused));
+  EXPECT_FALSE(limit.Take(start + absl::Milliseconds(9999), &refused));
+  EXPECT_TRUE(limit.Take(start + absl::Seconds(10), &refused));
+  EXPECT_EQ(refused, 2);
+}
+
 TEST(RateLimitTest, ZeroIsNoLimit) {
   RateLimit limit(0);
   int64_t refused = 0;

@@ -6,7 +6,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,13 +18,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "server/base/log.h"
+#include "server/transport/file_limit.h"
 
 namespace sru::server {
 namespace {
 
-// Descriptors that connections leave to the metrics port, files and gRPC itself.
-constexpr int kReservedFiles = 64;
-constexpr rlim_t kMostFiles = 1 << 20;
 constexpr int kBacklog = 1024;
 // How long unacknowledged data may be under way, as gRPC sets it with our keepalive timeout.
 constexpr int kUserTimeoutMs = 20000;
@@ -35,18 +32,6 @@ constexpr absl::Duration kCountInterval = absl::Milliseconds(50);
 constexpr absl::Duration kFailureWait = absl::Milliseconds(50);
 
 std::string ErrorText() { return std::generic_category().message(errno); }
-
-// The limit of open files, raised to what the process may have.
-int RaiseFileLimit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
-  const rlim_t wanted = std::min(limit.rlim_max, kMostFiles);
-  if (limit.rlim_cur < wanted) {
-    const rlimit raised{wanted, limit.rlim_max};
-    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit.rlim_cur = wanted;
-  }
-  return static_cast<int>(std::min(limit.rlim_cur, kMostFiles));
-}
 
 void SetOption(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof(value));

@@ -318,7 +318,11 @@ class LogTest(unittest.TestCase):
             "--log_requests_per_second=-1",
         ):
             self.assertIn(flag.split("=")[0] + ": expected", refusal(flag))
-        # Also the refusal is in the format.
+        # Also the refusal is in the format, whatever is wrong.
+        for wrong in ("--nosuch=1", "--max_batch_tokens=many", "--dtype=float8", "stray"):
+            line = json.loads(refusal(wrong, "--log_format=json"))
+            self.assertEqual(line["level"], "error")
+            self.assertIn(wrong.split("=")[0], line["message"])
         self.assertEqual(json.loads(refusal("--log_format=json", "--max_connections=-1"))["level"], "error")
 
 

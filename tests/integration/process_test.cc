@@ -184,6 +184,14 @@ TEST(StartTest, WrongOptions) {
   ExpectRefusesToStart({SRU_SERVER_BINARY}, {"--model_repository"});
 }
 
+TEST(StartTest, AMistypedVariableIsSaid) {
+  Subprocess process(Command("/no/such/directory"), {"SRU_MAX_BATCH_TOKEN=9"});
+  EXPECT_EQ(process.Wait(), 1);
+  EXPECT_THAT(process.err(), HasSubstr("WARN  environment variable SRU_MAX_BATCH_TOKEN has no "
+                                       "effect"));
+  EXPECT_THAT(process.err(), HasSubstr("did you mean SRU_MAX_BATCH_TOKENS?"));
+}
+
 TEST(StartTest, TheCommandLineWinsOverTheEnvironment) {
   Subprocess process(Command("/no/such/directory"), {"SRU_MODEL_REPOSITORY=/another"});
   EXPECT_EQ(process.Wait(), 1);
@@ -207,6 +215,24 @@ TEST(StartTest, TakenPorts) {
   const std::string metrics = absl::StrCat("127.0.0.1:", first.metrics_port());
   ExpectRefusesToStart(Command(kBundledRepository, {"--metrics_listen=" + metrics}),
                        {"cannot listen on " + metrics});
+}
+
+// Before models are loaded, which may take minutes.
+TEST(StartTest, AWrongAddressIsNoticedFirst) {
+  ServerProcess first({});
+  for (const std::string flag : {"--listen=", "--admin_listen="}) {
+    Subprocess process(Command(kBundledRepository, {"--model_control=explicit",
+                                                    "--load_models=trec", flag + first.address()}));
+    EXPECT_EQ(process.Wait(), 1);
+    EXPECT_THAT(process.err(), HasSubstr("cannot listen on " + first.address()));
+    EXPECT_THAT(process.err(), ::testing::Not(HasSubstr("loading model")));
+  }
+}
+
+TEST(StartTest, TooFewOpenFiles) {
+  std::vector<std::string> command = {"prlimit", "--nofile=64"};
+  for (const std::string& argument : Command(kBundledRepository)) command.push_back(argument);
+  ExpectRefusesToStart(command, {"ulimit -n", "expected at least 96", "found 64"});
 }
 
 TEST(StopTest, SignalsEndAnIdleServerAtOnce) {

@@ -690,6 +690,10 @@ class LimitTest(unittest.TestCase):
             for _ in range(300):
                 connections.append(socket.create_connection(("127.0.0.1", server.port), timeout=30))
             await_true(lambda: server.metric("sru_connections_refused_total") > 100, "refusals")
+            server.await_log("the limit of 128 open files (ulimit -n) leaves about 48 connections")
+            server.await_log("connections are refused: ")
+            # One line in ten seconds, whatever arrives.
+            self.assertLess(server.log().count("connections are refused: "), 5)
             for connection in connections:
                 connection.close()
             await_true(lambda: call_once(server, None).code == "OK", "room again")

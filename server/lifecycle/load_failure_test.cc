@@ -1,0 +1,33 @@
+#include "server/lifecycle/load_failure.h"
+
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sru::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+TEST(LoadFailureTest, SaysWhatIsMissing) {
+  const auto text = [](const std::exception& error) {
+    const absl::Status status = ExplainFailure(error);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(text(std::bad_alloc()), "memory does not suffice");
+  // What std::thread throws.
+  EXPECT_THAT(
+      text(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))),
+      AllOf(HasSubstr("thread"), HasSubstr("ulimit -u"), HasSubstr("pids.max"),
+            HasSubstr("--instances")));
+  EXPECT_EQ(text(std::runtime_error("something else")), "something else");
+}
+
+}  // namespace
+}  // namespace sru::server

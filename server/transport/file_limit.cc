@@ -1,0 +1,53 @@
+#include "server/transport/file_limit.h"
+
+#include <sys/resource.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace sru::server {
+namespace {
+
+constexpr rlim_t kMostFiles = 1 << 20;
+// Descriptors that an idle server has open below those that it keeps back.
+constexpr int kOwnFiles = 16;
+constexpr int kLeastConnections = 16;
+// With fewer, clients may soon be refused.
+constexpr int kFewConnections = 256;
+
+}  // namespace
+
+int RaiseFileLimit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1024;
+  const rlim_t wanted = std::min(limit.rlim_max, kMostFiles);
+  if (limit.rlim_cur < wanted) {
+    const rlimit raised{wanted, limit.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit.rlim_cur = wanted;
+  }
+  return static_cast<int>(std::min(limit.rlim_cur, kMostFiles));
+}
+
+int ConnectionsWithin(int file_limit) {
+  return std::max(0, file_limit - kReservedFiles - kOwnFiles);
+}
+
+absl::Status CheckFileLimit(int file_limit) {
+  if (ConnectionsWithin(file_limit) >= kLeastConnections) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("limit of open files (ulimit -n): expected at least ",
+                   kReservedFiles + kOwnFiles + kLeastConnections, ", found ", file_limit,
+                   ", which leaves ", ConnectionsWithin(file_limit), " connections"));
+}
+
+std::string FileLimitWarning(int file_limit, int max_connections) {
+  const int connections = ConnectionsWithin(file_limit);
+  const int wanted =
+      max_connections > 0 ? std::min(max_connections, kFewConnections) : kFewConnections;
+  if (connections >= wanted) return "";
+  return absl::StrCat("the limit of ", file_limit, " open files (ulimit -n) leaves about ",
+                      connections, " connections; further ones are refused");
+}
+
+}  // namespace sru::server

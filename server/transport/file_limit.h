@@ -1,0 +1,29 @@
+// What the system's limit of open files (ulimit -n) leaves for connections.
+#ifndef SRU_SERVER_TRANSPORT_FILE_LIMIT_H_
+#define SRU_SERVER_TRANSPORT_FILE_LIMIT_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace sru::server {
+
+// Descriptors that connections leave to the metrics port, files and gRPC itself.
+inline constexpr int kReservedFiles = 64;
+
+// The limit of open files, raised to what the process may have.
+int RaiseFileLimit();
+
+// How many connections there may be at least with so many open files.
+int ConnectionsWithin(int file_limit);
+
+// kFailedPrecondition when so few connections would be left that serving makes no sense.
+absl::Status CheckFileLimit(int file_limit);
+
+// What to tell the operator when the limit is unusually low; else empty. `max_connections` is the
+// option, 0 = no limit of its own.
+std::string FileLimitWarning(int file_limit, int max_connections);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_TRANSPORT_FILE_LIMIT_H_

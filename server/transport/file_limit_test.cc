@@ -1,0 +1,46 @@
+#include "server/transport/file_limit.h"
+
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sru::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST(FileLimitTest, TooFewFilesAreRefused) {
+  for (const int files : {0, 64, 95}) {
+    const absl::Status status = CheckFileLimit(files);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << files;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(HasSubstr("ulimit -n"), HasSubstr("expected at least 96"),
+                      HasSubstr("found " + std::to_string(files))));
+  }
+  EXPECT_TRUE(CheckFileLimit(96).ok());
+  EXPECT_EQ(ConnectionsWithin(96), 16);
+  EXPECT_EQ(ConnectionsWithin(64), 0);
+}
+
+TEST(FileLimitTest, FewAreWarnedOf) {
+  EXPECT_THAT(FileLimitWarning(128, 0), AllOf(HasSubstr("128"), HasSubstr("about 48 connections")));
+  EXPECT_THAT(FileLimitWarning(335, 0), HasSubstr("about 255 connections"));
+  EXPECT_THAT(FileLimitWarning(336, 0), IsEmpty());
+  EXPECT_THAT(FileLimitWarning(1 << 20, 0), IsEmpty());
+  // Who asks for fewer has enough.
+  EXPECT_THAT(FileLimitWarning(128, 48), IsEmpty());
+  EXPECT_THAT(FileLimitWarning(128, 49), HasSubstr("about 48"));
+  EXPECT_THAT(FileLimitWarning(128, 10000), HasSubstr("about 48"));
+}
+
+TEST(FileLimitTest, TheLimitIsWhatTheProcessMayHave) {
+  const int limit = RaiseFileLimit();
+  EXPECT_GT(limit, 0);
+  EXPECT_EQ(RaiseFileLimit(), limit);
+}
+
+}  // namespace
+}  // namespace sru::server
