@@ -114,4 +114,18 @@ std::string ExplainError(const absl::Status& status, absl::string_view address,
   return text;
 }
 
+std::string ExplainAdminError(const absl::Status& status, absl::string_view address,
+                              absl::Duration deadline) {
+  const char* advice = nullptr;
+  if (status.code() == absl::StatusCode::kFailedPrecondition) {
+    advice = "mend the model's files and load it again; models/FORMAT.md says what they hold";
+  } else if (status.code() == absl::StatusCode::kResourceExhausted) {
+    advice = "unload another model, or give the server more memory, and load it again";
+  } else {
+    return ExplainError(status, address, deadline);
+  }
+  return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message(), "\n  ",
+                      advice);
+}
+
 }  // namespace sru::client

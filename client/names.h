@@ -28,6 +28,10 @@ absl::Status ParseOutputFormat(absl::string_view text, v1::OutputFormat* format)
 std::string ExplainError(const absl::Status& status, absl::string_view address,
                          absl::Duration deadline);
 
+// As ExplainError(), of a call that was to load or unload a model.
+std::string ExplainAdminError(const absl::Status& status, absl::string_view address,
+                              absl::Duration deadline);
+
 }  // namespace sru::client
 
 #endif  // SRU_CLIENT_NAMES_H_

@@ -737,7 +737,13 @@ int Admin(const std::vector<std::string>& args) {
   if (client == nullptr) return exit_code;
   if (rest[0] == "load") {
     auto response = client->LoadModel(rest[1]);
-    if (!response.ok()) return CallError("admin", response.status(), common);
+    if (!response.ok()) {
+      std::cerr << "sru_client admin: "
+                << ExplainAdminError(response.status(), common.connect.address,
+                                     common.connect.deadline)
+                << "\n";
+      return kExitFailed;
+    }
     PrintStatuses(response->statuses(), common.json);
     return kExitOk;
   }

@@ -262,15 +262,20 @@ def load_state_dict(torch, path):
               "checkpoint can run code when it is loaded. Export only files that you trust.",
               file=sys.stderr)
     try:
-        checkpoint = torch.load(path, **options)
+        with open(path, "rb") as file:
+            file.read(1)
     except OSError as error:
         reason = error.strerror or error
         raise ExportError(f"cannot read the checkpoint {path}: {reason}") from error
-    except Exception as error:  # torch.load raises many types for a broken or foreign file
-        first_line = str(error).strip().split("\n")[0]
+    try:
+        checkpoint = torch.load(path, **options)
+    # torch.load raises many types for a broken or foreign file: for one that is cut short even an
+    # OSError, of which "Invalid argument" is all that it says.
+    except Exception as error:
+        first_line = (str(error).strip() or "no reason given").split("\n")[0]
         raise ExportError(
             f"checkpoint {path}: cannot be loaded ({type(error).__name__}: {first_line}); expected "
-            "a file written by torch.save(model.state_dict(), path)") from error
+            "a file written by torch.save(model.state_dict(), path); is it whole?") from error
     if isinstance(checkpoint, dict) and isinstance(checkpoint.get("state_dict"), dict):
         checkpoint = checkpoint["state_dict"]
     if not isinstance(checkpoint, dict) or not checkpoint:

@@ -299,6 +299,15 @@ class ExportTest(unittest.TestCase):
 
         self.assertIn("cannot be loaded", run(self.write("bad.pt", b"no checkpoint")))
         self.assertIn("cannot read the checkpoint", run(self.path("absent.pt")))
+        # Cut short, which PyTorch reports in many ways, "Invalid argument" among them.
+        whole = self.path("whole.pt")
+        torch.save(small_state(), whole)
+        with open(whole, "rb") as file:
+            contents = file.read()
+        for kept in (0, 1, 100, len(contents) // 2, len(contents) - 1):
+            error = run(self.write("cut.pt", contents[:kept]))
+            self.assertIn("cut.pt: cannot be loaded", error)
+            self.assertIn("is it whole?", error)
 
     @unittest.skipUnless("weights_only" in torch.load.__code__.co_varnames,
                          "this PyTorch has no weights_only loading")

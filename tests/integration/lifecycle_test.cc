@@ -390,6 +390,12 @@ TEST_F(LifecycleTest, TheCommandLineLoadsAndUnloads) {
   Subprocess escape({SRU_CLIENT_BINARY, "admin", address, "load", "../m"});
   EXPECT_EQ(escape.Wait(), 1);
   EXPECT_THAT(escape.err(), HasSubstr("INVALID_ARGUMENT"));
+  models::WriteSmallModel(repository_, "broken/1");
+  repository_.Write("broken/1/config.json", "{");
+  Subprocess broken({SRU_CLIENT_BINARY, "admin", address, "load", "broken"});
+  EXPECT_EQ(broken.Wait(), 1);
+  EXPECT_THAT(broken.err(), HasSubstr("broken/1/config.json"));
+  EXPECT_THAT(broken.err(), HasSubstr("mend the model's files"));
   Subprocess unload({SRU_CLIENT_BINARY, "admin", address, "unload", "m"});
   EXPECT_EQ(unload.Wait(), 0) << unload.err();
   EXPECT_EQ(Answering("m"), 0);
