@@ -426,7 +426,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
               const absl::Status& status) override {
     if (!status.ok()) return;
     metrics_.OnModelLoaded(duration);
-    if (guard_ != nullptr) guard_->SetMemoryBound(MemoryBound());
+    if (guard_ != nullptr) guard_->SetBaseBytes(BaseBytes());
   }
   void OnServing(const std::string& model, bool serving) override {
     if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
@@ -489,12 +489,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return listener;
   }
 
-  // More than this the process does not hold for honest clients: what it holds now, when its models
-  // are loaded, and its budgets.
-  int64_t MemoryBound() const {
-    return ConnectionGuard::ResidentBytes() + budgets_.receive_bytes + budgets_.inflight_bytes +
-           kMemoryMargin;
-  }
+  // Of the process when its models are loaded, and what is counted nowhere.
+  static int64_t BaseBytes() { return ConnectionGuard::ResidentBytes() + kMemoryMargin; }
 
   // Before the listeners.
   void StartGuard() {
@@ -503,7 +499,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     options.limits.unanswered_bytes =
         std::max(options.limits.unanswered_bytes,
                  kUnansweredMessages * static_cast<int64_t>(options_.max_message_bytes));
-    options.limits.memory_bytes = MemoryBound();
+    options.limits.base_bytes = BaseBytes();
+    options.limits.receive_bytes = budgets_.receive_bytes;
+    options.inflight_bytes = [this] { return budgets_.inflight_bytes; };
     options.on_closed = [this](CloseReason reason) {
       security_metrics_.OnConnectionClosed(reason);
     };

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <utility>
@@ -55,6 +56,7 @@ bool IsSame(int fd, ino_t inode) {
 void ConnectionJudge::Note(absl::Duration now, const ConnectionLook& look) {
   const auto [it, added] = connections_.try_emplace(look.id);
   Connection& connection = it->second;
+  read_lately_ += static_cast<double>(std::max<int64_t>(0, look.read - connection.read));
   const bool progress = added || look.read > connection.read;
   if (added) connection.sent_at = now;
   if (look.sent != connection.sent) {
@@ -96,11 +98,21 @@ bool ConnectionJudge::IsUnanswered(const Connection& connection, absl::Duration 
          (unanswered >= limits_.silent_bytes && silence >= limits_.silent_for);
 }
 
+int64_t ConnectionJudge::ExplainedBytes() const {
+  const auto read = static_cast<int64_t>(std::min(read_lately_ * 2, 1e15));
+  return limits_.base_bytes + std::min(limits_.receive_bytes, read);
+}
+
+bool ConnectionJudge::IsUnexplained(const MemoryLook& memory) const {
+  return memory.held > ExplainedBytes() + memory.inflight;
+}
+
 std::vector<ConnectionVerdict> ConnectionJudge::Judge(absl::Duration now,
                                                       absl::Span<const ConnectionLook> looks,
-                                                      int64_t memory_bytes) {
+                                                      const std::function<MemoryLook()>& memory) {
+  read_lately_ *= std::exp(absl::FDivDuration(judged_at_ - now, limits_.read_lately));
+  judged_at_ = now;
   for (const ConnectionLook& look : looks) Note(now, look);
-  const bool pressed = limits_.memory_bytes > 0 && memory_bytes > limits_.memory_bytes;
   bool others_wait = false;
   for (const ConnectionLook& look : looks) {
     const Connection& connection = connections_[look.id];
@@ -119,11 +131,12 @@ std::vector<ConnectionVerdict> ConnectionJudge::Judge(absl::Duration now,
     } else if (IsStalling(connection, now, others_wait)) {
       verdict.reason = CloseReason::kStallsOthers;
       verdicts.push_back(verdict);
-    } else if (pressed && verdict.unanswered >= limits_.suspicious_bytes &&
+    } else if (verdict.unanswered >= limits_.suspicious_bytes &&
                now - connection.sent_at >= limits_.suspicious_for) {
       suspicious.push_back(verdict);
     }
   }
+  if (limits_.base_bytes == 0 || suspicious.empty() || !IsUnexplained(memory())) suspicious.clear();
   std::sort(suspicious.begin(), suspicious.end(),
             [](const ConnectionVerdict& a, const ConnectionVerdict& b) {
               return a.unanswered > b.unanswered;
@@ -143,7 +156,7 @@ ConnectionGuard::ConnectionGuard(Options options)
     : options_(std::move(options)),
       judge_(options_.limits),
       log_limit_(kLogLinesPerSecond),
-      memory_bound_(options_.limits.memory_bytes),
+      base_bytes_(options_.limits.base_bytes),
       thread_([this] { Run(); }) {}
 
 ConnectionGuard::~ConnectionGuard() {
@@ -165,9 +178,9 @@ void ConnectionGuard::Add(int fd, ino_t inode, const std::string& peer) {
   if (first) changed_.Signal();
 }
 
-void ConnectionGuard::SetMemoryBound(int64_t bytes) {
+void ConnectionGuard::SetBaseBytes(int64_t bytes) {
   MutexLock lock(&mutex_);
-  memory_bound_ = bytes;
+  base_bytes_ = bytes;
 }
 
 int64_t ConnectionGuard::ResidentBytes() {
@@ -195,7 +208,7 @@ void ConnectionGuard::Run() {
         watched_[watched.inode] = std::move(watched);
       }
       added_.clear();
-      judge_.set_memory_bound(memory_bound_);
+      judge_.set_base_bytes(base_bytes_);
     }
     Look(MonotonicNow());
   }
@@ -226,7 +239,7 @@ void ConnectionGuard::Look(absl::Duration now) {
       if (it != watched_.end()) watched_.erase(it);
     }
   }
-  const int64_t memory = HeldMemory(now);
+  const auto memory = [&] { return LookAtMemory(now); };
   for (const ConnectionVerdict& verdict : judge_.Judge(now, looks, memory)) {
     const auto it = watched_.find(verdict.id);
     Close(it->second, verdict);
@@ -234,13 +247,17 @@ void ConnectionGuard::Look(absl::Duration now) {
   }
 }
 
-int64_t ConnectionGuard::HeldMemory(absl::Duration now) {
-  const int64_t bound = judge_.memory_bound();
-  if (bound == 0 || now < next_memory_) return 0;
-  if (ResidentBytes() <= bound) return 0;
+MemoryLook ConnectionGuard::LookAtMemory(absl::Duration now) {
+  MemoryLook look;
+  if (now < next_memory_) return look;
+  if (options_.inflight_bytes != nullptr) look.inflight = options_.inflight_bytes();
+  look.held = ResidentBytes();
+  if (look.held <= judge_.ExplainedBytes() + look.inflight) return look;
+  // Perhaps the allocator only keeps what was freed.
   next_memory_ = now + kMemoryInterval;
   ReleaseFreeMemory();
-  return ResidentBytes();
+  look.held = ResidentBytes();
+  return look;
 }
 
 bool ConnectionGuard::LookAt(const Watched& watched, ConnectionLook* look) {

@@ -7,9 +7,10 @@
 // megabytes and sends nothing. So a thread looks at the counters that the kernel keeps of each
 // connection, ten times a second, and closes
 //
-//   memory         while the process holds more than its budgets explain: those that were sent
-//                  nothing for a moment while much was read from them, the worst quarter at each
-//                  look
+//   memory         while the process holds more memory than explained, by what it held when its
+//                  models were loaded, by the calls in flight, and by what has arrived: those that
+//                  were sent nothing for a moment while much was read from them, the worst quarter
+//                  at each look
 //   stalls_others  one whose data waits to be read at every look, which the server reads only
 //   slowly
 //                  and to which it sends nothing, while data of another connection waits and is not
@@ -43,7 +44,11 @@
 namespace sru::server {
 
 struct GuardLimits {
-  int64_t memory_bytes = 0;  // of the process; 0 = any
+  // The memory of the process is explained by so much; 0 = any amount is.
+  int64_t base_bytes = 0;
+  // And by what was read of late, twice, but not more than what gRPC may hold of messages.
+  int64_t receive_bytes = 0;
+  absl::Duration read_lately = absl::Seconds(30);
   // No upload gets so far without a word from the server: windows grow to twice of what arrives
   // during a round trip, seen were 25 MB on loopback.
   int64_t unanswered_bytes = int64_t{64} << 20;
@@ -56,7 +61,7 @@ struct GuardLimits {
   absl::Duration stalling_for = absl::Milliseconds(500);
   absl::Duration stalling_alone_for = absl::Seconds(4);
   // Of connections that are closed for memory.
-  int64_t suspicious_bytes = int64_t{256} << 10;
+  int64_t suspicious_bytes = int64_t{64} << 10;
   absl::Duration suspicious_for = absl::Milliseconds(200);
 };
 
@@ -67,6 +72,12 @@ struct ConnectionLook {
   int64_t read = 0;     // by the server
   int64_t waiting = 0;  // arrived and not read
   int64_t sent = 0;     // by the server
+};
+
+// Bytes. `inflight` is what is known to be held by calls.
+struct MemoryLook {
+  int64_t held = 0;
+  int64_t inflight = 0;
 };
 
 struct ConnectionVerdict {
@@ -80,15 +91,17 @@ class ConnectionJudge {
  public:
   explicit ConnectionJudge(const GuardLimits& limits) : limits_(limits) {}
 
-  void set_memory_bound(int64_t bytes) { limits_.memory_bytes = bytes; }
+  void set_base_bytes(int64_t bytes) { limits_.base_bytes = bytes; }
 
   // Takes note of `looks`, at connections or at a part of them, and says which of them are to be
-  // closed. Those are forgotten.
+  // closed. Those are forgotten. `memory` is asked for when it matters only: at most once, while
+  // there are connections that may be closed for it.
   std::vector<ConnectionVerdict> Judge(absl::Duration now, absl::Span<const ConnectionLook> looks,
-                                       int64_t memory_bytes);
+                                       const std::function<MemoryLook()>& memory);
   void Forget(uint64_t id);
 
-  int64_t memory_bound() const { return limits_.memory_bytes; }
+  // What explains the memory of the process, but for calls in flight.
+  int64_t ExplainedBytes() const;
   // The connections that are to be among the next looks.
   const std::unordered_set<uint64_t>& of_interest() const { return of_interest_; }
 
@@ -108,10 +121,13 @@ class ConnectionJudge {
   };
 
   void Note(absl::Duration now, const ConnectionLook& look);
+  bool IsUnexplained(const MemoryLook& memory) const;
   bool IsStalling(const Connection& connection, absl::Duration now, bool others_wait) const;
   bool IsUnanswered(const Connection& connection, absl::Duration now) const;
 
   GuardLimits limits_;
+  double read_lately_ = 0;  // bytes, those of limits_.read_lately ago count 1/e
+  absl::Duration judged_at_ = -absl::InfiniteDuration();
   std::unordered_map<uint64_t, Connection> connections_;
   std::unordered_set<uint64_t> of_interest_;
 };
@@ -124,6 +140,8 @@ class ConnectionGuard {
     absl::Duration interval = absl::Milliseconds(100);
     // Most connections of one look. Those of interest come first, the others in turn.
     size_t max_looks = 1024;
+    // What calls are known to hold. Runs on the guard's thread.
+    std::function<int64_t()> inflight_bytes;
     // Runs on the guard's thread for every connection that it closed.
     std::function<void(CloseReason)> on_closed;
   };
@@ -137,8 +155,8 @@ class ConnectionGuard {
   // Watches a connection, until the descriptor has another inode.
   void Add(int fd, ino_t inode, const std::string& peer);
 
-  // The process may hold so much from now on; 0 = any amount.
-  void SetMemoryBound(int64_t bytes);
+  // Sets limits.base_bytes.
+  void SetBaseBytes(int64_t bytes);
 
   // What the process holds now: its resident memory.
   static int64_t ResidentBytes();
@@ -153,8 +171,7 @@ class ConnectionGuard {
   void Run();
   void Look(absl::Duration now);
   static bool LookAt(const Watched& watched, ConnectionLook* look);
-  // 0 while there is no need to know.
-  int64_t HeldMemory(absl::Duration now);
+  MemoryLook LookAtMemory(absl::Duration now);
   void Close(const Watched& watched, const ConnectionVerdict& verdict);
 
   const Options options_;
@@ -169,7 +186,7 @@ class ConnectionGuard {
   CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<Watched> added_ ABSL_GUARDED_BY(mutex_);
-  int64_t memory_bound_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t base_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };
 

@@ -31,7 +31,8 @@ class ConnectionJudgeTest : public ::testing::Test {
  protected:
   static GuardLimits Limits() {
     GuardLimits limits;
-    limits.memory_bytes = 1000 * kMib;
+    limits.base_bytes = 1000 * kMib;
+    limits.receive_bytes = 100 * kMib;
     return limits;
   }
 
@@ -48,10 +49,14 @@ class ConnectionJudgeTest : public ::testing::Test {
     At(id).sent += answered;
   }
   // The connections that are to be closed, in the order of the verdicts.
-  std::vector<uint64_t> Look(int64_t memory_bytes = 0) {
+  std::vector<uint64_t> Look(int64_t held = 0, int64_t inflight = 0) {
     now_ += kStep;
     std::vector<uint64_t> ids;
-    for (const ConnectionVerdict& verdict : judge_.Judge(now_, looks_, memory_bytes)) {
+    const auto memory = [&] {
+      ++memory_looks_;
+      return MemoryLook{held, inflight};
+    };
+    for (const ConnectionVerdict& verdict : judge_.Judge(now_, looks_, memory)) {
       ids.push_back(verdict.id);
       reason_ = verdict.reason;
       unanswered_ = verdict.unanswered;
@@ -64,6 +69,7 @@ class ConnectionJudgeTest : public ::testing::Test {
   ConnectionJudge judge_{Limits()};
   CloseReason reason_ = CloseReason::kMemory;
   int64_t unanswered_ = 0;
+  int memory_looks_ = 0;
 };
 
 TEST_F(ConnectionJudgeTest, WhoIsAnsweredMayGoOn) {
@@ -174,23 +180,50 @@ TEST_F(ConnectionJudgeTest, AServerThatReadsNothingAtAllBlamesNobody) {
 TEST_F(ConnectionJudgeTest, WithoutMemoryTheWorstGoFirst) {
   for (uint64_t id = 1; id <= 9; ++id) Read(id, 0, 52);
   EXPECT_THAT(Look(2000 * kMib), IsEmpty());
-  for (int i = 0; i < 3; ++i) {
-    for (uint64_t id = 1; id <= 8; ++id) Read(id, static_cast<int64_t>(id) * 100 * kKib);
-    Read(9, 10 * kMib, 13);
-    if (i < 2) {
-      EXPECT_THAT(Look(900 * kMib), IsEmpty());
-    }
+  for (int i = 0; i < 2; ++i) {
+    for (uint64_t id = 1; id <= 8; ++id) Read(id, static_cast<int64_t>(id) * 50 * kKib);
+    Read(9, 50 * kMib, 13);
+    EXPECT_THAT(Look(1000 * kMib), IsEmpty());
   }
-  EXPECT_THAT(Look(1001 * kMib), ElementsAre(8, 7));
+  // 100 MiB more are explained by what was read.
+  EXPECT_THAT(Look(1100 * kMib), IsEmpty());
+  EXPECT_THAT(Look(1101 * kMib), ElementsAre(8, 7));
   EXPECT_EQ(reason_, CloseReason::kMemory);
   looks_.erase(looks_.begin() + 6, looks_.begin() + 8);  // they are gone
-  EXPECT_THAT(Look(1001 * kMib), ElementsAre(6, 5));
+  EXPECT_THAT(Look(1101 * kMib), ElementsAre(6, 5));
   looks_.erase(looks_.begin() + 4, looks_.begin() + 6);
-  EXPECT_THAT(Look(1000 * kMib), IsEmpty());
+  EXPECT_THAT(Look(1101 * kMib, 2 * kMib), IsEmpty());
+}
+
+TEST_F(ConnectionJudgeTest, LittleReadExplainsLittle) {
+  Read(1, 0, 52);
+  EXPECT_THAT(Look(), IsEmpty());
+  Read(1, kMib);
+  EXPECT_THAT(Look(1001 * kMib), IsEmpty());
+  EXPECT_THAT(Look(1001 * kMib), IsEmpty());
+  EXPECT_THAT(Look(1003 * kMib), ElementsAre(1));
+}
+
+TEST_F(ConnectionJudgeTest, WhatWasReadLongAgoExplainsNothing) {
+  Read(1, 0, 52);
+  Read(2, 40 * kMib, 52);
+  EXPECT_THAT(Look(), IsEmpty());
+  EXPECT_GE(judge_.ExplainedBytes(), 1079 * kMib);
+  for (int i = 0; i < 3000; ++i) Look();
+  EXPECT_LT(judge_.ExplainedBytes(), 1001 * kMib);
+}
+
+TEST_F(ConnectionJudgeTest, MemoryIsLookedAtForSuspiciousConnectionsOnly) {
+  for (int i = 0; i < 100; ++i) {
+    Read(1, 10 * kMib, 13);
+    Read(2, kKib, i % 10);
+    EXPECT_THAT(Look(2000 * kMib), IsEmpty());
+  }
+  EXPECT_EQ(memory_looks_, 0);
 }
 
 TEST_F(ConnectionJudgeTest, WithoutABoundMemoryDoesNotMatter) {
-  judge_.set_memory_bound(0);
+  judge_.set_base_bytes(0);
   Read(1, 0, 52);
   EXPECT_THAT(Look(), IsEmpty());
   Read(1, 10 * kMib);

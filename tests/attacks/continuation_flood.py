@@ -1,7 +1,7 @@
 """Small header fields in CONTINUATION frames without end: each frame is below the limit of headers."""
 
 from flood import Flood
-from harness import MIB, Known, run
+from harness import BUDGETS, MIB, Known, run
 from http2 import CONTINUATION, HEADERS, frame, header_block, literal
 
 
@@ -19,4 +19,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("CONTINUATION flood", attack, memory_mib=512, known=Known("CVE-2023-33953", (1, 57)))
+    run("CONTINUATION flood", attack, memory_mib=512, known=Known("CVE-2023-33953", (1, 57)), flags=BUDGETS)

@@ -53,6 +53,10 @@ CALL_TIMEOUT_S = 3.0
 ATTACK_LIMIT_S = 20.0  # an attack that has not ended by then is killed, and fails
 
 MIB = 1 << 20
+
+# What arrives and what calls hold is bounded in proportion to the machine; for attacks on other memory the tests
+# make both small.
+BUDGETS = ("--max_receive_memory_mb=64", "--max_inflight_mb=64")
 _STAGE_TIMES = 4  # the one field of an answer that differs from call to call
 
 

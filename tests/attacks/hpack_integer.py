@@ -4,7 +4,7 @@
 import itertools
 
 from flood import Flood
-from harness import MIB, Known, run
+from harness import BUDGETS, MIB, Known, run
 from http2 import CONTINUATION, HEADERS, MAX_FRAME, frame, integer
 
 FORMS = (
@@ -28,4 +28,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("HPACK integers", attack, memory_mib=96, known=Known("CVE-2023-33953", (1, 57)))
+    run("HPACK integers", attack, memory_mib=96, known=Known("CVE-2023-33953", (1, 57)), flags=BUDGETS)

@@ -2,7 +2,7 @@
 hold only from then on."""
 
 from flood import Flood
-from harness import CLASSIFY, MIB, QUESTION, Known, run
+from harness import BUDGETS, CLASSIFY, MIB, QUESTION, Known, run
 from http2 import END_HEADERS, HEADERS, Closed, Connection, frame, header_block
 
 MOST_STREAMS = 10000  # on each of two connections
@@ -45,4 +45,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("limits without SETTINGS ACK", attack, memory_mib=192, known=Known("limits before SETTINGS ACK", (1, 60)))
+    run("limits without SETTINGS ACK", attack, memory_mib=192, known=Known("limits before SETTINGS ACK", (1, 60)), flags=BUDGETS)
