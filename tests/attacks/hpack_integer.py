@@ -28,4 +28,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("HPACK integers", attack, memory_mib=96, known=Known("CVE-2023-33953", (1, 57)), flags=BUDGETS)
+    run("HPACK integers", attack, memory_mib=96, known=Known("CVE-2023-33953", (1, 57), latency=True), flags=BUDGETS)
