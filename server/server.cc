@@ -45,6 +45,7 @@
 #include "server/transport/file_limit.h"
 #include "server/transport/grpc_log.h"
 #include "server/transport/listener.h"
+#include "server/transport/own_port_check.h"
 #include "server/transport/read_pause.h"
 #include "server/transport/security_metrics.h"
 
@@ -61,6 +62,9 @@ constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
 
 // A name and what protobuf puts around it.
 constexpr int kMaxAdminMessageBytes = 64 << 10;
+
+// Of the one handshake that the server makes with itself; long, as a busy machine must not fail it.
+constexpr absl::Duration kOwnHandshakeTimeout = absl::Seconds(30);
 
 // Most threads of gRPC's synchronous services. Only reflection is one, and each of its streams
 // holds a thread: without a bound strangers could make thousands.
@@ -256,6 +260,10 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     });
     if (options_.security.has_tls()) {
       SetHandshakeObserver([this](const FailedHandshake& failed) {
+        if (failed.failure == HandshakeFailure::kNoClientCertificate &&
+            expects_own_handshake_.exchange(false)) {
+          return;
+        }
         security_metrics_.OnHandshakeFailure(failed.failure);
         access_log_.OnHandshakeFailure(HandshakeFailureName(failed.failure), failed.detail,
                                        failed.peer);
@@ -508,6 +516,16 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     guard_ = std::make_unique<ConnectionGuard>(std::move(options));
   }
 
+  // After the listener has started.
+  absl::Status CheckHandshakes(const Listener& listener) {
+    if (!options_.security.has_tls()) return absl::OkStatus();
+    expects_own_handshake_ = !options_.security.tls_client_ca.empty();
+    absl::Status status =
+        CheckTlsPort(listener.address().host, listener.address().port, kOwnHandshakeTimeout);
+    expects_own_handshake_ = false;
+    return status;
+  }
+
   absl::Status StartGrpc() {
     StartGuard();
     ServiceContext context;
@@ -538,6 +556,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       return absl::InternalError("gRPC cannot start its server; GRPC_VERBOSITY=error says why");
     }
     listener_->Start();
+    if (absl::Status status = CheckHandshakes(*listener_); !status.ok()) return status;
     serving_listener_ = listener_.get();
     status_page_.try_endpoint().SetAuthenticator([this](absl::string_view authorization) {
       return credentials_->CheckToken(authorization);
@@ -575,7 +594,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
           "gRPC cannot start the admin server; GRPC_VERBOSITY=error says why");
     }
     admin_listener_->Start();
-    return absl::OkStatus();
+    return CheckHandshakes(*admin_listener_);
   }
 
   ServerLevels Levels() const {
@@ -668,6 +687,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   AccessLog access_log_;
   RateLimit refused_connections_{1, absl::Seconds(10)};  // lines that tell of them
   std::unique_ptr<Credentials> credentials_;
+  // The server tries its own port without a certificate; with mutual TLS that fails once.
+  std::atomic<bool> expects_own_handshake_{false};
   UnknownMethodService unknown_method_service_{&security_metrics_, &access_log_};
   UnknownMethodService unknown_admin_method_service_{&security_metrics_, &access_log_};
   std::unique_ptr<kernels::Backend> backend_;
