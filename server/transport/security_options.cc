@@ -37,10 +37,11 @@ ABSL_FLAG(double, credentials_poll_interval_s, 1,
 ABSL_FLAG(int32_t, max_connections, 10000,
           "Most open connections; further ones are closed at once. 0 = as many as the process may "
           "have open files, less some for its own.");
-ABSL_FLAG(bool, connection_guard, true,
-          "Close connections that send and send and are answered nothing: the worst of them when the "
-          "process holds more memory than its budgets explain or when others are not served, and "
-          "each when it is beyond what any honest client does.");
+ABSL_FLAG(
+    bool, connection_guard, true,
+    "Close connections that send and send and are answered nothing: the worst of them when the "
+    "process holds more memory than its budgets explain or when others are not served, and "
+    "each when it is beyond what any honest client does.");
 ABSL_FLAG(int32_t, max_metadata_bytes, 8192,
           "Most bytes of headers in one call; over it calls get RESOURCE_EXHAUSTED.");
 ABSL_FLAG(double, max_connection_age_s, 0,
