@@ -238,11 +238,12 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     absl::SleepFor(closed + kRefusalGrace - clock_.Now());
     listener_->Stop();
     status_page_.try_endpoint().Close();
-    grpc_server_->Shutdown(absl::ToChronoTime(clock_.Now() + kStreamGrace));
+    // gRPC turns the date into a time of its own at once.
+    grpc_server_->Shutdown(absl::ToChronoTime(clock_.WallNow() + kStreamGrace));
     grpc_server_->Wait();
     if (admin_server_ != nullptr) {
       admin_listener_->Stop();
-      admin_server_->Shutdown(absl::ToChronoTime(clock_.Now() + kStreamGrace));
+      admin_server_->Shutdown(absl::ToChronoTime(clock_.WallNow() + kStreamGrace));
       admin_server_->Wait();
     }
     return complete;
@@ -654,7 +655,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   // What the status page shows of the server.
   StatusSnapshot Snapshot() const {
     StatusSnapshot snapshot;
-    snapshot.time = clock_.Now();
+    snapshot.time = clock_.WallNow();
     snapshot.state = ready() ? "ready" : draining_ ? "draining" : "loading";
     snapshot.limits.max_batch_tokens = options_.max_batch_tokens;
     snapshot.limits.max_queue_tokens = options_.max_queue_tokens;

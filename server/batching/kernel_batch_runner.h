@@ -13,10 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "models/kernel_status.h"
+#include "server/base/clock.h"
 #include "server/batching/batch_runner.h"
 
 namespace sru::server {
@@ -40,13 +40,13 @@ class KernelBatchRunner : public BatchRunner {
   // Batches of 1, 8, 64, ... tokens up to the largest, each twice, and stops early when the next
   // one would pass kWarmUpTime: with a slow backend a server should be ready soon all the same.
   absl::Status WarmUp() override {
-    const absl::Time start = absl::Now();
+    const absl::Time start = SteadyNow();
     for (int tokens = 1;; tokens = std::min(tokens * kWarmUpGrowth, limits_.max_tokens)) {
-      const absl::Time step = absl::Now();
+      const absl::Time step = SteadyNow();
       for (int i = 0; i < 2; ++i) {
         if (absl::Status status = RunWarmUpBatch(tokens); !status.ok()) return status;
       }
-      const absl::Time now = absl::Now();
+      const absl::Time now = SteadyNow();
       if (tokens == limits_.max_tokens ||
           now + (now - step) * kWarmUpGrowth > start + kWarmUpTime) {
         return absl::OkStatus();

@@ -128,8 +128,6 @@ void ModelManager::Run() {
         if (!mailbox_->requests.empty() || !mailbox_->released.empty()) break;
         const absl::Time now = clock_.Now();
         if (now >= next_poll) break;
-        if (polls)
-          next_poll = std::min(next_poll, now + options_.poll_interval);  // a clock set back
         mailbox_->changed.WaitFor(&mailbox_->mutex, next_poll - now);
       }
       if (!mailbox_->requests.empty()) {

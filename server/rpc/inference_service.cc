@@ -1,7 +1,6 @@
 #include "server/rpc/inference_service.h"
 
 #include <algorithm>
-#include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/arena.h"
+#include "grpc/support/time.h"
 #include "grpcpp/support/proto_buffer_writer.h"
 #include "server/batching/answer_group.h"
 #include "server/rpc/grpc_status.h"
@@ -19,10 +19,15 @@
 namespace sru::server {
 namespace {
 
-absl::Time DeadlineOf(const grpc::CallbackServerContext& call) {
-  const std::chrono::system_clock::time_point deadline = call.deadline();
-  if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteFuture();
-  return absl::FromChrono(deadline);
+// By `clock`, which is another than that of gRPC: what is left of the call's time is the same by
+// both. (call.deadline() would be a date, and wrong once the system's is set.)
+absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& clock) {
+  const gpr_timespec deadline = call.raw_deadline();
+  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
+    return absl::InfiniteFuture();
+  }
+  const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+  return clock.Now() + absl::Seconds(left.tv_sec) + absl::Nanoseconds(left.tv_nsec);
 }
 
 absl::Status Serialize(const google::protobuf::Message& message, grpc::ByteBuffer* bytes) {
@@ -58,7 +63,7 @@ class InferenceCall : public grpc::ServerUnaryReactor {
         request_id_(AccessLog::Begin(*call)),
         request_(google::protobuf::Arena::CreateMessage<Request>(&arena_)),
         method_(method),
-        deadline_(DeadlineOf(*call)),
+        deadline_(DeadlineOf(*call, *context.clock)),
         response_bytes_(response_bytes) {
     context_.in_flight->Enter();
   }

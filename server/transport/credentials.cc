@@ -104,7 +104,7 @@ absl::Status FileError(const char* flag, const absl::Status& status) {
 absl::StatusOr<TlsCertificates> CheckContents(const FileWatcher::Contents& contents,
                                               const Clock& clock) {
   if (!contents.ok()) return contents.status();
-  return CheckTlsCertificates({(*contents)[0], (*contents)[1], (*contents)[2]}, clock.Now());
+  return CheckTlsCertificates({(*contents)[0], (*contents)[1], (*contents)[2]}, clock.WallNow());
 }
 
 absl::StatusOr<TokenSet> ParseTokens(const char* flag, const FileWatcher::Contents& contents) {
@@ -141,7 +141,7 @@ FileWatcher::Contents ReadTlsFiles(const SecurityOptions& options) {
 }
 
 void SayWhatIsDue(ExpiryNotices* expiry, const Clock& clock) {
-  if (const auto notice = expiry->Look(clock.Now()); notice.has_value()) {
+  if (const auto notice = expiry->Look(clock.WallNow()); notice.has_value()) {
     Log(notice->level, notice->text);
   }
 }

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/transport/file_limit.h"
 
@@ -250,7 +250,7 @@ bool Listener::IsFull(int fd) const {
 bool Listener::Enter(int fd, ino_t inode, const std::string& peer) {
   if (fd >= max_file_) return false;
   if (IsFull(fd)) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (now < next_count_) return false;
     next_count_ = now + kCountInterval;
     ForgetClosed();

@@ -3,7 +3,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-#include "absl/time/clock.h"
+#include "server/base/clock.h"
 
 namespace sru::server {
 namespace {
@@ -54,8 +54,8 @@ void ReadPause::Run() {
   while (!closed_) {
     while (paused_.empty() && !closed_) changed_.Wait(&mutex_);
     // Those that join meanwhile have a shorter pause.
-    const absl::Time end = absl::Now() + length_;
-    for (absl::Time now = absl::Now(); now < end && !closed_; now = absl::Now()) {
+    const absl::Time end = SteadyNow() + length_;
+    for (absl::Time now = SteadyNow(); now < end && !closed_; now = SteadyNow()) {
       changed_.WaitFor(&mutex_, end - now);
     }
     for (const int socket : paused_) SetMark(socket, 1);
