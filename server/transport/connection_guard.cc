@@ -204,7 +204,7 @@ void ConnectionGuard::Run() {
       }
       if (closed_) return;
       for (Watched& watched : added_) {
-        turn_.push_back(watched.inode);
+        turn_.push_front(watched.inode);
         watched_[watched.inode] = std::move(watched);
       }
       added_.clear();
@@ -217,10 +217,10 @@ void ConnectionGuard::Run() {
 void ConnectionGuard::Look(absl::Duration now) {
   std::vector<uint64_t> ids;
   for (const uint64_t id : judge_.of_interest()) {
-    if (ids.size() == options_.max_looks) break;
+    if (ids.size() == options_.max_of_interest) break;
     ids.push_back(id);
   }
-  for (size_t left = turn_.size(); left > 0 && ids.size() < options_.max_looks; --left) {
+  for (size_t left = std::min(turn_.size(), options_.max_in_turn); left > 0; --left) {
     const uint64_t id = turn_.front();
     turn_.pop_front();
     if (watched_.count(id) == 0) continue;  // it is gone
@@ -266,14 +266,14 @@ bool ConnectionGuard::LookAt(const Watched& watched, ConnectionLook* look) {
   int waiting = 0;
   if (!IsSame(watched.fd, watched.inode) ||
       getsockopt(watched.fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
-      size < offsetof(tcp_info, tcpi_bytes_sent) + sizeof(info.tcpi_bytes_sent) ||
+      size < offsetof(tcp_info, tcpi_bytes_received) + sizeof(info.tcpi_bytes_received) ||
       ioctl(watched.fd, FIONREAD, &waiting) != 0) {
     return false;
   }
   look->id = watched.inode;
   look->waiting = waiting;
   look->read = static_cast<int64_t>(info.tcpi_bytes_received) - waiting;
-  look->sent = static_cast<int64_t>(info.tcpi_bytes_sent - info.tcpi_bytes_retrans);
+  look->sent = static_cast<int64_t>(info.tcpi_bytes_acked);
   return true;
 }
 
