@@ -189,10 +189,11 @@ class TlsTest(Files):
             for flags, parts in (
                 (["--tls_ca=" + self.theirs.certificate], ["/CN=server", "not trusted", "tls_ca"]),
                 ([trust, "--tls_server_name=example.org"], ["for localhost", "not for example.org"]),
-                ([trust], ["asks for a client certificate of /CN=ours", "tls_cert"]),
+                # Which authorities the server takes is said by old versions of gRPC only.
+                ([trust], ["asks for a client certificate", "give one with tls_cert"]),
                 (
                     [trust, "--tls_cert=" + stranger, "--tls_key=" + stranger_key],
-                    ["does not take", "issued by /CN=theirs", "takes those of /CN=ours"],
+                    ["does not take", "/CN=client, issued by /CN=theirs"],
                 ),
                 ([], ["the server speaks TLS", "tls_ca"]),
             ):
