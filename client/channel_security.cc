@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/address.h"
+#include "client/mutex_lock.h"
 #include "client/tls_diagnosis.h"
 
 namespace sru::client {
@@ -103,7 +104,7 @@ TokenFile::TokenFile(std::string path, std::string token)
 
 std::string TokenFile::Authorization() {
   const absl::Time now = absl::Now();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (now >= next_read_) {
     next_read_ = now + kTokenReadInterval;
     if (absl::StatusOr<std::string> token = ReadToken(path_); token.ok()) {

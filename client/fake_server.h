@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "client/mutex_lock.h"
 #include "google/rpc/retry.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -49,7 +50,7 @@ class FakeServer : private v1::InferenceService::Service {
 
   // The next calls of Classify and Encode get these statuses, one each.
   void FailNext(std::vector<grpc::Status> statuses) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     failures_ = std::move(statuses);
   }
   // RESOURCE_EXHAUSTED as the server sends it.
@@ -60,21 +61,21 @@ class FakeServer : private v1::InferenceService::Service {
     google::rpc::Status details;
     details.set_code(grpc::StatusCode::RESOURCE_EXHAUSTED);
     details.set_message("the queue is full");
-    details.add_details()->PackFrom(info);
+    static_cast<void>(details.add_details()->PackFrom(info));
     return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full",
                         details.SerializeAsString());
   }
 
   int num_calls() const {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     return num_calls_;
   }
   v1::ClassifyRequest last_classify() const {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     return last_classify_;
   }
   v1::EncodeRequest last_encode() const {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     return last_encode_;
   }
 
@@ -113,7 +114,7 @@ class FakeServer : private v1::InferenceService::Service {
   // Two labels; the probability of "LONG" grows with the length of the text. "bad" is refused.
   grpc::Status Classify(grpc::ServerContext* context, const v1::ClassifyRequest* request,
                         v1::ClassifyResponse* response) override {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     last_classify_ = *request;
     if (grpc::Status status = TakeFailure(); !status.ok()) return status;
     for (int i = 0; i < request->sequences_size(); ++i) {
@@ -144,7 +145,7 @@ class FakeServer : private v1::InferenceService::Service {
   // The vector (1, -2) in the format that was asked for.
   grpc::Status Encode(grpc::ServerContext* /*context*/, const v1::EncodeRequest* request,
                       v1::EncodeResponse* response) override {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     last_encode_ = *request;
     if (grpc::Status status = TakeFailure(); !status.ok()) return status;
     for (int i = 0; i < request->sequences_size(); ++i) {

@@ -16,9 +16,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "google/protobuf/stubs/logging.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
+#include "server/base/protobuf_compat.h"
 #include "server/base/scheduling.h"
 #include "server/command_line.h"
 #include "server/lifecycle/load_failure.h"
@@ -170,8 +170,7 @@ int Main(int argc, char** argv) {
   auto* const signals = new Signals();
   // A client that closes its connection must not end the process.
   std::signal(SIGPIPE, SIG_IGN);
-  // The service tells the caller what is wrong with its bytes; a stranger must not fill our log.
-  google::protobuf::SetLogHandler(nullptr);
+  SilenceProtobufLog();
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
   // Before any thread is started, since they inherit it.

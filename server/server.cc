@@ -94,6 +94,10 @@ void SetConnectionArguments(const Options& options, int max_message_bytes,
   }
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.max_metadata_bytes);
+#ifdef GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE
+  // Where there are two limits, the first one only rejects some of what is larger.
+  builder->AddChannelArgument(GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE, limits.max_metadata_bytes);
+#endif
   // A client that is gone without a word is noticed after at most 80 s.
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);

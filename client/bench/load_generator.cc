@@ -16,6 +16,7 @@
 #include "client/bench/arrivals.h"
 #include "client/bench/h2_connection.h"
 #include "client/bench/loopback.h"
+#include "client/mutex_lock.h"
 
 namespace sru::bench {
 namespace {
@@ -371,7 +372,7 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
   bool done = false;
   std::thread reporter([&] {
     if (options.on_progress == nullptr) return;
-    absl::MutexLock lock(&mu);
+    client::MutexLock lock(&mu);
     while (!mu.AwaitWithTimeout(absl::Condition(&done), absl::Seconds(1))) {
       Progress progress;
       const int64_t now = NowNs();
@@ -390,7 +391,7 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
   LoadResult result;
   for (std::thread& thread : threads_running) thread.join();
   {
-    absl::MutexLock lock(&mu);
+    client::MutexLock lock(&mu);
     done = true;
   }
   reporter.join();

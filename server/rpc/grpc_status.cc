@@ -23,7 +23,8 @@ grpc::Status ToGrpcStatus(const absl::Status& status, std::optional<absl::Durati
   google::rpc::Status details;
   details.set_code(static_cast<int32_t>(status.code()));
   details.set_message(message);
-  details.add_details()->PackFrom(retry_info);
+  // False only for a message without its required fields, and ours has none.
+  static_cast<void>(details.add_details()->PackFrom(retry_info));
   return grpc::Status(code, message, details.SerializeAsString());
 }
 

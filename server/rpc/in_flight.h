@@ -5,35 +5,40 @@
 #include <cstdint>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "server/base/mutex.h"
 
 namespace sru::server {
 
 class InFlight {
  public:
   void Enter() {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     ++count_;
   }
   void Leave() {
-    absl::MutexLock lock(&mutex_);
-    --count_;
+    MutexLock lock(&mutex_);
+    if (--count_ == 0) none_.SignalAll();
   }
   int64_t count() const {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return count_;
   }
   // False when calls were still in flight at `deadline`.
   bool WaitUntilNone(absl::Time deadline) const {
-    absl::MutexLock lock(&mutex_);
-    return mutex_.AwaitWithDeadline(absl::Condition(
-                                        +[](const int64_t* count) { return *count == 0; }, &count_),
-                                    deadline);
+    MutexLock lock(&mutex_);
+    while (count_ > 0) {
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) return false;
+      none_.WaitFor(&mutex_, left);
+    }
+    return true;
   }
 
  private:
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
+  mutable CondVar none_;
   int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/arena.h"
 #include "grpc/support/time.h"
 #include "grpcpp/support/proto_buffer_writer.h"
+#include "server/base/protobuf_compat.h"
 #include "server/batching/answer_group.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/request_outline.h"
@@ -61,7 +61,7 @@ class InferenceCall : public grpc::ServerUnaryReactor {
         arrival_(context.clock->Now()),
         call_(call),
         request_id_(AccessLog::Begin(*call)),
-        request_(google::protobuf::Arena::CreateMessage<Request>(&arena_)),
+        request_(CreateOnArena<Request>(&arena_)),
         method_(method),
         deadline_(DeadlineOf(*call, *context.clock)),
         response_bytes_(response_bytes) {
@@ -170,7 +170,7 @@ class InferenceCall : public grpc::ServerUnaryReactor {
   }
 
   absl::Status WriteResponse() {
-    auto* response = google::protobuf::Arena::CreateMessage<Response>(&arena_);
+    auto* response = CreateOnArena<Response>(&arena_);
     response->set_model(model().name());
     response->set_version(model().version());
     for (size_t i = 0; i < results_.size(); ++i) {

@@ -16,14 +16,26 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "grpc/support/log.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
+#include "server/transport/grpc_version.h"
+
+#if SRU_GRPC_IS_CURRENT
+#include "absl/base/log_severity.h"
+#include "absl/log/globals.h"
+#include "absl/log/log_entry.h"
+#include "absl/log/log_sink.h"
+#include "absl/log/log_sink_registry.h"
+#include "grpc/grpc.h"
+#include "server/base/protobuf_compat.h"
+#else
+#include "grpc/support/log.h"
+#endif
 
 namespace sru::server {
 namespace {
 
-constexpr absl::string_view kHandshakeFailed = "Handshake failed with fatal error ";
+constexpr absl::string_view kHandshakeFailed = "Handshake failed with ";
 // What gRPC says, to whoever debugs it, of a connection that ended before its handshake.
 constexpr absl::string_view kHandshakeEnded =
     "Security handshake failed: UNKNOWN:Handshake read failed ";
@@ -40,9 +52,6 @@ Observer& GetObserver() {
   static auto* const observer = new Observer;
   return *observer;
 }
-
-// The least severe line of gRPC's that people want to see; beyond GPR_LOG_SEVERITY_ERROR none.
-int wanted_severity = GPR_LOG_SEVERITY_ERROR;
 
 // False when there is no observer.
 bool Observe(const FailedHandshake& failed) {
@@ -63,44 +72,107 @@ bool HasSent(int fd) {
   return info.tcpi_bytes_received > 1;
 }
 
+// True when the line was about a failed handshake and somebody wanted to know of it.
+bool ObserveHandshake(absl::string_view line) {
+  if (const auto ended = ParseEndedHandshake(line); ended.has_value()) {
+    return HasSent(ended->fd) &&
+           Observe({HandshakeFailure::kClosedByClient, kEndedDetail, ended->peer});
+  }
+  if (!absl::ConsumePrefix(&line, kHandshakeFailed)) return false;
+  absl::ConsumePrefix(&line, "fatal ");  // in gRPC 1.51
+  return absl::ConsumePrefix(&line, "error ") &&
+         Observe({ClassifyHandshakeFailure(line), line, {}});
+}
+
+// What people want to see of gRPC's lines, as gRPC itself reads its variable.
+enum class Wanted { kNothing, kErrors, kInfo, kDebug };
+
+Wanted WantedLines() {
+  const char* verbosity = std::getenv("GRPC_VERBOSITY");
+  const std::string word = absl::AsciiStrToLower(verbosity == nullptr ? "error" : verbosity);
+  return word == "debug"  ? Wanted::kDebug
+         : word == "info" ? Wanted::kInfo
+         : word == "none" ? Wanted::kNothing
+                          : Wanted::kErrors;
+}
+
+#if SRU_GRPC_IS_CURRENT
+
+// gRPC logs through Abseil, as protobuf does.
+class Sink final : public absl::LogSink {
+ public:
+  explicit Sink(Wanted wanted) : wanted_(wanted) {}
+
+  void Send(const absl::LogEntry& entry) override {
+    const absl::LogSeverity severity = entry.log_severity();
+    if (severity == absl::LogSeverity::kFatal) return;  // Abseil writes it itself, at once
+    if (absl::StrContains(entry.source_filename(), "google/protobuf/")) return;
+    if (ObserveHandshake(entry.text_message())) return;
+    if (wanted_ == Wanted::kNothing) return;
+    if (wanted_ == Wanted::kErrors && severity < absl::LogSeverity::kError) return;
+    Log(severity == absl::LogSeverity::kError     ? LogLevel::kError
+        : severity == absl::LogSeverity::kWarning ? LogLevel::kWarning
+                                                  : LogLevel::kInfo,
+        absl::StrCat("gRPC: ", entry.text_message()));
+  }
+
+ private:
+  const Wanted wanted_;
+};
+
+// Also the lines that tell of connections that ended before their handshake.
+void WantEndedHandshakes() { absl::SetVLogLevel("security_handshaker", 2); }
+
+void TakeOver() {
+  const Wanted wanted = WantedLines();
+  SilenceProtobufLog();  // and all else that Abseil would write by itself
+  // Once started, gRPC leaves the least severity alone, which it sets by its variable. Failed
+  // handshakes are no errors to it.
+  grpc_init();
+  absl::SetMinLogLevel(absl::LogSeverityAtLeast::kInfo);
+  absl::AddLogSink(new Sink(wanted));
+}
+
+#else  // an older gRPC, with a log of its own
+
+// The least severe line that is wanted; beyond GPR_LOG_SEVERITY_ERROR none.
+int wanted_severity = GPR_LOG_SEVERITY_ERROR;
+
+// Also the lines that tell of connections that ended before their handshake.
+void WantEndedHandshakes() { gpr_set_log_verbosity(GPR_LOG_SEVERITY_DEBUG); }
+
 void OnLine(gpr_log_func_args* line) {
-  absl::string_view text(line->message);
-  if (absl::ConsumePrefix(&text, kHandshakeFailed) &&
-      Observe({ClassifyHandshakeFailure(text), text, {}})) {
-    return;
-  }
-  if (const auto ended = ParseEndedHandshake(line->message);
-      ended.has_value() && HasSent(ended->fd)) {
-    Observe({HandshakeFailure::kClosedByClient, kEndedDetail, ended->peer});
-  }
-  if (line->severity < wanted_severity) return;
+  if (ObserveHandshake(line->message) || line->severity < wanted_severity) return;
   Log(line->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kError : LogLevel::kInfo,
       absl::StrCat("gRPC: ", line->message));
 }
+
+void TakeOver() {
+  const Wanted wanted = WantedLines();
+  wanted_severity = wanted == Wanted::kDebug     ? GPR_LOG_SEVERITY_DEBUG
+                    : wanted == Wanted::kInfo    ? GPR_LOG_SEVERITY_INFO
+                    : wanted == Wanted::kNothing ? GPR_LOG_SEVERITY_ERROR + 1
+                                                 : GPR_LOG_SEVERITY_ERROR;
+  // Failed handshakes are errors to gRPC.
+  gpr_set_log_verbosity(
+      static_cast<gpr_log_severity>(std::min<int>(wanted_severity, GPR_LOG_SEVERITY_ERROR)));
+  gpr_set_log_function(OnLine);
+}
+
+#endif  // SRU_GRPC_IS_CURRENT
 
 }  // namespace
 
 void TakeOverGrpcLog() {
   static std::once_flag once;
-  std::call_once(once, [] {
-    const char* verbosity = std::getenv("GRPC_VERBOSITY");
-    const std::string word = absl::AsciiStrToLower(verbosity == nullptr ? "error" : verbosity);
-    wanted_severity = word == "debug"  ? GPR_LOG_SEVERITY_DEBUG
-                      : word == "info" ? GPR_LOG_SEVERITY_INFO
-                      : word == "none" ? GPR_LOG_SEVERITY_ERROR + 1
-                                       : GPR_LOG_SEVERITY_ERROR;
-    // Most failed handshakes are errors to gRPC.
-    gpr_set_log_verbosity(
-        static_cast<gpr_log_severity>(std::min<int>(wanted_severity, GPR_LOG_SEVERITY_ERROR)));
-    gpr_set_log_function(OnLine);
-  });
+  std::call_once(once, TakeOver);
 }
 
 void SetHandshakeObserver(HandshakeObserver observer) {
   Observer& current = GetObserver();
   MutexLock lock(&current.mutex);
   // Those that the client ends are worth a line for debugging only.
-  if (observer != nullptr) gpr_set_log_verbosity(GPR_LOG_SEVERITY_DEBUG);
+  if (observer != nullptr) WantEndedHandshakes();
   current.observer = std::move(observer);
 }
 

@@ -4,14 +4,29 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "grpc/support/log.h"
 #include "gtest/gtest.h"
+#include "server/transport/grpc_version.h"
 #include "tests/testing/tcp_pair.h"
+
+#if SRU_GRPC_IS_CURRENT
+#include "absl/log/log.h"
+#else
+#include "grpc/support/log.h"
+#endif
 
 namespace sru::server {
 namespace {
 
 using ::sru::testing::TcpPair;
+
+// As gRPC writes its lines.
+void GrpcLogs(const std::string& line) {
+#if SRU_GRPC_IS_CURRENT
+  LOG(INFO) << line;
+#else
+  gpr_log(GPR_ERROR, "%s", line.c_str());
+#endif
+}
 
 // What OpenSSL 3 says; seen at real handshakes.
 TEST(GrpcLogTest, HandshakeFailuresByOpenSslsWords) {
@@ -32,10 +47,15 @@ TEST(GrpcLogTest, HandshakesGoToTheObserver) {
   TakeOverGrpcLog();
   std::vector<HandshakeFailure> seen;
   SetHandshakeObserver([&](const FailedHandshake& failed) { seen.push_back(failed.failure); });
-  gpr_log(GPR_ERROR, "Handshake failed with fatal error %s: %s.", "SSL_ERROR_SSL", "http request");
-  gpr_log(GPR_ERROR, "something else");
+#if SRU_GRPC_IS_CURRENT
+  const std::string line = "Handshake failed with error SSL_ERROR_SSL: http request";
+#else
+  const std::string line = "Handshake failed with fatal error SSL_ERROR_SSL: http request.";
+#endif
+  GrpcLogs(line);
+  GrpcLogs("something else");
   SetHandshakeObserver(nullptr);
-  gpr_log(GPR_ERROR, "Handshake failed with fatal error %s: %s.", "SSL_ERROR_SSL", "http request");
+  GrpcLogs(line);
   EXPECT_EQ(seen, std::vector<HandshakeFailure>{HandshakeFailure::kNotTls});
 }
 
@@ -87,7 +107,7 @@ TEST(GrpcLogTest, OnlyClientsThatSpokeEndHandshakes) {
     EXPECT_EQ(TcpPair::Read(pair.server()), "");  // the end has arrived, as gRPC has seen it
     const std::string line =
         EndedLine(absl::StrCat(", fd:", pair.server()), absl::StrCat("after ", sent.size()));
-    gpr_log(GPR_DEBUG, "%s", line.c_str());
+    GrpcLogs(line);
   }
   SetHandshakeObserver(nullptr);
   EXPECT_EQ(peers, std::vector<std::string>{"after 5"});

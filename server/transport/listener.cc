@@ -167,9 +167,7 @@ absl::Status Listener::Bind(absl::string_view flag) {
 
 void Listener::AddTo(grpc::ServerBuilder* builder,
                      std::shared_ptr<grpc::ServerCredentials> credentials) {
-  acceptor_ = builder->experimental().AddExternalConnectionAcceptor(
-      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      std::move(credentials));
+  handover_ = ConnectionHandover::AddTo(builder, std::move(credentials));
 }
 
 void Listener::Start() {
@@ -234,10 +232,7 @@ bool Listener::Accept(int socket) {
       continue;
     }
     if (options_.on_accepted != nullptr) options_.on_accepted(fd, status.st_ino, peer);
-    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-    connection.listener_fd = socket;
-    connection.fd = fd;
-    acceptor_->HandleNewConnection(&connection);
+    handover_->HandOver(socket, fd);
   }
 }
 

@@ -33,6 +33,7 @@
 #include "grpcpp/server_builder.h"
 #include "server/base/mutex.h"
 #include "server/options.h"
+#include "server/transport/connection_handover.h"
 
 namespace sru::server {
 
@@ -101,7 +102,7 @@ class Listener {
   int wake_ = -1;  // an eventfd that wakes Run()
   std::atomic<bool> stopping_{false};
   std::atomic<int64_t> failures_{0};
-  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor_;
+  std::unique_ptr<ConnectionHandover> handover_;
   std::thread thread_;
 
   mutable Mutex mutex_;

@@ -27,6 +27,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "client/client.h"
+#include "client/mutex_lock.h"
 #include "gtest/gtest.h"
 #include "models/test_files.h"
 #include "tests/testing/http_get.h"
@@ -106,7 +107,7 @@ class Load {
 
   // Callers whose call has had no answer for so long.
   int CountStuck(absl::Duration time) {
-    absl::MutexLock lock(&mutex_);
+    client::MutexLock lock(&mutex_);
     int count = 0;
     for (const absl::Time start : starts_) count += absl::Now() - start > time;
     return count;
@@ -114,7 +115,7 @@ class Load {
 
   // Failed calls by their status.
   std::map<std::string, int> failures() {
-    absl::MutexLock lock(&mutex_);
+    client::MutexLock lock(&mutex_);
     return failures_;
   }
   int num_failures() {
@@ -123,7 +124,7 @@ class Load {
     return count;
   }
   int most_failures_of_a_caller() {
-    absl::MutexLock lock(&mutex_);
+    client::MutexLock lock(&mutex_);
     return *std::max_element(failures_of_caller_.begin(), failures_of_caller_.end());
   }
 
@@ -134,11 +135,11 @@ class Load {
     request.set_top_k(1);
     while (!stop_) {
       {
-        absl::MutexLock lock(&mutex_);
+        client::MutexLock lock(&mutex_);
         starts_[caller] = absl::Now();
       }
       const absl::StatusOr<v1::ClassifyResponse> response = client_->Classify(request);
-      absl::MutexLock lock(&mutex_);
+      client::MutexLock lock(&mutex_);
       starts_[caller] = absl::InfiniteFuture();
       if (!response.ok()) {
         ++failures_[response.status().ToString()];

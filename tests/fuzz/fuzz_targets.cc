@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "google/protobuf/stubs/logging.h"
 #include "models/config.h"
 #include "models/preprocessing.h"
 #include "models/safetensors.h"
@@ -21,6 +20,7 @@
 #include "models/utf8.h"
 #include "models/vocabulary.h"
 #include "server/base/log.h"
+#include "server/base/protobuf_compat.h"
 #include "server/http/try_endpoint.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
@@ -173,7 +173,7 @@ void FuzzTokenizer(std::string_view bytes) {
 
 void FuzzRequest(std::string_view bytes) {
   // As the server does: protobuf would log each bad string.
-  google::protobuf::SetLogHandler(nullptr);
+  server::SilenceProtobufLog();
   static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
   const grpc::Slice slice(bytes.data(), bytes.size());
   v1::ClassifyRequest request;

@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/blocking_counter.h"
 #include "gmock/gmock.h"
-#include "google/protobuf/stubs/logging.h"
 #include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
 #include "models/test_files.h"
+#include "server/base/protobuf_compat.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
 
@@ -58,7 +58,7 @@ class BadInputTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     // protobuf's own line about bytes that are not UTF-8, from the client's side too.
-    google::protobuf::SetLogHandler(nullptr);
+    server::SilenceProtobufLog();
     repository_ = new SmallRepository();
     server::Options options = TestOptions(repository_->path());
     options.version_policy = models::VersionPolicy::All();
@@ -309,7 +309,7 @@ TEST_F(BadInputTest, UnknownMethod) {
 // A thousand good calls in flight among calls of every kind of poison: each poisoned call fails,
 // each good call gets the bits that it gets alone.
 TEST(PoisonTest, FailsAlone) {
-  google::protobuf::SetLogHandler(nullptr);
+  server::SilenceProtobufLog();
   RunningServer server(TestOptions(kBundledRepository));
   ASSERT_TRUE(server.started());
   constexpr int kGood = 1000;
