@@ -182,7 +182,7 @@ bool ReadOutline(const grpc::ByteBuffer& bytes, int priority_field, RequestOutli
   constexpr uint32_t kSequences = Tag(Classify::kSequencesFieldNumber, kBytes);
   const uint32_t priority = Tag(priority_field, kVarint);
   CodedInputStream input(&reader);
-  input.PushLimit(static_cast<int>(bytes.Length()));
+  static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
   while (const uint32_t tag = input.ReadTag()) {
     uint64_t value = 0;
     bool good = true;
