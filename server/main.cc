@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "server/base/grpc_version.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
 #include "server/base/protobuf_compat.h"
@@ -178,6 +179,11 @@ int Main(int argc, char** argv) {
     LogWarning(status.message());
   }
 
+  LogInfo(absl::StrCat("start: ", VersionText()));
+  for (const std::string& warning :
+       ExposureWarnings(*options, GrpcVersion(), kGrpcWithstandsFloods)) {
+    LogWarning(warning);
+  }
   signals->StartThread();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(*options);
   if (!server.ok()) return Fail(server.status());

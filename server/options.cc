@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "server/base/grpc_version.h"
 #include "server/base/version.h"
 
 ABSL_FLAG(
@@ -20,9 +21,10 @@ ABSL_FLAG(
     "Directory with the models to serve: <model>/<version>/config.json and its neighbours, as "
     "models/FORMAT.md describes. Required.");
 ABSL_FLAG(
-    std::string, listen, "0.0.0.0:50051",
+    std::string, listen, sru::server::kGrpcWithstandsFloods ? "0.0.0.0:50051" : "127.0.0.1:50051",
     "HOST:PORT of the gRPC service; 0.0.0.0 takes IPv6 too, as gRPC does. Port 0 lets the system "
-    "choose one; the server prints it.");
+    "choose one; the server prints it. By default every interface, but 127.0.0.1 in a build with a "
+    "gRPC before 1.60, which strangers can stop (--version says which one it is).");
 ABSL_FLAG(
     std::string, metrics_listen, "0.0.0.0:9090",
     "HOST:PORT of the status page (/), /metrics, /healthz and /readyz. Port 0 lets the system "
@@ -339,6 +341,25 @@ absl::Status ValidateOptions(const Options& o) {
   return ValidateConnectionLimits(o.connections);
 }
 
+std::vector<std::string> ExposureWarnings(const Options& options, absl::string_view grpc_version,
+                                          bool withstands_floods) {
+  std::vector<std::string> warnings;
+  if (withstands_floods || !options.security.tls_client_ca.empty()) return warnings;
+  const auto check = [&](absl::string_view flag, const ListenAddress& address) {
+    if (IsLoopbackHost(address.host)) return;
+    warnings.push_back(absl::StrCat(
+        "--", flag, "=", address.ToString(), ": whoever reaches it can stop this server, with or ",
+        "without a token: gRPC ", grpc_version, " has CVE-2023-33953, CVE-2023-44487 and ",
+        "CVE-2023-32731, which were mended until 1.60. Use the container image, which has a "
+        "current ",
+        "gRPC, or client certificates (--tls_client_ca), or 127.0.0.1 behind nginx 1.26 or Envoy ",
+        "1.27.1 or newer"));
+  };
+  check("listen", options.listen);
+  if (options.admin_listen.has_value()) check("admin_listen", *options.admin_listen);
+  return warnings;
+}
+
 absl::Status ApplyEnvironment(const std::function<const char*(const char*)>& get_env) {
   for (const char* name : AllFlagNames()) {
     const std::string variable = EnvironmentName(name);
@@ -489,7 +510,8 @@ std::string HelpText() {
 
 std::string VersionText() {
   return absl::StrCat("sru_server ", kVersion,
-                      " (backends: ", absl::StrJoin(kernels::AvailableBackends(), ", "), ")");
+                      " (backends: ", absl::StrJoin(kernels::AvailableBackends(), ", "), "; gRPC ",
+                      GrpcVersion(), ")");
 }
 
 }  // namespace sru::server

@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "models/repository.h"
+#include "server/base/grpc_version.h"
 #include "server/base/scheduling.h"
 #include "server/http/try_access.h"
 #include "server/lifecycle/model_control.h"
@@ -39,7 +40,8 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::s
 
 struct Options {
   std::string model_repository;
-  ListenAddress listen = {"0.0.0.0", 50051};
+  // A gRPC that strangers can stop is within reach of this machine only, unless somebody says so.
+  ListenAddress listen = {kGrpcWithstandsFloods ? "0.0.0.0" : "127.0.0.1", 50051};
   ListenAddress metrics_listen = {"0.0.0.0", 9090};
   std::optional<ListenAddress> admin_listen;  // nothing: no admin service
 
@@ -90,6 +92,12 @@ std::vector<absl::string_view> FlagNames();
 
 // kInvalidArgument names the flag, what was expected and what was found.
 absl::Status ValidateOptions(const Options& options);
+
+// For the log at the start: each listener that strangers reach though `grpc_version` cannot stand
+// them, with what to do about it. Empty where gRPC withstands them (`withstands_floods`), and with
+// client certificates, without which nobody gets that far.
+std::vector<std::string> ExposureWarnings(const Options& options, absl::string_view grpc_version,
+                                          bool withstands_floods);
 
 // Sets each flag of this server that the environment names; `get_env` gives null for a variable
 // that is not set. Call before the command line is parsed. kInvalidArgument names the variable.

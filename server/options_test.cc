@@ -7,8 +7,10 @@
 #include "absl/flags/declare.h"
 #include "absl/flags/flag.h"
 #include "absl/flags/reflection.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/grpc_version.h"
 
 ABSL_DECLARE_FLAG(std::string, model_repository);
 ABSL_DECLARE_FLAG(std::string, listen);
@@ -32,6 +34,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 Options Valid() {
   Options options;
@@ -58,7 +61,8 @@ TEST(OptionsTest, DefaultsNeedOnlyARepository) {
   absl::SetFlag(&FLAGS_model_repository, "models");
   const absl::StatusOr<Options> options = OptionsFromFlags();
   ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->listen.ToString(), "0.0.0.0:50051");
+  EXPECT_EQ(options->listen.ToString(),
+            kGrpcWithstandsFloods ? "0.0.0.0:50051" : "127.0.0.1:50051");
   EXPECT_EQ(options->metrics_listen.ToString(), "0.0.0.0:9090");
   EXPECT_EQ(options->backend, "auto");
   EXPECT_EQ(options->dtype, kernels::DataType::kFloat32);
@@ -268,11 +272,42 @@ TEST(OptionsTest, ASequenceMustFitIntoABatchAndIntoTheQueue) {
   EXPECT_THAT(ErrorOf(options), HasSubstr("--max_queue_tokens"));
 }
 
+TEST(OptionsTest, WarnsOfListenersThatStrangersCanStop) {
+  Options options = Valid();
+  const auto warnings = [&](const char* grpc, bool withstands_floods) {
+    return ExposureWarnings(options, grpc, withstands_floods);
+  };
+  for (const char* host : {"127.0.0.1", "localhost", "::1"}) {
+    options.listen.host = host;
+    EXPECT_TRUE(warnings("1.51.1", false).empty()) << host;
+  }
+  for (const char* host : {"0.0.0.0", "::", "10.0.0.1", "example.org"}) {
+    options.listen.host = host;
+    ASSERT_EQ(warnings("1.51.1", false).size(), 1u) << host;
+    EXPECT_THAT(warnings("1.51.1", false).front(),
+                AllOf(StartsWith(absl::StrCat("--listen=", options.listen.ToString(), ": ")),
+                      HasSubstr("gRPC 1.51.1 has CVE-2023-33953"), HasSubstr("CVE-2023-44487"),
+                      HasSubstr("container image"), HasSubstr("--tls_client_ca"),
+                      HasSubstr("nginx 1.26"), HasSubstr("Envoy 1.27.1")));
+    EXPECT_TRUE(warnings("1.83.0", true).empty());
+  }
+  options.admin_listen = ListenAddress{"10.0.0.2", 50052};
+  ASSERT_EQ(warnings("1.51.1", false).size(), 2u);
+  EXPECT_THAT(warnings("1.51.1", false).back(), StartsWith("--admin_listen=10.0.0.2:50052: "));
+  // Tokens do not help; certificates do, since gRPC reads no frame before the handshake is done.
+  options.security.auth_tokens_file = "tokens";
+  EXPECT_EQ(warnings("1.51.1", false).size(), 2u);
+  options.security.tls_client_ca = "ca.pem";
+  EXPECT_TRUE(warnings("1.51.1", false).empty());
+}
+
 TEST(OptionsTest, HelpShowsEveryFlagWithItsVariable) {
   const std::string help = HelpText();
+  EXPECT_THAT(help, HasSubstr(kGrpcWithstandsFloods ? "--listen=0.0.0.0:50051"
+                                                    : "--listen=127.0.0.1:50051"));
   for (const char* expected :
-       {"--model_repository", "--listen=0.0.0.0:50051", "--metrics_listen=0.0.0.0:9090",
-        "--max_queue_delay_us=0", "[SRU_MAX_QUEUE_TOKENS]", "--drain_timeout_s=30"}) {
+       {"--model_repository", "--metrics_listen=0.0.0.0:9090", "--max_queue_delay_us=0",
+        "[SRU_MAX_QUEUE_TOKENS]", "--drain_timeout_s=30"}) {
     EXPECT_THAT(help, HasSubstr(expected));
   }
 }

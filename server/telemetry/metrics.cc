@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
 #include "prometheus/text_serializer.h"
+#include "server/base/grpc_version.h"
 #include "server/base/version.h"
 
 namespace sru::server {
@@ -204,7 +205,7 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
   // Looked up once: it asks the GPU's driver and loads cuBLASLt.
   static const auto* const backends =
       new std::string(absl::StrJoin(kernels::AvailableBackends(), ","));
-  AddValue(&info, {{"version", kVersion}, {"backends", *backends}}, 1);
+  AddValue(&info, {{"version", kVersion}, {"backends", *backends}, {"grpc", GrpcVersion()}}, 1);
   families->push_back(std::move(info));
   if (!levels.backend.empty()) {
     MetricFamily backend = MakeFamily(

@@ -2,7 +2,9 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 
 namespace sru::server {
@@ -143,6 +145,7 @@ TEST(MetricsTest, NoModelMeansNoModelSeries) {
   EXPECT_THAT(text, HasSubstr("sru_ready 0"));
   EXPECT_THAT(text, HasSubstr("sru_models_loaded 0"));
   EXPECT_THAT(text, HasSubstr("sru_build_info{version=\""));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat(",grpc=\"", grpc::Version(), "\"} 1")));
   EXPECT_THAT(text, HasSubstr("process_resident_memory_bytes "));
   EXPECT_THAT(text, Not(HasSubstr("model=")));
 }

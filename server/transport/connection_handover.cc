@@ -4,8 +4,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/grpc_version.h"
 #include "server/base/log.h"
-#include "server/transport/grpc_version.h"
 
 #if SRU_GRPC_IS_CURRENT
 #include "grpcpp/passive_listener.h"

@@ -16,9 +16,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "server/base/grpc_version.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
-#include "server/transport/grpc_version.h"
 
 #if SRU_GRPC_IS_CURRENT
 #include "absl/base/log_severity.h"

@@ -12,10 +12,10 @@
 #include "grpcpp/security/auth_metadata_processor.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
+#include "server/base/grpc_version.h"
 #include "server/base/mutex.h"
 #include "server/telemetry/request_id.h"
 #include "server/telemetry/trace_context.h"
-#include "server/transport/grpc_version.h"
 
 namespace sru::server {
 namespace {

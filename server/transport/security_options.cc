@@ -77,17 +77,6 @@ constexpr const char* kFlagNames[] = {"tls_cert",
 
 constexpr absl::Duration kMaxSeconds = absl::Hours(24 * 7);
 
-// "127.evil.example" is a name like any other.
-bool IsLoopback(const std::string& host) {
-  in_addr v4{};
-  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
-  in6_addr v6{};
-  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) {
-    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
-  }
-  return host == "localhost";
-}
-
 // Of a listener on the network that takes the tokens of `tokens_flag`.
 absl::Status CheckTokensAreEncrypted(const SecurityOptions& options, absl::string_view tokens_flag,
                                      absl::string_view listen_flag) {
@@ -165,9 +154,20 @@ absl::Status ValidateConnectionLimits(const ConnectionLimits& l) {
   return absl::OkStatus();
 }
 
+// "127.evil.example" is a name like any other.
+bool IsLoopbackHost(const std::string& host) {
+  in_addr v4{};
+  if (inet_pton(AF_INET, host.c_str(), &v4) == 1) return ntohl(v4.s_addr) >> 24 == 127;
+  in6_addr v6{};
+  if (inet_pton(AF_INET6, host.c_str(), &v6) == 1) {
+    return IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127);
+  }
+  return host == "localhost";
+}
+
 absl::Status CheckListenHost(const SecurityOptions& options, absl::string_view flag,
                              absl::string_view host) {
-  if (!options.has_tokens() || IsLoopback(std::string(host))) return absl::OkStatus();
+  if (!options.has_tokens() || IsLoopbackHost(std::string(host))) return absl::OkStatus();
   return CheckTokensAreEncrypted(options, "auth_tokens_file", flag);
 }
 
@@ -180,7 +180,7 @@ absl::Status CheckAdminListenHost(const SecurityOptions& options,
         "--admin_listen: expected the address of the admin port, as --",
         own_tokens ? "admin_tokens_file" : "admin_without_auth", " is given, found nothing"));
   }
-  if (IsLoopback(*host)) return absl::OkStatus();
+  if (IsLoopbackHost(*host)) return absl::OkStatus();
   if (options.has_admin_tokens()) {
     return CheckTokensAreEncrypted(options, own_tokens ? "admin_tokens_file" : "auth_tokens_file",
                                    "admin_listen");

@@ -62,6 +62,10 @@ absl::Status ValidateConnectionLimits(const ConnectionLimits& limits);
 absl::Status CheckListenHost(const SecurityOptions& options, absl::string_view flag,
                              absl::string_view host);
 
+// Whether `host` (as in HOST:PORT) is of this machine only: "localhost" or a loopback address
+// written out.
+bool IsLoopbackHost(const std::string& host);
+
 // The same of --admin_listen; kInvalidArgument also when others than this machine could load and
 // unload models without tokens, client certificates or --admin_without_auth. Nothing = there is no
 // admin port; flags of one are then an error.

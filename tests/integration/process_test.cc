@@ -206,6 +206,7 @@ TEST(StartTest, HelpAndVersion) {
   Subprocess version({SRU_SERVER_BINARY, "--version"});
   EXPECT_EQ(version.Wait(), 0);
   EXPECT_THAT(version.out(), HasSubstr("sru_server "));
+  EXPECT_THAT(version.out(), HasSubstr(absl::StrCat("gRPC ", grpc::Version())));
 }
 
 TEST(StartTest, TakenPorts) {

@@ -1,4 +1,4 @@
-#include "server/transport/grpc_version.h"
+#include "server/base/grpc_version.h"
 
 #include "grpcpp/grpcpp.h"
 
