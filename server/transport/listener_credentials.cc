@@ -150,8 +150,6 @@ std::shared_ptr<grpc::ServerCredentials> MakeListenerCredentials(
   if (certificates->mutual()) {
     options->set_root_certificate_provider(provider);
     options->set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    // Tells clients that have several certificates which one to show.
-    options->set_send_client_ca_list(true);
   }
   std::shared_ptr<grpc::ServerCredentials> credentials =
       grpc::experimental::TlsServerCredentials(*options);

@@ -218,6 +218,15 @@ class Authority:
             return ["-newkey", "rsa:%d" % rsa_bits]
         return ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]
 
+    @staticmethod
+    def _validity(days):
+        """With less than 0 days, one that is over. Newer versions of openssl do not take that for -days, older ones
+        cannot do it otherwise."""
+        help_text = subprocess.run(["openssl", "x509", "-help"], capture_output=True, text=True).stderr
+        if days >= 0 or "-not_after" not in help_text:
+            return ["-days", str(days)]
+        return ["-not_before", "20200101000000Z", "-not_after", "20200102000000Z"]
+
     def issue(self, name, days=20, rsa_bits=None):
         """Paths of a certificate for localhost and of its key."""
         base = os.path.join(self.directory, "%s-%s" % (self.name, name))
@@ -229,7 +238,7 @@ class Authority:
         )  # fmt: skip
         openssl(
             "x509", "-req", "-in", base + ".csr", "-CA", self.certificate, "-CAkey", self.key,
-            "-CAcreateserial", "-days", str(days), "-extfile", base + ".ext", "-out", base + ".pem",
+            "-CAcreateserial", *self._validity(days), "-extfile", base + ".ext", "-out", base + ".pem",
         )  # fmt: skip
         return base + ".pem", base + ".key"
 
