@@ -59,9 +59,14 @@ Suites: experimental
 Components: main
 Signed-By: $key
 END
-# Not python3-grpcio, which does not load there and which nothing but tests of the Python client needs.
+# Python's gRPC stays sid's: the one in experimental does not load, and only tests of the Python client need it. What
+# stands first wins.
 cat >/etc/apt/preferences.d/current_grpc <<'END'
-Package: libgrpc* libprotobuf* libprotoc* protobuf-compiler*
+Package: python3-grpcio* python3-protobuf*
+Pin: release a=experimental
+Pin-Priority: 1
+
+Package: src:grpc src:protobuf
 Pin: release a=experimental
 Pin-Priority: 990
 END
