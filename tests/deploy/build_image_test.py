@@ -1,0 +1,124 @@
+"""deploy/build_image.sh, with a stand-in for docker: which base it builds on, and what it says when it cannot.
+
+That the images work is image_test.py's.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import running
+
+SCRIPT = os.path.join(running.ROOT, "deploy", "build_image.sh")
+
+# Writes down how it was called; $FAILS names a stage that cannot be built, $VERSION is what the server says.
+DOCKER = """#!/bin/bash
+printf '%s\\n' "$*" >>"$CALLS"
+case "$1" in
+  build)
+    [[ -z "$FAILS" || " $* " != *" --target $FAILS "* ]] || { echo "ERROR: no such image" >&2; exit 1; }
+    [[ " $* " != *" -q "* ]] || cp "${@: -1}/Dockerfile" "$CALLS.label"
+    ;;
+  run) echo "$VERSION" ;;
+  image) echo 73000000 ;;
+esac
+"""
+
+
+class BuildImageTest(unittest.TestCase):
+    def setUp(self):
+        work = tempfile.TemporaryDirectory()
+        self.addCleanup(work.cleanup)
+        self.calls = os.path.join(work.name, "calls")
+        with open(os.path.join(work.name, "docker"), "w", encoding="ascii") as file:
+            file.write(DOCKER)
+        os.chmod(file.name, 0o755)
+        self.environment = dict(
+            os.environ, PATH=work.name + ":" + os.environ["PATH"], CALLS=self.calls, FAILS="",
+            VERSION="sru_server 0.1.0 (gRPC 1.83.0)",
+        )
+
+    def build(self, *arguments, fails="", **environment):
+        return subprocess.run(
+            [SCRIPT, "--engine=docker", *arguments], env={**self.environment, "FAILS": fails, **environment},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=running.DEADLINE_S,
+            check=False,
+        )
+
+    def built(self, stage):
+        """The arguments with which this stage was built, or None."""
+        with open(self.calls, encoding="utf-8") as file:
+            return next((line for line in file if " --target %s " % stage in line), None)
+
+    def test_takes_a_current_grpc_where_it_can(self):
+        done = self.build()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("-t localhost/sru-base:current", self.built("base"))
+        self.assertIn("BASE=localhost/sru-base:current", self.built("runtime-cpu"))
+        self.assertIn("gRPC 1.83.0, size 73000000", done.stdout)
+        self.assertEqual(done.stderr, "")
+
+    def test_the_label_has_the_version_that_the_server_says(self):
+        done = self.build("--tag=mine:1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(self.calls + ".label", encoding="utf-8") as file:
+            self.assertEqual(file.read(), 'FROM mine:1\nLABEL io.grpc.version="1.83.0"\n')
+        done = self.build(VERSION="sru_server 0.1.0")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("expected 'gRPC VERSION' in what the image's sru_server --version says, found none", done.stderr)
+
+    def test_falls_back_with_a_message(self):
+        done = self.build(fails="base", VERSION="sru_server 0.1.0 (gRPC 1.51.1)")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("BASE=docker.io/library/debian:12-slim", self.built("runtime-cpu"))
+        self.assertIn("there is no base with a current gRPC here", done.stderr)
+        self.assertIn("gRPC 1.51.1", done.stdout)
+
+    def test_a_base_that_is_asked_for_is_had_or_refused(self):
+        done = self.build("--base=current", fails="base")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--base: there is no base with a current gRPC here", done.stderr)
+        self.assertIsNone(self.built("runtime-cpu"))
+
+        done = self.build("--base=stable")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("BASE=docker.io/library/debian:12-slim", self.built("runtime-cpu"))
+        self.assertEqual(done.stderr, "", "nothing to warn of: it was asked for")
+
+    def test_an_image_that_does_not_build_is_an_error(self):
+        self.assertNotEqual(self.build(fails="runtime-cpu").returncode, 0)
+
+    def test_cuda_has_the_stable_base_only(self):
+        done = self.build("--target=cuda")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIsNone(self.built("base"))
+        self.assertIsNotNone(self.built("runtime-cuda"))
+        done = self.build("--target=cuda", "--base=current")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--base: expected stable for --target=cuda, found current", done.stderr)
+
+    def test_the_time_in_the_image_can_be_given(self):
+        self.build(SOURCE_DATE_EPOCH="1000000000")
+        self.assertIn("CREATED=2001-09-09T01:46:40Z", self.built("runtime-cpu"))
+
+    def test_refuses_what_does_not_go_together(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = self.build("--prebuilt=" + folder)
+            self.assertIn("/bin/sru_server is missing", done.stderr)
+            os.mkdir(os.path.join(folder, "bin"))
+            server = os.path.join(folder, "bin", "sru_server")
+            with open(server, "w", encoding="ascii"):
+                pass
+            os.chmod(server, 0o755)
+            done = self.build("--prebuilt=" + folder, "--base=current")
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("or leave out --base=current", done.stderr)
+        done = self.build("--base=newest")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("unexpected argument '--base=newest'", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
