@@ -8,8 +8,9 @@
 # libraries that they load (deploy/image_rootfs.sh collects them), the packages' names and licences for scanners, and
 # the bundled model. So any base works whose libraries the programs were built against.
 
-# Debian 12 or Ubuntu 24.04, by any name; a CUDA base has nvcc and cuBLAS besides.
-ARG BASE=docker.io/library/debian:12-slim
+# A Debian sid, by any name, gets a current gRPC (scripts/current_grpc.sh). Debian 12 and 13 and Ubuntu 24.04 work too,
+# with their gRPC 1.51, against which a stranger can do more: docs/security.md. A CUDA base has nvcc and cuBLAS besides.
+ARG BASE=docker.io/library/debian:sid-slim
 ARG CUDA_BASE=docker.io/nvidia/cuda:13.0.1-devel-ubuntu24.04
 
 # ---- what every runtime image says about itself
@@ -42,7 +43,11 @@ FROM runtime AS runtime-prebuilt
 COPY rootfs/ /
 
 # ---- build
-FROM ${BASE} AS tools
+FROM ${BASE} AS base
+COPY scripts/current_grpc.sh /usr/local/sbin/
+RUN current_grpc.sh && rm -rf /var/lib/apt/lists/*
+
+FROM base AS tools
 WORKDIR /src
 COPY scripts/deps.sh scripts/
 RUN scripts/deps.sh build && rm -rf /var/lib/apt/lists/*

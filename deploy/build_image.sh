@@ -2,19 +2,25 @@
 # Builds a container image of the server with what is there: docker, podman or buildah.
 #
 #   deploy/build_image.sh [--target=cpu|cuda|test] [--tag=NAME] [--engine=docker|podman|buildah]
-#                         [--local_base] [--cuda_toolkit=DIR] [--prebuilt=BUILD]
+#                         [--base=current|stable] [--local_base] [--cuda_toolkit=DIR] [--prebuilt=BUILD]
 #
 #   --target        cpu (default) and cuda make an image; test builds and runs every test in the build image
 #   --tag           name of the image; default: sru-server:cpu, sru-server:cuda
 #   --engine        default: the first of docker, podman, buildah that works here
-#   --local_base    makes the base image with debootstrap (root; needs a Debian mirror) instead of pulling one: for
-#                   machines that reach no registry
+#   --base          what the programs are built on: current is Debian sid with a current gRPC, stable is Debian 12 with
+#                   its gRPC 1.51. Default: current, and stable with a message where current is not to be had. The CUDA
+#                   image has stable only: NVIDIA has no base with a current gRPC.
+#   --local_base    makes the base image with debootstrap (root; needs a Debian mirror, SRU_DEBIAN_MIRROR, as
+#                   scripts/debian_root.sh takes it) instead of pulling one: for machines that reach no registry
 #   --cuda_toolkit  with --local_base and --target=cuda: a CUDA toolkit of this machine to put into that base
 #   --prebuilt      takes the programs of this build folder (cmake --preset release, then build) and the libraries of
-#                   this machine instead of compiling: seconds, and no base image is needed
+#                   this machine, gRPC too, instead of compiling: seconds, and no base image is needed
+#
+# Its label io.grpc.version says which gRPC an image has, as its `sru_server --version` does.
 #
 # SRU_IMAGE_STORAGE  folder for buildah's images; default: build/image-storage. Show them with
 #                    buildah --root=build/image-storage --storage-driver=vfs images
+# SOURCE_DATE_EPOCH  the time that the image says it was made, in seconds; default: now
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -23,17 +29,18 @@ fail() {
   exit 1
 }
 
-target=cpu tag='' engine='' local_base='' cuda_toolkit='' prebuilt=''
+target=cpu tag='' engine='' base='' local_base='' cuda_toolkit='' prebuilt=''
 for argument in "$@"; do
   case "$argument" in
     --target=cpu | --target=cuda | --target=test) target=${argument#*=} ;;
     --tag=?*) tag=${argument#*=} ;;
     --engine=docker | --engine=podman | --engine=buildah) engine=${argument#*=} ;;
+    --base=current | --base=stable) base=${argument#*=} ;;
     --local_base) local_base=yes ;;
     --cuda_toolkit=?*) cuda_toolkit=${argument#*=} ;;
     --prebuilt=?*) prebuilt=${argument#*=} ;;
     -h | --help)
-      sed -n '2,20s/^# \{0,1\}//p' "$0"
+      sed -n '2,25s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *) fail "unexpected argument '$argument'; --help lists what there is" ;;
@@ -45,6 +52,12 @@ if [ -n "$prebuilt" ] && [ ! -x "$prebuilt/bin/sru_server" ]; then
 fi
 if [ -n "$prebuilt" ] && [ "$target" != cpu ]; then
   fail "--prebuilt makes images for the CPU only; leave it out, or leave out --target=$target"
+fi
+if [ -n "$prebuilt" ] && [ -n "$base" ]; then
+  fail "--prebuilt takes the gRPC that $prebuilt was built with; leave it out, or leave out --base=$base"
+fi
+if [ "$target" = cuda ] && [ "$base" = current ]; then
+  fail "--base: expected stable for --target=cuda, found current; no base has both a CUDA toolkit and a current gRPC"
 fi
 
 works() {
@@ -76,15 +89,32 @@ buildah_() {
 version=$(sed -n 's/^project(sru_server VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision"
-  --build-arg "CREATED=$(date -u +%Y-%m-%dT%H:%M:%SZ)")
+  --build-arg "CREATED=$(date -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}" +%Y-%m-%dT%H:%M:%SZ)")
 
-# make_base NAME [TOOLKIT]: a Debian from debootstrap, with a CUDA toolkit if one is named.
+# OCI's own format has no HEALTHCHECK; docker makes its own.
+format=(--format docker)
+[ "$engine" != docker ] || format=()
+
+# build STAGE TAG CONTEXT [OPTION...]
+build() {
+  local stage=$1 tag=$2 context=$3
+  shift 3
+  case "$engine" in
+    docker | podman)
+      "$engine" build "${format[@]}" -f Dockerfile --target "$stage" -t "$tag" "$@" "$context"
+      ;;
+    buildah)
+      buildah_ bud --isolation chroot "${format[@]}" -f "$PWD/Dockerfile" --target "$stage" -t "$tag" "$@" "$context"
+      ;;
+  esac
+}
+
+# make_base SUITE NAME [TOOLKIT]: a Debian from debootstrap, with a CUDA toolkit if one is named.
 make_base() {
-  local root=$work/base path=/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+  local suite=$1 root=$work/base path=/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+  shift
   echo "build_image: making $1 with debootstrap"
-  debootstrap --variant=minbase bookworm "$root" "${SRU_DEBIAN_MIRROR:-http://deb.debian.org/debian}" >"$work/log" 2>&1 ||
-    { tail -n 20 "$work/log" >&2; fail "debootstrap failed; its last lines stand above"; }
-  rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/*
+  scripts/debian_root.sh "$suite" "$root" || return
   if [ -n "${2:-}" ]; then
     # What compiling and linking needs; the rest of a toolkit (profilers, cuDNN) is several times larger.
     mkdir -p "$root/usr/local/cuda/lib64"
@@ -108,38 +138,88 @@ make_base() {
   rm -rf "$root"
 }
 
+# make_current NAME: the base with a current gRPC; fails where there is none.
+make_current() {
+  local from=()
+  if [ -n "$local_base" ]; then
+    make_base sid localhost/sru-base:sid || return
+    from=(--build-arg BASE=localhost/sru-base:sid)
+  fi
+  build base "$1" . "${from[@]}"
+}
+
 context=. stage=runtime-$target
-[ "$target" != test ] || stage=test
+[ "$target" != test ] || stage='test'
 if [ -n "$prebuilt" ]; then
   stage=runtime-prebuilt context=$work/context
   mkdir "$context"
   cmake --install "$prebuilt" --prefix "$work/prefix" --component runtime --strip >/dev/null
   deploy/image_rootfs.sh "$work/prefix" "$context/rootfs"
-elif [ -n "$local_base" ]; then
-  command -v debootstrap >/dev/null || fail "--local_base needs debootstrap (scripts/deps.sh deploy)"
-  [ "$(id -u)" -eq 0 ] || fail "--local_base needs root, for debootstrap"
-  if [ "$target" = cuda ]; then
-    [ -n "$cuda_toolkit" ] || fail "--local_base with --target=cuda needs --cuda_toolkit=DIR, such as /usr/local/cuda"
-    [ -x "$cuda_toolkit/bin/nvcc" ] || fail "--cuda_toolkit: $cuda_toolkit/bin/nvcc is missing"
-    make_base localhost/sru-base:cuda "$(readlink -f "$cuda_toolkit")"
-    arguments+=(--build-arg CUDA_BASE=localhost/sru-base:cuda)
+else
+  if [ -n "$local_base" ]; then
+    command -v debootstrap >/dev/null || fail "--local_base needs debootstrap (scripts/deps.sh deploy)"
+    [ "$(id -u)" -eq 0 ] || fail "--local_base needs root, for debootstrap"
   fi
-  # docker without BuildKit also builds the stages that the CUDA image does not need.
-  [ "$target" = cuda ] && [ "$engine" != docker ] || make_base localhost/sru-base:debian
-  arguments+=(--build-arg BASE=localhost/sru-base:debian)
+  if [ "$target" = cuda ]; then
+    base=stable
+    if [ -n "$local_base" ]; then
+      [ -n "$cuda_toolkit" ] || fail "--local_base with --target=cuda needs --cuda_toolkit=DIR, such as /usr/local/cuda"
+      [ -x "$cuda_toolkit/bin/nvcc" ] || fail "--cuda_toolkit: $cuda_toolkit/bin/nvcc is missing"
+      make_base bookworm localhost/sru-base:cuda "$(readlink -f "$cuda_toolkit")"
+      arguments+=(--build-arg CUDA_BASE=localhost/sru-base:cuda)
+    fi
+  fi
+  if [ "$base" != stable ]; then
+    if make_current localhost/sru-base:current; then
+      base=current
+      arguments+=(--build-arg BASE=localhost/sru-base:current)
+    elif [ "$base" = current ]; then
+      fail "--base: there is no base with a current gRPC here; what stands above says why"
+    else
+      base=stable
+      echo "build_image: there is no base with a current gRPC here (what stands above says why), so the image is built on" \
+        "Debian 12 with its gRPC 1.51; docs/security.md says what a stranger can do to that" >&2
+    fi
+  fi
+  if [ "$base" = stable ]; then
+    stable=docker.io/library/debian:12-slim
+    # docker without BuildKit also builds the stages that the CUDA image does not need.
+    if [ -n "$local_base" ] && { [ "$target" != cuda ] || [ "$engine" = docker ]; }; then
+      stable=localhost/sru-base:debian
+      make_base bookworm "$stable"
+    fi
+    arguments+=(--build-arg "BASE=$stable")
+  fi
 fi
 
+build "$stage" "$tag" "$context" "${arguments[@]}"
+if [ "$stage" = test ]; then
+  echo "build_image: every test has passed, ${SECONDS}s"
+  exit 0
+fi
+
+# The label: from the program itself, which knows it.
 case "$engine" in
   docker | podman)
-    format=()
-    [ "$engine" = docker ] || format=(--format docker)  # OCI's own format has no HEALTHCHECK
-    "$engine" build "${format[@]}" -f Dockerfile --target "$stage" -t "$tag" "${arguments[@]}" "$context"
+    grpc=$("$engine" run --rm --network none "$tag" --version)
+    ;;
+  buildah)
+    container=$(buildah_ from --pull-never "$tag")
+    grpc=$(buildah_ run --isolation chroot "$container" /usr/local/bin/sru_server --version)
+    ;;
+esac
+grpc=$(sed -n 's/.*gRPC \([0-9][0-9.]*\).*/\1/p' <<<"$grpc")
+[ -n "$grpc" ] || fail "expected 'gRPC VERSION' in what the image's sru_server --version says, found none"
+case "$engine" in
+  docker | podman)
+    printf 'FROM %s\nLABEL io.grpc.version="%s"\n' "$tag" "$grpc" >"$work/Dockerfile"
+    "$engine" build "${format[@]}" -q -f "$work/Dockerfile" -t "$tag" "$work" >/dev/null
     size=$("$engine" image inspect --format '{{.Size}}' "$tag")
     ;;
   buildah)
-    buildah_ bud --isolation chroot --format docker -f "$PWD/Dockerfile" --target "$stage" -t "$tag" \
-      "${arguments[@]}" "$context"
+    buildah_ config --label "io.grpc.version=$grpc" "$container"
+    buildah_ commit -q --rm "${format[@]}" "$container" "$tag" >/dev/null
     size=$(buildah_ images --json "$tag" | sed -n 's/.*"size": "\(.*\)".*/\1/p')
     ;;
 esac
-echo "build_image: $tag from stage $stage with $engine, size $size, ${SECONDS}s"
+echo "build_image: $tag from stage $stage with $engine, gRPC $grpc, size $size, ${SECONDS}s"

@@ -37,7 +37,7 @@ class BuildImageTest(unittest.TestCase):
         os.chmod(file.name, 0o755)
         self.environment = dict(
             os.environ, PATH=work.name + ":" + os.environ["PATH"], CALLS=self.calls, FAILS="",
-            VERSION="sru_server 0.1.0 (gRPC 1.83.0)",
+            VERSION="sru_server 0.1.0 (backends: cpu; gRPC 1.83.0)",
         )
 
     def build(self, *arguments, fails="", **environment):
@@ -70,7 +70,7 @@ class BuildImageTest(unittest.TestCase):
         self.assertIn("expected 'gRPC VERSION' in what the image's sru_server --version says, found none", done.stderr)
 
     def test_falls_back_with_a_message(self):
-        done = self.build(fails="base", VERSION="sru_server 0.1.0 (gRPC 1.51.1)")
+        done = self.build(fails="base", VERSION="sru_server 0.1.0 (backends: cpu; gRPC 1.51.1)")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("BASE=docker.io/library/debian:12-slim", self.built("runtime-cpu"))
         self.assertIn("there is no base with a current gRPC here", done.stderr)

@@ -249,6 +249,13 @@ class ImageTest(unittest.TestCase):
             done = container.execute(*health)
             self.assertEqual(done.returncode, 0, done.stderr)
 
+            # Three places say which gRPC it has; the label can be read without starting it.
+            grpc = self.image.config["Labels"]["io.grpc.version"]
+            self.assertRegex(grpc, r"^\d+\.\d+\.\d+$")
+            done = container.execute("/usr/local/bin/sru_server", "--version")
+            self.assertRegex(done.stdout, r"\bgRPC %s\b" % re.escape(grpc))
+            self.assertRegex(container.get("/metrics"), r'sru_build_info\{[^}]*grpc="%s"' % re.escape(grpc))
+
             question = "How many moons does Jupiter have ?"
             done = container.execute("/usr/local/bin/sru_client", "classify", "--json", question)
             self.assertEqual(done.returncode, 0, done.stderr)
