@@ -253,11 +253,10 @@ def grpc_version(binary):
 class Target:
     """What an attack gets to know."""
 
-    def __init__(self, server, deadline, extra):
+    def __init__(self, server, deadline):
         self.port, self.metrics_port, self.pid = server.port, server.metrics_port, server.pid
         self.deadline = deadline
         self.metric, self.page, self.memory = server.metric, server.page, server.memory
-        self.__dict__.update(extra)
 
     def time_left(self):
         return self.deadline - time.monotonic()
@@ -267,11 +266,11 @@ class Target:
         time.sleep(max(0, min(seconds, self.time_left())))
 
 
-def _attack_process(attack, server, seconds, extra, go, result):
+def _attack_process(attack, server, seconds, go, result):
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     go.recv_bytes()
     try:
-        outcome = attack(Target(server, time.monotonic() + seconds, extra))
+        outcome = attack(Target(server, time.monotonic() + seconds))
         result.send_bytes(json.dumps(vars(outcome)).encode())
     except Exception:
         result.send_bytes(json.dumps(vars(Outcome(failures=[traceback.format_exc()]))).encode())
@@ -280,7 +279,7 @@ def _attack_process(attack, server, seconds, extra, go, result):
         os._exit(0)
 
 
-def _run_once(binary, repository, attack, seconds, memory_mib, flags, room_bytes, extra, latency, headers, after):
+def _run_once(binary, repository, attack, seconds, memory_mib, flags, room_bytes, latency, headers, after):
     server = Server(binary, repository, flags)
     failures = []
     try:
@@ -294,7 +293,7 @@ def _run_once(binary, repository, attack, seconds, memory_mib, flags, room_bytes
         context = multiprocessing.get_context("fork")
         go_there, go = context.Pipe(duplex=False)
         result, result_there = context.Pipe(duplex=False)
-        arguments = (attack, server, seconds, extra, go_there, result_there)
+        arguments = (attack, server, seconds, go_there, result_there)
         child = context.Process(target=_attack_process, args=arguments)
         child.start()
         result_there.close()
@@ -331,6 +330,10 @@ def _run_once(binary, repository, attack, seconds, memory_mib, flags, room_bytes
         if after is not None and server.alive():
             failures += after(server, outcome)
             row["what"] = outcome.text
+        if server.alive():
+            guarded = server.metric("sru_connections_closed_total")
+            if guarded:
+                row["what"] += "; the guard closed %d" % guarded
         slow = []
         if latency and (outcome.closed_after_s is None or outcome.closed_after_s > CLOSED_WITHIN_S):
             if row["refused"] > MOST_REFUSED:
@@ -404,20 +407,19 @@ def run(
     latency=True,
     headers=(),
     after=None,
-    **extra,
 ):
     """Runs it with the server and the models that the command line names, and exits.
 
-    `seconds` is how long the attack may go on, `room_bytes` by how much the server's address space may grow, `after(server, outcome)` looks further and returns failures,
-    `extra` become attributes of the target. A run that fails by latency alone is repeated once: the machine
-    may have been busy with something else.
+    `seconds` is how long the attack may go on, `room_bytes` by how much the server's address space may grow,
+    `after(server, outcome)` looks further and returns failures. A run that fails by latency alone is repeated once:
+    the machine may have been busy with something else.
     """
     if len(sys.argv) != 3:
         print("usage: %s SRU_SERVER MODEL_REPOSITORY" % os.path.basename(sys.argv[0]), file=sys.stderr)
         sys.exit(2)
     binary, repository = sys.argv[1:]
     version = grpc_version(binary)
-    arguments = (seconds, memory_mib, flags, room_bytes, extra, latency, headers, after)
+    arguments = (seconds, memory_mib, flags, room_bytes, latency, headers, after)
     if not os.environ.get("SRU_ATTACKS_NO_HEADER"):
         print(HEADER)
     row, failures, slow = _run_once(binary, repository, attack, *arguments)
