@@ -42,8 +42,8 @@ absl::Duration MonotonicNow() {
 void Abort(int fd) {
   sockaddr none{};
   none.sa_family = AF_UNSPEC;
-  shutdown(fd, SHUT_RDWR);  // who polls it wakes up
-  connect(fd, &none, sizeof(none));
+  shutdown(fd, SHUT_RDWR);                              // who polls it wakes up
+  static_cast<void>(connect(fd, &none, sizeof(none)));  // it may be gone already
 }
 
 bool IsSame(int fd, ino_t inode) {
