@@ -253,11 +253,15 @@ bool ModelManager::WaitsForEmptyRepository(const models::RepositoryListing& list
 
 absl::StatusOr<std::vector<ModelStatus>> ModelManager::Load(const std::string& model) {
   const auto listing = models::ScanModel(options_.repository, model);
-  if (!listing.ok()) return listing.status();
   Mode mode;
   mode.retry_failed = true;
-  if (absl::Status status = Apply(model, *listing, mode); !status.ok()) {
-    return absl::Status(CodeForCaller(status.code()), status.message());
+  absl::Status status = listing.status();
+  if (status.ok()) {
+    status = Apply(model, *listing, mode);
+    status = absl::Status(CodeForCaller(status.code()), status.message());
+  }
+  if (!status.ok()) {
+    return absl::Status(status.code(), WithoutRepository(status.message(), options_.repository));
   }
   return StatusesOf(&model);
 }
@@ -633,10 +637,12 @@ std::vector<ModelStatus> ModelManager::StatusesOf(const std::string* model) cons
     MutexLock lock(&mutex_);
     for (const auto& [name, entry] : models_) {
       if (!entry.problem.empty()) {
-        statuses.push_back({name, 0, ModelState::kFailed, entry.problem});
+        statuses.push_back(
+            {name, 0, ModelState::kFailed, WithoutRepository(entry.problem, options_.repository)});
       }
       for (const auto& [number, version] : entry.versions) {
-        const std::string failure(version.failure.message());
+        const std::string failure =
+            WithoutRepository(version.failure.message(), options_.repository);
         if (version.served != nullptr) {
           statuses.push_back({name, number, ModelState::kReady, failure});
         }

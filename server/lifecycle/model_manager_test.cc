@@ -53,7 +53,9 @@ class FakeLoader : public ModelLoader {
     clock_.Advance(absl::Seconds(2));
     const std::string config = models::ReadWholeFile(location.directory + "/config.json");
     if (during_load) during_load();
-    if (config == "broken") return absl::InvalidArgumentError("config.json: it is broken");
+    if (config == "broken") {
+      return absl::InvalidArgumentError(location.directory + "/config.json: it is broken");
+    }
     if (config == "huge") return absl::ResourceExhaustedError("no memory");
     auto served = std::make_unique<ServedModel>();
     served->name = location.name;
@@ -179,7 +181,8 @@ TEST_F(ModelManagerTest, StaticRefusesWhatCannotBeLoaded) {
   Write("b/1", "broken");
   const absl::Status status = Start(ModelControl::kStatic);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "config.json: it is broken");
+  // It goes to the log, with the whole path.
+  EXPECT_EQ(status.message(), repository_.path("b/1/config.json") + ": it is broken");
   Delete("b");
   Delete("a");
   EXPECT_EQ(Start(ModelControl::kStatic).code(), absl::StatusCode::kNotFound);
@@ -323,7 +326,7 @@ TEST_F(ModelManagerTest, WhatFailsForAnotherReasonIsNotTriedAgainForMemory) {
   EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:2"));
   for (int i = 0; i < 3; ++i) manager_->Poll();
   EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
-  EXPECT_EQ(MessageOf("m", 2), "config.json: it is broken");
+  EXPECT_EQ(MessageOf("m", 2), "m/2/config.json: it is broken");
 }
 
 TEST_F(ModelManagerTest, AVersionThatFailsLeavesTheOldOneAndIsTriedAgainWhenItsFilesChange) {
@@ -335,7 +338,7 @@ TEST_F(ModelManagerTest, AVersionThatFailsLeavesTheOldOneAndIsTriedAgainWhenItsF
   EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:3"));
   EXPECT_THAT(Served(), ElementsAre("m:2"));
   EXPECT_THAT(States(), ElementsAre("m:2 ready", "m:3 failed"));
-  EXPECT_EQ(MessageOf("m", 3), "config.json: it is broken");
+  EXPECT_EQ(MessageOf("m", 3), "m/3/config.json: it is broken");
   EXPECT_TRUE(observer_.serving["m"]);
   EXPECT_EQ(observer_.last_status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(manager_->LoadCounts()[0].loads, 1);
@@ -435,7 +438,7 @@ TEST_F(ModelManagerTest, AVersionThatIsChangedInPlaceIsLoadedAnew) {
   PollTwice();
   EXPECT_THAT(Served(), ElementsAre("m:1"));
   EXPECT_THAT(States(), ElementsAre("m:1 ready"));
-  EXPECT_EQ(MessageOf("m", 1), "config.json: it is broken");
+  EXPECT_EQ(MessageOf("m", 1), "m/1/config.json: it is broken");
   Write("m/1", "better again");
   PollTwice();
   EXPECT_EQ(MessageOf("m", 1), "");
@@ -548,7 +551,8 @@ TEST_F(ModelManagerTest, ExplicitLoadThatFailsLeavesWhatIsServed) {
   Write("m/2", "broken");
   absl::Status status = manager_->Load("m").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(status.message(), "model m version 2: config.json: it is broken; version 1 is served");
+  EXPECT_EQ(status.message(),
+            "model m version 2: m/2/config.json: it is broken; version 1 is served");
   EXPECT_THAT(States(), ElementsAre("m:1 ready", "m:2 failed"));
   // Asked again it tries again, whether or not the files have changed.
   EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kFailedPrecondition);

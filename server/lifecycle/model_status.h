@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/string_view.h"
+
 namespace sru::server {
 
 enum class ModelState {
@@ -20,9 +22,14 @@ struct ModelStatus {
   std::string model;
   int64_t version = 0;  // 0: about the model's directory as a whole
   ModelState state = ModelState::kLoading;
-  // Why it failed; on a version that is ready: why its changed files could not be loaded.
+  // Why it failed; on a version that is ready: why its changed files could not be loaded. Callers
+  // see it, so files are named by their paths in the repository.
   std::string message;
 };
+
+// `message` with paths below `repository` as seen from there, "trec/1/config.json": where the
+// repository lies on the server's machine is not for callers.
+std::string WithoutRepository(absl::string_view message, absl::string_view repository);
 
 // Counts since the model was first seen.
 struct ModelLoadCounts {
