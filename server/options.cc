@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "server/base/grpc_version.h"
 #include "server/base/version.h"
+#include "server/http/page_host.h"
 
 ABSL_FLAG(
     std::string, model_repository, "",
@@ -32,6 +33,11 @@ ABSL_FLAG(
 ABSL_FLAG(std::string, status_page_try, "local",
           "off, local or all: who may try a model in the box of the status page. local: only who "
           "comes from this machine, also through kubectl port-forward or ssh -L.");
+ABSL_FLAG(std::string, status_page_host, "",
+          "Names by which people may open the status page, separated by commas, such as "
+          "sru.example.org. IP addresses, localhost and names without a dot need not be listed. "
+          "Other names are refused, since a web site could have its own point here. /metrics, "
+          "/healthz and /readyz answer by every name.");
 ABSL_FLAG(
     std::string, admin_listen, "",
     "HOST:PORT of AdminService (LoadModel, UnloadModel). Empty: there is none. Whoever reaches "
@@ -146,6 +152,7 @@ constexpr char kFlagNames[][32] = {"model_repository",
                                    "version_policy",
                                    "load_models",
                                    "status_page_try",
+                                   "status_page_host",
                                    "backend",
                                    "dtype",
                                    "cpu_isa",
@@ -198,6 +205,24 @@ absl::Status CheckDuration(absl::string_view flag, absl::Duration value, absl::D
   return absl::InvalidArgumentError(
       absl::StrCat("--", flag, ": expected ", absl::FormatDuration(low), " to ",
                    absl::FormatDuration(high), ", found ", absl::FormatDuration(value)));
+}
+
+// The box of the status page takes tokens, and its port speaks no TLS.
+absl::Status CheckStatusPageTry(const Options& o) {
+  if (o.status_page_try != TryAccess::kAll || !o.security.tls_client_ca.empty()) {
+    return absl::OkStatus();  // off, or from this machine only
+  }
+  SecurityOptions without_tls = o.security;
+  without_tls.tls_cert.clear();
+  if (CheckListenHost(without_tls, "metrics_listen", o.metrics_listen.host).ok()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--status_page_try: with --auth_tokens_file, all would have tokens cross the network in the "
+      "clear, as the port of the page (--metrics_listen) has no TLS; expected local or off, or "
+      "--metrics_listen on 127.0.0.1, or --auth_without_tls where something in front of the server "
+      "encrypts, found all with --metrics_listen=",
+      o.metrics_listen.ToString()));
 }
 
 // Breaks `text` into lines of at most `width` characters, each after `indent`.
@@ -337,6 +362,7 @@ absl::Status ValidateOptions(const Options& o) {
   if (absl::Status status = CheckAdminListenHost(o.security, admin_host); !status.ok()) {
     return status;
   }
+  if (absl::Status status = CheckStatusPageTry(o); !status.ok()) return status;
   if (absl::Status status = ValidateMemoryOptions(o.memory); !status.ok()) return status;
   return ValidateConnectionLimits(o.connections);
 }
@@ -389,6 +415,10 @@ absl::StatusOr<Options> OptionsFromFlags() {
       ParseTryAccess("status_page_try", absl::GetFlag(FLAGS_status_page_try));
   if (!status_page_try.ok()) return status_page_try.status();
   options.status_page_try = *status_page_try;
+  absl::StatusOr<std::vector<std::string>> status_page_hosts =
+      ParsePageHostNames("status_page_host", absl::GetFlag(FLAGS_status_page_host));
+  if (!status_page_hosts.ok()) return status_page_hosts.status();
+  options.status_page_hosts = *std::move(status_page_hosts);
 
   if (const std::string admin = absl::GetFlag(FLAGS_admin_listen); !admin.empty()) {
     absl::StatusOr<ListenAddress> admin_listen = ParseListenAddress("admin_listen", admin);

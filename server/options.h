@@ -51,6 +51,7 @@ struct Options {
   models::VersionPolicy version_policy;
   std::vector<std::string> load_models;  // at the start, when model_control is explicit
   TryAccess status_page_try = TryAccess::kLocal;
+  std::vector<std::string> status_page_hosts;  // names by which pages are shown; page_host.h
 
   std::string backend = "auto";  // "auto": the first of kernels::AvailableBackends()
   kernels::DataType dtype = kernels::DataType::kFloat32;

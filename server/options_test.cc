@@ -17,6 +17,7 @@ ABSL_DECLARE_FLAG(std::string, listen);
 ABSL_DECLARE_FLAG(std::string, devices);
 ABSL_DECLARE_FLAG(std::string, dtype);
 ABSL_DECLARE_FLAG(std::string, admin_listen);
+ABSL_DECLARE_FLAG(std::string, status_page_host);
 ABSL_DECLARE_FLAG(std::string, model_control);
 ABSL_DECLARE_FLAG(std::string, scheduling);
 ABSL_DECLARE_FLAG(int32_t, compute_turn_us);
@@ -33,6 +34,7 @@ namespace sru::server {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -327,6 +329,38 @@ TEST(OptionsTest, DevicesAreNumbersWithCommas) {
     EXPECT_THAT(std::string(status.message()),
                 AllOf(HasSubstr("--devices"), HasSubstr("such as 0,1"), HasSubstr(wrong)));
   }
+}
+
+TEST(OptionsTest, NamesOfTheStatusPage) {
+  absl::FlagSaver saver;
+  absl::SetFlag(&FLAGS_model_repository, "models");
+  absl::SetFlag(&FLAGS_status_page_host, "sru.example.org,gpu.lan");
+  EXPECT_THAT(OptionsFromFlags()->status_page_hosts, ElementsAre("sru.example.org", "gpu.lan"));
+  absl::SetFlag(&FLAGS_status_page_host, "http://sru.example.org");
+  EXPECT_THAT(std::string(OptionsFromFlags().status().message()),
+              AllOf(HasSubstr("--status_page_host"), HasSubstr("http://sru.example.org")));
+}
+
+TEST(OptionsTest, TokensDoNotCrossTheNetworkForTheStatusPage) {
+  Options options = Valid();
+  options.listen.host = "127.0.0.1";
+  options.metrics_listen.host = "0.0.0.0";
+  options.security.auth_tokens_file = "tokens";
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  options.status_page_try = TryAccess::kAll;
+  EXPECT_THAT(ErrorOf(options), AllOf(HasSubstr("--status_page_try"), HasSubstr("0.0.0.0:9090")));
+  // TLS is that of the other port.
+  options.security.tls_cert = "cert";
+  options.security.tls_key = "key";
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--status_page_try"));
+  options.security.auth_without_tls = true;
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  options.security.auth_without_tls = false;
+  options.metrics_listen.host = "127.0.0.1";
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  options.metrics_listen.host = "0.0.0.0";
+  options.security.tls_client_ca = "ca";  // then it is off
+  EXPECT_TRUE(ValidateOptions(options).ok());
 }
 
 TEST(OptionsTest, DevicesNeedABackendThatHasSome) {

@@ -712,7 +712,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<Listener> admin_listener_;
   std::unique_ptr<grpc::Server> admin_server_;
-  StatusPage status_page_{[this] { return Snapshot(); }, TryAccessFrom(options_)};
+  StatusPage status_page_{[this] { return Snapshot(); }, TryAccessFrom(options_),
+                          options_.status_page_hosts};
   std::unique_ptr<MetricsServer> metrics_server_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "server/http/page_host.h"
 
 namespace sru::server {
 
@@ -48,7 +49,7 @@ PageResponse MethodNotAllowed(const PageRequest& request) {
 
 }  // namespace
 
-std::optional<PageResponse> StatusPage::Handle(const PageRequest& request) {
+std::optional<PageResponse> StatusPage::PageAt(const PageRequest& request) {
   std::optional<PageResponse> response;
   const bool reads = request.method == "GET" || request.method == "HEAD";
   if (request.path == "/try") {
@@ -74,7 +75,20 @@ std::optional<PageResponse> StatusPage::Handle(const PageRequest& request) {
       }
     }
   }
-  if (response.has_value()) AddSecurityHeaders(&*response);
+  return response;
+}
+
+std::optional<PageResponse> StatusPage::Handle(const PageRequest& request) {
+  std::optional<PageResponse> response = PageAt(request);
+  if (!response.has_value()) return response;
+  // /try says so itself, in JSON.
+  const std::string host = request.header("host");
+  if (request.path != "/try" && !IsAllowedPageHost(host, hosts_)) {
+    response.emplace();
+    response->status = 403;
+    response->body = absl::StrCat(WrongPageHost(host), "\n");
+  }
+  AddSecurityHeaders(&*response);
   return response;
 }
 

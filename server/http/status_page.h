@@ -2,14 +2,17 @@
 // compiled in), /status.json that it polls, and /try (try_endpoint.h).
 //
 // The page loads nothing from elsewhere, and its Content-Security-Policy lets it load nothing else;
-// it cannot be framed. It shows no more than /metrics and ListModels do, and no request's content.
+// it cannot be framed, and is shown under names only that no other web site can have (page_host.h).
+// It shows no more than /metrics and ListModels do, and no request's content.
 // Thread-safe.
 #ifndef SRU_SERVER_HTTP_STATUS_PAGE_H_
 #define SRU_SERVER_HTTP_STATUS_PAGE_H_
 
 #include <functional>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "server/http/page_message.h"
 #include "server/http/status_json.h"
@@ -19,9 +22,11 @@ namespace sru::server {
 
 class StatusPage {
  public:
-  // `snapshot` is called from the HTTP threads, several at a time.
-  StatusPage(std::function<StatusSnapshot()> snapshot, TryAccess try_access)
-      : snapshot_(std::move(snapshot)), try_endpoint_(try_access) {}
+  // `snapshot` is called from the HTTP threads, several at a time. `hosts`: those of
+  // --status_page_host.
+  StatusPage(std::function<StatusSnapshot()> snapshot, TryAccess try_access,
+             const std::vector<std::string>& hosts = {})
+      : snapshot_(std::move(snapshot)), hosts_(hosts), try_endpoint_(try_access, hosts) {}
 
   TryEndpoint& try_endpoint() { return try_endpoint_; }
 
@@ -29,7 +34,10 @@ class StatusPage {
   std::optional<PageResponse> Handle(const PageRequest& request);
 
  private:
+  std::optional<PageResponse> PageAt(const PageRequest& request);
+
   const std::function<StatusSnapshot()> snapshot_;
+  const std::vector<std::string> hosts_;
   TryEndpoint try_endpoint_;
 };
 

@@ -37,14 +37,15 @@ class StatusPageTest : public ::testing::Test {
     request.method = method;
     request.path = path;
     request.remote_address = remote_address_;
-    request.headers["host"] = "localhost:9090";
+    request.headers["host"] = host_;
     return page_.Handle(request);
   }
   json Status() { return json::parse(Request("/status.json")->body); }
 
   StatusSnapshot snapshot_;
   std::string remote_address_ = "127.0.0.1";
-  StatusPage page_{[this] { return snapshot_; }, TryAccess::kLocal};
+  std::string host_ = "localhost:9090";
+  StatusPage page_{[this] { return snapshot_; }, TryAccess::kLocal, {"sru.example"}};
 };
 
 std::string HeaderOf(const PageResponse& response, const std::string& name) {
@@ -137,6 +138,27 @@ TEST_F(StatusPageTest, StatusSaysWhetherThisViewerMayTry) {
   const json access = Status()["try"];
   EXPECT_EQ(access["allowed"], false);
   EXPECT_THAT(access["reason"].get<std::string>(), HasSubstr("--status_page_try=all"));
+}
+
+TEST_F(StatusPageTest, IsNotShownUnderANameThatMayBeAStrangers) {
+  for (const char* host : {"evil.example:9090", "127.0.0.1.evil.example", "localhost:1@x", ""}) {
+    host_ = host;
+    for (const char* path : {"/", "/page.js", "/status.json"}) {
+      const auto response = Request(path);
+      ASSERT_TRUE(response.has_value());
+      EXPECT_EQ(response->status, 403) << host << path;
+      EXPECT_THAT(response->body, Not(HasSubstr("trec")));
+      EXPECT_EQ(HeaderOf(*response, "X-Content-Type-Options"), "nosniff");
+    }
+    EXPECT_EQ(Request("/try", "POST")->status, 403) << host;
+    EXPECT_FALSE(Request("/metrics").has_value());  // for machines, whatever they call the server
+  }
+  host_ = "evil.example";
+  EXPECT_THAT(Request("/")->body, HasSubstr("--status_page_host=evil.example"));
+  for (const char* host : {"10.0.0.7:9090", "[::1]:9090", "gpu-box", "SRU.example:9090"}) {
+    host_ = host;
+    EXPECT_EQ(Request("/status.json")->status, 200) << host;
+  }
 }
 
 TEST_F(StatusPageTest, MetricsAreThoseOfTheScrape) {

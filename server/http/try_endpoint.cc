@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "google/rpc/retry.pb.h"
 #include "models/json.h"
+#include "server/http/page_host.h"
 
 namespace sru::server {
 namespace {
@@ -53,18 +54,6 @@ int HttpStatusOf(absl::StatusCode code) {
 bool IsLoopbackAddress(absl::string_view address) {
   return address == "::1" || absl::StartsWith(address, "127.") ||
          absl::StartsWith(address, "::ffff:127.");
-}
-
-// HOST or HOST:PORT of a Host header. Names other than localhost can be made to point here by
-// whoever owns them.
-bool IsLoopbackHost(std::string host) {
-  absl::AsciiStrToLower(&host);
-  if (absl::StartsWith(host, "[")) return host == "[::1]" || absl::StartsWith(host, "[::1]:");
-  host = host.substr(0, host.find(':'));
-  if (host == "localhost") return true;
-  // An address, not a name that begins like one.
-  return absl::StartsWith(host, "127.") &&
-         host.find_first_not_of("0123456789.") == std::string::npos;
 }
 
 // Whether a web page of another origin sent this, as far as the browser says.
@@ -215,7 +204,10 @@ grpc::Status TryEndpoint::Call(grpc::ClientContext* context, const v1::ClassifyR
 }
 
 absl::Status TryEndpoint::CheckAccess(const PageRequest& request) const {
-  if (access_ == TryAccess::kAll) return absl::OkStatus();
+  if (access_ == TryAccess::kAll) {
+    if (IsAllowedPageHost(request.header("host"), page_hosts_)) return absl::OkStatus();
+    return absl::PermissionDeniedError(WrongPageHost(request.header("host")));
+  }
   if (access_ == TryAccess::kOff) {
     return absl::PermissionDeniedError(
         "trying a model is turned off on this server (--status_page_try=off, or --tls_client_ca, "
@@ -225,8 +217,9 @@ absl::Status TryEndpoint::CheckAccess(const PageRequest& request) const {
                              request.headers.count("x-forwarded-for") +
                              request.headers.count("x-real-ip") >
                          0;
-  if (!forwarded && IsLoopbackAddress(request.remote_address) &&
-      IsLoopbackHost(request.header("host"))) {
+  const std::optional<PageHost> host = ParsePageHost(request.header("host"));
+  if (!forwarded && IsLoopbackAddress(request.remote_address) && host.has_value() &&
+      host->is_loopback()) {
     return absl::OkStatus();
   }
   return absl::PermissionDeniedError(

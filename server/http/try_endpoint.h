@@ -17,14 +17,14 @@
 // Who may: the port is meant for machines that look after the server, and is often open to more
 // than the gRPC port is.
 //   kLocal  only from this machine: the connection comes from a loopback address, no proxy has
-//           forwarded it, and the page was opened by a loopback name (a name that a stranger's DNS
-//           points to 127.0.0.1 does not do)
+//           forwarded it, and the page was opened as localhost or by a loopback address. A proxy
+//           on this machine that does not say that it forwards opens it to everybody.
 //   kAll    from everywhere
 //   kOff    nobody
-// In each case other web sites cannot: the request needs a header and a content type that a browser
-// sends to a foreign origin only after asking, which this port refuses, and Origin and
-// Sec-Fetch-Site must not say that it comes from elsewhere. An Authorization header counts as in a
-// call.
+// In each case other web sites cannot: the page must have been opened by a name that is none of
+// theirs (page_host.h), the request needs a header and a content type that a browser sends to a
+// foreign origin only after asking, which this port refuses, and Origin and Sec-Fetch-Site must not
+// say that it comes from elsewhere. An Authorization header counts as in a call.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_HTTP_TRY_ENDPOINT_H_
@@ -34,6 +34,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -63,10 +64,12 @@ class TryEndpoint {
   using ClassifyFunction = std::function<grpc::Status(
       grpc::ClientContext*, const v1::ClassifyRequest&, v1::ClassifyResponse*)>;
 
-  // More at a time get 429: each holds a thread of the port that also serves the probes.
+  // More at a time get 429: each holds one of the few threads that make the pages.
   static constexpr int kMaxConcurrent = 2;
 
-  explicit TryEndpoint(TryAccess access) : access_(access) {}
+  // `page_hosts`: names by which the page may be opened besides those of page_host.h.
+  explicit TryEndpoint(TryAccess access, std::vector<std::string> page_hosts = {})
+      : access_(access), page_hosts_(std::move(page_hosts)) {}
 
   // Until it is set, requests get 503.
   void SetClassify(ClassifyFunction classify);
@@ -93,6 +96,7 @@ class TryEndpoint {
                                      absl::Duration* retry_after);
 
   const TryAccess access_;
+  const std::vector<std::string> page_hosts_;
   Mutex mutex_;
   Authenticator authenticator_ ABSL_GUARDED_BY(mutex_);
   ClassifyFunction classify_ ABSL_GUARDED_BY(mutex_);

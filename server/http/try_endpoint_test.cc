@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -197,6 +198,12 @@ TEST_F(TryEndpointTest, LocalMeansThisMachine) {
            {"::ffff:10.0.0.7", "localhost", false},
            {"2001:db8::1", "[::1]:9090", false},
            {"127.0.0.1", "10.0.0.7:9090", false},
+           {"127.0.0.1", "[::ffff:127.0.0.1]:9090", true},
+           {"127.0.0.1", "localhost:80@evil.example", false},
+           {"127.0.0.1", "localhost:", false},
+           {"127.0.0.1", "127.1", false},
+           {"127.0.0.1", "127.0.0.1.evil.example", false},
+           {"127.0.0.1", "gpu-box", false},
            {"127.0.0.1", "", false},
            {"", "localhost", false},
        }) {
@@ -217,7 +224,7 @@ TEST_F(TryEndpointTest, LocalMeansThisMachine) {
 }
 
 TEST_F(TryEndpointTest, AllMeansEverybodyButOtherWebSites) {
-  TryEndpoint endpoint(TryAccess::kAll);
+  TryEndpoint endpoint(TryAccess::kAll, {"sru.example"});
   Serve(&endpoint);
   PageRequest request = GoodRequest();
   request.remote_address = "10.0.0.7";
@@ -227,6 +234,29 @@ TEST_F(TryEndpointTest, AllMeansEverybodyButOtherWebSites) {
   EXPECT_EQ(endpoint.Handle(request).status, 200);
   request.headers["origin"] = "http://evil.example";
   EXPECT_EQ(endpoint.Handle(request).status, 403);
+}
+
+// A name of a stranger that his DNS points here; to the browser the page is then his own.
+TEST_F(TryEndpointTest, AllWithstandsDnsRebinding) {
+  TryEndpoint endpoint(TryAccess::kAll, {"sru.example"});
+  Serve(&endpoint);
+  PageRequest request = GoodRequest();
+  for (const char* host : {"evil.example", "evil.example:9090", "127.0.0.1.evil.example",
+                           "sru.example.evil.example", "localhost:80@evil.example", "127.1", ""}) {
+    request.headers["host"] = host;
+    request.headers["origin"] = absl::StrCat("http://", host);
+    const PageResponse response = endpoint.Handle(request);
+    EXPECT_EQ(response.status, 403) << host;
+    EXPECT_EQ(CodeOf(response), "PERMISSION_DENIED");
+  }
+  request.headers["host"] = "evil.example";
+  EXPECT_THAT(MessageOf(endpoint.Handle(request)), HasSubstr("--status_page_host=evil.example"));
+  EXPECT_EQ(num_calls_, 0);
+  for (const char* host : {"10.0.0.7:9090", "[2001:db8::1]:9090", "localhost", "gpu-box:9090"}) {
+    request.headers["host"] = host;
+    request.headers["origin"] = absl::StrCat("http://", host);
+    EXPECT_EQ(endpoint.Handle(request).status, 200) << host;
+  }
 }
 
 TEST_F(TryEndpointTest, OffMeansNobody) {

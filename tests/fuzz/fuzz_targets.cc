@@ -21,6 +21,7 @@
 #include "models/vocabulary.h"
 #include "server/base/log.h"
 #include "server/base/protobuf_compat.h"
+#include "server/http/page_host.h"
 #include "server/http/try_endpoint.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
@@ -241,6 +242,16 @@ void FuzzHeaders(std::string_view bytes) {
   const auto is_visible = [](absl::string_view text) {
     return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
   };
+  if (const auto host = server::ParsePageHost(header)) {
+    Require(!host->host.empty() && is_visible(host->host) &&
+                host->host.find_first_of("@/?#[]%, ") == std::string::npos,
+            "a host is a name or an address");
+    const bool brackets = host->kind == server::PageHost::Kind::kIpV6;
+    const auto reread =
+        server::ParsePageHost(brackets ? absl::StrCat("[", host->host, "]") : host->host);
+    Require(reread.has_value() && reread->host == host->host && reread->kind == host->kind,
+            "a host reads back");
+  }
   if (server::IsValidRequestId(header)) {
     Require(is_visible(header) && header.size() <= server::kMaxRequestIdLength,
             "a request id is short and visible");

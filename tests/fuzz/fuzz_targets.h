@@ -18,7 +18,7 @@ void FuzzVocabulary(std::string_view bytes);
 void FuzzTokenizer(std::string_view bytes);
 // the message of a Classify call
 void FuzzRequest(std::string_view bytes);
-// the headers traceparent, x-request-id and authorization
+// the headers traceparent, x-request-id, authorization and host
 void FuzzHeaders(std::string_view bytes);
 // the file of tokens
 void FuzzTokens(std::string_view bytes);

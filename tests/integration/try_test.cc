@@ -82,6 +82,33 @@ TEST(TryTest, TheSameLimitsApply) {
   EXPECT_EQ(Try(server, R"({"text": "x", "version": 1})").status, 200);
 }
 
+// Names that are not ours; probes and scrapers may use any.
+TEST(TryTest, PeoplesPagesAreShownUnderOwnNamesOnly) {
+  server::Options options = TestOptions(kBundledRepository);
+  options.status_page_try = server::TryAccess::kAll;
+  options.status_page_hosts = {"sru.example"};
+  RunningServer server(options);
+  ASSERT_TRUE(server.started());
+  const auto status = [&](const std::string& path, const std::string& host) {
+    const std::string body = path == "/try" ? R"({"text": "x"})" : "";
+    return HttpExchange(server.server().metrics_address().port,
+                        absl::StrCat(body.empty() ? "GET " : "POST ", path,
+                                     " HTTP/1.1\r\nHost: ", host, "\r\nOrigin: http://", host,
+                                     "\r\nContent-Type: application/json\r\nX-Sru-Try: 1\r\n"
+                                     "Content-Length: ",
+                                     body.size(), "\r\n\r\n", body))
+        .status;
+  };
+  for (const char* path : {"/", "/status.json", "/try"}) {
+    EXPECT_EQ(status(path, "sru.example"), 200) << path;
+    EXPECT_EQ(status(path, "127.0.0.1:9090"), 200) << path;
+    EXPECT_EQ(status(path, "evil.example"), 403) << path;
+  }
+  for (const char* path : {"/metrics", "/healthz", "/readyz"}) {
+    EXPECT_EQ(status(path, "sru.default.svc.cluster.local:9090"), 200) << path;
+  }
+}
+
 TEST(TryTest, CanBeTurnedOff) {
   server::Options options = TestOptions(kBundledRepository);
   options.status_page_try = server::TryAccess::kOff;
