@@ -351,6 +351,30 @@ TEST_F(NginxTest, WithTheShippedServiceConfigNothingIsLost) {
   EXPECT_EQ(load.num_failures(), 0) << Describe(load.failures()) << nginx_log();
 }
 
+// Two servers, restarted one after the other: nginx sends calls to one that is back within little
+// more than fail_timeout, and from then on the other may go.
+TEST_F(NginxTest, AServerThatRestartedIsUsedAgainWithinSeconds) {
+  ASSERT_NO_FATAL_FAILURE(StartServers());
+  ASSERT_NO_FATAL_FAILURE(StartNginx());
+  servers_[2]->process().Signal(SIGTERM);
+  EXPECT_EQ(servers_[2]->process().Wait(), 0) << servers_[2]->process().err();
+  Connect(target(), /*max_attempts=*/0);
+  Load load(client_.get());
+  AwaitCalls({0, 1}, 100);
+  const std::string first = servers_[0]->address();
+  servers_[0]->process().Signal(SIGKILL);
+  EXPECT_EQ(servers_[0]->process().Wait(), 128 + SIGKILL);
+  servers_[0] = std::make_unique<ServerProcess>(std::vector<std::string>{"--listen=" + first});
+  ASSERT_NO_FATAL_FAILURE(servers_[0]->AwaitReady());
+  const absl::Time back = absl::Now();
+  AwaitCalls({0}, 1);
+  EXPECT_LT(absl::Now() - back, absl::Seconds(3));
+  DrainTheSecond();
+  AwaitCalls({0}, 100);
+  load.Stop();
+  EXPECT_EQ(load.num_failures(), 0) << Describe(load.failures()) << nginx_log();
+}
+
 // nginx has let go of a request that it has sent, so it can only retry what it could not send.
 TEST_F(NginxTest, WithoutRetriesOfTheClientWhatWasInFlightOnTheKilledIsLost) {
   ASSERT_NO_FATAL_FAILURE(StartServers());
