@@ -264,17 +264,28 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       return credentials_->CallerName(authorization);
     });
     if (options_.security.has_tls()) {
-      SetHandshakeObserver([this](const FailedHandshake& failed) {
-        if (failed.failure == HandshakeFailure::kNoClientCertificate &&
-            expects_own_handshake_.exchange(false)) {
-          return;
-        }
-        security_metrics_.OnHandshakeFailure(failed.failure);
-        access_log_.OnHandshakeFailure(HandshakeFailureName(failed.failure), failed.detail,
-                                       failed.peer);
-      });
+      SetHandshakeObserver(
+          [this](const FailedHandshake& failed) {
+            if (failed.failure == HandshakeFailure::kNoClientCertificate &&
+                expects_own_handshake_.exchange(false)) {
+              return;
+            }
+            security_metrics_.OnHandshakeFailure(failed.failure);
+            access_log_.OnHandshakeFailure(HandshakeFailureName(failed.failure), failed.detail,
+                                           failed.peer);
+          },
+          [this](const std::string& peer) { return FindConnection(peer); });
     }
     return absl::OkStatus();
+  }
+
+  // The socket of a connection of any port by gRPC's name of its peer; -1 if there is none.
+  int FindConnection(const std::string& peer) const {
+    for (const Listener* listener : {serving_listener_.load(), serving_admin_listener_.load()}) {
+      const int socket = listener == nullptr ? -1 : listener->FindConnection(peer);
+      if (socket >= 0) return socket;
+    }
+    return -1;
   }
 
   // What CreateBackend() asks for; also says which flag is to be changed when it cannot.
@@ -599,6 +610,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
           "gRPC cannot start the admin server; GRPC_VERBOSITY=error says why");
     }
     admin_listener_->Start();
+    serving_admin_listener_ = admin_listener_.get();
     return CheckHandshakes(*admin_listener_);
   }
 
@@ -707,7 +719,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::unique_ptr<Service> service_;
   std::unique_ptr<ConnectionGuard> guard_;  // null = none
   std::unique_ptr<Listener> listener_;
-  std::atomic<Listener*> serving_listener_{nullptr};  // for the metrics port, which starts first
+  // For the metrics port and gRPC's log, which start first.
+  std::atomic<Listener*> serving_listener_{nullptr};
+  std::atomic<Listener*> serving_admin_listener_{nullptr};
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<Listener> admin_listener_;

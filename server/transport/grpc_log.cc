@@ -40,12 +40,16 @@ constexpr absl::string_view kHandshakeFailed = "Handshake failed with ";
 constexpr absl::string_view kHandshakeEnded =
     "Security handshake failed: UNKNOWN:Handshake read failed ";
 constexpr absl::string_view kSocketClosed = "Socket closed";
+// What a current gRPC says, when it traces handshakes, of each step and of the failure of one.
+constexpr absl::string_view kHandshakeStepFailed =
+    "CallNextHandshakerLocked: error=UNAVAILABLE: Handshake read failed (Socket closed)";
 constexpr absl::string_view kEndedDetail =
     "the client closed the connection, as gRPC's clients do when they do not trust the certificate";
 
 struct Observer {
   Mutex mutex;
   HandshakeObserver observer ABSL_GUARDED_BY(mutex);
+  ConnectionFinder find_connection ABSL_GUARDED_BY(mutex);
 };
 
 Observer& GetObserver() {
@@ -62,6 +66,15 @@ bool Observe(const FailedHandshake& failed) {
   return true;
 }
 
+// The socket of a connection; -1 if it is not known.
+int SocketOf(const EndedHandshake& ended) {
+  if (ended.fd >= 0) return ended.fd;
+  Observer& observer = GetObserver();
+  MutexLock lock(&observer.mutex);
+  return observer.find_connection == nullptr ? -1
+                                             : observer.find_connection(std::string(ended.peer));
+}
+
 // Whether the client of this connection has sent anything. A FIN counts as a byte to Linux.
 bool HasSent(int fd) {
   tcp_info info{};
@@ -75,7 +88,7 @@ bool HasSent(int fd) {
 // True when the line was about a failed handshake and somebody wanted to know of it.
 bool ObserveHandshake(absl::string_view line) {
   if (const auto ended = ParseEndedHandshake(line); ended.has_value()) {
-    return HasSent(ended->fd) &&
+    return HasSent(SocketOf(*ended)) &&
            Observe({HandshakeFailure::kClosedByClient, kEndedDetail, ended->peer});
   }
   if (!absl::ConsumePrefix(&line, kHandshakeFailed)) return false;
@@ -110,6 +123,7 @@ class Sink final : public absl::LogSink {
     if (ObserveHandshake(entry.text_message())) return;
     if (wanted_ == Wanted::kNothing) return;
     if (wanted_ == Wanted::kErrors && severity < absl::LogSeverity::kError) return;
+    if (wanted_ == Wanted::kInfo && entry.source_basename() == "handshaker.cc") return;
     Log(severity == absl::LogSeverity::kError     ? LogLevel::kError
         : severity == absl::LogSeverity::kWarning ? LogLevel::kWarning
                                                   : LogLevel::kInfo,
@@ -120,8 +134,9 @@ class Sink final : public absl::LogSink {
   const Wanted wanted_;
 };
 
-// Also the lines that tell of connections that ended before their handshake.
-void WantEndedHandshakes() { absl::SetVLogLevel("security_handshaker", 2); }
+// Also the lines that tell of connections that ended before their handshake. They are about a
+// dozen a connection.
+void WantEndedHandshakes() { grpc_tracer_set_enabled("handshaker", 1); }
 
 void TakeOver() {
   const Wanted wanted = WantedLines();
@@ -168,16 +183,19 @@ void TakeOverGrpcLog() {
   std::call_once(once, TakeOver);
 }
 
-void SetHandshakeObserver(HandshakeObserver observer) {
+void SetHandshakeObserver(HandshakeObserver observer, ConnectionFinder find_connection) {
   Observer& current = GetObserver();
   MutexLock lock(&current.mutex);
   // Those that the client ends are worth a line for debugging only.
   if (observer != nullptr) WantEndedHandshakes();
   current.observer = std::move(observer);
+  current.find_connection = std::move(find_connection);
 }
 
 std::optional<EndedHandshake> ParseEndedHandshake(absl::string_view line) {
-  if (!absl::ConsumePrefix(&line, kHandshakeEnded) || !absl::StrContains(line, kSocketClosed)) {
+  const bool is_step = absl::ConsumePrefix(&line, kHandshakeStepFailed);
+  if (!is_step &&
+      (!absl::ConsumePrefix(&line, kHandshakeEnded) || !absl::StrContains(line, kSocketClosed))) {
     return std::nullopt;
   }
   // {target_address:"ipv4:10.0.0.1:4711", grpc_status:14, fd:10}, in any order.
@@ -188,6 +206,10 @@ std::optional<EndedHandshake> ParseEndedHandshake(absl::string_view line) {
     return rest.substr(0, rest.find_first_of(end));
   };
   EndedHandshake ended;
+  if (is_step) {
+    ended.peer = after("endpoint_peer_address=", ",}");
+    return ended;
+  }
   ended.peer = after("target_address:\"", "\"");
   for (const absl::string_view key : {"{fd:", " fd:"}) {
     if (absl::SimpleAtoi(after(key, ",}"), &ended.fd)) return ended;

@@ -81,8 +81,20 @@ TEST(GrpcLogTest, HandshakesThatEnd) {
   ended = ParseEndedHandshake(EndedLine(""));
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(ended->fd, -1);
+  // A line of gRPC 1.83.
+  ended = ParseEndedHandshake(
+      "CallNextHandshakerLocked: error=UNAVAILABLE: Handshake read failed (Socket closed) === "
+      "Source Location Trace: === ./src/core/util/status_helper.cc:142  shutdown=false index=2, "
+      "args={endpoint=0x7fc5, args={grpc.internal.endpoint_local_address=ipv4:127.0.0.1:44337, "
+      "grpc.internal.endpoint_peer_address=ipv6:%5B::1%5D:45590, grpc.max_metadata_size=8192}, "
+      "read_buffer.Length()=0, exit_early=0}");
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_EQ(ended->peer, "ipv6:%5B::1%5D:45590");
+  EXPECT_EQ(ended->fd, -1);
   for (const char* other :
-       {"", "Handshaking failed: UNKNOWN:Handshake read failed {children:[INTERNAL:Socket closed]}",
+       {"", "CallNextHandshakerLocked: error=OK shutdown=false index=2, args={}",
+        "CallNextHandshakerLocked: error=UNAVAILABLE: Handshake read failed (recvmsg)",
+        "Handshaking failed: UNKNOWN:Handshake read failed {children:[INTERNAL:Socket closed]}",
         "Security handshake failed: UNKNOWN:Handshake read failed {children:[UNKNOWN:Timeout]}",
         "Security handshake failed: UNKNOWN:Ssl handshake failed: Socket closed"}) {
     EXPECT_FALSE(ParseEndedHandshake(other).has_value()) << other;
@@ -93,10 +105,13 @@ TEST(GrpcLogTest, HandshakesThatEnd) {
 TEST(GrpcLogTest, OnlyClientsThatSpokeEndHandshakes) {
   TakeOverGrpcLog();
   std::vector<std::string> peers;
-  SetHandshakeObserver([&](const FailedHandshake& failed) {
-    EXPECT_EQ(failed.failure, HandshakeFailure::kClosedByClient);
-    peers.emplace_back(failed.peer);
-  });
+  int found = -1;
+  SetHandshakeObserver(
+      [&](const FailedHandshake& failed) {
+        EXPECT_EQ(failed.failure, HandshakeFailure::kClosedByClient);
+        peers.emplace_back(failed.peer);
+      },
+      [&](const std::string& peer) { return peer == "found" ? found : -1; });
   for (const std::string& sent : {std::string(), std::string("\x16\x03\x01\x02\x00", 5)}) {
     const TcpPair pair;
     if (!sent.empty()) {
@@ -105,12 +120,12 @@ TEST(GrpcLogTest, OnlyClientsThatSpokeEndHandshakes) {
     }
     shutdown(pair.client(), SHUT_WR);
     EXPECT_EQ(TcpPair::Read(pair.server()), "");  // the end has arrived, as gRPC has seen it
-    const std::string line =
-        EndedLine(absl::StrCat(", fd:", pair.server()), absl::StrCat("after ", sent.size()));
-    GrpcLogs(line);
+    GrpcLogs(EndedLine(absl::StrCat(", fd:", pair.server()), absl::StrCat("after ", sent.size())));
+    found = pair.server();
+    GrpcLogs(EndedLine("", "found"));
   }
   SetHandshakeObserver(nullptr);
-  EXPECT_EQ(peers, std::vector<std::string>{"after 5"});
+  EXPECT_EQ(peers, (std::vector<std::string>{"after 5", "found"}));
 }
 
 }  // namespace

@@ -440,6 +440,25 @@ class TokenTest(Files):
             self.assertEqual(call(channel, "ListModels", metadata=bearer(OTHER_TOKEN)).code, "OK")
             channel.close()
 
+    def test_what_a_refused_call_sends_is_not_kept(self):
+        """It is refused by its headers, before its message is read, with TLS and without."""
+
+        def peak(server):
+            with open("/proc/%d/status" % server.process.pid) as file:
+                return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) << 10
+
+        for tls, channel_credentials in (([], None), (self.tls_flags(), credentials(self.ours))):
+            with Server(*self.flags(*tls)) as server:
+                channel = server.channel(channel_credentials)
+                self.assertEqual(call(channel, "ListModels", metadata=bearer(TOKEN)).code, "OK")
+                before = peak(server)
+                for _ in range(3):
+                    answer = call(channel, "Classify", b"\0" * (100 << 20), timeout=60)
+                    self.assertEqual(answer.code, "UNAUTHENTICATED")
+                self.assertLess(peak(server) - before, 32 << 20)
+                self.assertEqual(call(channel, "ListModels", metadata=bearer(TOKEN)).code, "OK")
+                channel.close()
+
     def test_health_can_need_one_too(self):
         with Server(*self.flags("--auth_health")) as server:
             self.assertEqual(call_once(server, None).code, "UNAUTHENTICATED")
