@@ -35,9 +35,12 @@
 #include "server/lifecycle/model_manager.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/rpc/admin_service.h"
+#include "server/rpc/byte_budget.h"
 #include "server/rpc/in_flight.h"
 #include "server/rpc/inference_service.h"
+#include "server/rpc/memory_options.h"
 #include "server/rpc/unknown_method.h"
+#include "server/rpc/unsent_answers.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
 #include "server/transport/connection_guard.h"
@@ -59,6 +62,10 @@ constexpr absl::Duration kRefusalGrace = absl::Milliseconds(100);
 // How long streams that never end by themselves (health Watch, reflection) may live after the last
 // call was answered.
 constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
+
+// How long answers that were given may take to leave while the server drains: enough for a client
+// that reads, and all that one gets that does not.
+constexpr absl::Duration kAnswerGrace = absl::Seconds(1);
 
 // A name and what protobuf puts around it.
 constexpr int kMaxAdminMessageBytes = 64 << 10;
@@ -238,13 +245,16 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       closed = clock_.Now();
       for (const auto& served : models) complete &= served->engine->Drain(deadline);
     }
-    complete &= in_flight_.WaitUntilNone(std::max(deadline, clock_.Now() + kStreamGrace));
+    complete &= in_flight_.WaitUntilNone(std::max(deadline - clock_.Now(), kStreamGrace));
+    // Not for clients that do not read.
+    unsent_.WaitUntilNone(kAnswerGrace);
     absl::SleepFor(closed + kRefusalGrace - clock_.Now());
     listener_->Stop();
     status_page_.try_endpoint().Close();
     // gRPC turns the date into a time of its own at once.
     grpc_server_->Shutdown(absl::ToChronoTime(clock_.WallNow() + kStreamGrace));
     grpc_server_->Wait();
+    unsent_.Stop();
     if (admin_server_ != nullptr) {
       admin_listener_->Stop();
       admin_server_->Shutdown(absl::ToChronoTime(clock_.WallNow() + kStreamGrace));
@@ -550,7 +560,11 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     context.metrics = &metrics_;
     context.in_flight = &in_flight_;
     context.clock = &clock_;
+    context.unsent = &unsent_;
+    context.budget = &inflight_budget_;
+    context.send_timeout = options_.memory.send_timeout;
     context.received_bytes = &received_bytes_;
+    context.rejected_memory = &rejected_memory_;
     context.access_log = &access_log_;
     context.limits = LimitsFrom(options_);
 
@@ -573,6 +587,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     }
     listener_->Start();
     if (absl::Status status = CheckHandshakes(*listener_); !status.ok()) return status;
+    unsent_.Start();
     serving_listener_ = listener_.get();
     status_page_.try_endpoint().SetAuthenticator([this](absl::string_view authorization) {
       return credentials_->CheckToken(authorization);
@@ -622,10 +637,15 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     levels.dropped_log_lines = LogLinesDropped();
     levels.receive_memory_limit_bytes = budgets_.receive_bytes;
     levels.received_message_bytes = received_bytes_.load(std::memory_order_relaxed);
+    levels.inflight_bytes = inflight_budget_.used();
+    levels.inflight_limit_bytes = inflight_budget_.limit();
+    levels.rejected_memory = rejected_memory_.load(std::memory_order_relaxed);
+    levels.unsent_answers = unsent_.count();
+    levels.answers_not_taken = unsent_.abandoned();
     if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
     for (const auto& served : registry_.List()) {
       levels.models.push_back({served->name, served->version, served->engine->batcher().stats(),
-                               served->engine->instances()});
+                               served->engine->instances(), served->metrics->memory_refusals()});
     }
     if (const ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();
@@ -698,6 +718,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   const MemoryBudgets budgets_;
   grpc::ResourceQuota quota_{"sru_server"};  // of all gRPC servers together
   std::atomic<int64_t> received_bytes_{0};
+  std::atomic<int64_t> rejected_memory_{0};
+  ByteBudget inflight_budget_{budgets_.inflight_bytes};
+  UnsentAnswers unsent_{options_.memory.send_timeout, &clock_};
   InFlight in_flight_;
   Metrics metrics_;
   SecurityMetrics security_metrics_;

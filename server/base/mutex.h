@@ -5,6 +5,7 @@
 #define SRU_SERVER_BASE_MUTEX_H_
 
 #include <algorithm>
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 
@@ -90,6 +91,20 @@ class CondVar {
  private:
   std::condition_variable condition_;
 };
+
+// Waits until `done()`, which is called with `mutex` held and which `changed` is signalled for;
+// false when it is not within `timeout`. By a clock that nobody sets.
+template <typename Done>
+bool WaitUntil(Mutex* mutex, CondVar* changed, absl::Duration timeout, const Done& done) {
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
+  MutexLock lock(mutex);
+  while (!done()) {
+    const absl::Duration passed = absl::FromChrono(std::chrono::steady_clock::now() - start);
+    if (passed >= timeout) return false;
+    changed->WaitFor(mutex, timeout - passed);
+  }
+  return true;
+}
 
 }  // namespace sru::server
 

@@ -28,7 +28,8 @@ AnswerGroup* AnswerGroup::Current() { return current_group; }
 
 void AnswerGroup::Hold(int socket) {
   if (socket < 0 || std::find(held_.begin(), held_.end(), socket) != held_.end()) return;
-  if (SetCork(socket, 1)) held_.push_back(socket);
+  held_.push_back(socket);  // first: what is held without being noted would stay so
+  if (!SetCork(socket, 1)) held_.pop_back();
 }
 
 }  // namespace sru::server

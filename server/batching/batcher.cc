@@ -1,10 +1,12 @@
 #include "server/batching/batcher.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -41,6 +43,7 @@ class PendingRequest {
   RequestTimes times;
   // Keeps the request alive from Submit() to `done`.
   std::shared_ptr<PendingRequest> self;
+  PendingRequest* next_answer = nullptr;  // in a list of Answers
 
   int Next(int index) const { return next.empty() ? kEnd : next[index]; }
 
@@ -49,7 +52,32 @@ class PendingRequest {
 
 namespace {
 
-using Answers = std::vector<RequestHandle>;
+// Requests whose `done` is to be called. A list through the requests, which keep themselves alive:
+// whoever takes them out of the queue cannot run out of memory half-way.
+class Answers {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  bool has_several() const { return first_ != last_; }
+  const PendingRequest* first() const { return first_; }
+
+  void Add(PendingRequest* pending) {
+    pending->next_answer = nullptr;
+    (last_ == nullptr ? first_ : last_->next_answer) = pending;
+    last_ = pending;
+  }
+  // The first, taken out; null when there is none.
+  RequestHandle Take() {
+    if (first_ == nullptr) return nullptr;
+    PendingRequest* const pending = first_;
+    first_ = pending->next_answer;
+    if (first_ == nullptr) last_ = nullptr;
+    return std::move(pending->self);
+  }
+
+ private:
+  PendingRequest* first_ = nullptr;
+  PendingRequest* last_ = nullptr;
+};
 
 constexpr char kRejectReasonUrl[] = "sru.server.RejectReason";
 constexpr absl::Duration kMinRetry = absl::Milliseconds(1);
@@ -64,10 +92,17 @@ constexpr double kTellingShareOfBudget = 0.25;
 // Before every rank that arrivals get.
 constexpr int64_t kOvertakenRank = std::numeric_limits<int64_t>::min();
 
-absl::Status Refusal(absl::StatusCode code, RejectReason reason, const std::string& message) {
-  absl::Status status(code, message);
-  status.SetPayload(kRejectReasonUrl, absl::Cord(RejectReasonName(reason)));
-  return status;
+// How long a worker waits before it tries again to make a batch for which there was no memory.
+constexpr absl::Duration kOutOfMemoryWait = absl::Milliseconds(10);
+
+// A status with the text that `make` gives, or without one when there is no memory for it.
+template <typename MakeText>
+absl::Status StatusWithText(absl::StatusCode code, const MakeText& make) {
+  try {
+    return absl::Status(code, make());
+  } catch (const std::bad_alloc&) {
+    return absl::Status(code, "");
+  }
 }
 
 int64_t NumBatches(const OrderWeight& weight, const BatcherOptions& options) {
@@ -113,8 +148,8 @@ class BatcherImpl : public Batcher {
 
   absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
                                        absl::Duration* retry_after) override;
-  absl::Status CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
-                              absl::Duration* retry_after) override;
+  absl::Status CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
+                              absl::Time deadline, absl::Duration* retry_after) override;
   void Cancel(const RequestHandle& handle) override;
   std::unique_ptr<Batch> TryTakeBatch() override;
   std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave) override;
@@ -176,8 +211,11 @@ class BatcherImpl : public Batcher {
 
   // When the next batch may start: in the past when at once.
   absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null when no batch may start.
-  std::unique_ptr<BatchImpl> BuildBatch(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null when no batch may start, or when there is no memory for one (`*out_of_memory`).
+  std::unique_ptr<BatchImpl> BuildBatch(absl::Time now, bool* out_of_memory)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // An empty batch with room for all that can be in it; throws std::bad_alloc.
+  std::unique_ptr<BatchImpl> MakeBatch() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a sleeping worker is needed for what waits; if so it counts as woken, and the caller
   // signals work_.
   bool ClaimWaiter(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -227,13 +265,16 @@ BatcherImpl::~BatcherImpl() {
 
 void BatcherImpl::Answer(Answers& answers) {
   std::optional<AnswerGroup> group;
-  if (answers.size() > 1) group.emplace();
-  for (RequestHandle& pending : answers) {
+  if (answers.has_several()) group.emplace();
+  while (const RequestHandle pending = answers.Take()) {
     // Moved out, so that what it captures is freed even when the caller keeps the handle.
     const auto done = std::move(pending->request.done);
     pending->request.done = nullptr;
-    if (done) done(pending->status, pending->times);
-    pending.reset();
+    try {
+      if (done) done(pending->status, pending->times);
+    } catch (const std::bad_alloc&) {
+      // The others have answers still.
+    }
   }
 }
 
@@ -290,15 +331,17 @@ absl::StatusOr<RequestHandle> BatcherImpl::Submit(BatchRequest&& request,
   return pending;
 }
 
-absl::Status BatcherImpl::CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
+absl::Status BatcherImpl::CheckAdmission(int64_t num_tokens, int64_t num_sequences,
+                                         Priority priority, absl::Time deadline,
                                          absl::Duration* retry_after) {
   // At most half of the room is taken while a budget is ample.
   const int64_t ample_ns = ample_budget_ns_.load(std::memory_order_relaxed);
   if (absl::ToInt64Nanoseconds(deadline - clock_->Now()) > ample_ns &&
-      num_sequences <= std::min(options_.max_queue_sequences, options_.max_queue_tokens) / 2) {
+      num_sequences <= options_.max_queue_sequences / 2 &&
+      num_tokens <= options_.max_queue_tokens / 2) {
     return absl::OkStatus();
   }
-  const OrderWeight least{num_sequences, num_sequences};
+  const OrderWeight least{num_tokens, num_sequences};
   Admission admission;
   {
     MutexLock lock(&mutex_);
@@ -353,25 +396,27 @@ absl::Status BatcherImpl::ToStatus(const Admission& a, const OrderWeight& own,
     case Verdict::kAccepted:
       return absl::OkStatus();
     case Verdict::kStopped:
-      return Refusal(a.stopped.code(), RejectReason::kNoWorker, std::string(a.stopped.message()));
+      return MakeRefusal(a.stopped.code(), RejectReason::kNoWorker,
+                         std::string(a.stopped.message()));
     case Verdict::kClosed:
-      return Refusal(absl::StatusCode::kUnavailable, RejectReason::kDraining,
-                     "the server is shutting down and takes no new requests");
+      return MakeRefusal(absl::StatusCode::kUnavailable, RejectReason::kDraining,
+                         "the server is shutting down and takes no new requests");
     case Verdict::kExpired:
       return absl::DeadlineExceededError("the deadline had passed when the request was queued");
     case Verdict::kFull:
-      return Refusal(
+      return MakeRefusal(
           absl::StatusCode::kResourceExhausted, RejectReason::kQueueFull,
           absl::StrCat("the queue is full: ", a.waiting.tokens, " of ", options_.max_queue_tokens,
                        " tokens and ", a.waiting.sequences, " of ", options_.max_queue_sequences,
                        " sequences wait, the request has at least ", own.tokens, " tokens in ",
                        own.sequences, " sequences; retry later"));
     case Verdict::kTooLate:
-      return Refusal(absl::StatusCode::kResourceExhausted, RejectReason::kDeadline,
-                     absl::StrCat("the deadline cannot be kept: by the measured speed of the model "
-                                  "the request would take ",
-                                  absl::FormatDuration(a.predicted), ", its deadline is in ",
-                                  absl::FormatDuration(a.budget), "; retry later"));
+      return MakeRefusal(
+          absl::StatusCode::kResourceExhausted, RejectReason::kDeadline,
+          absl::StrCat("the deadline cannot be kept: by the measured speed of the model "
+                       "the request would take ",
+                       absl::FormatDuration(a.predicted), ", its deadline is in ",
+                       absl::FormatDuration(a.budget), "; retry later"));
   }
   return absl::OkStatus();
 }
@@ -441,7 +486,7 @@ void BatcherImpl::Drop(PendingRequest* pending, const absl::Status& status, absl
   if (pending->running > 0) return;
   pending->times.queue = now - pending->arrival;
   pending->times.compute = absl::ZeroDuration();
-  answers->push_back(std::move(pending->self));
+  answers->Add(pending);
 }
 
 void BatcherImpl::Expire(PendingRequest* pending, absl::Time now, Answers* answers) {
@@ -452,9 +497,12 @@ void BatcherImpl::Expire(PendingRequest* pending, absl::Time now, Answers* answe
     speed_.AddOutcome(pending->predicted_seconds, actual);
   }
   Drop(pending,
-       absl::DeadlineExceededError(absl::StrCat("the deadline passed after ",
-                                                absl::FormatDuration(now - pending->arrival),
-                                                " in the queue")),
+       StatusWithText(absl::StatusCode::kDeadlineExceeded,
+                      [&] {
+                        return absl::StrCat("the deadline passed after ",
+                                            absl::FormatDuration(now - pending->arrival),
+                                            " in the queue");
+                      }),
        now, answers);
 }
 
@@ -481,7 +529,10 @@ void BatcherImpl::Cancel(const RequestHandle& handle) {
       Expire(handle.get(), now, &answers);
     } else {
       ++counts_.cancelled;
-      Drop(handle.get(), absl::CancelledError("the caller cancelled the request"), now, &answers);
+      Drop(handle.get(),
+           StatusWithText(absl::StatusCode::kCancelled,
+                          [] { return "the caller cancelled the request"; }),
+           now, &answers);
     }
   }
   Answer(answers);
@@ -503,17 +554,33 @@ absl::Time BatcherImpl::ReadyAt() const {
   return ready;
 }
 
-std::unique_ptr<BatchImpl> BatcherImpl::BuildBatch(absl::Time now) {
-  if (ReadyAt() > now) return nullptr;
+std::unique_ptr<BatchImpl> BatcherImpl::MakeBatch() const {
   auto batch = std::make_unique<BatchImpl>();
-  batch->sequences_.reserve(
+  const auto most = static_cast<size_t>(
       std::min<int64_t>(options_.max_batch_sequences, order_.total().sequences));
+  batch->sequences_.reserve(most);
+  batch->shares_.reserve(most);
+  return batch;
+}
+
+std::unique_ptr<BatchImpl> BatcherImpl::BuildBatch(absl::Time now, bool* out_of_memory) {
+  *out_of_memory = false;
+  if (ReadyAt() > now) return nullptr;
+  std::unique_ptr<BatchImpl> batch;
+  try {
+    batch = MakeBatch();
+  } catch (const std::bad_alloc&) {
+    *out_of_memory = true;
+    return nullptr;
+  }
+  // From here on nothing is allocated: requests are not left half in the batch.
   int budget = options_.max_batch_tokens;
   int room = options_.max_batch_sequences;
   const int max_look_past = options_.max_passes == 0 ? 0 : kMaxLookPast;
-  int looked_past = 0;                  // sequences
-  std::vector<PendingRequest*> passed;  // requests, in order
-  size_t num_overtaken = 0;             // of these, the first ones
+  int looked_past = 0;                                 // sequences
+  std::array<PendingRequest*, kMaxLookPast> passed{};  // requests, in order
+  size_t num_passed = 0;
+  size_t num_overtaken = 0;  // of these, the first ones
   bool open = true;
   for (OrderNode* node = order_.First(); node != nullptr && open;) {
     PendingRequest* const pending = node->request;
@@ -533,14 +600,14 @@ std::unique_ptr<BatchImpl> BatcherImpl::BuildBatch(absl::Time now) {
         open = false;
       } else {
         ++looked_past;
-        if (passed.empty() || passed.back() != pending) passed.push_back(pending);
+        if (num_passed == 0 || passed[num_passed - 1] != pending) passed[num_passed++] = pending;
         if (pending->next.empty()) break;
         link = &pending->next[index];
       }
     }
     if (taken.sequences > 0) {
-      num_overtaken = passed.size();
-      if (num_overtaken > 0 && passed.back() == pending) --num_overtaken;  // not by itself
+      num_overtaken = num_passed;
+      if (num_passed > 0 && passed[num_passed - 1] == pending) --num_overtaken;  // not by itself
       pending->running += static_cast<int>(taken.sequences);
       if (taken.sequences == node->weight.sequences) {
         Dequeue(pending);
@@ -586,11 +653,12 @@ std::unique_ptr<Batch> BatcherImpl::TryTakeBatch() {
   Answers answers;
   std::unique_ptr<Batch> batch;
   bool wake = false;
+  bool out_of_memory = false;
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     DropExpired(now, &answers);
-    batch = BuildBatch(now);
+    batch = BuildBatch(now, &out_of_memory);
     if (batch != nullptr) wake = ClaimWaiter(now);
   }
   if (wake) work_.Signal();
@@ -605,13 +673,15 @@ std::unique_ptr<Batch> BatcherImpl::TakeBatch(const std::atomic<bool>* leave) {
     std::unique_ptr<Batch> batch;
     bool end = false;
     bool wake = false;
+    bool out_of_memory = false;
     {
       MutexLock lock(&mutex_);
       absl::Time now = clock_->Now();
       DropExpired(now, &answers);
-      if (!leaving()) batch = BuildBatch(now);
+      if (!leaving()) batch = BuildBatch(now, &out_of_memory);
       while (batch == nullptr && answers.empty() && !leaving() && !(closed_ && order_.empty())) {
-        const absl::Time until = std::min(ReadyAt(), NextExpiry());
+        const absl::Time until =
+            std::min(out_of_memory ? now + kOutOfMemoryWait : ReadyAt(), NextExpiry());
         first_wake_ = std::min(first_wake_, until);
         ++waiting_workers_;
         work_.WaitFor(&mutex_, until - now);
@@ -620,7 +690,7 @@ std::unique_ptr<Batch> BatcherImpl::TakeBatch(const std::atomic<bool>* leave) {
         first_wake_ = absl::InfiniteFuture();
         now = clock_->Now();
         DropExpired(now, &answers);
-        if (!leaving()) batch = BuildBatch(now);
+        if (!leaving()) batch = BuildBatch(now, &out_of_memory);
       }
       end = leaving() || (closed_ && order_.empty());
       // Also by one who leaves: it may have been woken for what waits.
@@ -636,7 +706,6 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
                          absl::Duration compute) {
   auto* const finished = static_cast<BatchImpl*>(batch.get());
   Answers answers;
-  answers.reserve(finished->shares_.size());
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
@@ -657,12 +726,13 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
       }
       begin += share.count;
       if (!pending->status.ok() && pending->queued) Dequeue(pending);
-      if (!pending->queued && pending->running == 0) answers.push_back(std::move(pending->self));
+      if (!pending->queued && pending->running == 0) answers.Add(pending);
     }
 
     // One outcome per batch, the worst, so that a batch of many requests counts once.
     double worst_ratio = 0;
-    for (const RequestHandle& pending : answers) {
+    for (const PendingRequest* pending = answers.first(); pending != nullptr;
+         pending = pending->next_answer) {
       if (!pending->status.ok() || pending->predicted_seconds <= 0) continue;
       const double actual = absl::ToDoubleSeconds(now - pending->arrival);
       const double budget = absl::ToDoubleSeconds(pending->request.deadline - pending->arrival);
@@ -791,6 +861,8 @@ const char* RejectReasonName(RejectReason reason) {
       return "draining";
     case RejectReason::kNoWorker:
       return "no_worker";
+    case RejectReason::kMemory:
+      return "memory";
   }
   return "";
 }
@@ -798,11 +870,18 @@ const char* RejectReasonName(RejectReason reason) {
 std::optional<RejectReason> GetRejectReason(const absl::Status& status) {
   const absl::optional<absl::Cord> payload = status.GetPayload(kRejectReasonUrl);
   if (!payload.has_value()) return std::nullopt;
-  for (RejectReason reason : {RejectReason::kQueueFull, RejectReason::kDeadline,
-                              RejectReason::kDraining, RejectReason::kNoWorker}) {
+  for (RejectReason reason :
+       {RejectReason::kQueueFull, RejectReason::kDeadline, RejectReason::kDraining,
+        RejectReason::kNoWorker, RejectReason::kMemory}) {
     if (*payload == RejectReasonName(reason)) return reason;
   }
   return std::nullopt;
+}
+
+absl::Status MakeRefusal(absl::StatusCode code, RejectReason reason, absl::string_view message) {
+  absl::Status status(code, message);
+  status.SetPayload(kRejectReasonUrl, absl::Cord(RejectReasonName(reason)));
+  return status;
 }
 
 absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Create(const BatcherOptions& options,

@@ -30,6 +30,10 @@
 //                       has been measured
 // A request is consumed if and only if the status is OK; then its `done` is called exactly once.
 //
+// Memory: only Submit() throws std::bad_alloc, and then nothing has happened. A batch whose
+// bookkeeping cannot be allocated is tried again a moment later; meanwhile requests wait and
+// expire.
+//
 // A request that expires or is cancelled while it waits leaves the queue before compute and costs
 // nothing. Sequences that are in a batch are always computed.
 //
@@ -53,6 +57,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "server/base/clock.h"
@@ -83,7 +88,7 @@ struct BatchRequest {
   // Called exactly once, from a worker's thread, from Cancel() or from the sweep of expired
   // entries, never with a lock of the batcher held. OK: every output is written. Else nothing may
   // be read from them: kDeadlineExceeded, kCancelled, kUnavailable (the drain ran out of time), or
-  // what the forward pass said.
+  // what the forward pass said. Should not throw; std::bad_alloc is taken for an answer.
   std::function<void(const absl::Status&, const RequestTimes&)> done;
 };
 
@@ -91,12 +96,15 @@ struct BatchRequest {
 class PendingRequest;
 using RequestHandle = std::shared_ptr<PendingRequest>;
 
-// Why a request was refused; the value of the label `reason` of sru_rejections_total.
-enum class RejectReason { kQueueFull, kDeadline, kDraining, kNoWorker };
-// "queue_full", "deadline", "draining", "no_worker".
+// Why a request was refused; the value of the label `reason` of sru_rejections_total. kMemory is
+// the service's: it refuses before it submits.
+enum class RejectReason { kQueueFull, kDeadline, kDraining, kNoWorker, kMemory };
+// "queue_full", "deadline", "draining", "no_worker", "memory".
 const char* RejectReasonName(RejectReason reason);
 // Of a status that Submit() gave; nothing for any other status.
 std::optional<RejectReason> GetRejectReason(const absl::Status& status);
+// A status from which GetRejectReason() gives `reason`.
+absl::Status MakeRefusal(absl::StatusCode code, RejectReason reason, absl::string_view message);
 
 // How many sequences one batch may look past.
 inline constexpr int kMaxLookPast = 64;
@@ -151,12 +159,18 @@ class Batcher {
   virtual absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
                                                absl::Duration* retry_after = nullptr) = 0;
 
-  // What Submit() would say now to a request of so many sequences, each of one token: the service
-  // asks before it pays for parsing them, so that refusing is cheap when too much arrives. A
-  // refusal counts as one of Submit(). While there is ample time and room, OK without the exact
-  // rules, which Submit() applies.
-  virtual absl::Status CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
+  // What Submit() would say now to a request of so many tokens in so many sequences: the service
+  // asks before it pays for parsing and for room for the results, so that refusing is cheap when
+  // too much arrives. A refusal counts as one of Submit(). While there is ample time and room, OK
+  // without the exact rules, which Submit() applies.
+  virtual absl::Status CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
+                                      absl::Time deadline,
                                       absl::Duration* retry_after = nullptr) = 0;
+  // The same for sequences of one token each: the least that they can be.
+  absl::Status CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
+                              absl::Duration* retry_after = nullptr) {
+    return CheckAdmission(num_sequences, num_sequences, priority, deadline, retry_after);
+  }
 
   // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
   // before this returns (kDeadlineExceeded, and counted so, when its deadline has passed);

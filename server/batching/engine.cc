@@ -15,6 +15,7 @@
 #include "kernels/turn.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
+#include "server/base/out_of_memory.h"
 #include "server/batching/core_pool.h"
 #include "server/batching/kernel_batch_runner.h"
 
@@ -87,6 +88,7 @@ class EngineImpl : public Engine {
       slots_.push_back(std::make_unique<RunnerSlot>(std::move(runner)));
     }
     in_service_ = static_cast<int>(slots_.size());
+    OutOfMemoryStatus();  // while there is memory for it
   }
 
   ~EngineImpl() override {
@@ -185,7 +187,7 @@ class EngineImpl : public Engine {
 
   // A worker's life.
   void Work(RunnerSlot& slot) {
-    const absl::Status status = slot.WarmUp();
+    const absl::Status status = CatchOutOfMemory([&slot] { return slot.WarmUp(); });
     const bool lost = absl::IsUnavailable(status);
     if (lost) TakeOutDevice(slot.device(), status);
     {
@@ -216,7 +218,10 @@ class EngineImpl : public Engine {
       if (!absl::IsUnavailable(outcome.shared)) break;
       TakeOutDevice(on->device(), outcome.shared);
     }
-    for (const auto& [index, failure] : outcome.failures) batch->Fail(index, failure);
+    outcome.shared.Update(CatchOutOfMemory([&] {
+      for (const auto& [index, failure] : outcome.failures) batch->Fail(index, failure);
+      return absl::OkStatus();
+    }));
     const absl::Duration compute = clock_->Now() - start;
     // Before the answers, so that who has one finds its batch counted.
     if (observer_ != nullptr) {
@@ -251,19 +256,21 @@ class EngineImpl : public Engine {
   static Outcome RunOn(RunnerSlot& slot, const Batch& batch, bool again) {
     Outcome outcome;
     outcome.shared = slot.Use(again, [&](BatchRunner& runner) {
-      // It may have failed since the slot was chosen.
-      if (slot.out_of_service().load()) {
-        return absl::UnavailableError(
-            absl::StrCat("device ", slot.device(), " has failed and is out of service"));
-      }
-      outcome.ran = true;
-      outcome.batch = runner.Run(batch.sequences());
-      if (!absl::IsInvalidArgument(outcome.batch) || batch.sequences().size() == 1) {
-        return outcome.batch;
-      }
-      return RunOneByOne(runner, batch, &outcome.failures);
+      return CatchOutOfMemory([&]() -> absl::Status {
+        // It may have failed since the slot was chosen.
+        if (slot.out_of_service().load()) {
+          return absl::UnavailableError(
+              absl::StrCat("device ", slot.device(), " has failed and is out of service"));
+        }
+        outcome.ran = true;
+        outcome.batch = runner.Run(batch.sequences());
+        if (!absl::IsInvalidArgument(outcome.batch) || batch.sequences().size() == 1) {
+          return outcome.batch;
+        }
+        return RunOneByOne(runner, batch, &outcome.failures);
+      });
     });
-    if (absl::IsUnavailable(outcome.shared)) {
+    if (!outcome.shared.ok()) {
       outcome.batch = outcome.shared;
       outcome.failures.clear();
     }

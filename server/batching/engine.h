@@ -4,6 +4,9 @@
 // An error of one batch fails only its requests. When the backend calls a batch invalid, its
 // sequences are run one by one, so that only the request with the bad input fails.
 //
+// A batch that there is not enough memory for (std::bad_alloc) fails with kResourceExhausted; its
+// worker goes on.
+//
 // A device that fails for good is taken out of service with all of its workers. Its batch is run
 // once more, on another device; only once, so that an input that breaks devices does not break all
 // of them. A batch that fails again, or has no device to go to, is answered with kUnavailable. When

@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/proto_buffer_writer.h"
 #include "models/repository.h"
+#include "server/base/out_of_memory.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/request_parser.h"
 #include "server/rpc/response_writer.h"
@@ -43,12 +45,25 @@ class AdminCall final : public grpc::ServerUnaryReactor {
     // Answers unless somebody has.
     void Finish(const absl::Status& status, const google::protobuf::Message* response = nullptr) {
       if (finished_.exchange(true)) return;
-      grpc::Status answer = ToGrpcStatus(status);
-      if (response != nullptr) {
-        bool own_buffer = false;
-        answer = grpc::SerializationTraits<google::protobuf::Message>::Serialize(
-            *response, response_bytes_, &own_buffer);
+      grpc::Status answer(grpc::StatusCode::RESOURCE_EXHAUSTED, "");
+      try {
+        answer = Answer(status, response);
+        Record(answer);
+      } catch (const std::bad_alloc&) {
+        // The call ends with what there is memory for.
       }
+      call_->Finish(std::move(answer));
+    }
+
+   private:
+    grpc::Status Answer(const absl::Status& status, const google::protobuf::Message* response) {
+      if (response == nullptr) return ToGrpcStatus(status);
+      bool own_buffer = false;
+      return grpc::SerializationTraits<google::protobuf::Message>::Serialize(
+          *response, response_bytes_, &own_buffer);
+    }
+
+    void Record(const grpc::Status& answer) {
       const absl::Status outcome(static_cast<absl::StatusCode>(answer.error_code()),
                                  answer.error_message());
       metrics_.OnCallWithoutModel(method_, outcome.code());
@@ -57,10 +72,8 @@ class AdminCall final : public grpc::ServerUnaryReactor {
       record.status = &outcome;
       record.model = model_;
       access_log_.End(context_, request_id_, record);
-      call_->Finish(std::move(answer));
     }
 
-   private:
     // Valid until Finish().
     AdminCall* const call_;
     grpc::CallbackServerContext* const context_;
@@ -89,6 +102,26 @@ class AdminCall final : public grpc::ServerUnaryReactor {
   const std::shared_ptr<State> state_;
 };
 
+// Makes a call and begins it with `begin(state)`. Without memory for that it is answered so.
+template <typename Begin>
+grpc::ServerUnaryReactor* StartCall(grpc::CallbackServerContext* context,
+                                    grpc::ByteBuffer* response_bytes, Method method,
+                                    Metrics* metrics, AccessLog* access_log, const Begin& begin) {
+  AdminCall* call = nullptr;
+  try {
+    call = new AdminCall(context, response_bytes, method, metrics, access_log);
+    begin(call->state());
+  } catch (const std::bad_alloc&) {
+    if (call == nullptr) {
+      grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+      reactor->Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
+      return reactor;
+    }
+    call->state()->Finish(OutOfMemoryStatus());
+  }
+  return call;
+}
+
 }  // namespace
 
 absl::Status AdminService::CheckControl() const {
@@ -102,47 +135,41 @@ absl::Status AdminService::CheckControl() const {
 grpc::ServerUnaryReactor* AdminService::LoadModel(grpc::CallbackServerContext* call,
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* response) {
-  auto* reactor = new AdminCall(call, response, Method::kLoadModel, &metrics_, &access_log_);
-  const std::shared_ptr<AdminCall::State> state = reactor->state();
-  v1::LoadModelRequest load;
-  absl::Status status = ParseMessage(*request, &load);
-  status.Update(CheckControl());
-  if (!status.ok()) {
-    state->Finish(status);
-    return reactor;
-  }
-  state->set_model(load.model());
-  manager_.RequestLoad(
-      load.model(), [state] { return state->finished(); },
-      [state](const absl::StatusOr<std::vector<ModelStatus>>& statuses) {
-        if (!statuses.ok()) return state->Finish(statuses.status());
-        v1::LoadModelResponse answer;
-        for (const ModelStatus& s : *statuses) WriteModelStatus(s, answer.add_statuses());
-        state->Finish(absl::OkStatus(), &answer);
-      });
-  return reactor;
+  const auto begin = [&](const std::shared_ptr<AdminCall::State>& state) {
+    v1::LoadModelRequest load;
+    absl::Status status = ParseSmallMessage(*request, &load);
+    status.Update(CheckControl());
+    if (!status.ok()) return state->Finish(status);
+    state->set_model(load.model());
+    manager_.RequestLoad(
+        load.model(), [state] { return state->finished(); },
+        [state](const absl::StatusOr<std::vector<ModelStatus>>& statuses) {
+          if (!statuses.ok()) return state->Finish(statuses.status());
+          v1::LoadModelResponse answer;
+          for (const ModelStatus& s : *statuses) WriteModelStatus(s, answer.add_statuses());
+          state->Finish(absl::OkStatus(), &answer);
+        });
+  };
+  return StartCall(call, response, Method::kLoadModel, &metrics_, &access_log_, begin);
 }
 
 grpc::ServerUnaryReactor* AdminService::UnloadModel(grpc::CallbackServerContext* call,
                                                     const grpc::ByteBuffer* request,
                                                     grpc::ByteBuffer* response) {
-  auto* reactor = new AdminCall(call, response, Method::kUnloadModel, &metrics_, &access_log_);
-  const std::shared_ptr<AdminCall::State> state = reactor->state();
-  v1::UnloadModelRequest unload;
-  absl::Status status = ParseMessage(*request, &unload);
-  status.Update(CheckControl());
-  if (!status.ok()) {
-    state->Finish(status);
-    return reactor;
-  }
-  state->set_model(unload.model());
-  manager_.RequestUnload(
-      unload.model(), [state] { return state->finished(); },
-      [state](const absl::Status& result) {
-        const v1::UnloadModelResponse answer;
-        state->Finish(result, result.ok() ? &answer : nullptr);
-      });
-  return reactor;
+  const auto begin = [&](const std::shared_ptr<AdminCall::State>& state) {
+    v1::UnloadModelRequest unload;
+    absl::Status status = ParseSmallMessage(*request, &unload);
+    status.Update(CheckControl());
+    if (!status.ok()) return state->Finish(status);
+    state->set_model(unload.model());
+    manager_.RequestUnload(
+        unload.model(), [state] { return state->finished(); },
+        [state](const absl::Status& result) {
+          const v1::UnloadModelResponse answer;
+          state->Finish(result, result.ok() ? &answer : nullptr);
+        });
+  };
+  return StartCall(call, response, Method::kUnloadModel, &metrics_, &access_log_, begin);
 }
 
 }  // namespace sru::server

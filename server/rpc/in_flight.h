@@ -1,11 +1,11 @@
-// Counts calls that have no answer yet, and lets a drain wait for the last one. Thread-safe.
+// Counts calls that have no answer yet, and lets a drain wait for the last one. Thread-safe. One
+// atomic addition per change.
 #ifndef SRU_SERVER_RPC_IN_FLIGHT_H_
 #define SRU_SERVER_RPC_IN_FLIGHT_H_
 
+#include <atomic>
 #include <cstdint>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "server/base/mutex.h"
 
@@ -13,33 +13,26 @@ namespace sru::server {
 
 class InFlight {
  public:
-  void Enter() {
-    MutexLock lock(&mutex_);
-    ++count_;
-  }
+  void Enter() { count_.fetch_add(1, std::memory_order_relaxed); }
   void Leave() {
+    // In this order and WaitUntilNone() in the other, so that one of the two sees the other's.
+    if (count_.fetch_sub(1) > 1 || !waiting_.load()) return;
     MutexLock lock(&mutex_);
-    if (--count_ == 0) none_.SignalAll();
+    none_.SignalAll();
   }
-  int64_t count() const {
-    MutexLock lock(&mutex_);
-    return count_;
-  }
-  // False when calls were still in flight at `deadline`.
-  bool WaitUntilNone(absl::Time deadline) const {
-    MutexLock lock(&mutex_);
-    while (count_ > 0) {
-      const absl::Duration left = deadline - absl::Now();
-      if (left <= absl::ZeroDuration()) return false;
-      none_.WaitFor(&mutex_, left);
-    }
-    return true;
+  int64_t count() const { return count_.load(std::memory_order_relaxed); }
+
+  // False when calls are still in flight after `timeout`.
+  bool WaitUntilNone(absl::Duration timeout) {
+    waiting_.store(true);
+    return WaitUntil(&mutex_, &none_, timeout, [this] { return count_.load() == 0; });
   }
 
  private:
-  mutable Mutex mutex_;
-  mutable CondVar none_;
-  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<int64_t> count_{0};
+  std::atomic<bool> waiting_{false};  // somebody has waited; stays so
+  Mutex mutex_;
+  CondVar none_;
 };
 
 }  // namespace sru::server

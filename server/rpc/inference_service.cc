@@ -1,6 +1,8 @@
 #include "server/rpc/inference_service.h"
 
 #include <algorithm>
+#include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,10 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "grpc/support/time.h"
 #include "grpcpp/support/proto_buffer_writer.h"
+#include "server/base/out_of_memory.h"
 #include "server/base/protobuf_compat.h"
 #include "server/batching/answer_group.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/request_outline.h"
+#include "server/rpc/request_parser.h"
 #include "server/rpc/response_writer.h"
 
 namespace sru::server {
@@ -47,13 +51,37 @@ ModelInput InputOf(const models::Model& model) {
   return input;
 }
 
+// Messages and results from here on are freed as soon as they are not needed; smaller ones are
+// freed with their call, which is cheaper.
+constexpr size_t kLargeMessageBytes = 4096;
+constexpr int64_t kLargeOutputBytes = 64 << 10;
+
+// When to come back after a refusal for memory: calls of a usual size end within that.
+constexpr absl::Duration kMemoryRetry = absl::Milliseconds(100);
+
+absl::Status NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
+  if (wanted > budget.limit()) {
+    return MakeRefusal(absl::StatusCode::kResourceExhausted, RejectReason::kMemory,
+                       absl::StrCat("memory: the call would take about ", wanted,
+                                    " bytes, all calls together may take ", budget.limit(),
+                                    " (--max_inflight_mb); send smaller calls"));
+  }
+  return MakeRefusal(absl::StatusCode::kResourceExhausted, RejectReason::kMemory,
+                     absl::StrCat("memory: calls hold ", budget.used(), " of ", budget.limit(),
+                                  " bytes (--max_inflight_mb), this one would take about ", wanted,
+                                  "; retry later"));
+}
+
 // The state of one Classify or Encode call, made once per call.
 //
 // Lifetime: gRPC calls OnDone(), which deletes the call, only after the handler has returned the
 // reactor, after Finish(), and after a running OnCancel(). So Start() may still use the call when
 // the batcher has answered already, and OnCancel() sees the handle that Start() stored.
+//
+// Memory: what the call holds is reserved from the budget before it is taken. An allocation that
+// fails all the same is answered with RESOURCE_EXHAUSTED.
 template <typename Request, typename Response>
-class InferenceCall : public grpc::ServerUnaryReactor {
+class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
  public:
   InferenceCall(Method method, const ServiceContext& context, grpc::CallbackServerContext* call,
                 grpc::ByteBuffer* response_bytes)
@@ -64,33 +92,41 @@ class InferenceCall : public grpc::ServerUnaryReactor {
         request_(CreateOnArena<Request>(&arena_)),
         method_(method),
         deadline_(DeadlineOf(*call, *context.clock)),
-        response_bytes_(response_bytes) {
+        response_bytes_(response_bytes),
+        held_(context.budget) {
     context_.in_flight->Enter();
   }
   InferenceCall(const InferenceCall&) = delete;
   InferenceCall& operator=(const InferenceCall&) = delete;
 
-  // Runs on the handler's thread, before it returns the reactor.
-  void Start(const grpc::ByteBuffer& bytes) {
-    context_.received_bytes->fetch_add(static_cast<int64_t>(bytes.Length()),
+  // Runs on the handler's thread, before it returns the reactor. Takes the bytes when they are
+  // many.
+  void Start(grpc::ByteBuffer* bytes) {
+    context_.received_bytes->fetch_add(static_cast<int64_t>(bytes->Length()),
                                        std::memory_order_relaxed);
-    if (absl::Status status = Submit(bytes); !status.ok()) FinishWith(status);
+    // Nothing is thrown once the batcher has taken the call.
+    absl::Status status = CatchOutOfMemory([this, bytes] { return Submit(bytes); });
+    if (status.ok()) return;
+    if (bytes->Length() > kLargeMessageBytes) bytes->Clear();
+    if (IsMemoryRefusal(status)) CountMemoryRefusal();
+    FinishWith(std::move(status));
   }
 
  protected:
-  ~InferenceCall() override { context_.in_flight->Leave(); }
+  ~InferenceCall() override = default;
 
-  // Checks the fields that only this method has.
-  virtual absl::Status ParseParameters() = 0;
+  // Checks the fields that only this method has, and keeps what is needed of them.
+  virtual absl::Status ParseParameters(const Request& request) = 0;
   // Floats of output that a sequence needs.
   virtual size_t OutputSize(int num_tokens) const = 0;
+  // No less than the bytes of its answer, as a message and serialised.
+  virtual int64_t AnswerBytes(int num_tokens) const = 0;
   // Points `output` into the OutputSize() floats at `values`.
   virtual void SetOutput(float* values, kernels::SequenceOutput* output) const = 0;
   // Writes the answer of one sequence.
   virtual void WriteSequence(int num_tokens, bool truncated, float* values,
                              Response* response) const = 0;
 
-  const Request& request() const { return *request_; }
   const models::Model& model() const { return *served_->model; }
 
  private:
@@ -102,50 +138,78 @@ class InferenceCall : public grpc::ServerUnaryReactor {
     int num_tokens = 0;
   };
 
-  // Refuses what the batcher would refuse anyway, from an outline of the bytes. Whatever else is
-  // wrong with the request is left to the full parser.
+  static bool IsOutOfMemory(const absl::Status& status) {
+    return absl::IsResourceExhausted(status) && status.message() == OutOfMemoryStatus().message();
+  }
+
+  static bool IsMemoryRefusal(const absl::Status& status) {
+    return IsOutOfMemory(status) || GetRejectReason(status) == RejectReason::kMemory;
+  }
+
+  void CountMemoryRefusal() {
+    if (served_ != nullptr) {
+      served_->metrics->OnMemoryRefusal();
+    } else {
+      context_.rejected_memory->fetch_add(1, std::memory_order_relaxed);
+    }
+  }
+
+  absl::Status Reserve(int64_t bytes) {
+    if (held_.Grow(bytes)) return absl::OkStatus();
+    const int64_t wanted = held_.bytes() + bytes;
+    if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetry;
+    return NoMemoryLeft(*context_.budget, wanted);
+  }
+
+  // Refuses what would be refused anyway, from an outline of the bytes, and reserves the memory for
+  // parsing them. Whatever else is wrong with the request is left to the parser.
   absl::Status RefuseEarly(const grpc::ByteBuffer& bytes) {
     RequestOutline outline;
-    if (!ReadOutline<Request>(bytes, &outline)) return absl::OkStatus();
-    absl::StatusOr<std::shared_ptr<ServedModel>> served =
-        context_.registry->Find(outline.model, outline.version);
+    if (!ReadOutline<Request>(bytes, &outline)) {
+      return ExplainParseFailure(*Request::descriptor(), bytes);
+    }
+    num_sequences_ = outline.num_sequences;
+    if (!outline.long_model_name) {
+      absl::StatusOr<std::shared_ptr<ServedModel>> served =
+          context_.registry->Find(outline.model, outline.version);
+      if (served.ok()) served_ = *std::move(served);
+    }
+    if (absl::Status status = CheckOutline(outline, context_.limits); !status.ok()) return status;
     const absl::StatusOr<Priority> priority = ParsePriority(outline.priority);
-    if (!served.ok() || !priority.ok() || outline.num_sequences == 0) return absl::OkStatus();
-    served_ = *std::move(served);
+    if (served_ != nullptr && priority.ok() && outline.num_sequences > 0) {
+      absl::Status status = CheckAdmission(outline.num_sequences, outline.num_sequences, *priority);
+      if (!status.ok()) return status;
+    }
+    return Reserve(EstimateCallBytes(outline));
+  }
+
+  absl::Status CheckAdmission(int64_t num_tokens, int num_sequences, Priority priority) {
     absl::Duration retry_after = absl::ZeroDuration();
     absl::Status status = served_->engine->batcher().CheckAdmission(
-        std::min(outline.num_sequences, context_.limits.max_sequences), *priority, deadline_,
-        &retry_after);
+        num_tokens, num_sequences, priority, deadline_, &retry_after);
     if (!status.ok()) retry_after_ = retry_after;
     return status;
   }
 
-  absl::Status Submit(const grpc::ByteBuffer& bytes) {
-    if (absl::Status status = RefuseEarly(bytes); !status.ok()) return status;
-    if (absl::Status status = ParseMessage(bytes, request_); !status.ok()) return status;
+  absl::Status Submit(grpc::ByteBuffer* bytes) {
+    if (absl::Status status = RefuseEarly(*bytes); !status.ok()) return status;
+    if (absl::Status status = ParseMessage(*bytes, request_); !status.ok()) return status;
+    const bool large = bytes->Length() > kLargeMessageBytes;
+    if (large) bytes->Clear();
     if (served_ == nullptr) {
       absl::StatusOr<std::shared_ptr<ServedModel>> served =
           context_.registry->Find(request_->model(), request_->version());
       if (!served.ok()) return served.status();
       served_ = *std::move(served);
     }
-    if (absl::Status status = ParseParameters(); !status.ok()) return status;
+    if (absl::Status status = ParseParameters(*request_); !status.ok()) return status;
     absl::StatusOr<Priority> priority = ParsePriority(request_->priority());
     if (!priority.ok()) return priority.status();
     absl::StatusOr<ParsedSequences> parsed = ParseSequences(
         request_->sequences(), request_->truncate(), InputOf(model()), context_.limits);
     if (!parsed.ok()) return parsed.status();
-
-    size_t output_size = 0;
-    results_.reserve(parsed->tasks.size());
-    for (const SequenceTask& task : parsed->tasks) {
-      results_.push_back({output_size, task.num_tokens});
-      output_size += OutputSize(task.num_tokens);
-    }
-    outputs_.resize(output_size);
-    for (size_t i = 0; i < parsed->tasks.size(); ++i) {
-      SetOutput(outputs_.data() + results_[i].offset, &parsed->tasks[i].output);
-    }
+    if (large && !context_.access_log->content()) FreeMessages();
+    if (absl::Status status = MakeOutputs(*priority, &parsed->tasks); !status.ok()) return status;
     truncated_ = std::move(parsed->truncated);
     times_.tokenize = context_.clock->Now() - arrival_;
 
@@ -169,12 +233,38 @@ class InferenceCall : public grpc::ServerUnaryReactor {
     return absl::OkStatus();
   }
 
+  // Makes room for the results of `tasks` and points them there. Where that is much, the batcher is
+  // asked first.
+  absl::Status MakeOutputs(Priority priority, std::vector<SequenceTask>* tasks) {
+    size_t output_size = 0;
+    int64_t answer_bytes = 0;
+    int64_t num_tokens = 0;
+    results_.reserve(tasks->size());
+    for (const SequenceTask& task : *tasks) {
+      results_.push_back({output_size, task.num_tokens});
+      output_size += OutputSize(task.num_tokens);
+      answer_bytes += AnswerBytes(task.num_tokens);
+      num_tokens += task.num_tokens;
+    }
+    const auto output_bytes = static_cast<int64_t>(output_size * sizeof(float));
+    if (output_bytes + answer_bytes > kLargeOutputBytes) {
+      absl::Status status = CheckAdmission(num_tokens, static_cast<int>(tasks->size()), priority);
+      if (!status.ok()) return status;
+    }
+    if (absl::Status status = Reserve(output_bytes + answer_bytes); !status.ok()) return status;
+    outputs_.reset(new float[output_size]);  // not initialised: the engine writes all of it
+    for (size_t i = 0; i < tasks->size(); ++i) {
+      SetOutput(outputs_.get() + results_[i].offset, &(*tasks)[i].output);
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status WriteResponse() {
     auto* response = CreateOnArena<Response>(&arena_);
     response->set_model(model().name());
     response->set_version(model().version());
     for (size_t i = 0; i < results_.size(); ++i) {
-      WriteSequence(results_[i].num_tokens, truncated_[i], outputs_.data() + results_[i].offset,
+      WriteSequence(results_[i].num_tokens, truncated_[i], outputs_.get() + results_[i].offset,
                     response);
     }
     times_.total = context_.clock->Now() - arrival_;
@@ -184,10 +274,30 @@ class InferenceCall : public grpc::ServerUnaryReactor {
 
   // The only place that answers; called exactly once. The call may be gone when it returns.
   void FinishWith(absl::Status status) {
-    if (status.ok()) status = WriteResponse();
+    if (status.ok()) status = CatchOutOfMemory([this] { return WriteResponse(); });
     if (absl::IsCancelled(status) && IsAboutDeadline(context_.clock->Now())) {
-      status = absl::DeadlineExceededError("the deadline passed before the answer was ready");
+      status = CatchOutOfMemory([] {
+        return absl::DeadlineExceededError("the deadline passed before the answer was ready");
+      });
     }
+    if (IsOutOfMemory(status)) retry_after_ = kMemoryRetry;
+    // Without memory for it the call is answered all the same.
+    CatchOutOfMemory([&] {
+      Record(status);
+      return absl::OkStatus();
+    }).IgnoreError();
+    if (held_.bytes() > kLargeOutputBytes) {
+      FreeMessages();
+      outputs_.reset();
+      held_.ShrinkTo(kLargeOutputBytes / 2 + static_cast<int64_t>(response_bytes_->Length()));
+    }
+    grpc::Status answer = Answer(status);
+    context_.unsent->Add(this);
+    context_.in_flight->Leave();
+    Finish(std::move(answer));
+  }
+
+  void Record(const absl::Status& status) {
     if (served_ != nullptr) {
       served_->metrics->OnCall(method_, status.code(), times_);
     } else {
@@ -199,7 +309,20 @@ class InferenceCall : public grpc::ServerUnaryReactor {
     if (absl::IsResourceExhausted(status) && context_.read_pause != nullptr) {
       context_.read_pause->Start(Socket());
     }
-    Finish(ToGrpcStatus(status, retry_after_));
+  }
+
+  grpc::Status Answer(const absl::Status& status) const {
+    try {
+      return ToGrpcStatus(status, retry_after_);
+    } catch (const std::bad_alloc&) {
+      return grpc::Status(static_cast<grpc::StatusCode>(status.code()), "");
+    }
+  }
+
+  // The request and the answer, once it is serialised.
+  void FreeMessages() {
+    request_ = nullptr;
+    arena_.Reset();
   }
 
   // Of the call's connection; -1 if it is not known.
@@ -216,7 +339,7 @@ class InferenceCall : public grpc::ServerUnaryReactor {
       record.model = model().name();
       record.version = model().version();
     }
-    record.sequences = request_->sequences_size();
+    record.sequences = num_sequences_;
     for (const SequenceResult& result : results_) record.tokens += result.num_tokens;
     times_.total = context_.clock->Now() - arrival_;
     record.times = times_;
@@ -237,7 +360,22 @@ class InferenceCall : public grpc::ServerUnaryReactor {
     if (handle_ != nullptr) served_->engine->batcher().Cancel(handle_);
   }
 
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    if (context_.unsent->Remove(this)) delete this;
+  }
+
+  // UnsentAnswer:
+  void Abandon() override {
+    CatchOutOfMemory([this] {
+      context_.access_log->OnAnswerNotTaken(MethodName(method_), call_->peer(),
+                                            context_.send_timeout);
+      return absl::OkStatus();
+    }).IgnoreError();
+    if (context_.listener == nullptr || !context_.listener->Close(call_->peer())) {
+      call_->TryCancel();
+    }
+  }
+  void Release() override { delete this; }
 
   // OnCancel() and OnDone() never block, so gRPC may run them where it is instead of handing each
   // to a thread of its executor. gRPC's own default reactor says the same of itself in this way.
@@ -249,15 +387,17 @@ class InferenceCall : public grpc::ServerUnaryReactor {
   std::string request_id_;
   alignas(8) char arena_block_[kArenaBlock];
   google::protobuf::Arena arena_{arena_block_, kArenaBlock};
-  Request* const request_;
+  Request* request_;  // null when it was freed
   const Method method_;
   const absl::Time deadline_;
   grpc::ByteBuffer* const response_bytes_;
+  ByteReservation held_;
 
   std::shared_ptr<ServedModel> served_;
+  int num_sequences_ = 0;
   std::vector<SequenceResult> results_;
   std::vector<bool> truncated_;
-  std::vector<float> outputs_;  // written by the engine until `done`
+  std::unique_ptr<float[]> outputs_;  // written by the engine until `done`
   CallTimes times_;
   std::optional<absl::Duration> retry_after_;
   RequestHandle handle_;
@@ -270,19 +410,25 @@ class ClassifyCall final : public InferenceCall<v1::ClassifyRequest, v1::Classif
       : InferenceCall(Method::kClassify, context, call, response_bytes) {}
 
  private:
-  absl::Status ParseParameters() override {
+  absl::Status ParseParameters(const v1::ClassifyRequest& request) override {
     if (model().labels().empty()) {
       return absl::FailedPreconditionError(
           absl::StrCat("model: '", model().name(), "' has no classifier (no labels); use Encode"));
     }
     absl::StatusOr<int> top_k =
-        ParseTopK(request().top_k(), static_cast<int>(model().labels().size()));
+        ParseTopK(request.top_k(), static_cast<int>(model().labels().size()));
     if (!top_k.ok()) return top_k.status();
     top_k_ = *top_k;
+    for (const std::string& label : model().labels()) name_bytes_ += 2 * label.size();
     return absl::OkStatus();
   }
 
   size_t OutputSize(int /*num_tokens*/) const override { return 2 * model().labels().size(); }
+
+  int64_t AnswerBytes(int /*num_tokens*/) const override {
+    // A label as a message with a string, and on the wire; its name in both.
+    return 192 + 144 * top_k_ + name_bytes_;
+  }
 
   void SetOutput(float* values, kernels::SequenceOutput* output) const override {
     output->pooling = model().spec().pooling;
@@ -293,12 +439,14 @@ class ClassifyCall final : public InferenceCall<v1::ClassifyRequest, v1::Classif
   void WriteSequence(int num_tokens, bool truncated, float* values,
                      v1::ClassifyResponse* response) const override {
     v1::Classification* classification = response->add_classifications();
-    WriteLabels(model().labels(), values, values + model().labels().size(), top_k_, classification);
+    WriteLabels(model().labels(), values, values + model().labels().size(),
+                static_cast<int>(top_k_), classification);
     classification->set_token_count(num_tokens);
     classification->set_truncated(truncated);
   }
 
-  int top_k_ = 0;
+  int64_t top_k_ = 0;
+  int64_t name_bytes_ = 0;  // of all labels, twice
 };
 
 class EncodeCall final : public InferenceCall<v1::EncodeRequest, v1::EncodeResponse> {
@@ -308,14 +456,15 @@ class EncodeCall final : public InferenceCall<v1::EncodeRequest, v1::EncodeRespo
       : InferenceCall(Method::kEncode, context, call, response_bytes) {}
 
  private:
-  absl::Status ParseParameters() override {
+  absl::Status ParseParameters(const v1::EncodeRequest& request) override {
     absl::StatusOr<kernels::Pooling> pooling =
-        ParsePooling(request().pooling(), model().spec().pooling);
+        ParsePooling(request.pooling(), model().spec().pooling);
     if (!pooling.ok()) return pooling.status();
     pooling_ = *pooling;
-    absl::StatusOr<v1::OutputFormat> format = ParseOutputFormat(request().output_format());
+    absl::StatusOr<v1::OutputFormat> format = ParseOutputFormat(request.output_format());
     if (!format.ok()) return format.status();
     format_ = *format;
+    normalize_ = request.normalize();
     return absl::OkStatus();
   }
 
@@ -324,6 +473,11 @@ class EncodeCall final : public InferenceCall<v1::EncodeRequest, v1::EncodeRespo
 
   size_t OutputSize(int num_tokens) const override {
     return static_cast<size_t>(has_token_vectors() ? num_tokens : 1) * width();
+  }
+
+  int64_t AnswerBytes(int num_tokens) const override {
+    // The values, as a message and on the wire; half precision takes less.
+    return 256 + 2 * static_cast<int64_t>(OutputSize(num_tokens) * sizeof(float));
   }
 
   void SetOutput(float* values, kernels::SequenceOutput* output) const override {
@@ -335,7 +489,7 @@ class EncodeCall final : public InferenceCall<v1::EncodeRequest, v1::EncodeRespo
                      v1::EncodeResponse* response) const override {
     v1::Encoding* encoding = response->add_encodings();
     const int64_t rows = has_token_vectors() ? num_tokens : 1;
-    if (request().normalize()) {
+    if (normalize_) {
       for (int64_t row = 0; row < rows; ++row) Normalize(values + row * width(), width());
     }
     if (has_token_vectors()) encoding->add_shape(rows);
@@ -347,21 +501,48 @@ class EncodeCall final : public InferenceCall<v1::EncodeRequest, v1::EncodeRespo
 
   kernels::Pooling pooling_ = kernels::Pooling::kNone;
   v1::OutputFormat format_ = v1::OUTPUT_FORMAT_FLOATS;
+  bool normalize_ = false;
 };
+
+// For a call for which there is no memory at all. Takes none itself.
+grpc::Status NoMemory() { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, ""); }
+
+grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::Status status) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  reactor->Finish(std::move(status));
+  return reactor;
+}
+
+// Ends a call in its handler with what `work` gives.
+template <typename Work>
+grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* call, const Work& work) {
+  try {
+    return FinishAtOnce(call, work());
+  } catch (const std::bad_alloc&) {
+    return FinishAtOnce(call, NoMemory());
+  }
+}
 
 template <typename Call>
 grpc::ServerUnaryReactor* StartCall(const ServiceContext& context,
                                     grpc::CallbackServerContext* call,
                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  auto* reactor = new Call(context, call, response);
-  reactor->Start(*request);
+  Call* reactor = nullptr;
+  try {
+    reactor = new Call(context, call, response);
+  } catch (const std::bad_alloc&) {
+    context.rejected_memory->fetch_add(1, std::memory_order_relaxed);
+    return FinishAtOnce(call, NoMemory());
+  }
+  // gRPC hands over an object of its own that nobody else reads; it has no other way to free it
+  // before the call ends.
+  reactor->Start(const_cast<grpc::ByteBuffer*>(request));
   return reactor;
 }
 
-// Answers a call that was worked off in its handler.
-grpc::ServerUnaryReactor* Answer(const ServiceContext& context, Method method,
-                                 const ServedModel* served, const absl::Status& status,
-                                 grpc::CallbackServerContext* call) {
+// Gives the status with which a call ends that is worked off in its handler, and notes it.
+grpc::Status Answer(const ServiceContext& context, Method method, const ServedModel* served,
+                    const absl::Status& status, grpc::CallbackServerContext* call) {
   CallRecord record;
   record.method = MethodName(method);
   record.status = &status;
@@ -373,9 +554,7 @@ grpc::ServerUnaryReactor* Answer(const ServiceContext& context, Method method,
     context.metrics->OnCallWithoutModel(method, status.code());
   }
   context.access_log->End(call, AccessLog::Begin(*call), record);
-  grpc::ServerUnaryReactor* reactor = call->DefaultReactor();
-  reactor->Finish(ToGrpcStatus(status));
-  return reactor;
+  return ToGrpcStatus(status);
 }
 
 void WriteServedModel(const ServedModel& served, const RequestLimits& limits, v1::ModelInfo* info) {
@@ -399,39 +578,43 @@ grpc::ServerUnaryReactor* Service::Encode(grpc::CallbackServerContext* call,
 grpc::ServerUnaryReactor* Service::ListModels(grpc::CallbackServerContext* call,
                                               const grpc::ByteBuffer* request,
                                               grpc::ByteBuffer* response) {
-  v1::ListModelsRequest list_request;
-  absl::Status status = ParseMessage(*request, &list_request);
-  if (status.ok()) {
-    v1::ListModelsResponse list_response;
-    for (const std::shared_ptr<ServedModel>& served : context_.registry->List()) {
-      WriteServedModel(*served, context_.limits, list_response.add_models());
+  return AnswerAtOnce(call, [&] {
+    v1::ListModelsRequest list_request;
+    absl::Status status = ParseSmallMessage(*request, &list_request);
+    if (status.ok()) {
+      v1::ListModelsResponse list_response;
+      for (const std::shared_ptr<ServedModel>& served : context_.registry->List()) {
+        WriteServedModel(*served, context_.limits, list_response.add_models());
+      }
+      for (const ModelStatus& model : context_.manager->Statuses()) {
+        WriteModelStatus(model, list_response.add_statuses());
+      }
+      status = Serialize(list_response, response);
     }
-    for (const ModelStatus& model : context_.manager->Statuses()) {
-      WriteModelStatus(model, list_response.add_statuses());
-    }
-    status = Serialize(list_response, response);
-  }
-  return Answer(context_, Method::kListModels, /*served=*/nullptr, status, call);
+    return Answer(context_, Method::kListModels, /*served=*/nullptr, status, call);
+  });
 }
 
 grpc::ServerUnaryReactor* Service::GetModel(grpc::CallbackServerContext* call,
                                             const grpc::ByteBuffer* request,
                                             grpc::ByteBuffer* response) {
-  v1::GetModelRequest get_request;
-  absl::Status status = ParseMessage(*request, &get_request);
-  std::shared_ptr<ServedModel> served;
-  if (status.ok()) {
-    absl::StatusOr<std::shared_ptr<ServedModel>> found =
-        context_.registry->Find(get_request.model(), get_request.version());
-    status = found.status();
-    if (found.ok()) {
-      served = *std::move(found);
-      v1::GetModelResponse get_response;
-      WriteServedModel(*served, context_.limits, get_response.mutable_model());
-      status = Serialize(get_response, response);
+  return AnswerAtOnce(call, [&] {
+    v1::GetModelRequest get_request;
+    absl::Status status = ParseSmallMessage(*request, &get_request);
+    std::shared_ptr<ServedModel> served;
+    if (status.ok()) {
+      absl::StatusOr<std::shared_ptr<ServedModel>> found =
+          context_.registry->Find(get_request.model(), get_request.version());
+      status = found.status();
+      if (found.ok()) {
+        served = *std::move(found);
+        v1::GetModelResponse get_response;
+        WriteServedModel(*served, context_.limits, get_response.mutable_model());
+        status = Serialize(get_response, response);
+      }
     }
-  }
-  return Answer(context_, Method::kGetModel, served.get(), status, call);
+    return Answer(context_, Method::kGetModel, served.get(), status, call);
+  });
 }
 
 }  // namespace sru::server

@@ -16,8 +16,10 @@
 #include "server/base/clock.h"
 #include "server/lifecycle/model_manager.h"
 #include "server/lifecycle/model_registry.h"
+#include "server/rpc/byte_budget.h"
 #include "server/rpc/in_flight.h"
-#include "server/rpc/request_parser.h"
+#include "server/rpc/request_limits.h"
+#include "server/rpc/unsent_answers.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
 #include "server/transport/listener.h"
@@ -32,12 +34,19 @@ struct ServiceContext {
   const ModelManager* manager = nullptr;  // for the states that ListModels shows
   Metrics* metrics = nullptr;
   InFlight* in_flight = nullptr;
+  UnsentAnswers* unsent = nullptr;
+  ByteBudget* budget = nullptr;
   AccessLog* access_log = nullptr;
-  const Listener* listener = nullptr;  // to find a call's socket; null: answers leave one by one
-  ReadPause* read_pause = nullptr;     // for connections with refused calls; null: none
+  Listener* listener = nullptr;     // to find a call's socket; null: answers leave one by one
+  ReadPause* read_pause = nullptr;  // for connections with refused calls; null: none
   const Clock* clock = nullptr;
-  std::atomic<int64_t>* received_bytes = nullptr;  // of messages; counted up
   RequestLimits limits;
+  absl::Duration send_timeout = absl::InfiniteDuration();  // of `unsent`; for the log
+
+  // Counted up: bytes of messages that arrived whole, and calls that were refused for memory before
+  // they had found a model.
+  std::atomic<int64_t>* received_bytes = nullptr;
+  std::atomic<int64_t>* rejected_memory = nullptr;
 };
 
 // Thread-safe; must outlive the gRPC server that it is registered with.

@@ -152,4 +152,14 @@ void AccessLog::OnHandshakeFailure(absl::string_view reason, absl::string_view d
   Log(LogLevel::kWarning, "TLS handshake failed", fields);
 }
 
+void AccessLog::OnAnswerNotTaken(absl::string_view method, absl::string_view peer,
+                                 absl::Duration waited) {
+  int64_t suppressed = 0;
+  if (!Take(LogLevel::kWarning, &suppressed)) return;
+  std::vector<LogField> fields = {
+      {"method", method}, {"peer", peer}, {"waited_s", absl::ToDoubleSeconds(waited)}};
+  if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
+  Log(LogLevel::kWarning, "answer not taken, connection closed", fields);
+}
+
 }  // namespace sru::server

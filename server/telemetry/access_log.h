@@ -95,6 +95,12 @@ class AccessLog {
   void OnHandshakeFailure(absl::string_view reason, absl::string_view detail,
                           absl::string_view peer);
 
+  // The connection of a call is closed because nobody took its answer.
+  void OnAnswerNotTaken(absl::string_view method, absl::string_view peer, absl::Duration waited);
+
+  // Whether lines hold requests, so that they must be kept until End().
+  bool content() const { return options_.content; }
+
   int64_t suppressed_lines() const { return limit_.total_refused(); }
 
  private:

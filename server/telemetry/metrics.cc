@@ -200,6 +200,21 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
                                  MetricType::Counter,
                                  static_cast<double>(levels.received_message_bytes)));
 
+  families->push_back(MakeSingle(
+      "sru_inflight_bytes",
+      "What calls hold, from the arrival of their messages until their answers have left.",
+      MetricType::Gauge, static_cast<double>(levels.inflight_bytes)));
+  families->push_back(MakeSingle(
+      "sru_inflight_limit_bytes", "Most that calls may hold together (--max_inflight_mb).",
+      MetricType::Gauge, static_cast<double>(levels.inflight_limit_bytes)));
+  families->push_back(MakeSingle("sru_unsent_answers",
+                                 "Answers that wait for their clients to take them.",
+                                 MetricType::Gauge, static_cast<double>(levels.unsent_answers)));
+  families->push_back(MakeSingle(
+      "sru_answers_not_taken_total",
+      "Answers that were not taken within --send_timeout_s, whose connections were closed.",
+      MetricType::Counter, static_cast<double>(levels.answers_not_taken)));
+
   MetricFamily info =
       MakeFamily("sru_build_info", "Always 1; the labels describe this build.", MetricType::Gauge);
   // Looked up once: it asks the GPU's driver and loads cuBLASLt.
@@ -253,11 +268,17 @@ void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* 
          {std::pair{RejectReason::kQueueFull, stats.rejected_queue_full},
           std::pair{RejectReason::kDeadline, stats.rejected_deadline},
           std::pair{RejectReason::kDraining, stats.rejected_draining},
-          std::pair{RejectReason::kNoWorker, stats.rejected_no_worker}}) {
+          std::pair{RejectReason::kNoWorker, stats.rejected_no_worker},
+          std::pair{RejectReason::kMemory, model.rejected_memory}}) {
       auto with_reason = labels;
       with_reason.push_back({"reason", RejectReasonName(reason)});
       AddValue(&rejections, std::move(with_reason), static_cast<double>(count));
     }
+  }
+  if (levels.rejected_memory > 0) {
+    AddValue(&rejections,
+             {{"model", ""}, {"version", ""}, {"reason", RejectReasonName(RejectReason::kMemory)}},
+             static_cast<double>(levels.rejected_memory));
   }
   for (MetricFamily* family :
        {&instances, &sequences, &tokens, &age, &running, &rejections, &expired, &cancelled}) {

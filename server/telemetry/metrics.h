@@ -66,6 +66,10 @@ class ModelMetrics : public BatchObserver {
   // One call that named this model. `times` is read for an OK call only.
   void OnCall(Method method, absl::StatusCode code, const CallTimes& times);
 
+  // A call of this model was refused because calls may not hold more memory.
+  void OnMemoryRefusal() { memory_refusals_.fetch_add(1, std::memory_order_relaxed); }
+  int64_t memory_refusals() const { return memory_refusals_.load(std::memory_order_relaxed); }
+
   // BatchObserver:
   void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
                const absl::Status& status) override;
@@ -76,6 +80,7 @@ class ModelMetrics : public BatchObserver {
   void RemoveSeries(Metrics* metrics);
 
   const int max_batch_tokens_;
+  std::atomic<int64_t> memory_refusals_{0};
   RequestCounters requests_;
   std::array<prometheus::Histogram*, kNumMethods> request_duration_{};
   prometheus::Histogram* const tokenize_duration_;
@@ -92,7 +97,8 @@ struct ServerLevels {
     std::string model;
     int64_t version = 0;
     BatcherStats stats;
-    int instances = 0;  // workers in service
+    int instances = 0;            // workers in service
+    int64_t rejected_memory = 0;  // calls, since the start
   };
   struct DeviceLevels {
     kernels::DeviceInfo info;
@@ -105,7 +111,12 @@ struct ServerLevels {
   int64_t dropped_log_lines = 0;
   int64_t receive_memory_limit_bytes = 0;
   int64_t received_message_bytes = 0;  // since the start
-  std::string backend;                 // empty until models are loaded
+  int64_t inflight_bytes = 0;
+  int64_t inflight_limit_bytes = 0;
+  int64_t rejected_memory = 0;  // calls that named no model, since the start
+  int64_t unsent_answers = 0;
+  int64_t answers_not_taken = 0;  // since the start
+  std::string backend;            // empty until models are loaded
   std::string dtype;
   std::string isa;  // kernels::Backend::instruction_set()
   std::vector<ModelLevels> models;

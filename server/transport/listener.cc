@@ -1,6 +1,7 @@
 #include "server/transport/listener.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -268,6 +269,20 @@ int Listener::FindConnection(const std::string& peer) const {
   MutexLock lock(&mutex_);
   const auto it = by_peer_.find(peer);
   return it == by_peer_.end() ? -1 : it->second;
+}
+
+bool Listener::Close(const std::string& peer) {
+  MutexLock lock(&mutex_);
+  const auto it = by_peer_.find(peer);
+  if (it == by_peer_.end()) return false;
+  // A duplicate, so that what is compared is what is closed, whatever gRPC does meanwhile.
+  const int fd = fcntl(it->second, F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) return false;
+  struct stat status {};
+  const bool same = fstat(fd, &status) == 0 && status.st_ino == connections_[it->second].inode;
+  if (same) shutdown(fd, SHUT_RDWR);
+  close(fd);
+  return same;
 }
 
 void Listener::ForgetClosed() const {

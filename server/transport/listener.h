@@ -80,6 +80,10 @@ class Listener {
   // none. The connection may end at any time and its descriptor may then be another's.
   int FindConnection(const std::string& peer) const;
 
+  // Ends the connection that gRPC calls `peer`, in both directions and at once; gRPC notices and
+  // cancels its calls. False when there is none.
+  bool Close(const std::string& peer);
+
  private:
   Listener(ListenAddress address, Options options);
 

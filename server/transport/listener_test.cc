@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -168,6 +169,41 @@ TEST(ListenerTest, TellsOfTheConnectionsThatItAccepts) {
   EXPECT_TRUE(stub->ListModels(&context, {}, &response).ok());
   EXPECT_EQ(accepted, 1);
   listener->Stop();
+  server->Shutdown();
+}
+
+TEST(ListenerCloseTest, EndsTheConnectionOfThatPeerOnly) {
+  const std::unique_ptr<Listener> opened = OpenLoopback();
+  ASSERT_NE(opened, nullptr);
+  Listener& listener = *opened;
+  PeerService service;
+  grpc::ServerBuilder builder;
+  listener.AddTo(&builder, grpc::InsecureServerCredentials());
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  listener.Start();
+  std::vector<std::string> peers;
+  std::vector<std::shared_ptr<grpc::Channel>> channels;
+  for (int i = 0; i < 2; ++i) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    channels.push_back(
+        grpc::CreateCustomChannel(absl::StrCat("ipv4:127.0.0.1:", listener.address().port),
+                                  grpc::InsecureChannelCredentials(), arguments));
+    grpc::ClientContext context;
+    v1::ListModelsResponse response;
+    ASSERT_TRUE(
+        v1::InferenceService::NewStub(channels.back())->ListModels(&context, {}, &response).ok());
+    peers.push_back(service.peer());
+  }
+  EXPECT_FALSE(listener.Close("ipv4:192.0.2.1:1"));
+  EXPECT_EQ(listener.num_connections(), 2);
+  EXPECT_TRUE(listener.Close(peers[0]));
+  EXPECT_TRUE(testing::PollUntil([&] { return listener.num_connections() == 1; }));
+  EXPECT_FALSE(listener.Close(peers[0]));
+  EXPECT_GE(listener.FindConnection(peers[1]), 0);
+  listener.Stop();
   server->Shutdown();
 }
 

@@ -19,6 +19,7 @@
 #include "tests/testing/http_get.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/subprocess.h"
+#include "tests/testing/unread_call.h"
 
 namespace sru::testing {
 namespace {
@@ -375,6 +376,17 @@ TEST(StopTest, ASignalEndsAStartWhileModelsLoad) {
     EXPECT_THAT(process.err(), HasSubstr("while starting, bye"));
     EXPECT_THAT(process.err(), ::testing::Not(HasSubstr("loading model m99 ")));
   }
+}
+
+TEST(StopTest, ClientsThatDoNotReadDoNotHoldItUp) {
+  ServerProcess server({"--drain_timeout_s=600", "--send_timeout_s=0"});
+  v1::EncodeRequest request;
+  request.add_sequences()->set_text("Who wrote Hamlet ?");
+  const int port = std::atoi(server.address().substr(server.address().rfind(':') + 1).c_str());
+  UnreadCall unread(port, "/sru.v1.InferenceService/Encode", request.SerializeAsString());
+  ASSERT_TRUE(PollUntil([&] { return Metric(server, "sru_unsent_answers") == 1; }));
+  server.process().Signal(SIGTERM);
+  EXPECT_EQ(server.process().Wait(absl::Seconds(60)), 0) << server.process().err();
 }
 
 TEST(StopTest, ASecondSignalEndsTheServerAtOnce) {

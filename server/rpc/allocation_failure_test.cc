@@ -1,0 +1,418 @@
+// Calls whose allocations fail, one after the other: each must be answered or refused, and leave
+// nothing behind. The service, the batcher, the engine and its worker are the real ones; gRPC is
+// left out, as it is not ours to mend, and the forward pass is a puppet.
+//
+// This program replaces operator new. It fails only on threads that a test has armed.
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "google/protobuf/arena.h"
+#include "grpcpp/grpcpp.h"
+#include "grpcpp/support/server_callback.h"
+#include "gtest/gtest.h"
+#include "models/kernel_status.h"
+#include "models/model.h"
+#include "models/test_files.h"
+#include "server/base/mutex.h"
+#include "server/base/protobuf_compat.h"
+#include "server/rpc/inference_service.h"
+#include "server/rpc/request_outline.h"
+#include "server/rpc/request_parser.h"
+
+namespace {
+
+// How an armed thread fails: the allocation with this number, and, with `for_good`, all later ones.
+struct Failing {
+  bool armed = false;
+  bool for_good = false;
+  int64_t first = 0;
+  int64_t count = 0;  // allocations since it was armed
+  int64_t failed = 0;
+};
+thread_local Failing failing;
+
+// Bytes that the armed thread has taken, by the size that was asked for; frees are not seen.
+thread_local int64_t taken_bytes = 0;
+
+bool MustFail() {
+  if (!failing.armed) return false;
+  ++failing.count;
+  if (failing.count != failing.first && !(failing.for_good && failing.count > failing.first)) {
+    return false;
+  }
+  ++failing.failed;
+  return true;
+}
+
+void* Allocate(std::size_t size, std::size_t alignment) {
+  if (MustFail()) throw std::bad_alloc();
+  if (failing.armed) taken_bytes += static_cast<int64_t>(size);
+  const std::size_t rounded =
+      (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment;
+  void* const memory = std::aligned_alloc(alignment, rounded);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
+void* operator new[](std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return Allocate(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return Allocate(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace sru::server {
+namespace {
+
+void Arm(int64_t first, bool for_good) {
+  failing = Failing{true, for_good, first, 0, 0};
+  taken_bytes = 0;
+}
+void Disarm() { failing.armed = false; }
+
+// What gRPC is to a handler's reactor.
+class FakeCall final : public grpc::ServerCallbackUnary {
+ public:
+  void Bind(grpc::ServerUnaryReactor* reactor) {
+    reactor_ = reactor;
+    BindReactor(reactor);
+  }
+  // Ends the call as gRPC does when the answer has left.
+  grpc::Status Wait() {
+    MutexLock lock(&mutex_);
+    while (!finished_) changed_.Wait(&mutex_);
+    return status_;
+  }
+  void End() { reactor_->OnDone(); }
+
+  void Finish(grpc::Status status) override {
+    Disarm();
+    MutexLock lock(&mutex_);
+    EXPECT_FALSE(finished_) << "a call was answered twice";
+    finished_ = true;
+    status_ = std::move(status);
+    changed_.SignalAll();
+  }
+  void SendInitialMetadata() override {}
+
+ private:
+  grpc::internal::ServerReactor* reactor() override { return reactor_; }
+  void CallOnDone() override {}
+
+  grpc::ServerUnaryReactor* reactor_ = nullptr;
+  Mutex mutex_;
+  CondVar changed_;
+  bool finished_ = false;
+  grpc::Status status_;
+};
+
+// How the next batch fails, if it does: from when its call is bound, so that the worker's thread
+// itself gives the answer.
+class BatchFailure {
+ public:
+  void Set(int64_t first, bool for_good) {  // 0: it does not
+    MutexLock lock(&mutex_);
+    first_ = first;
+    for_good_ = for_good;
+    bound_ = false;
+  }
+  void SetBound() {
+    MutexLock lock(&mutex_);
+    bound_ = true;
+    changed_.SignalAll();
+  }
+  void ArmBatch() {
+    MutexLock lock(&mutex_);
+    if (first_ == 0) return;
+    while (!bound_) changed_.Wait(&mutex_);
+    Arm(first_, for_good_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  int64_t first_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool for_good_ ABSL_GUARDED_BY(mutex_) = false;
+  bool bound_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Fills every output with ones, and takes memory on the way like a real one.
+class Runner final : public BatchRunner {
+ public:
+  Runner(const models::Model& model, BatchFailure* failure) : model_(model), failure_(*failure) {}
+  absl::Status WarmUp() override { return absl::OkStatus(); }
+  absl::Status Run(const std::vector<const SequenceTask*>& sequences) override {
+    failure_.ArmBatch();
+    const std::vector<const SequenceTask*> copy = sequences;
+    const int width = model_.spec().output_size();
+    const auto labels = static_cast<int>(model_.labels().size());
+    for (const SequenceTask* task : copy) {
+      const auto fill = [](float* values, int count) {
+        if (values != nullptr) std::fill_n(values, count, 1.0f);
+      };
+      fill(task->output.logits, labels);
+      fill(task->output.probabilities, labels);
+      fill(task->output.pooled, width);
+      fill(task->output.token_vectors, width * task->num_tokens);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const models::Model& model_;
+  BatchFailure& failure_;
+};
+
+class AllocationFailureTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    models::WriteSmallModel(directory_, "m/1");
+    const absl::Status made =
+        models::ToAbslStatus(kernels::CreateBackend("reference", {}, &backend_));
+    ASSERT_TRUE(made.ok()) << made;
+    auto model = models::Model::Load(directory_.path("m/1"), "m", 1, *backend_, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    served_ = std::make_shared<ServedModel>();
+    served_->name = "m";
+    served_->version = 1;
+    served_->model = *model;
+    served_->metrics = metrics_.ForModel("m", 1, 4096);
+    std::vector<std::unique_ptr<BatchRunner>> runners;
+    runners.push_back(std::make_unique<Runner>(**model, &batch_failure_));
+    EngineOptions options;
+    auto engine = Engine::CreateWithRunners(*model, std::move(runners), options, &clock_,
+                                            served_->metrics.get());
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    served_->engine = *std::move(engine);
+    registry_.Replace({served_});
+
+    context_.registry = &registry_;
+    context_.metrics = &metrics_;
+    context_.in_flight = &in_flight_;
+    context_.unsent = &unsent_;
+    context_.budget = &budget_;
+    context_.access_log = &access_log_;
+    context_.clock = &clock_;
+    context_.received_bytes = &received_bytes_;
+    context_.rejected_memory = &rejected_memory_;
+    service_ = std::make_unique<class Service>(context_);
+  }
+
+  static grpc::ByteBuffer Bytes(const google::protobuf::Message& message) {
+    const grpc::Slice slice(message.SerializeAsString());
+    return grpc::ByteBuffer(&slice, 1);
+  }
+
+  static v1::ClassifyRequest ClassifyRequest() {
+    v1::ClassifyRequest request;
+    for (int i = 0; i < 3; ++i) request.add_sequences()->set_text("a b c");
+    // Long enough to be freed before its call.
+    v1::Tokens* tokens = request.add_sequences()->mutable_tokens();
+    for (int i = 0; i < 100; ++i) tokens->add_values("a word that has more than fifteen bytes");
+    return request;
+  }
+  static v1::EncodeRequest EncodeRequest() {
+    v1::EncodeRequest request;
+    v1::TokenIds* ids = request.add_sequences()->mutable_token_ids();
+    for (int i = 0; i < 2000; ++i) ids->add_values(i % 5);
+    request.set_pooling(v1::POOLING_NONE);
+    return request;
+  }
+
+  // One call through `handle`, which is run with the allocation `first` failing on this thread.
+  // Whether an allocation failed.
+  template <typename Request, typename Handle>
+  bool Call(const Request& message, const Handle& handle, int64_t first, bool for_good,
+            grpc::Status* status, grpc::ByteBuffer* response) {
+    grpc::CallbackServerContext context;
+    grpc::ByteBuffer request = Bytes(message);
+    FakeCall call;
+    Arm(first, for_good);
+    grpc::ServerUnaryReactor* const reactor = handle(&context, &request, response);
+    const bool failed = failing.failed > 0;
+    Disarm();
+    call.Bind(reactor);
+    batch_failure_.SetBound();
+    *status = call.Wait();
+    // The worker may be on its way out of Finish() still.
+    call.End();
+    return failed;
+  }
+
+  // Tries every allocation of a call in turn, on the handler's thread.
+  template <typename Request, typename Handle>
+  void FailInHandler(const Request& message, const Handle& handle) {
+    for (const bool for_good : {false, true}) {
+      int64_t first = 1;
+      int refused = 0;
+      for (;; ++first) {
+        grpc::Status status;
+        grpc::ByteBuffer response;
+        const bool failed = Call(message, handle, first, for_good, &status, &response);
+        if (!failed) {
+          EXPECT_TRUE(status.ok()) << status.error_message();
+          break;
+        }
+        if (!status.ok()) {
+          EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+              << first << ": " << status.error_message();
+          ++refused;
+        }
+        ASSERT_LT(first, 100000) << "allocates without end";
+      }
+      EXPECT_GT(first, 5);
+      EXPECT_GT(refused, 3);
+      ExpectNothingLeft();
+    }
+  }
+
+  // The same on the worker's thread, from the forward pass to the answer.
+  template <typename Request, typename Handle>
+  void FailInWorker(const Request& message, const Handle& handle) {
+    for (const bool for_good : {false, true}) {
+      int refused = 0;
+      int answered = 0;
+      for (int64_t first = 1; answered < 3 && first < 10000; ++first) {
+        batch_failure_.Set(first, for_good);
+        grpc::Status status;
+        grpc::ByteBuffer response;
+        Call(message, handle, std::numeric_limits<int64_t>::max(), false, &status, &response);
+        if (status.ok()) {
+          ++answered;
+          continue;
+        }
+        EXPECT_EQ(status.error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED)
+            << first << ": " << status.error_message();
+        ++refused;
+        answered = 0;
+      }
+      EXPECT_GT(refused, 3);
+      EXPECT_EQ(answered, 3);
+      batch_failure_.Set(0, false);
+      ExpectNothingLeft();
+    }
+  }
+
+  void ExpectNothingLeft() {
+    EXPECT_EQ(in_flight_.count(), 0);
+    EXPECT_EQ(unsent_.count(), 0);
+    EXPECT_EQ(budget_.used(), 0);
+    EXPECT_EQ(served_->engine->batcher().stats().queued_sequences, 0);
+    // The worker lives.
+    grpc::Status status;
+    grpc::ByteBuffer response;
+    Call(
+        ClassifyRequest(), [this](auto... arguments) { return service_->Classify(arguments...); },
+        std::numeric_limits<int64_t>::max(), false, &status, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_GT(response.Length(), 0u);
+  }
+
+  auto Classify() {
+    return [this](auto... arguments) { return service_->Classify(arguments...); };
+  }
+  auto Encode() {
+    return [this](auto... arguments) { return service_->Encode(arguments...); };
+  }
+
+  models::TempDirectory directory_;
+  const RealClock clock_;
+  Metrics metrics_;
+  AccessLog access_log_{{LogRequests::kNone, 0, false}, &clock_};
+  InFlight in_flight_;
+  UnsentAnswers unsent_{absl::InfiniteDuration(), &clock_};
+  ByteBudget budget_{64 << 20};
+  std::atomic<int64_t> received_bytes_{0};
+  std::atomic<int64_t> rejected_memory_{0};
+  BatchFailure batch_failure_;
+  std::unique_ptr<kernels::Backend> backend_;
+  ModelRegistry registry_;
+  std::shared_ptr<ServedModel> served_;
+  ServiceContext context_;
+  std::unique_ptr<Service> service_;
+};
+
+TEST_F(AllocationFailureTest, InTheHandlerOfClassify) {
+  FailInHandler(ClassifyRequest(), Classify());
+}
+
+TEST_F(AllocationFailureTest, InTheHandlerOfEncode) { FailInHandler(EncodeRequest(), Encode()); }
+
+TEST_F(AllocationFailureTest, InTheWorkerForClassify) {
+  FailInWorker(ClassifyRequest(), Classify());
+}
+
+TEST_F(AllocationFailureTest, InTheWorkerForEncode) { FailInWorker(EncodeRequest(), Encode()); }
+
+TEST_F(AllocationFailureTest, InTheHandlerOfGetModel) {
+  v1::GetModelRequest request;
+  request.set_model("m");
+  FailInHandler(request, [this](auto... arguments) { return service_->GetModel(arguments...); });
+}
+
+// What the budget takes a parsed call for is no less than what parsing it allocates.
+TEST_F(AllocationFailureTest, EstimatesCoverWhatParsingTakes) {
+  std::vector<std::pair<std::string, v1::ClassifyRequest>> requests(7);
+  requests[0].first = "empty words";
+  for (int i = 0; i < 60000; ++i) {
+    if (i == 0) requests[0].second.add_sequences();
+    requests[0].second.mutable_sequences(0)->mutable_tokens()->add_values("");
+  }
+  requests[1].first = "words of 16 bytes, which are the smallest with memory of their own";
+  for (int i = 0; i < 60000; ++i) {
+    if (i == 0) requests[1].second.add_sequences();
+    requests[1].second.mutable_sequences(0)->mutable_tokens()->add_values(std::string(16, 'x'));
+  }
+  requests[2].first = "ids";
+  for (int i = 0; i < 600000; ++i) {
+    if (i == 0) requests[2].second.add_sequences();
+    requests[2].second.mutable_sequences(0)->mutable_token_ids()->add_values(0);
+  }
+  requests[3].first = "empty sequences";
+  for (int i = 0; i < 256; ++i) requests[3].second.add_sequences();
+  requests[4].first = "sequences of one word";
+  for (int i = 0; i < 256; ++i)
+    requests[4].second.add_sequences()->mutable_tokens()->add_values("");
+  requests[5].first = "features";
+  requests[5].second.add_sequences()->mutable_features()->set_data(std::string(1 << 20, '\0'));
+  requests[6].first = "a text";
+  requests[6].second.add_sequences()->set_text(std::string(1 << 20, 'a'));
+  for (const auto& [name, request] : requests) {
+    const grpc::ByteBuffer bytes = Bytes(request);
+    RequestOutline outline;
+    ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(bytes, &outline)) << name;
+    Arm(std::numeric_limits<int64_t>::max(), false);
+    google::protobuf::Arena arena;
+    auto* parsed = CreateOnArena<v1::ClassifyRequest>(&arena);
+    const absl::Status status = ParseMessage(bytes, parsed);
+    Disarm();
+    ASSERT_TRUE(status.ok()) << name << ": " << status;
+    const int64_t taken = taken_bytes + static_cast<int64_t>(bytes.Length());
+    EXPECT_GE(EstimateCallBytes(outline), taken) << name;
+    // Nor many times as much, or the budget would be of no use.
+    EXPECT_LE(EstimateCallBytes(outline), 8 * taken + 100000) << name;
+  }
+}
+
+}  // namespace
+}  // namespace sru::server
