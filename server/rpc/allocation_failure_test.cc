@@ -118,6 +118,7 @@ class FakeCall final : public grpc::ServerCallbackUnary {
  private:
   grpc::internal::ServerReactor* reactor() override { return reactor_; }
   void CallOnDone() override {}
+  grpc_call* call() { return nullptr; }  // a later gRPC has it in the interface
 
   grpc::ServerUnaryReactor* reactor_ = nullptr;
   Mutex mutex_;

@@ -3,7 +3,10 @@
 #include <string>
 #include <vector>
 
+#include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 #include "gtest/gtest.h"
+#include "server/rpc/request_errors.h"
 
 namespace sru::server {
 namespace {
@@ -100,6 +103,163 @@ TEST(RequestOutlineTest, RefusesWhatIsNoMessage) {
     RequestOutline outline;
     EXPECT_FALSE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 100), &outline));
   }
+}
+
+TEST(RequestOutlineTest, CountsWhatParsingWouldMake) {
+  v1::ClassifyRequest request;
+  request.add_sequences()->set_text("text");
+  v1::Tokens* tokens = request.add_sequences()->mutable_tokens();
+  for (int i = 0; i < 5; ++i) tokens->add_values("word");
+  v1::TokenIds* ids = request.add_sequences()->mutable_token_ids();
+  for (const int id : {1, 300, 70000}) ids->add_values(id);  // 1, 2 and 3 bytes
+  request.add_sequences()->mutable_features()->set_data(std::string(32, '\0'));
+  const std::string bytes = request.SerializeAsString();
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 7), &outline));
+  EXPECT_EQ(outline.num_sequences, 4);
+  EXPECT_EQ(outline.num_words, 5);
+  EXPECT_EQ(outline.packed_id_bytes, 6);
+  EXPECT_EQ(outline.feature_bytes, 32);
+  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
+  EXPECT_GE(EstimateCallBytes(outline), outline.message_bytes);
+}
+
+TEST(RequestOutlineTest, IdsNeedNotBePacked) {
+  // sequences { token_ids { values: 1 values: 2 } }
+  const std::string bytes("\x1a\x06\x1a\x04\x08\x01\x08\x02", 8);
+  v1::ClassifyRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(bytes));
+  ASSERT_EQ(parsed.sequences(0).token_ids().values_size(), 2);
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 3), &outline));
+  EXPECT_EQ(outline.num_unpacked_ids, 2);
+  EXPECT_EQ(outline.max_ids(), 2);
+}
+
+// Of every field that the messages have, none is taken for an unknown one.
+template <typename Request>
+void SetAllFields(Request* request) {
+  const auto* reflection = request->GetReflection();
+  const auto* type = request->GetDescriptor();
+  for (int i = 0; i < type->field_count(); ++i) {
+    const auto* field = type->field(i);
+    if (field->is_repeated()) continue;
+    switch (field->cpp_type()) {
+      case google::protobuf::FieldDescriptor::CPPTYPE_STRING:
+        reflection->SetString(request, field, "m");
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_INT64:
+        reflection->SetInt64(request, field, 1);
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_INT32:
+        reflection->SetInt32(request, field, 1);
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
+        reflection->SetBool(request, field, true);
+        break;
+      case google::protobuf::FieldDescriptor::CPPTYPE_ENUM:
+        reflection->SetEnumValue(request, field, 1);
+        break;
+      default:
+        FAIL() << "a new kind of field: " << field->DebugString();
+    }
+  }
+  request->add_sequences()->mutable_features()->set_feature_size(4);
+}
+
+TEST(RequestOutlineTest, EveryFieldOfTheMessagesIsKnown) {
+  v1::ClassifyRequest classify;
+  SetAllFields(&classify);
+  RequestOutline outline;
+  ASSERT_TRUE(
+      ReadOutline<v1::ClassifyRequest>(Buffer(classify.SerializeAsString(), 100), &outline));
+  EXPECT_EQ(outline.extra_fields, 0);
+  v1::EncodeRequest encode;
+  SetAllFields(&encode);
+  ASSERT_TRUE(ReadOutline<v1::EncodeRequest>(Buffer(encode.SerializeAsString(), 100), &outline));
+  EXPECT_EQ(outline.extra_fields, 0);
+}
+
+TEST(RequestOutlineTest, CountsUnknownFieldsAtEveryLevelAndInGroups) {
+  const std::string unknown("\x98\x06\x01", 3);                // field 99: 1
+  const std::string group("\x9b\x06\x98\x06\x01\x9c\x06", 7);  // field 99 { field 99: 1 }
+  const auto nested = [](char tag, const std::string& inner) {
+    return std::string(1, tag) + static_cast<char>(inner.size()) + inner;
+  };
+  const std::string bytes =
+      unknown + group + nested('\x1a', unknown) + nested('\x1a', nested('\x12', unknown)) +
+      nested('\x1a', nested('\x1a', group)) + nested('\x1a', nested('\x22', unknown));
+  v1::ClassifyRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(bytes));
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 5), &outline));
+  EXPECT_EQ(outline.num_sequences, 4);
+  EXPECT_EQ(outline.extra_fields, 1 + 2 + 1 + 1 + 2 + 1);
+}
+
+TEST(RequestOutlineTest, InputsThatReplaceOthersAreExtra) {
+  // sequences { tokens {} token_ids {} tokens {} }
+  const std::string bytes("\x1a\x06\x12\x00\x1a\x00\x12\x00", 8);
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 100), &outline));
+  EXPECT_EQ(outline.extra_fields, 2);
+}
+
+TEST(RequestOutlineTest, RefusesWhatWouldTakeTooMuch) {
+  RequestLimits limits;
+  limits.max_sequences = 4;
+  limits.max_request_tokens = 100;
+  RequestOutline outline;
+  outline.num_sequences = 4;
+  outline.num_words = 60;
+  outline.num_unpacked_ids = 30;
+  outline.packed_id_bytes = 109;  // at least 10 ids
+  outline.extra_fields = kMaxExtraFields;
+  EXPECT_TRUE(CheckOutline(outline, limits).ok());
+  const auto error = [&limits](const RequestOutline& o) {
+    const absl::Status status = CheckOutline(o, limits);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  RequestOutline many = outline;
+  many.num_sequences = 5;
+  EXPECT_EQ(error(many),
+            "sequences: 5 are too many, expected at most 4 (--max_sequences_per_request); send "
+            "several calls");
+  many = outline;
+  ++many.num_words;
+  EXPECT_EQ(error(many),
+            "sequences: more than 100 tokens in all, expected at most that (--max_queue_tokens); "
+            "send several calls");
+  many = outline;
+  ++many.packed_id_bytes;
+  EXPECT_FALSE(CheckOutline(many, limits).ok());
+  many = outline;
+  ++many.extra_fields;
+  EXPECT_EQ(error(many),
+            "message: more than 64 fields that are unknown or replaced by later ones, expected "
+            "none");
+}
+
+TEST(RequestOutlineTest, LongModelNamesAreLeftToTheParser) {
+  v1::ClassifyRequest request;
+  request.set_model(std::string(kMaxOutlineModelName + 1, 'm'));
+  request.add_sequences();
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(request.SerializeAsString(), 99), &outline));
+  EXPECT_TRUE(outline.long_model_name);
+  EXPECT_EQ(outline.model, "");
+  EXPECT_EQ(outline.num_sequences, 1);
+}
+
+TEST(RequestOutlineTest, SmallMessagesHaveFewFields) {
+  std::string bytes;
+  for (int i = 0; i < kMaxExtraFields; ++i) bytes += std::string("\x98\x06\x01", 3);
+  EXPECT_TRUE(HasFewFields(Buffer(bytes, 10)));
+  EXPECT_FALSE(HasFewFields(Buffer(bytes + std::string("\x98\x06\x01", 3), 10)));
+  EXPECT_TRUE(HasFewFields(grpc::ByteBuffer()));
+  EXPECT_TRUE(HasFewFields(Buffer("\x0c", 1)));  // the parser says what is wrong
 }
 
 }  // namespace

@@ -73,5 +73,26 @@ TEST(WireCheckTest, EveryPrefixOfAMessageHasAnAnswer) {
   EXPECT_THAT(Explain(good), StartsWith("message: the "));  // no fault: says what it should be
 }
 
+// A fault far inside is not looked for: its place is the caller's to find.
+TEST(WireCheckTest, LooksAtSoManyFieldsOnly) {
+  std::string bytes;
+  for (int i = 0; i < kMaxExplainedFields - 2; ++i) bytes += std::string("\x1a\x00", 2);
+  const std::string fault = "\x1a\x02\x0a\x05";
+  EXPECT_THAT(Explain(bytes + fault), StartsWith("sequences[9998]: malformed protobuf"));
+  const std::string error = Explain(bytes + std::string("\x1a\x00", 2) + fault);
+  EXPECT_THAT(error, StartsWith("message: the 20002 bytes are not a valid"));
+  EXPECT_THAT(error, HasSubstr("in its first 10000 fields"));
+}
+
+TEST(WireCheckTest, LooksAtSoManyBytesOnly) {
+  v1::ClassifyRequest request;
+  request.add_sequences()->set_text(std::string(kMaxExplainedBytes, 'a'));
+  const std::string bytes = request.SerializeAsString() + "\xff";
+  EXPECT_THAT(Explain(bytes), HasSubstr("no fault was found in its first"));
+  // A text that is cut within a character where the look ends is not faulty for that.
+  request.mutable_sequences(0)->set_text(std::string(kMaxExplainedBytes - 1, 'a') + "\u00e4");
+  EXPECT_THAT(Explain(request.SerializeAsString() + "\xff"), HasSubstr("no fault was found"));
+}
+
 }  // namespace
 }  // namespace sru::server

@@ -182,8 +182,19 @@ void FuzzRequest(std::string_view bytes) {
   server::RequestOutline outline;
   const bool outlined =
       server::ReadOutline<v1::ClassifyRequest>(grpc::ByteBuffer(&slice, 1), &outline);
+  if (parsed.ok()) Require(outlined, "a message has an outline");
+  if (parsed.ok() && outline.extra_fields == 0) {
+    int64_t words = 0;
+    int64_t ids = 0;
+    for (const v1::Sequence& sequence : request.sequences()) {
+      words += sequence.tokens().values_size();
+      ids += sequence.token_ids().values_size();
+    }
+    Require(outline.num_words == words, "the outline counts the words");
+    Require(ids <= outline.max_ids() && words + ids >= outline.min_tokens(),
+            "the outline bounds the ids");
+  }
   if (parsed.ok() && request.model().size() <= server::kMaxOutlineModelName) {
-    Require(outlined, "a message has an outline");
     Require(outline.model == request.model() && outline.version == request.version() &&
                 outline.priority == request.priority() &&
                 outline.num_sequences == request.sequences_size(),

@@ -301,6 +301,24 @@ TEST_F(BadInputTest, HundredMegabytes) {
   EXPECT_TRUE(status.ok()) << status.error_message();
 }
 
+// Each of these would take a hundred times its bytes if it were parsed.
+TEST_F(BadInputTest, WhatParsingWouldMakeTooMuchOf) {
+  v1::Tokens* tokens = sequence()->mutable_tokens();
+  for (int i = 0; i < 65537; ++i) tokens->add_values("");
+  request_.set_truncate(true);
+  ExpectError(StatusCode::INVALID_ARGUMENT, "sequences: more than 65536 tokens in all");
+
+  request_.Clear();
+  std::string bytes = request_.SerializeAsString();
+  for (int i = 0; i < 65; ++i) bytes += std::string("\x98\x06\x01", 3);  // field 99: 1
+  for (const char* method : {"Classify", "Encode", "GetModel", "ListModels"}) {
+    const grpc::Status status =
+        server_->CallRaw(absl::StrCat("/sru.v1.InferenceService/", method), bytes);
+    EXPECT_EQ(status.error_code(), StatusCode::INVALID_ARGUMENT) << method;
+    EXPECT_THAT(status.error_message(), StartsWith("message: more than 64 fields")) << method;
+  }
+}
+
 TEST_F(BadInputTest, UnknownMethod) {
   EXPECT_EQ(server_->CallRaw("/sru.v1.InferenceService/Nope", "").error_code(),
             StatusCode::UNIMPLEMENTED);
