@@ -188,6 +188,7 @@ TEST_F(DeviceLossTest, WithoutADeviceTheServerSaysSoAndStillDrains) {
   EXPECT_EQ(Health("trec"), kNotServing);
   EXPECT_EQ(Health("sru.v1.InferenceService"), kNotServing);
   EXPECT_EQ(server_->Get("/readyz").status, 503);
+  EXPECT_EQ(server_->Get("/readyz").body, "not ready: every device has failed\n");
   EXPECT_EQ(server_->Get("/healthz").status, 503);
   EXPECT_EQ(server_->Metric("sru_instances{model=\"trec\",version=\"1\"}"), 0);
   EXPECT_TRUE(server_->server().Drain());

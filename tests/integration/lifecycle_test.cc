@@ -169,6 +169,8 @@ TEST_F(LifecycleTest, PollingFollowsTheRepository) {
 TEST_F(LifecycleTest, PollingStartsWithAnEmptyRepository) {
   Start(Options(server::ModelControl::kPoll));
   EXPECT_EQ(server_->Get("/readyz").status, 503);
+  EXPECT_EQ(server_->Get("/readyz").body,
+            "not ready: no model is loaded; see sru_client models --status\n");
   EXPECT_EQ(Health(""), "NOT_SERVING");
   Publish("m/1");
   EXPECT_TRUE(PollUntil([this] { return server_->Get("/readyz").status == 200; }));

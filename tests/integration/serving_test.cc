@@ -291,6 +291,7 @@ TEST(LifecycleTest, HealthWatchSeesTheDrain) {
   EXPECT_TRUE(server.server().Drain());
   EXPECT_EQ(watch.Read(), kNotServing);
   EXPECT_EQ(server.Get("/readyz").status, 503);
+  EXPECT_EQ(server.Get("/readyz").body, "not ready: draining\n");
   EXPECT_EQ(server.Get("/healthz").status, 200);
   EXPECT_EQ(server.Metric("sru_ready"), 0);
 }
