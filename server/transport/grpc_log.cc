@@ -40,9 +40,10 @@ constexpr absl::string_view kHandshakeFailed = "Handshake failed with ";
 constexpr absl::string_view kHandshakeEnded =
     "Security handshake failed: UNKNOWN:Handshake read failed ";
 constexpr absl::string_view kSocketClosed = "Socket closed";
-// What a current gRPC says, when it traces handshakes, of each step and of the failure of one.
+// What a current gRPC says, when it traces handshakes, of a step that failed so.
 constexpr absl::string_view kHandshakeStepFailed =
     "CallNextHandshakerLocked: error=UNAVAILABLE: Handshake read failed (Socket closed)";
+constexpr absl::string_view kPeerOfStep = "endpoint_peer_address=";
 constexpr absl::string_view kEndedDetail =
     "the client closed the connection, as gRPC's clients do when they do not trust the certificate";
 
@@ -66,6 +67,22 @@ bool Observe(const FailedHandshake& failed) {
   return true;
 }
 
+#if SRU_GRPC_IS_CURRENT
+bool HasObserver() {
+  Observer& observer = GetObserver();
+  MutexLock lock(&observer.mutex);
+  return observer.observer != nullptr;
+}
+#endif
+
+// What stands between `key` and one of the characters of `end`; empty without the key.
+absl::string_view ValueAfter(absl::string_view line, absl::string_view key, absl::string_view end) {
+  const size_t begin = line.find(key);
+  if (begin == absl::string_view::npos) return {};
+  const absl::string_view rest = line.substr(begin + key.size());
+  return rest.substr(0, rest.find_first_of(end));
+}
+
 // The socket of a connection; -1 if it is not known.
 int SocketOf(const EndedHandshake& ended) {
   if (ended.fd >= 0) return ended.fd;
@@ -85,16 +102,51 @@ bool HasSent(int fd) {
   return info.tcpi_bytes_received > 1;
 }
 
+#if SRU_GRPC_IS_CURRENT
+constexpr absl::string_view kHandshakeStep = "CallNextHandshakerLocked: error=";
+constexpr absl::string_view kHandshakeStepOk = "CallNextHandshakerLocked: error=OK ";
+
+// OpenSSL's words of a handshake that has failed on this thread. The step that ends with it, which
+// names the peer, gets the next line.
+thread_local std::string failure_on_this_thread;
+
+bool ObserveFailure(absl::string_view detail) {
+  if (!HasObserver()) return false;
+  if (!failure_on_this_thread.empty()) {
+    const std::string& earlier = failure_on_this_thread;
+    Observe({ClassifyHandshakeFailure(earlier), earlier, {}});
+  }
+  failure_on_this_thread = std::string(detail);
+  return true;
+}
+
+bool ObserveStep(absl::string_view line) {
+  if (failure_on_this_thread.empty() || !absl::StartsWith(line, kHandshakeStep) ||
+      absl::StartsWith(line, kHandshakeStepOk)) {
+    return false;
+  }
+  const std::string detail = std::move(failure_on_this_thread);
+  failure_on_this_thread.clear();
+  return Observe({ClassifyHandshakeFailure(detail), detail, ValueAfter(line, kPeerOfStep, ",}")});
+}
+#else
+bool ObserveFailure(absl::string_view detail) {
+  return Observe({ClassifyHandshakeFailure(detail), detail, {}});
+}
+
+bool ObserveStep(absl::string_view /*line*/) { return false; }
+#endif
+
 // True when the line was about a failed handshake and somebody wanted to know of it.
 bool ObserveHandshake(absl::string_view line) {
+  if (ObserveStep(line)) return true;
   if (const auto ended = ParseEndedHandshake(line); ended.has_value()) {
     return HasSent(SocketOf(*ended)) &&
            Observe({HandshakeFailure::kClosedByClient, kEndedDetail, ended->peer});
   }
   if (!absl::ConsumePrefix(&line, kHandshakeFailed)) return false;
   absl::ConsumePrefix(&line, "fatal ");  // in gRPC 1.51
-  return absl::ConsumePrefix(&line, "error ") &&
-         Observe({ClassifyHandshakeFailure(line), line, {}});
+  return absl::ConsumePrefix(&line, "error ") && ObserveFailure(line);
 }
 
 // What people want to see of gRPC's lines, as gRPC itself reads its variable.
@@ -199,20 +251,14 @@ std::optional<EndedHandshake> ParseEndedHandshake(absl::string_view line) {
     return std::nullopt;
   }
   // {target_address:"ipv4:10.0.0.1:4711", grpc_status:14, fd:10}, in any order.
-  const auto after = [line](absl::string_view key, absl::string_view end) {
-    const size_t begin = line.find(key);
-    if (begin == absl::string_view::npos) return absl::string_view();
-    const absl::string_view rest = line.substr(begin + key.size());
-    return rest.substr(0, rest.find_first_of(end));
-  };
   EndedHandshake ended;
   if (is_step) {
-    ended.peer = after("endpoint_peer_address=", ",}");
+    ended.peer = ValueAfter(line, kPeerOfStep, ",}");
     return ended;
   }
-  ended.peer = after("target_address:\"", "\"");
+  ended.peer = ValueAfter(line, "target_address:\"", "\"");
   for (const absl::string_view key : {"{fd:", " fd:"}) {
-    if (absl::SimpleAtoi(after(key, ",}"), &ended.fd)) return ended;
+    if (absl::SimpleAtoi(ValueAfter(line, key, ",}"), &ended.fd)) return ended;
   }
   ended.fd = -1;
   return ended;

@@ -45,18 +45,33 @@ TEST(GrpcLogTest, HandshakeFailuresByOpenSslsWords) {
 
 TEST(GrpcLogTest, HandshakesGoToTheObserver) {
   TakeOverGrpcLog();
-  std::vector<HandshakeFailure> seen;
-  SetHandshakeObserver([&](const FailedHandshake& failed) { seen.push_back(failed.failure); });
+  std::vector<std::string> seen;
+  SetHandshakeObserver([&](const FailedHandshake& failed) {
+    EXPECT_EQ(failed.failure, HandshakeFailure::kNotTls);
+    EXPECT_EQ(failed.detail.substr(0, 27), "SSL_ERROR_SSL: http request");
+    seen.emplace_back(failed.peer);
+  });
 #if SRU_GRPC_IS_CURRENT
-  const std::string line = "Handshake failed with error SSL_ERROR_SSL: http request";
+  // The peer stands in the line of the step that ends with it, on the same thread.
+  const std::vector<std::string> lines = {
+      "Handshake failed with error SSL_ERROR_SSL: http request",
+      "CallNextHandshakerLocked: error=OK shutdown=false index=1, args={endpoint=0x1, "
+      "args={grpc.internal.endpoint_peer_address=ipv4:127.0.0.1:1, x=1}}",
+      "CallNextHandshakerLocked: error=UNKNOWN: Ssl handshake failed (TSI_PROTOCOL_FAILURE): "
+      "SSL_ERROR_SSL: http request\n shutdown=false index=2, args={endpoint=0x1, "
+      "args={grpc.internal.endpoint_peer_address=ipv4:127.0.0.1:2, x=1}}",
+      "CallNextHandshakerLocked: error=UNKNOWN: Handshaker shutdown"};
+  const std::string peer = "ipv4:127.0.0.1:2";
 #else
-  const std::string line = "Handshake failed with fatal error SSL_ERROR_SSL: http request.";
+  const std::vector<std::string> lines = {
+      "Handshake failed with fatal error SSL_ERROR_SSL: http request."};
+  const std::string peer;
 #endif
-  GrpcLogs(line);
+  for (const std::string& line : lines) GrpcLogs(line);
   GrpcLogs("something else");
   SetHandshakeObserver(nullptr);
-  GrpcLogs(line);
-  EXPECT_EQ(seen, std::vector<HandshakeFailure>{HandshakeFailure::kNotTls});
+  for (const std::string& line : lines) GrpcLogs(line);
+  EXPECT_EQ(seen, std::vector<std::string>{peer});
 }
 
 // Lines of gRPC 1.51; the order of what stands in braces varies.
