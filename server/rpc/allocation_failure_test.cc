@@ -26,6 +26,8 @@
 #include "server/rpc/inference_service.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/puppet_engine.h"
 
 namespace {
 
@@ -369,6 +371,66 @@ TEST_F(AllocationFailureTest, InTheHandlerOfGetModel) {
   v1::GetModelRequest request;
   request.set_model("m");
   FailInHandler(request, [this](auto... arguments) { return service_->GetModel(arguments...); });
+}
+
+// A batch that cannot be made is made later; what leaves the queue meanwhile is answered.
+TEST(BatcherAllocationFailureTest, NothingIsLostWhileThereIsNoMemory) {
+  FakeClock clock;
+  auto batcher = Batcher::Create(BatcherOptions(), &clock);
+  ASSERT_TRUE(batcher.ok()) << batcher.status();
+  std::vector<absl::StatusCode> answers;
+  answers.reserve(10);
+  const auto submit = [&](absl::Time deadline) {
+    BatchRequest request = MakeRequest(1, {3, 4});
+    request.deadline = deadline;
+    request.done = [&answers](const absl::Status& status, const RequestTimes& /*times*/) {
+      answers.push_back(status.code());
+    };
+    auto handle = (*batcher)->Submit(std::move(request));
+    EXPECT_TRUE(handle.ok()) << handle.status();
+    return *std::move(handle);
+  };
+  submit(absl::InfiniteFuture());
+  submit(clock.Now() + absl::Seconds(1));
+  const RequestHandle cancelled = submit(absl::InfiniteFuture());
+
+  Arm(1, /*for_good=*/true);
+  EXPECT_EQ((*batcher)->TryTakeBatch(), nullptr);
+  (*batcher)->Cancel(cancelled);
+  clock.Advance(absl::Seconds(2));
+  EXPECT_EQ((*batcher)->TryTakeBatch(), nullptr);
+  Disarm();
+  EXPECT_EQ(answers, (std::vector<absl::StatusCode>{absl::StatusCode::kCancelled,
+                                                    absl::StatusCode::kDeadlineExceeded}));
+
+  std::unique_ptr<Batch> batch = (*batcher)->TryTakeBatch();
+  ASSERT_NE(batch, nullptr);
+  EXPECT_EQ(batch->sequences().size(), 2u);
+  (*batcher)->Finish(std::move(batch), absl::OkStatus(), absl::Milliseconds(1));
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(answers[2], absl::StatusCode::kOk);
+}
+
+// Submit() throws, and then nothing has happened.
+TEST(BatcherAllocationFailureTest, ARequestThatCannotBeQueuedIsNotHalfThere) {
+  FakeClock clock;
+  auto batcher = Batcher::Create(BatcherOptions(), &clock);
+  ASSERT_TRUE(batcher.ok()) << batcher.status();
+  bool queued = false;
+  for (int64_t first = 1; !queued; ++first) {
+    BatchRequest request = MakeRequest(1, {3, 4});
+    Arm(first, /*for_good=*/false);
+    try {
+      queued = (*batcher)->Submit(std::move(request)).ok();
+      Disarm();
+    } catch (const std::bad_alloc&) {
+      Disarm();
+      EXPECT_EQ((*batcher)->stats().queued_sequences, 0);
+      EXPECT_EQ(request.sequences.size(), 2u);  // not consumed
+    }
+  }
+  EXPECT_EQ((*batcher)->stats().queued_sequences, 2);
+  (*batcher)->Abort(absl::UnavailableError("over"));
 }
 
 // What the budget takes a parsed call for is no less than what parsing it allocates.
