@@ -94,7 +94,7 @@ class StatusPageTest(unittest.TestCase):
         options.binary_location = CHROMIUM
         for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
                          "--disable-background-networking", "--no-first-run",
-                         "--window-size=1280,1000"):
+                         "--host-resolver-rules=MAP *.example 127.0.0.1", "--window-size=1280,1000"):
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         cls.driver = webdriver.Chrome(service=Service(CHROMEDRIVER), options=options)
@@ -227,6 +227,24 @@ class StatusPageTest(unittest.TestCase):
         self.wait(lambda: "--status_page_try=off" in self.text("try-closed"), "the reason")
         self.assertFalse(self.driver.find_element(By.ID, "try").is_displayed())
         self.check_quiet(server)
+
+    def test_a_name_that_may_be_another_sites_is_refused(self):
+        """A stranger's name that points to the server: to the browser the page is then that site's."""
+        server = self.open("--status_page_try=all", "--status_page_host=sru.example")
+        self.driver.get(server.url.replace("127.0.0.1", "sru.example"))
+        self.wait(lambda: self.text("state") == "ready", "the state is ready")
+        self.classify("Where do swifts sleep at night?")
+        self.wait(lambda: (self.answer_rows() or [[""]])[0][0] == "LOC", "LOC")
+
+        self.driver.get(server.url.replace("127.0.0.1", "evil.example"))
+        self.assertIn("--status_page_host=evil.example", self.driver.find_element(By.TAG_NAME, "body").text)
+        self.assertEqual(self.driver.execute_async_script(
+            "const done = arguments[0];"
+            "const headers = {'Content-Type': 'application/json', 'X-Sru-Try': '1'};"
+            "const body = JSON.stringify({text: 'x'});"
+            "Promise.all([fetch('/status.json'), fetch('/try', {method: 'POST', headers, body})])"
+            ".then((answers) => done(answers.map((answer) => answer.status)), (error) => done(String(error)));"),
+            [403, 403])
 
     def test_fits_a_phone(self):
         server = self.open()
