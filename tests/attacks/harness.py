@@ -23,6 +23,8 @@ Exit code 0 for passed, 1 for failed, 77 for skipped. What only a newer gRPC can
 KNOWN with its name and exits with 0 under an older one.
 
     ATTACK.py SRU_SERVER MODEL_REPOSITORY
+
+The environment variable SRU_ATTACKS_FLAGS has more flags for the server.
 """
 
 import collections
@@ -97,6 +99,7 @@ class Server:
             "--listen=127.0.0.1:0",
             "--metrics_listen=127.0.0.1:0",
             *flags,
+            *os.environ.get("SRU_ATTACKS_FLAGS", "").split(),
         ]
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
