@@ -535,7 +535,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
                  kUnansweredMessages * static_cast<int64_t>(options_.max_message_bytes));
     options.limits.base_bytes = BaseBytes();
     options.limits.receive_bytes = budgets_.receive_bytes;
-    options.inflight_bytes = [this] { return budgets_.inflight_bytes; };
+    options.inflight_bytes = [this] { return inflight_budget_.used(); };
     options.on_closed = [this](CloseReason reason) {
       security_metrics_.OnConnectionClosed(reason);
     };
