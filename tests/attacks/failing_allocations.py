@@ -1,4 +1,4 @@
-"""Calls that need more memory than there is: the address space is 64 MiB larger than the server at rest. Each
+"""Calls that need more memory than there is: the address space is 32 MiB larger than the server at rest. Each
 call gets its answer or RESOURCE_EXHAUSTED, and the process lives."""
 
 import threading
@@ -9,7 +9,7 @@ from unread_answers import token_vectors
 
 
 def attack(target):
-    request = token_vectors(16, 2048)
+    request = token_vectors(8, 1024)
     codes, failures = {}, []
     lock = threading.Lock()
 
@@ -35,4 +35,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("failing allocations", attack, memory_mib=128, seconds=3, room_bytes=64 * MIB)
+    run("failing allocations", attack, memory_mib=128, seconds=3, room_bytes=32 * MIB)
