@@ -166,7 +166,7 @@ class Runner final : public BatchRunner {
   absl::Status WarmUp() override { return absl::OkStatus(); }
   absl::Status Run(const std::vector<const SequenceTask*>& sequences) override {
     failure_.ArmBatch();
-    const std::vector<const SequenceTask*> copy = sequences;
+    const std::vector<const SequenceTask*> copy(sequences.begin(), sequences.end());
     const int width = model_.spec().output_size();
     const auto labels = static_cast<int>(model_.labels().size());
     for (const SequenceTask* task : copy) {
@@ -339,7 +339,7 @@ class AllocationFailureTest : public ::testing::Test {
   }
 
   models::TempDirectory directory_;
-  const RealClock clock_;
+  RealClock clock_;
   Metrics metrics_;
   AccessLog access_log_{{LogRequests::kNone, 0, false}, &clock_};
   InFlight in_flight_;
