@@ -72,6 +72,8 @@ def classify_request(*texts):
 QUESTION = classify_request("Who wrote Hamlet ?")
 
 # What only gRPC from `version` on mends: all that an attack does, or with `latency` only that others wait.
+# NO_VERSION: no gRPC does.
+NO_VERSION = (999, 0)
 Known = collections.namedtuple("Known", "name version latency", defaults=(False,))
 
 
@@ -380,7 +382,9 @@ def report(name, version, row, failures, slow, known):
     if not failures and not slow:
         verdict = "passed, in spite of %s" % known.name if is_known else "passed"
     elif is_known and not (failures and known.latency):
-        verdict = "KNOWN %s, mended by gRPC %d.%d" % (known.name, *known.version)
+        verdict = "KNOWN %s" % known.name
+        if known.version != NO_VERSION:
+            verdict += ", mended by gRPC %d.%d" % known.version
     else:
         verdict = "FAILED"
     times = ", ".join(
