@@ -23,7 +23,8 @@ test=(openssl python3-grpcio python3-protobuf nginx-light)
 lint=(clang-format clang-tidy)
 full=(python3-torch chromium chromium-driver python3-selenium)
 bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++)
-deploy=(prometheus python3-yaml python3-venv buildah debootstrap)
+# netavark: without it buildah does not begin, from 1.33 on.
+deploy=(prometheus python3-yaml python3-venv buildah netavark debootstrap)
 machine=(debootstrap git util-linux)
 # kubectl also comes in packages of other names, and Ubuntu has none.
 if ! command -v kubectl >/dev/null && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then

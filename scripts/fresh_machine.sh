@@ -56,7 +56,7 @@ if [ -e "$root" ]; then
   [ "$(cat "$mark")" = "$suite" ] || fail "--root: expected a machine of $suite in $root, found $(cat "$mark")"
   used_again=yes keep=yes
 fi
-[ "$(id -u)" -eq 0 ] || fail "needs root, for debootstrap and chroot"
+[ "$(id -u)" -eq 0 ] || fail "needs root, for debootstrap and mounts"
 for program in debootstrap git unshare setpriv; do
   command -v "$program" >/dev/null || fail "needs $program (scripts/deps.sh machine)"
 done
@@ -125,6 +125,7 @@ in_machine() {
   run "$1" bash -euc '
     root=$1 command=$2
     hostname fresh
+    mount --bind "$root" "$root"
     mount -t proc proc "$root/proc"
     mount --rbind /sys "$root/sys"
     mount -t devpts -o newinstance,ptmxmode=0666,mode=0620 devpts "$root/dev/pts"
@@ -133,9 +134,14 @@ in_machine() {
     for name in http_proxy https_proxy no_proxy; do
       [ -z "${!name:-}" ] || proxies+=("$name=${!name}")
     done
+    # Not chroot, which namespaces that are made in it do not know of: there / would be the root of this machine.
+    cd "$root"
+    pivot_root . .
+    umount -l .
+    cd /
     code=0
     env -i "${proxies[@]}" HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 \
-      DEBIAN_FRONTEND=noninteractive chroot "$root" bash -euc "cd /root/sru_server 2>/dev/null || cd /root; $command" ||
+      DEBIAN_FRONTEND=noninteractive bash -euc "cd /root/sru_server 2>/dev/null || cd /root; $command" ||
       code=$?
     exit "$code"
   ' in_machine "$root" "$2"

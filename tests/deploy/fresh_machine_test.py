@@ -23,7 +23,7 @@ set -eu
 [ "$4" != http://mirror.invalid/refuses ] || { echo "E: no such release"; exit 1; }
 root=$3
 mkdir -p "$root"/{bin,usr/bin,usr/sbin,lib64,proc,sys,dev/pts,dev/shm,etc/apt/apt.conf.d,root,tmp,var/cache/apt/archives}
-for program in bash sleep touch; do
+for program in bash env sleep touch umount; do
   path=$(command -v $program)
   cp -L "$path" "$root/bin/$program"
   for library in $(ldd "$path" | grep -o '/[^ ]*'); do
@@ -93,7 +93,7 @@ class ArgumentsTest(unittest.TestCase):
             self.assertTrue(os.path.isdir(folder))
 
 
-@unittest.skipIf(os.geteuid() != 0, "needs root, for chroot")
+@unittest.skipIf(os.geteuid() != 0, "needs root, for mounts")
 class MachineTest(unittest.TestCase):
     def setUp(self):
         for program in ("git", "unshare", "setpriv"):
@@ -126,7 +126,7 @@ class MachineTest(unittest.TestCase):
     def test_runs_a_command_in_a_clone_and_leaves_nothing(self):
         left_running = "sleep 1000.%d" % os.getpid()
         done = self.run_in(
-            "test -e README.md; echo process 1 is $PPID; trap; %s & echo in $PWD" % left_running
+            "test -e README.md; echo process 1 is $PPID; trap; %s & echo in $PWD; test ! -e %s" % (left_running, self.root)
         )
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("process 1 is 1\n", done.stdout)
@@ -196,7 +196,7 @@ class MachineTest(unittest.TestCase):
         if re.search("Permission denied", done.stderr):
             self.skipTest("the checkout is not readable by others")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("needs root, for debootstrap and chroot", done.stderr)
+        self.assertIn("needs root, for debootstrap and mounts", done.stderr)
 
 
 if __name__ == "__main__":
