@@ -24,9 +24,8 @@
 namespace sru::server {
 namespace {
 
-// What waits beyond it has to ask again after a second, honest clients too. Linux takes as many as
-// net.core.somaxconn says, by default these.
-constexpr int kBacklog = 4096;
+// Who does not fit has to ask again after a second; who does waits behind the others.
+constexpr int kBacklog = 1024;
 // How long unacknowledged data may be under way, as gRPC sets it with our keepalive timeout.
 constexpr int kUserTimeoutMs = 20000;
 // How often connections are counted, at most, while there are too many.

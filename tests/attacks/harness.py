@@ -71,10 +71,11 @@ def classify_request(*texts):
 
 QUESTION = classify_request("Who wrote Hamlet ?")
 
-# What only gRPC from `version` on mends: all that an attack does, or with `latency` only that others wait.
+# What only gRPC from `version` on mends, and what it has had since `since`: all that an attack does, or with
+# `latency` only that others wait.
 # NO_VERSION: no gRPC does.
 NO_VERSION = (999, 0)
-Known = collections.namedtuple("Known", "name version latency", defaults=(False,))
+Known = collections.namedtuple("Known", "name version latency since", defaults=(False, (0, 0)))
 
 
 class Outcome:
@@ -376,9 +377,13 @@ def _as_before(server, before, headers):
     return ["10 s after the attack: " + (why if server.alive() else "the server has ended")]
 
 
+def _is_known(known, version):
+    return known is not None and known.since <= version < known.version
+
+
 def report(name, version, row, failures, slow, known):
     """Prints a line of the table, and the reasons; the verdict."""
-    is_known = known is not None and version < known.version
+    is_known = _is_known(known, version)
     if not failures and not slow:
         verdict = "passed, in spite of %s" % known.name if is_known else "passed"
     elif is_known and not (failures and known.latency):
@@ -430,7 +435,7 @@ def run(
     if not os.environ.get("SRU_ATTACKS_NO_HEADER"):
         print(HEADER)
     row, failures, slow = _run_once(binary, repository, attack, *arguments)
-    if slow and not failures and not (known is not None and version < known.version):
+    if slow and not failures and not _is_known(known, version):
         row, failures, slow = _run_once(binary, repository, attack, *arguments)
     verdict = report(name, version, row, failures, slow, known)
     sys.exit(1 if verdict == "FAILED" else 0)
