@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
+#include "server/base/deferred_work.h"
 #include "server/base/mutex.h"
 #include "server/batching/answer_group.h"
 #include "server/batching/order_tree.h"
@@ -264,8 +265,9 @@ BatcherImpl::~BatcherImpl() {
 }
 
 void BatcherImpl::Answer(Answers& answers) {
+  const DeferredWork deferred;
   std::optional<AnswerGroup> group;
-  if (answers.has_several()) group.emplace();
+  if (answers.has_several() && !DeferredWork::has_keeper()) group.emplace();
   while (const RequestHandle pending = answers.Take()) {
     // Moved out, so that what it captures is freed even when the caller keeps the handle.
     const auto done = std::move(pending->request.done);

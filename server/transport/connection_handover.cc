@@ -2,13 +2,19 @@
 
 #include <utility>
 
-#include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "server/base/grpc_version.h"
-#include "server/base/log.h"
 
 #if SRU_GRPC_IS_CURRENT
-#include "grpcpp/passive_listener.h"
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "grpc/event_engine/event_engine.h"
+#include "server/base/log.h"
+#include "server/base/mutex.h"
+#include "server/transport/event_engine.h"
 #endif
 
 namespace sru::server {
@@ -17,28 +23,81 @@ namespace sru::server {
 
 namespace {
 
-class PassiveHandover final : public ConnectionHandover {
+// The one engine of all servers of this process, which is also gRPC's default: its callbacks run on
+// the default engine's threads whatever the server's engine is. Lives as long as anybody uses it.
+class SharedEngine {
  public:
-  PassiveHandover(grpc::ServerBuilder* builder,
-                  std::shared_ptr<grpc::ServerCredentials> credentials) {
-    builder->experimental().AddPassiveListener(std::move(credentials), listener_);
+  SharedEngine() {
+    MutexLock lock(&Uses().mutex);
+    if (Uses().count++ == 0) {
+      PollingEngine::Options options;
+      options.threads = NumThreads();
+      Uses().engine = std::make_shared<PollingEngine>(options);
+      grpc_event_engine::experimental::SetDefaultEventEngine(Uses().engine);
+    }
+    engine_ = Uses().engine;
+  }
+  ~SharedEngine() {
+    std::shared_ptr<PollingEngine> last;  // gRPC may still be at work with it
+    MutexLock lock(&Uses().mutex);
+    if (--Uses().count > 0) return;
+    grpc_event_engine::experimental::SetDefaultEventEngine(nullptr);
+    last = std::move(Uses().engine);
+  }
+  SharedEngine(const SharedEngine&) = delete;
+  SharedEngine& operator=(const SharedEngine&) = delete;
+
+  const std::shared_ptr<PollingEngine>& get() const { return engine_; }
+
+ private:
+  struct AllUses {
+    Mutex mutex;
+    int count ABSL_GUARDED_BY(mutex) = 0;
+    std::shared_ptr<PollingEngine> engine ABSL_GUARDED_BY(mutex);
+  };
+  static AllUses& Uses() {
+    static auto* const uses = new AllUses;
+    return *uses;
+  }
+  // They take calls, check and tokenize them; what computes has threads of its own.
+  static int NumThreads() {
+    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 16);
+  }
+
+  std::shared_ptr<PollingEngine> engine_;
+};
+
+class EngineHandover final : public ConnectionHandover {
+ public:
+  EngineHandover(grpc::ServerBuilder* builder,
+                 std::shared_ptr<grpc::ServerCredentials> credentials) {
+    builder->SetEventEngine(engine_.get());
+    builder->AddListeningPort(absl::StrCat("127.0.0.1:", port_), std::move(credentials));
   }
 
   void HandOver(int /*listening_socket*/, int connection) override {
-    const absl::Status status = listener_->AcceptConnectedFd(connection);
-    // Nothing that a caller does leads here, but for one who comes while the server shuts down.
-    if (!status.ok()) LogInfo(absl::StrCat("gRPC did not take a connection: ", status.message()));
+    if (!engine_.get()->Accept(port_, connection)) {
+      LogInfo("gRPC did not take a connection: the server shuts down");
+    }
   }
 
  private:
-  std::unique_ptr<grpc::experimental::PassiveListener> listener_;
+  // Of no address: gRPC's name for the engine's listener that it makes for this server.
+  static int NextPort() {
+    constexpr int kMostPorts = 65000;
+    static std::atomic<int> next{0};
+    return 1 + next++ % kMostPorts;
+  }
+
+  SharedEngine engine_;
+  const int port_ = NextPort();
 };
 
 }  // namespace
 
 std::unique_ptr<ConnectionHandover> ConnectionHandover::AddTo(
     grpc::ServerBuilder* builder, std::shared_ptr<grpc::ServerCredentials> credentials) {
-  return std::make_unique<PassiveHandover>(builder, std::move(credentials));
+  return std::make_unique<EngineHandover>(builder, std::move(credentials));
 }
 
 #else  // an older gRPC
