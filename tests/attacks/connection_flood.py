@@ -3,6 +3,7 @@
 import resource
 import socket
 import threading
+import time
 
 from harness import NO_VERSION, Known, Outcome, run
 from http2 import PREFACE, settings
@@ -32,6 +33,7 @@ def attack(target):
             if one is not None:
                 one.close()
                 churned[0] += 1
+            time.sleep(0.0005)  # the attacker is on the same machine: its own work is not what counts
 
     thread = threading.Thread(target=churn)
     thread.start()
