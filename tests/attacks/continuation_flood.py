@@ -19,4 +19,5 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("CONTINUATION flood", attack, memory_mib=640, known=Known("CVE-2023-33953", (1, 57), latency=True), flags=BUDGETS)
+    run("CONTINUATION flood", attack, memory_mib=96, flags=BUDGETS,
+        known=Known("CVE-2023-33953", (1, 57), latency=True, memory_mib=2048))  # fmt: skip

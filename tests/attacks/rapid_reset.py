@@ -42,5 +42,5 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("rapid reset", attack, memory_mib=384, seconds=3, flags=BUDGETS,
-        known=Known("CVE-2023-44487", (1, 60), latency=True))  # fmt: skip
+    run("rapid reset", attack, memory_mib=192, seconds=3, flags=BUDGETS,
+        known=Known("CVE-2023-44487", (1, 60), latency=True, memory_mib=2048))  # fmt: skip

@@ -43,4 +43,5 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run("limits without SETTINGS ACK", attack, memory_mib=448, known=Known("limits before SETTINGS ACK", (1, 60), latency=True), flags=BUDGETS)
+    run("limits without SETTINGS ACK", attack, memory_mib=192, flags=BUDGETS,
+        known=Known("limits before SETTINGS ACK", (1, 60), latency=True, memory_mib=2048))  # fmt: skip
