@@ -306,13 +306,12 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(const ConnectOptions& opt
     return absl::InvalidArgumentError(
         absl::StrCat("max_attempts: expected 1 to 5, found ", options.max_attempts));
   }
-  if (options.initial_backoff <= absl::ZeroDuration() ||
-      options.max_backoff < options.initial_backoff ||
+  if (options.initial_backoff < kMinBackoff || options.max_backoff < options.initial_backoff ||
       options.max_backoff == absl::InfiniteDuration()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "initial_backoff, max_backoff: expected 0s < initial_backoff <= max_backoff, found ",
-        absl::FormatDuration(options.initial_backoff), " and ",
-        absl::FormatDuration(options.max_backoff)));
+        "initial_backoff, max_backoff: expected ", absl::FormatDuration(kMinBackoff),
+        " <= initial_backoff <= max_backoff, found ", absl::FormatDuration(options.initial_backoff),
+        " and ", absl::FormatDuration(options.max_backoff)));
   }
   if (options.max_message_bytes <= 0) {
     return absl::InvalidArgumentError(

@@ -41,6 +41,10 @@
 
 namespace sru::client {
 
+// gRPC waits whole milliseconds. With 1.83 a call that is to be tried again after a wait that
+// rounds to none never ends, not even by its deadline.
+inline constexpr absl::Duration kMinBackoff = absl::Milliseconds(2);
+
 struct ConnectOptions {
   // HOST:PORT, unix:PATH or any other gRPC target. Calls go in turn to all addresses that the
   // target has and whose servers are healthy: dns:///NAME:PORT with several addresses behind the
@@ -55,7 +59,8 @@ struct ConnectOptions {
   // server gives up as it closes, 1 to 5; 1 = no retry. Every method only reads, so that a repeated
   // call does no harm.
   int max_attempts = 4;
-  // The wait before a second attempt; it doubles each time, up to max_backoff, and is jittered.
+  // The wait before a second attempt; it doubles each time, up to max_backoff, and is jittered by a
+  // fifth. At least kMinBackoff.
   absl::Duration initial_backoff = absl::Milliseconds(100);
   absl::Duration max_backoff = absl::Seconds(2);
 

@@ -25,7 +25,7 @@ std::unique_ptr<Client> MakeClient(ConnectOptions options) {
 std::unique_ptr<Client> MakeClient(const FakeServer& server) {
   ConnectOptions options;
   options.address = server.address();
-  options.initial_backoff = absl::Milliseconds(1);
+  options.initial_backoff = kMinBackoff;
   return MakeClient(options);
 }
 
@@ -145,7 +145,7 @@ TEST(ClientTest, TheDeadlineOfACallComesBeforeTheClients) {
 TEST(ClientTest, SaysWhenNobodyListens) {
   ConnectOptions options;
   options.address = DeadAddress();
-  options.initial_backoff = absl::Milliseconds(1);
+  options.initial_backoff = kMinBackoff;
   const auto client = MakeClient(options);
   const absl::Status connected = client->Connect(absl::Seconds(10));
   EXPECT_EQ(connected.code(), absl::StatusCode::kUnavailable);
@@ -218,6 +218,8 @@ TEST(ClientTest, OptionsAreChecked) {
   EXPECT_THAT(message([](ConnectOptions* o) { o->max_attempts = 6; }), HasSubstr("max_attempts"));
   EXPECT_THAT(message([](ConnectOptions* o) { o->max_backoff = absl::ZeroDuration(); }),
               HasSubstr("max_backoff"));
+  EXPECT_THAT(message([](ConnectOptions* o) { o->initial_backoff = absl::Milliseconds(1); }),
+              HasSubstr("expected 2ms <= initial_backoff <= max_backoff, found 1ms and 2s"));
   EXPECT_THAT(message([](ConnectOptions* o) { o->max_message_bytes = 0; }),
               HasSubstr("max_message_bytes"));
 }
