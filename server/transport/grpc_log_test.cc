@@ -82,7 +82,9 @@ std::string EndedLine(const std::string& fd, const std::string& peer = "ipv4:127
 }
 
 TEST(GrpcLogTest, HandshakesThatEnd) {
-  auto ended = ParseEndedHandshake(EndedLine(", fd:10"));
+  // What is parsed points into the line.
+  const std::string with_fd = EndedLine(", fd:10");
+  auto ended = ParseEndedHandshake(with_fd);
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(ended->peer, "ipv4:127.0.0.1:37650");
   EXPECT_EQ(ended->fd, 10);
@@ -93,7 +95,8 @@ TEST(GrpcLogTest, HandshakesThatEnd) {
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(ended->peer, "ipv6:%5B::1%5D:4711");
   EXPECT_EQ(ended->fd, 7);
-  ended = ParseEndedHandshake(EndedLine(""));
+  const std::string without_fd = EndedLine("");
+  ended = ParseEndedHandshake(without_fd);
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(ended->fd, -1);
   // A line of gRPC 1.83.
