@@ -14,10 +14,35 @@
 namespace sru::models {
 namespace {
 
-// A word: a run of characters that are not white space for Python's str.isspace().
-constexpr char kWordPattern[] =
-    "[^\\x{09}-\\x{0d}\\x{1c}-\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}"
-    "\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}]+";
+// Bytes of the white space character of Python's str.isspace() that starts at `position`; 0 where
+// none does. `text` is valid UTF-8, so what its first byte announces is there, and no byte within a
+// character looks like a first one.
+//
+// By hand rather than with RE2, which makes parts of a pattern at its first match under Abseil's
+// call_once: an allocation that fails there leaves all later matches waiting for ever.
+size_t WhitespaceBytes(std::string_view text, size_t position) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[position + i]); };
+  const unsigned char first = byte(0);
+  if (first < 0x80) {
+    return (first >= 0x09 && first <= 0x0d) || (first >= 0x1c && first <= 0x20) ? 1 : 0;
+  }
+  switch (first) {
+    case 0xc2:  // U+0085, U+00A0
+      return byte(1) == 0x85 || byte(1) == 0xa0 ? 2 : 0;
+    case 0xe1:  // U+1680
+      return byte(1) == 0x9a && byte(2) == 0x80 ? 3 : 0;
+    case 0xe2:  // U+2000 to U+200A, U+2028, U+2029, U+202F; U+205F
+      if (byte(1) == 0x81) return byte(2) == 0x9f ? 3 : 0;
+      return byte(1) == 0x80 &&
+                     (byte(2) <= 0x8a || byte(2) == 0xa8 || byte(2) == 0xa9 || byte(2) == 0xaf)
+                 ? 3
+                 : 0;
+    case 0xe3:  // U+3000
+      return byte(1) == 0x80 && byte(2) == 0x80 ? 3 : 0;
+    default:
+      return 0;
+  }
+}
 
 // The places where a sentence_classification text is cut. What the definition does by one
 // replacement after the other comes to one scan, since no two of its patterns can overlap and no
@@ -62,21 +87,9 @@ bool IsContraction(std::string_view text, size_t position) {
                      });
 }
 
-// The next match in `text` at or after `position`; false when there is none.
-bool Next(const re2::RE2& pattern, std::string_view text, size_t position, size_t* begin,
-          size_t* end) {
-  const re2::StringPiece piece(text.data(), text.size());
-  re2::StringPiece match;
-  if (!pattern.Match(piece, position, text.size(), re2::RE2::UNANCHORED, &match, 1)) return false;
-  *begin = static_cast<size_t>(match.data() - text.data());
-  *end = *begin + match.size();
-  return true;
-}
-
 }  // namespace
 
-Preprocessor::Preprocessor(const PreprocessingConfig& config)
-    : config_(config), word_pattern_(kWordPattern) {}
+Preprocessor::Preprocessor(const PreprocessingConfig& config) : config_(config) {}
 
 absl::Status Preprocessor::Split(std::string_view text, size_t max_words, Sink sink) const {
   if (const size_t invalid = FindInvalidUtf8(text); invalid != text.size()) {
@@ -93,10 +106,17 @@ absl::Status Preprocessor::Split(std::string_view text, size_t max_words, Sink s
 void Preprocessor::SplitWhitespace(std::string_view text, size_t max_words, Sink sink) const {
   const bool lower_case = config_.type == PreprocessingType::kLowercase;
   std::string lowered;
-  size_t begin = 0;
   size_t end = 0;
-  for (size_t words = 0; words < max_words && Next(word_pattern_, text, end, &begin, &end);
-       ++words) {
+  for (size_t words = 0; words < max_words; ++words) {
+    size_t begin = end;
+    while (begin < text.size()) {
+      const size_t bytes = WhitespaceBytes(text, begin);
+      if (bytes == 0) break;
+      begin += bytes;
+    }
+    if (begin == text.size()) return;
+    end = begin + 1;
+    while (end < text.size() && WhitespaceBytes(text, end) == 0) ++end;
     const std::string_view word = text.substr(begin, end - begin);
     if (!lower_case) {
       sink(word);

@@ -18,7 +18,6 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "models/config.h"
-#include "re2/re2.h"
 
 namespace sru::models {
 
@@ -43,7 +42,6 @@ class Preprocessor {
   void SplitSentence(std::string_view text, size_t max_words, Sink sink) const;
 
   const PreprocessingConfig config_;
-  const re2::RE2 word_pattern_;  // of SplitWhitespace()
 };
 
 }  // namespace sru::models
