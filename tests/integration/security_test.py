@@ -455,7 +455,8 @@ class TokenTest(Files):
                 for _ in range(3):
                     answer = call(channel, "Classify", b"\0" * (100 << 20), timeout=60)
                     self.assertEqual(answer.code, "UNAUTHENTICATED")
-                self.assertLess(peak(server) - before, 32 << 20)
+                # Less than one message of the three; a sanitizer keeps what was freed for a while.
+                self.assertLess(peak(server) - before, 64 << 20)
                 self.assertEqual(call(channel, "ListModels", metadata=bearer(TOKEN)).code, "OK")
                 channel.close()
 
