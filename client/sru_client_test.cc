@@ -8,9 +8,12 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "client/fake_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -22,6 +25,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::StartsWith;
 
@@ -259,11 +263,23 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
 }
 
 TEST_F(SruClientTest, HelpTeachesWithExamples) {
-  EXPECT_THAT(Run({"--help"}).out, HasSubstr("usage: sru_client SUBCOMMAND"));
-  for (const char* command : {"classify", "encode", "models", "health", "admin"}) {
+  const std::string usage = Run({"--help"}).out;
+  EXPECT_THAT(usage, HasSubstr("usage: sru_client SUBCOMMAND"));
+  std::vector<std::string> commands;  // as listed: "  NAME  summary"
+  for (const absl::string_view line : absl::StrSplit(usage, '\n')) {
+    if (!absl::StartsWith(line, "  ")) continue;
+    const std::pair<std::string, std::string> entry =
+        absl::StrSplit(line.substr(2), absl::MaxSplits(' ', 1));
+    EXPECT_THAT(entry.second, Not(IsEmpty())) << line;
+    commands.push_back(entry.first);
+  }
+  EXPECT_THAT(commands, IsSupersetOf({"classify", "encode", "models", "health", "admin"}));
+  for (const std::string& command : commands) {
     const Output output = Run({command, "--help"});
-    EXPECT_EQ(output.exit_code, 0);
-    EXPECT_THAT(output.out, AllOf(HasSubstr("examples:"), HasSubstr("--address")));
+    EXPECT_EQ(output.exit_code, 0) << command;
+    EXPECT_THAT(output.out, AllOf(HasSubstr("usage: sru_client " + command), HasSubstr("examples:"),
+                                  HasSubstr("  sru_client " + command), HasSubstr("--address"),
+                                  HasSubstr("--json")));
   }
 }
 

@@ -1,0 +1,169 @@
+// sru_client classify: labels with probabilities for texts.
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/client.h"
+#include "client/commands/batches.h"
+#include "client/commands/commands.h"
+#include "client/commands/common_flags.h"
+#include "client/commands/json_output.h"
+#include "client/commands/text_input.h"
+#include "client/text_table.h"
+
+namespace sru::client {
+namespace {
+
+constexpr char kHelp[] =
+    R"(sru_client classify prints the most probable label of each text.
+
+usage: sru_client classify [--flag=value ...] [TEXT ...]
+
+Without TEXT, reads standard input, one text per line, and prints answers as they come; blank lines
+are skipped. A text that the server refuses fails alone: it is reported on standard error and the
+exit code is 1.
+
+examples:
+  sru_client classify "How many moons does Jupiter have ?"
+  sru_client classify --top_k=3 "Who wrote Hamlet ?" "Where is Samarkand ?"
+  sru_client classify --json < questions.txt > answers.jsonl
+  sru_client classify --tokens "who wrote hamlet ?"      (words that are split already)
+  sru_client classify --model=trec --version=1 --deadline=500ms "What is a haiku ?"
+)";
+
+constexpr size_t kTextWidth = 60;
+
+struct Flags {
+  CommonFlags common;
+  InputFlags input;
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
+  int top_k = 1;
+  bool times = false;
+};
+
+v1::ClassifyRequest MakeRequest(const Flags& flags, const std::vector<TextInput::Item>& items) {
+  v1::ClassifyRequest request;
+  request.set_model(flags.input.model);
+  request.set_version(flags.input.version);
+  request.set_top_k(flags.top_k);
+  request.set_truncate(flags.input.truncate);
+  request.set_priority(flags.priority);
+  for (const TextInput::Item& item : items) {
+    *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
+  }
+  return request;
+}
+
+TextTable MakeTable(bool times) {
+  std::vector<TextTable::Column> columns = {{"LABEL"}, {"PROBABILITY", true}};
+  if (times) {
+    columns.push_back({"LATENCY", true});
+    columns.push_back({"IN SERVER", true});
+  }
+  columns.push_back({"TOKENS", true});
+  columns.push_back({"TEXT"});
+  return {std::move(columns), &std::cout};
+}
+
+std::string Milliseconds(double us) { return absl::StrFormat("%.2f ms", us / 1000); }
+
+// One row per label; the first also shows what holds for the text as a whole.
+void AddRows(const Flags& flags, const TextInput::Item& item, const v1::Classification& result,
+             double latency_us, double server_us, TextTable* table) {
+  for (int rank = 0; rank < result.labels_size(); ++rank) {
+    const v1::Label& label = result.labels(rank);
+    const bool first = rank == 0;
+    std::vector<std::string> row = {label.name(), absl::StrFormat("%.4f", label.probability())};
+    if (flags.times) {
+      row.push_back(first ? Milliseconds(latency_us) : "");
+      row.push_back(first ? Milliseconds(server_us) : "");
+    }
+    row.push_back(first ? absl::StrCat(result.token_count(), result.truncated() ? " (cut)" : "")
+                        : "");
+    row.push_back(first ? OneLine(item.text, kTextWidth) : "");
+    table->AddRow(std::move(row));
+  }
+}
+
+Json ResultJson(const TextInput::Item& item, const v1::ClassifyResponse& response,
+                const v1::Classification& result, double latency_us) {
+  Json json = {{"line", item.line},
+               {"text", item.text},
+               {"model", response.model()},
+               {"version", response.version()},
+               {"labels", Json::array()},
+               {"token_count", result.token_count()},
+               {"truncated", result.truncated()}};
+  for (const v1::Label& label : result.labels()) {
+    json["labels"].push_back({{"name", label.name()},
+                              {"index", label.index()},
+                              {"probability", Exact(label.probability())},
+                              {"logit", Exact(label.logit())}});
+  }
+  json["latency_us"] = latency_us;
+  json["times"] = TimesJson(response.times());
+  return json;
+}
+
+absl::Status Print(const Flags& flags, const std::vector<TextInput::Item>& items,
+                   const v1::ClassifyResponse& response, absl::Duration latency, TextTable* table) {
+  if (response.classifications_size() != static_cast<int>(items.size())) {
+    return absl::InternalError(absl::StrCat("the server answered ", response.classifications_size(),
+                                            " of ", items.size(), " texts"));
+  }
+  const double latency_us = absl::ToDoubleMicroseconds(latency);
+  for (size_t i = 0; i < items.size(); ++i) {
+    const v1::Classification& result = response.classifications(static_cast<int>(i));
+    if (flags.common.json) {
+      std::cout << Dump(ResultJson(items[i], response, result, latency_us)) << "\n";
+    } else {
+      AddRows(flags, items[i], result, latency_us, response.times().total_us(), table);
+    }
+  }
+  if (flags.common.json) {
+    std::cout.flush();
+  } else {
+    table->Flush();
+  }
+  return absl::OkStatus();
+}
+
+int Classify(const Command& command, const std::vector<std::string>& args) {
+  Flags options;
+  FlagSet flags;
+  options.input.AddTo(&flags);
+  flags.Add("top_k", &options.top_k, "labels per text, the most probable first; 0 = all");
+  flags.Add("times", &options.times,
+            "also show how long each call took, here and inside the server");
+  options.common.AddTo(&flags);
+  std::vector<std::string> texts;
+  if (auto code = ParseArgs(command, args, &flags, &texts)) return *code;
+  if (absl::Status status = options.input.Check(&options.priority); !status.ok()) {
+    return UsageError(command, status.message());
+  }
+  if (options.top_k < 0) {
+    return UsageError(command, absl::StrCat("--top_k: expected 0 or more, found ", options.top_k));
+  }
+  int exit_code = kExitOk;
+  const auto client = MakeClient(command, options.common, &exit_code);
+  if (client == nullptr) return exit_code;
+
+  TextTable table = MakeTable(options.times);
+  TextInput input(std::move(texts));
+  return RunBatches(
+      command, options.common, options.input.batch, &input,
+      CallAndPrint<v1::ClassifyResponse>(
+          [&](const auto& items) { return client->Classify(MakeRequest(options, items)); },
+          [&](const auto& items, const v1::ClassifyResponse& response, absl::Duration latency) {
+            return Print(options, items, response, latency, &table);
+          }));
+}
+
+}  // namespace
+
+constexpr Command kClassify = {"classify", "labels with probabilities for texts", kHelp, Classify};
+
+}  // namespace sru::client

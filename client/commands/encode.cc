@@ -1,0 +1,189 @@
+// sru_client encode: vectors for texts.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/client.h"
+#include "client/commands/batches.h"
+#include "client/commands/commands.h"
+#include "client/commands/common_flags.h"
+#include "client/commands/json_output.h"
+#include "client/commands/text_input.h"
+#include "client/names.h"
+#include "client/text_table.h"
+
+namespace sru::client {
+namespace {
+
+constexpr char kHelp[] =
+    R"(sru_client encode prints a vector for each text, or one per token with --pooling=none.
+
+usage: sru_client encode [--flag=value ...] [TEXT ...]
+
+Without TEXT, reads standard input, one text per line; blank lines are skipped. The table shows the
+first values of each vector; --json prints all, --raw writes them as bytes.
+
+examples:
+  sru_client encode "How many moons does Jupiter have ?"
+  sru_client encode --normalize --json < texts.txt > vectors.jsonl
+  sru_client encode --pooling=none "one vector per token"
+  sru_client encode --raw < texts.txt > vectors.f32   (numpy.fromfile("vectors.f32", "<f4"))
+)";
+
+constexpr size_t kTextWidth = 30;
+constexpr size_t kShownValues = 4;
+
+struct Flags {
+  CommonFlags common;
+  InputFlags input;
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
+  std::string pooling_name = "default";
+  v1::Pooling pooling = v1::POOLING_DEFAULT;
+  std::string format_name = "float32";
+  v1::OutputFormat format = v1::OUTPUT_FORMAT_RAW_FLOAT32;
+  bool normalize = false;
+  bool raw = false;
+};
+
+// Parses the names. kInvalidArgument names the flag that is wrong.
+absl::Status Check(Flags* flags) {
+  absl::Status status = flags->input.Check(&flags->priority);
+  status.Update(ParsePooling(flags->pooling_name, &flags->pooling));
+  status.Update(ParseOutputFormat(flags->format_name, &flags->format));
+  if (!status.ok()) return status;
+  if (flags->raw && flags->common.json) {
+    return absl::InvalidArgumentError("--raw and --json exclude each other");
+  }
+  if (flags->raw && isatty(STDOUT_FILENO) != 0) {
+    return absl::InvalidArgumentError(
+        "--raw writes bytes, which a terminal cannot show: send them to a file with > FILE");
+  }
+  return absl::OkStatus();
+}
+
+v1::EncodeRequest MakeRequest(const Flags& flags, const std::vector<TextInput::Item>& items) {
+  v1::EncodeRequest request;
+  request.set_model(flags.input.model);
+  request.set_version(flags.input.version);
+  request.set_truncate(flags.input.truncate);
+  request.set_pooling(flags.pooling);
+  request.set_normalize(flags.normalize);
+  request.set_output_format(flags.format);
+  request.set_priority(flags.priority);
+  for (const TextInput::Item& item : items) {
+    *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
+  }
+  return request;
+}
+
+Json ResultJson(const TextInput::Item& item, const v1::EncodeResponse& response,
+                const v1::Encoding& result, const std::vector<float>& values, double latency_us) {
+  Json json = {{"line", item.line},
+               {"text", item.text},
+               {"model", response.model()},
+               {"version", response.version()},
+               {"shape", Json::array()},
+               {"values", Json::array()},
+               {"token_count", result.token_count()},
+               {"truncated", result.truncated()}};
+  for (const int64_t size : result.shape()) json["shape"].push_back(size);
+  for (const float value : values) json["values"].push_back(Exact(value));
+  json["latency_us"] = latency_us;
+  json["times"] = TimesJson(response.times());
+  return json;
+}
+
+// The length and the first values are those of the first vector.
+void AddRow(const TextInput::Item& item, const v1::Encoding& result,
+            const std::vector<float>& values, TextTable* table) {
+  const size_t width = result.shape().empty() ? 0 : *result.shape().rbegin();
+  double squares = 0;
+  std::vector<std::string> first;
+  for (size_t k = 0; k < std::min(width, values.size()); ++k) {
+    squares += static_cast<double>(values[k]) * values[k];
+    if (k < kShownValues) first.push_back(absl::StrFormat("%7.4f", values[k]));
+  }
+  table->AddRow({absl::StrCat("[", absl::StrJoin(result.shape(), ", "), "]"),
+                 absl::StrFormat("%.4f", std::sqrt(squares)),
+                 absl::StrCat(result.token_count(), result.truncated() ? " (cut)" : ""),
+                 absl::StrCat(absl::StrJoin(first, " "), width > kShownValues ? " ..." : ""),
+                 OneLine(item.text, kTextWidth)});
+}
+
+absl::Status Print(const Flags& flags, const std::vector<TextInput::Item>& items,
+                   const v1::EncodeResponse& response, absl::Duration latency, TextTable* table) {
+  if (response.encodings_size() != static_cast<int>(items.size())) {
+    return absl::InternalError(absl::StrCat("the server answered ", response.encodings_size(),
+                                            " of ", items.size(), " texts"));
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    const v1::Encoding& result = response.encodings(static_cast<int>(i));
+    if (flags.raw) {
+      std::cout.write(result.data().data(), static_cast<std::streamsize>(result.data().size()));
+      continue;
+    }
+    absl::StatusOr<std::vector<float>> values = EncodingValues(result, flags.format);
+    if (!values.ok()) {
+      return absl::InternalError(
+          absl::StrCat("the answer is not consistent: ", values.status().message()));
+    }
+    if (flags.common.json) {
+      std::cout << Dump(ResultJson(items[i], response, result, *values,
+                                   absl::ToDoubleMicroseconds(latency)))
+                << "\n";
+    } else {
+      AddRow(items[i], result, *values, table);
+    }
+  }
+  if (flags.common.json || flags.raw) {
+    std::cout.flush();
+  } else {
+    table->Flush();
+  }
+  return absl::OkStatus();
+}
+
+int Encode(const Command& command, const std::vector<std::string>& args) {
+  Flags options;
+  FlagSet flags;
+  options.input.AddTo(&flags);
+  flags.Add("pooling", &options.pooling_name, "default (the model's own), none, last, max or mean");
+  flags.Add("normalize", &options.normalize, "scale each vector to length 1");
+  flags.Add("output_format", &options.format_name,
+            "values on the wire: float32, float16 or bfloat16");
+  flags.Add("raw", &options.raw, "write nothing but the values, little-endian, in --output_format");
+  options.common.AddTo(&flags);
+  std::vector<std::string> texts;
+  if (auto code = ParseArgs(command, args, &flags, &texts)) return *code;
+  if (absl::Status status = Check(&options); !status.ok()) {
+    return UsageError(command, status.message());
+  }
+  int exit_code = kExitOk;
+  const auto client = MakeClient(command, options.common, &exit_code);
+  if (client == nullptr) return exit_code;
+
+  TextTable table({{"SHAPE"}, {"LENGTH", true}, {"TOKENS", true}, {"FIRST VALUES"}, {"TEXT"}},
+                  &std::cout);
+  TextInput input(std::move(texts));
+  return RunBatches(
+      command, options.common, options.input.batch, &input,
+      CallAndPrint<v1::EncodeResponse>(
+          [&](const auto& items) { return client->Encode(MakeRequest(options, items)); },
+          [&](const auto& items, const v1::EncodeResponse& response, absl::Duration latency) {
+            return Print(options, items, response, latency, &table);
+          }));
+}
+
+}  // namespace
+
+constexpr Command kEncode = {"encode", "vectors for texts", kHelp, Encode};
+
+}  // namespace sru::client

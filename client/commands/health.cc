@@ -1,0 +1,60 @@
+// sru_client health: whether the server is serving.
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/client.h"
+#include "client/commands/commands.h"
+#include "client/commands/common_flags.h"
+#include "client/commands/json_output.h"
+
+namespace sru::client {
+namespace {
+
+constexpr char kHelp[] =
+    R"(sru_client health asks whether the server is serving. It exits 0 when the answer is SERVING and 1
+otherwise, so that it can be the health check of a container.
+
+usage: sru_client health [--flag=value ...]
+
+examples:
+  sru_client health
+  sru_client health --address=10.0.0.7:50051 --deadline=1s
+  sru_client health --service=trec         (one model)
+)";
+
+int Health(const Command& command, const std::vector<std::string>& args) {
+  CommonFlags common;
+  common.connect.deadline = absl::Seconds(3);
+  common.connect.max_attempts = 1;
+  common.connect.only_serving = false;
+  std::string service;
+  FlagSet flags;
+  flags.Add("service", &service, "a model's name; empty = the server as a whole");
+  common.AddTo(&flags);
+  std::vector<std::string> rest;
+  if (auto code = ParseArgs(command, args, &flags, &rest)) return *code;
+  if (!rest.empty()) {
+    return UsageError(command, absl::StrCat("unexpected argument '", rest[0],
+                                            "'; a model is named with --service"));
+  }
+  int exit_code = kExitOk;
+  const auto client = MakeClient(command, common, &exit_code);
+  if (client == nullptr) return exit_code;
+  auto health = client->Health(service);
+  if (!health.ok()) return CallError(command, common, health.status());
+  if (common.json) {
+    std::cout << Dump({{"service", service}, {"status", ServingStatusName(*health)}}) << "\n";
+  } else {
+    std::cout << ServingStatusName(*health) << "\n";
+  }
+  return *health == ServingStatus::kServing ? kExitOk : kExitFailed;
+}
+
+}  // namespace
+
+constexpr Command kHealth = {"health", "whether the server is serving; exits 0 only then", kHelp,
+                             Health};
+
+}  // namespace sru::client

@@ -1,0 +1,129 @@
+// sru_client models: what the server has loaded.
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/client.h"
+#include "client/commands/commands.h"
+#include "client/commands/common_flags.h"
+#include "client/commands/json_output.h"
+#include "client/commands/model_statuses.h"
+#include "client/names.h"
+#include "client/text_table.h"
+
+namespace sru::client {
+namespace {
+
+constexpr char kHelp[] =
+    R"(sru_client models lists the models that the server has loaded.
+
+usage: sru_client models [--flag=value ...] [NAME]
+
+examples:
+  sru_client models
+  sru_client models --json trec
+  sru_client models --version=2 trec
+  sru_client models --status               (also what is loading, unloading or could not be loaded)
+)";
+
+constexpr size_t kLabelsWidth = 60;
+
+Json ModelJson(const v1::ModelInfo& model) {
+  Json json = {{"name", model.name()},
+               {"version", model.version()},
+               {"description", model.description()},
+               {"input_size", model.input_size()},
+               {"output_size", model.output_size()},
+               {"hidden_size", model.hidden_size()},
+               {"num_layers", model.num_layers()},
+               {"bidirectional", model.bidirectional()},
+               {"pooling", PoolingName(model.pooling())},
+               {"labels", Json::array()},
+               {"vocabulary_size", model.vocabulary_size()},
+               {"preprocessing", model.preprocessing()},
+               {"max_sequence_tokens", model.max_sequence_tokens()},
+               {"backend", model.backend()},
+               {"backend_description", model.backend_description()},
+               {"dtype", model.dtype()},
+               {"instances", model.instances()},
+               {"parameter_count", model.parameter_count()}};
+  for (const std::string& label : model.labels()) json["labels"].push_back(label);
+  return json;
+}
+
+void PrintTable(const std::vector<v1::ModelInfo>& models) {
+  TextTable table({{"NAME"},
+                   {"VERSION", true},
+                   {"LAYERS"},
+                   {"POOLING"},
+                   {"WORDS", true},
+                   {"WEIGHTS", true},
+                   {"BACKEND"},
+                   {"INSTANCES", true},
+                   {"LABELS"}},
+                  &std::cout);
+  for (const v1::ModelInfo& model : models) {
+    table.AddRow(
+        {model.name(), absl::StrCat(model.version()),
+         absl::StrCat(model.num_layers(), " x ", model.bidirectional() ? "2 x " : "",
+                      model.hidden_size()),
+         PoolingName(model.pooling()), absl::StrCat(model.vocabulary_size()),
+         absl::StrCat(model.parameter_count()), absl::StrCat(model.backend(), " ", model.dtype()),
+         absl::StrCat(model.instances()),
+         model.labels().empty() ? "(no classifier)"
+                                : OneLine(absl::StrJoin(model.labels(), " "), kLabelsWidth)});
+  }
+  table.Flush();
+}
+
+int Models(const Command& command, const std::vector<std::string>& args) {
+  CommonFlags common;
+  int64_t version = 0;
+  bool status = false;
+  FlagSet flags;
+  flags.Add("status", &status, "show the state of each version, and why one could not be loaded");
+  flags.Add("version", &version, "with NAME: version of the model; 0 = the latest");
+  common.AddTo(&flags);
+  std::vector<std::string> names;
+  if (auto code = ParseArgs(command, args, &flags, &names)) return *code;
+  if (names.size() > 1) {
+    return UsageError(command, absl::StrCat("expected at most one name, found ", names.size()));
+  }
+  if (names.empty() && version != 0) return UsageError(command, "--version needs a NAME");
+  if (!names.empty() && status) return UsageError(command, "--status takes no NAME");
+  common.connect.only_serving = false;  // the user may want to know why nothing is served
+  int exit_code = kExitOk;
+  const auto client = MakeClient(command, common, &exit_code);
+  if (client == nullptr) return exit_code;
+
+  std::vector<v1::ModelInfo> models;
+  if (names.empty()) {
+    auto response = client->ListModels();
+    if (!response.ok()) return CallError(command, common, response.status());
+    if (status) {
+      PrintStatuses(response->statuses(), common.json);
+      return kExitOk;
+    }
+    models.assign(response->models().begin(), response->models().end());
+  } else {
+    auto model = client->GetModel(names[0], version);
+    if (!model.ok()) return CallError(command, common, model.status());
+    models.push_back(*std::move(model));
+  }
+  if (common.json) {
+    for (const v1::ModelInfo& model : models) std::cout << Dump(ModelJson(model)) << "\n";
+    return kExitOk;
+  }
+  PrintTable(models);
+  if (models.empty()) std::cerr << "the server has loaded no model\n";
+  return kExitOk;
+}
+
+}  // namespace
+
+constexpr Command kModels = {"models", "what the server has loaded", kHelp, Models};
+
+}  // namespace sru::client

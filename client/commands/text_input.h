@@ -1,0 +1,58 @@
+// The texts that classify and encode send: the flags that say how, and where the texts come from.
+#ifndef SRU_CLIENT_COMMANDS_TEXT_INPUT_H_
+#define SRU_CLIENT_COMMANDS_TEXT_INPUT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/flag_set.h"
+#include "client/line_reader.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::client {
+
+struct InputFlags {
+  std::string model;
+  int64_t version = 0;
+  bool truncate = false;
+  bool tokens = false;
+  std::string priority;
+  int batch = 32;
+
+  void AddTo(FlagSet* flags);
+  // Parses `priority`. kInvalidArgument names the flag that is out of range.
+  absl::Status Check(v1::Priority* parsed_priority) const;
+};
+
+// Texts from the arguments or, without any, from standard input. Not thread-safe.
+class TextInput {
+ public:
+  struct Item {
+    int64_t line = 0;  // from 1
+    std::string text;
+  };
+
+  explicit TextInput(std::vector<std::string> texts);
+
+  bool from_stdin() const { return from_stdin_; }
+
+  // At most `max_items` texts; none at the end.
+  std::vector<Item> Next(int max_items);
+
+ private:
+  std::vector<std::string> texts_;
+  size_t next_ = 0;
+  bool from_stdin_ = false;
+  int64_t line_ = 0;
+  LineReader reader_;
+};
+
+// The text as it is or, if `tokens`, cut at its spaces.
+v1::Sequence MakeSequence(const std::string& text, bool tokens);
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_COMMANDS_TEXT_INPUT_H_
