@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "server/base/grpc_version.h"
 #include "server/base/version.h"
+#include "server/compat/grpc_version.h"
 #include "server/http/page_host.h"
 
 ABSL_FLAG(

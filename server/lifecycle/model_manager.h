@@ -47,7 +47,7 @@
 #include "server/base/mutex.h"
 #include "server/lifecycle/model_control.h"
 #include "server/lifecycle/model_registry.h"
-#include "server/lifecycle/model_status.h"
+#include "server/telemetry/model_status.h"
 
 namespace sru::server {
 

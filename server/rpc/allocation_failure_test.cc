@@ -22,7 +22,7 @@
 #include "models/model.h"
 #include "models/test_files.h"
 #include "server/base/mutex.h"
-#include "server/base/protobuf_compat.h"
+#include "server/compat/protobuf_compat.h"
 #include "server/rpc/inference_service.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "kernels/stack_spec.h"
 #include "models/model.h"
-#include "server/lifecycle/model_status.h"
+#include "server/telemetry/model_status.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server {

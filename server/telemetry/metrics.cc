@@ -15,8 +15,8 @@
 #include "absl/time/clock.h"
 #include "kernels/backend.h"
 #include "prometheus/text_serializer.h"
-#include "server/base/grpc_version.h"
 #include "server/base/version.h"
+#include "server/compat/grpc_version.h"
 
 namespace sru::server {
 namespace {

@@ -31,8 +31,8 @@
 #include "server/base/mutex.h"
 #include "server/batching/batcher.h"
 #include "server/batching/engine.h"
-#include "server/lifecycle/model_status.h"
 #include "server/rpc/response_writer.h"
+#include "server/telemetry/model_status.h"
 
 namespace sru::server {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "server/base/grpc_version.h"
+#include "server/compat/grpc_version.h"
 
 #if SRU_GRPC_IS_CURRENT
 #include <algorithm>

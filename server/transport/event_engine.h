@@ -22,7 +22,7 @@
 #ifndef SRU_SERVER_TRANSPORT_EVENT_ENGINE_H_
 #define SRU_SERVER_TRANSPORT_EVENT_ENGINE_H_
 
-#include "server/base/grpc_version.h"
+#include "server/compat/grpc_version.h"
 
 #if SRU_GRPC_IS_CURRENT
 

@@ -16,9 +16,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "server/base/grpc_version.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
+#include "server/compat/grpc_version.h"
 
 #if SRU_GRPC_IS_CURRENT
 #include "absl/base/log_severity.h"
@@ -27,7 +27,7 @@
 #include "absl/log/log_sink.h"
 #include "absl/log/log_sink_registry.h"
 #include "grpc/grpc.h"
-#include "server/base/protobuf_compat.h"
+#include "server/compat/protobuf_compat.h"
 #else
 #include "grpc/support/log.h"
 #endif

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "server/base/grpc_version.h"
+#include "server/compat/grpc_version.h"
 #include "tests/testing/tcp_pair.h"
 
 #if SRU_GRPC_IS_CURRENT

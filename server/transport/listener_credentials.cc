@@ -12,8 +12,8 @@
 #include "grpcpp/security/auth_metadata_processor.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
-#include "server/base/grpc_version.h"
 #include "server/base/mutex.h"
+#include "server/compat/grpc_version.h"
 #include "server/telemetry/request_id.h"
 #include "server/telemetry/trace_context.h"
 

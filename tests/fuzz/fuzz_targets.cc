@@ -20,7 +20,7 @@
 #include "models/utf8.h"
 #include "models/vocabulary.h"
 #include "server/base/log.h"
-#include "server/base/protobuf_compat.h"
+#include "server/compat/protobuf_compat.h"
 #include "server/http/page_host.h"
 #include "server/http/try_endpoint.h"
 #include "server/rpc/request_outline.h"

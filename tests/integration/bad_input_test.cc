@@ -14,7 +14,7 @@
 #include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
 #include "models/test_files.h"
-#include "server/base/protobuf_compat.h"
+#include "server/compat/protobuf_compat.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
 

@@ -1,7 +1,7 @@
 // What this project uses of protobuf and what its versions name differently. Tested with 3.21
 // (Debian 12 and 13) and 36. Thread-safe.
-#ifndef SRU_SERVER_BASE_PROTOBUF_COMPAT_H_
-#define SRU_SERVER_BASE_PROTOBUF_COMPAT_H_
+#ifndef SRU_SERVER_COMPAT_PROTOBUF_COMPAT_H_
+#define SRU_SERVER_COMPAT_PROTOBUF_COMPAT_H_
 
 #include "google/protobuf/arena.h"
 #include "google/protobuf/stubs/common.h"
@@ -45,4 +45,4 @@ inline void SilenceProtobufLog() {
 
 }  // namespace sru::server
 
-#endif  // SRU_SERVER_BASE_PROTOBUF_COMPAT_H_
+#endif  // SRU_SERVER_COMPAT_PROTOBUF_COMPAT_H_

@@ -1,6 +1,6 @@
 // What the model manager says of each version, for ListModels, the admin service and metrics.
-#ifndef SRU_SERVER_LIFECYCLE_MODEL_STATUS_H_
-#define SRU_SERVER_LIFECYCLE_MODEL_STATUS_H_
+#ifndef SRU_SERVER_TELEMETRY_MODEL_STATUS_H_
+#define SRU_SERVER_TELEMETRY_MODEL_STATUS_H_
 
 #include <cstdint>
 #include <string>
@@ -40,4 +40,4 @@ struct ModelLoadCounts {
 
 }  // namespace sru::server
 
-#endif  // SRU_SERVER_LIFECYCLE_MODEL_STATUS_H_
+#endif  // SRU_SERVER_TELEMETRY_MODEL_STATUS_H_

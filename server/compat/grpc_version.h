@@ -1,7 +1,7 @@
 // Which gRPC this is compiled against, and which one runs. Code that differs by version asks
 // SRU_GRPC_AT_LEAST; ARCHITECTURE.md lists where. Tested with 1.51 (Debian 12 and 13) and 1.83.
-#ifndef SRU_SERVER_BASE_GRPC_VERSION_H_
-#define SRU_SERVER_BASE_GRPC_VERSION_H_
+#ifndef SRU_SERVER_COMPAT_GRPC_VERSION_H_
+#define SRU_SERVER_COMPAT_GRPC_VERSION_H_
 
 #include <string>
 
@@ -27,4 +27,4 @@ inline constexpr bool kGrpcWithstandsFloods = SRU_GRPC_AT_LEAST(1, 60);
 
 }  // namespace sru::server
 
-#endif  // SRU_SERVER_BASE_GRPC_VERSION_H_
+#endif  // SRU_SERVER_COMPAT_GRPC_VERSION_H_

@@ -1,4 +1,4 @@
-#include "server/lifecycle/model_status.h"
+#include "server/telemetry/model_status.h"
 
 #include <string>
 #include <tuple>

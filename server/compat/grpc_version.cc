@@ -1,4 +1,4 @@
-#include "server/base/grpc_version.h"
+#include "server/compat/grpc_version.h"
 
 #include "grpcpp/grpcpp.h"
 

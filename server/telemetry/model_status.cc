@@ -1,4 +1,4 @@
-#include "server/lifecycle/model_status.h"
+#include "server/telemetry/model_status.h"
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
