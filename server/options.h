@@ -16,6 +16,7 @@
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "models/repository.h"
+#include "server/base/listen_address.h"
 #include "server/base/scheduling.h"
 #include "server/compat/grpc_version.h"
 #include "server/http/try_access.h"
@@ -25,18 +26,6 @@
 #include "server/transport/security_options.h"
 
 namespace sru::server {
-
-// A place to listen on. Port 0 lets the system choose.
-struct ListenAddress {
-  std::string host;  // without the brackets of an IPv6 address
-  int port = 0;
-
-  // "0.0.0.0:50051", "[::]:50051".
-  std::string ToString() const;
-};
-
-// Takes "HOST:PORT" and "[IPV6]:PORT"; kInvalidArgument names `flag`.
-absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::string_view text);
 
 struct Options {
   std::string model_repository;

@@ -18,8 +18,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "server/base/listen_address.h"
 #include "server/http/page_message.h"
-#include "server/options.h"
 
 namespace sru::server {
 

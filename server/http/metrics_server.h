@@ -12,9 +12,9 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/base/listen_address.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
-#include "server/options.h"
 
 namespace sru::server {
 

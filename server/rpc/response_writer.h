@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "kernels/stack_spec.h"
 #include "models/model.h"
+#include "server/telemetry/call_times.h"
 #include "server/telemetry/model_status.h"
 #include "sru/v1/inference.pb.h"
 
@@ -34,12 +34,6 @@ void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat 
 
 v1::Pooling ToProto(kernels::Pooling pooling);
 
-struct CallTimes {
-  absl::Duration tokenize;
-  absl::Duration queue;
-  absl::Duration compute;
-  absl::Duration total;
-};
 void WriteTimes(const CallTimes& times, v1::StageTimes* proto);
 
 void WriteModelInfo(const models::Model& model, int instances, int max_sequence_tokens,

@@ -29,7 +29,7 @@
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/base/rate_limit.h"
-#include "server/rpc/response_writer.h"
+#include "server/telemetry/call_times.h"
 
 namespace sru::server {
 

@@ -31,7 +31,7 @@
 #include "server/base/mutex.h"
 #include "server/batching/batcher.h"
 #include "server/batching/engine.h"
-#include "server/rpc/response_writer.h"
+#include "server/telemetry/call_times.h"
 #include "server/telemetry/model_status.h"
 
 namespace sru::server {

@@ -31,8 +31,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "grpcpp/server_builder.h"
+#include "server/base/listen_address.h"
 #include "server/base/mutex.h"
-#include "server/options.h"
 #include "server/transport/connection_handover.h"
 
 namespace sru::server {

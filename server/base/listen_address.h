@@ -1,0 +1,26 @@
+// A place to listen on, as flags name it.
+#ifndef SRU_SERVER_BASE_LISTEN_ADDRESS_H_
+#define SRU_SERVER_BASE_LISTEN_ADDRESS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace sru::server {
+
+// Port 0 lets the system choose.
+struct ListenAddress {
+  std::string host;  // without the brackets of an IPv6 address
+  int port = 0;
+
+  // "0.0.0.0:50051", "[::]:50051".
+  std::string ToString() const;
+};
+
+// Takes "HOST:PORT" and "[IPV6]:PORT"; kInvalidArgument names `flag`.
+absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::string_view text);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_BASE_LISTEN_ADDRESS_H_
