@@ -50,6 +50,14 @@ function(sru_test name)
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
 endfunction()
 
+# sru_tests(DEPS targets... TESTS names...): an sru_test of each NAME.cc.
+function(sru_tests)
+  cmake_parse_arguments(ARG "" "" "DEPS;TESTS" ${ARGN})
+  foreach(name IN LISTS ARG_TESTS)
+    sru_test(${name} SRCS ${name}.cc DEPS ${ARG_DEPS})
+  endforeach()
+endfunction()
+
 # sru_backend_tests(NAME PROGRAM): one CTest entry per backend, data type and instruction set, so that
 # one that is skipped cannot hide the result of another. The program reads them from SRU_BACKEND,
 # SRU_DTYPE and SRU_CPU_ISA (tests/testing/tested_backend.h) and exits with 77 when the machine lacks
