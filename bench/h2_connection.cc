@@ -1,0 +1,347 @@
+#include "bench/h2_connection.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <nghttp2/nghttp2.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace sru::bench {
+namespace {
+
+constexpr size_t kGrpcPrefix = 5;
+// We never hold back the server.
+constexpr int32_t kWindow = 0x7fffffff;
+
+absl::string_view View(const uint8_t* bytes, size_t size) {
+  return {reinterpret_cast<const char*>(bytes), size};
+}
+
+// The bytes are not copied unless `flags` is changed.
+nghttp2_nv Header(absl::string_view name, absl::string_view value,
+                  uint8_t flags = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE) {
+  const auto bytes = [](absl::string_view text) {
+    return reinterpret_cast<uint8_t*>(const_cast<char*>(text.data()));
+  };
+  return {bytes(name), bytes(value), name.size(), value.size(), flags};
+}
+
+// grpc-message is percent-encoded.
+std::string PercentDecode(absl::string_view text) {
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
+  };
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 &&
+        digit(text[i + 2]) >= 0) {
+      decoded.push_back(static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2])));
+      i += 2;
+    } else {
+      decoded.push_back(text[i]);
+    }
+  }
+  return decoded;
+}
+
+int ConnectTo(const SocketAddress& address) {
+  const auto* socket_address = reinterpret_cast<const sockaddr*>(address.data());
+  const int fd = socket(socket_address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  if (connect(fd, socket_address, static_cast<socklen_t>(address.size())) != 0) {
+    close(fd);
+    return -1;
+  }
+  const int on = 1;
+  if (socket_address->sa_family != AF_UNIX) {
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  }
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+  return fd;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<H2Connection>> H2Connection::Open(
+    const std::vector<SocketAddress>& addresses, const std::string& method, Done done) {
+  for (const SocketAddress& address : addresses) {
+    const int fd = ConnectTo(address);
+    if (fd < 0) continue;
+    std::unique_ptr<H2Connection> connection(new H2Connection(fd, method, done));
+    if (connection->Handshake()) return connection;
+    return absl::UnavailableError("cannot connect: what listens there does not speak HTTP/2");
+  }
+  return absl::UnavailableError("cannot connect");
+}
+
+struct H2Connection::Callbacks {
+  static int OnHeader(nghttp2_session*, const nghttp2_frame* frame, const uint8_t* name,
+                      size_t name_size, const uint8_t* value, size_t value_size, uint8_t,
+                      void* self) {
+    // Only the last header block of a call says anything that is needed.
+    if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) == 0) return 0;
+    const absl::string_view header = View(name, name_size);
+    const bool is_status = header == "grpc-status";
+    if (!is_status && header != "grpc-message") return 0;
+    Call* call = static_cast<H2Connection*>(self)->Find(frame->hd.stream_id);
+    if (call == nullptr) return 0;
+    const absl::string_view text = View(value, value_size);
+    if (!is_status) {
+      call->text = PercentDecode(text);
+    } else if (!absl::SimpleAtoi(text, &call->code)) {
+      call->code = -1;
+    }
+    return 0;
+  }
+
+  static int OnFrame(nghttp2_session*, const nghttp2_frame* frame, void* self) {
+    auto* connection = static_cast<H2Connection*>(self);
+    const bool headers = frame->hd.type == NGHTTP2_HEADERS;
+    if (frame->hd.type == NGHTTP2_SETTINGS) {
+      connection->got_settings_ = true;
+    } else if ((headers || frame->hd.type == NGHTTP2_DATA) &&
+               (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0) {
+      connection->EndAnswered(frame->hd.stream_id, headers);
+    }
+    return 0;
+  }
+
+  // Answered calls were ended before: this is a call that was reset, by the server, by libnghttp2
+  // because the server broke the protocol, or by the server's GOAWAY, which it had not reached yet.
+  static int OnStreamClose(nghttp2_session*, int32_t stream, uint32_t error, void* self) {
+    const absl::StatusCode code = error == NGHTTP2_REFUSED_STREAM ? absl::StatusCode::kUnavailable
+                                  : error == NGHTTP2_CANCEL       ? absl::StatusCode::kCancelled
+                                                                  : absl::StatusCode::kInternal;
+    static_cast<H2Connection*>(self)->End(
+        stream, code,
+        absl::StrCat("the call was reset with HTTP/2 error ", nghttp2_http2_strerror(error)));
+    return 0;
+  }
+
+  static ssize_t ReadRequest(nghttp2_session*, int32_t stream, uint8_t* buffer, size_t size,
+                             uint32_t* flags, nghttp2_data_source*, void* self) {
+    Call* call = static_cast<H2Connection*>(self)->Find(stream);
+    if (call == nullptr) return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+    const auto length = static_cast<uint32_t>(call->request->size());
+    const std::array<uint8_t, kGrpcPrefix> prefix = {
+        0,  // not compressed
+        static_cast<uint8_t>(length >> 24), static_cast<uint8_t>(length >> 16),
+        static_cast<uint8_t>(length >> 8), static_cast<uint8_t>(length)};
+    size_t filled = 0;
+    while (call->sent < kGrpcPrefix && filled < size) buffer[filled++] = prefix[call->sent++];
+    if (call->sent >= kGrpcPrefix) {
+      const size_t copied = call->request->copy(reinterpret_cast<char*>(buffer) + filled,
+                                                size - filled, call->sent - kGrpcPrefix);
+      call->sent += copied;
+      filled += copied;
+    }
+    if (call->sent == kGrpcPrefix + call->request->size()) *flags |= NGHTTP2_DATA_FLAG_EOF;
+    return static_cast<ssize_t>(filled);
+  }
+};
+
+H2Connection::H2Connection(int fd, const std::string& method, Done done)
+    : fd_(fd), method_(method), done_(std::move(done)), session_(nullptr, nghttp2_session_del) {
+  nghttp2_session_callbacks* callbacks = nullptr;
+  nghttp2_session* session = nullptr;
+  // These fail for want of memory only.
+  if (nghttp2_session_callbacks_new(&callbacks) != 0) std::abort();
+  nghttp2_session_callbacks_set_on_header_callback(callbacks, Callbacks::OnHeader);
+  nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, Callbacks::OnFrame);
+  nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, Callbacks::OnStreamClose);
+  if (nghttp2_session_client_new(&session, callbacks, this) != 0) std::abort();
+  nghttp2_session_callbacks_del(callbacks);
+  session_.reset(session);
+}
+
+H2Connection::~H2Connection() { close(fd_); }
+
+bool H2Connection::Handshake() {
+  const std::array<nghttp2_settings_entry, 2> settings = {
+      {{NGHTTP2_SETTINGS_ENABLE_PUSH, 0}, {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, kWindow}}};
+  if (nghttp2_submit_settings(session_.get(), NGHTTP2_FLAG_NONE, settings.data(),
+                              settings.size()) != 0 ||
+      nghttp2_session_set_local_window_size(session_.get(), NGHTTP2_FLAG_NONE, 0, kWindow) != 0) {
+    return false;
+  }
+  const absl::Time deadline = absl::Now() + absl::Seconds(5);
+  while (alive_ && !got_settings_) {
+    Flush();
+    pollfd descriptor = {fd_, POLLIN, 0};
+    const int64_t left_ms = absl::ToInt64Milliseconds(deadline - absl::Now());
+    if (left_ms <= 0 || poll(&descriptor, 1, static_cast<int>(left_ms)) == 0) return false;
+    ReadAnswers();
+  }
+  return alive_;
+}
+
+bool H2Connection::usable() const {
+  return alive() && open_calls_ < nghttp2_session_get_remote_settings(
+                                      session_.get(), NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+}
+
+bool H2Connection::alive() const {
+  return alive_ && nghttp2_session_check_request_allowed(session_.get()) != 0;
+}
+
+uint32_t H2Connection::Start(const std::string& message, int64_t timeout_us) {
+  std::array<nghttp2_nv, 7> headers = {
+      Header(":method", "POST"), Header(":scheme", "http"),
+      Header(":path", method_),  Header(":authority", "localhost"),
+      Header("te", "trailers"),  Header("content-type", "application/grpc"),
+  };
+  size_t num_headers = 6;
+  std::string timeout;
+  if (timeout_us > 0) {
+    // At most 8 digits. It differs from call to call, so the header table is not for it.
+    timeout = timeout_us < 100000000 ? absl::StrCat(timeout_us, "u")
+                                     : absl::StrCat(timeout_us / 1000, "m");
+    headers[num_headers++] =
+        Header("grpc-timeout", timeout, NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_INDEX);
+  }
+  nghttp2_data_provider provider = {};
+  provider.read_callback = Callbacks::ReadRequest;
+  const int32_t stream = nghttp2_submit_request(session_.get(), nullptr, headers.data(),
+                                                num_headers, &provider, nullptr);
+  // While usable() it fails for want of memory only.
+  if (stream < 0) std::abort();
+  calls_.push_back({&message, 0, true, -1, {}});
+  ++open_calls_;
+  return static_cast<uint32_t>(stream);
+}
+
+void H2Connection::Cancel(uint32_t stream) {
+  if (!Close(stream)) return;
+  nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, static_cast<int32_t>(stream),
+                            NGHTTP2_CANCEL);
+}
+
+H2Connection::Call* H2Connection::Find(uint32_t stream) {
+  const uint32_t index = (stream - 1) / 2;
+  if (stream % 2 == 0 || index < first_call_ || index - first_call_ >= calls_.size()) {
+    return nullptr;
+  }
+  Call* call = &calls_[index - first_call_];
+  return call->open ? call : nullptr;
+}
+
+bool H2Connection::Close(uint32_t stream) {
+  Call* call = Find(stream);
+  if (call == nullptr) return false;
+  call->open = false;
+  --open_calls_;
+  while (!calls_.empty() && !calls_.front().open) {
+    calls_.pop_front();
+    ++first_call_;
+  }
+  return true;
+}
+
+void H2Connection::FillOutput() {
+  for (;;) {
+    const uint8_t* bytes = nullptr;
+    const ssize_t size = nghttp2_session_mem_send(session_.get(), &bytes);
+    if (size < 0) Lose(nghttp2_strerror(static_cast<int>(size)));
+    if (size <= 0) return;
+    out_.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(size));
+  }
+}
+
+bool H2Connection::Flush() {
+  while (alive_) {
+    if (out_begin_ == out_.size()) {
+      out_.clear();
+      out_begin_ = 0;
+      FillOutput();
+      if (out_.empty()) return false;
+    }
+    const ssize_t sent =
+        send(fd_, out_.data() + out_begin_, out_.size() - out_begin_, MSG_NOSIGNAL);
+    if (sent > 0) {
+      out_begin_ += static_cast<size_t>(sent);
+    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
+      return true;
+    } else if (errno != EINTR) {
+      // The reader finds out, after it has read what the server still said.
+      return false;
+    }
+  }
+  return false;
+}
+
+void H2Connection::ReadAnswers() {
+  if (!alive_) return;
+  std::array<uint8_t, 1 << 16> chunk;
+  ssize_t size;
+  do {
+    size = recv(fd_, chunk.data(), chunk.size(), 0);
+  } while (size < 0 && errno == EINTR);
+  if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
+  if (size <= 0) {
+    Lose(size == 0 ? "the server closed the connection" : std::strerror(errno));
+    return;
+  }
+  // The rest, if any, is read the next time, after answers were acted upon.
+  const ssize_t parsed =
+      nghttp2_session_mem_recv(session_.get(), chunk.data(), static_cast<size_t>(size));
+  if (parsed < 0) {
+    Lose(nghttp2_strerror(static_cast<int>(parsed)));
+    return;
+  }
+  FillOutput();
+  // libnghttp2 gives up when the server breaks the protocol.
+  if (alive_ && nghttp2_session_want_read(session_.get()) == 0) {
+    Lose("the server went away or does not speak HTTP/2");
+  }
+}
+
+void H2Connection::EndAnswered(uint32_t stream, bool with_trailers) {
+  Call* call = Find(stream);
+  if (call == nullptr) return;
+  if (call->sent < kGrpcPrefix + call->request->size()) {
+    // The server did not want to hear the rest.
+    nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, static_cast<int32_t>(stream),
+                              NGHTTP2_NO_ERROR);
+  }
+  const int code = call->code;
+  if (code == 0) {
+    End(stream, absl::StatusCode::kOk, "");
+  } else if (!with_trailers) {
+    End(stream, absl::StatusCode::kInternal, "the answer ended without a status");
+  } else if (code < 0 || code > 16) {
+    End(stream, absl::StatusCode::kUnknown, "the answer has no grpc-status; is it a gRPC server?");
+  } else {
+    const std::string text = std::move(call->text);
+    End(stream, static_cast<absl::StatusCode>(code), text);
+  }
+}
+
+void H2Connection::End(uint32_t stream, absl::StatusCode code, absl::string_view message) {
+  if (Close(stream)) done_(stream, code, message);
+}
+
+void H2Connection::Lose(absl::string_view why) {
+  alive_ = false;
+  const std::string message = absl::StrCat("the connection is lost: ", why);
+  while (!calls_.empty()) {
+    End(2 * first_call_ + 1, absl::StatusCode::kUnavailable, message);
+  }
+}
+
+}  // namespace sru::bench

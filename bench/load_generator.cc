@@ -1,0 +1,421 @@
+#include "bench/load_generator.h"
+
+#include <poll.h>
+#include <sys/prctl.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "bench/arrivals.h"
+#include "bench/h2_connection.h"
+#include "bench/loopback.h"
+#include "client/mutex_lock.h"
+
+namespace sru::bench {
+namespace {
+
+// Calls that are started before answers are looked at again.
+constexpr int kMaxBurst = 256;
+// How long answers are waited for at the end when calls have no deadline.
+constexpr int64_t kDrainNs = 30000000000;
+constexpr int64_t kDrainStoppedNs = 1000000000;
+// How often a waiting loop looks whether it was told to stop.
+constexpr int64_t kMaxWaitNs = 100000000;
+
+int64_t NowNs() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{1000000000} * now.tv_sec + now.tv_nsec;
+}
+
+struct Counters {
+  std::atomic<int64_t> sent{0};
+  std::atomic<int64_t> ok{0};
+  std::atomic<int64_t> not_ok{0};
+};
+
+// Shared by the workers.
+struct Run {
+  const LoadOptions* options = nullptr;
+  const std::vector<std::string>* requests = nullptr;
+  int64_t deadline_ns = 0;  // of a call; 0 = none
+  int64_t send_interval_ns = 0;
+  int64_t start_ns = 0;
+  int64_t measure_ns = 0;           // calls meant for after this are counted
+  int64_t end_ns = 0;               // nothing is sent after this
+  std::atomic<int64_t> tickets{0};  // counted calls, when `calls` bounds them
+
+  bool Stopped() const { return options->stop != nullptr && options->stop->load(); }
+  // Whether a call meant for `time_ns` may be sent, and whether it is a counted one.
+  bool Admit(int64_t time_ns, bool* counted) {
+    if (time_ns >= end_ns || Stopped()) return false;
+    *counted = time_ns >= measure_ns;
+    return !*counted || options->calls == 0 || tickets.fetch_add(1) < options->calls;
+  }
+};
+
+// One thread's connections, and the calls on them.
+class Worker {
+ public:
+  Worker(Run* run, int in_flight, double rate, int max_outstanding, uint64_t seed)
+      : run_(run),
+        open_loop_(rate > 0),
+        to_start_(in_flight),
+        max_outstanding_(max_outstanding),
+        arrivals_(open_loop_ ? rate : 1, seed) {}
+
+  absl::Status Connect(const std::vector<SocketAddress>& addresses) {
+    const size_t number = links_.size();
+    auto connection = H2Connection::Open(
+        addresses, run_->options->method,
+        [this, number](uint32_t stream, absl::StatusCode code, absl::string_view message) {
+          if (Call* call = Find(number, stream)) End(call, code, message);
+        });
+    if (!connection.ok()) return connection.status();
+    links_.push_back({*std::move(connection), {}, 0});
+    return absl::OkStatus();
+  }
+
+  // Until everything was sent and answered.
+  void Loop() {
+    // The kernel may wake a sleeper 50 us late unless told otherwise.
+    prctl(PR_SET_TIMERSLACK, 1);
+    std::vector<pollfd> descriptors(links_.size());
+    next_arrival_ns_ = run_->start_ns + (open_loop_ ? arrivals_.Next() : 0);
+    int64_t drain_end_ns = 0;
+    for (;;) {
+      int64_t now = NowNs();
+      if (sending_) Send(now);
+      Expire(now);
+      if (!sending_) {
+        if (outstanding_ == 0) return;
+        if (drain_end_ns == 0) drain_end_ns = now + (run_->Stopped() ? kDrainStoppedNs : kDrainNs);
+        if (now >= drain_end_ns) {
+          GiveUp();
+          return;
+        }
+      }
+      for (size_t i = 0; i < links_.size(); ++i) {
+        const bool left = links_[i].connection->Flush();
+        descriptors[i] = {links_[i].connection->lost() ? -1 : links_[i].connection->fd(),
+                          static_cast<short>(POLLIN | (left ? POLLOUT : 0)), 0};
+      }
+      now = NowNs();
+      if (open_loop_ && sending_ && run_->send_interval_ns > 0) {
+        std::this_thread::sleep_for(std::chrono::nanoseconds(run_->send_interval_ns));
+        now = NowNs();
+      }
+      const int64_t wait_ns = std::max<int64_t>(0, NextEventNs(now) - now);
+      const timespec wait = {static_cast<time_t>(wait_ns / 1000000000), wait_ns % 1000000000};
+      if (ppoll(descriptors.data(), descriptors.size(), &wait, nullptr) <= 0) continue;
+      for (size_t i = 0; i < links_.size(); ++i) {
+        if ((descriptors[i].revents & ~POLLOUT) != 0) links_[i].connection->ReadAnswers();
+      }
+    }
+  }
+
+  const Counters& counters() const { return counters_; }
+  // After the thread was joined.
+  const LoadResult& result() const { return result_; }
+  int64_t last_answer_ns() const { return last_answer_ns_; }
+
+ private:
+  struct Call {
+    int64_t intended_ns;
+    bool counted;
+    bool open;
+  };
+  struct Link {
+    std::unique_ptr<H2Connection> connection;
+    std::deque<Call> calls;  // the call of stream 2 * (first + i) + 1 at i
+    uint32_t first;
+  };
+  struct Expiry {
+    int64_t time_ns;
+    size_t link;
+    uint32_t stream;
+  };
+
+  Call* Find(size_t link, uint32_t stream) {
+    Link& owner = links_[link];
+    const uint32_t index = (stream - 1) / 2;
+    if (index < owner.first || index - owner.first >= owner.calls.size()) return nullptr;
+    Call* call = &owner.calls[index - owner.first];
+    return call->open ? call : nullptr;
+  }
+
+  // A connection that can take a call, in turn; -1 when there is none now.
+  int PickLink() {
+    for (size_t tries = 0; tries < links_.size(); ++tries) {
+      next_link_ = (next_link_ + 1) % links_.size();
+      if (links_[next_link_].connection->usable()) return static_cast<int>(next_link_);
+    }
+    return -1;
+  }
+
+  bool AllLost() const {
+    return std::none_of(links_.begin(), links_.end(),
+                        [](const Link& link) { return link.connection->alive(); });
+  }
+
+  // Starts the calls that are due. Ends the sending when the run says so.
+  void Send(int64_t now) {
+    if (AllLost()) {
+      result_.connection_lost = true;
+      sending_ = false;
+      return;
+    }
+    for (int burst = 0; burst < kMaxBurst; ++burst) {
+      if (open_loop_ ? next_arrival_ns_ > now : to_start_ == 0) return;
+      const int link = PickLink();
+      full_ = link < 0;
+      if (full_) return;
+      const int64_t intended = open_loop_ ? next_arrival_ns_ : now;
+      bool counted = false;
+      if (!run_->Admit(intended, &counted)) {
+        sending_ = false;
+        return;
+      }
+      if (open_loop_) {
+        next_arrival_ns_ = run_->start_ns + arrivals_.Next();
+        const bool late = run_->deadline_ns > 0 && now >= intended + run_->deadline_ns;
+        if (late || outstanding_ >= max_outstanding_) {
+          result_.unsent += counted ? 1 : 0;
+          continue;
+        }
+      } else {
+        --to_start_;
+      }
+      Start(static_cast<size_t>(link), intended, counted, now);
+    }
+  }
+
+  void Start(size_t link, int64_t intended, bool counted, int64_t now) {
+    Link& owner = links_[link];
+    const int64_t deadline = run_->deadline_ns > 0 ? intended + run_->deadline_ns : 0;
+    const std::string& request = (*run_->requests)[next_request_++ % run_->requests->size()];
+    const uint32_t stream = owner.connection->Start(
+        request, deadline > 0 ? std::max<int64_t>(1, (deadline - now) / 1000) : 0);
+    owner.calls.push_back({intended, counted, true});
+    if (deadline > 0) expiries_.push_back({deadline, link, stream});
+    ++outstanding_;
+    counters_.sent.fetch_add(1, std::memory_order_relaxed);
+    while (!owner.calls.front().open) {
+      owner.calls.pop_front();
+      ++owner.first;
+    }
+  }
+
+  // Deadlines pass in the order in which calls were meant to be sent.
+  void Expire(int64_t now) {
+    while (!expiries_.empty()) {
+      const Expiry expiry = expiries_.front();
+      Call* call = Find(expiry.link, expiry.stream);
+      if (call != nullptr) {
+        if (expiry.time_ns > now) return;
+        links_[expiry.link].connection->Cancel(expiry.stream);
+        End(call, absl::StatusCode::kDeadlineExceeded, "no answer within the deadline");
+      }
+      expiries_.pop_front();
+    }
+  }
+
+  void GiveUp() {
+    for (Link& link : links_) {
+      for (Call& call : link.calls) {
+        if (call.open) End(&call, absl::StatusCode::kDeadlineExceeded, "no answer after the end");
+      }
+    }
+  }
+
+  // Nothing can be sent while no connection takes a call: then only an answer helps, and asking
+  // again and again would take the core from the server.
+  int64_t NextEventNs(int64_t now) const {
+    int64_t next = now + kMaxWaitNs;
+    if (sending_ && !full_ && open_loop_) next = std::min(next, next_arrival_ns_);
+    if (sending_ && !full_ && !open_loop_ && to_start_ > 0) next = now;
+    if (!expiries_.empty()) next = std::min(next, expiries_.front().time_ns);
+    return next;
+  }
+
+  void End(Call* call, absl::StatusCode code, absl::string_view message) {
+    const bool ok = code == absl::StatusCode::kOk;
+    call->open = false;
+    --outstanding_;
+    if (!open_loop_) ++to_start_;
+    (ok ? counters_.ok : counters_.not_ok).fetch_add(1, std::memory_order_relaxed);
+    if (!call->counted) return;
+    const int64_t now = NowNs();
+    const int64_t latency = now - call->intended_ns;
+    last_answer_ns_ = now;
+    ++result_.calls;
+    if (ok) {
+      ++result_.ok;
+      if (run_->deadline_ns == 0 || latency <= run_->deadline_ns) ++result_.good;
+      result_.latency.Add(latency);
+      return;
+    }
+    const bool refused =
+        code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kUnavailable;
+    (refused ? result_.refused : result_.failed).Add(latency);
+    ++result_.codes[code];
+    result_.first_error.try_emplace(code, message);
+  }
+
+  Run* const run_;
+  const bool open_loop_;
+  int to_start_;  // closed loop: calls that are not on their way
+  const int max_outstanding_;
+  PoissonArrivals arrivals_;
+  std::vector<Link> links_;
+  size_t next_link_ = 0;
+  size_t next_request_ = 0;
+  int64_t next_arrival_ns_ = 0;
+  std::deque<Expiry> expiries_;
+  int64_t outstanding_ = 0;
+  bool sending_ = true;
+  bool full_ = false;  // no connection took the last call that was due
+  Counters counters_;
+  LoadResult result_;
+  int64_t last_answer_ns_ = 0;
+};
+
+absl::Status CheckOptions(const LoadOptions& options) {
+  const auto error = [](auto... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(parts...));
+  };
+  if (options.in_flight < 1 || options.in_flight > 100000) {
+    return error("in_flight: expected 1 to 100000, found ", options.in_flight);
+  }
+  if (!(options.rate >= 0 && options.rate <= 1e7)) {
+    return error("rate: expected 0 to 10000000 calls per second, found ", options.rate);
+  }
+  if (options.threads < 1 || options.threads > 64) {
+    return error("threads: expected 1 to 64, found ", options.threads);
+  }
+  if (options.connections < 1 || options.connections > 1024) {
+    return error("connections: expected 1 to 1024, found ", options.connections);
+  }
+  if (options.max_outstanding < 1) {
+    return error("max_outstanding: expected at least 1, found ", options.max_outstanding);
+  }
+  if (options.send_interval < absl::ZeroDuration() || options.send_interval > absl::Seconds(1)) {
+    return error("send_interval: expected 0s to 1s, found ",
+                 absl::FormatDuration(options.send_interval));
+  }
+  if (options.calls < 0) return error("calls: expected 0 or more, found ", options.calls);
+  if (options.warmup < absl::ZeroDuration() || options.warmup > absl::Hours(24)) {
+    return error("warmup: expected 0s to 24h, found ", absl::FormatDuration(options.warmup));
+  }
+  if (options.duration <= absl::ZeroDuration() || options.duration > absl::Hours(24)) {
+    return error("duration: expected more than 0s, at most 24h, found ",
+                 absl::FormatDuration(options.duration));
+  }
+  if (options.deadline <= absl::ZeroDuration() ||
+      (options.deadline > absl::Hours(24) && options.deadline != absl::InfiniteDuration())) {
+    return error("deadline: expected more than 0s, at most 24h, or inf, found ",
+                 absl::FormatDuration(options.deadline));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
+                                   const std::vector<std::string>& requests) {
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  if (requests.empty()) return absl::InvalidArgumentError("requests: expected at least one");
+
+  auto addresses = ResolveLoopback(options.address);
+  if (!addresses.ok()) return addresses.status();
+
+  Run run;
+  run.options = &options;
+  run.requests = &requests;
+  if (options.deadline != absl::InfiniteDuration()) {
+    run.deadline_ns = absl::ToInt64Nanoseconds(options.deadline);
+  }
+  run.send_interval_ns = absl::ToInt64Nanoseconds(options.send_interval);
+  int threads = std::min(options.threads, options.connections);
+  if (options.rate == 0) threads = std::min(threads, options.in_flight);
+  std::vector<std::unique_ptr<Worker>> workers;
+  for (int i = 0; i < threads; ++i) {
+    // Independent Poisson processes add up to one.
+    workers.push_back(std::make_unique<Worker>(
+        &run, options.in_flight / threads + (i < options.in_flight % threads ? 1 : 0),
+        options.rate / threads, std::max(1, options.max_outstanding / threads),
+        options.seed + static_cast<uint64_t>(i)));
+  }
+  for (int i = 0; i < options.connections; ++i) {
+    if (absl::Status status = workers[i % threads]->Connect(*addresses); !status.ok()) {
+      return absl::Status(status.code(),
+                          absl::StrCat(status.message(), " (", options.address, ")"));
+    }
+  }
+
+  run.start_ns = NowNs();
+  run.measure_ns = run.start_ns + absl::ToInt64Nanoseconds(options.warmup);
+  run.end_ns = run.measure_ns + absl::ToInt64Nanoseconds(options.duration);
+  std::vector<std::thread> threads_running;
+  for (const auto& worker : workers) {
+    threads_running.emplace_back([&worker] { worker->Loop(); });
+  }
+
+  absl::Mutex mu;
+  bool done = false;
+  std::thread reporter([&] {
+    if (options.on_progress == nullptr) return;
+    client::MutexLock lock(&mu);
+    while (!mu.AwaitWithTimeout(absl::Condition(&done), absl::Seconds(1))) {
+      Progress progress;
+      const int64_t now = NowNs();
+      progress.elapsed_s = static_cast<double>(now - run.start_ns) * 1e-9;
+      progress.warming_up = now < run.measure_ns;
+      for (const auto& worker : workers) {
+        progress.sent += worker->counters().sent.load(std::memory_order_relaxed);
+        progress.ok += worker->counters().ok.load(std::memory_order_relaxed);
+        progress.not_ok += worker->counters().not_ok.load(std::memory_order_relaxed);
+      }
+      progress.in_flight = progress.sent - progress.ok - progress.not_ok;
+      options.on_progress(progress);
+    }
+  });
+
+  LoadResult result;
+  for (std::thread& thread : threads_running) thread.join();
+  {
+    client::MutexLock lock(&mu);
+    done = true;
+  }
+  reporter.join();
+
+  int64_t last_ns = run.measure_ns;
+  for (const auto& worker : workers) {
+    const LoadResult& part = worker->result();
+    result.calls += part.calls;
+    result.ok += part.ok;
+    result.good += part.good;
+    result.unsent += part.unsent;
+    result.connection_lost = result.connection_lost || part.connection_lost;
+    result.latency.Merge(part.latency);
+    result.refused.Merge(part.refused);
+    result.failed.Merge(part.failed);
+    for (const auto& [code, count] : part.codes) result.codes[code] += count;
+    for (const auto& [code, text] : part.first_error) result.first_error.try_emplace(code, text);
+    last_ns = std::max(last_ns, worker->last_answer_ns());
+  }
+  const bool to_the_end = options.calls == 0 && !run.Stopped() && !result.connection_lost;
+  if (to_the_end) last_ns = std::max(last_ns, run.end_ns);
+  if (result.ok > 0) result.codes[absl::StatusCode::kOk] = result.ok;
+  result.elapsed_s = static_cast<double>(last_ns - run.measure_ns) * 1e-9;
+  return result;
+}
+
+}  // namespace sru::bench

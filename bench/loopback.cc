@@ -1,0 +1,83 @@
+#include "bench/loopback.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+namespace sru::bench {
+namespace {
+
+bool IsLoopback(const sockaddr* address) {
+  if (address->sa_family == AF_INET) {
+    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
+    return (ntohl(v4->sin_addr.s_addr) >> 24) == 127;
+  }
+  if (address->sa_family == AF_INET6) {
+    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
+    return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr);
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<SocketAddress>> ResolveLoopback(const std::string& address) {
+  absl::string_view path = address;
+  if (absl::ConsumePrefix(&path, "unix:")) {
+    sockaddr_un local = {};
+    local.sun_family = AF_UNIX;
+    if (path.empty() || path.size() >= sizeof(local.sun_path)) {
+      return absl::InvalidArgumentError(absl::StrCat("address: expected a path of 1 to ",
+                                                     sizeof(local.sun_path) - 1,
+                                                     " bytes after unix:, found ", path.size()));
+    }
+    std::memcpy(local.sun_path, path.data(), path.size());
+    return std::vector<SocketAddress>{
+        SocketAddress(reinterpret_cast<const char*>(&local), sizeof(local))};
+  }
+  const size_t colon = address.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("address: expected HOST:PORT on this machine, found '", address, "'"));
+  }
+  std::string host = address.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("address: cannot resolve '", host, "': ", gai_strerror(error)));
+  }
+  std::vector<SocketAddress> addresses;
+  bool all_loopback = found != nullptr;
+  for (const addrinfo* entry = found; entry != nullptr; entry = entry->ai_next) {
+    all_loopback = all_loopback && IsLoopback(entry->ai_addr);
+    addresses.emplace_back(reinterpret_cast<const char*>(entry->ai_addr), entry->ai_addrlen);
+  }
+  freeaddrinfo(found);
+  if (!all_loopback) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("address: '", host,
+                     "' is not this machine. This tool makes overload on purpose and talks to "
+                     "loopback addresses only: run it on the server's machine, with "
+                     "--address=localhost:PORT"));
+  }
+  return addresses;
+}
+
+}  // namespace sru::bench

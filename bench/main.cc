@@ -1,0 +1,58 @@
+// sru_bench: measures an SRU inference server, or a part of it, on this machine.
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "bench/commands.h"
+
+namespace {
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const std::vector<std::string>& args);
+};
+
+constexpr Command kCommands[] = {
+    {"load", "send calls to a server and report throughput and latency", sru::bench::LoadMain},
+    {"sweep", "find the saturation rate and the latency at 10/50/80/95% of it",
+     sru::bench::SweepMain},
+    {"echo", "measure a bare gRPC server in the same way: the wire's limit", sru::bench::EchoMain},
+    {"layer", "time SRU layers against their bare matrix products, without a server",
+     sru::bench::LayerMain},
+    {"model", "time a model of a repository by length and batch, without a server",
+     sru::bench::ModelMain},
+};
+
+void PrintUsage(std::ostream& out) {
+  out << "sru_bench measures an SRU inference server on this machine.\n\nusage: sru_bench "
+         "SUBCOMMAND [--flag=value ...]\n\n";
+  for (const Command& command : kCommands) {
+    out << "  " << command.name << std::string(8 - std::string(command.name).size(), ' ')
+        << command.summary << "\n";
+  }
+  out << "\nsru_bench SUBCOMMAND --help shows its flags, with examples.\n";
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  // gRPC's own log lines would stand between the user and the report.
+  setenv("GRPC_VERBOSITY", "NONE", /*replace=*/0);
+  const std::vector<std::string> args(argv + 1, argv + argc);
+  if (args.empty()) {
+    PrintUsage(std::cerr);
+    return sru::bench::kExitUsage;
+  }
+  if (args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
+    PrintUsage(std::cout);
+    return sru::bench::kExitOk;
+  }
+  for (const Command& command : kCommands) {
+    if (args[0] == command.name) return command.run({args.begin() + 1, args.end()});
+  }
+  std::cerr << "sru_bench: there is no subcommand '" << args[0] << "'\n\n";
+  PrintUsage(std::cerr);
+  return sru::bench::kExitUsage;
+}

@@ -1,0 +1,93 @@
+#include "bench/model_timer.h"
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/random_stack.h"
+
+namespace sru::bench {
+namespace {
+
+using ::testing::Each;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+TEST(RaggedLengthsTest, UniformWithTheMeanAskedFor) {
+  for (int mean : {1, 2, 8, 100}) {
+    for (int count : {1, 2, 32, 1000}) {
+      const std::vector<int> lengths = RaggedLengths(count, mean, 7);
+      ASSERT_THAT(lengths, SizeIs(count));
+      EXPECT_EQ(std::accumulate(lengths.begin(), lengths.end(), 0), count * mean);
+      EXPECT_GE(*std::min_element(lengths.begin(), lengths.end()), 1);
+      EXPECT_LE(*std::max_element(lengths.begin(), lengths.end()), 2 * mean);
+    }
+  }
+  // Not all alike: about a quarter is in each quarter of the range.
+  std::vector<int> lengths = RaggedLengths(1000, 100, 7);
+  std::sort(lengths.begin(), lengths.end());
+  EXPECT_NEAR(lengths[250], 50, 15);
+  EXPECT_NEAR(lengths[750], 150, 15);
+}
+
+class ModelTimerTest : public ::testing::Test {
+ protected:
+  void Compile(const testing::StackOptions& shape) {
+    stack_ = std::make_unique<testing::RandomStack>(shape, 1);
+    std::unique_ptr<kernels::Backend> backend;
+    ASSERT_TRUE(kernels::CreateBackend("cpu", &backend).ok());
+    ASSERT_TRUE(backend->Compile(stack_->spec(), {}, &executable_).ok());
+  }
+
+  std::unique_ptr<testing::RandomStack> stack_;
+  std::unique_ptr<kernels::Executable> executable_;
+};
+
+TEST_F(ModelTimerTest, RunsEveryKindOfModelAndOutput) {
+  testing::StackOptions classifier;
+  testing::StackOptions encoder;
+  encoder.num_labels = 0;
+  testing::StackOptions features = encoder;
+  features.vocabulary_size = 0;
+  features.pooling = kernels::Pooling::kNone;
+  for (const testing::StackOptions& shape : {classifier, encoder, features}) {
+    Compile(shape);
+    for (const char* name : {"auto", "tokens", "states"}) {
+      ModelTimer timer(*executable_, stack_->spec(), ParseOutputKind(name).value());
+      for (const std::vector<int>& lengths : {std::vector<int>{3}, {1, 40, 7}}) {
+        ASSERT_TRUE(timer.Prepare(lengths).ok());
+        EXPECT_EQ(timer.num_tokens(), std::accumulate(lengths.begin(), lengths.end(), 0));
+        const absl::Status status = timer.Run();
+        EXPECT_TRUE(status.ok()) << status;
+      }
+      if (name != std::string("auto")) {
+        EXPECT_THAT(timer.token_vectors(), SizeIs(48 * 32));
+        EXPECT_THAT(timer.token_vectors(), Not(Each(0.0f)));
+      }
+    }
+  }
+}
+
+TEST_F(ModelTimerTest, FeaturesOfTheCaller) {
+  testing::StackOptions shape;
+  shape.vocabulary_size = 0;
+  shape.num_labels = 0;
+  Compile(shape);
+  ModelTimer timer(*executable_, stack_->spec(), OutputKind::kTokens);
+  ASSERT_TRUE(timer.Prepare({2}).ok());
+  ASSERT_TRUE(timer.Run().ok());
+  const std::vector<float> before = timer.token_vectors();
+  timer.features()[0] += 1;
+  ASSERT_TRUE(timer.Run().ok());
+  EXPECT_NE(timer.token_vectors(), before);
+}
+
+TEST(OutputKindTest, AnUnknownNameIsAnError) {
+  EXPECT_EQ(ParseOutputKind("all").status().message(),
+            "--output: expected auto, tokens or states, found 'all'");
+}
+
+}  // namespace
+}  // namespace sru::bench

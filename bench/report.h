@@ -1,0 +1,36 @@
+// Results of the load generator as text and as JSON, and its progress line.
+#ifndef SRU_BENCH_REPORT_H_
+#define SRU_BENCH_REPORT_H_
+
+#include <functional>
+#include <string>
+
+#include "bench/histogram.h"
+#include "bench/load_generator.h"
+#include "nlohmann/json.hpp"
+
+namespace sru::bench {
+
+// "412 us", "3.20 ms", "1.05 s".
+std::string FormatNs(double nanoseconds);
+// "1,234,567".
+std::string FormatCount(int64_t count);
+
+// Throughput, percentiles, codes and a histogram, for a person.
+std::string ResultText(const LoadOptions& options, const LoadResult& result);
+// The same without the histogram. Latencies in microseconds; see `sru_bench load --help`.
+nlohmann::ordered_json ResultJson(const LoadOptions& options, const LoadResult& result);
+
+// Prints one line per second to standard error: over itself on a terminal, else a line of its own
+// each time. `label` comes first.
+std::function<void(const Progress&)> ProgressPrinter(const std::string& label);
+// Ends the line that ProgressPrinter left open on a terminal.
+void EndProgress();
+
+// Sets a flag at the first SIGINT or SIGTERM, so that a run ends early with a report; a second one
+// kills the program as usual.
+const std::atomic<bool>* StopOnSignal();
+
+}  // namespace sru::bench
+
+#endif  // SRU_BENCH_REPORT_H_

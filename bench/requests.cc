@@ -1,0 +1,184 @@
+#include "bench/requests.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <random>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "client/client.h"
+#include "client/names.h"
+
+namespace sru::bench {
+namespace {
+
+constexpr int kMaxLength = 100000;
+constexpr int kNumDrawn = 512;  // calls with drawn lengths before they repeat
+
+// What people ask, 5 to 14 tokens each.
+constexpr const char* kQuestions[] = {
+    "How many moons does Jupiter have ?",
+    "Who painted the ceiling of the Sistine Chapel ?",
+    "What is the capital of Mongolia ?",
+    "What does DNA stand for ?",
+    "Why does bread rise in the oven ?",
+    "Which planet is closest to the sun ?",
+    "When was the first bicycle built ?",
+    "What is a haiku ?",
+    "Where do emperor penguins live ?",
+    "Who invented the telescope ?",
+    "How far is it from Lisbon to Vienna ?",
+    "What colour is a ripe papaya ?",
+    "How do bees find their way back to the hive ?",
+    "What is the longest river in South America ?",
+    "What does the abbreviation NATO mean ?",
+    "Which company made the first pocket calculator ?",
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, int count,
+                                             uint64_t seed) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(specification, ':');
+  std::vector<int> numbers;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    int number = 0;
+    if (!absl::SimpleAtoi(parts[i], &number) || number < 1 || number > kMaxLength) {
+      return absl::InvalidArgumentError(absl::StrCat("--lengths: expected numbers from 1 to ",
+                                                     kMaxLength, ", found '", parts[i], "'"));
+    }
+    numbers.push_back(number);
+  }
+  std::mt19937_64 random(seed);
+  std::vector<int> lengths(count);
+  if (parts[0] == "fixed" && numbers.size() == 1) {
+    std::fill(lengths.begin(), lengths.end(), numbers[0]);
+  } else if (parts[0] == "uniform" && numbers.size() == 2 && numbers[0] <= numbers[1]) {
+    std::uniform_int_distribution<int> draw(numbers[0], numbers[1]);
+    for (int& length : lengths) length = draw(random);
+  } else if (parts[0] == "exponential" && numbers.size() == 2 && numbers[0] <= numbers[1]) {
+    std::exponential_distribution<double> draw(1.0 / numbers[0]);
+    for (int& length : lengths) {
+      length = static_cast<int>(std::clamp(std::ceil(draw(random)), 1.0, 1.0 * numbers[1]));
+    }
+  } else {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--lengths: expected fixed:N, uniform:MIN:MAX or exponential:MEAN:MAX, found '",
+        specification, "'"));
+  }
+  return lengths;
+}
+
+void RequestOptions::AddFlags(client::FlagSet* flags) {
+  flags->Add("method", &method, "classify or encode");
+  flags->Add("model", &model, "name of the model; may be left out when the server has one");
+  flags->Add("version", &version, "version of the model; 0 = the latest");
+  flags->Add("priority", &priority, "low, normal or high");
+  flags->Add("top_k", &top_k, "labels in each answer of classify; 0 = all");
+  flags->Add("sequences", &sequences, "sequences in each call");
+  flags->Add("input", &input,
+             "file with one text per line; without it, questions that are built in");
+  flags->Add("lengths", &lengths,
+             "random token ids (features, for a model without words) of these lengths instead: "
+             "fixed:N, uniform:MIN:MAX or exponential:MEAN:MAX");
+  flags->Add("seed", &seed, "seed of the lengths and of the arrivals");
+}
+
+absl::StatusOr<std::string> MethodPath(const RequestOptions& options) {
+  if (options.method == "classify") return std::string("/sru.v1.InferenceService/Classify");
+  if (options.method == "encode") return std::string("/sru.v1.InferenceService/Encode");
+  return absl::InvalidArgumentError(
+      absl::StrCat("--method: expected classify or encode, found '", options.method, "'"));
+}
+
+absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& options,
+                                                      const v1::ModelInfo& info) {
+  if (options.sequences < 1 || options.sequences > 100000) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--sequences: expected 1 to 100000, found ", options.sequences));
+  }
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
+  if (absl::Status status = client::ParsePriority(options.priority, &priority); !status.ok()) {
+    return status;
+  }
+
+  std::vector<v1::Sequence> sequences;
+  if (!options.lengths.empty()) {
+    if (!options.input.empty()) {
+      return absl::InvalidArgumentError("--input and --lengths exclude each other");
+    }
+    auto lengths =
+        DrawLengths(options.lengths, kNumDrawn * std::min(options.sequences, 64), options.seed);
+    if (!lengths.ok()) return lengths.status();
+    std::mt19937_64 random(options.seed + 1);
+    for (const int length : *lengths) {
+      v1::Sequence sequence;
+      if (info.vocabulary_size() > 0) {
+        auto* ids = sequence.mutable_token_ids()->mutable_values();
+        for (int i = 0; i < length; ++i) {
+          ids->Add(static_cast<int32_t>(random() % info.vocabulary_size()));
+        }
+      } else {
+        std::uniform_real_distribution<float> draw(-1, 1);
+        std::vector<float> frames(static_cast<size_t>(length) * info.input_size());
+        for (float& value : frames) value = draw(random);
+        sequence.mutable_features()->set_feature_size(info.input_size());
+        sequence.mutable_features()->mutable_data()->assign(
+            reinterpret_cast<const char*>(frames.data()), frames.size() * sizeof(float));
+      }
+      sequences.push_back(std::move(sequence));
+    }
+  } else if (!options.input.empty()) {
+    std::ifstream file(options.input);
+    if (!file) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--input: cannot read the file '", options.input, "'"));
+    }
+    std::string line;
+    while (std::getline(file, line)) {
+      const absl::string_view text = absl::StripAsciiWhitespace(line);
+      if (!text.empty()) sequences.push_back(client::TextSequence(text));
+    }
+    if (sequences.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--input: the file '", options.input, "' has no text"));
+    }
+  } else {
+    for (const char* question : kQuestions) sequences.push_back(client::TextSequence(question));
+  }
+
+  // Enough calls that every sequence is used, and at least one.
+  const size_t num_calls =
+      std::max<size_t>(1, (sequences.size() + options.sequences - 1) / options.sequences);
+  std::vector<std::string> requests;
+  size_t next = 0;
+  for (size_t call = 0; call < num_calls; ++call) {
+    v1::ClassifyRequest classify;
+    v1::EncodeRequest encode;
+    for (int i = 0; i < options.sequences; ++i) {
+      const v1::Sequence& sequence = sequences[next++ % sequences.size()];
+      *(options.method == "encode" ? encode.add_sequences() : classify.add_sequences()) = sequence;
+    }
+    if (options.method == "encode") {
+      encode.set_model(options.model);
+      encode.set_version(options.version);
+      encode.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
+      encode.set_priority(priority);
+      requests.push_back(encode.SerializeAsString());
+    } else {
+      classify.set_model(options.model);
+      classify.set_version(options.version);
+      classify.set_top_k(options.top_k);
+      classify.set_priority(priority);
+      requests.push_back(classify.SerializeAsString());
+    }
+  }
+  return requests;
+}
+
+}  // namespace sru::bench

@@ -1,0 +1,46 @@
+// What the load generator sends: serialised Classify or Encode requests.
+#ifndef SRU_BENCH_REQUESTS_H_
+#define SRU_BENCH_REQUESTS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "client/flag_set.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::bench {
+
+// Lengths of sequences in tokens, from a specification:
+//   fixed:N  uniform:MIN:MAX  exponential:MEAN:MAX
+// all between 1 and 100000. An exponential length has at least one token.
+absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, int count,
+                                             uint64_t seed);
+
+struct RequestOptions {
+  std::string method = "classify";  // or "encode"
+  std::string model;
+  int64_t version = 0;
+  std::string priority;  // "", "low", "normal" or "high"
+  int top_k = 0;
+  int sequences = 1;    // per call
+  std::string input;    // a file with one text per line
+  std::string lengths;  // see DrawLengths; sequences of random token ids, or features
+  uint64_t seed = 1;
+
+  void AddFlags(client::FlagSet* flags);
+};
+
+// Path of the gRPC method. kInvalidArgument when `method` is neither.
+absl::StatusOr<std::string> MethodPath(const RequestOptions& options);
+
+// Several hundred requests, or as many as the input file fills. With `lengths`, `info` describes
+// the model that the server has. Errors name the flag or the file.
+absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& options,
+                                                      const v1::ModelInfo& info);
+
+}  // namespace sru::bench
+
+#endif  // SRU_BENCH_REQUESTS_H_
