@@ -1,12 +1,11 @@
 # cmake --install BUILD --prefix P --strip makes a folder that runs from any place and on a machine that has
-# none of the libraries: bin/, lib/ (component `libraries`: the shared libraries that the programs load, but
-# for the C and C++ runtime, which every machine has) and share/sru/models.
+# none of the libraries: bin/, lib/ (component `libraries`: the shared libraries that the programs load, except
+# the C and C++ runtime, which every machine has) and share/sru/models.
 
-# Programs look into ../lib first; RPATH, not RUNPATH, so that it also holds for what the libraries load.
+# Programs look into ../lib first. These two are the defaults of target properties.
 set(CMAKE_INSTALL_RPATH "\$ORIGIN/../lib")
 # In the build folder too: CMake would fill the place with empty entries, which mean the working directory.
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
-add_link_options(-Wl,--disable-new-dtags)
 
 install(CODE [[
   set(programs "$<TARGET_FILE:sru_server>" "$<TARGET_FILE:sru_client>" "$<TARGET_FILE:sru_bench>")

@@ -32,6 +32,9 @@ function(sru_binary name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   sru_set_properties(${name})
+  if(CMAKE_INSTALL_RPATH)  # RPATH rather than RUNPATH, so that it also holds for what the libraries load
+    target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
+  endif()
   target_link_libraries(${name} PRIVATE ${ARG_DEPS})
 endfunction()
 
