@@ -1,5 +1,7 @@
 #include "kernels/backend.h"
 
+#include <algorithm>
+
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/reference/reference_backend.h"
@@ -10,10 +12,55 @@ const char* DataTypeName(DataType dtype) {
   return dtype == DataType::kBFloat16 ? "bfloat16" : "float32";
 }
 
+namespace {
+
+struct BackendEntry {
+  const char* name;
+  bool has_devices;
+  bool (*is_available)();
+  Status (*create)(const BackendOptions& options, std::unique_ptr<Backend>* backend);
+};
+
+bool Always() { return true; }
+
+Status CreateReference(const BackendOptions&, std::unique_ptr<Backend>* backend) {
+  *backend = CreateReferenceBackend();
+  return OkStatus();
+}
+
+// The preferred one first.
+constexpr BackendEntry kBackends[] = {
+    {"cuda", true, cuda::IsAvailable, cuda::CreateCudaBackend},
+    {"cpu", false, CpuBackendIsBuilt, CreateCpuBackend},
+    {"reference", false, Always, CreateReference},
+};
+
+const BackendEntry* FindBackend(const std::string& name) {
+  for (const BackendEntry& entry : kBackends) {
+    if (name == entry.name) return &entry;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::vector<std::string> BackendNames() {
+  std::vector<std::string> names;
+  for (const BackendEntry& entry : kBackends) names.emplace_back(entry.name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool BackendHasDevices(const std::string& name) {
+  const BackendEntry* const entry = FindBackend(name);
+  return entry != nullptr && entry->has_devices;
+}
+
 std::vector<std::string> AvailableBackends() {
-  std::vector<std::string> names = {"reference"};
-  if (CpuBackendIsBuilt()) names.insert(names.begin(), "cpu");
-  if (cuda::IsAvailable()) names.insert(names.begin(), "cuda");
+  std::vector<std::string> names;
+  for (const BackendEntry& entry : kBackends) {
+    if (entry.is_available()) names.emplace_back(entry.name);
+  }
   return names;
 }
 
@@ -23,15 +70,13 @@ Status CreateBackend(const std::string& name, std::unique_ptr<Backend>* backend)
 
 Status CreateBackend(const std::string& name, const BackendOptions& options,
                      std::unique_ptr<Backend>* backend) {
-  if (name == "cpu") {
-    return CreateCpuBackend(options, backend);
+  if (const BackendEntry* const entry = FindBackend(name)) return entry->create(options, backend);
+  const std::vector<std::string> names = BackendNames();
+  std::string expected = names.front();
+  for (size_t i = 1; i < names.size(); ++i) {
+    expected += (i + 1 < names.size() ? ", " : " or ") + names[i];
   }
-  if (name == "reference") {
-    *backend = CreateReferenceBackend();
-    return OkStatus();
-  }
-  if (name == "cuda") return cuda::CreateCudaBackend(options, backend);
-  return InvalidArgument("backend: expected cpu, cuda or reference, found '" + name + "'");
+  return InvalidArgument("backend: expected " + expected + ", found '" + name + "'");
 }
 
 Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const RaggedBatch& batch,

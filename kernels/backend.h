@@ -113,6 +113,10 @@ class Executable {
   // Devices of the backend. A workspace is tied to one of them.
   virtual int num_devices() const { return 1; }
 
+  // Workers that keep one device busy; 0 for an executable that runs on the processor, where a
+  // worker keeps a core busy.
+  virtual int workers_per_device() const { return 0; }
+
   // kDeviceLost when limits.device has failed for good; the others may still serve.
   virtual Status CreateWorkspace(const WorkspaceLimits& limits,
                                  std::unique_ptr<Workspace>* workspace) const = 0;
@@ -145,7 +149,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
 
-  // "cpu", "reference", "cuda".
+  // One of BackendNames().
   virtual const char* name() const = 0;
   // What it runs on, for logs and GetModel, such as the chosen instruction set.
   virtual std::string description() const = 0;
@@ -160,6 +164,14 @@ class Backend {
   virtual Status Compile(const StackSpec& spec, const CompileOptions& options,
                          std::unique_ptr<Executable>* executable) = 0;
 };
+
+// Every name that CreateBackend() knows, in alphabetical order. This build or machine may lack
+// some.
+std::vector<std::string> BackendNames();
+
+// Whether the backend of this name, which may be one that this machine lacks, runs on devices of
+// its own and not on the processor. False for an unknown name.
+bool BackendHasDevices(const std::string& name);
 
 // Names that CreateBackend() takes on this machine in this build, the preferred one first.
 std::vector<std::string> AvailableBackends();

@@ -1,5 +1,6 @@
 #include "server/options.h"
 
+#include <algorithm>
 #include <iterator>
 #include <set>
 #include <string>
@@ -225,6 +226,15 @@ absl::Status CheckStatusPageTry(const Options& o) {
       o.metrics_listen.ToString()));
 }
 
+// "--backend=cuda", with "or" where there are several.
+std::string BackendsWithDevices() {
+  std::vector<std::string> flags;
+  for (const std::string& name : kernels::BackendNames()) {
+    if (kernels::BackendHasDevices(name)) flags.push_back(absl::StrCat("--backend=", name));
+  }
+  return absl::StrJoin(flags, " or ");
+}
+
 // Breaks `text` into lines of at most `width` characters, each after `indent`.
 std::string Wrap(absl::string_view text, absl::string_view indent, size_t width) {
   std::string out;
@@ -253,10 +263,12 @@ absl::Status ValidateOptions(const Options& o) {
         "--model_repository: expected the directory with the models, found nothing; give "
         "--model_repository=DIR or set SRU_MODEL_REPOSITORY");
   }
-  if (o.backend != "auto" && o.backend != "cpu" && o.backend != "cuda" &&
-      o.backend != "reference") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--backend: expected auto, cpu, cuda or reference, found '", o.backend, "'"));
+  const std::vector<std::string> backends = kernels::BackendNames();
+  if (o.backend != "auto" &&
+      std::find(backends.begin(), backends.end(), o.backend) == backends.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--backend: expected auto, ", absl::StrJoin(backends.begin(), backends.end() - 1, ", "),
+        " or ", backends.back(), ", found '", o.backend, "'"));
   }
   if (!o.load_models.empty() && o.model_control != ModelControl::kExplicit) {
     return absl::InvalidArgumentError(
@@ -269,9 +281,9 @@ absl::Status ValidateOptions(const Options& o) {
           "--load_models: expected names of models separated by commas, found '", model, "'"));
     }
   }
-  if (!o.devices.empty() && (o.backend == "cpu" || o.backend == "reference")) {
+  if (!o.devices.empty() && o.backend != "auto" && !kernels::BackendHasDevices(o.backend)) {
     return absl::InvalidArgumentError(absl::StrCat("--devices: names GPUs, but --backend is ",
-                                                   o.backend, "; use --backend=cuda"));
+                                                   o.backend, "; use ", BackendsWithDevices()));
   }
   if (o.fuse_layers && o.dtype != kernels::DataType::kBFloat16) {
     return absl::InvalidArgumentError(

@@ -302,7 +302,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   absl::Status MakeBackend() {
     const std::string name =
         options_.backend == "auto" ? kernels::AvailableBackends().front() : options_.backend;
-    if (!options_.devices.empty() && name != "cuda") {
+    if (!options_.devices.empty() && !kernels::BackendHasDevices(name)) {
       return absl::UnavailableError(
           "--devices: this build or machine has no GPU that can be used; --backend=cuda says why");
     }

@@ -175,6 +175,8 @@ class CudaExecutable : public Executable {
       : stack_(std::move(stack)), devices_(std::move(devices)) {}
 
   int num_devices() const override { return static_cast<int>(devices_.size()); }
+  // One computes while the other copies and answers.
+  int workers_per_device() const override { return 2; }
 
   Status CreateWorkspace(const WorkspaceLimits& limits,
                          std::unique_ptr<Workspace>* workspace) const override {

@@ -23,8 +23,7 @@ namespace sru::server {
 namespace {
 
 constexpr int kMaxInstances = 1024;
-constexpr int kMaxRuns = 2;          // of one batch: see engine.h
-constexpr int kInstancesPerGpu = 2;  // one computes while the other copies and answers
+constexpr int kMaxRuns = 2;  // of one batch: see engine.h
 
 // A runner and its turn: it works for one thread at a time. Its own worker lets a batch that is run
 // again go first, so that the batch does not wait behind all that is to come.
@@ -312,8 +311,10 @@ class EngineImpl : public Engine {
   absl::Status lost_status_ ABSL_GUARDED_BY(mutex_);  // of devices that failed while warming up
 };
 
-int DefaultInstances(const models::Model& model) {
-  if (model.backend_name() == "cuda") return kInstancesPerGpu * model.executable().num_devices();
+int DefaultInstances(const kernels::Executable& executable) {
+  if (const int per_device = executable.workers_per_device(); per_device > 0) {
+    return per_device * executable.num_devices();
+  }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
@@ -322,7 +323,7 @@ absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
     const models::Model& model, kernels::WorkspaceLimits limits, const EngineOptions& options) {
   const kernels::Executable& executable = model.executable();
   const int num_devices = executable.num_devices();
-  const size_t instances = options.instances > 0 ? options.instances : DefaultInstances(model);
+  const size_t instances = options.instances > 0 ? options.instances : DefaultInstances(executable);
   std::vector<int> devices(num_devices);
   std::iota(devices.begin(), devices.end(), 0);
   std::vector<std::unique_ptr<BatchRunner>> runners;

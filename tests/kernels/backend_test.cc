@@ -26,6 +26,8 @@ using ::sru::testing::OutputArrays;
 using ::sru::testing::RandomBatch;
 using ::sru::testing::RandomStack;
 using ::sru::testing::StackOptions;
+using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 using ::sru::testing::TestedBackend;
@@ -568,10 +570,15 @@ TEST(BackendRegistryTest, NamesWhatItExpects) {
   const Status unknown = CreateBackend("tpu", &backend);
   EXPECT_EQ(unknown.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(unknown.message(), HasSubstr("expected cpu, cuda or reference, found 'tpu'"));
+  EXPECT_THAT(BackendNames(), ElementsAre("cpu", "cuda", "reference"));
   for (const std::string& name : AvailableBackends()) {
+    EXPECT_THAT(BackendNames(), Contains(name));
     ASSERT_TRUE(CreateBackend(name, &backend).ok()) << name;
     EXPECT_EQ(backend->name(), name);
+    EXPECT_EQ(!backend->devices().empty(), BackendHasDevices(name));
   }
+  EXPECT_TRUE(BackendHasDevices("cuda"));  // on a machine without a GPU, too
+  EXPECT_FALSE(BackendHasDevices("tpu"));
 }
 
 }  // namespace

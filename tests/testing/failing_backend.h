@@ -35,7 +35,7 @@ class FailingBackend : public kernels::Backend {
     (void)kernels::CreateBackend("reference", &reference_);
   }
 
-  const char* name() const override { return "cuda"; }  // so that the server's defaults are its
+  const char* name() const override { return "failing"; }
   std::string description() const override { return "devices that fail"; }
   std::vector<kernels::DeviceInfo> devices() const override {
     std::vector<kernels::DeviceInfo> infos;
@@ -101,6 +101,7 @@ class FailingBackend : public kernels::Backend {
     }
 
     int num_devices() const override { return static_cast<int>(devices_->failed.size()); }
+    int workers_per_device() const override { return 2; }
     kernels::Status CreateWorkspace(const kernels::WorkspaceLimits& limits,
                                     std::unique_ptr<kernels::Workspace>* workspace) const override {
       if (devices_->failed[limits.device]) {
