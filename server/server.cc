@@ -564,7 +564,6 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     context.budget = &inflight_budget_;
     context.send_timeout = options_.memory.send_timeout;
     context.received_bytes = &received_bytes_;
-    context.rejected_memory = &rejected_memory_;
     context.access_log = &access_log_;
     context.limits = LimitsFrom(options_);
 
@@ -639,13 +638,13 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     levels.received_message_bytes = received_bytes_.load(std::memory_order_relaxed);
     levels.inflight_bytes = inflight_budget_.used();
     levels.inflight_limit_bytes = inflight_budget_.limit();
-    levels.rejected_memory = rejected_memory_.load(std::memory_order_relaxed);
+    levels.rejected = metrics_.refusals_without_model();
     levels.unsent_answers = unsent_.count();
     levels.answers_not_taken = unsent_.abandoned();
     if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
     for (const auto& served : registry_.List()) {
       levels.models.push_back({served->name, served->version, served->engine->batcher().stats(),
-                               served->engine->instances(), served->metrics->memory_refusals()});
+                               served->engine->instances(), served->metrics->refusals()});
     }
     if (const ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();
@@ -718,7 +717,6 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   const MemoryBudgets budgets_;
   grpc::ResourceQuota quota_{"sru_server"};  // of all gRPC servers together
   std::atomic<int64_t> received_bytes_{0};
-  std::atomic<int64_t> rejected_memory_{0};
   ByteBudget inflight_budget_{budgets_.inflight_bytes};
   UnsentAnswers unsent_{options_.memory.send_timeout, &clock_};
   InFlight in_flight_;
@@ -729,8 +727,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::unique_ptr<Credentials> credentials_;
   // The server tries its own port without a certificate; with mutual TLS that fails once.
   std::atomic<bool> expects_own_handshake_{false};
-  UnknownMethodService unknown_method_service_{&security_metrics_, &access_log_};
-  UnknownMethodService unknown_admin_method_service_{&security_metrics_, &access_log_};
+  UnknownMethodService unknown_method_service_{&metrics_, &access_log_};
+  UnknownMethodService unknown_admin_method_service_{&metrics_, &access_log_};
   std::unique_ptr<kernels::Backend> backend_;
   DeviceWatch device_watch_{
       [this](int device, const absl::Status& error) { OnDeviceLost(device, error); }};

@@ -8,10 +8,10 @@
 #include <limits>
 #include <new>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/deferred_work.h"
 #include "server/base/mutex.h"
@@ -80,7 +80,6 @@ class Answers {
   PendingRequest* last_ = nullptr;
 };
 
-constexpr char kRejectReasonUrl[] = "sru.server.RejectReason";
 constexpr absl::Duration kMinRetry = absl::Milliseconds(1);
 constexpr absl::Duration kMaxRetry = absl::Seconds(10);
 constexpr absl::Duration kUnknownRetry = absl::Milliseconds(100);
@@ -156,7 +155,6 @@ class BatcherImpl : public Batcher {
   std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave) override;
   void Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
               absl::Duration compute) override;
-  absl::Time SweepExpired() override;
   void SetNumWorkers(int num_workers) override;
   void Stop(const absl::Status& status) override;
   void Close() override;
@@ -164,10 +162,10 @@ class BatcherImpl : public Batcher {
   BatcherStats stats() const override;
 
  private:
-  enum class Verdict { kAccepted, kStopped, kClosed, kExpired, kFull, kTooLate };
   // What was found about a request that wants to join the queue.
   struct Admission {
-    Verdict verdict = Verdict::kAccepted;
+    bool expired = false;                 // its deadline has passed already
+    std::optional<RejectReason> refusal;  // why it is refused otherwise
     OrderKey key;
     absl::Time now;
     OrderWeight waiting;           // what waits already
@@ -176,14 +174,17 @@ class BatcherImpl : public Batcher {
     absl::Duration budget;         // until the deadline
     absl::Duration retry_after;    // unless accepted
     absl::Status stopped;          // what Stop() was given
+
+    bool accepted() const { return !expired && !refusal.has_value(); }
   };
 
   // Judges by the rules of batcher.h, and counts a refusal.
   Admission Judge(const OrderWeight& own, Priority priority, absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The caller's status and retry_after for a verdict.
+  // What the caller is told.
   absl::Status ToStatus(const Admission& admission, const OrderWeight& own,
                         absl::Duration* retry_after) const;
+  std::string RefusalText(const Admission& admission, const OrderWeight& own) const;
 
   // Calls `done` of each. Never with mutex_ held.
   static void Answer(Answers& answers);
@@ -317,7 +318,7 @@ absl::StatusOr<RequestHandle> BatcherImpl::Submit(BatchRequest&& request,
   {
     MutexLock lock(&mutex_);
     admission = Judge(own, request.priority, request.deadline);
-    if (admission.verdict == Verdict::kAccepted) {
+    if (admission.accepted()) {
       ++next_number_;
       pending->order.key = admission.key;
       pending->predicted_seconds = admission.predicted_seconds;
@@ -364,63 +365,60 @@ BatcherImpl::Admission BatcherImpl::Judge(const OrderWeight& own, Priority prior
   const int64_t tick = absl::IDivDuration(a.now - start_, options_.ageing_interval, &rest);
   a.key = {tick - static_cast<int64_t>(priority), deadline, next_number_};
   if (!stopped_.ok()) {
-    a.verdict = Verdict::kStopped;
+    a.refusal = RejectReason::kNoWorker;
     a.stopped = stopped_;
-    ++counts_.rejected_no_worker;
   } else if (closed_) {
-    a.verdict = Verdict::kClosed;
-    ++counts_.rejected_draining;
+    a.refusal = RejectReason::kDraining;
   } else if (a.budget <= absl::ZeroDuration()) {
-    a.verdict = Verdict::kExpired;
+    a.expired = true;
   } else if (a.waiting.tokens + own.tokens > options_.max_queue_tokens ||
              a.waiting.sequences + own.sequences > options_.max_queue_sequences) {
-    a.verdict = Verdict::kFull;
-    ++counts_.rejected_queue_full;
+    a.refusal = RejectReason::kQueueFull;
   } else if (deadline != absl::InfiniteFuture() && speed_.known()) {
     a.predicted_seconds = PredictSeconds(a.key, own, a.now);
     const bool idle = order_.empty() && running_batches_ < num_workers_;
     a.predicted = absl::Seconds(a.predicted_seconds * speed_.margin());
     if (options_.admission_by_deadline && !idle && a.predicted > a.budget) {
-      a.verdict = Verdict::kTooLate;
-      ++counts_.rejected_deadline;
+      a.refusal = RejectReason::kDeadline;
     }
   }
-  if (a.verdict != Verdict::kAccepted) a.retry_after = RetryAfter(a.now);
+  if (a.refusal.has_value()) ++counts_.rejected[*a.refusal];
+  if (!a.accepted()) a.retry_after = RetryAfter(a.now);
   return a;
 }
 
 absl::Status BatcherImpl::ToStatus(const Admission& a, const OrderWeight& own,
                                    absl::Duration* retry_after) const {
-  if (retry_after != nullptr && (a.verdict == Verdict::kFull || a.verdict == Verdict::kTooLate)) {
-    *retry_after = a.retry_after;
+  if (a.expired) {
+    return absl::DeadlineExceededError("the deadline had passed when the request was queued");
   }
-  switch (a.verdict) {
-    case Verdict::kAccepted:
-      return absl::OkStatus();
-    case Verdict::kStopped:
-      return MakeRefusal(a.stopped.code(), RejectReason::kNoWorker,
-                         std::string(a.stopped.message()));
-    case Verdict::kClosed:
-      return MakeRefusal(absl::StatusCode::kUnavailable, RejectReason::kDraining,
-                         "the server is shutting down and takes no new requests");
-    case Verdict::kExpired:
-      return absl::DeadlineExceededError("the deadline had passed when the request was queued");
-    case Verdict::kFull:
-      return MakeRefusal(
-          absl::StatusCode::kResourceExhausted, RejectReason::kQueueFull,
-          absl::StrCat("the queue is full: ", a.waiting.tokens, " of ", options_.max_queue_tokens,
-                       " tokens and ", a.waiting.sequences, " of ", options_.max_queue_sequences,
-                       " sequences wait, the request has at least ", own.tokens, " tokens in ",
-                       own.sequences, " sequences; retry later"));
-    case Verdict::kTooLate:
-      return MakeRefusal(
-          absl::StatusCode::kResourceExhausted, RejectReason::kDeadline,
-          absl::StrCat("the deadline cannot be kept: by the measured speed of the model "
-                       "the request would take ",
-                       absl::FormatDuration(a.predicted), ", its deadline is in ",
-                       absl::FormatDuration(a.budget), "; retry later"));
+  if (!a.refusal.has_value()) return absl::OkStatus();
+  absl::Status status = MakeRefusal(*a.refusal, RefusalText(a, own));
+  if (retry_after != nullptr && absl::IsResourceExhausted(status)) *retry_after = a.retry_after;
+  return status;
+}
+
+std::string BatcherImpl::RefusalText(const Admission& a, const OrderWeight& own) const {
+  switch (*a.refusal) {
+    case RejectReason::kNoWorker:
+      return std::string(a.stopped.message());
+    case RejectReason::kDraining:
+      return "the server is shutting down and takes no new requests";
+    case RejectReason::kQueueFull:
+      return absl::StrCat("the queue is full: ", a.waiting.tokens, " of ",
+                          options_.max_queue_tokens, " tokens and ", a.waiting.sequences, " of ",
+                          options_.max_queue_sequences,
+                          " sequences wait, the request has at least ", own.tokens, " tokens in ",
+                          own.sequences, " sequences; retry later");
+    case RejectReason::kDeadline:
+      return absl::StrCat(
+          "the deadline cannot be kept: by the measured speed of the model the request would take ",
+          absl::FormatDuration(a.predicted), ", its deadline is in ",
+          absl::FormatDuration(a.budget), "; retry later");
+    case RejectReason::kMemory:
+      break;  // the service's: it refuses before it submits
   }
-  return absl::OkStatus();
+  return "";
 }
 
 double BatcherImpl::PredictSeconds(const OrderKey& key, const OrderWeight& own,
@@ -753,18 +751,6 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
   speed_.AddBatch(finished->num_tokens_, absl::ToDoubleSeconds(busy));
 }
 
-absl::Time BatcherImpl::SweepExpired() {
-  Answers answers;
-  absl::Time next;
-  {
-    MutexLock lock(&mutex_);
-    DropExpired(clock_->Now(), &answers);
-    next = NextExpiry();
-  }
-  Answer(answers);
-  return next;
-}
-
 void BatcherImpl::SetNumWorkers(int num_workers) {
   {
     MutexLock lock(&mutex_);
@@ -852,39 +838,6 @@ absl::Status CheckOptions(const BatcherOptions& options) {
 }
 
 }  // namespace
-
-const char* RejectReasonName(RejectReason reason) {
-  switch (reason) {
-    case RejectReason::kQueueFull:
-      return "queue_full";
-    case RejectReason::kDeadline:
-      return "deadline";
-    case RejectReason::kDraining:
-      return "draining";
-    case RejectReason::kNoWorker:
-      return "no_worker";
-    case RejectReason::kMemory:
-      return "memory";
-  }
-  return "";
-}
-
-std::optional<RejectReason> GetRejectReason(const absl::Status& status) {
-  const absl::optional<absl::Cord> payload = status.GetPayload(kRejectReasonUrl);
-  if (!payload.has_value()) return std::nullopt;
-  for (RejectReason reason :
-       {RejectReason::kQueueFull, RejectReason::kDeadline, RejectReason::kDraining,
-        RejectReason::kNoWorker, RejectReason::kMemory}) {
-    if (*payload == RejectReasonName(reason)) return reason;
-  }
-  return std::nullopt;
-}
-
-absl::Status MakeRefusal(absl::StatusCode code, RejectReason reason, absl::string_view message) {
-  absl::Status status(code, message);
-  status.SetPayload(kRejectReasonUrl, absl::Cord(RejectReasonName(reason)));
-  return status;
-}
 
 absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Create(const BatcherOptions& options,
                                                          const Clock* clock) {

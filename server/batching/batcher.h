@@ -21,13 +21,14 @@
 // Admission: a request is taken whole or refused whole, at once:
 //   kInvalidArgument    it has no sequence, or one without tokens, or one with more tokens than
 //                       max_batch_tokens, or alone more than the queue may hold
-//   kUnavailable        Close() was called (reason "draining"), or Stop() (reason "no_worker")
+//   kUnavailable        Close() was called (kDraining), or Stop() (kNoWorker)
 //   kDeadlineExceeded   the deadline has passed already
-//   kResourceExhausted  the queue's bound on tokens or on sequences would be passed (reason
-//                       "queue_full"), or, with admission by deadline, the request cannot finish in
-//                       time by the measured speed of the model (reason "deadline"; speed_model.h):
-//                       never while a worker is free and nothing waits, and never before a batch
-//                       has been measured
+//   kResourceExhausted  the queue's bound on tokens or on sequences would be passed (kQueueFull),
+//                       or, with admission by deadline, the request cannot finish in time by the
+//                       measured speed of the model (kDeadline; speed_model.h): never while a
+//                       worker is free and nothing waits, and never before a batch has been
+//                       measured
+// The names are those of reject_reason.h.
 // A request is consumed if and only if the status is OK; then its `done` is called exactly once.
 //
 // Memory: only Submit() throws std::bad_alloc, and then nothing has happened. A batch whose
@@ -35,7 +36,9 @@
 // expire.
 //
 // A request that expires or is cancelled while it waits leaves the queue before compute and costs
-// nothing. Sequences that are in a batch are always computed.
+// nothing. Sequences that are in a batch are always computed. Expired requests leave whenever a
+// worker looks for work; while all workers are busy, their callers must Cancel() them, as gRPC does
+// when the deadline of a call passes.
 //
 // Thread-safe. Time comes from the injected clock. With n requests waiting, Submit() and Cancel()
 // take O(log n) steps and a batch O(log n) for each of its requests.
@@ -51,16 +54,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "server/base/clock.h"
+#include "server/batching/reject_reason.h"
 
 namespace sru::server {
 
@@ -85,8 +86,8 @@ struct BatchRequest {
   std::vector<SequenceTask> sequences;  // at least one
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
-  // Called exactly once, from a worker's thread, from Cancel() or from the sweep of expired
-  // entries, never with a lock of the batcher held. OK: every output is written. Else nothing may
+  // Called exactly once, from a worker's thread or from Cancel(), Stop() or Abort(), never with a
+  // lock of the batcher held. OK: every output is written. Else nothing may
   // be read from them: kDeadlineExceeded, kCancelled, kUnavailable (the drain ran out of time), or
   // what the forward pass said. Should not throw; std::bad_alloc is taken for an answer.
   std::function<void(const absl::Status&, const RequestTimes&)> done;
@@ -95,16 +96,6 @@ struct BatchRequest {
 // A request that was accepted. Opaque; keeps the request's state alive.
 class PendingRequest;
 using RequestHandle = std::shared_ptr<PendingRequest>;
-
-// Why a request was refused; the value of the label `reason` of sru_rejections_total. kMemory is
-// the service's: it refuses before it submits.
-enum class RejectReason { kQueueFull, kDeadline, kDraining, kNoWorker, kMemory };
-// "queue_full", "deadline", "draining", "no_worker", "memory".
-const char* RejectReasonName(RejectReason reason);
-// Of a status that Submit() gave; nothing for any other status.
-std::optional<RejectReason> GetRejectReason(const absl::Status& status);
-// A status from which GetRejectReason() gives `reason`.
-absl::Status MakeRefusal(absl::StatusCode code, RejectReason reason, absl::string_view message);
 
 // How many sequences one batch may look past.
 inline constexpr int kMaxLookPast = 64;
@@ -128,10 +119,7 @@ struct BatcherStats {
   int64_t queued_tokens = 0;
   absl::Duration oldest_age = absl::ZeroDuration();  // of the waiting sequences
   int64_t running_batches = 0;
-  int64_t rejected_queue_full = 0;  // requests, since the start
-  int64_t rejected_deadline = 0;
-  int64_t rejected_draining = 0;
-  int64_t rejected_no_worker = 0;
+  RejectCounts rejected;  // requests, since the start
   int64_t expired = 0;    // requests whose deadline passed in the queue, in whole or in part
   int64_t cancelled = 0;  // requests cancelled in the queue, in whole or in part
 };
@@ -178,13 +166,14 @@ class Batcher {
   // `done`.
   virtual void Cancel(const RequestHandle& handle) = 0;
 
-  // The next batch if one may start now, else null. Drops what has expired. Never blocks: tests and
-  // a fake clock drive this. The batch's queue time ends here.
+  // The next batch if one may start now, else null. First answers what has expired. Never blocks:
+  // tests and a fake clock drive this. The batch's queue time ends here.
   virtual std::unique_ptr<Batch> TryTakeBatch() = 0;
 
-  // Blocks until TryTakeBatch() gives a batch, or returns null: closed and nothing waits any more,
-  // or `*leave` was set, followed by SetNumWorkers() or Stop(), because the worker goes out of
-  // service. What it was woken for is left to the others.
+  // Blocks until TryTakeBatch() gives a batch, and answers what expires meanwhile. Returns null
+  // once the batcher is closed and nothing waits any more, or `*leave` was set, followed by
+  // SetNumWorkers() or Stop(), because the worker goes out of service. What it was woken for is
+  // left to the others.
   virtual std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave = nullptr) = 0;
 
   // Hands a batch back: `status` is that of the forward pass, `compute` how long it took. Calls
@@ -192,16 +181,11 @@ class Batcher {
   virtual void Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
                       absl::Duration compute) = 0;
 
-  // Drops what has expired at Clock::Now() and calls `done`. TakeBatch() does this while it waits;
-  // a server whose workers are all busy calls it from its timer. Returns when the next entry
-  // expires.
-  virtual absl::Time SweepExpired() = 0;
-
   // So many workers, at least one, are left; those that are to leave return from TakeBatch().
   virtual void SetNumWorkers(int num_workers) = 0;
 
-  // Nobody is left who could run a batch: from now on Submit() gives `status`, which must not be
-  // OK, and so is everything answered that waits.
+  // No worker is left that could run a batch: every waiting request is answered with `status`,
+  // which must be kUnavailable, and from now on Submit() refuses with its message.
   virtual void Stop(const absl::Status& status) = 0;
 
   // From now on Submit() gives kUnavailable. What was accepted is still served.

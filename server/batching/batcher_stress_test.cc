@@ -136,9 +136,10 @@ Totals RunStress(uint64_t seed, const BatcherOptions& options, Stop stop) {
     workers.emplace_back([&batcher, seed, w] { Work(*batcher, seed + 200 + w); });
   }
   std::atomic<bool> over{false};
+  const std::atomic<bool> leave{true};
   std::thread sweeper([&] {
     while (!over.load()) {
-      batcher->SweepExpired();
+      EXPECT_EQ(batcher->TakeBatch(&leave), nullptr);  // answers what has expired
       const BatcherStats stats = batcher->stats();
       EXPECT_GE(stats.queued_tokens, stats.queued_sequences);
       EXPECT_LE(stats.queued_tokens, options.max_queue_tokens);

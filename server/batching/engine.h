@@ -14,8 +14,7 @@
 // once. A device that was taken out stays out until the process is started again: an engine that is
 // made after the loss begins without it.
 //
-// Thread-safe. Expired requests leave the queue whenever a worker looks for work; a server that
-// wants them answered sooner, while all workers are busy, calls batcher().SweepExpired().
+// Thread-safe.
 #ifndef SRU_SERVER_BATCHING_ENGINE_H_
 #define SRU_SERVER_BATCHING_ENGINE_H_
 

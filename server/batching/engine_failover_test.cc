@@ -320,7 +320,7 @@ TEST_F(EngineFailoverTest, WithoutADeviceEverythingIsAnsweredUnavailableAtOnce) 
   EXPECT_EQ(GetRejectReason(refused), RejectReason::kNoWorker);
   EXPECT_EQ(engine_->batcher().CheckAdmission(1, Priority::kNormal, absl::InfiniteFuture()).code(),
             absl::StatusCode::kUnavailable);
-  EXPECT_EQ(engine_->batcher().stats().rejected_no_worker, 2);
+  EXPECT_EQ(engine_->batcher().stats().rejected[RejectReason::kNoWorker], 2);
   // A drain ends, and is complete: all was answered before.
   EXPECT_TRUE(engine_->Drain(absl::InfiniteFuture()));
 }

@@ -9,10 +9,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "grpcpp/support/proto_buffer_writer.h"
 #include "models/repository.h"
 #include "server/base/out_of_memory.h"
-#include "server/rpc/grpc_status.h"
+#include "server/rpc/end_call.h"
 #include "server/rpc/request_parser.h"
 #include "server/rpc/response_writer.h"
 
@@ -42,38 +41,23 @@ class AdminCall final : public grpc::ServerUnaryReactor {
 
     bool finished() const { return finished_.load(); }
 
-    // Answers unless somebody has.
-    void Finish(const absl::Status& status, const google::protobuf::Message* response = nullptr) {
+    // Answers unless the call has been answered already.
+    void Finish(absl::Status status, const google::protobuf::Message* response = nullptr) {
       if (finished_.exchange(true)) return;
-      grpc::Status answer(grpc::StatusCode::RESOURCE_EXHAUSTED, "");
-      try {
-        answer = Answer(status, response);
-        Record(answer);
-      } catch (const std::bad_alloc&) {
-        // The call ends with what there is memory for.
+      if (response != nullptr) {
+        status = CatchOutOfMemory(
+            [this, response] { return SerializeMessage(*response, response_bytes_); });
       }
-      call_->Finish(std::move(answer));
+      EndedCall ended;
+      ended.call = context_;
+      ended.request_id = std::move(request_id_);
+      ended.method = method_;
+      ended.record.status = &status;
+      ended.record.model = model_;
+      call_->Finish(EndCall(&metrics_, &access_log_, std::move(ended)));
     }
 
    private:
-    grpc::Status Answer(const absl::Status& status, const google::protobuf::Message* response) {
-      if (response == nullptr) return ToGrpcStatus(status);
-      bool own_buffer = false;
-      return grpc::SerializationTraits<google::protobuf::Message>::Serialize(
-          *response, response_bytes_, &own_buffer);
-    }
-
-    void Record(const grpc::Status& answer) {
-      const absl::Status outcome(static_cast<absl::StatusCode>(answer.error_code()),
-                                 answer.error_message());
-      metrics_.OnCallWithoutModel(method_, outcome.code());
-      CallRecord record;
-      record.method = MethodName(method_);
-      record.status = &outcome;
-      record.model = model_;
-      access_log_.End(context_, request_id_, record);
-    }
-
     // Valid until Finish().
     AdminCall* const call_;
     grpc::CallbackServerContext* const context_;
@@ -81,7 +65,7 @@ class AdminCall final : public grpc::ServerUnaryReactor {
     const Method method_;
     Metrics& metrics_;
     AccessLog& access_log_;
-    const std::string request_id_;
+    std::string request_id_;
     std::string model_;
     std::atomic<bool> finished_{false};
   };

@@ -226,7 +226,6 @@ class AllocationFailureTest : public ::testing::Test {
     context_.access_log = &access_log_;
     context_.clock = &clock_;
     context_.received_bytes = &received_bytes_;
-    context_.rejected_memory = &rejected_memory_;
     service_ = std::make_unique<class Service>(context_);
   }
 
@@ -355,7 +354,6 @@ class AllocationFailureTest : public ::testing::Test {
   UnsentAnswers unsent_{absl::InfiniteDuration(), &clock_};
   ByteBudget budget_{64 << 20};
   std::atomic<int64_t> received_bytes_{0};
-  std::atomic<int64_t> rejected_memory_{0};
   BatchFailure batch_failure_;
   std::unique_ptr<kernels::Backend> backend_;
   ModelRegistry registry_;

@@ -11,11 +11,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "grpc/support/time.h"
-#include "grpcpp/support/proto_buffer_writer.h"
 #include "server/base/out_of_memory.h"
 #include "server/batching/answer_group.h"
+#include "server/batching/reject_reason.h"
 #include "server/compat/protobuf_compat.h"
-#include "server/rpc/grpc_status.h"
+#include "server/rpc/end_call.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
 #include "server/rpc/response_writer.h"
@@ -34,15 +34,6 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& cloc
   return clock.Now() + absl::Seconds(left.tv_sec) + absl::Nanoseconds(left.tv_nsec);
 }
 
-absl::Status Serialize(const google::protobuf::Message& message, grpc::ByteBuffer* bytes) {
-  bool own_buffer = false;
-  const grpc::Status status =
-      grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, bytes, &own_buffer);
-  if (status.ok()) return absl::OkStatus();
-  return absl::InternalError(
-      absl::StrCat("cannot serialise ", message.GetTypeName(), ": ", status.error_message()));
-}
-
 ModelInput InputOf(const models::Model& model) {
   ModelInput input;
   input.tokenizer = model.tokenizer();
@@ -59,17 +50,15 @@ constexpr int64_t kLargeOutputBytes = 64 << 10;
 // When to come back after a refusal for memory: calls of a usual size end within that.
 constexpr absl::Duration kMemoryRetry = absl::Milliseconds(100);
 
-absl::Status NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
+std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
   if (wanted > budget.limit()) {
-    return MakeRefusal(absl::StatusCode::kResourceExhausted, RejectReason::kMemory,
-                       absl::StrCat("memory: the call would take about ", wanted,
-                                    " bytes, all calls together may take ", budget.limit(),
-                                    " (--max_inflight_mb); send smaller calls"));
+    return absl::StrCat("memory: the call would take about ", wanted,
+                        " bytes, all calls together may take ", budget.limit(),
+                        " (--max_inflight_mb); send smaller calls");
   }
-  return MakeRefusal(absl::StatusCode::kResourceExhausted, RejectReason::kMemory,
-                     absl::StrCat("memory: calls hold ", budget.used(), " of ", budget.limit(),
-                                  " bytes (--max_inflight_mb), this one would take about ", wanted,
-                                  "; retry later"));
+  return absl::StrCat("memory: calls hold ", budget.used(), " of ", budget.limit(),
+                      " bytes (--max_inflight_mb), this one would take about ", wanted,
+                      "; retry later");
 }
 
 // The state of one Classify or Encode call, made once per call.
@@ -108,7 +97,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     absl::Status status = CatchOutOfMemory([this, bytes] { return Submit(bytes); });
     if (status.ok()) return;
     if (bytes->Length() > kLargeMessageBytes) bytes->Clear();
-    if (IsMemoryRefusal(status)) CountMemoryRefusal();
+    if (IsOutOfMemory(status)) CountRefusal(RejectReason::kMemory);
     FinishWith(std::move(status));
   }
 
@@ -142,23 +131,26 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     return absl::IsResourceExhausted(status) && status.message() == OutOfMemoryStatus().message();
   }
 
-  static bool IsMemoryRefusal(const absl::Status& status) {
-    return IsOutOfMemory(status) || GetRejectReason(status) == RejectReason::kMemory;
+  void CountRefusal(RejectReason reason) {
+    if (served_ != nullptr) {
+      served_->metrics->OnRefusal(reason);
+    } else {
+      context_.metrics->OnRefusalWithoutModel(reason);
+    }
   }
 
-  void CountMemoryRefusal() {
-    if (served_ != nullptr) {
-      served_->metrics->OnMemoryRefusal();
-    } else {
-      context_.rejected_memory->fetch_add(1, std::memory_order_relaxed);
-    }
+  // For whatever refuses a call before it reaches the batcher, which counts its own refusals.
+  absl::Status Refuse(RejectReason reason, absl::string_view message) {
+    absl::Status status = MakeRefusal(reason, message);
+    CountRefusal(reason);
+    return status;
   }
 
   absl::Status Reserve(int64_t bytes) {
     if (held_.Grow(bytes)) return absl::OkStatus();
     const int64_t wanted = held_.bytes() + bytes;
     if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetry;
-    return NoMemoryLeft(*context_.budget, wanted);
+    return Refuse(RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
   }
 
   // Refuses what would be refused anyway, from an outline of the bytes, and reserves the memory for
@@ -269,7 +261,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     }
     times_.total = context_.clock->Now() - arrival_;
     WriteTimes(times_, response->mutable_times());
-    return Serialize(*response, response_bytes_);
+    return SerializeMessage(*response, response_bytes_);
   }
 
   // The only place that answers; called exactly once. The call may be gone when it returns.
@@ -281,9 +273,11 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
       });
     }
     if (IsOutOfMemory(status)) retry_after_ = kMemoryRetry;
-    // Without memory for it the call is answered all the same.
+    if (!status.ok()) times_.total = context_.clock->Now() - arrival_;
+    grpc::Status answer = EndCall(context_.metrics, context_.access_log, Ended(status));
+    // An answer that cannot be held back leaves by itself.
     CatchOutOfMemory([&] {
-      Record(status);
+      HoldSocket(status);
       return absl::OkStatus();
     }).IgnoreError();
     if (held_.bytes() > kLargeOutputBytes) {
@@ -291,31 +285,39 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
       outputs_.reset();
       held_.ShrinkTo(kLargeOutputBytes / 2 + static_cast<int64_t>(response_bytes_->Length()));
     }
-    grpc::Status answer = Answer(status);
     context_.unsent->Add(this);
     context_.in_flight->Leave();
     Finish(std::move(answer));
   }
 
-  void Record(const absl::Status& status) {
+  // Takes the request's id.
+  EndedCall Ended(const absl::Status& status) {
+    EndedCall ended;
+    ended.call = call_;
+    ended.request_id = std::move(request_id_);
+    ended.method = method_;
+    ended.retry_after = retry_after_;
+    CallRecord& record = ended.record;
+    record.status = &status;
     if (served_ != nullptr) {
-      served_->metrics->OnCall(method_, status.code(), times_);
-    } else {
-      context_.metrics->OnCallWithoutModel(method_, status.code());
+      ended.model_metrics = served_->metrics.get();
+      record.model = model().name();
+      record.version = model().version();
     }
-    LogCall(status);
+    record.sequences = num_sequences_;
+    for (const SequenceResult& result : results_) record.tokens += result.num_tokens;
+    record.times = times_;
+    record.request = request_;
+    return ended;
+  }
+
+  // So that the answers of a batch leave together, and that a connection whose calls are refused is
+  // not read for a while.
+  void HoldSocket(const absl::Status& status) {
     AnswerGroup* const group = AnswerGroup::Current();
     if (group != nullptr) group->Hold(Socket());
     if (absl::IsResourceExhausted(status) && context_.read_pause != nullptr) {
       context_.read_pause->Start(Socket());
-    }
-  }
-
-  grpc::Status Answer(const absl::Status& status) const {
-    try {
-      return ToGrpcStatus(status, retry_after_);
-    } catch (const std::bad_alloc&) {
-      return grpc::Status(static_cast<grpc::StatusCode>(status.code()), "");
     }
   }
 
@@ -328,23 +330,6 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   // Of the call's connection; -1 if it is not known.
   int Socket() const {
     return context_.listener == nullptr ? -1 : context_.listener->FindConnection(call_->peer());
-  }
-
-  void LogCall(const absl::Status& status) {
-    if (!context_.access_log->Wants(status, request_id_)) return;
-    CallRecord record;
-    record.method = MethodName(method_);
-    record.status = &status;
-    if (served_ != nullptr) {
-      record.model = model().name();
-      record.version = model().version();
-    }
-    record.sequences = num_sequences_;
-    for (const SequenceResult& result : results_) record.tokens += result.num_tokens;
-    times_.total = context_.clock->Now() - arrival_;
-    record.times = times_;
-    record.request = request_;
-    context_.access_log->End(call_, std::move(request_id_), record);
   }
 
   // A caller whose deadline passes cancels the call, and may do so a little before the server sees
@@ -531,7 +516,7 @@ grpc::ServerUnaryReactor* StartCall(const ServiceContext& context,
   try {
     reactor = new Call(context, call, response);
   } catch (const std::bad_alloc&) {
-    context.rejected_memory->fetch_add(1, std::memory_order_relaxed);
+    context.metrics->OnRefusalWithoutModel(RejectReason::kMemory);
     return FinishAtOnce(call, NoMemory());
   }
   // gRPC hands over an object of its own that nobody else reads; it has no other way to free it
@@ -540,21 +525,20 @@ grpc::ServerUnaryReactor* StartCall(const ServiceContext& context,
   return reactor;
 }
 
-// Gives the status with which a call ends that is worked off in its handler, and notes it.
+// Ends a call that is answered in its handler.
 grpc::Status Answer(const ServiceContext& context, Method method, const ServedModel* served,
                     const absl::Status& status, grpc::CallbackServerContext* call) {
-  CallRecord record;
-  record.method = MethodName(method);
-  record.status = &status;
+  EndedCall ended;
+  ended.call = call;
+  ended.request_id = AccessLog::Begin(*call);
+  ended.method = method;
+  ended.record.status = &status;
   if (served != nullptr) {
-    record.model = served->model->name();
-    record.version = served->model->version();
-    served->metrics->OnCall(method, status.code(), CallTimes());
-  } else {
-    context.metrics->OnCallWithoutModel(method, status.code());
+    ended.model_metrics = served->metrics.get();
+    ended.record.model = served->model->name();
+    ended.record.version = served->model->version();
   }
-  context.access_log->End(call, AccessLog::Begin(*call), record);
-  return ToGrpcStatus(status);
+  return EndCall(context.metrics, context.access_log, std::move(ended));
 }
 
 void WriteServedModel(const ServedModel& served, const RequestLimits& limits, v1::ModelInfo* info) {
@@ -589,7 +573,7 @@ grpc::ServerUnaryReactor* Service::ListModels(grpc::CallbackServerContext* call,
       for (const ModelStatus& model : context_.manager->Statuses()) {
         WriteModelStatus(model, list_response.add_statuses());
       }
-      status = Serialize(list_response, response);
+      status = SerializeMessage(list_response, response);
     }
     return Answer(context_, Method::kListModels, /*served=*/nullptr, status, call);
   });
@@ -610,7 +594,7 @@ grpc::ServerUnaryReactor* Service::GetModel(grpc::CallbackServerContext* call,
         served = *std::move(found);
         v1::GetModelResponse get_response;
         WriteServedModel(*served, context_.limits, get_response.mutable_model());
-        status = Serialize(get_response, response);
+        status = SerializeMessage(get_response, response);
       }
     }
     return Answer(context_, Method::kGetModel, served.get(), status, call);

@@ -43,10 +43,7 @@ struct ServiceContext {
   RequestLimits limits;
   absl::Duration send_timeout = absl::InfiniteDuration();  // of `unsent`; for the log
 
-  // Counted up: bytes of messages that arrived whole, and calls that were refused for memory before
-  // they had found a model.
-  std::atomic<int64_t>* received_bytes = nullptr;
-  std::atomic<int64_t>* rejected_memory = nullptr;
+  std::atomic<int64_t>* received_bytes = nullptr;  // counted up by the messages that arrive whole
 };
 
 // Thread-safe; must outlive the gRPC server that it is registered with.

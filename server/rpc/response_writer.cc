@@ -6,6 +6,10 @@
 #include <limits>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
+#include "grpcpp/support/proto_buffer_writer.h"
+#include "sru/v1/inference.grpc.pb.h"  // gRPC's serialisation of messages
+
 namespace sru::server {
 namespace {
 
@@ -175,6 +179,15 @@ void WriteModelStatus(const ModelStatus& status, v1::ModelStatus* proto) {
   proto->set_version(status.version);
   proto->set_state(ToProto(status.state));
   proto->set_message(status.message);
+}
+
+absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer* bytes) {
+  bool own_buffer = false;
+  const grpc::Status status =
+      grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, bytes, &own_buffer);
+  if (status.ok()) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("cannot serialise ", message.GetTypeName(), ": ", status.error_message()));
 }
 
 }  // namespace sru::server

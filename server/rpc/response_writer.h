@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/support/byte_buffer.h"
 #include "kernels/stack_spec.h"
 #include "models/model.h"
 #include "server/telemetry/call_times.h"
@@ -41,6 +44,9 @@ void WriteModelInfo(const models::Model& model, int instances, int max_sequence_
 
 v1::ModelStatus::State ToProto(ModelState state);
 void WriteModelStatus(const ModelStatus& status, v1::ModelStatus* proto);
+
+// Throws std::bad_alloc when there is no memory for the bytes.
+absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer* bytes);
 
 }  // namespace sru::server
 

@@ -1,9 +1,10 @@
 #include "server/rpc/unknown_method.h"
 
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/rpc/grpc_status.h"
+#include "server/rpc/end_call.h"
 
 namespace sru::server {
 namespace {
@@ -19,17 +20,17 @@ class UnknownMethodCall final : public grpc::ServerGenericBidiReactor {
 
 grpc::ServerGenericBidiReactor* UnknownMethodService::CreateReactor(
     grpc::GenericCallbackServerContext* call) {
-  metrics_.OnUnknownMethod();
   const std::string method = call->method().substr(0, kMaxMethodLength);
   const absl::Status status = absl::UnimplementedError(
       absl::StrCat("there is no method ", method,
                    " on this port; see its services with server reflection (`grpcurl list`)"));
-  CallRecord record;
-  record.method = method;
-  record.status = &status;
-  access_log_.End(call, AccessLog::Begin(*call), record);
+  EndedCall ended;
+  ended.call = call;
+  ended.request_id = AccessLog::Begin(*call);
+  ended.record.method = method;
+  ended.record.status = &status;
   auto* reactor = new UnknownMethodCall;
-  reactor->Finish(ToGrpcStatus(status));
+  reactor->Finish(EndCall(&metrics_, &access_log_, std::move(ended)));
   return reactor;
 }
 

@@ -5,7 +5,7 @@
 
 #include "grpcpp/generic/async_generic_service.h"
 #include "server/telemetry/access_log.h"
-#include "server/transport/security_metrics.h"
+#include "server/telemetry/metrics.h"
 
 namespace sru::server {
 
@@ -13,13 +13,13 @@ namespace sru::server {
 // Thread-safe.
 class UnknownMethodService final : public grpc::CallbackGenericService {
  public:
-  UnknownMethodService(SecurityMetrics* metrics, AccessLog* access_log)
+  UnknownMethodService(Metrics* metrics, AccessLog* access_log)
       : metrics_(*metrics), access_log_(*access_log) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* call) override;
 
  private:
-  SecurityMetrics& metrics_;
+  Metrics& metrics_;
   AccessLog& access_log_;
 };
 

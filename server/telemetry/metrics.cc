@@ -3,18 +3,17 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cstddef>
 #include <fstream>
-#include <map>
+#include <optional>
 #include <sstream>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
-#include "kernels/backend.h"
 #include "prometheus/text_serializer.h"
+#include "server/base/process_start.h"
 #include "server/base/version.h"
 #include "server/compat/grpc_version.h"
 
@@ -22,52 +21,19 @@ namespace sru::server {
 namespace {
 
 using ::prometheus::ClientMetric;
-using ::prometheus::Histogram;
 using ::prometheus::MetricFamily;
 using ::prometheus::MetricType;
 
-const Histogram::BucketBoundaries& DurationBuckets() {
-  static const auto* const kBuckets =
-      new Histogram::BucketBoundaries{50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3,
-                                      50e-3, 100e-3, 200e-3, 500e-3, 1,    2,    5,    10};
-  return *kBuckets;
-}
+using Labels = std::vector<ClientMetric::Label>;
+using ModelLevels = ServerLevels::ModelLevels;
 
-const Histogram::BucketBoundaries& SizeBuckets() {
-  static const auto* const kBuckets = new Histogram::BucketBoundaries{
-      1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536};
-  return *kBuckets;
-}
+constexpr MetricType kCounter = MetricType::Counter;
+constexpr MetricType kGauge = MetricType::Gauge;
 
-const Histogram::BucketBoundaries& RatioBuckets() {
-  static const auto* const kBuckets = new Histogram::BucketBoundaries{
-      0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1};
-  return *kBuckets;
-}
-
-const Histogram::BucketBoundaries& LoadDurationBuckets() {
-  static const auto* const kBuckets = new Histogram::BucketBoundaries{
-      0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500};
-  return *kBuckets;
-}
-
-prometheus::Family<Histogram>& AddHistogram(prometheus::Registry* registry, const char* name,
-                                            const char* help) {
-  return prometheus::BuildHistogram().Name(name).Help(help).Register(*registry);
-}
-
-MetricFamily MakeFamily(const char* name, const char* help, MetricType type) {
-  MetricFamily family;
-  family.name = name;
-  family.help = help;
-  family.type = type;
-  return family;
-}
-
-void AddValue(MetricFamily* family, std::vector<ClientMetric::Label> labels, double value) {
+void Add(MetricFamily* family, Labels labels, double value) {
   ClientMetric metric;
   metric.label = std::move(labels);
-  if (family->type == MetricType::Counter) {
+  if (family->type == kCounter) {
     metric.counter.value = value;
   } else {
     metric.gauge.value = value;
@@ -75,339 +41,248 @@ void AddValue(MetricFamily* family, std::vector<ClientMetric::Label> labels, dou
   family->metric.push_back(std::move(metric));
 }
 
-MetricFamily MakeSingle(const char* name, const char* help, MetricType type, double value) {
-  MetricFamily family = MakeFamily(name, help, type);
-  AddValue(&family, {}, value);
-  return family;
-}
-
-// The usual metrics of a process, under the names that dashboards know.
-void AppendProcessFamilies(std::vector<MetricFamily>* families) {
-  static const double kStartTime = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());
-  families->push_back(MakeSingle("process_start_time_seconds",
-                                 "Start time of the process since the epoch in seconds.",
-                                 MetricType::Gauge, kStartTime));
-  rusage usage{};
-  if (getrusage(RUSAGE_SELF, &usage) == 0) {
-    const auto seconds = [](const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; };
-    families->push_back(MakeSingle("process_cpu_seconds_total",
-                                   "User and system CPU time in seconds.", MetricType::Counter,
-                                   seconds(usage.ru_utime) + seconds(usage.ru_stime)));
-  }
-  std::ifstream statm("/proc/self/statm");
-  int64_t total_pages = 0;
-  int64_t resident_pages = 0;
-  if (statm >> total_pages >> resident_pages) {
-    families->push_back(MakeSingle("process_resident_memory_bytes", "Resident memory in bytes.",
-                                   MetricType::Gauge,
-                                   static_cast<double>(resident_pages) * sysconf(_SC_PAGESIZE)));
-  }
-}
-
-std::vector<ClientMetric::Label> LabelsOf(const ServerLevels::ModelLevels& levels) {
+Labels LabelsOf(const ModelLevels& levels) {
   return {{"model", levels.model}, {"version", absl::StrCat(levels.version)}};
 }
 
-// States and counts of loading, of every model that the server knows.
-void AppendLifecycleFamilies(const ServerLevels& levels, std::vector<MetricFamily>* families) {
-  MetricFamily state = MakeFamily("sru_model_state",
-                                  "Versions in memory or failed, by state (loading, ready, "
-                                  "unloading, failed); version 0 is the "
-                                  "model's directory.",
-                                  MetricType::Gauge);
+// A metric that is read when somebody scrapes. Its series come from one function: of the server's
+// levels (one series), of a model's (one per model), or one that adds them all with their labels. A
+// metric without series is not shown.
+class LevelMetric {
+ public:
+  using OfServer = double (*)(const ServerLevels&);
+  using OfModel = double (*)(const ModelLevels&);
+  using AddAll = void (*)(const ServerLevels&, MetricFamily*);
+
+  constexpr LevelMetric(const char* name, MetricType type, const char* help, OfServer value)
+      : name_(name), type_(type), help_(help), of_server_(value) {}
+  constexpr LevelMetric(const char* name, MetricType type, const char* help, OfModel value)
+      : name_(name), type_(type), help_(help), of_model_(value) {}
+  constexpr LevelMetric(const char* name, MetricType type, const char* help, AddAll add_all)
+      : name_(name), type_(type), help_(help), add_all_(add_all) {}
+
+  MetricFamily Read(const ServerLevels& levels) const {
+    MetricFamily family;
+    family.name = name_;
+    family.help = help_;
+    family.type = type_;
+    if (of_server_ != nullptr) Add(&family, {}, of_server_(levels));
+    if (of_model_ != nullptr) {
+      for (const ModelLevels& model : levels.models) {
+        Add(&family, LabelsOf(model), of_model_(model));
+      }
+    }
+    if (add_all_ != nullptr) add_all_(levels, &family);
+    return family;
+  }
+
+ private:
+  const char* const name_;
+  const MetricType type_;
+  const char* const help_;
+  const OfServer of_server_ = nullptr;
+  const OfModel of_model_ = nullptr;
+  const AddAll add_all_ = nullptr;
+};
+
+void AddBuildInfo(const ServerLevels& /*levels*/, MetricFamily* family) {
+  // Looked up once: it asks the GPU's driver and loads cuBLASLt.
+  static const auto* const kBackends =
+      new std::string(absl::StrJoin(kernels::AvailableBackends(), ","));
+  Add(family, {{"version", kVersion}, {"backends", *kBackends}, {"grpc", GrpcVersion()}}, 1);
+}
+
+void AddBackendInfo(const ServerLevels& levels, MetricFamily* family) {
+  if (levels.backend.empty()) return;
+  Add(family, {{"backend", levels.backend}, {"dtype", levels.dtype}, {"isa", levels.isa}}, 1);
+}
+
+void AddModelStates(const ServerLevels& levels, MetricFamily* family) {
   // A version that was loaded anew may be here several times, unloading.
   std::map<std::tuple<std::string, int64_t, std::string>, int> counts;
   for (const ModelStatus& status : levels.statuses) {
     ++counts[{status.model, status.version, ModelStateName(status.state)}];
   }
   for (const auto& [key, count] : counts) {
-    AddValue(&state,
-             {{"model", std::get<0>(key)},
-              {"version", absl::StrCat(std::get<1>(key))},
-              {"state", std::get<2>(key)}},
-             count);
-  }
-  MetricFamily loads = MakeFamily("sru_model_loads_total", "Versions that were loaded, by model.",
-                                  MetricType::Counter);
-  MetricFamily failures =
-      MakeFamily("sru_model_load_failures_total", "Versions that could not be loaded, by model.",
-                 MetricType::Counter);
-  for (const ModelLoadCounts& model : levels.load_counts) {
-    AddValue(&loads, {{"model", model.model}}, static_cast<double>(model.loads));
-    AddValue(&failures, {{"model", model.model}}, static_cast<double>(model.failures));
-  }
-  for (MetricFamily* family : {&state, &loads, &failures}) {
-    if (!family->metric.empty()) families->push_back(std::move(*family));
+    const auto& [model, version, state] = key;
+    Add(family, {{"model", model}, {"version", absl::StrCat(version)}, {"state", state}}, count);
   }
 }
 
-void AppendDeviceFamilies(const std::vector<ServerLevels::DeviceLevels>& devices,
-                          std::vector<MetricFamily>* families) {
-  if (devices.empty()) return;
-  MetricFamily memory = MakeFamily(
-      "sru_gpu_memory_bytes",
-      "Memory of a GPU: taken by weights and by workspaces, of all versions in memory, what the "
-      "server may take (limit), what nobody has taken (free), all of it (total).",
-      MetricType::Gauge);
-  MetricFamily lost =
-      MakeFamily("sru_device_lost_total",
-                 "Times that a device failed and was taken out of service.", MetricType::Counter);
-  for (const ServerLevels::DeviceLevels& device : devices) {
+void AddDeviceMemory(const ServerLevels& levels, MetricFamily* family) {
+  for (const ServerLevels::DeviceLevels& device : levels.devices) {
     const kernels::DeviceInfo& info = device.info;
-    const std::string ordinal = absl::StrCat(info.ordinal);
-    const auto add = [&](const char* kind, size_t bytes) {
-      AddValue(&memory, {{"device", ordinal}, {"kind", kind}}, static_cast<double>(bytes));
-    };
-    add("weights", info.weight_bytes);
-    add("workspaces", info.memory_in_use - info.weight_bytes);
-    add("limit", info.memory_limit);
-    add("free", info.memory_free);
-    add("total", info.memory_bytes);
-    AddValue(&lost, {{"device", ordinal}}, device.lost ? 1 : 0);
-  }
-  families->push_back(std::move(memory));
-  families->push_back(std::move(lost));
-}
-
-void AppendLevelFamilies(const ServerLevels& levels, std::vector<MetricFamily>* families) {
-  families->push_back(MakeSingle("sru_ready", "1 when the server takes calls, else 0.",
-                                 MetricType::Gauge, levels.ready ? 1 : 0));
-  families->push_back(MakeSingle("sru_models_loaded", "Model versions that are loaded.",
-                                 MetricType::Gauge, static_cast<double>(levels.models.size())));
-  families->push_back(
-      MakeSingle("sru_model_repository_emptied",
-                 "1 while the repository has no model although models of it are served, else 0.",
-                 MetricType::Gauge, levels.repository_emptied ? 1 : 0));
-  families->push_back(MakeSingle("sru_requests_in_flight", "Calls that have no answer yet.",
-                                 MetricType::Gauge,
-                                 static_cast<double>(levels.requests_in_flight)));
-  families->push_back(MakeSingle("sru_connections", "Client connections that are open.",
-                                 MetricType::Gauge, static_cast<double>(levels.connections)));
-  families->push_back(MakeSingle(
-      "sru_log_lines_suppressed_total", "Lines of --log_requests over --log_requests_per_second.",
-      MetricType::Counter, static_cast<double>(levels.suppressed_log_lines)));
-  families->push_back(
-      MakeSingle("sru_log_lines_dropped_total",
-                 "Lines of the log that were lost because standard error did not take them.",
-                 MetricType::Counter, static_cast<double>(levels.dropped_log_lines)));
-  families->push_back(MakeSingle("sru_receive_memory_limit_bytes",
-                                 "Most that gRPC may hold of messages that are still arriving "
-                                 "(--max_receive_memory_mb).",
-                                 MetricType::Gauge,
-                                 static_cast<double>(levels.receive_memory_limit_bytes)));
-  families->push_back(MakeSingle("sru_received_message_bytes_total",
-                                 "Bytes of Classify and Encode requests that arrived whole.",
-                                 MetricType::Counter,
-                                 static_cast<double>(levels.received_message_bytes)));
-
-  families->push_back(MakeSingle(
-      "sru_inflight_bytes",
-      "What calls hold, from the arrival of their messages until their answers have left.",
-      MetricType::Gauge, static_cast<double>(levels.inflight_bytes)));
-  families->push_back(MakeSingle(
-      "sru_inflight_limit_bytes", "Most that calls may hold together (--max_inflight_mb).",
-      MetricType::Gauge, static_cast<double>(levels.inflight_limit_bytes)));
-  families->push_back(MakeSingle("sru_unsent_answers",
-                                 "Answers that wait for their clients to take them.",
-                                 MetricType::Gauge, static_cast<double>(levels.unsent_answers)));
-  families->push_back(MakeSingle(
-      "sru_answers_not_taken_total",
-      "Answers that were not taken within --send_timeout_s, whose connections were closed.",
-      MetricType::Counter, static_cast<double>(levels.answers_not_taken)));
-
-  MetricFamily info =
-      MakeFamily("sru_build_info", "Always 1; the labels describe this build.", MetricType::Gauge);
-  // Looked up once: it asks the GPU's driver and loads cuBLASLt.
-  static const auto* const backends =
-      new std::string(absl::StrJoin(kernels::AvailableBackends(), ","));
-  AddValue(&info, {{"version", kVersion}, {"backends", *backends}, {"grpc", GrpcVersion()}}, 1);
-  families->push_back(std::move(info));
-  if (!levels.backend.empty()) {
-    MetricFamily backend = MakeFamily(
-        "sru_backend_info", "Always 1; the labels say what the models run on.", MetricType::Gauge);
-    AddValue(&backend, {{"backend", levels.backend}, {"dtype", levels.dtype}, {"isa", levels.isa}},
-             1);
-    families->push_back(std::move(backend));
-  }
-
-  AppendLifecycleFamilies(levels, families);
-  AppendDeviceFamilies(levels.devices, families);
-  if (levels.models.empty()) return;
-  MetricFamily instances =
-      MakeFamily("sru_instances", "Workers in service, each of which runs one batch at a time.",
-                 MetricType::Gauge);
-  MetricFamily sequences =
-      MakeFamily("sru_queue_sequences", "Sequences that wait for a batch.", MetricType::Gauge);
-  MetricFamily tokens =
-      MakeFamily("sru_queue_tokens", "Tokens that wait for a batch.", MetricType::Gauge);
-  MetricFamily age =
-      MakeFamily("sru_queue_oldest_age_seconds", "How long the oldest waiting sequence has waited.",
-                 MetricType::Gauge);
-  MetricFamily running =
-      MakeFamily("sru_running_batches", "Batches that are being computed.", MetricType::Gauge);
-  MetricFamily rejections =
-      MakeFamily("sru_rejections_total", "Calls that were refused before they were queued.",
-                 MetricType::Counter);
-  MetricFamily expired =
-      MakeFamily("sru_expired_total", "Calls whose deadline passed while they were queued.",
-                 MetricType::Counter);
-  MetricFamily cancelled =
-      MakeFamily("sru_cancelled_total", "Calls that were cancelled while they were queued.",
-                 MetricType::Counter);
-  for (const ServerLevels::ModelLevels& model : levels.models) {
-    const BatcherStats& stats = model.stats;
-    const auto labels = LabelsOf(model);
-    AddValue(&instances, labels, model.instances);
-    AddValue(&sequences, labels, static_cast<double>(stats.queued_sequences));
-    AddValue(&tokens, labels, static_cast<double>(stats.queued_tokens));
-    AddValue(&age, labels, absl::ToDoubleSeconds(stats.oldest_age));
-    AddValue(&running, labels, static_cast<double>(stats.running_batches));
-    AddValue(&expired, labels, static_cast<double>(stats.expired));
-    AddValue(&cancelled, labels, static_cast<double>(stats.cancelled));
-    for (const auto& [reason, count] :
-         {std::pair{RejectReason::kQueueFull, stats.rejected_queue_full},
-          std::pair{RejectReason::kDeadline, stats.rejected_deadline},
-          std::pair{RejectReason::kDraining, stats.rejected_draining},
-          std::pair{RejectReason::kNoWorker, stats.rejected_no_worker},
-          std::pair{RejectReason::kMemory, model.rejected_memory}}) {
-      auto with_reason = labels;
-      with_reason.push_back({"reason", RejectReasonName(reason)});
-      AddValue(&rejections, std::move(with_reason), static_cast<double>(count));
+    for (const auto& [kind, bytes] :
+         {std::pair{"weights", info.weight_bytes},
+          std::pair{"workspaces", info.memory_in_use - info.weight_bytes},
+          std::pair{"limit", info.memory_limit}, std::pair{"free", info.memory_free},
+          std::pair{"total", info.memory_bytes}}) {
+      Add(family, {{"device", absl::StrCat(info.ordinal)}, {"kind", kind}},
+          static_cast<double>(bytes));
     }
   }
-  if (levels.rejected_memory > 0) {
-    AddValue(&rejections,
-             {{"model", ""}, {"version", ""}, {"reason", RejectReasonName(RejectReason::kMemory)}},
-             static_cast<double>(levels.rejected_memory));
+}
+
+void AddRejections(const ServerLevels& levels, MetricFamily* family) {
+  const auto add = [family](Labels labels, RejectReason reason, int64_t count) {
+    labels.push_back({"reason", Describe(reason).name});
+    Add(family, std::move(labels), static_cast<double>(count));
+  };
+  for (const ModelLevels& model : levels.models) {
+    for (const RejectReason reason : kRejectReasons) {
+      add(LabelsOf(model), reason,
+          model.stats.rejected[reason] + model.rejected_before_batcher[reason]);
+    }
   }
-  for (MetricFamily* family :
-       {&instances, &sequences, &tokens, &age, &running, &rejections, &expired, &cancelled}) {
-    families->push_back(std::move(*family));
+  for (const RejectReason reason : kRejectReasons) {
+    if (levels.rejected[reason] > 0) {
+      add({{"model", ""}, {"version", ""}}, reason, levels.rejected[reason]);
+    }
   }
 }
+
+std::optional<double> ProcessCpuSeconds() {
+  rusage usage{};
+  if (getrusage(RUSAGE_SELF, &usage) != 0) return std::nullopt;
+  const auto seconds = [](const timeval& time) { return time.tv_sec + time.tv_usec * 1e-6; };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+std::optional<double> ProcessResidentBytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t total_pages = 0;
+  int64_t resident_pages = 0;
+  if (!(statm >> total_pages >> resident_pages)) return std::nullopt;
+  return static_cast<double>(resident_pages) * sysconf(_SC_PAGESIZE);
+}
+
+// The table of metrics that are read when somebody scrapes: one row each.
+constexpr LevelMetric kLevelMetrics[] = {
+    {"sru_ready", kGauge, "1 when the server takes calls, else 0.",
+     [](const ServerLevels& l) -> double { return l.ready ? 1 : 0; }},
+    {"sru_models_loaded", kGauge, "Model versions that are loaded.",
+     [](const ServerLevels& l) -> double { return l.models.size(); }},
+    {"sru_model_repository_emptied", kGauge,
+     "1 while the repository has no model although models of it are served, else 0.",
+     [](const ServerLevels& l) -> double { return l.repository_emptied ? 1 : 0; }},
+    {"sru_requests_in_flight", kGauge, "Calls that have no answer yet.",
+     [](const ServerLevels& l) -> double { return l.requests_in_flight; }},
+    {"sru_connections", kGauge, "Client connections that are open.",
+     [](const ServerLevels& l) -> double { return l.connections; }},
+    {"sru_log_lines_suppressed_total", kCounter,
+     "Lines of --log_requests over --log_requests_per_second.",
+     [](const ServerLevels& l) -> double { return l.suppressed_log_lines; }},
+    {"sru_log_lines_dropped_total", kCounter,
+     "Lines of the log that were lost because standard error did not take them.",
+     [](const ServerLevels& l) -> double { return l.dropped_log_lines; }},
+    {"sru_receive_memory_limit_bytes", kGauge,
+     "Most that gRPC may hold of messages that are still arriving (--max_receive_memory_mb).",
+     [](const ServerLevels& l) -> double { return l.receive_memory_limit_bytes; }},
+    {"sru_received_message_bytes_total", kCounter,
+     "Bytes of Classify and Encode requests that arrived whole.",
+     [](const ServerLevels& l) -> double { return l.received_message_bytes; }},
+    {"sru_inflight_bytes", kGauge,
+     "What calls hold, from the arrival of their messages until their answers have left.",
+     [](const ServerLevels& l) -> double { return l.inflight_bytes; }},
+    {"sru_inflight_limit_bytes", kGauge, "Most that calls may hold together (--max_inflight_mb).",
+     [](const ServerLevels& l) -> double { return l.inflight_limit_bytes; }},
+    {"sru_unsent_answers", kGauge, "Answers that wait for their clients to take them.",
+     [](const ServerLevels& l) -> double { return l.unsent_answers; }},
+    {"sru_answers_not_taken_total", kCounter,
+     "Answers that were not taken within --send_timeout_s, whose connections were closed.",
+     [](const ServerLevels& l) -> double { return l.answers_not_taken; }},
+    {"sru_build_info", kGauge, "Always 1; the labels describe this build.", AddBuildInfo},
+    {"sru_backend_info", kGauge, "Always 1; the labels say what the models run on.",
+     AddBackendInfo},
+    {"sru_model_state", kGauge,
+     "Versions in memory or failed, by state (loading, ready, unloading, failed); version 0 is the "
+     "model's directory.",
+     AddModelStates},
+    {"sru_model_loads_total", kCounter, "Versions that were loaded, by model.",
+     [](const ServerLevels& l, MetricFamily* family) {
+       for (const ModelLoadCounts& model : l.load_counts) {
+         Add(family, {{"model", model.model}}, static_cast<double>(model.loads));
+       }
+     }},
+    {"sru_model_load_failures_total", kCounter, "Versions that could not be loaded, by model.",
+     [](const ServerLevels& l, MetricFamily* family) {
+       for (const ModelLoadCounts& model : l.load_counts) {
+         Add(family, {{"model", model.model}}, static_cast<double>(model.failures));
+       }
+     }},
+    {"sru_gpu_memory_bytes", kGauge,
+     "Memory of a GPU: taken by weights and by workspaces, of all versions in memory, what the "
+     "server may take (limit), what nobody has taken (free), all of it (total).",
+     AddDeviceMemory},
+    {"sru_device_lost_total", kCounter, "Times that a device failed and was taken out of service.",
+     [](const ServerLevels& l, MetricFamily* family) {
+       for (const ServerLevels::DeviceLevels& device : l.devices) {
+         Add(family, {{"device", absl::StrCat(device.info.ordinal)}}, device.lost ? 1 : 0);
+       }
+     }},
+    {"sru_instances", kGauge, "Workers in service, each of which runs one batch at a time.",
+     [](const ModelLevels& m) -> double { return m.instances; }},
+    {"sru_queue_sequences", kGauge, "Sequences that wait for a batch.",
+     [](const ModelLevels& m) -> double { return m.stats.queued_sequences; }},
+    {"sru_queue_tokens", kGauge, "Tokens that wait for a batch.",
+     [](const ModelLevels& m) -> double { return m.stats.queued_tokens; }},
+    {"sru_queue_oldest_age_seconds", kGauge, "How long the oldest waiting sequence has waited.",
+     [](const ModelLevels& m) -> double { return absl::ToDoubleSeconds(m.stats.oldest_age); }},
+    {"sru_running_batches", kGauge, "Batches that are being computed.",
+     [](const ModelLevels& m) -> double { return m.stats.running_batches; }},
+    {"sru_rejections_total", kCounter, "Calls that were refused before they were queued.",
+     AddRejections},
+    {"sru_expired_total", kCounter, "Calls whose deadline passed while they were queued.",
+     [](const ModelLevels& m) -> double { return m.stats.expired; }},
+    {"sru_cancelled_total", kCounter, "Calls that were cancelled while they were queued.",
+     [](const ModelLevels& m) -> double { return m.stats.cancelled; }},
+    {"process_start_time_seconds", kGauge, "Start time of the process since the epoch in seconds.",
+     [](const ServerLevels& /*l*/) -> double {
+       return absl::ToDoubleSeconds(ProcessStartTime() - absl::UnixEpoch());
+     }},
+    {"process_cpu_seconds_total", kCounter, "User and system CPU time in seconds.",
+     [](const ServerLevels& /*l*/, MetricFamily* family) {
+       if (const auto seconds = ProcessCpuSeconds()) Add(family, {}, *seconds);
+     }},
+    {"process_resident_memory_bytes", kGauge, "Resident memory in bytes.",
+     [](const ServerLevels& /*l*/, MetricFamily* family) {
+       if (const auto bytes = ProcessResidentBytes()) Add(family, {}, *bytes);
+     }},
+};
 
 }  // namespace
 
-const char* MethodName(Method method) {
-  switch (method) {
-    case Method::kClassify:
-      return "Classify";
-    case Method::kEncode:
-      return "Encode";
-    case Method::kListModels:
-      return "ListModels";
-    case Method::kGetModel:
-      return "GetModel";
-    case Method::kLoadModel:
-      return "LoadModel";
-    case Method::kUnloadModel:
-      return "UnloadModel";
-  }
-  return "";
-}
-
-RequestCounters::RequestCounters(prometheus::Family<prometheus::Counter>* family, std::string model,
-                                 std::string version)
-    : family_(family), model_(std::move(model)), version_(std::move(version)) {}
-
-void RequestCounters::Count(Method method, absl::StatusCode code) {
-  const int code_index = std::clamp(static_cast<int>(code), 0, kNumCodes - 1);
-  std::atomic<prometheus::Counter*>& slot =
-      counters_[static_cast<int>(method) * kNumCodes + code_index];
-  prometheus::Counter* counter = slot.load(std::memory_order_acquire);
-  if (counter == nullptr) {
-    // Add() gives the same counter to everybody who asks for the same labels.
-    counter = &family_->Add(
-        {{"method", MethodName(method)},
-         {"model", model_},
-         {"version", version_},
-         {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code_index))}});
-    slot.store(counter, std::memory_order_release);
-  }
-  counter->Increment();
-}
-
-void RequestCounters::RemoveSeries() {
-  for (std::atomic<prometheus::Counter*>& slot : counters_) {
-    if (prometheus::Counter* counter = slot.load()) family_->Remove(counter);
-  }
-}
-
-ModelMetrics::ModelMetrics(Metrics* metrics, const std::string& model, int64_t version,
-                           int max_batch_tokens)
-    : max_batch_tokens_(max_batch_tokens),
-      requests_(&metrics->requests_, model, absl::StrCat(version)),
-      tokenize_duration_(&metrics->tokenize_duration_.Add(
-          {{"model", model}, {"version", absl::StrCat(version)}}, DurationBuckets())),
-      queue_duration_(&metrics->queue_duration_.Add(
-          {{"model", model}, {"version", absl::StrCat(version)}}, DurationBuckets())),
-      compute_duration_(&metrics->compute_duration_.Add(
-          {{"model", model}, {"version", absl::StrCat(version)}}, DurationBuckets())),
-      batch_sequences_(&metrics->batch_sequences_.Add(
-          {{"model", model}, {"version", absl::StrCat(version)}}, SizeBuckets())),
-      batch_tokens_(&metrics->batch_tokens_.Add(
-          {{"model", model}, {"version", absl::StrCat(version)}}, SizeBuckets())),
-      batch_fill_ratio_(&metrics->batch_fill_ratio_.Add(
-          {{"model", model}, {"version", absl::StrCat(version)}}, RatioBuckets())) {
-  for (Method method : {Method::kClassify, Method::kEncode}) {
-    request_duration_[static_cast<int>(method)] = &metrics->request_duration_.Add(
-        {{"method", MethodName(method)}, {"model", model}, {"version", absl::StrCat(version)}},
-        DurationBuckets());
-  }
-}
-
-void ModelMetrics::RemoveSeries(Metrics* metrics) {
-  requests_.RemoveSeries();
-  for (prometheus::Histogram* duration : request_duration_) {
-    if (duration != nullptr) metrics->request_duration_.Remove(duration);
-  }
-  metrics->tokenize_duration_.Remove(tokenize_duration_);
-  metrics->queue_duration_.Remove(queue_duration_);
-  metrics->compute_duration_.Remove(compute_duration_);
-  metrics->batch_sequences_.Remove(batch_sequences_);
-  metrics->batch_tokens_.Remove(batch_tokens_);
-  metrics->batch_fill_ratio_.Remove(batch_fill_ratio_);
-}
+ModelMetrics::ModelMetrics(prometheus::Registry* registry, const std::string& model,
+                           int64_t version, int max_batch_tokens)
+    : owner_(registry, model, absl::StrCat(version)), max_batch_tokens_(max_batch_tokens) {}
 
 void ModelMetrics::OnCall(Method method, absl::StatusCode code, const CallTimes& times) {
   requests_.Count(method, code);
-  prometheus::Histogram* duration = request_duration_[static_cast<int>(method)];
-  if (code != absl::StatusCode::kOk || duration == nullptr) return;
-  duration->Observe(absl::ToDoubleSeconds(times.total));
-  tokenize_duration_->Observe(absl::ToDoubleSeconds(times.tokenize));
-  queue_duration_->Observe(absl::ToDoubleSeconds(times.queue));
+  if (code != absl::StatusCode::kOk || !Describe(method).has_stages) return;
+  request_duration_.Observe(method, times.total);
+  tokenize_duration_.Observe(times.tokenize);
+  queue_duration_.Observe(times.queue);
 }
 
 void ModelMetrics::OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
                            const absl::Status& /*status*/) {
-  compute_duration_->Observe(absl::ToDoubleSeconds(compute));
-  batch_sequences_->Observe(num_sequences);
-  batch_tokens_->Observe(num_tokens);
-  batch_fill_ratio_->Observe(static_cast<double>(num_tokens) / max_batch_tokens_);
+  compute_duration_.Observe(compute);
+  batch_sequences_.Observe(num_sequences);
+  batch_tokens_.Observe(num_tokens);
+  batch_fill_ratio_.Observe(static_cast<double>(num_tokens) / max_batch_tokens_);
 }
 
 Metrics::Metrics()
-    : requests_(prometheus::BuildCounter()
-                    .Name("sru_requests_total")
-                    .Help("Calls that were answered, by method, model, version and gRPC code.")
-                    .Register(registry_)),
-      request_duration_(AddHistogram(
-          &registry_, "sru_request_duration_seconds",
-          "Time inside the server of calls that were answered with OK, from arrival to answer.")),
-      tokenize_duration_(AddHistogram(&registry_, "sru_tokenize_duration_seconds",
-                                      "Checking a call and turning its text into ids.")),
-      queue_duration_(
-          AddHistogram(&registry_, "sru_queue_duration_seconds", "Waiting for a batch, per call.")),
-      compute_duration_(
-          AddHistogram(&registry_, "sru_compute_duration_seconds", "Forward pass of one batch.")),
-      batch_sequences_(AddHistogram(&registry_, "sru_batch_sequences", "Sequences in one batch.")),
-      batch_tokens_(AddHistogram(&registry_, "sru_batch_tokens", "Tokens in one batch.")),
-      batch_fill_ratio_(AddHistogram(&registry_, "sru_batch_fill_ratio",
-                                     "Tokens in one batch divided by --max_batch_tokens.")),
-      load_duration_(AddHistogram(&registry_, "sru_model_load_duration_seconds",
-                                  "From a model's files to a warm engine.")
-                         .Add({}, LoadDurationBuckets())),
-      without_model_(&requests_, "", "") {}
+    : unknown_methods_(prometheus::BuildCounter()
+                           .Name("sru_unknown_method_calls_total")
+                           .Help("Calls of methods that this server does not have.")
+                           .Register(registry_)
+                           .Add({})),
+      load_duration_(prometheus::BuildHistogram()
+                         .Name("sru_model_load_duration_seconds")
+                         .Help("From a model's files to a warm engine.")
+                         .Register(registry_)
+                         .Add({}, LoadDurationBuckets())) {}
 
 std::shared_ptr<ModelMetrics> Metrics::ForModel(const std::string& model, int64_t version,
                                                 int max_batch_tokens) {
@@ -415,7 +290,7 @@ std::shared_ptr<ModelMetrics> Metrics::ForModel(const std::string& model, int64_
   MutexLock lock(&mutex_);
   SharedModelMetrics& shared = models_[key];
   if (shared.metrics == nullptr) {
-    shared.metrics.reset(new ModelMetrics(this, model, version, max_batch_tokens));
+    shared.metrics.reset(new ModelMetrics(&registry_, model, version, max_batch_tokens));
   }
   ++shared.owners;
   return std::shared_ptr<ModelMetrics>(shared.metrics.get(),
@@ -426,7 +301,6 @@ void Metrics::Release(const ModelKey& key) {
   MutexLock lock(&mutex_);
   const auto it = models_.find(key);
   if (--it->second.owners > 0) return;
-  it->second.metrics->RemoveSeries(this);
   models_.erase(it);
 }
 
@@ -440,8 +314,10 @@ void Metrics::OnCallWithoutModel(Method method, absl::StatusCode code) {
 
 std::vector<MetricFamily> Metrics::Collect(const ServerLevels& levels) const {
   std::vector<MetricFamily> families = registry_.Collect();
-  AppendLevelFamilies(levels, &families);
-  AppendProcessFamilies(&families);
+  for (const LevelMetric& metric : kLevelMetrics) {
+    MetricFamily family = metric.Read(levels);
+    if (!family.metric.empty()) families.push_back(std::move(family));
+  }
   return families;
 }
 

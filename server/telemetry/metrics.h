@@ -1,5 +1,9 @@
 // What the server tells Prometheus. Base units (seconds, bytes, tokens), prefix sru_.
 //
+// A metric is one entry. What is recorded as it happens, per model, is a member of ModelMetrics;
+// what is read when somebody scrapes is a row of the table in metrics.cc, with its value in
+// ServerLevels.
+//
 // Series exist only for loaded models: a call that names no loaded model is counted under
 // model="" version="", so that callers cannot make series. The series of a model are looked up
 // once, when it is loaded; recording a call is a few additions. They go when the model is freed; a
@@ -8,11 +12,7 @@
 #ifndef SRU_SERVER_TELEMETRY_METRICS_H_
 #define SRU_SERVER_TELEMETRY_METRICS_H_
 
-#include <array>
-#include <atomic>
-#include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -24,41 +24,21 @@
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "prometheus/counter.h"
-#include "prometheus/family.h"
 #include "prometheus/histogram.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
 #include "server/base/mutex.h"
 #include "server/batching/batcher.h"
 #include "server/batching/engine.h"
+#include "server/batching/reject_reason.h"
 #include "server/telemetry/call_times.h"
+#include "server/telemetry/method.h"
+#include "server/telemetry/model_series.h"
 #include "server/telemetry/model_status.h"
 
 namespace sru::server {
 
-enum class Method { kClassify, kEncode, kListModels, kGetModel, kLoadModel, kUnloadModel };
-inline constexpr int kNumMethods = 6;
-const char* MethodName(Method method);
-
 class Metrics;
-
-// The counters of one model and all methods, by code; each series appears with its first call.
-class RequestCounters {
- public:
-  RequestCounters(prometheus::Family<prometheus::Counter>* family, std::string model,
-                  std::string version);
-  void Count(Method method, absl::StatusCode code);
-  // Takes the series back. Count() may not be called any more.
-  void RemoveSeries();
-
- private:
-  static constexpr int kNumCodes = 17;
-
-  prometheus::Family<prometheus::Counter>* const family_;
-  const std::string model_;
-  const std::string version_;
-  std::array<std::atomic<prometheus::Counter*>, kNumMethods * kNumCodes> counters_{};
-};
 
 // The series of one loaded model. Must not outlive its Metrics.
 class ModelMetrics : public BatchObserver {
@@ -66,9 +46,9 @@ class ModelMetrics : public BatchObserver {
   // One call that named this model. `times` is read for an OK call only.
   void OnCall(Method method, absl::StatusCode code, const CallTimes& times);
 
-  // A call of this model was refused because calls may not hold more memory.
-  void OnMemoryRefusal() { memory_refusals_.fetch_add(1, std::memory_order_relaxed); }
-  int64_t memory_refusals() const { return memory_refusals_.load(std::memory_order_relaxed); }
+  // A call of this model was refused before it reached the batcher, which counts its own refusals.
+  void OnRefusal(RejectReason reason) { refusals_.Count(reason); }
+  RejectCounts refusals() const { return refusals_.counts(); }
 
   // BatchObserver:
   void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
@@ -76,19 +56,32 @@ class ModelMetrics : public BatchObserver {
 
  private:
   friend class Metrics;
-  ModelMetrics(Metrics* metrics, const std::string& model, int64_t version, int max_batch_tokens);
-  void RemoveSeries(Metrics* metrics);
+  ModelMetrics(prometheus::Registry* registry, const std::string& model, int64_t version,
+               int max_batch_tokens);
 
+  const SeriesOwner owner_;
   const int max_batch_tokens_;
-  std::atomic<int64_t> memory_refusals_{0};
-  RequestCounters requests_;
-  std::array<prometheus::Histogram*, kNumMethods> request_duration_{};
-  prometheus::Histogram* const tokenize_duration_;
-  prometheus::Histogram* const queue_duration_;
-  prometheus::Histogram* const compute_duration_;
-  prometheus::Histogram* const batch_sequences_;
-  prometheus::Histogram* const batch_tokens_;
-  prometheus::Histogram* const batch_fill_ratio_;
+  RejectCounters refusals_;  // shown as levels
+
+  // The table of metrics per model that are recorded as things happen: one entry each.
+  RequestCounters requests_{owner_};
+  MethodHistograms request_duration_{
+      owner_, "sru_request_duration_seconds",
+      "Time inside the server of calls that were answered with OK, from arrival to answer.",
+      DurationBuckets()};
+  ModelHistogram tokenize_duration_{owner_, "sru_tokenize_duration_seconds",
+                                    "Checking a call and turning its text into ids.",
+                                    DurationBuckets()};
+  ModelHistogram queue_duration_{owner_, "sru_queue_duration_seconds",
+                                 "Waiting for a batch, per call.", DurationBuckets()};
+  ModelHistogram compute_duration_{owner_, "sru_compute_duration_seconds",
+                                   "Forward pass of one batch.", DurationBuckets()};
+  ModelHistogram batch_sequences_{owner_, "sru_batch_sequences", "Sequences in one batch.",
+                                  SizeBuckets()};
+  ModelHistogram batch_tokens_{owner_, "sru_batch_tokens", "Tokens in one batch.", SizeBuckets()};
+  ModelHistogram batch_fill_ratio_{owner_, "sru_batch_fill_ratio",
+                                   "Tokens in one batch divided by --max_batch_tokens.",
+                                   RatioBuckets()};
 };
 
 // Levels that are read when somebody scrapes.
@@ -97,8 +90,8 @@ struct ServerLevels {
     std::string model;
     int64_t version = 0;
     BatcherStats stats;
-    int instances = 0;            // workers in service
-    int64_t rejected_memory = 0;  // calls, since the start
+    int instances = 0;                          // workers in service
+    RejectCounts rejected_before_batcher = {};  // calls, since the start
   };
   struct DeviceLevels {
     kernels::DeviceInfo info;
@@ -113,7 +106,7 @@ struct ServerLevels {
   int64_t received_message_bytes = 0;  // since the start
   int64_t inflight_bytes = 0;
   int64_t inflight_limit_bytes = 0;
-  int64_t rejected_memory = 0;  // calls that named no model, since the start
+  RejectCounts rejected;  // calls that named no loaded model, since the start
   int64_t unsent_answers = 0;
   int64_t answers_not_taken = 0;  // since the start
   std::string backend;            // empty until models are loaded
@@ -143,6 +136,13 @@ class Metrics {
   // A call that named no loaded model, or none at all (ListModels).
   void OnCallWithoutModel(Method method, absl::StatusCode code);
 
+  // A call of a method that no service has.
+  void OnUnknownMethod() { unknown_methods_.Increment(); }
+
+  // A call was refused before it had found a model.
+  void OnRefusalWithoutModel(RejectReason reason) { refusals_.Count(reason); }
+  RejectCounts refusals_without_model() const { return refusals_.counts(); }
+
   // For series of other files; they must not outlive this object.
   prometheus::Registry* registry() { return &registry_; }
 
@@ -153,8 +153,6 @@ class Metrics {
   std::string Text(const ServerLevels& levels) const;
 
  private:
-  friend class ModelMetrics;
-
   using ModelKey = std::pair<std::string, int64_t>;
   struct SharedModelMetrics {
     std::unique_ptr<ModelMetrics> metrics;
@@ -164,16 +162,11 @@ class Metrics {
   void Release(const ModelKey& key);
 
   prometheus::Registry registry_;
-  prometheus::Family<prometheus::Counter>& requests_;
-  prometheus::Family<prometheus::Histogram>& request_duration_;
-  prometheus::Family<prometheus::Histogram>& tokenize_duration_;
-  prometheus::Family<prometheus::Histogram>& queue_duration_;
-  prometheus::Family<prometheus::Histogram>& compute_duration_;
-  prometheus::Family<prometheus::Histogram>& batch_sequences_;
-  prometheus::Family<prometheus::Histogram>& batch_tokens_;
-  prometheus::Family<prometheus::Histogram>& batch_fill_ratio_;
+  const SeriesOwner no_model_{&registry_};
+  RequestCounters without_model_{no_model_};
+  RejectCounters refusals_;
+  prometheus::Counter& unknown_methods_;
   prometheus::Histogram& load_duration_;
-  RequestCounters without_model_;
 
   Mutex mutex_;
   std::map<ModelKey, SharedModelMetrics> models_ ABSL_GUARDED_BY(mutex_);

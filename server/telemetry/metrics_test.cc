@@ -2,7 +2,9 @@
 
 #include <string>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -12,6 +14,9 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
+
+// When this program's constants were made: after its start, before the first scrape.
+const absl::Time kInitialized = absl::Now();
 
 CallTimes Times(absl::Duration total) {
   CallTimes times;
@@ -74,8 +79,8 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
   stats.queued_sequences = 4;
   stats.queued_tokens = 99;
   stats.oldest_age = absl::Milliseconds(250);
-  stats.rejected_queue_full = 5;
-  stats.rejected_deadline = 6;
+  stats.rejected[RejectReason::kQueueFull] = 5;
+  stats.rejected[RejectReason::kDeadline] = 6;
   stats.expired = 2;
   levels.models.push_back({"trec", 1, stats});
   const std::string text = metrics.Text(levels);
@@ -96,6 +101,43 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
        }) {
     EXPECT_THAT(text, HasSubstr(line));
   }
+}
+
+// Whoever refuses a call is counted in the same place: the batcher, what comes before it, and what
+// knows no model yet.
+TEST(MetricsTest, RefusalsOfEachReasonAreThereWhoeverRefused) {
+  Metrics metrics;
+  const auto trec = metrics.ForModel("trec", 1, 4096);
+  trec->OnRefusal(RejectReason::kMemory);
+  metrics.OnRefusalWithoutModel(RejectReason::kMemory);
+  ServerLevels levels;
+  ServerLevels::ModelLevels model;
+  model.model = "trec";
+  model.version = 1;
+  for (const RejectReason reason : kRejectReasons) model.stats.rejected[reason] = 10;
+  model.rejected_before_batcher = trec->refusals();
+  levels.models.push_back(model);
+  levels.rejected = metrics.refusals_without_model();
+  const std::string text = metrics.Text(levels);
+  for (const RejectReason reason : kRejectReasons) {
+    const bool memory = reason == RejectReason::kMemory;
+    EXPECT_THAT(
+        text, HasSubstr(absl::StrCat("sru_rejections_total{model=\"trec\",version=\"1\",reason=\"",
+                                     Describe(reason).name, "\"} ", memory ? 11 : 10, "\n")));
+  }
+  EXPECT_THAT(text, HasSubstr("sru_rejections_total{model=\"\",version=\"\",reason=\"memory\"} 1"));
+  EXPECT_THAT(text, Not(HasSubstr("model=\"\",version=\"\",reason=\"queue_full\"")));
+}
+
+TEST(MetricsTest, TheStartTimeIsThatOfTheProcess) {
+  const std::string text = Metrics().Text(ServerLevels());
+  const std::string name = "\nprocess_start_time_seconds ";
+  const size_t at = text.find(name);
+  ASSERT_NE(at, std::string::npos) << text;
+  double seconds = 0;
+  ASSERT_TRUE(absl::SimpleAtod(
+      text.substr(at + name.size(), text.find('\n', at + 1) - at - name.size()), &seconds));
+  EXPECT_LE(absl::UnixEpoch() + absl::Seconds(seconds), kInitialized);
 }
 
 TEST(MetricsTest, SeriesGoWithTheLastOwnerOfAModel) {
@@ -156,7 +198,7 @@ TEST(MetricsTest, ShowsDevicesAndInstances) {
   model.model = "trec";
   model.version = 1;
   model.instances = 3;
-  model.stats.rejected_no_worker = 4;
+  model.stats.rejected[RejectReason::kNoWorker] = 4;
   levels.models.push_back(model);
   ServerLevels::DeviceLevels device;
   device.info.ordinal = 5;

@@ -53,10 +53,7 @@ const char* CloseReasonName(CloseReason reason) {
 }
 
 SecurityMetrics::SecurityMetrics(prometheus::Registry* registry)
-    : unknown_methods_(Family(registry, "sru_unknown_method_calls_total",
-                              "Calls of methods that this server does not have.")
-                           .Add({})),
-      refused_connections_(
+    : refused_connections_(
           Family(registry, "sru_connections_refused_total",
                  "Connections that were closed at once because too many were open.")
               .Add({})),

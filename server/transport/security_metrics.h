@@ -1,5 +1,5 @@
-// What Prometheus is told of TLS, tokens and calls that were turned away. The series exist from the
-// start, so that an alert sees the first increase. Thread-safe.
+// What Prometheus is told of TLS, tokens and connections that were turned away. The series exist
+// from the start, so that an alert sees the first increase. Thread-safe.
 #ifndef SRU_SERVER_TRANSPORT_SECURITY_METRICS_H_
 #define SRU_SERVER_TRANSPORT_SECURITY_METRICS_H_
 
@@ -45,7 +45,6 @@ class SecurityMetrics {
   void OnHandshakeFailure(HandshakeFailure failure) {
     handshake_failures_[static_cast<int>(failure)]->Increment();
   }
-  void OnUnknownMethod() { unknown_methods_.Increment(); }
   void OnConnectionRefused() { refused_connections_.Increment(); }
   void OnConnectionClosed(CloseReason reason) {
     closed_connections_[static_cast<int>(reason)]->Increment();
@@ -59,7 +58,6 @@ class SecurityMetrics {
   std::array<prometheus::Counter*, kNumAuthFailures> auth_failures_{};
   std::array<prometheus::Counter*, kNumHandshakeFailures> handshake_failures_{};
   std::array<prometheus::Counter*, kNumCloseReasons> closed_connections_{};
-  prometheus::Counter& unknown_methods_;
   prometheus::Counter& refused_connections_;
   prometheus::Counter& tls_reloads_;
   prometheus::Counter& tls_reload_failures_;

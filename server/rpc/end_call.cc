@@ -1,0 +1,40 @@
+#include "server/rpc/end_call.h"
+
+#include <new>
+#include <utility>
+
+#include "server/rpc/grpc_status.h"
+
+namespace sru::server {
+namespace {
+
+void Count(Metrics* metrics, const EndedCall& ended) {
+  const absl::StatusCode code = ended.record.status->code();
+  if (!ended.method.has_value()) {
+    metrics->OnUnknownMethod();
+  } else if (ended.model_metrics != nullptr) {
+    ended.model_metrics->OnCall(*ended.method, code, ended.record.times.value_or(CallTimes()));
+  } else {
+    metrics->OnCallWithoutModel(*ended.method, code);
+  }
+}
+
+}  // namespace
+
+grpc::Status EndCall(Metrics* metrics, AccessLog* access_log, EndedCall ended) {
+  const absl::Status& status = *ended.record.status;
+  if (ended.method.has_value()) ended.record.method = MethodName(*ended.method);
+  try {
+    Count(metrics, ended);
+    access_log->End(ended.call, std::move(ended.request_id), ended.record);
+  } catch (const std::bad_alloc&) {
+    // The call is answered all the same.
+  }
+  try {
+    return ToGrpcStatus(status, ended.retry_after);
+  } catch (const std::bad_alloc&) {
+    return grpc::Status(static_cast<grpc::StatusCode>(status.code()), "");
+  }
+}
+
+}  // namespace sru::server

@@ -1,0 +1,44 @@
+// The methods of the server's services: what metrics and the access log call them.
+#ifndef SRU_SERVER_TELEMETRY_METHOD_H_
+#define SRU_SERVER_TELEMETRY_METHOD_H_
+
+#include <cstddef>
+
+namespace sru::server {
+
+enum class Method { kClassify, kEncode, kListModels, kGetModel, kLoadModel, kUnloadModel };
+
+struct MethodInfo {
+  const char* name = nullptr;  // the value of the label `method`
+  bool has_stages = false;     // whether its calls wait for a batch, so that their times are told
+};
+
+// The table of methods. The compiler warns when one is missing.
+constexpr MethodInfo Describe(Method method) {
+  switch (method) {
+    case Method::kClassify:
+      return {"Classify", true};
+    case Method::kEncode:
+      return {"Encode", true};
+    case Method::kListModels:
+      return {"ListModels", false};
+    case Method::kGetModel:
+      return {"GetModel", false};
+    case Method::kLoadModel:
+      return {"LoadModel", false};
+    case Method::kUnloadModel:
+      return {"UnloadModel", false};
+  }
+  return {};
+}
+constexpr const char* MethodName(Method method) { return Describe(method).name; }
+
+inline constexpr size_t kNumMethods = [] {
+  size_t count = 0;
+  while (Describe(static_cast<Method>(count)).name != nullptr) ++count;
+  return count;
+}();
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_TELEMETRY_METHOD_H_

@@ -1,0 +1,110 @@
+// What the metrics of one loaded model are made of: each object is a series (or a few) in the
+// registry for as long as it lives, and removes it when it goes. A metric per model is therefore
+// one member of ModelMetrics (metrics.h) and the line that records it. Thread-safe.
+#ifndef SRU_SERVER_TELEMETRY_MODEL_SERIES_H_
+#define SRU_SERVER_TELEMETRY_MODEL_SERIES_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+#include "prometheus/histogram.h"
+#include "prometheus/labels.h"
+#include "prometheus/registry.h"
+#include "server/telemetry/method.h"
+
+namespace sru::server {
+
+// Upper bounds of a histogram's buckets.
+using Buckets = prometheus::Histogram::BucketBoundaries;
+const Buckets& DurationBuckets();      // 50 us to 10 s
+const Buckets& SizeBuckets();          // 1 to 65,536, by powers of two
+const Buckets& RatioBuckets();         // 0.01 to 1
+const Buckets& LoadDurationBuckets();  // 10 ms to 500 s
+
+// Whose series they are. Must outlive them, and the registry must outlive it.
+class SeriesOwner {
+ public:
+  // Without a model: empty labels.
+  explicit SeriesOwner(prometheus::Registry* registry) : registry_(*registry) {}
+  SeriesOwner(prometheus::Registry* registry, std::string model, std::string version)
+      : registry_(*registry), model_(std::move(model)), version_(std::move(version)) {}
+
+  prometheus::Registry& registry() const { return registry_; }
+  // The labels of a series: those of the owner and `others`.
+  prometheus::Labels Labels(prometheus::Labels others = {}) const {
+    others["model"] = model_;
+    others["version"] = version_;
+    return others;
+  }
+
+ private:
+  prometheus::Registry& registry_;
+  const std::string model_;
+  const std::string version_;
+};
+
+// One histogram. The first of a name makes its family, with its help text.
+class ModelHistogram {
+ public:
+  ModelHistogram(const SeriesOwner& owner, const char* name, const char* help,
+                 const Buckets& buckets, prometheus::Labels labels = {})
+      : family_(prometheus::BuildHistogram().Name(name).Help(help).Register(owner.registry())),
+        series_(family_.Add(owner.Labels(std::move(labels)), buckets)) {}
+  ~ModelHistogram() { family_.Remove(&series_); }
+  ModelHistogram(const ModelHistogram&) = delete;
+  ModelHistogram& operator=(const ModelHistogram&) = delete;
+
+  void Observe(double value) { series_.Observe(value); }
+  void Observe(absl::Duration duration) { Observe(absl::ToDoubleSeconds(duration)); }
+
+ private:
+  prometheus::Family<prometheus::Histogram>& family_;
+  prometheus::Histogram& series_;
+};
+
+// One histogram for each method that has stages, by the label `method`.
+class MethodHistograms {
+ public:
+  MethodHistograms(const SeriesOwner& owner, const char* name, const char* help,
+                   const Buckets& buckets);
+
+  // Nothing for a method that has no stages.
+  void Observe(Method method, absl::Duration duration) {
+    std::optional<ModelHistogram>& histogram = histograms_[static_cast<size_t>(method)];
+    if (histogram.has_value()) histogram->Observe(duration);
+  }
+
+ private:
+  std::array<std::optional<ModelHistogram>, kNumMethods> histograms_;
+};
+
+// sru_requests_total of one model, or of calls without one: each series appears with its first
+// call.
+class RequestCounters {
+ public:
+  explicit RequestCounters(const SeriesOwner& owner);
+  ~RequestCounters();
+  RequestCounters(const RequestCounters&) = delete;
+  RequestCounters& operator=(const RequestCounters&) = delete;
+
+  void Count(Method method, absl::StatusCode code);
+
+ private:
+  static constexpr size_t kNumCodes = 17;
+
+  const SeriesOwner& owner_;
+  prometheus::Family<prometheus::Counter>& family_;
+  std::array<std::atomic<prometheus::Counter*>, kNumMethods * kNumCodes> counters_{};
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_TELEMETRY_MODEL_SERIES_H_
