@@ -9,7 +9,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "models/utf8.h"
+#include "base/utf8.h"
+#include "models/lower_case.h"
 
 namespace sru::models {
 namespace {

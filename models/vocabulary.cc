@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/utf8.h"
 #include "models/file.h"
-#include "models/utf8.h"
 
 namespace sru::models {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "models/utf8.h"
+#include "base/utf8.h"
 
 namespace sru::server {
 namespace {
@@ -117,7 +117,7 @@ class Walker {
   std::optional<std::string> CheckValue(const FieldDescriptor& field, absl::string_view value) {
     if (field.type() == FieldDescriptor::TYPE_STRING) {
       const std::string_view looked_at(value.data(), std::min(value.size(), kMaxExplainedBytes));
-      const size_t valid = models::FindInvalidUtf8(looked_at);
+      const size_t valid = FindInvalidUtf8(looked_at);
       // The end of what is looked at may cut a character.
       if (valid == looked_at.size() ||
           (valid + 4 > looked_at.size() && looked_at.size() < value.size())) {

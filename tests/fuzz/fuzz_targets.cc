@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "models/config.h"
 #include "models/preprocessing.h"
 #include "models/safetensors.h"
 #include "models/stack_builder.h"
 #include "models/tokenizer.h"
-#include "models/utf8.h"
 #include "models/vocabulary.h"
 #include "server/base/log.h"
 #include "server/compat/protobuf_compat.h"
@@ -42,7 +42,7 @@ void Require(bool condition, const char* promise) {
 void RequireMessage(const absl::Status& status) {
   Require(!status.message().empty(), "an error has a message");
   Require(status.message().size() < 4096, "a message has a bounded length");
-  Require(models::FindInvalidUtf8({status.message().data(), status.message().size()}) ==
+  Require(FindInvalidUtf8({status.message().data(), status.message().size()}) ==
               status.message().size(),
           "a message is valid UTF-8, as gRPC wants it");
 }
@@ -148,14 +148,14 @@ void FuzzTokenizer(std::string_view bytes) {
   if (bytes.empty()) return;
   const size_t limit = static_cast<uint8_t>(bytes[0]);
   const std::string_view text = bytes.substr(1);
-  const bool valid = models::FindInvalidUtf8(text) == text.size();
+  const bool valid = FindInvalidUtf8(text) == text.size();
   static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
   for (const Splitter& splitter : *kSplitters) {
     std::vector<std::string> words;
     const absl::Status status = splitter.preprocessor->Split(
         text, models::Preprocessor::kNoLimit, [&](std::string_view word) {
           Require(!word.empty(), "a word is not empty");
-          Require(models::FindInvalidUtf8(word) == word.size(), "a word is valid UTF-8");
+          Require(FindInvalidUtf8(word) == word.size(), "a word is valid UTF-8");
           words.emplace_back(word);
         });
     Require(status.ok() == valid, "exactly invalid UTF-8 is refused");
@@ -300,7 +300,7 @@ void FuzzTry(std::string_view bytes) {
   Require(request->timeout > absl::ZeroDuration() && request->timeout <= absl::Seconds(10),
           "there is a deadline");
   const std::string& text = request->classify.sequences(0).text();
-  Require(models::FindInvalidUtf8(text) == text.size(), "the text is valid UTF-8");
+  Require(FindInvalidUtf8(text) == text.size(), "the text is valid UTF-8");
 }
 
 }  // namespace sru::fuzz
