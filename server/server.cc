@@ -8,7 +8,6 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,6 +22,7 @@
 #include "models/memory_estimate.h"
 #include "models/model.h"
 #include "server/base/clock.h"
+#include "server/base/cores.h"
 #include "server/base/log.h"
 #include "server/base/memory_limit.h"
 #include "server/base/mutex.h"
@@ -397,7 +397,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     const bool tiles = isa == "avx512_bf16" || isa == "amx";
     // Without instructions for it, bfloat16 is kept as rounded float32.
     if (options_.dtype == kernels::DataType::kBFloat16 && tiles) use.value_bytes = 2;
-    const auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    const int cores = NumCores();
     use.threads = options_.cpu_threads > 0 ? options_.cpu_threads : cores;
     use.workspaces = options_.instances > 0 ? options_.instances : cores;
     if (!backend_->devices().empty()) use.workspaces = 0;  // in the devices' memory

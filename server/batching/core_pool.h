@@ -15,18 +15,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
 #include "server/base/mutex.h"
 
 namespace sru::server {
-
-// The cores that the calling thread may run on (taskset, cpuset of a container), ascending. Empty
-// when the system does not say.
-std::vector<int> AllowedCores();
-
-// From now on the calling thread runs on `core` only, and so do threads that it starts. Fails when
-// the core is not one that the process may use.
-absl::Status PinThisThread(int core);
 
 class CorePool {
  public:

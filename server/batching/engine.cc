@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/turn.h"
+#include "server/base/cores.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
 #include "server/base/out_of_memory.h"
@@ -315,7 +316,7 @@ int DefaultInstances(const kernels::Executable& executable) {
   if (const int per_device = executable.workers_per_device(); per_device > 0) {
     return per_device * executable.num_devices();
   }
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return NumCores();
 }
 
 // Deals the workers out, in turn, to the devices that have not failed: see EngineOptions.

@@ -22,9 +22,9 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "models/model.h"
+#include "server/base/cores.h"
 #include "server/base/mutex.h"
 #include "server/batching/batch_runner.h"
-#include "server/batching/core_pool.h"
 #include "server/batching/kernel_batch_runner.h"
 #include "tests/testing/puppet_engine.h"
 
@@ -620,7 +620,7 @@ TEST_P(BundledModelTest, OneWorkerPerCoreByDefault) {
   options.batcher.max_batch_tokens = 32;
   auto engine = Engine::Create(model_, options, &clock_, nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status();
-  EXPECT_EQ((*engine)->instances(), std::max(1u, std::thread::hardware_concurrency()));
+  EXPECT_EQ((*engine)->instances(), NumCores());
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, BundledModelTest, ::testing::Values("reference", "cpu"),

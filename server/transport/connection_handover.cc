@@ -7,11 +7,11 @@
 #if SRU_GRPC_IS_CURRENT
 #include <algorithm>
 #include <atomic>
-#include <thread>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "grpc/event_engine/event_engine.h"
+#include "server/base/cores.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
 #include "server/transport/event_engine.h"
@@ -60,9 +60,7 @@ class SharedEngine {
     return *uses;
   }
   // They take calls, check and tokenize them; what computes has threads of its own.
-  static int NumThreads() {
-    return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 2, 16);
-  }
+  static int NumThreads() { return std::clamp(NumCores() / 2, 2, 16); }
 
   std::shared_ptr<PollingEngine> engine_;
 };

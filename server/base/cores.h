@@ -1,0 +1,25 @@
+// The processor's cores: which ones this process may use, and how to keep a thread on one of them.
+// Thread-safe.
+#ifndef SRU_SERVER_BASE_CORES_H_
+#define SRU_SERVER_BASE_CORES_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace sru::server {
+
+// The cores that the calling thread may run on (taskset, cpuset of a container), ascending. Empty
+// when the system does not say.
+std::vector<int> AllowedCores();
+
+// How many they are, at least 1. Where the system does not say, all that the machine has.
+int NumCores();
+
+// From now on the calling thread runs on `core` only, and so do threads that it starts. Fails when
+// the core is not one that the process may use.
+absl::Status PinThisThread(int core);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_BASE_CORES_H_
