@@ -96,10 +96,12 @@ absl::Status ModelManager::Start() {
       if (auto listing = models::ScanRepository(options_.repository); !listing.ok()) {
         return listing.status();
       }
+      Mode at_start;
+      at_start.quiet = true;
       for (const std::string& model : options_.load_models) {
         const auto listing = models::ScanModel(options_.repository, model);
         absl::Status status = listing.status();
-        if (status.ok()) status = Apply(model, *listing, {/*retry_failed=*/false, false, true});
+        if (status.ok()) status = Apply(model, *listing, at_start);
         if (!status.ok()) {
           return absl::Status(status.code(), absl::StrCat("--load_models: ", status.message()));
         }
@@ -362,6 +364,8 @@ void ModelManager::BeginStop() {
 
 absl::Status ModelManager::Apply(const std::string& model, const models::ModelListing& listing,
                                  const Mode& mode) {
+  // With "latest N" every version is a candidate, since a lower one may have to take the place of
+  // one that fails.
   const models::VersionPolicy& policy = options_.version_policy;
   const bool latest = policy.kind == models::VersionPolicy::Kind::kLatest;
   const std::vector<models::ModelLocation> candidates =
@@ -394,26 +398,24 @@ absl::Status ModelManager::Apply(const std::string& model, const models::ModelLi
   std::vector<int64_t> looked_at;
   for (auto it = candidates.rbegin(); it != candidates.rend() && serving.size() < wanted; ++it) {
     const std::string signature = models::FileSignature(it->directory);
-    const bool below = looked_at.size() >= wanted;
+    const bool takes_anothers_place = looked_at.size() >= wanted;
     looked_at.push_back(it->version);
-    bool loaded;
+    bool served;
     bool load;
     {
       MutexLock lock(&mutex_);
       Version& version = models_[model].versions[it->version];
-      loaded = version.served != nullptr;
-      const bool same = loaded && version.signature == signature;
-      const bool failed_so = !version.failure.ok() && version.failed_signature == signature &&
-                             (version.needs_bytes == 0 || !HasRoom(version.needs_bytes));
-      if (same) version.failure = absl::OkStatus();  // the files are those of before again
-      load = !same && (mode.retry_failed || !failed_so) && (loaded || !below || mode.fall_back);
+      served = version.served != nullptr;
+      load = ShouldLoad(version, signature, takes_anothers_place, mode);
+      // Files that were changed and changed back are not those that failed.
+      if (served && version.signature == signature) version.failure = absl::OkStatus();
     }
     absl::Status status;
     if (load) {
       status = LoadVersion(*it, signature);
-      if (status.ok()) loaded = true;
+      if (status.ok()) served = true;
     }
-    if (loaded) serving.push_back(it->version);
+    if (served) serving.push_back(it->version);
     if (status.ok()) continue;
     status = absl::Status(status.code(), absl::StrCat("model ", model, " version ", it->version,
                                                       ": ", status.message()));
@@ -432,6 +434,17 @@ absl::Status ModelManager::Apply(const std::string& model, const models::ModelLi
     return absl::Status(failure.code(), absl::StrCat(failure.message(), "; ", StillServed(model)));
   }
   return absl::OkStatus();
+}
+
+bool ModelManager::ShouldLoad(const Version& version, const std::string& signature,
+                              bool takes_anothers_place, const Mode& mode) const {
+  const bool served = version.served != nullptr;
+  if (served && version.signature == signature) return false;
+  const bool failed_with_these_files =
+      !version.failure.ok() && version.failed_signature == signature;
+  const bool has_room_now = version.needs_bytes > 0 && HasRoom(version.needs_bytes);
+  if (failed_with_these_files && !has_room_now && !mode.retry_failed) return false;
+  return served || !takes_anothers_place || mode.fall_back;
 }
 
 absl::Status ModelManager::LoadVersion(const models::ModelLocation& location,

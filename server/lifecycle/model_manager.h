@@ -179,8 +179,14 @@ class ModelManager {
 
   // Poll(), which takes what it sees for settled.
   absl::Status PollAtOnce();
+  // Brings the versions in memory to what the policy selects of `listing`: loads, loads anew and
+  // unloads. The first failure, if any.
   absl::Status Apply(const std::string& model, const models::ModelListing& listing,
                      const Mode& mode);
+  // Whether a version is to be loaded, for the first time or anew, from files with `signature`.
+  // `takes_anothers_place`: it is below those that the policy names.
+  bool ShouldLoad(const Version& version, const std::string& signature, bool takes_anothers_place,
+                  const Mode& mode) const;
   absl::Status LoadVersion(const models::ModelLocation& location, const std::string& signature);
   // kResourceExhausted, with what is needed and what is left.
   absl::Status CheckMemory(const models::ModelLocation& location,
@@ -194,7 +200,7 @@ class ModelManager {
   // Unloads what is not in `serving` and forgets the failures of what was not looked at.
   void Remove(const std::string& model, const std::vector<int64_t>& serving,
               const std::vector<int64_t>& looked_at);
-  // Drops what there is nothing to say of, the model itself when nothing is left of it.
+  // Erases the versions that are neither served nor failed, and the model if none is left.
   void Forget(const std::string& model);
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Retire(std::shared_ptr<ServedModel>* served) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
