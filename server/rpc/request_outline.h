@@ -41,8 +41,9 @@ struct RequestOutline {
 // fields), and nothing is copied but the model's name. False when the bytes are no message. A field
 // that is there twice counts as it does for protobuf: the last value.
 //
-// `priority_field` is the number of that field: the last one of both requests, and the only one
-// that counts here in which they differ.
+// `priority_field` is the number of the field `priority`, which differs between the two requests.
+// The other fields that are read here have the same numbers in both. The numbers between those of
+// `sequences` and `priority` mean different fields, all of them varints, which are skipped.
 bool ReadOutline(const grpc::ByteBuffer& bytes, int priority_field, RequestOutline* outline);
 
 // Of bytes that are meant to be a `Request`, ClassifyRequest or EncodeRequest.
