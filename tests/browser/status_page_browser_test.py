@@ -36,6 +36,8 @@ if not CHROMIUM or not CHROMEDRIVER:
 SERVER = ""
 SOURCE_ROOT = ""
 TIMEOUT = 60
+# The columns of the table of models.
+HEADS = ["Model", "State", "Runs on", "Calls/s", "p50", "p99", "Waiting", "Batch fill", "Refused"]
 
 
 class Server:
@@ -203,6 +205,10 @@ class StatusPageTest(unittest.TestCase):
             before = path.get_attribute("d")
             self.wait(lambda: path.get_attribute("d").count("L") > before.count("L"), "a new point")
             # Only the version that is called has figures.
+            self.assertEqual(self.driver.execute_script(
+                "return Array.from(document.querySelectorAll('#models thead th'), th => th.textContent)"),
+                             HEADS)
+            self.assertEqual(sorted(self.model_cells(1)), sorted(HEADS))
             self.assertIn("version 1", self.model_cells(1)["Model"])
             self.assertIn("latest", self.model_cells(2)["Model"])
             self.wait(lambda: re.match(r"[1-9]", self.model_cells(2)["Calls/s"]), "calls of 2")

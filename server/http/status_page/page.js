@@ -5,7 +5,7 @@ import * as m from "./metrics.js";
 import { updateTry } from "./try.js";
 
 const POLL_MS = 1000;
-// Percentiles and means are over what was observed in so many seconds.
+// Percentiles and means cover what was observed in this many seconds.
 const WINDOW_SECONDS = 10;
 
 const DURATION = "sru_request_duration_seconds";
@@ -152,40 +152,64 @@ function drawFacts(status) {
   }));
 }
 
+function describeModel(model) {
+  const name = [element("strong", "", model.name), ` version ${model.version}`];
+  if (model.latest) name.push(element("span", "tag", "latest"));
+  if (model.description) name.push(element("div", "soft", model.description));
+  if (model.labels.length > 0) {
+    const shown = model.labels.slice(0, 12).join(", ");
+    const more = model.labels.length > 12 ? ` and ${model.labels.length - 12} more` : "";
+    name.push(element("div", "soft", "Labels: " + shown + more));
+  }
+  return name;
+}
+
+function describeState(model) {
+  return model.reason ? [badge(model.state), element("div", "soft", model.reason)]
+    : [badge(model.state)];
+}
+
+function describeBackend(model) {
+  const runs = element("span");
+  if (model.backend) {
+    const instances = model.instances === 1 ? "1 instance" : model.instances + " instances";
+    runs.append(element("span", "whole", `${model.backend} · ${model.dtype} · ${instances}`),
+      element("div", "soft",
+        `${model.backend_description} · ${m.formatNumber(model.parameters)} parameters`));
+  }
+  return [runs];
+}
+
+// The table of models: the head of a column, its class, and what its cell holds of a model of
+// status.json and its figures.
+const COLUMNS = [
+  ["Model", "", (model) => describeModel(model)],
+  ["State", "", (model) => describeState(model)],
+  ["Runs on", "", (model) => describeBackend(model)],
+  ["Calls/s", "number", (model, f) => [m.formatNumber(f.calls)]],
+  ["p50", "number", (model, f) => [m.formatSeconds(f.p50)]],
+  ["p99", "number", (model, f) => [m.formatSeconds(f.p99)]],
+  ["Waiting", "number", (model, f) => [m.formatNumber(f.waitingTokens) + " tokens"]],
+  ["Batch fill", "number", (model, f) => [m.formatPercent(f.fill)]],
+  ["Refused", "number", (model, f) => [m.formatNumber(f.refused)]],
+];
+
+byId("models").tHead.rows[0].append(...COLUMNS.map(([name, className]) => {
+  const head = element("th", className, name);
+  head.scope = "col";
+  return head;
+}));
+
 function drawModels(status) {
-  const cell = (name, className, ...content) => {
-    const made = element("td", className);
-    made.dataset.name = name;
-    made.append(...content);
-    return made;
-  };
   byId("models").tBodies[0].replaceChildren(...status.models.map((model) => {
     const f = figures(labelsOf(model));
     const row = element("tr");
-    const name = cell("Model", "", element("strong", "", model.name), ` version ${model.version}`);
-    if (model.latest) name.append(element("span", "tag", "latest"));
-    if (model.description) name.append(element("div", "soft", model.description));
-    if (model.labels.length > 0) {
-      const shown = model.labels.slice(0, 12).join(", ");
-      const more = model.labels.length > 12 ? ` and ${model.labels.length - 12} more` : "";
-      name.append(element("div", "soft", "Labels: " + shown + more));
-    }
-    const state = cell("State", "", badge(model.state));
-    if (model.reason) state.append(element("div", "soft", model.reason));
-    const runs = element("span");
-    if (model.backend) {
-      const instances = model.instances === 1 ? "1 instance" : model.instances + " instances";
-      runs.append(element("span", "whole", `${model.backend} · ${model.dtype} · ${instances}`),
-        element("div", "soft",
-          `${model.backend_description} · ${m.formatNumber(model.parameters)} parameters`));
-    }
-    row.append(name, state, cell("Runs on", "", runs),
-      cell("Calls/s", "number", m.formatNumber(f.calls)),
-      cell("p50", "number", m.formatSeconds(f.p50)),
-      cell("p99", "number", m.formatSeconds(f.p99)),
-      cell("Waiting", "number", m.formatNumber(f.waitingTokens) + " tokens"),
-      cell("Batch fill", "number", m.formatPercent(f.fill)),
-      cell("Refused", "number", m.formatNumber(f.refused)));
+    row.append(...COLUMNS.map(([name, className, show]) => {
+      const cell = element("td", className);
+      cell.dataset.name = name;
+      cell.append(...show(model, f));
+      return cell;
+    }));
     return row;
   }));
 }
