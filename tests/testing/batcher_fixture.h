@@ -1,0 +1,138 @@
+// BatcherTest: a batcher in fake time with a puppet for its workers, and the answers that its
+// requests got, by name (puppet_engine.h).
+#ifndef SRU_TESTS_TESTING_BATCHER_FIXTURE_H_
+#define SRU_TESTS_TESTING_BATCHER_FIXTURE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/batching/batcher.h"
+#include "tests/testing/fake_clock.h"
+#include "tests/testing/puppet_engine.h"
+
+namespace sru::server {
+
+inline absl::Duration Ms(double ms) { return absl::Milliseconds(ms); }
+
+inline std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+// The seed of the random tests; the environment variable repeats a run.
+inline uint64_t Seed() {
+  const char* seed = std::getenv("SRU_TEST_SEED");
+  return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 20180901;
+}
+
+// Has expired requests answered, as a worker does that looks for work, without taking any.
+inline void AnswerExpired(Batcher& batcher) {
+  const std::atomic<bool> leave{true};
+  EXPECT_EQ(batcher.TakeBatch(&leave), nullptr);
+}
+
+class BatcherTest : public ::testing::Test {
+ protected:
+  struct Answer {
+    absl::Status status;
+    RequestTimes times;
+  };
+
+  BatcherTest() {
+    options_.max_batch_tokens = 100;
+    options_.max_batch_sequences = 10;
+    options_.max_queue_tokens = 1000;
+    options_.max_queue_sequences = 100;
+    options_.ageing_interval = Ms(500);
+  }
+
+  // What waits and runs is served, so that each test ends with the books balanced.
+  void TearDown() override {
+    if (batcher_ == nullptr) return;
+    batcher_->Close();
+    puppet_->RunAll();
+    const BatcherStats stats = batcher_->stats();
+    EXPECT_EQ(stats.queued_sequences, 0);
+    EXPECT_EQ(stats.queued_tokens, 0);
+    EXPECT_EQ(stats.running_batches, 0);
+    EXPECT_EQ(stats.oldest_age, absl::ZeroDuration());
+    for (const auto& [name, handle] : handles_) {
+      EXPECT_EQ(answers_[name].size(), 1u) << "request " << name;
+    }
+  }
+
+  void Start() {
+    auto batcher = Batcher::Create(options_, &clock_);
+    ASSERT_TRUE(batcher.ok()) << batcher.status();
+    batcher_ = *std::move(batcher);
+    puppet_ = std::make_unique<PuppetEngine>(batcher_.get(), &clock_);
+  }
+
+  absl::Status Submit(int32_t name, const std::vector<int>& lengths,
+                      Priority priority = Priority::kNormal,
+                      absl::Duration timeout = absl::InfiniteDuration()) {
+    BatchRequest request = MakeRequest(name, lengths);
+    request.priority = priority;
+    request.deadline = clock_.Now() + timeout;
+    request.done = [this, name](const absl::Status& status, const RequestTimes& times) {
+      answers_[name].push_back({status, times});
+    };
+    retry_after_ = absl::ZeroDuration();
+    absl::StatusOr<RequestHandle> handle = batcher_->Submit(std::move(request), &retry_after_);
+    if (handle.ok()) {
+      EXPECT_NE(*handle, nullptr);
+      EXPECT_TRUE(request.sequences.empty());  // NOLINT: consumed
+      handles_[name] = *handle;
+    } else {  // not consumed
+      EXPECT_EQ(request.sequences.size(), lengths.size());
+      EXPECT_TRUE(request.done);
+      EXPECT_THAT(answers_[name], ::testing::IsEmpty());
+    }
+    return handle.status();
+  }
+
+  void Sweep() { AnswerExpired(*batcher_); }
+
+  void Accept(int32_t name, const std::vector<int>& lengths, Priority priority = Priority::kNormal,
+              absl::Duration timeout = absl::InfiniteDuration()) {
+    const absl::Status status = Submit(name, lengths, priority, timeout);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+
+  bool answered(int32_t name) { return !answers_[name].empty(); }
+  absl::StatusCode code(int32_t name) {
+    EXPECT_EQ(answers_[name].size(), 1u) << "request " << name;
+    return answers_[name].empty() ? absl::StatusCode::kUnknown : answers_[name][0].status.code();
+  }
+
+  // Runs `count` batches of one sequence each.
+  void Learn(int tokens, absl::Duration compute, int count) {
+    for (int i = 0; i < count; ++i) {
+      Accept(next_learn_, {tokens});
+      ASSERT_TRUE(puppet_->Take());
+      puppet_->Finish(absl::OkStatus(), compute);
+      EXPECT_EQ(code(next_learn_), absl::StatusCode::kOk);
+      ++next_learn_;
+    }
+  }
+
+  BatcherOptions options_;
+  FakeClock clock_;
+  std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<PuppetEngine> puppet_;
+  std::map<int32_t, std::vector<Answer>> answers_;
+  std::map<int32_t, RequestHandle> handles_;
+  absl::Duration retry_after_;
+  int32_t next_learn_ = 1000000;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_TESTS_TESTING_BATCHER_FIXTURE_H_
