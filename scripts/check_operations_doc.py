@@ -4,7 +4,7 @@
   scripts/check_operations_doc.py build/bin/sru_server build/bin/sru_client
 
 Every flag of `sru_server --help` must be in the tables of flags with its default, every metric that a
-running server shows in the tables of metrics with its type and labels, every alert of deploy/ must have
+running server shows in the tables of metrics with its type, labels and reasons, every alert of deploy/ must have
 a section; and nothing else may stand there. What is missing is printed as lines to paste. Needs Python
 only; starts a server on ports that the system picks and stops it.
 """
@@ -44,12 +44,12 @@ def real_flags(server):
 
 
 def documented_metrics(text):
-    """name -> (type, labels, only with), from rows such as
+    """name -> (type, labels, only with, meaning), from rows such as
     | `sru_queue_tokens` | gauge | `model` `version` | | meaning |"""
     metrics = {}
     for line in re.findall(r"(?m)^\| *`(?:sru|process)_.*$", text):
-        name, kind, labels, only = cells(line)[:4]
-        metrics[name.strip("`")] = (kind, set(re.findall(r"`(\w+)`", labels)), only)
+        name, kind, labels, only, meaning = cells(line)[:5]
+        metrics[name.strip("`")] = (kind, set(re.findall(r"`(\w+)`", labels)), only, meaning)
     return metrics
 
 
@@ -75,15 +75,16 @@ def scrape(server, client):
 
 
 def real_metrics(text):
-    """name -> (type, labels, help)"""
+    """name -> (type, labels, help, reasons)"""
     metrics = {}
     for name, kind in re.findall(r"(?m)^# TYPE (\S+) (\S+)$", text):
         suffix = "(?:_bucket|_sum|_count)?" if kind == "histogram" else ""
-        labels = set()
+        labels, reasons = set(), set()
         for line in re.findall(r"(?m)^%s%s\{(.*)\} \S+$" % (name, suffix), text):
             labels.update(re.findall(r'(\w+)="', line))
+            reasons.update(re.findall(r'\breason="(\w+)"', line))
         help_text = re.search(r"(?m)^# HELP %s (.*)$" % name, text)
-        metrics[name] = (kind, labels - {"le"}, help_text[1] if help_text else "")
+        metrics[name] = (kind, labels - {"le"}, help_text[1] if help_text else "", reasons)
     return metrics
 
 
@@ -130,7 +131,7 @@ def main():
     metrics, in_doc = real_metrics(scrape(server, client)), documented_metrics(text)
     if not metrics:
         problems.append("found no metric on a running server")
-    for name, (kind, labels, help_text) in metrics.items():
+    for name, (kind, labels, help_text, reasons) in metrics.items():
         if name not in in_doc:
             problems.append("the metric %s is missing; add\n    | `%s` | %s | %s | | %s |" % (
                 name, name, kind, label_cell(labels), help_text.replace("|", "\\|")))
@@ -140,7 +141,10 @@ def main():
         if in_doc[name][1] != labels:
             problems.append("%s has the labels %s, the table says %s" % (
                 name, label_cell(labels) or "none", label_cell(in_doc[name][1]) or "none"))
-    for name, (_, _, only) in sorted(in_doc.items()):
+        for reason in sorted(reasons):
+            if "`%s`" % reason not in in_doc[name][3]:
+                problems.append("%s: its row does not say what the reason `%s` means" % (name, reason))
+    for name, (_, _, only, _) in sorted(in_doc.items()):
         if name not in metrics and not only:
             problems.append("a running server has no metric %s; remove its row, or say in its column "
                             "'only with' when it is there" % name)
