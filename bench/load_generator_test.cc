@@ -7,9 +7,9 @@
 #include "bench/loopback.h"
 #include "bench/report.h"
 #include "bench/requests.h"
-#include "client/fake_server.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/fake_server.h"
 
 namespace sru::bench {
 namespace {

@@ -14,8 +14,8 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/test_files.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/test_files.h"
 
 namespace sru::bench {
 namespace {

@@ -5,10 +5,10 @@
 #include <limits>
 #include <thread>
 
-#include "client/fake_server.h"
 #include "client/names.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/fake_server.h"
 
 namespace sru::client {
 namespace {

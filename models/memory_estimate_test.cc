@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "models/model.h"
-#include "models/test_files.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::models {
 namespace {

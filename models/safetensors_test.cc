@@ -11,7 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/test_files.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::models {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/test_files.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/test_files.h"
 
 namespace sru::models {
 namespace {

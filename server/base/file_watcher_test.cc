@@ -5,7 +5,7 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/test_files.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::server {
 namespace {

@@ -16,8 +16,8 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/test_files.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::server {
 namespace {

@@ -20,7 +20,6 @@
 #include "gtest/gtest.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
-#include "models/test_files.h"
 #include "server/base/mutex.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/rpc/inference_service.h"
@@ -28,6 +27,7 @@
 #include "server/rpc/request_parser.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/puppet_engine.h"
+#include "tests/testing/test_files.h"
 
 namespace {
 

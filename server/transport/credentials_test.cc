@@ -5,11 +5,11 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/test_files.h"
 #include "prometheus/registry.h"
 #include "server/base/log.h"
 #include "tests/testing/certificates.h"
 #include "tests/testing/fake_clock.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::server {
 namespace {

@@ -29,10 +29,10 @@
 #include "client/client.h"
 #include "client/mutex_lock.h"
 #include "gtest/gtest.h"
-#include "models/test_files.h"
 #include "tests/testing/http_get.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/subprocess.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::testing {
 namespace {

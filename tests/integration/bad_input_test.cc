@@ -13,10 +13,10 @@
 #include "gmock/gmock.h"
 #include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
-#include "models/test_files.h"
 #include "server/compat/protobuf_compat.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::testing {
 namespace {

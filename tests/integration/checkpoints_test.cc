@@ -17,10 +17,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
-#include "models/test_files.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/subprocess.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::testing {
 namespace {

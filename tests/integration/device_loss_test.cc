@@ -10,12 +10,12 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
 #include "kernels/cuda/cuda_backend.h"
-#include "models/test_files.h"
 #include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/kernels/cuda_host/host_device.h"
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/poll.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::testing {
 namespace {

@@ -14,12 +14,12 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/test_files.h"
 #include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/http_get.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/subprocess.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::testing {
 namespace {

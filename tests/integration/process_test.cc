@@ -14,11 +14,11 @@
 #include "absl/synchronization/blocking_counter.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/test_files.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/http_get.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/subprocess.h"
+#include "tests/testing/test_files.h"
 #include "tests/testing/unread_call.h"
 
 namespace sru::testing {

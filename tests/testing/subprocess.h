@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "models/test_files.h"
 #include "tests/testing/poll.h"
+#include "tests/testing/test_files.h"
 
 namespace sru::testing {
 

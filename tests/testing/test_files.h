@@ -1,6 +1,6 @@
-// Files that the tests of this folder make: temporary directories, safetensors, whole models.
-#ifndef SRU_MODELS_TEST_FILES_H_
-#define SRU_MODELS_TEST_FILES_H_
+// Files that tests make: temporary directories, safetensors, whole models.
+#ifndef SRU_TESTS_TESTING_TEST_FILES_H_
+#define SRU_TESTS_TESTING_TEST_FILES_H_
 
 #include <stdlib.h>
 
@@ -132,4 +132,4 @@ inline void WriteSmallModel(const TempDirectory& directory, const std::string& n
 
 }  // namespace sru::models
 
-#endif  // SRU_MODELS_TEST_FILES_H_
+#endif  // SRU_TESTS_TESTING_TEST_FILES_H_

@@ -1,8 +1,8 @@
 // FakeServer: a server of sru.v1.InferenceService for the client's tests, in this process, on a
 // port that the system picks. Its answers follow from the request, so that a test can tell what
 // was sent.
-#ifndef SRU_CLIENT_FAKE_SERVER_H_
-#define SRU_CLIENT_FAKE_SERVER_H_
+#ifndef SRU_TESTS_TESTING_FAKE_SERVER_H_
+#define SRU_TESTS_TESTING_FAKE_SERVER_H_
 
 #include <memory>
 #include <string>
@@ -235,4 +235,4 @@ inline std::string DeadAddress() { return FakeServer().address(); }
 
 }  // namespace sru::client
 
-#endif  // SRU_CLIENT_FAKE_SERVER_H_
+#endif  // SRU_TESTS_TESTING_FAKE_SERVER_H_
