@@ -85,8 +85,8 @@ struct RaggedBatch {
 // Where the results of one sequence of L tokens go. A null pointer means "not asked for", and what
 // no sequence asked for is never computed for it.
 struct SequenceOutput {
-  Pooling pooling =
-      Pooling::kNone;  // of `pooled`; with logits or probabilities it must be the model's
+  // Of `pooled`; with logits or probabilities it must be the model's.
+  Pooling pooling = Pooling::kNone;
   float* token_vectors = nullptr;  // [L][output_size]
   float* pooled = nullptr;         // [output_size]
   float* final_state = nullptr;    // [layers][output_size]: c after the last step of each direction

@@ -1,21 +1,27 @@
 // StackSpec: the plain description of a model that models/ hands to a backend: sizes, variants and
 // views of float32 weights. Nothing is copied here: what the views point to must outlive the
-// Executable (models::Model keeps the weights file mapped as long as it lives).
+// Executable (models::Model keeps the contents of the weights file as long as it lives).
 //
-// One layer, per direction and hidden dimension (Lei et al., EMNLP 2018, equations 1-4, with the
+// One layer, per direction and hidden dimension (Lei et al., EMNLP 2018, equations 1 to 4, in the
 // order of the published package: both gates read c_{t-1}):
 //
-//   f_t = sigmoid(U1_t + v_f * c_{t-1} + b_f)
-//   c_t = f_t * c_{t-1} + (1 - f_t) * U0_t
-//   r_t = sigmoid(U2_t + v_r * c_{t-1} + b_r)
-//   h_t = r_t * g(c_t) + (1 - r_t) * s_t
+//   f_t = sigmoid(U1_t + v_f * c_{t-1} + b_f)             forget gate
+//   c_t = f_t * c_{t-1} + (1 - f_t) * U0_t                state
+//   r_t = sigmoid(U2_t + v_r * c_{t-1} + b_r)             reset gate
+//   h_t = r_t * g(c_t) + (1 - r_t) * s_t                  output, s_t being the highway term
 //
-//   U_t = n(x_t) W     or  n(x_t) W_proj W;   n = layer norm when it is placed before, else
-//   identity s_t = alpha * x_t (num_matrices = 3), U3_t (num_matrices = 4), or 0 (no skip term) g
-//   = identity or tanh
+//   U_t = n(x_t) W             without a projection
+//         n(x_t) W_proj W      with one
+//   n   = layer norm           LayerNorm::kBefore
+//         identity             otherwise
+//   g   = identity or tanh     Activation
+//   s_t = alpha * x_t          num_matrices = 3
+//         U3_t                 num_matrices = 4
+//         0                    without a skip term
 //
 // The forward direction runs t = 0..L-1, the backward direction t = L-1..0. The layer's output is
-// [forward h | backward h], normalised when layer norm is placed after.
+// the token vector [forward h_t | backward h_t], normalised with LayerNorm::kAfter; it is the next
+// layer's x_t.
 #ifndef SRU_KERNELS_STACK_SPEC_H_
 #define SRU_KERNELS_STACK_SPEC_H_
 
@@ -35,16 +41,18 @@ struct FloatView {
   bool empty() const { return size == 0; }
 };
 
+// g, applied to the state on its way into h.
 enum class Activation { kIdentity, kTanh };
 
 // kBefore: the products see the normalised input, the highway term the input as it was.
 enum class LayerNorm { kNone, kBefore, kAfter };
 
-// How token vectors become one vector per sequence.
-//   kNone  no pooled vector: the model answers with token vectors only
-//   kLast  the state that each direction ends with: forward at the last token, backward at the
-//   first kMax   maximum over the tokens, per dimension kMean  arithmetic mean over the tokens, per
-//   dimension
+// How the token vectors of a sequence, h_0 to h_{L-1} of the last layer, become one vector p:
+//
+//   kNone   no p: the model answers with token vectors only
+//   kLast   p = [forward h_{L-1} | backward h_0]    the h that each direction ends with
+//   kMax    p = max_t h_t                           per dimension
+//   kMean   p = 1/L sum_t h_t                       per dimension
 enum class Pooling { kNone, kLast, kMax, kMean };
 
 // Added to the variance in layer norm, as in the published package.
@@ -55,7 +63,7 @@ struct LayerSpec {
   int hidden_size = 0;      // per direction
   int directions = 1;       // 1 or 2
   int projection_size = 0;  // inner size of the low-rank factorisation; 0 = none
-  int num_matrices = 3;     // k: 3, or 4 when the highway term has its own matrix
+  int num_matrices = 3;     // of W: 3, or 4 when the highway term has its own
   bool has_skip_term = true;
   float alpha = 1.0f;  // highway scale; read only when num_matrices = 3 and has_skip_term
   Activation activation = Activation::kIdentity;
@@ -78,8 +86,8 @@ struct StackSpec {
   FloatView embedding;        // [vocabulary_size][input_size]
   FloatView input_to_hidden;  // [layers[0].input_size][input_size]; empty = none
   std::vector<LayerSpec> layers;
-  Pooling pooling =
-      Pooling::kNone;           // the model's own; must not be kNone when there is a classifier
+  // The model's own; must not be kNone when there is a classifier.
+  Pooling pooling = Pooling::kNone;
   int num_labels = 0;           // 0 = no classifier
   FloatView classifier_weight;  // [num_labels][output_size()]
   FloatView classifier_bias;    // [num_labels]; empty = zeros

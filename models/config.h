@@ -89,10 +89,10 @@ struct ModelConfig {
   std::vector<std::string> labels;
 };
 
-// Parses the contents of a config.json. `source` names it in errors. InvalidArgument.
+// Parses the contents of a config.json. `source` names it in errors. kInvalidArgument.
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view json, const std::string& source);
 
-// Reads and parses a file. NotFound when there is none, else as ParseModelConfig().
+// Reads and parses a file. kNotFound when there is none, else as ParseModelConfig().
 absl::StatusOr<ModelConfig> ReadModelConfig(const std::string& path);
 
 // Parses the JSON object of the "encoder" key alone (the golden files carry one).

@@ -18,9 +18,9 @@ namespace sru::models {
 // Immutable and thread-safe; movable.
 class FileContents {
  public:
-  // NotFound when there is no such file, InvalidArgument when it is not a regular file or is larger
-  // than `max_bytes`, Aborted when it changes while it is read, ResourceExhausted when memory does
-  // not suffice, PermissionDenied or Unavailable when the system refuses.
+  // kNotFound when there is no such file, kInvalidArgument when it is not a regular file or is
+  // larger than `max_bytes`, kAborted when it changes while it is read, kResourceExhausted when
+  // there is not enough memory, kPermissionDenied or kUnavailable when the system refuses.
   static absl::StatusOr<FileContents> Read(const std::string& path, uint64_t max_bytes);
 
   FileContents() = default;

@@ -30,7 +30,7 @@ class Preprocessor {
 
   // Calls `sink` with each word of `text` in order, and stops after `max_words`, so that the words
   // of a huge text that are not wanted cost nothing. A view is valid during its call only.
-  // InvalidArgument when `text` is not valid UTF-8, before any call; the message says at which
+  // kInvalidArgument when `text` is not valid UTF-8, before any call; the message says at which
   // byte.
   absl::Status Split(std::string_view text, size_t max_words,
                      absl::FunctionRef<void(std::string_view)> sink) const;

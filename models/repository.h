@@ -71,8 +71,8 @@ absl::StatusOr<ModelListing> ScanModel(const std::string& repository, const std:
 std::vector<ModelLocation> SelectVersions(const VersionPolicy& policy,
                                           const std::vector<ModelLocation>& versions);
 
-// What there is to load, sorted by name, then version. At least one. NotFound when the repository
-// is absent or has no model, InvalidArgument for a bad name, a bad version or a model without one
+// What there is to load, sorted by name, then version. At least one. kNotFound when the repository
+// is absent or has no model, kInvalidArgument for a bad name, a bad version or a model without one
 // that the policy names; the message says what was expected.
 absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& repository,
                                                           const VersionPolicy& policy);

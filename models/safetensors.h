@@ -59,7 +59,7 @@ std::string ShapeString(const std::vector<int64_t>& shape);
 // Immutable and thread-safe. Views stay valid as long as the object.
 class SafetensorsFile {
  public:
-  // Reads `path` whole. NotFound when there is none, else InvalidArgument with the path, the
+  // Reads `path` whole. kNotFound when there is none, else kInvalidArgument with the path, the
   // tensor, what was expected and what was found.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
 
@@ -81,8 +81,8 @@ class SafetensorsFile {
   const TensorView* Find(std::string_view name) const;
 
   // A tensor that must exist, be F32, have exactly `shape` and hold finite values only.
-  // InvalidArgument (NotFound when it is missing) names the file and the tensor, what was expected
-  // and what was found.
+  // kInvalidArgument (kNotFound when it is missing) names the file and the tensor, what was
+  // expected and what was found.
   absl::StatusOr<kernels::FloatView> Floats(const std::string& name,
                                             const std::vector<int64_t>& shape) const;
 

@@ -24,9 +24,9 @@ class Tokenizer {
   Tokenizer(const PreprocessingConfig& preprocessing, std::unique_ptr<Vocabulary> vocabulary,
             int32_t oov_id);
 
-  // The ids of the words of `text`, at most `max_tokens` of them: the rest of the text is not read
-  // (but for the check of its UTF-8). To learn whether a text has more than n tokens, ask for
-  // n + 1. Empty when the text has no word. InvalidArgument when it is not valid UTF-8.
+  // The ids of the words of `text`, at most `max_tokens` of them: the rest of the text is not read,
+  // except to check its UTF-8. To learn whether a text has more than n tokens, ask for n + 1.
+  // Empty when the text has no word. kInvalidArgument when it is not valid UTF-8.
   absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text,
                                               size_t max_tokens = kNoLimit) const;
 

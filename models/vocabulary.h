@@ -20,12 +20,12 @@ class Vocabulary {
   static constexpr int32_t kNotFound = -1;
 
   // Parses the contents of a vocab.txt that must have `expected_size` words. The last line may lack
-  // its newline. InvalidArgument with `source` and the line number (from 1) for an empty or
+  // its newline. kInvalidArgument with `source` and the line number (from 1) for an empty or
   // duplicate word, a carriage return, invalid UTF-8, a byte order mark, and a wrong count.
   static absl::StatusOr<std::unique_ptr<Vocabulary>> Parse(std::string contents, int expected_size,
                                                            const std::string& source);
 
-  // Reads and parses a file. NotFound when there is none.
+  // Reads and parses a file. kNotFound when there is none.
   static absl::StatusOr<std::unique_ptr<Vocabulary>> Read(const std::string& path,
                                                           int expected_size);
 
