@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/random_stack.h"
+#include "kernels/testing/random_stack.h"
 
 namespace sru::bench {
 namespace {

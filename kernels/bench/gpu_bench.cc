@@ -39,7 +39,7 @@
 #include "kernels/cuda/product_plan.h"
 #include "kernels/cuda/scan_shape.h"
 #include "kernels/cuda/token_table.h"
-#include "tests/testing/random_stack.h"
+#include "kernels/testing/random_stack.h"
 
 namespace sru::kernels::cuda {
 namespace {

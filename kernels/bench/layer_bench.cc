@@ -6,7 +6,7 @@
 
 #include "kernels/bench/bare_product.h"
 #include "kernels/bench/scan_alone.h"
-#include "tests/testing/random_stack.h"
+#include "kernels/testing/random_stack.h"
 
 namespace sru::kernels {
 namespace {

@@ -2,7 +2,7 @@
 #include <benchmark/benchmark.h>
 
 #include "kernels/bench/scan_alone.h"
-#include "tests/testing/random_stack.h"
+#include "kernels/testing/random_stack.h"
 
 namespace sru::kernels {
 namespace {

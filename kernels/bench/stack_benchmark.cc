@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
-#include "tests/testing/random_stack.h"
+#include "kernels/testing/random_stack.h"
 
 namespace sru::kernels {
 namespace {

@@ -23,8 +23,8 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/testing/random_stack.h"
 #include "tests/gpu/golden_case.h"
-#include "tests/testing/random_stack.h"
 
 namespace sru::testing {
 namespace {

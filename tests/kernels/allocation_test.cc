@@ -11,7 +11,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/aligned_buffer.h"
 #include "kernels/cpu/product.h"
-#include "tests/testing/random_stack.h"
+#include "kernels/testing/random_stack.h"
 
 namespace {
 

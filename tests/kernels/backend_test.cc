@@ -16,7 +16,7 @@
 #include <random>
 #include <string>
 
-#include "tests/testing/random_stack.h"
+#include "kernels/testing/random_stack.h"
 #include "tests/testing/tested_backend.h"
 
 namespace sru::kernels {

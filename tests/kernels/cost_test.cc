@@ -11,7 +11,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/bench/measure.h"
-#include "tests/testing/random_stack.h"
+#include "kernels/testing/random_stack.h"
 
 namespace sru::kernels {
 namespace {

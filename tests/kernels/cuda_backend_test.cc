@@ -17,8 +17,8 @@
 #include "kernels/cuda/bucket.h"
 #include "kernels/cuda/fused_shape.h"
 #include "kernels/cuda/graph_cache.h"
+#include "kernels/testing/random_stack.h"
 #include "tests/kernels/cuda_host/host_device.h"
-#include "tests/testing/random_stack.h"
 
 namespace sru::kernels::cuda {
 namespace {

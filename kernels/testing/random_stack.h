@@ -1,6 +1,6 @@
 // Stacks with random weights and random ragged batches, for tests and benchmarks of backends.
-#ifndef SRU_TESTS_TESTING_RANDOM_STACK_H_
-#define SRU_TESTS_TESTING_RANDOM_STACK_H_
+#ifndef SRU_KERNELS_TESTING_RANDOM_STACK_H_
+#define SRU_KERNELS_TESTING_RANDOM_STACK_H_
 
 #include <cmath>
 #include <cstdint>
@@ -176,4 +176,4 @@ class OutputArrays {
 
 }  // namespace sru::testing
 
-#endif  // SRU_TESTS_TESTING_RANDOM_STACK_H_
+#endif  // SRU_KERNELS_TESTING_RANDOM_STACK_H_
