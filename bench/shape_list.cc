@@ -28,11 +28,10 @@ absl::StatusOr<std::vector<int>> ParseNumbers(absl::string_view flag, absl::stri
 }
 
 absl::StatusOr<kernels::DataType> ParseDataType(absl::string_view name) {
-  for (kernels::DataType known : {kernels::DataType::kFloat32, kernels::DataType::kBFloat16}) {
-    if (name == kernels::DataTypeName(known)) return known;
-  }
-  return absl::InvalidArgumentError(
-      absl::StrCat("--dtype: expected float32 or bfloat16, found '", name, "'"));
+  kernels::DataType dtype = kernels::DataType::kFloat32;
+  if (kernels::ParseDataType({name.data(), name.size()}, &dtype)) return dtype;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--dtype: expected ", kernels::ListNames<kernels::DataTypeName>(), ", found '", name, "'"));
 }
 
 MeasureProgress::MeasureProgress(int steps)

@@ -1,5 +1,6 @@
 #include "client/names.h"
 
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -31,16 +32,22 @@ constexpr std::pair<const char*, v1::Priority> kPriorities[] = {
     {"high", v1::PRIORITY_HIGH},
 };
 
+static_assert(std::size(kPriorities) == v1::Priority_MAX + 1, "a name for each priority");
+
 constexpr std::pair<const char*, v1::Pooling> kPoolings[] = {
     {"default", v1::POOLING_DEFAULT}, {"none", v1::POOLING_NONE}, {"last", v1::POOLING_LAST},
     {"max", v1::POOLING_MAX},         {"mean", v1::POOLING_MEAN},
 };
+
+static_assert(std::size(kPoolings) == v1::Pooling_MAX + 1, "a name for each pooling");
 
 constexpr std::pair<const char*, v1::OutputFormat> kFormats[] = {
     {"float32", v1::OUTPUT_FORMAT_RAW_FLOAT32},
     {"float16", v1::OUTPUT_FORMAT_RAW_FLOAT16},
     {"bfloat16", v1::OUTPUT_FORMAT_RAW_BFLOAT16},
 };
+static_assert(std::size(kFormats) == v1::OutputFormat_MAX - v1::OUTPUT_FORMAT_FLOATS,
+              "a name for each raw format");
 
 std::string Advice(const absl::Status& status, absl::string_view address, absl::Duration deadline) {
   switch (status.code()) {

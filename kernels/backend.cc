@@ -8,10 +8,6 @@
 
 namespace sru::kernels {
 
-const char* DataTypeName(DataType dtype) {
-  return dtype == DataType::kBFloat16 ? "bfloat16" : "float32";
-}
-
 namespace {
 
 struct BackendEntry {
@@ -31,7 +27,7 @@ Status CreateReference(const BackendOptions&, std::unique_ptr<Backend>* backend)
 // The preferred one first.
 constexpr BackendEntry kBackends[] = {
     {"cuda", true, cuda::IsAvailable, cuda::CreateCudaBackend},
-    {"cpu", false, CpuBackendIsBuilt, CreateCpuBackend},
+    {"cpu", false, cpu::IsBuilt, cpu::CreateCpuBackend},
     {"reference", false, Always, CreateReference},
 };
 
@@ -123,11 +119,14 @@ Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const
     if (out.final_state != nullptr && !limits.states) {
       return InvalidArgument("outputs: a final state is asked of a workspace without states");
     }
-    const bool classifies = out.logits != nullptr || out.probabilities != nullptr;
-    if (classifies && spec.num_labels == 0) {
+    if (!IsNamed<PoolingName>(out.pooling)) {
+      return InvalidArgument("outputs: no such pooling, " +
+                             std::to_string(static_cast<int>(out.pooling)));
+    }
+    if (out.wants_labels() && spec.num_labels == 0) {
       return InvalidArgument("outputs: logits are asked of a model without a classifier");
     }
-    if (classifies && out.pooled != nullptr && out.pooling != spec.pooling) {
+    if (out.wants_labels() && out.pooled != nullptr && out.pooling != spec.pooling) {
       return InvalidArgument("outputs: logits need the model's own pooling");
     }
     if (out.pooled != nullptr && out.pooling == Pooling::kNone) {

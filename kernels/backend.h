@@ -23,15 +23,11 @@
 #include <string>
 #include <vector>
 
+#include "kernels/data_type.h"
 #include "kernels/stack_spec.h"
 #include "kernels/status.h"
 
 namespace sru::kernels {
-
-enum class DataType { kFloat32, kBFloat16 };
-
-// "float32", "bfloat16".
-const char* DataTypeName(DataType dtype);
 
 // The hardware that a backend uses. Each field is read by the backend that its name begins with.
 struct BackendOptions {
@@ -92,6 +88,8 @@ struct SequenceOutput {
   float* final_state = nullptr;    // [layers][output_size]: c after the last step of each direction
   float* logits = nullptr;         // [num_labels]
   float* probabilities = nullptr;  // [num_labels]: softmax of the logits
+
+  bool wants_labels() const { return logits != nullptr || probabilities != nullptr; }
 };
 
 // Scratch memory of one worker, tied to the executable that made it. Not thread-safe.
@@ -125,7 +123,9 @@ class Executable {
   // entries. kInvalidArgument when the batch exceeds the workspace's limits, a token id is outside
   // of the vocabulary, a sequence is empty or an output is asked for that the model does not have;
   // nothing has been written then. kDeviceLost when the workspace's device has failed for good: the
-  // batch may be run again with a workspace on another device. Allocates nothing.
+  // batch may be run again with a workspace on another device. Allocates no memory that depends on
+  // the batch: oneDNN makes its argument lists per call, and the CUDA backend records a graph when
+  // a size of batch comes for the first time.
   virtual Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
                      Workspace& workspace) const = 0;
 
@@ -159,8 +159,9 @@ class Backend {
   // The instruction set in a word, for a metric's label; empty where that means nothing.
   virtual std::string instruction_set() const { return ""; }
 
-  // Validates the specification and repacks its weights. Devices that have failed are left out;
-  // kDeviceLost when none is left. Thread-safe.
+  // Validates the specification and repacks its weights. kUnsupported for what the backend does not
+  // have, such as a data type. Devices that have failed are left out; kDeviceLost when none is left.
+  // Thread-safe.
   virtual Status Compile(const StackSpec& spec, const CompileOptions& options,
                          std::unique_ptr<Executable>* executable) = 0;
 };

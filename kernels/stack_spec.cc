@@ -56,9 +56,24 @@ Status ValidateLayer(size_t index, const LayerSpec& layer, int expected_input) {
   SRU_RETURN_IF_ERROR(CheckView(Layer(index, "weight_c"), layer.weight_c,
                                 layer.weight_c.empty() ? 0 : 2 * outputs));
   SRU_RETURN_IF_ERROR(CheckView(Layer(index, "bias"), layer.bias, 2 * outputs));
-  int64_t norm = 0;
-  if (layer.layer_norm == LayerNorm::kBefore) norm = layer.input_size;
-  if (layer.layer_norm == LayerNorm::kAfter) norm = outputs;
+  SRU_RETURN_IF_ERROR(CheckRange(Layer(index, "activation"), static_cast<int64_t>(layer.activation),
+                                 0, static_cast<int64_t>(kAllActivations.size()) - 1));
+  int64_t norm = -1;
+  switch (layer.layer_norm) {
+    case LayerNorm::kNone:
+      norm = 0;
+      break;
+    case LayerNorm::kBefore:
+      norm = layer.input_size;
+      break;
+    case LayerNorm::kAfter:
+      norm = outputs;
+      break;
+  }
+  if (norm < 0) {
+    return InvalidArgument(Layer(index, "layer_norm") + ": no such placement, " +
+                           std::to_string(static_cast<int>(layer.layer_norm)));
+  }
   SRU_RETURN_IF_ERROR(CheckView(Layer(index, "norm_weight"), layer.norm_weight, norm));
   return CheckView(Layer(index, "norm_bias"), layer.norm_bias, norm);
 }
@@ -85,8 +100,11 @@ Status Validate(const StackSpec& spec) {
     input = spec.layers[i].output_size();
   }
   SRU_RETURN_IF_ERROR(CheckRange("num_labels", spec.num_labels, 0, kMaxSize));
+  SRU_RETURN_IF_ERROR(CheckRange("pooling", static_cast<int64_t>(spec.pooling), 0,
+                                 static_cast<int64_t>(kAllPoolings.size()) - 1));
   if (spec.num_labels > 0 && spec.pooling == Pooling::kNone) {
-    return InvalidArgument("pooling: a classifier needs last, max or mean, found none");
+    return InvalidArgument("pooling: a classifier needs " + ListNames<PoolingName>(1) +
+                           ", found none");
   }
   SRU_RETURN_IF_ERROR(CheckView("classifier_weight", spec.classifier_weight,
                                 int64_t{spec.num_labels} * spec.output_size()));

@@ -27,8 +27,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
+#include "kernels/enum_names.h"
 #include "kernels/status.h"
 
 namespace sru::kernels {
@@ -44,6 +46,18 @@ struct FloatView {
 // g, applied to the state on its way into h.
 enum class Activation { kIdentity, kTanh };
 
+constexpr const char* ActivationName(Activation activation) {
+  switch (activation) {
+    case Activation::kIdentity:
+      return "identity";
+    case Activation::kTanh:
+      return "tanh";
+  }
+  return "";
+}
+
+inline constexpr auto kAllActivations = AllNamed<ActivationName>();
+
 // kBefore: the products see the normalised input, the highway term the input as it was.
 enum class LayerNorm { kNone, kBefore, kAfter };
 
@@ -54,6 +68,27 @@ enum class LayerNorm { kNone, kBefore, kAfter };
 //   kMax    p = max_t h_t                           per dimension
 //   kMean   p = 1/L sum_t h_t                       per dimension
 enum class Pooling { kNone, kLast, kMax, kMean };
+
+// As config.json and the command lines write them.
+constexpr const char* PoolingName(Pooling pooling) {
+  switch (pooling) {
+    case Pooling::kNone:
+      return "none";
+    case Pooling::kLast:
+      return "last";
+    case Pooling::kMax:
+      return "max";
+    case Pooling::kMean:
+      return "mean";
+  }
+  return "";
+}
+
+inline constexpr auto kAllPoolings = AllNamed<PoolingName>();
+
+inline bool ParsePooling(std::string_view name, Pooling* pooling) {
+  return ParseNamed<PoolingName>(name, pooling);
+}
 
 // Added to the variance in layer norm, as in the published package.
 inline constexpr float kLayerNormEpsilon = 1e-5f;

@@ -86,18 +86,20 @@ class ObjectReader {
     if (Has(key)) Boolean(key, value);
   }
 
-  // One of `names`; `value` becomes its index.
-  void Choice(const std::string& key, const std::vector<std::string>& names, size_t* value) {
-    const std::string expected = absl::StrCat("one of \"", absl::StrJoin(names, "\", \""), "\"");
+  // A value of the enum that kName names (kernels/enum_names.h).
+  template <auto kName>
+  void Choice(const std::string& key, kernels::NamedEnum<kName>* value) {
+    const auto quoted = [](std::string* out, auto choice) {
+      absl::StrAppend(out, "\"", kName(choice), "\"");
+    };
+    const std::string expected =
+        absl::StrCat("one of ", absl::StrJoin(kernels::AllNamed<kName>(), ", ", quoted));
     const json* found = Required(key, expected);
     if (found == nullptr) return;
-    for (size_t i = 0; i < names.size(); ++i) {
-      if (found->is_string() && found->get_ref<const std::string&>() == names[i]) {
-        *value = i;
-        return;
-      }
+    if (!found->is_string() ||
+        !kernels::ParseNamed<kName>(found->get_ref<const std::string&>(), value)) {
+      Fail(Path(key), absl::StrCat("expected ", expected), *found);
     }
-    Fail(Path(key), absl::StrCat("expected ", expected), *found);
   }
 
   void Fail(const std::string& path, const std::string& expected, const json& found) {
@@ -171,11 +173,14 @@ absl::Status ReadEmbedding(const json& object, const std::string& source, Embedd
 absl::Status ReadPreprocessing(const json& object, const std::string& source,
                                PreprocessingConfig* config) {
   ObjectReader reader(object, source, "preprocessing");
-  size_t type = 0;
-  reader.Choice("type", {"whitespace", "lowercase", "sentence_classification"}, &type);
-  config->type = static_cast<PreprocessingType>(type);
-  if (config->type == PreprocessingType::kSentenceClassification) {
-    reader.Boolean("lowercase", &config->lowercase);
+  reader.Choice<PreprocessingTypeName>("type", &config->type);
+  switch (config->type) {
+    case PreprocessingType::kWhitespace:
+    case PreprocessingType::kLowercase:
+      break;
+    case PreprocessingType::kSentenceClassification:
+      reader.Boolean("lowercase", &config->lowercase);
+      break;
   }
   return reader.Finish();
 }
@@ -201,32 +206,6 @@ void ReadLabels(const json& array, ObjectReader& reader, std::vector<std::string
 }
 
 }  // namespace
-
-const char* PreprocessingTypeName(PreprocessingType type) {
-  switch (type) {
-    case PreprocessingType::kWhitespace:
-      return "whitespace";
-    case PreprocessingType::kLowercase:
-      return "lowercase";
-    case PreprocessingType::kSentenceClassification:
-      return "sentence_classification";
-  }
-  return "";
-}
-
-const char* PoolingName(kernels::Pooling pooling) {
-  switch (pooling) {
-    case kernels::Pooling::kNone:
-      return "none";
-    case kernels::Pooling::kLast:
-      return "last";
-    case kernels::Pooling::kMax:
-      return "max";
-    case kernels::Pooling::kMean:
-      return "mean";
-  }
-  return "";
-}
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::string& source) {
   absl::StatusOr<json> root = ParseJsonObject(text, {kMaxConfigDepth}, source);
@@ -262,13 +241,13 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
     }
   }
 
-  size_t pooling = 0;
-  reader.Choice("pooling", {"none", "last", "max", "mean"}, &pooling);
-  config.pooling = static_cast<kernels::Pooling>(pooling);
+  reader.Choice<kernels::PoolingName>("pooling", &config.pooling);
   if (reader.Has("labels")) {
     ReadLabels((*root)["labels"], reader, &config.labels);
     if (config.pooling == kernels::Pooling::kNone) {
-      reader.Fail("pooling", "expected \"last\", \"max\" or \"mean\" for a model with labels",
+      reader.Fail("pooling",
+                  absl::StrCat("expected ", kernels::ListNames<kernels::PoolingName>(1, "\""),
+                               " for a model with labels"),
                   "none");
     }
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/enum_names.h"
 #include "kernels/stack_spec.h"
 
 namespace sru::models {
@@ -64,18 +65,25 @@ struct EmbeddingConfig {
   int oov_id = 0;           // id of a word that the vocabulary does not have
 };
 
+// How text becomes words (preprocessing.h).
 enum class PreprocessingType { kWhitespace, kLowercase, kSentenceClassification };
 
-// "whitespace", "lowercase", "sentence_classification".
-const char* PreprocessingTypeName(PreprocessingType type);
+constexpr const char* PreprocessingTypeName(PreprocessingType type) {
+  switch (type) {
+    case PreprocessingType::kWhitespace:
+      return "whitespace";
+    case PreprocessingType::kLowercase:
+      return "lowercase";
+    case PreprocessingType::kSentenceClassification:
+      return "sentence_classification";
+  }
+  return "";
+}
 
 struct PreprocessingConfig {
   PreprocessingType type = PreprocessingType::kWhitespace;
   bool lowercase = false;  // only for kSentenceClassification: lower-case at the end
 };
-
-// "none", "last", "max", "mean".
-const char* PoolingName(kernels::Pooling pooling);
 
 struct ModelConfig {
   std::string description;

@@ -11,7 +11,7 @@
 namespace sru::models {
 namespace {
 
-using kernels::RowLayout;
+using kernels::cpu::RowLayout;
 
 constexpr int64_t kValueBytes = sizeof(float);
 // Rows beyond a batch's last that a workspace and a token table have room for (packed_stack.h,
@@ -79,7 +79,7 @@ Sizes SizesOf(const ModelConfig& config) {
     if (i == 0 && config.has_embedding && !encoder.has_input_to_hidden()) {
       const int64_t table = (config.embedding.vocabulary_size + kSpareRows) * encoder.directions() *
                             gates * output.padded();
-      if (table * kValueBytes <= static_cast<int64_t>(kernels::kMaxTokenProductBytes)) {
+      if (table * kValueBytes <= static_cast<int64_t>(kernels::cpu::kMaxTokenProductBytes)) {
         sizes.token_table = table;
       }
     }

@@ -96,16 +96,23 @@ absl::Status Preprocessor::Split(std::string_view text, size_t max_words, Sink s
   if (const size_t invalid = FindInvalidUtf8(text); invalid != text.size()) {
     return absl::InvalidArgumentError(absl::StrCat("not valid UTF-8 at byte ", invalid));
   }
-  if (config_.type == PreprocessingType::kSentenceClassification) {
-    SplitSentence(text, max_words, sink);
-  } else {
-    SplitWhitespace(text, max_words, sink);
+  switch (config_.type) {
+    case PreprocessingType::kWhitespace:
+      SplitWhitespace(text, max_words, /*lower_case=*/false, sink);
+      return absl::OkStatus();
+    case PreprocessingType::kLowercase:
+      SplitWhitespace(text, max_words, /*lower_case=*/true, sink);
+      return absl::OkStatus();
+    case PreprocessingType::kSentenceClassification:
+      SplitSentence(text, max_words, sink);
+      return absl::OkStatus();
   }
-  return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("no such preprocessing, ", static_cast<int>(config_.type)));
 }
 
-void Preprocessor::SplitWhitespace(std::string_view text, size_t max_words, Sink sink) const {
-  const bool lower_case = config_.type == PreprocessingType::kLowercase;
+void Preprocessor::SplitWhitespace(std::string_view text, size_t max_words, bool lower_case,
+                                   Sink sink) {
   std::string lowered;
   size_t end = 0;
   for (size_t words = 0; words < max_words; ++words) {

@@ -38,7 +38,7 @@ class Preprocessor {
  private:
   using Sink = absl::FunctionRef<void(std::string_view)>;
 
-  void SplitWhitespace(std::string_view text, size_t max_words, Sink sink) const;
+  static void SplitWhitespace(std::string_view text, size_t max_words, bool lower_case, Sink sink);
   void SplitSentence(std::string_view text, size_t max_words, Sink sink) const;
 
   const PreprocessingConfig config_;

@@ -213,6 +213,13 @@ TEST(PreprocessingTest, RefusesInvalidUtf8) {
   }
 }
 
+TEST(PreprocessingTest, AnUnknownTypeIsAnErrorAndNotWhiteSpace) {
+  const Preprocessor preprocessor({static_cast<PreprocessingType>(9), false});
+  const absl::Status status = preprocessor.Split("a b", 2, [](std::string_view) { FAIL(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(status.message(), "no such preprocessing, 9");
+}
+
 // Every sentence of the checkpoints' test sets, where they are at hand.
 TEST(PreprocessingTest, EqualsTheTokensOfTheCheckpoints) {
   const std::filesystem::path directory = testing::CheckpointsDirectory();

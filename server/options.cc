@@ -287,7 +287,8 @@ absl::Status ValidateOptions(const Options& o) {
   }
   if (o.fuse_layers && o.dtype != kernels::DataType::kBFloat16) {
     return absl::InvalidArgumentError(
-        "--fuse_layers: fuses bfloat16 layers, but --dtype is float32; use --dtype=bfloat16");
+        absl::StrCat("--fuse_layers: fuses bfloat16 layers, but --dtype is ",
+                     kernels::DataTypeName(o.dtype), "; use --dtype=bfloat16"));
   }
   std::set<int> devices;
   for (int device : o.devices) {
@@ -437,13 +438,10 @@ absl::StatusOr<Options> OptionsFromFlags() {
 
   options.backend = absl::GetFlag(FLAGS_backend);
   const std::string dtype = absl::GetFlag(FLAGS_dtype);
-  if (dtype == "float32") {
-    options.dtype = kernels::DataType::kFloat32;
-  } else if (dtype == "bfloat16") {
-    options.dtype = kernels::DataType::kBFloat16;
-  } else {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--dtype: expected float32 or bfloat16, found '", dtype, "'"));
+  if (!kernels::ParseDataType(dtype, &options.dtype)) {
+    return absl::InvalidArgumentError(absl::StrCat("--dtype: expected ",
+                                                   kernels::ListNames<kernels::DataTypeName>(),
+                                                   ", found '", dtype, "'"));
   }
   options.cpu_isa = absl::GetFlag(FLAGS_cpu_isa);
   options.cpu_threads = absl::GetFlag(FLAGS_cpu_threads);

@@ -38,6 +38,16 @@ memory Random(const dnnl::engine& engine, dnnl::stream& stream, const memory::de
   return result;
 }
 
+memory::data_type TypeOf(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat32:
+      return memory::data_type::f32;
+    case DataType::kBFloat16:
+      return memory::data_type::bf16;
+  }
+  return memory::data_type::undef;
+}
+
 }  // namespace
 
 BareProduct::BareProduct(DataType dtype, int rows, int k, int n)
@@ -47,7 +57,7 @@ BareProduct::BareProduct(DataType dtype, int rows, int k, int n)
       n_(n),
       flop_(2.0 * rows * k * n) {
   omp_set_num_threads(1);
-  const auto type = dtype == DataType::kBFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
+  const memory::data_type type = TypeOf(dtype);
   const memory::desc x = RowMajor(rows, k, type);
   const memory::desc y = RowMajor(rows, n, memory::data_type::f32);
   description_ = Describe(engine_, x, memory::desc({k, n}, type, memory::format_tag::any), y);

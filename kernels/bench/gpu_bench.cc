@@ -136,8 +136,6 @@ constexpr StackType kStackTypes[] = {
     {"bfloat16_fused", DataType::kBFloat16, true},
 };
 
-size_t ValueBytes(DataType dtype) { return dtype == DataType::kBFloat16 ? 2 : 4; }
-
 // The scan ----------------------------------------------------------------------------------------
 
 struct ScanCase {
@@ -159,7 +157,7 @@ void PrintScan(const ScanCase& c, int num_multiprocessors, double copy_rate, boo
   const Memory entries(c.sequences * sizeof(SequenceEntry));
   std::vector<SequenceEntry> sequences;
   for (int i = 0; i < c.sequences; ++i) {
-    sequences.push_back({i * c.length, c.length, i, 0, -1, -1, -1, -1});
+    sequences.push_back({i * c.length, c.length, i, Pooling::kNone, -1, -1, -1, -1});
   }
   Check(cudaMemcpy(entries.as(), sequences.data(), sequences.size() * sizeof(SequenceEntry),
                    cudaMemcpyHostToDevice));
@@ -304,14 +302,9 @@ class Forward {
     const bool classes = bucket_.has(Bucket::kClasses);
     const bool vectors = bucket_.has(Bucket::kTokenVectors);
     for (int b = 0; b < batch; ++b) {
-      entries[b] = {b * length,
-                    length,
-                    b,
-                    static_cast<int32_t>(classes ? stack_->spec.pooling : Pooling::kNone),
-                    classes ? b : -1,
-                    classes ? b : -1,
-                    -1,
-                    vectors ? b * length : -1};
+      entries[b] = {
+          b * length,       length,           b,  classes ? stack_->spec.pooling : Pooling::kNone,
+          classes ? b : -1, classes ? b : -1, -1, vectors ? b * length : -1};
     }
     const sru::testing::RandomBatch values(random_.spec(), std::vector<int>(batch, length), false,
                                            2);

@@ -10,7 +10,7 @@
 #include "kernels/cpu/aligned_buffer.h"
 #include "kernels/cpu/product.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 void CountFlop(benchmark::State& state, double flop) {
@@ -53,4 +53,4 @@ BENCHMARK(BM_BareProduct)
     ->ArgsProduct({{64, 128, 256, 512}, {1, 9, 32, 256}, {32, 16}});
 
 }  // namespace
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

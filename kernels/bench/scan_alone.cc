@@ -3,10 +3,16 @@
 #include <algorithm>
 #include <random>
 
+#include "kernels/common/highway.h"
 #include "kernels/cpu/row_layout.h"
 
 namespace sru::kernels {
 namespace {
+
+using cpu::AlignedBuffer;
+using cpu::RowLayout;
+using cpu::ScanParameters;
+using cpu::ScanSteps;
 
 constexpr int kPlanes = 4;
 
@@ -21,7 +27,7 @@ void FillNormal(AlignedBuffer& buffer, unsigned seed) {
 ScanAlone::ScanAlone(const StackSpec& spec, const std::vector<int>& lengths) : lengths_(lengths) {
   int widest = 0;
   for (const LayerSpec& layer : spec.layers) {
-    widest = std::max(widest, RoundUpToLanes(layer.hidden_size));
+    widest = std::max(widest, RowLayout::RoundUp(layer.hidden_size));
   }
   constants_ = AlignedBuffer(static_cast<size_t>(4) * widest);
   u_ = AlignedBuffer(static_cast<size_t>(kRows) * kPlanes * widest);
@@ -32,12 +38,10 @@ ScanAlone::ScanAlone(const StackSpec& spec, const std::vector<int>& lengths) : l
   FillNormal(u_, 2);
   FillNormal(x_, 3);
   for (const LayerSpec& layer : spec.layers) {
-    const int padded = RoundUpToLanes(layer.hidden_size);
+    const int padded = RowLayout::RoundUp(layer.hidden_size);
     ScanParameters parameters;
     parameters.padded = padded;
-    parameters.highway = !layer.has_skip_term      ? Highway::kNone
-                         : layer.num_matrices == 4 ? Highway::kMatrix
-                                                   : Highway::kInput;
+    parameters.highway = HighwayOf(layer);
     parameters.activation = layer.activation;
     parameters.alpha = layer.alpha;
     parameters.v_f = constants_.data();
@@ -69,7 +73,7 @@ void ScanAlone::RunDirection(const ScanParameters& parameters) {
       steps.x = x_.data() + row * steps.x_stride;
       steps.h = h_.data() + row * steps.h_stride;
       steps.c = c_.data();
-      Scan(parameters, steps);
+      cpu::Scan(parameters, steps);
       done += steps.steps;
       row = (row + steps.steps) % kRows;
     }

@@ -22,19 +22,19 @@ class ScanAlone {
   static constexpr int kRows = 64;
 
   struct LayerScan {
-    ScanParameters parameters;
+    cpu::ScanParameters parameters;
     int directions;
   };
 
-  void RunDirection(const ScanParameters& parameters);
+  void RunDirection(const cpu::ScanParameters& parameters);
 
   const std::vector<int> lengths_;
   std::vector<LayerScan> layers_;
-  AlignedBuffer constants_;
-  AlignedBuffer u_;  // [kRows][planes]
-  AlignedBuffer x_;  // [kRows][padded]
-  AlignedBuffer h_;  // [kRows][padded]
-  AlignedBuffer c_;
+  cpu::AlignedBuffer constants_;
+  cpu::AlignedBuffer u_;  // [kRows][planes]
+  cpu::AlignedBuffer x_;  // [kRows][padded]
+  cpu::AlignedBuffer h_;  // [kRows][padded]
+  cpu::AlignedBuffer c_;
 };
 
 }  // namespace sru::kernels

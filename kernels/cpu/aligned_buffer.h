@@ -7,7 +7,7 @@
 #include <memory>
 #include <new>
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 template <typename T>
 class AlignedArray {
@@ -36,6 +36,6 @@ class AlignedArray {
 
 using AlignedBuffer = AlignedArray<float>;
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_ALIGNED_BUFFER_H_

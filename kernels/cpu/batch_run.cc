@@ -6,30 +6,22 @@
 #include "kernels/cpu/bfloat16_rows.h"
 #include "kernels/cpu/classify.h"
 #include "kernels/cpu/forward_pass.h"
+#include "kernels/cpu/pool.h"
 #include "kernels/cpu/product_input.h"
 #include "kernels/cpu/row_layout.h"
 #include "kernels/cpu/scan.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 // Pools rows that are in memory, for outputs that the scan cannot pool: those that are normalised
 // after it.
 void PoolRows(const RowLayout& layout, const float* rows, int length, Pooling pooling,
               float* pooled) {
-  const int stride = layout.stride();
-  if (pooling == Pooling::kLast) {
-    const int padded = layout.padded();
-    std::copy_n(rows + static_cast<size_t>(length - 1) * stride, padded, pooled);
-    if (layout.segments == 2) std::copy_n(rows + padded, padded, pooled + padded);
-    return;
-  }
-  std::fill_n(pooled, stride, PoolStart(pooling));
+  std::fill_n(pooled, layout.stride(), PoolStart(pooling));
   for (int t = 0; t < length; ++t) {
-    const float* row = rows + static_cast<size_t>(t) * stride;
-    for (int j = 0; j < stride; ++j) {
-      pooled[j] = pooling == Pooling::kMax ? std::max(pooled[j], row[j]) : pooled[j] + row[j];
-    }
+    PoolRow(layout, pooling, t == 0, t + 1 == length,
+            rows + static_cast<size_t>(t) * layout.stride(), pooled);
   }
 }
 
@@ -250,10 +242,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
       if (pooling == Pooling::kNone) continue;
       float* pooled = PooledRow(b);
       if (!ScanFinishesOutputs()) PoolRows(layout, rows, Length(b), pooling, pooled);
-      if (pooling == Pooling::kMean) {
-        const float scale = 1.0f / static_cast<float>(Length(b));
-        for (size_t j = 0; j < stride; ++j) pooled[j] *= scale;
-      }
+      FinishPool(layout, pooling, Length(b), pooled);
       if (out.pooled != nullptr) layout.Unpack(pooled, out.pooled);
     }
   }
@@ -266,4 +255,4 @@ void RunBatch(const PackedStack& stack, const RaggedBatch& batch, const Sequence
   BatchRun(stack, batch, outputs, workspace, parallel).Run();
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

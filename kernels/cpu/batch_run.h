@@ -7,12 +7,12 @@
 #include "kernels/cpu/packed_stack.h"
 #include "kernels/cpu/parallel_runner.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 // The arguments are those of Executable::Run() and valid. Throws dnnl::error. Allocates nothing.
 void RunBatch(const PackedStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
               CpuWorkspace& workspace, ParallelRunner& parallel);
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_BATCH_RUN_H_

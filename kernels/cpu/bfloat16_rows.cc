@@ -7,7 +7,7 @@
 #include "kernels/cpu/scan_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 void ToBFloat16Target(const float* from, size_t size, BFloat16* to) {
@@ -38,11 +38,11 @@ void RoundTarget(float* values, size_t size) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 HWY_EXPORT(ToBFloat16Target);
 HWY_EXPORT(ToFloatTarget);
@@ -60,5 +60,5 @@ void RoundRowToBFloat16(float* values, size_t size) {
   HWY_DYNAMIC_DISPATCH(RoundTarget)(values, size);
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 #endif  // HWY_ONCE

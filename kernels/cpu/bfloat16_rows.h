@@ -6,13 +6,13 @@
 
 #include "kernels/cpu/bfloat16.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 void ToBFloat16Row(const float* from, size_t size, BFloat16* to);
 void ToFloatRow(const BFloat16* from, size_t size, float* to);
 // Leaves each value at the nearest that bfloat16 has.
 void RoundRowToBFloat16(float* values, size_t size);
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_BFLOAT16_ROWS_H_

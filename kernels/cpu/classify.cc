@@ -5,7 +5,7 @@
 
 #include "kernels/cpu/weight_layout.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 void Softmax(const float* logits, int size, float* probabilities) {
@@ -29,12 +29,15 @@ std::unique_ptr<Product> PackClassifier(ProductShapes& shapes, const StackSpec& 
 void Classify(const StackSpec& spec, const Product& classifier, ProductRunner& runner,
               int num_sequences, const SequenceOutput* outputs, const int* pool_row, int num_pooled,
               const float* pooled, float* logits) {
-  if (!std::any_of(outputs, outputs + num_sequences, NeedsClassifier)) return;
+  if (!std::any_of(outputs, outputs + num_sequences,
+                   [](const SequenceOutput& out) { return out.wants_labels(); })) {
+    return;
+  }
   RunInChunks(classifier, runner, pooled, num_pooled, logits);
   const int labels = spec.num_labels;
   for (int b = 0; b < num_sequences; ++b) {
     const SequenceOutput& out = outputs[b];
-    if (!NeedsClassifier(out)) continue;
+    if (!out.wants_labels()) continue;
     float* row = logits + static_cast<size_t>(pool_row[b]) * classifier.n();
     for (int i = 0; i < labels && !spec.classifier_bias.empty(); ++i) {
       row[i] += spec.classifier_bias.data[i];
@@ -44,4 +47,4 @@ void Classify(const StackSpec& spec, const Product& classifier, ProductRunner& r
   }
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

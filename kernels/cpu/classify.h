@@ -1,31 +1,17 @@
-// What a sequence asks for beyond token vectors: which pooling it needs, and its labels.
+// The classifier: logits and probabilities from pooled vectors.
 #ifndef SRU_KERNELS_CPU_CLASSIFY_H_
 #define SRU_KERNELS_CPU_CLASSIFY_H_
 
-#include <limits>
+#include <memory>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/row_layout.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
-// Pooled vectors that a classifier multiplies at a time: that many rows past the last are read.
+// Pooled vectors that a classifier multiplies at a time: this many rows past the last are read.
 inline constexpr int kClassifierRows = 64;
-
-inline bool NeedsClassifier(const SequenceOutput& out) {
-  return out.logits != nullptr || out.probabilities != nullptr;
-}
-
-inline Pooling PoolingOf(const StackSpec& spec, const SequenceOutput& out) {
-  if (NeedsClassifier(out)) return spec.pooling;
-  return out.pooled != nullptr ? out.pooling : Pooling::kNone;
-}
-
-// What a running pool starts with.
-inline float PoolStart(Pooling pooling) {
-  return pooling == Pooling::kMax ? -std::numeric_limits<float>::infinity() : 0.0f;
-}
 
 // The product of a specification's classifier for pooled vectors in `rows`; null without one.
 std::unique_ptr<Product> PackClassifier(ProductShapes& shapes, const StackSpec& spec,
@@ -38,6 +24,6 @@ void Classify(const StackSpec& spec, const Product& classifier, ProductRunner& r
               int num_sequences, const SequenceOutput* outputs, const int* pool_row, int num_pooled,
               const float* pooled, float* logits);
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_CLASSIFY_H_

@@ -17,7 +17,7 @@
 #include "kernels/cpu/tile_run.h"
 #include "kernels/cpu/tile_stack.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 // Batches run in parallel on the callers' threads; a product must not start threads of its own.
@@ -106,31 +106,50 @@ class CpuBackend : public Backend {
     Status status = Validate(spec);
     if (!status.ok()) return status;
     UseOneThread();
+    switch (options.dtype) {
+      case DataType::kFloat32:
+        return CompilePacked(spec, Arithmetic(), executable);
+      case DataType::kBFloat16:
+        return CompileBFloat16(spec, executable);
+    }
+    return UnsupportedDataType(name(), options.dtype);
+  }
+
+ private:
+  Status CompilePacked(const StackSpec& spec, const Arithmetic& arithmetic,
+                       std::unique_ptr<Executable>* executable) const {
     return CatchErrors("packing weights", [&] {
-      const bool rounds = options.dtype == DataType::kBFloat16;
-      if (rounds && isa_.tiles != nullptr) {
-        *executable = std::make_unique<TileExecutable>(
-            std::make_unique<TileStack>(spec, *isa_.tiles), parallel_);
-        return;
-      }
-      Arithmetic arithmetic;
-      arithmetic.rounds = rounds;
-      if (rounds && isa_.products == BFloat16Products::kOneDnn) {
-        arithmetic.products = ProductType::kBFloat16;
-      }
       *executable = std::make_unique<PackedExecutable>(
           std::make_unique<PackedStack>(spec, arithmetic), parallel_);
     });
   }
 
- private:
+  Status CompileBFloat16(const StackSpec& spec, std::unique_ptr<Executable>* executable) const {
+    if (isa_.tiles != nullptr) {
+      return CatchErrors("packing weights", [&] {
+        *executable = std::make_unique<TileExecutable>(
+            std::make_unique<TileStack>(spec, *isa_.tiles), parallel_);
+      });
+    }
+    Arithmetic arithmetic;
+    arithmetic.rounds = true;
+    switch (isa_.products) {
+      case BFloat16Products::kFloat32:
+        break;
+      case BFloat16Products::kOneDnn:
+        arithmetic.products = ProductType::kBFloat16;
+        break;
+    }
+    return CompilePacked(spec, arithmetic, executable);
+  }
+
   const CpuIsa isa_;
   const std::shared_ptr<ParallelRunner> parallel_;
 };
 
 }  // namespace
 
-bool CpuBackendIsBuilt() { return true; }
+bool IsBuilt() { return true; }
 
 Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend) {
   constexpr int kMostThreads = 1024;
@@ -149,4 +168,4 @@ Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>*
   });
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

@@ -9,16 +9,16 @@
 
 #include "kernels/backend.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 // Whether this build has it; a build of kernels alone for a GPU machine may leave it out.
-bool CpuBackendIsBuilt();
+bool IsBuilt();
 
 // kInvalidArgument when an option is unknown or out of range, kUnavailable when the machine or the
 // build lacks options.cpu_isa. Starts options.cpu_threads - 1 threads, which sleep until a large
 // batch comes.
 Status CreateCpuBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend);
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_CPU_BACKEND_H_

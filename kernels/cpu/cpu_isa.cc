@@ -14,7 +14,7 @@
 #include "hwy/targets.h"
 #include "kernels/cpu/aligned_buffer.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 struct Leaf {
@@ -191,4 +191,4 @@ Status ChooseCpuIsa(const std::string& name, CpuIsa* isa) {
   return status;
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

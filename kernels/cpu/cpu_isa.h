@@ -16,7 +16,7 @@
 #include "kernels/cpu/tile_kernel.h"
 #include "kernels/status.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 // How bfloat16 is computed when there are no tiles.
 enum class BFloat16Products { kFloat32, kOneDnn };
@@ -44,6 +44,6 @@ Status ChooseCpuIsa(const std::string& name, CpuIsa* isa);
 // Compares a kernel's products with the emulation's on small matrices, in every arrangement.
 bool AgreesWithEmulation(const TileKernel& kernel);
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_CPU_ISA_H_

@@ -13,7 +13,7 @@
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/product_input.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 class CpuWorkspace : public Workspace {
  public:
@@ -93,6 +93,6 @@ class CpuWorkspace : public Workspace {
   WorkspaceLimits limits_;
 };
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_CPU_WORKSPACE_H_

@@ -4,11 +4,12 @@
 #define SRU_KERNELS_CPU_FORWARD_PASS_H_
 
 #include "kernels/backend.h"
+#include "kernels/common/outputs.h"
 #include "kernels/cpu/classify.h"
 #include "kernels/cpu/parallel_runner.h"
 #include "kernels/turn.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 template <typename Stack, typename StackWorkspace>
 class ForwardPass {
@@ -29,8 +30,7 @@ class ForwardPass {
  protected:
   int Length(int b) const { return batch_.offsets[b + 1] - batch_.offsets[b]; }
   Pooling PoolingOf(int b) const { return kernels::PoolingOf(spec_, outputs_[b]); }
-  // Layer norm after the last scan leaves token vectors and pooling to what follows it.
-  bool ScanFinishesOutputs() const { return stack_.layers.back().layer_norm != LayerNorm::kAfter; }
+  bool ScanFinishesOutputs() const { return kernels::ScanFinishesOutputs(spec_); }
 
   // Between two parts of the work of ParallelRunner's `slot`. Helpers work for a short time only,
   // and a batch waits for them: the caller's thread alone takes turns.
@@ -64,6 +64,6 @@ class ForwardPass {
   int num_pooled_ = 0;
 };
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_FORWARD_PASS_H_

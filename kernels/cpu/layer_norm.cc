@@ -11,7 +11,7 @@
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -61,11 +61,11 @@ void NormalizeRowsTarget(const RowLayout& layout, const float* weight, const flo
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 HWY_EXPORT(NormalizeRowsTarget);
 
@@ -95,5 +95,5 @@ void NormalizeRows(const RowLayout& layout, const float* weight, const float* bi
   HWY_DYNAMIC_DISPATCH(NormalizeRowsTarget)(layout, weight, bias, x, rows, y);
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 #endif  // HWY_ONCE

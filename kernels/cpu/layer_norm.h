@@ -6,7 +6,7 @@
 
 #include "kernels/cpu/row_layout.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 // x, y [rows][layout.stride()], weight and bias [layout.stride()] with zeros in the padding. y may
 // be x.
@@ -19,6 +19,6 @@ inline constexpr float kLargestVariance = 1e30f;
 void NormalizeHugeRow(const RowLayout& layout, const float* weight, const float* bias,
                       const float* x, float* y);
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_LAYER_NORM_H_

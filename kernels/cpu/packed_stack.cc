@@ -7,7 +7,7 @@
 #include "kernels/cpu/product_input.h"
 #include "kernels/cpu/weight_layout.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 // U of one chunk of tokens stays within this many bytes, so that the scan finds it in the
@@ -157,4 +157,4 @@ size_t PackedStack::bytes() const {
   return bytes;
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

@@ -15,7 +15,7 @@
 #include "kernels/cpu/weight_layout.h"
 #include "kernels/stack_spec.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 // Most rows of a chunk: products read and write up to so many rows past the last token.
 inline constexpr int kMaxChunkRows = 256;
@@ -65,6 +65,6 @@ struct PackedStack {
   std::unique_ptr<Product> classifier;
 };
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_PACKED_STACK_H_

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 int AvailableCores() {
   cpu_set_t set;
@@ -90,4 +90,4 @@ void ParallelRunner::Help() {
   }
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

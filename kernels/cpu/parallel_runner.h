@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 // A phase of a batch with fewer operations is not worth waking another thread for.
 inline constexpr double kMinSplitOperations = 2e7;
@@ -97,6 +97,6 @@ class ParallelRunner {
   std::vector<std::thread> helpers_;
 };
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_PARALLEL_RUNNER_H_

@@ -7,13 +7,19 @@
 
 #include "kernels/cpu/bfloat16_rows.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 using dnnl::memory;
 
 memory::data_type DataTypeOf(ProductType type) {
-  return type == ProductType::kBFloat16 ? memory::data_type::bf16 : memory::data_type::f32;
+  switch (type) {
+    case ProductType::kFloat32:
+      return memory::data_type::f32;
+    case ProductType::kBFloat16:
+      return memory::data_type::bf16;
+  }
+  return memory::data_type::undef;
 }
 
 memory::desc RowMajor(int rows, int columns, ProductType type = ProductType::kFloat32) {
@@ -190,4 +196,4 @@ void ProductRunner::Execute(void* x, int rows, float* y) {
   call.primitive.execute(stream_, call.arguments);
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

@@ -33,7 +33,7 @@
 #include "kernels/cpu/aligned_buffer.h"
 #include "kernels/cpu/bfloat16.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 // Row counts up to max_rows that primitives are made for, ascending; the last is max_rows.
 std::vector<int> RowBuckets(int max_rows);
@@ -127,6 +127,6 @@ inline void RunInChunks(const Product& product, ProductRunner& runner, const flo
   }
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_PRODUCT_H_

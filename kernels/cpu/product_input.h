@@ -12,7 +12,7 @@
 #include "kernels/cpu/packed_stack.h"
 #include "kernels/cpu/product.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 // Made once per worker and layer. Not thread-safe.
 class ProductInput {
@@ -57,6 +57,6 @@ class ProductInput {
   std::unique_ptr<ProductRunner> projection_;
 };
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_PRODUCT_INPUT_H_

@@ -7,12 +7,12 @@
 #include "kernels/cpu/scan_math-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 // Scans kVectors adjacent vectors of dimensions, from dimension `j` on, in one pass over the steps:
 // their chains of dependent operations are independent of each other and overlap.
-template <Highway kHighway, bool kTanh, int kVectors>
+template <Highway kHighway, Activation kActivation, int kVectors>
 HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t j) {
   const D d;
   const size_t lanes = hn::Lanes(d);
@@ -40,19 +40,13 @@ HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t 
       } else if constexpr (kHighway == Highway::kMatrix) {
         skip = hn::Load(d, at + 3 * p.padded);
       }
-      const V h = ScanStep<kHighway, kTanh>(d, v_f[i], v_r[i], b_f[i], b_r[i], hn::Load(d, at),
-                                            hn::Load(d, at + p.padded),
-                                            hn::Load(d, at + 2 * p.padded), skip, c[i]);
+      const V h = ScanStep<kHighway, kActivation>(d, v_f[i], v_r[i], b_f[i], b_r[i],
+                                                  hn::Load(d, at), hn::Load(d, at + p.padded),
+                                                  hn::Load(d, at + 2 * p.padded), skip, c[i]);
       if (h_row != nullptr) {
         hn::StoreU(s.rounds_h ? RoundToBFloat16(d, h) : h, d, h_row + i * lanes);
       }
-      if (s.pooling == Pooling::kMax) {
-        pool[i] = hn::Max(pool[i], h);
-      } else if (s.pooling == Pooling::kMean) {
-        pool[i] = hn::Add(pool[i], h);
-      } else {
-        pool[i] = h;
-      }
+      pool[i] = PoolStep(s.pooling, pool[i], h);
     }
     u += s.u_stride;
     if constexpr (kHighway == Highway::kInput) x += s.x_stride;
@@ -66,7 +60,7 @@ HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t 
   }
 }
 
-template <Highway kHighway, bool kTanh>
+template <Highway kHighway, Activation kActivation>
 HWY_NOINLINE void ScanRows(const ScanParameters& p, const ScanSteps& s) {
   const size_t lanes = hn::Lanes(D());
   // Registers: six vectors per group and the polynomial's constants.
@@ -74,39 +68,38 @@ HWY_NOINLINE void ScanRows(const ScanParameters& p, const ScanSteps& s) {
   const size_t padded = static_cast<size_t>(p.padded);
   size_t j = 0;
   for (; j + kWide * lanes <= padded; j += kWide * lanes) {
-    ScanVectors<kHighway, kTanh, kWide>(p, s, j);
+    ScanVectors<kHighway, kActivation, kWide>(p, s, j);
   }
   if constexpr (kWide > 2) {
-    for (; j + 2 * lanes <= padded; j += 2 * lanes) ScanVectors<kHighway, kTanh, 2>(p, s, j);
+    for (; j + 2 * lanes <= padded; j += 2 * lanes) ScanVectors<kHighway, kActivation, 2>(p, s, j);
   }
-  for (; j < padded; j += lanes) ScanVectors<kHighway, kTanh, 1>(p, s, j);
+  for (; j < padded; j += lanes) ScanVectors<kHighway, kActivation, 1>(p, s, j);
 }
 
-template <bool kTanh>
-void ScanActivation(const ScanParameters& p, const ScanSteps& s) {
-  switch (p.highway) {
-    case Highway::kNone:
-      return ScanRows<Highway::kNone, kTanh>(p, s);
-    case Highway::kInput:
-      return ScanRows<Highway::kInput, kTanh>(p, s);
-    case Highway::kMatrix:
-      return ScanRows<Highway::kMatrix, kTanh>(p, s);
+struct ScanCall {
+  const ScanParameters& parameters;
+  const ScanSteps& steps;
+};
+
+struct ScanVariant {
+  template <Highway kHighway, Activation kActivation>
+  HWY_INLINE static void Run(const ScanCall& call) {
+    ScanRows<kHighway, kActivation>(call.parameters, call.steps);
   }
-}
+};
 
 void ScanTarget(const ScanParameters& p, const ScanSteps& s) {
-  if (p.activation == Activation::kTanh) return ScanActivation<true>(p, s);
-  return ScanActivation<false>(p, s);
+  DispatchScan<ScanVariant>(p, ScanCall{p, s});
 }
 
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 HWY_EXPORT(ScanTarget);
 HWY_EXPORT(TargetName);
@@ -117,5 +110,5 @@ void Scan(const ScanParameters& parameters, const ScanSteps& steps) {
 
 const char* VectorTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 #endif  // HWY_ONCE

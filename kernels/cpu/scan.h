@@ -4,21 +4,18 @@
 //   r = 1 / (1 + 2^(U2 + v_r c + b_r))        h  = r g(c') + (1 - r) s
 //
 // which is stack_spec.h's equation with -log2(e) folded into U1, U2, v and b when the weights are
-// packed (ScanGateScale). s = alpha x, U3, or 0. All rows are padded to full vectors
+// packed (kExp2GateScale). s = alpha x, U3, or 0. All rows are padded to full vectors
 // (row_layout.h).
 #ifndef SRU_KERNELS_CPU_SCAN_H_
 #define SRU_KERNELS_CPU_SCAN_H_
 
 #include <cstddef>
 
+#include "kernels/common/gate_scale.h"
+#include "kernels/common/highway.h"
 #include "kernels/stack_spec.h"
 
-namespace sru::kernels {
-
-// Factor of everything that goes into a gate: weights of U1 and U2, v and b.
-inline constexpr float kScanGateScale = -1.4426950408889634f;
-
-enum class Highway { kNone, kInput, kMatrix };
+namespace sru::kernels::cpu {
 
 // What does not change from call to call. Arrays are [padded], zero in the padding.
 struct ScanParameters {
@@ -55,6 +52,6 @@ void Scan(const ScanParameters& parameters, const ScanSteps& steps);
 // The instruction set that Scan() and NormalizeRows() run on here, such as "AVX3".
 const char* VectorTargetName();
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_SCAN_H_

@@ -14,7 +14,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
@@ -60,7 +60,7 @@ HWY_INLINE V Reciprocal(D d, V x) {
 #endif
 }
 
-// The gate of an argument that carries kScanGateScale: exactly 0 or 1 at infinity.
+// The gate of an argument that carries kExp2GateScale: exactly 0 or 1 at infinity.
 HWY_INLINE V Gate(D d, V z) {
   const V gate = Reciprocal(d, hn::Add(hn::Set(d, 1.0f), Exp2(d, z)));
 #if HWY_TARGET <= HWY_AVX3
@@ -73,7 +73,7 @@ HWY_INLINE V Gate(D d, V z) {
 // tanh(x) = (1 - e) / (1 + e) with e = exp(-2x): exactly 0 at 0, so that padding stays zero.
 HWY_INLINE V Tanh(D d, V x) {
   const V one = hn::Set(d, 1.0f);
-  const V e = Exp2(d, hn::Min(hn::Set(d, 126.0f), hn::Mul(x, hn::Set(d, 2.0f * kScanGateScale))));
+  const V e = Exp2(d, hn::Min(hn::Set(d, 126.0f), hn::Mul(x, hn::Set(d, 2.0f * kExp2GateScale))));
   return hn::Mul(hn::Sub(one, e), Reciprocal(d, hn::Add(one, e)));
 }
 
@@ -82,14 +82,64 @@ HWY_INLINE V Mix(D d, V weight, V a, V b) {
   return hn::MulAdd(weight, a, hn::Mul(hn::Sub(hn::Set(d, 1.0f), weight), b));
 }
 
+template <Activation kActivation>
+HWY_INLINE V Activate(D d, V c) {
+  switch (kActivation) {
+    case Activation::kIdentity:
+      return c;
+    case Activation::kTanh:
+      return Tanh(d, c);
+  }
+  return c;
+}
+
 // Takes the state `c` one step on and returns h. `skip` is not read with Highway::kNone.
-template <Highway kHighway, bool kTanh>
+template <Highway kHighway, Activation kActivation>
 HWY_INLINE V ScanStep(D d, V v_f, V v_r, V b_f, V b_r, V u0, V u1, V u2, V skip, V& c) {
   const V f = Gate(d, hn::MulAdd(v_f, c, hn::Add(u1, b_f)));
   const V r = Gate(d, hn::MulAdd(v_r, c, hn::Add(u2, b_r)));
   c = Mix(d, f, c, u0);
-  const V g = kTanh ? Tanh(d, c) : c;
+  const V g = Activate<kActivation>(d, c);
   return kHighway == Highway::kNone ? hn::Mul(r, g) : Mix(d, r, g, skip);
+}
+
+// Calls Body::Run<highway, activation>(argument) for the variant that `p` names. Validate() has
+// refused values that have no case here.
+template <class Body, Activation kActivation, class Argument>
+HWY_INLINE void DispatchHighway(const ScanParameters& p, const Argument& argument) {
+  switch (p.highway) {
+    case Highway::kNone:
+      return Body::template Run<Highway::kNone, kActivation>(argument);
+    case Highway::kInput:
+      return Body::template Run<Highway::kInput, kActivation>(argument);
+    case Highway::kMatrix:
+      return Body::template Run<Highway::kMatrix, kActivation>(argument);
+  }
+}
+template <class Body, class Argument>
+HWY_INLINE void DispatchScan(const ScanParameters& p, const Argument& argument) {
+  switch (p.activation) {
+    case Activation::kIdentity:
+      return DispatchHighway<Body, Activation::kIdentity>(p, argument);
+    case Activation::kTanh:
+      return DispatchHighway<Body, Activation::kTanh>(p, argument);
+  }
+}
+
+// What a step's h adds to the running pool (pool.h). The steps come in the direction's order of
+// time, so that the last one is the one that it ends with.
+HWY_INLINE V PoolStep(Pooling pooling, V pool, V h) {
+  switch (pooling) {
+    case Pooling::kNone:
+      return pool;
+    case Pooling::kLast:
+      return h;
+    case Pooling::kMax:
+      return hn::Max(pool, h);
+    case Pooling::kMean:
+      return hn::Add(pool, h);
+  }
+  return pool;
 }
 
 // The bits of the nearest bfloat16 value in the upper half of each lane, zeros in the lower; ties
@@ -126,7 +176,7 @@ HWY_INLINE V LoadBFloat16(D d, const BFloat16* from) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/tile_kernel-inl.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -134,4 +134,4 @@ const TileKernel& AmxTileKernel() {
   return kKernel;
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

@@ -3,7 +3,7 @@
 
 #include "kernels/cpu/tile_kernel-inl.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 namespace {
 
@@ -107,4 +107,4 @@ const TileKernel& Avx512TileKernel() {
   return kKernel;
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

@@ -9,7 +9,7 @@
 #include "kernels/cpu/tile_kernel-inl.h"
 
 HWY_BEFORE_NAMESPACE();
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 struct EmulatedTiles {
@@ -63,11 +63,11 @@ void EmulatedProduct(const TileProductCall& call) { TileProduct<EmulatedTiles>(c
 void EmulatedScan(const TileScanCall& call) { TileScan<EmulatedTiles>(call); }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 HWY_EXPORT(EmulatedProduct);
 HWY_EXPORT(EmulatedScan);
@@ -85,5 +85,5 @@ const TileKernel& EmulatedTileKernel() {
   return kKernel;
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 #endif  // HWY_ONCE

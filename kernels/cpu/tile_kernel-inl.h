@@ -29,7 +29,7 @@
 #endif
 
 HWY_BEFORE_NAMESPACE();
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 // A chunk of rows of x stays in the second-level cache beside a block's weights.
@@ -43,7 +43,7 @@ constexpr int kFewSequences = 4;
 HWY_INLINE int AtMost(int a, int b) { return a < b ? a : b; }
 
 // Scans rows whose U stands in a buffer, in the direction's order of time.
-template <class Tiles, Highway kHighway, bool kTanh, int kMatrices, int kBlocks>
+template <class Tiles, Highway kHighway, Activation kActivation, int kMatrices, int kBlocks>
 class RowScanner {
  public:
   static constexpr int kURow = kBlocks * kMatrices * kTileColumns;
@@ -97,10 +97,10 @@ class RowScanner {
         skip = hn::Load(d, u + 3 * kTileColumns + j);
       }
       V c = hn::Load(d, state + j);
-      const V h = ScanStep<kHighway, kTanh>(d, hn::Load(d, p.v_f + at), hn::Load(d, p.v_r + at),
-                                            hn::Load(d, p.b_f + at), hn::Load(d, p.b_r + at),
-                                            hn::Load(d, u + j), hn::Load(d, u + kTileColumns + j),
-                                            hn::Load(d, u + 2 * kTileColumns + j), skip, c);
+      const V h = ScanStep<kHighway, kActivation>(
+          d, hn::Load(d, p.v_f + at), hn::Load(d, p.v_r + at), hn::Load(d, p.b_f + at),
+          hn::Load(d, p.b_r + at), hn::Load(d, u + j), hn::Load(d, u + kTileColumns + j),
+          hn::Load(d, u + 2 * kTileColumns + j), skip, c);
       hn::Store(c, d, state + j);
       if (call_.h != nullptr) StoreBFloat16(d, h, call_.h + row * call_.h_stride + at);
       if (call_.h_of_row != nullptr && call_.h_of_row[row] != nullptr) StoreOutput(d, h, row, at);
@@ -123,12 +123,7 @@ class RowScanner {
   HWY_INLINE void Pool(D d, V h, int sequence, size_t at) {
     if (call_.pooled[sequence] == nullptr) return;
     float* to = call_.pooled[sequence] + call_.pooled_column + at;
-    if (call_.pooling[sequence] == Pooling::kMax) {
-      h = hn::Max(hn::Load(d, to), h);
-    } else if (call_.pooling[sequence] == Pooling::kMean) {
-      h = hn::Add(hn::Load(d, to), h);
-    }
-    hn::Store(h, d, to);
+    hn::Store(PoolStep(call_.pooling[sequence], hn::Load(d, to), h), d, to);
   }
 
   const TileScanCall& call_;
@@ -142,14 +137,14 @@ class RowScanner {
 
 // Products and scan of the rows [begin, end). While one piece of rows is multiplied, the piece
 // before it is scanned.
-template <class Tiles, Highway kHighway, bool kTanh, int kMatrices, int kBlocks>
+template <class Tiles, Highway kHighway, Activation kActivation, int kMatrices, int kBlocks>
 HWY_NOINLINE void ScanProducts(const TileScanCall& call, int block, int begin, int end) {
   constexpr int kPanels = kMatrices * kBlocks;
   constexpr int kRows = Tiles::template Rows<kPanels>();
   HWY_ALIGN_MAX float u[2][kRows * kPanels * kTileColumns];
   const size_t block_size = call.weights.block_size();
   const BFloat16* w = call.weights.values + block * block_size;
-  RowScanner<Tiles, kHighway, kTanh, kMatrices, kBlocks> scanner(call, block);
+  RowScanner<Tiles, kHighway, kActivation, kMatrices, kBlocks> scanner(call, block);
   int piece = 0;
   for (int done = begin; done < end; done += kRows, ++piece) {
     const int rows = AtMost(kRows, end - done);
@@ -163,9 +158,9 @@ HWY_NOINLINE void ScanProducts(const TileScanCall& call, int block, int begin, i
   scanner.Finish();
 }
 
-template <class Tiles, Highway kHighway, bool kTanh, int kMatrices>
+template <class Tiles, Highway kHighway, Activation kActivation, int kMatrices>
 HWY_NOINLINE void ScanLookups(const TileScanCall& call, int block, int begin, int end) {
-  RowScanner<Tiles, kHighway, kTanh, kMatrices, 1> scanner(call, block);
+  RowScanner<Tiles, kHighway, kActivation, kMatrices, 1> scanner(call, block);
   const float* table = call.table + static_cast<size_t>(block) * kMatrices * kTileColumns;
   const size_t stride = call.weights.row_size();
   for (int i = 0; i < end - begin; ++i) {
@@ -174,7 +169,7 @@ HWY_NOINLINE void ScanLookups(const TileScanCall& call, int block, int begin, in
   }
 }
 
-template <class Tiles, Highway kHighway, bool kTanh>
+template <class Tiles, Highway kHighway, Activation kActivation>
 HWY_INLINE void ScanCall(const TileScanCall& call) {
   constexpr int kMatrices = kHighway == Highway::kMatrix ? 4 : 3;
   const bool looked_up = call.table != nullptr;
@@ -190,40 +185,32 @@ HWY_INLINE void ScanCall(const TileScanCall& call) {
     int block = call.first_block;
     if (looked_up) {
       for (; block < call.last_block; ++block) {
-        ScanLookups<Tiles, kHighway, kTanh, kMatrices>(call, block, begin, begin + rows);
+        ScanLookups<Tiles, kHighway, kActivation, kMatrices>(call, block, begin, begin + rows);
       }
     }
     if constexpr (kMatrices == 3) {
       for (; call.sequences < kFewSequences && block + 1 < call.last_block; block += 2) {
-        ScanProducts<Tiles, kHighway, kTanh, kMatrices, 2>(call, block, begin, begin + rows);
+        ScanProducts<Tiles, kHighway, kActivation, kMatrices, 2>(call, block, begin, begin + rows);
       }
     }
     for (; block < call.last_block; ++block) {
-      ScanProducts<Tiles, kHighway, kTanh, kMatrices, 1>(call, block, begin, begin + rows);
+      ScanProducts<Tiles, kHighway, kActivation, kMatrices, 1>(call, block, begin, begin + rows);
     }
-  }
-}
-
-template <class Tiles, bool kTanh>
-HWY_INLINE void ScanHighway(const TileScanCall& call) {
-  switch (call.scan.highway) {
-    case Highway::kNone:
-      return ScanCall<Tiles, Highway::kNone, kTanh>(call);
-    case Highway::kInput:
-      return ScanCall<Tiles, Highway::kInput, kTanh>(call);
-    case Highway::kMatrix:
-      return ScanCall<Tiles, Highway::kMatrix, kTanh>(call);
   }
 }
 
 template <class Tiles>
+struct TileScanVariant {
+  template <Highway kHighway, Activation kActivation>
+  HWY_INLINE static void Run(const TileScanCall& call) {
+    ScanCall<Tiles, kHighway, kActivation>(call);
+  }
+};
+
+template <class Tiles>
 HWY_INLINE void TileScan(const TileScanCall& call) {
   if (call.table == nullptr) Tiles::Begin();
-  if (call.scan.activation == Activation::kTanh) {
-    ScanHighway<Tiles, true>(call);
-  } else {
-    ScanHighway<Tiles, false>(call);
-  }
+  DispatchScan<TileScanVariant<Tiles>>(call.scan, call);
   if (call.table == nullptr) Tiles::End();
 }
 
@@ -270,7 +257,7 @@ HWY_INLINE void TileProduct(const TileProductCall& call) {
 }
 
 }  // namespace HWY_NAMESPACE
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 HWY_AFTER_NAMESPACE();
 
 #endif

@@ -19,7 +19,7 @@
 #include "kernels/cpu/scan.h"
 #include "kernels/stack_spec.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 inline constexpr int kTileRows = 16;
 inline constexpr int kTileColumns = 16;
@@ -99,6 +99,6 @@ const TileKernel& Avx512TileKernel();
 // AMX in plain C++, with its order of sums and its tiles: runs anywhere, slowly.
 const TileKernel& EmulatedTileKernel();
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_TILE_KERNEL_H_

@@ -6,8 +6,9 @@
 #include "kernels/cpu/bfloat16_rows.h"
 #include "kernels/cpu/classify.h"
 #include "kernels/cpu/forward_pass.h"
+#include "kernels/cpu/pool.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 class TileRun : ForwardPass<TileStack, TileWorkspace> {
@@ -263,7 +264,6 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
   void NormalizeOutputs() {
     const TileLayer& layer = stack_.layers.back();
     const RowLayout& layout = layer.output;
-    const int padded = layout.padded();
     ForEachRow([&](int row, int token, int b) {
       const float* h =
           ws_.inputs[0].NormalizeRow(layout, layer.norm, ws_.x.data() + row * TileStride(layout));
@@ -271,17 +271,8 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
       const int place = ws_.sequence_of_row[row];
       float* pooled = ws_.pooled_of[place];
       if (pooled == nullptr) return;
-      if (ws_.pooling[place] == Pooling::kLast) {
-        if (token + 1 == batch_.offsets[b + 1]) std::copy_n(h, padded, pooled);
-        if (token == batch_.offsets[b] && layout.segments == 2) {
-          std::copy_n(h + padded, padded, pooled + padded);
-        }
-        return;
-      }
-      for (int j = 0; j < layout.stride(); ++j) {
-        pooled[j] =
-            ws_.pooling[place] == Pooling::kMax ? std::max(pooled[j], h[j]) : pooled[j] + h[j];
-      }
+      PoolRow(layout, ws_.pooling[place], token == batch_.offsets[b],
+              token + 1 == batch_.offsets[b + 1], h, pooled);
     });
   }
 
@@ -291,10 +282,7 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
       float* pooled = ws_.pooled_of[place];
       if (pooled == nullptr) continue;
       const int b = ws_.order[place];
-      if (ws_.pooling[place] == Pooling::kMean) {
-        const float scale = 1.0f / static_cast<float>(Length(b));
-        for (int j = 0; j < layout.stride(); ++j) pooled[j] *= scale;
-      }
+      FinishPool(layout, ws_.pooling[place], Length(b), pooled);
       if (outputs_[b].pooled != nullptr) layout.Unpack(pooled, outputs_[b].pooled);
     }
   }
@@ -362,4 +350,4 @@ void RunTileBatch(const TileStack& stack, const RaggedBatch& batch, const Sequen
   TileRun(stack, batch, outputs, workspace, parallel).Run();
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

@@ -12,7 +12,7 @@
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/tile_stack.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 class TileWorkspace : public Workspace {
  public:
@@ -51,6 +51,6 @@ class TileWorkspace : public Workspace {
 void RunTileBatch(const TileStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
                   TileWorkspace& workspace, ParallelRunner& parallel);
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_TILE_RUN_H_

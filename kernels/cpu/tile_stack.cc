@@ -6,7 +6,7 @@
 #include "kernels/cpu/classify.h"
 #include "kernels/cpu/layer_norm.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 // Packs w(row, block, matrix, column) for rows below k.
@@ -30,7 +30,7 @@ AlignedArray<BFloat16> PackTiles(int k, int blocks, int matrices, Weight w) {
 TileDirection PackDirection(const LayerSpec& spec, const RowLayout& rows, int direction) {
   TileDirection packed;
   const AlignedBuffer w = PackGateWeights(spec, rows, direction);
-  const int padded = RoundUpToLanes(spec.hidden_size);
+  const int padded = RowLayout::RoundUp(spec.hidden_size);
   const size_t n = static_cast<size_t>(spec.num_matrices) * padded;
   const int k = static_cast<int>(TileStride(rows));
   const int blocks = padded / kTileColumns;
@@ -219,4 +219,4 @@ void TileInput::Normalize(const RowLayout& layout, const NormWeights& norm, cons
   }
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

@@ -14,7 +14,7 @@
 #include "kernels/cpu/weight_layout.h"
 #include "kernels/stack_spec.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 // Values from one bfloat16 row to the next: whole tiles, zeros past the layout's stride.
 inline size_t TileStride(const RowLayout& rows) {
@@ -91,6 +91,6 @@ class TileInput {
   AlignedBuffer values_;
 };
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_TILE_STACK_H_

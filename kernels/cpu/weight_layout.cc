@@ -2,18 +2,16 @@
 
 #include <cstddef>
 
-namespace sru::kernels {
+#include "kernels/common/gate_scale.h"
+#include "kernels/common/highway.h"
+
+namespace sru::kernels::cpu {
 
 NormWeights PackNorm(const LayerSpec& layer, const RowLayout& layout) {
   NormWeights norm{AlignedBuffer(layout.stride()), AlignedBuffer(layout.stride())};
   layout.Pack(layer.norm_weight.data, norm.weight.data());
   layout.Pack(layer.norm_bias.data, norm.bias.data());
   return norm;
-}
-
-Highway HighwayOf(const LayerSpec& layer) {
-  if (!layer.has_skip_term) return Highway::kNone;
-  return layer.num_matrices == 4 ? Highway::kMatrix : Highway::kInput;
 }
 
 RowLayout FirstLayerInput(const StackSpec& spec) {
@@ -24,7 +22,7 @@ RowLayout FirstLayerInput(const StackSpec& spec) {
 
 AlignedBuffer PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int direction) {
   const int k = spec.num_matrices;
-  const int padded = RoundUpToLanes(spec.hidden_size);
+  const int padded = RowLayout::RoundUp(spec.hidden_size);
   AlignedBuffer packed(static_cast<size_t>(rows.stride()) * k * padded);
   for (int i = 0; i < rows.width(); ++i) {
     const float* from = spec.weight.data + (static_cast<size_t>(i) * spec.directions + direction) *
@@ -32,7 +30,7 @@ AlignedBuffer PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int 
     float* to = packed.data() + static_cast<size_t>(rows.Position(i)) * k * padded;
     for (int j = 0; j < spec.hidden_size; ++j) {
       for (int gate = 0; gate < k; ++gate) {
-        const float scale = gate == 1 || gate == 2 ? kScanGateScale : 1.0f;
+        const float scale = IsGateMatrix(gate) ? kExp2GateScale : 1.0f;
         to[gate * padded + j] = scale * from[j * k + gate];
       }
     }
@@ -42,7 +40,7 @@ AlignedBuffer PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int 
 
 AlignedBuffer PackGateConstants(const LayerSpec& spec, int direction) {
   const int hidden = spec.hidden_size;
-  const int padded = RoundUpToLanes(hidden);
+  const int padded = RowLayout::RoundUp(hidden);
   AlignedBuffer constants(static_cast<size_t>(4) * padded);
   float* v_f = constants.data();
   float* v_r = v_f + padded;
@@ -52,17 +50,17 @@ AlignedBuffer PackGateConstants(const LayerSpec& spec, int direction) {
     const int forget = direction * hidden + j;
     const int reset = spec.output_size() + forget;
     if (!spec.weight_c.empty()) {
-      v_f[j] = kScanGateScale * spec.weight_c.data[forget];
-      v_r[j] = kScanGateScale * spec.weight_c.data[reset];
+      v_f[j] = kExp2GateScale * spec.weight_c.data[forget];
+      v_r[j] = kExp2GateScale * spec.weight_c.data[reset];
     }
-    b_f[j] = kScanGateScale * spec.bias.data[forget];
-    b_r[j] = kScanGateScale * spec.bias.data[reset];
+    b_f[j] = kExp2GateScale * spec.bias.data[forget];
+    b_r[j] = kExp2GateScale * spec.bias.data[reset];
   }
   return constants;
 }
 
 ScanParameters ScanParametersOf(const LayerSpec& spec, const AlignedBuffer& constants) {
-  const int padded = RoundUpToLanes(spec.hidden_size);
+  const int padded = RowLayout::RoundUp(spec.hidden_size);
   const float* first = constants.data();
   return {padded, HighwayOf(spec), spec.activation,    spec.alpha,
           first,  first + padded,  first + 2 * padded, first + 3 * padded};
@@ -88,4 +86,4 @@ AlignedBuffer PackTransposed(const FloatView& w, const RowLayout& from, const Ro
   return packed;
 }
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

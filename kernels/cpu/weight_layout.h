@@ -1,5 +1,5 @@
 // A specification's weights as float32 matrices in the CPU backend's padded rows (row_layout.h),
-// with kScanGateScale folded into what goes into the gates. Each kind of product packs them further
+// with kExp2GateScale folded into what goes into the gates. Each kind of product packs them further
 // in its own way.
 #ifndef SRU_KERNELS_CPU_WEIGHT_LAYOUT_H_
 #define SRU_KERNELS_CPU_WEIGHT_LAYOUT_H_
@@ -11,7 +11,7 @@
 #include "kernels/cpu/scan.h"
 #include "kernels/stack_spec.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 
 // The first layer's U depends on the token alone. Where it fits into this much memory for the whole
 // vocabulary it is computed at load and looked up while serving.
@@ -25,8 +25,6 @@ struct NormWeights {
 
 // `layout` is that of the rows that the norm of `layer` applies to.
 NormWeights PackNorm(const LayerSpec& layer, const RowLayout& layout);
-
-Highway HighwayOf(const LayerSpec& layer);
 
 // The first layer's input rows. The highway term adds them to the output, so where it takes the
 // input itself both have the same layout.
@@ -45,6 +43,6 @@ AlignedBuffer PackProjection(const LayerSpec& layer, const RowLayout& from, cons
 // w [to.width()][from.width()] of a map y = w x as [from.stride()][to.stride()].
 AlignedBuffer PackTransposed(const FloatView& w, const RowLayout& from, const RowLayout& to);
 
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu
 
 #endif  // SRU_KERNELS_CPU_WEIGHT_LAYOUT_H_

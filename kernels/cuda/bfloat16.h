@@ -1,13 +1,12 @@
-// bfloat16 as the CUDA backend stores it: the upper half of a float32, rounded to nearest, ties to
-// even. The host's and the GPU's conversions give the same bits. Includes nothing of the toolkit,
-// so that host code packs weights with it.
+// bfloat16 as the CUDA backend stores it. The host's and the GPU's conversions give the same bits.
+// Includes nothing of the toolkit, so that host code packs weights with it.
 #ifndef SRU_KERNELS_CUDA_BFLOAT16_H_
 #define SRU_KERNELS_CUDA_BFLOAT16_H_
 
 #include <cstdint>
-#include <cstring>
 
-#include "kernels/cuda/host_and_device.h"
+#include "kernels/common/bfloat16.h"
+#include "kernels/common/host_and_device.h"
 
 namespace sru::kernels::cuda {
 
@@ -21,10 +20,7 @@ SRU_HOST_DEVICE float ToFloat(BFloat16 value) {
 #ifdef __CUDA_ARCH__
   return __uint_as_float(static_cast<uint32_t>(value.bits) << 16);
 #else
-  const uint32_t bits = static_cast<uint32_t>(value.bits) << 16;
-  float result;
-  std::memcpy(&result, &bits, sizeof(result));
-  return result;
+  return FloatOfBFloat16Bits(value.bits);
 #endif
 }
 
@@ -43,15 +39,8 @@ SRU_HOST_DEVICE BFloat16 FromFloat<BFloat16>(float value) {
 #ifdef __CUDA_ARCH__
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
 #else
-  uint32_t bits;
-  std::memcpy(&bits, &value, sizeof(bits));
-  const bool is_nan = (bits & 0x7fffffffu) > 0x7f800000u;
-  if (is_nan) {
-    bits = 0x7fff0000u;  // as the GPU's conversion does
-  } else {
-    bits += 0x7fffu + ((bits >> 16) & 1u);
-  }
-  result.bits = static_cast<uint16_t>(bits >> 16);
+  // The GPU's conversion makes the same NaN of all of them.
+  result.bits = value != value ? uint16_t{0x7fff} : BFloat16Bits(value);
 #endif
   return result;
 }

@@ -6,27 +6,18 @@
 #include <string>
 #include <utility>
 
+#include "kernels/common/outputs.h"
 #include "kernels/cuda/cuda_workspace.h"
 #include "kernels/cuda/forward.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/open_devices.h"
 #include "kernels/cuda/packed_stack.h"
 #include "kernels/cuda/product_plan.h"
+#include "kernels/cuda/storage_type.h"
 #include "kernels/cuda/token_table.h"
 
 namespace sru::kernels::cuda {
 namespace {
-
-bool NeedsClasses(const SequenceOutput& out) {
-  return out.logits != nullptr || out.probabilities != nullptr;
-}
-
-// A padded row into a row without padding.
-void CopyRow(const RowLayout& layout, const float* from, float* to) {
-  for (int segment = 0; segment < layout.segments; ++segment) {
-    std::copy_n(from + segment * layout.padded(), layout.size, to + segment * layout.size);
-  }
-}
 
 // One batch: its bucket, its input in the staging memory, its results out of it.
 class BatchRun {
@@ -66,18 +57,18 @@ class BatchRun {
     for (int i = 0; i < batch_.num_sequences; ++i) {
       const SequenceEntry& entry = sequences()[i];
       const SequenceOutput& out = outputs_[entry.index];
-      if (out.pooled != nullptr) CopyRow(row, ws_.pooled.row(entry.pool_row), out.pooled);
+      if (out.pooled != nullptr) row.Unpack(ws_.pooled.row(entry.pool_row), out.pooled);
       if (out.final_state != nullptr) {
         const float* state = ws_.final_state.row(entry.state_row);
         for (int layer = 0; layer < layers; ++layer) {
-          CopyRow(row, state + static_cast<size_t>(layer) * row.stride(),
-                  out.final_state + static_cast<size_t>(layer) * row.width());
+          row.Unpack(state + static_cast<size_t>(layer) * row.stride(),
+                     out.final_state + static_cast<size_t>(layer) * row.width());
         }
       }
       if (out.token_vectors != nullptr) {
         for (int t = 0; t < entry.length; ++t) {
-          CopyRow(row, ws_.token_vectors.row(entry.token_row + t),
-                  out.token_vectors + static_cast<size_t>(t) * row.width());
+          row.Unpack(ws_.token_vectors.row(entry.token_row + t),
+                     out.token_vectors + static_cast<size_t>(t) * row.width());
         }
       }
       if (entry.class_row < 0) continue;
@@ -100,7 +91,7 @@ class BatchRun {
     if (batch_.initial_state != nullptr) bucket.flags |= Bucket::kInitialState;
     for (int b = 0; b < batch_.num_sequences; ++b) {
       const SequenceOutput& out = outputs_[b];
-      if (NeedsClasses(out)) bucket.flags |= Bucket::kClasses;
+      if (out.wants_labels()) bucket.flags |= Bucket::kClasses;
       if (out.pooled != nullptr) bucket.flags |= Bucket::kPooled;
       if (out.final_state != nullptr) bucket.flags |= Bucket::kFinalState;
       if (out.token_vectors != nullptr) bucket.flags |= Bucket::kTokenVectors;
@@ -119,10 +110,9 @@ class BatchRun {
       entry.begin = batch_.offsets[b];
       entry.length = batch_.offsets[b + 1] - batch_.offsets[b];
       entry.index = b;
-      const bool classes = NeedsClasses(out);
-      entry.pooling = static_cast<int32_t>(classes ? stack_.spec.pooling : out.pooling);
-      entry.pool_row = classes || out.pooled != nullptr ? pool_rows++ : -1;
-      entry.class_row = classes ? class_rows++ : -1;
+      entry.pooling = PoolingOf(stack_.spec, out);
+      entry.pool_row = entry.pooling != Pooling::kNone ? pool_rows++ : -1;
+      entry.class_row = out.wants_labels() ? class_rows++ : -1;
       entry.state_row = out.final_state != nullptr ? state_rows++ : -1;
       entry.token_row = -1;
       if (out.token_vectors != nullptr) {
@@ -134,7 +124,7 @@ class BatchRun {
               [](const SequenceEntry& a, const SequenceEntry& b) {
                 return a.length != b.length ? a.length > b.length : a.index < b.index;
               });
-    const SequenceEntry spare{0, 0, 0, 0, -1, -1, -1, -1};
+    const SequenceEntry spare{0, 0, 0, Pooling::kNone, -1, -1, -1, -1};
     std::fill(entries + batch_.num_sequences, entries + bucket_.sequences, spare);
   }
 
@@ -289,6 +279,7 @@ class CudaBackend : public Backend {
                  std::unique_ptr<Executable>* executable) override {
     Status status = Validate(spec);
     if (!status.ok()) return status;
+    if (!HasStorageType(options.dtype)) return UnsupportedDataType(name(), options.dtype);
     try {
       PackOptions pack;
       pack.dtype = options.dtype;

@@ -35,7 +35,7 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
   std::unique_ptr<CudaWorkspace> ws(new CudaWorkspace(gpu, limits));
   const size_t rows = ws->token_buckets_.back();
   const size_t sequences = limits.max_sequences;
-  const size_t value = stack.value_bytes();
+  const size_t value = ValueBytes(stack.dtype);
   const size_t width = stack.output().stride();
 
   Bucket largest;

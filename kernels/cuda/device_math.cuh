@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/common/gate_scale.h"
 #include "kernels/cuda/bfloat16.h"
+#include "kernels/stack_spec.h"
 
 namespace sru::kernels::cuda {
 
@@ -196,22 +198,35 @@ struct ScanMath;
 
 template <>
 struct ScanMath<float> {
-  // sigmoid(x) for z = kGateScaleFloat32 x.
+  // sigmoid(x) for z = kExp2GateScale x.
   static __device__ __forceinline__ float Gate(float z) { return Reciprocal(1.0f + Exp2(z)); }
   // 2 sigmoid(2x) - 1; no infinity meets another on the way.
   static __device__ __forceinline__ float Tanh(float x) {
-    return fmaf(2.0f, Gate(-2.8853900817779268f * x), -1.0f);
+    return fmaf(2.0f, Gate(2.0f * kExp2GateScale * x), -1.0f);
   }
 };
 
 template <>
 struct ScanMath<BFloat16> {
-  // sigmoid(x) for z = kGateScaleBFloat16 x.
+  // sigmoid(x) for z = kTanhGateScale x.
   static __device__ __forceinline__ float Gate(float z) {
     return fmaf(0.5f, TanhApproximate(z), 0.5f);
   }
   static __device__ __forceinline__ float Tanh(float x) { return TanhApproximate(x); }
 };
+
+// g of a step's kDims states, in place. One branch for all of them, which a whole block takes alike.
+template <typename T, int kDims>
+__device__ __forceinline__ void Activate(Activation activation, float (&h)[kDims]) {
+  switch (activation) {
+    case Activation::kIdentity:
+      return;
+    case Activation::kTanh:
+#pragma unroll
+      for (int d = 0; d < kDims; ++d) h[d] = ScanMath<T>::Tanh(h[d]);
+      return;
+  }
+}
 
 // Over the 32 lanes of a warp, all of which must call; every lane gets the same bits.
 __device__ __forceinline__ float WarpSum(float value) {

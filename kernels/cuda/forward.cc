@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "kernels/common/outputs.h"
 #include "kernels/cuda/before_scan.h"
 
 namespace sru::kernels::cuda {
@@ -49,8 +50,7 @@ class Forward {
   }
   const BatchHeader* header() const { return Input<BatchHeader>(layout_.header); }
   const SequenceEntry* sequences() const { return Input<SequenceEntry>(layout_.sequences); }
-  // Layer norm after the last scan leaves pooling and token vectors to Pool().
-  bool ScanFinishesOutputs() const { return stack_.layers.back().layer_norm != LayerNorm::kAfter; }
+  bool ScanFinishesOutputs() const { return kernels::ScanFinishesOutputs(stack_.spec); }
   bool Pools() const { return bucket_.has(Bucket::kClasses) || bucket_.has(Bucket::kPooled); }
   float* TokenVectors() const {
     return bucket_.has(Bucket::kTokenVectors) ? ws_.token_vectors.device.as<float>() : nullptr;
@@ -107,7 +107,7 @@ class Forward {
     } else {
       // U's fourth plane, or anything where the scale is 0.
       const int plane = layer.highway == Highway::kMatrix ? 3 : 0;
-      args.skip = static_cast<const char*>(args.u) + plane * args.padded * stack_.value_bytes();
+      args.skip = static_cast<const char*>(args.u) + plane * args.padded * ValueBytes(stack_.dtype);
       args.skip_stride = args.u_stride;
       args.skip_direction_stride = layer.gates * args.padded;
     }
@@ -124,7 +124,7 @@ class Forward {
     return ws_.stream->RunFusedLayer(args);
   }
 
-  // All but U, and the highway only where it reads the layer's input.
+  // Fills every field except U; the highway fields only if the highway reads the layer's input.
   ScanArgs ArgsOfScan(size_t index) const {
     const PackedLayer& layer = stack_.layers[index];
     const bool finishes = index + 1 == stack_.layers.size() && ScanFinishesOutputs();
@@ -134,16 +134,21 @@ class Forward {
     args.directions = layer.output.segments;
     args.padded = layer.output.padded();
     args.gates = layer.gates;
-    if (layer.highway == Highway::kInput) {
-      args.skip = x_;
-      args.skip_stride = layer.input.stride();
-      args.skip_direction_stride = args.padded;
-      args.skip_scale = layer.alpha;
-    } else if (layer.highway == Highway::kMatrix) {
-      args.skip_scale = 1.0f;
+    switch (layer.highway) {
+      case Highway::kNone:
+        break;
+      case Highway::kInput:
+        args.skip = x_;
+        args.skip_stride = layer.input.stride();
+        args.skip_direction_stride = args.padded;
+        args.skip_scale = layer.alpha;
+        break;
+      case Highway::kMatrix:
+        args.skip_scale = 1.0f;
+        break;
     }
     args.constants = weights_.floats(layer.constants);
-    args.tanh = layer.tanh;
+    args.activation = layer.activation;
     const size_t width = layer.output.stride();
     args.state_stride = static_cast<int64_t>(stack_.layers.size() * width);
     if (bucket_.has(Bucket::kInitialState)) {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kernels/cuda/host_and_device.h"
+#include "kernels/common/host_and_device.h"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/scan_shape.h"
 

@@ -14,6 +14,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/stack_spec.h"
+
 namespace sru::kernels::cuda {
 
 // Of one batch.
@@ -28,7 +30,7 @@ struct SequenceEntry {
   int32_t begin;      // its first token
   int32_t length;     // tokens; 0 = spare
   int32_t index;      // its place in the caller's batch: its row of the initial states
-  int32_t pooling;    // kernels::Pooling, of its row in `pooled`
+  Pooling pooling;    // of its row in `pooled`
   int32_t pool_row;   // row in `pooled`
   int32_t class_row;  // row in `class_results`; needs a pool_row
   int32_t state_row;  // row in `final_state`
@@ -81,7 +83,7 @@ struct ScanArgs {
   int skip_stride;
   int skip_direction_stride;
   float skip_scale;
-  bool tanh;               // g = tanh
+  Activation activation;
   const float* constants;  // [direction][v_f, v_r, b_f, b_r][padded]
   // States stand at [row * state_stride + direction * padded + j]; null = zeros, none wanted.
   const float* initial_state;  // row = index

@@ -5,9 +5,9 @@
 #include <functional>
 #include <utility>
 
-#include "kernels/cuda/bfloat16.h"
+#include "kernels/common/gate_scale.h"
 #include "kernels/cuda/fused_shape.h"
-#include "kernels/cuda/gate_scale.h"
+#include "kernels/cuda/storage_type.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -19,17 +19,14 @@ class Packer {
 
   // A tensor of `size` values, `at(i)` each, in the storage type or in float32.
   TensorIndex Add(DataType dtype, size_t size, const std::function<float(size_t)>& at) {
-    const size_t value_bytes = dtype == DataType::kBFloat16 ? 2 : 4;
-    std::vector<uint8_t> bytes(size * value_bytes);
-    for (size_t i = 0; i < size; ++i) {
-      const float value = at(i);
-      if (dtype == DataType::kBFloat16) {
-        const BFloat16 rounded = FromFloat<BFloat16>(value);
-        std::memcpy(&bytes[i * value_bytes], &rounded, value_bytes);
-      } else {
-        std::memcpy(&bytes[i * value_bytes], &value, value_bytes);
+    std::vector<uint8_t> bytes(size * ValueBytes(dtype));
+    WithStorageType(dtype, [&](auto type) {
+      using T = decltype(type);
+      for (size_t i = 0; i < size; ++i) {
+        const T value = FromFloat<T>(at(i));
+        std::memcpy(&bytes[i * sizeof(T)], &value, sizeof(T));
       }
-    }
+    });
     stack_.tensors.push_back(std::move(bytes));
     return static_cast<TensorIndex>(stack_.tensors.size()) - 1;
   }
@@ -37,7 +34,7 @@ class Packer {
   // Rows of a dense [rows][layout.width()] in the padded form.
   TensorIndex AddRows(DataType dtype, const RowLayout& layout, size_t rows, const float* values) {
     return Add(dtype, rows * layout.stride(), [&](size_t i) {
-      const int j = ValueAt(layout, static_cast<int>(i % layout.stride()));
+      const int j = layout.ValueAt(static_cast<int>(i % layout.stride()));
       return j < 0 ? 0.0f : values[i / layout.stride() * layout.width() + j];
     });
   }
@@ -62,25 +59,24 @@ class Packer {
   TensorIndex AddWeights(const RowLayout& k, int n, const std::function<float(int, int)>& at) {
     const int stride = k.stride();
     return Add(stack_.dtype, static_cast<size_t>(n) * stride, [&](size_t at_index) {
-      const int i = ValueAt(k, static_cast<int>(at_index % stride));
+      const int i = k.ValueAt(static_cast<int>(at_index % stride));
       return i < 0 ? 0.0f : at(i, static_cast<int>(at_index / stride));
     });
-  }
-
-  // Which value of a row without padding stands at position p; -1 = padding.
-  static int ValueAt(const RowLayout& layout, int p) {
-    const int segment = p / layout.padded();
-    const int j = p % layout.padded();
-    return j < layout.size ? segment * layout.size + j : -1;
   }
 
  private:
   PackedStack& stack_;
 };
 
-Highway HighwayOf(const LayerSpec& layer) {
-  if (!layer.has_skip_term) return Highway::kNone;
-  return layer.num_matrices == 4 ? Highway::kMatrix : Highway::kInput;
+// Of the sigmoid that the scan computes with a storage type (ScanMath in device_math.cuh).
+float GateScale(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat32:
+      return kExp2GateScale;
+    case DataType::kBFloat16:
+      return kTanhGateScale;
+  }
+  return 0.0f;
 }
 
 PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackOptions& options,
@@ -92,7 +88,7 @@ PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackO
   layer.gates = spec.num_matrices;
   layer.highway = HighwayOf(spec);
   layer.alpha = spec.alpha;
-  layer.tanh = spec.activation == Activation::kTanh;
+  layer.activation = spec.activation;
   layer.layer_norm = spec.layer_norm;
   if (spec.layer_norm != LayerNorm::kNone) {
     const RowLayout& normed = spec.layer_norm == LayerNorm::kBefore ? layer.input : layer.output;
@@ -110,8 +106,7 @@ PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackO
     });
   }
 
-  const float gate_scale =
-      options.dtype == DataType::kBFloat16 ? kGateScaleBFloat16 : kGateScaleFloat32;
+  const float gate_scale = GateScale(options.dtype);
   const int hidden = spec.hidden_size;
   const int padded = layer.output.padded();
   const int gates = spec.num_matrices;
@@ -121,7 +116,7 @@ PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackO
     const int gate = column / padded % gates;
     const int j = column % padded;
     if (j >= hidden) return 0.0f;
-    const float scale = gate == 1 || gate == 2 ? gate_scale : 1.0f;
+    const float scale = IsGateMatrix(gate) ? gate_scale : 1.0f;
     const size_t row = static_cast<size_t>(i) * spec.directions + direction;
     return scale * spec.weight.data[(row * hidden + j) * gates + gate];
   };
@@ -158,7 +153,7 @@ PackedStack::PackedStack(const StackSpec& stack, const PackOptions& options)
   if (!spec.input_to_hidden.empty()) {
     input = {1, spec.input_size};
     input_to_hidden = packer.AddProduct(input, rows.stride(), options.tf32, [&](int i, int p) {
-      const int j = Packer::ValueAt(rows, p);
+      const int j = rows.ValueAt(p);
       return j < 0 ? 0.0f : spec.input_to_hidden.data[static_cast<size_t>(j) * spec.input_size + i];
     });
   }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/common/highway.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/row_layout.h"
@@ -28,8 +29,6 @@ struct PackedProduct {
   bool exists() const { return shape >= 0; }
 };
 
-enum class Highway { kNone, kInput, kMatrix };
-
 struct PackedLayer {
   RowLayout input;
   RowLayout output;
@@ -43,7 +42,7 @@ struct PackedLayer {
   TensorIndex constants = kNoTensor;  // float32 [direction][v_f, v_r, b_f, b_r][padded]
   Highway highway = Highway::kNone;
   float alpha = 1.0f;
-  bool tanh = false;
+  Activation activation = Activation::kIdentity;
 };
 
 struct PackOptions {
@@ -56,7 +55,6 @@ struct PackedStack {
   // Throws std::bad_alloc.
   PackedStack(const StackSpec& stack, const PackOptions& options);
 
-  size_t value_bytes() const { return dtype == DataType::kBFloat16 ? 2 : 4; }
   const ProductShape& shape(const PackedProduct& product) const { return shapes[product.shape]; }
   const RowLayout& output() const { return layers.back().output; }
   // The widest rows of each kind, in values; 0 = there are none.

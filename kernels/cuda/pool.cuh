@@ -7,6 +7,7 @@
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/rows_shape.h"
+#include "kernels/cuda/running_pool.cuh"
 #include "kernels/stack_spec.h"
 
 namespace sru::kernels::cuda {
@@ -21,26 +22,23 @@ __global__ void __launch_bounds__(kRowThreads) PoolKernel(const PoolArgs args, i
   if (args.token_vectors != nullptr && entry.token_row >= 0) {
     token_row = args.token_vectors + static_cast<int64_t>(entry.token_row) * stride + j;
   }
-  const int pooling = args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : 0;
+  const Pooling pooling =
+      args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : Pooling::kNone;
   const T* h = static_cast<const T*>(args.h) + static_cast<int64_t>(entry.begin) * stride + j;
   // The backward direction ends at the first token.
   const int last = j < args.padded ? entry.length - 1 : 0;
-  float maximum = -HUGE_VALF;
-  float sum = 0.0f;
-  float end = 0.0f;
+  const bool takes_max = TakesMax(pooling);
+  float pool = PoolStart(takes_max);
+  float picked = 0.0f;
   for (int t = 0; t < entry.length; ++t) {
     const float value = ToFloat(h[static_cast<int64_t>(t) * stride]);
     if (token_row != nullptr) token_row[static_cast<int64_t>(t) * stride] = value;
-    maximum = fmaxf(maximum, value);
-    sum += value;
-    if (t == last) end = value;
+    pool = PoolStep(takes_max, pool, value);
+    if (t == last) picked = value;
   }
-  if (pooling == 0) return;
+  if (pooling == Pooling::kNone) return;
   args.pooled[static_cast<int64_t>(entry.pool_row) * stride + j] =
-      pooling == static_cast<int>(Pooling::kMax) ? maximum
-      : pooling == static_cast<int>(Pooling::kMean)
-          ? sum * (1.0f / static_cast<float>(entry.length))
-          : end;
+      PoolEnd(pooling, pool, picked, 1.0f / static_cast<float>(entry.length));
 }
 
 }  // namespace sru::kernels::cuda

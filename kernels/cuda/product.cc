@@ -29,6 +29,16 @@ class Owned {
   Handle handle_ = nullptr;
 };
 
+cudaDataType_t TypeOf(DataType dtype) {
+  switch (dtype) {
+    case DataType::kFloat32:
+      return CUDA_R_32F;
+    case DataType::kBFloat16:
+      return CUDA_R_16BF;
+  }
+  std::abort();  // Compile() has refused it
+}
+
 // A product's descriptors. The library is column-major, so y^T = w x^T is what it is asked for,
 // with w [n][k] read as the transpose of a k by n matrix.
 struct Description {
@@ -42,7 +52,7 @@ struct Description {
   Layout y;
 
   cublasStatus_t Fill(const CublasLt& library, const ProductShape& shape, int rows) {
-    const cudaDataType_t type = shape.dtype == DataType::kBFloat16 ? CUDA_R_16BF : CUDA_R_32F;
+    const cudaDataType_t type = TypeOf(shape.dtype);
     const cublasComputeType_t compute =
         shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const cublasOperation_t transpose = CUBLAS_OP_T;

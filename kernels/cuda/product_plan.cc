@@ -5,7 +5,7 @@
 #include <random>
 #include <utility>
 
-#include "kernels/cuda/bfloat16.h"
+#include "kernels/cuda/storage_type.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -29,11 +29,11 @@ class Trial {
         stream_(stream) {}
 
   Status Prepare() {
-    const size_t value_bytes = shape_.dtype == DataType::kBFloat16 ? 2 : 4;
+    const size_t value_bytes = ValueBytes(shape_.dtype);
     const size_t rows = max_rows_;
     std::vector<int32_t> ids(rows);
     for (size_t i = 0; i < rows; ++i) ids[i] = static_cast<int32_t>(i % kTrialPeriod);
-    const std::vector<uint8_t> table = Table(value_bytes);
+    const std::vector<uint8_t> table = Table();
     const BatchHeader header{max_rows_, {}};
     struct Array {
       DeviceBuffer* buffer;
@@ -69,7 +69,7 @@ class Trial {
       embed.x = x_.data();
       status = stream_.Embed(shape_.dtype, embed);
     }
-    const Status waited = stream_.Wait();  // what was copied from stands on this stack
+    const Status waited = stream_.Wait();  // the copies read what is on this stack
     return status.ok() ? waited : status;
   }
 
@@ -79,7 +79,7 @@ class Trial {
                             expected_.data());
   }
 
-  // Whether so many rows have the expected bits. An algorithm that refuses has not.
+  // Whether `rows` rows match bit for bit; false if the algorithm rejects the shape.
   Status Passes(const ProductAlgorithm& algorithm, int rows, bool* passes) {
     *passes = false;
     uint32_t differs = 0;
@@ -91,7 +91,7 @@ class Trial {
       status = stream_.Wait();
       return multiplied.code() == StatusCode::kDeviceLost ? multiplied : status;
     }
-    const int value_bytes = shape_.dtype == DataType::kBFloat16 ? 2 : 4;
+    const int value_bytes = static_cast<int>(ValueBytes(shape_.dtype));
     CompareArgs compare{};
     compare.values = y_.as<uint32_t>();
     compare.expected = expected_.as<uint32_t>();
@@ -109,19 +109,17 @@ class Trial {
 
  private:
   // kTrialPeriod rows of random values.
-  std::vector<uint8_t> Table(size_t value_bytes) const {
+  std::vector<uint8_t> Table() const {
     std::mt19937 random(1);
     std::normal_distribution<float> normal;
-    std::vector<uint8_t> table(size_t{kTrialPeriod} * shape_.k * value_bytes);
-    for (size_t at = 0; at < table.size(); at += value_bytes) {
-      const float value = normal(random);
-      if (value_bytes == 2) {
-        const BFloat16 rounded = FromFloat<BFloat16>(value);
-        std::memcpy(&table[at], &rounded, sizeof(rounded));
-      } else {
-        std::memcpy(&table[at], &value, sizeof(value));
+    std::vector<uint8_t> table(size_t{kTrialPeriod} * shape_.k * ValueBytes(shape_.dtype));
+    WithStorageType(shape_.dtype, [&](auto type) {
+      using T = decltype(type);
+      for (size_t at = 0; at < table.size(); at += sizeof(T)) {
+        const T value = FromFloat<T>(normal(random));
+        std::memcpy(&table[at], &value, sizeof(T));
       }
-    }
+    });
     return table;
   }
 

@@ -4,6 +4,7 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/layer_norm.cuh"
 #include "kernels/cuda/pool.cuh"
+#include "kernels/cuda/storage_type.h"
 
 namespace sru::kernels::cuda {
 
@@ -19,34 +20,28 @@ cudaError_t LoadRowKernels() {
 }
 
 cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, cudaStream_t stream) {
-  if (dtype == DataType::kBFloat16) {
-    const auto blocks = static_cast<unsigned>(EmbedBlocks(args, sizeof(BFloat16)));
-    EmbedKernel<BFloat16><<<blocks, kRowThreads, 0, stream>>>(args);
-  } else {
-    const auto blocks = static_cast<unsigned>(EmbedBlocks(args, sizeof(float)));
-    EmbedKernel<float><<<blocks, kRowThreads, 0, stream>>>(args);
-  }
+  WithStorageType(dtype, [&](auto type) {
+    using T = decltype(type);
+    const auto blocks = static_cast<unsigned>(EmbedBlocks(args, sizeof(T)));
+    EmbedKernel<T><<<blocks, kRowThreads, 0, stream>>>(args);
+  });
   return cudaGetLastError();
 }
 
 cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(LayerNormBlocks(args));
-  if (dtype == DataType::kBFloat16) {
-    LayerNormKernel<BFloat16><<<blocks, kRowThreads, 0, stream>>>(args);
-  } else {
-    LayerNormKernel<float><<<blocks, kRowThreads, 0, stream>>>(args);
-  }
+  WithStorageType(dtype, [&](auto type) {
+    LayerNormKernel<decltype(type)><<<blocks, kRowThreads, 0, stream>>>(args);
+  });
   return cudaGetLastError();
 }
 
 cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, cudaStream_t stream) {
   const auto blocks = static_cast<unsigned>(PoolBlocks(args));
   const int per_sequence = PoolBlocksPerSequence(args);
-  if (dtype == DataType::kBFloat16) {
-    PoolKernel<BFloat16><<<blocks, kRowThreads, 0, stream>>>(args, per_sequence);
-  } else {
-    PoolKernel<float><<<blocks, kRowThreads, 0, stream>>>(args, per_sequence);
-  }
+  WithStorageType(dtype, [&](auto type) {
+    PoolKernel<decltype(type)><<<blocks, kRowThreads, 0, stream>>>(args, per_sequence);
+  });
   return cudaGetLastError();
 }
 

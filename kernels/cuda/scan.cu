@@ -1,5 +1,6 @@
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/scan.cuh"
+#include "kernels/cuda/storage_type.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -45,17 +46,14 @@ cudaError_t LoadScanKernels() {
 }
 
 cudaError_t LaunchScan(DataType dtype, int dims, const ScanArgs& args, cudaStream_t stream) {
-  if (dtype == DataType::kBFloat16) {
+  WithStorageType(dtype, [&](auto type) {
+    using T = decltype(type);
     if (dims == 4) {
-      Launch<BFloat16, 4>(args, stream);
+      Launch<T, 4>(args, stream);
     } else {
-      Launch<BFloat16, 2>(args, stream);
+      Launch<T, 2>(args, stream);
     }
-  } else if (dims == 4) {
-    Launch<float, 4>(args, stream);
-  } else {
-    Launch<float, 2>(args, stream);
-  }
+  });
   return cudaGetLastError();
 }
 

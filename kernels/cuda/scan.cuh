@@ -18,6 +18,7 @@
 
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/running_pool.cuh"
 #include "kernels/cuda/scan_shape.h"
 #include "kernels/cuda/shared_memory.cuh"
 #include "kernels/stack_spec.h"
@@ -153,8 +154,8 @@ struct ScanThread {
   float v_f[kDims], v_r[kDims], b_f[kDims], b_r[kDims];
   float c[kDims], h[kDims], pool[kDims];
   float skip_scale;
-  bool tanh;
-  int pooling;
+  Activation activation;
+  Pooling pooling;
   int column;  // of an output row
   bool takes_max;
   bool stores_h;
@@ -169,15 +170,15 @@ struct ScanThread {
     const int width = args.directions * args.padded;
     column = direction * args.padded + j;
     skip_scale = args.skip_scale;
-    tanh = args.tanh;
-    pooling = args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : 0;
+    activation = args.activation;
+    pooling = args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : Pooling::kNone;
     // Rows are walked backward by the second direction.
     const ptrdiff_t first_step = direction == 0 ? 0 : entry.length - 1;
-    takes_max = pooling == static_cast<int>(Pooling::kMax);
+    takes_max = TakesMax(pooling);
     stores_h = args.h != nullptr;
     stores_tokens = args.token_vectors != nullptr && entry.token_row >= 0;
-    // Walked along even where nothing is stored, which is cheaper than to ask; so they begin
-    // somewhere.
+    // These advance even if nothing is stored (cheaper than a branch), so they must point at valid
+    // memory.
     float* const elsewhere = const_cast<float*>(args.constants);
     h_row = static_cast<T*>(stores_h ? args.h : elsewhere) + (entry.begin + first_step) * width +
             column;
@@ -195,7 +196,7 @@ struct ScanThread {
       b_r[d] = constants[3 * args.padded + d];
       c[d] = initial != nullptr ? initial[d] : 0.0f;
       h[d] = 0.0f;
-      pool[d] = takes_max ? -HUGE_VALF : 0.0f;
+      pool[d] = PoolStart(takes_max);
     }
   }
 
@@ -213,10 +214,7 @@ struct ScanThread {
       c[d] = fmaf(f, c[d], (1.0f - f) * u0);
       h[d] = c[d];
     }
-    if (tanh) {
-#pragma unroll
-      for (int d = 0; d < kDims; ++d) h[d] = ScanMath<T>::Tanh(h[d]);
-    }
+    Activate<T>(activation, h);
 #pragma unroll
     for (int d = 0; d < kDims; ++d) {
       const float highway = skip_scale * step.Value(3, d);
@@ -226,13 +224,8 @@ struct ScanThread {
     if (stores_tokens) StoreValues<kDims>(token_row, h);
     h_row += h_step;
     token_row += h_step;
-    // Without branches; where neither is wanted nobody reads the sum.
 #pragma unroll
-    for (int d = 0; d < kDims; ++d) {
-      const float most = fmaxf(pool[d], h[d]);
-      const float sum = pool[d] + h[d];
-      pool[d] = takes_max ? most : sum;
-    }
+    for (int d = 0; d < kDims; ++d) pool[d] = PoolStep(takes_max, pool[d], h[d]);
   }
 
   // After the last step: the final state and the pooled vector.
@@ -242,16 +235,12 @@ struct ScanThread {
 #pragma unroll
       for (int d = 0; d < kDims; ++d) state[d] = c[d];
     }
-    if (pooling == 0) return;
+    if (pooling == Pooling::kNone) return;
     const int width = args.directions * args.padded;
     float* pooled = args.pooled + static_cast<ptrdiff_t>(entry.pool_row) * width + column;
     const float scale = 1.0f / static_cast<float>(entry.length);
 #pragma unroll
-    for (int d = 0; d < kDims; ++d) {
-      pooled[d] = pooling == static_cast<int>(Pooling::kMax)    ? pool[d]
-                  : pooling == static_cast<int>(Pooling::kMean) ? pool[d] * scale
-                                                                : h[d];
-    }
+    for (int d = 0; d < kDims; ++d) pooled[d] = PoolEnd(pooling, pool[d], h[d], scale);
   }
 };
 

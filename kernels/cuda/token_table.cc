@@ -64,14 +64,15 @@ class TableMaker {
  private:
   const PackedLayer& first() const { return stack_.layers[0]; }
   // Of one row.
-  size_t InputBytes() const { return first().input.stride() * stack_.value_bytes(); }
-  size_t ProductBytes() const { return stack_.shape(first().product).n * stack_.value_bytes(); }
+  size_t InputBytes() const { return first().input.stride() * ValueBytes(stack_.dtype); }
+  size_t ProductBytes() const { return stack_.shape(first().product).n * ValueBytes(stack_.dtype); }
 
   Status Allocate(const std::shared_ptr<Gpu>& gpu, size_t id_bytes, bool temporary_x) {
     const bool maps_input = stack_.input_to_hidden.exists();
     const bool normalises = first().layer_norm == LayerNorm::kBefore;
-    const size_t projected =
-        first().projection.exists() ? stack_.shape(first().projection).n * stack_.value_bytes() : 0;
+    const size_t projected = first().projection.exists()
+                                 ? stack_.shape(first().projection).n * ValueBytes(stack_.dtype)
+                                 : 0;
     struct Array {
       DeviceBuffer* buffer;
       size_t bytes;
@@ -79,7 +80,7 @@ class TableMaker {
     const Array arrays[] = {
         {&header_, sizeof(BatchHeader)},
         {&ids_, id_bytes},
-        {&embedded_, maps_input ? kChunk * stack_.input.stride() * stack_.value_bytes() : 0},
+        {&embedded_, maps_input ? kChunk * stack_.input.stride() * ValueBytes(stack_.dtype) : 0},
         {&x_, temporary_x ? kChunk * InputBytes() : 0},
         {&normalised_, normalises ? kChunk * InputBytes() : 0},
         {&projected_, kChunk * projected},
@@ -112,7 +113,7 @@ Status TokenTable::Create(const PackedStack& stack, const DeviceStack& weights,
   if (stack.embedding == kNoTensor) return OkStatus();
   const bool needs_x = first.highway == Highway::kInput;
   const bool keeps_x = needs_x && stack.input_to_hidden.exists();
-  const size_t column_bytes = TableRows(stack) * stack.value_bytes();
+  const size_t column_bytes = TableRows(stack) * ValueBytes(stack.dtype);
   const size_t u_bytes = column_bytes * stack.shape(first.product).n;
   const size_t x_bytes = keeps_x ? column_bytes * first.input.stride() : 0;
   const size_t share = gpu->BudgetLeft() / kTokenTableBudgetShare;

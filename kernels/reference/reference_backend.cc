@@ -6,9 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "kernels/cpu/bfloat16.h"
-#include "kernels/cpu/scan.h"
-
 namespace sru::kernels {
 namespace {
 
@@ -25,25 +22,44 @@ struct Matrix {
 
 double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-// What bfloat16 storage does to a value; float32 storage is taken as exact.
+// The bfloat16 value (8 bits of precision, the exponents of float32) that is nearest to a float32,
+// ties to even. Like everything here it shares no code with the backends that it judges.
+float RoundToBFloat16(float value) {
+  if (!std::isfinite(value) || value == 0.0f) return value;
+  constexpr int kPrecision = 8;
+  constexpr int kSmallestUnit = -133;  // of the subnormal values, 2^-126 * 2^-7
+  const int exponent = std::ilogb(value);
+  const int unit = std::max(exponent - kPrecision + 1, kSmallestUnit);
+  // Exact in float64. Past the largest value the conversion gives infinity.
+  return static_cast<float>(std::ldexp(std::nearbyint(std::ldexp(double{value}, -unit)), unit));
+}
+
+// What storage in a data type does to a value; float32 storage is taken as exact.
 class Storage {
  public:
-  explicit Storage(DataType dtype) : rounds_(dtype == DataType::kBFloat16) {}
+  // As float32.
+  Storage() = default;
+  static Storage BFloat16() {
+    Storage storage;
+    storage.rounds_ = true;
+    return storage;
+  }
 
   double operator()(double value) const {
-    return rounds_ ? RoundedToBFloat16(static_cast<float>(value)) : value;
+    return rounds_ ? RoundToBFloat16(static_cast<float>(value)) : value;
   }
-  // A gate's weight is stored with the scale of kScanGateScale in it.
+  // Backends store a gate's weight multiplied by -log2(e), in float32, and round the product.
   double Gate(float weight) const {
     if (!rounds_) return weight;
-    return static_cast<double>(RoundedToBFloat16(kScanGateScale * weight)) / kScanGateScale;
+    constexpr float kMinusLog2E = -1.4426950408889634f;
+    return static_cast<double>(RoundToBFloat16(kMinusLog2E * weight)) / kMinusLog2E;
   }
   void Round(Matrix* x) const {
     for (double& value : x->values) value = (*this)(value);
   }
 
  private:
-  bool rounds_;
+  bool rounds_ = false;
 };
 
 // y = x w, with w [x.width][columns].
@@ -92,6 +108,16 @@ Matrix TransposedProduct(const Matrix& x, const FloatView& w, int rows, const St
     }
   }
   return y;
+}
+
+double Activate(Activation activation, double c) {
+  switch (activation) {
+    case Activation::kIdentity:
+      return c;
+    case Activation::kTanh:
+      return std::tanh(c);
+  }
+  return std::numeric_limits<double>::quiet_NaN();
 }
 
 void Normalize(const FloatView& weight, const FloatView& bias, Matrix* x) {
@@ -144,7 +170,7 @@ Matrix RunLayer(const LayerSpec& layer, const Matrix& x, const Storage& storage,
         const double f = Sigmoid(ut[1] + v_f * state + b_f);
         const double r = Sigmoid(ut[2] + v_r * state + b_r);
         state = f * state + (1 - f) * ut[0];
-        const double g = layer.activation == Activation::kTanh ? std::tanh(state) : state;
+        const double g = Activate(layer.activation, state);
         double skip = 0;
         if (layer.has_skip_term) skip = k == 4 ? ut[3] : layer.alpha * x.row(t)[o];
         h.row(t)[o] = r * g + (1 - r) * skip;
@@ -210,7 +236,8 @@ class ReferenceWorkspace : public Workspace {
 
 class ReferenceExecutable : public Executable {
  public:
-  ReferenceExecutable(const StackSpec& spec, DataType dtype) : spec_(spec), storage_(dtype) {}
+  ReferenceExecutable(const StackSpec& spec, const Storage& storage)
+      : spec_(spec), storage_(storage) {}
 
   Status CreateWorkspace(const WorkspaceLimits& limits,
                          std::unique_ptr<Workspace>* workspace) const override {
@@ -265,9 +292,8 @@ class ReferenceExecutable : public Executable {
 
     Matrix pooled(1, width);
     pooled.values = Pool(h, spec_.pooling, hidden);
-    std::vector<double> logits = TransposedProduct(pooled, spec_.classifier_weight,
-                                                   spec_.num_labels, Storage(DataType::kFloat32))
-                                     .values;
+    std::vector<double> logits =
+        TransposedProduct(pooled, spec_.classifier_weight, spec_.num_labels, Storage()).values;
     for (size_t i = 0; i < logits.size() && !spec_.classifier_bias.empty(); ++i) {
       logits[i] += spec_.classifier_bias.data[i];
     }
@@ -288,8 +314,15 @@ class ReferenceBackend : public Backend {
                  std::unique_ptr<Executable>* executable) override {
     Status status = Validate(spec);
     if (!status.ok()) return status;
-    *executable = std::make_unique<ReferenceExecutable>(spec, options.dtype);
-    return OkStatus();
+    switch (options.dtype) {
+      case DataType::kFloat32:
+        *executable = std::make_unique<ReferenceExecutable>(spec, Storage());
+        return OkStatus();
+      case DataType::kBFloat16:
+        *executable = std::make_unique<ReferenceExecutable>(spec, Storage::BFloat16());
+        return OkStatus();
+    }
+    return UnsupportedDataType(name(), options.dtype);
   }
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "server/rpc/request_errors.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/wire_check.h"
+#include "server/rpc/wire_pooling.h"
 
 namespace sru::server {
 namespace {
@@ -209,6 +211,7 @@ absl::StatusOr<ParsedSequences> ParseSequences(
 }
 
 absl::StatusOr<Priority> ParsePriority(v1::Priority priority) {
+  static_assert(v1::Priority_MAX == v1::PRIORITY_HIGH, "a case for each priority");
   switch (priority) {
     case v1::PRIORITY_UNSPECIFIED:
     case v1::PRIORITY_NORMAL:
@@ -226,25 +229,17 @@ absl::StatusOr<Priority> ParsePriority(v1::Priority priority) {
 }
 
 absl::StatusOr<kernels::Pooling> ParsePooling(v1::Pooling pooling, kernels::Pooling model_pooling) {
-  switch (pooling) {
-    case v1::POOLING_DEFAULT:
-      return model_pooling;
-    case v1::POOLING_NONE:
-      return kernels::Pooling::kNone;
-    case v1::POOLING_LAST:
-      return kernels::Pooling::kLast;
-    case v1::POOLING_MAX:
-      return kernels::Pooling::kMax;
-    case v1::POOLING_MEAN:
-      return kernels::Pooling::kMean;
-    default:
-      return absl::InvalidArgumentError(
-          absl::StrCat("pooling: ", static_cast<int>(pooling),
-                       " is unknown, expected 0 (POOLING_DEFAULT) to 4 (POOLING_MEAN)"));
+  if (pooling == v1::POOLING_DEFAULT) return model_pooling;
+  if (const std::optional<kernels::Pooling> known = FromProto(pooling); known.has_value()) {
+    return *known;
   }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "pooling: ", static_cast<int>(pooling), " is unknown, expected 0 (POOLING_DEFAULT) to ",
+      static_cast<int>(v1::Pooling_MAX), " (", v1::Pooling_Name(v1::Pooling_MAX), ")"));
 }
 
 absl::StatusOr<v1::OutputFormat> ParseOutputFormat(v1::OutputFormat format) {
+  static_assert(v1::OutputFormat_MAX == v1::OUTPUT_FORMAT_RAW_BFLOAT16, "a case for each format");
   switch (format) {
     case v1::OUTPUT_FORMAT_UNSPECIFIED:
       return v1::OUTPUT_FORMAT_FLOATS;

@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "models/tokenizer.h"
 #include "models/vocabulary.h"
+#include "server/rpc/wire_pooling.h"
 
 namespace sru::server {
 namespace {
@@ -257,10 +258,16 @@ TEST(ParseParametersTest, Pooling) {
   EXPECT_EQ(*ParsePooling(v1::POOLING_LAST, kernels::Pooling::kMax), kernels::Pooling::kLast);
   EXPECT_EQ(*ParsePooling(v1::POOLING_MAX, kernels::Pooling::kNone), kernels::Pooling::kMax);
   EXPECT_EQ(*ParsePooling(v1::POOLING_MEAN, kernels::Pooling::kMax), kernels::Pooling::kMean);
-  const absl::Status status =
-      ParsePooling(static_cast<v1::Pooling>(5), kernels::Pooling::kMax).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), StartsWith("pooling: 5 is unknown"));
+  for (const kernels::Pooling pooling : kernels::kAllPoolings) {
+    EXPECT_EQ(*ParsePooling(ToProto(pooling), kernels::Pooling::kMax), pooling);
+  }
+  for (const int unknown : {v1::Pooling_MAX + 1, -1}) {
+    const absl::Status status =
+        ParsePooling(static_cast<v1::Pooling>(unknown), kernels::Pooling::kMax).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()),
+                StartsWith("pooling: " + std::to_string(unknown) + " is unknown"));
+  }
 }
 
 TEST(ParseParametersTest, OutputFormat) {

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/proto_buffer_writer.h"
+#include "kernels/common/bfloat16.h"
+#include "server/rpc/wire_pooling.h"
 #include "sru/v1/inference.grpc.pb.h"  // gRPC's serialisation of messages
 
 namespace sru::server {
@@ -79,13 +81,6 @@ uint16_t FloatToHalf(float value) {
   return static_cast<uint16_t>(sign | RoundOff((magnitude & 0x7fffff) | 0x800000, shift));
 }
 
-uint16_t FloatToBFloat16(float value) {
-  const uint32_t bits = Bits(value);
-  // Rounding could carry a NaN into infinity: keep it a NaN.
-  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>(RoundOff(bits, 16));
-}
-
 void Normalize(float* vector, int width) {
   double sum = 0;
   for (int i = 0; i < width; ++i) sum += static_cast<double>(vector[i]) * vector[i];
@@ -96,6 +91,7 @@ void Normalize(float* vector, int width) {
 
 void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat format,
                  v1::Encoding* encoding) {
+  static_assert(v1::OutputFormat_MAX == v1::OUTPUT_FORMAT_RAW_BFLOAT16, "a case for each format");
   const size_t count = static_cast<size_t>(rows) * width;
   switch (format) {
     case v1::OUTPUT_FORMAT_RAW_FLOAT32:
@@ -106,26 +102,12 @@ void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat 
       WriteHalves<FloatToHalf>(values, count, encoding->mutable_data());
       return;
     case v1::OUTPUT_FORMAT_RAW_BFLOAT16:
-      WriteHalves<FloatToBFloat16>(values, count, encoding->mutable_data());
+      WriteHalves<kernels::BFloat16Bits>(values, count, encoding->mutable_data());
       return;
     default:
       encoding->mutable_values()->Add(values, values + count);
       return;
   }
-}
-
-v1::Pooling ToProto(kernels::Pooling pooling) {
-  switch (pooling) {
-    case kernels::Pooling::kNone:
-      return v1::POOLING_NONE;
-    case kernels::Pooling::kLast:
-      return v1::POOLING_LAST;
-    case kernels::Pooling::kMax:
-      return v1::POOLING_MAX;
-    case kernels::Pooling::kMean:
-      return v1::POOLING_MEAN;
-  }
-  return v1::POOLING_NONE;
 }
 
 void WriteTimes(const CallTimes& times, v1::StageTimes* proto) {

@@ -22,10 +22,9 @@ namespace sru::server {
 void WriteLabels(const std::vector<std::string>& labels, const float* logits,
                  const float* probabilities, int top_k, v1::Classification* classification);
 
-// IEEE 754 half precision and bfloat16, rounded to nearest, ties to even. Infinities and the sign
-// are kept, a NaN stays one. What is too large for half precision becomes infinity.
+// IEEE 754 half precision, rounded to nearest, ties to even. Infinities and the sign are kept, a NaN
+// stays one. What is too large becomes infinity. (bfloat16: kernels/common/bfloat16.h)
 uint16_t FloatToHalf(float value);
-uint16_t FloatToBFloat16(float value);
 
 // Scales `vector` to Euclidean length 1; a zero vector stays zero. Sums in double.
 void Normalize(float* vector, int width);
@@ -34,8 +33,6 @@ void Normalize(float* vector, int width);
 // ParseOutputFormat() gave. Does not set the shape.
 void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat format,
                  v1::Encoding* encoding);
-
-v1::Pooling ToProto(kernels::Pooling pooling);
 
 void WriteTimes(const CallTimes& times, v1::StageTimes* proto);
 

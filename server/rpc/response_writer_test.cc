@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/common/bfloat16.h"
 
 namespace sru::server {
 namespace {
@@ -80,20 +81,20 @@ TEST(ResponseWriterTest, HalfPrecisionRoundTripsAndRoundsToEven) {
 }
 
 TEST(ResponseWriterTest, BFloat16RoundsToEven) {
-  EXPECT_EQ(FloatToBFloat16(1.0f), 0x3f80);
-  EXPECT_EQ(FloatToBFloat16(-2.0f), 0xc000);
-  EXPECT_EQ(FloatToBFloat16(0.0f), 0);
-  EXPECT_EQ(FloatToBFloat16(-0.0f), 0x8000);
-  EXPECT_EQ(FloatToBFloat16(1.00390625f), 0x3f80);  // half way, down to even
-  EXPECT_EQ(FloatToBFloat16(1.01171875f), 0x3f82);  // half way, up to even
-  EXPECT_EQ(FloatToBFloat16(1.00390637f), 0x3f81);
-  EXPECT_EQ(FloatToBFloat16(kInfinity), 0x7f80);
-  EXPECT_EQ(FloatToBFloat16(std::numeric_limits<float>::max()), 0x7f80);
+  EXPECT_EQ(kernels::BFloat16Bits(1.0f), 0x3f80);
+  EXPECT_EQ(kernels::BFloat16Bits(-2.0f), 0xc000);
+  EXPECT_EQ(kernels::BFloat16Bits(0.0f), 0);
+  EXPECT_EQ(kernels::BFloat16Bits(-0.0f), 0x8000);
+  EXPECT_EQ(kernels::BFloat16Bits(1.00390625f), 0x3f80);  // half way, down to even
+  EXPECT_EQ(kernels::BFloat16Bits(1.01171875f), 0x3f82);  // half way, up to even
+  EXPECT_EQ(kernels::BFloat16Bits(1.00390637f), 0x3f81);
+  EXPECT_EQ(kernels::BFloat16Bits(kInfinity), 0x7f80);
+  EXPECT_EQ(kernels::BFloat16Bits(std::numeric_limits<float>::max()), 0x7f80);
   // A NaN whose payload is in the lower half only stays a NaN.
   const uint32_t bits = 0x7f800001;
   float nan = 0;
   std::memcpy(&nan, &bits, sizeof(nan));
-  EXPECT_GT(FloatToBFloat16(nan) & 0x7fff, 0x7f80);
+  EXPECT_GT(kernels::BFloat16Bits(nan) & 0x7fff, 0x7f80);
 }
 
 TEST(ResponseWriterTest, NormalizeGivesLengthOneAndKeepsZero) {

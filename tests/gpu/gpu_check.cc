@@ -75,9 +75,7 @@ struct Errors {
 
 class Checker {
  public:
-  explicit Checker(const Flags& flags)
-      : flags_(flags),
-        dtype_(flags.dtype == "bfloat16" ? DataType::kBFloat16 : DataType::kFloat32) {}
+  Checker(const Flags& flags, DataType dtype) : flags_(flags), dtype_(dtype) {}
 
   // 77 and a message when there is no such backend here.
   int Run() {
@@ -454,12 +452,13 @@ int Main(int argc, char** argv) {
       return 2;
     }
   }
-  if (flags.dtype != "float32" && flags.dtype != "bfloat16") {
-    std::fprintf(stderr, "gpu_check: --dtype: expected float32 or bfloat16, found %s\n",
-                 flags.dtype.c_str());
+  DataType dtype = DataType::kFloat32;
+  if (!kernels::ParseDataType(flags.dtype, &dtype)) {
+    std::fprintf(stderr, "gpu_check: --dtype: expected %s, found %s\n",
+                 kernels::ListNames<kernels::DataTypeName>().c_str(), flags.dtype.c_str());
     return 2;
   }
-  return Checker(flags).Run();
+  return Checker(flags, dtype).Run();
 }
 
 }  // namespace

@@ -36,7 +36,7 @@ void operator delete(void* p, size_t) noexcept { std::free(p); }
 void operator delete(void* p, std::align_val_t) noexcept { std::free(p); }
 void operator delete(void* p, size_t, std::align_val_t) noexcept { std::free(p); }
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 template <typename Body>
@@ -101,4 +101,4 @@ INSTANTIATE_TEST_SUITE_P(DataTypes, AllocationTest,
                          [](const auto& info) { return DataTypeName(info.param); });
 
 }  // namespace
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

@@ -149,7 +149,8 @@ const std::vector<int> kLengths = {1, 2, 3, 700, 1, 31, 5, 256, 64};
 class BackendTest : public ::testing::TestWithParam<std::pair<std::string, StackOptions>> {};
 
 TEST_P(BackendTest, EqualsReference) {
-  for (Pooling pooling : {Pooling::kLast, Pooling::kMax, Pooling::kMean}) {
+  for (Pooling pooling : kAllPoolings) {
+    if (pooling == Pooling::kNone) continue;
     for (bool initial_state : {false, true}) {
       StackOptions options = GetParam().second;
       options.pooling = pooling;
@@ -521,6 +522,8 @@ TEST(RunTest, RefusesBadBatches) {
   std::vector<SequenceOutput> wrong = outputs.outputs;
   wrong[1].pooling = Pooling::kMean;
   EXPECT_THAT(message(good.view(), wrong.data()), HasSubstr("model's own pooling"));
+  wrong[1].pooling = static_cast<Pooling>(99);
+  EXPECT_THAT(message(good.view(), wrong.data()), HasSubstr("outputs: no such pooling, 99"));
 
   EXPECT_EQ(outputs.pooled[0], OutputArrays::kUnwritten) << "a refused batch wrote results";
   EXPECT_TRUE(c.executable->Run(good.view(), out, *c.workspace).ok());
@@ -562,7 +565,27 @@ TEST(CompileTest, NamesTheWrongField) {
               HasSubstr("layers[0].weight"));
   EXPECT_THAT(message([](StackSpec& s) { s.layers[1].bias = {}; }), HasSubstr("layers[1].bias"));
   EXPECT_THAT(message([](StackSpec& s) { s.pooling = Pooling::kNone; }), HasSubstr("pooling"));
+  EXPECT_THAT(message([](StackSpec& s) { s.pooling = static_cast<Pooling>(99); }),
+              HasSubstr("pooling: expected 0 to "));
+  EXPECT_THAT(message([](StackSpec& s) { s.layers[1].activation = static_cast<Activation>(-1); }),
+              HasSubstr("layers[1].activation: expected 0 to "));
+  EXPECT_THAT(message([](StackSpec& s) { s.layers[1].layer_norm = static_cast<LayerNorm>(7); }),
+              HasSubstr("layers[1].layer_norm: no such placement, 7"));
   EXPECT_THAT(message([](StackSpec& s) { s.embedding.size -= 1; }), HasSubstr("embedding"));
+}
+
+TEST(CompileTest, RefusesADataTypeThatItDoesNotHave) {
+  const RandomStack stack(StackOptions(), 1);
+  std::unique_ptr<Backend> backend;
+  ASSERT_TRUE(TestedBackend::FromEnvironment().Create(&backend).ok());
+  CompileOptions options;
+  options.dtype = static_cast<DataType>(99);
+  std::unique_ptr<Executable> executable;
+  const Status status = backend->Compile(stack.spec(), options, &executable);
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_EQ(status.message(),
+            "dtype: the " + std::string(backend->name()) + " backend does not have 99");
+  EXPECT_EQ(executable, nullptr);
 }
 
 TEST(BackendRegistryTest, NamesWhatItExpects) {

@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 TEST(ParallelRunnerTest, EachItemOnceAndSlotsAreExclusive) {
@@ -81,4 +81,4 @@ TEST(ParallelRunnerTest, PassesOnWhatABodyThrows) {
 }
 
 }  // namespace
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

@@ -15,7 +15,7 @@
 #include "kernels/cpu/layer_norm.h"
 #include "kernels/cpu/row_layout.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 // One step's rounding is about 1e-7; states stay below 3.
@@ -33,7 +33,7 @@ double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 struct ScanCase {
   ScanCase(int hidden, int steps, Highway highway, Activation activation, float spread)
       : hidden(hidden),
-        padded(RoundUpToLanes(hidden)),
+        padded(RowLayout::RoundUp(hidden)),
         steps(steps),
         matrices(highway == Highway::kMatrix ? 4 : 3),
         u(static_cast<size_t>(steps) * matrices * padded + kRowAlignment),
@@ -76,7 +76,7 @@ struct ScanCase {
       for (int s = 0; s < steps; ++s) {
         const int t = backward ? steps - 1 - s : s;
         const auto gate = [&](int plane, const float* v, const float* b) {
-          return Sigmoid((U(t, plane)[j] + v[j] * state[j] + b[j]) / kScanGateScale);
+          return Sigmoid((U(t, plane)[j] + v[j] * state[j] + b[j]) / kExp2GateScale);
         };
         const double f = gate(1, parameters.v_f, parameters.b_f);
         const double r = gate(2, parameters.v_r, parameters.b_r);
@@ -215,4 +215,4 @@ INSTANTIATE_TEST_SUITE_P(Targets, VectorTargetTest,
                          [](const auto& info) { return std::string(hwy::TargetName(info.param)); });
 
 }  // namespace
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

@@ -9,7 +9,7 @@
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_isa.h"
 
-namespace sru::kernels {
+namespace sru::kernels::cpu {
 namespace {
 
 using ::testing::HasSubstr;
@@ -70,4 +70,4 @@ TEST(CpuIsaTest, RefusesWhatIsUnknownOrAbsent) {
 }
 
 }  // namespace
-}  // namespace sru::kernels
+}  // namespace sru::kernels::cpu

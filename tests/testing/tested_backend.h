@@ -10,6 +10,7 @@
 #ifndef SRU_TESTS_TESTING_TESTED_BACKEND_H_
 #define SRU_TESTS_TESTING_TESTED_BACKEND_H_
 
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
@@ -36,7 +37,11 @@ struct TestedBackend {
     TestedBackend tested;
     tested.name = value("SRU_BACKEND", "cpu");
     tested.cpu_isa = value("SRU_CPU_ISA", "auto");
-    if (value("SRU_DTYPE", "float32") == "bfloat16") tested.dtype = kernels::DataType::kBFloat16;
+    if (!kernels::ParseDataType(value("SRU_DTYPE", "float32"), &tested.dtype)) {
+      std::fprintf(stderr, "SRU_DTYPE: expected %s\n",
+                   kernels::ListNames<kernels::DataTypeName>().c_str());
+      std::exit(1);
+    }
     tested.fuse_layers = value("SRU_CUDA_FUSE_LAYERS", "0") == "1";
     return tested;
   }

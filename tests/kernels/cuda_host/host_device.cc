@@ -19,6 +19,7 @@
 #include "kernels/cuda/layer_norm.cuh"
 #include "kernels/cuda/pool.cuh"
 #include "kernels/cuda/scan.cuh"
+#include "kernels/cuda/storage_type.h"
 
 namespace sru::testing {
 namespace {
@@ -166,34 +167,27 @@ class HostStream : public Stream {
 
   Status Embed(DataType dtype, const EmbedArgs& args) override {
     return Add([=] {
-      if (dtype == DataType::kBFloat16) {
-        LaunchIndependent(EmbedBlocks(args, sizeof(BFloat16)), kRowThreads,
-                          [&] { EmbedKernel<BFloat16>(args); });
-      } else {
-        LaunchIndependent(EmbedBlocks(args, sizeof(float)), kRowThreads,
-                          [&] { EmbedKernel<float>(args); });
-      }
+      WithStorageType(dtype, [&](auto type) {
+        using T = decltype(type);
+        LaunchIndependent(EmbedBlocks(args, sizeof(T)), kRowThreads, [&] { EmbedKernel<T>(args); });
+      });
     });
   }
   Status Normalize(DataType dtype, const LayerNormArgs& args) override {
     return Add([=] {
-      Launch(LayerNormBlocks(args), kRowThreads, [&] {
-        if (dtype == DataType::kBFloat16) {
-          LayerNormKernel<BFloat16>(args);
-        } else {
-          LayerNormKernel<float>(args);
-        }
+      WithStorageType(dtype, [&](auto type) {
+        using T = decltype(type);
+        Launch(LayerNormBlocks(args), kRowThreads, [&] { LayerNormKernel<T>(args); });
       });
     });
   }
   Status Scan(DataType dtype, const ScanArgs& args) override {
     const int dims = ScanDims(args, options_.num_multiprocessors);
     return Add([=] {
-      if (dtype == DataType::kBFloat16) {
-        dims == 4 ? LaunchScan<BFloat16, 4>(args) : LaunchScan<BFloat16, 2>(args);
-      } else {
-        dims == 4 ? LaunchScan<float, 4>(args) : LaunchScan<float, 2>(args);
-      }
+      WithStorageType(dtype, [&](auto type) {
+        using T = decltype(type);
+        dims == 4 ? LaunchScan<T, 4>(args) : LaunchScan<T, 2>(args);
+      });
     });
   }
   Status RunFusedLayer(const FusedArgs& args) override {
@@ -214,12 +208,10 @@ class HostStream : public Stream {
   Status Pool(DataType dtype, const PoolArgs& args) override {
     return Add([=] {
       const int per_sequence = PoolBlocksPerSequence(args);
-      LaunchIndependent(PoolBlocks(args), kRowThreads, [&] {
-        if (dtype == DataType::kBFloat16) {
-          PoolKernel<BFloat16>(args, per_sequence);
-        } else {
-          PoolKernel<float>(args, per_sequence);
-        }
+      WithStorageType(dtype, [&](auto type) {
+        using T = decltype(type);
+        LaunchIndependent(PoolBlocks(args), kRowThreads,
+                          [&] { PoolKernel<T>(args, per_sequence); });
       });
     });
   }
@@ -238,13 +230,11 @@ class HostStream : public Stream {
     if (order == kRefuses) return kernels::Internal("this algorithm cannot do that");
     const bool unstable = rows == control_->unstable_rows.load();
     return Add([=] {
-      if (shape.dtype == DataType::kBFloat16) {
-        Product(shape, order, unstable, rows, static_cast<const BFloat16*>(x),
-                static_cast<const BFloat16*>(weights), static_cast<BFloat16*>(y));
-      } else {
-        Product(shape, order, unstable, rows, static_cast<const float*>(x),
-                static_cast<const float*>(weights), static_cast<float*>(y));
-      }
+      WithStorageType(shape.dtype, [&](auto type) {
+        using T = decltype(type);
+        Product(shape, order, unstable, rows, static_cast<const T*>(x),
+                static_cast<const T*>(weights), static_cast<T*>(y));
+      });
     });
   }
 

@@ -1,0 +1,39 @@
+// The running pool of one dimension of a sequence: where it starts, what each h adds, how it ends.
+#ifndef SRU_KERNELS_CUDA_RUNNING_POOL_CUH_
+#define SRU_KERNELS_CUDA_RUNNING_POOL_CUH_
+
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/stack_spec.h"
+
+namespace sru::kernels::cuda {
+
+// Whether the pool is a maximum; else it is a sum, which only some poolings read.
+__device__ __forceinline__ bool TakesMax(Pooling pooling) { return pooling == Pooling::kMax; }
+
+__device__ __forceinline__ float PoolStart(bool takes_max) { return takes_max ? -HUGE_VALF : 0.0f; }
+
+// Without branches: both are cheaper than to ask.
+__device__ __forceinline__ float PoolStep(bool takes_max, float pool, float h) {
+  const float most = fmaxf(pool, h);
+  const float sum = pool + h;
+  return takes_max ? most : sum;
+}
+
+// `picked` is the one h that kLast takes; `scale` is 1 / length.
+__device__ __forceinline__ float PoolEnd(Pooling pooling, float pool, float picked, float scale) {
+  switch (pooling) {
+    case Pooling::kNone:
+      break;
+    case Pooling::kLast:
+      return picked;
+    case Pooling::kMax:
+      return pool;
+    case Pooling::kMean:
+      return pool * scale;
+  }
+  return 0.0f;
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_RUNNING_POOL_CUH_
