@@ -29,9 +29,9 @@ the model config (--config) is a JSON object with these keys; any other key is i
                  use_tanh, layer_norm, normalize_after, has_skip_term, rescale, v1,
                  proj_input_to_hidden_first, highway_bias. What matters to training only (dropout
                  and the like) is accepted and dropped; custom_m cannot be exported.
-  pooling        "last", "max" or "mean": how token vectors become the classifier's input.
+  pooling        @POOLINGS@: how token vectors become the classifier's input.
                  "none" for a model without a classifier.
-  preprocessing  "whitespace", "lowercase" or "sentence_classification", or an object such as
+  preprocessing  @PREPROCESSINGS@, or an object such as
                  {"type": "sentence_classification", "lowercase": true}. Also understood:
                  "none: split on whitespace", "clean_str, case kept", "clean_str, lower-cased".
   oov_id         the line of the vocabulary, from 0, that stands for unknown words.
@@ -44,6 +44,15 @@ example:
 A model that takes feature frames has no embedding: leave out --vocab, oov_id and preprocessing.
 A model that only encodes has no classifier: leave out --labels.
 """
+
+# kernels/stack_spec.h; "none" is for models without a classifier only.
+POOLINGS = ("none", "last", "max", "mean")
+# models/config.h, each with its own keys and their defaults.
+PREPROCESSINGS = {
+    "whitespace": {},
+    "lowercase": {},
+    "sentence_classification": {"lowercase": False},
+}
 
 FORMAT_VERSION = 1
 
@@ -83,9 +92,7 @@ DROPPED_ARGUMENTS = {
 }
 
 PREPROCESSING_NAMES = {
-    "whitespace": {"type": "whitespace"},
-    "lowercase": {"type": "lowercase"},
-    "sentence_classification": {"type": "sentence_classification", "lowercase": False},
+    **{kind: {"type": kind, **keys} for kind, keys in PREPROCESSINGS.items()},
     "none: split on whitespace": {"type": "whitespace"},
     "clean_str, case kept": {"type": "sentence_classification", "lowercase": False},
     "clean_str, lower-cased": {"type": "sentence_classification", "lowercase": True},
@@ -186,11 +193,10 @@ def read_preprocessing(source, value):
         return PREPROCESSING_NAMES[value]
     if isinstance(value, dict):
         kind = value.get("type")
-        if kind in ("whitespace", "lowercase") and set(value) == {"type"}:
-            return {"type": kind}
-        if (kind == "sentence_classification" and set(value) <= {"type", "lowercase"}
-                and isinstance(value.get("lowercase", False), bool)):
-            return {"type": kind, "lowercase": value.get("lowercase", False)}
+        keys = PREPROCESSINGS.get(kind) if isinstance(kind, str) else None
+        if (keys is not None and set(value) <= {"type", *keys}
+                and all(isinstance(value.get(key, False), bool) for key in keys)):
+            return {"type": kind, **{key: value.get(key, keys[key]) for key in keys}}
     raise ExportError(f"{source}: preprocessing: expected one of "
                       f"{', '.join(repr(name) for name in PREPROCESSING_NAMES)}, or an object with "
                       f"type and lowercase; found {json.dumps(value)}")
@@ -434,7 +440,7 @@ def export(torch, arguments):
     if len(labels) > MAX_LABELS:
         raise ExportError(f"labels {arguments.labels}: expected at most {MAX_LABELS}, "
                           f"found {len(labels)}")
-    poolings = ["last", "max", "mean"] if labels else ["none", "last", "max", "mean"]
+    poolings = [name for name in POOLINGS if name != "none" or not labels]
     pooling = source_config.get("pooling", None if labels else "none")
     if pooling not in poolings:
         raise ExportError(f"{source}: pooling: expected one of {', '.join(poolings)}"
@@ -489,9 +495,18 @@ def export(torch, arguments):
           f"feature_size {encoder['input_size']}")
 
 
+def make_epilog():
+    def one_of(names):
+        quoted = [f'"{name}"' for name in names]
+        return f"{', '.join(quoted[:-1])} or {quoted[-1]}"
+
+    return (EPILOG.replace("@POOLINGS@", one_of(POOLINGS[1:]))
+            .replace("@PREPROCESSINGS@", one_of(PREPROCESSINGS)))
+
+
 def parse_arguments(arguments):
     parser = argparse.ArgumentParser(
-        prog="export_torch.py", description=__doc__, epilog=EPILOG,
+        prog="export_torch.py", description=__doc__, epilog=make_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", required=True, metavar="M.pt",
                         help="state_dict written by torch.save")
