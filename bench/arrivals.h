@@ -1,4 +1,4 @@
-// Poisson arrivals: the times at which independent users send, whatever the server does meanwhile.
+// Poisson arrivals: the times at which independent users send, regardless of what the server does.
 #ifndef SRU_BENCH_ARRIVALS_H_
 #define SRU_BENCH_ARRIVALS_H_
 
@@ -10,7 +10,8 @@ namespace sru::bench {
 // Not thread-safe.
 class PoissonArrivals {
  public:
-  // `rate`: mean arrivals per second, more than 0. The same seed gives the same times.
+  // `rate`: the mean number of arrivals per second, more than 0. The same seed gives the same
+  // times.
   PoissonArrivals(double rate, uint64_t seed);
 
   // Nanoseconds from the start to the next arrival; never decreases.

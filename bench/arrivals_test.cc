@@ -25,7 +25,7 @@ std::vector<double> Gaps(uint64_t seed) {
 }
 
 // The mean of n exponential gaps has a relative standard deviation of 1/sqrt(n) = 0.3%, their
-// standard deviation one of about sqrt(2/n) = 0.45%: the bounds are more than five of them.
+// standard deviation one of about sqrt(2/n) = 0.45%. The bounds are more than five times as wide.
 TEST(PoissonArrivalsTest, GapsHaveTheMeanAndTheSpreadOfTheirRate) {
   double sum = 0, squares = 0;
   for (const double gap : Gaps(1)) {

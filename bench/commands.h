@@ -1,5 +1,5 @@
-// The subcommands of sru_bench, one file each. They take the arguments after the subcommand's name
-// and return the program's exit code.
+// The subcommands of sru_bench, one file each. Each takes the arguments after the subcommand's name
+// and returns the program's exit code.
 #ifndef SRU_BENCH_COMMANDS_H_
 #define SRU_BENCH_COMMANDS_H_
 

@@ -87,7 +87,7 @@ v1::ClassifyResponse MakeResponse(int num_sequences, int num_labels) {
   return response;
 }
 
-// Serves until one of `end_signals` comes, which it blocks. `ready` is told the port, 0 when the
+// Serves until one of `end_signals` arrives, which it blocks. `ready` gets the port, or 0 if the
 // server could not start.
 template <typename Ready>
 int Serve(const v1::ClassifyResponse& response, std::initializer_list<int> end_signals,
@@ -95,15 +95,16 @@ int Serve(const v1::ClassifyResponse& response, std::initializer_list<int> end_s
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal_number : end_signals) sigaddset(&signals, signal_number);
-  // Before gRPC starts its threads, which inherit this.
+  // This must come before gRPC starts its threads, which inherit it.
   sigprocmask(SIG_BLOCK, &signals, nullptr);
-  // Where Abseil is built with its checks, every lock of gRPC's pays for a search for deadlocks.
+  // If Abseil is built with its checks, each of gRPC's locks searches for deadlocks, which costs
+  // time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   EchoService service(response);
   int port = 0;
   grpc::ServerBuilder builder;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  // gRPC's cost per call grows with the calls that are open; a bound keeps it at its best.
+  // gRPC's cost per call grows with the number of open calls; a bound keeps the cost low.
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 128);
   builder.RegisterService(&service);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
@@ -115,10 +116,10 @@ int Serve(const v1::ClassifyResponse& response, std::initializer_list<int> end_s
   return kExitOk;
 }
 
-// The echo server in a process of its own; ends with this object, and with this process.
+// The echo server in a process of its own, which ends with this object and with this process.
 class EchoProcess {
  public:
-  // To be called before gRPC is used: a fork takes none of its threads along.
+  // Call it before gRPC is used: a fork copies none of gRPC's threads.
   explicit EchoProcess(const v1::ClassifyResponse& response) {
     int ends[2];
     if (pipe(ends) != 0) return;
@@ -150,7 +151,7 @@ class EchoProcess {
   EchoProcess(const EchoProcess&) = delete;
   EchoProcess& operator=(const EchoProcess&) = delete;
 
-  // 0 when it did not start.
+  // 0 if it did not start.
   int port() const { return port_; }
 
  private:

@@ -1,4 +1,5 @@
-// Flags that the subcommands layer and model share: what computes, and how long is measured.
+// Flags that the subcommands layer and model share: which backend computes, and for how long it is
+// measured.
 #ifndef SRU_BENCH_ENGINE_FLAGS_H_
 #define SRU_BENCH_ENGINE_FLAGS_H_
 
@@ -21,7 +22,7 @@ struct EngineFlags {
 
   void AddFlags(client::FlagSet* flags);
 
-  // On one thread.
+  // The backend's options, for one thread.
   kernels::BackendOptions Hardware() const;
   // kInvalidArgument names --rounds.
   absl::StatusOr<kernels::Rounds> Rounds() const;

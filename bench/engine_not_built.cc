@@ -1,4 +1,5 @@
-// For builds without the CPU backend (SRU_CPU=OFF): layer and model measure against oneDNN.
+// The subcommands layer and model in builds without the CPU backend (SRU_CPU=OFF): they cannot be
+// built, because they measure against oneDNN.
 #include <iostream>
 
 #include "bench/commands.h"

@@ -23,14 +23,14 @@ namespace sru::bench {
 namespace {
 
 constexpr size_t kGrpcPrefix = 5;
-// We never hold back the server.
+// So large that this client never makes the server wait.
 constexpr int32_t kWindow = 0x7fffffff;
 
 absl::string_view View(const uint8_t* bytes, size_t size) {
   return {reinterpret_cast<const char*>(bytes), size};
 }
 
-// The bytes are not copied unless `flags` is changed.
+// libnghttp2 copies the bytes only if `flags` says so.
 nghttp2_nv Header(absl::string_view name, absl::string_view value,
                   uint8_t flags = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE) {
   const auto bytes = [](absl::string_view text) {
@@ -94,7 +94,7 @@ struct H2Connection::Callbacks {
   static int OnHeader(nghttp2_session*, const nghttp2_frame* frame, const uint8_t* name,
                       size_t name_size, const uint8_t* value, size_t value_size, uint8_t,
                       void* self) {
-    // Only the last header block of a call says anything that is needed.
+    // Only the last header block of a call has anything that is needed here.
     if ((frame->hd.flags & NGHTTP2_FLAG_END_STREAM) == 0) return 0;
     const absl::string_view header = View(name, name_size);
     const bool is_status = header == "grpc-status";
@@ -122,8 +122,8 @@ struct H2Connection::Callbacks {
     return 0;
   }
 
-  // Answered calls were ended before: this is a call that was reset, by the server, by libnghttp2
-  // because the server broke the protocol, or by the server's GOAWAY, which it had not reached yet.
+  // Answered calls have been ended already, so this call was reset: by the server, by libnghttp2
+  // because the server broke the protocol, or by a GOAWAY of a server that it had not reached yet.
   static int OnStreamClose(nghttp2_session*, int32_t stream, uint32_t error, void* self) {
     const absl::StatusCode code = error == NGHTTP2_REFUSED_STREAM ? absl::StatusCode::kUnavailable
                                   : error == NGHTTP2_CANCEL       ? absl::StatusCode::kCancelled
@@ -160,7 +160,7 @@ H2Connection::H2Connection(int fd, const std::string& method, Done done)
     : fd_(fd), method_(method), done_(std::move(done)), session_(nullptr, nghttp2_session_del) {
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_session* session = nullptr;
-  // These fail for want of memory only.
+  // These fail only if there is no memory.
   if (nghttp2_session_callbacks_new(&callbacks) != 0) std::abort();
   nghttp2_session_callbacks_set_on_header_callback(callbacks, Callbacks::OnHeader);
   nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, Callbacks::OnFrame);
@@ -209,7 +209,8 @@ uint32_t H2Connection::Start(const std::string& message, int64_t timeout_us) {
   size_t num_headers = 6;
   std::string timeout;
   if (timeout_us > 0) {
-    // At most 8 digits. It differs from call to call, so the header table is not for it.
+    // At most 8 digits. The value differs from call to call, so it does not belong in the header
+    // table.
     timeout = timeout_us < 100000000 ? absl::StrCat(timeout_us, "u")
                                      : absl::StrCat(timeout_us / 1000, "m");
     headers[num_headers++] =
@@ -219,7 +220,7 @@ uint32_t H2Connection::Start(const std::string& message, int64_t timeout_us) {
   provider.read_callback = Callbacks::ReadRequest;
   const int32_t stream = nghttp2_submit_request(session_.get(), nullptr, headers.data(),
                                                 num_headers, &provider, nullptr);
-  // While usable() it fails for want of memory only.
+  // While usable(), it fails only if there is no memory.
   if (stream < 0) std::abort();
   calls_.push_back({&message, 0, true, -1, {}});
   ++open_calls_;
@@ -278,7 +279,7 @@ bool H2Connection::Flush() {
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
       return true;
     } else if (errno != EINTR) {
-      // The reader finds out, after it has read what the server still said.
+      // The reader finds out, after it has read the server's last words.
       return false;
     }
   }
@@ -297,7 +298,7 @@ void H2Connection::ReadAnswers() {
     Lose(size == 0 ? "the server closed the connection" : std::strerror(errno));
     return;
   }
-  // The rest, if any, is read the next time, after answers were acted upon.
+  // The rest, if any, is read next time, after these answers have been handled.
   const ssize_t parsed =
       nghttp2_session_mem_recv(session_.get(), chunk.data(), static_cast<size_t>(size));
   if (parsed < 0) {
@@ -305,7 +306,7 @@ void H2Connection::ReadAnswers() {
     return;
   }
   FillOutput();
-  // libnghttp2 gives up when the server breaks the protocol.
+  // libnghttp2 gives up if the server breaks the protocol.
   if (alive_ && nghttp2_session_want_read(session_.get()) == 0) {
     Lose("the server went away or does not speak HTTP/2");
   }
@@ -315,7 +316,7 @@ void H2Connection::EndAnswered(uint32_t stream, bool with_trailers) {
   Call* call = Find(stream);
   if (call == nullptr) return;
   if (call->sent < kGrpcPrefix + call->request->size()) {
-    // The server did not want to hear the rest.
+    // The server did not wait for the rest of the request.
     nghttp2_submit_rst_stream(session_.get(), NGHTTP2_FLAG_NONE, static_cast<int32_t>(stream),
                               NGHTTP2_NO_ERROR);
   }

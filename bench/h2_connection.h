@@ -1,11 +1,11 @@
 // H2Connection: unary gRPC calls over one HTTP/2 connection, as cheaply as a load generator needs.
 //
-// gRPC's own client costs about as much per call as the server it would measure, and under overload
-// it spends its time on calls that are late already. Here libnghttp2 speaks HTTP/2; this class adds
-// the socket and the little of gRPC that a unary call needs. Many requests go out in one system
-// call; of the answers only the trailers are looked at.
+// gRPC's own client costs about as much per call as the server that it would measure, and under
+// overload it spends its time on calls that are already late. Here libnghttp2 speaks HTTP/2, and
+// this class adds the socket and the little of gRPC that a unary call needs. Many requests go out
+// in one system call; only the trailers of the answers are read.
 //
-// Not thread-safe: one thread calls everything. No call blocks but Open().
+// Not thread-safe: one thread makes all calls. Only Open() blocks.
 #ifndef SRU_BENCH_H2_CONNECTION_H_
 #define SRU_BENCH_H2_CONNECTION_H_
 
@@ -27,13 +27,15 @@ namespace sru::bench {
 
 class H2Connection {
  public:
-  // Called once for each call that ends, from ReadAnswers() or Flush(): with its code and, unless
-  // it is OK, its message. It may start calls, but neither cancel nor destroy.
+  // Called once for each call that ends, from ReadAnswers() or Flush(), with its code and, unless
+  // the code is OK, its message. It may start calls, but must not cancel any or destroy the
+  // connection.
   using Done =
       std::function<void(uint32_t stream, absl::StatusCode code, absl::string_view message)>;
 
-  // Connects to one of `addresses` and shakes hands; blocks up to 5 seconds. `method` is the path
-  // of a unary method, for all calls. kUnavailable when nobody listens or it is not HTTP/2.
+  // Connects to one of `addresses` and makes the HTTP/2 handshake; blocks for up to 5 seconds.
+  // `method` is the path of the unary method that all calls use. kUnavailable if nothing listens or
+  // if it does not speak HTTP/2.
   static absl::StatusOr<std::unique_ptr<H2Connection>> Open(
       const std::vector<SocketAddress>& addresses, const std::string& method, Done done);
   ~H2Connection();
@@ -41,9 +43,9 @@ class H2Connection {
   H2Connection(const H2Connection&) = delete;
   H2Connection& operator=(const H2Connection&) = delete;
 
-  // Queues one call for the next Flush(). `message` is the serialised request and must outlive the
-  // call; `timeout_us`, if more than 0, is sent as the call's deadline. Only while usable().
-  // Returns the call's stream: 1, 3, 5 and so on.
+  // Queues one call for the next Flush(). `message` is the serialized request and must outlive the
+  // call; `timeout_us`, if more than 0, is sent as the call's deadline. Call it only while
+  // usable(). Returns the call's stream: 1, 3, 5 and so on.
   uint32_t Start(const std::string& message, int64_t timeout_us);
 
   // Tells the server to drop a call. Its Done is not called.
@@ -52,15 +54,15 @@ class H2Connection {
   // Whether a call can be started now: false once the connection is lost or going away, and while
   // the server allows no more concurrent calls.
   bool usable() const;
-  // False once the connection is lost, or going away: no further call will ever be possible.
+  // False once the connection is lost or going away: no further call will ever be possible.
   bool alive() const;
-  // No answer will come any more.
+  // True if no answer will come any more.
   bool lost() const { return !alive_; }
 
-  // Writes what is queued, as far as the socket takes it. Returns whether something is left.
+  // Writes as much of the queue as the socket takes. Returns whether something is left.
   bool Flush();
-  // Reads what is there and calls Done for each call that ended. When the connection is lost, every
-  // open call ends with kUnavailable.
+  // Reads what has arrived and calls Done for each call that ended. If the connection is lost,
+  // every open call ends with kUnavailable.
   void ReadAnswers();
 
   int fd() const { return fd_; }
@@ -73,7 +75,7 @@ class H2Connection {
     int code;          // grpc-status; -1 = none yet
     std::string text;  // grpc-message
   };
-  // What libnghttp2 calls back.
+  // The callbacks of libnghttp2.
   struct Callbacks;
 
   H2Connection(int fd, const std::string& method, Done done);
@@ -81,9 +83,9 @@ class H2Connection {
   bool Handshake();
   // Moves what libnghttp2 wants to send to the output buffer.
   void FillOutput();
-  // nullptr when the call is not open.
+  // Returns nullptr if the call is not open.
   Call* Find(uint32_t stream);
-  // Forgets an open call; false when it is not open.
+  // Forgets an open call; returns false if it is not open.
   bool Close(uint32_t stream);
   void End(uint32_t stream, absl::StatusCode code, absl::string_view message);
   // Ends a call whose answer is complete.
@@ -100,7 +102,7 @@ class H2Connection {
   std::string out_;
   size_t out_begin_ = 0;
 
-  std::deque<Call> calls_;  // the call of stream 2 * (first_call_ + i) + 1 at i
+  std::deque<Call> calls_;  // element i is the call of stream 2 * (first_call_ + i) + 1
   uint32_t first_call_ = 0;
   uint32_t open_calls_ = 0;
 };

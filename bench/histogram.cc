@@ -47,7 +47,7 @@ void Histogram::Merge(const Histogram& other) {
 
 int64_t Histogram::Percentile(double percent) const {
   if (count_ == 0) return 0;
-  // The product may come out a hair above a whole number, which must not raise the rank.
+  // The product may be a rounding error above a whole number, which must not raise the rank.
   const double position = std::clamp(percent, 0.0, 100.0) / 100 * static_cast<double>(count_);
   const auto rank = static_cast<int64_t>(std::ceil(position * (1 - 1e-12)));
   if (rank <= 1) return min_;

@@ -52,7 +52,7 @@ TEST(HistogramTest, NegativeValuesCountAsZero) {
   EXPECT_EQ(histogram.count(), 1);
 }
 
-// Against the sorted values themselves, over eleven orders of magnitude.
+// Compares with the sorted values themselves, over eleven orders of magnitude.
 TEST(HistogramTest, PercentilesAreWithinTheErrorBound) {
   std::mt19937_64 random(7);
   std::uniform_real_distribution<double> exponent(0, 11);

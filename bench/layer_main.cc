@@ -1,4 +1,4 @@
-// sru_bench layer: SRU layers against their bare matrix products. No server takes part.
+// sru_bench layer: compares SRU layers with their bare matrix products, without a server.
 #include <iostream>
 #include <string>
 #include <vector>

@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& o
   if (!method.ok()) return method.status();
   load->method = *std::move(method);
   load->seed = options.seed;
-  // Before anything is sent anywhere.
+  // This must fail before anything is sent anywhere.
   if (auto addresses = ResolveLoopback(load->address); !addresses.ok()) return addresses.status();
   v1::ModelInfo info;
   if (!options.lengths.empty()) {

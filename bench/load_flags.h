@@ -1,4 +1,5 @@
-// What the subcommands load, sweep and echo share: flags, preparation, errors.
+// What the subcommands share: parsing of flags; and for load, sweep and echo the flags of a
+// connection, the preparation of requests, and errors.
 #ifndef SRU_BENCH_LOAD_FLAGS_H_
 #define SRU_BENCH_LOAD_FLAGS_H_
 
@@ -13,19 +14,19 @@
 
 namespace sru::bench {
 
-// Flags that say where calls go and how they are sent.
+// Adds the flags that say how calls are sent.
 void AddConnectionFlags(LoadOptions* load, client::FlagSet* flags);
 
-// Parses `args`. Returns the exit code when the program should end: after --help, which prints
-// `usage` and the flags, and after an error. No subcommand here takes plain arguments.
+// Parses `args`. Returns the exit code if the program should end now: after --help, which prints
+// `usage` and the flags, and after an error. No subcommand of sru_bench takes plain arguments.
 std::optional<int> ParseFlags(const std::string& command, const char* usage,
                               const std::vector<std::string>& args, client::FlagSet* flags);
 
-// Sets load->method and makes the requests, asking the server about its model where needed.
+// Sets load->method and makes the requests; asks the server about its model if necessary.
 absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& options,
                                                          LoadOptions* load);
 
-// Prints the error with advice to standard error and returns the exit code for it.
+// Prints the error, with advice, to standard error and returns the exit code for it.
 int Fail(const std::string& command, const absl::Status& status, const LoadOptions& load);
 
 }  // namespace sru::bench

@@ -21,12 +21,12 @@
 namespace sru::bench {
 namespace {
 
-// Calls that are started before answers are looked at again.
+// Most calls that are started before answers are read again.
 constexpr int kMaxBurst = 256;
-// How long answers are waited for at the end when calls have no deadline.
+// How long the end of a run waits for answers if calls have no deadline.
 constexpr int64_t kDrainNs = 30000000000;
 constexpr int64_t kDrainStoppedNs = 1000000000;
-// How often a waiting loop looks whether it was told to stop.
+// How often a waiting loop checks whether it was told to stop.
 constexpr int64_t kMaxWaitNs = 100000000;
 
 int64_t NowNs() {
@@ -41,11 +41,11 @@ struct Counters {
   std::atomic<int64_t> not_ok{0};
 };
 
-// Shared by the workers.
+// The state that the workers share.
 struct Run {
   const LoadOptions* options = nullptr;
   const std::vector<std::string>* requests = nullptr;
-  int64_t deadline_ns = 0;  // of a call; 0 = none
+  int64_t deadline_ns = 0;  // per call; 0 = none
   int64_t send_interval_ns = 0;
   int64_t start_ns = 0;
   int64_t measure_ns = 0;           // calls meant for after this are counted
@@ -83,7 +83,7 @@ class Worker {
     return absl::OkStatus();
   }
 
-  // Until everything was sent and answered.
+  // Runs until everything was sent and answered.
   void Loop() {
     // The kernel may wake a sleeper 50 us late unless told otherwise.
     prctl(PR_SET_TIMERSLACK, 1);
@@ -122,7 +122,7 @@ class Worker {
   }
 
   const Counters& counters() const { return counters_; }
-  // After the thread was joined.
+  // Call it after the thread was joined.
   const LoadResult& result() const { return result_; }
   int64_t last_answer_ns() const { return last_answer_ns_; }
 
@@ -134,7 +134,7 @@ class Worker {
   };
   struct Link {
     std::unique_ptr<H2Connection> connection;
-    std::deque<Call> calls;  // the call of stream 2 * (first + i) + 1 at i
+    std::deque<Call> calls;  // element i is the call of stream 2 * (first + i) + 1
     uint32_t first;
   };
   struct Expiry {
@@ -151,7 +151,7 @@ class Worker {
     return call->open ? call : nullptr;
   }
 
-  // A connection that can take a call, in turn; -1 when there is none now.
+  // Returns the next connection, in turn, that can take a call; -1 if there is none now.
   int PickLink() {
     for (size_t tries = 0; tries < links_.size(); ++tries) {
       next_link_ = (next_link_ + 1) % links_.size();
@@ -165,7 +165,7 @@ class Worker {
                         [](const Link& link) { return link.connection->alive(); });
   }
 
-  // Starts the calls that are due. Ends the sending when the run says so.
+  // Starts the calls that are due. Ends the sending at the end of the run.
   void Send(int64_t now) {
     if (AllLost()) {
       result_.connection_lost = true;
@@ -235,8 +235,8 @@ class Worker {
     }
   }
 
-  // Nothing can be sent while no connection takes a call: then only an answer helps, and asking
-  // again and again would take the core from the server.
+  // While no connection takes a call, nothing can be sent until an answer comes, and asking again
+  // and again would take the core from the server.
   int64_t NextEventNs(int64_t now) const {
     int64_t next = now + kMaxWaitNs;
     if (sending_ && !full_ && open_loop_) next = std::min(next, next_arrival_ns_);
@@ -271,7 +271,7 @@ class Worker {
 
   Run* const run_;
   const bool open_loop_;
-  int to_start_;  // closed loop: calls that are not on their way
+  int to_start_;  // closed loop: number of calls that are not on their way
   const int max_outstanding_;
   PoissonArrivals arrivals_;
   std::vector<Link> links_;
@@ -281,7 +281,7 @@ class Worker {
   std::deque<Expiry> expiries_;
   int64_t outstanding_ = 0;
   bool sending_ = true;
-  bool full_ = false;  // no connection took the last call that was due
+  bool full_ = false;  // whether no connection took the last call that was due
   Counters counters_;
   LoadResult result_;
   int64_t last_answer_ns_ = 0;

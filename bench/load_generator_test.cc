@@ -89,7 +89,7 @@ TEST(LoadGeneratorTest, RefusalsAndFailuresAreCountedApart) {
   EXPECT_EQ(json["refused_us"]["count"], 3);
 }
 
-// A server that stands still: arrivals go on, and nothing is lost from the account.
+// The server stalls: arrivals continue, and every one is accounted for.
 TEST(LoadGeneratorTest, OpenLoopCountsWhatItCouldNotSend) {
   client::FakeServer server;
   LoadOptions options = MakeOptions(server);
@@ -116,11 +116,11 @@ TEST(LoadGeneratorTest, GathersCallsForTheSendInterval) {
   auto result = RunLoad(options, {Request("text")});
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(result->ok, 200);
-  // Counted from their own times, so on average half of the interval late.
+  // Latency counts from their own times, so on average they are late by half of the interval.
   EXPECT_GT(result->latency.Percentile(50), 20e6);
 }
 
-// While the server allows no more calls, the client must not take the cores from it by asking.
+// While the server allows no more calls, the client must not take the cores from it by polling.
 TEST(LoadGeneratorTest, SleepsWhileTheServerTakesNoCall) {
   client::FakeServer server(/*max_streams=*/2);
   LoadOptions options = MakeOptions(server);

@@ -1,4 +1,4 @@
-// sru_bench load: one run against a server.
+// sru_bench load: makes one run against a server.
 #include <iostream>
 
 #include "absl/strings/str_format.h"

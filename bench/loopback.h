@@ -1,5 +1,5 @@
-// Addresses of this machine. The load generator makes overload on purpose, so it must not be
-// pointed at others.
+// Resolves addresses of this machine. The load generator overloads servers on purpose, so it must
+// not be pointed at other machines.
 #ifndef SRU_BENCH_LOOPBACK_H_
 #define SRU_BENCH_LOOPBACK_H_
 
@@ -10,11 +10,11 @@
 
 namespace sru::bench {
 
-// Bytes of a sockaddr.
+// The bytes of a sockaddr.
 using SocketAddress = std::string;
 
-// The socket addresses of HOST:PORT or unix:PATH. kInvalidArgument when it is written wrongly, or
-// when HOST resolves to anything but loopback addresses.
+// The socket addresses of HOST:PORT or unix:PATH. kInvalidArgument if the target is malformed, or
+// if HOST resolves to anything but loopback addresses.
 absl::StatusOr<std::vector<SocketAddress>> ResolveLoopback(const std::string& address);
 
 }  // namespace sru::bench

@@ -38,7 +38,7 @@ void PrintUsage(std::ostream& out) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // gRPC's own log lines would stand between the user and the report.
+  // gRPC's own log lines would come between the user and the report.
   setenv("GRPC_VERBOSITY", "NONE", /*replace=*/0);
   const std::vector<std::string> args(argv + 1, argv + argc);
   if (args.empty()) {

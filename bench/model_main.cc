@@ -1,4 +1,4 @@
-// sru_bench model: a model of a repository on given lengths and batches. No server takes part.
+// sru_bench model: measures a model of a repository on given lengths and batches, without a server.
 #include <algorithm>
 #include <cstdint>
 #include <exception>
@@ -75,7 +75,7 @@ struct Flags {
   bool from_stdin = false;
 };
 
-// Flags, checked.
+// The flags, checked.
 struct Plan {
   kernels::DataType dtype = kernels::DataType::kFloat32;
   OutputKind output = OutputKind::kAuto;
@@ -132,7 +132,7 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags) {
   return plan;
 }
 
-// The one model that the flags name; the highest version when they name none.
+// Loads the one model that the flags name, in its highest version if they name none.
 absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const Flags& flags,
                                                                const Plan& plan) {
   std::unique_ptr<kernels::Backend> backend;
@@ -165,7 +165,7 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const Flags& flag
                              compile);
 }
 
-// One row per combination, and the medians of what ran in turn.
+// Measures and prints one row per combination: the medians of runs that alternate.
 class Measurement {
  public:
   Measurement(const models::Model& model, const Plan& plan, bool print)
@@ -188,7 +188,7 @@ class Measurement {
  private:
   ModelTimer NewTimer() const { return {model_.executable(), model_.spec(), plan_.output}; }
 
-  // The median times of one batch each, in turn.
+  // The median time of one batch of each timer; the timers run in turn.
   absl::StatusOr<std::vector<double>> Time(std::vector<ModelTimer>& timers, int* rounds) {
     absl::Status status;
     std::vector<std::function<void()>> bodies;
@@ -243,7 +243,7 @@ class Measurement {
     if (print_) std::cout << "\nRagged (lengths uniform in 1..2L) against dense, as many tokens\n";
     for (int length : plan_.length) {
       for (int batch : plan_.batch) {
-        if (batch == 1) continue;  // with as many tokens it is the same batch
+        if (batch == 1) continue;  // one sequence with the same number of tokens is the same batch
         progress_->Begin(absl::StrCat("ragged: length ", length, ", batch ", batch));
         std::vector<ModelTimer> timers;
         timers.push_back(NewTimer());
@@ -272,7 +272,8 @@ class Measurement {
   absl::Status Lengths() {
     progress_->Begin("lengths");
     const int tokens = plan_.growing.back();
-    // Memory first, one length at a time: later all have their workspaces at once.
+    // Memory is measured first, one length at a time: later all of them hold their workspaces at
+    // once.
     std::vector<int64_t> peaks;
     std::vector<ModelTimer> timers;
     std::vector<size_t> workspaces;
@@ -352,7 +353,7 @@ class CommandLoop {
 
   void Run() {
     for (std::string line; std::getline(std::cin, line);) {
-      std::cout << Answer(line).dump() << std::endl;  // whoever asks waits for it
+      std::cout << Answer(line).dump() << std::endl;  // flushed, because the caller waits for it
     }
   }
 
@@ -404,7 +405,7 @@ class CommandLoop {
     try {
       if (products_.empty()) {
         products_ = kernels::BareProducts(spec_, dtype_, timer_.num_tokens());
-        for (kernels::BareProduct& product : products_) product.Run();  // pages are touched
+        for (kernels::BareProduct& product : products_) product.Run();  // touches the pages
       }
       const double us = kernels::Microseconds([&] {
         for (int i = 0; i < repeat; ++i) {
@@ -412,7 +413,7 @@ class CommandLoop {
         }
       });
       return {{"us", us / repeat}};
-    } catch (const std::exception& e) {  // oneDNN's
+    } catch (const std::exception& e) {  // of oneDNN
       products_.clear();
       return Error(e.what());
     }
@@ -449,7 +450,7 @@ class CommandLoop {
   const kernels::StackSpec& spec_;
   const kernels::DataType dtype_;
   ModelTimer timer_;
-  std::vector<kernels::BareProduct> products_;  // of the last shape, once they were asked for
+  std::vector<kernels::BareProduct> products_;  // for the last shape, made when first asked for
   int length_ = 0;
   int batch_ = 0;
 };

@@ -20,7 +20,7 @@ std::vector<int> RaggedLengths(int count, int mean, unsigned seed) {
   std::vector<int> lengths(count);
   int64_t excess = -int64_t{count} * mean;
   for (int& l : lengths) excess += l = length(random);
-  // Drawn, not spread evenly, so that the shape of the distribution stays.
+  // Drawn at random rather than spread evenly, so that the distribution keeps its shape.
   while (excess != 0) {
     int& l = lengths[which(random)];
     const int moved = excess > 0 ? l - 1 : l + 1;
@@ -82,7 +82,7 @@ absl::Status ModelTimer::Prepare(const std::vector<int>& lengths) {
         break;
     }
   }
-  workspace_.reset();  // before the next one, so that a peak of memory is not that of two
+  workspace_.reset();  // before making the next one, so that peak memory is not that of two
   return models::ToAbslStatus(executable_.CreateWorkspace({num_tokens(), count}, &workspace_));
 }
 

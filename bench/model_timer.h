@@ -21,7 +21,7 @@
 
 namespace sru::bench {
 
-// What is asked of a sequence.
+// Which outputs are computed for a sequence.
 //   kAuto    probabilities if the model classifies, else its pooled vector, else token vectors
 //   kTokens  token vectors
 //   kStates  token vectors and the final states, as the published package returns
@@ -30,7 +30,7 @@ enum class OutputKind { kAuto, kTokens, kStates };
 // "auto", "tokens", "states"; kInvalidArgument names --output.
 absl::StatusOr<OutputKind> ParseOutputKind(absl::string_view name);
 
-// `count` lengths, uniform in 1..2 mean, moved until they add up to count * mean.
+// `count` lengths, drawn uniformly from 1..2 mean and adjusted until they add up to count * mean.
 std::vector<int> RaggedLengths(int count, int mean, unsigned seed);
 
 class ModelTimer {
@@ -38,16 +38,16 @@ class ModelTimer {
   ModelTimer(const kernels::Executable& executable, const kernels::StackSpec& spec,
              OutputKind output);
 
-  // Sequences of these lengths with random input: token ids, or features for a model without words.
-  // The same lengths give the same input.
+  // Makes sequences of these lengths with random input: token ids, or features for a model without
+  // words. The same lengths give the same input.
   absl::Status Prepare(const std::vector<int>& lengths);
 
-  // One batch.
+  // Runs one batch.
   absl::Status Run();
 
   int num_tokens() const { return offsets_.back(); }
   size_t workspace_bytes() const { return workspace_->bytes(); }
-  // The features of the batch, [tokens][input_size], to be set by the caller if it wants to.
+  // The features of the batch, [tokens][input_size], which the caller may change.
   std::vector<float>& features() { return features_; }
   // [tokens][output_size], with kTokens and kStates.
   const std::vector<float>& token_vectors() const { return token_vectors_; }
@@ -61,7 +61,7 @@ class ModelTimer {
   std::vector<int32_t> token_ids_;
   std::vector<float> features_;
   std::vector<float> token_vectors_;
-  std::vector<float> per_sequence_;  // whatever is asked for of a sequence as a whole
+  std::vector<float> per_sequence_;  // outputs for a sequence as a whole
   std::vector<kernels::SequenceOutput> outputs_;
 };
 

@@ -25,7 +25,7 @@ TEST(RaggedLengthsTest, UniformWithTheMeanAskedFor) {
       EXPECT_LE(*std::max_element(lengths.begin(), lengths.end()), 2 * mean);
     }
   }
-  // Not all alike: about a quarter is in each quarter of the range.
+  // They are not all alike: about a quarter of them is in each quarter of the range.
   std::vector<int> lengths = RaggedLengths(1000, 100, 7);
   std::sort(lengths.begin(), lengths.end());
   EXPECT_NEAR(lengths[250], 50, 15);

@@ -16,13 +16,13 @@ std::string FormatNs(double nanoseconds);
 // "1,234,567".
 std::string FormatCount(int64_t count);
 
-// Throughput, percentiles, codes and a histogram, for a person.
+// Throughput, percentiles, codes and a histogram, for people to read.
 std::string ResultText(const LoadOptions& options, const LoadResult& result);
-// The same without the histogram. Latencies in microseconds; see `sru_bench load --help`.
+// The same without the histogram. Latencies are in microseconds; see `sru_bench load --help`.
 nlohmann::ordered_json ResultJson(const LoadOptions& options, const LoadResult& result);
 
-// Prints one line per second to standard error: over itself on a terminal, else a line of its own
-// each time. `label` comes first.
+// Prints one line per second to standard error, beginning with `label`. On a terminal it overwrites
+// the previous line.
 std::function<void(const Progress&)> ProgressPrinter(const std::string& label);
 // Ends the line that ProgressPrinter left open on a terminal.
 void EndProgress();

@@ -18,9 +18,9 @@ namespace sru::bench {
 namespace {
 
 constexpr int kMaxLength = 100000;
-constexpr int kNumDrawn = 512;  // calls with drawn lengths before they repeat
+constexpr int kNumDrawn = 512;  // number of calls with drawn lengths before they repeat
 
-// What people ask, 5 to 14 tokens each.
+// Questions as people ask them, of 5 to 14 tokens each.
 constexpr const char* kQuestions[] = {
     "How many moons does Jupiter have ?",
     "Who painted the ceiling of the Sistine Chapel ?",
@@ -152,7 +152,7 @@ absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& opti
     for (const char* question : kQuestions) sequences.push_back(client::TextSequence(question));
   }
 
-  // Enough calls that every sequence is used, and at least one.
+  // Enough calls to use every sequence, and at least one.
   const size_t num_calls =
       std::max<size_t>(1, (sequences.size() + options.sequences - 1) / options.sequences);
   std::vector<std::string> requests;

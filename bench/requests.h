@@ -1,4 +1,4 @@
-// What the load generator sends: serialised Classify or Encode requests.
+// What the load generator sends: serialized Classify or Encode requests.
 #ifndef SRU_BENCH_REQUESTS_H_
 #define SRU_BENCH_REQUESTS_H_
 
@@ -13,9 +13,9 @@
 
 namespace sru::bench {
 
-// Lengths of sequences in tokens, from a specification:
+// Draws lengths of sequences, in tokens, from a specification:
 //   fixed:N  uniform:MIN:MAX  exponential:MEAN:MAX
-// all between 1 and 100000. An exponential length has at least one token.
+// All numbers are between 1 and 100000. An exponential length has at least one token.
 absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, int count,
                                              uint64_t seed);
 
@@ -33,11 +33,11 @@ struct RequestOptions {
   void AddFlags(client::FlagSet* flags);
 };
 
-// Path of the gRPC method. kInvalidArgument when `method` is neither.
+// The path of the gRPC method. kInvalidArgument if `method` is neither.
 absl::StatusOr<std::string> MethodPath(const RequestOptions& options);
 
-// Several hundred requests, or as many as the input file fills. With `lengths`, `info` describes
-// the model that the server has. Errors name the flag or the file.
+// Makes several hundred requests, or as many as the input file fills. With `lengths`, `info` must
+// describe the server's model. Errors name the flag or the file.
 absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& options,
                                                       const v1::ModelInfo& info);
 

@@ -1,4 +1,4 @@
-// Lists of numbers on the command line, and progress of a long measurement.
+// Lists of numbers on the command line, and the progress of a long measurement.
 #ifndef SRU_BENCH_SHAPE_LIST_H_
 #define SRU_BENCH_SHAPE_LIST_H_
 
@@ -20,17 +20,17 @@ absl::StatusOr<std::vector<int>> ParseNumbers(absl::string_view flag, absl::stri
 // "float32" or "bfloat16"; kInvalidArgument names --dtype.
 absl::StatusOr<kernels::DataType> ParseDataType(absl::string_view name);
 
-// Says on standard error how far a measurement is, once it has run for two seconds: on a terminal
-// in one line that is written over, else a line every ten seconds. Not thread-safe.
+// Reports the progress of a measurement on standard error once it has run for two seconds: on a
+// terminal in one line that it overwrites, else in a line every ten seconds. Not thread-safe.
 class MeasureProgress {
  public:
   explicit MeasureProgress(int steps);
   // Clears the line on a terminal.
   ~MeasureProgress();
 
-  // Call before each step.
+  // Call it before each step.
   void Begin(const std::string& what);
-  // Clears the line on a terminal, before something else is printed.
+  // Clears the line on a terminal; call it before something else is printed.
   void Clear();
 
  private:

@@ -36,7 +36,7 @@ struct Output {
 
 class SruBenchTest : public ::testing::Test {
  protected:
-  // `args` need no quoting.
+  // `args` must need no quoting.
   Output Run(const std::string& args, const std::string& input = "") {
     const std::string in = directory_.Write("in", input);
     const std::string out = directory_.path("out");
@@ -50,8 +50,8 @@ class SruBenchTest : public ::testing::Test {
     return output;
   }
 
-  // An encoder of 2 features, hidden size 2, one direction, no weights but the bias: f = r = 1/2
-  // and h = x / 2 at every step.
+  // Writes an encoder of 2 features, hidden size 2, one direction and zero weights, so that
+  // f = r = 1/2 and h = x / 2 at every step.
   std::string WriteFeatureModel() {
     models::TestTensors tensors;
     tensors["encoder.rnn_lst.0.weight"] = models::MakeTensor({2, 6});

@@ -1,4 +1,4 @@
-// sru_bench sweep: latency against load.
+// sru_bench sweep: measures latency against load.
 #include <algorithm>
 #include <iostream>
 

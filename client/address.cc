@@ -64,7 +64,7 @@ bool IsLoopback(const std::string& host) {
   return absl::EqualsIgnoreCase(host, "localhost");
 }
 
-// What follows "dns:", without an empty authority.
+// The part after "dns:", without an empty authority.
 absl::string_view WithoutAuthority(absl::string_view text) {
   absl::ConsumePrefix(&text, "///");
   return text;

@@ -1,5 +1,5 @@
 // How a client proves who it is and checks who the server is: TLS and tokens, from the files that
-// ConnectOptions names. Used by client.cc only.
+// ConnectOptions names. Only client.cc uses it.
 #ifndef SRU_CLIENT_CHANNEL_SECURITY_H_
 #define SRU_CLIENT_CHANNEL_SECURITY_H_
 
@@ -18,31 +18,31 @@ namespace sru::client {
 // Whether the options ask for TLS.
 bool WantsTls(const ConnectOptions& options);
 
-// The contents of the files, "" for those that are not given; without tls_ca the authorities that
-// the system trusts.
+// The contents of the files, "" for those that are not given. Without tls_ca, `ca` has the
+// authorities that the system trusts.
 struct TlsFiles {
   std::string ca;
   std::string certificate;
   std::string key;
 };
 
-// kInvalidArgument names the option: a file that cannot be read or holds no PEM, a certificate
-// without its key or with another.
+// kInvalidArgument names the option: a file cannot be read or holds no PEM, or a certificate comes
+// without its key or with another one.
 absl::StatusOr<TlsFiles> ReadTlsFiles(const ConnectOptions& options);
 
-// kInvalidArgument as ReadTlsFiles().
+// kInvalidArgument as for ReadTlsFiles().
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> MakeChannelCredentials(
     const ConnectOptions& options);
 
-// The token in a file, read again from time to time, as tokens are replaced while programs run.
-// Thread-safe.
+// The token in a file, which is read again from time to time because tokens are replaced while
+// programs run. Thread-safe.
 class TokenFile {
  public:
-  // Null when options.token_file is empty. kInvalidArgument names the option: a file that cannot be
-  // read or does not hold one token, or a token that would cross the network in the clear.
+  // Null if options.token_file is empty. kInvalidArgument names the option: the file cannot be read
+  // or does not hold exactly one token, or the token would cross the network in the clear.
   static absl::StatusOr<std::unique_ptr<TokenFile>> Open(const ConnectOptions& options);
 
-  // The value of the header `authorization`. Keeps to the last token when the file goes bad.
+  // The value of the header `authorization`. Keeps the last token if the file goes bad.
   std::string Authorization();
 
  private:

@@ -28,7 +28,7 @@ namespace sru::client {
 namespace {
 
 constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
-// For the second look at a connection that failed.
+// Bounds on the time for the second connection that finds out why the first one failed.
 constexpr absl::Duration kLeastDiagnosis = absl::Seconds(1);
 constexpr absl::Duration kLongestDiagnosis = absl::Seconds(5);
 constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
@@ -45,8 +45,8 @@ absl::Status FromGrpc(const grpc::Status& from) {
   return status;
 }
 
-// grpc.health.v1.HealthCheckRequest is one string, HealthCheckResponse one enum; written out here
-// because the system's gRPC does not install their generated code.
+// grpc.health.v1.HealthCheckRequest is one string, HealthCheckResponse one enum. They are encoded
+// here because the system's gRPC does not install their generated code.
 std::string EncodeHealthRequest(absl::string_view service) {
   std::string bytes;
   if (service.empty()) return bytes;
@@ -79,8 +79,8 @@ absl::StatusOr<ServingStatus> DecodeHealthResponse(const std::string& bytes) {
   }
 }
 
-// The wire allows UTF-8 only. The server would name the bad field too, but only after protobuf has
-// printed a line of its own for serializing such text, and after a call in vain.
+// The wire allows UTF-8 only. The server would name the bad field too, but the call would be in
+// vain, and protobuf prints a line of its own when it serializes such text.
 absl::Status CheckText(const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences) {
   const auto check = [](const std::string& text, const auto&... field) -> absl::Status {
     const size_t valid = FindInvalidUtf8(text);

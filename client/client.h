@@ -11,16 +11,17 @@
 // Requests and responses are the messages of sru/v1/inference.proto; their comments say what each
 // field means. Calls block until the answer, the deadline or the last attempt.
 //
-// Errors are those of the server, code and message as they came (inference.proto lists them), and
+// Errors are the server's, with their codes and messages unchanged (inference.proto lists them),
+// and
 //   kInvalidArgument   a text is not UTF-8; nothing was sent
 //   kUnavailable       no connection or no TLS handshake, after the attempts of ConnectOptions
-//   kUnauthenticated   the server wants a token (token_file), or another one
+//   kUnauthenticated   the server requires a token (token_file), or a different one
 //   kDeadlineExceeded  the deadline passed, here or on the server
 //   kResourceExhausted the server is overloaded, or the answer is larger than max_message_bytes;
-//                      RetryDelay() says how long the server wants to be left alone
+//                      RetryDelay() says how long the server asks to be left alone
 //
-// Thread-safe: one Client may be shared by all threads of a program, and should be, because each
-// has its own connection. No gRPC type appears here, so that users compile without its headers.
+// Thread-safe: all threads of a program may share one Client, and should, because each Client has
+// its own connection. No gRPC type appears here, so that users compile without its headers.
 #ifndef SRU_CLIENT_CLIENT_H_
 #define SRU_CLIENT_CLIENT_H_
 
@@ -41,36 +42,36 @@
 
 namespace sru::client {
 
-// gRPC waits whole milliseconds. With 1.83 a call that is to be tried again after a wait that
-// rounds to none never ends, not even by its deadline.
+// gRPC waits for whole milliseconds. With gRPC 1.83 a call whose wait before the next attempt
+// rounds to zero never ends, not even at its deadline.
 inline constexpr absl::Duration kMinBackoff = absl::Milliseconds(2);
 
 struct ConnectOptions {
-  // HOST:PORT, unix:PATH or any other gRPC target. Calls go in turn to all addresses that the
-  // target has and whose servers are healthy: dns:///NAME:PORT with several addresses behind the
-  // name, or ipv4:10.0.0.1:50051,10.0.0.2:50051 (service_config.h).
+  // HOST:PORT, unix:PATH or any other gRPC target. Calls go in turn to all addresses of the target
+  // whose servers are healthy: dns:///NAME:PORT with several addresses behind the name, or
+  // ipv4:10.0.0.1:50051,10.0.0.2:50051 (service_config.h).
   std::string address = "localhost:50051";
 
-  // For calls that state none in CallOptions; absl::InfiniteDuration() = no deadline. It covers all
-  // attempts of a call, and the server drops work that it cannot finish before it.
+  // For calls that set none in CallOptions; absl::InfiniteDuration() = no deadline. It covers all
+  // attempts of a call, and the server drops work that it cannot finish in time.
   absl::Duration deadline = absl::Seconds(10);
 
-  // Attempts of a call that meets UNAVAILABLE (no connection, or a server that drains) or that a
-  // server gives up as it closes, 1 to 5; 1 = no retry. Every method only reads, so that a repeated
-  // call does no harm.
+  // Attempts of a call that gets UNAVAILABLE (no connection, or a server that drains) or that a
+  // server gives up as it closes, 1 to 5; 1 = no retry. LoadModel and UnloadModel are never
+  // retried; the other methods only read, so repeating them does no harm.
   int max_attempts = 4;
-  // The wait before a second attempt; it doubles each time, up to max_backoff, and is jittered by a
-  // fifth. At least kMinBackoff.
+  // The wait before the second attempt, at least kMinBackoff. It doubles each time, up to
+  // max_backoff, and is jittered by a fifth.
   absl::Duration initial_backoff = absl::Milliseconds(100);
   absl::Duration max_backoff = absl::Seconds(2);
 
-  // Largest answer that is accepted, in bytes. Token vectors of long texts are large.
+  // The largest answer that is accepted, in bytes. Token vectors of long texts are large.
   int max_message_bytes = 64 << 20;
 
-  // TLS: `tls` or any of its files turns it on. The server must show a certificate of one of the
+  // TLS: `tls` or any of its files turns it on. The server must present a certificate of one of the
   // authorities in tls_ca, a PEM file (empty = those that the system trusts), for the host in
-  // `address`, or for tls_server_name if that is given. tls_cert and tls_key, PEM files, are what
-  // this client shows where the server asks for it (mutual TLS).
+  // `address`, or for tls_server_name if that is given. The client presents tls_cert and tls_key,
+  // PEM files, if the server asks for a certificate (mutual TLS).
   bool tls = false;
   std::string tls_ca;
   std::string tls_cert;
@@ -78,12 +79,13 @@ struct ConnectOptions {
   std::string tls_server_name;
 
   // Whether calls go only to servers whose health service (grpc.health.v1) says that they serve.
-  // Off for questions about a server that loads or drains, or that has no model: where it is on,
-  // such a server cannot be connected to.
+  // Turn it off to ask about a server that is loading or draining, or that has no model: otherwise
+  // the client does not connect to such a server.
   bool only_serving = true;
 
-  // File with the token to send with each call, read again every 10 s. Without TLS only to an
-  // address of this machine, unless token_without_tls says that something else encrypts.
+  // File with the token to send with each call, read again every 10 s. Without TLS the token is
+  // sent only to an address of this machine, unless token_without_tls says that something else
+  // encrypts.
   std::string token_file;
   bool token_without_tls = false;
 
@@ -92,25 +94,25 @@ struct ConnectOptions {
 };
 
 struct CallOptions {
-  // Time for this call, all attempts included; unset = ConnectOptions::deadline.
+  // Time for this call, including all attempts; unset = ConnectOptions::deadline.
   std::optional<absl::Duration> deadline;
 };
 
-// As grpc.health.v1 defines them.
+// The statuses that grpc.health.v1 defines.
 enum class ServingStatus { kUnknown, kServing, kNotServing, kServiceUnknown };
 // "SERVING" and so on.
 const char* ServingStatusName(ServingStatus status);
 
 class Client {
  public:
-  // Connects lazily: an address where nobody listens is reported by Connect() or the first call.
+  // Connects lazily: Connect() or the first call reports an address where nothing listens.
   // kInvalidArgument names the option that is out of range.
   static absl::StatusOr<std::unique_ptr<Client>> Create(const ConnectOptions& options);
   virtual ~Client() = default;
 
   // Waits for the connection, so that the first call does not pay for it. kUnavailable as soon as a
-  // connection was refused, with the reason as far as it can be found out, above all what is wrong
-  // about TLS; for that a second connection is made. kDeadlineExceeded after `timeout`.
+  // connection is refused, with the reason as far as it can be found out, above all what is wrong
+  // with TLS; for that, a second connection is made. kDeadlineExceeded after `timeout`.
   virtual absl::Status Connect(absl::Duration timeout) = 0;
 
   virtual absl::StatusOr<v1::ClassifyResponse> Classify(const v1::ClassifyRequest& request,
@@ -118,12 +120,11 @@ class Client {
   virtual absl::StatusOr<v1::EncodeResponse> Encode(const v1::EncodeRequest& request,
                                                     const CallOptions& options = {}) = 0;
   virtual absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options = {}) = 0;
-  // `name` may be empty when one model is loaded; version 0 = the latest.
+  // `name` may be empty if exactly one model is loaded; version 0 = the latest.
   virtual absl::StatusOr<v1::ModelInfo> GetModel(absl::string_view name, int64_t version = 0,
                                                  const CallOptions& options = {}) = 0;
-  // AdminService, for a client of the server's --admin_listen. Loading takes as long as the model
-  // needs: give it the time. Unloading twice is kNotFound the second time, so let an UNAVAILABLE be
-  // final (max_attempts = 1) if that matters.
+  // AdminService, for a client whose address is the server's --admin_listen. Loading takes as long
+  // as the model needs: set the deadline accordingly. Unloading twice is kNotFound the second time.
   virtual absl::StatusOr<v1::LoadModelResponse> LoadModel(absl::string_view name,
                                                           const CallOptions& options = {}) = 0;
   virtual absl::Status UnloadModel(absl::string_view name, const CallOptions& options = {}) = 0;
@@ -132,8 +133,8 @@ class Client {
                                                const CallOptions& options = {}) = 0;
 };
 
-// How long the server asked to wait before the call is sent again (google.rpc.RetryInfo); nullopt
-// when `status` carries no such detail.
+// How long the server asks the client to wait before it sends the call again
+// (google.rpc.RetryInfo); nullopt if `status` carries no such detail.
 std::optional<absl::Duration> RetryDelay(const absl::Status& status);
 
 // One input sequence.
@@ -142,7 +143,7 @@ v1::Sequence TokensSequence(absl::Span<const std::string> tokens);
 v1::Sequence TokenIdsSequence(absl::Span<const int32_t> ids);
 
 // The values of an encoding, row by row, whatever format they came in. `format` is that of the
-// request. kInvalidArgument when the data do not fit the shape.
+// request. kInvalidArgument if the data does not fit the shape.
 absl::StatusOr<std::vector<float>> EncodingValues(const v1::Encoding& encoding,
                                                   v1::OutputFormat format);
 

@@ -1,9 +1,10 @@
 // FlagSet: the flags of one subcommand.
 //
-// Abseil's own flags are global to a program, so that every subcommand would accept, and list, the
-// flags of all the others. Here each subcommand declares its own beside its options; values are
-// parsed by absl::ParseFlag, so they are written as for the server: --deadline=2s, --json,
-// --nojson, --json=false, --top_k 3. `--` ends the flags.
+// Abseil's own flags are global to a program, so every subcommand would accept, and list, the flags
+// of all the others. Here each subcommand declares its own beside its options. absl::ParseFlag
+// parses the values, so they are written as for the server: --deadline=2s, --json, --nojson,
+// --json=false,
+// --top_k 3. `--` ends the flags.
 //
 //   FlagSet flags;
 //   flags.Add("top_k", &options.top_k, "labels per sequence; 0 = all");
@@ -27,8 +28,8 @@ namespace sru::client {
 
 class FlagSet {
  public:
-  // The variable's present value is the default. `environment`, if not empty, names a variable of
-  // the environment that gives the default when it is set.
+  // The variable's present value is the default. `environment`, if not empty, names an environment
+  // variable that overrides the default if it is set.
   template <typename T>
   void Add(absl::string_view name, T* value, absl::string_view help,
            absl::string_view environment = "") {
@@ -54,14 +55,14 @@ class FlagSet {
   }
 
   // Sets the variables and returns the arguments that are not flags, in their order.
-  // kInvalidArgument names the flag and says what was expected; an unknown flag gets the nearest
-  // name that exists.
+  // kInvalidArgument names the flag and says what was expected; for an unknown flag it suggests the
+  // most similar name.
   absl::StatusOr<std::vector<std::string>> Parse(const std::vector<std::string>& args);
 
-  // True when --help or -h was among the arguments; nothing after it was parsed.
+  // True if --help or -h was among the arguments; nothing after it was parsed.
   bool help_requested() const { return help_requested_; }
 
-  // One aligned line per flag with its default.
+  // One aligned line per flag, with its default.
   std::string Help() const;
 
  private:

@@ -16,7 +16,7 @@ std::vector<std::string> LineReader::NextBatch(int max_lines) {
     if (TakeLine(&line)) {
       lines.push_back(std::move(line));
     } else if (end_ || !Fill(lines.empty() ? -1 : 0)) {
-      // At the end, TakeLine() gives what follows the last line end.
+      // At the end, TakeLine() returns the rest after the last line end.
       if (!end_ || !TakeLine(&line)) break;
       lines.push_back(std::move(line));
     }

@@ -1,4 +1,4 @@
-// LineReader: lines from a file descriptor in batches that do not wait for more than they must.
+// LineReader: reads lines from a file descriptor in batches, and waits no longer than necessary.
 #ifndef SRU_CLIENT_LINE_READER_H_
 #define SRU_CLIENT_LINE_READER_H_
 
@@ -12,20 +12,20 @@ class LineReader {
  public:
   explicit LineReader(int fd) : fd_(fd) {}
 
-  // Blocks until there is a line, then takes up to `max_lines` of those that are there already, so
-  // that a slow producer gets its answers line by line and a file goes in full batches. Without
-  // their line ends ("\n" or "\r\n"). Empty at the end of the input.
+  // Blocks until there is a line, then takes up to `max_lines` of the lines that have arrived, so
+  // that a slow producer gets its answers line by line and a file is read in full batches. The
+  // lines come without their ends ("\n" or "\r\n"). Empty at the end of the input.
   std::vector<std::string> NextBatch(int max_lines);
 
  private:
   bool TakeLine(std::string* line);
-  // Waits at most `timeout_ms` (-1 = for ever); false when nothing came, or at the end.
+  // Waits at most `timeout_ms` (-1 = forever); false if nothing came, or at the end.
   bool Fill(int timeout_ms);
 
   const int fd_;
   std::string buffer_;
-  size_t begin_ = 0;     // of what was not handed out yet
-  size_t searched_ = 0;  // no line end before this
+  size_t begin_ = 0;     // start of the bytes that were not handed out yet
+  size_t searched_ = 0;  // there is no line end before this
   bool end_ = false;
 };
 

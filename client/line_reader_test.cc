@@ -42,7 +42,7 @@ TEST_F(LineReaderTest, CutsLinesIntoBatches) {
   EXPECT_THAT(reader.NextBatch(2), IsEmpty());
 }
 
-// The pipe stays open: a reader that waited for a full batch would block for ever.
+// The pipe stays open: a reader that waited for a full batch would block forever.
 TEST_F(LineReaderTest, DoesNotWaitForAFullBatch) {
   LineReader reader(ends_[0]);
   Write("one\n");

@@ -1,5 +1,5 @@
-// Holds an absl::Mutex for a scope. absl::MutexLock is made from a pointer in older versions of
-// Abseil and from a reference in newer ones, where a pointer is deprecated.
+// Holds an absl::Mutex for a scope. absl::MutexLock takes a pointer in older versions of Abseil and
+// a reference in newer ones, which deprecate the pointer.
 #ifndef SRU_CLIENT_MUTEX_LOCK_H_
 #define SRU_CLIENT_MUTEX_LOCK_H_
 

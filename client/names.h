@@ -24,11 +24,11 @@ std::string ModelStateName(v1::ModelStatus::State state);
 // "float32", "float16", "bfloat16": the raw formats of the wire.
 absl::Status ParseOutputFormat(absl::string_view text, v1::OutputFormat* format);
 
-// "RESOURCE_EXHAUSTED: the queue is full" and what the user can do about it, on the next line.
+// "RESOURCE_EXHAUSTED: the queue is full" and, on the next line, what the user can do about it.
 std::string ExplainError(const absl::Status& status, absl::string_view address,
                          absl::Duration deadline);
 
-// As ExplainError(), of a call that was to load or unload a model.
+// Like ExplainError(), for a call that was to load or unload a model.
 std::string ExplainAdminError(const absl::Status& status, absl::string_view address,
                               absl::Duration deadline);
 

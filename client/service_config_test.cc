@@ -18,7 +18,7 @@ TEST(ServiceConfigTest, TheFileRetriesAndBalances) {
   EXPECT_EQ(config["methodConfig"][0]["name"][0]["service"], "sru.v1.InferenceService");
 }
 
-// The file is for other languages; this library has the same defaults.
+// The file is for other languages; this library must have the same defaults.
 TEST(ServiceConfigTest, TheDefaultsAreThoseOfTheFile) {
   const ConnectOptions options;
   const json policy = json::parse(ServiceConfigJson())["methodConfig"][0]["retryPolicy"];

@@ -54,7 +54,7 @@ class SruClientTest : public ::testing::Test {
   Output Run(const std::vector<std::string>& args, const std::string& input = "") {
     const std::string base = ::testing::TempDir() + "/sru_client_test_" + std::to_string(getpid());
     std::ofstream(base + ".in", std::ios::binary) << input;
-    // The shell runs it, so that no process is forked from one that has gRPC's threads.
+    // The shell runs it, so that this process, which has gRPC's threads, does not fork.
     std::string command = "SRU_ADDRESS=" + server_.address() + " " + Quote(SRU_CLIENT_BINARY);
     for (const std::string& arg : args) command += " " + Quote(arg);
     command +=
@@ -117,7 +117,7 @@ TEST_F(SruClientTest, ClassifyPrintsJsonForEachLineOfStandardInput) {
   EXPECT_EQ(objects[1]["version"], 7);
 }
 
-// An operator looks most of all at a server that has nothing to serve.
+// A server that has nothing to serve is the one that an operator looks at most.
 TEST_F(SruClientTest, AServerThatDoesNotServeIsAskedWhy) {
   server_.SetServing("", false);
   Output output = Run({"models", "--status"});

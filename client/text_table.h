@@ -10,8 +10,8 @@
 
 namespace sru::client {
 
-// Rows are printed in groups, because a stream has no end to wait for: the columns are as wide as
-// the widest cell so far. The last column is not padded and may hold any text. Not thread-safe.
+// Rows are printed in groups, because a stream may have no end to wait for: each column is as wide
+// as its widest cell so far. The last column is not padded and may hold any text. Not thread-safe.
 class TextTable {
  public:
   struct Column {
@@ -23,7 +23,7 @@ class TextTable {
 
   // One cell per column.
   void AddRow(std::vector<std::string> cells);
-  // Prints the rows since the last time; before the first, the names of the columns.
+  // Prints the rows that were added since the last time, the first time after the column names.
   void Flush();
 
  private:
@@ -36,11 +36,11 @@ class TextTable {
   bool started_ = false;
 };
 
-// Characters, not bytes, of UTF-8 text: near enough to its width on a terminal.
+// The number of characters, not bytes, of UTF-8 text: close enough to its width on a terminal.
 size_t DisplayWidth(absl::string_view text);
 
-// One line of at most `width` characters: control characters become spaces, and what is cut off
-// becomes "...".
+// One line of at most `width` characters: control characters become spaces, and "..." replaces what
+// is cut off.
 std::string OneLine(absl::string_view text, size_t width);
 
 }  // namespace sru::client

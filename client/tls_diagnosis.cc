@@ -58,7 +58,7 @@ std::vector<Owned<X509>> ReadCertificates(absl::string_view pem) {
   return certificates;
 }
 
-// A key with a passphrase is not asked for it.
+// Null if there is no key, or one with a passphrase: OpenSSL must not ask for it.
 Owned<EVP_PKEY> ReadKey(absl::string_view pem) {
   const Owned<BIO> bio = ReadFrom(pem);
   const auto no_passphrase = [](char* /*buffer*/, int /*size*/, int /*writing*/, void* /*asked*/) {
@@ -88,7 +88,7 @@ std::string EndText(const X509* certificate) {
   return absl::FormatTime(absl::RFC3339_sec, EndOf(certificate), absl::UTCTimeZone());
 }
 
-// "localhost, 127.0.0.1": what the certificate is for.
+// The names that the certificate is for: "localhost, 127.0.0.1".
 std::string HostsOf(const X509* certificate) {
   const Owned<GENERAL_NAMES> names(static_cast<GENERAL_NAMES*>(
       X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
@@ -110,7 +110,7 @@ std::string HostsOf(const X509* certificate) {
   return hosts.empty() ? SubjectOf(certificate) : absl::StrJoin(hosts, ", ");
 }
 
-// gRPC would connect to the proxy.
+// Whether gRPC would connect to a proxy.
 bool UsesProxy() {
   for (const char* variable : {"grpc_proxy", "https_proxy", "http_proxy"}) {
     if (const char* value = std::getenv(variable); value != nullptr && *value != '\0') return true;
@@ -118,7 +118,7 @@ bool UsesProxy() {
   return false;
 }
 
-// A TCP connection, every wait bounded by one deadline.
+// A TCP connection, with one deadline that bounds every wait.
 class Socket {
  public:
   explicit Socket(absl::Time deadline) : deadline_(deadline) {}
@@ -156,7 +156,8 @@ class Socket {
     return true;
   }
 
-  // Bytes read; 0 when the other side has closed the connection, -1 at the deadline.
+  // Returns the number of bytes read; 0 if the other side has closed the connection, -1 at the
+  // deadline.
   int Receive(char* buffer, size_t size) {
     for (;;) {
       if (!Wait(POLLIN)) return -1;
@@ -202,19 +203,19 @@ class Socket {
   int fd_ = -1;
 };
 
-// What became of a handshake.
+// The outcome of a handshake.
 struct Outcome {
   enum class End {
     kAnswered,  // the handshake is done and the server has sent something after it
-    kClosed,    // by the server, without a word
+    kClosed,    // the server closed the connection without an alert
     kFailed,    // OpenSSL refused, or was refused
-    kNoAnswer,  // within the time
+    kNoAnswer,  // there was no answer in time
   };
   End end = End::kNoAnswer;
-  bool finished = false;                 // the handshake, on this side
-  unsigned long error = 0;               // OpenSSL's, of kFailed
-  bool wants_certificate = false;        // the server asked for one of this client
-  std::vector<std::string> authorities;  // whose it takes, as far as it says
+  bool finished = false;                 // the handshake is done on this side
+  unsigned long error = 0;               // OpenSSL's error, for kFailed
+  bool wants_certificate = false;        // the server asked for a client certificate
+  std::vector<std::string> authorities;  // those that it accepts, as far as it says
   long verify_result = X509_V_OK;
   std::string alpn;
   Owned<X509> certificate;  // the server's, null if it sent none
@@ -225,7 +226,8 @@ int OnCertificateWanted(SSL* /*ssl*/, void* wanted) {
   return 1;
 }
 
-// OpenSSL's own verification; keeps the certificate, which OpenSSL forgets when it refuses it.
+// Runs OpenSSL's own verification and keeps the certificate, which OpenSSL forgets if it refuses
+// it.
 int Verify(X509_STORE_CTX* verified, void* kept) {
   X509* const certificate = X509_STORE_CTX_get0_cert(verified);
   X509_up_ref(certificate);
@@ -233,7 +235,7 @@ int Verify(X509_STORE_CTX* verified, void* kept) {
   return X509_verify_cert(verified);
 }
 
-// Talks through memory, since OpenSSL's own sockets raise SIGPIPE.
+// Makes the handshake through memory, since OpenSSL's own sockets raise SIGPIPE.
 Outcome Handshake(SSL_CTX* context, const std::string& name, Socket* socket) {
   Outcome outcome;
   SSL_CTX_set_cert_cb(context, OnCertificateWanted, &outcome.wants_certificate);
@@ -299,7 +301,7 @@ Outcome Handshake(SSL_CTX* context, const std::string& name, Socket* socket) {
   return outcome;
 }
 
-// An end of what the options ask for.
+// This client's side of the handshake, as the options ask for it.
 struct ClientContext {
   Owned<SSL_CTX> ssl;
   std::vector<Owned<X509>> own;  // this client's certificate and those of its issuers
@@ -335,8 +337,7 @@ absl::StatusOr<ClientContext> MakeContext(const ConnectOptions& options) {
   return context;
 }
 
-// Whether the server's end, when the client's handshake was done or nearly, is for the client's
-// certificate.
+// Why a server that asks for a client certificate ended the connection.
 std::string WhyRefused(const Outcome& outcome, const std::vector<Owned<X509>>& own) {
   const std::string wanted = outcome.authorities.empty()
                                  ? ""
@@ -355,7 +356,7 @@ std::string WhyRefused(const Outcome& outcome, const std::vector<Owned<X509>>& o
                       wanted.empty() ? "" : "; it takes those", wanted);
 }
 
-// What a server that is asked for TLS says of itself; empty when all is well.
+// What is wrong with the connection to a server that is called with TLS; empty if nothing is.
 std::string Judge(const Outcome& outcome, const ConnectOptions& options, const std::string& name,
                   const std::vector<Owned<X509>>& own) {
   const int reason = ERR_GET_REASON(outcome.error);
@@ -397,7 +398,7 @@ std::string Judge(const Outcome& outcome, const ConnectOptions& options, const s
              : "the server took the connection but does not answer";
 }
 
-// A server that is called without TLS.
+// kUnavailable if a server that is called without TLS wants it.
 absl::Status DiagnosePlain(const ConnectOptions& options, const HostPort& to, Socket* socket) {
   const Owned<SSL_CTX> context(SSL_CTX_new(TLS_client_method()));
   if (context == nullptr) return absl::UnknownError("OpenSSL cannot do TLS here");

@@ -1,6 +1,6 @@
-// Finds out why a connection could not be made. gRPC says no more than that it could not; here the
-// same is done once more, step by step, by a socket and OpenSSL, and the step that fails is named.
-// Used by client.cc only, after a failure.
+// Finds out why a connection could not be made. gRPC says no more than that it could not; this code
+// tries again with a socket and OpenSSL, step by step, and names the step that fails. Only
+// client.cc uses it, after a failure.
 #ifndef SRU_CLIENT_TLS_DIAGNOSIS_H_
 #define SRU_CLIENT_TLS_DIAGNOSIS_H_
 
@@ -14,15 +14,15 @@
 namespace sru::client {
 
 // kUnavailable says what is wrong, in a whole sentence that names the address and the option to
-// look at: nobody listens, TLS on one side only, a certificate that is not trusted or of another
-// name, a client certificate that the server wants or does not take. OK when nothing is: the server
-// answers, so that it is its health that keeps calls away. kUnknown when it cannot be found out
-// (several addresses, a proxy, a socket file) or not within `timeout`. Connects once, sends nothing
-// but the handshake. Thread-safe.
+// check: nothing listens, only one side uses TLS, the certificate is not trusted or has another
+// name, the server wants a client certificate or does not accept this one. OK if nothing is wrong:
+// the server answers, so it is its health that keeps calls away. kUnknown if the reason cannot be
+// found (several addresses, a proxy, a socket file), or not within `timeout`. Connects once and
+// sends nothing but the handshake. Thread-safe.
 absl::Status DiagnoseConnection(const ConnectOptions& options, absl::Duration timeout);
 
-// kInvalidArgument names the option: a file of which OpenSSL can read nothing, a key that does not
-// belong to its certificate. Empty = not given. Pure.
+// kInvalidArgument names the option: OpenSSL can read nothing of a file, or a key does not belong
+// to its certificate. Empty = not given. A pure function.
 absl::Status CheckClientPem(absl::string_view tls_ca, absl::string_view tls_cert,
                             absl::string_view tls_key);
 

@@ -48,7 +48,7 @@ class TlsDiagnosisTest : public ::testing::Test {
     for (const std::string& path : files_) unlink(path.c_str());
   }
 
-  // A server with TLS; with `client_ca` it wants certificates.
+  // A server with TLS; with `client_ca` it asks clients for certificates.
   ConnectOptions Serve(const Certificate& certificate, const std::string& client_ca = "") {
     grpc::SslServerCredentialsOptions options(
         client_ca.empty() ? GRPC_SSL_DONT_REQUEST_CLIENT_CERTIFICATE
@@ -70,7 +70,7 @@ class TlsDiagnosisTest : public ::testing::Test {
     return path;
   }
 
-  // What the user of a client reads.
+  // The message that the user of a client reads.
   static std::string WhyNot(const ConnectOptions& options) {
     auto client = Client::Create(options);
     if (!client.ok()) return std::string(client.status().message());
@@ -126,7 +126,7 @@ TEST_F(TlsDiagnosisTest, AnExpiredCertificate) {
 
 TEST_F(TlsDiagnosisTest, AClientCertificateIsWanted) {
   ConnectOptions options = Serve(server_, ours_.pem());
-  // Whose certificates are taken is said by a server with an old gRPC only.
+  // Only a server with an old gRPC says whose certificates it accepts.
   EXPECT_THAT(WhyNot(options), AllOf(AnyOf(HasSubstr("asks for a client certificate of /CN=ours;"),
                                            HasSubstr("asks for a client certificate;")),
                                      HasSubstr("tls_cert and tls_key")));
@@ -171,7 +171,7 @@ TEST_F(TlsDiagnosisTest, AServerThatDoesNotServe) {
   ConnectOptions options;
   options.address = server.address();
   EXPECT_THAT(WhyNot(options), HasSubstr("answers but does not serve"));
-  // Who asks why not is answered.
+  // A client that connects nevertheless can ask for the reason.
   options.only_serving = false;
   auto client = Client::Create(options);
   EXPECT_TRUE((*client)->Connect(kTimeout).ok());
