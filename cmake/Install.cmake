@@ -4,7 +4,7 @@
 
 # Programs look into ../lib first. These two are the defaults of target properties.
 set(CMAKE_INSTALL_RPATH "\$ORIGIN/../lib")
-# In the build folder too: CMake would fill the place with empty entries, which mean the working directory.
+# This holds in the build folder too: CMake would otherwise pad the RPATH with empty entries, which mean the working directory.
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 
 install(CODE [[

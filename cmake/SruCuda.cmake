@@ -1,4 +1,4 @@
-# The CUDA toolkit, when there is one. Sets SRU_CUDA_FOUND; then also SRU_NVCC, SRU_CUDA_INCLUDE_DIR,
+# Finds the CUDA toolkit, if there is one. Sets SRU_CUDA_FOUND, and then also SRU_NVCC, SRU_CUDA_INCLUDE_DIR,
 # SRU_CUDA_LIBRARY_DIR and SRU_CUDART_STATIC. nvcc is called directly and not through CMake's CUDA language: the latter makes
 # CUDA the linking language of every program, and each CMake knows only the toolkits of its time.
 #
@@ -42,7 +42,7 @@ if(SRU_WERROR)
   list(APPEND SRU_NVCC_FLAGS -Werror all-warnings)
 endif()
 
-# sru_cuda_objects(VARIABLE files.cu...): object files, to be listed among a library's sources.
+# sru_cuda_objects(VARIABLE files.cu...): sets VARIABLE to object files, to be listed among a library's sources.
 function(sru_cuda_objects variable)
   set(code)
   foreach(architecture ${SRU_CUDA_ARCHITECTURES})

@@ -5,8 +5,8 @@
 
 Every flag of `sru_server --help` must be in the tables of flags with its default, every metric that a
 running server shows in the tables of metrics with its type, labels and reasons, every alert of deploy/ must have
-a section; and nothing else may stand there. What is missing is printed as lines to paste. Needs Python
-only; starts a server on ports that the system picks and stops it.
+a section; and nothing else may be there. Missing rows are printed as lines to paste. Needs only Python;
+starts a server on ports that the system picks and stops it.
 """
 
 import glob

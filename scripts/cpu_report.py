@@ -5,8 +5,8 @@
   scripts/cpu_report.py --quick      a few shapes of each kind, a minute, to see that it all works
 
 Runs build/bin/sru_bench, build/bin/kernel_benchmarks and kernels/bench/compare_pytorch.py, one after
-the other, each on one core. Every ratio compares runs that alternate inside of one program. What the
-machine lacks (Google Benchmark, PyTorch, bfloat16) is left out, and the report says so.
+the other, each on one core. Every ratio compares runs that alternate within one program. Parts for which
+the machine lacks something (Google Benchmark, PyTorch, bfloat16) are left out, and the report says so.
 Needs only Python; the comparison with PyTorch needs what `scripts/deps.sh bench` installs, and PyPI
 the first time.
 """
@@ -29,7 +29,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MISSING = 77  # exit status of compare_pytorch.py
 
-# Targets of the project: name -> (must, aim). For ratios to products and dense batches less is better.
+# Targets of the project: name -> (must, aim). For ratios to products and to dense batches, less is better.
 LAYER_MUST = {"float32": (1.15, 1.05), "bfloat16": (1.25, 1.0)}
 LAYER_FROM_HIDDEN = 128  # the layer targets hold from this width on
 RAGGED_MUST = (1.15, 1.05)
@@ -51,7 +51,7 @@ class Unavailable(Exception):
 
 
 def run_with_progress(words):
-    """Runs a program and passes its standard error on; (status, output, last line of the error)."""
+    """Runs a program and passes on its standard error. Returns (status, output, last line of the error)."""
     last = "no message"
     with tempfile.TemporaryFile("w+") as output:
         with subprocess.Popen(words, stdout=output, stderr=subprocess.PIPE, text=True,
@@ -70,7 +70,7 @@ class Bench:
         self.quick = quick
 
     def sru_bench(self, *flags):
-        """(command for the reader, its JSON)"""
+        """Returns (command for the reader, its JSON)."""
         words = ["sru_bench", *[str(flag) for flag in flags]]
         status, output, last = run_with_progress(
             [str(self.binaries / words[0]), *words[1:], f"--core={self.core}", "--json"])
@@ -385,7 +385,7 @@ def machine():
 
 
 def core_share(core, seconds=1.0):
-    """The part of the time that a program on this core gets: 1 when the machine is quiet."""
+    """The share of the time that a program on this core gets: 1 if the machine is quiet."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {core})
     start, cpu = time.perf_counter(), time.process_time()

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Lets apt take a current gRPC on a Debian sid: gRPC and protobuf for C++ come from experimental, everything else from
-# sid, Abseil too, because that gRPC is built with sid's. Every other distribution stays with its own gRPC: there this
+# sid, Abseil too, because that gRPC is built with sid's. Every other distribution keeps its own gRPC: there this script
 # says so and does nothing.
 #
 #   scripts/current_grpc.sh [--minimum=VERSION]      default: 1.60, the first that bounds what a stranger can make it do
 #
-# For machines that exist for this (images, scripts/fresh_machine.sh): it changes what apt installs from then on. Needs
-# root. Fails if what it would install is older than VERSION or does not fit together.
+# For machines made for this purpose (images, scripts/fresh_machine.sh): it changes what apt installs from then on. Needs
+# root. Fails if the packages that it would install are older than VERSION or do not fit together.
 set -euo pipefail
 
 minimum=1.60
@@ -30,7 +30,7 @@ other() {
   echo "current_grpc: not a Debian sid, so gRPC stays the distribution's"
   exit 0
 }
-# Testing says sid there too; only apt's lists tell the two apart.
+# Debian testing has sid in this file too; only apt's lists distinguish the two.
 grep -q sid /etc/debian_version 2>/dev/null || other
 [ "$(id -u)" -eq 0 ] || fail "needs root, for apt"
 
@@ -59,8 +59,8 @@ Suites: experimental
 Components: main
 Signed-By: $key
 END
-# Python's gRPC stays sid's: the one in experimental does not load, and only tests of the Python client need it. What
-# stands first wins.
+# Python's gRPC stays sid's: the one in experimental does not load, and only tests of the Python client need it. The first
+# entry that matches wins.
 cat >/etc/apt/preferences.d/current_grpc <<'END'
 Package: python3-grpcio* python3-protobuf*
 Pin: release a=experimental
@@ -72,7 +72,7 @@ Pin-Priority: 990
 END
 
 apt_get update
-# Simulated: what does not fit together is found before anything is fetched.
+# A simulation finds packages that do not fit together before anything is fetched.
 apt_get install -s --no-install-recommends \
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
 candidate() { apt-cache policy "$1" | awk '$1 == "Candidate:" {print $2}'; }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the root file system of a fresh Debian, with debootstrap: nothing beyond what every Debian has.
+# Makes the root file system of a fresh Debian, with debootstrap and with nothing that not every Debian has.
 #
 #   scripts/debian_root.sh SUITE DIR
 #
@@ -39,7 +39,7 @@ if ! debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$log" 2>&1; then
   fail "debootstrap of $suite from $mirror failed; its last lines stand above"
 fi
 rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/*
-# How this machine reaches a mirror, its proxies for instance, and whether it takes lists that have expired.
+# Copies how this machine reaches a mirror, for instance its proxies, and whether it accepts lists that have expired.
 if command -v apt-config >/dev/null; then
   apt-config dump --format '%F "%v";%n' Acquire |
     grep -E '::(Proxy|Retries|Check-Valid-Until|Check-Date) ' >"$root/etc/apt/apt.conf.d/90machine" || true

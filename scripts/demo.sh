@@ -37,7 +37,7 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# The whole page, from curl or, where there is none, from what is always there.
+# Fetches a whole page, with curl or, if there is none, with tools that are always there.
 get() {
   if command -v curl >/dev/null 2>&1; then
     curl --silent --show-error --fail --max-time 5 "http://$1$2"

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Installs the distribution's packages that are missing, and only those (Debian 12 and 13, Ubuntu 24.04).
+# Installs the packages of the distribution that are missing, and only those (Debian 12 and 13, Ubuntu 24.04).
 #
 #   scripts/deps.sh [GROUP...]      groups: build test lint full bench deploy machine; default: build
 #
 #   build  compiler, build tools and libraries
-#   test   what the tests need besides: the Python client's gRPC, openssl to make certificates, nginx
+#   test   what the tests need in addition: the Python client's gRPC, openssl to make certificates, nginx
 #   lint   clang-format and clang-tidy
 #   full   PyTorch and Chromium: without them the tests of models/export_torch.py and of the status
 #          page in a browser are skipped
 #   bench  what `make bench` compares with: PyTorch, a fast BLAS under it, and what compiles the
 #          published package's operator
 #   deploy Prometheus (its service, on port 9090, starts where there is systemd), kubectl, buildah, and
-#          kubernetes-validate from PyPI in .cache/deploy-venv: the tests of deploy/ skip what is not there
-#   machine  what scripts/fresh_machine.sh makes a machine with
+#          kubernetes-validate from PyPI in .cache/deploy-venv: the tests of deploy/ skip what is missing
+#   machine  what scripts/fresh_machine.sh needs to make a machine
 set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
@@ -23,10 +23,10 @@ test=(openssl python3-grpcio python3-protobuf nginx-light)
 lint=(clang-format clang-tidy)
 full=(python3-torch chromium chromium-driver python3-selenium)
 bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++)
-# netavark: without it buildah does not begin, from 1.33 on.
+# netavark: from 1.33 on, buildah does not start without it.
 deploy=(prometheus python3-yaml python3-venv buildah netavark debootstrap)
 machine=(debootstrap git util-linux)
-# kubectl also comes in packages of other names, and Ubuntu has none.
+# kubectl also comes in packages with other names, and Ubuntu has none.
 if ! command -v kubectl >/dev/null && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
   deploy+=(kubernetes-client)
 fi
@@ -52,7 +52,7 @@ for group in "${@:-build}"; do
   esac
 done
 
-# Last, when the packages are there. Without a network the test that needs it is skipped.
+# Called last, once the packages are installed. Without a network the test that needs it is skipped.
 make_deploy_venv() {
   case " ${*:-build} " in *" deploy "*) ;; *) return ;; esac
   local root venv

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Tries what is committed here on a fresh machine: a new Debian in a folder of its own, a new clone in it, and there the
-# README's two commands, `make demo` and `make test`. Prints what they print, and what each step took.
+# Tries what is committed here on a fresh machine: it makes a new Debian in a folder of its own with a new clone in it, and
+# runs the README's two commands there, `make demo` and `make test`. Prints their output, and how long each step took.
 #
 #   scripts/fresh_machine.sh SUITE [--command=COMMAND] [--root=DIR] [--keep]
 #
 #   SUITE      bookworm (Debian 12), trixie (13), or sid: with a current gRPC and protobuf, from experimental
-#   --command  runs this instead of the two, in the clone, with bash
-#   --root     where the machine is made; default: build/fresh_machine/SUITE. One that --keep left there is used again,
-#              with a new clone, and kept again.
-#   --keep     leaves the machine's folder when it ends; default: removes it
+#   --command  runs this instead of the two commands, in the clone, with bash
+#   --root     where the machine is made; default: build/fresh_machine/SUITE. A machine that --keep left there is used
+#              again, with a new clone, and kept again.
+#   --keep     keeps the machine's folder at the end; default: removes it
 #
 # Needs root, debootstrap (scripts/deps.sh machine) and a Debian mirror: SRU_DEBIAN_MIRROR, as scripts/debian_root.sh
-# takes it. The machine has processes, mounts and semaphores of its own, which end with it however it ends; it shares
-# the network. On failure the logs stay in DIR.logs. The exit code is that of the command that failed.
+# uses it. The machine has processes, mounts and semaphores of its own, which end with it however it ends; it shares
+# the network. After a failure the logs stay in DIR.logs. The exit code is that of the command that failed.
 set -euo pipefail
 
 fail() {
@@ -24,7 +24,7 @@ wrong_usage() {
   exit 2
 }
 
-# Read whole before it runs, because a checkout may change in the hour that it takes.
+# The braces make bash read the script as a whole before it runs, because a checkout may change in the hour that it takes.
 {
 suite='' keep='' root='' commands=()
 for argument in "$@"; do
@@ -84,7 +84,7 @@ clean_up() {
     cp "$root"/root/sru_server/build/{configure.log,Testing/Temporary/LastTest.log} "$logs" 2>/dev/null || true
   fi
   if [ -z "$keep" ] || [ ! -e "$mark" ]; then
-    # A second time for what a process wrote while it ended.
+    # The second time removes what a process wrote while it ended.
     rm -rf --one-file-system "$root" 2>/dev/null || { sleep 1; rm -rf --one-file-system "$root"; }
   fi
   if [ "$code" -eq 0 ]; then
@@ -102,8 +102,9 @@ trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# run STEP COMMAND...: as process 1 of a machine's namespaces, which also ends with this script. In the background, so
-# that signals are taken meanwhile; a shell has what it starts there ignore INT and QUIT, which tests send.
+# run STEP COMMAND...: runs the command as process 1 of a machine's namespaces; it also ends with this script. It runs in
+# the background, so that this script can handle signals meanwhile. A shell makes background processes ignore INT and
+# QUIT, which tests send, so their defaults are restored.
 run() {
   step=$1 began=$SECONDS
   shift
@@ -119,7 +120,7 @@ run() {
   times+="${times:+,} $step $((SECONDS - began))s"
 }
 
-# Mounts what every machine has, then runs a command there. Not exec: process 1 must reap.
+# Makes the mounts that every machine has, then runs a command there. It does not exec, since process 1 must reap.
 in_machine() {
   # shellcheck disable=SC2016  # expanded in there
   run "$1" bash -euc '
@@ -134,7 +135,7 @@ in_machine() {
     for name in http_proxy https_proxy no_proxy; do
       [ -z "${!name:-}" ] || proxies+=("$name=${!name}")
     done
-    # Not chroot, which namespaces that are made in it do not know of: there / would be the root of this machine.
+    # chroot would not do: namespaces that are made inside do not know of it, and their / would be the root of this machine.
     cd "$root"
     pivot_root . .
     umount -l .
@@ -149,7 +150,7 @@ in_machine() {
 
 if [ -z "$used_again" ]; then
   run "a fresh Debian" "$source/scripts/debian_root.sh" "$suite" "$root"
-  # As an installed Debian has them. No service of a package starts: it would meet this machine's on the network.
+  # These files are as in an installed Debian. No service of a package starts: it would meet this machine's on the network.
   cp -L /etc/resolv.conf "$root/etc/resolv.conf"
   printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 fresh\n' >"$root/etc/hosts"
   printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
@@ -158,7 +159,7 @@ if [ -z "$used_again" ]; then
     cp "$source/scripts/current_grpc.sh" "$root/root/"
     in_machine "gRPC from experimental" /root/current_grpc.sh
   fi
-  # All that the two commands need beforehand.
+  # The two commands need nothing else beforehand.
   in_machine make 'apt-get -qq update && apt-get -qq install -y --no-install-recommends make'
   echo "$suite" >"$mark"
 fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Packs the installation that is carried to a GPU machine (scripts/gpu_report.sh --prefix): OUT/prefix.tar.gz, and
-# unpacked OUT/prefix. Fails when it has more than 60 MB unpacked: the build is one without the CPU backend, whose
-# oneDNN alone has 40 MB.
+# Packs the installation that is taken to a GPU machine (scripts/gpu_report.sh --prefix): OUT/prefix.tar.gz and,
+# unpacked, OUT/prefix. Fails if it takes more than 60 MB unpacked: the build must be one without the CPU backend, whose
+# oneDNN alone takes 40 MB.
 #
 #   make gpu_prefix                         builds (preset gpu_prefix), then
 #   scripts/gpu_prefix.sh BUILD [OUT]       OUT is BUILD

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The work of scripts/gpu_report.sh: steps with a time limit each, a report after every one.
+"""Does the work of scripts/gpu_report.sh: steps with a time limit each, and a report after every one.
 
-A step that fails or runs out of time is recorded, and the rest goes on. Nothing is written down but
+A step that fails or runs out of time is recorded, and the others continue. The report contains only
 what a step printed.
 """
 import argparse
@@ -28,7 +28,7 @@ TARGET_CLASSIFY_US = 60.0
 
 
 class Report:
-    """What is known so far; both files are rewritten after each step."""
+    """The results so far; both files are rewritten after each step."""
 
     def __init__(self, folder, logs, facts):
         self.folder = folder
@@ -158,7 +158,7 @@ class Steps:
         return self.deadline - time.monotonic()
 
     def out_of_time(self, name):
-        """Whether there is no time for a step, which is then recorded."""
+        """Whether there is no time left for a step; if so, that is recorded."""
         if self.left() >= 5:
             return False
         self.record(name, "skipped", 0, "no time left")
@@ -177,7 +177,7 @@ class Steps:
                                 env={**os.environ, **(environment or {})}, start_new_session=True)
 
     def finish(self, name, process, log_path, started, limit):
-        """(exit code, output); the code is None after the limit. Records a failure only."""
+        """Returns (exit code, output); the code is None after the limit. Records only failures."""
         try:
             code = process.wait(timeout=max(1.0, min(limit, self.left())))
         except subprocess.TimeoutExpired:
@@ -195,7 +195,7 @@ class Steps:
         return code, output
 
     def run(self, name, command, limit, environment=None):
-        """The output, or None after a failure, which is recorded."""
+        """Returns the output, or None after a failure, which is recorded."""
         started = time.monotonic()
         if self.out_of_time(name):
             return None
@@ -237,7 +237,7 @@ def facts():
 
 
 def toolkit_flags():
-    """Where cuBLASLt is, when it is not beside nvcc: PyTorch's packages bring the toolkit's files too.
+    """Finds cuBLASLt if it is not beside nvcc: PyTorch's packages bring the toolkit's files too.
 
     Returns (CMake flags, folders for LD_LIBRARY_PATH)."""
     roots = [os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("nvcc") or "")))]
@@ -257,13 +257,13 @@ def toolkit_flags():
     if header and not any(header.startswith(r + "/") for r in roots if r):
         flags.append(f"-DSRU_CUDA_INCLUDE_DIR={os.path.dirname(header)}")
         if not os.path.exists(os.path.join(os.path.dirname(header), "cuda_runtime_api.h")):
-            # A package of cuBLAS alone; the runtime's headers are beside nvcc.
+            # This is a package of cuBLAS alone; the runtime's headers are beside nvcc.
             flags.append(f"-DCMAKE_CXX_FLAGS=-isystem {roots[0]}/include")
     return flags, [os.path.dirname(library)] if library else []
 
 
 def sanitize(steps, program, environment):
-    """All tools at the same time: they keep processors busy, not the GPU, and time nothing."""
+    """Runs all tools at the same time: they keep the processors busy, not the GPU, and time nothing."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not os.path.exists(tool):
         steps.record("compute-sanitizer", "skipped", 0, "not installed")
@@ -375,13 +375,13 @@ def unpacked(prefix, build):
 
 
 def load_figures(report):
-    """What is wanted of sru_bench's report."""
+    """The parts of sru_bench's report that are needed."""
     return {"rate": report["throughput_per_s"], "p50": report["latency_us"]["p50"],
             "p99": report["latency_us"]["p99"], "codes": report["codes"]}
 
 
 def parse_json(text):
-    """The JSON that begins a line of a program's output; [] when there is none."""
+    """The JSON that begins a line of a program's output; [] if there is none."""
     for begin in re.finditer(r"^[\[{]", text or "", re.MULTILINE):
         try:
             return json.JSONDecoder().raw_decode(text, begin.start())[0]
@@ -443,7 +443,7 @@ def main():
             drive_server(steps, prefix, environment)
     if built is not None:
         sanitize(steps, check, environment)
-        # What is left goes to the comparison, which takes as many rows as it can.
+        # The comparison gets the remaining time, and measures as many rows as it can.
         path = os.path.join(report.logs, "pytorch.json")
         seconds = max(10, min(200, steps.left() - 30))
         steps.run("against PyTorch",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gpu_report.py and compare_pytorch_gpu.py as far as no GPU is needed: what is made of canned
+"""Tests gpu_report.py and compare_pytorch_gpu.py as far as that needs no GPU: what they make of canned
 results, time limits, and a whole server on the CPU backend.
 
   gpu_report_test.py FOLDER_WITH_THE_PROGRAMS

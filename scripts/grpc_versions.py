@@ -8,13 +8,13 @@
         '1.83=chroot ROOT /src/build/bin/sru_bench echo --serve'
 
 Each COMMAND starts a server that prints "listening on HOST:PORT"; words like NAME=VALUE before it set its
-environment. One client, `sru_bench load` of --bench, calls them in turn, so that what else the machine does
-meets all of them alike. Printed are medians, each with its ratio to the first server's run of the same round:
+environment. One client, `sru_bench load` of --bench, calls them in turn, so that other work on the machine
+affects all of them alike. Prints medians, each with its ratio to the first server's run of the same round:
 
-    calls/s        depends on what else runs
-    us/call        time that the server's threads had a processor (/proc/PID/task/*/schedstat) per call: depends
-                   less on it, but a processor that is shared is also slower
-    best           the smallest of the rounds: what the server takes when left alone
+    calls/s        depends on what else is running
+    us/call        time per call that the server's threads had a processor (/proc/PID/task/*/schedstat): depends
+                   less on other work, but a shared processor is also slower
+    best           the smallest of the rounds: what the server takes if it is left alone
     switches/call  how often its threads went to sleep
 """
 
@@ -30,7 +30,7 @@ import time
 
 
 def thread_times(pid):
-    """Nanoseconds on a processor and voluntary context switches of all threads of a process."""
+    """Nanoseconds on a processor, and voluntary context switches, of all threads of a process."""
     nanoseconds = switches = 0
     for thread in os.listdir(f"/proc/{pid}/task"):
         try:

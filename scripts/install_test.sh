@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What cmake --install makes runs from any folder and takes no library but its own and the C and C++ runtime. What is
-# carried to GPU machines keeps within its bound.
+# Checks that the installation of cmake --install runs from any folder and uses no library except its own and the C and C++
+# runtime, and that the installation for GPU machines keeps within its bound.
 # Usage: scripts/install_test.sh BUILD
 set -euo pipefail
 build=$(readlink -f "$1")
@@ -37,8 +37,8 @@ kill "$server"
 wait "$server"
 server=
 
-# The installation for GPU machines is this one without the CPU backend. Here its largest library alone puts it over the
-# bound; without that library this one, which is larger than one built without the backend, is within it.
+# The installation for GPU machines is this one without the CPU backend. Here the largest library alone puts it over the
+# bound. Without that library this installation, which is still larger than one built without the backend, is within it.
 bound=60000000
 if ls "$work"/moved/lib/libdnnl* >/dev/null 2>&1; then
   mkdir "$work/gpu"

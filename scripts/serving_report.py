@@ -154,8 +154,8 @@ def sample_rss(process, samples, stop):
         samples.append(process.rss_mib())
 
 
-# Of the clients that flood: they share the cores with the server, and one that woke for each of its
-# calls would take a third of them. Latency counts from the time a call was meant to be sent.
+# For the clients that flood: they share the cores with the server, and a client that woke for each of its
+# calls would take a third of them. Latency counts from the time at which a call was meant to be sent.
 SEND_INTERVAL = "--send_interval=1ms"
 
 
@@ -280,7 +280,7 @@ def two_models(report, flags, seconds, rounds):
     )
 
 
-# What is right or wrong, not fast or slow: a test each, which fails with any other result.
+# Results that are right or wrong, not fast or slow: one test each, which fails with any other result.
 CHECKS = (
     ("100 calls of poison among 1,000 good ones fail alone; the good ones keep their bits",
      "bad_input_test", "PoisonTest.FailsAlone"),
@@ -312,7 +312,7 @@ def checks(report, rounds):
 
 
 def spin(seconds, gaps):
-    """Reads the clock without a pause; a gap is time that somebody else had the core."""
+    """Reads the clock without a pause; a gap is time during which somebody else had the core."""
     start = last = time.perf_counter()
     while last - start < seconds:
         now = time.perf_counter()
@@ -376,12 +376,12 @@ def main():
     report.add("## Default flags (one instance per core)", "")
     wire(report, [], args.rounds, args.seconds)
     latency_under_load(report, [], 3)
-    # With many questions a call the model is the limit, with few it is the wire.
+    # With many questions per call the model is the limit, with few it is the wire.
     flood(report, [], 32, args.flood_seconds, 3)
     flood(report, [], 128, args.flood_seconds // 3, 3)
     two_models(report, [], 8, 3)
-    # The client shares the cores with the server; one that leaves a core to gRPC and the client takes
-    # more calls.
+    # The client shares the cores with the server; a server that leaves a core to gRPC and the client
+    # accepts more calls.
     progress("--instances=1")
     report.add("## With --instances=1", "")
     wire(report, ["--instances=1"], args.rounds, args.seconds)
