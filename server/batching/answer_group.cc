@@ -28,7 +28,7 @@ AnswerGroup* AnswerGroup::Current() { return current_group; }
 
 void AnswerGroup::Hold(int socket) {
   if (socket < 0 || std::find(held_.begin(), held_.end(), socket) != held_.end()) return;
-  held_.push_back(socket);  // first: what is held without being noted would stay so
+  held_.push_back(socket);  // first: a socket that is held but not listed would stay held
   if (!SetCork(socket, 1)) held_.pop_back();
 }
 

@@ -1,7 +1,7 @@
-// AnswerGroup: while one lives on a thread, what the thread writes to the sockets that were named
-// to it is held back by the system (TCP_CORK); it leaves when the group ends. So the answers of a
-// batch reach a client in one piece: sent one by one, each would go through the network stack and
-// wake the client by itself, which costs about as much as a short forward pass.
+// AnswerGroup: while a group lives on a thread, the system holds back (TCP_CORK) what the thread
+// writes to the sockets that were passed to Hold(), and sends it when the group ends. The answers
+// of a batch thus reach a client in one piece: sent one by one, each would go through the network
+// stack and wake the client by itself, which costs about as much as a short forward pass.
 //
 //   AnswerGroup group;
 //   for (...) {
@@ -22,12 +22,12 @@ class AnswerGroup {
   AnswerGroup(const AnswerGroup&) = delete;
   AnswerGroup& operator=(const AnswerGroup&) = delete;
 
-  // The innermost one on this thread; null when there is none.
+  // The innermost group on this thread; null when there is none.
   static AnswerGroup* Current();
 
-  // Holds what is written to `socket` from now on. Nothing happens for -1, for one that is held
-  // already, and for what is no TCP socket: so a descriptor that was closed and given to somebody
-  // else meanwhile does no harm, since all that can happen to it is to be held for a moment.
+  // Holds what is written to `socket` from now on. Does nothing for -1, for a socket that is held
+  // already, and for a descriptor that is no TCP socket. A descriptor that has meanwhile been
+  // closed and reused does no harm: at worst its data is held for a moment.
   void Hold(int socket);
 
  private:

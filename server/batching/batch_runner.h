@@ -1,6 +1,6 @@
 // BatchRunner: the forward pass as a worker sees it. The engine has one per worker and calls it
-// from one thread at a time: that worker's, or one that runs a batch again whose own device has
-// failed. Tests put a puppet in its place.
+// from one thread at a time: that of its worker, or of a worker whose own device has failed and
+// that runs its batch again here. Tests replace it with a puppet.
 #ifndef SRU_SERVER_BATCHING_BATCH_RUNNER_H_
 #define SRU_SERVER_BATCHING_BATCH_RUNNER_H_
 
@@ -22,9 +22,9 @@ class BatchRunner {
   virtual absl::Status WarmUp() = 0;
 
   // Computes the outputs of every sequence. kInvalidArgument: some sequence is at fault, and each
-  // may be run again alone. kUnavailable: the device has failed for good, and every runner on it is
-  // of no use any more; the batch may be run again on another. Any other error is one of the whole
-  // batch.
+  // may be run again alone. kUnavailable: the device has failed for good, and no runner on it can
+  // be used any more; the batch may be run again on another device. Any other error concerns the
+  // whole batch.
   virtual absl::Status Run(const std::vector<const SequenceTask*>& sequences) = 0;
 };
 

@@ -53,8 +53,8 @@ class PendingRequest {
 
 namespace {
 
-// Requests whose `done` is to be called. A list through the requests, which keep themselves alive:
-// whoever takes them out of the queue cannot run out of memory half-way.
+// Requests whose `done` is to be called: a list linked through the requests, which keep themselves
+// alive. So taking requests out of the queue needs no memory and cannot fail half-way.
 class Answers {
  public:
   bool empty() const { return first_ == nullptr; }
@@ -66,7 +66,7 @@ class Answers {
     (last_ == nullptr ? first_ : last_->next_answer) = pending;
     last_ = pending;
   }
-  // The first, taken out; null when there is none.
+  // Takes out the first request; null when there is none.
   RequestHandle Take() {
     if (first_ == nullptr) return nullptr;
     PendingRequest* const pending = first_;
@@ -83,16 +83,17 @@ class Answers {
 constexpr absl::Duration kMinRetry = absl::Milliseconds(1);
 constexpr absl::Duration kMaxRetry = absl::Seconds(10);
 constexpr absl::Duration kUnknownRetry = absl::Milliseconds(100);
-// A request with more time than this many times the backlog, and this much, need not be judged
-// early.
+// A request need not be judged early if its deadline is further away than kAmple times the backlog
+// plus kAmpleLeast.
 constexpr double kAmple = 2.0;
 constexpr absl::Duration kAmpleLeast = absl::Milliseconds(1);
-// Outcomes far inside of the deadline say little about whether it will be kept under load.
+// An outcome far inside the deadline says little about whether deadlines are kept under load.
 constexpr double kTellingShareOfBudget = 0.25;
-// Before every rank that arrivals get.
+// Lower than the rank of any arrival.
 constexpr int64_t kOvertakenRank = std::numeric_limits<int64_t>::min();
 
-// How long a worker waits before it tries again to make a batch for which there was no memory.
+// After a batch could not be made for want of memory, a worker waits this long before it tries
+// again.
 constexpr absl::Duration kOutOfMemoryWait = absl::Milliseconds(10);
 
 // A status with the text that `make` gives, or without one when there is no memory for it.
@@ -113,7 +114,7 @@ int64_t NumBatches(const OrderWeight& weight, const BatcherOptions& options) {
 
 class BatchImpl : public Batch {
  public:
-  struct Share {  // of one request, `count` sequences in a row
+  struct Share {  // `count` consecutive sequences of one request
     PendingRequest* request;
     int count;
   };
@@ -162,13 +163,13 @@ class BatcherImpl : public Batcher {
   BatcherStats stats() const override;
 
  private:
-  // What was found about a request that wants to join the queue.
+  // The verdict on a request that wants to join the queue.
   struct Admission {
     bool expired = false;                 // its deadline has passed already
     std::optional<RejectReason> refusal;  // why it is refused otherwise
     OrderKey key;
     absl::Time now;
-    OrderWeight waiting;           // what waits already
+    OrderWeight waiting;           // the waiting requests
     double predicted_seconds = 0;  // without the margin; 0 = unknown
     absl::Duration predicted;      // with it
     absl::Duration budget;         // until the deadline
@@ -181,7 +182,7 @@ class BatcherImpl : public Batcher {
   // Judges by the rules of batcher.h, and counts a refusal.
   Admission Judge(const OrderWeight& own, Priority priority, absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What the caller is told.
+  // The status for the caller, and `*retry_after`.
   absl::Status ToStatus(const Admission& admission, const OrderWeight& own,
                         absl::Duration* retry_after) const;
   std::string RefusalText(const Admission& admission, const OrderWeight& own) const;
@@ -191,19 +192,21 @@ class BatcherImpl : public Batcher {
 
   // Seconds since the start.
   double Since(absl::Time time) const { return absl::ToDoubleSeconds(time - start_); }
-  // From now to the end of the request if it joined the queue with `key`, without the margin.
+  // The time from now until the request would finish if it joined the queue with `key`, without the
+  // margin.
   double PredictSeconds(const OrderKey& key, const OrderWeight& own, absl::Time now) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration RetryAfter(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Seconds until what waits and runs is through, by the measured speed; 0 = unknown or idle.
+  // Seconds until all waiting and running work is finished, by the measured speed; 0 = unknown or
+  // idle.
   double BacklogSeconds(absl::Time now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Sets ample_budget_; called when the lock is about to be released after a change of the queue.
   void PublishAmpleBudget(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   void Enqueue(const RequestHandle& pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Dequeue(PendingRequest* pending) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Takes a waiting request out of the queue with `status`, and into `answers` unless a part of it
-  // runs.
+  // Takes a waiting request out of the queue with `status`, and adds it to `answers` unless a part
+  // of it is running.
   void Drop(PendingRequest* pending, const absl::Status& status, absl::Time now, Answers* answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropExpired(absl::Time now, Answers* answers) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -211,15 +214,15 @@ class BatcherImpl : public Batcher {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Time NextExpiry() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  // When the next batch may start: in the past when at once.
+  // When the next batch may start; a time in the past means at once.
   absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null when no batch may start, or when there is no memory for one (`*out_of_memory`).
+  // Null if no batch may start, or if there is no memory for one (then sets `*out_of_memory`).
   std::unique_ptr<BatchImpl> BuildBatch(absl::Time now, bool* out_of_memory)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // An empty batch with room for all that can be in it; throws std::bad_alloc.
+  // An empty batch with room for all the sequences that it may get; throws std::bad_alloc.
   std::unique_ptr<BatchImpl> MakeBatch() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Whether a sleeping worker is needed for what waits; if so it counts as woken, and the caller
-  // signals work_.
+  // Whether a sleeping worker is needed for the waiting work. If so, the worker counts as woken and
+  // the caller must signal work_.
   bool ClaimWaiter(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const BatcherOptions options_;
@@ -239,18 +242,19 @@ class BatcherImpl : public Batcher {
   PendingRequest* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;
 
   int64_t running_batches_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t timed_batches_ ABSL_GUARDED_BY(mutex_) = 0;  // running ones with a predicted end
-  double predicted_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // the sum of these
+  int64_t timed_batches_ ABSL_GUARDED_BY(mutex_) = 0;  // running batches with a predicted end
+  double predicted_ends_ ABSL_GUARDED_BY(mutex_) = 0;  // the sum of their ends
   SpeedModel speed_ ABSL_GUARDED_BY(mutex_);
   BatcherStats counts_ ABSL_GUARDED_BY(mutex_);  // the counters of requests only
 
-  // A request whose deadline is further away than this is let through by CheckAdmission() without
-  // the mutex; Submit() judges it by the exact rules. The largest value: none is.
+  // CheckAdmission() lets a request through without taking the mutex if its deadline is further
+  // away than this; Submit() judges it by the exact rules. With the largest value it lets none
+  // through.
   std::atomic<int64_t> ample_budget_ns_{std::numeric_limits<int64_t>::max()};
 
   int waiting_workers_ ABSL_GUARDED_BY(mutex_) = 0;
-  int woken_workers_ ABSL_GUARDED_BY(mutex_) = 0;  // signalled, but still not running
-  // No later than the first time at which a waiting worker wakes by itself.
+  int woken_workers_ ABSL_GUARDED_BY(mutex_) = 0;  // signalled, but not running yet
+  // Not later than the first time at which a waiting worker wakes up by itself.
   absl::Time first_wake_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };
 
@@ -270,13 +274,13 @@ void BatcherImpl::Answer(Answers& answers) {
   std::optional<AnswerGroup> group;
   if (answers.has_several() && !DeferredWork::has_keeper()) group.emplace();
   while (const RequestHandle pending = answers.Take()) {
-    // Moved out, so that what it captures is freed even when the caller keeps the handle.
+    // Moved out, so that its captures are freed even if the caller keeps the handle.
     const auto done = std::move(pending->request.done);
     pending->request.done = nullptr;
     try {
       if (done) done(pending->status, pending->times);
     } catch (const std::bad_alloc&) {
-      // The others have answers still.
+      // The other requests must still be answered.
     }
   }
 }
@@ -416,7 +420,7 @@ std::string BatcherImpl::RefusalText(const Admission& a, const OrderWeight& own)
           absl::FormatDuration(a.predicted), ", its deadline is in ",
           absl::FormatDuration(a.budget), "; retry later");
     case RejectReason::kMemory:
-      break;  // the service's: it refuses before it submits
+      break;  // only the service refuses for this, before it submits
   }
   return "";
 }
@@ -426,11 +430,11 @@ double BatcherImpl::PredictSeconds(const OrderKey& key, const OrderWeight& own,
   OrderWeight work = order_.Before(key);
   work += own;
   const double total = speed_.Seconds(work.tokens, NumBatches(work, options_));
-  // The batch that the request ends in is not shared between the workers; what goes before is.
+  // The workers share the work ahead of the request, but not the batch that it ends in.
   const double last = speed_.Seconds(std::min<int64_t>(work.tokens, options_.max_batch_tokens), 1);
   const double running =
       std::max(0.0, predicted_ends_ - static_cast<double>(timed_batches_) * Since(now));
-  // A worker that is free begins at once.
+  // A free worker begins at once.
   const bool free = running_batches_ < num_workers_;
   return ((free ? 0.0 : running) + total - last) / num_workers_ + last;
 }
@@ -491,7 +495,8 @@ void BatcherImpl::Drop(PendingRequest* pending, const absl::Status& status, absl
 
 void BatcherImpl::Expire(PendingRequest* pending, absl::Time now, Answers* answers) {
   ++counts_.expired;
-  // It would have taken longer still, so that only a prediction that was passed already counts.
+  // It would have taken even longer, so it is an outcome only if it has already outlasted its
+  // prediction.
   const double actual = absl::ToDoubleSeconds(now - pending->arrival);
   if (pending->predicted_seconds > 0 && actual > pending->predicted_seconds) {
     speed_.AddOutcome(pending->predicted_seconds, actual);
@@ -573,7 +578,7 @@ std::unique_ptr<BatchImpl> BatcherImpl::BuildBatch(absl::Time now, bool* out_of_
     *out_of_memory = true;
     return nullptr;
   }
-  // From here on nothing is allocated: requests are not left half in the batch.
+  // From here on nothing is allocated, so that no request is left half in the batch.
   int budget = options_.max_batch_tokens;
   int room = options_.max_batch_sequences;
   const int max_look_past = options_.max_passes == 0 ? 0 : kMaxLookPast;
@@ -640,10 +645,10 @@ bool BatcherImpl::ClaimWaiter(absl::Time now) {
   if (waiting_workers_ <= woken_workers_) return false;
   const absl::Time ready = ReadyAt();
   if (ready > now) {
-    // Nothing may start yet; a worker has to wake in time for it.
+    // No batch may start yet; a worker must wake up when one may.
     if (ready >= first_wake_ || woken_workers_ > 0) return false;
   } else if (woken_workers_ > 0 && NumBatches(order_.total(), options_) <= woken_workers_) {
-    return false;  // those that are waking up will take it all
+    return false;  // the workers that are waking up will take it all
   }
   ++woken_workers_;
   return true;
@@ -693,7 +698,7 @@ std::unique_ptr<Batch> BatcherImpl::TakeBatch(const std::atomic<bool>* leave) {
         if (!leaving()) batch = BuildBatch(now, &out_of_memory);
       }
       end = leaving() || (closed_ && order_.empty());
-      // Also by one who leaves: it may have been woken for what waits.
+      // A worker that leaves does this too: it may have been woken for the waiting work.
       if (batch != nullptr || end) wake = ClaimWaiter(now);
     }
     if (wake) work_.Signal();
@@ -712,7 +717,7 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
     --running_batches_;
     if (finished->predicted_end_ > 0) {
       predicted_ends_ -= finished->predicted_end_;
-      if (--timed_batches_ == 0) predicted_ends_ = 0;  // no rounding is carried on
+      if (--timed_batches_ == 0) predicted_ends_ = 0;  // carries no rounding error on
     }
     size_t begin = 0;
     for (const BatchImpl::Share& share : finished->shares_) {
@@ -729,7 +734,7 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
       if (!pending->queued && pending->running == 0) answers.Add(pending);
     }
 
-    // One outcome per batch, the worst, so that a batch of many requests counts once.
+    // Only the worst outcome of the batch, so that a batch of many requests counts once.
     double worst_ratio = 0;
     for (const PendingRequest* pending = answers.first(); pending != nullptr;
          pending = pending->next_answer) {
@@ -745,7 +750,7 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
   }
   Answer(answers);
   if (!status.ok()) return;
-  // The worker is taken for longer than the forward pass: it packs and it answers, too.
+  // The worker is busy for longer than the forward pass: it also packs and answers.
   MutexLock lock(&mutex_);
   const absl::Duration busy = std::max(compute, clock_->Now() - finished->start_);
   speed_.AddBatch(finished->num_tokens_, absl::ToDoubleSeconds(busy));

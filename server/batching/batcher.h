@@ -6,17 +6,17 @@
 // gets that status and its sequences that still wait leave the queue.
 //
 // A batch starts as soon as a worker asks for one and there is work, unless max_queue_delay lets it
-// wait for more: then until the oldest waiting request has waited that long, or a full batch is
-// there, or waiting on would cost a request its deadline, or the batcher is closed.
+// wait for more. It then starts when the oldest waiting request has waited that long, a full batch
+// is waiting, a longer wait would make a request miss its deadline, or the batcher is closed.
 //
 // Order: priority level, then deadline, then arrival. A waiting request rises by one level at each
 // tick of a clock that ticks every `ageing_interval`. There is no highest level: a request of the
 // lowest one goes before any that came three ticks later, so that it moves even under a flood of
 // the highest. (Since all rise at the same ticks, the order of two requests never changes.)
 //
-// A sequence that does not fit into what is left of the budget is looked past (at most
-// kMaxLookPast per batch), but not overtaken for ever: once a request has been overtaken in
-// `max_passes` batches, the next batch starts with it.
+// A sequence that does not fit into the rest of the budget is skipped (at most kMaxLookPast per
+// batch), but not for ever: once a request has been overtaken in `max_passes` batches, the next
+// batch starts with it.
 //
 // Admission: a request is taken whole or refused whole, at once:
 //   kInvalidArgument    it has no sequence, or one without tokens, or one with more tokens than
@@ -28,24 +28,24 @@
 //                       measured speed of the model (kDeadline; speed_model.h): never while a
 //                       worker is free and nothing waits, and never before a batch has been
 //                       measured
-// The names are those of reject_reason.h.
-// A request is consumed if and only if the status is OK; then its `done` is called exactly once.
+// The reasons in parentheses are those of reject_reason.h. A request is consumed if and only if the
+// status is OK; then its `done` is called exactly once.
 //
-// Memory: only Submit() throws std::bad_alloc, and then nothing has happened. A batch whose
-// bookkeeping cannot be allocated is tried again a moment later; meanwhile requests wait and
-// expire.
+// Memory: only Submit() throws std::bad_alloc, and then nothing has happened. If the bookkeeping of
+// a batch cannot be allocated, the batch is tried again a moment later; until then requests wait,
+// and may expire.
 //
 // A request that expires or is cancelled while it waits leaves the queue before compute and costs
-// nothing. Sequences that are in a batch are always computed. Expired requests leave whenever a
-// worker looks for work; while all workers are busy, their callers must Cancel() them, as gRPC does
-// when the deadline of a call passes.
+// nothing. Sequences that are in a batch are always computed. Expired requests are removed whenever
+// a worker looks for work. While all workers are busy, it is up to the callers to Cancel() them, as
+// gRPC does when the deadline of a call passes.
 //
 // Thread-safe. Time comes from the injected clock. With n requests waiting, Submit() and Cancel()
 // take O(log n) steps and a batch O(log n) for each of its requests.
 //
-// Before it is destroyed every batch must have come back through Finish() and nothing may wait
-// (Close(), then serve the rest or Abort()); the destructor ends the process otherwise, since a
-// caller would wait for ever.
+// Before it is destroyed, every batch must have come back through Finish() and the queue must be
+// empty (Close(), then serve the rest or Abort()). Otherwise the destructor ends the process, since
+// a caller would wait for ever.
 #ifndef SRU_SERVER_BATCHING_BATCHER_H_
 #define SRU_SERVER_BATCHING_BATCHER_H_
 
@@ -76,7 +76,7 @@ struct SequenceTask {
   kernels::SequenceOutput output;
 };
 
-// Times of the sequence that was finished last.
+// The times of the sequence that finished last.
 struct RequestTimes {
   absl::Duration queue;    // from Submit() to the start of its batch
   absl::Duration compute;  // the forward pass of its batch
@@ -87,9 +87,10 @@ struct BatchRequest {
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
   // Called exactly once, from a worker's thread or from Cancel(), Stop() or Abort(), never with a
-  // lock of the batcher held. OK: every output is written. Else nothing may
-  // be read from them: kDeadlineExceeded, kCancelled, kUnavailable (the drain ran out of time), or
-  // what the forward pass said. Should not throw; std::bad_alloc is taken for an answer.
+  // lock of the batcher held. With OK every output has been written. With any other status the
+  // outputs must not be read: kDeadlineExceeded, kCancelled, kUnavailable (the drain ran out of
+  // time), or the error of the forward pass. Should not throw; if it throws std::bad_alloc, the
+  // request counts as answered.
   std::function<void(const absl::Status&, const RequestTimes&)> done;
 };
 
@@ -97,7 +98,7 @@ struct BatchRequest {
 class PendingRequest;
 using RequestHandle = std::shared_ptr<PendingRequest>;
 
-// How many sequences one batch may look past.
+// How many sequences one batch may skip.
 inline constexpr int kMaxLookPast = 64;
 
 struct BatcherOptions {
@@ -108,8 +109,8 @@ struct BatcherOptions {
   int64_t max_queue_sequences = 8192;  // waiting sequences
   bool admission_by_deadline = true;
   absl::Duration ageing_interval = absl::Milliseconds(500);
-  int max_passes = 4;  // 0: nothing is looked past
-  // How many batches may run at a time; used to predict waiting times. SetNumWorkers() changes it.
+  int max_passes = 4;  // 0: nothing is skipped
+  // How many batches may run at a time; used to predict waiting times. Changed by SetNumWorkers().
   int num_workers = 1;
 };
 
@@ -130,7 +131,8 @@ class Batch {
   virtual ~Batch() = default;
   virtual const std::vector<const SequenceTask*>& sequences() const = 0;
   virtual int num_tokens() const = 0;
-  // Marks one sequence as failed, whatever Finish() says of the others. `status` must not be OK.
+  // Marks one sequence as failed, whatever status Finish() gives the others. `status` must not be
+  // OK.
   virtual void Fail(size_t index, const absl::Status& status) = 0;
 };
 
@@ -141,29 +143,29 @@ class Batcher {
                                                          const Clock* clock);
   virtual ~Batcher() = default;
 
-  // See above. On a refusal by the queue's bounds or by deadline, `retry_after`, if not null, is
-  // set to how long the work that waits will take by the measured speed, from 1 ms to 10 s; 100 ms
-  // when nothing has been measured.
+  // See above. If the request is refused because of the queue's bounds or its deadline, and
+  // `retry_after` is not null, it is set to the time that the waiting work will take by the
+  // measured speed, from 1 ms to 10 s; to 100 ms if nothing has been measured.
   virtual absl::StatusOr<RequestHandle> Submit(BatchRequest&& request,
                                                absl::Duration* retry_after = nullptr) = 0;
 
-  // What Submit() would say now to a request of so many tokens in so many sequences: the service
-  // asks before it pays for parsing and for room for the results, so that refusing is cheap when
-  // too much arrives. A refusal counts as one of Submit(). While there is ample time and room, OK
-  // without the exact rules, which Submit() applies.
+  // What Submit() would say now to a request of this size. The service asks before it pays for
+  // parsing and for memory for the results, so that a refusal is cheap when too much arrives. A
+  // refusal counts as one of Submit(). While there is ample time and room, returns OK without
+  // applying the exact rules; Submit() applies them.
   virtual absl::Status CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
                                       absl::Time deadline,
                                       absl::Duration* retry_after = nullptr) = 0;
-  // The same for sequences of one token each: the least that they can be.
+  // The same for sequences of one token each, the shortest possible.
   absl::Status CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
                               absl::Duration* retry_after = nullptr) {
     return CheckAdmission(num_sequences, num_sequences, priority, deadline, retry_after);
   }
 
   // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
-  // before this returns (kDeadlineExceeded, and counted so, when its deadline has passed);
-  // sequences of it that run are computed, and `done` follows them. Safe at any time, also after
-  // `done`.
+  // before this returns (or kDeadlineExceeded, and is counted as expired, if its deadline has
+  // passed). Sequences of it that are running are still computed, and `done` follows them. May be
+  // called at any time, also after `done`.
   virtual void Cancel(const RequestHandle& handle) = 0;
 
   // The next batch if one may start now, else null. First answers what has expired. Never blocks:
@@ -171,27 +173,27 @@ class Batcher {
   virtual std::unique_ptr<Batch> TryTakeBatch() = 0;
 
   // Blocks until TryTakeBatch() gives a batch, and answers what expires meanwhile. Returns null
-  // once the batcher is closed and nothing waits any more, or `*leave` was set, followed by
-  // SetNumWorkers() or Stop(), because the worker goes out of service. What it was woken for is
-  // left to the others.
+  // once the batcher is closed and nothing waits any more, or once `*leave` has been set and
+  // SetNumWorkers() or Stop() called after it, which takes the worker out of service. The work that
+  // it was woken for is left to the others.
   virtual std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave = nullptr) = 0;
 
-  // Hands a batch back: `status` is that of the forward pass, `compute` how long it took. Calls
-  // `done` of each request whose sequences are all through, and learns the model's speed.
+  // Hands a batch back. `status` is that of the forward pass, `compute` the time it took. Calls
+  // `done` of each request all of whose sequences are finished, and learns the model's speed.
   virtual void Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
                       absl::Duration compute) = 0;
 
-  // So many workers, at least one, are left; those that are to leave return from TakeBatch().
+  // This many workers, at least one, remain; the others return from TakeBatch().
   virtual void SetNumWorkers(int num_workers) = 0;
 
   // No worker is left that could run a batch: every waiting request is answered with `status`,
   // which must be kUnavailable, and from now on Submit() refuses with its message.
   virtual void Stop(const absl::Status& status) = 0;
 
-  // From now on Submit() gives kUnavailable. What was accepted is still served.
+  // From now on Submit() gives kUnavailable. Requests that were accepted are still served.
   virtual void Close() = 0;
-  // Answers everything that still waits with `status`, which must not be OK; for a drain that ran
-  // out of time.
+  // Answers every waiting request with `status`, which must not be OK; for a drain that ran out of
+  // time.
   virtual void Abort(const absl::Status& status) = 0;
 
   virtual BatcherStats stats() const = 0;

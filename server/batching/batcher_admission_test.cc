@@ -28,7 +28,7 @@ TEST_F(BatcherTest, NothingIsRefusedBeforeASpeedIsKnown) {
   for (int i = 0; i < 10; ++i) Accept(i, {100}, Priority::kNormal, absl::Microseconds(1));
 }
 
-// What is asked beforehand is refused by the same rules, counted, and leaves nothing behind.
+// CheckAdmission() refuses by the same rules, counts the refusal and leaves nothing behind.
 TEST_F(BatcherTest, CheckAdmissionSaysWhatSubmitWould) {
   options_.max_batch_tokens = 10;
   Start();
@@ -72,7 +72,7 @@ TEST_F(BatcherTest, RefusesWhatCannotFinishInTime) {
   Accept(1, {10});
   EXPECT_TRUE(puppet_->Take());
   for (int i = 2; i < 6; ++i) Accept(i, {10}, Priority::kHigh);
-  // 10 ms run, 40 ms wait, 10 ms are its own.
+  // 10 ms are running, 40 ms are waiting, 10 ms are its own.
   const absl::Status status = Submit(6, {10}, Priority::kNormal, Ms(55));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(GetRejectReason(status), RejectReason::kDeadline);
@@ -80,7 +80,7 @@ TEST_F(BatcherTest, RefusesWhatCannotFinishInTime) {
   EXPECT_THAT(Text(status), HasSubstr("its deadline is in 55ms; retry later"));
   EXPECT_EQ(batcher_->stats().rejected[RejectReason::kDeadline], 1);
   EXPECT_NEAR(absl::ToDoubleMilliseconds(retry_after_), 50, 0.01);
-  // Neither with less ahead of it, nor with more time: the margin is modest.
+  // It is accepted with less work ahead of it or with more time: the margin is modest.
   Accept(7, {10}, Priority::kHigh, Ms(55));
   Accept(8, {10}, Priority::kNormal, Ms(110));
 }
@@ -133,7 +133,7 @@ TEST_F(BatcherTest, AnIdleModelNeverRefuses) {
   Learn(10, absl::Seconds(10), 8);
   Accept(1, {10}, Priority::kNormal, Ms(1));
   EXPECT_TRUE(puppet_->Take());
-  Accept(2, {10}, Priority::kNormal, Ms(1));  // a worker is free still
+  Accept(2, {10}, Priority::kNormal, Ms(1));  // a worker is still free
   EXPECT_TRUE(puppet_->Take());
   EXPECT_EQ(GetRejectReason(Submit(3, {10}, Priority::kNormal, Ms(1))), RejectReason::kDeadline);
 }
@@ -259,7 +259,7 @@ Flood RunFlood(double load, double hidden, absl::Duration deadline, bool mixed_l
       }
       busy->batch = batcher.TryTakeBatch();
       if (busy->batch == nullptr) {
-        // Idle until there is something to take.
+        // The worker is idle until there is something to take.
         busy->free_at = std::max(now + 1e-9, next_arrival);
         continue;
       }

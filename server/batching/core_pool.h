@@ -1,4 +1,4 @@
-// CorePool: which core the next worker thread is pinned to (--pin_cores).
+// CorePool: chooses the core that the next worker thread is pinned to (--pin_cores).
 //
 //   CorePool pool(AllowedCores());
 //   const int core = pool.Acquire();   // the core with the fewest workers, the lowest of equals
@@ -23,9 +23,9 @@ class CorePool {
  public:
   explicit CorePool(const std::vector<int>& cores);
 
-  // -1 when the pool has no cores.
+  // The core with the fewest workers; -1 when the pool has no cores.
   int Acquire();
-  // `core` as from Acquire().
+  // Gives back a core that Acquire() gave.
   void Release(int core);
 
  private:
@@ -33,8 +33,8 @@ class CorePool {
   std::map<int, int> workers_ ABSL_GUARDED_BY(mutex_);  // by core
 };
 
-// The pool of this process. Its cores are those that the thread of the first call may run on, so
-// that call comes from a thread that is not pinned.
+// The pool of this process. Its cores are those that the first caller's thread may run on, so the
+// first call must come from a thread that is not pinned.
 CorePool& ProcessCorePool();
 
 }  // namespace sru::server

@@ -1,6 +1,6 @@
-// DeviceWatch: hears of devices that have failed, from the workers that found out, and tells the
-// server once per device, on a thread of its own: what follows (other models, health) must not run
-// on a worker that still has a batch to answer. Thread-safe.
+// DeviceWatch: collects reports of failed devices from the workers that noticed, and tells the
+// server once per device, on a thread of its own: the consequences (for other models and for
+// health) must not run on a worker that still has a batch to answer. Thread-safe.
 #ifndef SRU_SERVER_BATCHING_DEVICE_WATCH_H_
 #define SRU_SERVER_BATCHING_DEVICE_WATCH_H_
 
@@ -25,12 +25,12 @@ class DeviceWatch {
   DeviceWatch(const DeviceWatch&) = delete;
   DeviceWatch& operator=(const DeviceWatch&) = delete;
 
-  // Begins to tell, first what was reported before. Call it once.
+  // Starts telling, beginning with earlier reports. Call it once.
   void Start() {
     thread_ = std::thread([this] { Watch(); });
   }
 
-  // What was reported has been told when it returns; what is reported later is only recorded.
+  // When it returns, every report has been told; later ones are only recorded.
   void Stop() {
     {
       MutexLock lock(&mutex_);
@@ -40,8 +40,7 @@ class DeviceWatch {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Never waits for `on_lost`. A device is reported as often as there are models on it; the first
-  // counts.
+  // Never waits for `on_lost`. Each model on a device reports it; only the first report counts.
   void Report(int device, const absl::Status& error) {
     {
       MutexLock lock(&mutex_);
@@ -51,7 +50,7 @@ class DeviceWatch {
     changed_.SignalAll();
   }
 
-  // Devices that were reported.
+  // The devices that were reported.
   std::set<int> lost() const {
     MutexLock lock(&mutex_);
     return lost_;

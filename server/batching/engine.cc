@@ -26,19 +26,19 @@ namespace {
 constexpr int kMaxInstances = 1024;
 constexpr int kMaxRuns = 2;  // of one batch: see engine.h
 
-// A runner and its turn: it works for one thread at a time. Its own worker lets a batch that is run
-// again go first, so that the batch does not wait behind all that is to come.
+// A runner that works for one thread at a time. Its own worker lets a batch that is run again go
+// first, so that such a batch does not wait behind a whole queue.
 class RunnerSlot {
  public:
   explicit RunnerSlot(std::unique_ptr<BatchRunner> runner) : runner_(std::move(runner)) {}
 
   int device() const { return runner_->device(); }
-  // Set before the batcher is told; then the worker leaves.
+  // Set before the batcher is told, which makes the worker leave.
   std::atomic<bool>& out_of_service() { return out_of_service_; }
 
   absl::Status WarmUp() { return runner_->WarmUp(); }
 
-  // Calls `run` with the runner when its turn has come.
+  // Waits for the runner and calls `run` with it. `again`: the batch has run before.
   template <typename Run>
   absl::Status Use(bool again, const Run& run) {
     {
@@ -57,7 +57,7 @@ class RunnerSlot {
     return status;
   }
 
-  // How many batches it has before one that comes now to be run again.
+  // How many batches a batch that is to be run again would have to wait for.
   int load() {
     MutexLock lock(&mutex_);
     return waiting_again_ + (busy_ ? 1 : 0);
@@ -88,7 +88,7 @@ class EngineImpl : public Engine {
       slots_.push_back(std::make_unique<RunnerSlot>(std::move(runner)));
     }
     in_service_ = static_cast<int>(slots_.size());
-    OutOfMemoryStatus();  // while there is memory for it
+    OutOfMemoryStatus();  // is made now, while there is memory for it
   }
 
   ~EngineImpl() override {
@@ -97,7 +97,7 @@ class EngineImpl : public Engine {
     for (int core : cores_) ProcessCorePool().Release(core);
   }
 
-  // Starts the workers and waits until all are warm. On an error nothing is served.
+  // Starts the workers and waits until all have warmed up. After an error nothing is served.
   absl::Status Start() {
     {
       MutexLock lock(&mutex_);
@@ -124,7 +124,7 @@ class EngineImpl : public Engine {
 
   void TakeOutDevice(int device, const absl::Status& error) override {
     {
-      // The batcher is told under the lock, so that it hears of two devices in their order.
+      // The batcher is told under the lock, so that it hears of two lost devices in order.
       MutexLock lock(&mutex_);
       int left = 0;
       bool found = false;
@@ -136,7 +136,7 @@ class EngineImpl : public Engine {
       in_service_ = left;
       if (left > 0) batcher_->SetNumWorkers(left);
     }
-    // Answers what waits, so not under the lock. Whoever comes second finds an empty queue.
+    // Answers the waiting requests, hence not under the lock. A second caller finds an empty queue.
     if (instances() == 0) {
       batcher_->Stop(absl::UnavailableError(absl::StrCat(
           "every device that served this model has failed, the last with: ", error.message())));
@@ -173,7 +173,7 @@ class EngineImpl : public Engine {
     return cores;
   }
 
-  // Before the worker warms up: memory that it touches first is then near its core.
+  // Called before the worker warms up, so that memory which it touches first is near its core.
   void Pin(int core) const {
     if (absl::Status status = PinThisThread(core); !status.ok()) {
       LogWarning(absl::StrCat(Name(), ": --pin_cores: ", status.message()));
@@ -223,7 +223,8 @@ class EngineImpl : public Engine {
       return absl::OkStatus();
     }));
     const absl::Duration compute = clock_->Now() - start;
-    // Before the answers, so that who has one finds its batch counted.
+    // Reported before the answers, so that a client that has its answer finds the batch in the
+    // metrics.
     if (observer_ != nullptr) {
       observer_->OnBatch(static_cast<int>(batch->sequences().size()), batch->num_tokens(), compute,
                          outcome.batch);
@@ -231,7 +232,7 @@ class EngineImpl : public Engine {
     batcher_->Finish(std::move(batch), outcome.shared, compute);
   }
 
-  // Of all workers in service. Null when there is none.
+  // The least loaded of the workers in service; null when there is none.
   RunnerSlot* LeastLoadedSlot() {
     RunnerSlot* best = nullptr;
     int least = 0;
@@ -248,9 +249,9 @@ class EngineImpl : public Engine {
 
   struct Outcome {
     bool ran = false;
-    absl::Status batch;   // of the run of the batch as a whole
-    absl::Status shared;  // what its requests end with, but for single failures
-    std::vector<std::pair<size_t, absl::Status>> failures;  // by index in the batch
+    absl::Status batch;   // the run of the batch as a whole
+    absl::Status shared;  // what its requests end with, except for `failures`
+    std::vector<std::pair<size_t, absl::Status>> failures;  // of sequences, by index
   };
 
   static Outcome RunOn(RunnerSlot& slot, const Batch& batch, bool again) {
@@ -277,7 +278,8 @@ class EngineImpl : public Engine {
     return outcome;
   }
 
-  // OK, with the sequences that failed alone. kUnavailable when the device is lost on the way.
+  // Returns OK and the sequences that failed by themselves, or kUnavailable when the device is lost
+  // meanwhile.
   static absl::Status RunOneByOne(BatchRunner& runner, const Batch& batch,
                                   std::vector<std::pair<size_t, absl::Status>>* failures) {
     std::vector<const SequenceTask*> single(1);
@@ -305,7 +307,7 @@ class EngineImpl : public Engine {
   std::atomic<int> in_service_{0};  // workers; written under mutex_
 
   Mutex mutex_;
-  CondVar changed_;  // one of the two numbers below
+  CondVar changed_;  // signalled when one of the two counts below changes
   int cold_workers_ ABSL_GUARDED_BY(mutex_) = 0;
   int live_workers_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status warm_up_status_ ABSL_GUARDED_BY(mutex_);
@@ -329,7 +331,7 @@ absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
   std::iota(devices.begin(), devices.end(), 0);
   std::vector<std::unique_ptr<BatchRunner>> runners;
   absl::Status lost;
-  // In each round one per device.
+  // Each round makes one worker per device.
   for (size_t round = 0; round * num_devices < instances; ++round) {
     for (auto device = devices.begin(); device != devices.end() && runners.size() < instances;) {
       limits.device = *device;
@@ -360,13 +362,13 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
     return absl::InvalidArgumentError(absl::StrCat("instances: expected 0 (automatic) to ",
                                                    kMaxInstances, ", found ", options.instances));
   }
-  // Before the workspaces are sized by them.
+  // Checked before the workspaces are sized by them.
   if (auto checked = Batcher::Create(options.batcher, clock); !checked.ok()) {
     return checked.status();
   }
   kernels::WorkspaceLimits limits;
   limits.max_tokens = options.batcher.max_batch_tokens;
-  // Each sequence has a token.
+  // Each sequence has at least one token.
   limits.max_sequences =
       std::min(options.batcher.max_batch_sequences, options.batcher.max_batch_tokens);
   limits.states = false;

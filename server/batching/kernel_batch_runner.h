@@ -37,8 +37,8 @@ class KernelBatchRunner : public BatchRunner {
 
   int device() const override { return limits_.device; }
 
-  // Batches of 1, 8, 64, ... tokens up to the largest, each twice, and stops early when the next
-  // one would pass kWarmUpTime: with a slow backend a server should be ready soon all the same.
+  // Runs batches of 1, 8, 64, ... tokens up to the largest, each twice, and stops early if the next
+  // one would exceed kWarmUpTime, so that a server with a slow backend is ready soon, too.
   absl::Status WarmUp() override {
     const absl::Time start = SteadyNow();
     for (int tokens = 1;; tokens = std::min(tokens * kWarmUpGrowth, limits_.max_tokens)) {
@@ -61,7 +61,7 @@ class KernelBatchRunner : public BatchRunner {
       if (absl::Status status = Check(*sequence); !status.ok()) return status;
       (sequence->features.empty() ? has_ids : has_features) = true;
     }
-    // A batch of both kinds is rare; each kind is a batch of its own to the backend.
+    // A batch with both kinds is rare; the backend runs each kind as a batch of its own.
     if (has_ids) {
       if (absl::Status status = RunKind(sequences, /*features=*/false); !status.ok()) return status;
     }
@@ -83,13 +83,13 @@ class KernelBatchRunner : public BatchRunner {
         workspace_(std::move(workspace)),
         offsets_(limits.max_sequences + 1),
         token_ids_(limits.max_tokens),
-        // Not initialised: memory that is never used, as with a model that gets token ids only, is
-        // never touched and so takes no room.
+        // Not initialised: with a model that takes token ids only, this memory is never touched and
+        // so costs nothing.
         features_(new float[static_cast<size_t>(limits.max_tokens) * spec.input_size]),
         outputs_(limits.max_sequences) {}
 
-  // The backend checks the rest; a sequence whose data does not match its length must not even be
-  // copied.
+  // The backend checks the rest, but a sequence whose data does not match its length must not even
+  // be copied.
   absl::Status Check(const SequenceTask& sequence) const {
     const size_t num_tokens = static_cast<size_t>(std::max(sequence.num_tokens, 0));
     if (sequence.features.empty()) {
@@ -148,7 +148,7 @@ class KernelBatchRunner : public BatchRunner {
     std::vector<SequenceTask> tasks(max_sequences);
     std::vector<const SequenceTask*> sequences;
     for (int i = 0; i < max_sequences; ++i) {
-      // The tokens in equal parts.
+      // Divides the tokens into equal parts.
       SequenceTask& task = tasks[i];
       task.num_tokens =
           static_cast<int>(static_cast<int64_t>(num_tokens) * (i + 1) / max_sequences -

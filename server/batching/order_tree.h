@@ -1,4 +1,4 @@
-// OrderTree: waiting requests in a fixed order, with the sum of their tokens before any point.
+// OrderTree: waiting requests in a fixed order, which knows the sum of the tokens before any point.
 //
 // An intrusive treap: the nodes are members of the requests, so that nothing is allocated. Insert,
 // Erase, Reduce, First, After and Before take O(log n) steps. Keys must differ and must not change
@@ -26,7 +26,7 @@ inline bool operator<(const OrderKey& a, const OrderKey& b) {
   return std::tie(a.rank, a.deadline, a.number) < std::tie(b.rank, b.deadline, b.number);
 }
 
-// What waits: of one request or of many.
+// Waiting work, of one request or of many.
 struct OrderWeight {
   int64_t tokens = 0;
   int64_t sequences = 0;
@@ -48,7 +48,7 @@ struct OrderNode {
   OrderWeight weight;
   PendingRequest* request = nullptr;
 
-  // The tree's own.
+  // Used by the tree only.
   uint64_t heap = 0;  // greatest at the root of each subtree
   OrderWeight sum;    // of the subtree
   OrderNode* left = nullptr;
@@ -86,7 +86,7 @@ class OrderTree {
     node->left = node->right = nullptr;
   }
 
-  // Takes `less` off the weight of a node that is in the tree.
+  // Subtracts `less` from the weight of a node that is in the tree.
   void Reduce(OrderNode* node, const OrderWeight& less) {
     OrderNode* at = root_;
     while (at != node) {
@@ -152,7 +152,7 @@ class OrderTree {
     if (node->right != nullptr) node->sum += node->right->sum;
   }
 
-  // Into the nodes before `key` and those after it.
+  // Splits `tree` into the nodes before `key` and those after it.
   static void Split(OrderNode* tree, const OrderKey& key, OrderNode** before, OrderNode** after) {
     if (tree == nullptr) {
       *before = *after = nullptr;
@@ -167,7 +167,7 @@ class OrderTree {
     }
   }
 
-  // Every key of `before` is smaller than every key of `after`.
+  // Joins two trees; every key of `before` must be smaller than every key of `after`.
   static OrderNode* Merge(OrderNode* before, OrderNode* after) {
     if (before == nullptr) return after;
     if (after == nullptr) return before;

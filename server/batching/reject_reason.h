@@ -1,7 +1,7 @@
-// Why a call is refused before it is queued: one entry per reason, which says what
-// sru_rejections_total calls it and which code the caller gets. Whoever refuses makes its status
+// The reasons for which a call is refused before it is queued: one entry each, with its name in
+// sru_rejections_total and the code that the caller gets. Code that refuses a call makes the status
 // with MakeRefusal() and counts it once: the batcher in its stats, anything before the batcher in
-// the metrics of the model, or in those of calls without one. Thread-safe.
+// the metrics of the model or in those of calls without a model. Thread-safe.
 #ifndef SRU_SERVER_BATCHING_REJECT_REASON_H_
 #define SRU_SERVER_BATCHING_REJECT_REASON_H_
 
@@ -55,7 +55,7 @@ inline constexpr std::array<RejectReason, kNumRejectReasons> kRejectReasons = []
 
 // A status with the reason's code, from which GetRejectReason() gives the reason back.
 absl::Status MakeRefusal(RejectReason reason, absl::string_view message);
-// Nothing for a status that MakeRefusal() did not make.
+// Empty for a status that MakeRefusal() did not make.
 std::optional<RejectReason> GetRejectReason(const absl::Status& status);
 
 // How many calls were refused, by reason.

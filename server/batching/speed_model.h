@@ -1,17 +1,19 @@
-// SpeedModel: how long batches take, learnt from the last ones, and how far predictions were off.
+// SpeedModel: learns from the last batches how long a batch takes, and how far off its predictions
+// are.
 //
 // A batch of T tokens is taken to need `fixed + per_token * T` seconds. Both numbers come from the
 // last kWindow batches by medians (Theil and Sen: the median of the slopes between pairs of
 // batches), so that a slow outlier, such as the first batch on cold caches, does not count, and a
-// lasting change is learnt after half a window. While all batches have about the same size the two
-// cannot be told apart: then the time is taken to be proportional to the tokens, the cautious
-// choice, which the first larger batch corrects.
+// lasting change is learnt after half a window. While all batches have about the same size, the two
+// numbers cannot be told apart; then the time is assumed to be proportional to the tokens, a
+// cautious choice that the first larger batch corrects.
 //
 // What the batches' times do not show (other threads on the same cores, the work of answering, how
 // a request falls between two batches, requests that arrive later and go first) is learnt from
 // outcomes: predictions are to be multiplied by `margin`, which stays a tenth above the largest
-// actual / predicted. It follows larger ones fast, but by a bounded step, so that one outlier does
-// little; and smaller ones slowly, because what was late for its deadline is seldom seen to end.
+// actual / predicted. It follows larger ratios fast, but by bounded steps, so that one outlier has
+// little effect, and smaller ones slowly, because requests that miss their deadlines are seldom
+// seen to finish.
 //
 // Not thread-safe.
 #ifndef SRU_SERVER_BATCHING_SPEED_MODEL_H_
@@ -33,7 +35,7 @@ class SpeedModel {
   void AddBatch(int64_t tokens, double seconds) {
     samples_[count_ % kWindow] = {static_cast<double>(tokens), std::max(seconds, kMinSeconds)};
     ++count_;
-    // Each one while they are few; later the fit is spared most of the time.
+    // Fits after each batch while there are few, later only now and then.
     if (count_ <= kWindow / 4 || count_ % (kWindow / 4) == 0) Fit();
   }
 
@@ -42,7 +44,7 @@ class SpeedModel {
     return fixed_ * static_cast<double>(batches) + per_token_ * static_cast<double>(tokens);
   }
 
-  // A prediction (without the margin) and what came of it, both in seconds and > 0.
+  // A prediction (without the margin) and the actual time, both in seconds and > 0.
   void AddOutcome(double predicted, double actual) {
     const double error = actual / predicted - margin_;
     margin_ += error > 0 ? std::min(kRiseWeight * error, kMaxRise) : kFallWeight * error;
@@ -83,7 +85,7 @@ class SpeedModel {
       least = std::min(least, samples_[i].tokens);
       most = std::max(most, samples_[i].tokens);
     }
-    // No slope can be steeper: the fixed part is not negative.
+    // No slope can be steeper, since the fixed part is not negative.
     per_token_ = Median(values.data(), values.data() + n);
     fixed_ = 0;
     if (most < kMinSpread * least) return;
