@@ -18,8 +18,8 @@
 namespace sru::server {
 namespace {
 
-// One call. It may end before the manager is through with it, when the caller leaves or the server
-// shuts down; the manager then speaks to what is left of it, which it owns together with the call.
+// One call. It may end before the manager has finished with it, if the caller leaves or the server
+// shuts down; the manager then uses the shared State, which outlives the call.
 class AdminCall final : public grpc::ServerUnaryReactor {
  public:
   class State {
@@ -34,14 +34,14 @@ class AdminCall final : public grpc::ServerUnaryReactor {
           access_log_(*access_log),
           request_id_(AccessLog::Begin(*context)) {}
 
-    // Before the call is handed to the manager.
+    // Called before the call is handed to the manager.
     void set_model(const std::string& model) {
       if (models::IsValidModelName(model)) model_ = model;
     }
 
     bool finished() const { return finished_.load(); }
 
-    // Answers unless the call has been answered already.
+    // Answers the call, unless it has been answered already.
     void Finish(absl::Status status, const google::protobuf::Message* response = nullptr) {
       if (finished_.exchange(true)) return;
       if (response != nullptr) {
@@ -86,7 +86,8 @@ class AdminCall final : public grpc::ServerUnaryReactor {
   const std::shared_ptr<State> state_;
 };
 
-// Makes a call and begins it with `begin(state)`. Without memory for that it is answered so.
+// Makes a call and begins it with `begin(state)`. If there is no memory for that, answers it with
+// RESOURCE_EXHAUSTED.
 template <typename Begin>
 grpc::ServerUnaryReactor* StartCall(grpc::CallbackServerContext* context,
                                     grpc::ByteBuffer* response_bytes, Method method,

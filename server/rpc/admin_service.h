@@ -1,5 +1,5 @@
-// The handlers of sru.v1.AdminService: check, hand to the model manager's thread, map the status.
-// No thread of gRPC waits for a model to load.
+// The handlers of sru.v1.AdminService: they check a request, hand it to the model manager's thread
+// and map the status. No thread of gRPC waits for a model to load.
 #ifndef SRU_SERVER_RPC_ADMIN_SERVICE_H_
 #define SRU_SERVER_RPC_ADMIN_SERVICE_H_
 
@@ -13,14 +13,14 @@
 
 namespace sru::server {
 
-// Thread-safe; must outlive the gRPC server that it is registered with. Raw bytes for the reason
-// that service.h gives.
+// Thread-safe; must outlive the gRPC server that it is registered with. Takes raw bytes for the
+// reason that inference_service.h gives.
 class AdminService final
     : public v1::AdminService::WithRawCallbackMethod_LoadModel<
           v1::AdminService::WithRawCallbackMethod_UnloadModel<v1::AdminService::Service>> {
  public:
-  // All outlive the service. Requests are answered by the manager's thread, or by its BeginStop(),
-  // which must be called before the gRPC server is shut down.
+  // The pointers must outlive the service. Requests are answered by the manager's thread, or by its
+  // BeginStop(), which must be called before the gRPC server is shut down.
   AdminService(ModelControl control, ModelManager* manager, Metrics* metrics, AccessLog* access_log)
       : control_(control), manager_(*manager), metrics_(*metrics), access_log_(*access_log) {}
 

@@ -1,13 +1,14 @@
-// ByteBudget: how many bytes the calls of the process may hold together. A call reserves what it is
-// about to take, before it takes it, and gives it back with its reservation; what would go over the
-// budget is refused. One atomic addition per change: cheap enough for every call.
+// ByteBudget: bounds the bytes that all calls of the process hold together. A call reserves memory
+// before it takes it and gives it back with its reservation; a reservation that would exceed the
+// budget is refused. A change costs one atomic addition: cheap enough for every call.
 //
 //   ByteReservation held(&budget);
 //   if (!held.Grow(EstimateCallBytes(outline))) return refused;
 //   ...
 //   held.ShrinkTo(answer.Length());
 //
-// The bytes are estimates by those who reserve, on the safe side; nothing else is counted.
+// The bytes are what callers reserve, which are estimates on the safe side; nothing else is
+// counted.
 #ifndef SRU_SERVER_RPC_BYTE_BUDGET_H_
 #define SRU_SERVER_RPC_BYTE_BUDGET_H_
 
@@ -29,9 +30,9 @@ class ByteBudget {
  private:
   friend class ByteReservation;
 
-  // False when that would go over the limit; nothing is reserved then. For a moment others may see
-  // what was refused as used, so that near the limit a call may be refused that would just have
-  // fitted, never the reverse.
+  // Returns false and reserves nothing if that would exceed the limit. For a moment other threads
+  // may see the refused bytes as used, so near the limit a call that would just have fitted may be
+  // refused, but never the reverse.
   bool Reserve(int64_t bytes) {
     if (used_.fetch_add(bytes, std::memory_order_relaxed) + bytes <= limit_) return true;
     used_.fetch_sub(bytes, std::memory_order_relaxed);
@@ -43,7 +44,7 @@ class ByteBudget {
   std::atomic<int64_t> used_{0};
 };
 
-// What one call has reserved; gives it back at its end. Not thread-safe.
+// The bytes that one call has reserved; its destructor gives them back. Not thread-safe.
 class ByteReservation {
  public:
   explicit ByteReservation(ByteBudget* budget) : budget_(*budget) {}
@@ -53,14 +54,15 @@ class ByteReservation {
 
   int64_t bytes() const { return bytes_; }
 
-  // Reserves so many more, not negative. False when the budget does not have them: nothing changes.
+  // Reserves this many more bytes, which must not be negative. Returns false and changes nothing if
+  // the budget does not have them.
   [[nodiscard]] bool Grow(int64_t bytes) {
     if (!budget_.Reserve(bytes)) return false;
     bytes_ += bytes;
     return true;
   }
 
-  // Gives back what is over `bytes`.
+  // Gives back whatever exceeds `bytes`.
   void ShrinkTo(int64_t bytes) {
     if (bytes >= bytes_) return;
     budget_.Release(bytes_ - bytes);

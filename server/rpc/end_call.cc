@@ -28,7 +28,7 @@ grpc::Status EndCall(Metrics* metrics, AccessLog* access_log, EndedCall ended) {
     Count(metrics, ended);
     access_log->End(ended.call, std::move(ended.request_id), ended.record);
   } catch (const std::bad_alloc&) {
-    // The call is answered all the same.
+    // The call is answered anyway.
   }
   try {
     return ToGrpcStatus(status, ended.retry_after);

@@ -1,5 +1,5 @@
-// EndCall: the end of every call, of whatever service: it is counted, it gets its line in the
-// access log, and its status becomes the one that gRPC sends. Thread-safe.
+// EndCall: ends every call, whatever its service: counts it, writes its line in the access log, and
+// gives the status that gRPC sends. Thread-safe.
 //
 //   EndedCall ended;
 //   ended.call = context;
@@ -22,18 +22,18 @@ namespace sru::server {
 
 struct EndedCall {
   grpc::ServerContextBase* call = nullptr;
-  std::string request_id;                 // as AccessLog::Begin() gave it
-  std::optional<Method> method;           // nothing: no service has the method
+  std::string request_id;                 // from AccessLog::Begin()
+  std::optional<Method> method;           // empty: no service has the method
   ModelMetrics* model_metrics = nullptr;  // of the model that was called; null: the call named none
-  // What the log says. `status` must be set; `method` only where the field above has none.
+  // For the log. `status` must be set; its `method` only if the field above is empty.
   CallRecord record;
   // When the caller should come back, if the call was refused.
   std::optional<absl::Duration> retry_after;
 };
 
-// Call it once, just before the reactor's Finish(), which takes the status. Throws nothing: a call
-// for whose count or line there is no memory ends without them, and without memory for its message
-// it ends with the code alone.
+// Call it once per call, just before the reactor's Finish(), and pass the status to that. Does not
+// throw: if there is no memory for the count or the line, the call ends without them; if there is
+// none for the message, it ends with the code alone.
 grpc::Status EndCall(Metrics* metrics, AccessLog* access_log, EndedCall ended);
 
 }  // namespace sru::server

@@ -14,7 +14,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status, std::optional<absl::Durati
   if (status.code() != absl::StatusCode::kResourceExhausted || !retry_after.has_value()) {
     return grpc::Status(code, message);
   }
-  // protobuf's Duration ends at about 10,000 years; a day is already "go away".
+  // protobuf's Duration ends at about 10,000 years; a day already means "go away".
   const absl::Duration delay = std::clamp(*retry_after, absl::ZeroDuration(), absl::Hours(24));
   google::rpc::RetryInfo retry_info;
   const int64_t nanoseconds = absl::ToInt64Nanoseconds(delay);

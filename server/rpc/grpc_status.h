@@ -1,4 +1,4 @@
-// The one seam between absl::Status and grpc::Status.
+// The only place that converts between absl::Status and grpc::Status.
 #ifndef SRU_SERVER_RPC_GRPC_STATUS_H_
 #define SRU_SERVER_RPC_GRPC_STATUS_H_
 

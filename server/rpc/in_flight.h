@@ -15,14 +15,15 @@ class InFlight {
  public:
   void Enter() { count_.fetch_add(1, std::memory_order_relaxed); }
   void Leave() {
-    // In this order and WaitUntilNone() in the other, so that one of the two sees the other's.
+    // WaitUntilNone() writes and reads these in the opposite order, so that one of the two sees the
+    // other's write.
     if (count_.fetch_sub(1) > 1 || !waiting_.load()) return;
     MutexLock lock(&mutex_);
     none_.SignalAll();
   }
   int64_t count() const { return count_.load(std::memory_order_relaxed); }
 
-  // False when calls are still in flight after `timeout`.
+  // Returns false if calls are still in flight after `timeout`.
   bool WaitUntilNone(absl::Duration timeout) {
     waiting_.store(true);
     return WaitUntil(&mutex_, &none_, timeout, [this] { return count_.load() == 0; });
@@ -30,7 +31,7 @@ class InFlight {
 
  private:
   std::atomic<int64_t> count_{0};
-  std::atomic<bool> waiting_{false};  // somebody has waited; stays so
+  std::atomic<bool> waiting_{false};  // set by the first wait, never cleared
   Mutex mutex_;
   CondVar none_;
 };

@@ -23,8 +23,8 @@
 namespace sru::server {
 namespace {
 
-// By `clock`, which is another than that of gRPC: what is left of the call's time is the same by
-// both. (call.deadline() would be a date, and wrong once the system's is set.)
+// In terms of `clock`, which is not gRPC's clock: the time that the call has left is the same by
+// both. (call.deadline() would be a date, and wrong once the system's clock is set.)
 absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& clock) {
   const gpr_timespec deadline = call.raw_deadline();
   if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
@@ -42,12 +42,12 @@ ModelInput InputOf(const models::Model& model) {
   return input;
 }
 
-// Messages and results from here on are freed as soon as they are not needed; smaller ones are
+// Messages and results larger than this are freed as soon as they are not needed; smaller ones are
 // freed with their call, which is cheaper.
 constexpr size_t kLargeMessageBytes = 4096;
 constexpr int64_t kLargeOutputBytes = 64 << 10;
 
-// When to come back after a refusal for memory: calls of a usual size end within that.
+// When to come back after a refusal for memory: calls of a usual size finish within that time.
 constexpr absl::Duration kMemoryRetry = absl::Milliseconds(100);
 
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
@@ -64,11 +64,11 @@ std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
 // The state of one Classify or Encode call, made once per call.
 //
 // Lifetime: gRPC calls OnDone(), which deletes the call, only after the handler has returned the
-// reactor, after Finish(), and after a running OnCancel(). So Start() may still use the call when
-// the batcher has answered already, and OnCancel() sees the handle that Start() stored.
+// reactor, after Finish(), and after a running OnCancel(). So Start() may still use the call even
+// if the batcher has answered already, and OnCancel() sees the handle that Start() stored.
 //
-// Memory: what the call holds is reserved from the budget before it is taken. An allocation that
-// fails all the same is answered with RESOURCE_EXHAUSTED.
+// Memory: a call reserves memory from the budget before it takes it. If an allocation fails
+// nevertheless, the call ends with RESOURCE_EXHAUSTED.
 template <typename Request, typename Response>
 class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
  public:
@@ -88,8 +88,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   InferenceCall(const InferenceCall&) = delete;
   InferenceCall& operator=(const InferenceCall&) = delete;
 
-  // Runs on the handler's thread, before it returns the reactor. Takes the bytes when they are
-  // many.
+  // Runs on the handler's thread, before the handler returns the reactor. Clears a large `bytes`.
   void Start(grpc::ByteBuffer* bytes) {
     context_.received_bytes->fetch_add(static_cast<int64_t>(bytes->Length()),
                                        std::memory_order_relaxed);
@@ -104,11 +103,11 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
  protected:
   ~InferenceCall() override = default;
 
-  // Checks the fields that only this method has, and keeps what is needed of them.
+  // Checks the fields that only this method has, and keeps what it needs.
   virtual absl::Status ParseParameters(const Request& request) = 0;
-  // Floats of output that a sequence needs.
+  // The number of output floats that a sequence needs.
   virtual size_t OutputSize(int num_tokens) const = 0;
-  // No less than the bytes of its answer, as a message and serialised.
+  // At least the bytes of its answer, both as a message and serialised.
   virtual int64_t AnswerBytes(int num_tokens) const = 0;
   // Points `output` into the OutputSize() floats at `values`.
   virtual void SetOutput(float* values, kernels::SequenceOutput* output) const = 0;
@@ -139,7 +138,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     }
   }
 
-  // For whatever refuses a call before it reaches the batcher, which counts its own refusals.
+  // For every refusal before the batcher, which counts its own refusals.
   absl::Status Refuse(RejectReason reason, absl::string_view message) {
     absl::Status status = MakeRefusal(reason, message);
     CountRefusal(reason);
@@ -153,8 +152,8 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     return Refuse(RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
   }
 
-  // Refuses what would be refused anyway, from an outline of the bytes, and reserves the memory for
-  // parsing them. Whatever else is wrong with the request is left to the parser.
+  // Refuses, from an outline of the bytes, a request that would be refused anyway, and reserves the
+  // memory for parsing it. Other faults of the request are left to the parser.
   absl::Status RefuseEarly(const grpc::ByteBuffer& bytes) {
     RequestOutline outline;
     if (!ReadOutline<Request>(bytes, &outline)) {
@@ -225,8 +224,8 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     return absl::OkStatus();
   }
 
-  // Makes room for the results of `tasks` and points them there. Where that is much, the batcher is
-  // asked first.
+  // Allocates the results of `tasks` and points `tasks` at them. If they are large, asks the
+  // batcher first.
   absl::Status MakeOutputs(Priority priority, std::vector<SequenceTask>* tasks) {
     size_t output_size = 0;
     int64_t answer_bytes = 0;
@@ -264,7 +263,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     return SerializeMessage(*response, response_bytes_);
   }
 
-  // The only place that answers; called exactly once. The call may be gone when it returns.
+  // Answers the call; nothing else does. Called exactly once. The call may be gone when it returns.
   void FinishWith(absl::Status status) {
     if (status.ok()) status = CatchOutOfMemory([this] { return WriteResponse(); });
     if (absl::IsCancelled(status) && IsAboutDeadline(context_.clock->Now())) {
@@ -275,7 +274,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     if (IsOutOfMemory(status)) retry_after_ = kMemoryRetry;
     if (!status.ok()) times_.total = context_.clock->Now() - arrival_;
     grpc::Status answer = EndCall(context_.metrics, context_.access_log, Ended(status));
-    // An answer that cannot be held back leaves by itself.
+    // An answer that cannot be held back is sent by itself.
     CatchOutOfMemory([&] {
       HoldSocket(status);
       return absl::OkStatus();
@@ -290,7 +289,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     Finish(std::move(answer));
   }
 
-  // Takes the request's id.
+  // Moves the request's id out of the call.
   EndedCall Ended(const absl::Status& status) {
     EndedCall ended;
     ended.call = call_;
@@ -311,8 +310,8 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     return ended;
   }
 
-  // So that the answers of a batch leave together, and that a connection whose calls are refused is
-  // not read for a while.
+  // Lets the answers of a batch leave together, and stops reading from a connection for a while
+  // after it had a call refused.
   void HoldSocket(const absl::Status& status) {
     AnswerGroup* const group = AnswerGroup::Current();
     if (group != nullptr) group->Hold(Socket());
@@ -321,13 +320,13 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     }
   }
 
-  // The request and the answer, once it is serialised.
+  // Frees the request and the answer; called once the answer is serialised.
   void FreeMessages() {
     request_ = nullptr;
     arena_.Reset();
   }
 
-  // Of the call's connection; -1 if it is not known.
+  // The socket of the call's connection; -1 if it is not known.
   int Socket() const {
     return context_.listener == nullptr ? -1 : context_.listener->FindConnection(call_->peer());
   }
@@ -340,8 +339,8 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   }
 
   void OnCancel() override {
-    // Also how a call whose deadline passes leaves the queue while all workers are busy: gRPC
-    // cancels it then.
+    // This also removes a call whose deadline passes while all workers are busy: gRPC cancels it
+    // then.
     if (handle_ != nullptr) served_->engine->batcher().Cancel(handle_);
   }
 
@@ -363,7 +362,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   void Release() override { delete this; }
 
   // OnCancel() and OnDone() never block, so gRPC may run them where it is instead of handing each
-  // to a thread of its executor. gRPC's own default reactor says the same of itself in this way.
+  // to a thread of its executor. gRPC's own default reactor does the same.
   bool InternalInlineable() override { return true; }
 
   const ServiceContext& context_;
@@ -372,7 +371,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   std::string request_id_;
   alignas(8) char arena_block_[kArenaBlock];
   google::protobuf::Arena arena_{arena_block_, kArenaBlock};
-  Request* request_;  // null when it was freed
+  Request* request_;  // null after it was freed
   const Method method_;
   const absl::Time deadline_;
   grpc::ByteBuffer* const response_bytes_;
@@ -411,7 +410,7 @@ class ClassifyCall final : public InferenceCall<v1::ClassifyRequest, v1::Classif
   size_t OutputSize(int /*num_tokens*/) const override { return 2 * model().labels().size(); }
 
   int64_t AnswerBytes(int /*num_tokens*/) const override {
-    // A label as a message with a string, and on the wire; its name in both.
+    // Per label: a message with a string, and its bytes on the wire; its name is in both.
     return 192 + 144 * top_k_ + name_bytes_;
   }
 
@@ -461,7 +460,7 @@ class EncodeCall final : public InferenceCall<v1::EncodeRequest, v1::EncodeRespo
   }
 
   int64_t AnswerBytes(int num_tokens) const override {
-    // The values, as a message and on the wire; half precision takes less.
+    // The values, both in the message and on the wire; half precision takes less.
     return 256 + 2 * static_cast<int64_t>(OutputSize(num_tokens) * sizeof(float));
   }
 
@@ -489,7 +488,7 @@ class EncodeCall final : public InferenceCall<v1::EncodeRequest, v1::EncodeRespo
   bool normalize_ = false;
 };
 
-// For a call for which there is no memory at all. Takes none itself.
+// The answer to a call for which there is no memory at all. Takes none itself.
 grpc::Status NoMemory() { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, ""); }
 
 grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::Status status) {
@@ -498,7 +497,7 @@ grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::
   return reactor;
 }
 
-// Ends a call in its handler with what `work` gives.
+// Ends a call in its handler with the status that `work` returns.
 template <typename Work>
 grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* call, const Work& work) {
   try {
@@ -519,8 +518,8 @@ grpc::ServerUnaryReactor* StartCall(const ServiceContext& context,
     context.metrics->OnRefusalWithoutModel(RejectReason::kMemory);
     return FinishAtOnce(call, NoMemory());
   }
-  // gRPC hands over an object of its own that nobody else reads; it has no other way to free it
-  // before the call ends.
+  // The object is gRPC's own and nothing else reads it; there is no other way to free it before the
+  // call ends.
   reactor->Start(const_cast<grpc::ByteBuffer*>(request));
   return reactor;
 }

@@ -1,9 +1,9 @@
-// The handlers of sru.v1.InferenceService: convert, hand to the batcher, map the status, record. No
-// thread waits for a result: the batcher's `done` writes the answer.
+// The handlers of sru.v1.InferenceService: they convert a request, hand it to the batcher, map the
+// status and record the call. No thread waits for a result: the batcher's `done` writes the answer.
 //
 // The methods take the raw bytes of a message, because gRPC answers bytes that protobuf cannot
-// parse (a string that is not UTF-8) with UNIMPLEMENTED; here they get INVALID_ARGUMENT and the
-// name of the field.
+// parse (a string that is not UTF-8) with UNIMPLEMENTED; here such bytes get INVALID_ARGUMENT and
+// the name of the field.
 #ifndef SRU_SERVER_RPC_INFERENCE_SERVICE_H_
 #define SRU_SERVER_RPC_INFERENCE_SERVICE_H_
 
@@ -28,10 +28,10 @@
 
 namespace sru::server {
 
-// What the handlers work with; all of it outlives the service.
+// Everything that the handlers use; it must outlive the service.
 struct ServiceContext {
   const ModelRegistry* registry = nullptr;
-  const ModelManager* manager = nullptr;  // for the states that ListModels shows
+  const ModelManager* manager = nullptr;  // for the states in ListModels
   Metrics* metrics = nullptr;
   InFlight* in_flight = nullptr;
   UnsentAnswers* unsent = nullptr;
@@ -43,7 +43,7 @@ struct ServiceContext {
   RequestLimits limits;
   absl::Duration send_timeout = absl::InfiniteDuration();  // of `unsent`; for the log
 
-  std::atomic<int64_t>* received_bytes = nullptr;  // counted up by the messages that arrive whole
+  std::atomic<int64_t>* received_bytes = nullptr;  // bytes of messages that arrived whole
 };
 
 // Thread-safe; must outlive the gRPC server that it is registered with.

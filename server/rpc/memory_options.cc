@@ -29,13 +29,13 @@ constexpr const char* kFlagNames[] = {"allow_compression", "max_receive_memory_m
 
 constexpr int64_t kMegabyte = 1000000;
 constexpr int64_t kMostMegabytes = 1 << 30;
-// Below this gRPC has no room for the buffers of a few connections.
+// With less than this, gRPC has no room for the buffers of a few connections.
 constexpr int64_t kLeastReceiveMegabytes = 16;
-// Less than one default call of the largest size takes.
+// Less than the largest call takes with the default options.
 constexpr int64_t kLeastInflightMegabytes = 1;
 constexpr absl::Duration kLeastSendTimeout = absl::Milliseconds(10);
 constexpr absl::Duration kMostSendTimeout = absl::Hours(24 * 7);
-// Where the system does not say how much memory there is.
+// Used where the system does not say how much memory there is.
 constexpr int64_t kAssumedLimit = int64_t{4} << 30;
 
 // 0 stands for "a quarter".

@@ -1,5 +1,5 @@
-// What the server's options say of the memory that callers can make it take. Two budgets of the
-// whole process, one after the other in the life of a call:
+// The server's options on the memory that callers can make it take. There are two budgets for the
+// whole process, which apply one after the other in the life of a call:
 //
 //   --max_receive_memory_mb  what gRPC holds of messages that have not arrived whole, and of what
 //                            it has read and not handed on; over it gRPC resets streams
@@ -19,13 +19,12 @@
 namespace sru::server {
 
 struct MemoryOptions {
-  // Takes messages that a client has compressed. gRPC checks their length only when they are
+  // Accept messages that a client has compressed. gRPC checks their length only when they are
   // unpacked, so a message of n bytes may take a thousand times n.
   bool allow_compression = false;
   int64_t max_receive_mb = 0;   // units of 10^6 bytes; 0 = a quarter of the process' memory
   int64_t max_inflight_mb = 0;  // likewise
-  // After so long an answer that its client does not take costs the client its connection. Infinite
-  // = never.
+  // A client that does not take an answer for this long loses its connection. Infinite = never.
   absl::Duration send_timeout = absl::Seconds(30);
 };
 
@@ -41,7 +40,7 @@ struct MemoryBudgets {
   int64_t inflight_bytes = 0;
 };
 
-// What the options leave to the server is taken from `limits`, of which nothing may be known.
+// Values that the options leave to the server come from `limits`, of which nothing may be known.
 MemoryBudgets ResolveMemoryBudgets(const MemoryOptions& options, const MemoryLimits& limits);
 
 }  // namespace sru::server

@@ -1,5 +1,4 @@
-// What is said of a request that is too large in some respect; the outline and the parser say the
-// same.
+// The errors for a request that is too large in some respect, shared by the outline and the parser.
 #ifndef SRU_SERVER_RPC_REQUEST_ERRORS_H_
 #define SRU_SERVER_RPC_REQUEST_ERRORS_H_
 
@@ -11,7 +10,7 @@
 
 namespace sru::server {
 
-// How many fields a message may have that protobuf has no use for but keeps.
+// How many fields that protobuf cannot use but keeps a message may have.
 inline constexpr int kMaxExtraFields = 64;
 
 inline absl::Status TooManySequences(int64_t found, const RequestLimits& limits) {

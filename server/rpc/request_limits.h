@@ -9,8 +9,9 @@ namespace sru::server {
 struct RequestLimits {
   int max_sequences = 256;
   int max_sequence_tokens = 2048;
-  // Over all sequences of a request: the queue's bound, as a larger one could never be taken. Holds
-  // before sequences are cut, too: what is cut off must not take memory first.
+  // The tokens of all sequences of a request: the queue's bound, since a larger request could never
+  // be accepted. Also applies before sequences are cut: tokens that are cut off must not take
+  // memory first.
   int64_t max_request_tokens = 65536;
 };
 

@@ -30,11 +30,11 @@ constexpr uint32_t Tag(int field, WireType type) {
   return static_cast<uint32_t>(field) << 3 | type;
 }
 
-// protobuf's own bound.
+// The bound of protobuf itself.
 constexpr int kMaxGroupDepth = 100;
 
-// What a call takes beside its messages, by what was measured on a 64-bit machine: memory_test
-// compares them with what is really taken.
+// The memory of a call besides its messages, as measured on a 64-bit machine; memory_test compares
+// these values with the memory that is really taken.
 constexpr int64_t kCallBytes = 4096;     // the call, gRPC's part of it, the batcher's
 constexpr int64_t kSequenceBytes = 256;  // its message, its task, its result
 constexpr int64_t kWordBytes = 80;       // a std::string in an arena, and a pointer to it
@@ -44,8 +44,7 @@ constexpr int64_t kExtraFieldBytes = 128;
 // split.
 constexpr int64_t kCopiesOfMessage = 4;
 
-// Reads through the fields of one level; `fields` counts those that are skipped, also within
-// groups.
+// Reads the fields of one level; `fields` counts those that are skipped, including those in groups.
 bool SkipField(CodedInputStream& input, uint32_t tag, int64_t* fields) {
   std::array<uint32_t, kMaxGroupDepth> groups;  // field numbers of those that are open
   int depth = 0;
@@ -198,7 +197,7 @@ bool ReadOutline(const grpc::ByteBuffer& bytes, int priority_field, RequestOutli
       good = input.ReadVarint64(&value);
       outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
     } else if ((tag & 7) == kVarint && tag > kSequences && tag < priority) {
-      good = input.ReadVarint64(&value);  // of one of the two requests only
+      good = input.ReadVarint64(&value);  // a field of only one of the two requests
     } else {
       good = SkipField(input, tag, &outline->extra_fields);
     }

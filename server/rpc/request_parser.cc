@@ -48,7 +48,7 @@ class SequenceParser {
         absl::StrCat("sequences[", index_, "]", field, ": ", what...));
   }
 
-  // Checks the length of a sequence with `found` tokens and gives how many of them to compute.
+  // Checks the length of a sequence with `found` tokens and returns how many of them to compute.
   absl::StatusOr<int> CheckLength(absl::string_view field, int64_t found,
                                   absl::string_view at_least, bool* truncated) const {
     if (found <= limits_.max_sequence_tokens) return static_cast<int>(found);
@@ -63,7 +63,7 @@ class SequenceParser {
 
   absl::Status ParseText(const std::string& text, SequenceTask* task, bool* truncated) const {
     if (input_.tokenizer == nullptr) return NoWords(".text");
-    // One more than the limit tells whether there are more, without reading all of a long text.
+    // One token more than the limit shows that there are more, without reading all of a long text.
     absl::StatusOr<std::vector<int32_t>> ids =
         input_.tokenizer->Encode(text, static_cast<size_t>(limits_.max_sequence_tokens) + 1);
     if (!ids.ok()) return Error(".text", ids.status().message());

@@ -1,4 +1,4 @@
-// What a caller sent, checked and turned into work for the batcher. Pure functions, thread-safe.
+// Checks what a caller sent and turns it into work for the batcher. Pure functions, thread-safe.
 //
 // Every error is kInvalidArgument unless said otherwise and starts with the path of the field:
 //   sequences[3].token_ids.values[7]: 9000 is out of range, expected 0 to 8758
@@ -21,7 +21,7 @@
 
 namespace sru::server {
 
-// What a model takes.
+// The inputs that a model takes.
 struct ModelInput {
   const models::Tokenizer* tokenizer = nullptr;  // null: no text and no tokens
   int vocabulary_size = 0;                       // 0: no token ids
@@ -37,11 +37,11 @@ struct ParsedSequences {
 // kInvalidArgument with the field's path: gRPC's own parsing would answer UNIMPLEMENTED.
 absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 
-// The same of a message without sub-messages, which is refused unparsed when it has more fields
-// than any caller would set: each takes many times its bytes.
+// The same for a message without sub-messages, which is refused unparsed if it has more fields than
+// any caller would set: each takes many times its bytes.
 absl::Status ParseSmallMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 
-// What ParseMessage() says of bytes that it cannot parse.
+// The error of ParseMessage() for bytes that it cannot parse.
 absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type,
                                  const grpc::ByteBuffer& bytes);
 

@@ -45,7 +45,7 @@ void WriteLabels(const std::vector<std::string>& labels, const float* logits,
                  const float* probabilities, int top_k, v1::Classification* classification) {
   std::vector<int> order(labels.size());
   std::iota(order.begin(), order.end(), 0);
-  // A NaN (from broken weights) goes last: it must not break the order of the sort.
+  // A NaN (from broken weights) goes last, since it must not break the ordering of the sort.
   const auto key = [logits](int i) {
     return std::isnan(logits[i]) ? -std::numeric_limits<float>::infinity() : logits[i];
   };

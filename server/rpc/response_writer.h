@@ -1,4 +1,4 @@
-// Results of the forward pass into the messages of the wire. Pure functions, thread-safe.
+// Writes results of the forward pass into messages. Pure functions, thread-safe.
 #ifndef SRU_SERVER_RPC_RESPONSE_WRITER_H_
 #define SRU_SERVER_RPC_RESPONSE_WRITER_H_
 
@@ -17,16 +17,16 @@
 
 namespace sru::server {
 
-// The `top_k` best labels in descending order of logit, equal ones by index. `logits` and
-// `probabilities` have labels.size() values; top_k <= labels.size().
+// The `top_k` best labels in descending order of logit, equal ones in the order of their indices.
+// `logits` and `probabilities` have labels.size() values; top_k <= labels.size().
 void WriteLabels(const std::vector<std::string>& labels, const float* logits,
                  const float* probabilities, int top_k, v1::Classification* classification);
 
 // IEEE 754 half precision, rounded to nearest, ties to even. Infinities and the sign are kept, a NaN
-// stays one. What is too large becomes infinity. (bfloat16: kernels/common/bfloat16.h)
+// stays one. A value that is too large becomes infinity. (bfloat16: kernels/common/bfloat16.h)
 uint16_t FloatToHalf(float value);
 
-// Scales `vector` to Euclidean length 1; a zero vector stays zero. Sums in double.
+// Scales `vector` to Euclidean length 1; a zero vector stays zero. Sums in double precision.
 void Normalize(float* vector, int width);
 
 // Writes `rows` vectors of `width` values as the values or data of `encoding`, in a format that

@@ -1,5 +1,5 @@
 // Answers calls of methods that no registered service has: UNIMPLEMENTED, as gRPC would, but with a
-// text that helps, a metric and a line in the access log.
+// helpful text, a metric and a line in the access log.
 #ifndef SRU_SERVER_RPC_UNKNOWN_METHOD_H_
 #define SRU_SERVER_RPC_UNKNOWN_METHOD_H_
 

@@ -22,7 +22,7 @@ void UnsentAnswers::Stop() {
 
 void UnsentAnswers::Add(UnsentAnswer* answer) {
   MutexLock lock(&mutex_);
-  // The order of the list is that of the times, also when the clock is set back.
+  // Keeps the list in the order of its times even if the clock is set back.
   answer->due_ = clock_.Now() + timeout_;
   if (newest_ != nullptr) answer->due_ = std::max(answer->due_, newest_->due_);
   answer->previous_ = newest_;
@@ -70,7 +70,7 @@ absl::Time UnsentAnswers::CloseLate() {
     answer->Release();
     mutex_.Lock();
   }
-  // One that comes from now on is due later than that.
+  // Answers that come from now on are due later than that.
   const absl::Time next = oldest_ == nullptr ? now + timeout_ : oldest_->due_;
   mutex_.Unlock();
   return next;

@@ -1,7 +1,7 @@
-// UnsentAnswers: the calls that were answered and whose answers have not left yet. gRPC keeps an
-// answer for as long as its client does not take it, without a bound on time, and no deadline of a
-// call ends that: here a client that takes longer than `timeout` loses its connection. Also what a
-// drain waits for, a little, so that answers leave before the connections are closed.
+// UnsentAnswers: the calls that were answered but whose answers have not left yet. gRPC keeps an
+// answer until its client takes it, for any length of time, and not even the deadline of the call
+// ends that. Here, a client that takes longer than `timeout` loses its connection. A drain also
+// waits a little for these answers, so that they leave before the connections are closed.
 //
 // A call is an UnsentAnswer. It calls Add() just before it hands its answer to gRPC, and when gRPC
 // is done with it:
@@ -9,8 +9,8 @@
 //   if (unsent.Remove(this)) delete this;   // else UnsentAnswers calls Release()
 //
 // Both cost a lock for a few instructions and allocate nothing; Remove() waits for a running
-// Abandon() of that answer. One thread (Start()) looks when the
-// oldest is due, at most every `timeout` while there is none; tests call CloseLate() instead.
+// Abandon() of that answer. One thread (Start()) looks when the oldest is due, or every `timeout`
+// while there is none; tests call CloseLate() instead.
 #ifndef SRU_SERVER_RPC_UNSENT_ANSWERS_H_
 #define SRU_SERVER_RPC_UNSENT_ANSWERS_H_
 
@@ -28,11 +28,11 @@ namespace sru::server {
 
 class UnsentAnswer {
  public:
-  // Ends what keeps the answer: closes the connection, or cancels the call. Brings about Remove()
-  // of this answer and of others, on another thread or from within: so what it does last is to end
-  // it.
+  // Ends what keeps the answer: closes the connection, or cancels the call. That leads to Remove()
+  // of this answer and of others, on another thread or from within, so it must be the last thing
+  // that this does.
   virtual void Abandon() = 0;
-  // Called after an Abandon() from within which gRPC was done with the call.
+  // Called after an Abandon() within which gRPC finished the call.
   virtual void Release() = 0;
 
  protected:
@@ -52,7 +52,7 @@ class UnsentAnswer {
 // Thread-safe. Must be empty when it is destroyed.
 class UnsentAnswers {
  public:
-  // An infinite `timeout`: nobody is closed. `clock` must outlive it.
+  // With an infinite `timeout`, no connection is closed. `clock` must outlive this object.
   UnsentAnswers(absl::Duration timeout, const Clock* clock) : timeout_(timeout), clock_(*clock) {}
   UnsentAnswers(const UnsentAnswers&) = delete;
   UnsentAnswers& operator=(const UnsentAnswers&) = delete;
@@ -63,16 +63,16 @@ class UnsentAnswers {
   void Stop();
 
   void Add(UnsentAnswer* answer);
-  // Whether the caller may delete it now; if not, Release() will be called.
+  // Returns whether the caller may delete the answer now; if not, Release() will be called.
   [[nodiscard]] bool Remove(UnsentAnswer* answer);
 
-  // Abandons what is late at Clock::Now(), each once. Returns when to look again.
+  // Abandons each answer that is late at Clock::Now(), once. Returns when to look again.
   absl::Time CloseLate();
 
-  // Waits until none is left; false when some are after `timeout`.
+  // Waits until none is left; returns false if some are left after `timeout`.
   bool WaitUntilNone(absl::Duration timeout);
 
-  // Answers that have not left, and how many were given up since the start.
+  // The number of answers that have not left, and of those given up since the start.
   int64_t count() const;
   int64_t abandoned() const { return abandoned_.load(std::memory_order_relaxed); }
 
@@ -92,7 +92,8 @@ class UnsentAnswers {
   // The list, in the order in which they are due.
   UnsentAnswer* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;
   UnsentAnswer* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;  // of the list and of what was abandoned and is there
+  // Answers in the list, and those that were abandoned but not removed yet.
+  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
   std::thread::id abandoner_ ABSL_GUARDED_BY(mutex_);  // the thread that called Abandon() last
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
 };

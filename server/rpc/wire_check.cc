@@ -31,11 +31,11 @@ bool ReadVarint(absl::string_view* in, uint64_t* value) {
   return false;
 }
 
-// A level of nesting: the message's type, and where in it the walk is.
+// A level of nesting: the message's type and the position of the walk in it.
 struct Level {
   const Descriptor* type = nullptr;
   const FieldDescriptor* field = nullptr;
-  int index = -1;  // of the field among those of its name; -1 when it is not repeated
+  int index = -1;  // of the field among those with its name; -1 if it is not repeated
 };
 
 class Walker {
@@ -47,7 +47,7 @@ class Walker {
   std::optional<std::string> Walk(absl::string_view in) {
     Level& level = levels_.back();
     const Descriptor& type = *level.type;
-    // By the position of the field in the message's type: how many of it came before.
+    // By the position of the field in the message's type: how many of this field came before.
     absl::InlinedVector<int, 16> seen(static_cast<size_t>(type.field_count()), 0);
     while (!in.empty() && !GaveUp(in.data())) {
       const char* const field_start = in.data();
@@ -118,7 +118,7 @@ class Walker {
     if (field.type() == FieldDescriptor::TYPE_STRING) {
       const std::string_view looked_at(value.data(), std::min(value.size(), kMaxExplainedBytes));
       const size_t valid = FindInvalidUtf8(looked_at);
-      // The end of what is looked at may cut a character.
+      // The limit of the search may cut a character in two.
       if (valid == looked_at.size() ||
           (valid + 4 > looked_at.size() && looked_at.size() < value.size())) {
         return std::nullopt;
@@ -141,7 +141,7 @@ class Walker {
     return std::nullopt;
   }
 
-  // "sequences[3].text", of the fields of the first `depth` levels.
+  // "sequences[3].text": the path made of the fields of the first `depth` levels.
   std::string Path(size_t depth) const {
     std::string path;
     for (size_t i = 0; i < depth; ++i) {
