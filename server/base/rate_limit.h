@@ -1,5 +1,5 @@
-// How many log lines strangers can cause: at most so many per second (or another time), the rest is
-// only counted.
+// Limits the log lines that callers can cause, to a number per second (or another interval); the
+// rest is only counted.
 #ifndef SRU_SERVER_BASE_RATE_LIMIT_H_
 #define SRU_SERVER_BASE_RATE_LIMIT_H_
 
@@ -18,8 +18,8 @@ class RateLimit {
   explicit RateLimit(int max_per_interval, absl::Duration interval = absl::Seconds(1))
       : max_per_interval_(max_per_interval), interval_(interval) {}
 
-  // Whether one more may pass in the second (interval) of `now`. `*refused` is set, when it may, to
-  // how many were refused since the last that passed.
+  // Returns whether one more may pass in the interval that `now` is in. If so, sets `*refused` to
+  // the number refused since the last one that passed.
   bool Take(absl::Time now, int64_t* refused) {
     MutexLock lock(&mutex_);
     absl::Duration ignored;

@@ -1,4 +1,4 @@
-// What an exception while a model was loaded means to the operator.
+// Explains to the operator an exception that was thrown while a model was loaded.
 #ifndef SRU_SERVER_LIFECYCLE_LOAD_FAILURE_H_
 #define SRU_SERVER_LIFECYCLE_LOAD_FAILURE_H_
 
@@ -8,7 +8,7 @@
 
 namespace sru::server {
 
-// kResourceExhausted, with what was missing and, where that can be told, what to change.
+// kResourceExhausted, saying what was missing and, if that is known, what to change.
 absl::Status ExplainFailure(const std::exception& error);
 
 }  // namespace sru::server

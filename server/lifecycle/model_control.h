@@ -1,12 +1,12 @@
-// Who decides which models are served, after the start.
+// What decides which models are served after the start.
 #ifndef SRU_SERVER_LIFECYCLE_MODEL_CONTROL_H_
 #define SRU_SERVER_LIFECYCLE_MODEL_CONTROL_H_
 
 namespace sru::server {
 
 enum class ModelControl {
-  kStatic,    // nobody: what the repository holds at the start
-  kPoll,      // the repository, which is looked at again and again
+  kStatic,    // nothing: the models that the repository holds at the start
+  kPoll,      // the repository, which is polled
   kExplicit,  // the callers of AdminService
 };
 

@@ -14,10 +14,10 @@
 namespace sru::server {
 namespace {
 
-// Requests that wait for the manager's thread.
+// The most requests that may wait for the manager's thread.
 constexpr size_t kMaxRequests = 64;
 
-// Equal for two looks at a model that saw the same; empty when nothing is there.
+// Equal for two looks at a model that saw the same files; empty if there are none.
 std::string Fingerprint(const models::ModelListing& listing) {
   std::string fingerprint = listing.problem;
   for (const models::ModelLocation& location : listing.versions) {
@@ -32,7 +32,7 @@ std::string ValueOr(const std::map<std::string, std::string>& map, const std::st
   return it == map.end() ? std::string() : it->second;
 }
 
-// To a caller, files that are wrong are not an argument that is wrong.
+// To a caller, wrong files are not a wrong argument.
 absl::StatusCode CodeForCaller(absl::StatusCode code) {
   switch (code) {
     case absl::StatusCode::kInvalidArgument:
@@ -46,14 +46,14 @@ absl::StatusCode CodeForCaller(absl::StatusCode code) {
 
 }  // namespace
 
-// What reaches the manager's thread.
+// What is handed to the manager's thread.
 struct ModelManager::Mailbox {
   Mutex mutex;
   CondVar changed;
   bool stop ABSL_GUARDED_BY(mutex) = false;
   std::deque<std::function<void(const absl::Status&)>> requests ABSL_GUARDED_BY(mutex);
-  // Versions that nobody holds any more. The last call lets go of its version on a thread of that
-  // version's own engine, which therefore cannot free it: the engine joins its threads.
+  // Versions that nothing refers to any more. The last call releases its version on a thread of
+  // that version's own engine. That thread cannot free it, because the engine joins its threads.
   std::vector<std::unique_ptr<ServedModel>> released ABSL_GUARDED_BY(mutex);
 };
 
@@ -180,7 +180,7 @@ bool ModelManager::AnyRetired() const {
 absl::Status ModelManager::PollAtOnce() {
   const auto listing = models::ScanRepository(options_.repository);
   if (!listing.ok()) return listing.status();
-  // As if it had been seen before.
+  // Pretends that everything has been seen before.
   seen_.clear();
   for (const auto& [model, found] : listing->models) seen_[model] = Fingerprint(found);
   Poll();
@@ -293,8 +293,8 @@ absl::Status ModelManager::Unload(const std::string& model) {
 
 void ModelManager::RequestPoll() {
   Post([this](const absl::Status& admitted) {
-    if (!admitted.ok()) return;  // it stops, or has more than enough to do
-    // A repository that cannot be listed is reported by the next look.
+    if (!admitted.ok()) return;  // the manager is stopping or has too much to do
+    // Poll() reports a repository that cannot be listed.
     if (!PollAtOnce().ok()) Poll();
   });
 }
@@ -407,7 +407,7 @@ absl::Status ModelManager::Apply(const std::string& model, const models::ModelLi
       Version& version = models_[model].versions[it->version];
       served = version.served != nullptr;
       load = ShouldLoad(version, signature, takes_anothers_place, mode);
-      // Files that were changed and changed back are not those that failed.
+      // The files are those that it was loaded from: changed, failed and changed back.
       if (served && version.signature == signature) version.failure = absl::OkStatus();
     }
     absl::Status status;
@@ -608,7 +608,8 @@ void ModelManager::FreeReleased() {
     served.reset();  // joins the engine's workers, which have nothing left to do
   }
   ReleaseFreeMemory();
-  // Only now: what is not in memory by its state has given its memory back.
+  // Only now, since a version that is no longer listed as in memory must have given its memory
+  // back.
   MutexLock lock(&mutex_);
   for (const ServedModel* const served : freed) in_memory_.erase(served);
 }

@@ -1,29 +1,30 @@
-// ModelManager: decides which versions of which models are loaded, and brings the registry there.
+// ModelManager: decides which versions of which models are loaded, and updates the registry
+// accordingly.
 //
 // A new version is loaded and warmed beside the old one. Then the registry's snapshot is replaced:
 // calls that arrive from now on find the new version, calls that found the old one keep it. When
-// the last of them is answered the old version is freed, so that nothing that was accepted is lost.
-// A version that fails to load leaves what is served as it is; the reason is in Statuses().
+// the last of those is answered, the old version is freed, so that no accepted call is lost. If a
+// version fails to load, what is served stays as it is; Statuses() has the reason.
 //
-// A loaded version whose files change (FileSignature()) is loaded anew, also when it was changed in
-// place. A version that failed is tried again when its files change, or when Load() asks for it. A
+// A loaded version whose files change (FileSignature()) is reloaded, even if they were changed in
+// place. A version that failed is tried again when its files change or when Load() is called. A
 // version whose directory disappears is unloaded. With VersionPolicy "latest N", polling serves the
-// N highest versions that load: while a higher one fails, the next lower takes its place.
+// N highest versions that load: while a higher one fails, the next lower one takes its place.
 //
-// Polling acts upon a model when two looks in a row see the same files, and drops what it loaded
-// when they changed meanwhile: a version that is being copied is left alone until it is complete. A
-// repository that cannot be listed changes nothing. Neither does one in which, all at once, no
-// model has a version any more, as when its volume is not mounted, until it has been so for
-// options.empty_repository_grace.
+// Polling acts on a model once two looks in a row see the same files, and drops what it loaded if
+// they changed meanwhile: a version that is being copied is left alone until it is complete. A
+// repository that cannot be listed changes nothing. Nor does one in which all models have lost
+// their versions at once, for instance because its volume is not mounted, until
+// options.empty_repository_grace has passed.
 //
-// A version that needs more memory than is left (ModelLoader::Estimate()) is refused before it is
-// read, since a process that takes too much is killed, and what it serves with it. Polling tries it
-// again as soon as there is room.
+// A version that needs more memory than is available (ModelLoader::Estimate()) is refused before it
+// is read, since a process that takes too much is killed, along with the models that it serves.
+// Polling tries it again as soon as there is room.
 //
-// Threads: Start(), Load(), Unload(), Poll() and FreeReleased() are for one thread, which they may
-// keep for as long as a model takes to load: the test's, or that of StartThread(), which takes
-// requests from RequestLoad() and RequestUnload() one after the other. Everything else is
-// thread-safe and returns at once.
+// Threads: Start(), Load(), Unload(), Poll() and FreeReleased() must be called from one thread, and
+// may block for as long as a model takes to load. That is the thread of a test, or the one of
+// StartThread(), which serves RequestLoad() and RequestUnload() one after the other. All other
+// functions are thread-safe and return at once.
 #ifndef SRU_SERVER_LIFECYCLE_MODEL_MANAGER_H_
 #define SRU_SERVER_LIFECYCLE_MODEL_MANAGER_H_
 
@@ -56,28 +57,28 @@ struct ModelManagerOptions {
   ModelControl control = ModelControl::kStatic;
   models::VersionPolicy version_policy;
   absl::Duration poll_interval = absl::Seconds(5);
-  // How long polling keeps what is served while the repository is empty.
+  // How long polling keeps the served models while the repository is empty.
   absl::Duration empty_repository_grace = absl::ZeroDuration();
   std::vector<std::string> load_models;  // at the start, when explicit
-  // How long the thread waits for what was unloaded to be freed before it loads more, so that no
+  // How long the thread waits for unloaded versions to be freed before it loads more, so that no
   // more than two versions of a model need memory at a time.
   absl::Duration unload_wait = absl::Seconds(30);
-  // What the process may take besides what it has; nothing when that is not known. Asked before
-  // each load; unset: never refused.
+  // How much more memory the process may take; empty if that is not known. Asked before each load.
+  // If unset, no version is refused.
   std::function<std::optional<int64_t>()> free_memory;
 };
 
-// Makes a version that is ready to serve: loaded, its engine warm. Called from one thread.
+// Makes versions that are ready to serve: loaded, with a warm engine. Called from one thread.
 class ModelLoader {
  public:
   virtual ~ModelLoader() = default;
-  // By the sizes of the files, without reading them. All zero: not known.
+  // Estimated from the sizes of the files, without reading them. All zero: not known.
   virtual models::MemoryEstimate Estimate(const models::ModelLocation& /*location*/) { return {}; }
   virtual absl::StatusOr<std::unique_ptr<ServedModel>> Load(
       const models::ModelLocation& location) = 0;
 };
 
-// Is told what happens, from the thread that loads.
+// Is told about events, on the thread that loads.
 class ModelObserver {
  public:
   virtual ~ModelObserver() = default;
@@ -90,61 +91,62 @@ class ModelObserver {
 
 class ModelManager {
  public:
-  // Answers a request; from the manager's thread, or from BeginStop().
+  // These answer a request, from the manager's thread or from BeginStop().
   using LoadCallback = std::function<void(const absl::StatusOr<std::vector<ModelStatus>>&)>;
   using UnloadCallback = std::function<void(const absl::Status&)>;
-  // True when the caller does not wait any more; what has not begun is then not done.
+  // True if the caller no longer waits; a request that has not begun is then dropped.
   using CancelledCallback = std::function<bool()>;
 
-  // All pointers outlive the manager; `observer` may be null.
+  // All pointers must outlive the manager; `observer` may be null.
   ModelManager(const ModelManagerOptions& options, ModelLoader* loader, ModelRegistry* registry,
                const Clock* clock, ModelObserver* observer);
   ModelManager(const ModelManager&) = delete;
   ModelManager& operator=(const ModelManager&) = delete;
-  // Waits for a load that runs, empties the registry and frees every version that no call holds.
+  // Waits for a running load, empties the registry and frees every version that no call holds.
   ~ModelManager();
 
-  // Loads what is there at the start. Static: everything, explicit: options.load_models; the first
-  // that fails is the error. Polling: what loads; the error is about the repository alone.
+  // Loads the models of the start. Static: all of them, explicit: options.load_models; the first
+  // failure is returned. Polling: all that can be loaded; only an unreadable repository is an
+  // error.
   absl::Status Start();
 
-  // Polls (if options.control says so) and serves requests from now on, on a thread of its own.
+  // From now on polls (if options.control says so) and serves requests, on a thread of its own.
   void StartThread();
 
-  // Looks at the repository once and acts upon what it sees.
+  // Looks at the repository once and acts on what it finds.
   void Poll();
 
-  // Loads a model, or looks again at one that is loaded: new and changed versions are loaded, those
-  // that failed are tried again, those whose directories are gone are unloaded. Its statuses when
-  // all that the policy names is served. kInvalidArgument for a bad name, kNotFound when the
-  // repository has no such model, kFailedPrecondition when its files are wrong, kAborted when they
-  // change while they are read, and what else the loader says, such as kResourceExhausted; what was
-  // served before still is.
+  // Loads a model, or looks again at a loaded one: new and changed versions are loaded, failed ones
+  // are tried again, and those whose directories are gone are unloaded. Returns the model's
+  // statuses if every version that the policy selects is served. kInvalidArgument for a bad name,
+  // kNotFound when the repository has no such model, kFailedPrecondition when its files are wrong,
+  // kAborted when they change while they are read, or another error of the loader, such as
+  // kResourceExhausted. On an error, what was served before still is.
   absl::StatusOr<std::vector<ModelStatus>> Load(const std::string& model);
 
-  // From now on the model's versions are not found. kInvalidArgument for a bad name, kNotFound when
-  // it is not loaded.
+  // Unloads a model: from now on its versions are not found. kInvalidArgument for a bad name,
+  // kNotFound when it is not loaded.
   absl::Status Unload(const std::string& model);
 
   // Frees the versions that no call holds any more.
   void FreeReleased();
 
-  // Lets the thread look at the repository at once and act upon all that it sees, without waiting
-  // for a second look: whoever asks says that the files are complete.
+  // Makes the thread look at the repository at once and act on everything that it finds, without
+  // waiting for a second look: the caller vouches that the files are complete.
   void RequestPoll();
   void RequestLoad(const std::string& model, CancelledCallback cancelled, LoadCallback done);
   void RequestUnload(const std::string& model, CancelledCallback cancelled, UnloadCallback done);
 
-  // Nothing is loaded or unloaded from now on; requests that wait, and later ones, get
-  // kUnavailable. Does not wait for a load that runs; its result will be dropped.
+  // From now on nothing is loaded or unloaded; waiting and later requests get kUnavailable. Does
+  // not wait for a running load, whose result will be dropped.
   void BeginStop();
 
-  // By model, then version.
+  // Sorted by model, then version.
   std::vector<ModelStatus> Statuses() const;
   std::vector<ModelLoadCounts> LoadCounts() const;
   // Whether the last look found the repository empty while models were served from it.
   bool repository_emptied() const { return repository_emptied_.load(); }
-  // Every version in memory: those in the registry and those that calls still hold.
+  // All versions in memory: those in the registry and those that calls still hold.
   std::vector<std::shared_ptr<ServedModel>> InMemory() const;
 
  private:
@@ -156,7 +158,7 @@ class ModelManager {
     bool loading = false;
     absl::Status failure;          // of the last attempt
     std::string failed_signature;  // of the files that failed
-    int64_t needs_bytes = 0;       // not 0: it failed for want of so much memory
+    int64_t needs_bytes = 0;       // if not 0, it failed because it needs this much memory
   };
   struct Entry {
     std::map<int64_t, Version> versions;
@@ -170,34 +172,35 @@ class ModelManager {
     std::weak_ptr<ServedModel> served;
     bool retired = false;
   };
-  // How Apply() treats what it finds.
+  // What Apply() may do about the versions that it finds.
   struct Mode {
-    bool retry_failed = false;  // also when their files are the same
-    bool fall_back = false;     // load a lower version when a higher one fails
-    bool quiet = false;         // the caller reports the failure
+    bool retry_failed = false;  // load failed versions even if their files are the same
+    bool fall_back = false;     // load a lower version if a higher one fails
+    bool quiet = false;         // log no failure: the caller reports it
   };
 
-  // Poll(), which takes what it sees for settled.
+  // Like Poll(), but takes what it sees as settled.
   absl::Status PollAtOnce();
-  // Brings the versions in memory to what the policy selects of `listing`: loads, loads anew and
-  // unloads. The first failure, if any.
+  // Loads, reloads and unloads versions until those in memory are the ones that the policy selects
+  // from `listing`. Returns the first failure, if any.
   absl::Status Apply(const std::string& model, const models::ModelListing& listing,
                      const Mode& mode);
-  // Whether a version is to be loaded, for the first time or anew, from files with `signature`.
-  // `takes_anothers_place`: it is below those that the policy names.
+  // Whether to load or reload a version from files with `signature`. `takes_anothers_place`: it
+  // would replace a higher version that failed.
   bool ShouldLoad(const Version& version, const std::string& signature, bool takes_anothers_place,
                   const Mode& mode) const;
   absl::Status LoadVersion(const models::ModelLocation& location, const std::string& signature);
-  // kResourceExhausted, with what is needed and what is left.
+  // kResourceExhausted, with the bytes that are needed and the bytes that are left.
   absl::Status CheckMemory(const models::ModelLocation& location,
                            const models::MemoryEstimate& estimate);
-  // Whether so much memory is left now; also when nothing is known of it.
+  // Whether this much memory is left now; true if that is not known.
   bool HasRoom(int64_t bytes) const;
-  // Whether to leave everything as it is, since the repository is empty and was not before.
+  // Whether to leave everything as it is because the repository has become empty.
   bool WaitsForEmptyRepository(const models::RepositoryListing& listing);
-  // Whether a version that was refused for want of memory would fit now.
+  // Whether a version of the model that was refused for lack of memory would fit now.
   bool MayFitNow(const std::string& model) const;
-  // Unloads what is not in `serving` and forgets the failures of what was not looked at.
+  // Unloads the versions that are not in `serving` and forgets the failures of those that are not
+  // in `looked_at`.
   void Remove(const std::string& model, const std::vector<int64_t>& serving,
               const std::vector<int64_t>& looked_at);
   // Erases the versions that are neither served nor failed, and the model if none is left.
@@ -227,7 +230,7 @@ class ModelManager {
   std::map<std::string, Entry> models_ ABSL_GUARDED_BY(mutex_);
   std::map<const ServedModel*, InMemoryVersion> in_memory_ ABSL_GUARDED_BY(mutex_);
 
-  // Of the one thread: what Poll() saw last, and what it last acted upon.
+  // Used by the one thread only: what Poll() saw last, and what it last acted on.
   std::map<std::string, std::string> seen_;
   std::map<std::string, std::string> applied_;
   std::vector<std::string> problems_;

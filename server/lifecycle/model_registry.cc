@@ -27,7 +27,7 @@ void ModelRegistry::Replace(std::vector<std::shared_ptr<ServedModel>> models) {
     MutexLock lock(&mutex_);
     models_.swap(old);
   }
-  // `old` ends here, without the lock.
+  // `old` is freed here, without the lock.
 }
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::string& name,

@@ -1,7 +1,8 @@
-// Which models are served: name and version -> the loaded model with its engine and metrics.
+// The models that are served: maps name and version to the loaded model with its engine and
+// metrics.
 //
 // Look-ups read an immutable snapshot, which is replaced as a whole when a model is loaded or
-// unloaded; calls that run keep the models they started with. Thread-safe.
+// unloaded; running calls keep the models that they started with. Thread-safe.
 #ifndef SRU_SERVER_LIFECYCLE_MODEL_REGISTRY_H_
 #define SRU_SERVER_LIFECYCLE_MODEL_REGISTRY_H_
 
@@ -21,13 +22,13 @@
 namespace sru::server {
 
 // A model that answers calls. Calls keep it alive, but must not destroy it: its engine joins the
-// workers that answer them. ModelManager's pointers see to that.
+// workers that answer them. ModelManager's pointers take care of that.
 struct ServedModel {
   std::string name;
   int64_t version = 0;
   std::shared_ptr<const models::Model> model;
   std::shared_ptr<ModelMetrics> metrics;
-  std::unique_ptr<Engine> engine;  // goes first: its workers report to `metrics`
+  std::unique_ptr<Engine> engine;  // destroyed first: its workers report to `metrics`
 };
 
 class ModelRegistry {
@@ -39,12 +40,12 @@ class ModelRegistry {
   // Serves exactly these from now on; names and versions must be unique.
   void Replace(std::vector<std::shared_ptr<ServedModel>> models);
 
-  // Version 0 is the latest; the name may be empty when one model is loaded. kInvalidArgument for a
-  // negative version and for an empty name when there are several models; kNotFound says what is
-  // loaded.
+  // Version 0 means the latest. The name may be empty if only one model is loaded. kInvalidArgument
+  // for a negative version, and for an empty name if there are several models; kNotFound says what
+  // is loaded.
   absl::StatusOr<std::shared_ptr<ServedModel>> Find(const std::string& name, int64_t version) const;
 
-  // All of them, sorted by name, then version.
+  // All models, sorted by name, then version.
   std::vector<std::shared_ptr<ServedModel>> List() const;
 
  private:

@@ -33,8 +33,8 @@ LogLevel LevelOf(absl::StatusCode code) {
   }
 }
 
-// The part of an error that holds nothing of the request's content: messages of kInvalidArgument
-// are "FIELD: what is wrong with its value".
+// The part of an error that holds none of the request's content: messages of kInvalidArgument have
+// the form "FIELD: what is wrong with its value".
 absl::string_view ErrorWithoutContent(const absl::Status& status) {
   absl::string_view text = status.message();
   if (status.code() == absl::StatusCode::kInvalidArgument) text = text.substr(0, text.find(": "));
@@ -52,7 +52,7 @@ std::string ContentOf(const google::protobuf::Message& request) {
   return text;
 }
 
-// Ids of a call, to be found by.
+// The ids by which a call can be found.
 void AppendIds(absl::string_view request_id, const std::optional<TraceContext>& trace,
                std::vector<LogField>* fields) {
   if (!request_id.empty()) fields->push_back({"request_id", request_id});

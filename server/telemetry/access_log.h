@@ -1,16 +1,16 @@
 // The access log: a line per call, or per call that failed, and the request id that goes with it.
 //
-// Request ids. A call's x-request-id goes back with the answer and stands in the call's line; one
-// that is not valid (request_id.h) is replaced by a new one. A call without any gets a new one
-// where something refers to it: when it fails or is logged. It goes back as initial metadata, with
-// an error as trailing metadata: a client takes an error that comes with initial metadata for one
-// that must not be retried.
+// Request ids. A call's x-request-id is sent back with the answer and appears in the call's line;
+// an id that is not valid (request_id.h) is replaced by a new one. A call without an id gets a new
+// one if something refers to it: if the call fails or is logged. The id is sent as initial
+// metadata, but with an error as trailing metadata, because clients do not retry an error that
+// comes with initial metadata.
 //
-// Privacy. A line holds no part of what is to be classified or encoded: of an INVALID_ARGUMENT it
-// names the field only. `content` adds the request.
+// Privacy. A line holds no part of the text or data of a request; for an INVALID_ARGUMENT it names
+// only the field. `content` adds the request.
 //
-// Cost. A call that gives no id and is not logged costs the reading of its metadata. Lines are
-// limited to so many per second; the next line that passes says how many were left out.
+// Cost. For a call that has no id and is not logged, the cost is one look at its metadata. The
+// number of lines per second is limited; the next line that passes says how many were left out.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_TELEMETRY_ACCESS_LOG_H_
@@ -41,7 +41,7 @@ struct AccessLogOptions {
   bool content = false;
 };
 
-// What is known of a call when it is answered. Only `method` and `status` are always known.
+// What is known about a call when it is answered. Only `method` and `status` are always known.
 struct CallRecord {
   absl::string_view method;
   const absl::Status* status = nullptr;
@@ -53,7 +53,7 @@ struct CallRecord {
   const google::protobuf::Message* request = nullptr;
 };
 
-// What a call says of itself, for a line that is written where there is no grpc::ServerContext.
+// The headers of a call, for a line that is written where there is no grpc::ServerContext.
 struct CallHeaders {
   absl::string_view request_id;
   absl::string_view traceparent;
@@ -68,37 +68,37 @@ class AccessLog {
   AccessLog(const AccessLog&) = delete;
   AccessLog& operator=(const AccessLog&) = delete;
 
-  // Gives the name of the caller, by the header authorization; empty when there is none. Set it
-  // before the first call.
+  // Sets the function that gives the name of a caller by its authorization header, empty if there
+  // is none. Call this before the first call arrives.
   void set_caller_names(std::function<std::string(absl::string_view)> caller_names) {
     caller_names_ = std::move(caller_names);
   }
 
-  // In the handler of a call: its x-request-id, or a new one in place of one that is not valid.
-  // Empty when it has none.
+  // For the handler of a call: returns the call's x-request-id, or a new one if that is not valid.
+  // Empty if the call has none.
   static std::string Begin(const grpc::ServerContextBase& call);
 
-  // Whether End() has anything to do for such a call, so that no record need be made.
+  // Whether End() has anything to do for such a call. If not, no record need be made.
   bool Wants(const absl::Status& status, const std::string& request_id) const {
     return IsLogged(status) || !request_id.empty();
   }
 
-  // Just before the call is answered; `request_id` is what Begin() gave.
+  // Call it just before the call is answered, with the `request_id` that Begin() gave.
   void End(grpc::ServerContextBase* call, std::string request_id, const CallRecord& record);
 
-  // A call that was turned away before it reached a handler. `certificate` is the name in that of
-  // its client, "" without one.
+  // Logs a call that was rejected before it reached a handler. `certificate` is the name in the
+  // client's certificate, "" if it has none.
   void OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
                                const CallHeaders& headers, absl::string_view certificate);
 
-  // A connection that got no further than its TLS handshake.
+  // Logs a connection that failed in its TLS handshake.
   void OnHandshakeFailure(absl::string_view reason, absl::string_view detail,
                           absl::string_view peer);
 
-  // The connection of a call is closed because nobody took its answer.
+  // Logs that the connection of a call is closed because its answer was not taken.
   void OnAnswerNotTaken(absl::string_view method, absl::string_view peer, absl::Duration waited);
 
-  // Whether lines hold requests, so that they must be kept until End().
+  // Whether lines hold requests, which must then be kept until End().
   bool content() const { return options_.content; }
 
   int64_t suppressed_lines() const { return limit_.total_refused(); }

@@ -1,4 +1,4 @@
-// What the server's options say of its log.
+// The server's options on its log.
 #ifndef SRU_SERVER_TELEMETRY_LOGGING_OPTIONS_H_
 #define SRU_SERVER_TELEMETRY_LOGGING_OPTIONS_H_
 

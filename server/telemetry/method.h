@@ -1,4 +1,4 @@
-// The methods of the server's services: what metrics and the access log call them.
+// The methods of the server's services, as metrics and the access log name them.
 #ifndef SRU_SERVER_TELEMETRY_METHOD_H_
 #define SRU_SERVER_TELEMETRY_METHOD_H_
 
@@ -10,7 +10,7 @@ enum class Method { kClassify, kEncode, kListModels, kGetModel, kLoadModel, kUnl
 
 struct MethodInfo {
   const char* name = nullptr;  // the value of the label `method`
-  bool has_stages = false;     // whether its calls wait for a batch, so that their times are told
+  bool has_stages = false;     // whether its calls wait for a batch and report their times
 };
 
 // The table of methods. The compiler warns when one is missing.

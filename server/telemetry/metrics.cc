@@ -45,8 +45,8 @@ Labels LabelsOf(const ModelLevels& levels) {
   return {{"model", levels.model}, {"version", absl::StrCat(levels.version)}};
 }
 
-// A metric that is read when somebody scrapes. Its series come from one function: of the server's
-// levels (one series), of a model's (one per model), or one that adds them all with their labels. A
+// A metric that is read at each scrape. One function gives its series: from the server's levels
+// (one series), from a model's levels (one series per model), or all of them with their labels. A
 // metric without series is not shown.
 class LevelMetric {
  public:
@@ -98,7 +98,7 @@ void AddBackendInfo(const ServerLevels& levels, MetricFamily* family) {
 }
 
 void AddModelStates(const ServerLevels& levels, MetricFamily* family) {
-  // A version that was loaded anew may be here several times, unloading.
+  // A version that was reloaded may be here several times as unloading.
   std::map<std::tuple<std::string, int64_t, std::string>, int> counts;
   for (const ModelStatus& status : levels.statuses) {
     ++counts[{status.model, status.version, ModelStateName(status.state)}];
@@ -156,7 +156,7 @@ std::optional<double> ProcessResidentBytes() {
   return static_cast<double>(resident_pages) * sysconf(_SC_PAGESIZE);
 }
 
-// The table of metrics that are read when somebody scrapes: one row each.
+// The table of metrics that are read at each scrape, one row each.
 constexpr LevelMetric kLevelMetrics[] = {
     {"sru_ready", kGauge, "1 when the server takes calls, else 0.",
      [](const ServerLevels& l) -> double { return l.ready ? 1 : 0; }},

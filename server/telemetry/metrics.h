@@ -1,14 +1,15 @@
-// What the server tells Prometheus. Base units (seconds, bytes, tokens), prefix sru_.
+// The metrics that the server reports to Prometheus. Base units (seconds, bytes, tokens), prefix
+// sru_.
 //
-// A metric is one entry. What is recorded as it happens, per model, is a member of ModelMetrics;
-// what is read when somebody scrapes is a row of the table in metrics.cc, with its value in
-// ServerLevels.
+// A metric is one entry. A metric that is recorded per model as things happen is a member of
+// ModelMetrics. A metric that is read at each scrape is a row of the table in metrics.cc, with its
+// value in ServerLevels.
 //
-// Series exist only for loaded models: a call that names no loaded model is counted under
-// model="" version="", so that callers cannot make series. The series of a model are looked up
-// once, when it is loaded; recording a call is a few additions. They go when the model is freed; a
-// version that is loaded anew while the old one still answers calls goes on with the same series.
-// Thread-safe.
+// Series exist only for loaded models: a call that names no loaded model is counted under model=""
+// version="", so that callers cannot make series. The series of a model are looked up once, when it
+// is loaded, so that recording a call takes a few additions. They are removed when the model is
+// freed. A version that is reloaded while the old one still answers calls continues the same
+// series. Thread-safe.
 #ifndef SRU_SERVER_TELEMETRY_METRICS_H_
 #define SRU_SERVER_TELEMETRY_METRICS_H_
 
@@ -43,10 +44,10 @@ class Metrics;
 // The series of one loaded model. Must not outlive its Metrics.
 class ModelMetrics : public BatchObserver {
  public:
-  // One call that named this model. `times` is read for an OK call only.
+  // Records a call that named this model. `times` is only read for an OK call.
   void OnCall(Method method, absl::StatusCode code, const CallTimes& times);
 
-  // A call of this model was refused before it reached the batcher, which counts its own refusals.
+  // Counts a call of this model that was refused before the batcher, which counts its own refusals.
   void OnRefusal(RejectReason reason) { refusals_.Count(reason); }
   RejectCounts refusals() const { return refusals_.counts(); }
 
@@ -63,7 +64,7 @@ class ModelMetrics : public BatchObserver {
   const int max_batch_tokens_;
   RejectCounters refusals_;  // shown as levels
 
-  // The table of metrics per model that are recorded as things happen: one entry each.
+  // The table of metrics per model that are recorded as things happen, one entry each.
   RequestCounters requests_{owner_};
   MethodHistograms request_duration_{
       owner_, "sru_request_duration_seconds",
@@ -84,7 +85,7 @@ class ModelMetrics : public BatchObserver {
                                    RatioBuckets()};
 };
 
-// Levels that are read when somebody scrapes.
+// The levels that are read at each scrape.
 struct ServerLevels {
   struct ModelLevels {
     std::string model;
@@ -125,28 +126,28 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // The same object for everybody who asks for the same model and version meanwhile. The series are
-  // removed with its last owner.
+  // Gives the same object to all callers with the same model and version while one of them holds
+  // it. The last owner removes the series.
   std::shared_ptr<ModelMetrics> ForModel(const std::string& model, int64_t version,
                                          int max_batch_tokens);
 
-  // A model was loaded, which took this long from its files to a warm engine.
+  // Records that a model was loaded, which took this long from its files to a warm engine.
   void OnModelLoaded(absl::Duration duration);
 
-  // A call that named no loaded model, or none at all (ListModels).
+  // Counts a call that named no loaded model, or none at all (ListModels).
   void OnCallWithoutModel(Method method, absl::StatusCode code);
 
-  // A call of a method that no service has.
+  // Counts a call of a method that no service has.
   void OnUnknownMethod() { unknown_methods_.Increment(); }
 
-  // A call was refused before it had found a model.
+  // Counts a call that was refused before it had found a model.
   void OnRefusalWithoutModel(RejectReason reason) { refusals_.Count(reason); }
   RejectCounts refusals_without_model() const { return refusals_.counts(); }
 
-  // For series of other files; they must not outlive this object.
+  // For the series of other classes, which must not outlive this object.
   prometheus::Registry* registry() { return &registry_; }
 
-  // Everything there is now.
+  // All families with their current values.
   std::vector<prometheus::MetricFamily> Collect(const ServerLevels& levels) const;
 
   // The same in Prometheus' text format.

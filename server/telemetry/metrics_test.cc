@@ -103,8 +103,8 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
   }
 }
 
-// Whoever refuses a call is counted in the same place: the batcher, what comes before it, and what
-// knows no model yet.
+// All refusals are counted in one place: those by the batcher, before the batcher, and before the
+// model is known.
 TEST(MetricsTest, RefusalsOfEachReasonAreThereWhoeverRefused) {
   Metrics metrics;
   const auto trec = metrics.ForModel("trec", 1, 4096);

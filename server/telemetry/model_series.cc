@@ -60,7 +60,7 @@ void RequestCounters::Count(Method method, absl::StatusCode code) {
       counters_[static_cast<size_t>(method) * kNumCodes + code_index];
   prometheus::Counter* counter = slot.load(std::memory_order_acquire);
   if (counter == nullptr) {
-    // Add() gives the same counter to everybody who asks for the same labels.
+    // Add() gives the same counter for the same labels, so threads that race here get the same one.
     counter = &family_.Add(owner_.Labels(
         {{"method", MethodName(method)},
          {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code_index))}}));

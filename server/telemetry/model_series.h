@@ -1,6 +1,6 @@
-// What the metrics of one loaded model are made of: each object is a series (or a few) in the
-// registry for as long as it lives, and removes it when it goes. A metric per model is therefore
-// one member of ModelMetrics (metrics.h) and the line that records it. Thread-safe.
+// The parts of the metrics of one loaded model. Each object owns one or a few series: it adds them
+// to the registry and removes them in its destructor. A metric per model is therefore one member of
+// ModelMetrics (metrics.h) and the line that records it. Thread-safe.
 #ifndef SRU_SERVER_TELEMETRY_MODEL_SERIES_H_
 #define SRU_SERVER_TELEMETRY_MODEL_SERIES_H_
 
@@ -29,16 +29,16 @@ const Buckets& SizeBuckets();          // 1 to 65,536, by powers of two
 const Buckets& RatioBuckets();         // 0.01 to 1
 const Buckets& LoadDurationBuckets();  // 10 ms to 500 s
 
-// Whose series they are. Must outlive them, and the registry must outlive it.
+// The model that series belong to. It must outlive them, and the registry must outlive it.
 class SeriesOwner {
  public:
-  // Without a model: empty labels.
+  // For calls without a model: its labels are empty.
   explicit SeriesOwner(prometheus::Registry* registry) : registry_(*registry) {}
   SeriesOwner(prometheus::Registry* registry, std::string model, std::string version)
       : registry_(*registry), model_(std::move(model)), version_(std::move(version)) {}
 
   prometheus::Registry& registry() const { return registry_; }
-  // The labels of a series: those of the owner and `others`.
+  // The labels of a series: `others` and those of the model.
   prometheus::Labels Labels(prometheus::Labels others = {}) const {
     others["model"] = model_;
     others["version"] = version_;
@@ -51,7 +51,7 @@ class SeriesOwner {
   const std::string version_;
 };
 
-// One histogram. The first of a name makes its family, with its help text.
+// One histogram. The first one with a name makes the family, with the help text.
 class ModelHistogram {
  public:
   ModelHistogram(const SeriesOwner& owner, const char* name, const char* help,
@@ -76,7 +76,7 @@ class MethodHistograms {
   MethodHistograms(const SeriesOwner& owner, const char* name, const char* help,
                    const Buckets& buckets);
 
-  // Nothing for a method that has no stages.
+  // Does nothing for a method that has no stages.
   void Observe(Method method, absl::Duration duration) {
     std::optional<ModelHistogram>& histogram = histograms_[static_cast<size_t>(method)];
     if (histogram.has_value()) histogram->Observe(duration);
@@ -86,8 +86,8 @@ class MethodHistograms {
   std::array<std::optional<ModelHistogram>, kNumMethods> histograms_;
 };
 
-// sru_requests_total of one model, or of calls without one: each series appears with its first
-// call.
+// The series of sru_requests_total for one model, or for calls without one. Each appears with its
+// first call.
 class RequestCounters {
  public:
   explicit RequestCounters(const SeriesOwner& owner);

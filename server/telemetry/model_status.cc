@@ -19,7 +19,7 @@ std::string WithoutRepository(absl::string_view message, absl::string_view repos
   std::string out;
   char before = ' ';  // the character before `message`
   while (!message.empty()) {
-    // Where a path begins, not in the middle of another.
+    // Only where a path begins, not in the middle of another one.
     absl::string_view rest = message;
     if (!IsOfPath(before) && absl::ConsumePrefix(&rest, repository)) {
       if (absl::ConsumePrefix(&rest, "/")) {

@@ -1,5 +1,5 @@
-// Request ids: the header x-request-id, by which a call is found again in the logs of everybody who
-// handled it.
+// Request ids: the header x-request-id, by which a call can be found in the logs of every program
+// that handled it.
 #ifndef SRU_SERVER_TELEMETRY_REQUEST_ID_H_
 #define SRU_SERVER_TELEMETRY_REQUEST_ID_H_
 

@@ -1,6 +1,6 @@
 // The header traceparent of W3C Trace Context (https://www.w3.org/TR/trace-context/, section 3.2):
 //   00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
-// Log lines of a call carry its parts, so that they can be found from the caller's trace.
+// The log lines of a call contain its parts, so that they can be found from the caller's trace.
 #ifndef SRU_SERVER_TELEMETRY_TRACE_CONTEXT_H_
 #define SRU_SERVER_TELEMETRY_TRACE_CONTEXT_H_
 
@@ -19,8 +19,8 @@ struct TraceContext {
   bool sampled = false;
 };
 
-// nullopt for whatever the standard calls invalid: such a header is to be ignored. Versions after
-// 00 are read as 00, as the standard asks. Pure.
+// Returns nullopt for a header that the standard calls invalid, which must be ignored. Versions
+// after 00 are read like 00, as the standard requires. Pure.
 std::optional<TraceContext> ParseTraceparent(absl::string_view header);
 
 }  // namespace sru::server
