@@ -45,21 +45,21 @@ using boost::system::error_code;
 using tcp = asio::ip::tcp;
 using SteadyTime = std::chrono::steady_clock::time_point;
 
-// How often connections are looked at whose time is up.
+// How often the server looks for connections whose time is up.
 constexpr std::chrono::milliseconds kTick(50);
-// For answers that are being written when the server stops.
+// The time for answers that are being written when the server stops.
 constexpr std::chrono::milliseconds kStopGrace(500);
-// Descriptors that are left to the rest of the process, such as for reading a model's files.
+// Descriptors that are left for the rest of the process, for instance to read a model's files.
 constexpr rlim_t kFilesLeft = 32;
-// What the kernel keeps of an answer that is not read. It would take megabytes.
+// How much of an unread answer the kernel keeps. By default it would be megabytes.
 constexpr int kSendBufferBytes = 64 << 10;
-// Handlers bound their time themselves; this is for one whose reply was lost for want of memory.
+// Handlers limit their own time; this is for a call whose reply was lost for lack of memory.
 constexpr absl::Duration kHandlingTimeout = absl::Seconds(60);
-// What a client may go on sending while it does not take its answer.
+// How much a client may still send while it does not take its answer.
 constexpr size_t kMaxIgnoredBytes = 256 << 10;
 
-// Who a connection counts for: an IPv4 address, or the first half of an IPv6 address, as one
-// machine has many with the same.
+// The address that a connection counts for: an IPv4 address, or the first half of an IPv6 address,
+// since one machine has many that share it.
 using AddressKey = std::array<unsigned char, 16>;
 
 asio::ip::address Unmapped(const asio::ip::address& address) {
@@ -107,7 +107,7 @@ std::string HeadOf(const PageResponse& response) {
 
 class Connection;
 
-// What connections know of the server they belong to. Of its one thread.
+// The server as its connections see it. Used on its one thread only.
 class Owner {
  public:
   virtual ~Owner() = default;
@@ -120,8 +120,8 @@ class Owner {
 
 class Call;
 
-// One connection. All of it on the server's thread. An operation that is under way holds it; the
-// server does until it is closed.
+// One connection, used on the server's thread only. The server owns it until it is closed, and so
+// does every operation under way.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   enum class State { kReading, kHandling, kWriting, kClosing };
@@ -134,7 +134,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
         buffer_(owner->limits().max_header_bytes + 4096) {
     parser_.emplace();
     parser_->header_limit(static_cast<std::uint32_t>(owner->limits().max_header_bytes));
-    // A body that is too long is the handler's to refuse.
+    // The handler refuses a body that is too long.
     parser_->body_limit(std::numeric_limits<std::uint64_t>::max());
   }
 
@@ -147,8 +147,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void Reply(std::shared_ptr<const PageResponse> response);
 
-  // Lets go of the connection. An answer that the client has not taken yet is dropped when `reset`
-  // is set; otherwise the kernel goes on sending it, and keeps it for as long as that takes.
+  // Closes the connection. With `reset`, an answer that the client has not taken yet is dropped;
+  // otherwise the kernel keeps it and goes on sending it.
   void Close(bool reset);
 
   void OnDeadline();
@@ -166,11 +166,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void OnHeader(error_code error);
   void ReadBody();
   void OnBody(error_code error);
-  // Makes the request and hands it over.
+  // Makes the request and hands it to the handler.
   void Dispatch(absl::StatusOr<std::string> body);
   void Write(std::shared_ptr<const PageResponse> response);
-  // After the answer: reads until the client closes too. Closing at once would make the kernel
-  // reset the connection if more comes, and the client might lose the answer.
+  // After the answer: reads until the client closes too. If this closed at once and more data came,
+  // the kernel would reset the connection, and the client might lose the answer.
   void AwaitEnd();
 
   Owner& owner_;
@@ -185,7 +185,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool reading_body_ = false;
   bool body_timed_out_ = false;
   SteadyTime deadline_ = SteadyTime::max();
-  std::string head_;  // of the answer that is written
+  std::string head_;  // of the answer that is being written
   std::shared_ptr<const PageResponse> response_;
   size_t ignored_bytes_ = 0;
   std::array<char, 1024> ignored_{};
@@ -212,7 +212,7 @@ class Call final : public HttpCall {
  private:
   const PageRequest request_;
   const std::weak_ptr<Connection> connection_;
-  const std::weak_ptr<asio::io_context> io_;  // gone with the server
+  const std::weak_ptr<asio::io_context> io_;  // expires with the server
   std::atomic<bool> gone_{false};
 };
 
@@ -329,8 +329,8 @@ void Connection::AwaitEnd() {
 
 void Connection::OnDeadline() {
   if (reading_body_) {
-    // The handler tells the client. The deadline stays where it is, in the past, so that an
-    // operation that began meanwhile is cancelled at the next look.
+    // The handler tells the client. The deadline stays in the past, so that an operation that began
+    // meanwhile is cancelled at the next look.
     body_timed_out_ = true;
     error_code ignored;
     socket_.cancel(ignored);
@@ -391,8 +391,8 @@ class BeastServer final : public HttpServer, private Owner {
  private:
   void Run() {
     while (!io_->stopped()) {
-      // What can be thrown here is want of memory. The connection that it happened to stays as it
-      // is until its time is up.
+      // Only a lack of memory can throw here. The affected connection stays as it is until its time
+      // is up.
       try {
         if (!stopping_ && !accepting_ && !accept_paused_) Accept();
         StartTicking();
@@ -424,7 +424,7 @@ class BeastServer final : public HttpServer, private Owner {
   void Add(tcp::socket socket) {
     error_code error;
     const tcp::endpoint peer = socket.remote_endpoint(error);
-    if (error) return;  // has gone already
+    if (error) return;  // it is closed already
     socket.set_option(tcp::no_delay(true), error);
     socket.set_option(asio::socket_base::send_buffer_size(kSendBufferBytes), error);
     if (connections_.size() >= static_cast<size_t>(limits_.max_connections) ||
@@ -441,8 +441,8 @@ class BeastServer final : public HttpServer, private Owner {
     connection->Start();
   }
 
-  // Closes the oldest connection of the address that has most; one whose request is being answered
-  // only when there is no other.
+  // Closes the oldest connection of the address that has the most; one whose request is being
+  // answered only if there is no other.
   void MakeRoom() {
     std::shared_ptr<Connection> chosen;
     int most = 0;
@@ -460,7 +460,7 @@ class BeastServer final : public HttpServer, private Owner {
     if (chosen != nullptr) chosen->Close(/*reset=*/true);
   }
 
-  // While there is something whose time may be up.
+  // Runs while there are connections whose time may run out.
   void StartTicking() {
     if (ticking_ || (connections_.empty() && !accept_paused_ && !stopping_)) return;
     timer_.expires_after(kTick);
@@ -476,7 +476,7 @@ class BeastServer final : public HttpServer, private Owner {
     const SteadyTime now = std::chrono::steady_clock::now();
     const bool give_up = stopping_ && now >= stop_at_;
     for (auto it = connections_.begin(); it != connections_.end();) {
-      const std::shared_ptr<Connection> connection = *it++;  // which may be removed
+      const std::shared_ptr<Connection> connection = *it++;  // which this may remove
       if (give_up) {
         connection->Close(/*reset=*/false);
       } else if (now >= connection->deadline()) {
@@ -525,17 +525,17 @@ class BeastServer final : public HttpServer, private Owner {
 
   const Limits limits_;
   const Handler handler_;
-  // Replies that come too late find it gone.
+  // Replies that come too late find that it has expired.
   const std::shared_ptr<asio::io_context> io_ = std::make_shared<asio::io_context>(1);
   ListenAddress address_;
 
-  // Of the thread, once it runs.
+  // Used by the thread only, once it runs.
   tcp::acceptor acceptor_{*io_};
   asio::steady_timer timer_{*io_};
   std::list<std::shared_ptr<Connection>> connections_;  // the oldest first
   std::map<AddressKey, int> counts_;
   bool accepting_ = false;
-  bool accept_paused_ = false;  // until the next tick: there was no descriptor
+  bool accept_paused_ = false;  // until the next tick, because no descriptor was left
   bool ticking_ = false;
   bool stopping_ = false;
   SteadyTime stop_at_;

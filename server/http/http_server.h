@@ -1,11 +1,11 @@
 // An HTTP/1.1 server for few and small requests that slow or silent clients cannot hold up: for
-// probes, a scraper, and people who look at a page. HTTP is Boost.Beast's; what is here is who may
-// stay connected for how long.
+// probes, a scraper, and people who look at a page. Boost.Beast implements HTTP; this decides which
+// connections may stay open, and for how long.
 //
-// One thread does all reading and writing, so that a connection costs no thread whatever it does. A
-// connection carries one request, and each of its three parts (headers, body, answer) has a time
-// for the whole of it, which bytes that trickle in do not renew. When all connections are taken,
-// the oldest of the address that holds most of them makes way for the new one.
+// One thread does all reading and writing, so no connection can occupy a thread. A connection
+// carries one request. Each of its three parts (headers, body, answer) has a time limit as a whole,
+// which bytes that trickle in do not renew. When all connections are taken, the oldest one of the
+// address that has the most is closed to make room for a new one.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_HTTP_HTTP_SERVER_H_
@@ -28,10 +28,11 @@ class HttpCall {
  public:
   virtual ~HttpCall() = default;
   virtual const PageRequest& request() const = 0;
-  // True when the connection is gone, so that an answer would be made for nobody.
+  // True when the connection is gone, so that nobody would get the answer.
   virtual bool gone() const = 0;
-  // From any thread, at most once. The connection is closed after it; without it, when the server
-  // stops or the connection has to make way. Several calls may share an answer.
+  // Sends the answer and then closes the connection. May be called from any thread, at most once.
+  // Without it, the connection is closed when the server stops or has to make room. Several calls
+  // may share an answer.
   virtual void Reply(std::shared_ptr<const PageResponse> response) = 0;
   void Reply(PageResponse response) {
     Reply(std::make_shared<const PageResponse>(std::move(response)));
@@ -49,11 +50,13 @@ class HttpServer {
     absl::Duration answer_timeout = absl::Seconds(10);  // until the client has taken all of it
   };
 
-  // Called on the server's one thread, so it returns at once. The body has been read by then, or it
-  // was found out why it cannot be. An exception is answered with 503 (memory) or 500.
+  // Called on the server's one thread, so it must return at once. By then the body has been read,
+  // or the reason why it cannot be read is known. An exception is answered with 503 (memory) or
+  // 500.
   using Handler = std::function<void(const std::shared_ptr<HttpCall>& call)>;
 
-  // kUnavailable says why `address` cannot be listened on. Port 0 lets the system choose.
+  // kUnavailable, with the reason, if the server cannot listen on `address`. Port 0 lets the system
+  // choose.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const ListenAddress& address,
                                                            const Limits& limits, Handler handler);
   // Like Stop().
@@ -63,7 +66,7 @@ class HttpServer {
   // written get half a second. No call of the handler runs afterwards, and replies are dropped.
   virtual void Stop() = 0;
 
-  // With the port that is really listened on.
+  // The address with the actual port.
   virtual const ListenAddress& address() const = 0;
 };
 

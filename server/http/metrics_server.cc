@@ -14,10 +14,10 @@
 namespace sru::server {
 namespace {
 
-// For the pages of people. Two may hold a thread for long (TryEndpoint::kMaxConcurrent).
+// Threads for the pages for people. Two may be occupied for long (TryEndpoint::kMaxConcurrent).
 constexpr int kPageThreads = 4;
 
-// Threads that do what takes longer than the server's one thread may be kept.
+// Threads for work that would occupy the server's one thread for too long.
 class Workers {
  public:
   explicit Workers(int threads) {
@@ -34,7 +34,7 @@ class Workers {
     changed_.Signal();
   }
 
-  // Waits for the jobs that run; those that have not begun are dropped.
+  // Waits for running jobs and drops those that have not begun.
   void Stop() {
     {
       MutexLock lock(&mutex_);
@@ -57,8 +57,8 @@ class Workers {
         job = std::move(jobs_.front());
         jobs_.pop_front();
       }
-      // Jobs answer what goes wrong themselves. When there is no memory even for that, the call
-      // gets no answer and its connection is closed when its time is up.
+      // Jobs answer their own failures. If there is no memory even for that, the call gets no
+      // answer and its connection is closed when its time is up.
       try {
         job();
       } catch (const std::exception&) {
@@ -80,7 +80,7 @@ PageResponse TextResponse(int status, std::string text) {
   return response;
 }
 
-// What `page` returns, or why it could not.
+// The answer of `page`, or one that says why there is none.
 template <typename Page>
 PageResponse Guarded(const Page& page) {
   try {
@@ -97,7 +97,7 @@ class MetricsServerImpl final : public MetricsServer {
   explicit MetricsServerImpl(Pages pages) : pages_(std::move(pages)) {}
 
   ~MetricsServerImpl() override {
-    // What runs is answered before the connections go.
+    // Running requests are answered before their connections are closed.
     metrics_worker_.Stop();
     page_workers_.Stop();
     if (http_ != nullptr) http_->Stop();
@@ -117,8 +117,8 @@ class MetricsServerImpl final : public MetricsServer {
   const ListenAddress& address() const override { return http_->address(); }
 
  private:
-  // On the thread that serves all connections. Probes are answered on it, so that nothing that
-  // takes long stands before them.
+  // Runs on the thread that serves all connections. Probes are answered right here, so that they
+  // wait for nothing that takes long.
   void Handle(const std::shared_ptr<HttpCall>& call) {
     const PageRequest& request = call->request();
     const bool known =
@@ -154,7 +154,7 @@ class MetricsServerImpl final : public MetricsServer {
         404, "not found; this port has /, /status.json, /metrics, /healthz and /readyz\n");
   }
 
-  // Whoever asks before the text is begun gets the same one, so that it is made once at a time.
+  // All requests that come before the text is begun share it, so that one text is made at a time.
   void QueueMetrics(const std::shared_ptr<HttpCall>& call) {
     MutexLock lock(&mutex_);
     metrics_calls_.push_back(call);
@@ -192,7 +192,7 @@ class MetricsServerImpl final : public MetricsServer {
 
   const Pages pages_;
   Mutex mutex_;
-  std::vector<std::shared_ptr<HttpCall>> metrics_calls_ ABSL_GUARDED_BY(mutex_);  // that wait
+  std::vector<std::shared_ptr<HttpCall>> metrics_calls_ ABSL_GUARDED_BY(mutex_);  // waiting
   Workers metrics_worker_{1};
   Workers page_workers_{kPageThreads};
   std::unique_ptr<HttpServer> http_;

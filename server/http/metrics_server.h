@@ -1,8 +1,8 @@
-// The HTTP port for what looks after the server: /metrics (Prometheus' text format), /healthz (200,
-// or 503 when only a new start of the process can help), /readyz (200 when it takes calls, else
-// 503 and why), and the pages for people that are handed in. Clients that are slow or silent do not
-// hold up the others (http_server.h); the pages for people, which may take long, do not hold up the
-// scraper, nor the scraper the probes.
+// The HTTP port for monitoring: /metrics (Prometheus' text format), /healthz (200, or 503 when only
+// a restart of the process can help), /readyz (200 when the server takes calls, else 503 and the
+// reason), and the pages for people that are passed in. Slow or silent clients do not hold up the
+// others (http_server.h). The pages for people, which may take long, do not hold up the scraper,
+// and the scraper does not hold up the probes.
 #ifndef SRU_SERVER_HTTP_METRICS_SERVER_H_
 #define SRU_SERVER_HTTP_METRICS_SERVER_H_
 
@@ -20,8 +20,8 @@ namespace sru::server {
 
 class MetricsServer {
  public:
-  // What the pages say. Called from several threads at a time, but for `metrics`. What they throw
-  // is answered with 503 (memory) or 500.
+  // The contents of the pages. All except `metrics` may be called by several threads at a time. If
+  // one throws, the answer is 503 (memory) or 500.
   struct Pages {
     std::function<std::string()> metrics;
     std::function<std::string()> not_ready;  // why; empty = ready. Returns at once.
@@ -30,14 +30,14 @@ class MetricsServer {
     std::function<bool()> alive;  // null = always. Returns at once.
   };
 
-  // kUnavailable when `address` cannot be bound. Port 0 lets the system choose.
+  // kUnavailable if `address` cannot be bound. Port 0 lets the system choose.
   static absl::StatusOr<std::unique_ptr<MetricsServer>> Start(
       const ListenAddress& address, Pages pages,
       const HttpServer::Limits& limits = HttpServer::Limits());
-  // Stops listening and waits for the requests that run.
+  // Stops listening and waits for running requests.
   virtual ~MetricsServer() = default;
 
-  // With the port that is really listened on.
+  // The address with the actual port.
   virtual const ListenAddress& address() const = 0;
 };
 

@@ -14,10 +14,10 @@
 namespace sru::server {
 namespace {
 
-constexpr size_t kMaxNameBytes = 253;  // of DNS
+constexpr size_t kMaxNameBytes = 253;  // the limit of DNS
 constexpr absl::string_view kNameCharacters = "abcdefghijklmnopqrstuvwxyz0123456789-_";
 
-// Of a name in lower case. One whose last part is a number is an address to browsers.
+// `name` is in lower case. Browsers take a name whose last part is a number for an address.
 bool IsName(absl::string_view name) {
   if (name.empty() || name.size() > kMaxNameBytes) return false;
   absl::string_view last;

@@ -1,4 +1,4 @@
-// A request to the metrics port and its answer, without the types of the HTTP library.
+// A request to the metrics port and its answer, independent of the HTTP library.
 #ifndef SRU_SERVER_HTTP_PAGE_MESSAGE_H_
 #define SRU_SERVER_HTTP_PAGE_MESSAGE_H_
 
@@ -16,13 +16,13 @@ struct PageRequest {
   std::string method;          // "GET"
   std::string path;            // without the query
   std::string remote_address;  // of the connection: "127.0.0.1", "::1"
-  // By lower-case name. A header that came twice has both values, with ", " between them.
+  // By lower-case name. A header that came twice has both values, joined by ", ".
   std::map<std::string, std::string> headers;
   // Reads the body; called at most once. kInvalidArgument: its length is not stated;
-  // kResourceExhausted: it is too long; kDeadlineExceeded: it did not come in time or not whole.
+  // kResourceExhausted: it is too long; kDeadlineExceeded: it did not arrive completely in time.
   std::function<absl::StatusOr<std::string>()> read_body;
 
-  // "" when it was not sent.
+  // "" if it was not sent.
   std::string header(const std::string& lower_case_name) const {
     const auto it = headers.find(lower_case_name);
     return it == headers.end() ? "" : it->second;
@@ -33,7 +33,7 @@ struct PageResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;  // further ones
+  std::vector<std::pair<std::string, std::string>> headers;  // additional headers
 };
 
 }  // namespace sru::server

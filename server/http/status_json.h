@@ -36,7 +36,7 @@ struct ModelView {
   int64_t version = 0;
   bool latest = false;          // answers calls that ask for version 0
   std::string state = "ready";  // ModelStateName()
-  std::string reason;           // why it, or what should follow it, could not be loaded
+  std::string reason;           // why it, or the version to follow it, could not be loaded
   std::string description;
   std::string backend;
   std::string backend_description;
@@ -60,7 +60,7 @@ struct StatusSnapshot {
   std::vector<prometheus::MetricFamily> metrics;
 };
 
-// `try_access`: OK, or why this viewer may not try a model.
+// `try_access` is OK, or says why this viewer may not try a model.
 std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_access);
 
 }  // namespace sru::server

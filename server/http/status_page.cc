@@ -81,7 +81,7 @@ std::optional<PageResponse> StatusPage::PageAt(const PageRequest& request) {
 std::optional<PageResponse> StatusPage::Handle(const PageRequest& request) {
   std::optional<PageResponse> response = PageAt(request);
   if (!response.has_value()) return response;
-  // /try says so itself, in JSON.
+  // /try answers this itself, in JSON.
   const std::string host = request.header("host");
   if (request.path != "/try" && !IsAllowedPageHost(host, hosts_)) {
     response.emplace();

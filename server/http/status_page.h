@@ -1,10 +1,9 @@
-// What the metrics port shows to people: the page at / with its script and style (status_page/,
-// compiled in), /status.json that it polls, and /try (try_endpoint.h).
+// The pages for people on the metrics port: the page at / with its scripts and style (status_page/,
+// compiled in), /status.json, which it polls, and /try (try_endpoint.h).
 //
-// The page loads nothing from elsewhere, and its Content-Security-Policy lets it load nothing else;
-// it cannot be framed, and is shown under names only that no other web site can have (page_host.h).
-// It shows no more than /metrics and ListModels do, and no request's content.
-// Thread-safe.
+// The page loads nothing from elsewhere, and its Content-Security-Policy enforces that. It cannot
+// be framed, and it is shown only under names that no other web site can have (page_host.h). It
+// shows no more than /metrics and ListModels do, and no content of requests. Thread-safe.
 #ifndef SRU_SERVER_HTTP_STATUS_PAGE_H_
 #define SRU_SERVER_HTTP_STATUS_PAGE_H_
 
@@ -22,7 +21,7 @@ namespace sru::server {
 
 class StatusPage {
  public:
-  // `snapshot` is called from the HTTP threads, several at a time. `hosts`: those of
+  // `snapshot` is called from the HTTP threads, several at a time. `hosts` are those of
   // --status_page_host.
   StatusPage(std::function<StatusSnapshot()> snapshot, TryAccess try_access,
              const std::vector<std::string>& hosts = {})
@@ -30,7 +29,7 @@ class StatusPage {
 
   TryEndpoint& try_endpoint() { return try_endpoint_; }
 
-  // nullopt for a path that is none of the page's.
+  // Returns nullopt for a path that is not one of the page's.
   std::optional<PageResponse> Handle(const PageRequest& request);
 
  private:

@@ -11,7 +11,7 @@ namespace sru::server {
 
 enum class TryAccess { kOff, kLocal, kAll };
 
-// Takes "off", "local" and "all"; kInvalidArgument names `flag`.
+// Accepts "off", "local" and "all"; kInvalidArgument names `flag`.
 inline absl::StatusOr<TryAccess> ParseTryAccess(absl::string_view flag, absl::string_view text) {
   if (text == "off") return TryAccess::kOff;
   if (text == "local") return TryAccess::kLocal;

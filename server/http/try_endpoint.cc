@@ -56,7 +56,7 @@ bool IsLoopbackAddress(absl::string_view address) {
          absl::StartsWith(address, "::ffff:127.");
 }
 
-// Whether a web page of another origin sent this, as far as the browser says.
+// Whether, according to the browser, a web page of another origin sent this.
 bool IsCrossOrigin(const PageRequest& request) {
   const std::string site = request.header("sec-fetch-site");
   if (!site.empty() && site != "same-origin") return true;
@@ -105,7 +105,7 @@ std::optional<absl::Duration> RetryAfter(const grpc::Status& status) {
   return std::nullopt;
 }
 
-// nullopt for what is no integer or too large.
+// nullopt for a text that is no integer or too large.
 std::optional<int64_t> IntegerOf(const json& value) {
   if (!value.is_number_integer()) return std::nullopt;
   if (value.is_number_unsigned() &&
@@ -318,7 +318,7 @@ PageResponse TryEndpoint::Handle(const PageRequest& request) {
   response.body = ErrorBody(body.status());
   if (response.status == 405) response.headers.emplace_back("Allow", "POST");
   if (retry_after > absl::ZeroDuration()) {
-    // The header has whole seconds.
+    // The header is in whole seconds.
     response.headers.emplace_back(
         "Retry-After",
         absl::StrCat(static_cast<int64_t>(std::ceil(absl::ToDoubleSeconds(retry_after)))));

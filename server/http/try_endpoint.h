@@ -1,4 +1,4 @@
-// POST /try on the metrics port: one text in, labels out, for the box on the status page.
+// POST /try on the metrics port: classifies one text, for the box on the status page.
 //
 // The text goes through the server's own Classify method on an in-process channel, so that the same
 // limits, deadline, authorization, batcher and metrics apply as to every other caller.
@@ -9,19 +9,18 @@
 //
 //   {"text": "Where is Lake Titicaca ?", "model": "trec", "version": 1, "timeout_ms": 5000}
 //
-// Only "text" must be there. Answers
+// Only "text" is required. The answers are
 //   200 {"model", "version", "labels": [{"name", "probability", "logit"}, ...], "token_count",
 //        "truncated", "times": {"tokenize_us", "queue_us", "compute_us", "total_us"}}
 //   4xx, 5xx {"error": {"code": "INVALID_ARGUMENT", "message": "..."}}, the code being that of gRPC
 //
-// Who may: the port is meant for machines that look after the server, and is often open to more
-// than the gRPC port is.
+// Access: the port is meant for monitoring, and is often open to more machines than the gRPC port.
 //   kLocal  only from this machine: the connection comes from a loopback address, no proxy has
 //           forwarded it, and the page was opened as localhost or by a loopback address. A proxy
 //           on this machine that does not say that it forwards opens it to everybody.
 //   kAll    from everywhere
 //   kOff    nobody
-// In each case other web sites cannot: the page must have been opened by a name that is none of
+// Other web sites never have access: the page must have been opened under a name that cannot be
 // theirs (page_host.h), the request needs a header and a content type that a browser sends to a
 // foreign origin only after asking, which this port refuses, and Origin and Sec-Fetch-Site must not
 // say that it comes from elsewhere. An Authorization header counts as in a call.
@@ -64,32 +63,32 @@ class TryEndpoint {
   using ClassifyFunction = std::function<grpc::Status(
       grpc::ClientContext*, const v1::ClassifyRequest&, v1::ClassifyResponse*)>;
 
-  // More at a time get 429: each holds one of the few threads that make the pages.
+  // Further requests get 429: each occupies one of the few threads that make the pages.
   static constexpr int kMaxConcurrent = 2;
 
-  // `page_hosts`: names by which the page may be opened besides those of page_host.h.
+  // `page_hosts` are names under which the page may be opened besides those of page_host.h.
   explicit TryEndpoint(TryAccess access, std::vector<std::string> page_hosts = {})
       : access_(access), page_hosts_(std::move(page_hosts)) {}
 
   // Until it is set, requests get 503.
   void SetClassify(ClassifyFunction classify);
 
-  // Asked with the header Authorization, empty when there is none, before the body is read; without
-  // it everybody passes. Set before the first request.
+  // Sets the function that checks the header Authorization, empty if there is none, before the body
+  // is read. Without one everybody passes. Call this before the first request.
   using Authenticator = std::function<absl::Status(absl::string_view authorization)>;
   void SetAuthenticator(Authenticator authenticator);
 
-  // From now on requests get 503; calls that run are cancelled. The function is not in use any more
-  // when this returns. A channel in this process must not be called once its server is shut down.
+  // From now on requests get 503, and running calls are cancelled. When this returns, the function
+  // is no longer in use. A channel in this process must not be called once its server is shut down.
   void Close();
 
-  // OK, or kPermissionDenied with what to do about it. Looks at the sender, not at the method.
+  // OK, or kPermissionDenied with advice on what to do. Checks the sender, not the method.
   absl::Status CheckAccess(const PageRequest& request) const;
 
   PageResponse Handle(const PageRequest& request);
 
  private:
-  // UNAVAILABLE when there is nobody to ask.
+  // UNAVAILABLE if no function is set.
   grpc::Status Call(grpc::ClientContext* context, const v1::ClassifyRequest& request,
                     v1::ClassifyResponse* response);
   absl::StatusOr<std::string> Answer(const PageRequest& request, int* http_status,
@@ -101,7 +100,7 @@ class TryEndpoint {
   Authenticator authenticator_ ABSL_GUARDED_BY(mutex_);
   ClassifyFunction classify_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  int running_ ABSL_GUARDED_BY(mutex_) = 0;                       // requests, from their headers on
+  int running_ ABSL_GUARDED_BY(mutex_) = 0;  // requests whose headers have arrived
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // that run
   CondVar call_ended_;
 };
