@@ -56,45 +56,46 @@ namespace sru::server {
 namespace {
 
 // How long new calls are answered with UNAVAILABLE before the listeners close: a call that arrives
-// while gRPC shuts down gets CANCELLED, which no client takes for "ask another replica".
+// while gRPC shuts down gets CANCELLED, which no client understands as "ask another replica".
 constexpr absl::Duration kRefusalGrace = absl::Milliseconds(100);
 
 // How long streams that never end by themselves (health Watch, reflection) may live after the last
 // call was answered.
 constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
 
-// How long answers that were given may take to leave while the server drains: enough for a client
-// that reads, and all that one gets that does not.
+// How long given answers may take to leave while the server drains: enough for a client that reads,
+// and the limit for one that does not.
 constexpr absl::Duration kAnswerGrace = absl::Seconds(1);
 
-// A name and what protobuf puts around it.
+// Enough for a name and what protobuf puts around it.
 constexpr int kMaxAdminMessageBytes = 64 << 10;
 
-// Of the one handshake that the server makes with itself; long, as a busy machine must not fail it.
+// For the one handshake that the server makes with itself. Long, so that a busy machine does not
+// fail it.
 constexpr absl::Duration kOwnHandshakeTimeout = absl::Seconds(30);
 
-// Most threads of gRPC's synchronous services. Only reflection is one, and each of its streams
-// holds a thread: without a bound strangers could make thousands.
+// The most threads for gRPC's synchronous services. The only one is reflection, and each of its
+// streams holds a thread: without a bound strangers could create thousands.
 constexpr int kMaxSyncThreads = 32;
 
-// A connection that has sent so many times the largest message and got nothing is closed.
+// A connection is closed if it has sent this many times the largest message and got no answer.
 constexpr int64_t kUnansweredMessages = 8;
 
-// What connections, open calls and allocators take besides what has a budget.
+// What connections, open calls and allocators take in addition to the budgets.
 constexpr int64_t kMemoryMargin = int64_t{128} << 20;
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
 }
 
-// Bounds that hold for every connection of every listener. `quota` is one for all listeners.
+// Sets the bounds for every connection of every listener. All listeners share one `quota`.
 void SetConnectionArguments(const Options& options, int max_message_bytes,
                             const grpc::ResourceQuota& quota, grpc::ServerBuilder* builder) {
   const ConnectionLimits& limits = options.connections;
   builder->SetMaxReceiveMessageSize(max_message_bytes);
   builder->SetResourceQuota(quota);
   if (!options.memory.allow_compression) {
-    // gRPC looks at the length of a message when it has unpacked it.
+    // gRPC checks the length of a message only after it has unpacked it.
     for (const grpc_compression_algorithm algorithm : {GRPC_COMPRESS_GZIP, GRPC_COMPRESS_DEFLATE}) {
       builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
     }
@@ -102,14 +103,14 @@ void SetConnectionArguments(const Options& options, int max_message_bytes,
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.max_metadata_bytes);
 #ifdef GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE
-  // Where there are two limits, the first one only rejects some of what is larger.
+  // Where gRPC has two limits, the first one rejects only some of the larger headers.
   builder->AddChannelArgument(GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE, limits.max_metadata_bytes);
 #endif
-  // A client that is gone without a word is noticed after at most 80 s.
+  // A client that silently disappeared is noticed after at most 80 s.
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60000);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20000);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  // After two pings that come too early the connection is closed.
+  // After two pings that come too early, gRPC closes the connection.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                               Milliseconds(limits.min_ping_interval));
   if (limits.max_age != absl::InfiniteDuration()) {
@@ -161,14 +162,14 @@ ModelManagerOptions ManagerOptionsFrom(const Options& options) {
   return manager;
 }
 
-// With mutual TLS nobody calls without a certificate, and the status page asks for none.
+// With mutual TLS every caller needs a certificate, and the status page asks for none.
 TryAccess TryAccessFrom(const Options& options) {
   return options.security.tls_client_ca.empty() ? options.status_page_try : TryAccess::kOff;
 }
 
 class ServerImpl final : public Server, private ModelLoader, private ModelObserver {
  public:
-  // A null backend: the options choose it.
+  // With a null backend, the options choose one.
   ServerImpl(std::unique_ptr<kernels::Backend> backend, const Options& options)
       : options_(options),
         budgets_(ResolveMemoryBudgets(options.memory, ReadMemoryLimits())),
@@ -185,7 +186,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     // The metrics pages and the watch read the registry, so they go first.
     device_watch_.Stop();
     metrics_server_.reset();
-    // While what the manager's thread works with is all there.
+    // While everything that the manager's thread uses still exists.
     manager_.reset();
   }
 
@@ -239,19 +240,19 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     bool complete = true;
     absl::Time closed;
     {
-      // Also those that were unloaded and have calls still.
+      // Including those that were unloaded but still have calls.
       const std::vector<std::shared_ptr<ServedModel>> models = manager_->InMemory();
       for (const auto& served : models) served->engine->batcher().Close();
       closed = clock_.Now();
       for (const auto& served : models) complete &= served->engine->Drain(deadline);
     }
     complete &= in_flight_.WaitUntilNone(std::max(deadline - clock_.Now(), kStreamGrace));
-    // Not for clients that do not read.
+    // Does not wait for clients that do not read.
     unsent_.WaitUntilNone(kAnswerGrace);
     absl::SleepFor(closed + kRefusalGrace - clock_.Now());
     listener_->Stop();
     status_page_.try_endpoint().Close();
-    // gRPC turns the date into a time of its own at once.
+    // gRPC converts the date to its own clock at once.
     grpc_server_->Shutdown(absl::ToChronoTime(clock_.WallNow() + kStreamGrace));
     grpc_server_->Wait();
     unsent_.Stop();
@@ -289,7 +290,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return absl::OkStatus();
   }
 
-  // The socket of a connection of any port by gRPC's name of its peer; -1 if there is none.
+  // The socket of the connection on any port that has this peer by gRPC's name; -1 if there is
+  // none.
   int FindConnection(const std::string& peer) const {
     for (const Listener* listener : {serving_listener_.load(), serving_admin_listener_.load()}) {
       const int socket = listener == nullptr ? -1 : listener->FindConnection(peer);
@@ -298,7 +300,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return -1;
   }
 
-  // What CreateBackend() asks for; also says which flag is to be changed when it cannot.
+  // Creates the backend. An error also says which flag to change.
   absl::Status MakeBackend() {
     const std::string name =
         options_.backend == "auto" ? kernels::AvailableBackends().front() : options_.backend;
@@ -322,7 +324,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
         absl::StrCat(options_.devices.empty() ? "--backend: " : "--devices: ", created.message()));
   }
 
-  // On the watch's thread.
+  // Runs on the watch's thread.
   void OnDeviceLost(int device, const absl::Status& error) {
     for (const auto& served : registry_.List()) served->engine->TakeOutDevice(device, error);
     const std::vector<kernels::DeviceInfo> devices = backend_->devices();
@@ -340,10 +342,10 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     UpdateHealth();
   }
 
-  // What health says of every model that is served, and of the server. A model that has several
-  // versions serves when all of them do: who asks does not say which. The server as a whole serves,
-  // and is ready, as long as any version does: with less than all GPUs it is still worth its place
-  // behind a load balancer.
+  // Updates the health of every served model and of the server. A model with several versions is
+  // healthy when all of them are: a health check does not name a version. The server as a whole is
+  // healthy and ready as long as any version is: with only some of its GPUs it is still worth its
+  // place behind a load balancer.
   void UpdateHealth() {
     if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
     MutexLock lock(&health_mutex_);
@@ -367,7 +369,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
     pages.not_ready = [this] { return NotReadyReason(); };
-    // When every device has failed, a new start is the only cure there may be.
+    // When every device has failed, only a restart may help.
     pages.alive = [this] { return in_service_.load(); };
     pages.other = [this](const PageRequest& request) { return status_page_.Handle(request); };
     absl::StatusOr<std::unique_ptr<MetricsServer>> server =
@@ -395,7 +397,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     models::MemoryUse use;
     const std::string isa = backend_->instruction_set();
     const bool tiles = isa == "avx512_bf16" || isa == "amx";
-    // Without instructions for it, bfloat16 is kept as rounded float32.
+    // Without instructions for bfloat16, values are kept as rounded float32.
     if (options_.dtype == kernels::DataType::kBFloat16 && tiles) use.value_bytes = 2;
     const int cores = NumCores();
     use.threads = options_.cpu_threads > 0 ? options_.cpu_threads : cores;
@@ -465,7 +467,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   void OnServing(const std::string& model, bool serving) override {
     if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
     if (!serving) {
-      // An UpdateHealth() that runs may have listed the model before it went.
+      // A running UpdateHealth() may have listed the model before it was unloaded.
       MutexLock lock(&health_mutex_);
       grpc_server_->GetHealthCheckService()->SetServingStatus(model, false);
     }
@@ -474,7 +476,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   bool ready() const { return NotReadyReason().empty(); }
 
-  // Why calls are better sent to another server; empty when this one takes them.
+  // Why calls should go to another server; empty when this one takes them.
   std::string NotReadyReason() const {
     if (draining_) return "draining";
     if (!started_) return "loading";
@@ -483,7 +485,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return "no model is loaded; see sru_client models --status";
   }
 
-  // On the listeners' threads.
+  // Runs on the listeners' threads.
   void OnConnectionRefused() {
     security_metrics_.OnConnectionRefused();
     int64_t before = 0;
@@ -494,13 +496,14 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
         {{"refused_connections", before + 1}});
   }
 
-  // What would end the start after models were loaded, which may take minutes.
+  // Checks first what would otherwise fail after models were loaded, which may take minutes.
   absl::Status CheckStart() {
     const int files = RaiseFileLimit();
     if (absl::Status status = CheckFileLimit(files); !status.ok()) return status;
     const std::string warning = FileLimitWarning(files, options_.connections.max_connections);
     if (!warning.empty()) LogWarning(warning);
-    // Opened and closed again: until calls are taken, connections are better refused.
+    // The ports are opened and closed again: until the server takes calls, it should refuse
+    // connections.
     const auto listen = Listener::Open("listen", options_.listen, {});
     if (!listen.ok() || !options_.admin_listen.has_value()) return listen.status();
     return Listener::Open("admin_listen", *options_.admin_listen, {}).status();
@@ -523,10 +526,10 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return listener;
   }
 
-  // Of the process when its models are loaded, and what is counted nowhere.
+  // The memory of the process with its models loaded, plus a margin for what is counted nowhere.
   static int64_t BaseBytes() { return ConnectionGuard::ResidentBytes() + kMemoryMargin; }
 
-  // Before the listeners.
+  // Call it before the listeners start.
   void StartGuard() {
     if (!options_.connections.guard) return;
     ConnectionGuard::Options options;
@@ -542,7 +545,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     guard_ = std::make_unique<ConnectionGuard>(std::move(options));
   }
 
-  // After the listener has started.
+  // Call it after the listener has started.
   absl::Status CheckHandshakes(const Listener& listener) {
     if (!options_.security.has_tls()) return absl::OkStatus();
     expects_own_handshake_ = !options_.security.tls_client_ca.empty();
@@ -664,7 +667,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return levels;
   }
 
-  // Of a version that is served and of one that is not.
+  // What the status page shows of a version, whether it is served or not.
   ModelView View(const ModelStatus& status) const {
     ModelView view;
     view.name = status.model;
@@ -687,7 +690,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return view;
   }
 
-  // What the status page shows of the server.
+  // Everything that the status page shows.
   StatusSnapshot Snapshot() const {
     StatusSnapshot snapshot;
     snapshot.time = clock_.WallNow();
@@ -706,7 +709,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return snapshot;
   }
 
-  // In the order in which they depend on each other: the last is destroyed first.
+  // In the order of their dependencies: the last one is destroyed first.
   const Options options_;
   const RealClock clock_;
   std::atomic<bool> started_{false};  // and not draining
@@ -723,9 +726,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   Metrics metrics_;
   SecurityMetrics security_metrics_;
   AccessLog access_log_;
-  RateLimit refused_connections_{1, absl::Seconds(10)};  // lines that tell of them
+  RateLimit refused_connections_{1, absl::Seconds(10)};  // limits the log lines on them
   std::unique_ptr<Credentials> credentials_;
-  // The server tries its own port without a certificate; with mutual TLS that fails once.
+  // The server tries its own port without a certificate; with mutual TLS that one handshake fails.
   std::atomic<bool> expects_own_handshake_{false};
   UnknownMethodService unknown_method_service_{&metrics_, &access_log_};
   UnknownMethodService unknown_admin_method_service_{&metrics_, &access_log_};
@@ -735,7 +738,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   ModelRegistry registry_;
   std::unique_ptr<ModelManager> manager_;
   std::atomic<const ModelManager*> manager_pages_{nullptr};  // for the metrics pages' threads
-  Mutex health_mutex_;  // held while health is worked out and told
+  Mutex health_mutex_;  // held while health is computed and published
   ReadPause read_pause_{options_.read_pause};
   std::unique_ptr<Service> service_;
   std::unique_ptr<ConnectionGuard> guard_;  // null = none

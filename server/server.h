@@ -15,35 +15,37 @@ namespace sru::server {
 class Server {
  public:
   // Loads the models that options.model_control and version_policy name, starts their engines and
-  // listens. Returns when calls are taken. Errors are meant for the person who starts the server:
-  // one line that says what to mend. While models load, /healthz answers and /readyz says 503.
+  // listens. Returns when the server takes calls. Errors are meant for the person who starts the
+  // server: one line that says what to fix. While models load, /healthz answers and /readyz says
+  // 503.
   //
-  // The server is ready when calls are taken and a model is served, or, with explicit control, also
-  // without a model: nobody has asked for one yet.
+  // The server is ready when it takes calls and serves a model. With explicit control it needs no
+  // model: nobody has asked for one yet.
   static absl::StatusOr<std::unique_ptr<Server>> Start(const Options& options);
-  // On a backend that the caller has made; the options that choose one are not read. For tests with
-  // devices that fail.
+  // Starts on a backend that the caller has created; the options that choose one are ignored. For
+  // tests with devices that fail.
   static absl::StatusOr<std::unique_ptr<Server>> StartOn(std::unique_ptr<kernels::Backend> backend,
                                                          const Options& options);
 
-  // Drains if nobody has.
+  // Drains, unless Drain() has been called.
   virtual ~Server() = default;
 
-  // With the ports that are really listened on.
+  // The addresses, with the actual ports.
   virtual ListenAddress address() const = 0;
   virtual ListenAddress metrics_address() const = 0;
-  // Nothing without options.admin_listen.
+  // Empty without options.admin_listen.
   virtual std::optional<ListenAddress> admin_address() const = 0;
 
-  // Looks at once at what is otherwise looked at at intervals: the repository, with --model_control
-  // poll, and the files of TLS and tokens. Says in the log what it does. Returns before it is done.
-  // Thread-safe.
+  // Checks at once what is otherwise checked at intervals: the repository, with
+  // --model_control=poll, and the files of TLS and tokens. Logs what it does. Returns before it is
+  // done. Thread-safe.
   virtual void Reload() = 0;
 
   // Stops serving, in this order: /readyz says 503 and health NOT_SERVING; after drain_delay new
-  // calls get UNAVAILABLE; what was accepted is answered; the listeners close. Returns within
-  // about drain_timeout; what is in flight then is answered with UNAVAILABLE, and the result is
-  // false. Call it once, from one thread. (The destructor waits for a model that is being loaded.)
+  // calls get UNAVAILABLE; accepted calls are answered; the listeners close. Returns within about
+  // drain_timeout; calls that are still in flight then are answered with UNAVAILABLE, and the
+  // result is false. Call it once, from one thread. (The destructor waits for a model that is being
+  // loaded.)
   virtual bool Drain() = 0;
 };
 

@@ -417,7 +417,7 @@ TEST_F(EngineFailoverTest, WithoutADeviceThatWarmsUpThereIsNoEngine) {
 // Engines of models that are loaded after a loss.
 class EngineAfterLossTest : public EngineFailoverTest {
  protected:
-  // The devices in service of so many workers; empty when the engine refuses.
+  // The devices that this many workers run on; empty when the engine refuses.
   std::vector<int> DevicesOf(int instances, const std::vector<int>& failed) {
     auto devices = std::make_shared<FailingDevices>(3);
     FailingBackend backend(devices);

@@ -287,7 +287,7 @@ TEST_F(ModelManagerTest, AVersionThatDoesNotFitIsNotReadAndIsTriedAgainWhenItDoe
   for (int i = 0; i < 5; ++i) manager_->Poll();
   EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
   EXPECT_EQ(manager_->LoadCounts()[0].failures, 1);
-  // Nor for who asks for it.
+  // Nor for a caller that asks for it.
   EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
 
