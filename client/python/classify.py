@@ -17,9 +17,9 @@ import sru_wire
 class Client:
     """One connection per server; safe to share between threads.
 
-    service_config: JSON as ../service_config.json has it: retries and balancing between the servers
+    service_config: JSON such as ../service_config.json: retries, and balancing between the servers
     of an address such as dns:///NAME:PORT or ipv4:10.0.0.1:50051,10.0.0.2:50051.
-    credentials: as grpc.ssl_channel_credentials() makes them; None = no TLS.
+    credentials: from grpc.ssl_channel_credentials(); None = no TLS.
     """
 
     def __init__(self, address, credentials=None, server_name="", token="", service_config=None):
@@ -40,7 +40,7 @@ class Client:
         )
 
     def classify(self, texts, model="", version=0, top_k=1, timeout=10):
-        """The answer as a dict (see sru_wire.CLASSIFY_RESPONSE). Raises grpc.RpcError."""
+        """Returns the answer as a dict (see sru_wire.CLASSIFY_RESPONSE). Raises grpc.RpcError."""
         request = {
             "model": model,
             "version": version,

@@ -1,4 +1,4 @@
-"""One caller's bad header on a connection that a proxy shares with others: their calls must go on."""
+"""One caller's bad header on a connection that a proxy shares with others: their calls must continue."""
 
 from harness import CLASSIFY, QUESTION, Known, Outcome, run
 from http2 import CONTINUATION, END_HEADERS, END_STREAM, DATA, HEADERS, Closed, Connection, frame, header_block
@@ -23,7 +23,7 @@ def over_the_limit(connection):
 
 
 def refers_to_the_table(connection):
-    """A call of somebody else that refers to the entry."""
+    """A call by somebody else that refers to the entry."""
     stream = connection.next_stream()
     connection.send(frame(HEADERS, END_HEADERS, stream, header_block(CLASSIFY) + bytes([0x80 | 62])))
     connection.send(frame(DATA, END_STREAM, stream, message(QUESTION)))
@@ -31,7 +31,7 @@ def refers_to_the_table(connection):
 
 
 def shared(target, bad, later):
-    """What the one call and the later ones of others on the connection got; and whether a Watch went on."""
+    """What the one call and the later ones of others on the connection got, and whether a Watch continued."""
     try:
         with Connection(target.port) as connection:
             connection.pump(0.1)

@@ -1,4 +1,4 @@
-"""Small header fields in CONTINUATION frames without end: each frame is below the limit of headers."""
+"""Endless small header fields in CONTINUATION frames, each of which is below the limit of headers."""
 
 from flood import Flood
 from harness import BUDGETS, MIB, Known, run

@@ -12,7 +12,7 @@ def sequence(data):
 
 
 FORMS = {
-    # truncate, so that the number of tokens is no reason to refuse it
+    # With truncate the number of tokens is no reason to refuse it.
     "empty tokens": lambda: field(5, 1) + sequence(field(2, b"\x0a\0" * (SIZE // 2))),
     "empty sequences": lambda: b"\x1a\0" * (SIZE // 2),
     "unknown fields": lambda: classify_request("a") + b"\xf8\x01\0" * (SIZE // 3),
@@ -40,5 +40,5 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    # Of 15 MiB gRPC holds the message itself, a copy while it is handed on, and a new gRPC several.
+    # Of 15 MiB gRPC holds the message itself and a copy while it hands it on; a new gRPC holds several copies.
     run("expanding requests", attack, memory_mib=320, seconds=5, flags=["--max_message_bytes=%d" % (16 * MIB)])

@@ -54,7 +54,7 @@ class Flood:
                     self.goaways.add("%d %s" % connection.goaway)
 
     def _send(self, connection, most, end):
-        """Until `end`, or until all is sent: then the attack is over, and so is the connection."""
+        """Sends until `end`, or until all is sent: then the attack is over, and so is the connection."""
         if self._read:
             connection.pump(0.05)
         self._begin(connection)
@@ -67,7 +67,7 @@ class Flood:
                 connection.pump()
             if self._pause:
                 time.sleep(self._pause)
-        # What has been sent may still be under way to where it counts.
+        # What has been sent may still be on its way to where it counts.
         connection.pump(min(0.3, max(0, end - time.monotonic())))
 
     def outcome(self, text="", failures=()):

@@ -1,4 +1,4 @@
-"""Runs one attack against a real server and says what came of it.
+"""Runs one attack against a real server and reports the outcome.
 
 An attack is a function that runs in a process of its own:
 
@@ -52,15 +52,15 @@ HEALTH = "/grpc.health.v1.Health/Check"
 LATENCY_FLOOR_S = 0.25
 CLOSED_WITHIN_S = 2.0
 CALL_TIMEOUT_S = 3.0
-# Share of others' calls that may be refused at once, as gRPC does while it has no memory to receive with. They
-# are tried again, and that is part of how long they take.
+# The share of others' calls that may be refused at once, as gRPC does while it has no memory to receive with. They
+# are tried again, and that counts in the time that they take.
 MOST_REFUSED = 0.05
 ATTACK_LIMIT_S = 20.0  # an attack that has not ended by then is killed, and fails
 
 MIB = 1 << 20
 
-# What arrives and what calls hold is bounded in proportion to the machine; for attacks on other memory the tests
-# make both small.
+# The bounds on arriving messages and on what calls hold are proportional to the machine; for attacks on other memory
+# the tests make both small.
 BUDGETS = ("--max_receive_memory_mb=64", "--max_inflight_mb=64")
 _STAGE_TIMES = 4  # the one field of an answer that differs from call to call
 
@@ -71,9 +71,9 @@ def classify_request(*texts):
 
 QUESTION = classify_request("Who wrote Hamlet ?")
 
-# What only gRPC from `version` on mends, and what it has had since `since`: all that an attack does, or with
-# `latency` only that others wait. `memory_mib` is how much memory may then grow, where gRPC is what bounds it.
-# NO_VERSION: no gRPC does.
+# What only gRPC from `version` on fixes, and what it has had since `since`: everything that an attack does or, with
+# `latency`, only that others wait. `memory_mib` says how much memory may grow then, if gRPC bounds it.
+# NO_VERSION: no gRPC fixes it.
 NO_VERSION = (999, 0)
 Known = collections.namedtuple("Known", "name version latency since memory_mib", defaults=(False, (0, 0), None))
 
@@ -122,7 +122,7 @@ class Server:
         return self.process.poll() is None
 
     def stop(self, timeout=30):
-        """SIGTERM; the exit code, or None when it had to be killed."""
+        """Sends SIGTERM and returns the exit code, or None if it had to be killed."""
         code = self.process.poll()
         if code is None:
             self.process.terminate()
@@ -143,17 +143,17 @@ class Server:
             return answer.read().decode()
 
     def metric(self, series, timeout=5):
-        """The value of a series, or the sum over its labels; None when there is none."""
+        """The value of a series, or the sum over its labels; None if there is none."""
         values = re.findall(r"(?m)^%s(?:\{.*\})? (\S+)$" % re.escape(series), self.page("/metrics", timeout))
         return sum(map(float, values)) if values else None
 
     def memory(self, name="VmRSS"):
-        """In bytes; VmHWM is the most since reset_peak()."""
+        """In bytes; VmHWM is the peak since reset_peak()."""
         with open("/proc/%d/status" % self.pid) as status:
             return int(re.search(r"(?m)^%s:\s+(\d+) kB" % name, status.read()).group(1)) << 10
 
     def limit_memory(self, room_bytes):
-        """From now on the address space may grow by so much."""
+        """Lets the address space grow by at most this much from now on."""
         most = self.memory("VmSize") + room_bytes
         resource.prlimit(self.pid, resource.RLIMIT_AS, (most, most))
 
@@ -166,7 +166,7 @@ class Server:
 
 
 class Prober:
-    """Calls Classify on a connection that is there already and on new ones, and keeps how long each took."""
+    """Calls Classify on an existing connection and on new ones, and records how long each took."""
 
     def __init__(self, port, headers=()):
         self._port, self._headers = port, headers
@@ -197,7 +197,7 @@ class Prober:
             return None
 
     def _call(self, connection, deadline):
-        """Calls until it is answered or time is up; the code, and the connection that was used last."""
+        """Calls until it is answered or time is up; returns the code and the connection that was used last."""
         refused = False
         while True:
             left = deadline - time.monotonic()
@@ -207,7 +207,7 @@ class Prober:
             if code not in ("CLOSED", "RST_STREAM") or left <= 0:
                 self.refused += refused
                 return code, connection
-            # After a GOAWAY the server has asked for another connection, as it may.
+            # With a GOAWAY the server has asked for another connection, as it may.
             refused |= code == "RST_STREAM" or connection is None or connection.goaway is None
             if code == "CLOSED":
                 if connection is not None:
@@ -247,7 +247,7 @@ def p99(times):
 
 
 def grpc_version(binary):
-    """(1, 51) of the program; it says so itself, or the name of the library that it loads does."""
+    """The program's version of gRPC, such as (1, 51), from the program itself or from the name of its library."""
     done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=30)
     found = re.search(r"gRPC[ /]v?(\d+)\.(\d+)", done.stdout)
     if not found:
@@ -257,7 +257,7 @@ def grpc_version(binary):
 
 
 class Target:
-    """What an attack gets to know."""
+    """What an attack is told."""
 
     def __init__(self, server, deadline):
         self.port, self.metrics_port, self.pid = server.port, server.metrics_port, server.pid
@@ -268,7 +268,7 @@ class Target:
         return self.deadline - time.monotonic()
 
     def settled(self, seconds=0.3):
-        """Waits; for attacks whose effect is to be seen while they hold on."""
+        """Waits, for attacks whose effect shows while they last."""
         time.sleep(max(0, min(seconds, self.time_left())))
 
 
@@ -382,7 +382,7 @@ def _is_known(known, version):
 
 
 def report(name, version, row, failures, slow, known):
-    """Prints a line of the table, and the reasons; the verdict."""
+    """Prints a line of the table, and the reasons; returns the verdict."""
     is_known = _is_known(known, version)
     if not failures and not slow:
         verdict = "passed, in spite of %s" % known.name if is_known else "passed"
@@ -420,7 +420,7 @@ def run(
     headers=(),
     after=None,
 ):
-    """Runs it with the server and the models that the command line names, and exits.
+    """Runs the attack with the server and the models that the command line names, and exits.
 
     `seconds` is how long the attack may go on, `room_bytes` by how much the server's address space may grow,
     `after(server, outcome)` looks further and returns failures. A run that fails by latency alone is repeated once:

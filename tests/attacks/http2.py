@@ -1,4 +1,4 @@
-"""HTTP/2 and gRPC by hand, for what no client library does. Standard library only.
+"""HTTP/2 and gRPC by hand, for everything that no client library does. Uses the standard library only.
 
     connection = Connection(port)
     answer = connection.call("/grpc.health.v1.Health/Check", b"")
@@ -31,13 +31,13 @@ CODES = (
     "UNAUTHENTICATED"
 ).split()
 
-# Names of HPACK's static table that a server may refer to; of the others only the place matters.
+# Names of HPACK's static table that a server may refer to; of the others only the position matters.
 _STATIC_NAMES = {8: ":status", 9: ":status", 10: ":status", 11: ":status", 12: ":status", 13: ":status", 14: ":status"}
 _STATIC_VALUES = {8: "200", 9: "204", 10: "206", 11: "304", 12: "400", 13: "404", 14: "500"}
 
 
 class Closed(Exception):
-    """The server has closed the connection, or said GOAWAY and done so."""
+    """The server has closed the connection, perhaps after a GOAWAY."""
 
 
 def frame(kind, flags, stream, payload=b""):
@@ -286,7 +286,7 @@ class Connection:
         return stream
 
     def send_body(self, stream, data, end=True, deadline=None):
-        """Sends DATA as fast as flow control lets it. False when the stream was reset or time is up."""
+        """Sends DATA as fast as flow control lets it. Returns False if the stream was reset or time is up."""
         deadline = deadline or time.monotonic() + 10
         position = 0
         while position < len(data):
@@ -321,7 +321,7 @@ class Connection:
         return got
 
     def read_frame(self, timeout):
-        """(kind, flags, stream, payload); None when nothing comes for that long."""
+        """Returns (kind, flags, stream, payload), or None if nothing comes for that long."""
         deadline = time.monotonic() + timeout
         while True:
             one = self._cut()
@@ -367,7 +367,7 @@ class Connection:
         return Answer(CODES[int(status)], found.get("grpc-message") or "", bytes(body[5:]))
 
     def call(self, path, request=b"", headers=(), timeout=5, compressed=False):
-        """One call; `request` is the message."""
+        """Makes one call; `request` is the message."""
         deadline = time.monotonic() + timeout
         body = message(request, compressed)
         try:
@@ -384,7 +384,7 @@ class Connection:
         return self.finish(stream, max(0, deadline - time.monotonic()))
 
     def closed_within(self, seconds):
-        """Whether the server closes the connection in that time."""
+        """Whether the server closes the connection within that time."""
         deadline = time.monotonic() + seconds
         try:
             while self.read_frame(max(0, deadline - time.monotonic())) is not None:
@@ -408,7 +408,7 @@ class Connection:
         self._input += data
 
     def _cut(self):
-        """The next whole frame of what was received, or None."""
+        """The next whole frame of the received bytes, or None."""
         if len(self._input) < 9:
             return None
         size = int.from_bytes(self._input[:3], "big")

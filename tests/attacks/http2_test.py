@@ -1,4 +1,4 @@
-"""The pieces of http2.py and of harness.py that the attacks are made of."""
+"""Tests the pieces of http2.py and of harness.py that the attacks are made of."""
 
 import socket
 import struct
@@ -47,7 +47,7 @@ class PiecesTest(unittest.TestCase):
 
 
 class FakeServer:
-    """Answers what the test says, byte by byte."""
+    """Answers with what the test says, byte by byte."""
 
     def __init__(self, reply):
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -14,7 +14,7 @@ PROBE_LIMIT_S = 1.0
 
 
 class Crowd:
-    """Keeps so many slow connections open until it is told to stop."""
+    """Keeps this many slow connections open until it is told to stop."""
 
     def __init__(self, port, count, form):
         self._port, self._count, self._form = port, count, form

@@ -133,7 +133,7 @@ class StatusPageTest(unittest.TestCase):
         return float(found.group()) if found else None
 
     def model_cells(self, row):
-        # In one step: the page makes the rows anew while it is read.
+        # Read in one step, because the page makes the rows anew meanwhile.
         return self.driver.execute_script(
             "return Object.fromEntries(Array.from(document.querySelectorAll(arguments[0]),"
             " cell => [cell.dataset.name, cell.innerText]));",
@@ -155,7 +155,7 @@ class StatusPageTest(unittest.TestCase):
             "(m) => done(%s), (error) => done(String(error)));" % expression)
 
     def check_quiet(self, server):
-        """Nothing was written to the console, and nothing was asked of anybody else."""
+        """Nothing was written to the console, and nothing was requested from another host."""
         self.assertEqual(self.driver.get_log("browser"), [])
         urls = set()
         for entry in self.driver.get_log("performance"):
@@ -200,7 +200,7 @@ class StatusPageTest(unittest.TestCase):
             self.wait(lambda: (self.number("fill") or 0) > 0, "batch fill")
             self.wait(lambda: (self.number("sequences") or 0) >= 1, "sequences a batch")
             self.assertEqual(self.number("errors"), 0)
-            # The lines of the charts have points, and move.
+            # The lines of the charts have points and move.
             path = self.driver.find_element(By.CSS_SELECTOR, "#charts path.line")
             before = path.get_attribute("d")
             self.wait(lambda: path.get_attribute("d").count("L") > before.count("L"), "a new point")
@@ -213,7 +213,7 @@ class StatusPageTest(unittest.TestCase):
             self.assertIn("latest", self.model_cells(2)["Model"])
             self.wait(lambda: re.match(r"[1-9]", self.model_cells(2)["Calls/s"]), "calls of 2")
             self.assertEqual(self.model_cells(1)["Calls/s"], "0")
-            # And so has the choice of models.
+            # The choice of models has them too.
             Select(self.driver.find_element(By.ID, "scope")).select_by_visible_text("trec · 1")
             self.assertEqual(self.number("calls"), 0)
             Select(self.driver.find_element(By.ID, "scope")).select_by_visible_text("trec · 2")
@@ -235,7 +235,7 @@ class StatusPageTest(unittest.TestCase):
         self.check_quiet(server)
 
     def test_a_name_that_may_be_another_sites_is_refused(self):
-        """A stranger's name that points to the server: to the browser the page is then that site's."""
+        """Under a stranger's name that points to the server, the browser takes the page for that site's."""
         server = self.open("--status_page_try=all", "--status_page_host=sru.example")
         self.driver.get(server.url.replace("127.0.0.1", "sru.example"))
         self.wait(lambda: self.text("state") == "ready", "the state is ready")
@@ -262,16 +262,16 @@ class StatusPageTest(unittest.TestCase):
         self.assertLessEqual(self.driver.execute_script(
             "return document.documentElement.scrollWidth"), 360)
 
-    def test_both_colour_schemes_differ(self):
+    def test_both_color_schemes_differ(self):
         self.open()
-        colours = set()
+        colors = set()
         for scheme in ("light", "dark"):
             self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
                 "features": [{"name": "prefers-color-scheme", "value": scheme}]})
-            colours.add(self.driver.execute_script(
+            colors.add(self.driver.execute_script(
                 "return getComputedStyle(document.body).backgroundColor"))
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-        self.assertEqual(len(colours), 2)
+        self.assertEqual(len(colors), 2)
 
     def test_nothing_may_be_loaded_from_elsewhere(self):
         server = self.open()
@@ -281,7 +281,7 @@ class StatusPageTest(unittest.TestCase):
         self.assertEqual(refused, "TypeError")
         messages = " ".join(entry["message"] for entry in self.driver.get_log("browser"))
         self.assertIn("Content Security Policy", messages)
-        # Another origin's page cannot use the box: the browser asks first and is not told yes.
+        # Another origin's page cannot use the box: the browser asks first and gets no permission.
         self.driver.get(server.url.replace("127.0.0.1", "localhost"))
         refused = self.driver.execute_async_script(
             "const done = arguments[1];"
@@ -302,7 +302,7 @@ class StatusPageTest(unittest.TestCase):
             "m.quantile({bounds: [1], counts: [0, 5], count: 5, sum: 50}, 0.5)"), 1)
         self.assertIsNone(self.run_module(
             "m.quantile({bounds: [1], counts: [0, 0], count: 0, sum: 0}, 0.5)"))
-        # Between two answers; a server that was started anew counts from 0.
+        # Rates are differences between two answers; a server that was restarted counts from 0.
         later = "{bounds: [1, 2, 4], counts: [5, 15, 25, 30], count: 30, sum: 90}"
         self.assertEqual(self.run_module("m.difference(%s, %s).counts" % (later, h)), [5, 5, 5, 10])
         self.assertEqual(self.run_module("m.difference(%s, %s).count" % (h, later)), 20)

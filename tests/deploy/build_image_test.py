@@ -1,4 +1,4 @@
-"""deploy/build_image.sh, with a stand-in for docker: which base it builds on, and what it says when it cannot.
+"""Tests deploy/build_image.sh with a stand-in for docker: which base it builds on, and what it says if it cannot.
 
 That the images work is image_test.py's.
 """
@@ -13,7 +13,7 @@ import running
 
 SCRIPT = os.path.join(running.ROOT, "deploy", "build_image.sh")
 
-# Writes down how it was called; $FAILS names a stage that cannot be built, $VERSION is what the server says.
+# Records how it was called; $FAILS names a stage that cannot be built, $VERSION is what the server says.
 DOCKER = """#!/bin/bash
 printf '%s\\n' "$*" >>"$CALLS"
 case "$1" in

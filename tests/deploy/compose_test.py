@@ -1,4 +1,4 @@
-"""deploy/compose.yaml without an engine: files that it mounts exist, ports and paths agree with what they name."""
+"""Checks deploy/compose.yaml without an engine: the files that it mounts exist, and ports and paths are right."""
 
 import os
 import re

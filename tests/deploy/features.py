@@ -10,7 +10,7 @@ import subprocess
 
 import running
 
-# flag: without it in --help the feature is not there. environment: what switches it on.
+# flag: the feature is missing if --help does not have it. environment: the variables that switch it on.
 Feature = collections.namedtuple("Feature", "name flag environment metrics")
 
 
@@ -41,7 +41,7 @@ FEATURES = [
 
 OPTIONAL = frozenset(metric for feature in FEATURES for metric in feature.metrics)
 
-# There with a GPU only: this server's own, and NVIDIA's DCGM exporter's, with the names of its documentation.
+# Metrics that exist only with a GPU: this server's own, and those of NVIDIA's DCGM exporter, named as in its documentation.
 EXTERNAL = frozenset({
     "sru_device_lost_total", "sru_gpu_memory_bytes",
     "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_XID_ERRORS",

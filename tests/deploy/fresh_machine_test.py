@@ -1,4 +1,4 @@
-"""scripts/fresh_machine.sh, without a network: a stand-in for debootstrap makes machines of a shell and little else.
+"""Tests scripts/fresh_machine.sh without a network: a stand-in for debootstrap makes machines of a shell and little else.
 
 What a real Debian adds is tried by running the script itself.
 """
@@ -49,7 +49,7 @@ def run(*arguments, environment=None, user=None):
 
 
 def processes_with(text):
-    """Command lines of processes anywhere on this machine that hold this text."""
+    """The command lines of all processes on this machine that contain this text."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -131,7 +131,7 @@ class MachineTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn("process 1 is 1\n", done.stdout)
         self.assertIn("in /root/sru_server\n", done.stdout)
-        # Ignored signals would show here, and a test that sends SIGINT would wait for ever.
+        # Ignored signals would show here, and a test that sends SIGINT would wait forever.
         self.assertNotIn("trap -- '' SIG", done.stdout)
         self.assertRegex(done.stdout.splitlines()[-1], r"^fresh_machine: bookworm: a fresh Debian \d+s, .*; all \d+s$")
         self.assertFalse(os.path.exists(self.root + ".logs"))
@@ -184,7 +184,7 @@ class MachineTest(unittest.TestCase):
 
     def test_even_if_the_script_is_killed_no_process_is_left(self):
         self.start_and_signal(signal.SIGKILL)
-        # The kernel ends the machine's processes one after the other; there is nothing to be notified by.
+        # The kernel ends the machine's processes one after the other, and nothing notifies us.
         deadline = time.monotonic() + running.DEADLINE_S
         while processes_with(self.root) and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""The Grafana dashboard: every query against a real Prometheus that scrapes a real server.
+"""Runs every query of the Grafana dashboard against a real Prometheus that scrapes a real server.
 
 grafana_test.py FOLDER_WITH_THE_PROGRAMS
 """

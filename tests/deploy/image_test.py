@@ -1,4 +1,4 @@
-"""A container image: what it says, what is in it, and that its root file system runs as the user, read-only.
+"""Checks a container image: its configuration, its contents, and that its root file system runs as the user, read-only.
 
 image_test.py --build=BUILD   builds an image from the programs of this build folder, then tests it
 image_test.py --image=NAME [--engine=docker|podman|buildah]
@@ -143,7 +143,7 @@ class Container:
         )
 
     def execute(self, *program):
-        """As `docker exec`."""
+        """Does what `docker exec` does."""
         return self.inside(*self.image.command(*program), environment=self.image.environment())
 
     def get(self, path):
@@ -192,7 +192,7 @@ class ImageTest(unittest.TestCase):
         self.assertEqual(config["Entrypoint"], ["/usr/local/bin/sru_server"], "exec form, so that it gets signals")
         self.assertFalse(config.get("Cmd"))
         self.assertEqual(set(config["ExposedPorts"]), {"50051/tcp", "9090/tcp"})
-        # Not the server's default, which depends on its gRPC: the engine decides who reaches the port.
+        # This is not the server's default, which depends on its gRPC: the engine decides who reaches the port.
         self.assertEqual(self.image.environment()["SRU_LISTEN"], "0.0.0.0:50051")
         self.assertEqual(config["StopSignal"], "SIGTERM")
         self.assertEqual(config["Healthcheck"]["Test"][:3], ["CMD", "/usr/local/bin/sru_client", "health"])
@@ -249,7 +249,7 @@ class ImageTest(unittest.TestCase):
             done = container.execute(*health)
             self.assertEqual(done.returncode, 0, done.stderr)
 
-            # Three places say which gRPC it has; the label can be read without starting it.
+            # Three places say which gRPC it has; the label can be read without starting the image.
             grpc = self.image.config["Labels"]["io.grpc.version"]
             self.assertRegex(grpc, r"^\d+\.\d+\.\d+$")
             done = container.execute("/usr/local/bin/sru_server", "--version")

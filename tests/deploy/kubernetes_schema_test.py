@@ -21,7 +21,7 @@ except ImportError:
 from manifests import kustomize, load_all
 
 OVERLAYS = ("cpu", "cpu-tls", "gpu")
-# The oldest that deploy/README.md asks for, and the newest that the package knows.
+# The oldest version that deploy/README.md asks for, and the newest that the package knows.
 VERSIONS = ["1.30", kubernetes_validate.latest_version()]
 
 
@@ -49,7 +49,7 @@ class SchemaTest(unittest.TestCase):
                 validate(deployment, VERSIONS[-1])
 
     def test_the_containers_of_kserve(self):
-        # No schema for the resource itself offline, but what it holds are containers of a pod.
+        # There is no schema for the resource itself offline, but it contains containers of a pod.
         runtime, = load_all("kserve", "servingruntime.yaml")
         pod = {
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "runtime"},
@@ -62,7 +62,7 @@ class SchemaTest(unittest.TestCase):
 
 
 class CustomResourcesTest(unittest.TestCase):
-    """By hand: the fields that these definitions have, and the types of what we set."""
+    """Checks by hand the fields that these definitions have, and the types of the values that we set."""
 
     def check(self, value, shape, path):
         if isinstance(shape, dict):

@@ -61,10 +61,10 @@ class ManifestsTest(unittest.TestCase):
         for name, _, _, _, container in self.each():
             self.check_env(container)
             values = {k: v for k, v in self.env(container).items() if v is not None}
-            # Started with the same variables but for places of this machine, it must get as far as serving.
+            # Started with the same variables, except paths and ports of this machine, it must get as far as serving.
             values.update(SRU_LISTEN="127.0.0.1:0", SRU_METRICS_LISTEN="127.0.0.1:0")
             values.update(SRU_MODEL_REPOSITORY=running.MODELS)
-            # Nor is there a GPU, nor the time for load balancers to turn away.
+            # There is no GPU either, nor the time for load balancers to turn away.
             values.update(SRU_BACKEND="cpu", SRU_DRAIN_DELAY_S="0")
             with running.Server(BINARIES, environment=values) as server:
                 self.assertEqual(server.client("health"), 0, name)
@@ -93,7 +93,7 @@ class ManifestsTest(unittest.TestCase):
             self.assertIn("metrics", {port["name"] for port in container["ports"]})
             self.assertEqual(container["livenessProbe"]["httpGet"], {"path": "/healthz", "port": "metrics"})
             self.assertNotIn("grpc", container["livenessProbe"])
-            # It would end what is alive but not ready.
+            # It would end a server that is alive but not ready.
             self.assertNotIn("startupProbe", container)
         with tempfile.TemporaryDirectory() as empty:
             environment = {"SRU_MODEL_REPOSITORY": empty, "SRU_MODEL_CONTROL": "poll"}
@@ -240,7 +240,7 @@ class AutoscalerMetricTest(unittest.TestCase):
         with running.Server(BINARIES) as server:
             labels = {"namespace": "default", "pod": "sru-server-1"}
             with running.Prometheus([server.metrics_address], labels=labels, rules=()) as prometheus:
-                # As the adapter does: find the series, then ask for the pods of a namespace.
+                # Does what the adapter does: finds the series, then asks for the pods of a namespace.
                 found = running.wait_for("the series", lambda: prometheus.query(rule["seriesQuery"]))
                 series = found[0][0]["__name__"]
                 self.assertEqual(series, "sru_queue_tokens")

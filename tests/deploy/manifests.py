@@ -1,4 +1,4 @@
-"""Reads deploy/kubernetes as kubectl would apply it. Skips the test where there is no kubectl."""
+"""Reads deploy/kubernetes as kubectl would apply it. Skips the test if there is no kubectl."""
 
 import os
 import re

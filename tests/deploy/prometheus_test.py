@@ -1,4 +1,4 @@
-"""The recording and alert rules: promtool's checks and unit tests, and a real Prometheus on a real server.
+"""Tests the recording and alert rules: promtool's checks and unit tests, and a real Prometheus with a real server.
 
 prometheus_test.py FOLDER_WITH_THE_PROGRAMS
 """
@@ -138,7 +138,7 @@ class RealPrometheusTest(unittest.TestCase):
         series = self.server.metrics()
         recorded = {rule["record"] for rule in rules("recording.yaml")}
         for rule in rules("recording.yaml") + rules("alerts.yaml"):
-            # Names of recorded series hold names of metrics.
+            # Names of recorded series contain names of metrics.
             expression = rule["expr"]
             for name in sorted(recorded, key=len, reverse=True):
                 expression = expression.replace(name, "")

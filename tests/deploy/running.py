@@ -1,4 +1,4 @@
-"""What the tests of deploy/ start: a server with some load, a Prometheus that scrapes it.
+"""Starts what the tests of deploy/ need: a server with some load, and a Prometheus that scrapes it.
 
 Every port is chosen by the system, nothing is left behind, and waiting means asking until a deadline.
 """
@@ -118,7 +118,7 @@ class Server:
             self.process.stdout.close()
 
     def client(self, *arguments):
-        """Runs sru_client; its exit code."""
+        """Runs sru_client and returns its exit code."""
         return subprocess.run(
             [os.path.join(self.binaries, "sru_client"), arguments[0], "--address=" + self.address]
             + list(arguments[1:]),
@@ -129,7 +129,7 @@ class Server:
         ).returncode
 
     def load(self):
-        """Calls of every method, some of which are errors."""
+        """Calls every method; some of the calls are errors."""
         texts = ["How many moons does Jupiter have ?", "Who wrote Hamlet ?", "Where is Samarkand ?"]
         assert self.client("classify", "--batch=1", *texts) == 0
         assert self.client("encode", "--batch=1", *texts) == 0
@@ -195,7 +195,7 @@ class Prometheus:
             text = log.read()
         if self.process.poll() is not None:
             raise RuntimeError("Prometheus ended: " + text)
-        # It logs the address asked for first, then the one that it got.
+        # It logs the requested address first, then the one that it got.
         found = [a for a in re.findall(r"address=(127\.0\.0\.1:\d+)", text) if not a.endswith(":0")]
         return found[-1] if found else None
 
@@ -209,7 +209,7 @@ class Prometheus:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def api(self, path, **parameters):
-        """The field data of an answer; ValueError with Prometheus' own words where it refuses."""
+        """The field data of an answer; ValueError with Prometheus' own words if it refuses."""
         try:
             text = get(self.url + "/api/v1/" + path + "?" + urllib.parse.urlencode(parameters))
         except urllib.error.HTTPError as error:

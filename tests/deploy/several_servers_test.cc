@@ -1,7 +1,7 @@
-// Three server processes under load, one of which is killed and one drained, behind the round robin
-// of the client library and behind nginx with the shipped configuration (deploy/nginx/sru.conf):
-// no call fails but those that were in flight on the killed server, and with the retry policy that
-// the client library ships those do not either.
+// Three server processes under load, of which one is killed and one drained, behind the round robin
+// of the client library and behind nginx with the shipped configuration (deploy/nginx/sru.conf).
+// No call fails except those that were in flight on the killed server, and with the retry policy
+// that the client library ships those do not fail either.
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -39,14 +39,14 @@ namespace {
 
 constexpr int kNumServers = 3;
 constexpr int kNumCallers = 8;
-// A call without an answer for so long hangs on the server that was stopped.
+// A call without an answer for this long hangs on the server that was stopped.
 constexpr absl::Duration kStuck = absl::Milliseconds(500);
 
 class ServerProcess {
  public:
   explicit ServerProcess(const std::vector<std::string>& flags) : process_(Command(flags)) {}
 
-  // Waits until calls are taken; they start side by side.
+  // Waits until the server accepts calls; the servers start in parallel.
   void AwaitReady() {
     ASSERT_TRUE(PollUntil([this] {
       return process_.HasExited() || absl::StrContains(process_.out(), "\n");
@@ -86,8 +86,8 @@ class ServerProcess {
   int metrics_port_ = 0;
 };
 
-// Callers that share one client, each with one call in flight at any time, and what came of the
-// calls.
+// Callers that share one client, each with one call in flight at any time, and the outcomes of
+// their calls.
 class Load {
  public:
   explicit Load(client::Client* client) : client_(client) {
@@ -105,7 +105,7 @@ class Load {
 
   int64_t answered() const { return answered_; }
 
-  // Callers whose call has had no answer for so long.
+  // The number of callers whose call has had no answer for this long.
   int CountStuck(absl::Duration time) {
     client::MutexLock lock(&mutex_);
     int count = 0;
@@ -113,7 +113,7 @@ class Load {
     return count;
   }
 
-  // Failed calls by their status.
+  // Counts failed calls by their status.
   std::map<std::string, int> failures() {
     client::MutexLock lock(&mutex_);
     return failures_;
@@ -185,7 +185,7 @@ class SeveralServersTest : public ::testing::Test {
     options.address = address;
     options.deadline = absl::Seconds(30);
     if (max_attempts > 0) options.max_attempts = max_attempts;  // else as it is shipped
-    // Channels to the same address share a connection, and its back-off, unless told otherwise.
+    // By default, channels to the same address share a connection and its back-off.
     options.channel_args = {{"grpc.use_local_subchannel_pool", 1}};
     auto client = client::Client::Create(options);
     ASSERT_TRUE(client.ok()) << client.status();
@@ -194,7 +194,7 @@ class SeveralServersTest : public ::testing::Test {
     ASSERT_TRUE(connected.ok()) << connected;
   }
 
-  // Waits until each of the servers has answered so many calls more.
+  // Waits until each of the servers has answered this many more calls.
   void AwaitCalls(const std::vector<int>& servers, int64_t more) {
     for (const int i : servers) {
       const int64_t start = servers_[i]->calls();
@@ -211,7 +211,7 @@ class SeveralServersTest : public ::testing::Test {
     const int in_flight = load.CountStuck(kStuck);
     servers_[0]->process().Signal(SIGKILL);
     EXPECT_EQ(servers_[0]->process().Wait(), 128 + SIGKILL);
-    // Each of them has its answer.
+    // Each of them has got its answer.
     EXPECT_TRUE(PollUntil([&] { return load.CountStuck(kStuck) == 0; }));
     return in_flight;
   }
@@ -240,7 +240,7 @@ TEST_F(SeveralServersTest, RoundRobinWithTheShippedServiceConfigLosesNothing) {
 }
 
 TEST_F(SeveralServersTest, RoundRobinWithoutRetriesLosesWhatWasInFlightOnTheKilled) {
-  // Time for the health watch to reach the client before calls are refused.
+  // Gives the health watch time to reach the client before calls are refused.
   ASSERT_NO_FATAL_FAILURE(StartServers({"--drain_delay_s=0.5"}));
   Connect(AllAddresses(), /*max_attempts=*/1);
   Load load(client_.get());
@@ -297,8 +297,8 @@ class NginxTest : public SeveralServersTest {
     for (const char* kind : {"client_body", "proxy", "fastcgi", "uwsgi", "scgi"}) {
       absl::StrAppend(&temporary, "  ", kind, "_temp_path ", directory_.path(kind), ";\n");
     }
-    // Everything that the distribution's nginx.conf would point to places shared with others. Root
-    // must say who the workers are; they must reach the test's folder.
+    // Sets everything for which the distribution's nginx.conf names places that others share. Root
+    // must say which user the workers run as; they must be able to reach the test's folder.
     directory_.Write(
         "nginx.conf",
         absl::StrCat(geteuid() == 0 ? "user root;\n" : "", "daemon off;\npid ",
@@ -351,8 +351,8 @@ TEST_F(NginxTest, WithTheShippedServiceConfigNothingIsLost) {
   EXPECT_EQ(load.num_failures(), 0) << Describe(load.failures()) << nginx_log();
 }
 
-// Two servers, restarted one after the other: nginx sends calls to one that is back within little
-// more than fail_timeout, and from then on the other may go.
+// Two servers are restarted one after the other: nginx sends calls to the first within little more
+// than fail_timeout after it is back, and from then on the other may stop.
 TEST_F(NginxTest, AServerThatRestartedIsUsedAgainWithinSeconds) {
   ASSERT_NO_FATAL_FAILURE(StartServers());
   ASSERT_NO_FATAL_FAILURE(StartNginx());
@@ -375,7 +375,8 @@ TEST_F(NginxTest, AServerThatRestartedIsUsedAgainWithinSeconds) {
   EXPECT_EQ(load.num_failures(), 0) << Describe(load.failures()) << nginx_log();
 }
 
-// nginx has let go of a request that it has sent, so it can only retry what it could not send.
+// nginx does not keep a request that it has sent, so it can retry only requests that it could not
+// send.
 TEST_F(NginxTest, WithoutRetriesOfTheClientWhatWasInFlightOnTheKilledIsLost) {
   ASSERT_NO_FATAL_FAILURE(StartServers());
   ASSERT_NO_FATAL_FAILURE(StartNginx());
@@ -385,7 +386,7 @@ TEST_F(NginxTest, WithoutRetriesOfTheClientWhatWasInFlightOnTheKilledIsLost) {
   const int in_flight = KillTheFirst(load, 1);
   AwaitCalls({1, 2}, 100);
   load.Stop();
-  // A call that came to the stopped server last may not have been counted.
+  // The last call to reach the stopped server may not have been counted.
   EXPECT_GE(load.num_failures(), in_flight) << Describe(load.failures()) << nginx_log();
   EXPECT_LE(load.most_failures_of_a_caller(), 1) << Describe(load.failures()) << nginx_log();
   for (const auto& [status, count] : load.failures()) {
@@ -400,7 +401,7 @@ TEST_F(NginxTest, ErrorsAreThoseOfGrpc) {
   v1::ClassifyRequest request;
   *request.add_sequences() = client::TextSequence("Where is Lake Titicaca ?");
   EXPECT_TRUE(client_->Classify(request).ok());
-  // A little over the servers' bound is refused by them, far over it by nginx.
+  // The servers refuse headers a little over their bound; nginx refuses those far over it.
   for (const auto& [bytes, refused_by_nginx] : {std::pair{4500 << 10, false}, {17 << 20, true}}) {
     v1::ClassifyRequest large;
     *large.add_sequences() = client::TextSequence(std::string(bytes, 'x'));
@@ -408,7 +409,7 @@ TEST_F(NginxTest, ErrorsAreThoseOfGrpc) {
     EXPECT_EQ(too_large.code(), absl::StatusCode::kResourceExhausted) << too_large;
     EXPECT_EQ(absl::StrContains(too_large.message(), "client_max_body_size"), refused_by_nginx)
         << too_large;
-    EXPECT_TRUE(client_->Classify(request).ok());  // its connection goes on, or a new one serves
+    EXPECT_TRUE(client_->Classify(request).ok());  // its connection continues, or a new one serves
   }
   for (auto& server : servers_) {
     server->process().Signal(SIGKILL);

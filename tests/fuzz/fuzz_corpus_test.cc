@@ -1,6 +1,6 @@
-// Runs every fuzz target over its seeds and over a fixed number of mutations of them, so that a
-// plain build has the use of the targets too. SRU_FUZZ_SEED and SRU_FUZZ_ROUNDS override what is
-// fixed.
+// Runs every fuzz target over its seeds and over a fixed number of mutations of them, so that the
+// targets are useful in a plain build too. SRU_FUZZ_SEED and SRU_FUZZ_ROUNDS override the fixed
+// seed and number.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -39,7 +39,7 @@ std::vector<std::string> Seeds(const std::string& target) {
   return seeds;
 }
 
-// Pieces that mean something to one of the readers.
+// Pieces that have a meaning for one of the readers.
 const std::vector<std::string>& Dictionary() {
   static const auto* const kDictionary = new std::vector<std::string>{"{",
                                                                       "}",
@@ -109,7 +109,7 @@ std::string Mutated(std::string bytes, const std::vector<std::string>& seeds,
   return bytes;
 }
 
-// From a block of exactly the input's size, so that ASan sees a read past its end.
+// Copies the input to a block of exactly its size, so that ASan sees a read past its end.
 void RunOne(const Target& target, const std::string& bytes) {
   const std::unique_ptr<char[]> exact(new char[bytes.size()]);
   std::copy(bytes.begin(), bytes.end(), exact.get());

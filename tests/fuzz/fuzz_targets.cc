@@ -52,7 +52,7 @@ struct Splitter {
   std::unique_ptr<models::Tokenizer> tokenizer;
 };
 
-// One of each kind; compiling their patterns costs far more than running them.
+// One of each kind.
 std::vector<Splitter> Splitters() {
   using models::PreprocessingType;
   std::vector<Splitter> splitters;
@@ -173,7 +173,7 @@ void FuzzTokenizer(std::string_view bytes) {
 }
 
 void FuzzRequest(std::string_view bytes) {
-  // As the server does: protobuf would log each bad string.
+  // The server does this too: otherwise protobuf would log each bad string.
   server::SilenceProtobufLog();
   static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
   const grpc::Slice slice(bytes.data(), bytes.size());

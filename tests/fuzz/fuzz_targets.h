@@ -1,6 +1,6 @@
-// The readers of what a stranger can send or a file can hold, each as a function of bytes. They
-// abort when a promise of the reader is broken, and return for every input otherwise. The libFuzzer
-// programs and fuzz_corpus_test run the same functions.
+// The readers of everything that a stranger can send or a file can hold, each as a function of
+// bytes. A function aborts if the reader breaks a promise, and otherwise returns for every input.
+// The libFuzzer programs and fuzz_corpus_test run the same functions.
 #ifndef SRU_TESTS_FUZZ_FUZZ_TARGETS_H_
 #define SRU_TESTS_FUZZ_FUZZ_TARGETS_H_
 

@@ -1,6 +1,6 @@
 // The golden cases: stacks, inputs and outputs that the published PyTorch package computed
-// (README.md beside this file). Run once per backend and data type: SRU_BACKEND and SRU_DTYPE name
-// them (testing/tested_backend.h), SRU_GOLDEN_DIR may name another directory.
+// (README.md beside this file). The test runs once per backend and data type: SRU_BACKEND and
+// SRU_DTYPE name them (testing/tested_backend.h). SRU_GOLDEN_DIR may name another directory.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,12 +20,12 @@
 namespace sru {
 namespace {
 
-// Absolute, on h and c, float32. The recorded float32 values are within 2e-6 of a float64
-// evaluation.
+// The absolute tolerance on h and c in float32. The recorded float32 values are within 2e-6 of a
+// float64 evaluation.
 constexpr float kTolerance = 1e-5f;
-// bfloat16: for stacks of up to four layers, a quarter more for each further layer. The CUDA
-// backend also stores the products in bfloat16, so that a value above 1 is off by its own rounding:
-// there it is relative to the value (rescale_bias_0 has 0.028 on -4.95).
+// The tolerance in bfloat16 for stacks of up to four layers; a quarter more for each further layer.
+// The CUDA backend also stores the products in bfloat16, so a value above 1 is off by its own
+// rounding: there the tolerance is relative to the value (rescale_bias_0 is off by 0.028 on -4.95).
 constexpr float kBFloat16Tolerance = 2e-2f;
 constexpr size_t kNumCases = 21;
 
@@ -79,7 +79,7 @@ class PaddedTensor {
 
 class GoldenTest : public ::testing::TestWithParam<std::string> {};
 
-// From features, and from the same as the rows of an embedding.
+// Runs from features, and from the same values as the rows of an embedding.
 TEST_P(GoldenTest, EqualsThePublishedPackage) {
   auto file = models::SafetensorsFile::Open(GetParam());
   ASSERT_TRUE(file.ok()) << file.status();
@@ -177,7 +177,7 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return CaseName(info.param); });
-// An empty directory is reported by the test below, not by a missing instantiation.
+// The test below, and not a missing instantiation, reports an empty directory.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(GoldenTest);
 
 TEST(GoldenFilesTest, AllCasesAreThere) { EXPECT_EQ(Cases().size(), kNumCases); }

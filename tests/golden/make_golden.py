@@ -54,7 +54,7 @@ def main():
     model = sru.SRU(**config).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            # The constructor leaves these at constants, which would hide mistakes.
+            # The constructor sets these to constants, which would hide mistakes.
             if name.endswith(".bias") or "layer_norm" in name:
                 parameter.add_(0.5 * torch.randn_like(parameter))
         length, batch = max(args.lengths), len(args.lengths)

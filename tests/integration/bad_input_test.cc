@@ -1,4 +1,5 @@
-// What a caller can do wrong, over the wire: each gets its code and a message that names the field.
+// The mistakes that a caller can make, over the wire: each gets its code and a message that names
+// the field.
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -57,7 +58,8 @@ class SmallRepository {
 class BadInputTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    // protobuf's own line about bytes that are not UTF-8, from the client's side too.
+    // Silences protobuf's own line about bytes that are not UTF-8, which the client's side logs
+    // too.
     server::SilenceProtobufLog();
     repository_ = new SmallRepository();
     server::Options options = TestOptions(repository_->path());
@@ -76,7 +78,7 @@ class BadInputTest : public ::testing::Test {
     request_.add_sequences()->set_text("a b");
   }
 
-  // Sends `request_` to Classify and, field by field the same, to Encode; both must refuse alike.
+  // Sends `request_` to Classify and the same fields to Encode; both must refuse in the same way.
   void ExpectError(StatusCode code, const std::string& message_start) {
     v1::ClassifyResponse classified;
     const grpc::Status classify = server_->Classify(request_, &classified);
@@ -263,7 +265,7 @@ TEST_F(BadInputTest, UnknownEnumValues) {
 }
 
 TEST_F(BadInputTest, InvalidUtf8AndMalformedBytes) {
-  // A client library would not send this; a stranger does.
+  // A client library would not send this, but a stranger may.
   sequence()->mutable_tokens()->add_values("good");
   sequence()->mutable_tokens()->add_values("bad");
   std::string bytes = request_.SerializeAsString();
@@ -295,7 +297,7 @@ TEST_F(BadInputTest, HundredMegabytes) {
   grpc::Status status = server_->Classify(request_, &response);
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_THAT(status.error_message(), HasSubstr("message larger than max"));
-  // The server is as well as before.
+  // The server still works.
   sequence()->set_text("a");
   status = server_->Classify(request_, &response);
   EXPECT_TRUE(status.ok()) << status.error_message();
@@ -324,8 +326,8 @@ TEST_F(BadInputTest, UnknownMethod) {
             StatusCode::UNIMPLEMENTED);
 }
 
-// A thousand good calls in flight among calls of every kind of poison: each poisoned call fails,
-// each good call gets the bits that it gets alone.
+// A thousand good calls are in flight among calls of every kind of poison: each poisoned call
+// fails, and each good call gets the bits that it gets alone.
 TEST(PoisonTest, FailsAlone) {
   server::SilenceProtobufLog();
   RunningServer server(TestOptions(kBundledRepository));
@@ -344,7 +346,8 @@ TEST(PoisonTest, FailsAlone) {
   std::vector<v1::ClassifyRequest> poison(3);
   poison[0].add_sequences()->mutable_token_ids()->add_values(8759);
   poison[1].add_sequences()->set_text(".");
-  // Finite, but the forward pass overflows: answered, and nobody else's business.
+  // The input is finite, but the forward pass overflows: the call is answered, and affects no
+  // other.
   const std::vector<float> huge(128 * 4, std::numeric_limits<float>::max());
   poison[2].add_sequences()->mutable_features()->set_data(huge.data(), huge.size() * sizeof(float));
   poison[2].mutable_sequences(0)->mutable_features()->set_feature_size(128);
@@ -383,8 +386,8 @@ TEST(PoisonTest, FailsAlone) {
   }
 }
 
-// One slow worker, and a queue that holds little: what comes over it is refused at once and told
-// when to come back; what waits can be cancelled and expires.
+// One slow worker and a short queue: calls beyond it are refused at once and told when to come
+// back; waiting calls can be cancelled, and expire.
 class OverloadTest : public ::testing::Test {
  protected:
   OverloadTest() : server_(MakeOptions()) {

@@ -1,10 +1,10 @@
-// Checkpoints that the published package trained, exported with models/export_torch.py and asked
-// over the wire: every recorded sentence gets, within 1e-3, its logits, and the label of the
-// largest of them. (The recorded "label" is the right answer, which the model gives as often as the
+// Checkpoints that the published package trained are exported with models/export_torch.py and
+// called over the wire: every recorded sentence gets its logits, within 1e-3, and the label of the
+// largest. (The recorded "label" is the right answer, which the model gives as often as the
 // checkpoint's test_accuracy says.)
 //
 // Needs the directory checkpoints/ of SRU_SHARED_DIR (default ../shared) and a Python with torch;
-// skipped without.
+// skipped otherwise.
 #include "tests/testing/checkpoints.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The python3 of the path may not be the distribution's, which has the package python3-torch.
+// The python3 on the path may not be the distribution's, which has the package python3-torch.
 std::string PythonWithTorch() {
   for (const char* python : {"python3", "/usr/bin/python3"}) {
     Subprocess import({python, "-c", "import torch"});
@@ -110,8 +110,8 @@ TEST_P(CheckpointsTest, EverySentenceGetsItsLabelAndLogits) {
   RecordProperty("largest_difference", std::to_string(worst));
 }
 
-// The same checkpoints in bfloat16: the label of float32 on at least 99.5% of the sentences, and
-// the accuracy within 0.3 points.
+// The same checkpoints in bfloat16 give the label of float32 on at least 99.5% of the sentences,
+// and an accuracy within 0.3 points.
 TEST_P(CheckpointsTest, BFloat16GivesTheSameLabels) {
   std::vector<std::string> labels[2];
   for (int i = 0; i < 2; ++i) {

@@ -1,6 +1,6 @@
-// Loaded into a program with LD_PRELOAD, lets a test set the program's wall clock: it is off by so
-// many nanoseconds as the file $CLOCK_SHIFT_FILE says, an int64, at any time. Other clocks are left
-// alone.
+// Loaded into a program with LD_PRELOAD, lets a test set the program's wall clock at any time: the
+// clock is off by the number of nanoseconds in the file $CLOCK_SHIFT_FILE, an int64. Other clocks
+// are not changed.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>

@@ -24,7 +24,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // grpc.health.v1.HealthCheckRequest and -Response, whose classes the distribution's packages do not
-// bring: field 1 of the one is the service's name, field 1 of the other the status.
+// contain: field 1 of the former is the service's name, field 1 of the latter the status.
 constexpr char kServing = 1;
 constexpr char kNotServing = 2;
 
@@ -77,7 +77,7 @@ TEST_F(DeviceLossTest, OneOfTwoDevicesIsEnough) {
   EXPECT_EQ(memory("total"), 80000000);
 
   devices_->failed[0] = true;
-  // No call fails, whichever worker it comes to.
+  // No call fails, whichever worker it reaches.
   EXPECT_TRUE(PollUntil([this, &instances] {
     const grpc::Status status = Ask();
     EXPECT_TRUE(status.ok()) << status.error_message();
@@ -93,7 +93,7 @@ TEST_F(DeviceLossTest, OneOfTwoDevicesIsEnough) {
   EXPECT_TRUE(server_->server().Drain());
 }
 
-// A repository to publish versions of the bundled model in, and the calls that load them.
+// A repository in which versions of the bundled model are published, and the calls that load them.
 class ReloadAfterLoss {
  public:
   server::Options Options(server::Options options) const {
@@ -118,7 +118,7 @@ class ReloadAfterLoss {
     v1::LoadModelResponse response;
     return admin->LoadModel(&context, request, &response);
   }
-  // 0 when none answers.
+  // 0 if none answers.
   static int64_t Answering(RunningServer& server) {
     v1::ClassifyRequest request;
     request.add_sequences()->set_text("Where is Lake Titicaca ?");
@@ -144,7 +144,7 @@ TEST_F(DeviceLossTest, AVersionLoadedAfterTheLossServesOnTheOther) {
   const ReloadAfterLoss reload;
   reload.Publish(1);
   Start(2, reload.Options(TestOptions("")));
-  // Nobody has noticed when the next version is loaded; loading does.
+  // Nothing has noticed the loss when the next version is loaded; loading does.
   devices_->failed[0] = true;
   reload.Publish(2);
   const grpc::Status loaded = ReloadAfterLoss::Load(*server_);
@@ -157,7 +157,7 @@ TEST_F(DeviceLossTest, AVersionLoadedAfterTheLossServesOnTheOther) {
   EXPECT_EQ(Health("trec"), kServing);
   EXPECT_EQ(server_->Get("/readyz").status, 200);
 
-  // Version 1 goes, and with it what it had on both devices.
+  // Version 1 is unloaded, and with it everything that it had on both devices.
   const auto memory = [this](const std::string& device, const std::string& kind) {
     return server_->Metric("sru_gpu_memory_bytes{device=\"" + device + "\",kind=\"" + kind + "\"}");
   };
@@ -166,7 +166,7 @@ TEST_F(DeviceLossTest, AVersionLoadedAfterTheLossServesOnTheOther) {
   EXPECT_EQ(memory("1", "weights"), kFailingWeightBytes);
   EXPECT_EQ(memory("1", "workspaces"), 2 * kFailingWorkspaceBytes);
 
-  // Without any the version that is there stays, and the call says why.
+  // Without any device the loaded version stays, and the call says why.
   devices_->failed[1] = true;
   reload.Publish(3);
   const grpc::Status refused = ReloadAfterLoss::Load(*server_);

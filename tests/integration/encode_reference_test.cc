@@ -1,4 +1,4 @@
-// Encode's token vectors for a ragged batch are those of the reference backend.
+// Encode's token vectors for a ragged batch equal those of the reference backend.
 #include <algorithm>
 #include <cmath>
 #include <memory>

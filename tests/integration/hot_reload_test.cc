@@ -25,7 +25,7 @@ namespace sru::testing {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// A sanitizer keeps what is freed: only the calls are checked.
+// A sanitizer keeps freed memory, so only the calls are checked.
 constexpr bool kCheckMemory = false;
 constexpr int kReloads = 25;
 #else
@@ -34,7 +34,8 @@ constexpr int kReloads = 200;
 #endif
 constexpr int kWarmReloads = 20;  // until the allocator and gRPC have what they need
 constexpr int kCallers = 3;
-// What the reloads after that may add: 28 kB each, far less than a model or its series take.
+// Most memory that the reloads after that may add: 28 kB each, far less than a model or its series
+// take.
 constexpr double kMaxGrowthBytes = 5e6;
 
 class HotReloadTest : public ::testing::Test {

@@ -1,5 +1,5 @@
-// Models that come and go while a real server runs: polling, the admin service, what health,
-// readiness, metrics and ListModels say meanwhile.
+// Models that come and go while a real server runs: polling, the admin service, and the health,
+// readiness, metrics and ListModels meanwhile.
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -33,7 +33,7 @@ class LifecycleTest : public ::testing::Test {
     server::Options options = TestOptions(repository_.path());
     options.model_control = control;
     options.poll_interval = absl::Milliseconds(20);
-    // Most of these tests take the only model away, and mean it.
+    // Most of these tests take the only model away on purpose.
     options.empty_repository_grace = absl::ZeroDuration();
     if (control == server::ModelControl::kExplicit) {
       options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
@@ -48,7 +48,7 @@ class LifecycleTest : public ::testing::Test {
     admin_ = v1::AdminService::NewStub(admin_channel_);
   }
 
-  // As FORMAT.md says: written under a hidden name, then renamed.
+  // Publishes as FORMAT.md says: writes under a hidden name, then renames.
   void Publish(const std::string& version) {
     models::WriteSmallModel(repository_, ".new");
     const std::filesystem::path path = repository_.path(version);
@@ -66,7 +66,7 @@ class LifecycleTest : public ::testing::Test {
     v1::ClassifyResponse ignored;
     return server_->Classify(request, response != nullptr ? response : &ignored);
   }
-  // The version that answers; 0 when none does.
+  // The version that answers; 0 if none does.
   int64_t Answering(const std::string& model) {
     v1::ClassifyResponse response;
     return Classify(model, 0, &response).ok() ? response.version() : 0;
@@ -133,7 +133,7 @@ TEST_F(LifecycleTest, PollingFollowsTheRepository) {
   EXPECT_EQ(Classify("m", 1).error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(server_->Metric("sru_model_loads_total{model=\"m\"}"), 2);
 
-  // Broken: the old one goes on, and everybody is told why.
+  // The new version is broken: the old one continues, and everybody is told why.
   models::WriteSmallModel(repository_, "m/.3");
   repository_.Write("m/.3/config.json", "{");
   std::filesystem::rename(repository_.path("m/.3"), repository_.path("m/3"));
@@ -144,7 +144,7 @@ TEST_F(LifecycleTest, PollingFollowsTheRepository) {
   EXPECT_EQ(server_->Metric("sru_model_state{model=\"m\",version=\"3\",state=\"failed\"}"), 1);
   EXPECT_EQ(Health("m"), "SERVING");
 
-  // Another model beside it, then the first one goes altogether.
+  // Another model is added, then the first one is removed altogether.
   Publish("n/7");
   ASSERT_TRUE(PollUntil([this] { return Answering("n") == 7; }));
   Delete("m");
@@ -154,7 +154,7 @@ TEST_F(LifecycleTest, PollingFollowsTheRepository) {
   EXPECT_EQ(Health(""), "SERVING");
   EXPECT_THAT(server_->Get("/metrics").body, Not(HasSubstr("model=\"m\"")));
 
-  // Without any model nothing is ready; the next one mends that.
+  // Without any model the server is not ready; the next model makes it ready again.
   Delete("n");
   ASSERT_TRUE(PollUntil([this] { return server_->Get("/readyz").status == 503; }));
   EXPECT_EQ(server_->Metric("sru_ready"), 0);
@@ -208,8 +208,8 @@ TEST_F(LifecycleTest, AReloadLooksAtTheRepositoryAtOnce) {
   EXPECT_EQ(Answering("m"), 2);
 }
 
-// The reference backend reads the weights as they were read from the file: with a mapping, this
-// would be SIGBUS.
+// The reference backend uses the weights as they were read from the file: with a mapping, this test
+// would die of SIGBUS.
 TEST_F(LifecycleTest, FilesThatAreCutInPlaceHarmNothing) {
   Publish("m/1");
   server::Options options = Options(server::ModelControl::kPoll);
@@ -225,7 +225,7 @@ TEST_F(LifecycleTest, FilesThatAreCutInPlaceHarmNothing) {
   ASSERT_TRUE(Classify("m", 0, &after).ok());
   EXPECT_EQ(after.classifications(0).SerializeAsString(),
             before.classifications(0).SerializeAsString());
-  // Written anew in place: loaded again.
+  // Files that are rewritten in place are loaded again.
   models::WriteSmallModel(repository_, "m/1");
   EXPECT_TRUE(PollUntil([this] { return Statuses()[0].message().empty(); }));
 }

@@ -1,4 +1,4 @@
-"""The server's log as a collector reads it: one line per event, request ids, traces, no content.
+"""Tests the server's log as a collector reads it: one line per event, request ids, traces, no content.
 
     log_lines_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY
 """
@@ -108,7 +108,7 @@ class LogTest(unittest.TestCase):
                 self.assertEqual(given(value, "Classify")["x-request-id"], value)  # an error
             for value in ("a b", "x" * 129):
                 self.assertRegex(given(value)["x-request-id"], NEW_ID)
-            # An answer that went well without one has none; an error has one to ask about.
+            # An OK answer to a call without an id has none; an error has one to ask about.
             self.assertNotIn("x-request-id", call(channel, "ListModels").metadata)
             failed = call(channel, "Classify")
             self.assertRegex(failed.metadata["x-request-id"], NEW_ID)
@@ -144,7 +144,7 @@ class LogTest(unittest.TestCase):
             server.stop()
             self.assertEqual(server.log(), "")
 
-    # Calls whose answers differ in every way in which content is looked at.
+    # Calls whose answers differ in every way in which the server looks at content.
     CONTENT = (
         classify_request(QUESTION),
         classify_request(QUESTION + " \n level=error \x1b[31m"),
@@ -187,7 +187,7 @@ class LogTest(unittest.TestCase):
             call(channel, "Classify", self.CONTENT[1])
             channel.close()
             server.stop()
-            # A text cannot break a line or make up a field.
+            # A text cannot break a line or forge a field.
             self.assertEqual(len(re.findall(r"^\S+ \S+ +request .*$", server.log(), re.M)), 1)
             self.assertNotIn("\x1b", server.log())
 
@@ -257,7 +257,7 @@ class LogTest(unittest.TestCase):
                 self.check_serves(server)
                 dropped = server.metric("sru_log_lines_dropped_total")
                 self.assertGreater(dropped, 0)
-                # Once it is read again everything is there but what was dropped, and that is said.
+                # Once it is read again, everything is there except the dropped lines, which are reported.
                 lines, buffered = [], b""
                 os.set_blocking(read_end, False)
 
@@ -278,7 +278,7 @@ class LogTest(unittest.TestCase):
                 self.assertEqual(told, [dropped])
                 self.assertEqual(lines[-1]["dropped_lines"], dropped)
 
-                # And now it stalls while the server is told to stop.
+                # Now it stalls while the server is told to stop.
                 self.flood(server)
                 server.process.terminate()
                 self.assertEqual(server.process.wait(timeout=15), 0)
@@ -318,7 +318,7 @@ class LogTest(unittest.TestCase):
             "--log_requests_per_second=-1",
         ):
             self.assertIn(flag.split("=")[0] + ": expected", refusal(flag))
-        # Also the refusal is in the format, whatever is wrong.
+        # The refusal is in the format too, whatever is wrong.
         for wrong in ("--nosuch=1", "--max_batch_tokens=many", "--dtype=float8", "stray"):
             line = json.loads(refusal(wrong, "--log_format=json"))
             self.assertEqual(line["level"], "error")

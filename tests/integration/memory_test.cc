@@ -1,5 +1,5 @@
-// What callers can make a real server hold, and that it refuses more: compressed messages, the
-// budget of calls, answers that nobody takes.
+// The memory that callers can make a real server hold, and its refusal to hold more: compressed
+// messages, the budget of calls, answers that nobody takes.
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -24,7 +24,8 @@ constexpr char kEncode[] = "/sru.v1.InferenceService/Encode";
 constexpr char kMemoryRejections[] =
     "sru_rejections_total{model=\"trec\",version=\"1\",reason=\"memory\"}";
 
-// A call of so many sequences of 1024 tokens, 128 floats each in the answer: 512 KiB a sequence.
+// A call of this many sequences of 1024 tokens, with 128 floats per token in the answer: 512 KiB
+// per sequence.
 v1::EncodeRequest TokenVectors(int sequences) {
   v1::EncodeRequest request;
   for (int s = 0; s < sequences; ++s) {
@@ -56,7 +57,7 @@ class CompressionTest : public ::testing::TestWithParam<grpc_compression_algorit
     grpc::ClientContext context;
     context.set_compression_algorithm(GetParam());
     v1::ClassifyRequest request = Question();
-    // So that it is worth compressing.
+    // Repetition makes it worth compressing.
     request.mutable_sequences(0)->set_text(std::string(1000, 'a'));
     v1::ClassifyResponse response;
     return server->stub().Classify(&context, request, &response);
@@ -143,7 +144,7 @@ TEST(MemoryTest, AnswersThatNobodyTakesCountUntilTheirConnectionEnds) {
     unread.push_back(std::make_unique<UnreadCall>(port, kEncode, message));
     ASSERT_TRUE(PollUntil([&] { return server.Metric("sru_unsent_answers") == i + 1; }));
   }
-  // 512 KiB each now, and three times as much while a further one is computed.
+  // Each takes 512 KiB now, and three times as much while a further one is computed.
   EXPECT_GE(server.Metric("sru_inflight_bytes"), 5 * 512 * 1024);
   v1::EncodeResponse response;
   grpc::Status status = server.Encode(TokenVectors(1), &response);
@@ -169,7 +170,7 @@ TEST(MemoryTest, AnAnswerThatIsNotTakenInTimeCostsTheConnection) {
   EXPECT_TRUE(PollUntil([&server] { return server.Metric("sru_inflight_bytes") == 0; }));
   EXPECT_EQ(server.Metric("sru_unsent_answers"), 0);
   EXPECT_EQ(server.Metric("sru_answers_not_taken_total"), 1);
-  // Others are served on, on connections that are as old.
+  // Other clients are still served, on connections that are just as old.
   v1::EncodeResponse response;
   EXPECT_TRUE(server.Encode(TokenVectors(1), &response).ok());
   EXPECT_EQ(server.Metric("sru_answers_not_taken_total"), 1);

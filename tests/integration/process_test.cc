@@ -1,4 +1,4 @@
-// The program sru_server as its users start and stop it: exit codes, its one line of error,
+// Runs the program sru_server as its users start and stop it: exit codes, its one line of error,
 // signals.
 #include <algorithm>
 #include <csignal>
@@ -38,7 +38,7 @@ std::vector<std::string> Lines(const std::string& text) {
   return absl::StrSplit(text, '\n', absl::SkipEmpty());
 }
 
-// Expects that the server ends with code 1 and one line that holds all of `parts`.
+// Expects the server to end with code 1 and one line that contains all of `parts`.
 void ExpectRefusesToStart(const std::vector<std::string>& command,
                           const std::vector<std::string>& parts,
                           const std::vector<std::string>& environment = {}) {
@@ -53,7 +53,7 @@ void ExpectRefusesToStart(const std::vector<std::string>& command,
   for (const std::string& part : parts) EXPECT_THAT(errors[0], HasSubstr(part));
 }
 
-// A server process that is ready, and where it listens.
+// A server process that is ready, and the addresses on which it listens.
 class ServerProcess {
  public:
   explicit ServerProcess(const std::vector<std::string>& flags)
@@ -219,7 +219,7 @@ TEST(StartTest, TakenPorts) {
                        {"cannot listen on " + metrics});
 }
 
-// Before models are loaded, which may take minutes.
+// This must be found before models are loaded, which may take minutes.
 TEST(StartTest, AWrongAddressIsNoticedFirst) {
   ServerProcess first({});
   for (const std::string flag : {"--listen=", "--admin_listen="}) {
@@ -247,7 +247,7 @@ TEST(StopTest, SignalsEndAnIdleServerAtOnce) {
   }
 }
 
-// Calls of much work, so that many are in flight when the signal comes.
+// Calls that need much work, so that many are in flight when the signal arrives.
 class LoadedServer {
  public:
   LoadedServer(v1::InferenceService::Stub* stub, int count)
@@ -320,7 +320,7 @@ TEST(StopTest, ReadinessGoesFirstThenNewCallsAreUnavailable) {
   ASSERT_TRUE(classify().ok());
   server.process().Signal(SIGTERM);
   ASSERT_TRUE(PollUntil([&] { return server.Get("/readyz").status != 200; }));
-  // Within the delay the server still takes calls.
+  // During the delay the server still accepts calls.
   EXPECT_TRUE(classify().ok());
   grpc::Status status;
   ASSERT_TRUE(PollUntil([&] { return !(status = classify()).ok(); }));
@@ -346,7 +346,7 @@ TEST(StopTest, TheDrainEndsInTime) {
   EXPECT_THAT(server.process().err(), HasSubstr("--drain_timeout_s"));
 }
 
-// A hang-up, of an operator or of a terminal that is closed, is no reason to lose a call.
+// A hang-up, from an operator or from a terminal that is closed, is no reason to lose a call.
 TEST(StopTest, AHangUpChangesNothingOfWhatIsServed) {
   ServerProcess server({"--max_queue_tokens=4000000"});
   LoadedServer load(&server.stub(), 16);
@@ -359,7 +359,7 @@ TEST(StopTest, AHangUpChangesNothingOfWhatIsServed) {
   EXPECT_EQ(server.process().Wait(), 0) << server.process().err();
 }
 
-// Two hundred models take some ten seconds to load.
+// Two hundred models take about ten seconds to load.
 TEST(StopTest, ASignalEndsAStartWhileModelsLoad) {
   for (const int signal : {SIGTERM, SIGINT}) {
     models::TempDirectory repository;
@@ -369,7 +369,7 @@ TEST(StopTest, ASignalEndsAStartWhileModelsLoad) {
     }
     Subprocess process(Command(repository.path(), {"--instances=1"}));
     ASSERT_TRUE(PollUntil([&] { return absl::StrContains(process.err(), "loading model m0 "); }));
-    process.Signal(SIGHUP);  // is heard and changes nothing
+    process.Signal(SIGHUP);  // is handled and changes nothing
     process.Signal(signal);
     EXPECT_EQ(process.Wait(), 0) << process.err();
     EXPECT_EQ(process.out(), "");  // it never listened
@@ -393,7 +393,7 @@ TEST(StopTest, ASecondSignalEndsTheServerAtOnce) {
   ServerProcess server({"--drain_delay_s=600", "--drain_timeout_s=600"});
   server.process().Signal(SIGTERM);
   ASSERT_TRUE(PollUntil([&] { return server.Get("/readyz").status == 503; }));
-  ASSERT_TRUE(PollUntil([&] {  // the second signal has no effect before it is waited for
+  ASSERT_TRUE(PollUntil([&] {  // the second signal has no effect until the server waits for it
     server.process().Signal(SIGTERM);
     return server.process().HasExited();
   }));

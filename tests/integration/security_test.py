@@ -1,4 +1,4 @@
-"""TLS, tokens and bounds on connections, with real handshakes and calls.
+"""Tests TLS, tokens and bounds on connections, with real handshakes and calls.
 
     security_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY
 """
@@ -36,7 +36,7 @@ from server_process import (
 
 import grpc
 
-# Between two looks a test may replace two files that belong together, not more.
+# Between two checks a test may replace two files that belong together, not more.
 FAST = "--credentials_poll_interval_s=0.2"
 TOKEN = "kR3vX9mQ2bT7wZ5n"
 OTHER_TOKEN = "pL8sD1fG4hJ6kA0c"
@@ -76,7 +76,7 @@ class Files(unittest.TestCase):
         return path
 
     def weak_pair(self):
-        """A key of a size that the distributions' OpenSSL does not take."""
+        """A key of a size that the distributions' OpenSSL does not accept."""
         return self.ours.issue("weak", rsa_bits=1024)
 
     def tls_flags(self, pair=None, client_ca=None):
@@ -89,12 +89,12 @@ class TlsTest(Files):
     def test_server_certificate(self):
         with Server(*self.tls_flags()) as server:
             self.assertEqual(call_once(server, credentials(self.ours)).code, "OK")
-            # A client that does not trust the authority, or looks for another name.
+            # A client that does not trust the authority, or expects another name.
             self.assertEqual(call_once(server, credentials(self.theirs)).code, "UNAVAILABLE")
             self.assertEqual(
                 call_once(server, credentials(self.ours), name="example.org").code, "UNAVAILABLE"
             )
-            # gRPC's clients just go, and look at the name after the handshake; others say why.
+            # gRPC's clients just leave, and check the name after the handshake; others say why.
             await_true(lambda: handshake_failures(server, "closed_by_client") >= 1, "a metric")
             server.await_log("TLS handshake failed reason=closed_by_client")
             self.assertRegex(server.log(), r"reason=closed_by_client .* peer=ipv[46]:")
@@ -104,7 +104,7 @@ class TlsTest(Files):
             self.assertEqual(call_once(server, None).code, "UNAVAILABLE")
             await_true(lambda: handshake_failures(server, "not_tls") >= 1, "a metric")
             server.await_log("TLS handshake failed reason=not_tls")
-            # A client that needs no certificate may show any.
+            # A client that needs no certificate may present any.
             self.assertEqual(
                 call_once(server, credentials(self.ours, *self.stranger_pair)).code, "OK"
             )
@@ -113,7 +113,7 @@ class TlsTest(Files):
             self.assertNotEqual(self.s_client(server, "-tls1_1", "-cipher", "ALL:@SECLEVEL=0")[0], 0)
 
     def test_probes_of_the_port_are_no_handshakes(self):
-        """Load balancers and kubelets connect and go; who began a handshake and went is counted."""
+        """Load balancers and kubelets connect and leave; a client that began a handshake and left is counted."""
         with Server(*self.tls_flags()) as server:
             peers = []
             for sent in (b"", b"", b"", b"\x16\x03\x01\x02\x00"):
@@ -133,7 +133,7 @@ class TlsTest(Files):
             self.assertEqual(
                 call_once(server, credentials(self.ours, *self.client_pair)).code, "OK"
             )
-            # The server's own look at its ports at the start is not held against anybody.
+            # The server's own check of its ports at the start is not counted.
             self.assertEqual(handshake_failures(server, "no_client_certificate"), 0)
             self.assertNotIn("TLS handshake failed", server.log())
             for pair, reason in (
@@ -150,7 +150,7 @@ class TlsTest(Files):
             self.assertNotEqual(self.s_client(server, "-tls1_2")[0], 0)
             certificate, key = self.client_pair
             self.assertEqual(self.s_client(server, "-tls1_2", "-cert", certificate, "-key", key)[0], 0)
-            # The server is as well as ever.
+            # The server still works.
             self.assertEqual(
                 call_once(server, credentials(self.ours, *self.client_pair)).code, "OK"
             )
@@ -183,13 +183,13 @@ class TlsTest(Files):
             )
             self.assertIn("UNAUTHENTICATED", done.stderr)
             self.assertIn("--token_file", done.stderr)
-            # The reason why there is no connection, not only that there is none.
+            # The message says why there is no connection, not only that there is none.
             stranger, stranger_key = self.stranger_pair
             trust = "--tls_ca=" + self.ours.certificate
             for flags, parts in (
                 (["--tls_ca=" + self.theirs.certificate], ["/CN=server", "not trusted", "tls_ca"]),
                 ([trust, "--tls_server_name=example.org"], ["for localhost", "not for example.org"]),
-                # Which authorities the server takes is said by old versions of gRPC only.
+                # Only old versions of gRPC say which authorities the server accepts.
                 ([trust], ["asks for a client certificate", "give one with tls_cert"]),
                 (
                     [trust, "--tls_cert=" + stranger, "--tls_key=" + stranger_key],
@@ -257,7 +257,7 @@ class TlsTest(Files):
             line = refusal(*flags)
             for part in parts:
                 self.assertIn(part, line)
-        # What OpenSSL refuses at its security level, gRPC would learn at each handshake.
+        # gRPC would learn only at each handshake what OpenSSL refuses at its security level.
         weak, weak_ca = self.weak_pair(), Authority(self.directory, "weak-ca", rsa_bits=1024)
         for flags, flag in (
             (self.tls_flags(weak), "--tls_cert: "),
@@ -266,7 +266,7 @@ class TlsTest(Files):
             line = refusal(*flags)
             for part in (flag, "RSA, 1024 bits", "security level"):
                 self.assertIn(part, line)
-        # A chain in the right order is taken.
+        # A chain in the right order is accepted.
         chain = self.write("chain.pem", read(certificate) + read(self.ours.certificate))
         with Server(*self.tls_flags((chain, key))) as server:
             self.assertEqual(call_once(server, credentials(self.ours)).code, "OK")
@@ -311,7 +311,7 @@ class TlsTest(Files):
             )
             self.assertEqual(call_once(server, client).code, "OK")
 
-            # And mended; at the same time clients of another authority are let in instead.
+            # The files are mended; at the same time clients of another authority are let in instead.
             shutil.copy(self.theirs.certificate, authorities)
             server.await_more("sru_tls_reloads_total", lambda: copy(self.server_pair))
             self.assertEqual(call_once(server, client).code, "UNAVAILABLE")
@@ -322,7 +322,7 @@ class TlsTest(Files):
             self.assertEqual(server.stop(), 0)
 
     def test_tickets_end_with_the_authorities(self):
-        """Sessions are resumed, but not once the authority of the client is taken away."""
+        """Sessions are resumed, but not once the client's authority has been removed."""
         authorities = os.path.join(self.directory, "ticket-ca.pem")
         shutil.copy(self.ours.certificate, authorities)
         certificate, key = self.client_pair
@@ -350,7 +350,7 @@ class TlsTest(Files):
         return done.returncode, done.stdout + done.stderr
 
     def subject(self, server):
-        """The common name in the certificate that a new connection is shown."""
+        """The common name in the certificate that a new connection gets."""
         certificate, key = self.client_pair
         output = self.s_client(server, "-cert", certificate, "-key", key)[1]
         return re.search(r"(?m)^subject=CN ?= ?(\w+)$", output).group(1)
@@ -395,7 +395,7 @@ class TokenTest(Files):
                 self.assertEqual(answer.code, "UNAUTHENTICATED", metadata)
                 self.assertTrue(answer.details.startswith("authorization: "), answer.details)
                 self.assertEqual(auth_failures(server, reason), before + 1, metadata)
-            # Whatever the service, and also what does not exist; but for health.
+            # This holds for every service and for methods that do not exist, except for health.
             for method in ("GetModel", "Classify", "Encode", "/sru.v1.AdminService/LoadModel", "/x/y"):
                 self.assertEqual(call(channel, method).code, "UNAUTHENTICATED", method)
             self.assertEqual(self.reflect(channel, ()), "UNAUTHENTICATED")
@@ -416,7 +416,7 @@ class TokenTest(Files):
             self.assertNotIn(OTHER_TOKEN, server.log())
 
     def test_an_openssl_without_sha256_fails_closed(self):
-        """As where a FIPS module is configured that is missing: every token must not pass."""
+        """As if a FIPS module is configured but missing: no token may pass."""
         configuration = self.write(
             "base-only.cnf",
             "openssl_conf = init\n[init]\nproviders = providers\n[providers]\nbase = base\n"
@@ -441,7 +441,7 @@ class TokenTest(Files):
             channel.close()
 
     def test_what_a_refused_call_sends_is_not_kept(self):
-        """It is refused by its headers, before its message is read, with TLS and without."""
+        """A call is refused by its headers, before its message is read, with TLS and without."""
 
         def peak(server):
             with open("/proc/%d/status" % server.process.pid) as file:
@@ -455,7 +455,7 @@ class TokenTest(Files):
                 for _ in range(3):
                     answer = call(channel, "Classify", b"\0" * (100 << 20), timeout=60)
                     self.assertEqual(answer.code, "UNAUTHENTICATED")
-                # Less than one message of the three; a sanitizer keeps what was freed for a while.
+                # Less than one of the three messages; a sanitizer keeps freed memory for a while.
                 self.assertLess(peak(server) - before, 64 << 20)
                 self.assertEqual(call(channel, "ListModels", metadata=bearer(TOKEN)).code, "OK")
                 channel.close()
@@ -601,7 +601,7 @@ class TokenTest(Files):
             server.await_metric("sru_auth_tokens_reload_failures_total", 2)
             self.assertEqual((code(TOKEN), code(OTHER_TOKEN)), ("OK", "OK"))
             server.await_log("earlier ones stay in use")
-            # A token that is taken away is refused on connections that are open, too.
+            # A token that is removed is refused on open connections too.
             self.write("tokens", OTHER_TOKEN)
             server.await_metric("sru_auth_tokens_reloads_total", 2)
             self.assertEqual((code(TOKEN), code(OTHER_TOKEN)), ("UNAUTHENTICATED", "OK"))
@@ -638,14 +638,14 @@ def frame(kind, flags, stream, payload):
 
 
 class RawConnection:
-    """HTTP/2 by hand, for what no client library does."""
+    """HTTP/2 by hand, for everything that no client library does."""
 
     def __init__(self, server):
         self.socket = socket.create_connection(("127.0.0.1", server.port), timeout=30)
         self.socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))
 
     def goaway(self, ping=False):
-        """The error code and text of the first GOAWAY that ends the connection; None without one."""
+        """The error code and text of the first GOAWAY that ends the connection; None if there is none."""
         data = b""
         found = None
         try:
@@ -709,7 +709,7 @@ class LimitTest(unittest.TestCase):
             await_true(lambda: call_once(server, None).code == "OK", "room again")
 
     def test_a_flood_of_connections_ends(self):
-        """gRPC's own listener never accepts again once the process ran out of files."""
+        """gRPC's own listener never accepts again once the process has run out of files."""
         with Server(files=128) as server:
             connections = []
             for _ in range(300):
@@ -717,7 +717,7 @@ class LimitTest(unittest.TestCase):
             await_true(lambda: server.metric("sru_connections_refused_total") > 100, "refusals")
             server.await_log("the limit of 128 open files (ulimit -n) leaves about 48 connections")
             server.await_log("connections are refused: ")
-            # One line in ten seconds, whatever arrives.
+            # There is one line every ten seconds, whatever arrives.
             self.assertLess(server.log().count("connections are refused: "), 5)
             for connection in connections:
                 connection.close()

@@ -1,4 +1,4 @@
-// A real server in this process on ports of its own, and what a test needs to call it.
+// A real server in this process, on ports of its own, and everything that a test needs to call it.
 #ifndef SRU_TESTS_INTEGRATION_SERVER_FIXTURE_H_
 #define SRU_TESTS_INTEGRATION_SERVER_FIXTURE_H_
 
@@ -32,7 +32,7 @@ inline std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(-1);
   arguments.SetMaxSendMessageSize(-1);
-  // Channels to the same target share a connection unless told otherwise.
+  // By default, channels to the same target share a connection.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
@@ -98,7 +98,7 @@ class RunningServer {
     return HttpGet(server_->metrics_address().port, path);
   }
 
-  // The value of a metric line, such as `sru_ready`, in the text of /metrics; -1 when it is absent.
+  // The value of a metric line, such as `sru_ready`, in the text of /metrics; -1 if it is absent.
   double Metric(const std::string& series) {
     const std::string text = "\n" + Get("/metrics").body;
     const size_t at = text.find("\n" + series + " ");

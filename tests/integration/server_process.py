@@ -1,4 +1,4 @@
-"""A real server process, certificates made by openssl, and calls, for the Python tests of this folder.
+"""A real server process, certificates made by openssl, and calls, for the Python tests in this folder.
 
 Needs grpcio and the program openssl; a machine without them skips the tests visibly.
 """
@@ -101,11 +101,11 @@ class Server:
             return log.read()
 
     def await_log(self, text):
-        """Lines are written a moment after what they tell of."""
+        """Lines are written a moment after the event that they report."""
         await_true(lambda: text in self.log(), "the log has '%s'" % text)
 
     def await_log(self, text):
-        """Lines are written by a thread of their own, so shortly after what they tell of."""
+        """A thread of the log writes the lines, shortly after the events that they report."""
         await_true(lambda: text in self.log(), "a log line with '%s'" % text)
 
     def log_lines(self, message):
@@ -162,7 +162,7 @@ class Answer:
 
 
 def call(channel, method, request=b"", metadata=(), timeout=20):
-    """Sends bytes, whatever comes of it is an Answer."""
+    """Sends bytes; whatever the outcome, it is an Answer."""
     if not method.startswith("/"):
         method = SERVICE + method
     try:
@@ -184,7 +184,7 @@ def classify_request(*texts, **fields):
 
 
 def call_once(server, credentials, method=HEALTH, metadata=(), name="localhost"):
-    """One call on a connection of its own."""
+    """Makes one call on a connection of its own."""
     channel = server.channel(credentials, name)
     try:
         return call(channel, method, metadata=metadata)
@@ -220,7 +220,7 @@ class Authority:
 
     @staticmethod
     def _validity(days):
-        """With less than 0 days, one that is over. Newer versions of openssl do not take that for -days, older ones
+        """With less than 0 days, one that has expired. Newer versions of openssl do not accept that for -days, older ones
         cannot do it otherwise."""
         help_text = subprocess.run(["openssl", "x509", "-help"], capture_output=True, text=True).stderr
         if days >= 0 or "-not_after" not in help_text:

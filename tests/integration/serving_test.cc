@@ -1,4 +1,4 @@
-// The happy paths over the wire, with the bundled model.
+// The calls that succeed, over the wire, with the bundled model.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -22,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kQuestions[] = "tests/data/trec_questions.jsonl";
-// One server for all tests of this file: they only read.
+// All tests of this file share one server: they only read.
 class ServingTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { server_ = new RunningServer(TestOptions(kBundledRepository)); }
@@ -71,7 +71,7 @@ TEST_F(ServingTest, SixtyQuestionsGetTheLogitsOfThePublishedPackage) {
       EXPECT_NEAR(logits[k], questions[i]["logits"][k].get<double>(), 1e-3) << questions[i];
     }
 
-    // Alone, and as words, the same question gets the same bits.
+    // The same question gets the same bits alone and as words.
     v1::ClassifyRequest alone;
     v1::Tokens* tokens = alone.add_sequences()->mutable_tokens();
     for (const nlohmann::json& token : questions[i]["tokens"]) {
@@ -296,14 +296,14 @@ TEST(LifecycleTest, HealthWatchSeesTheDrain) {
   EXPECT_EQ(server.Metric("sru_ready"), 0);
 }
 
-// As --listen says.
+// The addresses that --listen accepts.
 TEST(ListenTest, EveryAddressIsOfBothFamilies) {
   server::Options options = TestOptions(kBundledRepository);
   options.listen = {"0.0.0.0", 0};
   RunningServer server(options);
   ASSERT_TRUE(server.started());
   std::vector<std::string> hosts = {"127.0.0.1"};
-  // Empty, or not there, on a machine without IPv6.
+  // The file is empty or missing on a machine without IPv6.
   if (std::ifstream("/proc/net/if_inet6").peek() != std::ifstream::traits_type::eof()) {
     hosts.emplace_back("[::1]");
   }
@@ -341,10 +341,10 @@ TEST_F(ServingTest, MetricsFollowTheCalls) {
   EXPECT_GE(server_->Metric("sru_compute_duration_seconds_count{model=\"trec\",version=\"1\"}"), 1);
   EXPECT_EQ(server_->Metric("sru_models_loaded"), 1);
   EXPECT_EQ(server_->Metric("sru_queue_sequences{model=\"trec\",version=\"1\"}"), 0);
-  // A call leaves the count when gRPC is through with it, a moment after its answer.
+  // A call leaves the count when gRPC is done with it, a moment after its answer.
   EXPECT_TRUE(PollUntil([] { return server_->Metric("sru_requests_in_flight") == 0; }));
 
-  // A name from a caller makes no series.
+  // A name that a caller invents makes no series.
   request.set_model("no-such-model");
   EXPECT_EQ(server_->Classify(request, &response).error_code(), grpc::StatusCode::NOT_FOUND);
   const std::string text = server_->Get("/metrics").body;

@@ -1,4 +1,4 @@
-"""A server whose clock is set while it answers: no call fails and no duration is wrong.
+"""Sets the clock of a server while it answers: no call fails and no duration is wrong.
 
     set_clock_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY CLOCK_SHIFT_LIBRARY
 """
@@ -51,12 +51,12 @@ class ClockTest(unittest.TestCase):
                 spent = server.metric("sru_request_duration_seconds_sum" + labels)
                 self.assertGreater(spent, 0)
                 self.assertLess(spent, 2.0 * len(answers))
-                # And it ends in time, though the clock is set once more.
+                # It also ends in time, although the clock is set once more.
                 shift[:] = struct.pack("q", -DAY)
                 begin = time.monotonic()
                 self.assertEqual(server.stop(), 0)
                 self.assertLess(time.monotonic() - begin, 15)
-                # The log has the dates that people know; so the shift has worked.
+                # The log has the dates of the wall clock, which shows that the shift has worked.
                 days = {line["time"][:10] for line in server.log_lines("request")}
                 self.assertGreaterEqual(len(days), 3, days)
             shift.close()

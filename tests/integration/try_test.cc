@@ -1,5 +1,5 @@
-// The status page's endpoints on a real server: what is typed into the box takes the same path as
-// every other call.
+// The status page's endpoints on a real server: text that is typed into the box takes the same path
+// as every other call.
 #include <atomic>
 #include <string>
 #include <thread>
@@ -78,7 +78,7 @@ TEST(TryTest, TheSameLimitsApply) {
   EXPECT_EQ(Try(server, "{").status, 400);
   EXPECT_EQ(Try(server, "{}", "Content-Type: application/json\r\n").status, 403);
   EXPECT_EQ(Try(server, std::string(70000, ' ')).status, 413);
-  // None of that did harm.
+  // None of that did any harm.
   EXPECT_EQ(Try(server, R"({"text": "x", "version": 1})").status, 200);
 }
 

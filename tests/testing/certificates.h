@@ -1,5 +1,5 @@
-// Certificates made on the spot, for tests of TLS: of the strength, names and times that a test
-// asks for. Aborts when OpenSSL cannot make one. Thread-safe.
+// Makes certificates for tests of TLS, with the strength, names and times that a test asks for.
+// Aborts if OpenSSL cannot make one. Thread-safe.
 #ifndef SRU_TESTS_TESTING_CERTIFICATES_H_
 #define SRU_TESTS_TESTING_CERTIFICATES_H_
 
@@ -32,7 +32,7 @@ struct CertificateOptions {
 
 class Certificate {
  public:
-  // Issued by `issuer`, by itself when that is null.
+  // Issued by `issuer`, or by itself if that is null.
   explicit Certificate(const CertificateOptions& options, const Certificate* issuer = nullptr)
       : key_(Check(options.rsa_bits > 0 ? EVP_RSA_gen(static_cast<unsigned int>(options.rsa_bits))
                                         : EVP_EC_gen("P-256")),

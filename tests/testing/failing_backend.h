@@ -1,5 +1,5 @@
-// FailingBackend: the reference backend on devices that fail and fill up on command, for tests of
-// what a server does then.
+// FailingBackend: the reference backend on devices that fail and fill up on command, to test what a
+// server does in that case.
 #ifndef SRU_TESTS_TESTING_FAILING_BACKEND_H_
 #define SRU_TESTS_TESTING_FAILING_BACKEND_H_
 

@@ -1,4 +1,4 @@
-// A clock that stands still until a test moves it. Thread-safe.
+// A clock that only a test moves. Thread-safe.
 #ifndef SRU_TESTS_TESTING_FAKE_CLOCK_H_
 #define SRU_TESTS_TESTING_FAKE_CLOCK_H_
 

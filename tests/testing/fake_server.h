@@ -1,6 +1,6 @@
 // FakeServer: a server of sru.v1.InferenceService for the client's tests, in this process, on a
-// port that the system picks. Its answers follow from the request, so that a test can tell what
-// was sent.
+// port that the system picks. Its answers follow from the request, so that a test can see what was
+// sent.
 #ifndef SRU_TESTS_TESTING_FAKE_SERVER_H_
 #define SRU_TESTS_TESTING_FAKE_SERVER_H_
 
@@ -48,12 +48,12 @@ class FakeServer : private v1::InferenceService::Service {
     server_->GetHealthCheckService()->SetServingStatus(service, serving);
   }
 
-  // The next calls of Classify and Encode get these statuses, one each.
+  // Makes the next calls of Classify and Encode fail with these statuses, one each.
   void FailNext(std::vector<grpc::Status> statuses) {
     MutexLock lock(&mu_);
     failures_ = std::move(statuses);
   }
-  // RESOURCE_EXHAUSTED as the server sends it.
+  // RESOURCE_EXHAUSTED, as the server sends it.
   static grpc::Status Overloaded(int64_t retry_seconds, int32_t retry_nanos) {
     google::rpc::RetryInfo info;
     info.mutable_retry_delay()->set_seconds(retry_seconds);
@@ -80,7 +80,7 @@ class FakeServer : private v1::InferenceService::Service {
   }
 
  private:
-  // Knows one model, "fake".
+  // An admin service that knows one model, "fake".
   class FakeAdmin : public v1::AdminService::Service {
     grpc::Status LoadModel(grpc::ServerContext* /*context*/, const v1::LoadModelRequest* request,
                            v1::LoadModelResponse* response) override {
@@ -111,7 +111,7 @@ class FakeServer : private v1::InferenceService::Service {
     return status;
   }
 
-  // Two labels; the probability of "LONG" grows with the length of the text. "bad" is refused.
+  // Answers with two labels; a long text is more probably "LONG". Refuses the text "bad".
   grpc::Status Classify(grpc::ServerContext* context, const v1::ClassifyRequest* request,
                         v1::ClassifyResponse* response) override {
     MutexLock lock(&mu_);
@@ -142,7 +142,7 @@ class FakeServer : private v1::InferenceService::Service {
     return grpc::Status::OK;
   }
 
-  // The vector (1, -2) in the format that was asked for.
+  // Answers with the vector (1, -2) in the requested format.
   grpc::Status Encode(grpc::ServerContext* /*context*/, const v1::EncodeRequest* request,
                       v1::EncodeResponse* response) override {
     MutexLock lock(&mu_);
@@ -230,7 +230,7 @@ class FakeServer : private v1::InferenceService::Service {
   v1::EncodeRequest last_encode_ ABSL_GUARDED_BY(mu_);
 };
 
-// An address at which nobody listens: the port of a server that is gone.
+// An address at which nothing listens: the port of a server that is gone.
 inline std::string DeadAddress() { return FakeServer().address(); }
 
 }  // namespace sru::client

@@ -20,8 +20,8 @@ struct HttpResponse {
   std::string body;
 };
 
-// Sends the bytes of one request to 127.0.0.1:`port`, reads until the server closes, at most 10 s
-// without a byte.
+// Sends the bytes of one request to 127.0.0.1:`port` and reads until the server closes the
+// connection, or for 10 s without a byte.
 inline HttpResponse HttpExchange(int port, const std::string& request) {
   HttpResponse response;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -1,4 +1,4 @@
-// Waiting for something that another process or a socket does; there is nothing to be notified by.
+// Waits for something that another process or a socket does, of which nothing notifies us.
 #ifndef SRU_TESTS_TESTING_POLL_H_
 #define SRU_TESTS_TESTING_POLL_H_
 
@@ -8,7 +8,7 @@
 
 namespace sru::testing {
 
-// True as soon as `condition` is, false when it is not within `timeout`.
+// True as soon as `condition` is; false if it is not within `timeout`.
 inline bool PollUntil(absl::FunctionRef<bool()> condition,
                       absl::Duration timeout = absl::Seconds(30)) {
   const absl::Time deadline = absl::Now() + timeout;

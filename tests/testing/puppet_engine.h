@@ -1,6 +1,6 @@
-// PuppetEngine: stands in for the workers of a batcher and does only what a test tells it to: take
-// a batch now, finish that batch so. No threads. A request is named by the first token id of each
-// of its sequences, so that a batch can be compared with a list of numbers.
+// PuppetEngine: takes the place of a batcher's workers and does only what a test tells it to: take a
+// batch now, finish that batch in this way. It has no threads. The first token id of each sequence of
+// a request is the request's name, so that a batch can be compared with a list of numbers.
 #ifndef SRU_TESTS_TESTING_PUPPET_ENGINE_H_
 #define SRU_TESTS_TESTING_PUPPET_ENGINE_H_
 
@@ -17,7 +17,7 @@
 
 namespace sru::server {
 
-// A request of sequences of these lengths, all of whose token ids are `name`.
+// A request with sequences of these lengths, in which all token ids are `name`.
 inline BatchRequest MakeRequest(int32_t name, const std::vector<int>& lengths) {
   BatchRequest request;
   for (int length : lengths) {
@@ -33,7 +33,7 @@ class PuppetEngine {
  public:
   PuppetEngine(Batcher* batcher, FakeClock* clock) : batcher_(*batcher), clock_(*clock) {}
 
-  // Takes a batch if one may start. Whether it did.
+  // Takes a batch if one may start, and returns whether it did.
   bool Take() {
     std::unique_ptr<Batch> batch = batcher_.TryTakeBatch();
     if (batch == nullptr) return false;
@@ -54,7 +54,7 @@ class PuppetEngine {
     return names;
   }
 
-  // Takes a batch and gives its names; empty when none may start.
+  // Takes a batch and returns its names; empty if none may start.
   std::vector<int32_t> TakeNames() { return Take() ? names() : std::vector<int32_t>(); }
 
   // Finishes a running batch, by default the first, after `compute` of fake time.

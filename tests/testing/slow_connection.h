@@ -1,4 +1,4 @@
-// A client of an HTTP port that takes its time, for tests of who it holds up.
+// A client of an HTTP port that takes its time, to test whom it holds up.
 #ifndef SRU_TESTS_TESTING_SLOW_CONNECTION_H_
 #define SRU_TESTS_TESTING_SLOW_CONNECTION_H_
 
@@ -17,8 +17,8 @@ namespace sru::testing {
 
 class SlowConnection {
  public:
-  // To 127.0.0.1:`port` from `source`, another loopback address, and sends `bytes`. With a small
-  // `receive_buffer` the server soon cannot send any more to who does not read.
+  // Connects to 127.0.0.1:`port` from `source`, another loopback address, and sends `bytes`. With a
+  // small `receive_buffer` the server soon cannot send any more to a client that does not read.
   explicit SlowConnection(int port, const std::string& bytes = "", int receive_buffer = 0,
                           const char* source = "127.0.0.1") {
     fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -42,14 +42,14 @@ class SlowConnection {
 
   bool connected() const { return connected_; }
 
-  // Sends what the system takes at once. False when the server has closed the connection.
+  // Sends what the system takes at once. Returns false if the server has closed the connection.
   bool Send(const std::string& bytes) {
     return send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) >= 0 ||
            errno == EAGAIN;
   }
 
   // Sends `bytes` again and again, every 20 ms, until the server closes or resets the connection,
-  // and says how long that took from now on; `limit` when it did not.
+  // and returns how long that took; `limit` if it did not.
   std::chrono::milliseconds TimeUntilClosed(std::chrono::milliseconds limit,
                                             const std::string& bytes = "") {
     const auto start = std::chrono::steady_clock::now();
@@ -68,10 +68,10 @@ class SlowConnection {
     return limit;
   }
 
-  // From now on nothing that the server sends is read.
+  // Stops reading what the server sends.
   void StopReading() { reads_ = false; }
 
-  // What the server sends until it closes; at most 10 s without a byte.
+  // Returns what the server sends until it closes the connection, or until 10 s without a byte.
   std::string ReadAll() {
     timeval timeout{};
     timeout.tv_sec = 10;

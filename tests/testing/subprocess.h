@@ -1,4 +1,4 @@
-// A child process whose output goes to files, and that never outlives its object.
+// A child process whose output goes to files and which never outlives its object.
 #ifndef SRU_TESTS_TESTING_SUBPROCESS_H_
 #define SRU_TESTS_TESTING_SUBPROCESS_H_
 
@@ -30,7 +30,7 @@ class Subprocess {
     argv.push_back(nullptr);
     pid_ = fork();
     if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // also when the test itself is killed
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // even if the test itself is killed
       for (const std::string& entry : environment) putenv(const_cast<char*>(entry.c_str()));
       dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
       dup2(open(out.c_str(), O_WRONLY | O_CREAT, 0600), STDOUT_FILENO);
@@ -49,7 +49,7 @@ class Subprocess {
 
   void Signal(int signal) const { kill(pid_, signal); }
 
-  // The exit code, 128 + signal when a signal ended it, -1 when it still runs after `timeout`.
+  // The exit code; 128 + signal if a signal ended it; -1 if it still runs after `timeout`.
   int Wait(absl::Duration timeout = absl::Seconds(60)) {
     return PollUntil([this] { return HasExited(); }, timeout) ? exit_code_ : -1;
   }

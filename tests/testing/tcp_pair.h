@@ -15,7 +15,7 @@ namespace sru::testing {
 
 class TcpPair {
  public:
-  // Ends the process when the machine has no loopback.
+  // Ends the process if the machine has no loopback.
   TcpPair() {
     const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in address{};
@@ -47,7 +47,7 @@ class TcpPair {
     server_ = -1;
   }
 
-  // Whether all was taken by the system.
+  // Whether the system took all of it.
   static bool Write(int socket, const std::string& text) {
     return write(socket, text.data(), text.size()) == static_cast<ssize_t>(text.size());
   }
@@ -56,9 +56,9 @@ class TcpPair {
     pollfd ready{socket, POLLIN, 0};
     return poll(&ready, 1, wait_ms) == 1;
   }
-  // Whether nothing comes for long enough that it is held back, not just under way.
+  // Whether nothing comes for so long that it must be held back, not just under way.
   static bool StaysQuiet(int socket) { return !IsReadable(socket, /*wait_ms=*/20); }
-  // What comes first, at most 64 bytes of it; empty when nothing does for 5 seconds.
+  // The first bytes that come, at most 64; empty if none come for 5 seconds.
   static std::string Read(int socket) {
     if (!IsReadable(socket)) return "";
     std::array<char, 64> buffer{};

@@ -37,7 +37,7 @@ class TempDirectory {
 
   std::string path(const std::string& name = "") const { return path_ / name; }
 
-  // Makes the directories above the file as well.
+  // Also makes the directories above the file.
   std::string Write(const std::string& name, const std::string& contents) const {
     const std::filesystem::path file = path_ / name;
     std::filesystem::create_directories(file.parent_path());
@@ -55,7 +55,7 @@ inline std::string ReadWholeFile(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// The bytes of a safetensors file from its parts; the length is that of `header` unless given.
+// The bytes of a safetensors file, from its parts; by default the length is that of `header`.
 inline std::string RawSafetensors(const std::string& header, const std::string& data,
                                   uint64_t length) {
   std::string bytes(8, '\0');
@@ -66,7 +66,7 @@ inline std::string RawSafetensors(const std::string& header, const std::string& 
   return RawSafetensors(header, data, header.size());
 }
 
-// Float tensors by name, to change before they are written.
+// Float tensors by name, which a test may change before they are written.
 struct TestTensor {
   std::vector<int64_t> shape;
   std::vector<float> values;

@@ -1,12 +1,12 @@
-// Which backend a test program tests, from the environment, so that each has a CTest entry of its
-// own (sru_backend_tests):
+// The backend that a test program tests. It comes from the environment, so that each backend has a
+// CTest entry of its own (sru_backend_tests):
 //   SRU_BACKEND  a name that CreateBackend() takes, or "cuda_host": the CUDA backend with its
 //                kernels run on the host (tests/kernels/cuda_host/). Default: cpu
 //   SRU_DTYPE    float32 (default) or bfloat16
 //   SRU_CPU_ISA  BackendOptions::cpu_isa. Default: auto
 //   SRU_CUDA_FUSE_LAYERS  BackendOptions::cuda_fuse_layers, 0 (default) or 1
-// Programs that link sru_tested_backend get a main() that exits with 77 when the machine lacks what
-// these name, and says why.
+// Programs that link sru_tested_backend get a main() that exits with 77, and says why, if the
+// machine lacks what these variables name.
 #ifndef SRU_TESTS_TESTING_TESTED_BACKEND_H_
 #define SRU_TESTS_TESTING_TESTED_BACKEND_H_
 

@@ -1,4 +1,4 @@
-// main() of the test programs that run once per backend.
+// The main() of the test programs that run once per backend.
 #include <gmock/gmock.h>
 
 #include <cstdio>

@@ -1,5 +1,5 @@
-// A unary gRPC call whose client announces no room for an answer and never reads one. Written by
-// hand, since no client library behaves so.
+// A unary gRPC call whose client announces no room for an answer and never reads one. It is written
+// by hand, since no client library behaves like that.
 #ifndef SRU_TESTS_TESTING_UNREAD_CALL_H_
 #define SRU_TESTS_TESTING_UNREAD_CALL_H_
 
