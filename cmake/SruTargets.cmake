@@ -46,7 +46,7 @@ function(sru_test name)
   endif()
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LABELS" ${ARGN})
   sru_binary(${name} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  if(SRU_SANITIZE)  # optimised, a test's instrumented code takes more than twice as long to compile
+  if(SRU_SANITIZE)  # with optimization, a test's instrumented code takes more than twice as long to compile
     target_compile_options(${name} PRIVATE -O0)
   endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
