@@ -183,6 +183,11 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   ~ServerImpl() override {
     if (!drained_) Drain();
     SetHandshakeObserver(nullptr);
+    // They tell the guard of connections, of which it asks them.
+    for (Listener* listener : {listener_.get(), admin_listener_.get()}) {
+      if (listener != nullptr) listener->Stop();
+    }
+    guard_.reset();
     // The metrics pages and the watch read the registry, so they go first.
     device_watch_.Stop();
     metrics_server_.reset();
@@ -462,7 +467,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
               const absl::Status& status) override {
     if (!status.ok()) return;
     metrics_.OnModelLoaded(duration);
-    if (guard_ != nullptr) guard_->SetBaseBytes(BaseBytes());
+    if (guard_ != nullptr) guard_->SetBaseBytes(ConnectionGuard::ResidentBytes());
   }
   void OnServing(const std::string& model, bool serving) override {
     if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
@@ -526,8 +531,11 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return listener;
   }
 
-  // The memory of the process with its models loaded, plus a margin for what is counted nowhere.
-  static int64_t BaseBytes() { return ConnectionGuard::ResidentBytes() + kMemoryMargin; }
+  // Of a connection of the port that takes large messages; nothing of the others'. On the guard's
+  // thread, which knows of connections once there is a listener.
+  std::optional<int64_t> DeliveredBytes(int fd, ino_t inode) const {
+    return listener_->DeliveredBytes(fd, inode);
+  }
 
   // Call it before the listeners start.
   void StartGuard() {
@@ -536,9 +544,11 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     options.limits.unanswered_bytes =
         std::max(options.limits.unanswered_bytes,
                  kUnansweredMessages * static_cast<int64_t>(options_.max_message_bytes));
-    options.limits.base_bytes = BaseBytes();
+    options.limits.base_bytes = ConnectionGuard::ResidentBytes();
+    options.limits.margin_bytes = kMemoryMargin;
     options.limits.receive_bytes = budgets_.receive_bytes;
     options.inflight_bytes = [this] { return inflight_budget_.used(); };
+    options.delivered_bytes = [this](int fd, ino_t inode) { return DeliveredBytes(fd, inode); };
     options.on_closed = [this](CloseReason reason) {
       security_metrics_.OnConnectionClosed(reason);
     };
@@ -566,7 +576,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     context.unsent = &unsent_;
     context.budget = &inflight_budget_;
     context.send_timeout = options_.memory.send_timeout;
-    context.received_bytes = &received_bytes_;
+    context.received = &received_messages_;
     context.access_log = &access_log_;
     context.limits = LimitsFrom(options_);
 
@@ -638,7 +648,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     levels.suppressed_log_lines = access_log_.suppressed_lines();
     levels.dropped_log_lines = LogLinesDropped();
     levels.receive_memory_limit_bytes = budgets_.receive_bytes;
-    levels.received_message_bytes = received_bytes_.load(std::memory_order_relaxed);
+    levels.received_message_bytes = received_messages_.total_bytes();
     levels.inflight_bytes = inflight_budget_.used();
     levels.inflight_limit_bytes = inflight_budget_.limit();
     levels.rejected = metrics_.refusals_without_model();
@@ -719,7 +729,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   bool drained_ = false;
   const MemoryBudgets budgets_;
   grpc::ResourceQuota quota_{"sru_server"};  // of all gRPC servers together
-  std::atomic<int64_t> received_bytes_{0};
+  ReceivedMessages received_messages_;
   ByteBudget inflight_budget_{budgets_.inflight_bytes};
   UnsentAnswers unsent_{options_.memory.send_timeout, &clock_};
   InFlight in_flight_;
@@ -741,7 +751,6 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   Mutex health_mutex_;  // held while health is computed and published
   ReadPause read_pause_{options_.read_pause};
   std::unique_ptr<Service> service_;
-  std::unique_ptr<ConnectionGuard> guard_;  // null = none
   std::unique_ptr<Listener> listener_;
   // For the metrics port and gRPC's log, which start first.
   std::atomic<Listener*> serving_listener_{nullptr};
@@ -749,6 +758,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<AdminService> admin_service_;
   std::unique_ptr<Listener> admin_listener_;
+  std::unique_ptr<ConnectionGuard> guard_;  // null = none; asks the listeners
   std::unique_ptr<grpc::Server> admin_server_;
   StatusPage status_page_{[this] { return Snapshot(); }, TryAccessFrom(options_),
                           options_.status_page_hosts};

@@ -225,7 +225,7 @@ class AllocationFailureTest : public ::testing::Test {
     context_.budget = &budget_;
     context_.access_log = &access_log_;
     context_.clock = &clock_;
-    context_.received_bytes = &received_bytes_;
+    context_.received = &received_;
     service_ = std::make_unique<class Service>(context_);
   }
 
@@ -353,7 +353,7 @@ class AllocationFailureTest : public ::testing::Test {
   InFlight in_flight_;
   UnsentAnswers unsent_{absl::InfiniteDuration(), &clock_};
   ByteBudget budget_{64 << 20};
-  std::atomic<int64_t> received_bytes_{0};
+  ReceivedMessages received_;
   BatchFailure batch_failure_;
   std::unique_ptr<kernels::Backend> backend_;
   ModelRegistry registry_;

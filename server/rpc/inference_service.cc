@@ -90,8 +90,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
 
   // Runs on the handler's thread, before the handler returns the reactor. Clears a large `bytes`.
   void Start(grpc::ByteBuffer* bytes) {
-    context_.received_bytes->fetch_add(static_cast<int64_t>(bytes->Length()),
-                                       std::memory_order_relaxed);
+    context_.received->Note(context_.listener, *call_, static_cast<int64_t>(bytes->Length()));
     // Nothing is thrown once the batcher has taken the call.
     absl::Status status = CatchOutOfMemory([this, bytes] { return Submit(bytes); });
     if (status.ok()) return;

@@ -18,6 +18,7 @@
 #include "server/lifecycle/model_registry.h"
 #include "server/rpc/byte_budget.h"
 #include "server/rpc/in_flight.h"
+#include "server/rpc/received_messages.h"
 #include "server/rpc/request_limits.h"
 #include "server/rpc/unsent_answers.h"
 #include "server/telemetry/access_log.h"
@@ -43,7 +44,7 @@ struct ServiceContext {
   RequestLimits limits;
   absl::Duration send_timeout = absl::InfiniteDuration();  // of `unsent`; for the log
 
-  std::atomic<int64_t>* received_bytes = nullptr;  // bytes of messages that arrived whole
+  ReceivedMessages* received = nullptr;
 };
 
 // Thread-safe; must outlive the gRPC server that it is registered with.

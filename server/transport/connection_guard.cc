@@ -56,7 +56,11 @@ bool IsSame(int fd, ino_t inode) {
 void ConnectionJudge::Note(absl::Duration now, const ConnectionLook& look) {
   const auto [it, added] = connections_.try_emplace(look.id);
   Connection& connection = it->second;
-  read_lately_ += static_cast<double>(std::max<int64_t>(0, look.read - connection.read));
+  const int64_t read = std::max<int64_t>(0, look.read - connection.read);
+  read_lately_ += static_cast<double>(read);
+  if (added) connection.marked_at = now;
+  NoteDelivery(now, read, look.delivered - connection.delivered, &connection);
+  connection.delivered = look.delivered;
   const bool progress = added || look.read > connection.read;
   if (added) connection.sent_at = now;
   if (look.sent != connection.sent) {
@@ -72,11 +76,34 @@ void ConnectionJudge::Note(absl::Duration now, const ConnectionLook& look) {
   if (progress || !connection.waits) connection.stuck_since = now;
   connection.waits = waits;
   connection.read = look.read;
-  if (waits || look.read - connection.read_when_sent >= kInterestingBytes) {
+  if (waits || look.read - connection.read_when_sent >= kInterestingBytes ||
+      connection.unfinished >= kInterestingBytes) {
     of_interest_.insert(look.id);
   } else {
     of_interest_.erase(look.id);
   }
+}
+
+void ConnectionJudge::NoteDelivery(absl::Duration now, int64_t read, int64_t delivered,
+                                   Connection* connection) {
+  unfinished_ -= connection->unfinished;
+  // Never negative: headers are counted as larger than they are on the wire, and what was delivered
+  // too much is no credit.
+  connection->unfinished = std::max<int64_t>(0, connection->unfinished + read - delivered);
+  unfinished_ += connection->unfinished;
+  // The oldest parts are delivered first, as far as anybody knows.
+  connection->unfinished_at_mark = std::max<int64_t>(0, connection->unfinished_at_mark - delivered);
+  connection->unfinished_for_long =
+      std::max<int64_t>(0, connection->unfinished_for_long - delivered);
+  if (now - connection->marked_at >= limits_.unfinished_for) {
+    connection->unfinished_for_long = connection->unfinished_at_mark;
+    connection->unfinished_at_mark = connection->unfinished;
+    connection->marked_at = now;
+  }
+}
+
+bool ConnectionJudge::IsFullOfParts(const MemoryLook& memory) const {
+  return limits_.base_bytes > 0 && memory.held >= limits_.base_bytes + unfinished_ / 2;
 }
 
 bool ConnectionJudge::IsStalling(const Connection& connection, absl::Duration now,
@@ -100,7 +127,7 @@ bool ConnectionJudge::IsUnanswered(const Connection& connection, absl::Duration 
 
 int64_t ConnectionJudge::ExplainedBytes() const {
   const auto read = static_cast<int64_t>(std::min(read_lately_ * 2, 1e15));
-  return limits_.base_bytes + std::min(limits_.receive_bytes, read);
+  return limits_.base_bytes + limits_.margin_bytes + std::min(limits_.receive_bytes, read);
 }
 
 bool ConnectionJudge::IsUnexplained(const MemoryLook& memory) const {
@@ -118,25 +145,43 @@ std::vector<ConnectionVerdict> ConnectionJudge::Judge(absl::Duration now,
     const Connection& connection = connections_[look.id];
     others_wait |= connection.waits && now - connection.stuck_since >= limits_.stalling_for;
   }
+  const bool much_unfinished =
+      limits_.receive_bytes > 0 && unfinished_ >= limits_.receive_bytes / 2;
   std::vector<ConnectionVerdict> verdicts;
   std::vector<ConnectionVerdict> suspicious;
+  std::vector<ConnectionVerdict> unfinished;
   for (const ConnectionLook& look : looks) {
     const Connection& connection = connections_[look.id];
     ConnectionVerdict verdict;
     verdict.id = look.id;
     verdict.unanswered = connection.read - connection.read_when_sent;
+    verdict.unfinished = connection.unfinished;
     if (IsUnanswered(connection, now)) {
       verdict.reason = CloseReason::kUnanswered;
       verdicts.push_back(verdict);
-    } else if (IsStalling(connection, now, others_wait)) {
+      continue;
+    }
+    if (IsStalling(connection, now, others_wait)) {
       verdict.reason = CloseReason::kStallsOthers;
       verdicts.push_back(verdict);
-    } else if (verdict.unanswered >= limits_.suspicious_bytes &&
-               now - connection.sent_at >= limits_.suspicious_for) {
+      continue;
+    }
+    if (much_unfinished && connection.unfinished_for_long >= limits_.unfinished_bytes) {
+      verdict.reason = CloseReason::kUnfinished;
+      unfinished.push_back(verdict);
+    }
+    if (verdict.unanswered >= limits_.suspicious_bytes &&
+        now - connection.sent_at >= limits_.suspicious_for) {
+      verdict.reason = CloseReason::kMemory;
       suspicious.push_back(verdict);
     }
   }
-  if (limits_.base_bytes == 0 || suspicious.empty() || !IsUnexplained(memory())) suspicious.clear();
+  MemoryLook memory_look;
+  if (limits_.base_bytes > 0 && !(suspicious.empty() && unfinished.empty())) memory_look = memory();
+  if (!IsFullOfParts(memory_look)) unfinished.clear();
+  AddLargest(unfinished, &verdicts);
+  // What those held explains memory for the moment.
+  if (!unfinished.empty() || suspicious.empty() || !IsUnexplained(memory_look)) suspicious.clear();
   std::sort(suspicious.begin(), suspicious.end(),
             [](const ConnectionVerdict& a, const ConnectionVerdict& b) {
               return a.unanswered > b.unanswered;
@@ -147,8 +192,27 @@ std::vector<ConnectionVerdict> ConnectionJudge::Judge(absl::Duration now,
   return verdicts;
 }
 
+void ConnectionJudge::AddLargest(std::vector<ConnectionVerdict> unfinished,
+                                 std::vector<ConnectionVerdict>* verdicts) const {
+  std::sort(unfinished.begin(), unfinished.end(),
+            [this](const ConnectionVerdict& a, const ConnectionVerdict& b) {
+              return connections_.at(a.id).unfinished_for_long >
+                     connections_.at(b.id).unfinished_for_long;
+            });
+  int64_t left = unfinished_;
+  for (const ConnectionVerdict& verdict : unfinished) {
+    if (left <= limits_.receive_bytes / 4) break;
+    left -= verdict.unfinished;
+    verdicts->push_back(verdict);
+  }
+}
+
 void ConnectionJudge::Forget(uint64_t id) {
-  connections_.erase(id);
+  const auto it = connections_.find(id);
+  if (it != connections_.end()) {
+    unfinished_ -= it->second.unfinished;
+    connections_.erase(it);
+  }
   of_interest_.erase(id);
 }
 
@@ -260,7 +324,7 @@ MemoryLook ConnectionGuard::LookAtMemory(absl::Duration now) {
   return look;
 }
 
-bool ConnectionGuard::LookAt(const Watched& watched, ConnectionLook* look) {
+bool ConnectionGuard::LookAt(const Watched& watched, ConnectionLook* look) const {
   tcp_info info{};
   socklen_t size = sizeof(info);
   int waiting = 0;
@@ -274,6 +338,10 @@ bool ConnectionGuard::LookAt(const Watched& watched, ConnectionLook* look) {
   look->waiting = waiting;
   look->read = static_cast<int64_t>(info.tcpi_bytes_received) - waiting;
   look->sent = static_cast<int64_t>(info.tcpi_bytes_acked);
+  look->delivered = look->read;
+  if (options_.delivered_bytes != nullptr) {
+    look->delivered = options_.delivered_bytes(watched.fd, watched.inode).value_or(look->read);
+  }
   return true;
 }
 
@@ -296,6 +364,7 @@ void ConnectionGuard::Close(const Watched& watched, const ConnectionVerdict& ver
       {{"reason", CloseReasonName(verdict.reason)},
        {"peer", watched.peer},
        {"unanswered_bytes", verdict.unanswered},
+       {"unfinished_bytes", verdict.unfinished},
        {"resident_bytes", ResidentBytes()},
        {"lines_dropped", refused}});
 }

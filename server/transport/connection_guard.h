@@ -17,6 +17,9 @@
 //                  read at all; and, where no other waits, after eight times as long
 //   unanswered     one that was sent nothing while more was read from it than flow control allows
 //                  any upload to send
+//   unfinished     while parts of messages fill half of what gRPC may hold of messages:
+//                  those that have held most of it for a moment, until a quarter is left. gRPC has
+//                  no such rule: once its quota is used up, everybody waits.
 //
 // ConnectionJudge decides, from numbers; ConnectionGuard gets the numbers and closes. What a client
 // can do that gets small answers out of the server (SETTINGS, pings) is bounded by memory only.
@@ -28,6 +31,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -44,8 +48,10 @@
 namespace sru::server {
 
 struct GuardLimits {
-  // The memory of the process is explained by so much; 0 = any amount is.
+  // The memory of the process is explained by what it held when its models were loaded and a
+  // margin; 0 = it is not known, and any amount is explained.
   int64_t base_bytes = 0;
+  int64_t margin_bytes = 0;
   // And by what was read of late, twice, but not more than what gRPC may hold of messages.
   int64_t receive_bytes = 0;
   absl::Duration read_lately = absl::Seconds(30);
@@ -63,6 +69,10 @@ struct GuardLimits {
   // Of connections that are closed for memory.
   int64_t suspicious_bytes = int64_t{64} << 10;
   absl::Duration suspicious_for = absl::Milliseconds(200);
+  // Of connections that are closed for unfinished messages. Nobody else can upload meanwhile, so
+  // this is about how long others may wait.
+  int64_t unfinished_bytes = int64_t{64} << 10;
+  absl::Duration unfinished_for = absl::Milliseconds(300);
 };
 
 // What a look finds at a connection. Bytes are those of TCP since the connection began, headers and
@@ -72,6 +82,8 @@ struct ConnectionLook {
   int64_t read = 0;     // by the server
   int64_t waiting = 0;  // arrived and not read
   int64_t sent = 0;     // by the server, and acknowledged: who reads nothing is sent nothing
+  // Of what was read: messages that became whole, with their headers.
+  int64_t delivered = 0;
 };
 
 // Bytes. `inflight` is what is known to be held by calls.
@@ -84,6 +96,7 @@ struct ConnectionVerdict {
   uint64_t id = 0;
   CloseReason reason = CloseReason::kMemory;
   int64_t unanswered = 0;  // bytes read since the server last sent something
+  int64_t unfinished = 0;  // bytes read that have not become a message
 };
 
 // Not thread-safe. Times are counted from any moment, and never go back.
@@ -118,9 +131,23 @@ class ConnectionJudge {
     int64_t read_when_waiting = 0;
     // Since when nothing of what waits has been read.
     absl::Duration stuck_since;
+    // What was read and is not delivered; how much of it has been there since `marked_at`, and how
+    // much since a mark that is at least limits_.unfinished_for old.
+    int64_t delivered = 0;
+    int64_t unfinished = 0;
+    int64_t unfinished_at_mark = 0;
+    int64_t unfinished_for_long = 0;
+    absl::Duration marked_at;
   };
 
   void Note(absl::Duration now, const ConnectionLook& look);
+  void NoteDelivery(absl::Duration now, int64_t read, int64_t delivered, Connection* connection);
+  // Whether parts of messages take so much that others are about to wait, and are really there:
+  // uploads that were given up are counted here, but take no memory.
+  bool IsFullOfParts(const MemoryLook& memory) const;
+  // Of the connections that have held unfinished messages for long, those that are to be closed.
+  void AddLargest(std::vector<ConnectionVerdict> unfinished,
+                  std::vector<ConnectionVerdict>* verdicts) const;
   bool IsUnexplained(const MemoryLook& memory) const;
   bool IsStalling(const Connection& connection, absl::Duration now, bool others_wait) const;
   bool IsUnanswered(const Connection& connection, absl::Duration now) const;
@@ -129,6 +156,7 @@ class ConnectionJudge {
   double read_lately_ = 0;  // bytes, those of limits_.read_lately ago count 1/e
   absl::Duration judged_at_ = -absl::InfiniteDuration();
   std::unordered_map<uint64_t, Connection> connections_;
+  int64_t unfinished_ = 0;  // of all connections
   std::unordered_set<uint64_t> of_interest_;
 };
 
@@ -144,6 +172,9 @@ class ConnectionGuard {
     size_t max_in_turn = 256;
     // What calls are known to hold. Runs on the guard's thread.
     std::function<int64_t()> inflight_bytes;
+    // ConnectionLook::delivered; nothing for a connection of which it is not known, of which all is
+    // taken to be delivered then. Runs on the guard's thread.
+    std::function<std::optional<int64_t>(int fd, ino_t inode)> delivered_bytes;
     // Runs on the guard's thread for every connection that it closed.
     std::function<void(CloseReason)> on_closed;
   };
@@ -172,7 +203,7 @@ class ConnectionGuard {
 
   void Run();
   void Look(absl::Duration now);
-  static bool LookAt(const Watched& watched, ConnectionLook* look);
+  bool LookAt(const Watched& watched, ConnectionLook* look) const;
   MemoryLook LookAtMemory(absl::Duration now);
   void Close(const Watched& watched, const ConnectionVerdict& verdict);
 

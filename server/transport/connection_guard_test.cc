@@ -45,6 +45,11 @@ class ConnectionJudgeTest : public ::testing::Test {
   }
   // What is read is answered by `answered` bytes, if any.
   void Read(uint64_t id, int64_t bytes, int64_t answered = 0) {
+    ReadPart(id, bytes, answered);
+    At(id).delivered += bytes;
+  }
+  // It is no whole message.
+  void ReadPart(uint64_t id, int64_t bytes, int64_t answered) {
     At(id).read += bytes;
     At(id).sent += answered;
   }
@@ -60,6 +65,7 @@ class ConnectionJudgeTest : public ::testing::Test {
       ids.push_back(verdict.id);
       reason_ = verdict.reason;
       unanswered_ = verdict.unanswered;
+      unfinished_ = verdict.unfinished;
     }
     return ids;
   }
@@ -69,6 +75,7 @@ class ConnectionJudgeTest : public ::testing::Test {
   ConnectionJudge judge_{Limits()};
   CloseReason reason_ = CloseReason::kMemory;
   int64_t unanswered_ = 0;
+  int64_t unfinished_ = 0;
   int memory_looks_ = 0;
 };
 
@@ -134,6 +141,58 @@ TEST_F(ConnectionJudgeTest, SilenceForLongerThanPingsTakeIsUnanswered) {
   Read(1, 10 * kKib);
   EXPECT_THAT(Look(), ElementsAre(1));
   EXPECT_EQ(reason_, CloseReason::kUnanswered);
+}
+
+TEST_F(ConnectionJudgeTest, PartsOfMessagesThatFillTheQuotaAreClosedLargestFirst) {
+  // Half of 100 MiB is too much; the server sends window updates. 1 and 2 hold parts, 3 uploads
+  // whole messages, 4 holds little, 5 has just begun.
+  const auto step = [&](int64_t held) {
+    Read(3, 20 * kMib, 13);
+    return Look(held);
+  };
+  ReadPart(1, 30 * kMib, 13);
+  ReadPart(2, 15 * kMib, 13);
+  ReadPart(4, 60 * kKib, 13);
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(step(1070 * kMib), IsEmpty()) << i;
+  ReadPart(5, 10 * kMib, 13);
+  EXPECT_THAT(step(1080 * kMib), ElementsAre(1));
+  EXPECT_EQ(reason_, CloseReason::kUnfinished);
+  EXPECT_EQ(unfinished_, 30 * kMib);
+  looks_[0].id = 6;
+  looks_[0].read = looks_[0].sent = 0;
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(step(1040 * kMib), IsEmpty()) << i;
+}
+
+TEST_F(ConnectionJudgeTest, APartMayBecomeAMessageInTime) {
+  ReadPart(1, 80 * kMib, 13);
+  EXPECT_THAT(Look(1080 * kMib), IsEmpty());
+  for (int i = 0; i < 50; ++i) {
+    // What began first is whole, and as much has begun.
+    for (int j = 0; j < 2; ++j) {
+      Read(1, 40 * kMib, 13);
+      EXPECT_THAT(Look(1080 * kMib), IsEmpty()) << i;
+    }
+  }
+  for (int i = 0; i < 5; ++i) {
+    if (!Look(1080 * kMib).empty()) return;
+  }
+  FAIL() << "what stays a part is closed";
+}
+
+TEST_F(ConnectionJudgeTest, PartsOfUploadsThatWereGivenUpTakeNoMemory) {
+  ReadPart(1, 90 * kMib, 13);
+  for (int i = 0; i < 20; ++i) EXPECT_THAT(Look(1020 * kMib), IsEmpty()) << i;
+  EXPECT_THAT(Look(1046 * kMib), ElementsAre(1));
+}
+
+TEST_F(ConnectionJudgeTest, DeliveringTooMuchIsNoCredit) {
+  ReadPart(1, kMib, 13);
+  At(1).delivered += 500 * kMib;
+  EXPECT_THAT(Look(1080 * kMib), IsEmpty());
+  ReadPart(1, 90 * kMib, 13);
+  int looks = 0;
+  while (looks < 20 && Look(1080 * kMib).empty()) ++looks;
+  EXPECT_LT(looks, 10);
 }
 
 TEST_F(ConnectionJudgeTest, WhoIsReadSlowlyStallsThoseThatAreNotRead) {

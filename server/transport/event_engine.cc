@@ -185,7 +185,7 @@ class EngineConnection : public std::enable_shared_from_this<EngineConnection> {
       : core_(std::move(core)),
         fd_(fd),
         generation_(generation),
-        allocator_(std::move(allocator)) {}
+        allocator_(std::make_shared<MemoryAllocator>(std::move(allocator))) {}
 
   bool Read(absl::AnyInvocable<void(absl::Status)> on_read, SliceBuffer* buffer);
   bool Write(absl::AnyInvocable<void(absl::Status)> on_writable, SliceBuffer* data);
@@ -200,9 +200,11 @@ class EngineConnection : public std::enable_shared_from_this<EngineConnection> {
 
  private:
   enum class Sent { kAll, kPart, kFailed };
+  using ReadBuffer = std::array<uint8_t, kReadBytes>;
 
-  // Reads into the pending buffer. True when that ends the read, with `status`.
-  bool Receive(absl::Status* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Reads into `bytes`: how many there are, 0 when the pending read ends with `status`, -1 when
+  // there is nothing to read yet.
+  ssize_t Receive(ReadBuffer* bytes, absl::Status* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Sent Send(absl::Status* status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ArmLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -211,7 +213,9 @@ class EngineConnection : public std::enable_shared_from_this<EngineConnection> {
   const uint32_t generation_;
 
   Mutex mutex_;
-  MemoryAllocator allocator_ ABSL_GUARDED_BY(mutex_);
+  // Null once closed. Never called with the mutex: when its quota is used up it runs callbacks of
+  // gRPC that are waiting, which may write to this very connection or close it.
+  std::shared_ptr<MemoryAllocator> allocator_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::AnyInvocable<void(absl::Status)> on_read_ ABSL_GUARDED_BY(mutex_);
   SliceBuffer* read_buffer_ ABSL_GUARDED_BY(mutex_) = nullptr;
@@ -586,10 +590,14 @@ void EngineConnection::Flush() {
 }
 
 void EngineConnection::OnEvents(uint32_t events) {
+  static thread_local ReadBuffer bytes;
   absl::AnyInvocable<void(absl::Status)> on_read;
   absl::AnyInvocable<void(absl::Status)> on_writable;
   absl::Status read_status;
   absl::Status write_status;
+  SliceBuffer* read_buffer = nullptr;
+  std::shared_ptr<MemoryAllocator> allocator;
+  ssize_t received = -1;
   {
     MutexLock lock(&mutex_);
     if (closed_) return;
@@ -601,32 +609,37 @@ void EngineConnection::OnEvents(uint32_t events) {
       write_buffer_ = nullptr;
       write_blocked_ = false;
     }
-    if (read_buffer_ != nullptr && (broken || (events & EPOLLIN) != 0) && Receive(&read_status)) {
+    if (read_buffer_ != nullptr && (broken || (events & EPOLLIN) != 0)) {
+      received = Receive(&bytes, &read_status);
+    }
+    if (received >= 0) {
       on_read = std::move(on_read_);
       on_read_ = nullptr;
+      read_buffer = read_buffer_;
       read_buffer_ = nullptr;
+      allocator = allocator_;
     }
     ArmLocked();
+  }
+  if (received > 0) {
+    // The buffer is there until `on_read` has been called, even if the endpoint is gone by then.
+    grpc_slice slice = allocator->MakeSlice(MemoryRequest(static_cast<size_t>(received)));
+    memcpy(GRPC_SLICE_START_PTR(slice), bytes.data(), static_cast<size_t>(received));
+    read_buffer->Append(Slice(slice));
   }
   if (on_writable != nullptr) on_writable(std::move(write_status));
   if (on_read != nullptr) on_read(std::move(read_status));
 }
 
-bool EngineConnection::Receive(absl::Status* status) {
-  static thread_local std::array<uint8_t, kReadBytes> bytes;
+ssize_t EngineConnection::Receive(ReadBuffer* bytes, absl::Status* status) {
   ssize_t count = 0;
   do {
-    count = recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);
+    count = recv(fd_, bytes->data(), bytes->size(), MSG_DONTWAIT);
   } while (count < 0 && errno == EINTR);
-  if (count > 0) {
-    grpc_slice slice = allocator_.MakeSlice(MemoryRequest(static_cast<size_t>(count)));
-    memcpy(GRPC_SLICE_START_PTR(slice), bytes.data(), static_cast<size_t>(count));
-    read_buffer_->Append(Slice(slice));
-    return true;
-  }
-  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+  if (count > 0) return count;
+  if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return -1;
   *status = count == 0 ? absl::UnavailableError("Socket closed") : SystemError("recv", errno);
-  return true;
+  return 0;
 }
 
 EngineConnection::Sent EngineConnection::Send(absl::Status* status) {
@@ -680,6 +693,7 @@ void EngineConnection::ArmLocked() {
 void EngineConnection::Close() {
   absl::AnyInvocable<void(absl::Status)> on_read;
   absl::AnyInvocable<void(absl::Status)> on_writable;
+  std::shared_ptr<MemoryAllocator> allocator;
   {
     MutexLock lock(&mutex_);
     if (closed_) return;
@@ -690,7 +704,7 @@ void EngineConnection::Close() {
     on_writable_ = nullptr;
     read_buffer_ = nullptr;
     write_buffer_ = nullptr;
-    allocator_.Reset();
+    allocator = std::move(allocator_);
   }
   core_->RemoveConnection(fd_);
   close(fd_);

@@ -266,6 +266,60 @@ TEST(PollingEndpointTest, EndsWhatIsPendingWhenItIsDestroyed) {
   EXPECT_EQ(written.Wait().code(), absl::StatusCode::kCancelled);
 }
 
+// gRPC's allocator runs what waits in gRPC when its quota is used up, on the thread that asks it.
+class BusyAllocator final : public grpc_event_engine::experimental::internal::MemoryAllocatorImpl {
+ public:
+  explicit BusyAllocator(std::function<void()> work) : work_(std::move(work)) {}
+  size_t Reserve(MemoryRequest request) override {
+    work_();
+    return request.max();
+  }
+  grpc_slice MakeSlice(MemoryRequest request) override {
+    work_();
+    return grpc_slice_malloc(request.max());
+  }
+  void Release(size_t /*bytes*/) override {}
+  void Shutdown() override {}
+
+ private:
+  const std::function<void()> work_;
+};
+
+TEST(PollingEndpointTest, MayBeUsedWhileItAllocates) {
+  const auto engine = NewEngine();
+  TcpPair pair;
+  std::unique_ptr<Engine::Endpoint> endpoint;
+  SliceBuffer data;
+  data.Append(Slice::FromCopiedString("an answer"));
+  Outcome written;
+  const auto write = [&] { endpoint->Write(written.Callback(), &data, {}); };
+  endpoint = engine->MakeEndpoint(TakeServer(&pair),
+                                  MemoryAllocator(std::make_shared<BusyAllocator>(write)));
+  SliceBuffer buffer;
+  Outcome read;
+  ASSERT_FALSE(endpoint->Read(read.Callback(), &buffer, {}));
+  ASSERT_TRUE(TcpPair::Write(pair.client(), "a call"));
+  ASSERT_TRUE(read.Wait().ok());
+  EXPECT_EQ(Text(&buffer), "a call");
+  EXPECT_TRUE(written.Wait().ok());
+  EXPECT_EQ(TcpPair::Read(pair.client()), "an answer");
+}
+
+TEST(PollingEndpointTest, MayBeDestroyedWhileItAllocates) {
+  const auto engine = NewEngine();
+  TcpPair pair;
+  std::unique_ptr<Engine::Endpoint> endpoint;
+  const auto destroy = [&] { endpoint.reset(); };
+  endpoint = engine->MakeEndpoint(TakeServer(&pair),
+                                  MemoryAllocator(std::make_shared<BusyAllocator>(destroy)));
+  SliceBuffer buffer;
+  Outcome read;
+  ASSERT_FALSE(endpoint->Read(read.Callback(), &buffer, {}));
+  ASSERT_TRUE(TcpPair::Write(pair.client(), "a call"));
+  EXPECT_TRUE(read.Wait().ok());
+  EXPECT_EQ(Text(&buffer), "a call");
+}
+
 // What keeps a flood of resets from piling up: what came of a read has run before the next.
 TEST(PollingEndpointTest, IsNotReadFurtherBeforeItsWorkIsDone) {
   const auto engine = NewEngine(/*threads=*/4);

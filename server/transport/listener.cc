@@ -256,7 +256,7 @@ bool Listener::Enter(int fd, ino_t inode, const std::string& peer) {
   MutexLock lock(&mutex_);
   Connection& connection = connections_[fd];
   ForgetPeer(fd, connection.peer);
-  connection = {inode, peer};
+  connection = {inode, peer, 0};
   by_peer_[peer] = fd;
   return true;
 }
@@ -270,6 +270,19 @@ int Listener::FindConnection(const std::string& peer) const {
   MutexLock lock(&mutex_);
   const auto it = by_peer_.find(peer);
   return it == by_peer_.end() ? -1 : it->second;
+}
+
+void Listener::NoteDelivered(const std::string& peer, int64_t bytes) {
+  MutexLock lock(&mutex_);
+  const auto it = by_peer_.find(peer);
+  if (it != by_peer_.end()) connections_[it->second].delivered += bytes;
+}
+
+std::optional<int64_t> Listener::DeliveredBytes(int fd, ino_t inode) const {
+  MutexLock lock(&mutex_);
+  const auto it = connections_.find(fd);
+  if (it == connections_.end() || it->second.inode != inode) return std::nullopt;
+  return it->second.delivered;
 }
 
 bool Listener::Close(const std::string& peer) {

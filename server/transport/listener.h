@@ -20,6 +20,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -80,6 +81,11 @@ class Listener {
   // none. The connection may end at any time and its descriptor may then be another's.
   int FindConnection(const std::string& peer) const;
 
+  // Counts bytes that the connection that gRPC calls `peer` has sent and that became messages.
+  void NoteDelivered(const std::string& peer, int64_t bytes);
+  // What was counted of the connection; nothing if it is not one of this listener's.
+  std::optional<int64_t> DeliveredBytes(int fd, ino_t inode) const;
+
   // Ends the connection that gRPC calls `peer`, in both directions and at once; gRPC notices and
   // cancels its calls. False when there is none.
   bool Close(const std::string& peer);
@@ -115,6 +121,7 @@ class Listener {
   struct Connection {
     ino_t inode = 0;
     std::string peer;
+    int64_t delivered = 0;  // bytes
   };
   mutable std::unordered_map<int, Connection> connections_ ABSL_GUARDED_BY(mutex_);
   // The descriptors of the same connections.

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -77,6 +78,14 @@ TEST_P(ListenerAddressTest, FindsConnectionsByTheirPeer) {
     int port = 0;
     ASSERT_TRUE(absl::SimpleAtoi(service.peer().substr(service.peer().rfind(':') + 1), &port));
     EXPECT_EQ(PeerPort(socket), port);
+    struct stat file {};
+    ASSERT_EQ(fstat(socket, &file), 0);
+    EXPECT_EQ(listener.DeliveredBytes(socket, file.st_ino), 0);
+    listener.NoteDelivered(service.peer(), 700);
+    listener.NoteDelivered("ipv4:192.0.2.1:1", 1);
+    listener.NoteDelivered(service.peer(), 70);
+    EXPECT_EQ(listener.DeliveredBytes(socket, file.st_ino), 770);
+    EXPECT_EQ(listener.DeliveredBytes(socket, file.st_ino + 1), std::nullopt);
     EXPECT_EQ(listener.num_connections(), 1);
   }
   EXPECT_EQ(listener.FindConnection("ipv4:192.0.2.1:1"), -1);

@@ -48,6 +48,8 @@ const char* CloseReasonName(CloseReason reason) {
       return "stalls_others";
     case CloseReason::kUnanswered:
       return "unanswered";
+    case CloseReason::kUnfinished:
+      return "unfinished";
   }
   return "";
 }

@@ -30,8 +30,8 @@ inline constexpr int kNumHandshakeFailures = 6;
 const char* HandshakeFailureName(HandshakeFailure failure);
 
 // Why the server closed a connection (connection_guard.h).
-enum class CloseReason { kMemory, kStallsOthers, kUnanswered };
-inline constexpr int kNumCloseReasons = 3;
+enum class CloseReason { kMemory, kStallsOthers, kUnanswered, kUnfinished };
+inline constexpr int kNumCloseReasons = 4;
 const char* CloseReasonName(CloseReason reason);
 
 // Must not outlive the registry.

@@ -463,7 +463,9 @@ TEST_F(OverloadTest, AFullQueueRefusesWithRetryInfo) {
 TEST_F(OverloadTest, CancelledAndExpiredCallsLeaveTheQueue) {
   ASSERT_TRUE(server_.started());
   Background background(&server_, large_, 3);
-  ASSERT_TRUE(PollUntil([this] { return Waiting() >= 8192; }));
+  const auto in_flight = [this] { return server_.Metric("sru_requests_in_flight"); };
+  // All are there and one is at work, so that the queue has room for another call.
+  ASSERT_TRUE(PollUntil([&] { return in_flight() == 3 && Waiting() < 3 * 8192; }));
 
   // Cancelled while it waits behind the large ones. It has no deadline, so it is not refused.
   grpc::ClientContext cancelled;
@@ -473,7 +475,6 @@ TEST_F(OverloadTest, CancelledAndExpiredCallsLeaveTheQueue) {
   server_.stub().async()->Classify(&cancelled, &small_, &response, [&done](grpc::Status status) {
     done.set_value(std::move(status));
   });
-  const auto in_flight = [this] { return server_.Metric("sru_requests_in_flight"); };
   ASSERT_TRUE(PollUntil([&] { return in_flight() == 4; }));
   cancelled.TryCancel();
   EXPECT_EQ(done.get_future().get().error_code(), StatusCode::CANCELLED);
