@@ -50,6 +50,7 @@
 #include "server/transport/listener.h"
 #include "server/transport/own_port_check.h"
 #include "server/transport/read_pause.h"
+#include "server/transport/receive_ledger.h"
 #include "server/transport/security_metrics.h"
 
 namespace sru::server {
@@ -83,6 +84,8 @@ constexpr int64_t kUnansweredMessages = 8;
 
 // What connections, open calls and allocators take in addition to the budgets.
 constexpr int64_t kMemoryMargin = int64_t{128} << 20;
+// A second, of connections that were closed because they held too much.
+constexpr int kClosedLogLines = 10;
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -188,6 +191,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       if (listener != nullptr) listener->Stop();
     }
     guard_.reset();
+    if (receive_ledger_ != nullptr) receive_ledger_->StopTelling();
     // The metrics pages and the watch read the registry, so they go first.
     device_watch_.Stop();
     metrics_server_.reset();
@@ -519,6 +523,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       std::shared_ptr<grpc::ServerCredentials> credentials, grpc::ServerBuilder* builder) {
     Listener::Options options;
     options.max_connections = options_.connections.max_connections;
+    options.ledger = receive_ledger_;
     options.on_refused = [this] { OnConnectionRefused(); };
     if (guard_ != nullptr) {
       options.on_accepted = [this](int fd, ino_t inode, const std::string& peer) {
@@ -537,7 +542,26 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return listener_->DeliveredBytes(fd, inode);
   }
 
-  // Call it before the listeners start.
+  // Of both ports.
+  void MakeReceiveLedger() {
+    ReceiveLedger::Options options;
+    // Below what makes gRPC refuse calls and connections.
+    options.limit_bytes = budgets_.receive_bytes / 4 * 3;
+    options.now = [] { return SteadyNow() - absl::UnixEpoch(); };
+    options.on_closed = [this](const std::string& peer, int64_t held) {
+      security_metrics_.OnConnectionClosed(CloseReason::kUnfinished);
+      int64_t dropped = 0;
+      if (!ledger_log_limit_.Take(SteadyNow(), &dropped)) return;
+      Log(LogLevel::kWarning, "connection closed",
+          {{"reason", CloseReasonName(CloseReason::kUnfinished)},
+           {"peer", peer},
+           {"unfinished_bytes", held},
+           {"lines_dropped", dropped}});
+    };
+    receive_ledger_ = ReceiveLedger::Create(std::move(options));
+  }
+
+  // Before the listeners.
   void StartGuard() {
     if (!options_.connections.guard) return;
     ConnectionGuard::Options options;
@@ -566,6 +590,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   }
 
   absl::Status StartGrpc() {
+    MakeReceiveLedger();
     StartGuard();
     ServiceContext context;
     context.registry = &registry_;
@@ -751,6 +776,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   Mutex health_mutex_;  // held while health is computed and published
   ReadPause read_pause_{options_.read_pause};
   std::unique_ptr<Service> service_;
+  std::shared_ptr<ReceiveLedger> receive_ledger_;
+  RateLimit ledger_log_limit_{kClosedLogLines};
   std::unique_ptr<Listener> listener_;
   // For the metrics port and gRPC's log, which start first.
   std::atomic<Listener*> serving_listener_{nullptr};

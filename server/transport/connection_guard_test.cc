@@ -150,14 +150,14 @@ TEST_F(ConnectionJudgeTest, PartsOfMessagesThatFillTheQuotaAreClosedLargestFirst
     Read(3, 20 * kMib, 13);
     return Look(held);
   };
-  ReadPart(1, 30 * kMib, 13);
+  ReadPart(1, 31 * kMib, 13);
   ReadPart(2, 15 * kMib, 13);
   ReadPart(4, 60 * kKib, 13);
   for (int i = 0; i < 20; ++i) EXPECT_THAT(step(1070 * kMib), IsEmpty()) << i;
-  ReadPart(5, 10 * kMib, 13);
+  ReadPart(5, 5 * kMib, 13);
   EXPECT_THAT(step(1080 * kMib), ElementsAre(1));
   EXPECT_EQ(reason_, CloseReason::kUnfinished);
-  EXPECT_EQ(unfinished_, 30 * kMib);
+  EXPECT_EQ(unfinished_, 31 * kMib);
   looks_[0].id = 6;
   looks_[0].read = looks_[0].sent = 0;
   for (int i = 0; i < 20; ++i) EXPECT_THAT(step(1040 * kMib), IsEmpty()) << i;

@@ -67,14 +67,17 @@ class SharedEngine {
 
 class EngineHandover final : public ConnectionHandover {
  public:
-  EngineHandover(grpc::ServerBuilder* builder,
-                 std::shared_ptr<grpc::ServerCredentials> credentials) {
+  EngineHandover(grpc::ServerBuilder* builder, std::shared_ptr<grpc::ServerCredentials> credentials,
+                 std::shared_ptr<ReceiveLedger> ledger)
+      : ledger_(std::move(ledger)) {
     builder->SetEventEngine(engine_.get());
     builder->AddListeningPort(absl::StrCat("127.0.0.1:", port_), std::move(credentials));
   }
 
-  void HandOver(int /*listening_socket*/, int connection) override {
-    if (!engine_.get()->Accept(port_, connection)) {
+  void HandOver(int /*listening_socket*/, int connection, const std::string& peer) override {
+    std::shared_ptr<ReceiveLedger::Account> account;
+    if (ledger_ != nullptr) account = ledger_->Open(peer);
+    if (!engine_.get()->Accept(port_, connection, std::move(account))) {
       LogInfo("gRPC did not take a connection: the server shuts down");
     }
   }
@@ -87,6 +90,7 @@ class EngineHandover final : public ConnectionHandover {
     return 1 + next++ % kMostPorts;
   }
 
+  const std::shared_ptr<ReceiveLedger> ledger_;
   SharedEngine engine_;
   const int port_ = NextPort();
 };
@@ -94,8 +98,9 @@ class EngineHandover final : public ConnectionHandover {
 }  // namespace
 
 std::unique_ptr<ConnectionHandover> ConnectionHandover::AddTo(
-    grpc::ServerBuilder* builder, std::shared_ptr<grpc::ServerCredentials> credentials) {
-  return std::make_unique<EngineHandover>(builder, std::move(credentials));
+    grpc::ServerBuilder* builder, std::shared_ptr<grpc::ServerCredentials> credentials,
+    std::shared_ptr<ReceiveLedger> ledger) {
+  return std::make_unique<EngineHandover>(builder, std::move(credentials), std::move(ledger));
 }
 
 #else  // an older gRPC
@@ -110,7 +115,7 @@ class AcceptorHandover final : public ConnectionHandover {
             grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
             std::move(credentials))) {}
 
-  void HandOver(int listening_socket, int connection) override {
+  void HandOver(int listening_socket, int connection, const std::string& /*peer*/) override {
     grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
     parameters.listener_fd = listening_socket;
     parameters.fd = connection;
@@ -124,7 +129,8 @@ class AcceptorHandover final : public ConnectionHandover {
 }  // namespace
 
 std::unique_ptr<ConnectionHandover> ConnectionHandover::AddTo(
-    grpc::ServerBuilder* builder, std::shared_ptr<grpc::ServerCredentials> credentials) {
+    grpc::ServerBuilder* builder, std::shared_ptr<grpc::ServerCredentials> credentials,
+    std::shared_ptr<ReceiveLedger> /*ledger*/) {
   return std::make_unique<AcceptorHandover>(builder, std::move(credentials));
 }
 

@@ -6,20 +6,25 @@
 #define SRU_SERVER_TRANSPORT_CONNECTION_HANDOVER_H_
 
 #include <memory>
+#include <string>
 
 #include "grpcpp/server_builder.h"
+#include "server/transport/receive_ledger.h"
 
 namespace sru::server {
 
 class ConnectionHandover {
  public:
-  // Before `builder` builds the server.
+  // Before `builder` builds the server. What arrives is entered into `ledger` (null: nowhere) where
+  // gRPC lets us receive it, which an older one does not.
   static std::unique_ptr<ConnectionHandover> AddTo(
-      grpc::ServerBuilder* builder, std::shared_ptr<grpc::ServerCredentials> credentials);
+      grpc::ServerBuilder* builder, std::shared_ptr<grpc::ServerCredentials> credentials,
+      std::shared_ptr<ReceiveLedger> ledger);
   virtual ~ConnectionHandover() = default;
 
-  // Takes `connection` over: gRPC closes it, at once when the server has been shut down.
-  virtual void HandOver(int listening_socket, int connection) = 0;
+  // Takes `connection` over: gRPC closes it, at once when the server has been shut down. `peer` is
+  // its name in the ledger.
+  virtual void HandOver(int listening_socket, int connection, const std::string& peer) = 0;
 };
 
 }  // namespace sru::server

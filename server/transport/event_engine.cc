@@ -15,9 +15,11 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <iterator>
+#include <new>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -27,6 +29,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "grpc/event_engine/endpoint_config.h"
 #include "grpc/event_engine/slice.h"
 #include "grpc/event_engine/slice_buffer.h"
@@ -177,20 +180,60 @@ class Timers {
 
 }  // namespace
 
+// What a read has got: gRPC's slices refer to it until the last of them is gone.
+class ReceivedBytes {
+ public:
+  // Copies `bytes` behind a header of their own and appends them to `buffer`. False without memory.
+  static bool Append(absl::Span<const uint8_t> bytes, MemoryAllocator* allocator,
+                     const std::shared_ptr<ReceiveLedger::Account>& account, SliceBuffer* buffer) {
+    void* const memory = std::malloc(sizeof(ReceivedBytes) + bytes.size());
+    if (memory == nullptr) return false;
+    auto* const received = new (memory) ReceivedBytes(
+        allocator->MakeReservation(MemoryRequest(bytes.size())), account, bytes.size());
+    auto* const data = reinterpret_cast<uint8_t*>(received + 1);
+    memcpy(data, bytes.data(), bytes.size());
+    buffer->Append(
+        Slice(grpc_slice_new_with_user_data(data, bytes.size(), &ReceivedBytes::Free, received)));
+    if (account != nullptr) account->Add(static_cast<int64_t>(bytes.size()));
+    return true;
+  }
+
+ private:
+  ReceivedBytes(MemoryAllocator::Reservation reservation,
+                std::shared_ptr<ReceiveLedger::Account> account, size_t size)
+      : reservation_(std::move(reservation)), account_(std::move(account)), size_(size) {}
+
+  static void Free(void* self) {
+    auto* const received = static_cast<ReceivedBytes*>(self);
+    if (received->account_ != nullptr) {
+      received->account_->Free(static_cast<int64_t>(received->size_));
+    }
+    received->~ReceivedBytes();
+    std::free(self);
+  }
+
+  const MemoryAllocator::Reservation reservation_;
+  const std::shared_ptr<ReceiveLedger::Account> account_;
+  const size_t size_;
+};
+
 // A connected socket. Events come from the core; callbacks are run without the mutex.
 class EngineConnection : public std::enable_shared_from_this<EngineConnection> {
  public:
   EngineConnection(std::shared_ptr<EngineCore> core, int fd, uint32_t generation,
-                   MemoryAllocator allocator)
+                   MemoryAllocator allocator, std::shared_ptr<ReceiveLedger::Account> account)
       : core_(std::move(core)),
         fd_(fd),
         generation_(generation),
+        account_(std::move(account)),
         allocator_(std::make_shared<MemoryAllocator>(std::move(allocator))) {}
 
   bool Read(absl::AnyInvocable<void(absl::Status)> on_read, SliceBuffer* buffer);
   bool Write(absl::AnyInvocable<void(absl::Status)> on_writable, SliceBuffer* data);
   // Ends what is pending with an error and closes the socket.
   void Close();
+  // Ends the connection at both ends, which gRPC notices as if the peer had done it.
+  void Abort();
 
   void OnEvents(uint32_t events);
   // Sends what Write() left.
@@ -211,6 +254,7 @@ class EngineConnection : public std::enable_shared_from_this<EngineConnection> {
   const std::shared_ptr<EngineCore> core_;
   const int fd_;
   const uint32_t generation_;
+  const std::shared_ptr<ReceiveLedger::Account> account_;  // may be null
 
   Mutex mutex_;
   // Null once closed. Never called with the mutex: when its quota is used up it runs callbacks of
@@ -371,13 +415,14 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
     return task.has_value();
   }
 
-  std::shared_ptr<EngineConnection> AddConnection(int fd, MemoryAllocator allocator) {
+  std::shared_ptr<EngineConnection> AddConnection(int fd, MemoryAllocator allocator,
+                                                  std::shared_ptr<ReceiveLedger::Account> account) {
     MutexLock lock(&connections_mutex_);
     if (static_cast<size_t>(fd) >= connections_.size()) connections_.resize(fd + 1);
     Place& place = connections_[fd];
     ++place.generation;
     place.connection = std::make_shared<EngineConnection>(shared_from_this(), fd, place.generation,
-                                                          std::move(allocator));
+                                                          std::move(allocator), std::move(account));
     Add(fd, EPOLLONESHOT, Token(fd, place.generation));
     return place.connection;
   }
@@ -623,9 +668,10 @@ void EngineConnection::OnEvents(uint32_t events) {
   }
   if (received > 0) {
     // The buffer is there until `on_read` has been called, even if the endpoint is gone by then.
-    grpc_slice slice = allocator->MakeSlice(MemoryRequest(static_cast<size_t>(received)));
-    memcpy(GRPC_SLICE_START_PTR(slice), bytes.data(), static_cast<size_t>(received));
-    read_buffer->Append(Slice(slice));
+    if (!ReceivedBytes::Append({bytes.data(), static_cast<size_t>(received)}, allocator.get(),
+                               account_, read_buffer)) {
+      read_status = absl::ResourceExhaustedError("there is no memory to receive with");
+    }
   }
   if (on_writable != nullptr) on_writable(std::move(write_status));
   if (on_read != nullptr) on_read(std::move(read_status));
@@ -690,6 +736,11 @@ void EngineConnection::ArmLocked() {
   if (events != 0) core_->Arm(fd_, generation_, events);
 }
 
+void EngineConnection::Abort() {
+  MutexLock lock(&mutex_);
+  if (!closed_) shutdown(fd_, SHUT_RDWR);
+}
+
 void EngineConnection::Close() {
   absl::AnyInvocable<void(absl::Status)> on_read;
   absl::AnyInvocable<void(absl::Status)> on_writable;
@@ -730,10 +781,16 @@ EventEngine::ResolvedAddress AddressOf(int fd, int (*get)(int, sockaddr*, sockle
 
 class PollingEndpoint final : public EventEngine::Endpoint {
  public:
-  PollingEndpoint(EngineCore* core, int fd, MemoryAllocator allocator)
+  PollingEndpoint(EngineCore* core, int fd, MemoryAllocator allocator,
+                  const std::shared_ptr<ReceiveLedger::Account>& account)
       : peer_(AddressOf(fd, getpeername)),
         local_(AddressOf(fd, getsockname)),
-        connection_(core->AddConnection(fd, std::move(allocator))) {}
+        connection_(core->AddConnection(fd, std::move(allocator), account)) {
+    if (account == nullptr) return;
+    account->set_close([connection = std::weak_ptr<EngineConnection>(connection_)] {
+      if (const auto there = connection.lock()) there->Abort();
+    });
+  }
   ~PollingEndpoint() override { connection_->Close(); }
 
   bool Read(absl::AnyInvocable<void(absl::Status)> on_read, SliceBuffer* buffer,
@@ -827,11 +884,13 @@ PollingEngine::PollingEngine(const Options& options) : core_(std::make_shared<En
 PollingEngine::~PollingEngine() { core_->Stop(); }
 
 std::unique_ptr<PollingEngine::Endpoint> PollingEngine::MakeEndpoint(
-    int fd, grpc_event_engine::experimental::MemoryAllocator allocator) {
-  return std::make_unique<internal::PollingEndpoint>(core_.get(), fd, std::move(allocator));
+    int fd, grpc_event_engine::experimental::MemoryAllocator allocator,
+    std::shared_ptr<ReceiveLedger::Account> account) {
+  return std::make_unique<internal::PollingEndpoint>(core_.get(), fd, std::move(allocator),
+                                                     account);
 }
 
-bool PollingEngine::Accept(int port, int fd) {
+bool PollingEngine::Accept(int port, int fd, std::shared_ptr<ReceiveLedger::Account> account) {
   std::shared_ptr<EngineCore::ListenerState> state;
   {
     MutexLock lock(&core_->listeners_mutex);
@@ -841,7 +900,8 @@ bool PollingEngine::Accept(int port, int fd) {
   if (state != nullptr) {
     MutexLock lock(&state->mutex);
     if (state->started) {
-      state->on_accept(MakeEndpoint(fd, state->allocators->CreateMemoryAllocator("connection")),
+      state->on_accept(MakeEndpoint(fd, state->allocators->CreateMemoryAllocator("connection"),
+                                    std::move(account)),
                        state->allocators->CreateMemoryAllocator("transport"));
       return true;
     }

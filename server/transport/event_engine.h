@@ -11,7 +11,8 @@
 //   * it has the thread for a millisecond at a time, then others have their turn.
 // Where other threads answer calls, a DeferredWork (server/base) has the same effect for them.
 //
-// Bytes that arrive are copied into slices of their exact size, which gRPC's resource quota counts.
+// Bytes that arrive are copied into slices of their exact size, which gRPC's resource quota counts,
+// and the connection's account in a ReceiveLedger.
 //
 // Outgoing connections and names are left to one of gRPC's own engines, which is made when it is
 // first asked for one. Listeners do not listen: they take connections that were accepted elsewhere
@@ -35,6 +36,7 @@
 #include "absl/strings/string_view.h"
 #include "grpc/event_engine/event_engine.h"
 #include "grpc/event_engine/memory_allocator.h"
+#include "server/transport/receive_ledger.h"
 
 namespace sru::server {
 
@@ -54,13 +56,14 @@ class PollingEngine final : public grpc_event_engine::experimental::EventEngine 
   ~PollingEngine() override;
 
   // An endpoint over the connected, non-blocking stream socket `fd`, which it closes. What arrives
-  // is allocated from `allocator`.
-  std::unique_ptr<Endpoint> MakeEndpoint(
-      int fd, grpc_event_engine::experimental::MemoryAllocator allocator);
+  // is reserved from `allocator` and entered into `account` (null: nowhere).
+  std::unique_ptr<Endpoint> MakeEndpoint(int fd,
+                                         grpc_event_engine::experimental::MemoryAllocator allocator,
+                                         std::shared_ptr<ReceiveLedger::Account> account = nullptr);
 
   // Hands `fd` to the listener that gRPC has made for `port`, a number that stands for a listener
   // and is never bound. False, and `fd` is closed, when there is none (any more).
-  bool Accept(int port, int fd);
+  bool Accept(int port, int fd, std::shared_ptr<ReceiveLedger::Account> account = nullptr);
 
   // EventEngine:
   absl::StatusOr<std::unique_ptr<Listener>> CreateListener(

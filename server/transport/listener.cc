@@ -169,7 +169,7 @@ absl::Status Listener::Bind(absl::string_view flag) {
 
 void Listener::AddTo(grpc::ServerBuilder* builder,
                      std::shared_ptr<grpc::ServerCredentials> credentials) {
-  handover_ = ConnectionHandover::AddTo(builder, std::move(credentials));
+  handover_ = ConnectionHandover::AddTo(builder, std::move(credentials), options_.ledger);
 }
 
 void Listener::Start() {
@@ -234,7 +234,7 @@ bool Listener::Accept(int socket) {
       continue;
     }
     if (options_.on_accepted != nullptr) options_.on_accepted(fd, status.st_ino, peer);
-    handover_->HandOver(socket, fd);
+    handover_->HandOver(socket, fd, peer);
   }
 }
 

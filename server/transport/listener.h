@@ -35,6 +35,7 @@
 #include "server/base/listen_address.h"
 #include "server/base/mutex.h"
 #include "server/transport/connection_handover.h"
+#include "server/transport/receive_ledger.h"
 
 namespace sru::server {
 
@@ -42,6 +43,8 @@ class Listener {
  public:
   struct Options {
     int max_connections = 0;  // 0 = what the limit of open files allows
+    // Of what arrives on its connections; null = none.
+    std::shared_ptr<ReceiveLedger> ledger;
     // Both run on the thread that accepts: for each connection that is closed at once, before it
     // is, and for each other one, before gRPC gets it. A descriptor is the same connection for as
     // long as its inode is.
