@@ -84,7 +84,7 @@ constexpr int64_t kUnansweredMessages = 8;
 
 // What connections, open calls and allocators take in addition to the budgets.
 constexpr int64_t kMemoryMargin = int64_t{128} << 20;
-// A second, of connections that were closed because they held too much.
+// The most log lines per second about connections that were closed because they held too much.
 constexpr int kClosedLogLines = 10;
 
 int Milliseconds(absl::Duration duration) {

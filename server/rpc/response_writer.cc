@@ -4,16 +4,23 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "grpcpp/support/proto_buffer_writer.h"
+#include "grpcpp/support/slice.h"
 #include "kernels/common/bfloat16.h"
 #include "server/rpc/wire_pooling.h"
 #include "sru/v1/inference.grpc.pb.h"  // gRPC's serialisation of messages
 
 namespace sru::server {
 namespace {
+
+constexpr size_t kLargeAnswerBytes = 16 << 10;
+constexpr size_t kMostAnswerBytes = std::numeric_limits<int>::max();  // of protobuf
+
+void DeleteBytes(void* bytes) { delete[] static_cast<uint8_t*>(bytes); }
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "raw values are little-endian");
 
@@ -164,6 +171,16 @@ void WriteModelStatus(const ModelStatus& status, v1::ModelStatus* proto) {
 }
 
 absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer* bytes) {
+  const size_t size = message.ByteSizeLong();
+  if (size > kLargeAnswerBytes && size <= kMostAnswerBytes) {
+    // gRPC ends the process when there is no memory for a slice, and large ones are what fails.
+    std::unique_ptr<uint8_t[]> memory(new uint8_t[size]);
+    static_cast<void>(message.SerializeWithCachedSizesToArray(memory.get()));
+    const grpc::Slice slice(memory.get(), size, &DeleteBytes, memory.get());
+    static_cast<void>(memory.release());
+    *bytes = grpc::ByteBuffer(&slice, 1);
+    return absl::OkStatus();
+  }
   bool own_buffer = false;
   const grpc::Status status =
       grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, bytes, &own_buffer);

@@ -71,11 +71,9 @@ def classify_request(*texts):
 
 QUESTION = classify_request("Who wrote Hamlet ?")
 
-# What only gRPC from `version` on fixes, and what it has had since `since`: everything that an attack does or, with
-# `latency`, only that others wait. `memory_mib` says how much memory may grow then, if gRPC bounds it.
-# NO_VERSION: no gRPC fixes it.
-NO_VERSION = (999, 0)
-Known = collections.namedtuple("Known", "name version latency since memory_mib", defaults=(False, (0, 0), None))
+# What only gRPC from `version` on fixes: everything that an attack does or, with `latency`, only that others wait.
+# `memory_mib` says how much memory may grow then, if gRPC bounds it.
+Known = collections.namedtuple("Known", "name version latency memory_mib", defaults=(False, None))
 
 
 class Outcome:
@@ -378,7 +376,7 @@ def _as_before(server, before, headers):
 
 
 def _is_known(known, version):
-    return known is not None and known.since <= version < known.version
+    return known is not None and version < known.version
 
 
 def report(name, version, row, failures, slow, known):
@@ -387,9 +385,7 @@ def report(name, version, row, failures, slow, known):
     if not failures and not slow:
         verdict = "passed, in spite of %s" % known.name if is_known else "passed"
     elif is_known and not (failures and known.latency):
-        verdict = "KNOWN %s" % known.name
-        if known.version != NO_VERSION:
-            verdict += ", mended by gRPC %d.%d" % known.version
+        verdict = "KNOWN %s, mended by gRPC %d.%d" % (known.name, *known.version)
     else:
         verdict = "FAILED"
     times = ", ".join(
