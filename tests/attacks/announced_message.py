@@ -1,6 +1,6 @@
-"""A message that announces 4 GiB and comes, to the health service, which needs no token.
+"""A message that announces 4 GiB and sends them, to the health service, which needs no token.
 
-gRPC looks at the length of a message only when it is whole, so a budget of the process has to end it.
+gRPC checks the length of a message only when it is whole, so a budget of the process has to end it.
 """
 
 from harness import HEALTH, MIB, Outcome, run

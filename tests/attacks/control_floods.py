@@ -1,4 +1,4 @@
-"""Frames that are legal and mean nothing, as fast as they go and without reading what comes back: SETTINGS, PING,
+"""Frames that are legal and mean nothing, as fast as possible and without reading the answers: SETTINGS, PING,
 WINDOW_UPDATE, PRIORITY, empty DATA and CONTINUATION."""
 
 from flood import Flood

@@ -1,4 +1,4 @@
-"""Legal requests of 16 MiB whose parsed form would take thirty times that: empty tokens, empty sequences,
+"""Legal requests of 15 MiB whose parsed form would take thirty times that: empty tokens, empty sequences,
 unknown fields, groups."""
 
 from harness import CLASSIFY, MIB, Outcome, classify_request, run

@@ -1,5 +1,5 @@
 """Calls that need more memory than there is: the address space is 32 MiB larger than the server at rest. Each
-call gets its answer or RESOURCE_EXHAUSTED, and the process lives."""
+call must get its answer or RESOURCE_EXHAUSTED, and the process must survive."""
 
 import threading
 

@@ -1,6 +1,6 @@
-"""What the floods have in common: connections that send the same bytes until the server closes them, and are
-opened again until time or bytes are up. A connection that is open when time is up goes on until it is as old as
-an attacker's connection may get."""
+"""The common part of the floods: connections that send the same bytes until the server closes them, and are
+opened again until time or bytes run out. A connection that is open when time runs out continues until it is as old
+as an attacker's connection may get."""
 
 import threading
 import time

@@ -1,6 +1,6 @@
 """Half a megabyte that unpacks to 512 MiB, to a method that needs no token and to one that parses it.
 
-gRPC unpacks a message before it looks at its length, so nothing may be unpacked at all.
+gRPC unpacks a message before it checks its length, so nothing may be unpacked at all.
 """
 
 import struct

@@ -1,6 +1,6 @@
-"""No attack: what the server's defences must not take for one. Uploads of many messages at once, as fast as it goes
-and slowly, calls that are all refused, a connection that says nothing for long, one that pings. Every call must be
-answered, and no connection closed by the connection guard."""
+"""No attack, but clients that the server's defenses must not take for attackers: uploads of many messages at once, as fast
+as possible and slowly; calls that are all refused; a connection that is silent for long; one that pings. Every call must
+be answered, and the connection guard must not close any connection."""
 
 import threading
 import time

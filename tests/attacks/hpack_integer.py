@@ -1,5 +1,5 @@
 """Header fields that never become whole: an integer that is padded with 0x80, and a literal that announces
-1 GiB, in CONTINUATION frames. An old gRPC begins to parse them again at every frame."""
+1 GiB, in CONTINUATION frames. An old gRPC starts to parse them anew at every frame."""
 
 import itertools
 

@@ -1,5 +1,5 @@
-"""Three callers with requests that are costly to refuse: millions of empty sequences and one broken byte, for
-which the server looks for the place."""
+"""Three callers with requests that are costly to refuse: millions of empty sequences and one broken byte, whose
+place the server must find."""
 
 import threading
 

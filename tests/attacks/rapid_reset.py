@@ -1,5 +1,5 @@
 """Streams that are opened and reset at once (CVE-2023-44487), in two forms: plain headers, and headers that
-stand in the server's table so that a stream costs the attacker 27 bytes."""
+are in the server's table, so that a stream costs the attacker 27 bytes."""
 
 import struct
 

@@ -1,5 +1,5 @@
 """Slow connections on the port of the probes: 8, 40 and 300 that are silent, send half a header, or drip a byte
-at a time and are renewed when they are closed. /readyz and /healthz must answer within a second."""
+at a time, and are opened anew when they are closed. /readyz and /healthz must answer within a second."""
 
 import errno
 import select

@@ -1,5 +1,5 @@
-"""Somebody tries tokens as fast as it goes, with messages of 1 MiB attached: none passes, none of the messages is
-kept, and who has a token notices nothing."""
+"""Somebody tries tokens as fast as possible, with messages of 1 MiB attached: none may pass, none of the messages may
+be kept, and a caller that has a token must notice nothing."""
 
 import os
 import tempfile

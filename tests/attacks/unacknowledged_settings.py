@@ -1,5 +1,5 @@
-"""A client that never acknowledges the server's SETTINGS: the limits of streams and of headers in them
-hold only from then on. Until then every gRPC takes 16 MiB of headers; what that costs is to be bounded."""
+"""A client that never acknowledges the server's SETTINGS: the limits on streams and headers in them hold
+only once they are acknowledged. Until then every gRPC accepts 16 MiB of headers; the cost of that must be bounded."""
 
 from flood import Flood
 from harness import BUDGETS, CLASSIFY, MIB, QUESTION, Known, run

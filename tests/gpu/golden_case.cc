@@ -17,7 +17,7 @@ namespace {
   std::exit(1);
 }
 
-// As much of JSON as these files hold: objects, arrays, strings, numbers, booleans.
+// The part of JSON that these files use: objects, arrays, strings, numbers, booleans.
 struct Json {
   std::map<std::string, Json> members;
   std::vector<Json> items;
@@ -153,7 +153,7 @@ class Reader {
             static_cast<int64_t>(shape[1].number), static_cast<int64_t>(shape[2].number)};
   }
 
-  // As models/stack_builder.cc does it.
+  // Does what models/stack_builder.cc does.
   void ReadSpec() {
     kernels::StackSpec& spec = case_->spec;
     const int hidden = Number("hidden_size");

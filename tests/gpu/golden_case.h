@@ -1,6 +1,6 @@
 // A golden case (tests/golden/*.safetensors) read with nothing but the standard library, for
-// programs on a machine that has a toolkit and no other package. Trusts its input: the files are
-// ours; models/safetensors.h is what reads files of strangers.
+// programs on a machine that has a toolkit and no other package. It trusts its input, since the
+// files are ours; models/safetensors.h reads files of strangers.
 #ifndef SRU_TESTS_GPU_GOLDEN_CASE_H_
 #define SRU_TESTS_GPU_GOLDEN_CASE_H_
 
@@ -29,8 +29,8 @@ struct GoldenCase {
   std::vector<char> bytes;   // of the file
 };
 
-// All cases of a directory, by name. Ends the process with a message when one cannot be read or
-// there is none.
+// All cases of a directory, sorted by name. Ends the process with a message if one cannot be read
+// or there is none.
 std::vector<std::unique_ptr<GoldenCase>> ReadGoldenCases(const std::string& directory);
 
 }  // namespace sru::testing

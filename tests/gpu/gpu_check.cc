@@ -1,13 +1,13 @@
-// gpu_check: a backend, by default the CUDA one, against the golden cases and the reference
+// gpu_check: compares a backend, by default the CUDA one, with the golden cases and the reference
 // backend, as one plain program: it needs no test library, so that it builds on any machine with a
 // toolkit, and compute-sanitizer can run it.
 //
 //   gpu_check [--backend=cuda] [--dtype=float32|bfloat16] [--fuse_layers]
 //             [--goldens=tests/golden] [--small] [--json=FILE]
 //
-// --fuse_layers is BackendOptions::cuda_fuse_layers. --small leaves out what takes a sanitizer
-// long. One line per check; exits with 0 when all pass, 1 when one fails, 77 when the machine lacks
-// the backend.
+// --fuse_layers is BackendOptions::cuda_fuse_layers. --small leaves out what takes long under a
+// sanitizer. Prints one line per check; exits with 0 if all pass, with 1 if one fails, with 77 if
+// the machine lacks the backend.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -51,7 +51,7 @@ struct Flags {
   bool small = false;
 };
 
-// What a comparison found.
+// The result of a comparison.
 struct Errors {
   double largest = 0;   // of |expected - found|, NaN counted as infinite
   double relative = 0;  // the same, each over max(1, |expected|)
@@ -77,7 +77,7 @@ class Checker {
  public:
   Checker(const Flags& flags, DataType dtype) : flags_(flags), dtype_(dtype) {}
 
-  // 77 and a message when there is no such backend here.
+  // Returns 77, after a message, if there is no such backend here.
   int Run() {
     kernels::BackendOptions options;
     options.cuda_fuse_layers = flags_.fuse_layers;
@@ -142,7 +142,8 @@ class Checker {
               compiled->executable->CreateWorkspace({tokens, sequences}, &compiled->workspace));
   }
 
-  // The package's recorded float32 values, from features and from the same as an embedding's rows.
+  // Compares with the package's recorded float32 values, from features and from the same values as
+  // an embedding's rows.
   void Golden(const GoldenCase& golden) {
     const std::string name = "golden " + golden.name;
     const int64_t layers = static_cast<int64_t>(golden.spec.layers.size());
@@ -201,7 +202,7 @@ class Checker {
       }
     }
     char detail[160];
-    // As tests/golden/golden_test.cc.
+    // The same as in tests/golden/golden_test.cc.
     const bool exact = dtype_ == DataType::kFloat32;
     const double error = exact ? errors.largest : errors.relative;
     const double tolerance = exact ? 1e-5 : 2e-2;
@@ -262,9 +263,9 @@ class Checker {
           !Ok(name, tested.executable->Run(view, found.outputs.data(), *tested.workspace))) {
         continue;
       }
-      // As tests/kernels/backend_test.cc: float32 by the largest error, bfloat16 against the
-      // largest value of the tensor. Both also by the root of the mean square, against the largest
-      // value.
+      // The same as in tests/kernels/backend_test.cc: float32 by the largest error, bfloat16
+      // against the largest value of the tensor; both also by the root of the mean square, against
+      // the largest value.
       const bool exact = dtype_ == DataType::kFloat32;
       double largest = 0, mean_square = 0;
       for (auto member :
@@ -363,7 +364,7 @@ class Checker {
         ++differ;
       }
     }
-    // A fused first layer has none.
+    // A fused first layer has no table.
     const bool expects_table = std::strcmp(backend->name(), "cuda") == 0 &&
                                !(flags_.fuse_layers && dtype_ == DataType::kBFloat16);
     const bool lacks_table =

@@ -1,6 +1,7 @@
-// A worker that is warm allocates no memory per batch. What goes through operator new is counted
-// for the whole process. oneDNN copies the argument list at each call, which is out of our reach: a
-// bare product is counted first, and a batch must allocate exactly what its products do.
+// A worker that is warm allocates no memory per batch. The test counts everything that goes through
+// operator new in the whole process. oneDNN copies the argument list at each call, which we cannot
+// change: a bare product is counted first, and a batch must allocate exactly as much as its
+// products.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -73,7 +74,7 @@ TEST_P(AllocationTest, AWarmBatchAllocatesNothing) {
   CompileOptions compile;
   compile.dtype = GetParam();
   ASSERT_TRUE(CreateBackend("cpu", &backend).ok());
-  // Tiles need no product of oneDNN but for the classifier.
+  // Tiles need no product of oneDNN except for the classifier.
   const bool tiles = GetParam() == DataType::kBFloat16 &&
                      backend->description().find("tiles") != std::string::npos;
   ASSERT_TRUE(backend->Compile(stack.spec(), compile, &executable).ok());

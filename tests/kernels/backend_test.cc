@@ -34,7 +34,7 @@ using ::sru::testing::TestedBackend;
 
 std::string BackendName() { return TestedBackend::FromEnvironment().name; }
 
-// Against float64 on stacks of up to four layers with values of about 1.
+// The tolerance against float64, on stacks of up to four layers with values of about 1.
 constexpr float kTolerance = 1e-5f;
 // The reference rounds weights and activations as the CPU backend's bfloat16 storage does; an
 // activation that is almost halfway may be rounded the other way, by 2^-8 of its value, and reaches
@@ -46,7 +46,7 @@ constexpr float kBFloat16Tolerance = 1e-2f;
 constexpr double kCudaBFloat16Largest = 5e-2;
 constexpr double kCudaBFloat16MeanSquare = 4e-3;
 
-// Of one value.
+// The tolerance of one value.
 float Tolerance() {
   const TestedBackend tested = TestedBackend::FromEnvironment();
   if (tested.dtype == DataType::kFloat32) return kTolerance;
@@ -171,7 +171,7 @@ TEST_P(BackendTest, EqualsReference) {
   }
 }
 
-// The same sequence alone and inside of random batches: every output has the same bits.
+// Every output of a sequence has the same bits alone and in random batches.
 TEST_P(BackendTest, ResultsDoNotDependOnTheBatch) {
   const RandomStack stack(GetParam().second, 17);
   const StackSpec& spec = stack.spec();
@@ -209,7 +209,7 @@ TEST_P(BackendTest, ResultsDoNotDependOnTheBatch) {
   }
 }
 
-// Each sequence may ask for something else; what it gets is what it gets when all is asked for.
+// Each sequence may request other outputs; it gets the same values as if it requested all.
 TEST_P(BackendTest, OutputsAreIndependentOfEachOther) {
   const RandomStack stack(GetParam().second, 27);
   const StackSpec& spec = stack.spec();
@@ -244,8 +244,8 @@ TEST_P(BackendTest, OutputsAreIndependentOfEachOther) {
   EXPECT_EQ(some.outputs[5].pooled[0], OutputArrays::kUnwritten);
 }
 
-// A token id and its embedding row sent as features are the same input, to the bit: a backend may
-// look up what depends on the token alone.
+// A token id and its embedding row sent as features are the same input and give the same bits: a
+// backend may look up what depends on the token alone.
 TEST_P(BackendTest, TokensEqualTheirEmbeddings) {
   const RandomStack stack(GetParam().second, 37);
   const StackSpec& spec = stack.spec();
@@ -274,7 +274,7 @@ TEST_P(BackendTest, TokensEqualTheirEmbeddings) {
 INSTANTIATE_TEST_SUITE_P(Variants, BackendTest, ::testing::ValuesIn(Variants()),
                          [](const auto& info) { return info.param.first; });
 
-// Values with poison on both sides, which nobody may read into a result or overwrite.
+// Values with poison on both sides, which must neither reach a result nor be overwritten.
 class Poisoned {
  public:
   Poisoned(size_t size, float poison) : size_(size), poison_(poison) {
@@ -350,7 +350,8 @@ TEST(EdgeTest, PoisonedSurroundings) {
   }
 }
 
-// Near relative to the larger of 1 and the expected value; infinities and NaN where expected.
+// Compares relative to the larger of 1 and the expected value; infinities and NaN must be where
+// they are expected.
 void ExpectSame(const std::vector<float>& expected, const std::vector<float>& found,
                 const std::string& what) {
   // A gate of 2^-100 on a state of 1e30 turns the last bit of the gate's argument into 1e-5 of the
@@ -388,7 +389,7 @@ TEST(EdgeTest, ExtremeInputs) {
         RaggedBatch view = batch.view();
         std::vector<float> features(view.features,
                                     view.features + view.num_tokens() * spec.input_size);
-        // One value of a sequence, all of another; the first stays as it is.
+        // Changes one value of a sequence and all values of another; the first sequence stays.
         features[10 * spec.input_size + 3] = extreme;
         std::fill(features.end() - spec.input_size, features.end(), extreme);
         view.features = features.data();
@@ -406,7 +407,7 @@ TEST(EdgeTest, ExtremeInputs) {
   }
 }
 
-// However many threads share a batch, and however often it lets others have the core.
+// This holds for any number of threads that share a batch, and however often they yield the core.
 TEST(EdgeTest, SplittingChangesNoBit) {
   if (BackendName() != "cpu") GTEST_SKIP() << "of backend cpu";
   const TestedBackend of_environment = TestedBackend::FromEnvironment();
@@ -453,8 +454,8 @@ size_t PeakResidentKilobytes() {
   return 0;
 }
 
-// Activations are kept for all tokens of a batch, U for a chunk only: as many tokens need as much
-// memory in sequences of 8 as in one of 4,096.
+// Activations are kept for all tokens of a batch, U only for a chunk: the same number of tokens
+// needs the same memory in sequences of 8 as in one of 4,096.
 TEST(EdgeTest, MemoryDoesNotGrowWithTheLength) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer keeps freed memory";
@@ -469,7 +470,7 @@ TEST(EdgeTest, MemoryDoesNotGrowWithTheLength) {
   const StackSpec& spec = stack.spec();
   const Compiled small = Compile(BackendName(), spec, {kTokens, kTokens / 8});
   const Compiled large = Compile(BackendName(), spec, {2 * kTokens, kTokens / 8});
-  // Two rows of 128 values and where they go, no row of U (384 values).
+  // Two rows of 128 values and their places, but no row of U (384 values).
   const size_t per_token = (large.workspace->bytes() - small.workspace->bytes()) / kTokens;
   EXPECT_LE(per_token, 2 * 128 * sizeof(float) + 32);
 

@@ -1,6 +1,6 @@
-// What a batch costs depends on its tokens, not on how long its sequences are: time per token and
-// memory. Time is the process's CPU time, so that it does not count what else the machine does, and
-// the shapes take turns; memory is the peak of the resident set.
+// The cost of a batch, time per token and memory, depends on its tokens and not on the length of
+// its sequences. Time is the process's CPU time, so that other work on the machine does not count,
+// and the shapes take turns; memory is the peak of the resident set.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ double CpuMicroseconds() {
 
 class CostTest : public ::testing::TestWithParam<DataType> {
  protected:
-  // An encoder that writes pooled vectors only, so that the outputs' memory does not count.
+  // An encoder that writes only pooled vectors, so that the outputs' memory does not count.
   void Compile(int hidden) {
     testing::StackOptions shape;
     shape.hidden_size = hidden;
@@ -92,8 +92,8 @@ TEST_P(CostTest, TimePerTokenDoesNotGrowWithTheLength) {
       times[i].push_back(CpuMicroseconds() - start);
     }
   }
-  // Measured: 0.97 to 1.03. A cost that grew with the square of the length would be 64 times as
-  // high.
+  // The measured ratio is 0.97 to 1.03. If the cost grew with the square of the length, it would be
+  // 64 times as high.
   const double base = Median(times[0]);
   for (size_t i = 1; i < works.size(); ++i) {
     EXPECT_LT(Median(times[i]), 2 * base) << "length " << lengths[i];

@@ -1,6 +1,6 @@
 // The host side of the CUDA backend on a device that is the host (cuda_host/): buckets, graph
-// cache, choice of algorithms, memory budget, several devices and their failure. What it computes
-// is tested by backend_cuda_host and golden_cuda_host.
+// cache, choice of algorithms, memory budget, several devices and their failure. The tests
+// backend_cuda_host and golden_cuda_host check what it computes.
 #include "kernels/cuda/cuda_backend.h"
 
 #include <gmock/gmock.h>
@@ -137,7 +137,7 @@ TEST(CudaBackendTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
   const RandomStack stack(StackOptions(), 1);
   Rig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
-  // All in the bucket of 48 tokens and 4 sequences, with other lengths and tokens.
+  // All are in the bucket of 48 tokens and 4 sequences, with other lengths and tokens.
   const std::vector<std::vector<int>> batches = {{10, 20, 5}, {1, 2, 3, 40}, {30, 9, 1, 1}};
   for (size_t i = 0; i < batches.size(); ++i) {
     const RandomBatch batch(stack.spec(), batches[i], false, static_cast<unsigned>(i));
@@ -148,7 +148,7 @@ TEST(CudaBackendTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 1);
   EXPECT_EQ(rig.controls[0]->graph_launches, 3);
 
-  // Other outputs are another graph.
+  // Other outputs need another graph.
   const RandomBatch batch(stack.spec(), {10, 20, 5}, false, 1);
   OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
   for (SequenceOutput& out : outputs.outputs) out.token_vectors = nullptr;
@@ -280,7 +280,7 @@ TEST(FusedLayerTest, LongerRowsAndFloat32AreNotFused) {
   EXPECT_EQ(rig.controls[0]->fused_layers, 0);
 }
 
-// Their U is in no memory, and their products need none of the library's algorithms.
+// Their U is not in memory, and their products need none of the library's algorithms.
 TEST(FusedLayerTest, NeedsNeitherUNorTheLibrary) {
   StackOptions options;
   options.vocabulary_size = 0;
@@ -314,7 +314,7 @@ TEST(CudaBackendTest, ABucketWithoutAStableAlgorithmUsesALargerOne) {
   std::vector<float> results[2];
   for (int i = 0; i < 2; ++i) {
     Rig rig;
-    // Also the largest that the limits ask for.
+    // Includes the largest that the limits ask for.
     rig.controls[0]->unstable_rows = i == 0 ? 0 : 32;
     ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {27, 2}));
     const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
@@ -341,7 +341,7 @@ TEST(CudaBackendTest, MemoryIsReportedAndGivenBack) {
   EXPECT_GT(rig.workspaces[0]->bytes(), 0u);
   rig.workspaces.clear();
   EXPECT_EQ(rig.backend->devices()[0].memory_in_use, rig.executable->weight_bytes());
-  // Beside the version that it replaces.
+  // It is loaded beside the version that it replaces.
   std::unique_ptr<Executable> old = std::move(rig.executable);
   ASSERT_TRUE(rig.Compile(stack.spec()).ok());
   EXPECT_EQ(rig.backend->devices()[0].weight_bytes, 2 * old->weight_bytes());
@@ -390,7 +390,7 @@ TEST(CudaBackendTest, TheMemoryOfProductsIsOfTheBudget) {
   }
   options.cuda_memory_limit_bytes = weights + 2 * kProductWorkspaceBytes;
   Rig rig(1, options);
-  // The first has room; the second is told what the whole of it needs.
+  // The first has room; the error of the second says how much it needs in all.
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {16, 1}));
   const Status status = rig.MakeWorkspace({16, 1});
   EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
@@ -433,7 +433,8 @@ TEST(CudaBackendTest, SeveralDevicesGiveTheSameBits) {
   EXPECT_THAT(beyond.message(), HasSubstr("workspace.device: expected 0 to 1, found 2"));
 }
 
-// Wherever in a batch it happens: the call says so, later calls do too, the other device goes on.
+// Wherever in a batch the failure happens, the call reports it, later calls do too, and the other
+// device continues.
 TEST(CudaBackendTest, ALostDeviceIsReportedAndTheOthersGoOn) {
   const RandomStack stack(StackOptions(), 1);
   const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
@@ -476,7 +477,7 @@ TEST(CudaBackendTest, WhatIsCompiledAfterALossRunsOnTheOthers) {
   ASSERT_NO_FATAL_FAILURE(whole.Prepare(stack.spec()));
   const OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
   ASSERT_TRUE(whole.Run(batch.view(), expected).ok());
-  // How far the device's own part of Compile() gets.
+  // The number of operations of the device's own part of Compile() that succeed.
   for (int operations : {0, 1, 5, 20, 50}) {
     for (int lost = 0; lost < 2; ++lost) {
       SCOPED_TRACE(::testing::Message() << "device " << lost << " after " << operations);
@@ -497,7 +498,7 @@ TEST(CudaBackendTest, WhatIsCompiledAfterALossRunsOnTheOthers) {
         EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
         rig.workspaces.clear();
       }
-      // Nothing of it is left on the device that failed.
+      // Nothing of the version is left on the device that failed.
       rig.executable.reset();
       EXPECT_EQ(rig.controls[lost]->bytes_in_use, 0);
       EXPECT_EQ(rig.backend->devices()[lost].memory_in_use, 0u);
@@ -577,7 +578,7 @@ class TokenTableTest : public ::testing::TestWithParam<TokenTableCase> {};
 TEST_P(TokenTableTest, ChangesNoBit) {
   const RandomStack stack(GetParam().options, 1);
   const StackSpec& spec = stack.spec();
-  // Around the lengths of the rings of rows and of ids, then every token of the vocabulary.
+  // Lengths around those of the rings of rows and of ids, then every token of the vocabulary.
   const std::vector<int> lengths = {1, 2, 7, 8, 9, 15, 16, 17, 23, 24, 25, 31, 32, 33, 70, 1};
   const RandomBatch random(spec, lengths, true, 2);
   std::vector<int32_t> all_ids(spec.vocabulary_size);
@@ -587,7 +588,7 @@ TEST_P(TokenTableTest, ChangesNoBit) {
   all.num_sequences = 1;
   all.offsets = all_offsets.data();
   all.token_ids = all_ids.data();
-  // The same as the caller's features.
+  // The same input as the caller's features.
   std::vector<float> features;
   for (int t = 0; t < random.view().num_tokens(); ++t) {
     const float* row =
@@ -611,7 +612,7 @@ TEST_P(TokenTableTest, ChangesNoBit) {
       ASSERT_NO_FATAL_FAILURE(with.Prepare(spec, limits));
       ASSERT_NO_FATAL_FAILURE(without.Prepare(spec, limits));
       ASSERT_GT(with.executable->weight_bytes(), without.executable->weight_bytes());
-      // By token id again after features, which are another graph.
+      // Runs by token id again after features, which use another graph.
       std::vector<std::unique_ptr<OutputArrays>> found;
       for (const RaggedBatch& batch : {random.view(), as_features, all, random.view()}) {
         const OutputArrays expected(spec, batch, spec.pooling);
@@ -695,7 +696,7 @@ TEST(CudaBackendTest, AStackWithoutAnEmbeddingHasNoTokenTable) {
   EXPECT_TRUE(rig.Run(batch.view(), outputs).ok());
 }
 
-// A fused one would not round U: the results would tell whether there was memory for the table.
+// A fused layer would not round U: the results would show whether there was memory for the table.
 TEST(CudaBackendTest, TheFirstLayerOfTokensIsNotFused) {
   const RandomStack stack(StackOptions(), 1);
   const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
@@ -717,7 +718,7 @@ TEST(CudaBackendTest, TheFirstLayerOfTokensIsNotFused) {
   EXPECT_EQ(vectors[0], vectors[1]);
 }
 
-// Whatever the budget: with a table fits what fits without one, or the same is refused.
+// With any budget, the same models fit with a table as without one, and the same are refused.
 TEST(CudaBackendTest, TheTokenTableTakesNoRoomFromTheRest) {
   StackOptions stack_options;
   stack_options.vocabulary_size = 600;
@@ -794,7 +795,7 @@ TEST(CudaBackendTest, ADeviceMayBeLostWhileItsTokenTableIsMade) {
   StackOptions stack_options;
   stack_options.vocabulary_size = 600;
   const RandomStack stack(stack_options, 1);
-  // How many operations the loading takes.
+  // The number of operations that loading takes.
   int64_t operations[2];
   for (int i = 0; i < 2; ++i) {
     Rig rig(1, i == 0 ? WithoutTokenTable() : BackendOptions());

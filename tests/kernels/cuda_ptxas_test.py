@@ -41,7 +41,7 @@ def compile_kernels(nvcc, root, name, output, *flags):
 
 
 def check_registers(architecture, file, report):
-    """`report` is what ptxas -v says of each kernel of a file."""
+    """`report` is what ptxas -v says about each kernel of a file."""
     errors = []
     kernels = re.split(r"Compiling entry function '", report)[1:]
     if len(kernels) != KERNELS[file]:
@@ -65,7 +65,7 @@ def check_registers(architecture, file, report):
 
 
 def check_copies(ptx):
-    """Each scan kernel's asynchronous copies of U, of the highway term and of ids, in PTX."""
+    """Checks each scan kernel's asynchronous copies of U, of the highway term and of ids, in PTX."""
     errors = []
     widths = {("f", 4): 16, ("f", 2): 8, ("8BFloat16", 4): 8, ("8BFloat16", 2): 4}
     for (dtype, dims), width in widths.items():
@@ -87,7 +87,7 @@ def check_copies(ptx):
                     errors.append(f"{name.group(1)}: expected at least {count} copies of {size} "
                                   f"bytes, found {found}")
                 print(f"{name.group(1)}: {found} copies of {size} bytes")
-            # All but the next step's may be on their way.
+            # All copies except the next step's may be on their way.
             if f"cp.async.wait_group {STEPS - 2};" not in body or "wait_group 0;" in body:
                 errors.append(f"{name.group(1)}: waits for the whole ring")
             for what, pattern in SLOW_MEMORY:

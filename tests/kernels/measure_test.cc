@@ -1,4 +1,4 @@
-// What the benchmarks measure with.
+// Tests what the benchmarks measure with.
 #include "kernels/bench/measure.h"
 
 #include <gmock/gmock.h>

@@ -27,7 +27,7 @@ TEST(ParallelRunnerTest, EachItemOnceAndSlotsAreExclusive) {
   }
 }
 
-// Scratch memory is there for as many threads as there are items.
+// There is scratch memory for as many threads as there are items.
 TEST(ParallelRunnerTest, SlotsAreBelowTheNumberOfItems) {
   ParallelRunner runner(6, 6);
   const ParallelRunner::Batch running(runner);

@@ -67,7 +67,7 @@ struct ScanCase {
   }
   float* Constant(int i) { return constants.data() + static_cast<size_t>(i) * padded; }
 
-  // Scalar, with the argument of the gates as scan.h defines it.
+  // Scalar code, with the argument of the gates as scan.h defines it.
   void Expect(bool backward, Pooling pooling) {
     std::vector<double> state(hidden), sum(hidden), maximum(hidden, -1e300), last(hidden);
     std::vector<double> expected_h(static_cast<size_t>(steps) * hidden);

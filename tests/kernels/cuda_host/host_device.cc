@@ -31,10 +31,10 @@ using namespace kernels::cuda;  // NOLINT: all of it is of that world
 
 constexpr size_t kAlignment = 256;  // as of cudaMalloc
 
-// How a product adds up; stands in ProductAlgorithm::data[0].
+// The order in which a product adds up; it is in ProductAlgorithm::data[0].
 enum Order : uint64_t {
   kInOrder,     // k = 0, 1, 2, ...
-  kBackward,    // k = ..., 2, 1, 0: other bits, but always the same
+  kBackward,    // k = ..., 2, 1, 0: gives other bits, but always the same
   kByRowCount,  // backward above 64 rows
   kByPlace,     // backward for every ninth row
   kRefuses,
@@ -42,8 +42,8 @@ enum Order : uint64_t {
 
 constexpr int kGroup = 16;
 
-// sums[r] += x[.][r] w[.] with fused multiply-adds, as on the GPU. x is [k][kGroup]: so many rows
-// at a time, for the sake of vectors.
+// sums[r] += x[.][r] w[.] with fused multiply-adds, as on the GPU. x is [k][kGroup]: kGroup rows at
+// a time, so that the compiler can use vectors.
 inline __attribute__((always_inline)) void AddGroup(const float* x, const float* w, int k,
                                                     bool backward, float* sums) {
   for (int i = 0; i < k; ++i) {
@@ -61,7 +61,7 @@ __attribute__((target("avx2,fma"))) void AddGroupFma(const float* x, const float
 }
 #endif
 
-// The same bits on every processor; slow where each fmaf is a call.
+// Gives the same bits on every processor; slow if each fmaf is a call.
 void AddGroupOnThisMachine(const float* x, const float* w, int k, bool backward, float* sums) {
 #ifdef __x86_64__
   static const bool has_fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -293,7 +293,7 @@ class HostStream : public Stream {
     return kernels::OkStatus();
   }
 
-  // What the device has come to, by now.
+  // The device's state by now.
   Status Fail() {
     int64_t left = control_->operations_until_lost.load();
     if (left < 0) return kernels::OkStatus();

@@ -1,13 +1,13 @@
 // A Device of the CUDA backend that is the host: the same kernels, compiled as C++ and run under
-// launch_shim.h, a plain loop for the products, and as much of a GPU's behaviour as mistakes of the
-// backend could hide behind:
+// launch_shim.h, a plain loop for the products, and those parts of a GPU's behavior behind which
+// mistakes of the backend could hide:
 //   * Work on a stream happens when the stream is waited for, not before.
 //   * Recorded work is replayed with the arguments that it was recorded with.
 //   * Fresh memory is filled with NaN. Each buffer is an allocation of its own, so that
-//     AddressSanitizer sees what leaves it.
+//     AddressSanitizer sees accesses outside of it.
 //   * The library's products offer algorithms whose bits depend on the number of rows or on a row's
 //     place, others that sum in another order, and others that refuse.
-//   * It fails for good when told to.
+//   * It fails for good when a test tells it to.
 #ifndef SRU_TESTS_KERNELS_CUDA_HOST_HOST_DEVICE_H_
 #define SRU_TESTS_KERNELS_CUDA_HOST_HOST_DEVICE_H_
 
@@ -21,9 +21,9 @@
 
 namespace sru::testing {
 
-// Counts, switches: what a test sees of a device and does to it. Thread-safe.
+// Counters and switches: what a test sees of a device, and what it does to it. Thread-safe.
 struct HostDeviceControl {
-  // After so many further operations (copies, launches, waits) every one fails with kDeviceLost.
+  // After this many further operations (copies, launches, waits) every one fails with kDeviceLost.
   // Negative = never.
   std::atomic<int64_t> operations_until_lost{-1};
   // Row counts at which no algorithm gives the bits of the others; 0 = none.
@@ -40,7 +40,7 @@ struct HostDeviceControl {
 struct HostDeviceOptions {
   int ordinal = 0;
   size_t total_memory = size_t{4} << 30;
-  // Few, so that both of the scan's widths (scan_shape.h) occur within a test.
+  // There are few, so that both of the scan's widths (scan_shape.h) occur within a test.
   int num_multiprocessors = 6;
 };
 

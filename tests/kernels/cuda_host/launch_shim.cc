@@ -1,4 +1,4 @@
-// longjmp() between stacks is what a fiber's switch is; the hardened one takes it for a mistake.
+// Switching fibers is a longjmp() between stacks, which the hardened longjmp() takes for a mistake.
 #undef _FORTIFY_SOURCE
 
 #include "tests/kernels/cuda_host/launch_shim.h"
@@ -29,15 +29,15 @@ constexpr size_t kStackBytes = 64 * 1024;
   std::abort();
 }
 
-// Counts those who wait; who waits goes on when all have come.
+// Counts the threads that wait; they continue when all have arrived.
 struct Barrier {
   int members = 0;
   int arrived = 0;
   int generation = 0;
 };
 
-// A place to go on from. swapcontext() calls the kernel each time, for the signal mask; so it only
-// enters a fiber, and _longjmp() does the rest. AddressSanitizer follows the former alone.
+// A place from which to continue. swapcontext() calls the kernel each time, for the signal mask, so
+// it only enters a fiber, and _longjmp() does the rest. AddressSanitizer follows only the former.
 struct Place {
   ucontext_t context;
   jmp_buf jump;
@@ -90,7 +90,7 @@ class Copies {
     const void* from;
     int bytes;
   };
-  // Of all that the thread has begun; nothing is removed before it ends.
+  // All copies that the thread has begun; nothing is removed before it ends.
   std::vector<Copy> copies_;
   std::vector<size_t> groups_;  // the end of each
   size_t arrived_ = 0;
@@ -100,7 +100,7 @@ class Copies {
 // A block's shared memory.
 class Shared {
  public:
-  // Not more than was asked for, so that AddressSanitizer sees what leaves it.
+  // Not more than was requested, so that AddressSanitizer sees accesses outside of it.
   void Begin(size_t bytes) {
     void* memory = nullptr;
     if (bytes > 0 && posix_memalign(&memory, 128, bytes) != 0) std::abort();
@@ -175,16 +175,16 @@ class Block {
   }
 
   unsigned char* shared() const { return shared_.get(); }
-  // Of the thread that runs.
+  // For the thread that runs.
   Copies& copies() { return fibers_[threadIdx.x]->copies; }
 
-  // What each lane of the warp holds.
+  // The words of each lane of the warp.
   struct LaneWords {
     uint32_t words[10];
   };
 
-  // Shows the lane's words to the others of its warp, all of which must call. Returns every lane's,
-  // until the next call.
+  // Shows the lane's words to the other lanes of its warp, all of which must call it. Returns the
+  // words of every lane, which are valid until the next call.
   const LaneWords* Exchange(const LaneWords& mine) {
     Warp& warp = warps_[threadIdx.x / kWarpSize];
     if (warp.barrier.members != kWarpSize) Fail("a warp's instruction after threads have ended");
@@ -194,10 +194,11 @@ class Block {
     return lanes;
   }
 
-  // What a warp makes together.
+  // A value that the lanes of a warp make together.
   using Tile = std::array<std::array<float, 8>, 16>;
 
-  // As Exchange(), and `make` once with every lane's words. The result holds until the next call.
+  // Like Exchange(), but also calls `make` once with the words of every lane. The result is valid
+  // until the next call.
   const Tile& Collect(const LaneWords& mine, void (*make)(const LaneWords*, Tile*)) {
     Warp& warp = warps_[threadIdx.x / kWarpSize];
     const LaneWords* const lanes = Exchange(mine);
@@ -220,7 +221,7 @@ class Block {
  private:
   struct Warp {
     Barrier barrier;
-    // Two sets: a lane may write for its next exchange before others have read of this one.
+    // Two sets, because a lane may write for its next exchange before others have read this one.
     LaneWords lanes[2][kWarpSize] = {};
     int collected = -1;  // the generation whose words `tile` was made of
     Tile tile;
@@ -291,7 +292,7 @@ class Block {
   void StartSwitch(void** fake_stack, const void* stack, size_t bytes) {
     __sanitizer_start_switch_fiber(fake_stack, stack, bytes);
   }
-  // What is left when a fiber goes on is always the scheduler.
+  // When a fiber continues, the stack that is left is always the scheduler's.
   void FinishSwitch(void* fake_stack, bool in_fiber) {
     const void* stack = nullptr;
     size_t bytes = 0;
@@ -322,7 +323,7 @@ Block& CurrentBlock() {
   return *Block::Current();
 }
 
-// Of threads that run under LaunchIndependent().
+// For threads that run under LaunchIndependent().
 struct Independent {
   size_t shared_bytes = 0;
   Shared shared;

@@ -1,15 +1,15 @@
-// Runs CUDA kernels on the host: what the kernels' sources (kernels/cuda/*.cuh) use of CUDA C++, as
-// plain C++. Include it before them.
+// Runs CUDA kernels on the host: defines the parts of CUDA C++ that the kernels' sources
+// (kernels/cuda/*.cuh) use, in plain C++. Include it before them.
 //
 //   Launch(blocks, threads, [&] { LayerNormKernel<float>(args); });
 //
-// Also the instructions of tensor_core.cuh. A copy that was begun is made when it is waited for,
-// and shared memory holds NaN when a block begins: what is read too early is seen.
+// It also has the instructions of tensor_core.cuh. A copy that was begun is made when it is waited
+// for, and shared memory holds NaN when a block begins, so that reading too early shows.
 //
 // Blocks run one after the other. The threads of a block run one after the other too, each until it
 // ends or waits for others (__syncthreads, a shuffle); then each has a stack of its own (a fiber).
-// A thread that waits for one that has ended, or all threads waiting for different things, ends the
-// program with a message: on a GPU that would hang or give garbage.
+// If a thread waits for one that has ended, or if all threads wait for different things, the
+// program ends with a message: on a GPU that would hang or give garbage.
 #ifndef SRU_TESTS_KERNELS_CUDA_HOST_LAUNCH_SHIM_H_
 #define SRU_TESTS_KERNELS_CUDA_HOST_LAUNCH_SHIM_H_
 
@@ -36,7 +36,7 @@ void __syncthreads();
 float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
 // NOLINTEND
 
-// As in shared_memory.cuh and tensor_core.cuh.
+// The same as in shared_memory.cuh and tensor_core.cuh.
 namespace sru::kernels::cuda {
 
 unsigned char* DynamicShared();
@@ -70,7 +70,7 @@ namespace sru::testing {
 void Launch(int64_t blocks, int threads, const std::function<void()>& kernel,
             size_t shared_bytes = 0);
 
-// What a thread that no Launch() runs has of shared memory and of copies.
+// Shared memory and copies for a thread that no Launch() runs.
 class IndependentThreads {
  public:
   explicit IndependentThreads(size_t shared_bytes);
