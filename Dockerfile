@@ -4,12 +4,12 @@
 #   docker build --target runtime-cuda -t sru-server:cuda .
 #   docker build --target test .                               (builds and runs every test)
 #
-# The runtime images have no distribution in them: no shell, no package manager, only the two programs, the shared
-# libraries that they load (deploy/image_rootfs.sh collects them), the packages' names and licences for scanners, and
+# The runtime images contain no distribution: no shell, no package manager, only the two programs, the shared
+# libraries that they load (deploy/image_rootfs.sh collects them), the packages' names and licenses for scanners, and
 # the bundled model. So any base works whose libraries the programs were built against.
 
 # A Debian sid, by any name, gets a current gRPC (scripts/current_grpc.sh). Debian 12 and 13 and Ubuntu 24.04 work too,
-# with their gRPC 1.51, against which a stranger can do more: docs/security.md. A CUDA base has nvcc and cuBLAS besides.
+# with their gRPC 1.51, against which a stranger can do more: docs/security.md. A CUDA base also has nvcc and cuBLAS.
 ARG BASE=docker.io/library/debian:sid-slim
 ARG CUDA_BASE=docker.io/nvidia/cuda:13.0.1-devel-ubuntu24.04
 
@@ -25,7 +25,7 @@ LABEL org.opencontainers.image.title="sru_server" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.created="${CREATED}"
 # Every flag of the server is an environment variable too; SRU_ADDRESS is sru_client's. The engine decides who reaches
-# the ports; a server with an old gRPC would listen on the loopback device if it were not told.
+# the ports; by default a server with an old gRPC would listen on the loopback device.
 ENV PATH=/usr/local/bin \
     SRU_LISTEN=0.0.0.0:50051 \
     SRU_MODEL_REPOSITORY=/models \
@@ -82,7 +82,7 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=compute,utility
 COPY --from=build-cuda /rootfs/ /
 
-# ---- test; last, because engines without BuildKit build what stands before a target
+# ---- test; last, because engines without BuildKit build every stage before a target
 FROM tools AS test
 RUN scripts/deps.sh build test && rm -rf /var/lib/apt/lists/*
 COPY . .

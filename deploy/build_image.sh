@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds a container image of the server with what is there: docker, podman or buildah.
+# Builds a container image of the server with whichever engine there is: docker, podman or buildah.
 #
 #   deploy/build_image.sh [--target=cpu|cuda|test] [--tag=NAME] [--engine=docker|podman|buildah]
 #                         [--base=current|stable] [--local_base] [--cuda_toolkit=DIR] [--prebuilt=BUILD]
@@ -8,13 +8,13 @@
 #   --tag           name of the image; default: sru-server:cpu, sru-server:cuda
 #   --engine        default: the first of docker, podman, buildah that works here
 #   --base          what the programs are built on: current is Debian sid with a current gRPC, stable is Debian 12 with
-#                   its gRPC 1.51. Default: current, and stable with a message where current is not to be had. The CUDA
-#                   image has stable only: NVIDIA has no base with a current gRPC.
+#                   its gRPC 1.51. Default: current or, with a message, stable if current is not available. The CUDA
+#                   image has only stable: NVIDIA has no base with a current gRPC.
 #   --local_base    makes the base image with debootstrap (root; needs a Debian mirror, SRU_DEBIAN_MIRROR, as
-#                   scripts/debian_root.sh takes it) instead of pulling one: for machines that reach no registry
+#                   scripts/debian_root.sh uses it) instead of pulling one: for machines that reach no registry
 #   --cuda_toolkit  with --local_base and --target=cuda: a CUDA toolkit of this machine to put into that base
-#   --prebuilt      takes the programs of this build folder (cmake --preset release, then build) and the libraries of
-#                   this machine, gRPC too, instead of compiling: seconds, and no base image is needed
+#   --prebuilt      uses the programs of this build folder (cmake --preset release, then build) and the libraries of
+#                   this machine, including gRPC, instead of compiling: takes seconds and needs no base image
 #
 # Its label io.grpc.version says which gRPC an image has, as its `sru_server --version` does.
 #
@@ -81,7 +81,7 @@ works "$engine" || fail "--engine: $engine does not work here; '$engine info' sa
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 storage=${SRU_IMAGE_STORAGE:-$PWD/build/image-storage}
-# Without a privileged daemon: no overlay mounts, no network namespaces.
+# This works without a privileged daemon: there are no overlay mounts and no network namespaces.
 buildah_() {
   buildah --root "$storage" --runroot "$work/run" --storage-driver vfs "$@"
 }
@@ -116,7 +116,7 @@ make_base() {
   echo "build_image: making $1 with debootstrap"
   scripts/debian_root.sh "$suite" "$root" || return
   if [ -n "${2:-}" ]; then
-    # What compiling and linking needs; the rest of a toolkit (profilers, cuDNN) is several times larger.
+    # Compiling and linking need these; the rest of a toolkit (profilers, cuDNN) is several times larger.
     mkdir -p "$root/usr/local/cuda/lib64"
     cp -a "$2"/{bin,include,nvvm} "$root/usr/local/cuda/"
     cp -a "$2"/lib64/{libcudart,libcudadevrt,libcublasLt}* "$root/usr/local/cuda/lib64/"
@@ -138,7 +138,7 @@ make_base() {
   rm -rf "$root"
 }
 
-# make_current NAME: the base with a current gRPC; fails where there is none.
+# make_current NAME: makes the base with a current gRPC; fails if there is none.
 make_current() {
   local from=()
   if [ -n "$local_base" ]; then
@@ -198,7 +198,7 @@ if [ "$stage" = test ]; then
   exit 0
 fi
 
-# The label: from the program itself, which knows it.
+# The label comes from the program itself.
 case "$engine" in
   docker | podman)
     grpc=$("$engine" run --rm --network none "$tag" --version)

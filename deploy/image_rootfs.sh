@@ -66,7 +66,7 @@ for link in bin lib lib64; do
   ln -s "usr/$link" "$out/$link"
 done
 
-# All in one of the folders that the loader searches without a cache, but for the loader itself, whose path stands in
+# All go into one of the folders that the loader searches without a cache, except the loader itself, whose path is part of
 # each program.
 multiarch=$(dirname "$(readlink -f "$(printf '%s\n' "${libraries[@]}" | grep '/libc\.so\.')")")
 mkdir -p "$out$multiarch"
@@ -93,7 +93,7 @@ EOF
 echo 'hosts: files dns' >"$out/etc/nsswitch.conf"
 [ ! -e /etc/os-release ] || cp -L /etc/os-release "$out/etc/os-release"
 
-# What the libraries came from: licences, and the stanzas in which scanners look for known vulnerabilities. dpkg knows
+# The packages of the libraries: their licenses, and the stanzas that scanners search for known vulnerabilities. dpkg knows
 # a file by its path before or after the merge of /lib into /usr/lib, so one of the two is never found.
 if command -v dpkg-query >/dev/null; then
   owners=$(for library in "${libraries[@]}"; do

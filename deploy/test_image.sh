@@ -1,6 +1,6 @@
 #!/bin/sh
 # Tests an image that deploy/build_image.sh made: starts its root file system as the image says (user, entry point,
-# variables, read-only, no capability), classifies, scrapes, asks the health check, stops it with SIGTERM. Needs root.
+# variables, read-only, no capability), classifies, scrapes, runs the health check, stops it with SIGTERM. Needs root.
 #
 #   deploy/test_image.sh [IMAGE] [--engine=docker|podman|buildah]     default: sru-server:cpu
 set -eu
