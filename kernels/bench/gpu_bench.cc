@@ -168,11 +168,11 @@ void PrintScan(const ScanCase& c, int num_multiprocessors, double copy_rate, boo
   args.padded = c.hidden;
   args.u = u.as();
   args.u_stride = static_cast<int>(3 * width);
-  args.gates = 3;
-  args.skip = x.as();
-  args.skip_stride = static_cast<int>(width);
-  args.skip_direction_stride = c.hidden;
-  args.skip_scale = 1.0f;
+  args.matrices = 3;
+  args.highway = x.as();
+  args.highway_stride = static_cast<int>(width);
+  args.highway_direction_stride = c.hidden;
+  args.highway_scale = 1.0f;
   args.constants = constants.as<float>();
   args.h = h.as();
   const int dims = ScanDims(args, num_multiprocessors);
@@ -299,12 +299,12 @@ class Forward {
     std::memset(input, 0, layout.end);
     *reinterpret_cast<BatchHeader*>(input + layout.header) = BatchHeader{length * batch, {}};
     auto* const entries = reinterpret_cast<SequenceEntry*>(input + layout.sequences);
-    const bool classes = bucket_.has(Bucket::kClasses);
+    const bool labels = bucket_.has(Bucket::kLabels);
     const bool vectors = bucket_.has(Bucket::kTokenVectors);
     for (int b = 0; b < batch; ++b) {
       entries[b] = {
-          b * length,       length,           b,  classes ? stack_->spec.pooling : Pooling::kNone,
-          classes ? b : -1, classes ? b : -1, -1, vectors ? b * length : -1};
+          b * length,      length,          b,  labels ? stack_->spec.pooling : Pooling::kNone,
+          labels ? b : -1, labels ? b : -1, -1, vectors ? b * length : -1};
     }
     const sru::testing::RandomBatch values(random_.spec(), std::vector<int>(batch, length), false,
                                            2);
@@ -378,9 +378,9 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
     std::vector<double> gpu_us;
     std::vector<double> without_table_us;
     {
-      Forward with(gpu, options, type, kTokens, 1, Bucket::kClasses,
+      Forward with(gpu, options, type, kTokens, 1, Bucket::kLabels,
                    BackendOptions().cuda_token_table_bytes);
-      Forward without(gpu, options, type, kTokens, 1, Bucket::kClasses, 0);
+      Forward without(gpu, options, type, kTokens, 1, Bucket::kLabels, 0);
       const auto time = [](Forward& forward) {
         return 1e6 * forward.timer().Seconds([&] {
           forward.Copy();

@@ -34,20 +34,21 @@ void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int dir
   const AlignedBuffer weights =
       Rounded(PackGateWeights(spec, product_rows, direction), layer->rounds);
   const int padded = layer->output.padded();
-  const int gates = spec.num_matrices;
+  const int matrices = spec.num_matrices;
   layer->constants.push_back(PackGateConstants(spec, direction));
   for (int first = 0; first < padded; first += kPartSize) {
     const int size = std::min(kPartSize, padded - first);
-    AlignedBuffer columns(static_cast<size_t>(product_rows.stride()) * gates * size);
-    for (int plane = 0; plane < product_rows.stride() * gates; ++plane) {
+    AlignedBuffer columns(static_cast<size_t>(product_rows.stride()) * matrices * size);
+    for (int plane = 0; plane < product_rows.stride() * matrices; ++plane) {
       std::copy_n(weights.data() + static_cast<size_t>(plane) * padded + first, size,
                   columns.data() + static_cast<size_t>(plane) * size);
     }
     Part part;
     part.direction = direction;
     part.first = first;
-    part.product = std::make_unique<Product>(shapes, columns.data(), product_rows.stride(),
-                                             gates * size, RowBuckets(ChunkRows(gates * size)));
+    part.product =
+        std::make_unique<Product>(shapes, columns.data(), product_rows.stride(), matrices * size,
+                                  RowBuckets(ChunkRows(matrices * size)));
     part.scan = ScanParametersOf(spec, layer->constants.back());
     part.scan.padded = size;
     part.scan.v_f += first;

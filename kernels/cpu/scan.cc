@@ -34,15 +34,15 @@ HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t 
   for (int step = 0; step < s.steps; ++step) {
     for (int i = 0; i < kVectors; ++i) {
       const float* at = u + i * lanes;
-      V skip = hn::Zero(d);
+      V highway = hn::Zero(d);
       if constexpr (kHighway == Highway::kInput) {
-        skip = hn::Mul(alpha, hn::Load(d, x + i * lanes));
+        highway = hn::Mul(alpha, hn::Load(d, x + i * lanes));
       } else if constexpr (kHighway == Highway::kMatrix) {
-        skip = hn::Load(d, at + 3 * p.padded);
+        highway = hn::Load(d, at + 3 * p.padded);
       }
       const V h = ScanStep<kHighway, kActivation>(d, v_f[i], v_r[i], b_f[i], b_r[i],
                                                   hn::Load(d, at), hn::Load(d, at + p.padded),
-                                                  hn::Load(d, at + 2 * p.padded), skip, c[i]);
+                                                  hn::Load(d, at + 2 * p.padded), highway, c[i]);
       if (h_row != nullptr) {
         hn::StoreU(s.rounds_h ? RoundToBFloat16(d, h) : h, d, h_row + i * lanes);
       }

@@ -93,14 +93,14 @@ HWY_INLINE V Activate(D d, V c) {
   return c;
 }
 
-// Takes the state `c` one step on and returns h. `skip` is not read with Highway::kNone.
+// Takes the state `c` one step on and returns h. `highway` is not read with Highway::kNone.
 template <Highway kHighway, Activation kActivation>
-HWY_INLINE V ScanStep(D d, V v_f, V v_r, V b_f, V b_r, V u0, V u1, V u2, V skip, V& c) {
+HWY_INLINE V ScanStep(D d, V v_f, V v_r, V b_f, V b_r, V u0, V u1, V u2, V highway, V& c) {
   const V f = Gate(d, hn::MulAdd(v_f, c, hn::Add(u1, b_f)));
   const V r = Gate(d, hn::MulAdd(v_r, c, hn::Add(u2, b_r)));
   c = Mix(d, f, c, u0);
   const V g = Activate<kActivation>(d, c);
-  return kHighway == Highway::kNone ? hn::Mul(r, g) : Mix(d, r, g, skip);
+  return kHighway == Highway::kNone ? hn::Mul(r, g) : Mix(d, r, g, highway);
 }
 
 // Calls Body::Run<highway, activation>(argument) for the variant that `p` names. Validate() has

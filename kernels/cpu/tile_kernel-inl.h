@@ -68,7 +68,7 @@ class RowScanner {
 
   // One row with U at `u`.
   HWY_INLINE void ScanRow(int row, const float* u) {
-    const int sequence = call_.sequence_of_row[row];
+    const int sequence = call_.place_of_row[row];
     for (int b = 0; b < kBlocks; ++b) {
       ScanBlock(row, sequence, b, u + b * kMatrices * kTileColumns);
     }
@@ -89,18 +89,18 @@ class RowScanner {
     float* HWY_RESTRICT state = state_[b] + static_cast<size_t>(sequence) * kTileColumns;
     for (size_t j = 0; j < kTileColumns; j += hn::Lanes(d)) {
       const size_t at = column + j;
-      V skip = hn::Zero(d);
+      V highway = hn::Zero(d);
       if constexpr (kHighway == Highway::kInput) {
-        skip = hn::Mul(hn::Set(d, p.alpha),
-                       LoadBFloat16(d, call_.skip + row * call_.skip_stride + at));
+        highway = hn::Mul(hn::Set(d, p.alpha),
+                          LoadBFloat16(d, call_.highway + row * call_.highway_stride + at));
       } else if constexpr (kHighway == Highway::kMatrix) {
-        skip = hn::Load(d, u + 3 * kTileColumns + j);
+        highway = hn::Load(d, u + 3 * kTileColumns + j);
       }
       V c = hn::Load(d, state + j);
       const V h = ScanStep<kHighway, kActivation>(
           d, hn::Load(d, p.v_f + at), hn::Load(d, p.v_r + at), hn::Load(d, p.b_f + at),
           hn::Load(d, p.b_r + at), hn::Load(d, u + j), hn::Load(d, u + kTileColumns + j),
-          hn::Load(d, u + 2 * kTileColumns + j), skip, c);
+          hn::Load(d, u + 2 * kTileColumns + j), highway, c);
       hn::Store(c, d, state + j);
       if (call_.h != nullptr) StoreBFloat16(d, h, call_.h + row * call_.h_stride + at);
       if (call_.h_of_row != nullptr && call_.h_of_row[row] != nullptr) StoreOutput(d, h, row, at);

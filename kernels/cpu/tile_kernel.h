@@ -63,7 +63,7 @@ struct TileScanCall {
 
   int rows = 0;
   int sequences = 0;
-  const int32_t* sequence_of_row = nullptr;  // [rows], its place in the order of length
+  const int32_t* place_of_row = nullptr;  // [rows], its place in the order of length
 
   // Either the product's input, or the products of each token to look up.
   const BFloat16* x = nullptr;  // [rows + kTileSpareRows][x_stride]
@@ -71,8 +71,9 @@ struct TileScanCall {
   const float* table = nullptr;           // [token][weights.row_size()]
   const int32_t* token_of_row = nullptr;  // [rows]
 
-  const BFloat16* skip = nullptr;  // [rows][skip_stride], from this direction's first column on
-  size_t skip_stride = 0;
+  const BFloat16* highway =
+      nullptr;  // [rows][highway_stride], from this direction's first column on
+  size_t highway_stride = 0;
   float* state = nullptr;  // [block][sequences][16], in and out
 
   // Where h goes; each may be null.

@@ -46,7 +46,7 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
     for (int step = 0; step < steps; ++step) {
       while (Length(ws_.order[active - 1]) <= step) --active;
       ws_.first_row[step] = row;
-      for (int place = 0; place < active; ++place) ws_.sequence_of_row[row++] = place;
+      for (int place = 0; place < active; ++place) ws_.place_of_row[row++] = place;
     }
   }
 
@@ -205,7 +205,7 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
     call.last_block = std::min(last_block, direction.weights.blocks);
     call.rows = tokens_;
     call.sequences = sequences_;
-    call.sequence_of_row = ws_.sequence_of_row.data();
+    call.place_of_row = ws_.place_of_row.data();
     if (product_input != nullptr) {
       call.x = product_input;
       call.x_stride = layer.product_stride();
@@ -214,8 +214,8 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
       call.token_of_row = ws_.token_of_row.data();
     }
     const size_t column = static_cast<size_t>(d) * layer.output.padded();
-    call.skip = ws_.x.data() + column;
-    call.skip_stride = TileStride(layer.input);
+    call.highway = ws_.x.data() + column;
+    call.highway_stride = TileStride(layer.input);
     call.state = ws_.state.data() + column * sequences_;
     if (writes_outputs) {
       call.h_of_row = any_vectors_ ? ws_.h_of_row.data() : nullptr;
@@ -268,7 +268,7 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
       const float* h =
           ws_.inputs[0].NormalizeRow(layout, layer.norm, ws_.x.data() + row * TileStride(layout));
       if (any_vectors_ && ws_.h_of_row[row] != nullptr) layout.Unpack(h, ws_.h_of_row[row]);
-      const int place = ws_.sequence_of_row[row];
+      const int place = ws_.place_of_row[row];
       float* pooled = ws_.pooled_of[place];
       if (pooled == nullptr) return;
       PoolRow(layout, ws_.pooling[place], token == batch_.offsets[b],
@@ -322,7 +322,7 @@ TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limi
   state = AlignedBuffer(sequences * states);
   order.resize(sequences);
   first_row.resize(limits.max_tokens);
-  sequence_of_row.resize(limits.max_tokens);
+  place_of_row.resize(limits.max_tokens);
   token_of_row.resize(limits.max_tokens);
   h_of_row.resize(limits.max_tokens);
   pooling.resize(sequences);

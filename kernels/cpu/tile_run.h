@@ -30,18 +30,18 @@ class TileWorkspace : public Workspace {
   AlignedArray<BFloat16> h;           // its output
   AlignedArray<BFloat16> normalised;  // what its products multiply, where that is not x
   AlignedArray<BFloat16> projected;
-  AlignedBuffer row;                     // one row before it is rounded
-  AlignedBuffer state;                   // [direction][block][sequence][16]
-  AlignedBuffer pooled;                  // [sequences that need one][stride]
-  AlignedBuffer logits;                  // as pooled
-  std::vector<int32_t> order;            // [place]: the sequence, longest first
-  std::vector<int32_t> first_row;        // [step]: where its rows begin
-  std::vector<int32_t> sequence_of_row;  // [row]: place of its sequence
-  std::vector<int32_t> token_of_row;     // [row]: its token's id
-  std::vector<float*> h_of_row;          // [row]: its token vector, or null
-  std::vector<Pooling> pooling;          // [place]
-  std::vector<float*> pooled_of;         // [place]: its row in `pooled`, or null
-  std::vector<int> pool_row;             // [sequence]: its row in `pooled`, or -1
+  AlignedBuffer row;                  // one row before it is rounded
+  AlignedBuffer state;                // [direction][block][sequence][16]
+  AlignedBuffer pooled;               // [sequences that need one][stride]
+  AlignedBuffer logits;               // as pooled
+  std::vector<int32_t> order;         // [place]: the sequence, longest first
+  std::vector<int32_t> first_row;     // [step]: where its rows begin
+  std::vector<int32_t> place_of_row;  // [row]: place of its sequence
+  std::vector<int32_t> token_of_row;  // [row]: its token's id
+  std::vector<float*> h_of_row;       // [row]: its token vector, or null
+  std::vector<Pooling> pooling;       // [place]
+  std::vector<float*> pooled_of;      // [place]: its row in `pooled`, or null
+  std::vector<int> pool_row;          // [sequence]: its row in `pooled`, or -1
 
  private:
   WorkspaceLimits limits_;

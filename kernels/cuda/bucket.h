@@ -36,7 +36,7 @@ inline int SequenceBucket(int sequences, int max_sequences) {
 struct Bucket {
   // What any of the bucket's sequences wants, and what the batch brings.
   enum Flag : uint32_t {
-    kClasses = 1,  // logits or probabilities
+    kLabels = 1,  // logits or probabilities
     kPooled = 2,
     kFinalState = 4,
     kTokenVectors = 8,

@@ -71,10 +71,10 @@ class BatchRun {
                      out.token_vectors + static_cast<size_t>(t) * row.width());
         }
       }
-      if (entry.class_row < 0) continue;
-      const float* classes = ws_.classes.row(entry.class_row);
-      if (out.logits != nullptr) std::copy_n(classes, labels, out.logits);
-      if (out.probabilities != nullptr) std::copy_n(classes + labels, labels, out.probabilities);
+      if (entry.label_row < 0) continue;
+      const float* logits = ws_.labels.row(entry.label_row);
+      if (out.logits != nullptr) std::copy_n(logits, labels, out.logits);
+      if (out.probabilities != nullptr) std::copy_n(logits + labels, labels, out.probabilities);
     }
   }
 
@@ -91,7 +91,7 @@ class BatchRun {
     if (batch_.initial_state != nullptr) bucket.flags |= Bucket::kInitialState;
     for (int b = 0; b < batch_.num_sequences; ++b) {
       const SequenceOutput& out = outputs_[b];
-      if (out.wants_labels()) bucket.flags |= Bucket::kClasses;
+      if (out.wants_labels()) bucket.flags |= Bucket::kLabels;
       if (out.pooled != nullptr) bucket.flags |= Bucket::kPooled;
       if (out.final_state != nullptr) bucket.flags |= Bucket::kFinalState;
       if (out.token_vectors != nullptr) bucket.flags |= Bucket::kTokenVectors;
@@ -102,7 +102,7 @@ class BatchRun {
   void WriteSequences() {
     SequenceEntry* const entries = sequences();
     int pool_rows = 0;
-    int class_rows = 0;
+    int label_rows = 0;
     int state_rows = 0;
     for (int b = 0; b < batch_.num_sequences; ++b) {
       const SequenceOutput& out = outputs_[b];
@@ -112,7 +112,7 @@ class BatchRun {
       entry.index = b;
       entry.pooling = PoolingOf(stack_.spec, out);
       entry.pool_row = entry.pooling != Pooling::kNone ? pool_rows++ : -1;
-      entry.class_row = out.wants_labels() ? class_rows++ : -1;
+      entry.label_row = out.wants_labels() ? label_rows++ : -1;
       entry.state_row = out.final_state != nullptr ? state_rows++ : -1;
       entry.token_row = -1;
       if (out.token_vectors != nullptr) {

@@ -52,7 +52,7 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
     size_t row_values;
   };
   const Rows results[] = {
-      {&ws->classes, sequences, static_cast<size_t>(2) * stack.spec.num_labels},
+      {&ws->labels, sequences, static_cast<size_t>(2) * stack.spec.num_labels},
       {&ws->pooled, sequences, width},
       {&ws->final_state, limits.states ? sequences : 0, stack.layers.size() * width},
       {&ws->token_vectors, rows, width},

@@ -73,7 +73,7 @@ class CudaWorkspace : public Workspace {
   DeviceBuffer u;
   DeviceBuffer input;
   PinnedBuffer host_input;
-  ResultRows classes;        // [sequence][logits, probabilities][labels]
+  ResultRows labels;         // [sequence][logits, probabilities][labels]
   ResultRows pooled;         // [sequence][output stride]
   ResultRows final_state;    // [sequence][layers][output stride]
   ResultRows token_vectors;  // [token][output stride]

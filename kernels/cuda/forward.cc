@@ -37,8 +37,8 @@ class Forward {
       std::swap(x_, h_);
     }
     if (!ScanFinishesOutputs()) SRU_RETURN_IF_ERROR(Pool());
-    if (bucket_.has(Bucket::kClasses)) SRU_RETURN_IF_ERROR(Classify());
-    SRU_RETURN_IF_ERROR(CopyRows(Bucket::kClasses, ws_.classes));
+    if (bucket_.has(Bucket::kLabels)) SRU_RETURN_IF_ERROR(Classify());
+    SRU_RETURN_IF_ERROR(CopyRows(Bucket::kLabels, ws_.labels));
     SRU_RETURN_IF_ERROR(CopyRows(Bucket::kPooled, ws_.pooled));
     return CopyRows(Bucket::kFinalState, ws_.final_state);
   }
@@ -51,7 +51,7 @@ class Forward {
   const BatchHeader* header() const { return Input<BatchHeader>(layout_.header); }
   const SequenceEntry* sequences() const { return Input<SequenceEntry>(layout_.sequences); }
   bool ScanFinishesOutputs() const { return kernels::ScanFinishesOutputs(stack_.spec); }
-  bool Pools() const { return bucket_.has(Bucket::kClasses) || bucket_.has(Bucket::kPooled); }
+  bool Pools() const { return bucket_.has(Bucket::kLabels) || bucket_.has(Bucket::kPooled); }
   float* TokenVectors() const {
     return bucket_.has(Bucket::kTokenVectors) ? ws_.token_vectors.device.as<float>() : nullptr;
   }
@@ -103,13 +103,14 @@ class Forward {
       args.u = table_->u();
     }
     if (layer.highway == Highway::kInput) {
-      if (FromTable(index)) args.skip = table_->x();
+      if (FromTable(index)) args.highway = table_->x();
     } else {
       // U's fourth plane, or anything where the scale is 0.
       const int plane = layer.highway == Highway::kMatrix ? 3 : 0;
-      args.skip = static_cast<const char*>(args.u) + plane * args.padded * ValueBytes(stack_.dtype);
-      args.skip_stride = args.u_stride;
-      args.skip_direction_stride = layer.gates * args.padded;
+      args.highway =
+          static_cast<const char*>(args.u) + plane * args.padded * ValueBytes(stack_.dtype);
+      args.highway_stride = args.u_stride;
+      args.highway_direction_stride = layer.matrices * args.padded;
     }
     return ws_.stream->Scan(stack_.dtype, args);
   }
@@ -133,18 +134,18 @@ class Forward {
     args.num_sequences = bucket_.sequences;
     args.directions = layer.output.segments;
     args.padded = layer.output.padded();
-    args.gates = layer.gates;
+    args.matrices = layer.matrices;
     switch (layer.highway) {
       case Highway::kNone:
         break;
       case Highway::kInput:
-        args.skip = x_;
-        args.skip_stride = layer.input.stride();
-        args.skip_direction_stride = args.padded;
-        args.skip_scale = layer.alpha;
+        args.highway = x_;
+        args.highway_stride = layer.input.stride();
+        args.highway_direction_stride = args.padded;
+        args.highway_scale = layer.alpha;
         break;
       case Highway::kMatrix:
-        args.skip_scale = 1.0f;
+        args.highway_scale = 1.0f;
         break;
     }
     args.constants = weights_.floats(layer.constants);
@@ -189,7 +190,7 @@ class Forward {
     args.pooled = Pooled();
     args.weight = weights_.floats(stack_.classifier_weight);
     args.bias = weights_.floats(stack_.classifier_bias);
-    args.class_results = ws_.classes.device.as<float>();
+    args.label_results = ws_.labels.device.as<float>();
     return ws_.stream->Classify(args);
   }
 

@@ -6,20 +6,20 @@ namespace {
 
 // Calls `use` with the kernel for rows of k values and so many gates.
 template <int kInput, typename Use>
-cudaError_t WithGates(int gates, const Use& use) {
-  return gates == 4 ? use(FusedKernel<kInput, 4>) : use(FusedKernel<kInput, 3>);
+cudaError_t WithMatrices(int matrices, const Use& use) {
+  return matrices == 4 ? use(FusedKernel<kInput, 4>) : use(FusedKernel<kInput, 3>);
 }
 template <typename Use>
-cudaError_t WithKernel(int k, int gates, const Use& use) {
+cudaError_t WithKernel(int k, int matrices, const Use& use) {
   switch (FusedInput(k)) {
     case 64:
-      return WithGates<64>(gates, use);
+      return WithMatrices<64>(matrices, use);
     case 128:
-      return WithGates<128>(gates, use);
+      return WithMatrices<128>(matrices, use);
     case 256:
-      return WithGates<256>(gates, use);
+      return WithMatrices<256>(matrices, use);
     default:
-      return WithGates<kFusedMaxInput>(gates, use);
+      return WithMatrices<kFusedMaxInput>(matrices, use);
   }
 }
 
@@ -27,9 +27,9 @@ cudaError_t WithKernel(int k, int gates, const Use& use) {
 
 cudaError_t LoadFusedKernels() {
   for (int input = FusedInput(0); input <= kFusedMaxInput; input *= 2) {
-    for (int gates : {3, 4}) {
-      const cudaError_t error = WithKernel(input, gates, [&](auto* kernel) {
-        return LoadKernel(kernel, FusedSharedBytes(input, gates, FusedMaxSlices(input)));
+    for (int matrices : {3, 4}) {
+      const cudaError_t error = WithKernel(input, matrices, [&](auto* kernel) {
+        return LoadKernel(kernel, FusedSharedBytes(input, matrices, FusedMaxSlices(input)));
       });
       if (error != cudaSuccess) return error;
     }
@@ -39,20 +39,20 @@ cudaError_t LoadFusedKernels() {
 
 int FusedBlocksPerMultiprocessor(const FusedArgs& args, int slices) {
   int blocks = 0;
-  const int gates = args.scan.gates;
-  const cudaError_t error = WithKernel(args.k, gates, [&](auto* kernel) {
+  const int matrices = args.scan.matrices;
+  const cudaError_t error = WithKernel(args.k, matrices, [&](auto* kernel) {
     return cudaOccupancyMaxActiveBlocksPerMultiprocessor(
-        &blocks, reinterpret_cast<const void*>(kernel), FusedThreads(gates, slices),
-        FusedSharedBytes(FusedInput(args.k), gates, slices));
+        &blocks, reinterpret_cast<const void*>(kernel), FusedThreads(matrices, slices),
+        FusedSharedBytes(FusedInput(args.k), matrices, slices));
   });
   return error == cudaSuccess && blocks > 0 ? blocks : 1;
 }
 
 cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, cudaStream_t stream) {
-  const int gates = args.scan.gates;
-  return WithKernel(args.k, gates, [&](auto* kernel) {
-    const size_t shared = FusedSharedBytes(FusedInput(args.k), gates, slices);
-    kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(FusedThreads(gates, slices)),
+  const int matrices = args.scan.matrices;
+  return WithKernel(args.k, matrices, [&](auto* kernel) {
+    const size_t shared = FusedSharedBytes(FusedInput(args.k), matrices, slices);
+    kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(FusedThreads(matrices, slices)),
              shared, stream>>>(args, slices, blocks);
     return cudaGetLastError();
   });

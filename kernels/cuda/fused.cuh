@@ -32,11 +32,11 @@ struct FusedPlace {
   int slices;
   int warp;
   int lane;
-  int slice;  // the warp's
-  int gate;   // that the warp multiplies, or kGates: it scans
+  int slice;   // the warp's
+  int matrix;  // that the warp multiplies, or kMatrices: it scans
 };
 
-template <int kGates>
+template <int kMatrices>
 __device__ __forceinline__ FusedPlace FindFusedPlace(const ScanArgs& scan, int slices, int blocks) {
   FusedPlace place;
   const int parts = FusedParts(scan, slices);
@@ -50,7 +50,7 @@ __device__ __forceinline__ FusedPlace FindFusedPlace(const ScanArgs& scan, int s
   place.warp = static_cast<int>(threadIdx.x) / 32;
   place.lane = static_cast<int>(threadIdx.x) % 32;
   place.slice = place.warp % slices;
-  place.gate = place.warp / slices;
+  place.matrix = place.warp / slices;
   return place;
 }
 
@@ -72,12 +72,12 @@ struct FusedGroup {
 };
 
 // What a multiplying warp copies of x: whole rows, a vector of 16 bytes a lane and a time.
-template <int kInput, int kGates>
+template <int kInput, int kMatrices>
 class FusedCopier {
  public:
   __device__ __forceinline__ FusedCopier(const FusedArgs& args, const FusedPlace& place,
                                          unsigned char* stages)
-      : k_(args.k), backward_(place.direction != 0), row_step_(kGates * place.slices * kRows) {
+      : k_(args.k), backward_(place.direction != 0), row_step_(kMatrices * place.slices * kRows) {
     column_ = place.lane % kLanes * 8;
     first_row_ = place.warp * kRows + place.lane / kLanes;
     x_ = static_cast<const BFloat16*>(args.x) + column_;
@@ -137,7 +137,7 @@ struct FusedMultiplier {
   __device__ __forceinline__ void LoadWeights(const FusedArgs& args, const FusedPlace& place) {
     const ScanArgs& scan = args.scan;
     const int dim = place.first_dim + place.slice * kFusedDims + place.lane / 4;
-    const int n = (place.direction * scan.gates + place.gate) * scan.padded + dim;
+    const int n = (place.direction * scan.matrices + place.matrix) * scan.padded + dim;
     const int column = place.lane % 4 * 8;
     const BFloat16* row =
         static_cast<const BFloat16*>(args.weights) + static_cast<int64_t>(n) * args.k + column;
@@ -194,16 +194,17 @@ struct FusedMultiplier {
   }
 };
 
-template <int kInput, int kGates>
+template <int kInput, int kMatrices>
 __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const FusedPlace& place,
                                               unsigned char* stages, float* u) {
   constexpr int kStages = FusedStages(kInput);
-  const int threads = FusedThreads(kGates, place.slices);
-  const FusedCopier<kInput, kGates> copier(args, place, stages);
+  const int threads = FusedThreads(kMatrices, place.slices);
+  const FusedCopier<kInput, kMatrices> copier(args, place, stages);
   FusedMultiplier<kInput> multiplier;
   multiplier.LoadWeights(args, place);
-  const int u_sequence = FusedUSequence(kGates, place.slices);
-  float* dims = u + place.gate * FusedUGate(place.slices) + place.slice * kFusedDims * kFusedURow;
+  const int u_sequence = FusedUSequence(kMatrices, place.slices);
+  float* dims =
+      u + place.matrix * FusedUMatrix(place.slices) + place.slice * kFusedDims * kFusedURow;
   for (int g = place.group; g < FusedGroups(args.scan); g += place.groups_at_once) {
     const FusedGroup group(args.scan, g);
     if (group.chunks == 0) return;  // so are all that follow
@@ -225,7 +226,7 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
 // copied by its lanes a chunk ahead. Not read from the stages: those may hold what layer norm or a
 // projection made of x, and are filled again before the scan is there. With four gates the highway
 // is the last one's U.
-struct FusedSkip {
+struct FusedHighway {
   const BFloat16* chunks;  // two of [sequence][step][dimension]
   SharedAddress address;
 
@@ -255,36 +256,38 @@ struct FusedSkip {
   static constexpr int kValueBytes = sizeof(BFloat16);
 
   static __device__ __forceinline__ int Offset(int chunk, int sequence) {
-    return (chunk % 2 * kFusedSequences + sequence) * kFusedSkipSequence;
+    return (chunk % 2 * kFusedSequences + sequence) * kFusedHighwaySequence;
   }
 };
 
 // Four steps of one dimension, as they stand in memory.
-template <int kGates>
+template <int kMatrices>
 struct FusedSteps {
-  Packed<float, 4> u[kGates];
-  BFloat16 skip[4];
+  Packed<float, 4> u[kMatrices];
+  BFloat16 highway[4];
 
   // `u_at` is the first one's U0, `u_gate` the way to the other gates'.
-  __device__ __forceinline__ void Load(const float* u_at, int u_gate, const BFloat16* skip_at) {
+  __device__ __forceinline__ void Load(const float* u_at, int u_matrix,
+                                       const BFloat16* highway_at) {
 #pragma unroll
-    for (int gate = 0; gate < kGates; ++gate) u[gate] = cuda::Load<4>(u_at + gate * u_gate);
-    if constexpr (kGates == 3) {
+    for (int matrix = 0; matrix < kMatrices; ++matrix)
+      u[matrix] = cuda::Load<4>(u_at + matrix * u_matrix);
+    if constexpr (kMatrices == 3) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) skip[i] = skip_at[i * kFusedDims];
+      for (int i = 0; i < 4; ++i) highway[i] = highway_at[i * kFusedDims];
     }
   }
 };
 
 // One of them, as ScanThread::Run() reads it.
-template <int kGates>
+template <int kMatrices>
 struct FusedStep {
-  const FusedSteps<kGates>& steps;
+  const FusedSteps<kMatrices>& steps;
   int i;
 
   __device__ __forceinline__ float Value(int plane, int /*d*/) const {
-    if constexpr (kGates == 3) {
-      if (plane == 3) return ToFloat(steps.skip[i]);
+    if constexpr (kMatrices == 3) {
+      if (plane == 3) return ToFloat(steps.highway[i]);
     }
     return Unpack(steps.u[plane], i);
   }
@@ -292,41 +295,41 @@ struct FusedStep {
 
 // Scans a chunk. kFull: all 16 steps, else the first `count`. Those past the end of the sequence
 // are in memory, with values that nobody uses.
-template <int kGates, bool kFull>
-__device__ __forceinline__ void ScanChunk(const float* u, int u_gate, const BFloat16* skip,
+template <int kMatrices, bool kFull>
+__device__ __forceinline__ void ScanChunk(const float* u, int u_matrix, const BFloat16* highway,
                                           int count, ScanThread<BFloat16, 1>& thread) {
-  FusedSteps<kGates> steps;
-  steps.Load(u, u_gate, skip);
+  FusedSteps<kMatrices> steps;
+  steps.Load(u, u_matrix, highway);
 #pragma unroll
   for (int begin = 0; begin < kFusedRows; begin += 4) {
-    FusedSteps<kGates> after = steps;
+    FusedSteps<kMatrices> after = steps;
     if (begin + 4 < kFusedRows) {
-      after.Load(u + begin + 4, u_gate, skip + (begin + 4) * kFusedDims);
+      after.Load(u + begin + 4, u_matrix, highway + (begin + 4) * kFusedDims);
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (kFull || begin + i < count) thread.Run(FusedStep<kGates>{steps, i});
+      if (kFull || begin + i < count) thread.Run(FusedStep<kMatrices>{steps, i});
     }
     steps = after;
   }
 }
 
 // A warp that scans 16 dimensions of both sequences.
-template <int kGates>
+template <int kMatrices>
 __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPlace& place,
-                                           const float* u, BFloat16* skips) {
+                                           const float* u, BFloat16* highways) {
   const ScanArgs& scan = args.scan;
-  const int threads = FusedThreads(kGates, place.slices);
+  const int threads = FusedThreads(kMatrices, place.slices);
   const int sequence = place.lane / kFusedLanes;
   const int dim = place.lane % kFusedLanes;
   const int slice_dim = place.first_dim + place.slice * kFusedDims;
   const int dims = scan.padded - slice_dim;  // of the slice; may be more than it has, or none
-  const int u_gate = FusedUGate(place.slices);
-  const int u_sequence = FusedUSequence(kGates, place.slices);
+  const int u_matrix = FusedUMatrix(place.slices);
+  const int u_sequence = FusedUSequence(kMatrices, place.slices);
   u += sequence * u_sequence + (place.slice * kFusedDims + dim) * kFusedURow;
-  skips += place.slice * kFusedSkipValues;
-  const FusedSkip skip{skips, SharedAddressOf(skips)};
-  const ptrdiff_t skip_step = place.direction == 0 ? scan.skip_stride : -scan.skip_stride;
+  highways += place.slice * kFusedHighwayValues;
+  const FusedHighway highway{highways, SharedAddressOf(highways)};
+  const ptrdiff_t highway_step = place.direction == 0 ? scan.highway_stride : -scan.highway_stride;
   for (int g = place.group; g < FusedGroups(scan); g += place.groups_at_once) {
     const FusedGroup group(scan, g);
     if (group.chunks == 0) return;  // so are all that follow
@@ -338,23 +341,24 @@ __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPla
     ScanThread<BFloat16, 1> thread = {};
     if (works) thread.Begin(scan, entry, place.direction, slice_dim + dim);
     // Without a highway out of x nothing is left to be copied, wherever that is.
-    const int skip_length = scan.skip == nullptr ? 0 : entry.length;
-    const BFloat16* skip_at =
-        static_cast<const BFloat16*>(scan.skip == nullptr ? args.x : scan.skip) +
+    const int highway_length = scan.highway == nullptr ? 0 : entry.length;
+    const BFloat16* highway_at =
+        static_cast<const BFloat16*>(scan.highway == nullptr ? args.x : scan.highway) +
         static_cast<ptrdiff_t>(entry.begin + (place.direction == 0 ? 0 : entry.length - 1)) *
-            scan.skip_stride +
-        place.direction * scan.skip_direction_stride + slice_dim;
+            scan.highway_stride +
+        place.direction * scan.highway_direction_stride + slice_dim;
     SyncWarp();  // all lanes have read what the group before left
-    skip.Begin(0, skip_at, skip_step, skip_length, dims, place.lane);
+    highway.Begin(0, highway_at, highway_step, highway_length, dims, place.lane);
     RoleBarrier(threads);
     for (int i = 0; i < group.chunks; ++i) {
       RoleBarrier(threads);  // U of chunk i is there
       WaitForCopies<0>();
       SyncWarp();  // the other lanes' copies too, and all have read the chunk before
-      skip_at += kFusedRows * skip_step;
-      skip.Begin(i + 1, skip_at, skip_step, skip_length - (i + 1) * kFusedRows, dims, place.lane);
+      highway_at += kFusedRows * highway_step;
+      highway.Begin(i + 1, highway_at, highway_step, highway_length - (i + 1) * kFusedRows, dims,
+                    place.lane);
       const float* chunk_u = u + i % 2 * kFusedSequences * u_sequence;
-      const BFloat16* chunk_skip = skip.At(i, sequence) + dim;
+      const BFloat16* chunk_highway = highway.At(i, sequence) + dim;
       // The same for the whole warp: a sequence that has ended takes no part.
       bool full = true;
 #pragma unroll
@@ -365,23 +369,24 @@ __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPla
       const int count = works ? entry.length - i * kFusedRows : 0;
       if (count <= 0) continue;
       if (full) {
-        ScanChunk<kGates, true>(chunk_u, u_gate, chunk_skip, count, thread);
+        ScanChunk<kMatrices, true>(chunk_u, u_matrix, chunk_highway, count, thread);
       } else {
-        ScanChunk<kGates, false>(chunk_u, u_gate, chunk_skip, count, thread);
+        ScanChunk<kMatrices, false>(chunk_u, u_matrix, chunk_highway, count, thread);
       }
     }
     if (works) thread.End(scan, entry);
   }
 }
 
-template <int kInput, int kGates>
-__global__ void __launch_bounds__(FusedMaxThreads(kInput, kGates), FusedMinBlocks(kInput, kGates))
+template <int kInput, int kMatrices>
+__global__ void __launch_bounds__(FusedMaxThreads(kInput, kMatrices),
+                                  FusedMinBlocks(kInput, kMatrices))
     FusedKernel(const FusedArgs args, int slices, int blocks) {
-  const FusedPlace place = FindFusedPlace<kGates>(args.scan, slices, blocks);
-  const int threads = FusedThreads(kGates, slices);
+  const FusedPlace place = FindFusedPlace<kMatrices>(args.scan, slices, blocks);
+  const int threads = FusedThreads(kMatrices, slices);
   unsigned char* stages = DynamicShared();
   float* u = reinterpret_cast<float*>(stages + FusedStages(kInput) * FusedStageBytes(kInput));
-  auto* skips = reinterpret_cast<BFloat16*>(u + FusedUValues(kGates, slices));
+  auto* highways = reinterpret_cast<BFloat16*>(u + FusedUValues(kMatrices, slices));
   // What stands past the end of x's rows meets weights of zero, and a missing highway a scale of
   // zero; so both must be finite.
   for (int row = static_cast<int>(threadIdx.x);
@@ -391,15 +396,15 @@ __global__ void __launch_bounds__(FusedMaxThreads(kInput, kGates), FusedMinBlock
                Packed<BFloat16, 8>{});
     }
   }
-  if (args.scan.skip == nullptr) {
-    for (int i = static_cast<int>(threadIdx.x); i < slices * kFusedSkipValues; i += threads) {
-      skips[i] = BFloat16{};
+  if (args.scan.highway == nullptr) {
+    for (int i = static_cast<int>(threadIdx.x); i < slices * kFusedHighwayValues; i += threads) {
+      highways[i] = BFloat16{};
     }
   }
-  if (place.gate == kGates) {
-    RunScanner<kGates>(args, place, u, skips);
+  if (place.matrix == kMatrices) {
+    RunScanner<kMatrices>(args, place, u, highways);
   } else {
-    RunMultiplier<kInput, kGates>(args, place, stages, u);
+    RunMultiplier<kInput, kMatrices>(args, place, stages, u);
   }
 }
 

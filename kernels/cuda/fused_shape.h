@@ -35,15 +35,15 @@ SRU_HOST_DEVICE constexpr int FusedInput(int k) {
 // would leave a thread too few registers for its weights. Then threads: a warp per gate and one
 // that scans, for each slice.
 SRU_HOST_DEVICE constexpr int FusedMaxSlices(int input) { return input <= 256 ? 2 : 1; }
-SRU_HOST_DEVICE constexpr int FusedThreads(int gates, int slices) {
-  return (gates + 1) * slices * 32;
+SRU_HOST_DEVICE constexpr int FusedThreads(int matrices, int slices) {
+  return (matrices + 1) * slices * 32;
 }
-SRU_HOST_DEVICE constexpr int FusedMaxThreads(int input, int gates) {
-  return FusedThreads(gates, FusedMaxSlices(input));
+SRU_HOST_DEVICE constexpr int FusedMaxThreads(int input, int matrices) {
+  return FusedThreads(matrices, FusedMaxSlices(input));
 }
 // Blocks that must fit a multiprocessor's registers.
-SRU_HOST_DEVICE constexpr int FusedMinBlocks(int input, int gates) {
-  return input <= 256 && gates == 3 ? 2 : 1;
+SRU_HOST_DEVICE constexpr int FusedMinBlocks(int input, int matrices) {
+  return input <= 256 && matrices == 3 ? 2 : 1;
 }
 
 // What of a block's x is in shared memory at a time: the chunk that is multiplied and those that
@@ -59,23 +59,24 @@ SRU_HOST_DEVICE constexpr int FusedStageBytes(int input) {
 // by 8 lanes meet in no bank.
 inline constexpr int kFusedURow = kFusedRows + 4;
 // From one gate to the next, and from one sequence to the next.
-SRU_HOST_DEVICE constexpr int FusedUGate(int slices) { return slices * kFusedDims * kFusedURow; }
-SRU_HOST_DEVICE constexpr int FusedUSequence(int gates, int slices) {
-  return gates * FusedUGate(slices);
+SRU_HOST_DEVICE constexpr int FusedUMatrix(int slices) { return slices * kFusedDims * kFusedURow; }
+SRU_HOST_DEVICE constexpr int FusedUSequence(int matrices, int slices) {
+  return matrices * FusedUMatrix(slices);
 }
 // U is made in one half while the other one is scanned.
-SRU_HOST_DEVICE constexpr int FusedUValues(int gates, int slices) {
-  return 2 * kFusedSequences * FusedUSequence(gates, slices);
+SRU_HOST_DEVICE constexpr int FusedUValues(int matrices, int slices) {
+  return 2 * kFusedSequences * FusedUSequence(matrices, slices);
 }
 
 // A scan warp's part of x for the highway term, [step][dimension] of each sequence, in two halves
 // as well. The sequences are half of the banks apart.
-inline constexpr int kFusedSkipSequence = kFusedRows * kFusedDims + 16;
-inline constexpr int kFusedSkipValues = 2 * kFusedSequences * kFusedSkipSequence;
+inline constexpr int kFusedHighwaySequence = kFusedRows * kFusedDims + 16;
+inline constexpr int kFusedHighwayValues = 2 * kFusedSequences * kFusedHighwaySequence;
 
-SRU_HOST_DEVICE constexpr size_t FusedSharedBytes(int input, int gates, int slices) {
+SRU_HOST_DEVICE constexpr size_t FusedSharedBytes(int input, int matrices, int slices) {
   return static_cast<size_t>(FusedStages(input)) * FusedStageBytes(input) +
-         sizeof(float) * FusedUValues(gates, slices) + sizeof(uint16_t) * slices * kFusedSkipValues;
+         sizeof(float) * FusedUValues(matrices, slices) +
+         sizeof(uint16_t) * slices * kFusedHighwayValues;
 }
 
 static_assert(FusedSharedBytes(256, 4, 2) <= kMaxSharedBytes &&

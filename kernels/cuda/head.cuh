@@ -13,11 +13,11 @@ namespace sru::kernels::cuda {
 template <typename T>
 __global__ void __launch_bounds__(kRowThreads) HeadKernel(const HeadArgs args) {
   const SequenceEntry entry = args.sequences[blockIdx.x];
-  if (entry.class_row < 0) return;  // the whole block
+  if (entry.label_row < 0) return;  // the whole block
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const T* pooled = args.pooled + static_cast<int64_t>(entry.pool_row) * args.stride;
-  T* logits = args.class_results + static_cast<int64_t>(entry.class_row) * 2 * args.labels;
+  T* logits = args.label_results + static_cast<int64_t>(entry.label_row) * 2 * args.labels;
   T* probabilities = logits + args.labels;
   for (int label = warp; label < args.labels; label += kRowWarps) {
     const T* weight = args.weight + static_cast<int64_t>(label) * args.stride;

@@ -32,7 +32,7 @@ struct SequenceEntry {
   int32_t index;      // its place in the caller's batch: its row of the initial states
   Pooling pooling;    // of its row in `pooled`
   int32_t pool_row;   // row in `pooled`
-  int32_t class_row;  // row in `class_results`; needs a pool_row
+  int32_t label_row;  // row in `label_results`; needs a pool_row
   int32_t state_row;  // row in `final_state`
   int32_t token_row;  // first row in `token_vectors`
 };
@@ -70,19 +70,19 @@ struct ScanArgs {
   int num_sequences;  // of the bucket
   int directions;
   int padded;  // values of a direction's segment
-  // Rows of `u` and of `skip` are those of the batch's tokens or, with token ids, of the
+  // Rows of `u` and of `highway` are those of the batch's tokens or, with token ids, of the
   // vocabulary: token t reads row token_ids[t] of both.
   const int32_t* token_ids;
   // U, rows of [direction][gate][padded].
   const void* u;
   int u_stride;
-  int gates;  // planes per direction: 3 or 4
-  // The highway term is skip_scale * skip[t][direction * skip_direction_stride + j]: the layer's
-  // input, U's fourth plane, or, with a scale of 0, U0 once more when there is none.
-  const void* skip;
-  int skip_stride;
-  int skip_direction_stride;
-  float skip_scale;
+  int matrices;  // planes per direction: 3 or 4
+  // The highway term is highway_scale * highway[t][direction * highway_direction_stride + j]: the
+  // layer's input, U's fourth plane, or, with a scale of 0, U0 once more when there is none.
+  const void* highway;
+  int highway_stride;
+  int highway_direction_stride;
+  float highway_scale;
   Activation activation;
   const float* constants;  // [direction][v_f, v_r, b_f, b_r][padded]
   // States stand at [row * state_stride + direction * padded + j]; null = zeros, none wanted.
@@ -96,7 +96,8 @@ struct ScanArgs {
 };
 
 // A layer's products and its scan in one (fused.cuh), in bfloat16. Of `scan`, u is not read, and
-// skip is null unless it is the layer's input: with four gates the highway term is the last one's.
+// highway is null unless it is the layer's input: with four matrices the highway term is the last
+// one's.
 struct FusedArgs {
   ScanArgs scan;
   const void* x;        // rows of k values
@@ -116,7 +117,7 @@ struct PoolArgs {
   float* pooled;         // null = not wanted
 };
 
-// logits = weight pooled + bias, probabilities = softmax(logits), for entries with a class_row.
+// logits = weight pooled + bias, probabilities = softmax(logits), for entries with a label_row.
 struct HeadArgs {
   const SequenceEntry* sequences;
   int num_sequences;
@@ -125,7 +126,7 @@ struct HeadArgs {
   const float* pooled;
   const float* weight;   // [labels][stride]
   const float* bias;     // [labels]
-  float* class_results;  // [class_row][logits, probabilities][labels]
+  float* label_results;  // [label_row][logits, probabilities][labels]
 };
 
 // Sets *differs to 1 when row r of `values` differs in any bit from row r % period of `expected`.

@@ -85,7 +85,7 @@ PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackO
   PackedLayer layer;
   layer.input = input;
   layer.output = {spec.directions, spec.hidden_size};
-  layer.gates = spec.num_matrices;
+  layer.matrices = spec.num_matrices;
   layer.highway = HighwayOf(spec);
   layer.alpha = spec.alpha;
   layer.activation = spec.activation;
@@ -109,16 +109,16 @@ PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackO
   const float gate_scale = GateScale(options.dtype);
   const int hidden = spec.hidden_size;
   const int padded = layer.output.padded();
-  const int gates = spec.num_matrices;
-  const int columns = spec.directions * gates * padded;
+  const int matrices = spec.num_matrices;
+  const int columns = spec.directions * matrices * padded;
   const auto weight = [&](int i, int column) {
-    const int direction = column / (gates * padded);
-    const int gate = column / padded % gates;
+    const int direction = column / (matrices * padded);
+    const int matrix = column / padded % matrices;
     const int j = column % padded;
     if (j >= hidden) return 0.0f;
-    const float scale = IsGateMatrix(gate) ? gate_scale : 1.0f;
+    const float scale = IsGateMatrix(matrix) ? gate_scale : 1.0f;
     const size_t row = static_cast<size_t>(i) * spec.directions + direction;
-    return scale * spec.weight.data[(row * hidden + j) * gates + gate];
+    return scale * spec.weight.data[(row * hidden + j) * matrices + matrix];
   };
   if (fuse && product_rows.stride() <= kFusedMaxInput) {
     layer.fused_k = product_rows.stride();

@@ -38,7 +38,7 @@ struct PackedLayer {
   PackedProduct projection;
   PackedProduct product;  // n = [direction][gate][padded]; of a fused layer only the weights
   int fused_k = 0;        // values of a row that goes into a fused layer (fused.cuh); 0 = not fused
-  int gates = 3;
+  int matrices = 3;
   TensorIndex constants = kNoTensor;  // float32 [direction][v_f, v_r, b_f, b_r][padded]
   Highway highway = Highway::kNone;
   float alpha = 1.0f;

@@ -42,17 +42,17 @@ struct ScanStep {
 template <typename T, int kDims, bool kByToken>
 class ScanRing {
  public:
-  // `u` and `skip` as in ScanArgs, at the thread's dimensions; `first` is the token of the first
+  // `u` and `highway` as in ScanArgs, at the thread's dimensions; `first` is the token of the first
   // step, `sign` the way from one token to the next.
-  __device__ __forceinline__ ScanRing(const ScanArgs& args, const T* u, const T* skip,
+  __device__ __forceinline__ ScanRing(const ScanArgs& args, const T* u, const T* highway,
                                       ptrdiff_t first, int sign, int length)
-      : u_(u), skip_(skip), plane_(args.padded), left_(length) {
+      : u_(u), highway_(highway), plane_(args.padded), left_(length) {
     unsigned char* const shared = DynamicShared();
     rows_ = shared + threadIdx.x * kBytes;
     row_address_ = SharedAddressOf(rows_);
     if constexpr (kByToken) {
       u_step_ = args.u_stride;
-      skip_step_ = args.skip_stride;
+      highway_step_ = args.highway_stride;
       ids_ = reinterpret_cast<int32_t*>(shared + ScanRowBytes(kBytes)) + threadIdx.x;
       id_address_ = SharedAddressOf(ids_);
       next_id_ = args.token_ids + first;
@@ -70,9 +70,9 @@ class ScanRing {
       for (int i = 0; i < kScanDepth; ++i) CopyNext(i, ids[i]);
     } else {
       u_ += first * args.u_stride;
-      skip_ += first * args.skip_stride;
+      highway_ += first * args.highway_stride;
       u_step_ = sign * args.u_stride;
-      skip_step_ = sign * args.skip_stride;
+      highway_step_ = sign * args.highway_stride;
 #pragma unroll
       for (int i = 0; i < kScanDepth; ++i) CopyNext(i, 0);
     }
@@ -99,19 +99,19 @@ class ScanRing {
   __device__ __forceinline__ void CopyNext(int place, int32_t id) {
     if (left_ > 0) {
       const T* u = u_;
-      const T* skip = skip_;
+      const T* highway = highway_;
       if constexpr (kByToken) {
         u += int64_t{id} * u_step_;
-        skip += int64_t{id} * skip_step_;
+        highway += int64_t{id} * highway_step_;
       } else {
         u_ += u_step_;
-        skip_ += skip_step_;
+        highway_ += highway_step_;
       }
 #pragma unroll
       for (int p = 0; p < kScanPlanes - 1; ++p) {
         BeginCopy<kBytes>(row_address_ + Offset(place, p), u + p * plane_);
       }
-      BeginCopy<kBytes>(row_address_ + Offset(place, kScanPlanes - 1), skip);
+      BeginCopy<kBytes>(row_address_ + Offset(place, kScanPlanes - 1), highway);
     }
     --left_;
     if constexpr (kByToken) {
@@ -137,9 +137,9 @@ class ScanRing {
   SharedAddress row_address_;  // of the same
   SharedAddress id_address_;
   const T* u_;  // of the next row, or of token id 0
-  const T* skip_;
+  const T* highway_;
   ptrdiff_t u_step_;  // from row to row
-  ptrdiff_t skip_step_;
+  ptrdiff_t highway_step_;
   int plane_;  // from one gate's values to the next one's
   int left_;   // rows that are to be copied
   const int32_t* next_id_;
@@ -153,7 +153,7 @@ template <typename T, int kDims>
 struct ScanThread {
   float v_f[kDims], v_r[kDims], b_f[kDims], b_r[kDims];
   float c[kDims], h[kDims], pool[kDims];
-  float skip_scale;
+  float highway_scale;
   Activation activation;
   Pooling pooling;
   int column;  // of an output row
@@ -169,7 +169,7 @@ struct ScanThread {
                                         int direction, int j) {
     const int width = args.directions * args.padded;
     column = direction * args.padded + j;
-    skip_scale = args.skip_scale;
+    highway_scale = args.highway_scale;
     activation = args.activation;
     pooling = args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : Pooling::kNone;
     // Rows are walked backward by the second direction.
@@ -217,7 +217,7 @@ struct ScanThread {
     Activate<T>(activation, h);
 #pragma unroll
     for (int d = 0; d < kDims; ++d) {
-      const float highway = skip_scale * step.Value(3, d);
+      const float highway = highway_scale * step.Value(3, d);
       h[d] = fmaf(r[d], h[d], (1.0f - r[d]) * highway);
     }
     if (stores_h) StoreValues<kDims>(h_row, h);
@@ -261,8 +261,8 @@ __global__ void __launch_bounds__(kScanThreads) ScanKernel(const __grid_constant
   // Rows are walked backward by the second direction.
   const int first = direction == 0 ? entry.begin : entry.begin + length - 1;
   ScanRing<T, kDims, kByToken> ring(
-      args, static_cast<const T*>(args.u) + direction * args.gates * args.padded + j,
-      static_cast<const T*>(args.skip) + direction * args.skip_direction_stride + j, first,
+      args, static_cast<const T*>(args.u) + direction * args.matrices * args.padded + j,
+      static_cast<const T*>(args.highway) + direction * args.highway_direction_stride + j, first,
       direction == 0 ? 1 : -1, length);
   ScanThread<T, kDims> thread;
   thread.Begin(args, entry, direction, j);

@@ -267,20 +267,20 @@ class HostStream : public Stream {
  private:
   template <int kInput>
   void LaunchFused(const FusedArgs& args) const {
-    const int gates = args.scan.gates;
+    const int matrices = args.scan.matrices;
     const int slices = FusedSlices(args, options_.num_multiprocessors);
     const int blocks =
         FusedBlocks(args, slices, options_.num_multiprocessors, /*per_multiprocessor=*/2);
     sru::testing::Launch(
-        blocks, FusedThreads(gates, slices),
+        blocks, FusedThreads(matrices, slices),
         [&] {
-          if (gates == 4) {
+          if (matrices == 4) {
             FusedKernel<kInput, 4>(args, slices, blocks);
           } else {
             FusedKernel<kInput, 3>(args, slices, blocks);
           }
         },
-        FusedSharedBytes(kInput, gates, slices));
+        FusedSharedBytes(kInput, matrices, slices));
   }
 
   static void Launch(int64_t blocks, int threads, const std::function<void()>& kernel) {
