@@ -35,8 +35,8 @@ constexpr std::pair<const char*, v1::Priority> kPriorities[] = {
 static_assert(std::size(kPriorities) == v1::Priority_MAX + 1, "a name for each priority");
 
 constexpr std::pair<const char*, v1::Pooling> kPoolings[] = {
-    {"default", v1::POOLING_DEFAULT}, {"none", v1::POOLING_NONE}, {"last", v1::POOLING_LAST},
-    {"max", v1::POOLING_MAX},         {"mean", v1::POOLING_MEAN},
+    {"default", v1::POOLING_DEFAULT}, {"none", v1::POOLING_NONE}, {"first", v1::POOLING_FIRST},
+    {"last", v1::POOLING_LAST},       {"max", v1::POOLING_MAX},   {"mean", v1::POOLING_MEAN},
 };
 
 static_assert(std::size(kPoolings) == v1::Pooling_MAX + 1, "a name for each pooling");

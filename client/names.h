@@ -14,7 +14,7 @@ namespace sru::client {
 // "" (unspecified), "low", "normal", "high". kInvalidArgument lists what is allowed.
 absl::Status ParsePriority(absl::string_view text, v1::Priority* priority);
 
-// "default", "none", "last", "max", "mean".
+// "default", "none", "first", "last", "max", "mean".
 absl::Status ParsePooling(absl::string_view text, v1::Pooling* pooling);
 const char* PoolingName(v1::Pooling pooling);
 

@@ -64,16 +64,20 @@ enum class LayerNorm { kNone, kBefore, kAfter };
 // How the token vectors of a sequence, h_0 to h_{L-1} of the last layer, become one vector p:
 //
 //   kNone   no p: the model answers with token vectors only
+//   kFirst  p = h_0 = [forward h_0 | backward h_0]  the token vector of the first token: its
+//                                                   backward half has seen the whole sequence
 //   kLast   p = [forward h_{L-1} | backward h_0]    the h that each direction ends with
 //   kMax    p = max_t h_t                           per dimension
 //   kMean   p = 1/L sum_t h_t                       per dimension
-enum class Pooling { kNone, kLast, kMax, kMean };
+enum class Pooling { kNone, kFirst, kLast, kMax, kMean };
 
 // As config.json and the command lines write them.
 constexpr const char* PoolingName(Pooling pooling) {
   switch (pooling) {
     case Pooling::kNone:
       return "none";
+    case Pooling::kFirst:
+      return "first";
     case Pooling::kLast:
       return "last";
     case Pooling::kMax:

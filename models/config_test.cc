@@ -145,9 +145,10 @@ TEST(ConfigTest, RefusesWhatItDoesNotKnow) {
        "key 'preprocessing.lowercase' is missing"},
       {[](json& j) { j.erase("pooling"); }, "key 'pooling' is missing"},
       {[](json& j) { j["pooling"] = "avg"; },
-       "key 'pooling': expected one of \"none\", \"last\", \"max\", \"mean\", found \"avg\""},
+       "key 'pooling': expected one of \"none\", \"first\", \"last\", \"max\", \"mean\", found "
+       "\"avg\""},
       {[](json& j) { j["pooling"] = "none"; },
-       "key 'pooling': expected \"last\", \"max\" or \"mean\" for a model with labels"},
+       "key 'pooling': expected \"first\", \"last\", \"max\" or \"mean\" for a model with labels"},
       {[](json& j) { j["labels"] = json::array(); }, "key 'labels': expected an array of 1 to"},
       {[](json& j) { j["labels"] = "yes"; }, "key 'labels'"},
       {[](json& j) { j["labels"][1] = ""; }, "key 'labels[1]'"},
@@ -225,6 +226,7 @@ TEST(ConfigTest, SizesOfLayersFollowThePackage) {
 
 TEST(ConfigTest, NamesWhatItReads) {
   EXPECT_STREQ(PoolingName(kernels::Pooling::kNone), "none");
+  EXPECT_STREQ(PoolingName(kernels::Pooling::kFirst), "first");
   EXPECT_STREQ(PoolingName(kernels::Pooling::kLast), "last");
   EXPECT_STREQ(PoolingName(kernels::Pooling::kMax), "max");
   EXPECT_STREQ(PoolingName(kernels::Pooling::kMean), "mean");

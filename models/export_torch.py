@@ -46,7 +46,7 @@ A model that only encodes has no classifier: leave out --labels.
 """
 
 # kernels/stack_spec.h; "none" is for models without a classifier only.
-POOLINGS = ("none", "last", "max", "mean")
+POOLINGS = ("none", "first", "last", "max", "mean")
 # models/config.h, each with its own keys and their defaults.
 PREPROCESSINGS = {
     "whitespace": {},

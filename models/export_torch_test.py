@@ -222,7 +222,7 @@ class ExportTest(unittest.TestCase):
                 (sru(v1=1), "sru_config.v1: expected true or false, found 1"),
                 (sru(highway_bias="x"), "sru_config.highway_bias: expected a number"),
                 (small_config(sru_config={"input_size": 4}), "sru_config.hidden_size: is missing"),
-                (small_config(pooling="none"), "pooling: expected one of last, max, mean"),
+                (small_config(pooling="none"), "pooling: expected one of first, last, max, mean"),
                 (small_config(pooling="average"), "pooling: expected one of"),
                 (small_config(preprocessing="bert"), "preprocessing: expected one of"),
                 (small_config(oov_id=5), "oov_id: expected an integer from 0 to 4, found 5")):

@@ -155,7 +155,8 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
   Flags options;
   FlagSet flags;
   options.input.AddTo(&flags);
-  flags.Add("pooling", &options.pooling_name, "default (the model's own), none, last, max or mean");
+  flags.Add("pooling", &options.pooling_name,
+            "default (the model's own), none, first, last, max or mean");
   flags.Add("normalize", &options.normalize, "scale each vector to length 1");
   flags.Add("output_format", &options.format_name,
             "values on the wire: float32, float16 or bfloat16");

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/common/pooling.h"
 #include "kernels/cpu/bfloat16_rows.h"
 #include "kernels/cpu/classify.h"
 #include "kernels/cpu/forward_pass.h"
@@ -14,8 +15,7 @@
 namespace sru::kernels::cpu {
 namespace {
 
-// Pools rows that are in memory, for outputs that the scan cannot pool: those that are normalised
-// after it.
+// Pools rows that are in memory: the scan cannot pool outputs that are normalised after it.
 void PoolRows(const RowLayout& layout, const float* rows, int length, Pooling pooling,
               float* pooled) {
   std::fill_n(pooled, layout.stride(), PoolStart(pooling));
@@ -158,7 +158,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
     const Layer& layer = stack_.layers[index];
     const bool backward = part.direction == 1;
     const bool last_layer = index + 1 == stack_.layers.size();
-    // Where the part's dimensions stand in a padded row and in a row without padding.
+    // Where the part's dimensions are in a padded row and in a row without padding.
     const size_t column = static_cast<size_t>(part.direction) * layer.output.padded() + part.first;
     const size_t output = static_cast<size_t>(part.direction) * layer.output.size + part.first;
     const int first = batch_.offsets[b];
@@ -186,7 +186,8 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
       } else if (out.token_vectors != nullptr) {
         SetHiddenRows(layer, column, first_step, sign, &steps);
       }
-      steps.pooling = PoolingOf(b);
+      steps.pooling = PoolingInTime(PoolingOf(b), backward);
+      steps.starts = starts;
       if (steps.pooling != Pooling::kNone) {
         steps.pool = PooledRow(b) + column;
         if (starts) std::fill_n(steps.pool, part.scan.padded, PoolStart(steps.pooling));

@@ -1,5 +1,5 @@
-// The running pool of a sequence: where it starts, what each h adds to it, how it ends. The scan has
-// the step on vectors (PoolStep() in scan_math-inl.h); here it is on rows that are in memory, for
+// The running pool of a sequence: where it starts, what each h adds to it, how it ends. In the scan
+// a step works on vectors (PoolStep() in scan_math-inl.h); here it works on rows in memory, for
 // stacks that end with a layer norm. `pool` is a padded row.
 #ifndef SRU_KERNELS_CPU_POOL_H_
 #define SRU_KERNELS_CPU_POOL_H_
@@ -16,6 +16,7 @@ namespace sru::kernels::cpu {
 inline float PoolStart(Pooling pooling) {
   switch (pooling) {
     case Pooling::kNone:
+    case Pooling::kFirst:
     case Pooling::kLast:
     case Pooling::kMean:
       return 0.0f;
@@ -32,6 +33,9 @@ inline void PoolRow(const RowLayout& layout, Pooling pooling, bool first_token, 
   const int stride = layout.stride();
   switch (pooling) {
     case Pooling::kNone:
+      return;
+    case Pooling::kFirst:
+      if (first_token) std::copy_n(row, stride, pool);
       return;
     case Pooling::kLast:
       if (last_token) std::copy_n(row, padded, pool);
@@ -50,6 +54,7 @@ inline void PoolRow(const RowLayout& layout, Pooling pooling, bool first_token, 
 inline void FinishPool(const RowLayout& layout, Pooling pooling, int length, float* pool) {
   switch (pooling) {
     case Pooling::kNone:
+    case Pooling::kFirst:
     case Pooling::kLast:
     case Pooling::kMax:
       return;

@@ -46,7 +46,7 @@ HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t 
       if (h_row != nullptr) {
         hn::StoreU(s.rounds_h ? RoundToBFloat16(d, h) : h, d, h_row + i * lanes);
       }
-      pool[i] = PoolStep(s.pooling, pool[i], h);
+      pool[i] = PoolStep(s.pooling, s.starts && step == 0, pool[i], h);
     }
     u += s.u_stride;
     if constexpr (kHighway == Highway::kInput) x += s.x_stride;

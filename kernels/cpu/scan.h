@@ -29,7 +29,7 @@ struct ScanParameters {
   const float* b_r = nullptr;
 };
 
-// One run of steps. Pointers stand at the row of the first step; strides are signed (the backward
+// One run of steps. Pointers point to the row of the first step; strides are signed (the backward
 // direction walks up in memory), in floats.
 struct ScanSteps {
   int steps = 0;
@@ -41,9 +41,11 @@ struct ScanSteps {
   float* h = nullptr;  // null = not wanted
   ptrdiff_t h_stride = 0;
   bool rounds_h = false;  // stores the nearest bfloat16 value of each h; the pool is not rounded
-  // Running pool over the steps, [padded], in and out: kMax the maximum (start at -infinity), kMean
-  // the sum (start at 0), kLast the h of the last step. Null with kNone.
+  // Running pool over the steps, [padded], in and out, which begins with PoolStart() (pool.h): kMax
+  // the maximum, kMean the sum, kFirst and kLast the h of the first and of the last step, in the
+  // direction's order of time (PoolingInTime()). Null with kNone.
   Pooling pooling = Pooling::kNone;
+  bool starts = false;  // the first of these steps is the first one of the sequence
   float* pool = nullptr;
 };
 

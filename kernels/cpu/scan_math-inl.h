@@ -126,12 +126,14 @@ HWY_INLINE void DispatchScan(const ScanParameters& p, const Argument& argument) 
   }
 }
 
-// What a step's h adds to the running pool (pool.h). The steps come in the direction's order of
-// time, so that the last one is the one that it ends with.
-HWY_INLINE V PoolStep(Pooling pooling, V pool, V h) {
+// What a step's h adds to the running pool (pool.h). `pooling` is PoolingInTime()'s; `first` says
+// whether it is the first step of the sequence.
+HWY_INLINE V PoolStep(Pooling pooling, bool first, V pool, V h) {
   switch (pooling) {
     case Pooling::kNone:
       return pool;
+    case Pooling::kFirst:
+      return first ? h : pool;
     case Pooling::kLast:
       return h;
     case Pooling::kMax:

@@ -18,6 +18,7 @@
 // include it are compiled for instruction sets that not every machine has and the linker keeps one
 // copy of a template for all. For the same reason each template here that is not always inlined has
 // the policy, which differs from file to file, among its arguments.
+#include "kernels/common/pooling.h"
 #include "kernels/cpu/scan_math-inl.h"
 #include "kernels/cpu/tile_kernel.h"
 
@@ -42,7 +43,7 @@ constexpr int kFewSequences = 4;
 
 HWY_INLINE int AtMost(int a, int b) { return a < b ? a : b; }
 
-// Scans rows whose U stands in a buffer, in the direction's order of time.
+// Scans rows whose U is in a buffer, in the direction's order of time.
 template <class Tiles, Highway kHighway, Activation kActivation, int kMatrices, int kBlocks>
 class RowScanner {
  public:
@@ -104,7 +105,7 @@ class RowScanner {
       hn::Store(c, d, state + j);
       if (call_.h != nullptr) StoreBFloat16(d, h, call_.h + row * call_.h_stride + at);
       if (call_.h_of_row != nullptr && call_.h_of_row[row] != nullptr) StoreOutput(d, h, row, at);
-      if (call_.pooling != nullptr) Pool(d, h, sequence, at);
+      if (call_.pooling != nullptr) Pool(d, h, row, sequence, at);
     }
   }
 
@@ -120,10 +121,14 @@ class RowScanner {
     for (size_t i = 0; at + i < hidden; ++i) to[i] = values[i];
   }
 
-  HWY_INLINE void Pool(D d, V h, int sequence, size_t at) {
+  HWY_INLINE void Pool(D d, V h, int row, int sequence, size_t at) {
     if (call_.pooled[sequence] == nullptr) return;
+    const Pooling pooling = PoolingInTime(call_.pooling[sequence], call_.backward);
+    // The first tokens of all sequences are the first rows. Going backward, PoolingInTime() leaves
+    // no pooling that asks for the first step.
+    const bool first = row < call_.sequences;
     float* to = call_.pooled[sequence] + call_.pooled_column + at;
-    hn::Store(PoolStep(call_.pooling[sequence], hn::Load(d, to), h), d, to);
+    hn::Store(PoolStep(pooling, first, hn::Load(d, to), h), d, to);
   }
 
   const TileScanCall& call_;

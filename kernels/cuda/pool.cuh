@@ -4,6 +4,7 @@
 #ifndef SRU_KERNELS_CUDA_POOL_CUH_
 #define SRU_KERNELS_CUDA_POOL_CUH_
 
+#include "kernels/common/pooling.h"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/rows_shape.h"
@@ -25,8 +26,8 @@ __global__ void __launch_bounds__(kRowThreads) PoolKernel(const PoolArgs args, i
   const Pooling pooling =
       args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : Pooling::kNone;
   const T* h = static_cast<const T*>(args.h) + static_cast<int64_t>(entry.begin) * stride + j;
-  // The backward direction ends at the first token.
-  const int last = j < args.padded ? entry.length - 1 : 0;
+  const bool backward = j >= args.padded;
+  const int pick = PoolingOverTokens(pooling, backward) == Pooling::kFirst ? 0 : entry.length - 1;
   const bool takes_max = TakesMax(pooling);
   float pool = PoolStart(takes_max);
   float picked = 0.0f;
@@ -34,7 +35,7 @@ __global__ void __launch_bounds__(kRowThreads) PoolKernel(const PoolArgs args, i
     const float value = ToFloat(h[static_cast<int64_t>(t) * stride]);
     if (token_row != nullptr) token_row[static_cast<int64_t>(t) * stride] = value;
     pool = PoolStep(takes_max, pool, value);
-    if (t == last) picked = value;
+    if (t == pick) picked = value;
   }
   if (pooling == Pooling::kNone) return;
   args.pooled[static_cast<int64_t>(entry.pool_row) * stride + j] =

@@ -12,18 +12,19 @@ __device__ __forceinline__ bool TakesMax(Pooling pooling) { return pooling == Po
 
 __device__ __forceinline__ float PoolStart(bool takes_max) { return takes_max ? -HUGE_VALF : 0.0f; }
 
-// Without branches: both are cheaper than to ask.
+// Without branches: computing both is cheaper than a branch.
 __device__ __forceinline__ float PoolStep(bool takes_max, float pool, float h) {
   const float most = fmaxf(pool, h);
   const float sum = pool + h;
   return takes_max ? most : sum;
 }
 
-// `picked` is the one h that kLast takes; `scale` is 1 / length.
+// `picked` is the one h that kFirst and kLast take; `scale` is 1 / length.
 __device__ __forceinline__ float PoolEnd(Pooling pooling, float pool, float picked, float scale) {
   switch (pooling) {
     case Pooling::kNone:
       break;
+    case Pooling::kFirst:
     case Pooling::kLast:
       return picked;
     case Pooling::kMax:

@@ -5,17 +5,19 @@
 // What a step reads (three planes of U and the highway term) is copied kScanDepth steps ahead into
 // the thread's own ring in shared memory, since a load takes as long as several steps and a step
 // depends on the one before. Not into registers: a thread waits for all of the loads that share a
-// counter, the latest included, but for asynchronous copies it can wait one by one. Blocks of
+// counter, the latest included; for asynchronous copies it can wait one by one. Blocks of
 // kScanThreads threads keep every multiprocessor busy at small batches. State is float32; only the
 // final one is written. The last layer pools on the way, so that h is never stored when only its
 // pool is wanted.
 //
 // The variants are branches that a whole block takes alike, not template parameters: they cost an
 // instruction or two a step, and a fraction of the code. Multiplications and additions are never
-// contracted (-fmad=false) but where fmaf says so, so that every instantiation gives the same bits.
+// contracted (-fmad=false) except where fmaf says so, so that every instantiation gives the same
+// bits.
 #ifndef SRU_KERNELS_CUDA_SCAN_CUH_
 #define SRU_KERNELS_CUDA_SCAN_CUH_
 
+#include "kernels/common/pooling.h"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/running_pool.cuh"
@@ -36,7 +38,7 @@ struct ScanStep {
   }
 };
 
-// A thread's ring. kByToken: what a row holds depends on its token alone, and stands in a table by
+// A thread's ring. kByToken: what a row holds depends on its token alone, and is in a table by
 // token id (token_table.h). A row can be copied once its id is there, so the ids have a ring of
 // their own, which runs kScanDepth steps ahead of the rows'.
 template <typename T, int kDims, bool kByToken>
@@ -78,7 +80,7 @@ class ScanRing {
     }
   }
 
-  // What stands in a place, which has been waited for.
+  // The step in a place that has been waited for.
   __device__ __forceinline__ ScanStep<T, kDims> Read(int place) const {
     ScanStep<T, kDims> step;
 #pragma unroll
@@ -155,11 +157,13 @@ struct ScanThread {
   float c[kDims], h[kDims], pool[kDims];
   float highway_scale;
   Activation activation;
-  Pooling pooling;
-  int column;  // of an output row
+  Pooling pooling;  // in the direction's order of time
+  int column;       // of an output row
   bool takes_max;
   bool stores_h;
   bool stores_tokens;
+  bool stores_first;  // the pooled vector is the h of the step that comes next
+  float* pooled_row;  // null = not wanted
   T* h_row;
   float* token_row;
   ptrdiff_t h_step;
@@ -171,7 +175,13 @@ struct ScanThread {
     column = direction * args.padded + j;
     highway_scale = args.highway_scale;
     activation = args.activation;
-    pooling = args.pooled != nullptr && entry.pool_row >= 0 ? entry.pooling : Pooling::kNone;
+    pooling = Pooling::kNone;
+    pooled_row = nullptr;
+    if (args.pooled != nullptr && entry.pool_row >= 0) {
+      pooling = PoolingInTime(entry.pooling, direction == 1);
+      pooled_row = args.pooled + static_cast<ptrdiff_t>(entry.pool_row) * width + column;
+    }
+    stores_first = pooling == Pooling::kFirst;
     // Rows are walked backward by the second direction.
     const ptrdiff_t first_step = direction == 0 ? 0 : entry.length - 1;
     takes_max = TakesMax(pooling);
@@ -222,6 +232,8 @@ struct ScanThread {
     }
     if (stores_h) StoreValues<kDims>(h_row, h);
     if (stores_tokens) StoreValues<kDims>(token_row, h);
+    if (stores_first) StoreValues<kDims>(pooled_row, h);
+    stores_first = false;
     h_row += h_step;
     token_row += h_step;
 #pragma unroll
@@ -235,12 +247,10 @@ struct ScanThread {
 #pragma unroll
       for (int d = 0; d < kDims; ++d) state[d] = c[d];
     }
-    if (pooling == Pooling::kNone) return;
-    const int width = args.directions * args.padded;
-    float* pooled = args.pooled + static_cast<ptrdiff_t>(entry.pool_row) * width + column;
+    if (pooling == Pooling::kNone || pooling == Pooling::kFirst) return;
     const float scale = 1.0f / static_cast<float>(entry.length);
 #pragma unroll
-    for (int d = 0; d < kDims; ++d) pooled[d] = PoolEnd(pooling, pool[d], h[d], scale);
+    for (int d = 0; d < kDims; ++d) pooled_row[d] = PoolEnd(pooling, pool[d], h[d], scale);
   }
 };
 

@@ -197,6 +197,9 @@ std::vector<double> Pool(const Matrix& h, Pooling pooling, int hidden) {
     switch (pooling) {
       case Pooling::kNone:
         break;
+      case Pooling::kFirst:
+        pooled[j] = h.row(0)[j];
+        break;
       case Pooling::kLast:
         pooled[j] = h.row(j < hidden ? h.rows() - 1 : 0)[j];
         break;

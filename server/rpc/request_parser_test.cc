@@ -255,6 +255,7 @@ TEST(ParseParametersTest, Pooling) {
   EXPECT_EQ(*ParsePooling(v1::POOLING_DEFAULT, kernels::Pooling::kMax), kernels::Pooling::kMax);
   EXPECT_EQ(*ParsePooling(v1::POOLING_DEFAULT, kernels::Pooling::kNone), kernels::Pooling::kNone);
   EXPECT_EQ(*ParsePooling(v1::POOLING_NONE, kernels::Pooling::kMax), kernels::Pooling::kNone);
+  EXPECT_EQ(*ParsePooling(v1::POOLING_FIRST, kernels::Pooling::kMax), kernels::Pooling::kFirst);
   EXPECT_EQ(*ParsePooling(v1::POOLING_LAST, kernels::Pooling::kMax), kernels::Pooling::kLast);
   EXPECT_EQ(*ParsePooling(v1::POOLING_MAX, kernels::Pooling::kNone), kernels::Pooling::kMax);
   EXPECT_EQ(*ParsePooling(v1::POOLING_MEAN, kernels::Pooling::kMax), kernels::Pooling::kMean);

@@ -13,6 +13,8 @@ constexpr v1::Pooling ToProto(kernels::Pooling pooling) {
   switch (pooling) {
     case kernels::Pooling::kNone:
       return v1::POOLING_NONE;
+    case kernels::Pooling::kFirst:
+      return v1::POOLING_FIRST;
     case kernels::Pooling::kLast:
       return v1::POOLING_LAST;
     case kernels::Pooling::kMax:

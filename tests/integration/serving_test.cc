@@ -139,7 +139,8 @@ TEST_F(ServingTest, EncodeInEveryPoolingAndFormat) {
   const auto value = [&tokens](int token, int column) {
     return tokens.encodings(0).values(token * 128 + column);
   };
-  for (const v1::Pooling pooling : {v1::POOLING_MAX, v1::POOLING_MEAN, v1::POOLING_LAST}) {
+  for (const v1::Pooling pooling :
+       {v1::POOLING_MAX, v1::POOLING_MEAN, v1::POOLING_LAST, v1::POOLING_FIRST}) {
     request.set_pooling(pooling);
     v1::EncodeResponse response;
     ASSERT_TRUE(server_->Encode(request, &response).ok());
@@ -150,6 +151,7 @@ TEST_F(ServingTest, EncodeInEveryPoolingAndFormat) {
         if (pooling == v1::POOLING_MEAN) expected += value(token, column) / 6;
       }
       if (pooling == v1::POOLING_LAST) expected = value(column < 64 ? 5 : 0, column);
+      if (pooling == v1::POOLING_FIRST) expected = value(0, column);
       ASSERT_NEAR(response.encodings(0).values(column), expected, 1e-6)
           << v1::Pooling_Name(pooling) << " column " << column;
       if (pooling == v1::POOLING_MAX) {  // the model's own

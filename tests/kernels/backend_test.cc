@@ -209,6 +209,40 @@ TEST_P(BackendTest, ResultsDoNotDependOnTheBatch) {
   }
 }
 
+// The poolings that pick one token's h give its bits, whether its token vector is asked for or not.
+TEST_P(BackendTest, PickedVectorsAreTokenVectors) {
+  const RandomStack stack(GetParam().second, 37);
+  const StackSpec& spec = stack.spec();
+  const Compiled tested = Compile(BackendName(), spec);
+  const RandomBatch batch(spec, {1, 5, 300, 2, 33, 1}, true, 38);
+  const RaggedBatch view = batch.view();
+  const int width = spec.output_size();
+  const int hidden = spec.layers.back().hidden_size;
+  for (Pooling pooling : {Pooling::kFirst, Pooling::kLast}) {
+    OutputArrays all(spec, view, pooling);
+    ExpectRuns(tested, view, all);
+    OutputArrays pooled_alone(spec, view, pooling);
+    for (SequenceOutput& out : pooled_alone.outputs) {
+      out.token_vectors = nullptr;
+      out.final_state = nullptr;
+    }
+    ExpectRuns(tested, view, pooled_alone);
+    for (int b = 0; b < view.num_sequences; ++b) {
+      const int length = view.offsets[b + 1] - view.offsets[b];
+      const float* vectors = all.outputs[b].token_vectors;
+      std::vector<float> expected(vectors, vectors + width);
+      if (pooling == Pooling::kLast) {
+        const float* last = vectors + (length - 1) * width;
+        std::copy_n(last, hidden, expected.begin());
+      }
+      for (const OutputArrays* found : {&all, &pooled_alone}) {
+        EXPECT_EQ(std::memcmp(found->outputs[b].pooled, expected.data(), width * sizeof(float)), 0)
+            << PoolingName(pooling) << " of sequence " << b;
+      }
+    }
+  }
+}
+
 // Each sequence may request other outputs; it gets the same values as if it requested all.
 TEST_P(BackendTest, OutputsAreIndependentOfEachOther) {
   const RandomStack stack(GetParam().second, 27);

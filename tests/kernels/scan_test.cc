@@ -69,7 +69,8 @@ struct ScanCase {
 
   // Scalar code, with the argument of the gates as scan.h defines it.
   void Expect(bool backward, Pooling pooling) {
-    std::vector<double> state(hidden), sum(hidden), maximum(hidden, -1e300), last(hidden);
+    std::vector<double> state(hidden), sum(hidden), maximum(hidden, -1e300), last(hidden),
+        first_h(hidden);
     std::vector<double> expected_h(static_cast<size_t>(steps) * hidden);
     for (int j = 0; j < hidden; ++j) {
       state[j] = c.data()[j];
@@ -81,8 +82,15 @@ struct ScanCase {
         const double f = gate(1, parameters.v_f, parameters.b_f);
         const double r = gate(2, parameters.v_r, parameters.b_r);
         state[j] = f * state[j] + (1 - f) * U(t, 0)[j];
-        const double g =
-            parameters.activation == Activation::kTanh ? std::tanh(state[j]) : state[j];
+        double g = std::numeric_limits<double>::quiet_NaN();
+        switch (parameters.activation) {
+          case Activation::kIdentity:
+            g = state[j];
+            break;
+          case Activation::kTanh:
+            g = std::tanh(state[j]);
+            break;
+        }
         double skip = 0;
         if (parameters.highway == Highway::kInput) skip = 1.5 * x.data()[t * padded + j];
         if (parameters.highway == Highway::kMatrix) skip = U(t, 3)[j];
@@ -91,6 +99,7 @@ struct ScanCase {
         sum[j] += h_t;
         maximum[j] = std::max(maximum[j], h_t);
         last[j] = h_t;
+        if (s == 0) first_h[j] = h_t;
       }
     }
 
@@ -110,6 +119,15 @@ struct ScanCase {
     if (pooling == Pooling::kMax) {
       std::fill_n(pool.data(), padded, -std::numeric_limits<float>::infinity());
     }
+    // In two calls where there are two steps, as a batch that is cut into chunks.
+    s.starts = true;
+    s.steps = (steps + 1) / 2;
+    Scan(parameters, s);
+    s.starts = false;
+    s.u += s.steps * s.u_stride;
+    s.x += s.steps * s.x_stride;
+    s.h += s.steps * s.h_stride;
+    s.steps = steps - s.steps;
     Scan(parameters, s);
 
     for (int j = 0; j < hidden; ++j) {
@@ -124,6 +142,9 @@ struct ScanCase {
       }
       if (pooling == Pooling::kMean) {
         ASSERT_NEAR(sum[j], pool.data()[j], kTolerance * steps);
+      }
+      if (pooling == Pooling::kFirst) {
+        ASSERT_NEAR(first_h[j], pool.data()[j], kTolerance);
       }
       if (pooling == Pooling::kLast) {
         ASSERT_NEAR(last[j], pool.data()[j], kTolerance);
@@ -144,8 +165,8 @@ TEST_P(VectorTargetTest, ScanEqualsScalar) {
   for (int hidden : {1, 15, 16, 17, 31, 48, 64, 80, 113}) {
     for (int steps : {1, 2, 19}) {
       for (Highway highway : {Highway::kNone, Highway::kInput, Highway::kMatrix}) {
-        for (Activation activation : {Activation::kIdentity, Activation::kTanh}) {
-          for (Pooling pooling : {Pooling::kNone, Pooling::kLast, Pooling::kMax, Pooling::kMean}) {
+        for (Activation activation : kAllActivations) {
+          for (Pooling pooling : kAllPoolings) {
             for (bool backward : {false, true}) {
               ScanCase test(hidden, steps, highway, activation, 0.5f);
               ASSERT_NO_FATAL_FAILURE(test.Expect(backward, pooling))
