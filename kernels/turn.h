@@ -1,14 +1,14 @@
-// Turn: a thread that computes for long lets others have its core from time to time. Without it
-// the ones that take and refuse calls wait for the system's next tick, which may be 4 ms away.
+// Turn: makes a thread that computes for a long time yield its core now and then. Otherwise the
+// threads that accept and refuse calls wait for the system's next tick, which may be 4 ms away.
 //
 //   Turn turn(std::chrono::microseconds(200));
 //   turn.Start();
 //   while (...) {
 //     ... compute a little ...
-//     turn.MayEnd();  // has it lasted 200 us, whoever waits for this core goes first
+//     turn.MayEnd();  // if 200 us have passed, yields the core to any waiting thread
 //   }
 //
-// When nobody waits, the end of a turn costs less than a microsecond. Used by one thread.
+// When no thread waits, the end of a turn costs less than a microsecond. Used by one thread.
 #ifndef SRU_KERNELS_TURN_H_
 #define SRU_KERNELS_TURN_H_
 
@@ -26,7 +26,7 @@ class Turn {
 
   void Start(Clock::time_point now = Clock::now()) { start_ = now; }
 
-  // Whether the turn has ended here and the next has begun.
+  // Returns whether this turn ended here and the next one began.
   bool MayEnd(Clock::time_point now = Clock::now()) {
     if (length_.count() == 0 || now - start_ < length_) return false;
     std::this_thread::yield();

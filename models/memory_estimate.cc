@@ -45,7 +45,7 @@ struct Sizes {
   int64_t constants = 0;          // as packed, but always float32
   int64_t parts = 0;              // of a layer, each of which a thread may compute
   int64_t widest_row = 0;
-  int64_t product_rows = 0;  // values per token that stand before products, over all layers
+  int64_t product_rows = 0;  // values per token that precede products, over all layers
 };
 
 Sizes SizesOf(const ModelConfig& config) {

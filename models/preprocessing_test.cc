@@ -187,9 +187,7 @@ TEST(PreprocessingTest, Lowercase) {
 }
 
 TEST(PreprocessingTest, StopsAfterMaxWords) {
-  for (const PreprocessingType type :
-       {PreprocessingType::kWhitespace, PreprocessingType::kLowercase,
-        PreprocessingType::kSentenceClassification}) {
+  for (const PreprocessingType type : kernels::AllNamed<PreprocessingTypeName>()) {
     const Preprocessor preprocessor({type, true});
     const std::vector<std::string> all = {"a", "b", "!", "c", "!", "d"};
     const std::string text =

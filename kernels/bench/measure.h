@@ -31,7 +31,7 @@ struct Rounds {
 };
 
 // Times each body once per round, in turn: A B C A B C ... Returns the medians in the order of
-// `bodies`, and in `*rounds_run`, unless null, the number of rounds. Before them stands a warm-up:
+// `bodies`, and in `*rounds_run`, unless null, the number of rounds. Before them comes a warm-up:
 // three rounds, fewer when they take longer than a tenth of the time. A warm-up that takes all of
 // it counts as a round: then what a first round costs more is small. `bodies` must not be empty.
 std::vector<double> AlternatingMedians(const Rounds& rounds,

@@ -71,7 +71,7 @@ class CpuWorkspace : public Workspace {
     std::vector<ProductRunner> parts;
   };
 
-  // Of one thread.
+  // What one thread needs.
   struct Scratch {
     AlignedBuffer u;  // one chunk of one part
     AlignedBuffer c;  // state of the sequence that is being scanned

@@ -88,7 +88,7 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, bool rounds, Prod
 // U of the first layer for every token of the vocabulary, one array [vocabulary][n] per part:
 // it depends on the token alone, so serving looks it up instead of multiplying. The same product
 // makes it, hence the same bits. Empty when the model takes features, the table would be too large,
-// or a map stands before the first layer.
+// or the first layer is preceded by a map.
 std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& first) {
   std::vector<AlignedBuffer> tables;
   size_t values_per_token = 0;

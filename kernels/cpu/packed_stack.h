@@ -17,7 +17,7 @@
 
 namespace sru::kernels::cpu {
 
-// Most rows of a chunk: products read and write up to so many rows past the last token.
+// Most rows of a chunk: products read and write up to this many rows past the last token.
 inline constexpr int kMaxChunkRows = 256;
 
 // Adjacent dimensions of one direction that are multiplied and scanned together: products of wide

@@ -8,7 +8,7 @@
 //
 // x is [rows][k], y is [rows][n], row-major without gaps. `rows` is rounded up to the next row
 // count that a primitive exists for, so max_rows() rows of x must be readable and of y writable;
-// what stands in the rows past `rows` is of no use afterwards.
+// the contents of the rows past `rows` are of no use afterwards.
 //
 // A row's result has the same bits for any number of rows and at any place among them. oneDNN does
 // not promise that, and on AVX2 it is not so for some row counts; therefore each row count is tried

@@ -1,4 +1,4 @@
-// What stands before the products of a layer: layer norm and the low-rank projection.
+// What precedes the products of a layer: layer norm and the low-rank projection.
 #ifndef SRU_KERNELS_CPU_PRODUCT_INPUT_H_
 #define SRU_KERNELS_CPU_PRODUCT_INPUT_H_
 
@@ -28,7 +28,7 @@ class ProductInput {
     }
   }
 
-  // x [rows][layer.input.stride()]; the result is x itself or stands in this object.
+  // x [rows][layer.input.stride()]; the result is x itself or is in this object.
   const float* Run(const float* x, int rows) {
     if (layer_.layer_norm == LayerNorm::kBefore) {
       NormalizeRows(layer_.input, layer_.norm.weight.data(), layer_.norm.bias.data(), x, rows,

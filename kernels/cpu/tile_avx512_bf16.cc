@@ -28,7 +28,7 @@ struct Avx512Tiles {
   static void Begin() {}
   static void End() {}
 
-  // U of so many rows, twice, is 12 KB.
+  // U of this many rows, twice, is 12 KB.
   template <int kPanels>
   static constexpr int Rows() {
     return kPanels == 6 ? kTileRows : 2 * kTileRows;

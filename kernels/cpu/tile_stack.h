@@ -71,7 +71,7 @@ struct TileStack {
 // Rows that TileInput stores and rounds at a time.
 inline constexpr int kTileInputRows = 4 * kTileRows;
 
-// What stands before the products of a layer, for any rows of a batch: layer norm, projection. Also
+// What precedes the products of a layer, for any rows of a batch: layer norm, projection. Also
 // the map before the first layer. Not thread-safe: one per thread.
 class TileInput {
  public:

@@ -84,7 +84,7 @@ class CudaStream : public Stream {
                      "cudaStreamCreateWithFlags");
     }
     if (status.ok()) {
-      // Who waits for it sleeps until the device's interrupt.
+      // A thread that waits for it sleeps until the device's interrupt.
       status =
           Check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming | cudaEventBlockingSync),
                 "cudaEventCreateWithFlags");

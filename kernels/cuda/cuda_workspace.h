@@ -21,7 +21,7 @@ namespace sru::kernels::cuda {
 // Graphs that a workspace keeps: enough for the buckets that a steady load falls into.
 inline constexpr size_t kMaxGraphs = 64;
 
-// Where the parts of a batch stand in the input staging, in bytes from its beginning. The same on
+// Where the parts of a batch are in the input staging, in bytes from its beginning. The same on
 // the host and on the device, and the same for every batch of a bucket. One copy brings all of it.
 struct InputLayout {
   InputLayout(const PackedStack& stack, const Bucket& bucket);
@@ -58,7 +58,7 @@ class CudaWorkspace : public Workspace {
   size_t bytes() const override { return bytes_; }
 
   Gpu& gpu() const { return *gpu_; }
-  // The smallest bucket's index in token_buckets() that holds so many tokens.
+  // The index in token_buckets() of the smallest bucket that holds this many tokens.
   size_t TokenBucketIndex(int tokens) const;
   const std::vector<int>& token_buckets() const { return token_buckets_; }
   const ProductChoice& choice(const PackedProduct& product, const Bucket& bucket) const {

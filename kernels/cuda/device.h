@@ -101,7 +101,7 @@ class Device {
   virtual Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) = 0;
 
   // Algorithms that do not split a sum over k among blocks, the one that is expected to be fastest
-  // for so many rows first. At most `max_count`.
+  // for this many rows first. At most `max_count`.
   virtual Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,
                                    std::vector<ProductAlgorithm>* candidates) = 0;
 };

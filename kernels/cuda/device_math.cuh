@@ -13,7 +13,7 @@
 
 namespace sru::kernels::cuda {
 
-// kSize adjacent values as they stand in memory, loaded and stored by one instruction. They are
+// kSize adjacent values as they are in memory, loaded and stored by one instruction. They are
 // kept in whole words and unpacked where they are used: an instruction on half of a word, placed at
 // the load, would wait for the load there.
 template <typename T, int kSize>
@@ -89,7 +89,7 @@ struct Pack<BFloat16, kSize> {
 };
 
 #ifdef __CUDA_ARCH__
-// The built-in vector of so many words.
+// The built-in vector of this many words.
 template <int kWords>
 struct WordVector;
 template <>
@@ -215,7 +215,7 @@ struct ScanMath<BFloat16> {
   static __device__ __forceinline__ float Tanh(float x) { return TanhApproximate(x); }
 };
 
-// g of a step's kDims states, in place. One branch for all of them, which a whole block takes alike.
+// g of a step's kDims states, in place. One branch for all, which a whole block takes alike.
 template <typename T, int kDims>
 __device__ __forceinline__ void Activate(Activation activation, float (&h)[kDims]) {
   switch (activation) {

@@ -4,7 +4,7 @@
 namespace sru::kernels::cuda {
 namespace {
 
-// Calls `use` with the kernel for rows of k values and so many gates.
+// Calls `use` with the kernel for rows of k values and this many matrices.
 template <int kInput, typename Use>
 cudaError_t WithMatrices(int matrices, const Use& use) {
   return matrices == 4 ? use(FusedKernel<kInput, 4>) : use(FusedKernel<kInput, 3>);

@@ -2,12 +2,12 @@
 // in bfloat16. U stays in shared memory, in float32, and is never rounded or stored.
 //
 // A block owns one direction of a few slices of 16 dimensions, for two sequences at a time. Its
-// warps have roles: for each slice one per gate, which multiplies, and one that scans.
+// warps have roles: for each slice one per matrix, which multiplies, and one that scans.
 //
 //   x      copied into a ring of stages in shared memory, 16 steps of both sequences a stage
 //   W      in the multiplying warps' registers, for as long as the block lives
 //   U      16 steps, in two halves: while chunk i is multiplied into one, chunk i - 1 is scanned
-//          out of the other. One barrier per chunk stands between.
+//          out of the other. One barrier per chunk separates the two.
 //
 // A tile's columns are 8 steps of one sequence, and the order of a column's sum depends on k alone:
 // what a sequence gets does not depend on what runs beside it.
@@ -71,7 +71,8 @@ struct FusedGroup {
   }
 };
 
-// What a multiplying warp copies of x: whole rows, a vector of 16 bytes a lane and a time.
+// What a multiplying warp copies of x: whole rows, 16 bytes per lane at a
+// time.
 template <int kInput, int kMatrices>
 class FusedCopier {
  public:
@@ -122,7 +123,7 @@ class FusedCopier {
   SharedAddress to_;
 };
 
-// A warp that makes one gate's U of 16 dimensions: the rows of W are the rows of a tile, 8 steps
+// A warp that makes one plane of U for 16 dimensions: the rows of W are the rows of a tile, 8 steps
 // its columns.
 //
 // A tile's product takes the values of x in any order, as long as W comes in the same one: a lane's
@@ -208,7 +209,7 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
   for (int g = place.group; g < FusedGroups(args.scan); g += place.groups_at_once) {
     const FusedGroup group(args.scan, g);
     if (group.chunks == 0) return;  // so are all that follow
-      // Nobody reads the stages any more: the last barrier of the group before came after that.
+    // The stages are free: the last barrier of the group before came after their last reading.
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i) copier.Begin(group, i);
     for (int i = 0; i < group.chunks; ++i) {
@@ -223,9 +224,9 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
 }
 
 // What the highway reads of x, for one scan warp: 16 steps of 16 dimensions of both sequences,
-// copied by its lanes a chunk ahead. Not read from the stages: those may hold what layer norm or a
-// projection made of x, and are filled again before the scan is there. With four gates the highway
-// is the last one's U.
+// copied by its lanes a chunk ahead. It is not read from the stages: those may hold what layer norm
+// or a projection made of x, and are refilled before the scan gets there. With four matrices the
+// highway is the last one's U.
 struct FusedHighway {
   const BFloat16* chunks;  // two of [sequence][step][dimension]
   SharedAddress address;
@@ -260,13 +261,13 @@ struct FusedHighway {
   }
 };
 
-// Four steps of one dimension, as they stand in memory.
+// Four steps of one dimension, as they are in memory.
 template <int kMatrices>
 struct FusedSteps {
   Packed<float, 4> u[kMatrices];
   BFloat16 highway[4];
 
-  // `u_at` is the first one's U0, `u_gate` the way to the other gates'.
+  // `u_at` is the first one's U0, `u_matrix` the distance to the other planes.
   __device__ __forceinline__ void Load(const float* u_at, int u_matrix,
                                        const BFloat16* highway_at) {
 #pragma unroll
@@ -387,7 +388,7 @@ __global__ void __launch_bounds__(FusedMaxThreads(kInput, kMatrices),
   unsigned char* stages = DynamicShared();
   float* u = reinterpret_cast<float*>(stages + FusedStages(kInput) * FusedStageBytes(kInput));
   auto* highways = reinterpret_cast<BFloat16*>(u + FusedUValues(kMatrices, slices));
-  // What stands past the end of x's rows meets weights of zero, and a missing highway a scale of
+  // What is past the end of x's rows meets weights of zero, and a missing highway a scale of
   // zero; so both must be finite.
   for (int row = static_cast<int>(threadIdx.x);
        row < FusedStages(kInput) * kFusedSequences * kFusedRows; row += threads) {

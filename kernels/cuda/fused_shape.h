@@ -16,7 +16,8 @@ namespace sru::kernels::cuda {
 inline constexpr int kFusedRows = 16;
 // Sequences that a block works on side by side.
 inline constexpr int kFusedSequences = 2;
-// Dimensions whose gates a warp multiplies. A scan warp has so many of each of its sequences.
+// Dimensions for which a warp multiplies one matrix; a scan warp has this many of each of its
+// sequences.
 inline constexpr int kFusedDims = 16;
 // Lanes of a scan warp that share a sequence.
 inline constexpr int kFusedLanes = 32 / kFusedSequences;
@@ -32,7 +33,7 @@ SRU_HOST_DEVICE constexpr int FusedInput(int k) {
 }
 
 // The most slices of kFusedDims dimensions that a block has: with the longest rows a second one
-// would leave a thread too few registers for its weights. Then threads: a warp per gate and one
+// would leave a thread too few registers for its weights. Then threads: a warp per matrix and one
 // that scans, for each slice.
 SRU_HOST_DEVICE constexpr int FusedMaxSlices(int input) { return input <= 256 ? 2 : 1; }
 SRU_HOST_DEVICE constexpr int FusedThreads(int matrices, int slices) {
@@ -49,16 +50,16 @@ SRU_HOST_DEVICE constexpr int FusedMinBlocks(int input, int matrices) {
 // What of a block's x is in shared memory at a time: the chunk that is multiplied and those that
 // are on their way.
 SRU_HOST_DEVICE constexpr int FusedStages(int input) { return input <= 256 ? 3 : 2; }
-// Bytes from one row of x to the next: an odd multiple of 64, so that two rows of 64 bytes stand in
+// Bytes from one row of x to the next: an odd multiple of 64, so that two rows of 64 bytes are in
 // different banks.
 SRU_HOST_DEVICE constexpr int FusedRowBytes(int input) { return input * 2 + 64; }
 SRU_HOST_DEVICE constexpr int FusedStageBytes(int input) {
   return kFusedSequences * kFusedRows * FusedRowBytes(input);
 }
-// U stands as [gate][slice][dimension][step]. Values from one dimension to the next: 16 byte loads
-// by 8 lanes meet in no bank.
+// U is laid out as [matrix][slice][dimension][step]. Values from one dimension to the next: 16 byte
+// loads by 8 lanes meet in no bank.
 inline constexpr int kFusedURow = kFusedRows + 4;
-// From one gate to the next, and from one sequence to the next.
+// From one matrix to the next, and from one sequence to the next.
 SRU_HOST_DEVICE constexpr int FusedUMatrix(int slices) { return slices * kFusedDims * kFusedURow; }
 SRU_HOST_DEVICE constexpr int FusedUSequence(int matrices, int slices) {
   return matrices * FusedUMatrix(slices);

@@ -23,7 +23,7 @@ class Gpu {
   Device& device() { return *device_; }
   DeviceInfo info() const;
 
-  // kResourceExhausted, naming `what`, when so many bytes more would pass the budget. A check
+  // kResourceExhausted, naming `what`, when this many bytes more would exceed the budget. A check
   // before a series of allocations, so that the message says what the whole of it needs.
   Status CheckBudget(const std::string& what, size_t bytes) const;
 
@@ -37,7 +37,7 @@ class Gpu {
   Status AllocatePinned(size_t bytes, void** memory);
   void FreePinned(void* memory, size_t bytes);
 
-  // What of the memory is weights; they are to be counted while they are allocated.
+  // How much of the memory is weights; they must be counted while they are allocated.
   void CountWeights(size_t bytes) { weight_bytes_ += bytes; }
   void DiscountWeights(size_t bytes) { weight_bytes_ -= bytes; }
 

@@ -3,7 +3,7 @@
 // the toolkit.
 //
 // What a launch depends on must be the same for every batch of a bucket (bucket.h), because
-// launches are recorded once per bucket and replayed. What differs from batch to batch stands in
+// launches are recorded once per bucket and replayed. What differs from batch to batch is in
 // device memory: BatchHeader and SequenceEntry.
 //
 // Pointers are device memory unless said otherwise. "Rows" are in row_layout.h's form; `void*` rows
@@ -24,7 +24,7 @@ struct BatchHeader {
   int32_t reserved[3];  // keeps what follows on 16 bytes
 };
 
-// One sequence of a batch. They stand longest first, so that the scans that take longest start
+// One sequence of a batch. They are sorted longest first, so that the scans that take longest start
 // first; spare entries of a bucket follow with length 0. A row of -1 means "not wanted".
 struct SequenceEntry {
   int32_t begin;      // its first token
@@ -73,7 +73,7 @@ struct ScanArgs {
   // Rows of `u` and of `highway` are those of the batch's tokens or, with token ids, of the
   // vocabulary: token t reads row token_ids[t] of both.
   const int32_t* token_ids;
-  // U, rows of [direction][gate][padded].
+  // U, rows of [direction][matrix][padded].
   const void* u;
   int u_stride;
   int matrices;  // planes per direction: 3 or 4
@@ -85,7 +85,7 @@ struct ScanArgs {
   float highway_scale;
   Activation activation;
   const float* constants;  // [direction][v_f, v_r, b_f, b_r][padded]
-  // States stand at [row * state_stride + direction * padded + j]; null = zeros, none wanted.
+  // States are at [row * state_stride + direction * padded + j]; null = zeros, none wanted.
   const float* initial_state;  // row = index
   float* final_state;          // row = state_row
   int64_t state_stride;
@@ -101,7 +101,7 @@ struct ScanArgs {
 struct FusedArgs {
   ScanArgs scan;
   const void* x;        // rows of k values
-  const void* weights;  // [direction][gate][padded] rows of k values
+  const void* weights;  // [direction][matrix][padded] rows of k values
   int k;                // a multiple of 8, at most kFusedMaxInput
 };
 

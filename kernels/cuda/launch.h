@@ -1,5 +1,5 @@
 // Launches of the CUDA kernels on a stream. Each returns the launch's own error; what goes wrong
-// while a kernel runs is seen by whoever waits for the stream. Nothing is allocated.
+// while a kernel runs is reported by the wait for the stream. Nothing is allocated.
 #ifndef SRU_KERNELS_CUDA_LAUNCH_H_
 #define SRU_KERNELS_CUDA_LAUNCH_H_
 

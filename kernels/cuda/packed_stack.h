@@ -36,7 +36,7 @@ struct PackedLayer {
   TensorIndex norm_weight = kNoTensor;  // float32, in the padded row
   TensorIndex norm_bias = kNoTensor;
   PackedProduct projection;
-  PackedProduct product;  // n = [direction][gate][padded]; of a fused layer only the weights
+  PackedProduct product;  // n = [direction][matrix][padded]; of a fused layer only the weights
   int fused_k = 0;        // values of a row that goes into a fused layer (fused.cuh); 0 = not fused
   int matrices = 3;
   TensorIndex constants = kNoTensor;  // float32 [direction][v_f, v_r, b_f, b_r][padded]

@@ -32,8 +32,8 @@ struct ProductChoice {
 // The reference algorithm is chosen among those for this many rows.
 inline constexpr int kReferenceRows = 512;
 
-// Different rows of a trial: no divisor of a tile's rows, so that each row comes to stand in many
-// places of a tile.
+// Different rows of a trial: no divisor of a tile's rows, so that each row gets many places in a
+// tile.
 inline constexpr int kTrialPeriod = 13;
 
 // The products of a stack on one device. Thread-safe.
@@ -43,7 +43,7 @@ class ProductPlans {
   static Status Create(const PackedStack& stack, const DeviceStack& weights,
                        const std::shared_ptr<Gpu>& gpu, std::unique_ptr<ProductPlans>* plans);
 
-  // For kReferenceRows rows: it has been tried with so many.
+  // For kReferenceRows rows, with which it has been tried.
   const ProductAlgorithm& reference(const PackedProduct& product) const {
     return plans_[product.shape].reference;
   }

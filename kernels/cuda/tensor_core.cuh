@@ -26,7 +26,7 @@ __device__ __forceinline__ void MultiplyTile(float (&d)[4], uint32_t a0, uint32_
 // Until all lanes of the warp are here, and see what the others have written.
 __device__ __forceinline__ void SyncWarp() { __syncwarp(); }
 
-// Until `threads`, a multiple of 32, are here. Unlike __syncthreads() it may stand in several
+// Until `threads`, a multiple of 32, are here. Unlike __syncthreads() it may be called in several
 // places of a kernel, one for each role of its warps.
 __device__ __forceinline__ void RoleBarrier(int threads) {
   __syncwarp();  // the warp arrives as one

@@ -57,7 +57,7 @@ class TableMaker {
         status = Multiply(stream, first().product, input, u + begin * ProductBytes());
       }
     }
-    const Status waited = stream.Wait();  // what was copied from stands on this stack
+    const Status waited = stream.Wait();  // the copies read what is on this stack
     return status.ok() ? waited : status;
   }
 

@@ -54,18 +54,16 @@ struct Splitter {
 
 // One of each kind.
 std::vector<Splitter> Splitters() {
-  using models::PreprocessingType;
   std::vector<Splitter> splitters;
-  for (const models::PreprocessingConfig& config :
-       {models::PreprocessingConfig{PreprocessingType::kWhitespace, false},
-        models::PreprocessingConfig{PreprocessingType::kLowercase, false},
-        models::PreprocessingConfig{PreprocessingType::kSentenceClassification, false},
-        models::PreprocessingConfig{PreprocessingType::kSentenceClassification, true}}) {
-    auto vocabulary = models::Vocabulary::Parse("a\nb\n'", 3, "fuzz");
-    Require(vocabulary.ok(), "the vocabulary is good");
-    splitters.push_back({std::make_unique<models::Preprocessor>(config),
-                         std::make_unique<models::Tokenizer>(config, *std::move(vocabulary),
-                                                             /*oov_id=*/1)});
+  for (const models::PreprocessingType type : kernels::AllNamed<models::PreprocessingTypeName>()) {
+    for (const bool lowercase : {false, true}) {
+      const models::PreprocessingConfig config{type, lowercase};
+      auto vocabulary = models::Vocabulary::Parse("a\nb\n'", 3, "fuzz");
+      Require(vocabulary.ok(), "the vocabulary is good");
+      splitters.push_back({std::make_unique<models::Preprocessor>(config),
+                           std::make_unique<models::Tokenizer>(config, *std::move(vocabulary),
+                                                               /*oov_id=*/1)});
+    }
   }
   return splitters;
 }
