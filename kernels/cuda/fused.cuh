@@ -208,8 +208,9 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
       u + place.matrix * FusedUMatrix(place.slices) + place.slice * kFusedDims * kFusedURow;
   for (int g = place.group; g < FusedGroups(args.scan); g += place.groups_at_once) {
     const FusedGroup group(args.scan, g);
-    if (group.chunks == 0) return;  // so are all that follow
-    // The stages are free: the last barrier of the group before came after their last reading.
+    // All groups after an empty one are empty. Otherwise the stages are free to be filled: the last
+    // barrier of the group before came after they were last read.
+    if (group.chunks == 0) return;
 #pragma unroll
     for (int i = 0; i < kStages - 1; ++i) copier.Begin(group, i);
     for (int i = 0; i < group.chunks; ++i) {
