@@ -19,12 +19,12 @@
 #include "server/base/log.h"
 #include "server/base/mutex.h"
 #include "server/base/scheduling.h"
-#include "server/command_line.h"
 #include "server/compat/grpc_version.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/lifecycle/load_failure.h"
 #include "server/options.h"
 #include "server/server.h"
+#include "server/unknown_variables.h"
 
 namespace sru::server {
 namespace {
@@ -153,17 +153,18 @@ class Signals {
 int Main(int argc, char** argv) {
   if (HandledInformationFlag({argv + 1, argv + argc})) return 0;
   const std::vector<std::string> arguments(argv + 1, argv + argc);
-  const std::vector<absl::string_view> flags = FlagNames();
-  absl::Status read = ApplyEnvironment(&std::getenv);
-  read.Update(ApplyCommandLine(arguments, flags));
-  // Before anything is said: also what is wrong stands in the format that was asked for.
-  if (absl::StatusOr<LoggingOptions> logging = LoggingOptionsFromFlags(); logging.ok()) {
-    SetLogOptions(logging->lines);
-  }
+  Options options;
+  FlagTable flags;
+  AddFlags(&options, &flags);
+  absl::Status read = flags.SetFromEnvironment(&std::getenv);
+  read.Update(flags.SetFromArguments(arguments));
+  const absl::Status checked = flags.Check();
+  // Before anything is logged: an error, too, is written in the format that was asked for.
+  SetLogOptions(options.logging.lines);
   if (!read.ok()) return Fail(read);
-  for (const std::string& warning : UnknownVariables(environ, flags)) LogWarning(warning);
-  absl::StatusOr<Options> options = OptionsFromFlags();
-  if (!options.ok()) return Fail(options.status());
+  for (const std::string& warning : UnknownVariables(environ, flags.names())) LogWarning(warning);
+  if (!checked.ok()) return Fail(checked);
+  if (absl::Status status = ValidateOptions(options); !status.ok()) return Fail(status);
 
   // The distributions' Abseil looks for deadlocks at each lock; gRPC takes many of them per call.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
@@ -175,17 +176,17 @@ int Main(int argc, char** argv) {
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
 
   // Before any thread is started, since they inherit it.
-  if (absl::Status status = ApplyScheduling(options->scheduling); !status.ok()) {
+  if (absl::Status status = ApplyScheduling(options.scheduling); !status.ok()) {
     LogWarning(status.message());
   }
 
   LogInfo(absl::StrCat("start: ", VersionText()));
   for (const std::string& warning :
-       ExposureWarnings(*options, GrpcVersion(), kGrpcWithstandsFloods)) {
+       ExposureWarnings(options, GrpcVersion(), kGrpcWithstandsFloods)) {
     LogWarning(warning);
   }
   signals->StartThread();
-  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(*options);
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(options);
   if (!server.ok()) return Fail(server.status());
   signals->SetServing(server->get());
   PrintAddresses(**server);

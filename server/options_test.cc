@@ -1,34 +1,17 @@
 #include "server/options.h"
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "absl/flags/declare.h"
-#include "absl/flags/flag.h"
-#include "absl/flags/reflection.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/compat/grpc_version.h"
-
-ABSL_DECLARE_FLAG(std::string, model_repository);
-ABSL_DECLARE_FLAG(std::string, listen);
-ABSL_DECLARE_FLAG(std::string, devices);
-ABSL_DECLARE_FLAG(std::string, dtype);
-ABSL_DECLARE_FLAG(std::string, admin_listen);
-ABSL_DECLARE_FLAG(std::string, status_page_host);
-ABSL_DECLARE_FLAG(std::string, model_control);
-ABSL_DECLARE_FLAG(std::string, scheduling);
-ABSL_DECLARE_FLAG(int32_t, compute_turn_us);
-ABSL_DECLARE_FLAG(int32_t, read_pause_us);
-ABSL_DECLARE_FLAG(std::string, version_policy);
-ABSL_DECLARE_FLAG(std::string, load_models);
-ABSL_DECLARE_FLAG(double, poll_interval_s);
-ABSL_DECLARE_FLAG(double, empty_repository_grace_s);
-ABSL_DECLARE_FLAG(std::string, admission);
-ABSL_DECLARE_FLAG(int32_t, max_batch_tokens);
-ABSL_DECLARE_FLAG(int64_t, max_queue_delay_us);
 
 namespace sru::server {
 namespace {
@@ -40,7 +23,7 @@ using ::testing::StartsWith;
 
 Options Valid() {
   Options options;
-  options.model_repository = "models";
+  options.models.repository = "models";
   return options;
 }
 
@@ -50,196 +33,193 @@ std::string ErrorOf(const Options& options) {
   return std::string(status.message());
 }
 
-absl::Status Apply(const std::map<std::string, std::string>& environment) {
-  return ApplyEnvironment([&environment](const char* name) {
-    const auto it = environment.find(name);
-    return it == environment.end() ? nullptr : it->second.c_str();
-  });
+// What the server makes of a command line with --model_repository=models before these flags.
+absl::StatusOr<Options> Parse(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "--model_repository=models");
+  Options options;
+  FlagTable flags;
+  AddFlags(&options, &flags);
+  absl::Status status = flags.SetFromArguments(arguments);
+  status.Update(flags.Check());
+  if (status.ok()) status = ValidateOptions(options);
+  if (!status.ok()) return status;
+  return options;
+}
+
+std::string ParseError(const std::vector<std::string>& arguments) {
+  const absl::Status status = Parse(arguments).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  return std::string(status.message());
 }
 
 TEST(OptionsTest, DefaultsNeedOnlyARepository) {
-  absl::FlagSaver saver;
-  EXPECT_EQ(OptionsFromFlags().status().code(), absl::StatusCode::kInvalidArgument);
-  absl::SetFlag(&FLAGS_model_repository, "models");
-  const absl::StatusOr<Options> options = OptionsFromFlags();
+  EXPECT_EQ(ValidateOptions(Options()).code(), absl::StatusCode::kInvalidArgument);
+  const absl::StatusOr<Options> options = Parse({});
   ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->models.repository, "models");
   EXPECT_EQ(options->listen.ToString(),
             kGrpcWithstandsFloods ? "0.0.0.0:50051" : "127.0.0.1:50051");
-  EXPECT_EQ(options->metrics_listen.ToString(), "0.0.0.0:9090");
-  EXPECT_EQ(options->backend, "auto");
-  EXPECT_EQ(options->dtype, kernels::DataType::kFloat32);
-  EXPECT_EQ(options->max_queue_delay, absl::ZeroDuration());
-  EXPECT_EQ(options->max_sequence_tokens, 2048);
-  EXPECT_TRUE(options->admission_by_deadline);
+  EXPECT_EQ(options->http.listen.ToString(), "0.0.0.0:9090");
+  EXPECT_EQ(options->batching.backend, "auto");
+  EXPECT_EQ(options->batching.compile.dtype, kernels::DataType::kFloat32);
+  EXPECT_EQ(options->batching.engine.batcher.max_queue_delay, absl::ZeroDuration());
+  EXPECT_EQ(options->rpc.limits.max_sequence_tokens, 2048);
+  EXPECT_TRUE(options->batching.engine.batcher.admission_by_deadline);
 }
 
-TEST(OptionsTest, FlagsAndStructHaveTheSameDefaults) {
-  absl::FlagSaver saver;
-  absl::SetFlag(&FLAGS_model_repository, "models");
-  const absl::StatusOr<Options> flags = OptionsFromFlags();
-  ASSERT_TRUE(flags.ok());
-  const Options defaults = Valid();
-  EXPECT_EQ(flags->instances, defaults.instances);
-  EXPECT_EQ(flags->pin_cores, defaults.pin_cores);
-  EXPECT_EQ(flags->scheduling, defaults.scheduling);
-  EXPECT_EQ(flags->compute_turn, defaults.compute_turn);
-  EXPECT_EQ(flags->read_pause, defaults.read_pause);
-  EXPECT_EQ(flags->devices, defaults.devices);
-  EXPECT_EQ(flags->gpu_memory_limit_mb, defaults.gpu_memory_limit_mb);
-  EXPECT_EQ(flags->allow_tf32, defaults.allow_tf32);
-  EXPECT_EQ(flags->fuse_layers, defaults.fuse_layers);
-  EXPECT_EQ(flags->max_batch_tokens, defaults.max_batch_tokens);
-  EXPECT_EQ(flags->max_batch_sequences, defaults.max_batch_sequences);
-  EXPECT_EQ(flags->max_queue_tokens, defaults.max_queue_tokens);
-  EXPECT_EQ(flags->max_queue_sequences, defaults.max_queue_sequences);
-  EXPECT_EQ(flags->empty_repository_grace, defaults.empty_repository_grace);
-  EXPECT_EQ(flags->drain_timeout, defaults.drain_timeout);
-  EXPECT_EQ(flags->drain_delay, defaults.drain_delay);
-  EXPECT_EQ(flags->max_sequence_tokens, defaults.max_sequence_tokens);
-  EXPECT_EQ(flags->max_sequences_per_request, defaults.max_sequences_per_request);
-  EXPECT_EQ(flags->max_message_bytes, defaults.max_message_bytes);
-  EXPECT_EQ(flags->max_concurrent_streams, defaults.max_concurrent_streams);
+// Of each flag: what --help shows as its default can be given and changes nothing.
+TEST(OptionsTest, EveryDefaultCanBeGiven) {
+  const std::string help = HelpText();
+  std::set<std::string> names;
+  std::vector<std::string> arguments;
+  for (const absl::string_view line : absl::StrSplit(help, '\n')) {
+    const size_t variable = line.find("  [SRU_");
+    if (!absl::StartsWith(line, "  --") || variable == absl::string_view::npos) continue;
+    std::string argument(line.substr(2, variable - 2));
+    const size_t equals = argument.find('=');
+    EXPECT_TRUE(names.insert(argument.substr(2, equals - 2)).second) << argument << " twice";
+    if (equals == std::string::npos) argument += "=";
+    arguments.push_back(std::move(argument));
+  }
+  EXPECT_GE(names.size(), 60u);
+  Options options;
+  FlagTable flags;
+  AddFlags(&options, &flags);
+  ASSERT_TRUE(flags.SetFromArguments(arguments).ok());
+  ASSERT_TRUE(flags.Check().ok());
+  FlagTable same;
+  AddFlags(&options, &same);
+  EXPECT_THAT(help, HasSubstr(same.Help()));
+  options.models.repository = "models";
+  EXPECT_TRUE(ValidateOptions(options).ok());
 }
 
 TEST(OptionsTest, EnvironmentSetsFlags) {
-  absl::FlagSaver saver;
-  ASSERT_TRUE(Apply({{"SRU_MODEL_REPOSITORY", "from-environment"},
-                     {"SRU_MAX_QUEUE_DELAY_US", "250"},
-                     {"SRU_ADMISSION", "none"},
-                     {"SRU_PIN_CORES", "true"},
-                     {"SRU_COMPUTE_TURN_US", "250"},
-                     {"SRU_READ_PAUSE_US", "0"},
-                     {"SRU_CPU_ISA", "avx2"},
-                     {"SRU_CPU_THREADS", "3"},
-                     {"SRU_DTYPE", "bfloat16"}})
+  const std::map<std::string, std::string> environment = {
+      {"SRU_MODEL_REPOSITORY", "from-environment"},
+      {"SRU_MAX_QUEUE_DELAY_US", "250"},
+      {"SRU_ADMISSION", "none"},
+      {"SRU_PIN_CORES", "true"},
+      {"SRU_COMPUTE_TURN_US", "250"},
+      {"SRU_READ_PAUSE_US", "0"},
+      {"SRU_CPU_ISA", "avx2"},
+      {"SRU_CPU_THREADS", "3"},
+      {"SRU_DTYPE", "bfloat16"}};
+  Options options;
+  FlagTable flags;
+  AddFlags(&options, &flags);
+  ASSERT_TRUE(flags
+                  .SetFromEnvironment([&environment](const char* name) {
+                    const auto it = environment.find(name);
+                    return it == environment.end() ? nullptr : it->second.c_str();
+                  })
                   .ok());
-  const absl::StatusOr<Options> options = OptionsFromFlags();
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_EQ(options->model_repository, "from-environment");
-  EXPECT_EQ(options->max_queue_delay, absl::Microseconds(250));
-  EXPECT_FALSE(options->admission_by_deadline);
-  EXPECT_TRUE(options->pin_cores);
-  EXPECT_EQ(options->compute_turn, absl::Microseconds(250));
-  EXPECT_EQ(options->read_pause, absl::ZeroDuration());
-  EXPECT_EQ(options->dtype, kernels::DataType::kBFloat16);
-  EXPECT_EQ(options->cpu_isa, "avx2");
-  EXPECT_EQ(options->cpu_threads, 3);
+  ASSERT_TRUE(flags.Check().ok());
+  EXPECT_EQ(options.models.repository, "from-environment");
+  EXPECT_EQ(options.batching.engine.batcher.max_queue_delay, absl::Microseconds(250));
+  EXPECT_FALSE(options.batching.engine.batcher.admission_by_deadline);
+  EXPECT_TRUE(options.batching.engine.pin_cores);
+  EXPECT_EQ(options.batching.engine.compute_turn, absl::Microseconds(250));
+  EXPECT_EQ(options.connections.read_pause, absl::ZeroDuration());
+  EXPECT_EQ(options.batching.compile.dtype, kernels::DataType::kBFloat16);
+  EXPECT_EQ(options.batching.hardware.cpu_isa, "avx2");
+  EXPECT_EQ(options.batching.hardware.cpu_threads, 3);
 }
 
 TEST(OptionsTest, BadEnvironmentNamesTheVariable) {
-  absl::FlagSaver saver;
-  const absl::Status status = Apply({{"SRU_MAX_BATCH_TOKENS", "many"}});
+  Options options;
+  FlagTable flags;
+  AddFlags(&options, &flags);
+  const absl::Status status = flags.SetFromEnvironment([](const char* name) {
+    return std::string(name) == "SRU_MAX_BATCH_TOKENS" ? "many" : nullptr;
+  });
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("SRU_MAX_BATCH_TOKENS"), HasSubstr("many")));
 }
 
 TEST(OptionsTest, BadFlagValuesNameTheFlagAndTheValue) {
-  absl::FlagSaver saver;
-  absl::SetFlag(&FLAGS_model_repository, "models");
-  const auto error = [] { return std::string(OptionsFromFlags().status().message()); };
-  absl::SetFlag(&FLAGS_dtype, "float64");
-  EXPECT_EQ(error(), "--dtype: expected float32 or bfloat16, found 'float64'");
-  absl::SetFlag(&FLAGS_dtype, "float32");
-  absl::SetFlag(&FLAGS_admission, "maybe");
-  EXPECT_EQ(error(), "--admission: expected deadline or none, found 'maybe'");
-  absl::SetFlag(&FLAGS_admission, "none");
-  absl::SetFlag(&FLAGS_listen, "50051");
-  EXPECT_THAT(error(), AllOf(HasSubstr("--listen"), HasSubstr("HOST:PORT"), HasSubstr("50051")));
+  EXPECT_EQ(ParseError({"--dtype=float64"}),
+            "--dtype: expected float32 or bfloat16, found 'float64'");
+  EXPECT_EQ(ParseError({"--admission=maybe"}),
+            "--admission: expected deadline or none, found 'maybe'");
+  EXPECT_THAT(ParseError({"--listen=50051"}),
+              AllOf(HasSubstr("--listen"), HasSubstr("HOST:PORT"), HasSubstr("50051")));
 }
 
 TEST(OptionsTest, ModelControl) {
-  absl::FlagSaver saver;
-  absl::SetFlag(&FLAGS_model_repository, "models");
-  Options options = *OptionsFromFlags();
-  EXPECT_EQ(options.model_control, ModelControl::kStatic);
+  Options options = *Parse({});
+  EXPECT_EQ(options.models.control, ModelControl::kStatic);
   EXPECT_FALSE(options.admin_listen.has_value());
-  EXPECT_EQ(options.version_policy.kind, models::VersionPolicy::Kind::kLatest);
-  EXPECT_EQ(options.version_policy.latest, 1);
-  absl::SetFlag(&FLAGS_model_control, "poll");
-  absl::SetFlag(&FLAGS_poll_interval_s, 0.5);
-  absl::SetFlag(&FLAGS_version_policy, "named:1,3");
-  options = *OptionsFromFlags();
-  EXPECT_EQ(options.model_control, ModelControl::kPoll);
-  EXPECT_EQ(options.poll_interval, absl::Milliseconds(500));
-  EXPECT_THAT(options.version_policy.named, ::testing::ElementsAre(1, 3));
-  absl::SetFlag(&FLAGS_load_models, "a,b");
-  EXPECT_THAT(std::string(OptionsFromFlags().status().message()),
+  EXPECT_EQ(options.models.version_policy.kind, models::VersionPolicy::Kind::kLatest);
+  EXPECT_EQ(options.models.version_policy.latest, 1);
+  const std::vector<std::string> poll = {"--model_control=poll", "--poll_interval_s=0.5",
+                                         "--version_policy=named:1,3"};
+  options = *Parse(poll);
+  EXPECT_EQ(options.models.control, ModelControl::kPoll);
+  EXPECT_EQ(options.models.poll_interval, absl::Milliseconds(500));
+  EXPECT_THAT(options.models.version_policy.named, ElementsAre(1, 3));
+  EXPECT_THAT(ParseError({"--model_control=poll", "--load_models=a,b"}),
               AllOf(HasSubstr("--load_models"), HasSubstr("--model_control=explicit")));
-  absl::SetFlag(&FLAGS_model_control, "explicit");
-  absl::SetFlag(&FLAGS_admin_listen, "127.0.0.1:0");
-  options = *OptionsFromFlags();
-  EXPECT_EQ(options.model_control, ModelControl::kExplicit);
-  EXPECT_THAT(options.load_models, ::testing::ElementsAre("a", "b"));
+  options = *Parse({"--model_control=explicit", "--load_models=a,b", "--admin_listen=127.0.0.1:0"});
+  EXPECT_EQ(options.models.control, ModelControl::kExplicit);
+  EXPECT_THAT(options.models.load_models, ElementsAre("a", "b"));
   EXPECT_EQ(options.admin_listen->ToString(), "127.0.0.1:0");
 
-  const auto expect_error = [](const char* part) {
-    const absl::Status status = OptionsFromFlags().status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
-  };
-  absl::SetFlag(&FLAGS_load_models, "a,../b");
-  expect_error("--load_models: expected names of models separated by commas, found '../b'");
-  absl::SetFlag(&FLAGS_load_models, "");
-  absl::SetFlag(&FLAGS_poll_interval_s, 0);
-  expect_error("--poll_interval_s");
-  absl::SetFlag(&FLAGS_poll_interval_s, 1);
-  absl::SetFlag(&FLAGS_empty_repository_grace_s, -1);
-  expect_error("--empty_repository_grace_s: expected 0 to");
-  absl::SetFlag(&FLAGS_empty_repository_grace_s, 0);
-  absl::SetFlag(&FLAGS_version_policy, "newest");
-  expect_error("--version_policy: expected latest:N");
-  absl::SetFlag(&FLAGS_version_policy, "all");
-  absl::SetFlag(&FLAGS_model_control, "dynamic");
-  expect_error("--model_control: expected static, poll or explicit, found 'dynamic'");
-  absl::SetFlag(&FLAGS_model_control, "static");
-  absl::SetFlag(&FLAGS_scheduling, "fifo");
-  expect_error("--scheduling: expected batch or normal, found 'fifo'");
-  absl::SetFlag(&FLAGS_scheduling, "normal");
-  EXPECT_EQ(OptionsFromFlags()->scheduling, Scheduling::kNormal);
-  absl::SetFlag(&FLAGS_scheduling, "batch");
-  for (const int out_of_range : {-1, 1000001}) {
-    absl::SetFlag(&FLAGS_compute_turn_us, out_of_range);
-    expect_error("--compute_turn_us: expected 0 to 1s");
-    absl::SetFlag(&FLAGS_compute_turn_us, 0);
-    absl::SetFlag(&FLAGS_read_pause_us, out_of_range);
-    expect_error("--read_pause_us: expected 0 to 1s");
-    absl::SetFlag(&FLAGS_read_pause_us, 0);
+  EXPECT_THAT(
+      ParseError({"--model_control=explicit", "--load_models=a,../b"}),
+      HasSubstr("--load_models: expected names of models separated by commas, found '../b'"));
+  EXPECT_THAT(ParseError({"--poll_interval_s=0"}), HasSubstr("--poll_interval_s"));
+  EXPECT_THAT(ParseError({"--empty_repository_grace_s=-1"}),
+              HasSubstr("--empty_repository_grace_s: expected 0 to"));
+  EXPECT_TRUE(Parse({"--empty_repository_grace_s=0"}).ok());
+  EXPECT_THAT(ParseError({"--version_policy=newest"}),
+              HasSubstr("--version_policy: expected latest:N"));
+  EXPECT_TRUE(Parse({"--version_policy=all"}).ok());
+  EXPECT_THAT(ParseError({"--model_control=dynamic"}),
+              HasSubstr("--model_control: expected static, poll or explicit, found 'dynamic'"));
+  EXPECT_THAT(ParseError({"--scheduling=fifo"}),
+              HasSubstr("--scheduling: expected batch or normal, found 'fifo'"));
+  EXPECT_EQ(Parse({"--scheduling=normal"})->scheduling, Scheduling::kNormal);
+  for (const std::string out_of_range : {"-1", "1000001"}) {
+    EXPECT_THAT(ParseError({"--compute_turn_us=" + out_of_range}),
+                HasSubstr("--compute_turn_us: expected 0 to 1s"));
+    EXPECT_THAT(ParseError({"--read_pause_us=" + out_of_range}),
+                HasSubstr("--read_pause_us: expected 0 to 1s"));
   }
-  absl::SetFlag(&FLAGS_admin_listen, "50052");
-  expect_error("--admin_listen");
+  EXPECT_THAT(ParseError({"--admin_listen=50052"}), HasSubstr("--admin_listen"));
 }
 
 TEST(OptionsTest, RangesAreChecked) {
   Options options = Valid();
-  options.model_repository = "";
+  options.models.repository = "";
   EXPECT_THAT(ErrorOf(options), HasSubstr("--model_repository"));
 
   options = Valid();
-  options.backend = "tpu";
+  options.batching.backend = "tpu";
   EXPECT_EQ(ErrorOf(options), "--backend: expected auto, cpu, cuda or reference, found 'tpu'");
 
   options = Valid();
-  options.max_batch_tokens = 0;
+  options.batching.engine.batcher.max_batch_tokens = 0;
   EXPECT_EQ(ErrorOf(options), "--max_batch_tokens: expected 1 to 4194304, found 0");
 
   options = Valid();
-  options.cpu_threads = 1025;
+  options.batching.hardware.cpu_threads = 1025;
   EXPECT_THAT(ErrorOf(options), HasSubstr("--cpu_threads: expected 0 to 1024, found 1025"));
-  options.cpu_threads = 0;
-  options.instances = -1;
+  options.batching.hardware.cpu_threads = 0;
+  options.batching.engine.instances = -1;
   EXPECT_THAT(ErrorOf(options), HasSubstr("--instances"));
 
   options = Valid();
-  options.max_queue_delay = -absl::Microseconds(1);
+  options.batching.engine.batcher.max_queue_delay = -absl::Microseconds(1);
   EXPECT_THAT(ErrorOf(options), HasSubstr("--max_queue_delay_us"));
 
   options = Valid();
-  options.max_message_bytes = 1;
+  options.rpc.max_message_bytes = 1;
   EXPECT_THAT(ErrorOf(options), HasSubstr("--max_message_bytes"));
 
   options = Valid();
-  options.max_concurrent_streams = 0;
+  options.connections.max_concurrent_streams = 0;
   EXPECT_THAT(ErrorOf(options), HasSubstr("--max_concurrent_streams"));
 
   options = Valid();
@@ -250,13 +230,13 @@ TEST(OptionsTest, RangesAreChecked) {
 
 TEST(OptionsTest, ASequenceMustFitIntoABatchAndIntoTheQueue) {
   Options options = Valid();
-  options.max_batch_tokens = 1000;
-  options.max_sequence_tokens = 1001;
+  options.batching.engine.batcher.max_batch_tokens = 1000;
+  options.rpc.limits.max_sequence_tokens = 1001;
   EXPECT_THAT(ErrorOf(options), AllOf(HasSubstr("--max_sequence_tokens"),
                                       HasSubstr("--max_batch_tokens"), HasSubstr("1001")));
-  options.max_sequence_tokens = 1000;
+  options.rpc.limits.max_sequence_tokens = 1000;
   EXPECT_TRUE(ValidateOptions(options).ok());
-  options.max_queue_tokens = 999;
+  options.batching.engine.batcher.max_queue_tokens = 999;
   EXPECT_THAT(ErrorOf(options), HasSubstr("--max_queue_tokens"));
 }
 
@@ -301,14 +281,9 @@ TEST(OptionsTest, HelpShowsEveryFlagWithItsVariable) {
 }
 
 TEST(OptionsTest, DevicesAreNumbersWithCommas) {
-  absl::FlagSaver saver;
-  absl::SetFlag(&FLAGS_model_repository, "models");
-  const auto parse = [](const std::string& text) {
-    absl::SetFlag(&FLAGS_devices, text);
-    return OptionsFromFlags();
-  };
-  EXPECT_TRUE(parse("")->devices.empty());
-  EXPECT_EQ(parse("1,0,12")->devices, (std::vector<int>{1, 0, 12}));
+  const auto parse = [](const std::string& text) { return Parse({"--devices=" + text}); };
+  EXPECT_TRUE(parse("")->batching.hardware.cuda_devices.empty());
+  EXPECT_EQ(parse("1,0,12")->batching.hardware.cuda_devices, (std::vector<int>{1, 0, 12}));
   for (const char* wrong : {"0,", ",", "a", "0 1", "0,0", "-1", "99999999999"}) {
     const absl::Status status = parse(wrong).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong;
@@ -318,22 +293,19 @@ TEST(OptionsTest, DevicesAreNumbersWithCommas) {
 }
 
 TEST(OptionsTest, NamesOfTheStatusPage) {
-  absl::FlagSaver saver;
-  absl::SetFlag(&FLAGS_model_repository, "models");
-  absl::SetFlag(&FLAGS_status_page_host, "sru.example.org,gpu.lan");
-  EXPECT_THAT(OptionsFromFlags()->status_page_hosts, ElementsAre("sru.example.org", "gpu.lan"));
-  absl::SetFlag(&FLAGS_status_page_host, "http://sru.example.org");
-  EXPECT_THAT(std::string(OptionsFromFlags().status().message()),
+  EXPECT_THAT(Parse({"--status_page_host=sru.example.org,gpu.lan"})->http.status_page_hosts,
+              ElementsAre("sru.example.org", "gpu.lan"));
+  EXPECT_THAT(ParseError({"--status_page_host=http://sru.example.org"}),
               AllOf(HasSubstr("--status_page_host"), HasSubstr("http://sru.example.org")));
 }
 
 TEST(OptionsTest, TokensDoNotCrossTheNetworkForTheStatusPage) {
   Options options = Valid();
   options.listen.host = "127.0.0.1";
-  options.metrics_listen.host = "0.0.0.0";
+  options.http.listen.host = "0.0.0.0";
   options.security.auth_tokens_file = "tokens";
   EXPECT_TRUE(ValidateOptions(options).ok());
-  options.status_page_try = TryAccess::kAll;
+  options.http.status_page_try = TryAccess::kAll;
   EXPECT_THAT(ErrorOf(options), AllOf(HasSubstr("--status_page_try"), HasSubstr("0.0.0.0:9090")));
   // TLS is that of the other port.
   options.security.tls_cert = "cert";
@@ -342,30 +314,30 @@ TEST(OptionsTest, TokensDoNotCrossTheNetworkForTheStatusPage) {
   options.security.auth_without_tls = true;
   EXPECT_TRUE(ValidateOptions(options).ok());
   options.security.auth_without_tls = false;
-  options.metrics_listen.host = "127.0.0.1";
+  options.http.listen.host = "127.0.0.1";
   EXPECT_TRUE(ValidateOptions(options).ok());
-  options.metrics_listen.host = "0.0.0.0";
+  options.http.listen.host = "0.0.0.0";
   options.security.tls_client_ca = "ca";  // then it is off
   EXPECT_TRUE(ValidateOptions(options).ok());
 }
 
 TEST(OptionsTest, DevicesNeedABackendThatHasSome) {
   Options options = Valid();
-  options.devices = {0};
+  options.batching.hardware.cuda_devices = {0};
   for (const char* backend : {"auto", "cuda"}) {
-    options.backend = backend;
+    options.batching.backend = backend;
     EXPECT_TRUE(ValidateOptions(options).ok());
   }
-  options.backend = "cpu";
+  options.batching.backend = "cpu";
   EXPECT_EQ(ErrorOf(options), "--devices: names GPUs, but --backend is cpu; use --backend=cuda");
 }
 
 TEST(OptionsTest, FusedLayersAreBFloat16) {
   Options options = Valid();
-  options.fuse_layers = true;
-  options.dtype = kernels::DataType::kBFloat16;
+  options.batching.hardware.cuda_fuse_layers = true;
+  options.batching.compile.dtype = kernels::DataType::kBFloat16;
   EXPECT_TRUE(ValidateOptions(options).ok());
-  options.dtype = kernels::DataType::kFloat32;
+  options.batching.compile.dtype = kernels::DataType::kFloat32;
   EXPECT_EQ(ErrorOf(options),
             "--fuse_layers: fuses bfloat16 layers, but --dtype is float32; use --dtype=bfloat16");
 }

@@ -103,7 +103,7 @@ void SetConnectionArguments(const Options& options, int max_message_bytes,
       builder->SetCompressionAlgorithmSupportStatus(algorithm, false);
     }
   }
-  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, limits.max_concurrent_streams);
   builder->AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, limits.max_metadata_bytes);
 #ifdef GRPC_ARG_ABSOLUTE_MAX_METADATA_SIZE
   // Where gRPC has two limits, the first one rejects only some of the larger headers.
@@ -126,37 +126,18 @@ void SetConnectionArguments(const Options& options, int max_message_bytes,
   }
 }
 
-EngineOptions EngineOptionsFrom(const Options& options) {
-  EngineOptions engine;
-  engine.instances = options.instances;
-  engine.pin_cores = options.pin_cores;
-  engine.compute_turn = options.compute_turn;
-  engine.batcher.max_batch_tokens = options.max_batch_tokens;
-  engine.batcher.max_batch_sequences = options.max_batch_sequences;
-  engine.batcher.max_queue_delay = options.max_queue_delay;
-  engine.batcher.max_queue_tokens = options.max_queue_tokens;
-  engine.batcher.max_queue_sequences = options.max_queue_sequences;
-  engine.batcher.admission_by_deadline = options.admission_by_deadline;
-  return engine;
-}
-
 RequestLimits LimitsFrom(const Options& options) {
-  RequestLimits limits;
-  limits.max_sequences = static_cast<int>(
-      std::min<int64_t>(options.max_sequences_per_request, options.max_queue_sequences));
-  limits.max_sequence_tokens = options.max_sequence_tokens;
-  limits.max_request_tokens = options.max_queue_tokens;
+  const BatcherOptions& batcher = options.batching.engine.batcher;
+  RequestLimits limits = options.rpc.limits;
+  limits.max_sequences =
+      static_cast<int>(std::min<int64_t>(limits.max_sequences, batcher.max_queue_sequences));
+  limits.max_request_tokens = batcher.max_queue_tokens;
   return limits;
 }
 
 ModelManagerOptions ManagerOptionsFrom(const Options& options) {
   ModelManagerOptions manager;
-  manager.repository = options.model_repository;
-  manager.control = options.model_control;
-  manager.version_policy = options.version_policy;
-  manager.poll_interval = options.poll_interval;
-  manager.empty_repository_grace = options.empty_repository_grace;
-  manager.load_models = options.load_models;
+  static_cast<ModelOptions&>(manager) = options.models;
   manager.free_memory = []() -> std::optional<int64_t> {
     const MemoryLimits memory = ReadMemoryLimits();
     if (memory.limit_bytes == 0) return std::nullopt;
@@ -167,7 +148,7 @@ ModelManagerOptions ManagerOptionsFrom(const Options& options) {
 
 // With mutual TLS every caller needs a certificate, and the status page asks for none.
 TryAccess TryAccessFrom(const Options& options) {
-  return options.security.tls_client_ca.empty() ? options.status_page_try : TryAccess::kOff;
+  return options.security.tls_client_ca.empty() ? options.http.status_page_try : TryAccess::kOff;
 }
 
 class ServerImpl final : public Server, private ModelLoader, private ModelObserver {
@@ -209,7 +190,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (absl::Status status = StartAdmin(); !status.ok()) return status;
     started_ = true;
     UpdateHealth();
-    if (options_.model_control != ModelControl::kStatic) manager_->StartThread();
+    if (options_.models.control != ModelControl::kStatic) manager_->StartThread();
     return absl::OkStatus();
   }
 
@@ -222,7 +203,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   void Reload() override {
     std::vector<std::string> looked_at;
-    if (options_.model_control == ModelControl::kPoll) {
+    if (options_.models.control == ModelControl::kPoll) {
       manager_->RequestPoll();
       looked_at.push_back("the repository");
     }
@@ -311,26 +292,22 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   // Creates the backend. An error also says which flag to change.
   absl::Status MakeBackend() {
+    const BatchingOptions& batching = options_.batching;
     const std::string name =
-        options_.backend == "auto" ? kernels::AvailableBackends().front() : options_.backend;
-    if (!options_.devices.empty() && !kernels::BackendHasDevices(name)) {
+        batching.backend == "auto" ? kernels::AvailableBackends().front() : batching.backend;
+    const bool names_devices = !batching.hardware.cuda_devices.empty();
+    if (names_devices && !kernels::BackendHasDevices(name)) {
       return absl::UnavailableError(
           "--devices: this build or machine has no GPU that can be used; --backend=cuda says why");
     }
-    kernels::BackendOptions backend_options;
-    backend_options.cpu_isa = options_.cpu_isa;
-    backend_options.cpu_threads = options_.cpu_threads;
-    backend_options.cuda_devices = options_.devices;
+    kernels::BackendOptions backend_options = batching.hardware;
     backend_options.cuda_memory_limit_bytes =
-        static_cast<size_t>(options_.gpu_memory_limit_mb) * 1000000;
-    backend_options.cuda_tf32 = options_.allow_tf32;
-    backend_options.cuda_fuse_layers = options_.fuse_layers;
+        static_cast<size_t>(batching.gpu_memory_limit_mb) * 1000000;
     const absl::Status created =
         models::ToAbslStatus(kernels::CreateBackend(name, backend_options, &backend_));
     if (created.ok()) return created;
-    return absl::Status(
-        created.code(),
-        absl::StrCat(options_.devices.empty() ? "--backend: " : "--devices: ", created.message()));
+    return absl::Status(created.code(), absl::StrCat(names_devices ? "--devices: " : "--backend: ",
+                                                     created.message()));
   }
 
   // Runs on the watch's thread.
@@ -382,7 +359,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     pages.alive = [this] { return in_service_.load(); };
     pages.other = [this](const PageRequest& request) { return status_page_.Handle(request); };
     absl::StatusOr<std::unique_ptr<MetricsServer>> server =
-        MetricsServer::Start(options_.metrics_listen, std::move(pages));
+        MetricsServer::Start(options_.http.listen, std::move(pages));
     if (!server.ok()) return server.status();
     metrics_server_ = *std::move(server);
     return absl::OkStatus();
@@ -407,13 +384,15 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     const std::string isa = backend_->instruction_set();
     const bool tiles = isa == "avx512_bf16" || isa == "amx";
     // Without instructions for bfloat16, values are kept as rounded float32.
-    if (options_.dtype == kernels::DataType::kBFloat16 && tiles) use.value_bytes = 2;
+    const BatchingOptions& batching = options_.batching;
+    if (batching.compile.dtype == kernels::DataType::kBFloat16 && tiles) use.value_bytes = 2;
     const int cores = NumCores();
-    use.threads = options_.cpu_threads > 0 ? options_.cpu_threads : cores;
-    use.workspaces = options_.instances > 0 ? options_.instances : cores;
+    use.threads = batching.hardware.cpu_threads > 0 ? batching.hardware.cpu_threads : cores;
+    use.workspaces = batching.engine.instances > 0 ? batching.engine.instances : cores;
     if (!backend_->devices().empty()) use.workspaces = 0;  // in the devices' memory
-    use.max_tokens = options_.max_batch_tokens;
-    use.max_sequences = std::min(options_.max_batch_sequences, options_.max_batch_tokens);
+    const BatcherOptions& batcher = batching.engine.batcher;
+    use.max_tokens = batcher.max_batch_tokens;
+    use.max_sequences = std::min(batcher.max_batch_sequences, batcher.max_batch_tokens);
     return models::EstimateMemory(location.directory, use);
   }
 
@@ -430,18 +409,17 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   absl::StatusOr<std::unique_ptr<ServedModel>> LoadServedModel(
       const models::ModelLocation& location) {
-    kernels::CompileOptions compile_options;
-    compile_options.dtype = options_.dtype;
     absl::StatusOr<std::shared_ptr<const models::Model>> loaded = models::Model::Load(
-        location.directory, location.name, location.version, *backend_, compile_options);
+        location.directory, location.name, location.version, *backend_, options_.batching.compile);
     if (!loaded.ok()) return loaded.status();
     const std::shared_ptr<const models::Model>& model = *loaded;
     auto served = std::make_unique<ServedModel>();
     served->name = model->name();
     served->version = model->version();
     served->model = model;
-    served->metrics = metrics_.ForModel(model->name(), model->version(), options_.max_batch_tokens);
-    EngineOptions engine_options = EngineOptionsFrom(options_);
+    served->metrics = metrics_.ForModel(model->name(), model->version(),
+                                        options_.batching.engine.batcher.max_batch_tokens);
+    EngineOptions engine_options = options_.batching.engine;
     engine_options.on_device_lost = [this](int device, const absl::Status& error) {
       device_watch_.Report(device, error);
     };
@@ -490,7 +468,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (draining_) return "draining";
     if (!started_) return "loading";
     if (!in_service_) return "every device has failed";
-    if (options_.model_control == ModelControl::kExplicit || !registry_.List().empty()) return "";
+    if (options_.models.control == ModelControl::kExplicit || !registry_.List().empty()) return "";
     return "no model is loaded; see sru_client models --status";
   }
 
@@ -567,7 +545,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     ConnectionGuard::Options options;
     options.limits.unanswered_bytes =
         std::max(options.limits.unanswered_bytes,
-                 kUnansweredMessages * static_cast<int64_t>(options_.max_message_bytes));
+                 kUnansweredMessages * static_cast<int64_t>(options_.rpc.max_message_bytes));
     options.limits.base_bytes = ConnectionGuard::ResidentBytes();
     options.limits.margin_bytes = kMemoryMargin;
     options.limits.receive_bytes = budgets_.receive_bytes;
@@ -617,7 +595,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     service_ = std::make_unique<Service>(context);
     builder.RegisterService(service_.get());
     builder.RegisterCallbackGenericService(&unknown_method_service_);
-    SetConnectionArguments(options_, options_.max_message_bytes, quota_, &builder);
+    SetConnectionArguments(options_, options_.rpc.max_message_bytes, quota_, &builder);
     grpc_server_ = builder.BuildAndStart();
     if (grpc_server_ == nullptr) {
       return absl::InternalError("gRPC cannot start its server; GRPC_VERBOSITY=error says why");
@@ -646,7 +624,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   absl::Status StartAdmin() {
     if (!options_.admin_listen.has_value()) return absl::OkStatus();
-    admin_service_ = std::make_unique<AdminService>(options_.model_control, manager_.get(),
+    admin_service_ = std::make_unique<AdminService>(options_.models.control, manager_.get(),
                                                     &metrics_, &access_log_);
     grpc::ServerBuilder builder;
     absl::StatusOr<std::unique_ptr<Listener>> listener = OpenListener(
@@ -691,7 +669,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     }
     if (backend_loaded_.load()) {
       levels.backend = backend_->name();
-      levels.dtype = kernels::DataTypeName(options_.dtype);
+      levels.dtype = kernels::DataTypeName(options_.batching.compile.dtype);
       levels.isa = backend_->instruction_set();
       const std::set<int> lost = device_watch_.lost();
       for (kernels::DeviceInfo& info : backend_->devices()) {
@@ -730,10 +708,11 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     StatusSnapshot snapshot;
     snapshot.time = clock_.WallNow();
     snapshot.state = ready() ? "ready" : draining_ ? "draining" : "loading";
-    snapshot.limits.max_batch_tokens = options_.max_batch_tokens;
-    snapshot.limits.max_queue_tokens = options_.max_queue_tokens;
-    snapshot.limits.max_queue_sequences = options_.max_queue_sequences;
-    snapshot.limits.max_sequence_tokens = options_.max_sequence_tokens;
+    const BatcherOptions& batcher = options_.batching.engine.batcher;
+    snapshot.limits.max_batch_tokens = batcher.max_batch_tokens;
+    snapshot.limits.max_queue_tokens = batcher.max_queue_tokens;
+    snapshot.limits.max_queue_sequences = batcher.max_queue_sequences;
+    snapshot.limits.max_sequence_tokens = options_.rpc.limits.max_sequence_tokens;
     const ModelManager* const manager = manager_pages_.load();
     if (manager != nullptr) {
       for (const ModelStatus& status : manager->Statuses()) {
@@ -774,7 +753,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::unique_ptr<ModelManager> manager_;
   std::atomic<const ModelManager*> manager_pages_{nullptr};  // for the metrics pages' threads
   Mutex health_mutex_;  // held while health is computed and published
-  ReadPause read_pause_{options_.read_pause};
+  ReadPause read_pause_{options_.connections.read_pause};
   std::unique_ptr<Service> service_;
   std::shared_ptr<ReceiveLedger> receive_ledger_;
   RateLimit ledger_log_limit_{kClosedLogLines};
@@ -788,7 +767,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::unique_ptr<ConnectionGuard> guard_;  // null = none; asks the listeners
   std::unique_ptr<grpc::Server> admin_server_;
   StatusPage status_page_{[this] { return Snapshot(); }, TryAccessFrom(options_),
-                          options_.status_page_hosts};
+                          options_.http.status_page_hosts};
   std::unique_ptr<MetricsServer> metrics_server_;
 };
 

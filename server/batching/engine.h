@@ -49,7 +49,7 @@ struct EngineOptions {
   // cannot be pinned runs anyway, with a warning.
   bool pin_cores = false;
   // After this much work at a time, a worker yields its core to other threads; 0 = never.
-  absl::Duration compute_turn = absl::ZeroDuration();
+  absl::Duration compute_turn = absl::Microseconds(200);
   BatcherOptions batcher;  // num_workers is set by the engine
   // Called once per device that was taken out or found lost at the start, with no lock held, on a
   // thread of the engine or on the one that called Create() or TakeOutDevice(). Must not block or

@@ -11,7 +11,20 @@ namespace sru::server {
 
 enum class TryAccess { kOff, kLocal, kAll };
 
-// Accepts "off", "local" and "all"; kInvalidArgument names `flag`.
+// "off", "local", "all".
+inline const char* TryAccessName(TryAccess access) {
+  switch (access) {
+    case TryAccess::kOff:
+      return "off";
+    case TryAccess::kLocal:
+      return "local";
+    case TryAccess::kAll:
+      return "all";
+  }
+  return "";
+}
+
+// Accepts the same names; kInvalidArgument names `flag`.
 inline absl::StatusOr<TryAccess> ParseTryAccess(absl::string_view flag, absl::string_view text) {
   if (text == "off") return TryAccess::kOff;
   if (text == "local") return TryAccess::kLocal;

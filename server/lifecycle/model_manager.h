@@ -46,20 +46,13 @@
 #include "models/repository.h"
 #include "server/base/clock.h"
 #include "server/base/mutex.h"
-#include "server/lifecycle/model_control.h"
+#include "server/lifecycle/model_options.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/telemetry/model_status.h"
 
 namespace sru::server {
 
-struct ModelManagerOptions {
-  std::string repository;
-  ModelControl control = ModelControl::kStatic;
-  models::VersionPolicy version_policy;
-  absl::Duration poll_interval = absl::Seconds(5);
-  // How long polling keeps the served models while the repository is empty.
-  absl::Duration empty_repository_grace = absl::ZeroDuration();
-  std::vector<std::string> load_models;  // at the start, when explicit
+struct ModelManagerOptions : ModelOptions {
   // How long the thread waits for unloaded versions to be freed before it loads more, so that no
   // more than two versions of a model need memory at a time.
   absl::Duration unload_wait = absl::Seconds(30);

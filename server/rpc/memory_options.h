@@ -10,10 +10,8 @@
 
 #include <cstdint>
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
+#include "server/base/flag_table.h"
 #include "server/base/memory_limit.h"
 
 namespace sru::server {
@@ -28,11 +26,7 @@ struct MemoryOptions {
   absl::Duration send_timeout = absl::Seconds(30);
 };
 
-// kInvalidArgument names the flag.
-absl::Status ValidateMemoryOptions(const MemoryOptions& options);
-
-absl::Span<const char* const> MemoryFlagNames();
-absl::StatusOr<MemoryOptions> MemoryOptionsFromFlags();
+void AddFlags(MemoryOptions* options, FlagTable* flags);
 
 // The two budgets in bytes.
 struct MemoryBudgets {

@@ -2,16 +2,8 @@
 
 #include <string>
 
-#include "absl/flags/declare.h"
-#include "absl/flags/flag.h"
-#include "absl/flags/reflection.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-
-ABSL_DECLARE_FLAG(bool, allow_compression);
-ABSL_DECLARE_FLAG(int64_t, max_receive_memory_mb);
-ABSL_DECLARE_FLAG(int64_t, max_inflight_mb);
-ABSL_DECLARE_FLAG(double, send_timeout_s);
 
 namespace sru::server {
 namespace {
@@ -19,34 +11,25 @@ namespace {
 using ::testing::HasSubstr;
 
 std::string ErrorOf(const MemoryOptions& options) {
-  const absl::Status status = ValidateMemoryOptions(options);
+  const absl::Status status = CheckRanges(options);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   return std::string(status.message());
 }
 
-TEST(MemoryOptionsTest, FlagsAndStructHaveTheSameDefaults) {
-  const absl::StatusOr<MemoryOptions> flags = MemoryOptionsFromFlags();
-  ASSERT_TRUE(flags.ok()) << flags.status();
-  const MemoryOptions defaults;
-  EXPECT_EQ(flags->allow_compression, defaults.allow_compression);
-  EXPECT_EQ(flags->max_receive_mb, defaults.max_receive_mb);
-  EXPECT_EQ(flags->max_inflight_mb, defaults.max_inflight_mb);
-  EXPECT_EQ(flags->send_timeout, defaults.send_timeout);
-  EXPECT_FALSE(defaults.allow_compression);
-}
-
 TEST(MemoryOptionsTest, FlagsAreRead) {
-  absl::FlagSaver saver;
-  absl::SetFlag(&FLAGS_allow_compression, true);
-  absl::SetFlag(&FLAGS_max_receive_memory_mb, 200);
-  absl::SetFlag(&FLAGS_max_inflight_mb, 300);
-  absl::SetFlag(&FLAGS_send_timeout_s, 0);
-  const absl::StatusOr<MemoryOptions> options = MemoryOptionsFromFlags();
-  ASSERT_TRUE(options.ok()) << options.status();
-  EXPECT_TRUE(options->allow_compression);
-  EXPECT_EQ(options->max_receive_mb, 200);
-  EXPECT_EQ(options->max_inflight_mb, 300);
-  EXPECT_EQ(options->send_timeout, absl::InfiniteDuration());
+  MemoryOptions options;
+  EXPECT_FALSE(options.allow_compression);
+  FlagTable flags;
+  AddFlags(&options, &flags);
+  ASSERT_TRUE(flags
+                  .SetFromArguments({"--allow_compression", "--max_receive_memory_mb=200",
+                                     "--max_inflight_mb=300", "--send_timeout_s=0"})
+                  .ok());
+  ASSERT_TRUE(flags.Check().ok());
+  EXPECT_TRUE(options.allow_compression);
+  EXPECT_EQ(options.max_receive_mb, 200);
+  EXPECT_EQ(options.max_inflight_mb, 300);
+  EXPECT_EQ(options.send_timeout, absl::InfiniteDuration());
 }
 
 TEST(MemoryOptionsTest, ErrorsNameTheFlag) {

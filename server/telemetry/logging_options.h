@@ -2,9 +2,7 @@
 #ifndef SRU_SERVER_TELEMETRY_LOGGING_OPTIONS_H_
 #define SRU_SERVER_TELEMETRY_LOGGING_OPTIONS_H_
 
-#include "absl/status/status.h"
-#include "absl/status/statusor.h"
-#include "absl/types/span.h"
+#include "server/base/flag_table.h"
 #include "server/base/log.h"
 #include "server/telemetry/access_log.h"
 
@@ -15,10 +13,7 @@ struct LoggingOptions {
   AccessLogOptions access;
 };
 
-// kInvalidArgument names the flag.
-absl::StatusOr<LoggingOptions> LoggingOptionsFromFlags();
-
-absl::Span<const char* const> LoggingFlagNames();
+void AddFlags(LoggingOptions* options, FlagTable* flags);
 
 }  // namespace sru::server
 

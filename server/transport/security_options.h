@@ -7,10 +7,9 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
+#include "server/base/flag_table.h"
 
 namespace sru::server {
 
@@ -40,9 +39,11 @@ struct SecurityOptions {
 
 // Bounds on what one connection, or all of them, can take from the server.
 struct ConnectionLimits {
-  int max_connections = 10000;    // 0 = as many as the process may have open files
-  bool guard = true;              // connection_guard.h
-  int max_metadata_bytes = 8192;  // headers of one call
+  int max_connections = 10000;       // 0 = as many as the process may have open files
+  bool guard = true;                 // connection_guard.h
+  int max_metadata_bytes = 8192;     // headers of one call
+  int max_concurrent_streams = 512;  // per connection
+  absl::Duration read_pause = absl::Milliseconds(2);  // read_pause.h; 0 = none
   // After max_age a connection takes no new calls, after another max_age_grace it is closed.
   // Infinite = never.
   absl::Duration max_age = absl::InfiniteDuration();
@@ -54,7 +55,6 @@ struct ConnectionLimits {
 
 // kInvalidArgument names the flag.
 absl::Status ValidateSecurityOptions(const SecurityOptions& options);
-absl::Status ValidateConnectionLimits(const ConnectionLimits& limits);
 
 // kInvalidArgument when callers would send tokens over the network in the clear: tokens, no TLS, no
 // --auth_without_tls, and `host` (as in HOST:PORT) is not of this machine only: "localhost" or a
@@ -72,10 +72,8 @@ bool IsLoopbackHost(const std::string& host);
 absl::Status CheckAdminListenHost(const SecurityOptions& options,
                                   const std::optional<std::string>& host);
 
-// The flags of both structs.
-absl::Span<const char* const> SecurityFlagNames();
-absl::StatusOr<SecurityOptions> SecurityOptionsFromFlags();
-absl::StatusOr<ConnectionLimits> ConnectionLimitsFromFlags();
+void AddFlags(SecurityOptions* options, FlagTable* flags);
+void AddFlags(ConnectionLimits* limits, FlagTable* flags);
 
 }  // namespace sru::server
 

@@ -112,11 +112,11 @@ TEST(SecurityOptionsTest, TheAdminPortIsNotOpenByAccident) {
 
 TEST(ConnectionLimitsTest, ErrorsNameTheFlag) {
   const auto error_of = [](const ConnectionLimits& limits) {
-    const absl::Status status = ValidateConnectionLimits(limits);
+    const absl::Status status = CheckRanges(limits);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
-  EXPECT_TRUE(ValidateConnectionLimits({}).ok());
+  EXPECT_TRUE(CheckRanges(ConnectionLimits()).ok());
   ConnectionLimits limits;
   limits.max_connections = -1;
   EXPECT_THAT(error_of(limits), HasSubstr("--max_connections"));
@@ -137,23 +137,25 @@ TEST(ConnectionLimitsTest, ErrorsNameTheFlag) {
   EXPECT_THAT(error_of(limits), HasSubstr("--min_ping_interval_s"));
 }
 
-TEST(SecurityOptionsTest, FlagsAndStructsHaveTheSameDefaults) {
-  const auto security = SecurityOptionsFromFlags();
-  ASSERT_TRUE(security.ok());
-  EXPECT_FALSE(security->has_tls());
-  EXPECT_FALSE(security->has_tokens());
-  EXPECT_FALSE(security->has_admin_tokens());
-  EXPECT_EQ(security->admin_without_auth, SecurityOptions().admin_without_auth);
-  EXPECT_EQ(security->poll_interval, SecurityOptions().poll_interval);
-  const auto limits = ConnectionLimitsFromFlags();
-  ASSERT_TRUE(limits.ok());
-  const ConnectionLimits defaults;
-  EXPECT_EQ(limits->max_connections, defaults.max_connections);
-  EXPECT_EQ(limits->max_metadata_bytes, defaults.max_metadata_bytes);
-  EXPECT_EQ(limits->max_age, defaults.max_age);
-  EXPECT_EQ(limits->max_age_grace, defaults.max_age_grace);
-  EXPECT_EQ(limits->max_idle, defaults.max_idle);
-  EXPECT_EQ(limits->min_ping_interval, defaults.min_ping_interval);
+TEST(SecurityOptionsTest, NothingIsOnByDefault) {
+  const SecurityOptions options;
+  EXPECT_FALSE(options.has_tls());
+  EXPECT_FALSE(options.has_tokens());
+  EXPECT_FALSE(options.has_admin_tokens());
+  EXPECT_FALSE(options.admin_without_auth);
+}
+
+TEST(ConnectionLimitsTest, ZeroIsNever) {
+  ConnectionLimits limits;
+  FlagTable flags;
+  AddFlags(&limits, &flags);
+  ASSERT_TRUE(flags
+                  .SetFromArguments({"--max_connection_age_s=5", "--max_connection_idle_s=6",
+                                     "--max_connection_age_s=0"})
+                  .ok());
+  ASSERT_TRUE(flags.Check().ok());
+  EXPECT_EQ(limits.max_age, absl::InfiniteDuration());
+  EXPECT_EQ(limits.max_idle, absl::Seconds(6));
 }
 
 }  // namespace

@@ -63,9 +63,9 @@ class BadInputTest : public ::testing::Test {
     server::SilenceProtobufLog();
     repository_ = new SmallRepository();
     server::Options options = TestOptions(repository_->path());
-    options.version_policy = models::VersionPolicy::All();
-    options.max_sequence_tokens = 16;
-    options.max_sequences_per_request = 4;
+    options.models.version_policy = models::VersionPolicy::All();
+    options.rpc.limits.max_sequence_tokens = 16;
+    options.rpc.limits.max_sequences = 4;
     server_ = new RunningServer(options);
   }
   static void TearDownTestSuite() {
@@ -400,10 +400,10 @@ class OverloadTest : public ::testing::Test {
   }
   static server::Options MakeOptions() {
     server::Options options = TestOptions(kBundledRepository);
-    options.backend = "reference";
-    options.instances = 1;
-    options.max_batch_tokens = 2048;
-    options.max_queue_tokens = 3 * 8192;
+    options.batching.backend = "reference";
+    options.batching.engine.instances = 1;
+    options.batching.engine.batcher.max_batch_tokens = 2048;
+    options.batching.engine.batcher.max_queue_tokens = 3 * 8192;
     return options;
   }
 

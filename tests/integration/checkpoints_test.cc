@@ -116,7 +116,8 @@ TEST_P(CheckpointsTest, BFloat16GivesTheSameLabels) {
   std::vector<std::string> labels[2];
   for (int i = 0; i < 2; ++i) {
     server::Options options = TestOptions(repository_.path());
-    options.dtype = i == 0 ? kernels::DataType::kFloat32 : kernels::DataType::kBFloat16;
+    options.batching.compile.dtype =
+        i == 0 ? kernels::DataType::kFloat32 : kernels::DataType::kBFloat16;
     RunningServer server(options);
     ASSERT_TRUE(server.started());
     for (size_t begin = 0; begin < sentences_.size(); begin += kPerCall) {

@@ -97,9 +97,9 @@ TEST_F(DeviceLossTest, OneOfTwoDevicesIsEnough) {
 class ReloadAfterLoss {
  public:
   server::Options Options(server::Options options) const {
-    options.model_repository = repository_.path();
-    options.model_control = server::ModelControl::kExplicit;
-    options.load_models = {"trec"};
+    options.models.repository = repository_.path();
+    options.models.control = server::ModelControl::kExplicit;
+    options.models.load_models = {"trec"};
     options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
     return options;
   }
@@ -200,8 +200,8 @@ class CudaLossTest : public ::testing::Test {
   // Batches are small: the host is no GPU.
   static server::Options SmallOptions() {
     server::Options options = TestOptions(kBundledRepository);
-    options.max_batch_tokens = 32;
-    options.max_sequence_tokens = 32;
+    options.batching.engine.batcher.max_batch_tokens = 32;
+    options.rpc.limits.max_sequence_tokens = 32;
     return options;
   }
   std::unique_ptr<kernels::Backend> MakeBackend(const kernels::BackendOptions& options) {
@@ -299,8 +299,8 @@ TEST(DeviceMemoryTest, AServerWhoseWorkspacesDoNotFitDoesNotStart) {
 
 TEST(DeviceMemoryTest, DevicesThatAreNotThereAreAnErrorOfTheirFlag) {
   server::Options options = TestOptions(kBundledRepository);
-  options.backend = "cuda";
-  options.devices = {4711};
+  options.batching.backend = "cuda";
+  options.batching.hardware.cuda_devices = {4711};
   const auto started = server::Server::Start(options);
   EXPECT_FALSE(started.ok());
   EXPECT_THAT(std::string(started.status().message()), HasSubstr("--devices: "));

@@ -31,10 +31,10 @@ class LifecycleTest : public ::testing::Test {
  protected:
   server::Options Options(server::ModelControl control) const {
     server::Options options = TestOptions(repository_.path());
-    options.model_control = control;
-    options.poll_interval = absl::Milliseconds(20);
+    options.models.control = control;
+    options.models.poll_interval = absl::Milliseconds(20);
     // Most of these tests take the only model away on purpose.
-    options.empty_repository_grace = absl::ZeroDuration();
+    options.models.empty_repository_grace = absl::ZeroDuration();
     if (control == server::ModelControl::kExplicit) {
       options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
     }
@@ -179,7 +179,7 @@ TEST_F(LifecycleTest, PollingStartsWithAnEmptyRepository) {
 TEST_F(LifecycleTest, AVolumeThatIsNotMountedForAMomentUnloadsNothing) {
   Publish("m/1");
   server::Options options = Options(server::ModelControl::kPoll);
-  options.empty_repository_grace = absl::Hours(1);
+  options.models.empty_repository_grace = absl::Hours(1);
   Start(options);
   EXPECT_EQ(server_->Metric("sru_model_repository_emptied"), 0);
   std::filesystem::rename(repository_.path("m"), repository_.path(".m"));
@@ -196,7 +196,7 @@ TEST_F(LifecycleTest, AVolumeThatIsNotMountedForAMomentUnloadsNothing) {
 TEST_F(LifecycleTest, AReloadLooksAtTheRepositoryAtOnce) {
   Publish("m/1");
   server::Options options = Options(server::ModelControl::kPoll);
-  options.poll_interval = absl::Hours(1);
+  options.models.poll_interval = absl::Hours(1);
   Start(options);
   Publish("m/2");
   Publish("n/1");
@@ -213,7 +213,7 @@ TEST_F(LifecycleTest, AReloadLooksAtTheRepositoryAtOnce) {
 TEST_F(LifecycleTest, FilesThatAreCutInPlaceHarmNothing) {
   Publish("m/1");
   server::Options options = Options(server::ModelControl::kPoll);
-  options.backend = "reference";
+  options.batching.backend = "reference";
   Start(options);
   v1::ClassifyResponse before;
   ASSERT_TRUE(Classify("m", 0, &before).ok());
@@ -276,7 +276,7 @@ TEST_F(LifecycleTest, NamesCannotLeaveTheRepository) {
   Publish("inside/m/1");
   Publish("outside/1");
   server::Options options = Options(server::ModelControl::kExplicit);
-  options.model_repository = repository_.path("inside");
+  options.models.repository = repository_.path("inside");
   Start(options);
   for (const std::string& name :
        {std::string(), std::string("."), std::string(".."), std::string("../outside"),
@@ -304,11 +304,11 @@ TEST_F(LifecycleTest, LoadingTheSameModelFromManyCallersLoadsItOnce) {
 TEST_F(LifecycleTest, WhatWasAcceptedBeforeAnUnloadIsAnswered) {
   Publish("m/1");
   server::Options options = Options(server::ModelControl::kExplicit);
-  options.load_models = {"m"};
-  options.backend = "reference";  // slow enough to have a queue
-  options.instances = 1;
-  options.max_queue_tokens = 4000000;
-  options.admission_by_deadline = false;
+  options.models.load_models = {"m"};
+  options.batching.backend = "reference";  // slow enough to have a queue
+  options.batching.engine.instances = 1;
+  options.batching.engine.batcher.max_queue_tokens = 4000000;
+  options.batching.engine.batcher.admission_by_deadline = false;
   Start(options);
   constexpr int kCalls = 32;
   v1::EncodeRequest request;

@@ -21,9 +21,9 @@ inline constexpr char kBundledRepository[] = "models/pretrained";
 
 inline server::Options TestOptions(const std::string& repository) {
   server::Options options;
-  options.model_repository = repository;
+  options.models.repository = repository;
   options.listen = {"127.0.0.1", 0};
-  options.metrics_listen = {"127.0.0.1", 0};
+  options.http.listen = {"127.0.0.1", 0};
   options.drain_timeout = absl::Seconds(60);
   return options;
 }

@@ -61,7 +61,7 @@ TEST(TryTest, GivesWhatClassifyGives) {
 
 TEST(TryTest, TheSameLimitsApply) {
   server::Options options = TestOptions(kBundledRepository);
-  options.max_sequence_tokens = 4;
+  options.rpc.limits.max_sequence_tokens = 4;
   RunningServer server(options);
   ASSERT_TRUE(server.started());
   const HttpResponse response = Try(server, R"({"text": "one two three four five"})");
@@ -85,8 +85,8 @@ TEST(TryTest, TheSameLimitsApply) {
 // Names that are not ours; probes and scrapers may use any.
 TEST(TryTest, PeoplesPagesAreShownUnderOwnNamesOnly) {
   server::Options options = TestOptions(kBundledRepository);
-  options.status_page_try = server::TryAccess::kAll;
-  options.status_page_hosts = {"sru.example"};
+  options.http.status_page_try = server::TryAccess::kAll;
+  options.http.status_page_hosts = {"sru.example"};
   RunningServer server(options);
   ASSERT_TRUE(server.started());
   const auto status = [&](const std::string& path, const std::string& host) {
@@ -111,7 +111,7 @@ TEST(TryTest, PeoplesPagesAreShownUnderOwnNamesOnly) {
 
 TEST(TryTest, CanBeTurnedOff) {
   server::Options options = TestOptions(kBundledRepository);
-  options.status_page_try = server::TryAccess::kOff;
+  options.http.status_page_try = server::TryAccess::kOff;
   RunningServer server(options);
   ASSERT_TRUE(server.started());
   EXPECT_EQ(Try(server, R"({"text": "x"})").status, 403);

@@ -1,0 +1,149 @@
+#include "server/batching/batching_options.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+#include "kernels/data_type.h"
+#include "kernels/enum_names.h"
+
+namespace sru::server {
+namespace {
+
+constexpr int64_t kIntMax = 1 << 30;
+
+absl::StatusOr<std::vector<int>> ParseDevices(absl::string_view flag, absl::string_view text) {
+  std::vector<int> devices;
+  if (text.empty()) return devices;
+  for (const absl::string_view number : absl::StrSplit(text, ',')) {
+    int device = 0;
+    if (!absl::SimpleAtoi(number, &device)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--", flag, ": expected numbers of GPUs with commas, such as 0,1, found '", text, "'"));
+    }
+    devices.push_back(device);
+  }
+  return devices;
+}
+
+std::vector<std::pair<std::string, kernels::DataType>> DataTypeChoices() {
+  std::vector<std::pair<std::string, kernels::DataType>> choices;
+  for (const kernels::DataType type : kernels::kAllDataTypes) {
+    choices.emplace_back(kernels::DataTypeName(type), type);
+  }
+  return choices;
+}
+
+// "--backend=cuda", with "or" where there are several.
+std::string BackendsWithDevices() {
+  std::vector<std::string> flags;
+  for (const std::string& name : kernels::BackendNames()) {
+    if (kernels::BackendHasDevices(name)) flags.push_back(absl::StrCat("--backend=", name));
+  }
+  return JoinChoices(flags);
+}
+
+}  // namespace
+
+void AddFlags(BatchingOptions* options, FlagTable* flags) {
+  flags->Add("backend", &options->backend,
+             "auto, cpu, cuda or reference. auto takes the fastest that this build and machine "
+             "have.");
+  flags->AddChoice("dtype", &options->compile.dtype, DataTypeChoices(),
+                   absl::StrCat(kernels::ListNames<kernels::DataTypeName>(),
+                                ": how weights and activations are stored. States and sums are "
+                                "always float32."));
+  flags->Add("cpu_isa", &options->hardware.cpu_isa,
+             "Instruction set of backend cpu: auto (the best of this machine), avx2, avx512, "
+             "avx512_bf16 or amx.");
+  flags->Add("cpu_threads", &options->hardware.cpu_threads, {0, 1024},
+             "Most cores that one large batch of backend cpu may use when others are idle. 0 = "
+             "all.");
+  EngineOptions& engine = options->engine;
+  flags->Add("instances", &engine.instances, {0, 1024},
+             "Workers per model, each runs one batch at a time; they are dealt out to the GPUs in "
+             "turn. 0 = what suits the backend: one per core on the CPU, two per GPU.");
+  flags->Add("pin_cores", &engine.pin_cores,
+             "Keep each worker on one core, out of those that the process may use; with more "
+             "workers than cores they share them evenly. For machines that run nothing else.");
+  flags->AddMicroseconds(
+      "compute_turn_us", &engine.compute_turn, {absl::ZeroDuration(), absl::Seconds(1)},
+      "After so many microseconds of work at a time, a worker lets the threads that wait for its "
+      "core go first: those that take, answer and refuse calls, and other models. 0 = never.");
+  flags->AddParsed("devices", &options->hardware.cuda_devices,
+                   absl::StrJoin(options->hardware.cuda_devices, ","), ParseDevices,
+                   "GPUs to serve on, as the driver numbers them, such as 0,1. Empty = every GPU "
+                   "of the machine.");
+  flags->Add("gpu_memory_limit_mb", &options->gpu_memory_limit_mb, {0, kIntMax},
+             "How much of each GPU weights and workspaces may take, in units of 10^6 bytes. The "
+             "server does not start when they need more. 0 = nine tenths of what is free at the "
+             "start.");
+  flags->Add("allow_tf32", &options->hardware.cuda_tf32,
+             "Lets float32 products on a GPU round their input to TF32: about three digits instead "
+             "of seven, and faster.");
+  flags->Add("fuse_layers", &options->hardware.cuda_fuse_layers,
+             "Runs bfloat16 layers on a GPU as one kernel each where their input has at most 512 "
+             "values: fewer launches, and products that are not rounded. Meant for small batches; "
+             "scripts/gpu_report.sh compares both on your GPU.");
+  BatcherOptions& batcher = engine.batcher;
+  flags->Add("max_batch_tokens", &batcher.max_batch_tokens, {1, 1 << 22},
+             "Token budget of one batch. Larger batches raise throughput and the latency of each "
+             "call.");
+  flags->Add("max_batch_sequences", &batcher.max_batch_sequences, {1, 1 << 20},
+             "Most sequences in one batch.");
+  flags->AddMicroseconds(
+      "max_queue_delay_us", &batcher.max_queue_delay, {absl::ZeroDuration(), absl::Seconds(10)},
+      "How long a batch may wait for more sequences, in microseconds. 0 = a batch starts as soon "
+      "as a worker is free.");
+  flags->Add("max_queue_tokens", &batcher.max_queue_tokens, {1, kIntMax},
+             "Most tokens that wait per model; over it calls get RESOURCE_EXHAUSTED at once.");
+  flags->Add("max_queue_sequences", &batcher.max_queue_sequences, {1, kIntMax},
+             "Most sequences that wait per model; over it calls get RESOURCE_EXHAUSTED at once.");
+  flags->AddChoice<bool>(
+      "admission", &batcher.admission_by_deadline, {{"deadline", true}, {"none", false}},
+      "deadline or none. deadline refuses a call at once with RESOURCE_EXHAUSTED when it cannot "
+      "finish before its deadline by the measured speed of the model.");
+}
+
+absl::Status ValidateBatchingOptions(const BatchingOptions& options) {
+  if (absl::Status status = CheckRanges(options); !status.ok()) return status;
+  const std::string& backend = options.backend;
+  std::vector<std::string> backends = kernels::BackendNames();
+  backends.insert(backends.begin(), "auto");
+  if (std::find(backends.begin(), backends.end(), backend) == backends.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--backend: expected ", JoinChoices(backends), ", found '", backend, "'"));
+  }
+  const std::vector<int>& devices = options.hardware.cuda_devices;
+  if (!devices.empty() && backend != "auto" && !kernels::BackendHasDevices(backend)) {
+    return absl::InvalidArgumentError(absl::StrCat("--devices: names GPUs, but --backend is ",
+                                                   backend, "; use ", BackendsWithDevices()));
+  }
+  const bool distinct = std::set<int>(devices.begin(), devices.end()).size() == devices.size();
+  if (!devices.empty() && (!distinct || *std::min_element(devices.begin(), devices.end()) < 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--devices: expected different numbers from 0 on, such as 0,1, found '",
+                     absl::StrJoin(devices, ","), "'"));
+  }
+  if (options.hardware.cuda_fuse_layers && options.compile.dtype != kernels::DataType::kBFloat16) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--fuse_layers: fuses bfloat16 layers, but --dtype is ",
+                     kernels::DataTypeName(options.compile.dtype), "; use --dtype=bfloat16"));
+  }
+  const BatcherOptions& batcher = options.engine.batcher;
+  if (batcher.max_queue_tokens < batcher.max_batch_tokens) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--max_queue_tokens: expected at least --max_batch_tokens, which is ",
+                     batcher.max_batch_tokens, ", found ", batcher.max_queue_tokens));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sru::server

@@ -1,0 +1,31 @@
+// The server's options on the hardware, the workers and the queues.
+#ifndef SRU_SERVER_BATCHING_BATCHING_OPTIONS_H_
+#define SRU_SERVER_BATCHING_BATCHING_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "kernels/backend.h"
+#include "server/base/flag_table.h"
+#include "server/batching/engine.h"
+
+namespace sru::server {
+
+struct BatchingOptions {
+  std::string backend = "auto";  // "auto": the first of kernels::AvailableBackends()
+  // Its cuda_memory_limit_bytes is not read: gpu_memory_limit_mb has it.
+  kernels::BackendOptions hardware;
+  int64_t gpu_memory_limit_mb = 0;  // of each GPU, 10^6 bytes; 0 = nine tenths of what is free
+  kernels::CompileOptions compile;
+  EngineOptions engine;  // of each model
+};
+
+void AddFlags(BatchingOptions* options, FlagTable* flags);
+
+// kInvalidArgument names the flag.
+absl::Status ValidateBatchingOptions(const BatchingOptions& options);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_BATCHING_BATCHING_OPTIONS_H_

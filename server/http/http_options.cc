@@ -1,0 +1,26 @@
+#include "server/http/http_options.h"
+
+#include "absl/strings/str_join.h"
+#include "server/http/page_host.h"
+
+namespace sru::server {
+
+void AddFlags(HttpOptions* options, FlagTable* flags) {
+  flags->AddParsed("metrics_listen", &options->listen, options->listen.ToString(),
+                   ParseListenAddress,
+                   "HOST:PORT of the status page (/), /metrics, /healthz and /readyz. Port 0 lets "
+                   "the system choose one.");
+  flags->AddParsed("status_page_try", &options->status_page_try,
+                   TryAccessName(options->status_page_try), ParseTryAccess,
+                   "off, local or all: who may try a model in the box of the status page. local: "
+                   "only who comes from this machine, also through kubectl port-forward or ssh "
+                   "-L.");
+  flags->AddParsed("status_page_host", &options->status_page_hosts,
+                   absl::StrJoin(options->status_page_hosts, ","), ParsePageHostNames,
+                   "Names by which people may open the status page, separated by commas, such as "
+                   "sru.example.org. IP addresses, localhost and names without a dot need not be "
+                   "listed. Other names are refused, since a web site could have its own point "
+                   "here. /metrics, /healthz and /readyz answer by every name.");
+}
+
+}  // namespace sru::server

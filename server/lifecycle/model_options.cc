@@ -1,0 +1,91 @@
+#include "server/lifecycle/model_options.h"
+
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace sru::server {
+namespace {
+
+absl::StatusOr<models::VersionPolicy> ParsePolicy(absl::string_view flag, absl::string_view text) {
+  absl::StatusOr<models::VersionPolicy> policy = models::ParseVersionPolicy(text);
+  if (policy.ok()) return policy;
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, ": ", policy.status().message()));
+}
+
+// As ParseVersionPolicy() takes it.
+std::string PolicyText(const models::VersionPolicy& policy) {
+  switch (policy.kind) {
+    case models::VersionPolicy::Kind::kLatest:
+      return absl::StrCat("latest:", policy.latest);
+    case models::VersionPolicy::Kind::kAll:
+      return "all";
+    case models::VersionPolicy::Kind::kNamed:
+      return absl::StrCat("named:", absl::StrJoin(policy.named, ","));
+  }
+  return "";
+}
+
+absl::StatusOr<std::vector<std::string>> ParseNames(absl::string_view /*flag*/,
+                                                    absl::string_view text) {
+  std::vector<std::string> names;
+  if (!text.empty()) names = absl::StrSplit(text, ',');
+  return names;
+}
+
+}  // namespace
+
+void AddFlags(ModelOptions* options, FlagTable* flags) {
+  flags->Add("model_repository", &options->repository,
+             "Directory with the models to serve: <model>/<version>/config.json and its "
+             "neighbours, as models/FORMAT.md describes. Required.");
+  flags->AddChoice<ModelControl>(
+      "model_control", &options->control,
+      {{"static", ModelControl::kStatic},
+       {"poll", ModelControl::kPoll},
+       {"explicit", ModelControl::kExplicit}},
+      "static, poll or explicit. static serves what the repository holds at the start; poll looks "
+      "at it every --poll_interval_s and loads, reloads and unloads what was added, changed and "
+      "removed; explicit loads what --load_models names and then what AdminService is told.");
+  flags->AddSeconds("poll_interval_s", &options->poll_interval,
+                    {absl::Milliseconds(10), absl::Hours(24)},
+                    "With --model_control=poll, the time between two looks at the repository, in "
+                    "seconds. A change is acted upon when two looks in a row see the same.");
+  flags->AddSeconds("empty_repository_grace_s", &options->empty_repository_grace,
+                    {absl::ZeroDuration(), absl::Hours(24 * 365)},
+                    "With --model_control=poll, how many seconds a repository that has lost all "
+                    "its models at once must stay empty before they are unloaded: its volume may "
+                    "just not be mounted. 0 = none.");
+  flags->AddParsed("version_policy", &options->version_policy, PolicyText(options->version_policy),
+                   ParsePolicy,
+                   "Which versions of each model are served: latest:N, all, or named:A,B with "
+                   "version numbers.");
+  flags->AddParsed("load_models", &options->load_models, absl::StrJoin(options->load_models, ","),
+                   ParseNames,
+                   "With --model_control=explicit, names of the models to load at the start, "
+                   "separated by commas.");
+}
+
+absl::Status ValidateModelOptions(const ModelOptions& options) {
+  if (options.repository.empty()) {
+    return absl::InvalidArgumentError(
+        "--model_repository: expected the directory with the models, found nothing; give "
+        "--model_repository=DIR or set SRU_MODEL_REPOSITORY");
+  }
+  if (absl::Status status = CheckRanges(options); !status.ok()) return status;
+  if (!options.load_models.empty() && options.control != ModelControl::kExplicit) {
+    return absl::InvalidArgumentError(
+        "--load_models: has a meaning only with --model_control=explicit; otherwise every model of "
+        "the repository is loaded");
+  }
+  for (const std::string& model : options.load_models) {
+    if (!models::IsValidModelName(model)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--load_models: expected names of models separated by commas, found '", model, "'"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sru::server

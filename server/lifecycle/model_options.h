@@ -1,0 +1,33 @@
+// The server's options on the models that it serves.
+#ifndef SRU_SERVER_LIFECYCLE_MODEL_OPTIONS_H_
+#define SRU_SERVER_LIFECYCLE_MODEL_OPTIONS_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "models/repository.h"
+#include "server/base/flag_table.h"
+#include "server/lifecycle/model_control.h"
+
+namespace sru::server {
+
+struct ModelOptions {
+  std::string repository;
+  ModelControl control = ModelControl::kStatic;
+  absl::Duration poll_interval = absl::Seconds(5);
+  // How long polling keeps the served models while the repository is empty.
+  absl::Duration empty_repository_grace = absl::Seconds(300);
+  models::VersionPolicy version_policy;
+  std::vector<std::string> load_models;  // at the start, when explicit
+};
+
+void AddFlags(ModelOptions* options, FlagTable* flags);
+
+// kInvalidArgument names the flag.
+absl::Status ValidateModelOptions(const ModelOptions& options);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_LIFECYCLE_MODEL_OPTIONS_H_

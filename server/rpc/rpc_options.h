@@ -1,0 +1,20 @@
+// The server's options on single requests.
+#ifndef SRU_SERVER_RPC_RPC_OPTIONS_H_
+#define SRU_SERVER_RPC_RPC_OPTIONS_H_
+
+#include "server/base/flag_table.h"
+#include "server/rpc/request_limits.h"
+
+namespace sru::server {
+
+struct RpcOptions {
+  // Its max_request_tokens is not read: the queue's bound is taken.
+  RequestLimits limits;
+  int max_message_bytes = 4 << 20;
+};
+
+void AddFlags(RpcOptions* options, FlagTable* flags);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_RPC_OPTIONS_H_
