@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the formatting of every C++ file and runs clang-tidy, which also checks the thread-safety
+# Checks the formatting and the include lines of every C++ file and runs clang-tidy, which also checks the thread-safety
 # annotations. Usage: scripts/lint.sh BUILD_FOLDER [quick] (configured, with generated headers).
 #
 # quick: in the sources of tests clang-tidy leaves out the slow checks below, which are most of its time. They still
@@ -20,6 +20,8 @@ slow_checks=(bugprone-assert-side-effect bugprone-dangling-handle bugprone-infin
 mapfile -t sources < <(git ls-files --cached --others --exclude-standard '*.h' '*.cc' '*.cu' '*.cuh')
 echo "lint: clang-format on ${#sources[@]} files"
 clang-format --dry-run -Werror "${sources[@]}"
+echo "lint: include lines"
+"$(dirname "$0")/check_includes.py"
 
 # Generated headers must exist for clang to parse what includes them.
 cmake --build "$build" --target sru_proto

@@ -1,0 +1,252 @@
+#!/usr/bin/env python3
+"""Checks every include line of the project against the table below.
+
+  scripts/check_includes.py [FOLDER]
+
+FOLDER is the project (by default the one that this script is in). Prints `file:line: rule` for each line
+that breaks a rule and exits with 1 then. Part of `make lint`.
+
+The rules:
+  1. Every folder with C++ code has a row in the table. A row may also name one file, which then is a room
+     of its own.
+  2. A room includes itself and the rooms that its row names. A row names only rows above it, so there is
+     no circle between rooms.
+  3. A room includes only the libraries that its row names. The C and C++ standard libraries and the
+     system's headers are free.
+  4. A unit test (*_test.cc) beside the code may also include what the rooms of its row may include, the
+     helpers in tests/testing, and what TESTS_ALSO_INCLUDE names.
+  5. A row names nothing that its room does without.
+  6. A file of the project is included by its path from the root, in quotes.
+"""
+import os
+import re
+import subprocess
+import sys
+
+# A line without a room goes on with the row above it.
+#
+# room                   | rooms that it may include                          | libraries
+TABLE = """
+proto                    |                                                    | protobuf
+base                     |                                                    | utf8proc
+
+kernels                  |                                                    |
+kernels/common           | kernels                                            |
+kernels/reference        | kernels                                            |
+kernels/cpu              | kernels kernels/common                             | dnnl hwy openmp
+kernels/cuda             | kernels kernels/common                             | cuda
+kernels/backend.cc       | kernels kernels/cpu kernels/cuda kernels/reference |
+kernels/testing          | kernels                                            |
+kernels/bench            | kernels kernels/common kernels/cpu kernels/cuda    | benchmark cuda dnnl openmp
+                         | kernels/testing                                    |
+
+models                   | base kernels kernels/cpu                           | absl nlohmann utf8proc
+
+server/base              |                                                    | absl nlohmann
+server/compat            |                                                    | absl grpc protobuf
+server/batching          | server/base models kernels                         | absl
+server/telemetry         | server/batching server/base server/compat kernels  | absl grpc prometheus protobuf
+server/lifecycle         | server/telemetry server/batching server/base       | absl
+                         | models                                             |
+server/transport         | server/telemetry server/base server/compat         | absl grpc openssl prometheus
+server/rpc               | server/lifecycle server/transport server/telemetry | absl grpc protobuf
+                         | server/batching server/base server/compat          |
+                         | models kernels kernels/common base proto           |
+server/http              | server/base models proto                           | absl boost grpc nlohmann prometheus
+server                   | server/rpc server/http server/lifecycle            | absl grpc re2
+                         | server/transport server/telemetry server/batching  |
+                         | server/base server/compat models kernels           |
+
+client                   | base proto                                         | absl grpc nlohmann openssl protobuf
+client/commands          | client proto                                       | absl nlohmann
+client/sru_client.cc     | client/commands                                    |
+bench                    | client models kernels kernels/bench proto          | absl grpc nghttp2 nlohmann
+
+tests/kernels/cuda_host  | kernels/cuda                                       |
+tests/testing            | tests/kernels/cuda_host server/batching            | absl grpc nlohmann openssl
+                         | server/base client kernels kernels/cuda proto      |
+tests/kernels            | tests/testing tests/kernels/cuda_host kernels      | hwy
+                         | kernels/common kernels/cpu kernels/cuda            |
+                         | kernels/bench kernels/testing                      |
+tests/golden             | tests/testing models kernels                       |
+tests/gpu                | kernels kernels/testing                            |
+tests/fuzz               | server/base server/compat server/rpc server/http   | absl
+                         | server/telemetry server/transport models base      |
+                         | proto                                              |
+tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann
+                         | server/compat models kernels kernels/cuda proto    |
+tests/deploy             | tests/testing client                               | absl
+"""
+
+# What unit tests of a room may include as well: the other side of what two rooms must agree on, and
+# libraries that only tests use.
+TESTS_ALSO_INCLUDE = {
+    "server/transport": "proto",  # a service to accept connections for
+    "server/http": "server/rpc server/telemetry",  # errors and metrics as the page gets them
+    "bench": "kernels/testing",
+    "models": "re2",  # words are cut as RE2 would cut them
+}
+TEST_HELPERS = "tests/testing"
+TEST_LIBRARIES = "gmock gtest"
+
+# library -> what its headers' names begin with
+LIBRARIES = {
+    "absl": "absl/", "benchmark": "benchmark/", "boost": "boost/",
+    "cuda": "cuda_runtime cuda_bf16 cuda.h cublas nvml", "dnnl": "dnnl oneapi/", "gmock": "gmock/",
+    "grpc": "grpc/ grpcpp/", "gtest": "gtest/", "hwy": "hwy/", "nghttp2": "nghttp2/",
+    "nlohmann": "nlohmann/", "openmp": "omp.h", "openssl": "openssl/", "prometheus": "prometheus/",
+    "protobuf": "google/protobuf/", "re2": "re2/", "utf8proc": "utf8proc.h",
+}
+SYSTEM = ("arpa/", "linux/", "net/", "netinet/", "sanitizer/", "sys/")
+GENERATED = ("sru/v1/", "google/rpc/")  # from proto/
+SOURCES = (".h", ".cc", ".cu", ".cuh", ".proto")
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?(")([^"]+)"')
+
+
+def read_table(text):
+    """room -> (rooms, libraries), in the order of the rows, and what is wrong with the table itself."""
+    table, problems, room = {}, [], None
+    for line in filter(None, (line.strip() for line in text.splitlines())):
+        name, rooms, libraries = (cell.strip() for cell in line.split("|"))
+        if name in table:
+            problems.append("table: %s has two rows" % name)
+        for named in rooms.split():
+            if named not in table or named == (name or room):
+                problems.append("table: %s may not include %s, which is not a row above it: arrows "
+                                "between rooms must not form a circle" % (name or room, named))
+        for library in libraries.split():
+            if library not in LIBRARIES:
+                problems.append("table: %s names an unknown library: %s" % (name or room, library))
+        room = name or room
+        allowed = table.setdefault(room, (set(), set()))
+        allowed[0].update(rooms.split())
+        allowed[1].update(libraries.split())
+    return table, problems
+
+
+def room_of(path, table):
+    """The room of a file of the project; None where the table has no row."""
+    if path in table:
+        return path
+    folder = os.path.dirname(path)
+    while folder.startswith("proto/"):  # the packages of the contract
+        folder = os.path.dirname(folder)
+    return folder if folder in table else None
+
+
+def library_of(header):
+    for library, prefixes in LIBRARIES.items():
+        if header.startswith(tuple(prefixes.split())):
+            return library
+    return None
+
+
+class Checker:
+    """Holds include lines against the table and notes which of its arrows are used."""
+
+    def __init__(self, root, table):
+        self.root = root
+        self.table = table
+        self.used = {room: set() for room in table}
+
+    def allowed(self, path):
+        """The rooms and the libraries that a file may include."""
+        room = room_of(path, self.table)
+        rooms, libraries = self.table[room]
+        is_test = path.endswith("_test.cc")
+        if is_test and not path.startswith("tests/"):
+            also = set(TESTS_ALSO_INCLUDE.get(room, "").split())
+            rooms = rooms | {TEST_HELPERS} | (also & set(self.table))
+            reached = [self.table[name][1] for name in rooms if name in self.table]
+            libraries = libraries.union(also - set(self.table), *reached)
+        if is_test or path.startswith("tests/"):
+            libraries = libraries | set(TEST_LIBRARIES.split())
+        return rooms, libraries
+
+    def rule_broken(self, path, quote, header):
+        """Why the file may not have this include line; None where it may."""
+        room = room_of(path, self.table)
+        rooms, libraries = self.allowed(path)
+        target = None
+        if header.startswith(GENERATED):
+            target = "proto"
+        elif "/" in header and os.path.isdir(os.path.join(self.root, header.split("/")[0])):
+            target = room_of(header, self.table)
+            if target is None:
+                return "%s is in a folder that has no row in scripts/check_includes.py" % header
+            if quote != '"':
+                return "%s is a file of the project: expected it in quotes" % header
+        if target is not None:
+            self.used[room].add(target)
+            if target == room or target in rooms:
+                return None
+            return "%s may not include %s (%s): its row names %s" % (
+                room, target, header, ", ".join(sorted(rooms)) or "no other room")
+        library = library_of(header)
+        if library is not None:
+            self.used[room].add(library)
+            if library in libraries:
+                return None
+            return "%s may not use %s (%s): its row names %s" % (
+                room, library, header, ", ".join(sorted(libraries)) or "no library")
+        if quote == '"':
+            return ("%s: expected a path from the root of the project, or a library that LIBRARIES "
+                    "names" % header)
+        if "/" in header and not header.startswith(SYSTEM):
+            return "%s belongs to no library that LIBRARIES names" % header
+        return None
+
+    def unused(self):
+        """What rows name for nothing."""
+        return ["table: %s names %s and does not include it" % (room, name)
+                for room, cells in self.table.items()
+                for name in sorted(set().union(*cells) - self.used[room])]
+
+
+def sources(root):
+    """The project's files by git, or all of them where there is no git, relative to the root."""
+    git = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"],
+                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    if git.returncode == 0:
+        paths = git.stdout.splitlines()
+    else:
+        paths = [os.path.relpath(os.path.join(folder, name), root)
+                 for folder, _, names in os.walk(root) for name in names]
+    return sorted(p for p in paths if p.endswith(SOURCES) and os.path.isfile(os.path.join(root, p)))
+
+
+def check(root, text=TABLE):
+    """All that is wrong, as lines to print."""
+    table, problems = read_table(text)
+    if problems:
+        return problems
+
+    checker = Checker(root, table)
+    for path in sources(root):
+        if room_of(path, table) is None:
+            problems.append("%s:1: the folder has no row in scripts/check_includes.py" % path)
+            continue
+        pattern = IMPORT if path.endswith(".proto") else INCLUDE
+        with open(os.path.join(root, path), encoding="utf-8") as file:
+            for number, line in enumerate(file, 1):
+                match = pattern.match(line)
+                broken = match and checker.rule_broken(path, match[1], match[2])
+                if broken:
+                    problems.append("%s:%d: %s" % (path, number, broken))
+    return problems + checker.unused()
+
+
+def main():
+    if len(sys.argv) > 2 or (len(sys.argv) == 2 and not os.path.isdir(sys.argv[1])):
+        print(__doc__, file=sys.stderr)
+        return 2
+    root = sys.argv[1] if len(sys.argv) == 2 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    problems = check(root)
+    for problem in problems:
+        print(problem)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
