@@ -32,7 +32,7 @@ class InFlight {
  private:
   std::atomic<int64_t> count_{0};
   std::atomic<bool> waiting_{false};  // set by the first wait, never cleared
-  Mutex mutex_;  // for none_ only: what it waits for is atomic
+  Mutex mutex_;                       // for none_ only: what it waits for is atomic
   CondVar none_;
 };
 
