@@ -172,7 +172,7 @@ TEST_F(BatcherTest, LearnsALastingChangeInBothDirections) {
     Accept(name, {10});
     EXPECT_TRUE(puppet_->Take());
     const bool accepted = Submit(name + 1, {10}, Priority::kNormal, Ms(30)).ok();
-    // Not finished with a time: the batch does not teach.
+    // The batch fails, so that nothing is learnt from it.
     puppet_->Finish(absl::InternalError("not learnt from"));
     puppet_->TakeNames();
     while (puppet_->num_running() > 0) puppet_->Finish(absl::InternalError("nor this"));

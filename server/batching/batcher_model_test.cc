@@ -1,4 +1,5 @@
-// The batcher against a slow, obvious model of its rules: random steps, the same answers.
+// Compares the batcher with a slow, obvious model of its rules: after random steps, both must have
+// given the same answers.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -203,7 +204,7 @@ void CompareWithObvious(uint64_t seed) {
   options.ageing_interval = Ms(1 + below(40));
   options.max_passes = below(4);
   options.admission_by_deadline = false;
-  // The delay gives way to deadlines by the learnt speed, which the obvious model does not have.
+  // The delay yields to deadlines by the learnt speed, which the obvious model does not know.
   const bool deadlines = below(2) == 0;
   options.max_queue_delay = deadlines ? absl::ZeroDuration() : Ms(below(10));
   auto created = Batcher::Create(options, &clock);

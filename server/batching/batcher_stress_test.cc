@@ -32,7 +32,7 @@ uint64_t Seed() {
   return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 20180902;
 }
 
-// What became of one request. Shared, because its answer may come after Submit() has returned.
+// The outcome of one request. Shared, because its answer may come after Submit() has returned.
 struct Outcome {
   std::atomic<int> answers{0};
   std::atomic<int> code{-1};
@@ -241,7 +241,7 @@ TEST(BatcherStressTest, StopsInTheMiddle) {
   }
 }
 
-// A worker that sleeps is woken by every way in which work or the end can come.
+// A sleeping worker is woken whichever way work or the end comes.
 TEST(BatcherStressTest, NoWakeUpIsLost) {
   RealClock clock;
   for (absl::Duration delay : {absl::ZeroDuration(), absl::Microseconds(50)}) {

@@ -112,7 +112,7 @@ TEST_F(BatcherTest, RefusesOverTheBoundOnTokensWholeRequestsOnly) {
   EXPECT_EQ(batcher_->stats().rejected[RejectReason::kQueueFull], 1);
   Accept(11, {40});
   EXPECT_EQ(Submit(12, {1}).code(), absl::StatusCode::kResourceExhausted);
-  // What runs is not in the queue.
+  // Running requests are not in the queue.
   EXPECT_TRUE(puppet_->Take());
   Accept(13, {100});
 }
@@ -156,7 +156,7 @@ TEST_F(BatcherTest, StopAnswersWhatWaitsAndRefusesWhatComes) {
   EXPECT_EQ(Text(status), "no device");
   EXPECT_EQ(GetRejectReason(status), RejectReason::kNoWorker);
   EXPECT_EQ(batcher_->stats().rejected[RejectReason::kNoWorker], 1);
-  puppet_->Finish();  // what ran is answered as it ended
+  puppet_->Finish();  // the running request is answered as usual
   EXPECT_EQ(code(1), absl::StatusCode::kOk);
   EXPECT_EQ(batcher_->TakeBatch(), nullptr);
 }
@@ -316,7 +316,7 @@ TEST_F(BatcherTest, AWaitingRequestRisesByOneLevelPerTick) {
   Accept(2, {1}, Priority::kNormal, absl::Seconds(9));
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(2));
   clock_.Advance(Ms(1));
-  // Now of the normal level: the deadline decides.
+  // It is now of the normal level, so the deadline decides.
   Accept(3, {1}, Priority::kNormal, absl::Seconds(9));
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(3));
   clock_.Advance(Ms(500));
@@ -333,7 +333,7 @@ TEST_F(BatcherTest, TheLowestLevelMovesUnderAFloodOfTheHighest) {
   options_.admission_by_deadline = false;
   Start();
   Accept(1, {1}, Priority::kLow);
-  // More of the highest level than can be served, and all of them with a deadline.
+  // More requests of the highest level than can be served, all of them with a deadline.
   int32_t name = 1;
   while (!answered(1)) {
     ASSERT_LT(name, 320);
@@ -341,7 +341,8 @@ TEST_F(BatcherTest, TheLowestLevelMovesUnderAFloodOfTheHighest) {
     ASSERT_TRUE(puppet_->Take());
     puppet_->Finish(absl::OkStatus(), Ms(20));
   }
-  // Those of the first three ticks, 50 each, go first; each takes a round, which brings two more.
+  // The requests of the first three ticks, 50 per tick, go first. Each takes a round, which brings
+  // two more.
   EXPECT_GT(name, 280);
 }
 
@@ -360,7 +361,7 @@ TEST_F(BatcherTest, AnExpiredRequestLeavesBeforeCompute) {
   Start();
   Accept(1, {10}, Priority::kNormal, Ms(5));
   Accept(2, {10}, Priority::kNormal, Ms(6));
-  clock_.Advance(Ms(5));  // the deadline itself is too late
+  clock_.Advance(Ms(5));  // at the deadline itself it is too late
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(2));
   EXPECT_EQ(code(1), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(Text(answers_[1][0].status), "the deadline passed after 5ms in the queue");
@@ -368,7 +369,7 @@ TEST_F(BatcherTest, AnExpiredRequestLeavesBeforeCompute) {
   EXPECT_EQ(answers_[1][0].times.compute, absl::ZeroDuration());
   EXPECT_EQ(batcher_->stats().expired, 1);
   EXPECT_EQ(batcher_->stats().cancelled, 0);
-  // What runs is computed, however late.
+  // A running request is computed, however late.
   clock_.Advance(Ms(50));
   Sweep();
   EXPECT_FALSE(answered(2));
@@ -433,7 +434,7 @@ TEST_F(BatcherTest, ACancelledRequestLeavesAtOnce) {
   batcher_->Cancel(handles_[1]);  // again: nothing
   batcher_->Cancel(nullptr);
   EXPECT_THAT(puppet_->TakeNames(), ElementsAre(2));
-  batcher_->Cancel(handles_[2]);  // it runs: computed and answered as if nothing had been said
+  batcher_->Cancel(handles_[2]);  // it is running: computed and answered as if nothing had happened
   EXPECT_FALSE(answered(2));
   puppet_->Finish();
   EXPECT_EQ(code(2), absl::StatusCode::kOk);
@@ -504,7 +505,7 @@ TEST_F(BatcherTest, AFailedBatchFailsItsRequestsOnly) {
   puppet_->Finish(absl::InternalError("broken"), Ms(1));
   EXPECT_EQ(code(1), absl::StatusCode::kInternal);
   EXPECT_EQ(Text(answers_[1][0].status), "broken");
-  EXPECT_FALSE(answered(2));  // a part of it runs
+  EXPECT_FALSE(answered(2));  // a part of it is running
   EXPECT_EQ(batcher_->stats().queued_sequences, 0);
   puppet_->Finish(absl::UnavailableError("too late to matter"));
   EXPECT_EQ(code(2), absl::StatusCode::kInternal);  // the first error

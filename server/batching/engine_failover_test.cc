@@ -34,7 +34,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-// What the runners of a test share: which devices fail, which hold their batches, what ran where.
+// Shared by the runners of a test: which devices fail, which hold their batches, and what ran
+// where.
 class Devices {
  public:
   static constexpr int32_t kBreaksDevices = 666;  // a token id that no device survives
@@ -211,7 +212,7 @@ TEST_F(EngineFailoverTest, TheBatchOfAFailedDeviceIsRunOnAnother) {
   options_.batcher.max_batch_sequences = 1;
   Start({0, 1});
   EXPECT_EQ(engine_->instances(), 2);
-  // So that device 0 gets the call: device 1 is busy with one that came before.
+  // Device 1 is busy with an earlier call, so that device 0 gets this one.
   devices_.Hold(0);
   devices_.Hold(1);
   Call calls[2];
@@ -228,7 +229,7 @@ TEST_F(EngineFailoverTest, TheBatchOfAFailedDeviceIsRunOnAnother) {
   EXPECT_EQ(calls[1].result(), 8);
   EXPECT_EQ(engine_->instances(), 1);
   EXPECT_THAT(lost(), ElementsAre("0 device 0 died"));
-  // The batch that moved counts once, as what it ended with.
+  // The batch that moved counts once, with its final status.
   EXPECT_THAT(observer_.batches(), ElementsAre("1 OK", "1 OK"));
   // Serving goes on, on the device that is left.
   Call more;
@@ -243,7 +244,7 @@ TEST_F(EngineFailoverTest, AllWorkersOfTheDeviceLeave) {
   engine_->TakeOutDevice(0, absl::UnavailableError("told again"));
   EXPECT_EQ(engine_->instances(), 2);
   EXPECT_THAT(lost(), ElementsAre("0 told"));
-  // Also the idle ones that slept in the batcher: none of these lands on device 0.
+  // Idle workers that slept in the batcher leave too: none of these calls lands on device 0.
   for (int i = 0; i < 50; ++i) {
     Call calls[3];
     for (Call& call : calls) ASSERT_TRUE(call.Submit(*engine_, 5).ok());
@@ -310,7 +311,7 @@ TEST_F(EngineFailoverTest, WithoutADeviceEverythingIsAnsweredUnavailableAtOnce) 
   for (Call& call : waiting) EXPECT_EQ(call.Wait().code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(engine_->instances(), 0);
   EXPECT_EQ(lost().size(), 1u);
-  // Nothing of what waited was tried on the dead device.
+  // No waiting request was tried on the dead device.
   EXPECT_THAT(devices_.runs(), ElementsAre("0:1", "0:1"));
 
   Call late;
@@ -321,7 +322,7 @@ TEST_F(EngineFailoverTest, WithoutADeviceEverythingIsAnsweredUnavailableAtOnce) 
   EXPECT_EQ(engine_->batcher().CheckAdmission(1, Priority::kNormal, absl::InfiniteFuture()).code(),
             absl::StatusCode::kUnavailable);
   EXPECT_EQ(engine_->batcher().stats().rejected[RejectReason::kNoWorker], 2);
-  // A drain ends, and is complete: all was answered before.
+  // A drain ends and is complete: everything was answered before.
   EXPECT_TRUE(engine_->Drain(absl::InfiniteFuture()));
 }
 
@@ -357,7 +358,8 @@ TEST_F(EngineFailoverTest, ADeviceLostWhileABadInputIsSoughtMovesTheWholeBatch) 
   EXPECT_TRUE(good.Wait().ok());
   EXPECT_EQ(good.result(), 5);
   EXPECT_EQ(engine_->instances(), 1);
-  // Whole and the first two alone on one device, whole and all three alone on the other.
+  // It ran as a whole and the first two alone on one device, then as a whole and all three alone on
+  // the other.
   EXPECT_EQ(devices_.runs().size(), 3u + 4u);
   EXPECT_THAT(observer_.batches(), ElementsAre("3 INVALID_ARGUMENT"));
 }
@@ -414,7 +416,7 @@ TEST_F(EngineFailoverTest, WithoutADeviceThatWarmsUpThereIsNoEngine) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("died"));
 }
 
-// Engines of models that are loaded after a loss.
+// Tests engines of models that are loaded after a loss.
 class EngineAfterLossTest : public EngineFailoverTest {
  protected:
   // The devices that this many workers run on; empty when the engine refuses.
@@ -449,7 +451,7 @@ TEST_F(EngineAfterLossTest, WorkersGoToTheDevicesThatAreLeft) {
   EXPECT_THAT(lost(), IsEmpty());
   EXPECT_THAT(DevicesOf(0, {1}), ElementsAre(2, 0, 2));
   EXPECT_THAT(lost(), ElementsAre("1 device 1 has failed and is out of use"));
-  // No device gets more than with all in service, where that leaves one worker at all.
+  // No device gets more workers than with all in service, if that leaves a worker at all.
   EXPECT_THAT(DevicesOf(3, {0}), ElementsAre(0, 1, 1));
   EXPECT_THAT(DevicesOf(1, {0, 1}), ElementsAre(0, 0, 1));
   EXPECT_THAT(DevicesOf(4, {0}), ElementsAre(0, 2, 2));

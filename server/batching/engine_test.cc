@@ -34,10 +34,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// What all the runners of a test share: a gate, and a record of what they ran.
+// Shared by all runners of a test: a gate, and a record of what they ran.
 class Script {
  public:
-  // Runners wait at a closed gate.
+  // While the gate is closed, runners wait.
   void CloseGate() {
     MutexLock lock(&mutex_);
     open_ = false;
@@ -82,7 +82,7 @@ class Script {
     return threads_.size();
   }
 
-  // What each thread that ran something may run on.
+  // The cores that each thread which ran something may use.
   std::vector<std::vector<int>> cores() {
     MutexLock lock(&mutex_);
     std::vector<std::vector<int>> cores;
@@ -209,7 +209,7 @@ TEST_F(EngineTest, WarmsUpEveryWorkerThenServes) {
   EXPECT_EQ(result, 7);
   EXPECT_GE(call.times().queue, absl::ZeroDuration());
   EXPECT_GE(call.times().compute, absl::ZeroDuration());
-  // Counted before it was answered.
+  // It was counted before it was answered.
   EXPECT_THAT(observer_.batches(), ElementsAre("1/5 OK"));
 }
 
@@ -240,7 +240,7 @@ TEST_F(EngineTest, WorkersRunAtTheSameTime) {
   EXPECT_EQ(script_.num_threads(), 2u);
 }
 
-// Runs one batch on each of `workers` workers; what each may run on.
+// Runs one batch on each of `workers` workers and returns the cores that each may use.
 std::vector<std::vector<int>> RunOnEach(Engine& engine, Script& script, int workers) {
   script.CloseGate();
   std::vector<Call> calls(workers);
@@ -307,7 +307,7 @@ TEST_F(EngineTest, APoisonInputFailsAlone) {
       EXPECT_EQ(results[i], 10000 + i);
     }
   }
-  // Only the batch that held it was run again, one by one.
+  // Only the batch with the bad request was run again, one by one.
   EXPECT_THAT(observer_.batches(), ElementsAre("1/1 OK", "256/256 OK", "256/256 INVALID_ARGUMENT",
                                                "256/256 OK", "233/233 OK"));
   EXPECT_EQ(script_.sizes().size(), 5u + 256u);
@@ -341,7 +341,7 @@ TEST_F(EngineTest, DrainAnswersEverythingAccepted) {
   for (Call& call : calls) ASSERT_TRUE(call.Submit(*engine_, MakeRequest(1, {1})).ok());
   script_.AwaitRunning(1);
   std::thread drain([this] { EXPECT_TRUE(engine_->Drain(absl::InfiniteFuture())); });
-  // Closed from here on, and what was accepted still runs.
+  // The engine is closed from here on, but accepted requests still run.
   std::vector<std::unique_ptr<Call>> more;
   absl::Status refused;
   do {

@@ -170,7 +170,7 @@ TEST_F(MetricsServerTest, WhatIsNoRequestIsRefused) {
   // A body of unknown length is not read.
   EXPECT_THAT(Post("Transfer-Encoding: chunked\r\n", "5\r\nhello\r\n0\r\n\r\n").body,
               HasSubstr("Content-Length"));
-  // What old and what hasty clients send.
+  // The requests of old clients and of hasty ones.
   EXPECT_EQ(status("GET /healthz HTTP/1.0\r\n\r\n"), 200);
   EXPECT_EQ(status("GET /healthz?verbose HTTP/1.1\r\nHost: x\r\n\r\nGET /metrics HTTP/1.1\r\n\r\n"),
             200);
@@ -205,8 +205,7 @@ class SlowClientsTest : public ::testing::TestWithParam<bool> {
     idle_ = Probe([] {});
   }
 
-  // The times of 40 probes in order; before each, `go_on` makes the clients do once more what they
-  // do.
+  // The times of 40 probes, sorted. Before each probe, `go_on` makes the clients act once more.
   template <typename GoOn>
   std::vector<milliseconds> Probe(const GoOn& go_on) {
     std::vector<milliseconds> times;
@@ -222,7 +221,7 @@ class SlowClientsTest : public ::testing::TestWithParam<bool> {
     std::sort(times.begin(), times.end());
     return times;
   }
-  // While the clients hold their connections.
+  // Measured while the clients hold their connections.
   template <typename GoOn>
   void ExpectProbesAreAnswered(const GoOn& go_on) {
     const std::vector<milliseconds> times = Probe(go_on);
@@ -239,7 +238,7 @@ class SlowClientsTest : public ::testing::TestWithParam<bool> {
   }
 
   std::unique_ptr<MetricsServer> server_;
-  std::vector<milliseconds> idle_;  // of probes when there is nobody else; the machine may be busy
+  std::vector<milliseconds> idle_;  // of probes without other clients; the machine may be busy
   std::vector<std::unique_ptr<SlowConnection>> clients_;
 };
 
@@ -324,7 +323,7 @@ TEST_F(BoundsTest, HeadersHaveATimeAltogether) {
   const int port = Start();
   EXPECT_LT(SlowConnection(port).TimeUntilClosed(kLong), kLong);
   EXPECT_LT(SlowConnection(port, kHalfARequest).TimeUntilClosed(kLong), kLong);
-  // Each byte comes in time.
+  // Each single byte comes in time.
   SlowConnection drip(port, kHalfARequest);
   const milliseconds time = drip.TimeUntilClosed(kLong, "x");
   EXPECT_GE(time, milliseconds(100));
@@ -351,7 +350,7 @@ TEST_F(BoundsTest, AnswersHaveATimeAltogether) {
   SlowConnection slow(port, "GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n", 4096);
   slow.StopReading();
   EXPECT_LT(slow.TimeUntilClosed(kLong), kLong);
-  // The kernel takes a short one; then the client does not close its side.
+  // The kernel takes a short answer completely; then it is the client that does not close its side.
   SlowConnection open(port, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_THAT(open.ReadAll(), HasSubstr("200 OK"));
   EXPECT_TRUE(PollUntil([&] { return !open.Send("x"); }));
@@ -395,7 +394,7 @@ TEST_F(BoundsTest, SomeFilesAreLeftToTheRestOfTheProcess) {
   const rlimit low{std::min<rlim_t>(160, before.rlim_cur), before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
   {
-    // Each takes one file for its own end as well.
+    // Each also takes a descriptor for the client's end.
     std::vector<std::unique_ptr<SlowConnection>> clients;
     for (int i = 0; i < 80; ++i) {
       clients.push_back(std::make_unique<SlowConnection>(port));
@@ -417,11 +416,11 @@ TEST_F(BoundsTest, PagesDoNotHoldUpTheScraperNorTheScraperProbes) {
     pages.push_back(std::make_unique<SlowConnection>(port, "GET /hold HTTP/1.1\r\n\r\n"));
   }
   ASSERT_TRUE(PollUntil([this] { return held_ >= 2; }));
-  SlowConnection first(port, "GET /metrics HTTP/1.1\r\n\r\n");  // is held too
+  SlowConnection first(port, "GET /metrics HTTP/1.1\r\n\r\n");  // is held open too
   ASSERT_TRUE(PollUntil([this] { return metrics_ == 1; }));
   EXPECT_EQ(HttpGet(port, "/healthz").status, 200);
   EXPECT_EQ(HttpGet(port, "/readyz").status, 200);
-  // Those that come meanwhile get one text, made when it is their turn.
+  // Requests that come meanwhile share one text, which is made when it is their turn.
   std::vector<std::unique_ptr<SlowConnection>> scrapers;
   for (int i = 0; i < 5; ++i) {
     scrapers.push_back(std::make_unique<SlowConnection>(port, "GET /metrics HTTP/1.1\r\n\r\n"));

@@ -55,7 +55,7 @@ TEST(PageHostTest, RefusesAllElse) {
            "localhost:80@evil.example", "evil@localhost", "localhost/", "localhost?", "localhost#",
            " localhost", "localhost ", "localhost, evil.example", "local host", "localhost.",
            ".localhost", "a..b", "-\x01", "caf\xc3\xa9", "%6cocalhost", std::string("a\0b", 3),
-           // What some take for an address.
+           // Texts that some programs take for an address.
            "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "127.0.0.0x1", "0177.0.0.1",
            "127.0.0.01", "127.0.0.1.", "1.2.3.4.5", "256.0.0.1", "0x", "[]", "[::1", "::1", "::1]",
            "[::1]x", "[::1]:", "[::1]:x", "[::1%25lo]", "[::1%lo]", "[127.0.0.1]", "[localhost]",

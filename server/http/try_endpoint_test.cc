@@ -165,7 +165,7 @@ TEST_F(TryEndpointTest, OtherWebSitesCannot) {
     for (const auto& [name, value] : headers) request.headers[name] = value;
     return endpoint_.Handle(request).status;
   };
-  // What a form or a script of another origin can send without asking.
+  // Requests that a form or a script of another origin can send without asking.
   EXPECT_EQ(status_with({{"x-sru-try", ""}}), 403);
   EXPECT_EQ(status_with({{"content-type", "text/plain"}}), 415);
   EXPECT_EQ(status_with({{"content-type", ""}}), 415);
@@ -175,7 +175,7 @@ TEST_F(TryEndpointTest, OtherWebSitesCannot) {
   EXPECT_EQ(status_with({{"origin", "null"}}), 403);
   EXPECT_EQ(status_with({{"sec-fetch-site", "cross-site"}}), 403);
   EXPECT_EQ(status_with({{"sec-fetch-site", "same-site"}}), 403);
-  // A name of theirs that their DNS points to this machine.
+  // A name of another site that its DNS points to this machine.
   EXPECT_EQ(status_with({{"host", "evil.example:9090"}, {"origin", "http://evil.example:9090"}}),
             403);
   EXPECT_EQ(status_with({{"host", "127.evil.example"}}), 403);

@@ -21,7 +21,7 @@ TEST(LoadFailureTest, SaysWhatIsMissing) {
     return std::string(status.message());
   };
   EXPECT_EQ(text(std::bad_alloc()), "memory does not suffice");
-  // What std::thread throws.
+  // The exception that std::thread throws.
   EXPECT_THAT(
       text(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))),
       AllOf(HasSubstr("thread"), HasSubstr("ulimit -u"), HasSubstr("pids.max"),

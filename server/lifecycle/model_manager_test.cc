@@ -72,10 +72,10 @@ class FakeLoader : public ModelLoader {
     return estimate;
   }
 
-  // What was loaded since the last call.
+  // Returns what was loaded since its last call.
   std::vector<std::string> TakeAttempts() { return std::exchange(attempts, {}); }
 
-  int64_t large_version = -1;  // takes 1000 bytes, all others none
+  int64_t large_version = -1;  // this version needs 1000 bytes, all others none
 
   std::vector<std::string> attempts;
   std::function<void()> during_load;
@@ -123,7 +123,7 @@ class ModelManagerTest : public ::testing::Test {
     return manager_->Start();
   }
 
-  // Two looks: the first sees a change, the second that it has settled.
+  // Looks twice: the first time sees a change, the second time sees that it has settled.
   void PollTwice() {
     manager_->Poll();
     manager_->Poll();
@@ -181,7 +181,7 @@ TEST_F(ModelManagerTest, StaticRefusesWhatCannotBeLoaded) {
   Write("b/1", "broken");
   const absl::Status status = Start(ModelControl::kStatic);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  // It goes to the log, with the whole path.
+  // The log has it with the whole path.
   EXPECT_EQ(status.message(), repository_.path("b/1/config.json") + ": it is broken");
   Delete("b");
   Delete("a");
@@ -209,7 +209,7 @@ TEST_F(ModelManagerTest, PollingLoadsANewVersionBesideTheOldOneThenFreesIt) {
   EXPECT_THAT(Served(), ElementsAre("m:2"));
   EXPECT_TRUE(observer_.serving["m"]);
 
-  // The call keeps what it found.
+  // The call keeps the version that it found.
   manager_->FreeReleased();
   EXPECT_EQ((*call)->version, 1);
   EXPECT_EQ(loader_.live, 2);
@@ -230,7 +230,7 @@ TEST_F(ModelManagerTest, ARepositoryThatIsEmptiedUnloadsNothingForAWhile) {
   ASSERT_TRUE(Start(ModelControl::kPoll).ok());
   EXPECT_FALSE(manager_->repository_emptied());
 
-  // Not so when a model is removed and others stay.
+  // That is not so if one model is removed and others stay.
   Delete("b");
   PollTwice();
   EXPECT_THAT(Served(), ElementsAre("a:1"));
@@ -243,12 +243,12 @@ TEST_F(ModelManagerTest, ARepositoryThatIsEmptiedUnloadsNothingForAWhile) {
   PollTwice();
   EXPECT_THAT(Served(), ElementsAre("a:1"));
   EXPECT_TRUE(manager_->repository_emptied());
-  // A directory without a version is no model.
+  // A directory without a version does not count as a model.
   std::filesystem::create_directory(repository_.path("a"));
   PollTwice();
   EXPECT_THAT(Served(), ElementsAre("a:1"));
 
-  // It is back, as it was: nothing is loaded anew, and the time begins again.
+  // The model is back unchanged: nothing is reloaded, and the time starts again.
   std::filesystem::remove(repository_.path("a"));
   std::filesystem::rename(repository_.path(".away"), repository_.path("a"));
   loader_.TakeAttempts();
@@ -283,11 +283,11 @@ TEST_F(ModelManagerTest, AVersionThatDoesNotFitIsNotReadAndIsTriedAgainWhenItDoe
                                HasSubstr("weights 600"), HasSubstr("found 999")));
   EXPECT_EQ(observer_.last_status.code(), absl::StatusCode::kResourceExhausted);
 
-  // As long as there is no room nothing happens; it counts as one failure.
+  // Nothing happens while there is no room, and it counts as one failure.
   for (int i = 0; i < 5; ++i) manager_->Poll();
   EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
   EXPECT_EQ(manager_->LoadCounts()[0].failures, 1);
-  // Nor for a caller that asks for it.
+  // A caller that asks for it is refused too.
   EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
 
@@ -305,11 +305,11 @@ TEST_F(ModelManagerTest, AVersionThatDoesNotFitAtTheStart) {
   free_memory_ = 10;
   Write("m/1", "good");
   Write("m/2", "good");
-  // The lower one takes its place, as with any that fails.
+  // The lower version takes its place, as with any failure.
   ASSERT_TRUE(Start(ModelControl::kPoll).ok());
   EXPECT_THAT(Served(), ElementsAre("m:1"));
   EXPECT_EQ(Start(ModelControl::kStatic).code(), absl::StatusCode::kResourceExhausted);
-  // Where nothing is known of memory, nothing is refused for it.
+  // If nothing is known about memory, nothing is refused for lack of it.
   free_memory_ = std::nullopt;
   ASSERT_TRUE(Start(ModelControl::kStatic).ok());
   EXPECT_THAT(Served(), ElementsAre("m:2"));
@@ -344,7 +344,7 @@ TEST_F(ModelManagerTest, AVersionThatFailsLeavesTheOldOneAndIsTriedAgainWhenItsF
   EXPECT_EQ(manager_->LoadCounts()[0].loads, 1);
   EXPECT_EQ(manager_->LoadCounts()[0].failures, 1);
 
-  // Not again and again; nor when another version changes.
+  // It is not tried again and again, nor when another version changes.
   for (int i = 0; i < 5; ++i) manager_->Poll();
   EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
   Write("m/1", "good");
@@ -449,7 +449,7 @@ TEST_F(ModelManagerTest, WhatDisappearsIsUnloaded) {
   for (const char* version : {"m/1", "m/2", "n/1"}) Write(version, "good");
   ASSERT_TRUE(Start(ModelControl::kPoll, models::VersionPolicy::All()).ok());
   EXPECT_THAT(Served(), ElementsAre("m:1", "m:2", "n:1"));
-  // Absent for one look only, as in a replacement by two renames: nothing happens.
+  // If it is absent for one look only, as in a replacement by two renames, nothing happens.
   std::filesystem::rename(repository_.path("m/2"), repository_.path("m/.old"));
   manager_->Poll();
   std::filesystem::rename(repository_.path("m/.old"), repository_.path("m/2"));
@@ -526,7 +526,7 @@ TEST_F(ModelManagerTest, ExplicitLoadsAndUnloadsWhatItIsTold) {
   EXPECT_EQ((*loaded)[0].state, ModelState::kReady);
   EXPECT_THAT(Served(), ElementsAre("a:1", "b:1"));
 
-  // Again: looks, and finds nothing to do.
+  // Another call looks and finds nothing to do.
   loader_.TakeAttempts();
   EXPECT_TRUE(manager_->Load("a").ok());
   EXPECT_THAT(loader_.TakeAttempts(), IsEmpty());
@@ -554,7 +554,7 @@ TEST_F(ModelManagerTest, ExplicitLoadThatFailsLeavesWhatIsServed) {
   EXPECT_EQ(status.message(),
             "model m version 2: m/2/config.json: it is broken; version 1 is served");
   EXPECT_THAT(States(), ElementsAre("m:1 ready", "m:2 failed"));
-  // Asked again it tries again, whether or not the files have changed.
+  // Another call tries again, whether or not the files have changed.
   EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(loader_.TakeAttempts(), ElementsAre("m:2", "m:2"));
   Write("m/2", "huge");
@@ -565,7 +565,7 @@ TEST_F(ModelManagerTest, ExplicitLoadThatFailsLeavesWhatIsServed) {
   EXPECT_TRUE(manager_->Load("m").ok());
   EXPECT_THAT(States(), ElementsAre("m:2 ready"));
 
-  // Its directory goes: an error, and it is served on until it is unloaded.
+  // Its directory disappears: that is an error, and it is still served until it is unloaded.
   Delete("m/1");
   Delete("m/2");
   EXPECT_EQ(manager_->Load("m").status().code(), absl::StatusCode::kFailedPrecondition);
@@ -771,7 +771,7 @@ TEST(ModelManagerStressTest, NoCallFailsWhileModelsAreReplaced) {
           call->served.reset();
           call->answers.Add(status);
         };
-        // `served` is held here too until Submit() is through with the batcher, as in the service.
+        // As in the service, `served` is held here too until Submit() has returned.
         const std::shared_ptr<ServedModel> held = call->served;
         if (!batcher.Submit(std::move(request)).ok()) ++failed;
         if (call->answers.Await(1)[0] != absl::StatusCode::kOk) ++failed;
@@ -781,7 +781,7 @@ TEST(ModelManagerStressTest, NoCallFailsWhileModelsAreReplaced) {
   }
   Answers loads;
   for (int i = 2; i < 60; ++i) {
-    // Every other time a new version, else the same one with other files.
+    // Every other time a new version appears; otherwise the same one gets other files.
     repository.Write(absl::StrCat("m/", i / 2 + 1, "/config.json"), absl::StrCat(i));
     manager.RequestLoad(
         "m", [] { return false; },

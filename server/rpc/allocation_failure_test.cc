@@ -129,7 +129,7 @@ class FakeCall final : public grpc::ServerCallbackUnary {
  private:
   grpc::internal::ServerReactor* reactor() override { return reactor_; }
   void CallOnDone() override {}
-  grpc_call* call() { return nullptr; }  // a later gRPC has it in the interface
+  grpc_call* call() { return nullptr; }  // a current gRPC has this in the interface
 
   grpc::ServerUnaryReactor* reactor_ = nullptr;
   Mutex mutex_;
@@ -142,7 +142,7 @@ class FakeCall final : public grpc::ServerCallbackUnary {
 // itself gives the answer.
 class BatchFailure {
  public:
-  void Set(int64_t first, bool for_good) {  // 0: it does not
+  void Set(int64_t first, bool for_good) {  // 0: none fails
     MutexLock lock(&mutex_);
     first_ = first;
     for_good_ = for_good;
@@ -250,8 +250,8 @@ class AllocationFailureTest : public ::testing::Test {
     return request;
   }
 
-  // One call through `handle`, which is run with the allocation `first` failing on this thread.
-  // Whether an allocation failed.
+  // Makes one call through `handle` while the allocation number `first` on this thread fails.
+  // Returns whether an allocation failed.
   template <typename Request, typename Handle>
   bool Call(const Request& message, const Handle& handle, int64_t first, bool for_good,
             grpc::Status* status, grpc::ByteBuffer* response) {
@@ -265,12 +265,12 @@ class AllocationFailureTest : public ::testing::Test {
     call.Bind(reactor);
     batch_failure_.SetBound();
     *status = call.Wait();
-    // The worker may be on its way out of Finish() still.
+    // The worker may still be on its way out of Finish().
     call.End();
     return failed;
   }
 
-  // Tries every allocation of a call in turn, on the handler's thread.
+  // Lets every allocation of a call fail in turn, on the handler's thread.
   template <typename Request, typename Handle>
   void FailInHandler(const Request& message, const Handle& handle) {
     for (const bool for_good : {false, true}) {
@@ -329,7 +329,7 @@ class AllocationFailureTest : public ::testing::Test {
     EXPECT_EQ(unsent_.count(), 0);
     EXPECT_EQ(budget_.used(), 0);
     EXPECT_EQ(served_->engine->batcher().stats().queued_sequences, 0);
-    // The worker lives.
+    // The worker still lives.
     grpc::Status status;
     grpc::ByteBuffer response;
     Call(
@@ -479,7 +479,7 @@ TEST_F(AllocationFailureTest, EstimatesCoverWhatParsingTakes) {
     ASSERT_TRUE(status.ok()) << name << ": " << status;
     const int64_t taken = taken_bytes + static_cast<int64_t>(bytes.Length());
     EXPECT_GE(EstimateCallBytes(outline), taken) << name;
-    // Nor many times as much, or the budget would be of no use.
+    // Nor is it many times as much, or the budget would be useless.
     EXPECT_LE(EstimateCallBytes(outline), 8 * taken + 100000) << name;
   }
 }

@@ -49,7 +49,8 @@ TEST(ByteBudgetTest, ManyThreadsNeverPassTheLimitAndLoseNothing) {
         ByteReservation held(&budget);
         if (!held.Grow(400)) continue;
         ++granted;
-        // Two hold 800; a third that is being refused may show for a moment, but holds nothing.
+        // Two threads hold 800. A third one that is being refused may show for a moment, but holds
+        // nothing.
         if (held.bytes() != 400) passed = true;
       }
     });

@@ -205,7 +205,7 @@ TEST_F(RequestParserTest, TooLongIsCutWhenAsked) {
 }
 
 TEST_F(RequestParserTest, TextThatIsNotUtf8) {
-  // Not from the wire, where ParseMessage() finds it first, but never a crash.
+  // Cannot come from the wire, where ParseMessage() finds it first, but must never crash.
   request_.add_sequences()->set_text("how \xff");
   EXPECT_THAT(Error(words_), StartsWith("sequences[0].text: "));
 }
@@ -216,7 +216,7 @@ TEST(ParseMessageTest, NamesTheFieldThatIsNotUtf8) {
   request.add_sequences()->mutable_tokens()->add_values("XX");
   std::string bytes = request.SerializeAsString();
   const auto parse = [](const std::string& bytes, v1::EncodeRequest* message) {
-    // In two slices, as from a network.
+    // In two slices, as messages from a network may be.
     std::vector<grpc::Slice> slices = {grpc::Slice(bytes.substr(0, 3)),
                                        grpc::Slice(bytes.substr(3))};
     return ParseMessage(grpc::ByteBuffer(slices.data(), slices.size()), message);

@@ -64,7 +64,7 @@ TEST(ResponseWriterTest, HalfPrecisionRoundTripsAndRoundsToEven) {
     const float value = HalfToFloat(half);
     ASSERT_EQ(FloatToHalf(value), half) << value;
     ASSERT_EQ(FloatToHalf(-value), half | 0x8000) << value;
-    if (half == 0x7bff) break;  // the largest: its successor is infinity
+    if (half == 0x7bff) break;  // the largest value; its successor is infinity
     const float next = HalfToFloat(half + 1);
     const float middle = value + (next - value) / 2;  // exact in float32
     ASSERT_EQ(FloatToHalf(middle), half + (half & 1)) << middle;
@@ -90,7 +90,7 @@ TEST(ResponseWriterTest, BFloat16RoundsToEven) {
   EXPECT_EQ(kernels::BFloat16Bits(1.00390637f), 0x3f81);
   EXPECT_EQ(kernels::BFloat16Bits(kInfinity), 0x7f80);
   EXPECT_EQ(kernels::BFloat16Bits(std::numeric_limits<float>::max()), 0x7f80);
-  // A NaN whose payload is in the lower half only stays a NaN.
+  // A NaN stays one even if its payload is only in the lower half.
   const uint32_t bits = 0x7f800001;
   float nan = 0;
   std::memcpy(&nan, &bits, sizeof(nan));

@@ -79,7 +79,7 @@ TEST_F(UnsentAnswersTest, LateOnesAreAbandonedOnceAndInTheirOrder) {
   unsent_.CloseLate();
   EXPECT_THAT(events_, ElementsAre("abandon a", "abandon c"));
   EXPECT_EQ(unsent_.abandoned(), 2);
-  EXPECT_EQ(unsent_.count(), 2);  // they are still there until gRPC is done with them
+  EXPECT_EQ(unsent_.count(), 2);  // they stay until gRPC is done with them
   EXPECT_TRUE(unsent_.Remove(&a_));
   EXPECT_TRUE(unsent_.Remove(&c_));
   EXPECT_EQ(unsent_.count(), 0);
@@ -118,7 +118,8 @@ TEST_F(UnsentAnswersTest, OneThatEndsElsewhereMeanwhileWaits) {
 }
 
 TEST_F(UnsentAnswersTest, ASleeperIsNeverTooLate) {
-  // With nothing there it may sleep for the timeout: what comes meanwhile is due no earlier.
+  // With an empty list it may sleep for the whole timeout: an answer that comes meanwhile is due no
+  // earlier.
   EXPECT_EQ(unsent_.CloseLate(), clock_.Now() + kTimeout);
 }
 

@@ -70,7 +70,7 @@ TEST(WireCheckTest, EveryPrefixOfAMessageHasAnAnswer) {
   for (size_t length = 0; length <= good.size(); ++length) {
     EXPECT_FALSE(Explain(good.substr(0, length)).empty());
   }
-  EXPECT_THAT(Explain(good), StartsWith("message: the "));  // no fault: says what it should be
+  EXPECT_THAT(Explain(good), StartsWith("message: the "));  // no fault: says what was expected
 }
 
 // A fault far inside is not looked for: its place is the caller's to find.
@@ -89,7 +89,7 @@ TEST(WireCheckTest, LooksAtSoManyBytesOnly) {
   request.add_sequences()->set_text(std::string(kMaxExplainedBytes, 'a'));
   const std::string bytes = request.SerializeAsString() + "\xff";
   EXPECT_THAT(Explain(bytes), HasSubstr("no fault was found in its first"));
-  // A text that is cut within a character where the look ends is not faulty for that.
+  // A text is not faulty because the search ends within one of its characters.
   request.mutable_sequences(0)->set_text(std::string(kMaxExplainedBytes - 1, 'a') + "\u00e4");
   EXPECT_THAT(Explain(request.SerializeAsString() + "\xff"), HasSubstr("no fault was found"));
 }

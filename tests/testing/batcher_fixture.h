@@ -32,7 +32,8 @@ inline uint64_t Seed() {
   return seed != nullptr ? std::strtoull(seed, nullptr, 10) : 20180901;
 }
 
-// Has expired requests answered, as a worker does that looks for work, without taking any.
+// Makes the batcher answer expired requests, as it does for a worker that looks for work, without
+// taking any work.
 inline void AnswerExpired(Batcher& batcher) {
   const std::atomic<bool> leave{true};
   EXPECT_EQ(batcher.TakeBatch(&leave), nullptr);
@@ -53,7 +54,7 @@ class BatcherTest : public ::testing::Test {
     options_.ageing_interval = Ms(500);
   }
 
-  // What waits and runs is served, so that each test ends with the books balanced.
+  // Serves everything that waits and runs, and checks that the counts then balance.
   void TearDown() override {
     if (batcher_ == nullptr) return;
     batcher_->Close();
