@@ -67,11 +67,11 @@ void* Allocate(std::size_t size, std::size_t alignment) {
 }  // namespace
 
 #if defined(__SANITIZE_ADDRESS__)
-// These two lose a few bytes of their own when an allocation of theirs fails: what they had taken
-// just before.
+// It loses a few bytes of its own when an allocation of its own fails: what it had taken just
+// before.
 extern "C" const char* __lsan_default_suppressions();
 extern "C" const char* __lsan_default_suppressions() {
-  return "leak:libre2.so\nleak:google::protobuf::RepeatedPtrField<std::__cxx11::basic_string";
+  return "leak:google::protobuf::RepeatedPtrField<std::__cxx11::basic_string";
 }
 #endif
 

@@ -78,15 +78,18 @@ ServedCertificates::ServedCertificates(bool mutual)
 ServedCertificates::~ServedCertificates() = default;
 
 absl::Status ServedCertificates::Use(const TlsPem& pem) {
-  // First the authorities, so that no client of an authority that is taken away gets in under the
+  const std::vector<grpc::experimental::IdentityKeyOrSignerCertPair> pairs = {
+      {pem.key, pem.certificate}};
+  // gRPC looks at them only when it needs them, which is when others are no longer in use.
+  grpc::experimental::InMemoryCertificateProvider trial;
+  absl::Status status = trial.UpdateIdentityKeyCertPair(pairs);
+  if (status.ok() && mutual_) status = trial.UpdateRoot(pem.client_ca);
+  if (status.ok()) status = trial.ValidateCredentials();
+  // The authorities come first, so that no client of an authority that is removed gets in under the
   // new certificate.
-  if (mutual_) {
-    if (absl::Status status = core_->provider.UpdateRoot(pem.client_ca); !status.ok()) {
-      return status;
-    }
-  }
-  return core_->provider.UpdateIdentityKeyCertPair(
-      std::vector<grpc::experimental::IdentityKeyOrSignerCertPair>{{pem.key, pem.certificate}});
+  if (status.ok() && mutual_) status = core_->provider.UpdateRoot(pem.client_ca);
+  if (!status.ok()) return status;
+  return core_->provider.UpdateIdentityKeyCertPair(pairs);
 }
 
 namespace {
