@@ -96,8 +96,9 @@ class FlagTable {
     AddText(name, std::move(default_text), help,
             [field, parse = std::move(parse)](absl::string_view flag, absl::string_view text) {
               auto value = parse(flag, text);
-              if (value.ok()) *field = *std::move(value);
-              return value.status();
+              if (!value.ok()) return value.status();
+              *field = *std::move(value);
+              return absl::OkStatus();
             });
   }
 
