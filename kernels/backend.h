@@ -62,8 +62,8 @@ struct WorkspaceLimits {
   // Whether initial and final states may be passed. Without them a backend may keep no room for
   // them.
   bool states = true;
-  // How long a batch computes on a CPU before it lets others have the core (turn.h); 0 = to its
-  // end. The results do not depend on it.
+  // How long a batch computes on a CPU before it yields the core (turn.h); 0 = until it is done.
+  // The results do not depend on it.
   std::chrono::microseconds turn{0};
 };
 

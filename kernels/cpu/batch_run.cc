@@ -205,7 +205,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
     }
   }
 
-  // Of the part, without padding.
+  // Dimensions of the part, without padding.
   static int Dimensions(const Layer& layer, const Part& part) {
     return std::min(part.scan.padded, layer.output.size - part.first);
   }
@@ -226,7 +226,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
     std::copy_n(from + part.direction * layer.output.size + part.first, Dimensions(layer, part), c);
   }
 
-  // What the last scan has left to do for token vectors and pooled vectors.
+  // Completes token vectors and pooled vectors after the last scan.
   void FinishLastLayer() {
     const RowLayout& layout = stack_.layers.back().output;
     const size_t stride = layout.stride();

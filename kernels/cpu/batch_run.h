@@ -9,7 +9,7 @@
 
 namespace sru::kernels::cpu {
 
-// The arguments are those of Executable::Run() and valid. Throws dnnl::error. Allocates nothing.
+// The arguments are those of Executable::Run() and valid. Throws dnnl::error.
 void RunBatch(const PackedStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
               CpuWorkspace& workspace, ParallelRunner& parallel);
 

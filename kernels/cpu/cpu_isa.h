@@ -6,7 +6,7 @@
 //   avx512_bf16    oneDNN, AVX-512             own tiles with VDPBF16PS (tile_kernel.h)
 //   amx            oneDNN, AVX-512             own tiles with TDPBF16PS
 //
-// and, to compare with and to test: onednn_bf16 (as avx512_bf16, products by oneDNN), amx_emulated
+// and, for comparisons and tests: onednn_bf16 (as avx512_bf16, products by oneDNN), amx_emulated
 // (the tiles of AMX in plain C++, runs anywhere).
 #ifndef SRU_KERNELS_CPU_CPU_ISA_H_
 #define SRU_KERNELS_CPU_CPU_ISA_H_
@@ -37,8 +37,8 @@ bool HasAmx();
 // `name` is one of the above or "auto", the best that the machine has.
 //
 // oneDNN and Highway are limited for the whole process: one that has forced an instruction set
-// cannot change to another. kInvalidArgument for an unknown name; kUnavailable, with what there is,
-// when the machine lacks it or the process has settled on another.
+// cannot change to another. kInvalidArgument for an unknown name; kUnavailable, with what the machine
+// has, when it lacks this one or the process has settled on another.
 Status ChooseCpuIsa(const std::string& name, CpuIsa* isa);
 
 // Compares a kernel's products with the emulation's on small matrices, in every arrangement.

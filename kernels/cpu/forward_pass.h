@@ -32,8 +32,8 @@ class ForwardPass {
   Pooling PoolingOf(int b) const { return kernels::PoolingOf(spec_, outputs_[b]); }
   bool ScanFinishesOutputs() const { return kernels::ScanFinishesOutputs(spec_); }
 
-  // Between two parts of the work of ParallelRunner's `slot`. Helpers work for a short time only,
-  // and a batch waits for them: the caller's thread alone takes turns.
+  // Called between two parts of the work of ParallelRunner's `slot`. Only the caller's thread takes
+  // turns: helpers work for a short time, and a batch waits for them.
   void MayEndTurn(int slot) {
     if (slot == 0) turn_.MayEnd();
   }

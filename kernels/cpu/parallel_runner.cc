@@ -62,8 +62,8 @@ void ParallelRunner::Work(Job& job, int slot) {
 ParallelRunner::Job* ParallelRunner::OpenJob() {
   if (busy_.load(std::memory_order_relaxed) >= cores_) return nullptr;
   for (Job* job = jobs_; job != nullptr; job = job->following) {
-    // A helper that joined may not have taken an item yet, so that an item that is left says
-    // nothing of how many have joined.
+    // A helper that joined may not have taken an item yet, so the items that are left do not tell
+    // how many have joined.
     if (job->joined < std::min(threads_, job->items) - 1 &&
         job->next.load(std::memory_order_relaxed) < job->items) {
       return job;

@@ -28,10 +28,15 @@ HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t 
     pool[i] = s.pool != nullptr ? hn::Load(d, s.pool + at) : hn::Zero(d);
   }
 
+  // Copies: vector stores may alias anything, so that members would be read again at each step.
+  const Pooling pooling = s.pooling;
+  const bool rounds_h = s.rounds_h;
+  bool first = s.starts;
   const float* HWY_RESTRICT u = s.u + j;
   const float* HWY_RESTRICT x = kHighway == Highway::kInput ? s.x + j : nullptr;
   float* HWY_RESTRICT h_row = s.h != nullptr ? s.h + j : nullptr;
   for (int step = 0; step < s.steps; ++step) {
+    V h[kVectors];
     for (int i = 0; i < kVectors; ++i) {
       const float* at = u + i * lanes;
       V highway = hn::Zero(d);
@@ -40,14 +45,15 @@ HWY_INLINE void ScanVectors(const ScanParameters& p, const ScanSteps& s, size_t 
       } else if constexpr (kHighway == Highway::kMatrix) {
         highway = hn::Load(d, at + 3 * p.padded);
       }
-      const V h = ScanStep<kHighway, kActivation>(d, v_f[i], v_r[i], b_f[i], b_r[i],
-                                                  hn::Load(d, at), hn::Load(d, at + p.padded),
-                                                  hn::Load(d, at + 2 * p.padded), highway, c[i]);
+      h[i] = ScanStep<kHighway, kActivation>(d, v_f[i], v_r[i], b_f[i], b_r[i], hn::Load(d, at),
+                                             hn::Load(d, at + p.padded),
+                                             hn::Load(d, at + 2 * p.padded), highway, c[i]);
       if (h_row != nullptr) {
-        hn::StoreU(s.rounds_h ? RoundToBFloat16(d, h) : h, d, h_row + i * lanes);
+        hn::StoreU(rounds_h ? RoundToBFloat16(d, h[i]) : h[i], d, h_row + i * lanes);
       }
-      pool[i] = PoolStep(s.pooling, s.starts && step == 0, pool[i], h);
     }
+    PoolStep<kVectors>(pooling, first, h, pool);
+    first = false;
     u += s.u_stride;
     if constexpr (kHighway == Highway::kInput) x += s.x_stride;
     if (h_row != nullptr) h_row += s.h_stride;

@@ -126,22 +126,27 @@ HWY_INLINE void DispatchScan(const ScanParameters& p, const Argument& argument) 
   }
 }
 
-// What a step's h adds to the running pool (pool.h). `pooling` is PoolingInTime()'s; `first` says
-// whether it is the first step of the sequence.
-HWY_INLINE V PoolStep(Pooling pooling, bool first, V pool, V h) {
+// What a step's h adds to the running pool (pool.h), for adjacent vectors of dimensions. `pooling` is
+// PoolingInTime()'s; `first` says whether it is the first step of the sequence.
+template <int kVectors>
+HWY_INLINE void PoolStep(Pooling pooling, bool first, const V (&h)[kVectors], V (&pool)[kVectors]) {
   switch (pooling) {
     case Pooling::kNone:
-      return pool;
+      return;
     case Pooling::kFirst:
-      return first ? h : pool;
+      if (!first) return;
+      for (int i = 0; i < kVectors; ++i) pool[i] = h[i];
+      return;
     case Pooling::kLast:
-      return h;
+      for (int i = 0; i < kVectors; ++i) pool[i] = h[i];
+      return;
     case Pooling::kMax:
-      return hn::Max(pool, h);
+      for (int i = 0; i < kVectors; ++i) pool[i] = hn::Max(pool[i], h[i]);
+      return;
     case Pooling::kMean:
-      return hn::Add(pool, h);
+      for (int i = 0; i < kVectors; ++i) pool[i] = hn::Add(pool[i], h[i]);
+      return;
   }
-  return pool;
 }
 
 // The bits of the nearest bfloat16 value in the upper half of each lane, zeros in the lower; ties

@@ -128,7 +128,10 @@ class RowScanner {
     // no pooling that asks for the first step.
     const bool first = row < call_.sequences;
     float* to = call_.pooled[sequence] + call_.pooled_column + at;
-    hn::Store(PoolStep(pooling, first, hn::Load(d, to), h), d, to);
+    const V steps[1] = {h};
+    V pool[1] = {hn::Load(d, to)};
+    PoolStep<1>(pooling, first, steps, pool);
+    hn::Store(pool[0], d, to);
   }
 
   const TileScanCall& call_;

@@ -63,7 +63,7 @@ struct TileScanCall {
 
   int rows = 0;
   int sequences = 0;
-  const int32_t* place_of_row = nullptr;  // [rows], its place in the order of length
+  const int32_t* place_of_row = nullptr;  // [row]: its sequence's place in the order of length
 
   // Either the product's input, or the products of each token to look up.
   const BFloat16* x = nullptr;  // [rows + kTileSpareRows][x_stride]
@@ -71,8 +71,8 @@ struct TileScanCall {
   const float* table = nullptr;           // [token][weights.row_size()]
   const int32_t* token_of_row = nullptr;  // [rows]
 
-  const BFloat16* highway =
-      nullptr;  // [rows][highway_stride], from this direction's first column on
+  // What the highway carries, [rows][highway_stride], from this direction's first column on.
+  const BFloat16* highway = nullptr;
   size_t highway_stride = 0;
   float* state = nullptr;  // [block][sequences][16], in and out
 
@@ -97,7 +97,7 @@ struct TileKernel {
 const TileKernel& AmxTileKernel();
 // Register blocks with AVX512_BF16 (VDPBF16PS). Call only where HasAvx512Bf16().
 const TileKernel& Avx512TileKernel();
-// AMX in plain C++, with its order of sums and its tiles: runs anywhere, slowly.
+// AMX in plain C++, with the same tiles and order of sums: runs anywhere, slowly.
 const TileKernel& EmulatedTileKernel();
 
 }  // namespace sru::kernels::cpu

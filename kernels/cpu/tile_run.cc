@@ -50,7 +50,7 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
     }
   }
 
-  // Calls body(row, token, sequence) for each token of a sequence in turn, as they lie outside.
+  // Calls body(row, token, sequence) for every token, sequence by sequence.
   template <typename Body>
   void ForEachRow(Body body) const {
     for (int place = 0; place < sequences_; ++place) {
@@ -126,7 +126,7 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
     }
   }
 
-  // Whether a layer is worth splitting; by the last layer's shape, as all are alike.
+  // Whether a layer is worth splitting. Judged by the last layer's shape, since all are alike.
   bool IsLarge() const {
     const TileLayer& layer = stack_.layers.back();
     double operations = 0;

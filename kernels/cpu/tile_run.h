@@ -47,7 +47,7 @@ class TileWorkspace : public Workspace {
   WorkspaceLimits limits_;
 };
 
-// The arguments are those of Executable::Run() and valid. Throws dnnl::error. Allocates nothing.
+// The arguments are those of Executable::Run() and valid. Throws dnnl::error.
 void RunTileBatch(const TileStack& stack, const RaggedBatch& batch, const SequenceOutput* outputs,
                   TileWorkspace& workspace, ParallelRunner& parallel);
 

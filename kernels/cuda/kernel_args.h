@@ -18,7 +18,7 @@
 
 namespace sru::kernels::cuda {
 
-// Of one batch.
+// What the kernels read of a whole batch.
 struct BatchHeader {
   int32_t num_tokens;
   int32_t reserved[3];  // keeps what follows on 16 bytes
