@@ -1,6 +1,6 @@
 // The server's options: what the command line and the environment may say, checked once at start.
-// Each room of the server has a struct for its part, with its flags and rules; what is here is the
-// front door's own part and the rules that concern several rooms.
+// Each room of the server has a struct for its part, with its flags and rules; this file
+// has the front door's own part and the rules that concern several rooms.
 //
 // Each flag is also read from the environment as SRU_ + its upper-case name; the command line wins.
 #ifndef SRU_SERVER_OPTIONS_H_

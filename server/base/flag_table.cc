@@ -52,7 +52,7 @@ int Distance(absl::string_view a, absl::string_view b) {
   return row.back();
 }
 
-// As text like what is shown in --help.
+// Accepts the same spellings as a flag of Abseil.
 template <typename T>
 bool ParseInto(absl::string_view text, T* value) {
   std::string ignored;

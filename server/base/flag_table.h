@@ -4,8 +4,7 @@
 // name in upper case, --help lists the entry, and a test compares docs/operations.md with --help.
 //
 //   void AddFlags(BatchingOptions* options, FlagTable* flags) {
-//     flags->Add("max_batch_tokens", &options->max_batch_tokens, {1, 1 << 22}, "Token budget of
-//     ...");
+//     flags->Add("max_batch_sequences", &options->max_batch_sequences, {1, 1 << 20}, "Help.");
 //   }
 //
 //   FlagTable flags;
@@ -36,7 +35,7 @@ namespace sru::server {
 
 class FlagTable {
  public:
-  // Both ends belong to it.
+  // From `low` to `high`, both included.
   struct Range {
     int64_t low = 0;
     int64_t high = std::numeric_limits<int64_t>::max();

@@ -1,5 +1,5 @@
-// What the server's options say of security: TLS, tokens, and bounds on connections. README.md has
-// what is open by default.
+// The server's options on security: TLS, tokens, and bounds on connections. README.md says what is
+// open by default.
 #ifndef SRU_SERVER_TRANSPORT_SECURITY_OPTIONS_H_
 #define SRU_SERVER_TRANSPORT_SECURITY_OPTIONS_H_
 
