@@ -35,7 +35,7 @@ std::optional<int64_t> AsInt64(const json& value) {
   return value.get<int64_t>();
 }
 
-// Reads the keys of one JSON object and remembers the first error. A key that nobody read is
+// Reads the keys of one JSON object and remembers the first error. A key that was not read is
 // unknown.
 class ObjectReader {
  public:
@@ -112,7 +112,7 @@ class ObjectReader {
     return path_.empty() ? key : absl::StrCat(path_, ".", key);
   }
 
-  // To be called last: the first error, or that of a key that was not asked for.
+  // Call last: returns the first error, or that of a key that was not read.
   absl::Status Finish() {
     if (!status_.ok()) return status_;
     for (const auto& [key, value] : object_.items()) {

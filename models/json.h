@@ -20,7 +20,7 @@ struct JsonLimits {
 
 // Parses one JSON value that must be an object. kInvalidArgument ("<source>: ...") when `text` is
 // not JSON in UTF-8, is not an object, repeats a key within an object, or exceeds `limits`, which
-// is seen before any value is built.
+// is found out before any value is built.
 absl::StatusOr<nlohmann::json> ParseJsonObject(std::string_view text, const JsonLimits& limits,
                                                const std::string& source);
 

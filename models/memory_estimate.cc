@@ -20,10 +20,10 @@ constexpr int64_t kSpareRows = 256;
 constexpr int64_t kSpareClassifierRows = 64;
 // Columns that a product's packed weights are rounded up to.
 constexpr int64_t kProductColumns = 64;
-// Of a thread: the product of a chunk of rows for one part of a layer (packed_stack.cc).
+// Bytes per thread: the product of a chunk of rows for one part of a layer (packed_stack.cc).
 constexpr int64_t kChunkBytes = 256 << 10;
 constexpr int64_t kPartSize = 128;
-// Of a word: its view, and its place in a hash map that is half full at worst.
+// Bytes per word: its view, and its place in a hash map that is half full at worst.
 constexpr int64_t kWordBytes = 16 + 2 * 25;
 
 int64_t FileBytes(const std::string& path) {
@@ -111,7 +111,7 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   int64_t bytes = rows * (2 * sizes.widest_row + sizes.product_rows) * use.value_bytes;
   bytes += pooled_rows * (config.encoder.output_size() + labels) * kValueBytes;
   bytes += std::min<int64_t>(sizes.parts, use.threads) * kChunkBytes;
-  // What features are gathered in.
+  // The buffer that features are gathered in.
   if (!config.has_embedding) {
     bytes += int64_t{use.max_tokens} * config.encoder.input_size * kValueBytes;
   }

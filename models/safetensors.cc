@@ -24,9 +24,10 @@ constexpr uint64_t kLengthBytes = 8;
 // {"name": {"shape": [..]}} has three levels.
 constexpr int kMaxHeaderDepth = 3;
 constexpr size_t kMaxDimensions = 32;
-// Of an array of the header: more than a shape may have, which is an error with the tensor's name.
+// Elements of an array in the header: more than a shape may have, so that a longer shape is an
+// error with the tensor's name.
 constexpr int64_t kMaxElements = 256;
-// Of one dimension, so that it fits the signed types of the rest of the code.
+// The largest dimension, so that it fits the signed types of the rest of the code.
 constexpr uint64_t kMaxDimension = std::numeric_limits<int64_t>::max();
 
 struct TypeInfo {

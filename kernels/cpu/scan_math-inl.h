@@ -84,13 +84,13 @@ HWY_INLINE V Mix(D d, V weight, V a, V b) {
 
 template <Activation kActivation>
 HWY_INLINE V Activate(D d, V c) {
-  switch (kActivation) {
-    case Activation::kIdentity:
-      return c;
-    case Activation::kTanh:
-      return Tanh(d, c);
+  if constexpr (kActivation == Activation::kTanh) {
+    return Tanh(d, c);
+  } else {
+    static_assert(kActivation == Activation::kIdentity, "an activation that has no function here");
+    (void)d;
+    return c;
   }
-  return c;
 }
 
 // Takes the state `c` one step on and returns h. `highway` is not read with Highway::kNone.
