@@ -147,6 +147,7 @@ std::vector<ConnectionVerdict> ConnectionJudge::Judge(absl::Duration now,
   }
   const bool much_unfinished =
       limits_.receive_bytes > 0 && unfinished_ >= limits_.receive_bytes / 2;
+  const bool too_much_unfinished = much_unfinished && unfinished_ >= limits_.receive_bytes / 4 * 3;
   std::vector<ConnectionVerdict> verdicts;
   std::vector<ConnectionVerdict> suspicious;
   std::vector<ConnectionVerdict> unfinished;
@@ -166,7 +167,9 @@ std::vector<ConnectionVerdict> ConnectionJudge::Judge(absl::Duration now,
       verdicts.push_back(verdict);
       continue;
     }
-    if (much_unfinished && connection.unfinished_for_long >= limits_.unfinished_bytes) {
+    const int64_t held =
+        too_much_unfinished ? connection.unfinished : connection.unfinished_for_long;
+    if (much_unfinished && held >= limits_.unfinished_bytes) {
       verdict.reason = CloseReason::kUnfinished;
       unfinished.push_back(verdict);
     }
@@ -196,8 +199,10 @@ void ConnectionJudge::AddLargest(std::vector<ConnectionVerdict> unfinished,
                                  std::vector<ConnectionVerdict>* verdicts) const {
   std::sort(unfinished.begin(), unfinished.end(),
             [this](const ConnectionVerdict& a, const ConnectionVerdict& b) {
-              return connections_.at(a.id).unfinished_for_long >
-                     connections_.at(b.id).unfinished_for_long;
+              const int64_t a_for_long = connections_.at(a.id).unfinished_for_long;
+              const int64_t b_for_long = connections_.at(b.id).unfinished_for_long;
+              return a_for_long != b_for_long ? a_for_long > b_for_long
+                                              : a.unfinished > b.unfinished;
             });
   int64_t left = unfinished_;
   for (const ConnectionVerdict& verdict : unfinished) {
@@ -262,7 +267,8 @@ void ConnectionGuard::Run() {
       MutexLock lock(&mutex_);
       // Without a connection there is nothing to look at.
       while (!closed_ && watched_.empty() && added_.empty()) changed_.Wait(&mutex_);
-      const absl::Duration end = MonotonicNow() + options_.interval;
+      const absl::Duration end =
+          MonotonicNow() + (judge_.is_filling() ? options_.filling_interval : options_.interval);
       for (absl::Duration now = MonotonicNow(); now < end && !closed_; now = MonotonicNow()) {
         changed_.WaitFor(&mutex_, end - now);
       }

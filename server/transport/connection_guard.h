@@ -18,8 +18,9 @@
 //   unanswered     one that was sent nothing while more was read from it than flow control allows
 //                  any upload to send
 //   unfinished     while parts of messages fill half of what gRPC may hold of messages:
-//                  those that have held most of it for a moment, until a quarter is left. gRPC has
-//                  no such rule: once its quota is used up, everybody waits.
+//                  those that have held most of it for a moment, and at three quarters any,
+//                  until a quarter is left. gRPC has no such rule: once its quota is used up,
+//                  everybody waits.
 //
 // ConnectionJudge decides, from numbers; ConnectionGuard gets the numbers and closes. What a client
 // can do that gets small answers out of the server (SETTINGS, pings) is bounded by memory only.
@@ -115,6 +116,10 @@ class ConnectionJudge {
 
   // What explains the memory of the process, but for calls in flight.
   int64_t ExplainedBytes() const;
+  // Whether parts of messages become so many that the next look must not be long in coming.
+  bool is_filling() const {
+    return limits_.receive_bytes > 0 && unfinished_ >= limits_.receive_bytes / 8;
+  }
   // The connections that are to be among the next looks.
   const std::unordered_set<uint64_t>& of_interest() const { return of_interest_; }
 
@@ -166,6 +171,8 @@ class ConnectionGuard {
   struct Options {
     GuardLimits limits;
     absl::Duration interval = absl::Milliseconds(100);
+    absl::Duration filling_interval =
+        absl::Milliseconds(20);  // while ConnectionJudge::is_filling()
     // Most connections of one look: those of interest, and some of the others, in turn, so that
     // many idle ones cost next to nothing. 10,000 have all been looked at after four seconds.
     size_t max_of_interest = 1024;

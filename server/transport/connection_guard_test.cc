@@ -164,12 +164,12 @@ TEST_F(ConnectionJudgeTest, PartsOfMessagesThatFillTheQuotaAreClosedLargestFirst
 }
 
 TEST_F(ConnectionJudgeTest, APartMayBecomeAMessageInTime) {
-  ReadPart(1, 80 * kMib, 13);
+  ReadPart(1, 60 * kMib, 13);
   EXPECT_THAT(Look(1080 * kMib), IsEmpty());
   for (int i = 0; i < 50; ++i) {
     // What began first is whole, and as much has begun.
     for (int j = 0; j < 2; ++j) {
-      Read(1, 40 * kMib, 13);
+      Read(1, 30 * kMib, 13);
       EXPECT_THAT(Look(1080 * kMib), IsEmpty()) << i;
     }
   }
@@ -177,6 +177,17 @@ TEST_F(ConnectionJudgeTest, APartMayBecomeAMessageInTime) {
     if (!Look(1080 * kMib).empty()) return;
   }
   FAIL() << "what stays a part is closed";
+}
+
+TEST_F(ConnectionJudgeTest, WhereTheQuotaIsNearlyFullNobodyWaits) {
+  ReadPart(1, 10 * kMib, 13);
+  ReadPart(2, 64 * kMib, 13);
+  EXPECT_FALSE(judge_.is_filling());
+  EXPECT_THAT(Look(1080 * kMib), IsEmpty());
+  EXPECT_TRUE(judge_.is_filling());
+  ReadPart(2, kMib, 13);
+  EXPECT_THAT(Look(1080 * kMib), ElementsAre(2));
+  EXPECT_EQ(reason_, CloseReason::kUnfinished);
 }
 
 TEST_F(ConnectionJudgeTest, PartsOfUploadsThatWereGivenUpTakeNoMemory) {

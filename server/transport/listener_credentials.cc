@@ -83,7 +83,8 @@ absl::Status ServedCertificates::Use(const TlsPem& pem) {
   // gRPC looks at them only when it needs them, which is when others are no longer in use.
   grpc::experimental::InMemoryCertificateProvider trial;
   absl::Status status = trial.UpdateIdentityKeyCertPair(pairs);
-  if (status.ok() && mutual_) status = trial.UpdateRoot(pem.client_ca);
+  // The trial insists on authorities; without mutual TLS any certificate serves.
+  if (status.ok()) status = trial.UpdateRoot(mutual_ ? pem.client_ca : pem.certificate);
   if (status.ok()) status = trial.ValidateCredentials();
   // The authorities come first, so that no client of an authority that is removed gets in under the
   // new certificate.

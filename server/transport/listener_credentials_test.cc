@@ -29,22 +29,30 @@ struct Party {
       : authority(Named(name + " authority", true)),
         server(Named(name + " server", false), &authority),
         client(Named(name + " client", false), &authority) {}
-  TlsPem pem() const { return {server.pem(), server.key_pem(), authority.pem()}; }
 
   Certificate authority;
   Certificate server;
   Certificate client;
 };
 
-class ListenerCredentialsTest : public ::testing::Test {
+class ListenerCredentialsTest : public ::testing::TestWithParam<bool> {
  protected:
   ListenerCredentialsTest() {
-    EXPECT_TRUE(certificates_->Use(first_.pem()).ok());
+    const absl::Status status = certificates_->Use(Pem(first_));
+    EXPECT_TRUE(status.ok()) << status;
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", MakeListenerCredentials(certificates_, nullptr),
                              &port_);
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
+  }
+
+  static bool mutual() { return GetParam(); }
+
+  static TlsPem Pem(const Party& party) {
+    TlsPem pem = {party.server.pem(), party.server.key_pem(), ""};
+    if (mutual()) pem.client_ca = party.authority.pem();
+    return pem;
   }
 
   // What a call of `party` gets on a new connection, if it trusts the server of `trusted`.
@@ -62,34 +70,42 @@ class ListenerCredentialsTest : public ::testing::Test {
     return stub->ListModels(&context, {}, &response).error_code();
   }
 
+  // What a client gets whose authority the server does not know.
+  static grpc::StatusCode UnknownClient() { return mutual() ? grpc::StatusCode::UNAVAILABLE : kIn; }
+
+  static constexpr grpc::StatusCode kIn = grpc::StatusCode::UNIMPLEMENTED;
   const Party first_{"first"};
   const Party second_{"second"};
   const std::shared_ptr<ServedCertificates> certificates_ =
-      std::make_shared<ServedCertificates>(/*mutual=*/true);
+      std::make_shared<ServedCertificates>(mutual());
   v1::InferenceService::Service service_;  // answers UNIMPLEMENTED
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
 
-TEST_F(ListenerCredentialsTest, NewConnectionsSeeNewCertificates) {
-  EXPECT_EQ(Call(first_, first_), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(Call(second_, first_), grpc::StatusCode::UNAVAILABLE);
-  ASSERT_TRUE(certificates_->Use(second_.pem()).ok());
-  EXPECT_EQ(Call(second_, second_), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(Call(first_, second_), grpc::StatusCode::UNAVAILABLE);
+TEST_P(ListenerCredentialsTest, NewConnectionsSeeNewCertificates) {
+  EXPECT_EQ(Call(first_, first_), kIn);
+  EXPECT_EQ(Call(second_, first_), UnknownClient());
+  ASSERT_TRUE(certificates_->Use(Pem(second_)).ok());
+  EXPECT_EQ(Call(second_, second_), kIn);
+  EXPECT_EQ(Call(first_, second_), UnknownClient());
+  EXPECT_EQ(Call(first_, first_), grpc::StatusCode::UNAVAILABLE);
 }
 
 #if SRU_GRPC_IS_CURRENT
 
-TEST_F(ListenerCredentialsTest, WhatIsRefusedLeavesAllOfTheEarlierInUse) {
-  TlsPem broken = second_.pem();
+TEST_P(ListenerCredentialsTest, WhatIsRefusedLeavesAllOfTheEarlierInUse) {
+  TlsPem broken = Pem(second_);
   broken.key = "no PEM";
   EXPECT_FALSE(certificates_->Use(broken).ok());
-  EXPECT_EQ(Call(first_, first_), grpc::StatusCode::UNIMPLEMENTED);
-  EXPECT_EQ(Call(second_, first_), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_EQ(Call(first_, first_), kIn);
+  EXPECT_EQ(Call(second_, first_), UnknownClient());
 }
 
 #endif  // SRU_GRPC_IS_CURRENT
+
+INSTANTIATE_TEST_SUITE_P(Tls, ListenerCredentialsTest, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "mutual" : "server_only"; });
 
 }  // namespace
 }  // namespace sru::server
