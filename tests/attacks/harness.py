@@ -34,6 +34,7 @@ import os
 import re
 import resource
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -86,6 +87,23 @@ class Outcome:
 
 def answer_bits(answer):
     return [pair for pair in http2.fields(answer.body) if pair[0] != _STAGE_TIMES]
+
+
+class TlsFiles:
+    """A certificate of localhost, made by openssl, in files that exist as long as the object."""
+
+    def __init__(self):
+        self._directory = tempfile.TemporaryDirectory()
+        cert, key = (os.path.join(self._directory.name, name) for name in ("cert.pem", "key.pem"))
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+            + ["-keyout", key, "-out", cert, "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"],
+            check=True,
+            capture_output=True,
+        )
+        self.flags = ["--tls_cert=" + cert, "--tls_key=" + key]
+        self.context = ssl.create_default_context(cafile=cert)
+        self.context.set_alpn_protocols(["h2"])
 
 
 class Server:
@@ -166,13 +184,13 @@ class Server:
 class Prober:
     """Calls Classify on an existing connection and on new ones, and records how long each took."""
 
-    def __init__(self, port, headers=()):
-        self._port, self._headers = port, headers
+    def __init__(self, port, headers=(), tls=None):
+        self._port, self._headers, self._tls = port, headers, tls
         self._stop = threading.Event()
         self.times = {"open": [], "new": []}
         self.errors = collections.Counter()
         self.refused = 0
-        self._open = http2.Connection(port)
+        self._open = http2.Connection(port, tls=tls)
         self._call(self._open, time.monotonic() + CALL_TIMEOUT_S)
         self._threads = [threading.Thread(target=self._probe_open), threading.Thread(target=self._probe_new)]
 
@@ -190,7 +208,7 @@ class Prober:
 
     def _connect(self):
         try:
-            return http2.Connection(self._port)
+            return http2.Connection(self._port, tls=self._tls)
         except http2.Closed:
             return None
 
@@ -283,16 +301,16 @@ def _attack_process(attack, server, seconds, go, result):
         os._exit(0)
 
 
-def _run_once(binary, repository, attack, seconds, most_mib, flags, room_bytes, latency, headers, after):
+def _run_once(binary, repository, attack, seconds, most_mib, flags, room_bytes, latency, headers, after, tls):
     server = Server(binary, repository, flags)
     failures = []
     try:
-        with http2.Connection(server.port) as connection:
+        with http2.Connection(server.port, tls=tls) as connection:
             for _ in range(20):
                 before = connection.call(CLASSIFY, QUESTION, headers)
             if before.code != "OK":
                 raise RuntimeError("the server does not answer before the attack: %r" % before)
-        with Prober(server.port, headers) as idle:
+        with Prober(server.port, headers, tls) as idle:
             time.sleep(0.7)
         context = multiprocessing.get_context("fork")
         go_there, go = context.Pipe(duplex=False)
@@ -305,7 +323,7 @@ def _run_once(binary, repository, attack, seconds, most_mib, flags, room_bytes, 
             server.limit_memory(room_bytes)
         at_rest = server.memory()
         server.reset_peak()
-        with Prober(server.port, headers) as probe:
+        with Prober(server.port, headers, tls) as probe:
             go.send_bytes(b"go")
             outcome = Outcome(failures=["the attack did not end"])
             if result.poll(ATTACK_LIMIT_S):
@@ -328,7 +346,7 @@ def _run_once(binary, repository, attack, seconds, most_mib, flags, room_bytes, 
             row["peak_mib"] = (server.memory("VmHWM") - at_rest) / MIB
             if row["peak_mib"] > most_mib:
                 failures.append("memory grew by %.0f MiB, at most %d expected" % (row["peak_mib"], most_mib))
-            failures += _as_before(server, before, headers)
+            failures += _as_before(server, before, headers, tls)
         row["p99"] = {kind: (p99(idle.times[kind]), p99(probe.times[kind])) for kind in probe.times}
         row["refused"] = probe.refused / max(1, sum(map(len, probe.times.values())))
         if after is not None and server.alive():
@@ -355,12 +373,12 @@ def _most_latency(at_rest):
     return max(10 * at_rest, LATENCY_FLOOR_S)
 
 
-def _as_before(server, before, headers):
+def _as_before(server, before, headers, tls):
     deadline = time.monotonic() + 10
     why = "nothing was tried"
     while time.monotonic() < deadline and server.alive():
         try:
-            with http2.Connection(server.port) as connection:
+            with http2.Connection(server.port, tls=tls) as connection:
                 answer = connection.call(CLASSIFY, QUESTION, headers)
             in_flight = server.metric("sru_requests_in_flight")
         except (http2.Closed, OSError) as error:
@@ -415,11 +433,13 @@ def run(
     latency=True,
     headers=(),
     after=None,
+    tls=None,
 ):
     """Runs the attack with the server and the models that the command line names, and exits.
 
     `seconds` is how long the attack may go on, `room_bytes` by how much the server's address space may grow,
-    `after(server, outcome)` looks further and returns failures. A run that fails by latency alone is repeated once:
+    `after(server, outcome)` looks further and returns failures, `tls` is the ssl.SSLContext of the other callers (see
+    TlsFiles). A run that fails by latency alone is repeated once:
     the machine may have been busy with something else.
     """
     if len(sys.argv) != 3:
@@ -429,7 +449,7 @@ def run(
     version = grpc_version(binary)
     is_known = _is_known(known, version)
     most_mib = known.memory_mib if is_known and known.memory_mib is not None else memory_mib
-    arguments = (seconds, most_mib, flags, room_bytes, latency, headers, after)
+    arguments = (seconds, most_mib, flags, room_bytes, latency, headers, after, tls)
     if not os.environ.get("SRU_ATTACKS_NO_HEADER"):
         print(HEADER)
     row, failures, slow = _run_once(binary, repository, attack, *arguments)

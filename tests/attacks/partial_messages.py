@@ -10,8 +10,11 @@ CONNECTIONS = 3
 STREAMS = 20  # on each of them
 
 
-def attack(target):
-    connections = [Connection(target.port) for _ in range(CONNECTIONS)]
+FLAGS = ("--max_receive_memory_mb=%d" % BUDGET_MIB, "--max_message_bytes=%d" % (16 * MIB))
+
+
+def attack(target, tls=None):
+    connections = [Connection(target.port, tls=tls) for _ in range(CONNECTIONS)]
     sent = resets = closed = 0
     part = message(bytes(MESSAGE - 1), length=MESSAGE)
     for connection in connections:
@@ -35,10 +38,4 @@ def attack(target):
 
 
 if __name__ == "__main__":
-    run(
-        "partial messages",
-        attack,
-        memory_mib=BUDGET_MIB * 5 // 2,
-        seconds=3,
-        flags=["--max_receive_memory_mb=%d" % BUDGET_MIB, "--max_message_bytes=%d" % (16 * MIB)],
-    )
+    run("partial messages", attack, memory_mib=BUDGET_MIB * 5 // 2, seconds=3, flags=FLAGS)
