@@ -20,7 +20,7 @@
 //         0                    without a skip term
 //
 // The forward direction runs t = 0..L-1, the backward direction t = L-1..0. The layer's output is
-// the token vector [forward h_t | backward h_t], normalised with LayerNorm::kAfter; it is the next
+// the token vector [forward h_t | backward h_t], normalized with LayerNorm::kAfter; it is the next
 // layer's x_t.
 #ifndef SRU_KERNELS_STACK_SPEC_H_
 #define SRU_KERNELS_STACK_SPEC_H_
@@ -58,7 +58,7 @@ constexpr const char* ActivationName(Activation activation) {
 
 inline constexpr auto kAllActivations = AllNamed<ActivationName>();
 
-// kBefore: the products see the normalised input, the highway term the input as it was.
+// kBefore: the products see the normalized input, the highway term the input as it was.
 enum class LayerNorm { kNone, kBefore, kAfter };
 
 // How the token vectors of a sequence, h_0 to h_{L-1} of the last layer, become one vector p:

@@ -8,7 +8,7 @@
 namespace sru::kernels {
 
 // Whether the last scan makes token vectors and pooled vectors. With a layer norm after it they are
-// made from the normalised rows.
+// made from the normalized rows.
 inline bool ScanFinishesOutputs(const StackSpec& spec) {
   return spec.layers.back().layer_norm != LayerNorm::kAfter;
 }

@@ -15,7 +15,7 @@
 namespace sru::kernels::cpu {
 namespace {
 
-// Pools rows that are in memory: the scan cannot pool outputs that are normalised after it.
+// Pools rows that are in memory: the scan cannot pool outputs that are normalized after it.
 void PoolRows(const RowLayout& layout, const float* rows, int length, Pooling pooling,
               float* pooled) {
   std::fill_n(pooled, layout.stride(), PoolStart(pooling));

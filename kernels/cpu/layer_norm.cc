@@ -47,8 +47,8 @@ void NormalizeRow(const RowLayout& layout, const float* weight, const float* bia
 
   const V scale = hn::Set(d, 1.0f / std::sqrt(variance + kLayerNormEpsilon));
   for (size_t j = 0; j < stride; j += lanes) {
-    const V normalised = hn::Mul(hn::Sub(hn::Load(d, x + j), mean_v), scale);
-    hn::Store(hn::MulAdd(normalised, hn::Load(d, weight + j), hn::Load(d, bias + j)), d, y + j);
+    const V normalized = hn::Mul(hn::Sub(hn::Load(d, x + j), mean_v), scale);
+    hn::Store(hn::MulAdd(normalized, hn::Load(d, weight + j), hn::Load(d, bias + j)), d, y + j);
   }
 }
 

@@ -20,7 +20,7 @@ class ProductInput {
   ProductInput(const Layer& layer, int max_rows) : layer_(layer) {
     const size_t rows = static_cast<size_t>(max_rows) + kMaxChunkRows;
     if (layer.layer_norm == LayerNorm::kBefore) {
-      normalised_ = AlignedBuffer(rows * layer.input.stride());
+      normalized_ = AlignedBuffer(rows * layer.input.stride());
     }
     if (layer.projection != nullptr) {
       projected_ = AlignedBuffer(rows * layer.projection->n());
@@ -32,9 +32,9 @@ class ProductInput {
   const float* Run(const float* x, int rows) {
     if (layer_.layer_norm == LayerNorm::kBefore) {
       NormalizeRows(layer_.input, layer_.norm.weight.data(), layer_.norm.bias.data(), x, rows,
-                    normalised_.data());
-      Round(normalised_.data(), rows, layer_.input.stride());
-      x = normalised_.data();
+                    normalized_.data());
+      Round(normalized_.data(), rows, layer_.input.stride());
+      x = normalized_.data();
     }
     if (projection_ != nullptr) {
       RunInChunks(*layer_.projection, *projection_, x, rows, projected_.data());
@@ -44,7 +44,7 @@ class ProductInput {
     return x;
   }
 
-  size_t bytes() const { return normalised_.bytes() + projected_.bytes(); }
+  size_t bytes() const { return normalized_.bytes() + projected_.bytes(); }
 
  private:
   void Round(float* values, int rows, int stride) const {
@@ -52,7 +52,7 @@ class ProductInput {
   }
 
   const Layer& layer_;
-  AlignedBuffer normalised_;
+  AlignedBuffer normalized_;
   AlignedBuffer projected_;
   std::unique_ptr<ProductRunner> projection_;
 };

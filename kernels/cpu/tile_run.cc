@@ -136,16 +136,16 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
     return operations >= kMinSplitOperations;
   }
 
-  // Normalised and projected rows, or x itself.
+  // Normalized and projected rows, or x itself.
   const BFloat16* ProductInput(const TileLayer& layer) {
     const BFloat16* from = ws_.x.data();
     const size_t stride = TileStride(layer.input);
     if (layer.layer_norm == LayerNorm::kBefore) {
       ForEachPieceOfRows([&](int row, int rows, int thread) {
         ws_.inputs[thread].Normalize(layer.input, layer.norm, ws_.x.data() + row * stride, rows,
-                                     ws_.normalised.data() + row * stride);
+                                     ws_.normalized.data() + row * stride);
       });
-      from = ws_.normalised.data();
+      from = ws_.normalized.data();
     }
     if (layer.projection != nullptr) {
       ForEachPieceOfRows([&](int row, int rows, int thread) {
@@ -297,7 +297,7 @@ TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limi
   const size_t rows = static_cast<size_t>(limits.max_tokens) + kTileSpareRows;
   const size_t sequences = limits.max_sequences;
   size_t stride = TileStride(stack.input);
-  size_t normalised_stride = 0;
+  size_t normalized_stride = 0;
   size_t projected_stride = 0;
   size_t states = 0;
   if (stack.input_to_hidden != nullptr) {
@@ -307,7 +307,7 @@ TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limi
     stride = std::max(stride, TileStride(layer.output));
     states = std::max<size_t>(states, layer.output.stride());
     if (layer.layer_norm == LayerNorm::kBefore) {
-      normalised_stride = std::max(normalised_stride, TileStride(layer.input));
+      normalized_stride = std::max(normalized_stride, TileStride(layer.input));
     }
     if (layer.projection != nullptr) {
       projected_stride = std::max(projected_stride, layer.product_stride());
@@ -316,7 +316,7 @@ TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limi
   for (int thread = 0; thread < threads; ++thread) inputs.emplace_back(stack);
   x = AlignedArray<BFloat16>(rows * stride);
   h = AlignedArray<BFloat16>(rows * stride);
-  normalised = AlignedArray<BFloat16>(rows * normalised_stride);
+  normalized = AlignedArray<BFloat16>(rows * normalized_stride);
   projected = AlignedArray<BFloat16>(rows * projected_stride);
   row = AlignedBuffer(TileStride(stack.input));
   state = AlignedBuffer(sequences * states);
@@ -337,7 +337,7 @@ TileWorkspace::TileWorkspace(const TileStack& stack, const WorkspaceLimits& limi
 }
 
 size_t TileWorkspace::bytes() const {
-  size_t bytes = x.bytes() + h.bytes() + normalised.bytes() + projected.bytes() + row.bytes() +
+  size_t bytes = x.bytes() + h.bytes() + normalized.bytes() + projected.bytes() + row.bytes() +
                  state.bytes() + pooled.bytes() + logits.bytes();
   for (const TileInput& input : inputs) bytes += input.bytes();
   bytes += limits_.max_tokens * (3 * sizeof(int32_t) + sizeof(float*));

@@ -28,7 +28,7 @@ class TileWorkspace : public Workspace {
   // Rows in packed order (tile_kernel.h), with room for a tile's rows after the last.
   AlignedArray<BFloat16> x;           // a layer's input
   AlignedArray<BFloat16> h;           // its output
-  AlignedArray<BFloat16> normalised;  // what its products multiply, where that is not x
+  AlignedArray<BFloat16> normalized;  // what its products multiply, where that is not x
   AlignedArray<BFloat16> projected;
   AlignedBuffer row;                  // one row before it is rounded
   AlignedBuffer state;                // [direction][block][sequence][16]

@@ -213,8 +213,8 @@ void TileInput::Normalize(const RowLayout& layout, const NormWeights& norm, cons
                           int rows, BFloat16* y) {
   const size_t stride = TileStride(layout);
   for (int row = 0; row < rows; ++row) {
-    const float* normalised = NormalizeRow(layout, norm, x + row * stride);
-    ToBFloat16Row(normalised, layout.stride(), y + row * stride);
+    const float* normalized = NormalizeRow(layout, norm, x + row * stride);
+    ToBFloat16Row(normalized, layout.stride(), y + row * stride);
     std::fill(y + row * stride + layout.stride(), y + (row + 1) * stride, BFloat16{0});
   }
 }

@@ -31,13 +31,13 @@ Status BeforeScan::MakeInput(const int32_t* token_ids, const float* features, vo
   return status;
 }
 
-Status BeforeScan::Prepare(const PackedLayer& layer, const void* x, void* normalised,
+Status BeforeScan::Prepare(const PackedLayer& layer, const void* x, void* normalized,
                            void* projected, const void** input) const {
   *input = x;
   if (layer.layer_norm == LayerNorm::kBefore) {
-    Status status = Normalize(layer, layer.input, x, normalised);
+    Status status = Normalize(layer, layer.input, x, normalized);
     if (!status.ok()) return status;
-    *input = normalised;
+    *input = normalized;
   }
   if (!layer.projection.exists()) return OkStatus();
   const void* const unprojected = *input;

@@ -28,7 +28,7 @@ class BeforeScan {
   Status MakeInput(const int32_t* token_ids, const float* features, void* embedded, void* x) const;
 
   // What the layer's product multiplies: x itself, or what layer norm and projection make of it.
-  Status Prepare(const PackedLayer& layer, const void* x, void* normalised, void* projected,
+  Status Prepare(const PackedLayer& layer, const void* x, void* normalized, void* projected,
                  const void** input) const;
 
   // y may be x.

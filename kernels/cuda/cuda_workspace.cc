@@ -64,7 +64,7 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
   const Array arrays[] = {
       {&ws->x, rows * stack.MaxRowStride() * value},
       {&ws->h, rows * stack.MaxRowStride() * value},
-      {&ws->normalised, rows * stack.MaxNormalisedStride() * value},
+      {&ws->normalized, rows * stack.MaxNormalizedStride() * value},
       {&ws->projected, rows * stack.MaxProjectedStride() * value},
       {&ws->u, rows * stack.MaxProductStride() * value},
       {&ws->input, input_bytes},

@@ -68,7 +68,7 @@ class CudaWorkspace : public Workspace {
   // Rows are those of the largest bucket.
   DeviceBuffer x;           // a layer's input
   DeviceBuffer h;           // its output
-  DeviceBuffer normalised;  // layer norm before the products
+  DeviceBuffer normalized;  // layer norm before the products
   DeviceBuffer projected;
   DeviceBuffer u;
   DeviceBuffer input;

@@ -87,7 +87,7 @@ class Forward {
     const PackedLayer& layer = stack_.layers[index];
     const void* input = nullptr;
     SRU_RETURN_IF_ERROR(
-        before_scan_.Prepare(layer, x_, ws_.normalised.data(), ws_.projected.data(), &input));
+        before_scan_.Prepare(layer, x_, ws_.normalized.data(), ws_.projected.data(), &input));
     if (layer.fused_k > 0) return RunFused(index, input);
     SRU_RETURN_IF_ERROR(Multiply(layer.product, input, ws_.u.data()));
     return Scan(index);

@@ -185,7 +185,7 @@ int PackedStack::MaxRowStride() const {
   return stride;
 }
 
-int PackedStack::MaxNormalisedStride() const {
+int PackedStack::MaxNormalizedStride() const {
   int stride = 0;
   for (const PackedLayer& layer : layers) {
     if (layer.layer_norm == LayerNorm::kBefore) stride = std::max(stride, layer.input.stride());

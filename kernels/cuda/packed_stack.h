@@ -59,7 +59,7 @@ struct PackedStack {
   const RowLayout& output() const { return layers.back().output; }
   // The widest rows of each kind, in values; 0 = there are none.
   int MaxRowStride() const;         // of x and h
-  int MaxNormalisedStride() const;  // of what a layer norm before the products makes
+  int MaxNormalizedStride() const;  // of what a layer norm before the products makes
   int MaxProjectedStride() const;
   int MaxProductStride() const;  // of U in memory
 

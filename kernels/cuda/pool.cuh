@@ -1,4 +1,4 @@
-// Token vectors and pooled vectors of rows in memory, for stacks whose last layer is normalised
+// Token vectors and pooled vectors of rows in memory, for stacks whose last layer is normalized
 // after its scan; in the others the scan itself makes them. A thread owns one dimension of one
 // sequence.
 #ifndef SRU_KERNELS_CUDA_POOL_CUH_

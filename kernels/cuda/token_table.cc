@@ -51,7 +51,7 @@ class TableMaker {
           before_scan.MakeInput(ids_.as<int32_t>() + begin, nullptr, embedded_.data(), chunk_x);
       if (status.ok()) {
         status =
-            before_scan.Prepare(first(), chunk_x, normalised_.data(), projected_.data(), &input);
+            before_scan.Prepare(first(), chunk_x, normalized_.data(), projected_.data(), &input);
       }
       if (status.ok()) {
         status = Multiply(stream, first().product, input, u + begin * ProductBytes());
@@ -69,7 +69,7 @@ class TableMaker {
 
   Status Allocate(const std::shared_ptr<Gpu>& gpu, size_t id_bytes, bool temporary_x) {
     const bool maps_input = stack_.input_to_hidden.exists();
-    const bool normalises = first().layer_norm == LayerNorm::kBefore;
+    const bool normalizes = first().layer_norm == LayerNorm::kBefore;
     const size_t projected = first().projection.exists()
                                  ? stack_.shape(first().projection).n * ValueBytes(stack_.dtype)
                                  : 0;
@@ -82,7 +82,7 @@ class TableMaker {
         {&ids_, id_bytes},
         {&embedded_, maps_input ? kChunk * stack_.input.stride() * ValueBytes(stack_.dtype) : 0},
         {&x_, temporary_x ? kChunk * InputBytes() : 0},
-        {&normalised_, normalises ? kChunk * InputBytes() : 0},
+        {&normalized_, normalizes ? kChunk * InputBytes() : 0},
         {&projected_, kChunk * projected},
     };
     Status status;
@@ -101,7 +101,7 @@ class TableMaker {
   const DeviceStack& weights_;
   const ProductPlans& plans_;
   DeviceBuffer header_, ids_;
-  DeviceBuffer embedded_, x_, normalised_, projected_;  // of one chunk
+  DeviceBuffer embedded_, x_, normalized_, projected_;  // of one chunk
 };
 
 }  // namespace

@@ -57,7 +57,7 @@ class RandomStack {
       layer.activation = o.activation;
       layer.layer_norm = o.layer_norm;
       const int inner = layer.product_size();
-      // As the published package initialises: with layer norm the products start small. Larger ones
+      // As the published package initializes: with layer norm the products start small. Larger ones
       // make the gates' feedback amplify one rounding of the input past the tests' tolerance.
       const float gain = o.layer_norm == kernels::LayerNorm::kNone ? 1.0f : 0.1f;
       layer.weight =

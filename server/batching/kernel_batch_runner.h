@@ -83,7 +83,7 @@ class KernelBatchRunner : public BatchRunner {
         workspace_(std::move(workspace)),
         offsets_(limits.max_sequences + 1),
         token_ids_(limits.max_tokens),
-        // Not initialised: with a model that takes token ids only, this memory is never touched and
+        // Not initialized: with a model that takes token ids only, this memory is never touched and
         // so costs nothing.
         features_(new float[static_cast<size_t>(limits.max_tokens) * spec.input_size]),
         outputs_(limits.max_sequences) {}

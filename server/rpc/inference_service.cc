@@ -106,7 +106,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   virtual absl::Status ParseParameters(const Request& request) = 0;
   // The number of output floats that a sequence needs.
   virtual size_t OutputSize(int num_tokens) const = 0;
-  // At least the bytes of its answer, both as a message and serialised.
+  // At least the bytes of its answer, both as a message and serialized.
   virtual int64_t AnswerBytes(int num_tokens) const = 0;
   // Points `output` into the OutputSize() floats at `values`.
   virtual void SetOutput(float* values, kernels::SequenceOutput* output) const = 0;
@@ -242,7 +242,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
       if (!status.ok()) return status;
     }
     if (absl::Status status = Reserve(output_bytes + answer_bytes); !status.ok()) return status;
-    outputs_.reset(new float[output_size]);  // not initialised: the engine writes all of it
+    outputs_.reset(new float[output_size]);  // not initialized: the engine writes all of it
     for (size_t i = 0; i < tasks->size(); ++i) {
       SetOutput(outputs_.get() + results_[i].offset, &(*tasks)[i].output);
     }
@@ -319,7 +319,7 @@ class InferenceCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     }
   }
 
-  // Frees the request and the answer; called once the answer is serialised.
+  // Frees the request and the answer; called once the answer is serialized.
   void FreeMessages() {
     request_ = nullptr;
     arena_.Reset();

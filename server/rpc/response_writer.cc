@@ -12,7 +12,7 @@
 #include "grpcpp/support/slice.h"
 #include "kernels/common/bfloat16.h"
 #include "server/rpc/wire_pooling.h"
-#include "sru/v1/inference.grpc.pb.h"  // gRPC's serialisation of messages
+#include "sru/v1/inference.grpc.pb.h"  // gRPC's serialization of messages
 
 namespace sru::server {
 namespace {

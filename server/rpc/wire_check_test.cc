@@ -18,7 +18,7 @@ std::string Explain(const std::string& bytes) {
   return std::string(status.message());
 }
 
-// Replaces the only `from` in `bytes` by `to` of the same length: protobuf would not serialise it.
+// Replaces the only `from` in `bytes` by `to` of the same length: protobuf would not serialize it.
 std::string Replace(std::string bytes, const std::string& from, const std::string& to) {
   const size_t at = bytes.find(from);
   EXPECT_NE(at, std::string::npos);

@@ -1,4 +1,4 @@
-// A small line chart over time in inline SVG. Colours come from the style sheet.
+// A small line chart over time in inline SVG. Colors come from the style sheet.
 
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 360;
