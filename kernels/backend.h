@@ -158,6 +158,10 @@ class Backend {
   virtual std::vector<DeviceInfo> devices() const { return {}; }
   // The instruction set in a word, for a metric's label; empty where that means nothing.
   virtual std::string instruction_set() const { return ""; }
+  // Bytes of the processor's memory that a packed weight takes: more than those of the type where
+  // the backend has no instructions for it and keeps rounded float32 values. For estimates before a
+  // model is read.
+  virtual size_t packed_value_bytes(DataType /*dtype*/) const { return sizeof(float); }
 
   // Validates the specification and repacks its weights. kUnsupported for what the backend does not
   // have, such as a data type. Devices that have failed are left out; kDeviceLost when none is left.

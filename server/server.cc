@@ -381,11 +381,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   // ModelLoader:
   models::MemoryEstimate Estimate(const models::ModelLocation& location) override {
     models::MemoryUse use;
-    const std::string isa = backend_->instruction_set();
-    const bool tiles = isa == "avx512_bf16" || isa == "amx";
-    // Without instructions for bfloat16, values are kept as rounded float32.
     const BatchingOptions& batching = options_.batching;
-    if (batching.compile.dtype == kernels::DataType::kBFloat16 && tiles) use.value_bytes = 2;
+    use.value_bytes = static_cast<int>(backend_->packed_value_bytes(batching.compile.dtype));
     const int cores = NumCores();
     use.threads = batching.hardware.cpu_threads > 0 ? batching.hardware.cpu_threads : cores;
     use.workspaces = batching.engine.instances > 0 ? batching.engine.instances : cores;

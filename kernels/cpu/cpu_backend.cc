@@ -101,6 +101,11 @@ class CpuBackend : public Backend {
 
   std::string instruction_set() const override { return isa_.name; }
 
+  size_t packed_value_bytes(DataType dtype) const override {
+    return dtype == DataType::kBFloat16 && isa_.tiles == nullptr ? sizeof(float)
+                                                                 : ValueBytes(dtype);
+  }
+
   Status Compile(const StackSpec& spec, const CompileOptions& options,
                  std::unique_ptr<Executable>* executable) override {
     Status status = Validate(spec);

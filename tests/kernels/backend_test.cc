@@ -479,6 +479,29 @@ TEST(EdgeTest, SplittingChangesNoBit) {
   }
 }
 
+// What a server expects of a model before it reads it.
+TEST(EdgeTest, PackedWeightsTakeWhatTheBackendSays) {
+  if (BackendName() != "cpu") GTEST_SKIP() << "of backend cpu";
+  const TestedBackend of_environment = TestedBackend::FromEnvironment();
+  if (of_environment.cpu_isa == "onednn_bf16") GTEST_SKIP() << "oneDNN's layout, not for serving";
+  StackOptions options;
+  options.vocabulary_size = 0;
+  options.input_size = options.hidden_size = 512;
+  const RandomStack stack(options, 11);
+  size_t values = 0;
+  for (const LayerSpec& layer : stack.spec().layers) values += layer.weight.size;
+  BackendOptions backend_options;
+  backend_options.cpu_isa = of_environment.cpu_isa;
+  CompileOptions compile;
+  compile.dtype = of_environment.dtype;
+  Compiled c;
+  ASSERT_TRUE(CreateBackend("cpu", backend_options, &c.backend).ok());
+  ASSERT_TRUE(c.backend->Compile(stack.spec(), compile, &c.executable).ok());
+  // The rest are gates' vectors and the classifier.
+  const double bytes = static_cast<double>(values * c.backend->packed_value_bytes(compile.dtype));
+  EXPECT_NEAR(static_cast<double>(c.executable->weight_bytes()) / bytes, 1.0, 0.1);
+}
+
 size_t PeakResidentKilobytes() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;) {
