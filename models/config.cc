@@ -163,26 +163,100 @@ absl::StatusOr<EncoderConfig> ReadEncoder(const json& object, const std::string&
   return encoder;
 }
 
-absl::Status ReadEmbedding(const json& object, const std::string& source, EmbeddingConfig* config) {
-  ObjectReader reader(object, source, "embedding");
-  reader.Integer("vocabulary_size", 1, kMaxVocabulary, &config->vocabulary_size);
-  reader.Integer("oov_id", 0, std::max(config->vocabulary_size, 1) - 1, &config->oov_id);
-  return reader.Finish();
+// What a tokenizer does with what its vocabulary lacks.
+enum class OovUse { kRequired, kOptional, kNone };
+
+OovUse UseOfOov(TokenizerType type) {
+  switch (type) {
+    case TokenizerType::kWhitespace:
+    case TokenizerType::kLowercase:
+    case TokenizerType::kSentenceClassification:
+    case TokenizerType::kUnicodeWords:
+      return OovUse::kRequired;
+    case TokenizerType::kCharacters:
+      return OovUse::kOptional;
+    case TokenizerType::kBytes:
+    case TokenizerType::kLineWords:
+    case TokenizerType::kSentencePiece:
+      return OovUse::kNone;
+  }
+  return OovUse::kNone;
 }
 
-absl::Status ReadPreprocessing(const json& object, const std::string& source,
-                               PreprocessingConfig* config) {
-  ObjectReader reader(object, source, "preprocessing");
-  reader.Choice<PreprocessingTypeName>("type", &config->type);
-  switch (config->type) {
-    case PreprocessingType::kWhitespace:
-    case PreprocessingType::kLowercase:
+absl::Status ReadEmbedding(const json& object, const std::string& source, TokenizerType tokenizer,
+                           EmbeddingConfig* config) {
+  ObjectReader reader(object, source, "embedding");
+  reader.Integer("vocabulary_size", 1, kMaxVocabulary, &config->vocabulary_size);
+  const int max_oov_id = std::max(config->vocabulary_size, 1) - 1;
+  switch (UseOfOov(tokenizer)) {
+    case OovUse::kRequired:
+      reader.Integer("oov_id", 0, max_oov_id, &config->oov_id);
       break;
-    case PreprocessingType::kSentenceClassification:
-      reader.Boolean("lowercase", &config->lowercase);
+    case OovUse::kOptional:
+      if (reader.Has("oov_id")) reader.Integer("oov_id", 0, max_oov_id, &config->oov_id);
+      break;
+    case OovUse::kNone:
+      if (reader.Has("oov_id")) {
+        reader.Fail("embedding.oov_id",
+                    absl::StrCat("expected no such key beside preprocessing.type \"",
+                                 TokenizerTypeName(tokenizer), "\""),
+                    object["oov_id"]);
+      }
       break;
   }
   return reader.Finish();
+}
+
+void ReadByteVocabulary(ObjectReader& reader, std::vector<uint8_t>* bytes) {
+  constexpr char kExpected[] = "an array of 1 to 256 integers from 0 to 255, ascending";
+  const json* array = reader.Required("vocabulary", kExpected);
+  if (array == nullptr) return;
+  const std::string expected = absl::StrCat("expected ", kExpected);
+  if (!array->is_array() || array->empty() || array->size() > 256) {
+    reader.Fail(reader.Path("vocabulary"), expected, *array);
+    return;
+  }
+  int64_t last = -1;
+  for (size_t i = 0; i < array->size(); ++i) {
+    const std::optional<int64_t> byte = AsInt64((*array)[i]);
+    if (!byte.has_value() || *byte <= last || *byte > 255) {
+      reader.Fail(absl::StrCat(reader.Path("vocabulary"), "[", i, "]"), expected, (*array)[i]);
+      return;
+    }
+    bytes->push_back(static_cast<uint8_t>(*byte));
+    last = *byte;
+  }
+}
+
+absl::Status ReadTokenizer(const json& object, const std::string& source, TokenizerConfig* config) {
+  ObjectReader reader(object, source, "preprocessing");
+  reader.Choice<TokenizerTypeName>("type", &config->type);
+  switch (config->type) {
+    case TokenizerType::kWhitespace:
+    case TokenizerType::kLowercase:
+    case TokenizerType::kCharacters:
+    case TokenizerType::kLineWords:
+    case TokenizerType::kSentencePiece:
+      break;
+    case TokenizerType::kSentenceClassification:
+    case TokenizerType::kUnicodeWords:
+      reader.Boolean("lowercase", &config->lowercase);
+      break;
+    case TokenizerType::kBytes:
+      ReadByteVocabulary(reader, &config->byte_vocabulary);
+      break;
+  }
+  return reader.Finish();
+}
+
+// What both keys say together.
+absl::Status CheckVocabularySize(const ModelConfig& config, const std::string& source) {
+  const size_t bytes = config.tokenizer.byte_vocabulary.size();
+  const auto size = static_cast<size_t>(config.embedding.vocabulary_size);
+  if (config.tokenizer.type != TokenizerType::kBytes || bytes == size) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(source, ": key 'preprocessing.vocabulary': expected ", size,
+                   " bytes (embedding.vocabulary_size), found ", bytes));
 }
 
 void ReadLabels(const json& array, ObjectReader& reader, std::vector<std::string>* labels) {
@@ -235,8 +309,11 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
     const json* embedding = reader.Required("embedding", "an object beside 'preprocessing'");
     const json* preprocessing = reader.Required("preprocessing", "an object beside 'embedding'");
     if (embedding != nullptr && preprocessing != nullptr) {
-      absl::Status status = ReadEmbedding(*embedding, source, &config.embedding);
-      status.Update(ReadPreprocessing(*preprocessing, source, &config.preprocessing));
+      const absl::Status tokenizer = ReadTokenizer(*preprocessing, source, &config.tokenizer);
+      absl::Status status =
+          ReadEmbedding(*embedding, source, config.tokenizer.type, &config.embedding);
+      status.Update(tokenizer);
+      if (status.ok()) status = CheckVocabularySize(config, source);
       if (!status.ok()) return status;
     }
   }

@@ -4,6 +4,7 @@
 #ifndef SRU_MODELS_CONFIG_H_
 #define SRU_MODELS_CONFIG_H_
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/enum_names.h"
 #include "kernels/stack_spec.h"
+#include "models/text/preprocessing.h"
 
 namespace sru::models {
 
@@ -61,37 +63,60 @@ struct EncoderConfig {
 };
 
 struct EmbeddingConfig {
-  int vocabulary_size = 0;  // rows of the embedding and lines of vocab.txt
-  int oov_id = 0;           // id of a word that the vocabulary does not have
+  static constexpr int kNoOov = -1;
+
+  int vocabulary_size = 0;  // rows of the embedding, number of token ids
+  int oov_id = kNoOov;      // id of a word or character that the vocabulary does not have
 };
 
-// How text becomes words (preprocessing.h).
-enum class PreprocessingType { kWhitespace, kLowercase, kSentenceClassification };
+// How text becomes token ids: each is a tokenizer of models/text.
+enum class TokenizerType {
+  kWhitespace,
+  kLowercase,
+  kSentenceClassification,
+  kBytes,
+  kCharacters,
+  kLineWords,
+  kUnicodeWords,
+  kSentencePiece
+};
 
-constexpr const char* PreprocessingTypeName(PreprocessingType type) {
+constexpr const char* TokenizerTypeName(TokenizerType type) {
   switch (type) {
-    case PreprocessingType::kWhitespace:
-      return "whitespace";
-    case PreprocessingType::kLowercase:
-      return "lowercase";
-    case PreprocessingType::kSentenceClassification:
-      return "sentence_classification";
+    case TokenizerType::kWhitespace:
+      return PreprocessingTypeName(PreprocessingType::kWhitespace);
+    case TokenizerType::kLowercase:
+      return PreprocessingTypeName(PreprocessingType::kLowercase);
+    case TokenizerType::kSentenceClassification:
+      return PreprocessingTypeName(PreprocessingType::kSentenceClassification);
+    case TokenizerType::kBytes:
+      return "bytes";
+    case TokenizerType::kCharacters:
+      return "characters";
+    case TokenizerType::kLineWords:
+      return "line_words";
+    case TokenizerType::kUnicodeWords:
+      return "unicode_words";
+    case TokenizerType::kSentencePiece:
+      return "sentencepiece";
   }
   return "";
 }
 
-struct PreprocessingConfig {
-  PreprocessingType type = PreprocessingType::kWhitespace;
-  bool lowercase = false;  // only for kSentenceClassification: lower-case at the end
+// The key "preprocessing".
+struct TokenizerConfig {
+  TokenizerType type = TokenizerType::kWhitespace;
+  bool lowercase = false;  // kSentenceClassification, kUnicodeWords: look up in lower case
+  std::vector<uint8_t> byte_vocabulary;  // kBytes: the bytes that have an id, ascending
 };
 
 struct ModelConfig {
   std::string description;
   EncoderConfig encoder;
-  // False for a model that takes features only: `embedding` and `preprocessing` are unused then.
+  // False for a model that takes features only: `embedding` and `tokenizer` are unused then.
   bool has_embedding = false;
   EmbeddingConfig embedding;
-  PreprocessingConfig preprocessing;
+  TokenizerConfig tokenizer;
   kernels::Pooling pooling = kernels::Pooling::kNone;
   // Names of the classifier's outputs, unique; empty for a model without a classifier.
   std::vector<std::string> labels;

@@ -54,8 +54,8 @@ TEST(ConfigTest, ReadsEveryKey) {
   EXPECT_TRUE(config->has_embedding);
   EXPECT_EQ(config->embedding.vocabulary_size, 5);
   EXPECT_EQ(config->embedding.oov_id, 1);
-  EXPECT_EQ(config->preprocessing.type, PreprocessingType::kSentenceClassification);
-  EXPECT_TRUE(config->preprocessing.lowercase);
+  EXPECT_EQ(config->tokenizer.type, TokenizerType::kSentenceClassification);
+  EXPECT_TRUE(config->tokenizer.lowercase);
   EXPECT_EQ(config->pooling, kernels::Pooling::kMax);
   EXPECT_THAT(config->labels, ElementsAre("no", "yes"));
 }
@@ -88,6 +88,48 @@ TEST(ConfigTest, EmbeddingAndLabelsAreOptional) {
   EXPECT_FALSE(config->has_embedding);
   EXPECT_TRUE(config->labels.empty());
   EXPECT_EQ(config->pooling, kernels::Pooling::kNone);
+}
+
+// Makes the small model one of bytes.
+void SetBytes(json& root, const json& vocabulary) {
+  root["embedding"].erase("oov_id");
+  root["preprocessing"] = {{"type", "bytes"}, {"vocabulary", vocabulary}};
+}
+
+TEST(ConfigTest, ReadsEveryTokenizer) {
+  for (const TokenizerType type : kernels::AllNamed<TokenizerTypeName>()) {
+    json root = SmallConfig();
+    root["preprocessing"] = {{"type", TokenizerTypeName(type)}};
+    switch (type) {
+      case TokenizerType::kWhitespace:
+      case TokenizerType::kLowercase:
+        break;
+      case TokenizerType::kSentenceClassification:
+      case TokenizerType::kUnicodeWords:
+        root["preprocessing"]["lowercase"] = true;
+        break;
+      case TokenizerType::kBytes:
+        SetBytes(root, {0, 10, 32, 128, 255});
+        break;
+      case TokenizerType::kCharacters:
+      case TokenizerType::kLineWords:
+      case TokenizerType::kSentencePiece:
+        root["embedding"].erase("oov_id");
+        break;
+    }
+    auto config = ParseModelConfig(root.dump(), "config.json");
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->tokenizer.type, type);
+    EXPECT_EQ(config->tokenizer.lowercase, root["preprocessing"].contains("lowercase"));
+    EXPECT_EQ(config->embedding.oov_id,
+              root["embedding"].value("oov_id", int{EmbeddingConfig::kNoOov}));
+    if (type == TokenizerType::kBytes) {
+      EXPECT_THAT(config->tokenizer.byte_vocabulary, ElementsAre(0, 10, 32, 128, 255));
+    }
+  }
+  json root = SmallConfig();
+  root["preprocessing"] = {{"type", "characters"}};
+  EXPECT_EQ(ParseModelConfig(root.dump(), "config.json")->embedding.oov_id, 1);
 }
 
 TEST(ConfigTest, RefusesWhatItDoesNotKnow) {
@@ -140,7 +182,56 @@ TEST(ConfigTest, RefusesWhatItDoesNotKnow) {
       {[](json& j) { j["embedding"]["oov_id"] = -1; }, "embedding.oov_id"},
       {[](json& j) { j["preprocessing"]["type"] = "bert"; },
        "key 'preprocessing.type': expected one of \"whitespace\", \"lowercase\", "
-       "\"sentence_classification\", found \"bert\""},
+       "\"sentence_classification\", \"bytes\", \"characters\", \"line_words\", "
+       "\"unicode_words\", \"sentencepiece\", found \"bert\""},
+      {[](json& j) { j["embedding"].erase("oov_id"); },
+       "key 'embedding.oov_id' is missing; expected an integer from 0 to 4"},
+      {[](json& j) {
+         j["preprocessing"] = {{"type", "unicode_words"}};
+       },
+       "key 'preprocessing.lowercase' is missing"},
+      {[](json& j) {
+         j["preprocessing"]["vocabulary"] = {1, 2};
+       },
+       "unknown key 'preprocessing.vocabulary'"},
+      {[](json& j) {
+         j["preprocessing"] = {{"type", "sentencepiece"}};
+       },
+       "key 'embedding.oov_id': expected no such key beside preprocessing.type \"sentencepiece\", "
+       "found 1"},
+      {[](json& j) {
+         j["preprocessing"] = {{"type", "line_words"}};
+       },
+       "key 'embedding.oov_id': expected no such key"},
+      {[](json& j) {
+         j["preprocessing"] = {{"type", "characters"}};
+         j["embedding"]["oov_id"] = -1;
+       },
+       "key 'embedding.oov_id': expected an integer from 0 to 4, found -1"},
+      {[](json& j) { SetBytes(j, nullptr), j["preprocessing"].erase("vocabulary"); },
+       "key 'preprocessing.vocabulary' is missing; expected an array of 1 to 256 integers"},
+      {[](json& j) { SetBytes(j, "abcde"); }, "key 'preprocessing.vocabulary': expected an array"},
+      {[](json& j) { SetBytes(j, json::array()); }, "ascending, found an array of 0"},
+      {[](json& j) {
+         SetBytes(j, {1, 2, 3, 4, 4});
+       },
+       "'preprocessing.vocabulary[4]'"},
+      {[](json& j) {
+         SetBytes(j, {1, 2, 3, 4, 256});
+       },
+       "from 0 to 255, ascending, found 256"},
+      {[](json& j) {
+         SetBytes(j, {-1, 2, 3, 4, 5});
+       },
+       "found -1"},
+      {[](json& j) {
+         SetBytes(j, {1, 2, 3.5, 4, 5});
+       },
+       "'preprocessing.vocabulary[2]'"},
+      {[](json& j) {
+         SetBytes(j, {1, 2, 3, 4});
+       },
+       "key 'preprocessing.vocabulary': expected 5 bytes (embedding.vocabulary_size), found 4"},
       {[](json& j) { j["preprocessing"]["type"] = "sentence_classification"; },
        "key 'preprocessing.lowercase' is missing"},
       {[](json& j) { j.erase("pooling"); }, "key 'pooling' is missing"},

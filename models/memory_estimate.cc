@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/row_layout.h"
 #include "kernels/cpu/weight_layout.h"
+#include "models/tokenizer_loader.h"
 
 namespace sru::models {
 namespace {
@@ -25,6 +26,25 @@ constexpr int64_t kChunkBytes = 256 << 10;
 constexpr int64_t kPartSize = 128;
 // Bytes per word: its view, and its place in a hash map that is half full at worst.
 constexpr int64_t kWordBytes = 16 + 2 * 25;
+// Of a SentencePiece piece: the same, its text and score, and the nodes of the trie that few other pieces go through.
+constexpr int64_t kPieceBytes = 2 * 25 + 48 + 6 * 12;
+
+int64_t TokenBytes(TokenizerType type) {
+  switch (type) {
+    case TokenizerType::kWhitespace:
+    case TokenizerType::kLowercase:
+    case TokenizerType::kSentenceClassification:
+    case TokenizerType::kCharacters:
+    case TokenizerType::kLineWords:
+    case TokenizerType::kUnicodeWords:
+      return kWordBytes;
+    case TokenizerType::kSentencePiece:
+      return kPieceBytes;
+    case TokenizerType::kBytes:
+      return 0;  // a table of 256 ids
+  }
+  return 0;
+}
 
 int64_t FileBytes(const std::string& path) {
   struct stat info;
@@ -103,7 +123,7 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   // A direction of a layer is laid out before it is packed.
   estimate.passing = sizes.largest_direction * kValueBytes;
   if (config.has_embedding) {
-    estimate.vocabulary = config.embedding.vocabulary_size * kWordBytes;
+    estimate.vocabulary = config.embedding.vocabulary_size * TokenBytes(config.tokenizer.type);
   }
   const int64_t rows = use.max_tokens + kSpareRows;
   const int64_t pooled_rows = use.max_sequences + kSpareClassifierRows;
@@ -128,12 +148,15 @@ MemoryEstimate EstimateMemory(const ModelConfig& config, const MemoryUse& use) {
 MemoryEstimate EstimateMemory(const std::string& directory, const MemoryUse& use) {
   const std::string config_path = absl::StrCat(directory, "/config.json");
   const int64_t weights = FileBytes(absl::StrCat(directory, "/model.safetensors"));
-  const int64_t words = FileBytes(absl::StrCat(directory, "/vocab.txt"));
   MemoryEstimate estimate;
+  int64_t words = 0;  // of the tokenizer's file
   if (const auto config = ReadModelConfig(config_path); config.ok()) {
     const Sizes sizes = SizesOf(*config);
     // A file that is too small for what the config says is refused for that, once it is read.
     if (sizes.in_file * kValueBytes <= weights) estimate = EstimateOf(*config, sizes, use);
+    if (config->has_embedding && *TokenizerFile(config->tokenizer.type) != '\0') {
+      words = FileBytes(absl::StrCat(directory, "/", TokenizerFile(config->tokenizer.type)));
+    }
   }
   estimate.files = FileBytes(config_path) + weights + words;
   estimate.weights = weights;

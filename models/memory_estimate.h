@@ -23,7 +23,7 @@ struct MemoryUse {
 
 // Bytes.
 struct MemoryEstimate {
-  int64_t files = 0;       // config.json, model.safetensors and vocab.txt on disk
+  int64_t files = 0;       // config.json, model.safetensors and the tokenizer's file on disk
   int64_t weights = 0;     // as they are read; kept while the version is in memory
   int64_t packed = 0;      // the backend's copy, the first layer's token table included
   int64_t vocabulary = 0;  // words and their index
@@ -38,7 +38,7 @@ struct MemoryEstimate {
 MemoryEstimate EstimateMemory(const std::string& directory, const MemoryUse& use);
 
 // The part that a config.json determines: everything but `files`, `weights` and the bytes of
-// vocab.txt.
+// the tokenizer's file.
 MemoryEstimate EstimateMemory(const ModelConfig& config, const MemoryUse& use);
 
 }  // namespace sru::models

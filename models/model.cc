@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/kernel_status.h"
 #include "models/stack_builder.h"
-#include "models/vocabulary.h"
+#include "models/tokenizer_loader.h"
 
 namespace sru::models {
 namespace {
@@ -43,12 +43,10 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
   model->spec_ = *std::move(spec);
 
   if (model->config_.has_embedding) {
-    const EmbeddingConfig& embedding = model->config_.embedding;
-    absl::StatusOr<std::unique_ptr<Vocabulary>> vocabulary =
-        Vocabulary::Read(absl::StrCat(directory, "/vocab.txt"), embedding.vocabulary_size);
-    if (!vocabulary.ok()) return vocabulary.status();
-    model->tokenizer_ = std::make_unique<Tokenizer>(model->config_.preprocessing,
-                                                    *std::move(vocabulary), embedding.oov_id);
+    absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer =
+        LoadTokenizer(model->config_, directory);
+    if (!tokenizer.ok()) return tokenizer.status();
+    model->tokenizer_ = *std::move(tokenizer);
   }
 
   const absl::Status compiled =

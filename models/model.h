@@ -12,7 +12,7 @@
 #include "kernels/backend.h"
 #include "models/config.h"
 #include "models/safetensors.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 
 namespace sru::models {
 
@@ -49,7 +49,7 @@ class Model {
   std::string name_;
   int64_t version_ = 0;
   ModelConfig config_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
   std::unique_ptr<SafetensorsFile> weights_;  // what the views of spec_ point to
   kernels::StackSpec spec_;
   std::unique_ptr<kernels::Executable> executable_;

@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/sentencepiece_file.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::models {
@@ -115,6 +116,47 @@ TEST_F(ModelTest, LoadsAModelOfFeatures) {
   EXPECT_EQ((*model)->tokenizer(), nullptr);
   EXPECT_TRUE((*model)->labels().empty());
   EXPECT_EQ((*model)->spec().vocabulary_size, 0);
+}
+
+// A classifier takes any tokenizer that its config names.
+TEST_F(ModelTest, LoadsAModelOfEveryTokenizer) {
+  const struct {
+    json preprocessing;
+    int size;
+    std::string file;
+    std::string contents;
+    std::string text;
+    std::vector<int32_t> ids;
+  } kCases[] = {
+      {{{"type", "bytes"}, {"vocabulary", {97, 98, 195}}}, 3, "unused", "", "ba", {1, 0}},
+      {{{"type", "characters"}}, 3, "vocab.txt", "a\nb\n\u00e9\n", "\u00e9b", {2, 1}},
+      {{{"type", "line_words"}}, 3, "vocab.txt", "a\n</s>\n<unk>\n", "x\na", {2, 1, 0}},
+      {{{"type", "sentencepiece"}},
+       10,
+       "spm.model",
+       sru::testing::SmallSentencePieceFile().bytes(),
+       "abc b",
+       {6, 9, 6, 4}},
+  };
+  for (const auto& c : kCases) {
+    SCOPED_TRACE(c.preprocessing.dump());
+    TempDirectory directory;
+    json config = SmallConfig();
+    config["embedding"] = {{"vocabulary_size", c.size}};
+    config["preprocessing"] = c.preprocessing;
+    TestTensors tensors = SmallTensors();
+    tensors["embedding.weight"] = MakeTensor({c.size, 4});
+    directory.Write("config.json", config.dump());
+    directory.Write("model.safetensors", Safetensors(tensors));
+    directory.Write(c.file, c.contents);
+    auto model = Load(directory.path());
+    ASSERT_TRUE(model.ok()) << model.status();
+    ASSERT_NE((*model)->tokenizer(), nullptr);
+    const auto ids = (*model)->tokenizer()->Encode(c.text);
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    EXPECT_EQ(*ids, c.ids);
+    EXPECT_NE(Logits(**model, *ids), Logits(**model, {0}));
+  }
 }
 
 TEST_F(ModelTest, NamesTheFileThatIsWrong) {

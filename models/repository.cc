@@ -196,7 +196,7 @@ absl::StatusOr<std::vector<ModelLocation>> ListRepository(const std::string& rep
 
 std::string FileSignature(const std::string& directory) {
   std::string signature;
-  for (const char* name : {"config.json", "model.safetensors", "vocab.txt"}) {
+  for (const char* name : {"config.json", "model.safetensors", "vocab.txt", "spm.model"}) {
     struct stat info;
     if (stat(absl::StrCat(directory, "/", name).c_str(), &info) != 0) continue;
     absl::StrAppend(&signature, name, " ", info.st_size, " ", info.st_mtim.tv_sec, ".",

@@ -40,7 +40,8 @@ kernels/testing          | kernels                                            |
 kernels/bench            | kernels kernels/common kernels/cpu kernels/cuda    | benchmark cuda dnnl openmp
                          | kernels/testing                                    |
 
-models                   | base kernels kernels/cpu                           | absl nlohmann utf8proc
+models/text              | base                                               | absl utf8proc
+models                   | models/text kernels kernels/cpu                    | absl nlohmann
 
 server/base              |                                                    | absl nlohmann
 server/compat            |                                                    | absl grpc protobuf
@@ -51,7 +52,8 @@ server/lifecycle         | server/telemetry server/batching server/base       | 
 server/transport         | server/telemetry server/base server/compat         | absl grpc openssl prometheus
 server/rpc               | server/lifecycle server/transport server/telemetry | absl grpc protobuf
                          | server/batching server/base server/compat          |
-                         | models kernels kernels/common base proto           |
+                         | models models/text kernels kernels/common base     |
+                         | proto                                              |
 server/http              | server/base models proto                           | absl boost grpc nlohmann prometheus
 server                   | server/rpc server/http server/lifecycle            | absl grpc re2
                          | server/transport server/telemetry server/batching  |
@@ -71,7 +73,8 @@ tests/kernels            | tests/testing tests/kernels/cuda_host kernels      | 
 tests/golden             | tests/testing models kernels                       |
 tests/gpu                | kernels kernels/testing                            |
 tests/fuzz               | server/base server/compat server/rpc server/http   | absl
-                         | server/telemetry server/transport models base      |
+                         | server/telemetry server/transport models           |
+                         | models/text base                                   |
                          | proto                                              |
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann
                          | server/compat models kernels kernels/cuda proto    |
@@ -84,7 +87,7 @@ TESTS_ALSO_INCLUDE = {
     "server/transport": "proto",  # a service to accept connections for
     "server/http": "server/rpc server/telemetry",  # errors and metrics as the page gets them
     "bench": "kernels/testing",
-    "models": "re2",  # words are cut as RE2 would cut them
+    "models/text": "kernels nlohmann re2",  # every value of an enum; words as RE2 would cut them; golden JSON
 }
 TEST_HELPERS = "tests/testing"
 TEST_LIBRARIES = "gmock gtest"

@@ -86,7 +86,12 @@ class SequenceParser {
     if (!length.ok()) return length.status();
     task->token_ids.reserve(*length);
     for (int i = 0; i < *length; ++i) {
-      task->token_ids.push_back(input_.tokenizer->Lookup(tokens.values(i)));
+      const int32_t id = input_.tokenizer->Lookup(tokens.values(i));
+      if (id == models::Tokenizer::kNotFound) {
+        return Error(absl::StrCat(".tokens.values[", i, "]"),
+                     "not in the model's vocabulary, which has no unknown token");
+      }
+      task->token_ids.push_back(id);
     }
     task->num_tokens = *length;
     return absl::OkStatus();

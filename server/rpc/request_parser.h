@@ -14,7 +14,7 @@
 #include "google/protobuf/repeated_ptr_field.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "kernels/stack_spec.h"
-#include "models/tokenizer.h"
+#include "models/text/tokenizer.h"
 #include "server/batching/batcher.h"
 #include "server/rpc/request_limits.h"
 #include "sru/v1/inference.pb.h"

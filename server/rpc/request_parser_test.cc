@@ -10,8 +10,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "models/tokenizer.h"
-#include "models/vocabulary.h"
+#include "models/text/byte_tokenizer.h"
+#include "models/text/vocabulary.h"
+#include "models/text/word_tokenizer.h"
 #include "server/rpc/wire_pooling.h"
 
 namespace sru::server {
@@ -27,8 +28,8 @@ class RequestParserTest : public ::testing::Test {
   RequestParserTest() {
     auto vocabulary = models::Vocabulary::Parse("<oov>\nhow\nmany\ncats\n", 4, "vocab.txt");
     EXPECT_TRUE(vocabulary.ok()) << vocabulary.status();
-    tokenizer_ = std::make_unique<models::Tokenizer>(models::PreprocessingConfig(),
-                                                     *std::move(vocabulary), /*oov_id=*/0);
+    tokenizer_ = std::make_unique<models::WordTokenizer>(models::PreprocessingConfig(),
+                                                         *std::move(vocabulary), /*oov_id=*/0);
     words_.tokenizer = tokenizer_.get();
     words_.vocabulary_size = 4;
     words_.input_size = kInputSize;
@@ -60,6 +61,22 @@ class RequestParserTest : public ::testing::Test {
   RequestLimits limits_;
   v1::ClassifyRequest request_;
 };
+
+// Without an id for unknown tokens, one that the vocabulary lacks is an error.
+TEST_F(RequestParserTest, TokensThatTheVocabularyLacks) {
+  const models::ByteTokenizer bytes({'a', 'b'});
+  const ModelInput input{&bytes, /*vocabulary_size=*/2, kInputSize};
+  v1::Tokens* tokens = request_.add_sequences()->mutable_tokens();
+  tokens->add_values("b");
+  tokens->add_values("a");
+  auto parsed = Parse(input);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_THAT(parsed->tasks[0].token_ids, ElementsAre(1, 0));
+  tokens->add_values("c");
+  EXPECT_THAT(Error(input), StartsWith("sequences[0].tokens.values[2]: not in the model's "));
+  request_.mutable_sequences(0)->set_text("abc");
+  EXPECT_THAT(Error(input), StartsWith("sequences[0].text: byte 2 of the text is 99 (<0x63>)"));
+}
 
 TEST_F(RequestParserTest, EveryFormOfInput) {
   request_.add_sequences()->set_text("how many dogs");

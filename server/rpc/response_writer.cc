@@ -139,7 +139,7 @@ void WriteModelInfo(const models::Model& model, int instances, int max_sequence_
   for (const std::string& label : model.labels()) info->add_labels(label);
   info->set_vocabulary_size(spec.vocabulary_size);
   if (model.tokenizer() != nullptr) {
-    info->set_preprocessing(models::PreprocessingTypeName(model.config().preprocessing.type));
+    info->set_preprocessing(models::TokenizerTypeName(model.config().tokenizer.type));
   }
   info->set_max_sequence_tokens(max_sequence_tokens);
   info->set_backend(model.backend_name());

@@ -14,11 +14,17 @@
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
 #include "models/config.h"
-#include "models/preprocessing.h"
 #include "models/safetensors.h"
 #include "models/stack_builder.h"
-#include "models/tokenizer.h"
-#include "models/vocabulary.h"
+#include "models/text/byte_tokenizer.h"
+#include "models/text/character_tokenizer.h"
+#include "models/text/line_word_tokenizer.h"
+#include "models/text/preprocessing.h"
+#include "models/text/sentencepiece_tokenizer.h"
+#include "models/text/tokenizer.h"
+#include "models/text/unicode_word_tokenizer.h"
+#include "models/text/vocabulary.h"
+#include "models/text/word_tokenizer.h"
 #include "server/base/log.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/http/page_host.h"
@@ -52,20 +58,101 @@ struct Splitter {
   std::unique_ptr<models::Tokenizer> tokenizer;
 };
 
+std::unique_ptr<models::Vocabulary> ThreeSymbols(const char* contents) {
+  auto vocabulary = models::Vocabulary::Parse(contents, 3, "fuzz");
+  Require(vocabulary.ok(), "the vocabulary is good");
+  return *std::move(vocabulary);
+}
+
 // One of each kind.
 std::vector<Splitter> Splitters() {
   std::vector<Splitter> splitters;
   for (const models::PreprocessingType type : kernels::AllNamed<models::PreprocessingTypeName>()) {
     for (const bool lowercase : {false, true}) {
       const models::PreprocessingConfig config{type, lowercase};
-      auto vocabulary = models::Vocabulary::Parse("a\nb\n'", 3, "fuzz");
-      Require(vocabulary.ok(), "the vocabulary is good");
-      splitters.push_back({std::make_unique<models::Preprocessor>(config),
-                           std::make_unique<models::Tokenizer>(config, *std::move(vocabulary),
-                                                               /*oov_id=*/1)});
+      splitters.push_back(
+          {std::make_unique<models::Preprocessor>(config),
+           std::make_unique<models::WordTokenizer>(config, ThreeSymbols("a\nb\n'"), /*oov_id=*/1)});
     }
   }
   return splitters;
+}
+
+// The tokenizers without preprocessing, of three symbols each.
+std::vector<std::unique_ptr<models::Tokenizer>> OtherTokenizers() {
+  std::vector<std::unique_ptr<models::Tokenizer>> tokenizers;
+  tokenizers.push_back(
+      std::make_unique<models::ByteTokenizer>(std::vector<uint8_t>{' ', 'a', 0xc3}));
+  for (const int oov_id : {models::Tokenizer::kNotFound, 0}) {
+    tokenizers.push_back(
+        std::make_unique<models::CharacterTokenizer>(ThreeSymbols("a\nb\n\\n"), oov_id));
+  }
+  for (const char* words : {"a\n</s>\nb", "a\n</s>\n<unk>"}) {
+    auto tokenizer = models::LineWordTokenizer::Create(ThreeSymbols(words));
+    Require(tokenizer.ok(), "the words are good");
+    tokenizers.push_back(*std::move(tokenizer));
+  }
+  for (const bool lowercase : {false, true}) {
+    tokenizers.push_back(std::make_unique<models::UnicodeWordTokenizer>(ThreeSymbols("a\nb\n'"),
+                                                                        /*oov_id=*/1, lowercase));
+  }
+  return tokenizers;
+}
+
+// What holds for every tokenizer.
+void CheckTokenizer(const models::Tokenizer& tokenizer, std::string_view text, size_t limit) {
+  const auto ids = tokenizer.Encode(text);
+  if (!ids.ok()) {
+    Require(ids.status().code() == absl::StatusCode::kInvalidArgument,
+            "a text that cannot be read is the caller's error");
+    RequireMessage(ids.status());
+    return;
+  }
+  Require(ids->size() <= text.size() + 1, "a token has text");
+  std::string decoded;
+  models::Detokenizer::Position position;
+  for (const int32_t id : *ids) {
+    Require(id >= 0 && id < tokenizer.size(), "ids are in range");
+    const std::string name = tokenizer.TokenName(id);
+    Require(!name.empty() && FindInvalidUtf8(name) == name.size(), "a name is valid UTF-8");
+    if (tokenizer.detokenizer() != nullptr) {
+      tokenizer.detokenizer()->Append(id, &position, &decoded);
+    }
+  }
+  if (tokenizer.detokenizer() != nullptr) {
+    Require(tokenizer.detokenizer()->Decode(*ids) == decoded, "text comes piece by piece");
+  }
+  const auto limited = tokenizer.Encode(text, limit);
+  Require(limited.ok(), "less can be read where all can");
+  Require(limited->size() == std::min(limit, ids->size()) &&
+              std::equal(limited->begin(), limited->end(), ids->begin()),
+          "the limit cuts tokens off");
+}
+
+// Where the tokens of a reader are.
+void CheckSpans(std::string_view text, bool valid) {
+  size_t last_byte = 0;
+  size_t last_char = 0;
+  const absl::Status status = models::UnicodeWordTokenizer::Split(
+      text, models::Tokenizer::kNoLimit, [&](const models::TextSpan& span) {
+        Require(last_byte <= span.begin_byte && span.begin_byte < span.end_byte &&
+                    span.end_byte <= text.size(),
+                "tokens do not overlap");
+        const auto characters = [](std::string_view bytes) {
+          return static_cast<size_t>(std::count_if(bytes.begin(), bytes.end(), [](char c) {
+            return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+          }));
+        };
+        const std::string_view token = span.Of(text);
+        Require(FindInvalidUtf8(token) == token.size(), "a token is cut at character borders");
+        const size_t between = characters(text.substr(last_byte, span.begin_byte - last_byte));
+        Require(span.begin_char == last_char + between &&
+                    span.end_char == span.begin_char + characters(token),
+                "both kinds of offsets are of the same place");
+        last_byte = span.end_byte;
+        last_char = span.end_char;
+      });
+  Require(status.ok() == valid, "exactly invalid UTF-8 is refused");
 }
 
 }  // namespace
@@ -118,7 +205,10 @@ void FuzzConfig(std::string_view bytes) {
   if (config->has_embedding) {
     const int size = config->embedding.vocabulary_size;
     Require(between(size, 1, models::kMaxVocabulary), "vocabulary_size is in range");
-    Require(between(config->embedding.oov_id, 0, size - 1), "oov_id is in range");
+    Require(between(config->embedding.oov_id, models::EmbeddingConfig::kNoOov, size - 1),
+            "oov_id is in range");
+    const std::vector<uint8_t>& vocabulary = config->tokenizer.byte_vocabulary;
+    Require(vocabulary.empty() || static_cast<int>(vocabulary.size()) == size, "a byte has an id");
   }
   const std::set<std::string> labels(config->labels.begin(), config->labels.end());
   Require(labels.size() == config->labels.size() && labels.count("") == 0,
@@ -147,6 +237,10 @@ void FuzzTokenizer(std::string_view bytes) {
   const size_t limit = static_cast<uint8_t>(bytes[0]);
   const std::string_view text = bytes.substr(1);
   const bool valid = FindInvalidUtf8(text) == text.size();
+  static const auto* const kOthers =
+      new std::vector<std::unique_ptr<models::Tokenizer>>(OtherTokenizers());
+  for (const auto& tokenizer : *kOthers) CheckTokenizer(*tokenizer, text, limit);
+  CheckSpans(text, valid);
   static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
   for (const Splitter& splitter : *kSplitters) {
     std::vector<std::string> words;
@@ -167,6 +261,25 @@ void FuzzTokenizer(std::string_view bytes) {
     for (size_t i = 0; i < ids->size(); ++i) {
       Require((*ids)[i] == splitter.tokenizer->Lookup(words[i]), "an id is that of its word");
     }
+    CheckTokenizer(*splitter.tokenizer, text, limit);
+  }
+}
+
+void FuzzSentencePiece(std::string_view bytes) {
+  if (bytes.size() < 2) return;
+  const int size = static_cast<uint8_t>(bytes[0]) << 8 | static_cast<uint8_t>(bytes[1]);
+  const auto tokenizer = models::SentencePieceTokenizer::Parse(bytes.substr(2), size, "fuzz");
+  if (!tokenizer.ok()) {
+    Require(tokenizer.status().code() == absl::StatusCode::kInvalidArgument,
+            "a bad file is the caller's error");
+    RequireMessage(tokenizer.status());
+    return;
+  }
+  Require((*tokenizer)->size() == size, "the count is the expected one");
+  for (const std::string_view text : {std::string_view(" ab  \xc3\xa9"
+                                                       "c\xe2\x96\x81 aaaabc\xef\xbd\x81 "),
+                                      std::string_view("x")}) {
+    CheckTokenizer(**tokenizer, text, 3);
   }
 }
 

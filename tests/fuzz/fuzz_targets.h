@@ -16,6 +16,8 @@ void FuzzConfig(std::string_view bytes);
 void FuzzVocabulary(std::string_view bytes);
 // a text to classify; the first byte is the limit of tokens
 void FuzzTokenizer(std::string_view bytes);
+// spm.model, with texts that it cuts up; the first two bytes are the expected number of pieces
+void FuzzSentencePiece(std::string_view bytes);
 // the message of a Classify call
 void FuzzRequest(std::string_view bytes);
 // the headers traceparent, x-request-id, authorization and host
@@ -31,9 +33,15 @@ struct Target {
 };
 
 inline constexpr Target kTargets[] = {
-    {"safetensors", FuzzSafetensors}, {"config", FuzzConfig},   {"vocabulary", FuzzVocabulary},
-    {"tokenizer", FuzzTokenizer},     {"request", FuzzRequest}, {"headers", FuzzHeaders},
-    {"tokens", FuzzTokens},           {"try", FuzzTry},
+    {"safetensors", FuzzSafetensors},
+    {"config", FuzzConfig},
+    {"vocabulary", FuzzVocabulary},
+    {"tokenizer", FuzzTokenizer},
+    {"request", FuzzRequest},
+    {"headers", FuzzHeaders},
+    {"tokens", FuzzTokens},
+    {"try", FuzzTry},
+    {"sentencepiece", FuzzSentencePiece},
 };
 
 }  // namespace sru::fuzz

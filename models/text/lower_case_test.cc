@@ -1,4 +1,4 @@
-#include "models/lower_case.h"
+#include "models/text/lower_case.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "models/vocabulary.h"
+#include "models/text/vocabulary.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,12 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/utf8.h"
-#include "models/file.h"
 
 namespace sru::models {
 namespace {
 
-constexpr uint64_t kMaxVocabularyBytes = uint64_t{1} << 30;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 absl::Status LineError(const std::string& source, size_t line, const std::string& what) {
@@ -70,13 +68,6 @@ absl::StatusOr<std::unique_ptr<Vocabulary>> Vocabulary::Parse(std::string conten
                                                    result->size()));
   }
   return result;
-}
-
-absl::StatusOr<std::unique_ptr<Vocabulary>> Vocabulary::Read(const std::string& path,
-                                                             int expected_size) {
-  absl::StatusOr<FileContents> file = FileContents::Read(path, kMaxVocabularyBytes);
-  if (!file.ok()) return file.status();
-  return Parse(std::string(file->bytes()), expected_size, path);
 }
 
 }  // namespace sru::models

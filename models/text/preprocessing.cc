@@ -1,4 +1,4 @@
-#include "models/preprocessing.h"
+#include "models/text/preprocessing.h"
 
 #include <algorithm>
 #include <array>
@@ -8,42 +8,12 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/string_view.h"
-#include "base/utf8.h"
-#include "models/lower_case.h"
+#include "models/text/lower_case.h"
+#include "models/text/tokenizer.h"
+#include "models/text/white_space.h"
 
 namespace sru::models {
 namespace {
-
-// Bytes of the white space character of Python's str.isspace() that starts at `position`; 0 where
-// none does. `text` is valid UTF-8, so what its first byte announces is there, and no byte within a
-// character looks like a first one.
-//
-// By hand rather than with RE2, which makes parts of a pattern at its first match under Abseil's
-// call_once: an allocation that fails there leaves all later matches waiting for ever.
-size_t WhitespaceBytes(std::string_view text, size_t position) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[position + i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) {
-    return (first >= 0x09 && first <= 0x0d) || (first >= 0x1c && first <= 0x20) ? 1 : 0;
-  }
-  switch (first) {
-    case 0xc2:  // U+0085, U+00A0
-      return byte(1) == 0x85 || byte(1) == 0xa0 ? 2 : 0;
-    case 0xe1:  // U+1680
-      return byte(1) == 0x9a && byte(2) == 0x80 ? 3 : 0;
-    case 0xe2:  // U+2000 to U+200A, U+2028, U+2029, U+202F; U+205F
-      if (byte(1) == 0x81) return byte(2) == 0x9f ? 3 : 0;
-      return byte(1) == 0x80 &&
-                     (byte(2) <= 0x8a || byte(2) == 0xa8 || byte(2) == 0xa9 || byte(2) == 0xaf)
-                 ? 3
-                 : 0;
-    case 0xe3:  // U+3000
-      return byte(1) == 0x80 && byte(2) == 0x80 ? 3 : 0;
-    default:
-      return 0;
-  }
-}
 
 // The places where a sentence_classification text is cut. What the definition does by one
 // replacement after the other comes to one scan, since no two of its patterns can overlap and no
@@ -93,9 +63,7 @@ bool IsContraction(std::string_view text, size_t position) {
 Preprocessor::Preprocessor(const PreprocessingConfig& config) : config_(config) {}
 
 absl::Status Preprocessor::Split(std::string_view text, size_t max_words, Sink sink) const {
-  if (const size_t invalid = FindInvalidUtf8(text); invalid != text.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("not valid UTF-8 at byte ", invalid));
-  }
+  if (absl::Status status = CheckUtf8(text); !status.ok()) return status;
   switch (config_.type) {
     case PreprocessingType::kWhitespace:
       SplitWhitespace(text, max_words, /*lower_case=*/false, sink);

@@ -1,6 +1,6 @@
 // The words of a model, vocab.txt (FORMAT.md): UTF-8, one word per line, line number = id from 0.
-#ifndef SRU_MODELS_VOCABULARY_H_
-#define SRU_MODELS_VOCABULARY_H_
+#ifndef SRU_MODELS_TEXT_VOCABULARY_H_
+#define SRU_MODELS_TEXT_VOCABULARY_H_
 
 #include <cstdint>
 #include <memory>
@@ -25,10 +25,6 @@ class Vocabulary {
   static absl::StatusOr<std::unique_ptr<Vocabulary>> Parse(std::string contents, int expected_size,
                                                            const std::string& source);
 
-  // Reads and parses a file. kNotFound when there is none.
-  static absl::StatusOr<std::unique_ptr<Vocabulary>> Read(const std::string& path,
-                                                          int expected_size);
-
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
@@ -52,4 +48,4 @@ class Vocabulary {
 
 }  // namespace sru::models
 
-#endif  // SRU_MODELS_VOCABULARY_H_
+#endif  // SRU_MODELS_TEXT_VOCABULARY_H_

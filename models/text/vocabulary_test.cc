@@ -1,10 +1,9 @@
-#include "models/vocabulary.h"
+#include "models/text/vocabulary.h"
 
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/testing/test_files.h"
 
 namespace sru::models {
 namespace {
@@ -61,16 +60,6 @@ TEST(VocabularyTest, NamesTheLine) {
     EXPECT_THAT(std::string(status.message()),
                 AllOf(StartsWith("dir/vocab.txt: "), HasSubstr(c.message)));
   }
-}
-
-TEST(VocabularyTest, ReadsFiles) {
-  TempDirectory directory;
-  auto vocabulary = Vocabulary::Read(directory.Write("vocab.txt", "a\nb\n"), 2);
-  ASSERT_TRUE(vocabulary.ok()) << vocabulary.status();
-  EXPECT_EQ((*vocabulary)->Find("b"), 1);
-  const absl::Status absent = Vocabulary::Read(directory.path("absent.txt"), 2).status();
-  EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(absent.message()), HasSubstr("absent.txt"));
 }
 
 }  // namespace

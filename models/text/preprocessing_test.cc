@@ -1,4 +1,4 @@
-#include "models/preprocessing.h"
+#include "models/text/preprocessing.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/enum_names.h"
 #include "nlohmann/json.hpp"
 #include "re2/re2.h"
 #include "tests/testing/checkpoints.h"

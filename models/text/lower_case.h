@@ -1,6 +1,6 @@
 // Maps UTF-8 to lower case.
-#ifndef SRU_MODELS_LOWER_CASE_H_
-#define SRU_MODELS_LOWER_CASE_H_
+#ifndef SRU_MODELS_TEXT_LOWER_CASE_H_
+#define SRU_MODELS_TEXT_LOWER_CASE_H_
 
 #include <string>
 #include <string_view>
@@ -15,4 +15,4 @@ void AppendLowerCase(std::string_view text, std::string* out);
 
 }  // namespace sru::models
 
-#endif  // SRU_MODELS_LOWER_CASE_H_
+#endif  // SRU_MODELS_TEXT_LOWER_CASE_H_

@@ -7,8 +7,8 @@
 //                            ( ) , ! ? ' ` becomes a space; 's 've n't 're 'd 'll are split off in
 //                            this order; , ! ( ) ? are set apart; then split on spaces; lower-cased
 //                            at the end if asked for
-#ifndef SRU_MODELS_PREPROCESSING_H_
-#define SRU_MODELS_PREPROCESSING_H_
+#ifndef SRU_MODELS_TEXT_PREPROCESSING_H_
+#define SRU_MODELS_TEXT_PREPROCESSING_H_
 
 #include <cstddef>
 #include <limits>
@@ -17,9 +17,28 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "models/config.h"
 
 namespace sru::models {
+
+// The ways that stand above.
+enum class PreprocessingType { kWhitespace, kLowercase, kSentenceClassification };
+
+constexpr const char* PreprocessingTypeName(PreprocessingType type) {
+  switch (type) {
+    case PreprocessingType::kWhitespace:
+      return "whitespace";
+    case PreprocessingType::kLowercase:
+      return "lowercase";
+    case PreprocessingType::kSentenceClassification:
+      return "sentence_classification";
+  }
+  return "";
+}
+
+struct PreprocessingConfig {
+  PreprocessingType type = PreprocessingType::kWhitespace;
+  bool lowercase = false;  // only for kSentenceClassification: lower-case at the end
+};
 
 // Immutable and thread-safe.
 class Preprocessor {
@@ -46,4 +65,4 @@ class Preprocessor {
 
 }  // namespace sru::models
 
-#endif  // SRU_MODELS_PREPROCESSING_H_
+#endif  // SRU_MODELS_TEXT_PREPROCESSING_H_

@@ -1,0 +1,35 @@
+// One Unicode code point of UTF-8 after the other.
+#ifndef SRU_MODELS_TEXT_CODE_POINT_H_
+#define SRU_MODELS_TEXT_CODE_POINT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace sru::models {
+
+// Bytes of the code point that starts with this byte.
+inline size_t CodePointBytes(char first) {
+  const auto byte = static_cast<unsigned char>(first);
+  return byte < 0x80 ? 1 : byte < 0xe0 ? 2 : byte < 0xf0 ? 3 : 4;
+}
+
+// The code point that starts at `at`. Requires that `text` is valid UTF-8 and at < text.size().
+inline int32_t CodePointAt(std::string_view text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[at + i]); };
+  const auto tail = [&](size_t i) { return byte(i) & 0x3f; };
+  switch (CodePointBytes(text[at])) {
+    case 1:
+      return byte(0);
+    case 2:
+      return (byte(0) & 0x1f) << 6 | tail(1);
+    case 3:
+      return (byte(0) & 0x0f) << 12 | tail(1) << 6 | tail(2);
+    default:
+      return (byte(0) & 0x07) << 18 | tail(1) << 12 | tail(2) << 6 | tail(3);
+  }
+}
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_TEXT_CODE_POINT_H_

@@ -1,0 +1,76 @@
+#include "models/text/line_word_tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace sru::models {
+namespace {
+
+constexpr std::string_view kEndOfLine = "</s>";
+constexpr std::string_view kUnknown = "<unk>";
+constexpr std::string_view kSeparators = " \t\r\f\v";
+constexpr std::string_view kEndsOfWords = " \t\r\f\v\n";
+
+}  // namespace
+
+LineWordTokenizer::LineWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t end_of_line,
+                                     int32_t unknown)
+    : vocabulary_(std::move(vocabulary)), end_of_line_(end_of_line), unknown_(unknown) {}
+
+absl::StatusOr<std::unique_ptr<LineWordTokenizer>> LineWordTokenizer::Create(
+    std::unique_ptr<Vocabulary> vocabulary) {
+  const int32_t end_of_line = vocabulary->Find(kEndOfLine);
+  if (end_of_line == Vocabulary::kNotFound) {
+    return absl::InvalidArgumentError("the word </s>, which a newline becomes, is missing");
+  }
+  const int32_t unknown = vocabulary->Find(kUnknown);
+  static_assert(Vocabulary::kNotFound == kNotFound);
+  return std::unique_ptr<LineWordTokenizer>(
+      new LineWordTokenizer(std::move(vocabulary), end_of_line, unknown));
+}
+
+absl::Status LineWordTokenizer::AppendIds(std::string_view text, size_t max_tokens,
+                                          std::vector<int32_t>* ids) const {
+  if (absl::Status status = CheckUtf8(text); !status.ok()) return status;
+  size_t at = 0;
+  while (ids->size() < max_tokens) {
+    at = text.find_first_not_of(kSeparators, at);
+    if (at == std::string_view::npos) break;
+    if (text[at] == '\n') {
+      ids->push_back(end_of_line_);
+      ++at;
+      continue;
+    }
+    const size_t end = std::min(text.find_first_of(kEndsOfWords, at), text.size());
+    const int32_t id = Lookup(text.substr(at, end - at));
+    if (id == kNotFound) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the word of ", end - at, " bytes at byte ", at,
+                       " is not in the model's vocabulary, which has no <unk>"));
+    }
+    ids->push_back(id);
+    at = end;
+  }
+  return absl::OkStatus();
+}
+
+int32_t LineWordTokenizer::Lookup(std::string_view word) const {
+  const int32_t id = vocabulary_->Find(word);
+  return id == kNotFound ? unknown_ : id;
+}
+
+void LineWordTokenizer::Append(int32_t id, Position* position, std::string* text) const {
+  if (id == end_of_line_) {
+    text->push_back('\n');
+    position->at_start = true;
+    return;
+  }
+  if (!position->at_start) text->push_back(' ');
+  text->append(vocabulary_->word(id));
+  position->at_start = false;
+}
+
+}  // namespace sru::models

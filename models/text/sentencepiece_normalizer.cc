@@ -1,0 +1,140 @@
+#include "models/text/sentencepiece_normalizer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/status/status.h"
+#include "base/utf8.h"
+#include "models/text/code_point.h"
+
+namespace sru::models {
+namespace {
+
+// The longest text that a rule replaces. Rules of Unicode's normal forms have a few characters; a damaged file could have
+// circles.
+constexpr size_t kMaxRuleBytes = 256;
+
+// The bits of a unit of the double array.
+bool HasLeaf(uint32_t unit) { return (unit >> 8 & 1) != 0; }
+uint32_t Value(uint32_t unit) { return unit & 0x7fffffffu; }
+uint32_t Label(uint32_t unit) { return unit & 0x800000ffu; }
+uint32_t Offset(uint32_t unit) { return (unit >> 10) << ((unit & 0x200u) >> 6); }
+
+bool ConsumePrefix(std::string_view* text, std::string_view prefix) {
+  if (text->substr(0, prefix.size()) != prefix) return false;
+  text->remove_prefix(prefix.size());
+  return true;
+}
+
+bool EndsWith(std::string_view text, std::string_view end) {
+  return text.size() >= end.size() && text.substr(text.size() - end.size()) == end;
+}
+
+}  // namespace
+
+absl::StatusOr<SentencePieceNormalizer> SentencePieceNormalizer::Create(
+    const SentencePieceModel& model, const ByteTrie& protected_pieces) {
+  SentencePieceNormalizer normalizer(model, protected_pieces);
+  if (!model.character_map.empty()) {
+    if (absl::Status status = normalizer.ReadRules(model.character_map); !status.ok()) {
+      return status;
+    }
+  }
+  return normalizer;
+}
+
+absl::Status SentencePieceNormalizer::ReadRules(std::string_view compiled) {
+  const absl::Status damaged =
+      absl::InvalidArgumentError("precompiled_charsmap: the rules are damaged");
+  uint32_t trie_bytes;
+  if (compiled.size() < sizeof(trie_bytes)) return damaged;
+  std::memcpy(&trie_bytes, compiled.data(), sizeof(trie_bytes));
+  compiled.remove_prefix(sizeof(trie_bytes));
+  if (trie_bytes == 0 || trie_bytes % sizeof(uint32_t) != 0 || trie_bytes >= compiled.size()) {
+    return damaged;
+  }
+  units_.resize(trie_bytes / sizeof(uint32_t));
+  std::memcpy(units_.data(), compiled.data(), trie_bytes);
+  replacements_ = compiled.substr(trie_bytes);
+  // Each replacement is then a text that ends, and valid; a value may still point into the middle of one, see Replace().
+  if (replacements_.back() != '\0' || FindInvalidUtf8(replacements_) != replacements_.size()) {
+    return damaged;
+  }
+  return absl::OkStatus();
+}
+
+std::pair<std::string_view, size_t> SentencePieceNormalizer::Replace(std::string_view text) const {
+  if (!protected_pieces_->empty()) {
+    const size_t length = protected_pieces_->LongestPrefix(text);
+    if (length > 0) return {text.substr(0, length), length};
+  }
+  size_t longest = 0;
+  uint32_t value = 0;
+  if (!units_.empty()) {
+    size_t node = Offset(units_[0]);
+    const size_t end = std::min(text.size(), kMaxRuleBytes);
+    for (size_t i = 0; i < end; ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      node ^= byte;
+      if (node >= units_.size() || Label(units_[node]) != byte) break;
+      const uint32_t unit = units_[node];
+      node ^= Offset(unit);
+      if (!HasLeaf(unit)) continue;
+      if (node >= units_.size()) break;
+      longest = i + 1;
+      value = Value(units_[node]);
+    }
+  }
+  // What a damaged file could do: a rule that ends, or a replacement that starts, within a character.
+  const auto starts_character = [](std::string_view bytes, size_t at) {
+    return at == bytes.size() || (static_cast<unsigned char>(bytes[at]) & 0xc0) != 0x80;
+  };
+  if (longest == 0 || value >= replacements_.size() || !starts_character(text, longest) ||
+      !starts_character(replacements_, value)) {
+    const size_t length = CodePointBytes(text[0]);
+    return {text.substr(0, length), length};
+  }
+  return {std::string_view(replacements_.data() + value), longest};
+}
+
+std::string SentencePieceNormalizer::Normalize(std::string_view text) const {
+  const std::string_view space = model_->escape_whitespaces ? kPieceSpace : " ";
+  const bool remove_spaces = model_->remove_extra_whitespaces;
+  if (remove_spaces) {
+    while (!text.empty()) {
+      const auto [replaced, length] = Replace(text);
+      if (replaced != " ") break;
+      text.remove_prefix(length);
+    }
+  }
+  std::string normalized;
+  if (text.empty()) return normalized;
+  normalized.reserve(text.size() + text.size() / 2);
+  if (model_->add_dummy_prefix) normalized += space;
+  bool after_space = remove_spaces;
+  while (!text.empty()) {
+    auto [replaced, length] = Replace(text);
+    text.remove_prefix(length);
+    if (after_space) {
+      while (ConsumePrefix(&replaced, " ")) {
+      }
+    }
+    if (replaced.empty()) continue;
+    for (const char c : replaced) {
+      if (c == ' ') {
+        normalized += space;
+      } else {
+        normalized += c;
+      }
+    }
+    after_space = remove_spaces && replaced.back() == ' ';
+  }
+  if (remove_spaces) {
+    size_t size = normalized.size();
+    while (EndsWith(std::string_view(normalized).substr(0, size), space)) size -= space.size();
+    normalized.resize(size);
+  }
+  return normalized;
+}
+
+}  // namespace sru::models

@@ -1,0 +1,128 @@
+#include "models/text/sentencepiece_tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace sru::models {
+namespace {
+
+ByteTrie UserDefined(const SentencePieceModel& model) {
+  std::vector<std::pair<std::string_view, int32_t>> entries;
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    if (model.pieces[id].kind != PieceKind::kUserDefined) continue;
+    entries.emplace_back(model.pieces[id].text, static_cast<int32_t>(id));
+  }
+  return ByteTrie(std::move(entries));
+}
+
+std::unique_ptr<const PieceSegmenter> MakeSegmenter(const SentencePieceModel& model,
+                                                    const ByteTrie& user_defined) {
+  switch (model.algorithm) {
+    case SentencePieceModel::Algorithm::kUnigram:
+      return MakeUnigramSegmenter(model);
+    case SentencePieceModel::Algorithm::kBpe:
+      return MakeBpeSegmenter(model, user_defined);
+  }
+  return nullptr;
+}
+
+int HexDigit(char c) { return c <= '9' ? c - '0' : c - 'A' + 10; }
+
+}  // namespace
+
+SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model)
+    : model_(std::move(model)),
+      user_defined_(UserDefined(model_)),
+      segmenter_(MakeSegmenter(model_, user_defined_)) {
+  ids_.reserve(model_.pieces.size());
+  for (size_t id = 0; id < model_.pieces.size(); ++id) {
+    ids_.emplace(absl::string_view(model_.pieces[id].text), static_cast<int32_t>(id));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::Parse(
+    std::string_view bytes, int expected_size, const std::string& source) {
+  absl::StatusOr<SentencePieceModel> model = SentencePieceModel::Parse(bytes, source);
+  if (!model.ok()) return model.status();
+  std::unique_ptr<SentencePieceTokenizer> tokenizer(new SentencePieceTokenizer(*std::move(model)));
+  if (tokenizer->size() != expected_size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        source, ": expected ", expected_size,
+        " pieces (embedding.vocabulary_size in config.json), found ", tokenizer->size()));
+  }
+  absl::StatusOr<SentencePieceNormalizer> normalizer =
+      SentencePieceNormalizer::Create(tokenizer->model_, tokenizer->user_defined_);
+  if (!normalizer.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(source, ": ", normalizer.status().message()));
+  }
+  tokenizer->normalizer_ = std::make_unique<const SentencePieceNormalizer>(*std::move(normalizer));
+  return tokenizer;
+}
+
+absl::Status SentencePieceTokenizer::AppendIds(std::string_view text, size_t max_tokens,
+                                               std::vector<int32_t>* ids) const {
+  if (absl::Status status = CheckUtf8(text); !status.ok()) return status;
+  if (max_tokens == 0) return absl::OkStatus();
+  bool after_unknown = false;
+  const std::string normalized = normalizer_->Normalize(text);
+  segmenter_->Segment(normalized, [&](std::string_view piece, int32_t id) {
+    const bool unknown = id == model_.unknown_id;
+    if (unknown && model_.byte_fallback) {
+      for (const char c : piece) {
+        if (ids->size() == max_tokens) break;
+        ids->push_back(model_.byte_ids[static_cast<unsigned char>(c)]);
+      }
+    } else if (!unknown || !after_unknown) {
+      ids->push_back(id);
+    }
+    after_unknown = unknown;
+    return ids->size() < max_tokens;
+  });
+  return absl::OkStatus();
+}
+
+int32_t SentencePieceTokenizer::Lookup(std::string_view piece) const {
+  const auto it = ids_.find(absl::string_view(piece.data(), piece.size()));
+  return it == ids_.end() ? model_.unknown_id : it->second;
+}
+
+void SentencePieceTokenizer::Append(int32_t id, Position* position, std::string* text) const {
+  const SentencePieceModel::Piece& piece = model_.pieces[id];
+  std::string_view rest = piece.text;
+  switch (piece.kind) {
+    case PieceKind::kControl:
+      return;
+    case PieceKind::kUnknown:
+      text->append(model_.unknown_text);
+      if (!model_.unknown_text.empty()) position->at_start = false;
+      return;
+    case PieceKind::kByte:
+      text->push_back(static_cast<char>(HexDigit(rest[3]) << 4 | HexDigit(rest[4])));  // <0xE4>
+      position->at_start = false;
+      return;
+    case PieceKind::kNormal:
+    case PieceKind::kUserDefined:
+    case PieceKind::kUnused:
+      break;
+  }
+  // The space that normalization puts before a text is not part of it.
+  if (position->at_start && (model_.add_dummy_prefix || model_.remove_extra_whitespaces) &&
+      rest.substr(0, kPieceSpace.size()) == kPieceSpace) {
+    rest.remove_prefix(kPieceSpace.size());
+    if (!model_.remove_extra_whitespaces) position->at_start = false;
+  }
+  if (!rest.empty()) position->at_start = false;
+  while (!rest.empty()) {
+    const size_t space = std::min(rest.find(kPieceSpace), rest.size());
+    text->append(rest.substr(0, space));
+    rest.remove_prefix(space);
+    if (rest.empty()) break;
+    text->push_back(' ');
+    rest.remove_prefix(kPieceSpace.size());
+  }
+}
+
+}  // namespace sru::models

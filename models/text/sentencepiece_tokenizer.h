@@ -1,0 +1,57 @@
+// SentencePiece (Kudo and Richardson, 2018): pieces of words that a model file describes, by unigram or byte pair encoding.
+#ifndef SRU_MODELS_TEXT_SENTENCEPIECE_TOKENIZER_H_
+#define SRU_MODELS_TEXT_SENTENCEPIECE_TOKENIZER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "models/text/byte_trie.h"
+#include "models/text/piece_segmenter.h"
+#include "models/text/sentencepiece_model.h"
+#include "models/text/sentencepiece_normalizer.h"
+#include "models/text/tokenizer.h"
+
+namespace sru::models {
+
+// Ids and texts are those of the library. No symbols of start or end are added. Neighboring unknown characters are one token.
+class SentencePieceTokenizer final : public Tokenizer, public Detokenizer {
+ public:
+  // Parses the contents of an spm.model that must have `expected_size` pieces. kInvalidArgument with `source`.
+  static absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> Parse(std::string_view bytes,
+                                                                       int expected_size,
+                                                                       const std::string& source);
+
+  // The id of a piece by its text, U+2581 for a space.
+  int32_t Lookup(std::string_view piece) const override;
+
+  int size() const override { return static_cast<int>(model_.pieces.size()); }
+  std::string TokenName(int32_t id) const override { return model_.pieces[id].text; }
+
+  const Detokenizer* detokenizer() const override { return this; }
+  // Control symbols have no text. The bytes that unknown characters are made of come one by one.
+  void Append(int32_t id, Position* position, std::string* text) const override;
+
+ private:
+  explicit SentencePieceTokenizer(SentencePieceModel model);
+
+  absl::Status AppendIds(std::string_view text, size_t max_tokens,
+                         std::vector<int32_t>* ids) const override;
+
+  const SentencePieceModel model_;  // what the others point into
+  const ByteTrie user_defined_;
+  // Abseil's own view where it is not the standard's (Debian 12): only that one has a hash.
+  absl::flat_hash_map<absl::string_view, int32_t> ids_;
+  std::unique_ptr<const SentencePieceNormalizer> normalizer_;
+  std::unique_ptr<const PieceSegmenter> segmenter_;
+};
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_TEXT_SENTENCEPIECE_TOKENIZER_H_

@@ -1,0 +1,88 @@
+#include "models/text/unicode_word_tokenizer.h"
+
+#include <utf8proc.h>
+
+#include <utility>
+
+#include "models/text/code_point.h"
+#include "models/text/lower_case.h"
+#include "models/text/white_space.h"
+
+namespace sru::models {
+namespace {
+
+bool IsWordCodePoint(int32_t code_point) {
+  if (code_point < 0x80) {
+    const int32_t lower = code_point | 0x20;
+    return (lower >= 'a' && lower <= 'z') || (code_point >= '0' && code_point <= '9');
+  }
+  switch (utf8proc_category(code_point)) {
+    case UTF8PROC_CATEGORY_LU:
+    case UTF8PROC_CATEGORY_LL:
+    case UTF8PROC_CATEGORY_LT:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_LO:
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_NO:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+UnicodeWordTokenizer::UnicodeWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id,
+                                           bool lowercase)
+    : vocabulary_(std::move(vocabulary)), oov_id_(oov_id), lowercase_(lowercase) {}
+
+absl::Status UnicodeWordTokenizer::Split(std::string_view text, size_t max_tokens,
+                                         absl::FunctionRef<void(const TextSpan&)> sink) {
+  if (absl::Status status = CheckUtf8(text); !status.ok()) return status;
+  TextSpan token;  // the last code point, or the run that it belongs to
+  const auto advance = [&] {
+    token.end_byte += CodePointBytes(text[token.end_byte]);
+    ++token.end_char;
+  };
+  for (size_t tokens = 0; tokens < max_tokens && token.end_byte < text.size();) {
+    token.begin_byte = token.end_byte;
+    token.begin_char = token.end_char;
+    if (WhitespaceBytes(text, token.begin_byte) != 0) {
+      advance();
+      continue;
+    }
+    const bool is_word = IsWordCodePoint(CodePointAt(text, token.begin_byte));
+    advance();
+    while (is_word && token.end_byte < text.size() &&
+           IsWordCodePoint(CodePointAt(text, token.end_byte))) {
+      advance();
+    }
+    sink(token);
+    ++tokens;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status UnicodeWordTokenizer::AppendIds(std::string_view text, size_t max_tokens,
+                                             std::vector<int32_t>* ids) const {
+  return Split(text, max_tokens,
+               [&](const TextSpan& token) { ids->push_back(Lookup(token.Of(text))); });
+}
+
+int32_t UnicodeWordTokenizer::Lookup(std::string_view token) const {
+  int32_t id;
+  if (lowercase_) {
+    std::string lowered;
+    AppendLowerCase(token, &lowered);
+    id = vocabulary_->Find(lowered);
+  } else {
+    id = vocabulary_->Find(token);
+  }
+  return id == Vocabulary::kNotFound ? oov_id_ : id;
+}
+
+}  // namespace sru::models

@@ -1,0 +1,62 @@
+// Words by Unicode's categories, with their places in the text: what a reader needs to cut answers out of it.
+#ifndef SRU_MODELS_TEXT_UNICODE_WORD_TOKENIZER_H_
+#define SRU_MODELS_TEXT_UNICODE_WORD_TOKENIZER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "models/text/tokenizer.h"
+#include "models/text/vocabulary.h"
+
+namespace sru::models {
+
+// The place of a token in the text that was given; ends are one past the last. Both cut the text at character borders.
+struct TextSpan {
+  size_t begin_byte = 0;
+  size_t end_byte = 0;
+  size_t begin_char = 0;  // in code points
+  size_t end_char = 0;
+
+  std::string_view Of(std::string_view text) const {
+    return text.substr(begin_byte, end_byte - begin_byte);
+  }
+};
+
+// A token is a longest run of code points of the general categories L*, M* and N* (letters, marks, numbers), or one other code
+// point that is not white space (white_space.h). The text is not normalized. The categories are those of the utf8proc that the
+// program runs with: Unicode 15 in Debian 12. A later Unicode only gives a category to code points that had none.
+class UnicodeWordTokenizer final : public Tokenizer {
+ public:
+  // `vocabulary` must not be null; requires 0 <= oov_id < vocabulary->size(). With `lowercase` a token is looked up in lower
+  // case (lower_case.h).
+  UnicodeWordTokenizer(std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id, bool lowercase);
+
+  // Calls `sink` with the tokens of `text` in order, at most `max_tokens` of them. kInvalidArgument, before any call, when
+  // `text` is not valid UTF-8.
+  static absl::Status Split(std::string_view text, size_t max_tokens,
+                            absl::FunctionRef<void(const TextSpan&)> sink);
+
+  // The id of a token, in lower case if the tokenizer lower-cases.
+  int32_t Lookup(std::string_view token) const override;
+
+  int size() const override { return vocabulary_->size(); }
+  std::string TokenName(int32_t id) const override { return std::string(vocabulary_->word(id)); }
+
+ private:
+  absl::Status AppendIds(std::string_view text, size_t max_tokens,
+                         std::vector<int32_t>* ids) const override;
+
+  const std::unique_ptr<Vocabulary> vocabulary_;
+  const int32_t oov_id_;
+  const bool lowercase_;
+};
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_TEXT_UNICODE_WORD_TOKENIZER_H_
