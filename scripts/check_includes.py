@@ -65,7 +65,7 @@ client/sru_client.cc     | client/commands                                    |
 bench                    | client models kernels kernels/bench proto          | absl grpc nghttp2 nlohmann
 
 tests/kernels/cuda_host  | kernels/cuda                                       |
-tests/testing            | tests/kernels/cuda_host server/batching            | absl grpc nlohmann openssl
+tests/testing            | tests/kernels/cuda_host server/batching            | absl grpc nlohmann openssl sentencepiece
                          | server/base client kernels kernels/cuda proto      |
 tests/kernels            | tests/testing tests/kernels/cuda_host kernels      | hwy
                          | kernels/common kernels/cpu kernels/cuda            |
@@ -98,7 +98,8 @@ LIBRARIES = {
     "cuda": "cuda_runtime cuda_bf16 cuda.h cublas nvml", "dnnl": "dnnl oneapi/", "gmock": "gmock/",
     "grpc": "grpc/ grpcpp/", "gtest": "gtest/", "hwy": "hwy/", "nghttp2": "nghttp2/",
     "nlohmann": "nlohmann/", "openmp": "omp.h", "openssl": "openssl/", "prometheus": "prometheus/",
-    "protobuf": "google/protobuf/", "re2": "re2/", "utf8proc": "utf8proc.h",
+    "protobuf": "google/protobuf/", "re2": "re2/", "sentencepiece": "sentencepiece_",
+    "utf8proc": "utf8proc.h",
 }
 SYSTEM = ("arpa/", "linux/", "net/", "netinet/", "sanitizer/", "sys/")
 GENERATED = ("sru/v1/", "google/rpc/")  # from proto/

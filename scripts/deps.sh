@@ -4,7 +4,8 @@
 #   scripts/deps.sh [GROUP...]      groups: build test lint full bench deploy machine; default: build
 #
 #   build  compiler, build tools and libraries
-#   test   what the tests need in addition: the Python client's gRPC, openssl to make certificates, nginx
+#   test   what the tests need in addition: the Python client's gRPC, openssl to make certificates, nginx,
+#          SentencePiece, whose ids ours are compared with
 #   lint   clang-format and clang-tidy
 #   full   PyTorch and Chromium: without them the tests of models/export_torch.py and of the status
 #          page in a browser are skipped
@@ -19,7 +20,7 @@ build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotob
   protobuf-compiler-grpc prometheus-cpp-dev libboost-dev libdnnl-dev libhwy-dev libre2-dev
   libnghttp2-dev libjemalloc-dev libssl-dev libutf8proc-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   libbenchmark-dev python3)
-test=(openssl python3-grpcio python3-protobuf nginx-light)
+test=(openssl python3-grpcio python3-protobuf nginx-light libsentencepiece-dev)
 lint=(clang-format clang-tidy)
 full=(python3-torch chromium chromium-driver python3-selenium)
 bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++)
@@ -42,7 +43,7 @@ for group in "${@:-build}"; do
     deploy) wanted+=("${deploy[@]}") ;;
     machine) wanted+=("${machine[@]}") ;;
     -h | --help)
-      sed -n '2,16s/^# \{0,1\}//p' "$0"
+      sed -n '2,17s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *)
