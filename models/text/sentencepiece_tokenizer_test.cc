@@ -121,6 +121,38 @@ TEST(SentencePieceTokenizerTest, KeepsSpacesIfAskedTo) {
   EXPECT_EQ(Make(file)->detokenizer()->Decode({6, 4}), " b");
 }
 
+// Compiled rules with a single one: a full-width a becomes a. The trie is a double array, written by hand.
+std::string OneRule() {
+  std::vector<uint32_t> units(1024);
+  const auto unit = [](uint32_t offset, uint32_t label, bool leaf) {
+    return offset << 10 | (leaf ? 1u << 8 : 0u) | label;
+  };
+  units[0] = unit(0x100, 0, false);
+  units[0x100 ^ 0xef] = unit(0x100 ^ 0xef ^ 0x200, 0xef, false);
+  units[0x200 ^ 0xbd] = unit(0x200 ^ 0xbd ^ 0x300, 0xbd, false);
+  units[0x300 ^ 0x81] = unit(0x300 ^ 0x81 ^ 0x80, 0x81, true);
+  units[0x80] = 1u << 31;  // the value 0
+  const auto bytes = static_cast<uint32_t>(units.size() * sizeof(uint32_t));
+  std::string rules(reinterpret_cast<const char*>(&bytes), sizeof(bytes));
+  rules.append(reinterpret_cast<const char*>(units.data()), bytes);
+  return rules + std::string("a\0", 2);
+}
+
+TEST(SentencePieceTokenizerTest, ReplacesCharacters) {
+  SentencePieceFile file = SmallSentencePieceFile();
+  file.character_map = OneRule();
+  // Full-width a and b: the rules have only the first.
+  EXPECT_THAT(*Make(file)->Encode("\uff41bc"), ElementsAre(6, 9));
+  EXPECT_THAT(*Make(file)->Encode("b\uff42"), ElementsAre(6, 4, 0));
+  // Every cut of the rules is refused or does no harm.
+  for (size_t size = 1; size < file.character_map.size(); size += 97) {
+    SentencePieceFile cut = file;
+    cut.character_map.resize(size);
+    auto tokenizer = SentencePieceTokenizer::Parse(cut.bytes(), 10, "spm.model");
+    EXPECT_TRUE(!tokenizer.ok() || (*tokenizer)->Encode("\uff41bc").ok());
+  }
+}
+
 TEST(SentencePieceTokenizerTest, RefusesBadModels) {
   const std::string good = SmallSentencePieceFile().bytes();
   const auto changed = [](const std::function<void(SentencePieceFile&)>& change) {

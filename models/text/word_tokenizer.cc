@@ -1,8 +1,14 @@
 #include "models/text/word_tokenizer.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace sru::models {
+namespace {
+
+constexpr size_t kBytesPerWord = 4;  // about; a guess that is too high costs a reallocation
+
+}  // namespace
 
 WordTokenizer::WordTokenizer(const PreprocessingConfig& preprocessing,
                              std::unique_ptr<Vocabulary> vocabulary, int32_t oov_id)
@@ -10,6 +16,7 @@ WordTokenizer::WordTokenizer(const PreprocessingConfig& preprocessing,
 
 absl::Status WordTokenizer::AppendIds(std::string_view text, size_t max_tokens,
                                       std::vector<int32_t>* ids) const {
+  ids->reserve(std::min(max_tokens, text.size() / kBytesPerWord + 1));
   return preprocessor_.Split(text, max_tokens,
                              [&](std::string_view word) { ids->push_back(Lookup(word)); });
 }

@@ -8,6 +8,9 @@
 namespace sru::testing {
 namespace {
 
+// The library's own until 0.2.1, Abseil's from 0.2.2 on.
+using Status = decltype(sentencepiece::SentencePieceProcessor().status());
+
 class Sentences final : public sentencepiece::SentenceIterator {
  public:
   explicit Sentences(const std::vector<std::string>& sentences) : sentences_(sentences) {}
@@ -15,7 +18,7 @@ class Sentences final : public sentencepiece::SentenceIterator {
   bool done() const override { return next_ == sentences_.size(); }
   void Next() override { ++next_; }
   const std::string& value() const override { return sentences_[next_]; }
-  sentencepiece::util::Status status() const override { return {}; }
+  Status status() const override { return {}; }
 
  private:
   const std::vector<std::string>& sentences_;
@@ -33,7 +36,7 @@ std::string TrainSentencePiece(const std::map<std::string, std::string>& options
   Sentences iterator(sentences);
   std::string model;
   const std::unordered_map<std::string, std::string> arguments(options.begin(), options.end());
-  const auto status = sentencepiece::SentencePieceTrainer::Train(arguments, &iterator, &model);
+  const Status status = sentencepiece::SentencePieceTrainer::Train(arguments, &iterator, &model);
   return status.ok() ? model : std::string();
 }
 

@@ -1,0 +1,67 @@
+#include "models/text/tokenizer.h"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "models/text/byte_tokenizer.h"
+#include "models/text/character_tokenizer.h"
+#include "models/text/line_word_tokenizer.h"
+#include "models/text/unicode_word_tokenizer.h"
+#include "models/text/word_tokenizer.h"
+
+namespace sru::models {
+namespace {
+
+std::unique_ptr<Vocabulary> Words() {
+  auto vocabulary = Vocabulary::Parse("<unk>\n</s>\na\n", 3, "vocab.txt");
+  EXPECT_TRUE(vocabulary.ok()) << vocabulary.status();
+  return *std::move(vocabulary);
+}
+
+std::vector<std::unique_ptr<const Tokenizer>> Tokenizers() {
+  std::vector<uint8_t> bytes(256);
+  for (int byte = 0; byte < 256; ++byte) bytes[byte] = static_cast<uint8_t>(byte);
+  std::vector<std::unique_ptr<const Tokenizer>> tokenizers;
+  tokenizers.push_back(std::make_unique<ByteTokenizer>(bytes));
+  tokenizers.push_back(std::make_unique<CharacterTokenizer>(Words(), 0));
+  tokenizers.push_back(*LineWordTokenizer::Create(Words()));
+  tokenizers.push_back(std::make_unique<UnicodeWordTokenizer>(Words(), 0, /*lowercase=*/true));
+  for (const PreprocessingType type :
+       {PreprocessingType::kWhitespace, PreprocessingType::kLowercase,
+        PreprocessingType::kSentenceClassification}) {
+    tokenizers.push_back(
+        std::make_unique<WordTokenizer>(PreprocessingConfig{type, /*lowercase=*/true}, Words(), 0));
+  }
+  return tokenizers;
+}
+
+// One word that never ends, nothing but white space, many words, marks on marks, apostrophes.
+// SentencePiece has a test of its own.
+TEST(TokenizerTest, HostileTextTakesLinearTime) {
+  constexpr size_t kBytes = size_t{4} << 20;
+  for (const char* unit :
+       {"a", " ", "\n", "a ", "e\u0301", "\u3000", "\U0001f600", "'", "n't", "\u4e2d"}) {
+    std::string text;
+    while (text.size() < kBytes) text += unit;
+    for (const auto& tokenizer : Tokenizers()) {
+      const auto begin = std::chrono::steady_clock::now();
+      ASSERT_TRUE(tokenizer->Encode(text).ok());
+      const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+      // Well below a second without sanitizers; quadratic time would be hours.
+      EXPECT_LT(seconds.count(), 30) << "unit '" << unit << "'";
+    }
+  }
+}
+
+TEST(TokenizerTest, NamesBytes) {
+  EXPECT_EQ(ByteName(0), "<0x00>");
+  EXPECT_EQ(ByteName(0xe4), "<0xE4>");
+}
+
+}  // namespace
+}  // namespace sru::models
