@@ -174,7 +174,7 @@ class HostStream : public Stream {
     });
   }
   Status Normalize(DataType dtype, const LayerNormArgs& args) override {
-    return Add([=] {
+    return Add([this, dtype, args] {
       WithStorageType(dtype, [&](auto type) {
         using T = decltype(type);
         Launch(LayerNormBlocks(args), kRowThreads, [&] { LayerNormKernel<T>(args); });
