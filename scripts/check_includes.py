@@ -20,6 +20,7 @@ The rules:
 """
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -210,9 +211,11 @@ class Checker:
 
 def sources(root):
     """The project's files by git, or all of them where there is no git, relative to the root."""
-    git = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"],
-                         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
-    if git.returncode == 0:
+    git = None
+    if shutil.which("git"):
+        git = subprocess.run(["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"],
+                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
+    if git is not None and git.returncode == 0:
         paths = git.stdout.splitlines()
     else:
         paths = [os.path.relpath(os.path.join(folder, name), root)
