@@ -59,4 +59,6 @@ int SentencePieceLibrary::size() const { return processor_->processor.GetPieceSi
 
 bool SentencePieceLibrary::IsByte(int id) const { return processor_->processor.IsByte(id); }
 
+float SentencePieceLibrary::Score(int id) const { return processor_->processor.GetScore(id); }
+
 }  // namespace sru::testing

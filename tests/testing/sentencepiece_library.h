@@ -26,6 +26,7 @@ class SentencePieceLibrary {
   std::string Decode(const std::vector<int>& ids) const;
   int size() const;
   bool IsByte(int id) const;
+  float Score(int id) const;
 
  private:
   struct Processor;
