@@ -47,9 +47,5 @@ def attack(target):
     return Outcome(", ".join(texts))
 
 
-# What bounds answers that nobody reads is the guard's reason `memory`: 128 MiB and twice what was read of late, which
-# is 56 MiB here.
-MOST_MIB = 128 + 2 * 56
-
 if __name__ == "__main__":
-    run("control frames", attack, memory_mib=MOST_MIB, seconds=4)
+    run("control frames", attack, memory_mib=192, seconds=4)
