@@ -111,8 +111,8 @@ Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const
       }
     }
   }
-  if (batch.initial_state != nullptr && !limits.states) {
-    return InvalidArgument("initial_state: the workspace was made without states");
+  if (batch.initial_states != nullptr && !limits.states) {
+    return InvalidArgument("initial_states: the workspace was made without states");
   }
   for (int b = 0; b < batch.num_sequences; ++b) {
     const SequenceOutput& out = outputs[b];

@@ -1,4 +1,6 @@
-// The one interface of every backend: compile a whole stack once, then run ragged batches.
+// The one interface of every backend: compile a whole model once, then run ragged batches. A model is
+// an SRU stack with what goes before and after it (StackSpec, for a classifier or an encoder), or a
+// Program of several parts, compiled and run the same way (program_executable.h).
 //
 //   std::unique_ptr<Backend> backend;
 //   Status status = CreateBackend("cpu", &backend);
@@ -23,7 +25,10 @@
 #include <string>
 #include <vector>
 
+#include "kernels/compiled_model.h"
 #include "kernels/data_type.h"
+#include "kernels/program.h"
+#include "kernels/program_executable.h"
 #include "kernels/stack_spec.h"
 #include "kernels/status.h"
 
@@ -70,10 +75,11 @@ struct WorkspaceLimits {
 // The input of one Run(). All pointers are borrowed for the call.
 struct RaggedBatch {
   int num_sequences = 0;
-  const int32_t* offsets = nullptr;      // [num_sequences + 1]; offsets[0] = 0, strictly increasing
-  const int32_t* token_ids = nullptr;    // [T], each in [0, vocabulary_size); exactly one of
-  const float* features = nullptr;       // [T][input_size]                    these two is set
-  const float* initial_state = nullptr;  // [num_sequences][layers][output_size]; null = zeros
+  const int32_t* offsets = nullptr;    // [num_sequences + 1]; offsets[0] = 0, strictly increasing
+  const int32_t* token_ids = nullptr;  // [T], each in [0, vocabulary_size); exactly one of
+  const float* features = nullptr;     // [T][input_size]                    these two is set
+  // [num_sequences], each [layers][output_size] or null for zeros; null = zeros for all
+  const float* const* initial_states = nullptr;
 
   int num_tokens() const { return num_sequences == 0 ? 0 : offsets[num_sequences]; }
 };
@@ -104,17 +110,8 @@ class Workspace {
 
 // A compiled stack. Immutable and thread-safe: many threads may run it, each with its own
 // workspace.
-class Executable {
+class Executable : public CompiledModel {
  public:
-  virtual ~Executable() = default;
-
-  // Devices of the backend. A workspace is tied to one of them.
-  virtual int num_devices() const { return 1; }
-
-  // Workers that keep one device busy; 0 for an executable that runs on the processor, where a
-  // worker keeps a core busy.
-  virtual int workers_per_device() const { return 0; }
-
   // kDeviceLost when limits.device has failed for good; the others may still serve.
   virtual Status CreateWorkspace(const WorkspaceLimits& limits,
                                  std::unique_ptr<Workspace>* workspace) const = 0;
@@ -128,9 +125,6 @@ class Executable {
   // a size of batch comes for the first time.
   virtual Status Run(const RaggedBatch& batch, const SequenceOutput* outputs,
                      Workspace& workspace) const = 0;
-
-  // Memory of the compiled weights, on one device.
-  virtual size_t weight_bytes() const = 0;
 };
 
 // A device that a backend runs on, for metrics and GetModel.
@@ -168,6 +162,10 @@ class Backend {
   // Thread-safe.
   virtual Status Compile(const StackSpec& spec, const CompileOptions& options,
                          std::unique_ptr<Executable>* executable) = 0;
+
+  // The same for a model that is made of parts.
+  virtual Status Compile(const Program& program, const CompileOptions& options,
+                         std::unique_ptr<ProgramExecutable>* executable) = 0;
 };
 
 // Every name that CreateBackend() knows, in alphabetical order. This build or machine may lack

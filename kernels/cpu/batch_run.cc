@@ -220,9 +220,8 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
   void LoadInitialState(size_t index, const Part& part, int b, float* c) const {
     const Layer& layer = stack_.layers[index];
     std::fill_n(c, part.scan.padded, 0.0f);
-    if (batch_.initial_state == nullptr) return;
-    const size_t row = static_cast<size_t>(b) * stack_.layers.size() + index;
-    const float* from = batch_.initial_state + row * layer.output.width();
+    if (batch_.initial_states == nullptr || batch_.initial_states[b] == nullptr) return;
+    const float* from = batch_.initial_states[b] + index * layer.output.width();
     std::copy_n(from + part.direction * layer.output.size + part.first, Dimensions(layer, part), c);
   }
 

@@ -120,6 +120,11 @@ class CpuBackend : public Backend {
     return UnsupportedDataType(name(), options.dtype);
   }
 
+  Status Compile(const Program& /*program*/, const CompileOptions& /*options*/,
+                 std::unique_ptr<ProgramExecutable>* /*executable*/) override {
+    return Unsupported("backend: programs are not built yet");
+  }
+
  private:
   Status CompilePacked(const StackSpec& spec, const Arithmetic& arithmetic,
                        std::unique_ptr<Executable>* executable) const {

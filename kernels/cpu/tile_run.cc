@@ -252,11 +252,12 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
 
   void LoadState(size_t index, int d, int block, int place, float* state) const {
     std::fill_n(state, kTileColumns, 0.0f);
-    if (batch_.initial_state == nullptr) return;
+    const float* const initial =
+        batch_.initial_states == nullptr ? nullptr : batch_.initial_states[ws_.order[place]];
+    if (initial == nullptr) return;
     const RowLayout& layout = stack_.layers[index].output;
-    const size_t layer = static_cast<size_t>(ws_.order[place]) * stack_.layers.size() + index;
     const int first = block * kTileColumns;
-    std::copy_n(batch_.initial_state + layer * layout.width() + d * layout.size + first,
+    std::copy_n(initial + index * layout.width() + d * layout.size + first,
                 std::min(kTileColumns, layout.size - first), state);
   }
 

@@ -88,7 +88,7 @@ class BatchRun {
     bucket.tokens = ws_.token_buckets()[ws_.TokenBucketIndex(batch_.num_tokens())];
     bucket.sequences = SequenceBucket(batch_.num_sequences, ws_.limits().max_sequences);
     if (batch_.features != nullptr) bucket.flags |= Bucket::kFeatures;
-    if (batch_.initial_state != nullptr) bucket.flags |= Bucket::kInitialState;
+    if (batch_.initial_states != nullptr) bucket.flags |= Bucket::kInitialState;
     for (int b = 0; b < batch_.num_sequences; ++b) {
       const SequenceOutput& out = outputs_[b];
       if (out.wants_labels()) bucket.flags |= Bucket::kLabels;
@@ -135,8 +135,11 @@ class BatchRun {
     const size_t rows = batch_.num_sequences * stack_.layers.size();
     std::fill_n(states, rows * row.stride(), 0.0f);
     for (size_t i = 0; i < rows; ++i) {
+      const float* const initial = batch_.initial_states[i / stack_.layers.size()];
+      if (initial == nullptr) continue;
+      const float* const layer = initial + i % stack_.layers.size() * row.width();
       for (int segment = 0; segment < row.segments; ++segment) {
-        std::copy_n(batch_.initial_state + i * row.width() + segment * row.size, row.size,
+        std::copy_n(layer + segment * row.size, row.size,
                     states + i * row.stride() + segment * row.padded());
       }
     }
@@ -310,6 +313,11 @@ class CudaBackend : public Backend {
     } catch (const std::bad_alloc&) {
       return Status(StatusCode::kResourceExhausted, "packing weights: out of memory");
     }
+  }
+
+  Status Compile(const Program& /*program*/, const CompileOptions& /*options*/,
+                 std::unique_ptr<ProgramExecutable>* /*executable*/) override {
+    return Unsupported("backend: programs are not built yet");
   }
 
  private:

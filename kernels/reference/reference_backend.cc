@@ -280,8 +280,8 @@ class ReferenceExecutable : public Executable {
     }
     for (size_t i = 0; i < layers; ++i) {
       std::vector<double> c(width);
-      if (batch.initial_state != nullptr) {
-        const float* c0 = batch.initial_state + (b * layers + i) * width;
+      if (batch.initial_states != nullptr && batch.initial_states[b] != nullptr) {
+        const float* c0 = batch.initial_states[b] + i * width;
         std::copy(c0, c0 + width, c.begin());
       }
       h = RunLayer(spec_.layers[i], h, storage_, &c);
@@ -326,6 +326,11 @@ class ReferenceBackend : public Backend {
         return OkStatus();
     }
     return UnsupportedDataType(name(), options.dtype);
+  }
+
+  Status Compile(const Program& /*program*/, const CompileOptions& /*options*/,
+                 std::unique_ptr<ProgramExecutable>* /*executable*/) override {
+    return Unsupported("backend: programs are not built yet");
   }
 };
 

@@ -115,6 +115,9 @@ class RandomBatch {
     if (initial_state) {
       const size_t size = lengths.size() * spec.layers.size() * spec.output_size();
       for (size_t i = 0; i < size; ++i) initial_state_.push_back(normal(random));
+      for (size_t b = 0; b < lengths.size(); ++b) {
+        initial_states_.push_back(initial_state_.data() + size / lengths.size() * b);
+      }
     }
   }
 
@@ -124,7 +127,7 @@ class RandomBatch {
     batch.offsets = offsets_.data();
     batch.token_ids = token_ids_.empty() ? nullptr : token_ids_.data();
     batch.features = features_.empty() ? nullptr : features_.data();
-    batch.initial_state = initial_state_.empty() ? nullptr : initial_state_.data();
+    batch.initial_states = initial_states_.empty() ? nullptr : initial_states_.data();
     return batch;
   }
 
@@ -133,6 +136,7 @@ class RandomBatch {
   std::vector<int32_t> token_ids_;
   std::vector<float> features_;
   std::vector<float> initial_state_;
+  std::vector<const float*> initial_states_;  // [sequence]: into the one above
 };
 
 // Every output that a model has, for every sequence of a batch.

@@ -123,7 +123,11 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   spec->embedding = {features.data(), features.size()};
   std::vector<int32_t> token_ids(batch.num_tokens());
   std::iota(token_ids.begin(), token_ids.end(), 0);
-  batch.initial_state = c0.ok() ? initial_state.data() : nullptr;
+  std::vector<const float*> initial_states;
+  for (int64_t b = 0; b < batch_size && c0.ok(); ++b) {
+    initial_states.push_back(initial_state.data() + b * layers * width);
+  }
+  batch.initial_states = c0.ok() ? initial_states.data() : nullptr;
 
   std::vector<float> token_vectors(static_cast<size_t>(batch.num_tokens()) * width);
   std::vector<float> final_state(static_cast<size_t>(batch_size * layers * width));

@@ -171,7 +171,11 @@ class Checker {
     spec.embedding = {features.data(), features.size()};
     std::vector<int32_t> token_ids(batch.num_tokens());
     std::iota(token_ids.begin(), token_ids.end(), 0);
-    if (golden.c0.data != nullptr) batch.initial_state = initial_state.data();
+    std::vector<const float*> initial_states;
+    for (int b = 0; b < batch_size && golden.c0.data != nullptr; ++b) {
+      initial_states.push_back(initial_state.data() + b * layers * width);
+    }
+    if (golden.c0.data != nullptr) batch.initial_states = initial_states.data();
     std::vector<float> h(static_cast<size_t>(batch.num_tokens()) * width);
     std::vector<float> c(static_cast<size_t>(batch_size) * layers * width);
     std::vector<SequenceOutput> outputs(batch_size);

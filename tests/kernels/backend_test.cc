@@ -191,9 +191,7 @@ TEST_P(BackendTest, ResultsDoNotDependOnTheBatch) {
       alone.offsets = offsets;
       if (alone.token_ids != nullptr) alone.token_ids += together.offsets[b];
       if (alone.features != nullptr) alone.features += together.offsets[b] * spec.input_size;
-      if (alone.initial_state != nullptr) {
-        alone.initial_state += b * spec.layers.size() * spec.output_size();
-      }
+      if (alone.initial_states != nullptr) alone.initial_states += b;
       OutputArrays single(spec, alone, spec.pooling);
       ExpectRuns(tested, alone, single);
       const auto same = [](const std::vector<float>& found, const float* expected) {
@@ -359,9 +357,14 @@ TEST(EdgeTest, PoisonedSurroundings) {
       Poisoned initial(states, nan);
       std::copy_n(view.features, static_cast<size_t>(view.num_tokens()) * spec.input_size,
                   features.data());
-      std::copy_n(view.initial_state, states, initial.data());
+      const size_t state = spec.layers.size() * width;
+      std::vector<const float*> initial_states;
+      for (int b = 0; b < sequences; ++b) {
+        std::copy_n(view.initial_states[b], state, initial.data() + b * state);
+        initial_states.push_back(initial.data() + b * state);
+      }
       view.features = features.data();
-      view.initial_state = initial.data();
+      view.initial_states = initial_states.data();
       OutputArrays found(spec, view, spec.pooling);
       Poisoned vectors(view.num_tokens() * width, nan);
       Poisoned final_state(states, nan);

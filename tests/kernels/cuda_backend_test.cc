@@ -408,7 +408,7 @@ TEST(CudaBackendTest, WithoutStatesThereIsNoRoomForThem) {
   OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
   EXPECT_EQ(rig.Run(batch.view(), outputs).code(), StatusCode::kInvalidArgument);
   RaggedBatch stateless = batch.view();
-  stateless.initial_state = nullptr;
+  stateless.initial_states = nullptr;
   EXPECT_EQ(rig.Run(stateless, outputs).code(), StatusCode::kInvalidArgument);
   outputs.outputs[0].final_state = nullptr;
   EXPECT_TRUE(rig.Run(stateless, outputs).ok());

@@ -66,6 +66,12 @@ class FailingBackend : public kernels::Backend {
     return status;
   }
 
+  kernels::Status Compile(const kernels::Program& /*program*/,
+                          const kernels::CompileOptions& /*options*/,
+                          std::unique_ptr<kernels::ProgramExecutable>* /*executable*/) override {
+    return kernels::Unsupported("failing: stacks only");
+  }
+
  private:
   class FailingWorkspace : public kernels::Workspace {
    public:

@@ -1,0 +1,276 @@
+// Program: a model that is more than one SRU stack, described in a small vocabulary of operations
+// over ragged rows. models/ writes the description, one file per architecture; a backend compiles
+// it once and runs it with one call per batch (backend.h).
+//
+// Axes. An axis is a ragged list of rows: B sequences, one after the other, with offsets[B + 1] that
+// each Run() gives. x_t is row t of a value, b(t) the sequence of row t, and L_b the number of rows
+// of sequence b, which may be 0 where an operation's description does not say otherwise. A program
+// may have several axes, such as the tokens of passages and those of questions; an axis that a batch
+// leaves empty costs nothing. A sequence axis has one row for each sequence of another axis.
+//
+// Values. An operation makes one value: rows of one axis, float32, row-major without padding. The
+// operation's index is the value's name; it may use the values of operations before it only.
+//
+// State. A field is what an operation remembers of a sequence from one Run() to the next, kept in a
+// slot of a StateArena (state_arena.h): one row that each run replaces (a recurrent state), or rows
+// that each run adds to (keys and values of attention). In a fresh slot a fixed field is zero and a
+// growing one empty. A sequence without a slot begins fresh and is forgotten; it cannot be on an axis
+// with growing fields.
+//
+// Data types. Values are float32. With DataType::kBFloat16 the weights of Linear and Predict, the
+// rows that they multiply, and Embed's table are rounded to bfloat16; their sums are float32. Stack
+// rounds as it does alone (stack_spec.h). Everything else is float32 in both.
+//
+// Promise: a sequence's results have the same bits whatever else is in the batch, and however its
+// rows are cut into runs where a state is carried (same backend, data type and machine).
+#ifndef SRU_KERNELS_PROGRAM_H_
+#define SRU_KERNELS_PROGRAM_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "kernels/stack_spec.h"
+#include "kernels/status.h"
+
+namespace sru::kernels {
+
+using AxisId = int;               // index into Program::axes
+using InputId = int;              // into Program::inputs
+using ValueId = int;              // into Program::operations
+using FieldId = int;              // into Program::fields
+inline constexpr int kNone = -1;  // of any of these: there is none
+
+struct AxisSpec {
+  std::string name;             // for messages
+  AxisId sequences_of = kNone;  // a sequence axis: one row per sequence of that axis
+};
+
+// A symbol and its log-probability.
+struct Candidate {
+  int32_t id = kNone;
+  float log_prob = 0;
+};
+
+// What a batch brings beside the offsets.
+enum class InputType {
+  kIds,       // int32 [rows of axis], each in [least, limit)
+  kFeatures,  // float32 [rows of axis][width]
+  kMap,       // int32 [sequences of axis]: a sequence of `target`, which must have one then
+  kRows,      // int32 [rows of axis]: a row of `target`
+};
+
+struct InputSpec {
+  std::string name;  // for messages
+  InputType type = InputType::kIds;
+  AxisId axis = kNone;
+  AxisId target = kNone;  // kMap, kRows
+  int width = 0;          // kFeatures
+  int least = 0;          // kIds
+  int limit = 0;          // kIds
+};
+
+struct FieldSpec {
+  std::string name;    // for messages
+  int width = 0;       // values of a row
+  bool grows = false;  // rows are added; else there is one row, which is replaced
+};
+
+// The operations.
+namespace ops {
+
+// y_t = x_t of the input.
+struct Features {
+  InputId input = kNone;  // kFeatures
+};
+
+// y_t = scale * E[id_t] + P[p_t], P being the sinusoids where `positions` is set, else 0:
+//   P[p][2i] = sin(p / 10000^(2i / width)),  P[p][2i + 1] = cos(p / 10000^(2i / width))
+// p_t is the place of t in its sequence, from 0, plus the rows that `position_field` had before this
+// run. P[p] is computed in float64 and rounded to float32.
+struct Embed {
+  InputId ids = kNone;  // kIds with least = 0 and limit = vocabulary_size
+  FloatView table;      // E: [vocabulary_size][width]
+  int vocabulary_size = 0;
+  int width = 0;
+  float scale = 1.0f;
+  bool positions = false;
+  FieldId position_field = kNone;  // a growing field, of this axis' slots
+};
+
+// y_t = W x_t + b, or max(0, W x_t + b) with relu.
+struct Linear {
+  ValueId x = kNone;
+  int width = 0;     // of y
+  FloatView weight;  // W: [width][width of x]
+  FloatView bias;    // [width]; empty = zeros
+  bool relu = false;
+};
+
+// y_t = (x_t - mean(x_t)) / sqrt(variance(x_t) + epsilon) * weight + bias, the variance divided by
+// the width.
+struct Normalize {
+  ValueId x = kNone;
+  FloatView weight;  // [width of x]
+  FloatView bias;    // [width of x]
+  float epsilon = kLayerNormEpsilon;
+};
+
+// y_t: the token vectors of a stack of SRU layers (stack_spec.h), without a pooling and a
+// classifier. Exactly one of `ids`, for a stack with an embedding, and `x` is set. Every sequence is
+// non-empty. `state` is c after the last row, of all layers: [layers][output_size]; for
+// unidirectional stacks only.
+struct Stack {
+  InputId ids = kNone;
+  ValueId x = kNone;
+  StackSpec spec;
+  FieldId state = kNone;  // fixed, of layers * output_size values
+};
+
+// Multi-head attention. Head j has the j-th of `heads` equal parts of the columns of q, k and v:
+//   y_tj = sum_s a_tjs v_sj,   a_tj = softmax_s(scale * q_tj . k_sj)
+// s runs over the rows of one sequence: of `map`'s sequence for b(t) if there is a map, else of the
+// sequence b(t) itself (keys and values are on q's axis then), or over the rows that the fields of
+// b(t)'s slot have after this run's Append. With `causal`, row i of the L_b rows of b(t) sees all s
+// but the last L_b - 1 - i. A row that sees no s gets zeros.
+struct Attend {
+  ValueId q = kNone;
+  ValueId keys = kNone;  // k: width of q
+  ValueId values = kNone;
+  FieldId key_field = kNone;  // both in place of keys and values; `map` is kNone then
+  FieldId value_field = kNone;
+  InputId map = kNone;
+  int heads = 1;
+  float scale = 1.0f;
+  bool causal = false;
+};
+
+// y_t = [x1_t | x2_t | ...], all of one axis.
+struct Concat {
+  std::vector<ValueId> xs;
+};
+
+// y_t = a_t + b_t, of one axis and width.
+struct Add {
+  ValueId a = kNone;
+  ValueId b = kNone;
+};
+
+// One row per sequence of x's axis, on `axis`; a sequence without rows gives zeros.
+//   weights = kNone:  Pooling of the rows (stack_spec.h), columns being `directions` equal parts
+//   else              y_b = sum_t a_t x_t,  a = softmax_t(w_t), w of width 1 on x's axis
+struct Pool {
+  ValueId x = kNone;
+  AxisId axis = kNone;  // the sequence axis of x's axis
+  Pooling pooling = Pooling::kNone;
+  int directions = 1;
+  ValueId weights = kNone;
+};
+
+// y_t = x_t . v_{m(b(t))}: width 1. v has one row per sequence; m is `map` to v's axis, or the
+// identity.
+struct RowDot {
+  ValueId x = kNone;
+  ValueId v = kNone;
+  InputId map = kNone;
+};
+
+// y_t = x_{t-1} within a sequence; the first row is `last`, the last row of x of the run before.
+struct Shift {
+  ValueId x = kNone;
+  FieldId last = kNone;  // fixed, of x's width
+};
+
+// y_t = x_{r_t} on the axis of `rows`, which point into x's axis.
+struct Select {
+  ValueId x = kNone;
+  InputId rows = kNone;  // kRows
+};
+
+// Adds the rows of each sequence of x to a growing field of its slot. Its value is x.
+struct Append {
+  ValueId x = kNone;
+  FieldId field = kNone;
+};
+
+// log p_t = z_t - log sum_v exp z_tv,  z_t = W x_t + b, of which only what is asked for leaves the
+// backend. Its value has no rows that another operation may use; its two results are:
+//   log_prob    [rows]: log p_t[target_t]; 0 where target_t = -1, for which nothing is computed
+//   candidates  [rows][max_candidates]: the count_t most probable symbols, the best first, of equals
+//               the smallest id first; the places after them are not written
+struct Predict {
+  ValueId x = kNone;
+  int vocabulary_size = 0;  // rows of W
+  FloatView weight;         // W: [vocabulary_size][width of x]
+  FloatView bias;           // [vocabulary_size]; empty = zeros
+  InputId targets = kNone;  // kIds on x's axis, least = -1; kNone: there is no log_prob
+  InputId counts = kNone;   // kIds on x's axis, 0 to max_candidates; kNone: no candidates
+  int max_candidates = 0;   // at most vocabulary_size
+};
+
+}  // namespace ops
+
+using Operation = std::variant<ops::Features, ops::Embed, ops::Linear, ops::Normalize, ops::Stack,
+                               ops::Attend, ops::Concat, ops::Add, ops::Pool, ops::RowDot,
+                               ops::Shift, ops::Select, ops::Append, ops::Predict>;
+
+// What a batch may ask for.
+enum class OutputType { kRows, kLogProb, kCandidates };
+
+struct OutputSpec {
+  std::string name;  // for messages
+  ValueId value = kNone;
+  OutputType type = OutputType::kRows;  // the others: results of a Predict
+};
+
+struct Program {
+  std::vector<AxisSpec> axes;
+  std::vector<InputSpec> inputs;
+  std::vector<FieldSpec> fields;
+  std::vector<Operation> operations;  // in the order in which they run
+  std::vector<OutputSpec> outputs;
+
+  // Append to the lists above and return the index.
+  AxisId AddAxis(std::string name);
+  AxisId AddSequenceAxis(std::string name, AxisId of);
+  InputId AddIds(std::string name, AxisId axis, int least, int limit);
+  InputId AddFeatures(std::string name, AxisId axis, int width);
+  InputId AddMap(std::string name, AxisId axis, AxisId target);
+  InputId AddRows(std::string name, AxisId axis, AxisId target);
+  FieldId AddField(std::string name, int width, bool grows = false);
+  ValueId Apply(Operation operation);
+  int AddOutput(std::string name, ValueId value, OutputType type = OutputType::kRows);
+};
+
+// What follows from a valid program for each of its operations.
+struct ValueSpec {
+  AxisId axis = kNone;
+  int width = 0;  // 0: of Predict
+};
+
+inline constexpr size_t kMaxOutputs = 63;
+
+// Sizes and uses of a program's values, the same for every backend.
+struct ProgramShape {
+  std::vector<ValueSpec> values;  // [operation]
+  // [operation]: bit i = output i needs it; kStateBit = a field needs it. An operation runs when an
+  // output that needs it is asked for, or a field needs it and its axis has slots in this batch.
+  static constexpr uint64_t kStateBit = uint64_t{1} << kMaxOutputs;
+  std::vector<uint64_t> users;
+  // [field]: the axis whose slots hold it: that of the operations that use it.
+  std::vector<AxisId> field_axes;
+  // [field]: whether an operation of the program replaces or adds to it.
+  std::vector<bool> field_written;
+};
+
+// Checks that names, axes, widths and views of weights agree; the message names the operation, the
+// field and what was expected.
+Status Validate(const Program& program, ProgramShape* shape);
+
+// "embed", "linear" and so on, for messages and tests.
+const char* OperationName(const Operation& operation);
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_PROGRAM_H_

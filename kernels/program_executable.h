@@ -1,0 +1,104 @@
+// A compiled Program (program.h) and what one run of it takes and gives. backend.h compiles it.
+//
+//   std::unique_ptr<ProgramExecutable> executable;
+//   Status status = backend->Compile(program, CompileOptions(), &executable);
+//   std::unique_ptr<ProgramWorkspace> workspace;                     // one per worker
+//   status = executable->CreateWorkspace(limits, &workspace);
+//   std::unique_ptr<StateArena> arena;                               // where states are carried
+//   status = executable->CreateArena(arena_options, &arena);
+//   status = executable->Run(batch, outputs, *workspace);            // one call per batch
+#ifndef SRU_KERNELS_PROGRAM_EXECUTABLE_H_
+#define SRU_KERNELS_PROGRAM_EXECUTABLE_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/compiled_model.h"
+#include "kernels/program.h"
+#include "kernels/state_arena.h"
+#include "kernels/status.h"
+
+namespace sru::kernels {
+
+struct AxisLimits {
+  int max_rows = 0;
+  int max_sequences = 0;
+};
+
+// What one Run() may hold; a workspace is sized for it once.
+struct ProgramLimits {
+  std::vector<AxisLimits> axes;  // [axis]; those of sequence axes follow and are not read
+  int device = 0;                // which of num_devices() it is on
+  // As WorkspaceLimits::turn.
+  std::chrono::microseconds turn{0};
+};
+
+// The sequences of one axis. Not read for a sequence axis.
+struct AxisBatch {
+  int num_sequences = 0;
+  const int32_t* offsets = nullptr;  // [num_sequences + 1]; offsets[0] = 0, not decreasing
+  // [num_sequences], each StateArena::kNoSlot or a slot of the batch's arena, different from one
+  // another; null = no sequence has one.
+  const StateArena::Slot* slots = nullptr;
+
+  int num_rows() const { return num_sequences == 0 ? 0 : offsets[num_sequences]; }
+};
+
+// One input: `values` of kFeatures, `ids` of any other type. Null where the input's axis is empty.
+struct InputBatch {
+  const int32_t* ids = nullptr;
+  const float* values = nullptr;
+};
+
+// The input of one Run(). All pointers are borrowed for the call.
+struct ProgramBatch {
+  const AxisBatch* axes = nullptr;     // [Program::axes]
+  const InputBatch* inputs = nullptr;  // [Program::inputs]
+  StateArena* arena = nullptr;         // of the workspace's device; needed where there is a slot
+};
+
+// Where one output goes; null = it is not asked for, and what nobody asks for is not computed.
+struct OutputBatch {
+  float* values = nullptr;          // [rows][width]; [rows] of kLogProb
+  Candidate* candidates = nullptr;  // [rows][max_candidates], of kCandidates
+};
+
+// Scratch memory of one worker, tied to the executable that made it. Not thread-safe.
+class ProgramWorkspace {
+ public:
+  virtual ~ProgramWorkspace() = default;
+
+  virtual const ProgramLimits& limits() const = 0;
+  // Host and device memory that it holds.
+  virtual size_t bytes() const = 0;
+};
+
+// Immutable and thread-safe: many threads may run it, each with its own workspace.
+class ProgramExecutable : public CompiledModel {
+ public:
+  // kDeviceLost when limits.device has failed for good; the others may still serve.
+  virtual Status CreateWorkspace(const ProgramLimits& limits,
+                                 std::unique_ptr<ProgramWorkspace>* workspace) const = 0;
+
+  // For the slots of this program, on one device. It may outlive the executable.
+  virtual Status CreateArena(const ArenaOptions& options,
+                             std::unique_ptr<StateArena>* arena) const = 0;
+
+  // Runs one batch and returns when `outputs` [Program::outputs] is written and the slots have gone
+  // on. After an error no slot has changed. kInvalidArgument when the batch exceeds the workspace's
+  // limits or an input is outside of its range, by name; kResourceExhausted when the arena's budget
+  // does not hold what the slots would grow by; kDeviceLost as Executable::Run().
+  virtual Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
+                     ProgramWorkspace& workspace) const = 0;
+};
+
+// Checks what every backend asks of the arguments of Run(). Used by the backends themselves.
+Status ValidateBatch(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
+                     const ProgramBatch& batch, const OutputBatch* outputs);
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_PROGRAM_EXECUTABLE_H_

@@ -1,0 +1,142 @@
+// StateArena: the states of sequences that go on, kept where the program that made them runs.
+//
+//   std::unique_ptr<StateArena> arena;
+//   Status status = executable->CreateArena(options, &arena);
+//   StateArena::Slot slot;
+//   status = arena->Allocate(&slot);
+//   ... Run() with the slot, any number of times: each goes on where the last one ended ...
+//   arena->Free(slot);
+//
+// A slot holds a row of every fixed field of the program and the rows of every growing one, in
+// pages. It costs what it holds: a fresh one nothing. A copy shares its pages with the original
+// until one of them is written to, so that forking and reordering move no values.
+//
+// A run is all or nothing: it writes to pages of its own, which replace those of the slot when it
+// succeeds. A run that fails leaves every slot as it was.
+//
+// Errors: kResourceExhausted when the budget does not hold what is asked for, with the figures; then
+// nothing has changed. kDeviceLost when the memory's device has failed for good.
+//
+// Thread-safe, but for one slot at a time: two calls that name the same slot must not overlap.
+#ifndef SRU_KERNELS_STATE_ARENA_H_
+#define SRU_KERNELS_STATE_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kernels/program.h"
+#include "kernels/status.h"
+
+namespace sru::kernels {
+
+// Rows of a growing field that one page holds. A page of a fixed field holds its one row.
+inline constexpr int kStatePageRows = 16;
+
+// Memory that a backend's kernels read and write. Thread-safe.
+class ArenaMemory {
+ public:
+  virtual ~ArenaMemory() = default;
+
+  virtual Status Allocate(size_t bytes, float** memory) = 0;
+  virtual void Free(float* memory, size_t bytes) = 0;
+  // Return when the copy is done.
+  virtual Status CopyIn(float* to, const float* from, size_t count) = 0;   // from host memory
+  virtual Status CopyOut(float* to, const float* from, size_t count) = 0;  // to host memory
+  virtual Status CopyWithin(float* to, const float* from, size_t count) = 0;
+};
+
+// Memory of the processor.
+std::unique_ptr<ArenaMemory> HostArenaMemory();
+
+struct ArenaOptions {
+  size_t budget_bytes = 0;  // of pages
+  int device = 0;           // as WorkspaceLimits::device
+};
+
+class StateArena {
+ public:
+  using Slot = int32_t;
+  static constexpr Slot kNoSlot = -1;
+
+  // `fields` as in the program.
+  StateArena(std::vector<FieldSpec> fields, const ArenaOptions& options,
+             std::unique_ptr<ArenaMemory> memory);
+  ~StateArena();  // every run has ended; slots that are left are freed
+  StateArena(const StateArena&) = delete;
+  StateArena& operator=(const StateArena&) = delete;
+
+  int device() const { return device_; }
+
+  // A fresh slot.
+  Status Allocate(Slot* slot);
+  // A slot that holds what `from` holds.
+  Status Copy(Slot from, Slot* slot);
+  // slots[i] holds afterwards what slots[parents[i]] held before, for all i < count at once; a
+  // parent may be named any number of times. The slots differ from one another.
+  Status Reorder(const Slot* slots, const int* parents, int count);
+  void Free(Slot slot);
+
+  // A state as host memory: for each field the number of its rows, then all of these rows, field
+  // after field.
+  struct State {
+    std::vector<int32_t> rows;  // [field]; 0 or 1 of a fixed one
+    std::vector<float> values;
+  };
+  Status Take(Slot slot, State* state) const;
+  // The slot holds `state` afterwards. kInvalidArgument when its sizes are not those of the fields.
+  Status Put(Slot slot, const State& state);
+
+  struct Stats {
+    int64_t slots = 0;
+    size_t used_bytes = 0;  // of pages that a slot or a run holds, each counted once
+    size_t held_bytes = 0;  // of memory that is allocated; at most the budget
+    size_t budget_bytes = 0;
+  };
+  Stats stats() const;
+
+  // The slots of one axis of a batch, while it runs. Made by BeginRun(); its destructor gives up
+  // what has not been committed.
+  class Run {
+   public:
+    Run() = default;
+    ~Run();
+    Run(Run&& other) noexcept;
+    Run& operator=(Run&& other) noexcept;
+
+    // Of a fixed field: the row before this run, null for zeros; and where its new one goes, null
+    // for a sequence without a slot or a field that this run does not write.
+    const float* in(FieldId field, int sequence) const;
+    float* out(FieldId field, int sequence) const;
+    // Of a growing field: the rows before this run, and the pages that hold them and those that it
+    // adds, kStatePageRows rows each.
+    int rows(FieldId field, int sequence) const;
+    const std::vector<float*>& pages(FieldId field, int sequence) const;
+
+    // Every slot goes on from what this run has written.
+    void Commit();
+
+   private:
+    friend class StateArena;
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+  };
+
+  // `written` names the fields that the run writes. slots[i] is that of sequence i, to whose written
+  // growing fields `rows_added[i]` rows are added; kNoSlot for a sequence without one, whose in(),
+  // out(), rows() and pages() are null, 0 and empty.
+  Status BeginRun(const Slot* slots, const int* rows_added, int count,
+                  const std::vector<FieldId>& written, Run* run);
+
+ private:
+  struct Impl;
+  const int device_;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace sru::kernels
+
+#endif  // SRU_KERNELS_STATE_ARENA_H_
