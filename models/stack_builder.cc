@@ -3,56 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
-#include <set>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "models/json.h"
+#include "models/tensor_reader.h"
 
 namespace sru::models {
 namespace {
 
 using kernels::FloatView;
-
-// Takes tensors by name and remembers the first error and which tensors were taken.
-class TensorReader {
- public:
-  explicit TensorReader(const SafetensorsFile& tensors) : tensors_(tensors) {}
-
-  FloatView Take(const std::string& name, const std::vector<int64_t>& shape) {
-    taken_.insert(name);
-    absl::StatusOr<FloatView> view = tensors_.Floats(name, shape);
-    if (view.ok()) return *view;
-    status_.Update(view.status());
-    return FloatView();
-  }
-
-  FloatView TakeIfPresent(const std::string& name, const std::vector<int64_t>& shape) {
-    return tensors_.Find(name) == nullptr ? FloatView() : Take(name, shape);
-  }
-
-  const absl::Status& status() const { return status_; }
-
-  absl::Status CheckAllTaken() const {
-    for (const auto& [name, view] : tensors_.tensors()) {
-      if (taken_.count(name) == 0) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(tensors_.source(), ": tensor ", Quoted(name), " of shape ",
-                         ShapeString(view.shape), " is not part of a model with this config.json"));
-      }
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  const SafetensorsFile& tensors_;
-  std::set<std::string, std::less<>> taken_;
-  absl::Status status_;
-};
 
 bool AllZero(const FloatView& view) {
   return std::all_of(view.data, view.data + view.size, [](float value) { return value == 0.0f; });
@@ -93,6 +53,8 @@ kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::
   return layer;
 }
 
+}  // namespace
+
 kernels::StackSpec ReadEncoder(const EncoderConfig& config, const std::string& prefix,
                                TensorReader& reader) {
   kernels::StackSpec spec;
@@ -106,8 +68,6 @@ kernels::StackSpec ReadEncoder(const EncoderConfig& config, const std::string& p
   }
   return spec;
 }
-
-}  // namespace
 
 absl::StatusOr<kernels::StackSpec> BuildEncoder(const EncoderConfig& config,
                                                 const SafetensorsFile& tensors,

@@ -9,8 +9,14 @@
 #include "kernels/stack_spec.h"
 #include "models/config.h"
 #include "models/safetensors.h"
+#include "models/tensor_reader.h"
 
 namespace sru::models {
+
+// Takes the encoder's tensors, `<prefix>rnn_lst.0.weight` and so on. What could not be taken is empty
+// in the result; `reader` has the error.
+kernels::StackSpec ReadEncoder(const EncoderConfig& config, const std::string& prefix,
+                               TensorReader& reader);
 
 // The encoder alone, from the tensors `<prefix>rnn_lst.0.weight` and so on; `prefix` is "encoder."
 // in a model, "" in the golden files. Other tensors are not looked at. The views are those of
