@@ -259,12 +259,15 @@ absl::Status CheckVocabularySize(const ModelConfig& config, const std::string& s
                    " bytes (embedding.vocabulary_size), found ", bytes));
 }
 
-void ReadLabels(const json& array, ObjectReader& reader, std::vector<std::string>* labels) {
-  constexpr char kExpected[] =
-      "expected an array of 1 to 65536 different strings that are not empty";
+void ReadLabels(ObjectReader& reader, std::vector<std::string>* labels) {
   static_assert(kMaxLabels == 65536);
+  constexpr char kLabels[] = "an array of 1 to 65536 different strings that are not empty";
+  const json* found = reader.Required("labels", kLabels);
+  if (found == nullptr) return;
+  const json& array = *found;
+  const std::string expected = absl::StrCat("expected ", kLabels);
   if (!array.is_array() || array.empty() || array.size() > kMaxLabels) {
-    reader.Fail("labels", kExpected, array);
+    reader.Fail("labels", expected, array);
     return;
   }
   std::set<std::string_view> seen;
@@ -272,10 +275,58 @@ void ReadLabels(const json& array, ObjectReader& reader, std::vector<std::string
     const json& label = array[i];
     if (!label.is_string() || label.get_ref<const std::string&>().empty() ||
         !seen.insert(label.get_ref<const std::string&>()).second) {
-      reader.Fail(absl::StrCat("labels[", i, "]"), kExpected, label);
+      reader.Fail(absl::StrCat("labels[", i, "]"), expected, label);
       return;
     }
     labels->push_back(label.get<std::string>());
+  }
+}
+
+// Reads the root's keys `task`, `pooling`, `labels` and `tied`, which depend on each other.
+void ReadTask(const json& root, ObjectReader& reader, ModelConfig* config) {
+  const bool has_labels = reader.Has("labels");
+  config->task = has_labels ? Task::kClassifier : Task::kEncoder;
+  if (reader.Has("task")) reader.Choice<TaskName>("task", &config->task);
+  const auto beside_task = [config](const char* expected) {
+    return absl::StrCat("expected ", expected, " beside task \"", TaskName(config->task), "\"");
+  };
+
+  const bool predicts = config->task == Task::kLanguageModel;
+  if (reader.Has("pooling") || !predicts) {
+    reader.Choice<kernels::PoolingName>("pooling", &config->pooling);
+  }
+  if (config->task == Task::kClassifier) {
+    ReadLabels(reader, &config->labels);
+    if (config->pooling == kernels::Pooling::kNone) {
+      reader.Fail("pooling",
+                  absl::StrCat("expected ", kernels::ListNames<kernels::PoolingName>(1, "\""),
+                               " for a model with labels"),
+                  "none");
+    }
+  } else if (has_labels) {
+    reader.Fail("labels", beside_task("no such key"), root["labels"]);
+  }
+  if (reader.Has("tied")) {
+    if (predicts) {
+      reader.Boolean("tied", &config->tied);
+    } else {
+      reader.Fail("tied", beside_task("no such key"), root["tied"]);
+    }
+  }
+  if (!predicts) return;
+
+  if (config->pooling != kernels::Pooling::kNone) {
+    reader.Fail("pooling", beside_task("\"none\", or no such key,"), root["pooling"]);
+  }
+  reader.Required("embedding", "an object beside task \"language_model\"");
+  const EncoderConfig& encoder = config->encoder;
+  // Backward, a token's vector would know the tokens that it is to predict.
+  if (encoder.bidirectional) reader.Fail("encoder.bidirectional", beside_task("false"), true);
+  if (config->tied && encoder.input_size != encoder.output_size()) {
+    reader.Fail("tied",
+                absl::StrCat("expected false, since encoder.input_size ", encoder.input_size,
+                             " is not encoder.hidden_size ", encoder.output_size()),
+                true);
   }
 }
 
@@ -318,16 +369,7 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
     }
   }
 
-  reader.Choice<kernels::PoolingName>("pooling", &config.pooling);
-  if (reader.Has("labels")) {
-    ReadLabels((*root)["labels"], reader, &config.labels);
-    if (config.pooling == kernels::Pooling::kNone) {
-      reader.Fail("pooling",
-                  absl::StrCat("expected ", kernels::ListNames<kernels::PoolingName>(1, "\""),
-                               " for a model with labels"),
-                  "none");
-    }
-  }
+  ReadTask(*root, reader, &config);
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
   return config;
 }

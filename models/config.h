@@ -110,16 +110,35 @@ struct TokenizerConfig {
   std::vector<uint8_t> byte_vocabulary;  // kBytes: the bytes that have an id, ascending
 };
 
+// What a model is for, which decides what its parts are and which calls it answers.
+enum class Task { kClassifier, kEncoder, kLanguageModel };
+
+constexpr const char* TaskName(Task task) {
+  switch (task) {
+    case Task::kClassifier:
+      return "classifier";
+    case Task::kEncoder:
+      return "encoder";
+    case Task::kLanguageModel:
+      return "language_model";
+  }
+  return "";
+}
+
 struct ModelConfig {
   std::string description;
+  Task task = Task::kEncoder;
   EncoderConfig encoder;
-  // False for a model that takes features only: `embedding` and `tokenizer` are unused then.
+  // False for a model that takes features only: `embedding` and `tokenizer` are unused then. A
+  // language model has one.
   bool has_embedding = false;
   EmbeddingConfig embedding;
   TokenizerConfig tokenizer;
   kernels::Pooling pooling = kernels::Pooling::kNone;
-  // Names of the classifier's outputs, unique; empty for a model without a classifier.
+  // Names of the classifier's outputs, unique; empty unless `task` is kClassifier.
   std::vector<std::string> labels;
+  // kLanguageModel: the output layer's weight is the embedding.
+  bool tied = false;
 };
 
 // Parses the contents of a config.json. `source` names it in errors. kInvalidArgument.

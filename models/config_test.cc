@@ -57,7 +57,9 @@ TEST(ConfigTest, ReadsEveryKey) {
   EXPECT_EQ(config->tokenizer.type, TokenizerType::kSentenceClassification);
   EXPECT_TRUE(config->tokenizer.lowercase);
   EXPECT_EQ(config->pooling, kernels::Pooling::kMax);
+  EXPECT_EQ(config->task, Task::kClassifier);
   EXPECT_THAT(config->labels, ElementsAre("no", "yes"));
+  EXPECT_FALSE(config->tied);
 }
 
 TEST(ConfigTest, HasThePackagesDefaults) {
@@ -86,8 +88,67 @@ TEST(ConfigTest, EmbeddingAndLabelsAreOptional) {
   auto config = ParseModelConfig(root.dump(), "config.json");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_FALSE(config->has_embedding);
+  EXPECT_EQ(config->task, Task::kEncoder);
   EXPECT_TRUE(config->labels.empty());
   EXPECT_EQ(config->pooling, kernels::Pooling::kNone);
+}
+
+TEST(ConfigTest, ReadsEveryTask) {
+  json root = SmallConfig();
+  root["task"] = "classifier";
+  EXPECT_EQ(ParseModelConfig(root.dump(), "config.json")->task, Task::kClassifier);
+  root.erase("labels");
+  root["task"] = "encoder";
+  EXPECT_EQ(ParseModelConfig(root.dump(), "config.json")->task, Task::kEncoder);
+
+  root = SmallLanguageModelConfig();
+  auto config = ParseModelConfig(root.dump(), "config.json");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->task, Task::kLanguageModel);
+  EXPECT_EQ(config->pooling, kernels::Pooling::kNone);
+  EXPECT_TRUE(config->has_embedding);
+  EXPECT_TRUE(config->labels.empty());
+  EXPECT_FALSE(config->tied);
+
+  root["pooling"] = "none";
+  root["encoder"]["bidirectional"] = false;
+  root["encoder"]["hidden_size"] = root["encoder"]["input_size"];
+  root["tied"] = true;
+  config = ParseModelConfig(root.dump(), "config.json");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->tied);
+}
+
+TEST(ConfigTest, RefusesWhatALanguageModelCannotHave) {
+  const struct {
+    std::function<void(json&)> change;
+    std::string message;
+  } kCases[] = {
+      {[](json& j) {
+         j["labels"] = {"a", "b"};
+       },
+       "key 'labels': expected no such key beside task \"language_model\", found an array of 2"},
+      {[](json& j) { j["pooling"] = "max"; },
+       "key 'pooling': expected \"none\", or no such key, beside task \"language_model\", found "
+       "\"max\""},
+      {[](json& j) { j["pooling"] = "avg"; }, "key 'pooling': expected one of \"none\""},
+      {[](json& j) { j.erase("embedding"), j.erase("preprocessing"); },
+       "key 'embedding' is missing; expected an object beside task \"language_model\""},
+      {[](json& j) { j["encoder"]["bidirectional"] = true; },
+       "key 'encoder.bidirectional': expected false beside task \"language_model\", found true"},
+      {[](json& j) { j["tied"] = true; },
+       "key 'tied': expected false, since encoder.input_size 4 is not encoder.hidden_size 3, found "
+       "true"},
+      {[](json& j) { j["tied"] = 1; }, "key 'tied': expected true or false, found 1"},
+  };
+  for (const auto& c : kCases) {
+    json root = SmallLanguageModelConfig();
+    c.change(root);
+    const absl::Status status = ParseModelConfig(root.dump(), "dir/config.json").status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << c.message;
+    EXPECT_THAT(std::string(status.message()),
+                AllOf(StartsWith("dir/config.json: "), HasSubstr(c.message)));
+  }
 }
 
 // Makes the small model one of bytes.
@@ -240,6 +301,16 @@ TEST(ConfigTest, RefusesWhatItDoesNotKnow) {
        "\"avg\""},
       {[](json& j) { j["pooling"] = "none"; },
        "key 'pooling': expected \"first\", \"last\", \"max\" or \"mean\" for a model with labels"},
+      {[](json& j) { j["task"] = "reader"; },
+       "key 'task': expected one of \"classifier\", \"encoder\", \"language_model\", found "
+       "\"reader\""},
+      {[](json& j) { j["task"] = 1; }, "key 'task': expected one of \"classifier\""},
+      {[](json& j) { j["task"] = "encoder"; },
+       "key 'labels': expected no such key beside task \"encoder\", found an array of 2"},
+      {[](json& j) { j["task"] = "classifier", j.erase("labels"); },
+       "key 'labels' is missing; expected an array of 1 to 65536 different strings"},
+      {[](json& j) { j["tied"] = false; },
+       "key 'tied': expected no such key beside task \"classifier\", found false"},
       {[](json& j) { j["labels"] = json::array(); }, "key 'labels': expected an array of 1 to"},
       {[](json& j) { j["labels"] = "yes"; }, "key 'labels'"},
       {[](json& j) { j["labels"][1] = ""; }, "key 'labels[1]'"},
@@ -321,6 +392,9 @@ TEST(ConfigTest, NamesWhatItReads) {
   EXPECT_STREQ(PoolingName(kernels::Pooling::kLast), "last");
   EXPECT_STREQ(PoolingName(kernels::Pooling::kMax), "max");
   EXPECT_STREQ(PoolingName(kernels::Pooling::kMean), "mean");
+  EXPECT_STREQ(TaskName(Task::kClassifier), "classifier");
+  EXPECT_STREQ(TaskName(Task::kEncoder), "encoder");
+  EXPECT_STREQ(TaskName(Task::kLanguageModel), "language_model");
   EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kWhitespace), "whitespace");
   EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kLowercase), "lowercase");
   EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kSentenceClassification),

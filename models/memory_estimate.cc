@@ -68,6 +68,13 @@ struct Sizes {
   int64_t product_rows = 0;  // values per token that precede products, over all layers
 };
 
+// Rows of the output layer's weight, out.weight. A tied one is the embedding in the file, and yet
+// packed for itself: looking up and multiplying want different layouts.
+int64_t OutputRows(const ModelConfig& config) {
+  return config.task == Task::kLanguageModel ? config.embedding.vocabulary_size
+                                             : static_cast<int64_t>(config.labels.size());
+}
+
 Sizes SizesOf(const ModelConfig& config) {
   const EncoderConfig& encoder = config.encoder;
   Sizes sizes;
@@ -109,9 +116,9 @@ Sizes SizesOf(const ModelConfig& config) {
   if (config.has_embedding) {
     sizes.in_file += int64_t{config.embedding.vocabulary_size} * encoder.input_size;
   }
-  const auto labels = static_cast<int64_t>(config.labels.size());
-  sizes.in_file += labels * encoder.output_size();
-  sizes.packed += output.stride() * ProductColumns(labels);
+  const int64_t outputs = OutputRows(config);
+  if (!config.tied) sizes.in_file += outputs * encoder.output_size();
+  sizes.packed += output.stride() * ProductColumns(outputs);
   sizes.parts = (output.stride() + kPartSize - 1) / kPartSize;
   return sizes;
 }
@@ -131,6 +138,10 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   int64_t bytes = rows * (2 * sizes.widest_row + sizes.product_rows) * use.value_bytes;
   bytes += pooled_rows * (config.encoder.output_size() + labels) * kValueBytes;
   bytes += std::min<int64_t>(sizes.parts, use.threads) * kChunkBytes;
+  // The token vectors, and those of the tokens before, from which the tokens are predicted.
+  if (config.task == Task::kLanguageModel) {
+    bytes += 2 * rows * config.encoder.output_size() * kValueBytes;
+  }
   // The buffer that features are gathered in.
   if (!config.has_embedding) {
     bytes += int64_t{use.max_tokens} * config.encoder.input_size * kValueBytes;

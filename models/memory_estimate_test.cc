@@ -114,6 +114,40 @@ TEST_F(MemoryEstimateTest, ANarrowProjectionBetweenWideLayersShows) {
   EXPECT_GT(estimate.workspaces, int64_t{4} << 30);
 }
 
+// A large vocabulary is most of a language model: as the embedding, and once more as the output
+// layer. Tied, it is in the file once, and packed all the same.
+TEST_F(MemoryEstimateTest, AnOutputLayerCountsTiedOrNot) {
+  ModelConfig config;
+  config.encoder.input_size = 64;
+  config.encoder.hidden_size = 64;
+  config.encoder.num_layers = 1;
+  config.has_embedding = true;
+  config.embedding.vocabulary_size = 1'000'000;
+  const MemoryEstimate encoder = EstimateMemory(config, {});
+  config.task = Task::kLanguageModel;
+  const MemoryEstimate untied = EstimateMemory(config, {});
+  EXPECT_GE(untied.packed - encoder.packed, int64_t{4} * 64 * 1'000'000);
+  EXPECT_GT(untied.workspaces, encoder.workspaces);
+  config.tied = true;
+  EXPECT_EQ(EstimateMemory(config, {}).packed, untied.packed);
+
+  // A file that is large enough for the one is too small for the other.
+  nlohmann::json root = SmallLanguageModelConfig();
+  root["encoder"]["hidden_size"] = 4;
+  root["embedding"]["vocabulary_size"] = 1000;
+  root["tied"] = true;
+  TestTensors tensors = {{"embedding.weight", MakeTensor({1000, 4})},
+                         {"encoder.rnn_lst.0.weight", MakeTensor({4, 12})}};
+  WriteModel(root, tensors);
+  EXPECT_GT(Estimate().packed, 0);
+  root["tied"] = false;
+  WriteModel(root, tensors);
+  EXPECT_EQ(Estimate().packed, 0);
+  tensors["out.weight"] = MakeTensor({1000, 4});
+  WriteModel(root, tensors);
+  EXPECT_GT(Estimate().packed, 0);
+}
+
 TEST_F(MemoryEstimateTest, FilesThatAreWrongCountAsFarAsTheyAreKnown) {
   EXPECT_EQ(Estimate().total(), 0);
   WriteModel(LargeConfig(), SmallTensors());  // far too small for this config

@@ -214,6 +214,15 @@ void FuzzConfig(std::string_view bytes) {
   Require(labels.size() == config->labels.size() && labels.count("") == 0,
           "labels are unique and not empty");
   Require(labels.empty() || config->pooling != kernels::Pooling::kNone, "labels have a pooling");
+  Require(labels.empty() == (config->task != models::Task::kClassifier), "a classifier has labels");
+  if (config->task == models::Task::kLanguageModel) {
+    Require(config->has_embedding && config->pooling == kernels::Pooling::kNone &&
+                !config->encoder.bidirectional,
+            "a language model reads symbols in one direction");
+  }
+  Require(!config->tied || (config->task == models::Task::kLanguageModel &&
+                            config->encoder.input_size == config->encoder.output_size()),
+          "a tied output layer has the embedding's shape");
 }
 
 void FuzzVocabulary(std::string_view bytes) {

@@ -121,6 +121,25 @@ inline TestTensors SmallTensors() {
           {"out.bias", MakeTensor({2})}};
 }
 
+// A small language model: 5 words, 4 features, 1 layer of 3 units.
+inline nlohmann::json SmallLanguageModelConfig() {
+  return {{"format_version", 1},
+          {"task", "language_model"},
+          {"encoder", {{"input_size", 4}, {"hidden_size", 3}, {"num_layers", 1}}},
+          {"embedding", {{"vocabulary_size", 5}, {"oov_id", 1}}},
+          {"preprocessing", {{"type", "whitespace"}}}};
+}
+
+inline TestTensors SmallLanguageModelTensors() {
+  return {{"embedding.weight", MakeTensor({5, 4})},
+          {"encoder.rnn_lst.0.weight", MakeTensor({4, 12})},
+          {"encoder.rnn_lst.0.weight_c", MakeTensor({6})},
+          {"encoder.rnn_lst.0.bias", MakeTensor({6})},
+          {"encoder.rnn_lst.0.scale_x", MakeTensor({1})},
+          {"out.weight", MakeTensor({5, 3})},
+          {"out.bias", MakeTensor({5})}};
+}
+
 inline constexpr char kSmallVocabulary[] = "<pad>\n<oov>\na\nb\nc\n";
 
 // Writes <name>/config.json, model.safetensors and vocab.txt.
