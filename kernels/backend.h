@@ -31,6 +31,7 @@
 #include "kernels/program_executable.h"
 #include "kernels/stack_spec.h"
 #include "kernels/status.h"
+#include "kernels/weight_source.h"
 
 namespace sru::kernels {
 
@@ -57,6 +58,9 @@ struct BackendOptions {
 struct CompileOptions {
   // Storage of weights and activations. States and accumulation are always float32 or wider.
   DataType dtype = DataType::kFloat32;
+  // Where the values of the specification's views are read from; null = they are in memory already.
+  // Borrowed until Compile() returns.
+  WeightSource* weights = nullptr;
 };
 
 // What one Run() may hold; a workspace is sized for it once.
@@ -157,9 +161,9 @@ class Backend {
   // model is read.
   virtual size_t packed_value_bytes(DataType /*dtype*/) const { return sizeof(float); }
 
-  // Validates the specification and repacks its weights. kUnsupported for what the backend does not
-  // have, such as a data type. Devices that have failed are left out; kDeviceLost when none is left.
-  // Thread-safe.
+  // Validates the specification and repacks its weights, whose views are not read after this call.
+  // kUnsupported for what the backend does not have, such as a data type. Devices that have failed
+  // are left out; kDeviceLost when none is left. Thread-safe.
   virtual Status Compile(const StackSpec& spec, const CompileOptions& options,
                          std::unique_ptr<Executable>* executable) = 0;
 

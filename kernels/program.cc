@@ -13,6 +13,37 @@ int AppendTo(std::vector<T>* list, T item) {
   return static_cast<int>(list->size()) - 1;
 }
 
+// An overload for each operation, so that one that is added does not compile without.
+class WeightVisitor {
+ public:
+  explicit WeightVisitor(const std::function<void(FloatView*)>& visit) : visit_(visit) {}
+
+  void operator()(ops::Embed& op) const { visit_(&op.table); }
+  void operator()(ops::Linear& op) const { VisitBoth(op); }
+  void operator()(ops::Normalize& op) const { VisitBoth(op); }
+  void operator()(ops::Stack& op) const { ForEachWeight(&op.spec, visit_); }
+  void operator()(ops::Predict& op) const { VisitBoth(op); }
+
+  void operator()(ops::Features&) const {}
+  void operator()(ops::Attend&) const {}
+  void operator()(ops::Concat&) const {}
+  void operator()(ops::Add&) const {}
+  void operator()(ops::Pool&) const {}
+  void operator()(ops::RowDot&) const {}
+  void operator()(ops::Shift&) const {}
+  void operator()(ops::Select&) const {}
+  void operator()(ops::Append&) const {}
+
+ private:
+  template <typename Op>
+  void VisitBoth(Op& op) const {
+    visit_(&op.weight);
+    visit_(&op.bias);
+  }
+
+  const std::function<void(FloatView*)>& visit_;
+};
+
 }  // namespace
 
 AxisId Program::AddAxis(std::string name) { return AddSequenceAxis(std::move(name), kNone); }
@@ -77,6 +108,10 @@ int Program::AddOutput(std::string name, ValueId value, OutputType type) {
   output.value = value;
   output.type = type;
   return AppendTo(&outputs, std::move(output));
+}
+
+void ForEachWeight(Program* program, const std::function<void(FloatView*)>& visit) {
+  for (Operation& operation : program->operations) std::visit(WeightVisitor(visit), operation);
 }
 
 const char* OperationName(const Operation& operation) {

@@ -21,12 +21,17 @@
 // rows that they multiply, and Embed's table are rounded to bfloat16; their sums are float32. Stack
 // rounds as it does alone (stack_spec.h). Everything else is float32 in both.
 //
+// Weights. What the views of a program point to is read until Backend::Compile() returns, which copies
+// what it needs, and not after that. Compile() reads it in the scopes of CompileOptions::weights
+// (weight_source.h).
+//
 // Promise: a sequence's results have the same bits whatever else is in the batch, and however its
 // rows are cut into runs where a state is carried (same backend, data type and machine).
 #ifndef SRU_KERNELS_PROGRAM_H_
 #define SRU_KERNELS_PROGRAM_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -242,6 +247,10 @@ struct Program {
   ValueId Apply(Operation operation);
   int AddOutput(std::string name, ValueId value, OutputType type = OutputType::kRows);
 };
+
+// Calls `visit` for every view of the program, absent ones included. Tied weights are several views
+// of the same values.
+void ForEachWeight(Program* program, const std::function<void(FloatView*)>& visit);
 
 // What follows from a valid program for each of its operations.
 struct ValueSpec {

@@ -80,6 +80,21 @@ Status ValidateLayer(size_t index, const LayerSpec& layer, int expected_input) {
 
 }  // namespace
 
+void ForEachWeight(StackSpec* spec, const std::function<void(FloatView*)>& visit) {
+  visit(&spec->embedding);
+  visit(&spec->input_to_hidden);
+  for (LayerSpec& layer : spec->layers) {
+    visit(&layer.weight);
+    visit(&layer.weight_proj);
+    visit(&layer.weight_c);
+    visit(&layer.bias);
+    visit(&layer.norm_weight);
+    visit(&layer.norm_bias);
+  }
+  visit(&spec->classifier_weight);
+  visit(&spec->classifier_bias);
+}
+
 Status Validate(const StackSpec& spec) {
   SRU_RETURN_IF_ERROR(CheckRange("input_size", spec.input_size, 1, kMaxSize));
   SRU_RETURN_IF_ERROR(CheckRange("vocabulary_size", spec.vocabulary_size, 0, 1 << 30));

@@ -1,6 +1,6 @@
 // StackSpec: the plain description of a model that models/ hands to a backend: sizes, variants and
-// views of float32 weights. Nothing is copied here: what the views point to must outlive the
-// Executable (models::Model keeps the contents of the weights file as long as it lives).
+// views of float32 weights. What the views point to is read until Backend::Compile() returns, which
+// copies what it needs, and not after that (weight_source.h).
 //
 // One layer, per direction and hidden dimension (Lei et al., EMNLP 2018, equations 1 to 4, in the
 // order of the published package: both gates read c_{t-1}):
@@ -27,6 +27,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string_view>
 #include <vector>
 
@@ -41,6 +42,7 @@ struct FloatView {
   size_t size = 0;
 
   bool empty() const { return size == 0; }
+  FloatView Part(size_t begin, size_t count) const { return {data + begin, count}; }
 };
 
 // g, applied to the state on its way into h.
@@ -134,6 +136,9 @@ struct StackSpec {
   // Width of a token vector and of a pooled vector. Needs at least one layer.
   int output_size() const { return layers.back().output_size(); }
 };
+
+// Calls `visit` for every view of the specification, absent ones included.
+void ForEachWeight(StackSpec* spec, const std::function<void(FloatView*)>& visit);
 
 // Checks that sizes, variants and views agree; the message names the layer and the field.
 Status Validate(const StackSpec& spec);
