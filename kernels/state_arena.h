@@ -14,17 +14,18 @@
 // A run is all or nothing: it writes to pages of its own, which replace those of the slot when it
 // succeeds. A run that fails leaves every slot as it was.
 //
-// Errors: kResourceExhausted when the budget does not hold what is asked for, with the figures; then
-// nothing has changed. kDeviceLost when the memory's device has failed for good.
+// Errors: kResourceExhausted when the budget does not hold what is asked for, with the figures, or
+// there is no memory; kInvalidArgument when what is named is not a slot; kDeviceLost when the
+// memory's device has failed for good. After an error nothing has changed.
 //
 // Thread-safe, but for one slot at a time: two calls that name the same slot must not overlap.
 #ifndef SRU_KERNELS_STATE_ARENA_H_
 #define SRU_KERNELS_STATE_ARENA_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -52,9 +53,27 @@ class ArenaMemory {
 // Memory of the processor.
 std::unique_ptr<ArenaMemory> HostArenaMemory();
 
+// Bytes that arenas may hold together. Thread-safe.
+class ArenaBudget {
+ public:
+  explicit ArenaBudget(size_t bytes) : bytes_(bytes) {}
+
+  // Takes `bytes_each` as often as there is room, at most `count` times, and returns how often.
+  size_t Take(size_t bytes_each, size_t count);
+  void Give(size_t bytes);
+
+  size_t bytes() const { return bytes_; }
+  size_t taken() const { return taken_.load(std::memory_order_relaxed); }
+
+ private:
+  const size_t bytes_;
+  std::atomic<size_t> taken_{0};
+};
+
 struct ArenaOptions {
-  size_t budget_bytes = 0;  // of pages
-  int device = 0;           // as WorkspaceLimits::device
+  size_t budget_bytes = 0;              // of pages
+  std::shared_ptr<ArenaBudget> budget;  // in place of budget_bytes: one that arenas share
+  int device = 0;                       // as WorkspaceLimits::device
 };
 
 class StateArena {
@@ -93,7 +112,7 @@ class StateArena {
   struct Stats {
     int64_t slots = 0;
     size_t used_bytes = 0;  // of pages that a slot or a run holds, each counted once
-    size_t held_bytes = 0;  // of memory that is allocated; at most the budget
+    size_t held_bytes = 0;  // of memory that is allocated
     size_t budget_bytes = 0;
   };
   Stats stats() const;
@@ -102,7 +121,7 @@ class StateArena {
   // what has not been committed.
   class Run {
    public:
-    Run() = default;
+    Run();
     ~Run();
     Run(Run&& other) noexcept;
     Run& operator=(Run&& other) noexcept;
@@ -116,7 +135,7 @@ class StateArena {
     int rows(FieldId field, int sequence) const;
     const std::vector<float*>& pages(FieldId field, int sequence) const;
 
-    // Every slot goes on from what this run has written.
+    // Every slot goes on from what this run has written. This ends the run.
     void Commit();
 
    private:
