@@ -1,6 +1,7 @@
 """Tests of export_torch.py. Exits with 77, which CTest shows as skipped, without PyTorch."""
 
 import contextlib
+import glob
 import io
 import json
 import os
@@ -39,6 +40,52 @@ def small_state():
             "encoder.rnn_lst.0.weight_c": tensor(12), "encoder.rnn_lst.0.bias": tensor(12),
             "encoder.rnn_lst.0.scale_x": torch.ones(1), "out.weight": tensor(2, 6),
             "out.bias": tensor(2)}
+
+
+BYTES = [10, 32, 97, 98, 255]
+WORDS = ["the", "</s>", "<unk>", "war", "peace"]
+
+
+def lm_config(**changes):
+    config = {"task": "language_model", "unit": "byte", "tied": False, "vocabulary": BYTES,
+              "sru_config": {"input_size": 4, "hidden_size": 3, "num_layers": 1,
+                             "bidirectional": False}, **changes}
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def lm_state(**changes):
+    """A state_dict with the names that the public code of the language models has."""
+    generator = torch.Generator().manual_seed(9)
+
+    def tensor(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    state = {"embedding_layer.weight": tensor(5, 4), "rnn.rnn_lst.0.weight": tensor(4, 12),
+             "rnn.rnn_lst.0.weight_c": tensor(6), "rnn.rnn_lst.0.bias": tensor(6),
+             "rnn.rnn_lst.0.scale_x": torch.ones(1), "output_layer.weight": tensor(5, 3),
+             "output_layer.bias": tensor(5), **changes}
+    return {name: value for name, value in state.items() if value is not None}
+
+
+def tied_config(**changes):
+    return lm_config(unit="word", tied=True, vocabulary=WORDS,
+                     sru_config={"input_size": 4, "hidden_size": 4, "num_layers": 1}, **changes)
+
+
+def tied_state(**changes):
+    table = torch.arange(20, dtype=torch.float32).reshape(5, 4)
+    return lm_state(**{"embedding_layer.weight": None, "embedding_layer.embedding.weight": table,
+                       "output_layer.weight": table, "rnn.rnn_lst.0.weight": torch.ones(4, 12),
+                       "rnn.rnn_lst.0.weight_c": torch.ones(8),
+                       "rnn.rnn_lst.0.bias": torch.ones(8), **changes})
+
+
+def pieces_model(*pieces):
+    """The bytes of a ModelProto with these pieces, and another field."""
+    def field(key, data):
+        return bytes([key << 3 | 2, len(data)]) + data
+
+    return b"".join(field(1, field(1, piece.encode())) for piece in pieces) + field(2, b"")
 
 
 def read_safetensors(path):
@@ -348,6 +395,190 @@ class ExportTest(unittest.TestCase):
         self.assertNotIn("encoder.rnn_lst.0.weight_proj", tensors)
         self.assertEqual(tensors["encoder.rnn_lst.0.weight"][0], [10, 48])
         self.assertEqual(tensors["encoder.rnn_lst.0.layer_norm.weight"][0], [10])
+
+    # ------------------------------------------------------------ other tokenizers
+
+    def test_writes_every_tokenizer(self):
+        words = {kind: VOCABULARY for kind in export_torch.PREPROCESSINGS}
+        words.update(bytes=None, sentencepiece=None, line_words="a\n<unk>\n</s>\nb\nc\n")
+        for kind, vocabulary in words.items():
+            preprocessing, changes, extra = {"type": kind}, {}, ["--force"]
+            if kind == "bytes":
+                preprocessing["vocabulary"] = BYTES
+            if kind == "sentencepiece":
+                extra += ["--subwords", self.write("s.model", pieces_model(*"abcde"))]
+            config = small_config(preprocessing=preprocessing, **changes)
+            if kind in export_torch.WITHOUT_OOV:
+                del config["oov_id"]
+            with self.subTest(kind):
+                self.assert_exports(config=config, vocabulary=vocabulary, extra=extra)
+                keys = {key: default for key, default in export_torch.PREPROCESSINGS[kind].items()
+                        if default is not export_torch.REQUIRED}
+                self.assertEqual(self.config()["preprocessing"], {**preprocessing, **keys})
+                self.assertEqual(self.config()["embedding"].get("oov_id"), config.get("oov_id"))
+                files = {"bytes": set(), "sentencepiece": {"spm.model"}}.get(kind, {"vocab.txt"})
+                self.assertEqual(set(os.listdir(self.out)),
+                                 {"config.json", "model.safetensors"} | files)
+        config = small_config(preprocessing="characters")
+        del config["oov_id"]
+        self.assert_exports(config=config, extra=["--force"])
+        self.assertEqual(self.config()["embedding"], {"vocabulary_size": 5})
+
+    def test_refuses_what_a_tokenizer_has_not(self):
+        def config(preprocessing, **changes):
+            changed = small_config(preprocessing=preprocessing, **changes)
+            return {key: value for key, value in changed.items() if value is not None}
+
+        spm = ["--subwords", self.write("s.model", pieces_model(*"abcd"))]
+        cut = ["--subwords", self.write("cut.model", pieces_model(*"abcde")[:-3])]
+        other = ["--subwords", self.write("other.model", b"text")]
+        absent = ["--subwords", self.path("absent.model")]
+        for preprocessing, changes, arguments, message in (
+                ("bytes", {}, {}, "preprocessing: expected one of"),
+                ({"type": "bytes"}, {}, {}, "preprocessing.vocabulary: expected an array of 1 to"),
+                ({"type": "bytes", "vocabulary": [2, 1]}, {}, {}, "ascending, found [2, 1]"),
+                ({"type": "bytes", "vocabulary": BYTES}, {}, {"vocabulary": None},
+                 'oov_id: is not read with preprocessing "bytes"'),
+                ({"type": "bytes", "vocabulary": BYTES}, {"oov_id": None}, {},
+                 '--vocab: is not read with preprocessing "bytes"'),
+                ({"type": "bytes", "vocabulary": BYTES[1:]}, {"oov_id": None}, {"vocabulary": None},
+                 "expected shape [4, 4] from the config, found [5, 4]"),
+                ("line_words", {"oov_id": None}, {}, "the word </s>, which a newline becomes"),
+                ("line_words", {}, {"vocabulary": "</s>\na\n"}, "oov_id: is not read with"),
+                ("unicode_words", {"oov_id": None}, {}, "key 'oov_id' is missing"),
+                ("sentencepiece", {"oov_id": None}, {"vocabulary": None}, "--subwords: is needed"),
+                ("sentencepiece", {"oov_id": None}, {"vocabulary": None, "extra": spm},
+                 "expected shape [4, 4] from the config, found [5, 4]"),
+                ("sentencepiece", {"oov_id": None}, {"vocabulary": None, "extra": cut},
+                 "cut.model: is not a SentencePiece model, or a damaged one"),
+                ("sentencepiece", {"oov_id": None}, {"vocabulary": None, "extra": other},
+                 "other.model: is not a SentencePiece model"),
+                ("sentencepiece", {"oov_id": None}, {"vocabulary": None, "extra": absent},
+                 "cannot read the subwords"),
+                ("whitespace", {}, {"extra": spm}, "--subwords: is not read with preprocessing")):
+            with self.subTest(message):
+                self.assert_refused(message, config=config(preprocessing, **changes), **arguments)
+
+    # ------------------------------------------------------------ language models
+
+    def run_language_model(self, config, state, **arguments):
+        return dict(config=config, state=state, **{"vocabulary": None, "labels": None, **arguments})
+
+    def test_language_model_of_bytes(self):
+        output = self.assert_exports(**self.run_language_model(lm_config(), lm_state()))
+        self.assertIn("sru_client score --model=model", output)
+        self.assertEqual(sorted(os.listdir(self.out)), ["config.json", "model.safetensors"])
+        config = self.config()
+        config.pop("encoder")
+        self.assertEqual(config, {
+            "format_version": 1, "task": "language_model", "embedding": {"vocabulary_size": 5},
+            "preprocessing": {"type": "bytes", "vocabulary": BYTES}})
+        tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
+        names = {name.replace("embedding_layer", "embedding").replace("rnn.rnn", "encoder.rnn")
+                 .replace("output_layer", "out"): tensor for name, tensor in lm_state().items()}
+        self.assertEqual(set(tensors), set(names))
+        for name, tensor in names.items():
+            self.assertTrue(torch.equal(tensors[name], tensor), name)
+
+    def test_language_model_of_words_tied(self):
+        self.assert_exports(**self.run_language_model(tied_config(), tied_state()))
+        config = self.config()
+        self.assertIs(config["tied"], True)
+        self.assertEqual(config["preprocessing"], {"type": "line_words"})
+        self.assertEqual(config["embedding"], {"vocabulary_size": 5})
+        with open(os.path.join(self.out, "vocab.txt"), encoding="utf-8") as file:
+            self.assertEqual(file.read().split(), WORDS)
+        tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
+        self.assertNotIn("out.weight", tensors)
+        self.assertTrue(torch.equal(tensors["embedding.weight"],
+                                    tied_state()["output_layer.weight"]))
+        # The words may be a file instead, or both that agree.
+        lines = "\n".join(WORDS) + "\n"
+        without = {key: value for key, value in tied_config().items() if key != "vocabulary"}
+        for given in (tied_config(), without):
+            self.assert_exports(**self.run_language_model(given, tied_state(), vocabulary=lines,
+                                                          extra=["--force"]))
+
+    def test_language_model_with_names_and_a_tokenizer_of_its_own(self):
+        renamed = {name.replace("embedding_layer", "emb").replace("output_layer", "head"): tensor
+                   for name, tensor in lm_state().items()}
+        config = lm_config(unit=None, vocabulary=None, preprocessing="sentencepiece")
+        self.assert_exports(**self.run_language_model(config, renamed, extra=[
+            "--subwords", self.write("s.model", pieces_model(*"abcde")),
+            "--embedding-prefix", "emb", "--output-prefix", "head"]))
+        self.assertEqual(self.config()["preprocessing"], {"type": "sentencepiece"})
+        with open(os.path.join(self.out, "spm.model"), "rb") as file:
+            self.assertEqual(file.read(), pieces_model(*"abcde"))
+
+    def test_refuses_what_a_language_model_cannot_be(self):
+        def sru(**changes):
+            return {"sru_config": {**lm_config()["sru_config"], **changes}}
+
+        other = torch.arange(20, dtype=torch.float32).reshape(5, 4)
+        other[4, 3] += 1e-3
+        for config, state, message in (
+                (lm_config(**sru(bidirectional=True)), lm_state(),
+                 "sru_config.bidirectional: expected false for a language model"),
+                (lm_config(pooling="max"), lm_state(), 'pooling: expected "none"'),
+                (lm_config(tied=1), lm_state(), "tied: expected true or false, found 1"),
+                (lm_config(tied=True), lm_state(),
+                 "tied: expected false, since sru_config.input_size 4 is not sru_config.hidden_size"),
+                (lm_config(unit="letter"), lm_state(), 'unit: expected "byte" or "word"'),
+                (lm_config(unit=None), lm_state(), "found null"),
+                (lm_config(preprocessing="whitespace"), lm_state(), "exclude each other"),
+                (lm_config(vocabulary=None), lm_state(), "vocabulary: expected an array of 1 to"),
+                (lm_config(vocabulary=[1, 1]), lm_state(), "ascending, found [1, 1]"),
+                (lm_config(vocabulary=BYTES[1:]), lm_state(),
+                 "'embedding_layer.weight': expected shape [4, 4] from the config, found [5, 4]"),
+                (lm_config(), lm_state(**{"output_layer.bias": None}),
+                 "tensor 'out.bias' is missing (shape [5])"),
+                (lm_config(), lm_state(**{"output_layer.weight": torch.zeros(5, 4)}),
+                 "'output_layer.weight': expected shape [5, 3] from the config, found [5, 4]"),
+                (lm_config(), lm_state(**{"rnn.rnn_lst.1.bias": torch.zeros(6)}),
+                 "'rnn.rnn_lst.1.bias' is not part of a model with this config"),
+                (lm_config(), lm_state(**{"dropout.mask": torch.zeros(6)}),
+                 "tensor 'dropout.mask' belongs to no module"),
+                (tied_config(), tied_state(**{"output_layer.weight": other}),
+                 "the output layer's weight differs from the embedding"),
+                (tied_config(), tied_state(**{"output_layer.weight": torch.zeros(4, 4)}),
+                 "'output_layer.weight': expected shape [5, 4] from the config, found [4, 4]"),
+                (lm_config(unit="word", vocabulary=["a", "b"]), lm_state(), "the word </s>"),
+                (lm_config(unit="word", vocabulary=["</s>", ""]), lm_state(), "vocabulary[1]"),
+                (lm_config(unit="word", vocabulary=["</s>", "</s>"]), lm_state(), "vocabulary[1]"),
+                (lm_config(unit="word", vocabulary=["</s>", "a\nb"]), lm_state(), "vocabulary[1]"),
+                (lm_config(unit="word", vocabulary=None), lm_state(), "vocabulary: is missing"),
+                (lm_config(task="reader"), lm_state(), "task: a reader cannot be exported"),
+                (lm_config(task="classifier"), lm_state(), "task: a classifier needs --labels")):
+            with self.subTest(message):
+                self.assert_refused(message, **self.run_language_model(config, state))
+        self.assert_refused('--labels: a model with the task "language_model" has none',
+                            **self.run_language_model(lm_config(), lm_state(), labels=LABELS))
+        self.assert_refused(
+            "differs from the key vocabulary",
+            **self.run_language_model(tied_config(), tied_state(), vocabulary="</s>\na\n"))
+
+    def test_takes_the_public_checkpoints(self):
+        shared = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "shared")
+        folders = glob.glob(os.path.join(shared, "golden_systems", "language_model", "*"))
+        folders += glob.glob(os.path.join(shared, "checkpoints", "lm_*"))
+        if not folders:
+            self.skipTest("there is no ../shared with language models")
+        for folder in folders:
+            with self.subTest(os.path.basename(folder)):
+                errors = io.StringIO()
+                with contextlib.redirect_stdout(errors), contextlib.redirect_stderr(errors):
+                    code = export_torch.main([
+                        "--checkpoint", os.path.join(folder, "checkpoint.pt"), "--config",
+                        os.path.join(folder, "config.json"), "--out", self.out, "--force"])
+                self.assertEqual(code, 0, errors.getvalue())
+                with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+                    given = json.load(file)
+                self.assertEqual(self.config()["embedding"],
+                                 {"vocabulary_size": len(given["vocabulary"])})
+                self.assertEqual(self.config().get("tied", False), given["tied"])
+                tensors = read_safetensors(os.path.join(self.out, "model.safetensors"))
+                self.assertEqual(sum(tensor.numel() for name, tensor in tensors.items()
+                                     if not name.endswith(".scale_x")), given["parameters"])
 
     def test_help_teaches(self):
         output = io.StringIO()
