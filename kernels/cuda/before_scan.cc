@@ -13,14 +13,15 @@ BeforeScan::BeforeScan(const PackedStack& stack, const DeviceStack& weights, Str
       max_tokens_(max_tokens),
       multiply_(std::move(multiply)) {}
 
-Status BeforeScan::MakeInput(const int32_t* token_ids, const float* features, void* embedded,
-                             void* x) const {
+Status BeforeScan::MakeInput(const int32_t* token_ids, const float* features, int feature_stride,
+                             void* embedded, void* x) const {
   const bool maps_input = stack_.input_to_hidden.exists();
   EmbedArgs args{};
   args.header = header_;
   args.max_tokens = max_tokens_;
   args.token_ids = token_ids;
   args.features = features;
+  args.feature_stride = feature_stride;
   if (token_ids != nullptr) args.table = weights_.tensor(stack_.embedding);
   args.segments = stack_.input.segments;
   args.size = stack_.input.size;
@@ -55,6 +56,7 @@ Status BeforeScan::Normalize(const PackedLayer& layer, const RowLayout& rows, co
   args.padded = rows.padded();
   args.weight = weights_.floats(layer.norm_weight);
   args.bias = weights_.floats(layer.norm_bias);
+  args.epsilon = kLayerNormEpsilon;
   args.x = x;
   args.y = y;
   return stream_.Normalize(stack_.dtype, args);

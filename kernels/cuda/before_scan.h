@@ -23,9 +23,11 @@ class BeforeScan {
   BeforeScan(const PackedStack& stack, const DeviceStack& weights, Stream& stream,
              const BatchHeader* header, int max_tokens, Multiply multiply);
 
-  // The first layer's input, from one of `token_ids` and `features`. `embedded` is for the rows
-  // before input_to_hidden, not used where there is none.
-  Status MakeInput(const int32_t* token_ids, const float* features, void* embedded, void* x) const;
+  // The first layer's input, from one of `token_ids` and `features`, whose rows are
+  // `feature_stride` values apart. `embedded` is for the rows before input_to_hidden, not used
+  // where there is none.
+  Status MakeInput(const int32_t* token_ids, const float* features, int feature_stride,
+                   void* embedded, void* x) const;
 
   // What the layer's product multiplies: x itself, or what layer norm and projection make of it.
   Status Prepare(const PackedLayer& layer, const void* x, void* normalized, void* projected,

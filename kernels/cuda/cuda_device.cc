@@ -109,6 +109,9 @@ class CudaStream : public Stream {
   Status CopyToHost(void* to, const void* from, size_t bytes) override {
     return Copy(to, from, bytes, cudaMemcpyDeviceToHost);
   }
+  Status CopyWithin(void* to, const void* from, size_t bytes) override {
+    return Copy(to, from, bytes, cudaMemcpyDeviceToDevice);
+  }
 
   Status Embed(DataType dtype, const EmbedArgs& args) override {
     return Run("embedding", [&] { return LaunchEmbed(dtype, args, stream_); });

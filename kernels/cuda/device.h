@@ -26,10 +26,13 @@ struct ProductShape {
   int k = 0;  // multiples of kSegmentAlignment
   int n = 0;
   DataType dtype = DataType::kFloat32;
-  bool tf32 = false;  // float32 values may be rounded to TF32 on the way in
+  bool tf32 = false;            // float32 values may be rounded to TF32 on the way in
+  bool float32_result = false;  // y is float32 in any type; else it is of x's and w's
 
+  DataType result_dtype() const { return float32_result ? DataType::kFloat32 : dtype; }
   bool operator==(const ProductShape& o) const {
-    return k == o.k && n == o.n && dtype == o.dtype && tf32 == o.tf32;
+    return k == o.k && n == o.n && dtype == o.dtype && tf32 == o.tf32 &&
+           float32_result == o.float32_result;
   }
 };
 
@@ -56,6 +59,7 @@ class Stream {
   // `from` is pinned host memory while serving; pageable memory also works.
   virtual Status CopyToDevice(void* to, const void* from, size_t bytes) = 0;
   virtual Status CopyToHost(void* to, const void* from, size_t bytes) = 0;
+  virtual Status CopyWithin(void* to, const void* from, size_t bytes) = 0;
 
   virtual Status Embed(DataType dtype, const EmbedArgs& args) = 0;
   virtual Status Normalize(DataType dtype, const LayerNormArgs& args) = 0;

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kRowThreads) EmbedKernel(const EmbedArgs args)
   // A vector lies within one segment: both are multiples of it.
   const int segment = p / args.padded;
   const int j = p - segment * args.padded;
-  const float* row = args.features + static_cast<int64_t>(t) * args.segments * args.size;
+  const float* row = args.features + static_cast<int64_t>(t) * args.feature_stride;
   float values[kSize];
 #pragma unroll
   for (int i = 0; i < kSize; ++i) {

@@ -1,4 +1,4 @@
-// The recorded graphs of one workspace, by bucket: at most `capacity`, the least recently used one
+// The recorded graphs of one workspace, by their bucket (of any type with operator<): at most `capacity`, the least recently used one
 // goes first. Not thread-safe. A graph must not be in flight when another is added.
 #ifndef SRU_KERNELS_CUDA_GRAPH_CACHE_H_
 #define SRU_KERNELS_CUDA_GRAPH_CACHE_H_
@@ -14,13 +14,14 @@
 
 namespace sru::kernels::cuda {
 
-class GraphCache {
+template <typename Key>
+class BasicGraphCache {
  public:
   // `capacity` is at least 1.
-  explicit GraphCache(size_t capacity) : capacity_(capacity) {}
+  explicit BasicGraphCache(size_t capacity) : capacity_(capacity) {}
 
   // Null when there is none. The pointer holds until the next Insert().
-  Graph* Find(const Bucket& bucket) {
+  Graph* Find(const Key& bucket) {
     const auto found = by_bucket_.find(bucket);
     if (found == by_bucket_.end()) return nullptr;
     entries_.splice(entries_.begin(), entries_, found->second);
@@ -28,7 +29,7 @@ class GraphCache {
   }
 
   // The bucket must not be in the cache.
-  Graph* Insert(const Bucket& bucket, std::unique_ptr<Graph> graph) {
+  Graph* Insert(const Key& bucket, std::unique_ptr<Graph> graph) {
     if (entries_.size() == capacity_) {
       by_bucket_.erase(entries_.back().bucket);
       entries_.pop_back();
@@ -47,14 +48,16 @@ class GraphCache {
 
  private:
   struct Entry {
-    Bucket bucket;
+    Key bucket;
     std::unique_ptr<Graph> graph;
   };
 
   const size_t capacity_;
   std::list<Entry> entries_;  // the most recently used one first
-  std::map<Bucket, std::list<Entry>::iterator> by_bucket_;
+  std::map<Key, typename std::list<Entry>::iterator> by_bucket_;
 };
+
+using GraphCache = BasicGraphCache<Bucket>;
 
 }  // namespace sru::kernels::cuda
 

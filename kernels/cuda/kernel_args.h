@@ -42,8 +42,9 @@ struct EmbedArgs {
   const BatchHeader* header;
   int max_tokens;            // of the bucket
   const int32_t* token_ids;  // exactly one of
-  const float* features;     // these two; [t][segments * size], no padding
-  const void* table;         // rows, read with token_ids
+  const float* features;     // these two; [t][segments * size], feature_stride apart
+  int feature_stride;
+  const void* table;  // rows, read with token_ids
   int segments;
   int size;
   int padded;
@@ -60,6 +61,7 @@ struct LayerNormArgs {
   int padded;
   const float* weight;  // [segments * padded]
   const float* bias;
+  float epsilon;
   const void* x;
   void* y;
 };

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kRowThreads) LayerNormKernel(const LayerNormAr
     if (variance <= kLargestVariance || factor != 1.0f) break;
     factor = kHugeRowFactor;
   }
-  const float scale = 1.0f / sqrtf(variance + kLayerNormEpsilon * factor * factor);
+  const float scale = 1.0f / sqrtf(variance + args.epsilon * factor * factor);
   for (int i = lane; i < stride; i += kWarpSize) {
     // weight and bias are zero in the padding; x is finite there.
     y[i] =

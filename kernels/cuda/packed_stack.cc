@@ -209,18 +209,19 @@ int PackedStack::MaxProductStride() const {
   return stride;
 }
 
-size_t PackedStack::TensorBytes() const {
-  size_t bytes = 0;
-  for (const std::vector<uint8_t>& tensor : tensors) bytes += tensor.size();
-  return bytes;
-}
-
 Status DeviceStack::Create(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu,
                            Stream& stream, std::unique_ptr<DeviceStack>* device_stack) {
-  Status status = gpu->CheckBudget("the weights", stack.TensorBytes());
+  return Create(stack.tensors, gpu, stream, device_stack);
+}
+
+Status DeviceStack::Create(const HostTensors& tensors, const std::shared_ptr<Gpu>& gpu,
+                           Stream& stream, std::unique_ptr<DeviceStack>* device_stack) {
+  size_t bytes = 0;
+  for (const std::vector<uint8_t>& tensor : tensors) bytes += tensor.size();
+  Status status = gpu->CheckBudget("the weights", bytes);
   if (!status.ok()) return status;
   std::unique_ptr<DeviceStack> created(new DeviceStack(gpu));
-  for (const std::vector<uint8_t>& tensor : stack.tensors) {
+  for (const std::vector<uint8_t>& tensor : tensors) {
     DeviceBuffer buffer;
     status = DeviceBuffer::Create(gpu, tensor.size(), &buffer);
     if (status.ok()) status = stream.CopyToDevice(buffer.data(), tensor.data(), tensor.size());

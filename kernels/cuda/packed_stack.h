@@ -21,6 +21,9 @@ namespace sru::kernels::cuda {
 using TensorIndex = int;
 inline constexpr TensorIndex kNoTensor = -1;
 
+// [TensorIndex], each as it will be on the device.
+using HostTensors = std::vector<std::vector<uint8_t>>;
+
 // y = x w. Weights are [n][k] in the storage type.
 struct PackedProduct {
   int shape = -1;  // index into PackedStack::shapes; -1 = there is no such product
@@ -72,9 +75,8 @@ struct PackedStack {
   TensorIndex classifier_weight = kNoTensor;  // float32 [labels][output stride]
   TensorIndex classifier_bias = kNoTensor;    // float32 [labels]
   std::vector<ProductShape> shapes;           // each once
-  std::vector<std::vector<uint8_t>> tensors;  // [TensorIndex]; emptied by ReleaseHostCopy()
+  HostTensors tensors;                        // emptied by ReleaseHostCopy()
 
-  size_t TensorBytes() const;
   void ReleaseHostCopy() { tensors.clear(); }
 };
 
@@ -83,6 +85,9 @@ class DeviceStack {
  public:
   // kResourceExhausted when the budget does not hold them.
   static Status Create(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu, Stream& stream,
+                       std::unique_ptr<DeviceStack>* device_stack);
+  // The same for any other tensors.
+  static Status Create(const HostTensors& tensors, const std::shared_ptr<Gpu>& gpu, Stream& stream,
                        std::unique_ptr<DeviceStack>* device_stack);
   ~DeviceStack() { gpu_->DiscountWeights(bytes_); }
   DeviceStack(const DeviceStack&) = delete;

@@ -53,6 +53,7 @@ struct Description {
 
   cublasStatus_t Fill(const CublasLt& library, const ProductShape& shape, int rows) {
     const cudaDataType_t type = TypeOf(shape.dtype);
+    const cudaDataType_t result_type = TypeOf(shape.result_dtype());
     const cublasComputeType_t compute =
         shape.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     const cublasOperation_t transpose = CUBLAS_OP_T;
@@ -70,7 +71,7 @@ struct Description {
       status = library.MatrixLayoutCreate(x.address(), type, k, rows, shape.k);
     }
     if (status == CUBLAS_STATUS_SUCCESS) {
-      status = library.MatrixLayoutCreate(y.address(), type, n, rows, shape.n);
+      status = library.MatrixLayoutCreate(y.address(), result_type, n, rows, shape.n);
     }
     return status;
   }

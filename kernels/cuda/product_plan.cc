@@ -30,6 +30,7 @@ class Trial {
 
   Status Prepare() {
     const size_t value_bytes = ValueBytes(shape_.dtype);
+    const size_t result_bytes = ValueBytes(shape_.result_dtype());
     const size_t rows = max_rows_;
     std::vector<int32_t> ids(rows);
     for (size_t i = 0; i < rows; ++i) ids[i] = static_cast<int32_t>(i % kTrialPeriod);
@@ -42,8 +43,8 @@ class Trial {
     };
     const Array arrays[] = {
         {&x_, rows * shape_.k * value_bytes, nullptr},
-        {&y_, rows * shape_.n * value_bytes, nullptr},
-        {&expected_, size_t{kExpectedRows} * shape_.n * value_bytes, nullptr},
+        {&y_, rows * shape_.n * result_bytes, nullptr},
+        {&expected_, size_t{kExpectedRows} * shape_.n * result_bytes, nullptr},
         {&table_, table.size(), table.data()},
         {&ids_, rows * sizeof(int32_t), ids.data()},
         {&header_, sizeof(header), &header},
@@ -91,7 +92,7 @@ class Trial {
       status = stream_.Wait();
       return multiplied.code() == StatusCode::kDeviceLost ? multiplied : status;
     }
-    const int value_bytes = static_cast<int>(ValueBytes(shape_.dtype));
+    const int value_bytes = static_cast<int>(ValueBytes(shape_.result_dtype()));
     CompareArgs compare{};
     compare.values = y_.as<uint32_t>();
     compare.expected = expected_.as<uint32_t>();
@@ -135,21 +136,27 @@ class Trial {
 
 Status ProductPlans::Create(const PackedStack& stack, const DeviceStack& weights,
                             const std::shared_ptr<Gpu>& gpu, std::unique_ptr<ProductPlans>* plans) {
-  std::unique_ptr<ProductPlans> created(new ProductPlans(gpu));
-  for (const ProductShape& shape : stack.shapes) {
-    Plan plan;
-    plan.shape = shape;
-    created->plans_.push_back(std::move(plan));
-  }
+  std::vector<Planned> products;
+  for (const ProductShape& shape : stack.shapes) products.push_back({shape, nullptr});
   const auto note_weights = [&](const PackedProduct& product) {
-    if (product.exists()) {
-      created->plans_[product.shape].weights = weights.tensor(product.weights);
-    }
+    if (product.exists()) products[product.shape].weights = weights.tensor(product.weights);
   };
   note_weights(stack.input_to_hidden);
   for (const PackedLayer& layer : stack.layers) {
     note_weights(layer.projection);
     note_weights(layer.product);
+  }
+  return Create(products, gpu, plans);
+}
+
+Status ProductPlans::Create(const std::vector<Planned>& products, const std::shared_ptr<Gpu>& gpu,
+                            std::unique_ptr<ProductPlans>* plans) {
+  std::unique_ptr<ProductPlans> created(new ProductPlans(gpu));
+  for (const Planned& product : products) {
+    Plan plan;
+    plan.shape = product.shape;
+    plan.weights = product.weights;
+    created->plans_.push_back(std::move(plan));
   }
 
   GpuStream stream;

@@ -36,12 +36,20 @@ inline constexpr int kReferenceRows = 512;
 // tile.
 inline constexpr int kTrialPeriod = 13;
 
-// The products of a stack on one device. Thread-safe.
+// The products of a stack, or of another set of shapes, on one device. Thread-safe.
 class ProductPlans {
  public:
+  // A shape, and the weights that it is tried with, in memory of the device.
+  struct Planned {
+    ProductShape shape;
+    const void* weights = nullptr;
+  };
+
   // Chooses the reference algorithms. kUnsupported when a product has none.
   static Status Create(const PackedStack& stack, const DeviceStack& weights,
                        const std::shared_ptr<Gpu>& gpu, std::unique_ptr<ProductPlans>* plans);
+  static Status Create(const std::vector<Planned>& products, const std::shared_ptr<Gpu>& gpu,
+                       std::unique_ptr<ProductPlans>* plans);
 
   // For kReferenceRows rows, with which it has been tried.
   const ProductAlgorithm& reference(const PackedProduct& product) const {

@@ -48,7 +48,7 @@ class TableMaker {
       void* const chunk_x = x == nullptr ? x_.data() : x + begin * InputBytes();
       const void* input = nullptr;
       status =
-          before_scan.MakeInput(ids_.as<int32_t>() + begin, nullptr, embedded_.data(), chunk_x);
+          before_scan.MakeInput(ids_.as<int32_t>() + begin, nullptr, 0, embedded_.data(), chunk_x);
       if (status.ok()) {
         status =
             before_scan.Prepare(first(), chunk_x, normalized_.data(), projected_.data(), &input);

@@ -70,9 +70,9 @@ void AddGroupOnThisMachine(const float* x, const float* w, int k, bool backward,
   AddGroup(x, w, k, backward, sums);
 }
 
-template <typename T>
+template <typename T, typename Y>
 void Product(const ProductShape& shape, uint64_t order, bool unstable, int rows, const T* x,
-             const T* weights, T* y) {
+             const T* weights, Y* y) {
   const int k = shape.k;
   const int n = shape.n;
   const auto backward = [&](int row) {
@@ -109,14 +109,14 @@ void Product(const ProductShape& shape, uint64_t order, bool unstable, int rows,
         const int row = fresh[first + r];
         float sum = backward(row) ? reversed[r] : forward[r];
         if (unstable) sum += 0.25f;
-        y[static_cast<size_t>(row) * n + j] = FromFloat<T>(sum);
+        y[static_cast<size_t>(row) * n + j] = FromFloat<Y>(sum);
       }
     }
   }
   for (int row = kPeriod; row < rows; ++row) {
     if (!copied[row]) continue;
     std::memcpy(y + static_cast<size_t>(row) * n, y + static_cast<size_t>(row - kPeriod) * n,
-                n * sizeof(T));
+                n * sizeof(Y));
   }
 }
 
@@ -162,6 +162,9 @@ class HostStream : public Stream {
     return Add([=] { std::memcpy(to, from, bytes); });
   }
   Status CopyToHost(void* to, const void* from, size_t bytes) override {
+    return Add([=] { std::memcpy(to, from, bytes); });
+  }
+  Status CopyWithin(void* to, const void* from, size_t bytes) override {
     return Add([=] { std::memcpy(to, from, bytes); });
   }
 
@@ -232,8 +235,10 @@ class HostStream : public Stream {
     return Add([=] {
       WithStorageType(shape.dtype, [&](auto type) {
         using T = decltype(type);
-        Product(shape, order, unstable, rows, static_cast<const T*>(x),
-                static_cast<const T*>(weights), static_cast<T*>(y));
+        WithStorageType(shape.result_dtype(), [&](auto result_type) {
+          Product(shape, order, unstable, rows, static_cast<const T*>(x),
+                  static_cast<const T*>(weights), static_cast<decltype(result_type)*>(y));
+        });
       });
     });
   }
