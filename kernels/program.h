@@ -6,7 +6,8 @@
 // each Run() gives. x_t is row t of a value, b(t) the sequence of row t, and L_b the number of rows
 // of sequence b, which may be 0 where an operation's description does not say otherwise. A program
 // may have several axes, such as the tokens of passages and those of questions; an axis that a batch
-// leaves empty costs nothing. A sequence axis has one row for each sequence of another axis.
+// leaves empty costs nothing. A sequence axis has one row for each sequence of another axis, which is
+// not a sequence axis itself: as many sequences, of one row each.
 //
 // Values. An operation makes one value: rows of one axis, float32, row-major without padding. The
 // operation's index is the value's name; it may use the values of operations before it only.
@@ -14,8 +15,11 @@
 // State. A field is what an operation remembers of a sequence from one Run() to the next, kept in a
 // slot of a StateArena (state_arena.h): one row that each run replaces (a recurrent state), or rows
 // that each run adds to (keys and values of attention). In a fresh slot a fixed field is zero and a
-// growing one empty. A sequence without a slot begins fresh and is forgotten; it cannot be on an axis
-// with growing fields.
+// growing one empty. An operation uses the fields of the slots of its own axis, which is not a
+// sequence axis. One operation writes a field (Stack, Shift or Append); operations of other axes may
+// read a growing one that a run before has filled, since a slot is on one axis of a batch at most. A
+// sequence without a slot begins fresh and is forgotten; it cannot be on an axis where an operation
+// with a growing field runs.
 //
 // Data types. Values are float32. With DataType::kBFloat16 the weights of Linear and Predict, the
 // rows that they multiply, and Embed's table are rounded to bfloat16; their sums are float32. Stack
@@ -93,7 +97,7 @@ struct Features {
 // y_t = scale * E[id_t] + P[p_t], P being the sinusoids where `positions` is set, else 0:
 //   P[p][2i] = sin(p / 10000^(2i / width)),  P[p][2i + 1] = cos(p / 10000^(2i / width))
 // p_t is the place of t in its sequence, from 0, plus the rows that `position_field` had before this
-// run. P[p] is computed in float64 and rounded to float32.
+// run. P[p] is computed in float64 and rounded to float32; an odd width ends with a sine.
 struct Embed {
   InputId ids = kNone;  // kIds with least = 0 and limit = vocabulary_size
   FloatView table;      // E: [vocabulary_size][width]
@@ -101,7 +105,7 @@ struct Embed {
   int width = 0;
   float scale = 1.0f;
   bool positions = false;
-  FieldId position_field = kNone;  // a growing field, of this axis' slots
+  FieldId position_field = kNone;  // a growing field; with `positions` only
 };
 
 // y_t = W x_t + b, or max(0, W x_t + b) with relu.
@@ -123,11 +127,11 @@ struct Normalize {
 };
 
 // y_t: the token vectors of a stack of SRU layers (stack_spec.h), without a pooling and a
-// classifier. Exactly one of `ids`, for a stack with an embedding, and `x` is set. Every sequence is
-// non-empty. `state` is c after the last row, of all layers: [layers][output_size]; for
-// unidirectional stacks only.
+// classifier. Exactly one of `ids`, for a stack with an embedding, and `x`, for one without, is set.
+// Every sequence is non-empty. `state` is c after the last row, of all layers:
+// [layers][output_size]; for unidirectional stacks only.
 struct Stack {
-  InputId ids = kNone;
+  InputId ids = kNone;  // kIds with least = 0 and limit = vocabulary_size
   ValueId x = kNone;
   StackSpec spec;
   FieldId state = kNone;  // fixed, of layers * output_size values
@@ -137,16 +141,19 @@ struct Stack {
 //   y_tj = sum_s a_tjs v_sj,   a_tj = softmax_s(scale * q_tj . k_sj)
 // s runs over the rows of one sequence: of `map`'s sequence for b(t) if there is a map, else of the
 // sequence b(t) itself (keys and values are on q's axis then), or over the rows that the fields of
-// b(t)'s slot have after this run's Append. With `causal`, row i of the L_b rows of b(t) sees all s
-// but the last L_b - 1 - i. A row that sees no s gets zeros.
+// b(t)'s slot have after this run's Append, which comes before if it is of the same axis. With
+// `causal`, row i of the L_b rows of b(t) sees all s but the last L_b - 1 - i. A row that sees no s
+// gets zeros.
 struct Attend {
   ValueId q = kNone;
-  ValueId keys = kNone;  // k: width of q
-  ValueId values = kNone;
-  FieldId key_field = kNone;  // both in place of keys and values; `map` is kNone then
+  ValueId keys = kNone;    // k: width of q
+  ValueId values = kNone;  // v: any width, which is y's
+  // In place of keys and values; `map` is kNone then. Operations of one axis append to both. Run()
+  // refuses a slot, which can only have been put in, with more rows of one than of the other.
+  FieldId key_field = kNone;
   FieldId value_field = kNone;
-  InputId map = kNone;
-  int heads = 1;
+  InputId map = kNone;  // kMap from q's axis to that of keys and values
+  int heads = 1;        // divides both widths
   float scale = 1.0f;
   bool causal = false;
 };
@@ -164,7 +171,8 @@ struct Add {
 
 // One row per sequence of x's axis, on `axis`; a sequence without rows gives zeros.
 //   weights = kNone:  Pooling of the rows (stack_spec.h), columns being `directions` equal parts
-//   else              y_b = sum_t a_t x_t,  a = softmax_t(w_t), w of width 1 on x's axis
+//   else              y_b = sum_t a_t x_t,  a = softmax_t(w_t), w of width 1 on x's axis; `pooling`
+//                     is kNone then
 struct Pool {
   ValueId x = kNone;
   AxisId axis = kNone;  // the sequence axis of x's axis
@@ -173,15 +181,16 @@ struct Pool {
   ValueId weights = kNone;
 };
 
-// y_t = x_t . v_{m(b(t))}: width 1. v has one row per sequence; m is `map` to v's axis, or the
-// identity.
+// y_t = x_t . v_{m(b(t))}: width 1. v is on a sequence axis; m is `map`, from x's axis to v's or to
+// the axis whose sequences v's are, or the identity, v's axis being x's sequence axis then.
 struct RowDot {
   ValueId x = kNone;
   ValueId v = kNone;
   InputId map = kNone;
 };
 
-// y_t = x_{t-1} within a sequence; the first row is `last`, the last row of x of the run before.
+// y_t = x_{t-1} within a sequence; the first row is `last`, the last row of x of the run before. A
+// sequence without rows leaves `last` as it was.
 struct Shift {
   ValueId x = kNone;
   FieldId last = kNone;  // fixed, of x's width
@@ -209,9 +218,12 @@ struct Predict {
   int vocabulary_size = 0;  // rows of W
   FloatView weight;         // W: [vocabulary_size][width of x]
   FloatView bias;           // [vocabulary_size]; empty = zeros
-  InputId targets = kNone;  // kIds on x's axis, least = -1; kNone: there is no log_prob
-  InputId counts = kNone;   // kIds on x's axis, 0 to max_candidates; kNone: no candidates
-  int max_candidates = 0;   // at most vocabulary_size
+  // kIds on x's axis with least = -1 and limit = vocabulary_size; kNone: there is no log_prob. Needed
+  // when log_prob is asked for, as `counts` when candidates are.
+  InputId targets = kNone;
+  // kIds on x's axis with least = 0 and limit = max_candidates + 1; kNone: there are no candidates.
+  InputId counts = kNone;
+  int max_candidates = 0;  // 1 to vocabulary_size with counts, else 0
 };
 
 }  // namespace ops
@@ -258,23 +270,25 @@ struct ValueSpec {
   int width = 0;  // 0: of Predict
 };
 
-inline constexpr size_t kMaxOutputs = 63;
+inline constexpr size_t kMaxOutputs = 48;
+inline constexpr size_t kMaxAxes = 16;
 
 // Sizes and uses of a program's values, the same for every backend.
 struct ProgramShape {
   std::vector<ValueSpec> values;  // [operation]
-  // [operation]: bit i = output i needs it; kStateBit = a field needs it. An operation runs when an
-  // output that needs it is asked for, or a field needs it and its axis has slots in this batch.
-  static constexpr uint64_t kStateBit = uint64_t{1} << kMaxOutputs;
+  // [operation]: bit i = output i needs it; StateBit(a) = a field that is written on axis a needs
+  // it. An operation runs in a batch that has one of its users (BatchUsers() in
+  // program_executable.h).
   std::vector<uint64_t> users;
-  // [field]: the axis whose slots hold it: that of the operations that use it.
+  static constexpr uint64_t StateBit(AxisId axis) { return uint64_t{1} << (kMaxOutputs + axis); }
+  // [field]: the operation that writes it, and its axis.
+  std::vector<ValueId> field_writers;
   std::vector<AxisId> field_axes;
-  // [field]: whether an operation of the program replaces or adds to it.
-  std::vector<bool> field_written;
 };
 
 // Checks that names, axes, widths and views of weights agree; the message names the operation, the
-// field and what was expected.
+// field and what was expected. Every field must be written by an operation. `shape` is written only
+// when all is well.
 Status Validate(const Program& program, ProgramShape* shape);
 
 // "embed", "linear" and so on, for messages and tests.

@@ -40,8 +40,8 @@ struct ProgramLimits {
 struct AxisBatch {
   int num_sequences = 0;
   const int32_t* offsets = nullptr;  // [num_sequences + 1]; offsets[0] = 0, not decreasing
-  // [num_sequences], each StateArena::kNoSlot or a slot of the batch's arena, different from one
-  // another; null = no sequence has one.
+  // [num_sequences], each StateArena::kNoSlot or a slot of the batch's arena, different from every
+  // other one of the batch; null = no sequence has one.
   const StateArena::Slot* slots = nullptr;
 
   int num_rows() const { return num_sequences == 0 ? 0 : offsets[num_sequences]; }
@@ -88,14 +88,24 @@ class ProgramExecutable : public CompiledModel {
                              std::unique_ptr<StateArena>* arena) const = 0;
 
   // Runs one batch and returns when `outputs` [Program::outputs] is written and the slots have gone
-  // on. After an error no slot has changed. kInvalidArgument when the batch exceeds the workspace's
+  // on. An input that nothing in this batch needs may be null; what is given is checked. After an error no slot has changed. kInvalidArgument when the batch exceeds the workspace's
   // limits or an input is outside of its range, by name; kResourceExhausted when the arena's budget
   // does not hold what the slots would grow by; kDeviceLost as Executable::Run().
   virtual Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
                      ProgramWorkspace& workspace) const = 0;
 };
 
-// Checks what every backend asks of the arguments of Run(). Used by the backends themselves.
+// The following are used by the backends themselves.
+
+// Checks what every backend asks of the arguments of CreateWorkspace(), but for the device.
+Status ValidateLimits(const Program& program, const ProgramLimits& limits);
+
+// The users (ProgramShape::users) that a batch has: an operation runs if it has one of them. Those are
+// the outputs that are asked for and the axes with a slot.
+uint64_t BatchUsers(const Program& program, const ProgramBatch& batch, const OutputBatch* outputs);
+
+// Checks what every backend asks of the arguments of Run(). What depends on the slots' contents
+// (whether a slot exists; rows of Attend's fields) is the arena's and the backend's to check.
 Status ValidateBatch(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
                      const ProgramBatch& batch, const OutputBatch* outputs);
 

@@ -1,0 +1,328 @@
+// What every backend checks of a program's limits and batches.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kernels/program_executable.h"
+
+namespace sru::kernels {
+
+namespace {
+
+std::string Item(const char* list, size_t index, const std::string& name) {
+  return list + ("[" + std::to_string(index) + "] (") + name + ")";
+}
+
+#define SRU_RETURN_IF_ERROR(expression)             \
+  do {                                              \
+    if (Status s = (expression); !s.ok()) return s; \
+  } while (false)
+
+bool HasSlot(const AxisBatch& axis) {
+  if (axis.slots == nullptr) return false;
+  return std::any_of(axis.slots, axis.slots + axis.num_sequences,
+                     [](StateArena::Slot slot) { return slot != StateArena::kNoSlot; });
+}
+
+class BatchValidator {
+ public:
+  BatchValidator(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
+                 const ProgramBatch& batch, const OutputBatch* outputs)
+      : program_(program), shape_(shape), limits_(limits), batch_(batch), outputs_(outputs) {}
+
+  Status Run() {
+    for (size_t i = 0; i < program_.axes.size(); ++i) {
+      SRU_RETURN_IF_ERROR(CheckAxis(static_cast<AxisId>(i)));
+    }
+    SRU_RETURN_IF_ERROR(CheckSlots());
+    SRU_RETURN_IF_ERROR(CheckOutputs());
+    users_ = BatchUsers(program_, batch_, outputs_);
+    for (size_t i = 0; i < program_.operations.size(); ++i) {
+      if ((shape_.users[i] & users_) == 0) continue;
+      SRU_RETURN_IF_ERROR(CheckOperation(static_cast<ValueId>(i)));
+    }
+    for (size_t i = 0; i < program_.inputs.size(); ++i) {
+      SRU_RETURN_IF_ERROR(CheckInput(static_cast<InputId>(i)));
+    }
+    return OkStatus();
+  }
+
+ private:
+  AxisId SequencesOf(AxisId axis) const {
+    const AxisId of = program_.axes[axis].sequences_of;
+    return of == kNone ? axis : of;
+  }
+  int num_sequences(AxisId axis) const { return batch_.axes[SequencesOf(axis)].num_sequences; }
+  int num_rows(AxisId axis) const {
+    return program_.axes[axis].sequences_of == kNone ? batch_.axes[axis].num_rows()
+                                                     : num_sequences(axis);
+  }
+
+  std::string AxisName(AxisId axis) const { return Item("axes", axis, program_.axes[axis].name); }
+
+  Status CheckAxis(AxisId i) const {
+    if (program_.axes[i].sequences_of != kNone) return OkStatus();
+    const AxisBatch& axis = batch_.axes[i];
+    const AxisLimits& limits = limits_.axes[i];
+    if (axis.num_sequences < 0 || axis.num_sequences > limits.max_sequences) {
+      return InvalidArgument(AxisName(i) + ": expected at most " +
+                             std::to_string(limits.max_sequences) + " sequences, found " +
+                             std::to_string(axis.num_sequences));
+    }
+    if (axis.num_sequences == 0) return OkStatus();
+    if (axis.offsets == nullptr) {
+      return InvalidArgument(AxisName(i) + ": offsets: expected " +
+                             std::to_string(axis.num_sequences + 1) + ", found none");
+    }
+    if (axis.offsets[0] != 0) {
+      return InvalidArgument(AxisName(i) + ": offsets[0]: expected 0, found " +
+                             std::to_string(axis.offsets[0]));
+    }
+    for (int b = 0; b < axis.num_sequences; ++b) {
+      if (axis.offsets[b + 1] < axis.offsets[b]) {
+        return InvalidArgument(AxisName(i) + ": offsets[" + std::to_string(b + 1) +
+                               "]: expected at least " + std::to_string(axis.offsets[b]) +
+                               ", found " + std::to_string(axis.offsets[b + 1]));
+      }
+    }
+    if (axis.num_rows() > limits.max_rows) {
+      return InvalidArgument(AxisName(i) + ": expected at most " + std::to_string(limits.max_rows) +
+                             " rows, found " + std::to_string(axis.num_rows()));
+    }
+    return OkStatus();
+  }
+
+  Status CheckSlots() const {
+    // Slot, axis and sequence.
+    std::vector<std::pair<StateArena::Slot, std::pair<AxisId, int>>> slots;
+    for (size_t i = 0; i < program_.axes.size(); ++i) {
+      if (program_.axes[i].sequences_of != kNone || batch_.axes[i].slots == nullptr) continue;
+      for (int b = 0; b < batch_.axes[i].num_sequences; ++b) {
+        const StateArena::Slot slot = batch_.axes[i].slots[b];
+        if (slot == StateArena::kNoSlot) continue;
+        if (slot < 0) {
+          return InvalidArgument(SlotName(static_cast<AxisId>(i), b) +
+                                 ": expected a slot or kNoSlot, found " + std::to_string(slot));
+        }
+        slots.push_back({slot, {static_cast<AxisId>(i), b}});
+      }
+    }
+    if (slots.empty()) return OkStatus();
+    if (batch_.arena == nullptr) {
+      return InvalidArgument("arena: expected one, since " +
+                             SlotName(slots[0].second.first, slots[0].second.second) +
+                             " is set, found none");
+    }
+    if (batch_.arena->device() != limits_.device) {
+      return InvalidArgument("arena: expected one of device " + std::to_string(limits_.device) +
+                             ", found one of device " + std::to_string(batch_.arena->device()));
+    }
+    std::sort(slots.begin(), slots.end());
+    for (size_t i = 1; i < slots.size(); ++i) {
+      if (slots[i].first != slots[i - 1].first) continue;
+      const auto [axis, sequence] = slots[i].second;
+      const auto [other_axis, other] = slots[i - 1].second;
+      return InvalidArgument(SlotName(axis, sequence) + ": expected a slot of its own, found " +
+                             std::to_string(slots[i].first) + ", which is that of " +
+                             SlotName(other_axis, other));
+    }
+    return OkStatus();
+  }
+
+  std::string SlotName(AxisId axis, int sequence) const {
+    return AxisName(axis) + ": slots[" + std::to_string(sequence) + "]";
+  }
+
+  Status CheckOutputs() const {
+    for (size_t i = 0; outputs_ != nullptr && i < program_.outputs.size(); ++i) {
+      const bool candidates = program_.outputs[i].type == OutputType::kCandidates;
+      if (candidates ? outputs_[i].values == nullptr : outputs_[i].candidates == nullptr) continue;
+      return InvalidArgument(
+          Item("outputs", i, program_.outputs[i].name) + ": expected " +
+          (candidates ? "candidates, found values" : "values, found candidates"));
+    }
+    return OkStatus();
+  }
+
+  // What an operation that runs needs beside the values of others.
+  Status CheckOperation(ValueId id) const {
+    const Operation& operation = program_.operations[id];
+    if (const auto* const features = std::get_if<ops::Features>(&operation)) {
+      return CheckPresent(id, features->input);
+    }
+    if (const auto* const embed = std::get_if<ops::Embed>(&operation)) {
+      SRU_RETURN_IF_ERROR(CheckPresent(id, embed->ids));
+      return CheckEverySlot(id, embed->position_field);
+    }
+    if (const auto* const stack = std::get_if<ops::Stack>(&operation)) {
+      SRU_RETURN_IF_ERROR(CheckPresent(id, stack->ids));
+      return CheckNonEmpty(id);
+    }
+    if (const auto* const attend = std::get_if<ops::Attend>(&operation)) {
+      SRU_RETURN_IF_ERROR(CheckPresent(id, attend->map));
+      return CheckEverySlot(id, attend->key_field);
+    }
+    if (const auto* const row_dot = std::get_if<ops::RowDot>(&operation)) {
+      return CheckPresent(id, row_dot->map);
+    }
+    if (const auto* const select = std::get_if<ops::Select>(&operation)) {
+      return CheckPresent(id, select->rows);
+    }
+    if (const auto* const append = std::get_if<ops::Append>(&operation)) {
+      return CheckEverySlot(id, append->field);
+    }
+    if (const auto* const predict = std::get_if<ops::Predict>(&operation)) {
+      for (size_t i = 0; i < program_.outputs.size(); ++i) {
+        const OutputSpec& output = program_.outputs[i];
+        if (output.value != id || (users_ >> i & 1) == 0) continue;
+        const bool log_prob = output.type == OutputType::kLogProb;
+        SRU_RETURN_IF_ERROR(CheckPresent(id, log_prob ? predict->targets : predict->counts));
+      }
+    }
+    return OkStatus();
+  }
+
+  // That the input, if the operation has it, is given where its axis is not empty.
+  Status CheckPresent(ValueId operation, InputId id) const {
+    if (id == kNone || input(id) != nullptr || input_size(id) == 0) return OkStatus();
+    const bool features = program_.inputs[id].type == InputType::kFeatures;
+    return InvalidArgument(InputName(id) + ": expected " + std::to_string(input_size(id)) +
+                           (features ? " rows" : " ids") + ", since " + OperationText(operation) +
+                           " runs, found none");
+  }
+
+  Status CheckNonEmpty(ValueId operation) const {
+    const AxisId axis = shape_.values[operation].axis;
+    if (program_.axes[axis].sequences_of != kNone) return OkStatus();
+    const AxisBatch& given = batch_.axes[axis];
+    for (int b = 0; b < given.num_sequences; ++b) {
+      if (given.offsets[b + 1] > given.offsets[b]) continue;
+      return InvalidArgument(AxisName(axis) + ": sequence " + std::to_string(b) +
+                             ": expected a row, since " + OperationText(operation) +
+                             " runs, found none");
+    }
+    return OkStatus();
+  }
+
+  // That every sequence has a slot, if the operation has the field, which grows.
+  Status CheckEverySlot(ValueId operation, FieldId field) const {
+    if (field == kNone) return OkStatus();
+    const AxisId axis = shape_.values[operation].axis;
+    const AxisBatch& given = batch_.axes[axis];
+    for (int b = 0; b < given.num_sequences; ++b) {
+      if (given.slots != nullptr && given.slots[b] != StateArena::kNoSlot) continue;
+      return InvalidArgument(
+          SlotName(axis, b) + ": expected a slot, since " + OperationText(operation) + " uses " +
+          Item("fields", field, program_.fields[field].name) + ", which grows, found none");
+    }
+    return OkStatus();
+  }
+
+  std::string OperationText(ValueId id) const {
+    return Item("operations", id, OperationName(program_.operations[id]));
+  }
+  std::string InputName(InputId id) const { return Item("inputs", id, program_.inputs[id].name); }
+
+  // Null where it is not given.
+  const void* input(InputId id) const {
+    if (batch_.inputs == nullptr) return nullptr;
+    const InputBatch& given = batch_.inputs[id];
+    if (program_.inputs[id].type == InputType::kFeatures) return given.values;
+    return given.ids;
+  }
+  // Rows, or entries of a map.
+  int input_size(InputId id) const {
+    const InputSpec& spec = program_.inputs[id];
+    return spec.type == InputType::kMap ? num_sequences(spec.axis) : num_rows(spec.axis);
+  }
+
+  Status CheckInput(InputId id) const {
+    if (input(id) == nullptr) return OkStatus();
+    const InputSpec& spec = program_.inputs[id];
+    switch (spec.type) {
+      case InputType::kFeatures:
+        return OkStatus();
+      case InputType::kIds:
+        return CheckIds(id, spec.least, spec.limit);
+      case InputType::kMap:
+        return CheckIds(id, 0, num_sequences(spec.target));
+      case InputType::kRows:
+        return CheckIds(id, 0, num_rows(spec.target));
+    }
+    return OkStatus();
+  }
+
+  // That each id is in [least, limit).
+  Status CheckIds(InputId id, int least, int limit) const {
+    const int32_t* const ids = batch_.inputs[id].ids;
+    const int size = input_size(id);
+    for (int i = 0; i < size; ++i) {
+      if (ids[i] >= least && ids[i] < limit) continue;
+      const InputSpec& spec = program_.inputs[id];
+      std::string expected = std::to_string(least) + " to " + std::to_string(limit - 1);
+      if (spec.type != InputType::kIds) {
+        expected = "one of the " + std::to_string(limit) +
+                   (spec.type == InputType::kMap ? " sequences" : " rows") + " of " +
+                   AxisName(spec.target);
+      }
+      return InvalidArgument(InputName(id) + "[" + std::to_string(i) + "]: expected " + expected +
+                             ", found " + std::to_string(ids[i]));
+    }
+    return OkStatus();
+  }
+
+  const Program& program_;
+  const ProgramShape& shape_;
+  const ProgramLimits& limits_;
+  const ProgramBatch& batch_;
+  const OutputBatch* const outputs_;
+  uint64_t users_ = 0;
+};
+
+}  // namespace
+
+Status ValidateLimits(const Program& program, const ProgramLimits& limits) {
+  if (limits.axes.size() != program.axes.size()) {
+    return InvalidArgument("limits.axes: expected " + std::to_string(program.axes.size()) +
+                           ", found " + std::to_string(limits.axes.size()));
+  }
+  for (size_t i = 0; i < program.axes.size(); ++i) {
+    if (program.axes[i].sequences_of != kNone) continue;
+    for (const auto& [field, value] : {std::pair{"max_rows", limits.axes[i].max_rows},
+                                       std::pair{"max_sequences", limits.axes[i].max_sequences}}) {
+      if (value >= 0) continue;
+      return InvalidArgument("limits." + Item("axes", i, program.axes[i].name) + "." + field +
+                             ": expected at least 0, found " + std::to_string(value));
+    }
+  }
+  return OkStatus();
+}
+
+uint64_t BatchUsers(const Program& program, const ProgramBatch& batch, const OutputBatch* outputs) {
+  uint64_t users = 0;
+  for (size_t i = 0; outputs != nullptr && i < program.outputs.size(); ++i) {
+    const bool wanted = outputs[i].values != nullptr || outputs[i].candidates != nullptr;
+    if (wanted) users |= uint64_t{1} << i;
+  }
+  for (size_t i = 0; i < program.axes.size(); ++i) {
+    if (program.axes[i].sequences_of != kNone || !HasSlot(batch.axes[i])) continue;
+    users |= ProgramShape::StateBit(static_cast<AxisId>(i));
+  }
+  return users;
+}
+
+Status ValidateBatch(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
+                     const ProgramBatch& batch, const OutputBatch* outputs) {
+  if (batch.axes == nullptr && !program.axes.empty()) {
+    return InvalidArgument("axes: expected " + std::to_string(program.axes.size()) +
+                           ", found none");
+  }
+  return BatchValidator(program, shape, limits, batch, outputs).Run();
+}
+
+#undef SRU_RETURN_IF_ERROR
+
+}  // namespace sru::kernels

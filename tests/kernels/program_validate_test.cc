@@ -1,0 +1,874 @@
+// What Validate() and ValidateBatch() say of programs, limits and batches that are wrong: each case
+// changes one thing of a program that is right.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/program_executable.h"
+
+namespace sru::kernels {
+namespace {
+
+using ::testing::ElementsAre;
+
+// A program with every operation. Values are not read by what is tested here.
+struct Example {
+  AxisId tokens, questions, sequences, asked;
+  InputId ids, features, question, rows, targets, counts, question_features, sequence_ids;
+  FieldId c, keys, values, last;
+  ValueId embed, stack, shift, norm, q, k, v, attend, encoded, concat, sum, weights, pool, mean,
+      summary, attend_questions, dot, own_dot, select, predict, features_of_tokens;
+  Program program;
+
+  static FloatView View(size_t size) {
+    static const std::vector<float> zeros(1 << 16);
+    return {zeros.data(), size};
+  }
+
+  static StackSpec Spec(int layers, int input, int width, int directions, int vocabulary) {
+    StackSpec spec;
+    spec.input_size = input;
+    spec.vocabulary_size = vocabulary;
+    spec.embedding = View(static_cast<size_t>(vocabulary) * input);
+    for (int i = 0; i < layers; ++i) {
+      LayerSpec layer;
+      layer.input_size = input;
+      layer.hidden_size = width / directions;
+      layer.directions = directions;
+      layer.has_skip_term = false;
+      layer.weight = View(static_cast<size_t>(input) * width * 3);
+      layer.bias = View(2 * width);
+      spec.layers.push_back(layer);
+      input = width;
+    }
+    return spec;
+  }
+
+  template <typename Op>
+  ValueId Apply(void (*fill)(const Example&, Op*)) {
+    Op op;
+    fill(*this, &op);
+    return program.Apply(std::move(op));
+  }
+
+  Example() {
+    Program& p = program;
+    tokens = p.AddAxis("tokens");
+    questions = p.AddAxis("questions");
+    sequences = p.AddSequenceAxis("sequences", tokens);
+    asked = p.AddSequenceAxis("asked", questions);
+    ids = p.AddIds("ids", tokens, 0, 10);
+    features = p.AddFeatures("features", tokens, 3);
+    question = p.AddMap("question", tokens, questions);
+    rows = p.AddRows("last_rows", sequences, tokens);
+    targets = p.AddIds("targets", tokens, -1, 9);
+    counts = p.AddIds("counts", tokens, 0, 4);
+    question_features = p.AddFeatures("question_features", questions, 6);
+    sequence_ids = p.AddIds("sequence_ids", sequences, 0, 10);
+    c = p.AddField("c", 12);
+    keys = p.AddField("keys", 6, true);
+    values = p.AddField("values", 8, true);
+    last = p.AddField("last", 6);
+    using E = const Example&;
+    features_of_tokens =
+        Apply<ops::Features>([](E e, ops::Features* op) { op->input = e.features; });  // 0
+    embed = Apply<ops::Embed>([](E e, ops::Embed* op) {                                // 1
+      op->ids = e.ids;
+      op->table = View(40);
+      op->vocabulary_size = 10;
+      op->width = 4;
+      op->positions = true;
+      op->position_field = e.keys;
+    });
+    stack = Apply<ops::Stack>([](E e, ops::Stack* op) {  // 2
+      op->x = e.embed;
+      op->spec = Spec(2, 4, 6, 1, 0);
+      op->state = e.c;
+    });
+    shift = Apply<ops::Shift>([](E e, ops::Shift* op) {  // 3
+      op->x = e.stack;
+      op->last = e.last;
+    });
+    norm = Apply<ops::Normalize>([](E e, ops::Normalize* op) {  // 4
+      op->x = e.shift;
+      op->weight = View(6);
+      op->bias = View(6);
+    });
+    k = Apply<ops::Append>([](E e, ops::Append* op) {  // 5
+      op->x = e.norm;
+      op->field = e.keys;
+    });
+    q = Apply<ops::Linear>([](E e, ops::Linear* op) {  // 6
+      op->x = e.norm;
+      op->width = 8;
+      op->weight = View(48);
+      op->bias = View(8);
+    });
+    v = Apply<ops::Append>([](E e, ops::Append* op) {  // 7
+      op->x = e.q;
+      op->field = e.values;
+    });
+    attend = Apply<ops::Attend>([](E e, ops::Attend* op) {  // 8
+      op->q = e.norm;
+      op->key_field = e.keys;
+      op->value_field = e.values;
+      op->heads = 2;
+      op->causal = true;
+    });
+    encoded =
+        Apply<ops::Features>([](E e, ops::Features* op) { op->input = e.question_features; });  // 9
+    attend_questions = Apply<ops::Attend>([](E e, ops::Attend* op) {  // 10
+      op->q = e.norm;
+      op->keys = e.encoded;
+      op->values = e.encoded;
+      op->map = e.question;
+      op->heads = 3;
+    });
+    concat = Apply<ops::Concat>([](E e, ops::Concat* op) { op->xs = {e.attend, e.norm}; });  // 11
+    sum = Apply<ops::Add>([](E e, ops::Add* op) {                                            // 12
+      op->a = e.norm;
+      op->b = e.attend_questions;
+    });
+    weights = Apply<ops::Linear>([](E e, ops::Linear* op) {  // 13
+      op->x = e.encoded;
+      op->width = 1;
+      op->weight = View(6);
+    });
+    pool = Apply<ops::Pool>([](E e, ops::Pool* op) {  // 14
+      op->x = e.encoded;
+      op->axis = e.asked;
+      op->weights = e.weights;
+    });
+    mean = Apply<ops::Pool>([](E e, ops::Pool* op) {  // 15
+      op->x = e.sum;
+      op->axis = e.sequences;
+      op->pooling = Pooling::kMean;
+      op->directions = 2;
+    });
+    dot = Apply<ops::RowDot>([](E e, ops::RowDot* op) {  // 16
+      op->x = e.sum;
+      op->v = e.pool;
+      op->map = e.question;
+    });
+    own_dot = Apply<ops::RowDot>([](E e, ops::RowDot* op) {  // 17
+      op->x = e.sum;
+      op->v = e.mean;
+    });
+    select = Apply<ops::Select>([](E e, ops::Select* op) {  // 18
+      op->x = e.sum;
+      op->rows = e.rows;
+    });
+    predict = Apply<ops::Predict>([](E e, ops::Predict* op) {  // 19
+      op->x = e.sum;
+      op->vocabulary_size = 9;
+      op->weight = View(54);
+      op->bias = View(9);
+      op->targets = e.targets;
+      op->counts = e.counts;
+      op->max_candidates = 3;
+    });
+    p.AddOutput("log_prob", predict, OutputType::kLogProb);
+    p.AddOutput("candidates", predict, OutputType::kCandidates);
+    p.AddOutput("dot", dot);
+    p.AddOutput("concat", concat);
+    p.AddOutput("own_dot", own_dot);
+    p.AddOutput("select", select);
+    p.AddOutput("features", features_of_tokens);
+    // Stands alone: a stack with an embedding on a sequence axis.
+    const ValueId stack_of_ids = Apply<ops::Stack>([](E e, ops::Stack* op) {  // 20
+      op->ids = e.sequence_ids;
+      op->spec = Spec(1, 4, 6, 2, 10);
+    });
+    p.AddOutput("stack_of_ids", stack_of_ids);
+  }
+
+  template <typename Op>
+  Op& op(ValueId id) {
+    return std::get<Op>(program.operations[id]);
+  }
+};
+
+TEST(ValidateProgramTest, TellsTheShape) {
+  const Example e;
+  ProgramShape shape;
+  const Status status = Validate(e.program, &shape);
+  ASSERT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(shape.values.size(), e.program.operations.size());
+  const auto expect = [&](ValueId value, AxisId axis, int width) {
+    EXPECT_EQ(shape.values[value].axis, axis) << value;
+    EXPECT_EQ(shape.values[value].width, width) << value;
+  };
+  expect(e.features_of_tokens, e.tokens, 3);
+  expect(e.embed, e.tokens, 4);
+  expect(e.stack, e.tokens, 6);
+  expect(e.q, e.tokens, 8);
+  expect(e.attend, e.tokens, 8);
+  expect(e.attend_questions, e.tokens, 6);
+  expect(e.concat, e.tokens, 14);
+  expect(e.weights, e.questions, 1);
+  expect(e.pool, e.asked, 6);
+  expect(e.mean, e.sequences, 6);
+  expect(e.dot, e.tokens, 1);
+  expect(e.select, e.sequences, 6);
+  expect(e.predict, e.tokens, 0);
+  EXPECT_THAT(shape.field_axes, ElementsAre(e.tokens, e.tokens, e.tokens, e.tokens));
+  EXPECT_THAT(shape.field_writers, ElementsAre(e.stack, e.k, e.v, e.shift));
+
+  constexpr uint64_t kLogProb = 1, kCandidates = 2, kDot = 4, kConcat = 8, kOwnDot = 16,
+                     kSelect = 32, kFeatures = 64, kStackOfIds = 128;
+  const uint64_t state = ProgramShape::StateBit(e.tokens);
+  const uint64_t of_sum = kLogProb | kCandidates | kDot | kOwnDot | kSelect;
+  EXPECT_EQ(shape.users[e.predict], kLogProb | kCandidates);
+  EXPECT_EQ(shape.users[e.sum], of_sum);
+  EXPECT_EQ(shape.users[e.pool], kDot);
+  EXPECT_EQ(shape.users[e.weights], kDot);
+  EXPECT_EQ(shape.users[e.attend], kConcat);
+  EXPECT_EQ(shape.users[e.v], state);  // Attend reads the field
+  EXPECT_EQ(shape.users[e.norm], of_sum | kConcat | state);
+  EXPECT_EQ(shape.users[e.embed], of_sum | kConcat | state);
+  EXPECT_EQ(shape.users[e.features_of_tokens], kFeatures);
+  EXPECT_EQ(shape.users.back(), kStackOfIds);
+}
+
+struct BrokenProgram {
+  std::string message;
+  std::function<void(Example&)> breaks;
+};
+
+TEST(ValidateProgramTest, NamesWhatIsWrong) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const std::vector<BrokenProgram> cases = {
+      // Lists.
+      {"program: axes: expected at most 16, found 20",
+       [](Example& e) {
+         for (int i = 0; i < 16; ++i) e.program.AddAxis("axis" + std::to_string(i));
+       }},
+      {"axes[1] (tokens): name: expected a name of its own, found 'tokens'",
+       [](Example& e) { e.program.axes[1].name = "tokens"; }},
+      {"axes[0] (): name: expected a name, found none",
+       [](Example& e) { e.program.axes[0].name.clear(); }},
+      {"axes[2] (sequences): sequences_of: expected an axis, 0 to 3, found 4",
+       [](Example& e) { e.program.axes[2].sequences_of = 4; }},
+      {"axes[3] (asked): sequences_of: expected an axis that is not a sequence axis, found axes[2] "
+       "(sequences)",
+       [](Example& e) { e.program.axes[3].sequences_of = e.sequences; }},
+      {"inputs[1] (ids): name: expected a name of its own, found 'ids'",
+       [](Example& e) { e.program.inputs[1].name = "ids"; }},
+      {"inputs[0] (ids): axis: expected an axis, 0 to 3, found none",
+       [](Example& e) { e.program.inputs[0].axis = kNone; }},
+      {"inputs[0] (ids): limit: expected more than least, which is 0, found 0",
+       [](Example& e) { e.program.inputs[0].limit = 0; }},
+      {"inputs[1] (features): width: expected 1 to 1048576, found 0",
+       [](Example& e) { e.program.inputs[1].width = 0; }},
+      {"inputs[2] (question): target: expected an axis, 0 to 3, found -2",
+       [](Example& e) { e.program.inputs[2].target = -2; }},
+      {"inputs[3] (last_rows): target: expected an axis, 0 to 3, found none",
+       [](Example& e) { e.program.inputs[3].target = kNone; }},
+      {"inputs[4] (targets): type: expected ids, features, a map or rows, found 9",
+       [](Example& e) { e.program.inputs[4].type = static_cast<InputType>(9); }},
+      {"fields[2] (c): name: expected a name of its own, found 'c'",
+       [](Example& e) { e.program.fields[2].name = "c"; }},
+      {"fields[0] (c): width: expected 1 to 1048576, found 0",
+       [](Example& e) { e.program.fields[0].width = 0; }},
+      {"fields[4] (spare): expected an operation that writes it, found none",
+       [](Example& e) { e.program.AddField("spare", 1); }},
+      // Operands.
+      {"operations[0] (features): input: expected an input of features, found none",
+       [](Example& e) { e.op<ops::Features>(0).input = kNone; }},
+      {"operations[0] (features): input: expected an input of features, found inputs[0] (ids) of "
+       "ids",
+       [](Example& e) { e.op<ops::Features>(0).input = e.ids; }},
+      {"operations[2] (stack): x: expected a value of an operation before it, 0 to 1, found 2",
+       [](Example& e) { e.op<ops::Stack>(e.stack).x = 2; }},
+      {"operations[0] (linear): x: expected a value of an operation before it, of which there is "
+       "none, found none",
+       [](Example& e) { e.program.operations[0] = ops::Linear(); }},
+      {"operations[20] (add): a: expected a value with rows, found operations[19] (predict)",
+       [](Example& e) {
+         ops::Add add;
+         add.a = add.b = e.predict;
+         e.program.operations[20] = add;
+       }},
+      // Embed.
+      {"operations[1] (embed): vocabulary_size: expected 1 to 1073741824, found 0",
+       [](Example& e) { e.op<ops::Embed>(e.embed).vocabulary_size = 0; }},
+      {"operations[1] (embed): width: expected 1 to 1048576, found 0",
+       [](Example& e) { e.op<ops::Embed>(e.embed).width = 0; }},
+      {"operations[1] (embed): table: expected 10 x 4 = 40 values, found 39",
+       [](Example& e) { e.op<ops::Embed>(e.embed).table.size = 39; }},
+      {"operations[1] (embed): table: expected 40 values, found a null pointer",
+       [](Example& e) { e.op<ops::Embed>(e.embed).table.data = nullptr; }},
+      {"operations[1] (embed): ids: expected ids from 0 to 9, found inputs[4] (targets) of -1 to 8",
+       [](Example& e) { e.op<ops::Embed>(e.embed).ids = e.targets; }},
+      {"operations[1] (embed): scale: expected a finite number, found nan",
+       [=](Example& e) { e.op<ops::Embed>(e.embed).scale = nan; }},
+      {"operations[1] (embed): position_field: expected none, since positions is not set, found 1",
+       [](Example& e) { e.op<ops::Embed>(e.embed).positions = false; }},
+      {"operations[1] (embed): position_field: expected a growing field, found fields[0] (c)",
+       [](Example& e) { e.op<ops::Embed>(e.embed).position_field = e.c; }},
+      {"operations[1] (embed): position_field: expected a growing field, found 4",
+       [](Example& e) { e.op<ops::Embed>(e.embed).position_field = 4; }},
+      // Linear.
+      {"operations[6] (linear): width: expected 1 to 1048576, found 0",
+       [](Example& e) { e.op<ops::Linear>(e.q).width = 0; }},
+      {"operations[6] (linear): weight: expected 8 x 6 = 48 values, found 12",
+       [](Example& e) { e.op<ops::Linear>(e.q).weight.size = 12; }},
+      {"operations[6] (linear): bias: expected 8 values, found 6",
+       [](Example& e) { e.op<ops::Linear>(e.q).bias.size = 6; }},
+      // Normalize.
+      {"operations[4] (normalize): weight: expected 6 values, found 0",
+       [](Example& e) { e.op<ops::Normalize>(e.norm).weight = {}; }},
+      {"operations[4] (normalize): bias: expected 6 values, found 7",
+       [](Example& e) { e.op<ops::Normalize>(e.norm).bias.size = 7; }},
+      {"operations[4] (normalize): epsilon: expected a positive number, found 0.000000",
+       [](Example& e) { e.op<ops::Normalize>(e.norm).epsilon = 0; }},
+      {"operations[4] (normalize): epsilon: expected a positive number, found nan",
+       [=](Example& e) { e.op<ops::Normalize>(e.norm).epsilon = nan; }},
+      // Stack.
+      {"operations[2] (stack): spec.layers[1].bias: expected 12 values, found 11",
+       [](Example& e) { e.op<ops::Stack>(e.stack).spec.layers[1].bias.size = 11; }},
+      {"operations[2] (stack): spec.pooling: expected none, found max",
+       [](Example& e) { e.op<ops::Stack>(e.stack).spec.pooling = Pooling::kMax; }},
+      {"operations[2] (stack): ids, x: expected exactly one of them, found both",
+       [](Example& e) { e.op<ops::Stack>(e.stack).ids = e.ids; }},
+      {"operations[2] (stack): ids, x: expected exactly one of them, found none",
+       [](Example& e) { e.op<ops::Stack>(e.stack).x = kNone; }},
+      {"operations[2] (stack): spec.vocabulary_size: expected an embedding, since ids is set, "
+       "found 0",
+       [](Example& e) {
+         e.op<ops::Stack>(e.stack).ids = e.ids;
+         e.op<ops::Stack>(e.stack).x = kNone;
+       }},
+      {"operations[2] (stack): spec.vocabulary_size: expected 0, found 10",
+       [](Example& e) { e.op<ops::Stack>(e.stack).spec = Example::Spec(2, 4, 6, 1, 10); }},
+      {"operations[2] (stack): x: expected width 4, found 3",
+       [](Example& e) { e.op<ops::Stack>(e.stack).x = e.features_of_tokens; }},
+      {"operations[2] (stack): spec.layers[0].directions: expected 1, since state is set, found 2",
+       [](Example& e) { e.op<ops::Stack>(e.stack).spec = Example::Spec(2, 4, 6, 2, 0); }},
+      {"operations[2] (stack): state: expected width 12, found fields[0] (c) of width 11",
+       [](Example& e) { e.program.fields[e.c].width = 11; }},
+      {"operations[2] (stack): state: expected a field that does not grow, found fields[1] (keys)",
+       [](Example& e) { e.op<ops::Stack>(e.stack).state = e.keys; }},
+      {"operations[20] (stack): ids: expected ids from 0 to 9, found inputs[7] (sequence_ids) of "
+       "0 "
+       "to 10",
+       [](Example& e) { e.program.inputs[e.sequence_ids].limit = 11; }},
+      {"operations[20] (stack): state: expected an axis with slots, found axes[2] (sequences), a "
+       "sequence axis",
+       [](Example& e) {
+         auto& op = e.op<ops::Stack>(20);
+         op.spec = Example::Spec(1, 4, 6, 1, 10);
+         op.state = e.program.AddField("state", 6);
+       }},
+      // Attend.
+      {"operations[8] (attend): heads: expected a divisor of q's width, 6, found 4",
+       [](Example& e) { e.op<ops::Attend>(e.attend).heads = 4; }},
+      {"operations[8] (attend): heads: expected a divisor of the values' width, 8, found 3",
+       [](Example& e) { e.op<ops::Attend>(e.attend).heads = 3; }},
+      {"operations[8] (attend): heads: expected 1 to 1048576, found 0",
+       [](Example& e) { e.op<ops::Attend>(e.attend).heads = 0; }},
+      {"operations[8] (attend): scale: expected a finite number, found nan",
+       [=](Example& e) { e.op<ops::Attend>(e.attend).scale = nan; }},
+      {"operations[8] (attend): keys: expected none, since there are fields, found 4",
+       [](Example& e) { e.op<ops::Attend>(e.attend).keys = e.norm; }},
+      {"operations[8] (attend): values: expected none, since there are fields, found 4",
+       [](Example& e) { e.op<ops::Attend>(e.attend).values = e.norm; }},
+      {"operations[8] (attend): map: expected none, since there are fields, found 2",
+       [](Example& e) { e.op<ops::Attend>(e.attend).map = e.question; }},
+      {"operations[8] (attend): key_field: expected width 6, found fields[2] (values) of width 8",
+       [](Example& e) { e.op<ops::Attend>(e.attend).key_field = e.values; }},
+      {"operations[8] (attend): value_field: expected a growing field, found none",
+       [](Example& e) { e.op<ops::Attend>(e.attend).value_field = kNone; }},
+      {"operations[7] (attend): value_field: expected a field that an operation before it appends "
+       "to, found operations[8] (append)",
+       [](Example& e) { std::swap(e.program.operations[7], e.program.operations[8]); }},
+      {"operations[8] (attend): value_field: expected the axis axes[0] (tokens), found axes[1] "
+       "(questions)",
+       [](Example& e) {
+         // Another axis fills the values; the operation that did so becomes one without a field.
+         ops::Add add;
+         add.a = add.b = e.q;
+         e.program.operations[e.v] = add;
+         ops::Linear linear;
+         linear.x = e.encoded;
+         linear.width = 8;
+         linear.weight = Example::View(48);
+         ops::Append append;
+         append.x = e.program.Apply(linear);
+         append.field = e.values;
+         e.program.Apply(append);
+       }},
+      {"operations[10] (attend): keys: expected width 6, found 4",
+       [](Example& e) {
+         e.op<ops::Attend>(e.attend_questions).keys = e.embed;
+         e.op<ops::Attend>(e.attend_questions).values = e.embed;
+       }},
+      {"operations[10] (attend): values: expected the axis axes[1] (questions), found axes[0] "
+       "(tokens)",
+       [](Example& e) { e.op<ops::Attend>(e.attend_questions).values = e.norm; }},
+      {"operations[10] (attend): keys: expected the axis axes[0] (tokens), found axes[1] "
+       "(questions)",
+       [](Example& e) { e.op<ops::Attend>(e.attend_questions).map = kNone; }},
+      {"operations[10] (attend): map: expected an input of a map, found inputs[3] (last_rows) of "
+       "rows",
+       [](Example& e) { e.op<ops::Attend>(e.attend_questions).map = e.rows; }},
+      {"operations[10] (attend): map: expected the axis axes[0] (tokens), found axes[2] "
+       "(sequences)",
+       [](Example& e) { e.program.inputs[e.question].axis = e.sequences; }},
+      {"operations[10] (attend): map: expected the axis axes[1] (questions), found axes[3] (asked)",
+       [](Example& e) { e.program.inputs[e.question].target = e.asked; }},
+      // Concat and Add.
+      {"operations[11] (concat): xs: expected a value, found none",
+       [](Example& e) { e.op<ops::Concat>(e.concat).xs.clear(); }},
+      {"operations[11] (concat): xs[1]: expected the axis axes[0] (tokens), found axes[1] "
+       "(questions)",
+       [](Example& e) { e.op<ops::Concat>(e.concat).xs[1] = e.encoded; }},
+      {"operations[11] (concat): width of all xs: expected 1 to 1048576, found 1048580",
+       [](Example& e) { e.op<ops::Concat>(e.concat).xs.assign((1 << 20) / 4 + 1, e.embed); }},
+      {"operations[12] (add): b: expected the axis axes[0] (tokens), found axes[1] (questions)",
+       [](Example& e) { e.op<ops::Add>(e.sum).b = e.encoded; }},
+      {"operations[12] (add): b: expected width 6, found 4",
+       [](Example& e) { e.op<ops::Add>(e.sum).b = e.embed; }},
+      // Pool.
+      {"operations[14] (pool): axis: expected a sequence axis of axes[1] (questions), found "
+       "axes[2] "
+       "(sequences)",
+       [](Example& e) { e.op<ops::Pool>(e.pool).axis = e.sequences; }},
+      {"operations[14] (pool): axis: expected an axis, 0 to 3, found none",
+       [](Example& e) { e.op<ops::Pool>(e.pool).axis = kNone; }},
+      {"operations[14] (pool): weights: expected width 1, found 6",
+       [](Example& e) { e.op<ops::Pool>(e.pool).weights = e.encoded; }},
+      {"operations[14] (pool): weights: expected the axis axes[1] (questions), found axes[0] "
+       "(tokens)",
+       [](Example& e) { e.op<ops::Pool>(e.pool).weights = e.norm; }},
+      {"operations[14] (pool): pooling: expected none, since there are weights, found max",
+       [](Example& e) { e.op<ops::Pool>(e.pool).pooling = Pooling::kMax; }},
+      {"operations[15] (pool): pooling: expected first, last, max or mean or weights, found none",
+       [](Example& e) { e.op<ops::Pool>(e.mean).pooling = Pooling::kNone; }},
+      {"operations[15] (pool): pooling: expected first, last, max or mean, found 99",
+       [](Example& e) { e.op<ops::Pool>(e.mean).pooling = static_cast<Pooling>(99); }},
+      {"operations[15] (pool): directions: expected 1 to 2, found 3",
+       [](Example& e) { e.op<ops::Pool>(e.mean).directions = 3; }},
+      {"operations[15] (pool): directions: expected a divisor of x's width, 3, found 2",
+       [](Example& e) { e.op<ops::Pool>(e.mean).x = e.features_of_tokens; }},
+      // RowDot.
+      {"operations[16] (row_dot): v: expected width 6, found 4",
+       [](Example& e) { e.op<ops::RowDot>(e.dot).v = e.embed; }},
+      {"operations[16] (row_dot): v: expected a value of a sequence axis, found axes[1] "
+       "(questions)",
+       [](Example& e) { e.op<ops::RowDot>(e.dot).v = e.encoded; }},
+      {"operations[16] (row_dot): map: expected an input of a map, found 12",
+       [](Example& e) { e.op<ops::RowDot>(e.dot).map = 12; }},
+      {"operations[16] (row_dot): map: expected the axis axes[2] (sequences), found axes[1] "
+       "(questions)",
+       [](Example& e) { e.op<ops::RowDot>(e.dot).v = e.mean; }},
+      {"operations[16] (row_dot): v: expected a sequence axis of axes[0] (tokens), since there is "
+       "no "
+       "map, found axes[3] (asked)",
+       [](Example& e) { e.op<ops::RowDot>(e.dot).map = kNone; }},
+      // Shift, Select and Append.
+      {"operations[3] (shift): last: expected width 6, found fields[0] (c) of width 12",
+       [](Example& e) { e.op<ops::Shift>(e.shift).last = e.c; }},
+      {"operations[3] (shift): last: expected a field that no other operation writes, found "
+       "fields[0] (c), which operations[2] (stack) writes",
+       [](Example& e) {
+         e.op<ops::Stack>(e.stack).spec = Example::Spec(1, 4, 6, 1, 0);
+         e.program.fields[e.c].width = 6;
+         e.op<ops::Shift>(e.shift).last = e.c;
+       }},
+      {"operations[18] (select): rows: expected an input of rows, found inputs[2] (question) of a "
+       "map",
+       [](Example& e) { e.op<ops::Select>(e.select).rows = e.question; }},
+      {"operations[18] (select): rows: expected the axis axes[1] (questions), found axes[0] "
+       "(tokens)",
+       [](Example& e) { e.op<ops::Select>(e.select).x = e.encoded; }},
+      {"operations[5] (append): field: expected width 6, found fields[2] (values) of width 8",
+       [](Example& e) { e.op<ops::Append>(e.k).field = e.values; }},
+      {"operations[5] (append): field: expected a growing field, found fields[3] (last)",
+       [](Example& e) { e.op<ops::Append>(e.k).field = e.last; }},
+      // Predict.
+      {"operations[19] (predict): vocabulary_size: expected 1 to 1073741824, found 0",
+       [](Example& e) { e.op<ops::Predict>(e.predict).vocabulary_size = 0; }},
+      {"operations[19] (predict): weight: expected 9 x 6 = 54 values, found 53",
+       [](Example& e) { e.op<ops::Predict>(e.predict).weight.size = 53; }},
+      {"operations[19] (predict): bias: expected 9 values, found 8",
+       [](Example& e) { e.op<ops::Predict>(e.predict).bias.size = 8; }},
+      {"operations[19] (predict): targets, counts: expected at least one of them, found none",
+       [](Example& e) {
+         e.op<ops::Predict>(e.predict).targets = kNone;
+         e.op<ops::Predict>(e.predict).counts = kNone;
+       }},
+      {"operations[19] (predict): targets: expected ids from -1 to 8, found inputs[0] (ids) of 0 "
+       "to "
+       "9",
+       [](Example& e) { e.op<ops::Predict>(e.predict).targets = e.ids; }},
+      {"operations[19] (predict): targets: expected the axis axes[0] (tokens), found axes[1] "
+       "(questions)",
+       [](Example& e) { e.program.inputs[e.targets].axis = e.questions; }},
+      {"operations[19] (predict): counts: expected the axis axes[0] (tokens), found axes[2] "
+       "(sequences)",
+       [](Example& e) { e.program.inputs[e.counts].axis = e.sequences; }},
+      {"operations[19] (predict): counts: expected ids from 0 to 2, found inputs[5] (counts) of 0 "
+       "to "
+       "3",
+       [](Example& e) { e.op<ops::Predict>(e.predict).max_candidates = 2; }},
+      {"operations[19] (predict): max_candidates: expected 1 to 9, found 10",
+       [](Example& e) { e.op<ops::Predict>(e.predict).max_candidates = 10; }},
+      {"operations[19] (predict): max_candidates: expected 0, found 3",
+       [](Example& e) { e.op<ops::Predict>(e.predict).counts = kNone; }},
+      // Outputs.
+      {"program: outputs: expected at most 48, found 49",
+       [](Example& e) {
+         while (e.program.outputs.size() <= 48) {
+           e.program.AddOutput("more" + std::to_string(e.program.outputs.size()), 0);
+         }
+       }},
+      {"outputs[1] (log_prob): name: expected a name of its own, found 'log_prob'",
+       [](Example& e) { e.program.outputs[1].name = "log_prob"; }},
+      {"outputs[2] (dot): value: expected a value, 0 to 20, found 21",
+       [](Example& e) { e.program.outputs[2].value = 21; }},
+      {"outputs[2] (dot): type: expected log_prob or candidates, found rows",
+       [](Example& e) { e.program.outputs[2].value = e.predict; }},
+      {"outputs[2] (dot): type: expected rows, log_prob or candidates, found 7",
+       [](Example& e) { e.program.outputs[2].type = static_cast<OutputType>(7); }},
+      {"outputs[0] (log_prob): value: expected a predict with targets, found operations[16] "
+       "(row_dot)",
+       [](Example& e) { e.program.outputs[0].value = e.dot; }},
+      {"outputs[1] (candidates): value: expected a predict with counts, found operations[16] "
+       "(row_dot)",
+       [](Example& e) { e.program.outputs[1].value = e.dot; }},
+      {"outputs[0] (log_prob): value: expected a predict with targets, found operations[19] "
+       "(predict) without",
+       [](Example& e) { e.op<ops::Predict>(e.predict).targets = kNone; }},
+      {"outputs[1] (candidates): value: expected a predict with counts, found operations[19] "
+       "(predict) without",
+       [](Example& e) {
+         e.op<ops::Predict>(e.predict).counts = kNone;
+         e.op<ops::Predict>(e.predict).max_candidates = 0;
+       }},
+  };
+  for (const BrokenProgram& broken : cases) {
+    Example e;
+    broken.breaks(e);
+    ProgramShape shape;
+    const Status status = Validate(e.program, &shape);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << broken.message;
+    EXPECT_EQ(status.message(), broken.message);
+    EXPECT_TRUE(shape.values.empty()) << "a refused program wrote its shape: " << broken.message;
+  }
+}
+
+// A map may also name the axis whose sequences v's rows are, and that of v itself; a field that another
+// axis fills may be read before that axis' operation.
+TEST(ValidateProgramTest, TakesWhatIsRight) {
+  const std::vector<std::function<void(Example&)>> cases = {
+      [](Example& e) {
+        e.op<ops::RowDot>(e.dot).map = e.program.AddMap("asked_of", e.tokens, e.asked);
+      },
+      [](Example& e) {
+        const FieldId keys = e.program.AddField("memory_keys", 6, true);
+        const FieldId values = e.program.AddField("memory_values", 6, true);
+        ops::Attend attend;
+        attend.q = e.norm;
+        attend.key_field = keys;
+        attend.value_field = values;
+        e.program.AddOutput("attend", e.program.Apply(attend));
+        ops::Append append;
+        append.x = e.encoded;
+        append.field = keys;
+        e.program.Apply(append);
+        append.field = values;
+        e.program.Apply(append);
+      },
+      [](Example& e) { e.op<ops::Linear>(e.q).bias = {}; },
+      [](Example& e) { e.op<ops::Predict>(e.predict).bias = {}; },
+      [](Example& e) { e.program = Program(); },
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    Example e;
+    cases[i](e);
+    ProgramShape shape;
+    const Status status = Validate(e.program, &shape);
+    EXPECT_TRUE(status.ok()) << i << ": " << status.message();
+    EXPECT_EQ(shape.values.size(), e.program.operations.size()) << i;
+  }
+}
+
+// A batch of the example that is right, with every input, output and slot.
+struct ExampleBatch {
+  Example e;
+  ProgramShape shape;
+  ProgramLimits limits;
+  std::vector<int32_t> token_offsets = {0, 2, 3, 5}, question_offsets = {0, 0, 2};
+  std::vector<StateArena::Slot> slots = {3, 1, 2};
+  std::vector<int32_t> ids = {0, 9, 3, 4, 5}, question = {1, 0, 1}, rows = {1, 2, 4},
+                       targets = {-1, 8, 0, 1, 2}, counts = {0, 3, 1, 1, 0},
+                       sequence_ids = {1, 2, 3};
+  std::vector<float> features = std::vector<float>(15), question_features = std::vector<float>(12);
+  std::vector<AxisBatch> axes;
+  std::vector<InputBatch> inputs;
+  std::vector<float> values = std::vector<float>(100);
+  std::vector<Candidate> candidates = std::vector<Candidate>(15);
+  std::vector<OutputBatch> outputs;
+  StateArena arena{{}, ArenaOptions(), HostArenaMemory()};
+  ProgramBatch batch;
+
+  ExampleBatch() {
+    EXPECT_TRUE(Validate(e.program, &shape).ok());
+    limits.axes = {{5, 3}, {2, 2}, {0, 0}, {0, 0}};
+    axes = {{3, token_offsets.data(), slots.data()}, {2, question_offsets.data(), nullptr}, {}, {}};
+    inputs.resize(e.program.inputs.size());
+    inputs[e.ids].ids = ids.data();
+    inputs[e.features].values = features.data();
+    inputs[e.question].ids = question.data();
+    inputs[e.rows].ids = rows.data();
+    inputs[e.targets].ids = targets.data();
+    inputs[e.counts].ids = counts.data();
+    inputs[e.question_features].values = question_features.data();
+    inputs[e.sequence_ids].ids = sequence_ids.data();
+    outputs.resize(e.program.outputs.size());
+    for (OutputBatch& output : outputs) output.values = values.data();
+    outputs[1].values = nullptr;
+    outputs[1].candidates = candidates.data();
+    batch.axes = axes.data();
+    batch.inputs = inputs.data();
+    batch.arena = &arena;
+  }
+
+  Status Check() const { return ValidateBatch(e.program, shape, limits, batch, outputs.data()); }
+
+  // Leaves these outputs and no slot.
+  void Ask(const std::vector<int>& wanted) {
+    std::vector<OutputBatch> some(outputs.size());
+    for (int i : wanted) some[i] = outputs[i];
+    outputs = some;
+    axes[0].slots = nullptr;
+    batch.arena = nullptr;
+  }
+};
+
+struct BrokenBatch {
+  std::string message;
+  std::function<void(ExampleBatch&)> breaks;
+};
+
+TEST(ValidateBatchTest, NamesWhatIsWrong) {
+  const std::vector<BrokenBatch> cases = {
+      {"axes: expected 4, found none", [](ExampleBatch& b) { b.batch.axes = nullptr; }},
+      {"axes[0] (tokens): expected at most 2 sequences, found 3",
+       [](ExampleBatch& b) { b.limits.axes[0].max_sequences = 2; }},
+      {"axes[1] (questions): expected at most 2 sequences, found -1",
+       [](ExampleBatch& b) { b.axes[1].num_sequences = -1; }},
+      {"axes[0] (tokens): offsets: expected 4, found none",
+       [](ExampleBatch& b) { b.axes[0].offsets = nullptr; }},
+      {"axes[0] (tokens): offsets[0]: expected 0, found 1",
+       [](ExampleBatch& b) { b.token_offsets[0] = 1; }},
+      {"axes[0] (tokens): offsets[2]: expected at least 2, found 1",
+       [](ExampleBatch& b) { b.token_offsets[2] = 1; }},
+      {"axes[0] (tokens): expected at most 4 rows, found 5",
+       [](ExampleBatch& b) { b.limits.axes[0].max_rows = 4; }},
+      {"axes[0] (tokens): sequence 1: expected a row, since operations[2] (stack) runs, found none",
+       [](ExampleBatch& b) {
+         b.token_offsets = {0, 2, 2, 5};
+         b.axes[0].offsets = b.token_offsets.data();
+       }},
+      // Slots.
+      {"axes[0] (tokens): slots[1]: expected a slot or kNoSlot, found -2",
+       [](ExampleBatch& b) { b.slots[1] = -2; }},
+      {"axes[0] (tokens): slots[2]: expected a slot of its own, found 3, which is that of axes[0] "
+       "(tokens): slots[0]",
+       [](ExampleBatch& b) { b.slots[2] = 3; }},
+      {"axes[1] (questions): slots[1]: expected a slot of its own, found 1, which is that of "
+       "axes[0] "
+       "(tokens): slots[1]",
+       [](ExampleBatch& b) {
+         static const StateArena::Slot kSlots[] = {StateArena::kNoSlot, 1};
+         b.axes[1].slots = kSlots;
+       }},
+      {"arena: expected one, since axes[0] (tokens): slots[0] is set, found none",
+       [](ExampleBatch& b) { b.batch.arena = nullptr; }},
+      {"arena: expected one of device 1, found one of device 0",
+       [](ExampleBatch& b) { b.limits.device = 1; }},
+      {"axes[0] (tokens): slots[1]: expected a slot, since operations[1] (embed) uses fields[1] "
+       "(keys), which grows, found none",
+       [](ExampleBatch& b) { b.slots[1] = StateArena::kNoSlot; }},
+      {"axes[0] (tokens): slots[0]: expected a slot, since operations[1] (embed) uses fields[1] "
+       "(keys), which grows, found none",
+       [](ExampleBatch& b) { b.axes[0].slots = nullptr; }},
+      {"axes[0] (tokens): slots[0]: expected a slot, since operations[8] (attend) uses fields[1] "
+       "(keys), which grows, found none",
+       [](ExampleBatch& b) {
+         auto& embed = b.e.op<ops::Embed>(b.e.embed);
+         embed.position_field = kNone;
+         b.Ask({3});
+       }},
+      {"axes[0] (tokens): slots[1]: expected a slot, since operations[5] (append) uses fields[1] "
+       "(keys), which grows, found none",
+       [](ExampleBatch& b) {
+         auto& embed = b.e.op<ops::Embed>(b.e.embed);
+         embed.position_field = kNone;
+         b.slots[1] = StateArena::kNoSlot;
+       }},
+      // Inputs.
+      {"inputs[0] (ids): expected 5 ids, since operations[1] (embed) runs, found none",
+       [](ExampleBatch& b) { b.inputs[b.e.ids].ids = nullptr; }},
+      {"inputs[1] (features): expected 5 rows, since operations[0] (features) runs, found none",
+       [](ExampleBatch& b) {
+         b.inputs[b.e.features].values = nullptr;
+         b.inputs[b.e.features].ids = b.ids.data();
+       }},
+      {"inputs[1] (features): expected 5 rows, since operations[0] (features) runs, found none",
+       [](ExampleBatch& b) { b.batch.inputs = nullptr; }},
+      {"inputs[2] (question): expected 3 ids, since operations[10] (attend) runs, found none",
+       [](ExampleBatch& b) { b.inputs[b.e.question].ids = nullptr; }},
+      {"inputs[2] (question): expected 3 ids, since operations[16] (row_dot) runs, found none",
+       [](ExampleBatch& b) {
+         b.e.op<ops::Attend>(b.e.attend_questions).map = kNone;  // so that it is not the first
+         b.inputs[b.e.question].ids = nullptr;
+       }},
+      {"inputs[3] (last_rows): expected 3 ids, since operations[18] (select) runs, found none",
+       [](ExampleBatch& b) { b.inputs[b.e.rows].ids = nullptr; }},
+      {"inputs[4] (targets): expected 5 ids, since operations[19] (predict) runs, found none",
+       [](ExampleBatch& b) { b.inputs[b.e.targets].ids = nullptr; }},
+      {"inputs[5] (counts): expected 5 ids, since operations[19] (predict) runs, found none",
+       [](ExampleBatch& b) { b.inputs[b.e.counts].ids = nullptr; }},
+      {"inputs[6] (question_features): expected 2 rows, since operations[9] (features) runs, found "
+       "none",
+       [](ExampleBatch& b) { b.inputs[b.e.question_features].values = nullptr; }},
+      {"inputs[7] (sequence_ids): expected 3 ids, since operations[20] (stack) runs, found none",
+       [](ExampleBatch& b) { b.inputs[b.e.sequence_ids].ids = nullptr; }},
+      {"inputs[0] (ids)[1]: expected 0 to 9, found 10", [](ExampleBatch& b) { b.ids[1] = 10; }},
+      {"inputs[0] (ids)[4]: expected 0 to 9, found -1", [](ExampleBatch& b) { b.ids[4] = -1; }},
+      {"inputs[4] (targets)[0]: expected -1 to 8, found -2",
+       [](ExampleBatch& b) { b.targets[0] = -2; }},
+      {"inputs[5] (counts)[2]: expected 0 to 3, found 4", [](ExampleBatch& b) { b.counts[2] = 4; }},
+      {"inputs[2] (question)[2]: expected one of the 2 sequences of axes[1] (questions), found 2",
+       [](ExampleBatch& b) { b.question[2] = 2; }},
+      {"inputs[2] (question)[0]: expected one of the 0 sequences of axes[1] (questions), found 1",
+       [](ExampleBatch& b) { b.axes[1].num_sequences = 0; }},
+      {"inputs[3] (last_rows)[1]: expected one of the 5 rows of axes[0] (tokens), found 5",
+       [](ExampleBatch& b) { b.rows[1] = 5; }},
+      // What nothing needs is checked all the same.
+      {"inputs[5] (counts)[0]: expected 0 to 3, found 100",
+       [](ExampleBatch& b) {
+         b.counts[0] = 100;
+         b.Ask({6});
+       }},
+      // Outputs.
+      {"outputs[0] (log_prob): expected values, found candidates",
+       [](ExampleBatch& b) { b.outputs[0].candidates = b.candidates.data(); }},
+      {"outputs[1] (candidates): expected candidates, found values",
+       [](ExampleBatch& b) { b.outputs[1].values = b.values.data(); }},
+  };
+  {
+    const ExampleBatch good;
+    const Status status = good.Check();
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+  for (const BrokenBatch& broken : cases) {
+    ExampleBatch b;
+    broken.breaks(b);
+    const Status status = b.Check();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << broken.message;
+    EXPECT_EQ(status.message(), broken.message);
+  }
+}
+
+// Only what the outputs and slots of this batch need has to be there.
+TEST(ValidateBatchTest, TakesWhatIsEnough) {
+  const std::vector<std::function<void(ExampleBatch&)>> cases = {
+      // The features alone.
+      [](ExampleBatch& b) {
+        b.Ask({6});
+        for (size_t i = 0; i < b.inputs.size(); ++i) {
+          if (static_cast<InputId>(i) != b.e.features) b.inputs[i] = {};
+        }
+      },
+      // Sequences without rows where no stack runs.
+      [](ExampleBatch& b) {
+        b.Ask({6});
+        b.token_offsets = {0, 0, 5, 5};
+        b.axes[0].offsets = b.token_offsets.data();
+      },
+      // Candidates without targets, and log-probabilities without counts.
+      [](ExampleBatch& b) {
+        b.outputs[0] = {};
+        b.inputs[b.e.targets] = {};
+      },
+      [](ExampleBatch& b) {
+        b.outputs[1] = {};
+        b.inputs[b.e.counts] = {};
+      },
+      // Slots alone: what the questions bring is not needed for them.
+      [](ExampleBatch& b) {
+        b.outputs.assign(b.outputs.size(), {});
+        b.axes[1] = {};
+        for (size_t i = 0; i < b.inputs.size(); ++i) {
+          if (static_cast<InputId>(i) != b.e.ids) b.inputs[i] = {};
+        }
+      },
+      // Nothing.
+      [](ExampleBatch& b) {
+        b.axes.assign(b.axes.size(), {});
+        b.inputs.assign(b.inputs.size(), {});
+        b.batch.arena = nullptr;
+      },
+      [](ExampleBatch& b) {
+        b.Ask({});
+        b.batch.inputs = nullptr;
+      },
+      // A slot that does not exist is the arena's to refuse.
+      [](ExampleBatch& b) { b.slots[0] = 1000; },
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    ExampleBatch b;
+    cases[i](b);
+    const Status status = b.Check();
+    EXPECT_TRUE(status.ok()) << i << ": " << status.message();
+  }
+}
+
+TEST(ValidateBatchTest, OutputsMayBeNull) {
+  ExampleBatch b;
+  b.Ask({});
+  EXPECT_TRUE(ValidateBatch(b.e.program, b.shape, b.limits, b.batch, nullptr).ok());
+}
+
+TEST(BatchUsersTest, AreOutputsAndAxesWithSlots) {
+  ExampleBatch b;
+  const auto users = [&] { return BatchUsers(b.e.program, b.batch, b.outputs.data()); };
+  const uint64_t state = ProgramShape::StateBit(b.e.tokens);
+  EXPECT_EQ(users(), 255 | state);
+  b.outputs[1] = {};
+  EXPECT_EQ(users(), 253 | state);
+  b.slots = {StateArena::kNoSlot, StateArena::kNoSlot, 7};
+  EXPECT_EQ(users(), 253 | state);
+  b.slots[2] = StateArena::kNoSlot;
+  EXPECT_EQ(users(), 253);
+  b.Ask({6});
+  EXPECT_EQ(users(), 64);
+  EXPECT_EQ(BatchUsers(b.e.program, b.batch, nullptr), 0);
+}
+
+TEST(ValidateLimitsTest, NamesWhatIsWrong) {
+  const Example e;
+  ProgramLimits limits;
+  limits.axes = {{5, 3}, {2, 2}, {0, 0}};
+  EXPECT_EQ(ValidateLimits(e.program, limits).message(), "limits.axes: expected 4, found 3");
+  limits.axes.push_back({-1, -1});  // of a sequence axis, which is not read
+  EXPECT_TRUE(ValidateLimits(e.program, limits).ok());
+  limits.axes[1].max_rows = -1;
+  EXPECT_EQ(ValidateLimits(e.program, limits).message(),
+            "limits.axes[1] (questions).max_rows: expected at least 0, found -1");
+  limits.axes[1] = {1, -2};
+  EXPECT_EQ(ValidateLimits(e.program, limits).message(),
+            "limits.axes[1] (questions).max_sequences: expected at least 0, found -2");
+}
+
+}  // namespace
+}  // namespace sru::kernels
