@@ -1,0 +1,103 @@
+#include "kernels/reference/layer.h"
+
+#include <cmath>
+#include <limits>
+
+namespace sru::kernels::reference {
+namespace {
+
+double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+// y = x w, with w [x.width][columns].
+Matrix Product(const Matrix& x, const FloatView& w, int columns, const Storage& storage) {
+  Matrix y(x.rows(), columns);
+  for (int t = 0; t < x.rows(); ++t) {
+    for (int i = 0; i < x.width; ++i) {
+      const double value = x.row(t)[i];
+      const float* weights = w.data + static_cast<size_t>(i) * columns;
+      for (int j = 0; j < columns; ++j) y.row(t)[j] += value * storage(weights[j]);
+    }
+  }
+  return y;
+}
+
+// U of a layer.
+Matrix GateProduct(const LayerSpec& layer, const Matrix& x, const Storage& storage) {
+  const int k = layer.num_matrices;
+  const int columns = layer.output_size() * k;
+  std::vector<double> w(layer.weight.size);
+  for (size_t i = 0; i < w.size(); ++i) {
+    const bool of_gate = i % k == 1 || i % k == 2;
+    w[i] = of_gate ? storage.Gate(layer.weight.data[i]) : storage(layer.weight.data[i]);
+  }
+  Matrix u(x.rows(), columns);
+  for (int t = 0; t < x.rows(); ++t) {
+    for (int i = 0; i < x.width; ++i) {
+      const double value = x.row(t)[i];
+      const double* weights = &w[static_cast<size_t>(i) * columns];
+      for (int j = 0; j < columns; ++j) u.row(t)[j] += value * weights[j];
+    }
+  }
+  return u;
+}
+
+double Activate(Activation activation, double c) {
+  switch (activation) {
+    case Activation::kIdentity:
+      return c;
+    case Activation::kTanh:
+      return std::tanh(c);
+  }
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
+
+Matrix RunLayer(const LayerSpec& layer, const Matrix& x, const Storage& storage,
+                std::vector<double>* c) {
+  const int hidden = layer.hidden_size;
+  const int outputs = layer.output_size();
+  const int k = layer.num_matrices;
+
+  Matrix input = x;
+  if (layer.layer_norm == LayerNorm::kBefore) {
+    Normalize(layer.norm_weight, layer.norm_bias, &input);
+    storage.Round(&input.values);
+  }
+  if (layer.projection_size > 0) {
+    input = Product(input, layer.weight_proj, layer.projection_size, storage);
+    storage.Round(&input.values);
+  }
+  const Matrix u = GateProduct(layer, input, storage);
+
+  Matrix h(x.rows(), outputs);
+  for (int direction = 0; direction < layer.directions; ++direction) {
+    for (int j = 0; j < hidden; ++j) {
+      const int o = direction * hidden + j;
+      const double v_f = layer.weight_c.empty() ? 0.0 : layer.weight_c.data[o];
+      const double v_r = layer.weight_c.empty() ? 0.0 : layer.weight_c.data[outputs + o];
+      const double b_f = layer.bias.data[o];
+      const double b_r = layer.bias.data[outputs + o];
+      double state = (*c)[o];
+      for (int step = 0; step < x.rows(); ++step) {
+        const int t = direction == 0 ? step : x.rows() - 1 - step;
+        const double* ut = u.row(t) + static_cast<size_t>(o) * k;
+        const double f = Sigmoid(ut[1] + v_f * state + b_f);
+        const double r = Sigmoid(ut[2] + v_r * state + b_r);
+        state = f * state + (1 - f) * ut[0];
+        const double g = Activate(layer.activation, state);
+        double skip = 0;
+        if (layer.has_skip_term) skip = k == 4 ? ut[3] : layer.alpha * x.row(t)[o];
+        h.row(t)[o] = r * g + (1 - r) * skip;
+      }
+      (*c)[o] = state;
+    }
+  }
+  if (layer.layer_norm == LayerNorm::kAfter) {
+    storage.Round(&h.values);
+    Normalize(layer.norm_weight, layer.norm_bias, &h);
+  }
+  return h;
+}
+
+}  // namespace sru::kernels::reference
