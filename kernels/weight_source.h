@@ -62,7 +62,7 @@ template <typename Body>
 void ReadRows(WeightSource* source, const FloatView& tensor, size_t width, Body body) {
   constexpr size_t kValues = size_t{1} << 18;  // 1 MiB
   const size_t rows = width == 0 ? 0 : tensor.size / width;
-  const size_t step = width >= kValues ? 1 : kValues / std::max<size_t>(width, 1);
+  const size_t step = width == 0 ? 1 : std::max<size_t>(1, kValues / width);
   for (size_t row = 0; row < rows; row += step) {
     const size_t count = std::min(step, rows - row);
     const FloatView part = tensor.Part(row * width, count * width);

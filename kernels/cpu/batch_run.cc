@@ -48,13 +48,38 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
   }
 
   void LoadInput() {
+    if (batch_.token_ids != nullptr) {
+      LoadEmbedding();
+    } else {
+      LoadFeatures();
+    }
+    if (stack_.input_to_hidden != nullptr) {
+      RunInChunks(*stack_.input_to_hidden, *ws_.input_to_hidden, ws_.x.data(), tokens_,
+                  ws_.h.data());
+      Round(ws_.h, stack_.input_to_hidden->n());
+      std::swap(ws_.x, ws_.h);
+    }
+  }
+
+  // Nothing where the first layer's products are looked up and nothing else reads its input.
+  void LoadEmbedding() {
+    const size_t stride = stack_.input.stride();
+    for (int t = 0; t < tokens_; ++t) {
+      const size_t from = batch_.token_ids[t] * stride;
+      float* to = ws_.x.data() + t * stride;
+      if (stack_.embedding.size() > 0) {
+        std::copy_n(stack_.embedding.data() + from, stride, to);
+      } else if (stack_.rounded_embedding.size() > 0) {
+        ToFloatRow(stack_.rounded_embedding.data() + from, stride, to);
+      }
+    }
+  }
+
+  void LoadFeatures() {
     const RowLayout& layout = stack_.input;
     for (int t = 0; t < tokens_; ++t) {
-      const float* from =
-          batch_.token_ids != nullptr
-              ? spec_.embedding.data + static_cast<size_t>(batch_.token_ids[t]) * spec_.input_size
-              : batch_.features + static_cast<size_t>(t) * spec_.input_size;
-      layout.Pack(from, ws_.x.data() + static_cast<size_t>(t) * layout.stride());
+      layout.Pack(batch_.features + static_cast<size_t>(t) * spec_.input_size,
+                  ws_.x.data() + static_cast<size_t>(t) * layout.stride());
     }
     // The buffers are shared by layers of different layouts, so the padding has to be cleared
     // again.
@@ -68,12 +93,6 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
       }
     }
     Round(ws_.x, layout.stride());
-    if (stack_.input_to_hidden != nullptr) {
-      RunInChunks(*stack_.input_to_hidden, *ws_.input_to_hidden, ws_.x.data(), tokens_,
-                  ws_.h.data());
-      Round(ws_.h, stack_.input_to_hidden->n());
-      std::swap(ws_.x, ws_.h);
-    }
   }
 
   void Round(AlignedBuffer& rows, int stride) const {

@@ -17,18 +17,19 @@ void Softmax(const float* logits, int size, float* probabilities) {
 
 }  // namespace
 
-std::unique_ptr<Product> PackClassifier(ProductShapes& shapes, const StackSpec& spec,
-                                        const RowLayout& rows) {
+std::unique_ptr<Product> PackClassifier(ProductShapes& shapes, WeightSource* weights,
+                                        const StackSpec& spec, const RowLayout& rows) {
   if (spec.num_labels == 0) return nullptr;
+  const ReadWeights readable(weights, spec.classifier_weight);
   const RowLayout labels = {1, spec.num_labels};
   return std::make_unique<Product>(shapes,
                                    PackTransposed(spec.classifier_weight, rows, labels).data(),
                                    rows.stride(), labels.stride(), RowBuckets(kClassifierRows));
 }
 
-void Classify(const StackSpec& spec, const Product& classifier, ProductRunner& runner,
-              int num_sequences, const SequenceOutput* outputs, const int* pool_row, int num_pooled,
-              const float* pooled, float* logits) {
+void Classify(const StackSpec& spec, const Product& classifier, const AlignedBuffer& bias,
+              ProductRunner& runner, int num_sequences, const SequenceOutput* outputs,
+              const int* pool_row, int num_pooled, const float* pooled, float* logits) {
   if (!std::any_of(outputs, outputs + num_sequences,
                    [](const SequenceOutput& out) { return out.wants_labels(); })) {
     return;
@@ -39,9 +40,7 @@ void Classify(const StackSpec& spec, const Product& classifier, ProductRunner& r
     const SequenceOutput& out = outputs[b];
     if (!out.wants_labels()) continue;
     float* row = logits + static_cast<size_t>(pool_row[b]) * classifier.n();
-    for (int i = 0; i < labels && !spec.classifier_bias.empty(); ++i) {
-      row[i] += spec.classifier_bias.data[i];
-    }
+    for (size_t i = 0; i < bias.size(); ++i) row[i] += bias.data()[i];
     if (out.logits != nullptr) std::copy_n(row, labels, out.logits);
     if (out.probabilities != nullptr) Softmax(row, labels, out.probabilities);
   }

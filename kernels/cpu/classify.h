@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "kernels/backend.h"
+#include "kernels/cpu/aligned_buffer.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/row_layout.h"
 
@@ -14,15 +15,16 @@ namespace sru::kernels::cpu {
 inline constexpr int kClassifierRows = 64;
 
 // The product of a specification's classifier for pooled vectors in `rows`; null without one.
-std::unique_ptr<Product> PackClassifier(ProductShapes& shapes, const StackSpec& spec,
-                                        const RowLayout& rows);
+std::unique_ptr<Product> PackClassifier(ProductShapes& shapes, WeightSource* weights,
+                                        const StackSpec& spec, const RowLayout& rows);
 
-// Logits and probabilities of the sequences that want them. `pool_row` is [num_sequences], -1 for
+// Logits and probabilities of the sequences that want them. `bias` is that of the classifier, empty
+// for zeros. `pool_row` is [num_sequences], -1 for
 // those without a pooled vector; `pooled` holds num_pooled rows; `logits` is scratch of as many
 // rows and kClassifierRows more. Throws dnnl::error.
-void Classify(const StackSpec& spec, const Product& classifier, ProductRunner& runner,
-              int num_sequences, const SequenceOutput* outputs, const int* pool_row, int num_pooled,
-              const float* pooled, float* logits);
+void Classify(const StackSpec& spec, const Product& classifier, const AlignedBuffer& bias,
+              ProductRunner& runner, int num_sequences, const SequenceOutput* outputs,
+              const int* pool_row, int num_pooled, const float* pooled, float* logits);
 
 }  // namespace sru::kernels::cpu
 

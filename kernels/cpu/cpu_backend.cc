@@ -113,9 +113,9 @@ class CpuBackend : public Backend {
     UseOneThread();
     switch (options.dtype) {
       case DataType::kFloat32:
-        return CompilePacked(spec, Arithmetic(), executable);
+        return CompilePacked(spec, Arithmetic(), options.weights, executable);
       case DataType::kBFloat16:
-        return CompileBFloat16(spec, executable);
+        return CompileBFloat16(spec, options.weights, executable);
     }
     return UnsupportedDataType(name(), options.dtype);
   }
@@ -126,19 +126,20 @@ class CpuBackend : public Backend {
   }
 
  private:
-  Status CompilePacked(const StackSpec& spec, const Arithmetic& arithmetic,
+  Status CompilePacked(const StackSpec& spec, const Arithmetic& arithmetic, WeightSource* weights,
                        std::unique_ptr<Executable>* executable) const {
     return CatchErrors("packing weights", [&] {
       *executable = std::make_unique<PackedExecutable>(
-          std::make_unique<PackedStack>(spec, arithmetic), parallel_);
+          std::make_unique<PackedStack>(spec, arithmetic, weights), parallel_);
     });
   }
 
-  Status CompileBFloat16(const StackSpec& spec, std::unique_ptr<Executable>* executable) const {
+  Status CompileBFloat16(const StackSpec& spec, WeightSource* weights,
+                         std::unique_ptr<Executable>* executable) const {
     if (isa_.tiles != nullptr) {
       return CatchErrors("packing weights", [&] {
         *executable = std::make_unique<TileExecutable>(
-            std::make_unique<TileStack>(spec, *isa_.tiles), parallel_);
+            std::make_unique<TileStack>(spec, *isa_.tiles, weights), parallel_);
       });
     }
     Arithmetic arithmetic;
@@ -150,7 +151,7 @@ class CpuBackend : public Backend {
         arithmetic.products = ProductType::kBFloat16;
         break;
     }
-    return CompilePacked(spec, arithmetic, executable);
+    return CompilePacked(spec, arithmetic, weights, executable);
   }
 
   const CpuIsa isa_;

@@ -48,8 +48,8 @@ class ForwardPass {
 
   void ClassifyPooled() {
     if (stack_.classifier == nullptr) return;
-    Classify(spec_, *stack_.classifier, *ws_.classifier, sequences_, outputs_, ws_.pool_row.data(),
-             num_pooled_, ws_.pooled.data(), ws_.logits.data());
+    Classify(spec_, *stack_.classifier, stack_.classifier_bias, *ws_.classifier, sequences_,
+             outputs_, ws_.pool_row.data(), num_pooled_, ws_.pooled.data(), ws_.logits.data());
   }
 
   const Stack& stack_;

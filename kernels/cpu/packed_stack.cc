@@ -31,18 +31,13 @@ constexpr int kPartSize = 128;
 // Adds the parts of one direction.
 void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int direction,
                    ProductShapes& shapes, Layer* layer) {
-  const AlignedBuffer weights =
-      Rounded(PackGateWeights(spec, product_rows, direction), layer->rounds);
   const int padded = layer->output.padded();
   const int matrices = spec.num_matrices;
   layer->constants.push_back(PackGateConstants(spec, direction));
   for (int first = 0; first < padded; first += kPartSize) {
     const int size = std::min(kPartSize, padded - first);
-    AlignedBuffer columns(static_cast<size_t>(product_rows.stride()) * matrices * size);
-    for (int plane = 0; plane < product_rows.stride() * matrices; ++plane) {
-      std::copy_n(weights.data() + static_cast<size_t>(plane) * padded + first, size,
-                  columns.data() + static_cast<size_t>(plane) * size);
-    }
+    const AlignedBuffer columns =
+        Rounded(PackGateWeights(spec, product_rows, direction, first, size), layer->rounds);
     Part part;
     part.direction = direction;
     part.first = first;
@@ -59,7 +54,9 @@ void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int dir
   }
 }
 
-Layer PackLayer(const LayerSpec& spec, const RowLayout& input, bool rounds, ProductShapes& shapes) {
+Layer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLayout& input, bool rounds,
+                ProductShapes& shapes) {
+  const ReadLayerVectors vectors(weights, spec);
   Layer layer;
   layer.rounds = rounds;
   layer.input = input;
@@ -70,11 +67,13 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, bool rounds, Prod
   RowLayout product_rows = input;
   if (spec.projection_size > 0) {
     product_rows = {1, spec.projection_size};
+    const ReadWeights readable(weights, spec.weight_proj);
     const AlignedBuffer packed = Rounded(PackProjection(spec, input, product_rows), rounds);
     layer.projection =
         std::make_unique<Product>(shapes, packed.data(), input.stride(), product_rows.stride(),
                                   RowBuckets(ChunkRows(product_rows.stride())));
   }
+  const ReadWeights readable(weights, spec.weight);
   for (int d = 0; d < spec.directions; ++d) {
     PackDirection(spec, product_rows, d, shapes, &layer);
   }
@@ -89,7 +88,8 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, bool rounds, Prod
 // it depends on the token alone, so serving looks it up instead of multiplying. The same product
 // makes it, hence the same bits. Empty when the model takes features, the table would be too large,
 // or the first layer is preceded by a map.
-std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& first) {
+std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec& spec,
+                                         const Layer& first) {
   std::vector<AlignedBuffer> tables;
   size_t values_per_token = 0;
   for (const Part& part : first.parts) values_per_token += part.product->n();
@@ -98,55 +98,67 @@ std::vector<AlignedBuffer> TokenProducts(const StackSpec& spec, const Layer& fir
       vocabulary * values_per_token * sizeof(float) > kMaxTokenProductBytes) {
     return tables;
   }
-  const int chunk = first.chunk_rows;
+  const size_t chunk = first.chunk_rows;
+  const size_t width = spec.input_size;
   const size_t stride = first.input.stride();
   AlignedBuffer x((chunk + kMaxChunkRows) * stride);
-  ProductInput product_input(first, chunk);
+  ProductInput product_input(first, first.chunk_rows);
   std::vector<ProductRunner> runners;
   for (const Part& part : first.parts) {
     runners.emplace_back(*part.product);
     tables.emplace_back((vocabulary + kMaxChunkRows) * part.product->n());
   }
-  for (size_t begin = 0; begin < vocabulary; begin += chunk) {
-    const int rows = static_cast<int>(std::min<size_t>(chunk, vocabulary - begin));
-    for (int row = 0; row < rows; ++row) {
-      first.input.Pack(spec.embedding.data + (begin + row) * spec.input_size,
-                       x.data() + row * stride);
+  ReadRows(weights, spec.embedding, width, [&](size_t from, size_t count, const float* values) {
+    for (size_t done = 0; done < count; done += chunk) {
+      const int rows = static_cast<int>(std::min(chunk, count - done));
+      for (int row = 0; row < rows; ++row) {
+        first.input.Pack(values + (done + row) * width, x.data() + row * stride);
+      }
+      if (first.rounds) RoundRowToBFloat16(x.data(), rows * stride);
+      const float* input = product_input.Run(x.data(), rows);
+      for (size_t i = 0; i < runners.size(); ++i) {
+        runners[i].Run(input, rows, tables[i].data() + (from + done) * first.parts[i].product->n());
+      }
     }
-    if (first.rounds) RoundRowToBFloat16(x.data(), rows * stride);
-    const float* input = product_input.Run(x.data(), rows);
-    for (size_t i = 0; i < runners.size(); ++i) {
-      runners[i].Run(input, rows, tables[i].data() + begin * first.parts[i].product->n());
-    }
-  }
+  });
   return tables;
 }
 
 }  // namespace
 
-PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic)
-    : spec(stack), rounds(arithmetic.rounds) {
+PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
+                         WeightSource* weights)
+    : spec(WithoutWeights(stack)), rounds(arithmetic.rounds) {
   ProductShapes shapes(arithmetic.products);
-  RowLayout rows = FirstLayerInput(spec);
+  RowLayout rows = FirstLayerInput(stack);
   input = rows;
-  if (!spec.input_to_hidden.empty()) {
-    input = {1, spec.input_size};
+  if (!stack.input_to_hidden.empty()) {
+    input = {1, stack.input_size};
+    const ReadWeights readable(weights, stack.input_to_hidden);
     const int chunk_rows = ChunkRows(rows.stride());
     input_to_hidden = std::make_unique<Product>(
-        shapes, Rounded(PackTransposed(spec.input_to_hidden, input, rows), rounds).data(),
+        shapes, Rounded(PackTransposed(stack.input_to_hidden, input, rows), rounds).data(),
         input.stride(), rows.stride(), RowBuckets(chunk_rows));
   }
-  for (const LayerSpec& layer : spec.layers) {
-    layers.push_back(PackLayer(layer, rows, rounds, shapes));
+  for (const LayerSpec& layer : stack.layers) {
+    layers.push_back(PackLayer(weights, layer, rows, rounds, shapes));
     rows = layers.back().output;
   }
   ProductShapes float32_shapes;
-  classifier = PackClassifier(float32_shapes, spec, rows);
-  token_products = TokenProducts(spec, layers[0]);
+  classifier = PackClassifier(float32_shapes, weights, stack, rows);
+  classifier_bias = PackVector(weights, stack.classifier_bias);
+  token_products = TokenProducts(weights, stack, layers[0]);
+  if (!ReadsEmbedding(stack, !token_products.empty())) return;
+  if (rounds) {
+    rounded_embedding = PackRoundedEmbedding(weights, stack, input, input.stride());
+  } else {
+    embedding = PackEmbedding(weights, stack, input, input.stride());
+  }
 }
 
 size_t PackedStack::bytes() const {
-  size_t bytes = classifier != nullptr ? classifier->bytes() : 0;
+  size_t bytes = embedding.bytes() + rounded_embedding.bytes() + classifier_bias.bytes();
+  if (classifier != nullptr) bytes += classifier->bytes();
   if (input_to_hidden != nullptr) bytes += input_to_hidden->bytes();
   for (const AlignedBuffer& table : token_products) bytes += table.bytes();
   for (const Layer& layer : layers) {

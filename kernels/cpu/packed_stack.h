@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "kernels/cpu/aligned_buffer.h"
+#include "kernels/cpu/bfloat16.h"
 #include "kernels/cpu/classify.h"
 #include "kernels/cpu/product.h"
 #include "kernels/cpu/row_layout.h"
 #include "kernels/cpu/scan.h"
 #include "kernels/cpu/weight_layout.h"
 #include "kernels/stack_spec.h"
+#include "kernels/weight_source.h"
 
 namespace sru::kernels::cpu {
 
@@ -51,18 +53,23 @@ struct Arithmetic {
 
 // The whole stack with its weights packed.
 struct PackedStack {
-  // Throws dnnl::error and std::bad_alloc.
-  PackedStack(const StackSpec& stack, const Arithmetic& arithmetic);
+  // Throws dnnl::error and std::bad_alloc. `weights` is CompileOptions::weights.
+  PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
+              WeightSource* weights = nullptr);
 
   size_t bytes() const;
 
-  StackSpec spec;
+  StackSpec spec;  // without weights
   bool rounds = false;
   RowLayout input;  // of the embedding or of the caller's features
+  // [vocabulary][input.stride()] where batches read it (ReadsEmbedding()): one of the two.
+  AlignedBuffer embedding;
+  AlignedArray<BFloat16> rounded_embedding;
   std::unique_ptr<Product> input_to_hidden;
   std::vector<Layer> layers;
   std::vector<AlignedBuffer> token_products;  // [part of the first layer], or empty
   std::unique_ptr<Product> classifier;
+  AlignedBuffer classifier_bias;  // empty = zeros
 };
 
 }  // namespace sru::kernels::cpu

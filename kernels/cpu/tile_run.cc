@@ -91,10 +91,13 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
     const size_t stride = TileStride(layout);
     std::fill(ws_.row.data(), ws_.row.data() + stride, 0.0f);
     ForEachRow([&](int row, int token, int) {
+      if (batch_.token_ids != nullptr) {
+        std::copy_n(stack_.embedding.data() + batch_.token_ids[token] * stride, stride,
+                    ws_.x.data() + row * stride);
+        return;
+      }
       const size_t width = spec_.input_size;
-      const float* from = batch_.token_ids != nullptr
-                              ? spec_.embedding.data + batch_.token_ids[token] * width
-                              : batch_.features + token * width;
+      const float* from = batch_.features + token * width;
       BFloat16* to = ws_.x.data() + row * stride;
       if (layout.is_dense() && width == stride) {
         ToBFloat16Row(from, stride, to);

@@ -9,11 +9,12 @@
 namespace sru::kernels::cpu {
 namespace {
 
-// Packs w(row, block, matrix, column) for rows below k.
+// Blocks of a direction that are laid out in float32 at a time.
+constexpr int kBlocksAtATime = 8;
+
+// Packs w(row, block, matrix, column) of `blocks` blocks for rows below k.
 template <typename Weight>
-AlignedArray<BFloat16> PackTiles(int k, int blocks, int matrices, Weight w) {
-  AlignedArray<BFloat16> packed(static_cast<size_t>(k) * blocks * matrices * kTileColumns);
-  BFloat16* to = packed.data();
+void PackTiles(int k, int blocks, int matrices, BFloat16* to, Weight w) {
   for (int block = 0; block < blocks; ++block) {
     for (int row = 0; row < k; row += 2) {
       for (int matrix = 0; matrix < matrices; ++matrix) {
@@ -24,29 +25,33 @@ AlignedArray<BFloat16> PackTiles(int k, int blocks, int matrices, Weight w) {
       }
     }
   }
-  return packed;
 }
 
 TileDirection PackDirection(const LayerSpec& spec, const RowLayout& rows, int direction) {
   TileDirection packed;
-  const AlignedBuffer w = PackGateWeights(spec, rows, direction);
-  const int padded = RowLayout::RoundUp(spec.hidden_size);
-  const size_t n = static_cast<size_t>(spec.num_matrices) * padded;
+  const int matrices = spec.num_matrices;
   const int k = static_cast<int>(TileStride(rows));
-  const int blocks = padded / kTileColumns;
-  packed.values =
-      PackTiles(k, blocks, spec.num_matrices, [&](int row, int block, int matrix, int column) {
-        if (row >= rows.stride()) return 0.0f;
-        return w
-            .data()[row * n + static_cast<size_t>(matrix) * padded + block * kTileColumns + column];
-      });
-  packed.weights = {k, blocks, spec.num_matrices, packed.values.data()};
+  const int blocks = RowLayout::RoundUp(spec.hidden_size) / kTileColumns;
+  packed.values = AlignedArray<BFloat16>(static_cast<size_t>(k) * blocks * matrices * kTileColumns);
+  packed.weights = {k, blocks, matrices, packed.values.data()};
+  for (int first = 0; first < blocks; first += kBlocksAtATime) {
+    const int count = std::min(kBlocksAtATime, blocks - first);
+    const int size = count * kTileColumns;
+    const AlignedBuffer w = PackGateWeights(spec, rows, direction, first * kTileColumns, size);
+    PackTiles(k, count, matrices, packed.values.data() + first * packed.weights.block_size(),
+              [&](int row, int block, int matrix, int column) {
+                if (row >= rows.stride()) return 0.0f;
+                const size_t plane = static_cast<size_t>(row) * matrices + matrix;
+                return w.data()[plane * size + block * kTileColumns + column];
+              });
+  }
   packed.constants = PackGateConstants(spec, direction);
   packed.scan = ScanParametersOf(spec, packed.constants);
   return packed;
 }
 
-TileLayer PackLayer(const LayerSpec& spec, const RowLayout& input) {
+TileLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLayout& input) {
+  const ReadLayerVectors vectors(weights, spec);
   TileLayer layer;
   layer.input = input;
   layer.output = {spec.directions, spec.hidden_size};
@@ -56,9 +61,11 @@ TileLayer PackLayer(const LayerSpec& spec, const RowLayout& input) {
   RowLayout rows = input;
   if (spec.projection_size > 0) {
     rows = {1, spec.projection_size};
+    const ReadWeights readable(weights, spec.weight_proj);
     layer.projection =
         std::make_unique<TileProduct>(PackProjection(spec, input, rows), input, rows);
   }
+  const ReadWeights readable(weights, spec.weight);
   for (int d = 0; d < spec.directions; ++d) {
     layer.directions.push_back(PackDirection(spec, rows, d));
   }
@@ -67,8 +74,7 @@ TileLayer PackLayer(const LayerSpec& spec, const RowLayout& input) {
 
 // U of the first layer for every token of the vocabulary (kMaxTokenProductBytes). The kernel that
 // multiplies rows while serving makes it, hence the same bits.
-void PackTables(TileStack* stack) {
-  const StackSpec& spec = stack->spec;
+void PackTables(WeightSource* weights, const StackSpec& spec, TileStack* stack) {
   TileLayer& first = stack->layers[0];
   size_t values_per_token = 0;
   for (const TileDirection& direction : first.directions) {
@@ -91,10 +97,10 @@ void PackTables(TileStack* stack) {
     projected = AlignedArray<BFloat16>((kRows + kTileSpareRows) * first.product_stride());
   }
   TileInput input(*stack);
-  for (size_t begin = 0; begin < vocabulary; begin += kRows) {
-    const int rows = static_cast<int>(std::min<size_t>(kRows, vocabulary - begin));
+  // Of rows [begin, begin + rows), whose embedding is `values`.
+  const auto pack = [&](size_t begin, int rows, const float* values) {
     for (int i = 0; i < rows; ++i) {
-      first.input.Pack(spec.embedding.data + (begin + i) * spec.input_size, row.data());
+      first.input.Pack(values + static_cast<size_t>(i) * spec.input_size, row.data());
       ToBFloat16Row(row.data(), row.size(), x.data() + i * stride);
     }
     if (first.layer_norm == LayerNorm::kBefore) {
@@ -115,7 +121,14 @@ void PackTables(TileStack* stack) {
       call.y = direction.table.data() + begin * call.y_stride;
       stack->kernel.product(call);
     }
-  }
+  };
+  const size_t width = spec.input_size;
+  ReadRows(weights, spec.embedding, width, [&](size_t from, size_t count, const float* values) {
+    for (size_t done = 0; done < count; done += kRows) {
+      pack(from + done, static_cast<int>(std::min<size_t>(kRows, count - done)),
+           values + done * width);
+    }
+  });
 }
 
 }  // namespace
@@ -126,7 +139,8 @@ TileProduct::TileProduct(const AlignedBuffer& w, const RowLayout& from, const Ro
   const int k = static_cast<int>(TileStride(from));
   const int group = kMatrices * kTileColumns;
   const int blocks = (to.stride() + group - 1) / group;
-  values = PackTiles(k, blocks, kMatrices, [&](int row, int block, int matrix, int column) {
+  values = AlignedArray<BFloat16>(static_cast<size_t>(k) * blocks * group);
+  PackTiles(k, blocks, kMatrices, values.data(), [&](int row, int block, int matrix, int column) {
     const int at = block * group + matrix * kTileColumns + column;
     if (row >= from.stride() || at >= to.stride()) return 0.0f;
     return w.data()[static_cast<size_t>(row) * to.stride() + at];
@@ -134,26 +148,32 @@ TileProduct::TileProduct(const AlignedBuffer& w, const RowLayout& from, const Ro
   weights = {k, blocks, kMatrices, values.data()};
 }
 
-TileStack::TileStack(const StackSpec& stack, const TileKernel& tile_kernel)
-    : spec(stack), kernel(tile_kernel) {
-  RowLayout rows = FirstLayerInput(spec);
+TileStack::TileStack(const StackSpec& stack, const TileKernel& tile_kernel, WeightSource* weights)
+    : spec(WithoutWeights(stack)), kernel(tile_kernel) {
+  RowLayout rows = FirstLayerInput(stack);
   input = rows;
-  if (!spec.input_to_hidden.empty()) {
-    input = {1, spec.input_size};
+  if (!stack.input_to_hidden.empty()) {
+    input = {1, stack.input_size};
+    const ReadWeights readable(weights, stack.input_to_hidden);
     input_to_hidden = std::make_unique<TileProduct>(
-        PackTransposed(spec.input_to_hidden, input, rows), input, rows);
+        PackTransposed(stack.input_to_hidden, input, rows), input, rows);
   }
-  for (const LayerSpec& layer : spec.layers) {
-    layers.push_back(PackLayer(layer, rows));
+  for (const LayerSpec& layer : stack.layers) {
+    layers.push_back(PackLayer(weights, layer, rows));
     rows = layers.back().output;
   }
   ProductShapes shapes;
-  classifier = PackClassifier(shapes, spec, rows);
-  PackTables(this);
+  classifier = PackClassifier(shapes, weights, stack, rows);
+  classifier_bias = PackVector(weights, stack.classifier_bias);
+  PackTables(weights, stack, this);
+  if (ReadsEmbedding(stack, layers[0].directions[0].table.size() > 0)) {
+    embedding = PackRoundedEmbedding(weights, stack, input, TileStride(input));
+  }
 }
 
 size_t TileStack::bytes() const {
-  size_t bytes = classifier != nullptr ? classifier->bytes() : 0;
+  size_t bytes = embedding.bytes() + classifier_bias.bytes();
+  if (classifier != nullptr) bytes += classifier->bytes();
   if (input_to_hidden != nullptr) bytes += input_to_hidden->values.bytes();
   for (const TileLayer& layer : layers) {
     bytes += layer.norm.weight.bytes() + layer.norm.bias.bytes();

@@ -13,6 +13,7 @@
 #include "kernels/cpu/tile_kernel.h"
 #include "kernels/cpu/weight_layout.h"
 #include "kernels/stack_spec.h"
+#include "kernels/weight_source.h"
 
 namespace sru::kernels::cpu {
 
@@ -55,17 +56,21 @@ struct TileLayer {
 };
 
 struct TileStack {
-  // `kernel` computes the table. Throws std::bad_alloc and, for the classifier, dnnl::error.
-  TileStack(const StackSpec& stack, const TileKernel& kernel);
+  // `kernel` computes the table, `weights` is CompileOptions::weights. Throws std::bad_alloc and,
+  // for the classifier, dnnl::error.
+  TileStack(const StackSpec& stack, const TileKernel& kernel, WeightSource* weights = nullptr);
 
   size_t bytes() const;
 
-  StackSpec spec;
+  StackSpec spec;  // without weights
   const TileKernel& kernel;
   RowLayout input;
+  // [vocabulary][TileStride(input)] where batches read it (ReadsEmbedding()), else empty.
+  AlignedArray<BFloat16> embedding;
   std::unique_ptr<TileProduct> input_to_hidden;
   std::vector<TileLayer> layers;
   std::unique_ptr<Product> classifier;  // float32: of pooled vectors only
+  AlignedBuffer classifier_bias;        // empty = zeros
 };
 
 // Rows that TileInput stores and rounds at a time.

@@ -1,9 +1,11 @@
 #include "kernels/cpu/weight_layout.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "kernels/common/gate_scale.h"
 #include "kernels/common/highway.h"
+#include "kernels/cpu/bfloat16_rows.h"
 
 namespace sru::kernels::cpu {
 
@@ -20,18 +22,19 @@ RowLayout FirstLayerInput(const StackSpec& spec) {
   return {1, first.input_size};
 }
 
-AlignedBuffer PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int direction) {
+AlignedBuffer PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int direction,
+                              int first, int size) {
   const int k = spec.num_matrices;
-  const int padded = RowLayout::RoundUp(spec.hidden_size);
-  AlignedBuffer packed(static_cast<size_t>(rows.stride()) * k * padded);
+  const int last = std::min(first + size, spec.hidden_size);
+  AlignedBuffer packed(static_cast<size_t>(rows.stride()) * k * size);
   for (int i = 0; i < rows.width(); ++i) {
     const float* from = spec.weight.data + (static_cast<size_t>(i) * spec.directions + direction) *
                                                spec.hidden_size * k;
-    float* to = packed.data() + static_cast<size_t>(rows.Position(i)) * k * padded;
-    for (int j = 0; j < spec.hidden_size; ++j) {
+    float* to = packed.data() + static_cast<size_t>(rows.Position(i)) * k * size;
+    for (int j = first; j < last; ++j) {
       for (int gate = 0; gate < k; ++gate) {
         const float scale = IsGateMatrix(gate) ? kExp2GateScale : 1.0f;
-        to[gate * padded + j] = scale * from[j * k + gate];
+        to[gate * size + j - first] = scale * from[j * k + gate];
       }
     }
   }
@@ -73,6 +76,44 @@ AlignedBuffer PackProjection(const LayerSpec& spec, const RowLayout& from, const
             packed.data() + static_cast<size_t>(from.Position(i)) * to.stride());
   }
   return packed;
+}
+
+bool ReadsEmbedding(const StackSpec& spec, bool looks_up_products) {
+  if (spec.vocabulary_size == 0) return false;
+  return !looks_up_products || HighwayOf(spec.layers[0]) == Highway::kInput;
+}
+
+AlignedBuffer PackEmbedding(WeightSource* weights, const StackSpec& spec, const RowLayout& layout,
+                            size_t stride) {
+  const size_t width = spec.input_size;
+  AlignedBuffer rows(spec.vocabulary_size * stride);
+  ReadRows(weights, spec.embedding, width, [&](size_t first, size_t count, const float* values) {
+    for (size_t row = 0; row < count; ++row) {
+      layout.Pack(values + row * width, rows.data() + (first + row) * stride);
+    }
+  });
+  return rows;
+}
+
+AlignedArray<BFloat16> PackRoundedEmbedding(WeightSource* weights, const StackSpec& spec,
+                                            const RowLayout& layout, size_t stride) {
+  const size_t width = spec.input_size;
+  AlignedBuffer padded(stride);
+  AlignedArray<BFloat16> rows(spec.vocabulary_size * stride);
+  ReadRows(weights, spec.embedding, width, [&](size_t first, size_t count, const float* values) {
+    for (size_t row = 0; row < count; ++row) {
+      layout.Pack(values + row * width, padded.data());
+      ToBFloat16Row(padded.data(), stride, rows.data() + (first + row) * stride);
+    }
+  });
+  return rows;
+}
+
+AlignedBuffer PackVector(WeightSource* weights, const FloatView& vector) {
+  const ReadWeights readable(weights, vector);
+  AlignedBuffer copy(vector.size);
+  std::copy_n(vector.data, vector.size, copy.data());
+  return copy;
 }
 
 AlignedBuffer PackTransposed(const FloatView& w, const RowLayout& from, const RowLayout& to) {

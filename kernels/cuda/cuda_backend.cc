@@ -288,7 +288,7 @@ class CudaBackend : public Backend {
       pack.dtype = options.dtype;
       pack.tf32 = tf32_ && options.dtype == DataType::kFloat32;
       pack.fuse_layers = fuse_layers_;
-      auto stack = std::make_unique<PackedStack>(spec, pack);
+      auto stack = std::make_unique<PackedStack>(spec, pack, options.weights);
       std::vector<DeviceState> states;
       Status lost;
       bool any = false;

@@ -79,8 +79,12 @@ float GateScale(DataType dtype) {
   return 0.0f;
 }
 
-PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackOptions& options,
-                      bool fuse, Packer& packer) {
+PackedLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLayout& input,
+                      const PackOptions& options, bool fuse, Packer& packer) {
+  const ReadWeights weight_c(weights, spec.weight_c);
+  const ReadWeights bias(weights, spec.bias);
+  const ReadWeights norm_weight(weights, spec.norm_weight);
+  const ReadWeights norm_bias(weights, spec.norm_bias);
   const bool tf32 = options.tf32;
   PackedLayer layer;
   layer.input = input;
@@ -99,6 +103,7 @@ PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackO
   RowLayout product_rows = input;
   if (spec.projection_size > 0) {
     product_rows = {1, spec.projection_size};
+    const ReadWeights readable(weights, spec.weight_proj);
     layer.projection = packer.AddProduct(input, product_rows.stride(), tf32, [&](int i, int j) {
       return j < spec.projection_size
                  ? spec.weight_proj.data[static_cast<size_t>(i) * spec.projection_size + j]
@@ -106,6 +111,7 @@ PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackO
     });
   }
 
+  const ReadWeights readable(weights, spec.weight);
   const float gate_scale = GateScale(options.dtype);
   const int hidden = spec.hidden_size;
   const int padded = layer.output.padded();
@@ -142,37 +148,42 @@ PackedLayer PackLayer(const LayerSpec& spec, const RowLayout& input, const PackO
 
 }  // namespace
 
-PackedStack::PackedStack(const StackSpec& stack, const PackOptions& options)
-    : spec(stack), dtype(options.dtype) {
+PackedStack::PackedStack(const StackSpec& stack, const PackOptions& options, WeightSource* weights)
+    : spec(WithoutWeights(stack)), dtype(options.dtype) {
   Packer packer(this);
-  const LayerSpec& first = spec.layers[0];
+  const LayerSpec& first = stack.layers[0];
   RowLayout rows{1, first.input_size};
   // The highway term adds the input to the output, so both need the same layout.
   if (HighwayOf(first) == Highway::kInput) rows = {first.directions, first.hidden_size};
   input = rows;
-  if (!spec.input_to_hidden.empty()) {
-    input = {1, spec.input_size};
+  if (!stack.input_to_hidden.empty()) {
+    input = {1, stack.input_size};
+    const ReadWeights readable(weights, stack.input_to_hidden);
     input_to_hidden = packer.AddProduct(input, rows.stride(), options.tf32, [&](int i, int p) {
       const int j = rows.ValueAt(p);
-      return j < 0 ? 0.0f : spec.input_to_hidden.data[static_cast<size_t>(j) * spec.input_size + i];
+      return j < 0 ? 0.0f
+                   : stack.input_to_hidden.data[static_cast<size_t>(j) * stack.input_size + i];
     });
   }
-  if (spec.vocabulary_size > 0) {
-    embedding = packer.AddRows(dtype, input, spec.vocabulary_size, spec.embedding.data);
+  if (stack.vocabulary_size > 0) {
+    const ReadWeights readable(weights, stack.embedding);
+    embedding = packer.AddRows(dtype, input, stack.vocabulary_size, stack.embedding.data);
   }
-  for (const LayerSpec& layer : spec.layers) {
+  for (const LayerSpec& layer : stack.layers) {
     // Where U is looked up by token id (token_table.h) there is no product to save, and with it or
     // without, for want of memory, the bits must be the same.
-    const bool looked_up = layers.empty() && spec.vocabulary_size > 0;
+    const bool looked_up = layers.empty() && stack.vocabulary_size > 0;
     const bool fuse = options.fuse_layers && dtype == DataType::kBFloat16 && !looked_up;
-    layers.push_back(PackLayer(layer, rows, options, fuse, packer));
+    layers.push_back(PackLayer(weights, layer, rows, options, fuse, packer));
     rows = layers.back().output;
   }
-  if (spec.num_labels > 0) {
+  if (stack.num_labels > 0) {
+    const ReadWeights weight(weights, stack.classifier_weight);
+    const ReadWeights bias(weights, stack.classifier_bias);
     classifier_weight =
-        packer.AddRows(DataType::kFloat32, rows, spec.num_labels, spec.classifier_weight.data);
-    classifier_bias = packer.Add(DataType::kFloat32, spec.num_labels, [&](size_t i) {
-      return spec.classifier_bias.empty() ? 0.0f : spec.classifier_bias.data[i];
+        packer.AddRows(DataType::kFloat32, rows, stack.num_labels, stack.classifier_weight.data);
+    classifier_bias = packer.Add(DataType::kFloat32, stack.num_labels, [&](size_t i) {
+      return stack.classifier_bias.empty() ? 0.0f : stack.classifier_bias.data[i];
     });
   }
 }

@@ -14,6 +14,7 @@
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/row_layout.h"
 #include "kernels/stack_spec.h"
+#include "kernels/weight_source.h"
 
 namespace sru::kernels::cuda {
 
@@ -55,8 +56,8 @@ struct PackOptions {
 };
 
 struct PackedStack {
-  // Throws std::bad_alloc.
-  PackedStack(const StackSpec& stack, const PackOptions& options);
+  // Throws std::bad_alloc. `weights` is CompileOptions::weights.
+  PackedStack(const StackSpec& stack, const PackOptions& options, WeightSource* weights = nullptr);
 
   const ProductShape& shape(const PackedProduct& product) const { return shapes[product.shape]; }
   const RowLayout& output() const { return layers.back().output; }
@@ -66,7 +67,7 @@ struct PackedStack {
   int MaxProjectedStride() const;
   int MaxProductStride() const;  // of U in memory
 
-  StackSpec spec;  // sizes and variants; its views are not read again
+  StackSpec spec;  // without weights
   DataType dtype;
   RowLayout input;                    // of the embedding or of the caller's features
   TensorIndex embedding = kNoTensor;  // [vocabulary][input.stride()]

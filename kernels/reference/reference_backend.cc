@@ -1,6 +1,7 @@
 #include "kernels/reference/reference_backend.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -31,8 +32,10 @@ class ReferenceWorkspace : public Workspace {
 
 class ReferenceExecutable : public Executable {
  public:
-  ReferenceExecutable(const StackSpec& spec, const Storage& storage)
-      : spec_(spec), storage_(storage) {}
+  ReferenceExecutable(const StackSpec& spec, const CompileOptions& options, const Storage& storage)
+      : spec_(spec), storage_(storage) {
+    weights_.Take(options.weights, &spec_);
+  }
 
   Status CreateWorkspace(const WorkspaceLimits& limits,
                          std::unique_ptr<Workspace>* workspace) const override {
@@ -48,7 +51,7 @@ class ReferenceExecutable : public Executable {
     return OkStatus();
   }
 
-  size_t weight_bytes() const override { return 0; }
+  size_t weight_bytes() const override { return weights_.bytes(); }
 
  private:
   void RunSequence(const RaggedBatch& batch, int b, const SequenceOutput& out) const {
@@ -96,7 +99,8 @@ class ReferenceExecutable : public Executable {
     if (out.probabilities != nullptr) Copy(Softmax(logits), out.probabilities);
   }
 
-  StackSpec spec_;
+  StackSpec spec_;  // of weights_
+  WeightCopies weights_;
   Storage storage_;
 };
 
@@ -109,13 +113,17 @@ class ReferenceBackend : public Backend {
                  std::unique_ptr<Executable>* executable) override {
     Status status = Validate(spec);
     if (!status.ok()) return status;
-    switch (options.dtype) {
-      case DataType::kFloat32:
-        *executable = std::make_unique<ReferenceExecutable>(spec, Storage());
-        return OkStatus();
-      case DataType::kBFloat16:
-        *executable = std::make_unique<ReferenceExecutable>(spec, Storage::BFloat16());
-        return OkStatus();
+    try {
+      switch (options.dtype) {
+        case DataType::kFloat32:
+          *executable = std::make_unique<ReferenceExecutable>(spec, options, Storage());
+          return OkStatus();
+        case DataType::kBFloat16:
+          *executable = std::make_unique<ReferenceExecutable>(spec, options, Storage::BFloat16());
+          return OkStatus();
+      }
+    } catch (const std::bad_alloc&) {
+      return Status(StatusCode::kResourceExhausted, "copying weights: out of memory");
     }
     return UnsupportedDataType(name(), options.dtype);
   }

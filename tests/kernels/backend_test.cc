@@ -17,6 +17,7 @@
 #include <string>
 
 #include "kernels/testing/random_stack.h"
+#include "tests/testing/strict_weight_source.h"
 #include "tests/testing/tested_backend.h"
 
 namespace sru::kernels {
@@ -26,6 +27,7 @@ using ::sru::testing::OutputArrays;
 using ::sru::testing::RandomBatch;
 using ::sru::testing::RandomStack;
 using ::sru::testing::StackOptions;
+using ::sru::testing::StrictWeightSource;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -633,6 +635,70 @@ TEST(CompileTest, NamesTheWrongField) {
   EXPECT_THAT(message([](StackSpec& s) { s.layers[1].layer_norm = static_cast<LayerNorm>(7); }),
               HasSubstr("layers[1].layer_norm: no such placement, 7"));
   EXPECT_THAT(message([](StackSpec& s) { s.embedding.size -= 1; }), HasSubstr("embedding"));
+}
+
+// What a served model keeps must not refer to what it was loaded from.
+TEST(CompileTest, ReadsWeightsInTheirScopesOnly) {
+  auto variants = Variants();
+  StackOptions mapped;
+  mapped.input_to_hidden = true;
+  mapped.input_size = 21;
+  variants.emplace_back("input_to_hidden", mapped);
+  // More than one part of the embedding.
+  StackOptions many_words;
+  many_words.vocabulary_size = 40000;
+  variants.emplace_back("many_words", many_words);
+  for (const auto& [name, options] : variants) {
+    SCOPED_TRACE(name);
+    const RandomStack stack(options, 6);
+    const RandomBatch batch(stack.spec(), {5, 1, 12}, false, 7);
+    const Compiled direct = Compile(BackendName(), stack.spec());
+    const OutputArrays expected(stack.spec(), batch.view(), stack.spec().pooling);
+    ExpectRuns(direct, batch.view(), expected);
+
+    Compiled c;
+    {
+      StrictWeightSource source;
+      const StackSpec spec = source.Take(stack.spec());
+      const TestedBackend tested = TestedBackend::FromEnvironment();
+      ASSERT_TRUE(tested.Create(&c.backend).ok());
+      CompileOptions compile;
+      compile.dtype = tested.dtype;
+      compile.weights = &source;
+      const Status status = c.backend->Compile(spec, compile, &c.executable);
+      ASSERT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(source.Error(), "");
+    }
+    ASSERT_TRUE(c.executable->CreateWorkspace({64, 3}, &c.workspace).ok());
+    const OutputArrays found(stack.spec(), batch.view(), stack.spec().pooling);
+    ExpectRuns(c, batch.view(), found);
+    EXPECT_EQ(found.token_vectors, expected.token_vectors);
+    EXPECT_EQ(found.final_state, expected.final_state);
+    EXPECT_EQ(found.logits, expected.logits);
+    EXPECT_EQ(c.executable->weight_bytes(), direct.executable->weight_bytes());
+  }
+}
+
+// The embedding is counted where a backend keeps it, and rounded where weights are.
+TEST(CompileTest, CountsTheEmbedding) {
+  size_t bytes[2] = {};
+  StackOptions options;
+  options.input_to_hidden = true;  // so that no products are looked up
+  options.input_size = 64;
+  for (int i = 0; i < 2; ++i) {
+    options.vocabulary_size = 1000 * i;
+    const RandomStack stack(options, 6);
+    bytes[i] = Compile(BackendName(), stack.spec()).executable->weight_bytes();
+  }
+  const TestedBackend tested = TestedBackend::FromEnvironment();
+  const size_t value_bytes =
+      BackendName() == "reference" ? sizeof(float) : ValueBytes(tested.dtype);
+  const auto added = static_cast<double>(bytes[1] - bytes[0]);
+  if (tested.is_cuda()) {
+    EXPECT_GE(added, 64000.0 * value_bytes);  // and the token table
+  } else {
+    EXPECT_EQ(added, 64000.0 * value_bytes);
+  }
 }
 
 TEST(CompileTest, RefusesADataTypeThatItDoesNotHave) {
