@@ -1,8 +1,10 @@
 #include "models/model.h"
 
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "models/digest.h"
 #include "models/kernel_status.h"
 #include "models/stack_builder.h"
 #include "models/tokenizer_loader.h"
@@ -10,14 +12,35 @@
 namespace sru::models {
 namespace {
 
-int64_t CountParameters(const kernels::StackSpec& spec) {
+size_t CountParameters(const kernels::StackSpec& spec) {
   size_t count = spec.embedding.size + spec.input_to_hidden.size + spec.classifier_weight.size +
                  spec.classifier_bias.size;
   for (const kernels::LayerSpec& layer : spec.layers) {
     count += layer.weight.size + layer.weight_proj.size + layer.weight_c.size + layer.bias.size +
              layer.norm_weight.size + layer.norm_bias.size;
   }
-  return static_cast<int64_t>(count);
+  return count;
+}
+
+// A weight that two operations share counts once.
+size_t CountParameters(const LanguageModel& model) {
+  size_t count = CountParameters(model.stack());
+  for (const kernels::Operation& operation : model.program.operations) {
+    if (const auto* const predict = std::get_if<kernels::ops::Predict>(&operation)) {
+      count += predict->bias.size;
+      if (predict->weight.data != model.stack().embedding.data) count += predict->weight.size;
+    }
+  }
+  return count;
+}
+
+// `status` of a backend, in terms of the file that it compiled.
+absl::Status CompileError(const std::string& source, const kernels::Backend& backend,
+                          const kernels::Status& status) {
+  const absl::Status compiled = ToAbslStatus(status);
+  if (compiled.ok()) return compiled;
+  return absl::Status(compiled.code(),
+                      absl::StrCat(source, ": backend ", backend.name(), ": ", compiled.message()));
 }
 
 }  // namespace
@@ -34,13 +57,10 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
   if (!config.ok()) return config.status();
   model->config_ = *std::move(config);
 
-  absl::StatusOr<std::unique_ptr<SafetensorsFile>> weights =
-      SafetensorsFile::Open(absl::StrCat(directory, "/model.safetensors"));
+  const std::string weights_path = absl::StrCat(directory, "/model.safetensors");
+  absl::StatusOr<std::unique_ptr<SafetensorsFile>> weights = SafetensorsFile::Open(weights_path);
   if (!weights.ok()) return weights.status();
   model->weights_ = *std::move(weights);
-  absl::StatusOr<kernels::StackSpec> spec = BuildStack(model->config_, *model->weights_);
-  if (!spec.ok()) return spec.status();
-  model->spec_ = *std::move(spec);
 
   if (model->config_.has_embedding) {
     absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer =
@@ -49,17 +69,41 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
     model->tokenizer_ = *std::move(tokenizer);
   }
 
-  const absl::Status compiled =
-      ToAbslStatus(backend.Compile(model->spec_, options, &model->executable_));
-  if (!compiled.ok()) {
-    return absl::Status(compiled.code(), absl::StrCat(directory, ": backend ", backend.name(), ": ",
-                                                      compiled.message()));
-  }
+  model->dtype_ = options.dtype;
+  const absl::Status compiled = model->task() == Task::kLanguageModel
+                                    ? model->CompileLanguageModel(weights_path, backend, options)
+                                    : model->CompileStack(backend, options);
+  if (!compiled.ok()) return compiled;
   model->backend_name_ = backend.name();
   model->backend_description_ = backend.description();
-  model->dtype_ = options.dtype;
-  model->parameter_count_ = CountParameters(model->spec_);
   return std::shared_ptr<const Model>(std::move(model));
+}
+
+absl::Status Model::CompileStack(kernels::Backend& backend,
+                                 const kernels::CompileOptions& options) {
+  absl::StatusOr<kernels::StackSpec> spec = BuildStack(config_, *weights_);
+  if (!spec.ok()) return spec.status();
+  spec_ = *std::move(spec);
+  parameter_count_ = static_cast<int64_t>(CountParameters(spec_));
+  return CompileError(weights_->source(), backend, backend.Compile(spec_, options, &executable_));
+}
+
+absl::Status Model::CompileLanguageModel(const std::string& weights_path, kernels::Backend& backend,
+                                         const kernels::CompileOptions& options) {
+  absl::StatusOr<LanguageModel> built = BuildLanguageModel(config_, *weights_);
+  if (!built.ok()) return built.status();
+  language_model_ = std::make_unique<LanguageModel>(*std::move(built));
+  parameter_count_ = static_cast<int64_t>(CountParameters(*language_model_));
+  StateOwner owner;
+  owner.model = name_;
+  owner.version = version_;
+  owner.dtype = options.dtype;
+  absl::StatusOr<std::string> digest = DigestOfFile(weights_path);
+  if (!digest.ok()) return digest.status();
+  owner.weights_digest = *std::move(digest);
+  state_codec_ = std::make_unique<StateCodec>(owner, language_model_->program.fields);
+  return CompileError(weights_->source(), backend,
+                      backend.Compile(language_model_->program, options, &program_));
 }
 
 }  // namespace sru::models

@@ -1,5 +1,5 @@
-// A loaded model: its config, tokenizer, labels and the stack that a backend compiled from its
-// weights. Immutable and thread-safe once loaded.
+// A loaded model: its config, tokenizer, labels and what a backend compiled from its weights.
+// Immutable and thread-safe once loaded.
 #ifndef SRU_MODELS_MODEL_H_
 #define SRU_MODELS_MODEL_H_
 
@@ -11,14 +11,16 @@
 #include "absl/status/statusor.h"
 #include "kernels/backend.h"
 #include "models/config.h"
+#include "models/language_model.h"
 #include "models/safetensors.h"
+#include "models/state_codec.h"
 #include "models/text/tokenizer.h"
 
 namespace sru::models {
 
 class Model {
  public:
-  // Reads `directory` (FORMAT.md), checks it and compiles the stack with `backend`. Errors name the
+  // Reads `directory` (FORMAT.md), checks it and compiles the model with `backend`. Errors name the
   // file, the key or tensor, what was expected and what was found.
   static absl::StatusOr<std::shared_ptr<const Model>> Load(const std::string& directory,
                                                            std::string name, int64_t version,
@@ -35,8 +37,22 @@ class Model {
   const std::vector<std::string>& labels() const { return config_.labels; }
   // Null for a model that takes features only.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
-  const kernels::StackSpec& spec() const { return spec_; }
+  Task task() const { return config_.task; }
+  // The sizes of the SRU stack, of every task.
+  const kernels::StackSpec& spec() const {
+    return language_model_ != nullptr ? language_model_->stack() : spec_;
+  }
+  // Whatever was compiled.
+  const kernels::CompiledModel& compiled() const {
+    if (program_ != nullptr) return *program_;
+    return *executable_;
+  }
+  // Requires a classifier or an encoder.
   const kernels::Executable& executable() const { return *executable_; }
+  // Null unless the task is kLanguageModel, which the two after it require.
+  const LanguageModel* language_model() const { return language_model_.get(); }
+  const kernels::ProgramExecutable& program() const { return *program_; }
+  const StateCodec& state_codec() const { return *state_codec_; }
   const std::string& backend_name() const { return backend_name_; }
   const std::string& backend_description() const { return backend_description_; }
   kernels::DataType dtype() const { return dtype_; }
@@ -46,13 +62,21 @@ class Model {
  private:
   Model() = default;
 
+  absl::Status CompileStack(kernels::Backend& backend, const kernels::CompileOptions& options);
+  absl::Status CompileLanguageModel(const std::string& weights_path, kernels::Backend& backend,
+                                    const kernels::CompileOptions& options);
+
   std::string name_;
   int64_t version_ = 0;
   ModelConfig config_;
   std::unique_ptr<const Tokenizer> tokenizer_;
-  std::unique_ptr<SafetensorsFile> weights_;  // what the views of spec_ point to
+  // What the views of the two below point to.
+  std::unique_ptr<SafetensorsFile> weights_;
   kernels::StackSpec spec_;
+  std::unique_ptr<LanguageModel> language_model_;
   std::unique_ptr<kernels::Executable> executable_;
+  std::unique_ptr<kernels::ProgramExecutable> program_;
+  std::unique_ptr<const StateCodec> state_codec_;
   std::string backend_name_;
   std::string backend_description_;
   kernels::DataType dtype_ = kernels::DataType::kFloat32;

@@ -42,7 +42,7 @@ kernels/bench            | kernels kernels/common kernels/cpu kernels/cuda    | 
                          | kernels/testing                                    |
 
 models/text              | base                                               | absl utf8proc
-models                   | models/text kernels kernels/cpu                    | absl nlohmann
+models                   | models/text kernels kernels/cpu                    | absl nlohmann openssl
 
 server/base              |                                                    | absl nlohmann
 server/compat            |                                                    | absl grpc protobuf

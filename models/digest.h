@@ -1,0 +1,41 @@
+// SHA-256, by OpenSSL: what tells two contents apart that must not be taken for one another.
+#ifndef SRU_MODELS_DIGEST_H_
+#define SRU_MODELS_DIGEST_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace sru::models {
+
+// Not thread-safe.
+class Digest {
+ public:
+  static constexpr size_t kBytes = 32;
+
+  Digest();
+  ~Digest();
+  Digest(const Digest&) = delete;
+  Digest& operator=(const Digest&) = delete;
+
+  void Update(std::string_view bytes);
+  // The digest of everything so far, kBytes long. Called once, at the end.
+  std::string Finish();
+
+ private:
+  struct Context;
+  const std::unique_ptr<Context> context_;
+};
+
+std::string DigestOf(std::string_view bytes);
+
+// Of a file's contents, which are read piece by piece. kNotFound, or kUnavailable when it cannot be
+// read.
+absl::StatusOr<std::string> DigestOfFile(const std::string& path);
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_DIGEST_H_

@@ -1,0 +1,39 @@
+#include "models/digest.h"
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/escaping.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace sru::models {
+namespace {
+
+TEST(DigestTest, IsSha256) {
+  // FIPS 180-2, appendix B.1.
+  EXPECT_EQ(absl::BytesToHexString(DigestOf("abc")),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  Digest digest;
+  digest.Update("a");
+  digest.Update("");
+  digest.Update("bc");
+  EXPECT_EQ(digest.Finish(), DigestOf("abc"));
+}
+
+TEST(DigestTest, ReadsAFilePieceByPiece) {
+  const std::string path = ::testing::TempDir() + "digest_test_file";
+  // No multiple of a piece.
+  std::string contents;
+  for (int i = 0; i < 300001; ++i) contents += static_cast<char>(i * 7);
+  std::ofstream(path, std::ios::binary) << contents;
+  EXPECT_EQ(*DigestOfFile(path), DigestOf(contents));
+  std::ofstream(path, std::ios::binary) << "";
+  EXPECT_EQ(*DigestOfFile(path), DigestOf(""));
+  std::remove(path.c_str());
+  EXPECT_EQ(DigestOfFile(path).status().code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace sru::models
