@@ -62,6 +62,7 @@
 #include "kernels/backend.h"
 #include "server/base/clock.h"
 #include "server/batching/reject_reason.h"
+#include "server/batching/score_task.h"
 
 namespace sru::server {
 
@@ -74,6 +75,8 @@ struct SequenceTask {
   int num_tokens = 0;              // at least 1
   // Points into buffers of the caller that stay valid until `done` is called.
   kernels::SequenceOutput output;
+  // For a language model, in place of `output`; stays valid until then, too.
+  const ScoreTask* score = nullptr;
 };
 
 // The times of the sequence that finished last.

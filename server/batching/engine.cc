@@ -13,12 +13,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/turn.h"
+#include "models/kernel_status.h"
 #include "server/base/cores.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
 #include "server/base/out_of_memory.h"
 #include "server/batching/core_pool.h"
 #include "server/batching/kernel_batch_runner.h"
+#include "server/batching/score_batch_runner.h"
 
 namespace sru::server {
 namespace {
@@ -314,19 +316,61 @@ class EngineImpl : public Engine {
   absl::Status lost_status_ ABSL_GUARDED_BY(mutex_);  // of devices that failed while warming up
 };
 
-int DefaultInstances(const kernels::Executable& executable) {
-  if (const int per_device = executable.workers_per_device(); per_device > 0) {
-    return per_device * executable.num_devices();
+int DefaultInstances(const kernels::CompiledModel& compiled) {
+  if (const int per_device = compiled.workers_per_device(); per_device > 0) {
+    return per_device * compiled.num_devices();
   }
   return NumCores();
 }
 
+// Makes the runners of one model, of the kind that its task needs.
+class RunnerFactory {
+ public:
+  RunnerFactory(const models::Model& model, const EngineOptions& options)
+      : model_(model), options_(options), arenas_(model.compiled().num_devices()) {}
+
+  absl::StatusOr<std::unique_ptr<BatchRunner>> Make(const kernels::WorkspaceLimits& limits) {
+    switch (model_.task()) {
+      case models::Task::kClassifier:
+      case models::Task::kEncoder:
+        return KernelBatchRunner::Create(model_.executable(), model_.spec(), limits);
+      case models::Task::kLanguageModel: {
+        absl::StatusOr<std::shared_ptr<kernels::StateArena>> arena = Arena(limits.device);
+        if (!arena.ok()) return arena.status();
+        return ScoreBatchRunner::Create(model_.program(), *model_.language_model(), limits,
+                                        *std::move(arena));
+      }
+    }
+    return absl::InternalError("task: no runner");
+  }
+
+ private:
+  // That of the device, which all of its workers share.
+  absl::StatusOr<std::shared_ptr<kernels::StateArena>> Arena(int device) {
+    if (arenas_[device] == nullptr) {
+      kernels::ArenaOptions arena_options;
+      arena_options.budget_bytes = options_.state_memory_bytes;
+      arena_options.device = device;
+      std::unique_ptr<kernels::StateArena> arena;
+      const kernels::Status status = model_.program().CreateArena(arena_options, &arena);
+      if (!status.ok()) return models::ToAbslStatus(status);
+      arenas_[device] = std::move(arena);
+    }
+    return arenas_[device];
+  }
+
+  const models::Model& model_;
+  const EngineOptions& options_;
+  std::vector<std::shared_ptr<kernels::StateArena>> arenas_;  // [device]
+};
+
 // Deals the workers out, in turn, to the devices that have not failed: see EngineOptions.
 absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
     const models::Model& model, kernels::WorkspaceLimits limits, const EngineOptions& options) {
-  const kernels::Executable& executable = model.executable();
-  const int num_devices = executable.num_devices();
-  const size_t instances = options.instances > 0 ? options.instances : DefaultInstances(executable);
+  RunnerFactory factory(model, options);
+  const int num_devices = model.compiled().num_devices();
+  const size_t instances =
+      options.instances > 0 ? options.instances : DefaultInstances(model.compiled());
   std::vector<int> devices(num_devices);
   std::iota(devices.begin(), devices.end(), 0);
   std::vector<std::unique_ptr<BatchRunner>> runners;
@@ -335,7 +379,7 @@ absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
   for (size_t round = 0; round * num_devices < instances; ++round) {
     for (auto device = devices.begin(); device != devices.end() && runners.size() < instances;) {
       limits.device = *device;
-      auto runner = KernelBatchRunner::Create(executable, model.spec(), limits);
+      auto runner = factory.Make(limits);
       if (runner.ok()) {
         runners.push_back(*std::move(runner));
         ++device;

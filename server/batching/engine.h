@@ -51,6 +51,8 @@ struct EngineOptions {
   // After this much work at a time, a worker yields its core to other threads; 0 = never.
   absl::Duration compute_turn = absl::Microseconds(200);
   BatcherOptions batcher;  // num_workers is set by the engine
+  // Of each device, for the states of sequences.
+  size_t state_memory_bytes = size_t{256} << 20;
   // Called once per device that was taken out or found lost at the start, with no lock held, on a
   // thread of the engine or on the one that called Create() or TakeOutDevice(). Must not block or
   // destroy the engine. May be empty.

@@ -13,11 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "models/kernel_status.h"
-#include "server/base/clock.h"
 #include "server/batching/batch_runner.h"
+#include "server/batching/warm_up.h"
 
 namespace sru::server {
 
@@ -37,21 +36,8 @@ class KernelBatchRunner : public BatchRunner {
 
   int device() const override { return limits_.device; }
 
-  // Runs batches of 1, 8, 64, ... tokens up to the largest, each twice, and stops early if the next
-  // one would exceed kWarmUpTime, so that a server with a slow backend is ready soon, too.
   absl::Status WarmUp() override {
-    const absl::Time start = SteadyNow();
-    for (int tokens = 1;; tokens = std::min(tokens * kWarmUpGrowth, limits_.max_tokens)) {
-      const absl::Time step = SteadyNow();
-      for (int i = 0; i < 2; ++i) {
-        if (absl::Status status = RunWarmUpBatch(tokens); !status.ok()) return status;
-      }
-      const absl::Time now = SteadyNow();
-      if (tokens == limits_.max_tokens ||
-          now + (now - step) * kWarmUpGrowth > start + kWarmUpTime) {
-        return absl::OkStatus();
-      }
-    }
+    return WarmUpBySize(limits_.max_tokens, [this](int tokens) { return RunWarmUpBatch(tokens); });
   }
 
   absl::Status Run(const std::vector<const SequenceTask*>& sequences) override {
@@ -70,10 +56,6 @@ class KernelBatchRunner : public BatchRunner {
   }
 
  private:
-  static constexpr int kWarmUpGrowth = 8;
-  static constexpr int kWarmUpSequenceLength = 16;
-  static constexpr absl::Duration kWarmUpTime = absl::Milliseconds(60);
-
   KernelBatchRunner(const kernels::Executable& executable, const kernels::StackSpec& spec,
                     const kernels::WorkspaceLimits& limits,
                     std::unique_ptr<kernels::Workspace> workspace)
@@ -140,19 +122,15 @@ class KernelBatchRunner : public BatchRunner {
   }
 
   absl::Status RunWarmUpBatch(int num_tokens) {
-    const int max_sequences = std::min(
-        limits_.max_sequences, (num_tokens + kWarmUpSequenceLength - 1) / kWarmUpSequenceLength);
+    const int max_sequences = WarmUpSequences(num_tokens, limits_.max_sequences);
     const bool classify = spec_.num_labels > 0;
     const int width = classify ? spec_.num_labels : spec_.output_size();
     std::vector<float> results(static_cast<size_t>(max_sequences) * width);
     std::vector<SequenceTask> tasks(max_sequences);
     std::vector<const SequenceTask*> sequences;
     for (int i = 0; i < max_sequences; ++i) {
-      // Divides the tokens into equal parts.
       SequenceTask& task = tasks[i];
-      task.num_tokens =
-          static_cast<int>(static_cast<int64_t>(num_tokens) * (i + 1) / max_sequences -
-                           static_cast<int64_t>(num_tokens) * i / max_sequences);
+      task.num_tokens = EqualPart(num_tokens, max_sequences, i);
       if (spec_.vocabulary_size > 0) {
         task.token_ids.assign(task.num_tokens, 0);
       } else {

@@ -1,0 +1,28 @@
+// ScoreTask: what a language model is to compute of a sequence, besides its token ids.
+#ifndef SRU_SERVER_BATCHING_SCORE_TASK_H_
+#define SRU_SERVER_BATCHING_SCORE_TASK_H_
+
+#include "kernels/program.h"
+#include "kernels/state_arena.h"
+
+namespace sru::server {
+
+// All pointers are the caller's and stay valid until the request's `done` is called.
+struct ScoreTask {
+  // The state that the sequence goes on from; null = it begins here.
+  const kernels::StateArena::State* state = nullptr;
+  // Gets the state after the last token; null = not asked for.
+  kernels::StateArena::State* final_state = nullptr;
+  // [num_tokens]: of each token, given those before it; 0 for the first one without a state.
+  float* log_probs = nullptr;
+  // [num_tokens][num_candidates]: the most probable tokens at each place, the best first. Those of
+  // the first place without a state are not written.
+  kernels::Candidate* candidates = nullptr;
+  int num_candidates = 0;  // 0 = none are asked for
+
+  bool is_fresh() const { return state == nullptr; }
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_BATCHING_SCORE_TASK_H_
