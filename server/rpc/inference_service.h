@@ -7,52 +7,20 @@
 #ifndef SRU_SERVER_RPC_INFERENCE_SERVICE_H_
 #define SRU_SERVER_RPC_INFERENCE_SERVICE_H_
 
-#include <atomic>
-#include <cstdint>
-#include <memory>
-
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/base/clock.h"
-#include "server/lifecycle/model_manager.h"
-#include "server/lifecycle/model_registry.h"
-#include "server/rpc/byte_budget.h"
-#include "server/rpc/in_flight.h"
-#include "server/rpc/received_messages.h"
-#include "server/rpc/request_limits.h"
-#include "server/rpc/unsent_answers.h"
-#include "server/telemetry/access_log.h"
-#include "server/telemetry/metrics.h"
-#include "server/transport/listener.h"
-#include "server/transport/read_pause.h"
+#include "server/rpc/service_context.h"
 #include "sru/v1/inference.grpc.pb.h"
 
 namespace sru::server {
 
-// Everything that the handlers use; it must outlive the service.
-struct ServiceContext {
-  const ModelRegistry* registry = nullptr;
-  const ModelManager* manager = nullptr;  // for the states in ListModels
-  Metrics* metrics = nullptr;
-  InFlight* in_flight = nullptr;
-  UnsentAnswers* unsent = nullptr;
-  ByteBudget* budget = nullptr;
-  AccessLog* access_log = nullptr;
-  Listener* listener = nullptr;     // to find a call's socket; null: answers leave one by one
-  ReadPause* read_pause = nullptr;  // for connections with refused calls; null: none
-  const Clock* clock = nullptr;
-  RequestLimits limits;
-  absl::Duration send_timeout = absl::InfiniteDuration();  // of `unsent`; for the log
-
-  ReceivedMessages* received = nullptr;
-};
-
 // Thread-safe; must outlive the gRPC server that it is registered with.
 class Service final : public v1::InferenceService::WithRawCallbackMethod_Classify<
                           v1::InferenceService::WithRawCallbackMethod_Encode<
-                              v1::InferenceService::WithRawCallbackMethod_ListModels<
-                                  v1::InferenceService::WithRawCallbackMethod_GetModel<
-                                      v1::InferenceService::Service>>>> {
+                              v1::InferenceService::WithRawCallbackMethod_Score<
+                                  v1::InferenceService::WithRawCallbackMethod_ListModels<
+                                      v1::InferenceService::WithRawCallbackMethod_GetModel<
+                                          v1::InferenceService::Service>>>>> {
  public:
   explicit Service(const ServiceContext& context) : context_(context) {}
 
@@ -62,6 +30,9 @@ class Service final : public v1::InferenceService::WithRawCallbackMethod_Classif
   grpc::ServerUnaryReactor* Encode(grpc::CallbackServerContext* call,
                                    const grpc::ByteBuffer* request,
                                    grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* call,
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* call,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override;

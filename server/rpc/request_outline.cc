@@ -12,10 +12,14 @@ namespace {
 using google::protobuf::io::CodedInputStream;
 using Classify = v1::ClassifyRequest;
 using Encode = v1::EncodeRequest;
+using Score = v1::ScoreRequest;
 
 static_assert(int{Classify::kModelFieldNumber} == int{Encode::kModelFieldNumber});
 static_assert(int{Classify::kVersionFieldNumber} == int{Encode::kVersionFieldNumber});
 static_assert(int{Classify::kSequencesFieldNumber} == int{Encode::kSequencesFieldNumber});
+static_assert(int{Classify::kModelFieldNumber} == int{Score::kModelFieldNumber});
+static_assert(int{Classify::kVersionFieldNumber} == int{Score::kVersionFieldNumber});
+static_assert(int{Classify::kSequencesFieldNumber} == int{Score::kSequencesFieldNumber});
 
 enum WireType : uint32_t {
   kVarint = 0,
@@ -169,7 +173,8 @@ bool ReadModelName(CodedInputStream& input, RequestOutline* outline) {
 
 }  // namespace
 
-bool ReadOutline(const grpc::ByteBuffer& bytes, int priority_field, RequestOutline* outline) {
+bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
+                 RequestOutline* outline) {
   *outline = RequestOutline();
   outline->message_bytes = static_cast<int64_t>(bytes.Length());
   if (bytes.Length() == 0) return true;
@@ -179,7 +184,8 @@ bool ReadOutline(const grpc::ByteBuffer& bytes, int priority_field, RequestOutli
   constexpr uint32_t kModel = Tag(Classify::kModelFieldNumber, kBytes);
   constexpr uint32_t kVersion = Tag(Classify::kVersionFieldNumber, kVarint);
   constexpr uint32_t kSequences = Tag(Classify::kSequencesFieldNumber, kBytes);
-  const uint32_t priority = Tag(priority_field, kVarint);
+  const uint32_t priority = Tag(fields.priority, kVarint);
+  const uint32_t states = fields.states == 0 ? 0 : Tag(fields.states, kBytes);
   CodedInputStream input(&reader);
   static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
   while (const uint32_t tag = input.ReadTag()) {
@@ -196,8 +202,11 @@ bool ReadOutline(const grpc::ByteBuffer& bytes, int priority_field, RequestOutli
     } else if (tag == priority) {
       good = input.ReadVarint64(&value);
       outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
+    } else if (tag == states) {
+      good = SkipBytes(input);
+      ++outline->num_states;
     } else if ((tag & 7) == kVarint && tag > kSequences && tag < priority) {
-      good = input.ReadVarint64(&value);  // a field of only one of the two requests
+      good = input.ReadVarint64(&value);  // a field of only some of the requests
     } else {
       good = SkipField(input, tag, &outline->extra_fields);
     }
@@ -216,7 +225,7 @@ absl::Status CheckOutline(const RequestOutline& outline, const RequestLimits& li
 }
 
 int64_t EstimateCallBytes(const RequestOutline& outline) {
-  return kCallBytes + kCopiesOfMessage * outline.message_bytes +
+  return kCallBytes + kCopiesOfMessage * outline.message_bytes + kWordBytes * outline.num_states +
          kSequenceBytes * outline.num_sequences + kWordBytes * outline.num_words +
          kIdBytes * outline.max_ids() + kExtraFieldBytes * outline.extra_fields;
 }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 
 #include "absl/status/status.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -14,8 +15,8 @@
 
 namespace sru::server {
 
-// The fields that ClassifyRequest and EncodeRequest have in common and that admission needs, and
-// counts of everything that protobuf would make objects of.
+// The fields that the requests which compute have in common and that admission needs, and counts of
+// everything that protobuf would make objects of.
 struct RequestOutline {
   std::string model;
   bool long_model_name = false;  // over kMaxOutlineModelName bytes; `model` is empty then
@@ -27,6 +28,7 @@ struct RequestOutline {
   int64_t num_unpacked_ids = 0;  // entries of token_ids.values that are fields of their own,
   int64_t packed_id_bytes = 0;   // and the bytes of the others
   int64_t feature_bytes = 0;     // of features.data
+  int64_t num_states = 0;        // entries of ScoreRequest.states
   // Unknown fields, which protobuf keeps, and inputs of a sequence that a later one replaces, whose
   // memory it keeps too.
   int64_t extra_fields = 0;
@@ -41,15 +43,25 @@ struct RequestOutline {
 // fields), and copies nothing except the model's name. Returns false if the bytes are no message.
 // If a field occurs twice, its last value counts, as in protobuf.
 //
-// `priority_field` is the number of the field `priority`, which differs between the two requests.
-// The other fields that are read here have the same numbers in both. The numbers between those of
-// `sequences` and `priority` mean different fields, all of them varints, which are skipped.
-bool ReadOutline(const grpc::ByteBuffer& bytes, int priority_field, RequestOutline* outline);
+// `fields` are the numbers that differ between the requests. The other fields that are read here have
+// the same numbers in all. The numbers between those of `sequences` and `priority` mean different
+// fields, which are skipped: varints, but for the states.
+struct OutlineFields {
+  int priority = 0;
+  int states = 0;  // 0: the request has none
+};
+bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
+                 RequestOutline* outline);
 
-// The same for bytes that should be a `Request`: a ClassifyRequest or an EncodeRequest.
+// The same for bytes that should be a `Request`.
 template <typename Request>
 bool ReadOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
-  return ReadOutline(bytes, Request::kPriorityFieldNumber, outline);
+  OutlineFields fields;
+  fields.priority = Request::kPriorityFieldNumber;
+  if constexpr (std::is_same_v<Request, v1::ScoreRequest>) {
+    fields.states = Request::kStatesFieldNumber;
+  }
+  return ReadOutline(bytes, fields, outline);
 }
 
 // kInvalidArgument when the counts alone say that the request has too many sequences or tokens, or

@@ -118,6 +118,9 @@ class SequenceParser {
 
   absl::Status ParseFeatures(const v1::Features& features, SequenceTask* task,
                              bool* truncated) const {
+    if (!input_.takes_features) {
+      return Error(".features", "the model takes text, tokens or token_ids");
+    }
     if (features.feature_size() != input_.input_size) {
       return Error(".features.feature_size", "expected ", input_.input_size,
                    " (the model's input_size), found ", features.feature_size());
@@ -258,6 +261,12 @@ absl::StatusOr<v1::OutputFormat> ParseOutputFormat(v1::OutputFormat format) {
           "output_format: ", static_cast<int>(format),
           " is unknown, expected 0 or 1 (OUTPUT_FORMAT_FLOATS) to 4 (OUTPUT_FORMAT_RAW_BFLOAT16)"));
   }
+}
+
+absl::StatusOr<int> ParseTopCandidates(int32_t top_candidates, int max_candidates) {
+  if (top_candidates >= 0 && top_candidates <= max_candidates) return top_candidates;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "top_candidates: ", top_candidates, " is out of range, expected 0 to ", max_candidates));
 }
 
 absl::StatusOr<int> ParseTopK(int32_t top_k, int num_labels) {

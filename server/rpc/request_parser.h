@@ -26,6 +26,7 @@ struct ModelInput {
   const models::Tokenizer* tokenizer = nullptr;  // null: no text and no tokens
   int vocabulary_size = 0;                       // 0: no token ids
   int input_size = 0;                            // features per token
+  bool takes_features = true;
 };
 
 struct ParsedSequences {
@@ -56,6 +57,9 @@ absl::StatusOr<kernels::Pooling> ParsePooling(v1::Pooling pooling, kernels::Pool
 
 // OUTPUT_FORMAT_UNSPECIFIED gives OUTPUT_FORMAT_FLOATS.
 absl::StatusOr<v1::OutputFormat> ParseOutputFormat(v1::OutputFormat format);
+
+// How many candidates to return: 0 to `max_candidates`.
+absl::StatusOr<int> ParseTopCandidates(int32_t top_candidates, int max_candidates);
 
 // How many labels to return: min(top_k, num_labels), all of them for 0.
 absl::StatusOr<int> ParseTopK(int32_t top_k, int num_labels);

@@ -117,6 +117,27 @@ void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat 
   }
 }
 
+void WriteScore(const ScoreTask& task, int num_tokens, bool token_log_probs,
+                const models::Tokenizer& tokenizer, v1::Score* score) {
+  const int first = task.is_fresh() ? 1 : 0;
+  score->set_token_count(num_tokens);
+  score->set_scored_count(num_tokens - first);
+  score->set_log_prob(std::accumulate(task.log_probs + first, task.log_probs + num_tokens, 0.0));
+  if (token_log_probs) {
+    score->mutable_token_log_probs()->Add(task.log_probs + first, task.log_probs + num_tokens);
+  }
+  for (int t = first; t < num_tokens && task.num_candidates > 0; ++t) {
+    v1::Candidates* const candidates = score->add_candidates();
+    for (int i = 0; i < task.num_candidates; ++i) {
+      const kernels::Candidate& found = task.candidates[t * task.num_candidates + i];
+      v1::Candidate* const candidate = candidates->add_candidates();
+      candidate->set_token_id(found.id);
+      candidate->set_text(tokenizer.TokenName(found.id));
+      candidate->set_log_prob(found.log_prob);
+    }
+  }
+}
+
 void WriteTimes(const CallTimes& times, v1::StageTimes* proto) {
   proto->set_tokenize_us(absl::ToDoubleMicroseconds(times.tokenize));
   proto->set_queue_us(absl::ToDoubleMicroseconds(times.queue));
@@ -147,6 +168,7 @@ void WriteModelInfo(const models::Model& model, int instances, int max_sequence_
   info->set_dtype(kernels::DataTypeName(model.dtype()));
   info->set_instances(instances);
   info->set_parameter_count(model.parameter_count());
+  info->set_task(models::TaskName(model.task()));
 }
 
 v1::ModelStatus::State ToProto(ModelState state) {

@@ -11,6 +11,8 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "kernels/stack_spec.h"
 #include "models/model.h"
+#include "models/text/tokenizer.h"
+#include "server/batching/score_task.h"
 #include "server/telemetry/call_times.h"
 #include "server/telemetry/model_status.h"
 #include "sru/v1/inference.pb.h"
@@ -33,6 +35,10 @@ void Normalize(float* vector, int width);
 // ParseOutputFormat() gave. Does not set the shape.
 void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat format,
                  v1::Encoding* encoding);
+
+// Writes the counts, the sum, and what was asked for of `task`, which was computed. Not the state.
+void WriteScore(const ScoreTask& task, int num_tokens, bool token_log_probs,
+                const models::Tokenizer& tokenizer, v1::Score* score);
 
 void WriteTimes(const CallTimes& times, v1::StageTimes* proto);
 

@@ -6,7 +6,7 @@
 
 namespace sru::server {
 
-enum class Method { kClassify, kEncode, kListModels, kGetModel, kLoadModel, kUnloadModel };
+enum class Method { kClassify, kEncode, kScore, kListModels, kGetModel, kLoadModel, kUnloadModel };
 
 struct MethodInfo {
   const char* name = nullptr;  // the value of the label `method`
@@ -20,6 +20,8 @@ constexpr MethodInfo Describe(Method method) {
       return {"Classify", true};
     case Method::kEncode:
       return {"Encode", true};
+    case Method::kScore:
+      return {"Score", true};
     case Method::kListModels:
       return {"ListModels", false};
     case Method::kGetModel:

@@ -214,7 +214,8 @@ TEST_F(BadInputTest, ClassifyWithoutAClassifier) {
     const grpc::Status status = server_->Classify(request_, &response);
     EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
     EXPECT_THAT(status.error_message(),
-                StartsWith(absl::StrCat("model: '", model, "' has no classifier")));
+                StartsWith(absl::StrCat("model: '", model,
+                                        "' has the task encoder, Classify needs a classifier")));
   }
 }
 

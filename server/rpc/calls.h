@@ -1,0 +1,26 @@
+// The calls that compute sequences, each in a file of its own: `classify_call.cc` and so on.
+#ifndef SRU_SERVER_RPC_CALLS_H_
+#define SRU_SERVER_RPC_CALLS_H_
+
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/rpc/service_context.h"
+
+namespace sru::server {
+
+// Take the raw bytes of a request and answer the call, which may be later. `context` and `response`
+// outlive the call.
+grpc::ServerUnaryReactor* StartClassify(const ServiceContext& context,
+                                        grpc::CallbackServerContext* call,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response);
+grpc::ServerUnaryReactor* StartEncode(const ServiceContext& context,
+                                      grpc::CallbackServerContext* call,
+                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
+grpc::ServerUnaryReactor* StartScore(const ServiceContext& context,
+                                     grpc::CallbackServerContext* call,
+                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_CALLS_H_

@@ -1,0 +1,66 @@
+#include "server/rpc/calls.h"
+#include "server/rpc/compute_call.h"
+
+namespace sru::server {
+namespace {
+
+class ClassifyCall final : public ComputeCall<v1::ClassifyRequest, v1::ClassifyResponse> {
+ public:
+  ClassifyCall(const ServiceContext& context, grpc::CallbackServerContext* call,
+               grpc::ByteBuffer* response_bytes)
+      : ComputeCall(Method::kClassify, context, call, response_bytes) {}
+
+ private:
+  absl::Status ParseParameters(const v1::ClassifyRequest& request) override {
+    switch (model().task()) {
+      case models::Task::kClassifier:
+        break;
+      case models::Task::kEncoder:
+        return WrongTask(model(), Method::kClassify, "a classifier (labels); use Encode");
+      case models::Task::kLanguageModel:
+        return WrongTask(model(), Method::kClassify, "a classifier; use Score");
+    }
+    absl::StatusOr<int> top_k =
+        ParseTopK(request.top_k(), static_cast<int>(model().labels().size()));
+    if (!top_k.ok()) return top_k.status();
+    top_k_ = *top_k;
+    for (const std::string& label : model().labels()) name_bytes_ += 2 * label.size();
+    return absl::OkStatus();
+  }
+
+  size_t OutputSize(int /*num_tokens*/) const override { return 2 * model().labels().size(); }
+
+  int64_t AnswerBytes(int /*num_tokens*/) const override {
+    // Per label: a message with a string, and its bytes on the wire; its name is in both.
+    return 192 + 144 * top_k_ + name_bytes_;
+  }
+
+  void SetOutput(size_t /*index*/, float* values, SequenceTask* task) override {
+    task->output.pooling = model().spec().pooling;
+    task->output.logits = values;
+    task->output.probabilities = values + model().labels().size();
+  }
+
+  void WriteSequence(size_t /*index*/, int num_tokens, bool truncated, float* values,
+                     v1::ClassifyResponse* response) const override {
+    v1::Classification* classification = response->add_classifications();
+    WriteLabels(model().labels(), values, values + model().labels().size(),
+                static_cast<int>(top_k_), classification);
+    classification->set_token_count(num_tokens);
+    classification->set_truncated(truncated);
+  }
+
+  int64_t top_k_ = 0;
+  int64_t name_bytes_ = 0;  // of all labels, twice
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* StartClassify(const ServiceContext& context,
+                                        grpc::CallbackServerContext* call,
+                                        const grpc::ByteBuffer* request,
+                                        grpc::ByteBuffer* response) {
+  return StartCall<ClassifyCall>(context, call, request, response);
+}
+
+}  // namespace sru::server

@@ -1,0 +1,52 @@
+#include "server/rpc/compute_call.h"
+
+#include "absl/strings/str_cat.h"
+#include "grpc/support/time.h"
+
+namespace sru::server {
+
+// The time that the call has left is the same by both clocks. (call.deadline() would be a date, and wrong once the system's clock is set.)
+absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& clock) {
+  const gpr_timespec deadline = call.raw_deadline();
+  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
+    return absl::InfiniteFuture();
+  }
+  const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
+  return clock.Now() + absl::Seconds(left.tv_sec) + absl::Nanoseconds(left.tv_nsec);
+}
+
+ModelInput InputOf(const models::Model& model) {
+  ModelInput input;
+  input.tokenizer = model.tokenizer();
+  input.vocabulary_size = model.spec().vocabulary_size;
+  input.input_size = model.spec().input_size;
+  input.takes_features = model.task() != models::Task::kLanguageModel;
+  return input;
+}
+
+absl::Status WrongTask(const models::Model& model, Method method, absl::string_view needed) {
+  return absl::FailedPreconditionError(absl::StrCat("model: '", model.name(), "' has the task ",
+                                                    models::TaskName(model.task()), ", ",
+                                                    MethodName(method), " needs ", needed));
+}
+
+std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
+  if (wanted > budget.limit()) {
+    return absl::StrCat("memory: the call would take about ", wanted,
+                        " bytes, all calls together may take ", budget.limit(),
+                        " (--max_inflight_mb); send smaller calls");
+  }
+  return absl::StrCat("memory: calls hold ", budget.used(), " of ", budget.limit(),
+                      " bytes (--max_inflight_mb), this one would take about ", wanted,
+                      "; retry later");
+}
+
+grpc::Status NoMemory() { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, ""); }
+
+grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::Status status) {
+  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
+  reactor->Finish(std::move(status));
+  return reactor;
+}
+
+}  // namespace sru::server

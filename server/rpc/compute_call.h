@@ -1,0 +1,413 @@
+// ComputeCall: what every call that computes sequences does, from the bytes of its request to those of
+// its answer. A call derives from it and says what its request asks for and what its answer is made of.
+#ifndef SRU_SERVER_RPC_COMPUTE_CALL_H_
+#define SRU_SERVER_RPC_COMPUTE_CALL_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/base/out_of_memory.h"
+#include "server/batching/answer_group.h"
+#include "server/batching/reject_reason.h"
+#include "server/compat/protobuf_compat.h"
+#include "server/rpc/end_call.h"
+#include "server/rpc/request_outline.h"
+#include "server/rpc/request_parser.h"
+#include "server/rpc/response_writer.h"
+#include "server/rpc/service_context.h"
+
+namespace sru::server {
+
+// The call's deadline in terms of `clock`, which is not gRPC's.
+absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& clock);
+
+ModelInput InputOf(const models::Model& model);
+
+// The error of a call that the model's task does not answer. `needed` is what it needs.
+absl::Status WrongTask(const models::Model& model, Method method, absl::string_view needed);
+
+// The message of a refusal because the budget has no room for `wanted` bytes.
+std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted);
+
+// Ends a call in its handler.
+grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::Status status);
+
+// The answer to a call for which there is no memory at all. Takes none itself.
+grpc::Status NoMemory();
+
+// Whether the caller lets sequences be cut. A score of half a sequence would be of no use.
+inline bool MayTruncate(const v1::ClassifyRequest& request) { return request.truncate(); }
+inline bool MayTruncate(const v1::EncodeRequest& request) { return request.truncate(); }
+inline bool MayTruncate(const v1::ScoreRequest& /*request*/) { return false; }
+
+// Messages and results larger than this are freed as soon as they are not needed; smaller ones are
+// freed with their call, which is cheaper.
+inline constexpr size_t kLargeMessageBytes = 4096;
+inline constexpr int64_t kLargeOutputBytes = 64 << 10;
+
+// When to come back after a refusal for memory: calls of a usual size finish within that time.
+inline constexpr absl::Duration kMemoryRetry = absl::Milliseconds(100);
+
+// The state of one call that computes, made once per call.
+//
+// Lifetime: gRPC calls OnDone(), which deletes the call, only after the handler has returned the
+// reactor, after Finish(), and after a running OnCancel(). So Start() may still use the call even
+// if the batcher has answered already, and OnCancel() sees the handle that Start() stored.
+//
+// Memory: a call reserves memory from the budget before it takes it. If an allocation fails
+// nevertheless, the call ends with RESOURCE_EXHAUSTED.
+template <typename Request, typename Response>
+class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
+ public:
+  ComputeCall(Method method, const ServiceContext& context, grpc::CallbackServerContext* call,
+              grpc::ByteBuffer* response_bytes)
+      : context_(context),
+        arrival_(context.clock->Now()),
+        call_(call),
+        request_id_(AccessLog::Begin(*call)),
+        request_(CreateOnArena<Request>(&arena_)),
+        method_(method),
+        deadline_(DeadlineOf(*call, *context.clock)),
+        response_bytes_(response_bytes),
+        held_(context.budget) {
+    context_.in_flight->Enter();
+  }
+  ComputeCall(const ComputeCall&) = delete;
+  ComputeCall& operator=(const ComputeCall&) = delete;
+
+  // Runs on the handler's thread, before the handler returns the reactor. Clears a large `bytes`.
+  void Start(grpc::ByteBuffer* bytes) {
+    context_.received->Note(context_.listener, *call_, static_cast<int64_t>(bytes->Length()));
+    // Nothing is thrown once the batcher has taken the call.
+    absl::Status status = CatchOutOfMemory([this, bytes] { return Submit(bytes); });
+    if (status.ok()) return;
+    if (bytes->Length() > kLargeMessageBytes) bytes->Clear();
+    if (IsOutOfMemory(status)) CountRefusal(RejectReason::kMemory);
+    FinishWith(std::move(status));
+  }
+
+ protected:
+  ~ComputeCall() override = default;
+
+  // Checks the fields that only this method has, and keeps what it needs.
+  virtual absl::Status ParseParameters(const Request& request) = 0;
+  // The number of output floats that a sequence needs.
+  virtual size_t OutputSize(int num_tokens) const = 0;
+  // At least the bytes of its answer, both as a message and serialized.
+  virtual int64_t AnswerBytes(int num_tokens) const = 0;
+  // Called once all sequences are parsed: checks what the request says of each of them.
+  virtual absl::Status ParseSequenceParameters(const Request& /*request*/, size_t /*sequences*/) {
+    return absl::OkStatus();
+  }
+  // Says what to compute of sequence `index`, into the OutputSize() floats at `values`.
+  virtual void SetOutput(size_t index, float* values, SequenceTask* task) = 0;
+  // Writes the answer of sequence `index`.
+  virtual void WriteSequence(size_t index, int num_tokens, bool truncated, float* values,
+                             Response* response) const = 0;
+
+  const models::Model& model() const { return *served_->model; }
+
+ private:
+  // Holds the messages of a call with one short text and a few labels.
+  static constexpr size_t kArenaBlock = 1536;
+
+  struct SequenceResult {
+    size_t offset = 0;  // of its floats in outputs_
+    int num_tokens = 0;
+  };
+
+  static bool IsOutOfMemory(const absl::Status& status) {
+    return absl::IsResourceExhausted(status) && status.message() == OutOfMemoryStatus().message();
+  }
+
+  void CountRefusal(RejectReason reason) {
+    if (served_ != nullptr) {
+      served_->metrics->OnRefusal(reason);
+    } else {
+      context_.metrics->OnRefusalWithoutModel(reason);
+    }
+  }
+
+  // For every refusal before the batcher, which counts its own refusals.
+  absl::Status Refuse(RejectReason reason, absl::string_view message) {
+    absl::Status status = MakeRefusal(reason, message);
+    CountRefusal(reason);
+    return status;
+  }
+
+  absl::Status Reserve(int64_t bytes) {
+    if (held_.Grow(bytes)) return absl::OkStatus();
+    const int64_t wanted = held_.bytes() + bytes;
+    if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetry;
+    return Refuse(RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
+  }
+
+  // Refuses, from an outline of the bytes, a request that would be refused anyway, and reserves the
+  // memory for parsing it. Other faults of the request are left to the parser.
+  absl::Status RefuseEarly(const grpc::ByteBuffer& bytes) {
+    RequestOutline outline;
+    if (!ReadOutline<Request>(bytes, &outline)) {
+      return ExplainParseFailure(*Request::descriptor(), bytes);
+    }
+    num_sequences_ = outline.num_sequences;
+    if (!outline.long_model_name) {
+      absl::StatusOr<std::shared_ptr<ServedModel>> served =
+          context_.registry->Find(outline.model, outline.version);
+      if (served.ok()) served_ = *std::move(served);
+    }
+    if (absl::Status status = CheckOutline(outline, context_.limits); !status.ok()) return status;
+    const absl::StatusOr<Priority> priority = ParsePriority(outline.priority);
+    if (served_ != nullptr && priority.ok() && outline.num_sequences > 0) {
+      absl::Status status = CheckAdmission(outline.num_sequences, outline.num_sequences, *priority);
+      if (!status.ok()) return status;
+    }
+    return Reserve(EstimateCallBytes(outline));
+  }
+
+  absl::Status CheckAdmission(int64_t num_tokens, int num_sequences, Priority priority) {
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::Status status = served_->engine->batcher().CheckAdmission(
+        num_tokens, num_sequences, priority, deadline_, &retry_after);
+    if (!status.ok()) retry_after_ = retry_after;
+    return status;
+  }
+
+  absl::Status Submit(grpc::ByteBuffer* bytes) {
+    if (absl::Status status = RefuseEarly(*bytes); !status.ok()) return status;
+    if (absl::Status status = ParseMessage(*bytes, request_); !status.ok()) return status;
+    const bool large = bytes->Length() > kLargeMessageBytes;
+    if (large) bytes->Clear();
+    if (served_ == nullptr) {
+      absl::StatusOr<std::shared_ptr<ServedModel>> served =
+          context_.registry->Find(request_->model(), request_->version());
+      if (!served.ok()) return served.status();
+      served_ = *std::move(served);
+    }
+    if (absl::Status status = ParseParameters(*request_); !status.ok()) return status;
+    absl::StatusOr<Priority> priority = ParsePriority(request_->priority());
+    if (!priority.ok()) return priority.status();
+    absl::StatusOr<ParsedSequences> parsed = ParseSequences(
+        request_->sequences(), MayTruncate(*request_), InputOf(model()), context_.limits);
+    if (!parsed.ok()) return parsed.status();
+    absl::Status good = ParseSequenceParameters(*request_, parsed->tasks.size());
+    if (!good.ok()) return good;
+    if (large && !context_.access_log->content()) FreeMessages();
+    if (absl::Status status = MakeOutputs(*priority, &parsed->tasks); !status.ok()) return status;
+    truncated_ = std::move(parsed->truncated);
+    times_.tokenize = context_.clock->Now() - arrival_;
+
+    BatchRequest batch_request;
+    batch_request.sequences = std::move(parsed->tasks);
+    batch_request.priority = *priority;
+    batch_request.deadline = deadline_;
+    batch_request.done = [this](const absl::Status& status, const RequestTimes& times) {
+      times_.queue = times.queue;
+      times_.compute = times.compute;
+      FinishWith(status);
+    };
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::StatusOr<RequestHandle> handle =
+        served_->engine->batcher().Submit(std::move(batch_request), &retry_after);
+    if (!handle.ok()) {
+      retry_after_ = retry_after;
+      return handle.status();
+    }
+    handle_ = *std::move(handle);
+    return absl::OkStatus();
+  }
+
+  // Allocates the results of `tasks` and points `tasks` at them. If they are large, asks the
+  // batcher first.
+  absl::Status MakeOutputs(Priority priority, std::vector<SequenceTask>* tasks) {
+    size_t output_size = 0;
+    int64_t answer_bytes = 0;
+    int64_t num_tokens = 0;
+    results_.reserve(tasks->size());
+    for (const SequenceTask& task : *tasks) {
+      results_.push_back({output_size, task.num_tokens});
+      output_size += OutputSize(task.num_tokens);
+      answer_bytes += AnswerBytes(task.num_tokens);
+      num_tokens += task.num_tokens;
+    }
+    const auto output_bytes = static_cast<int64_t>(output_size * sizeof(float));
+    if (output_bytes + answer_bytes > kLargeOutputBytes) {
+      absl::Status status = CheckAdmission(num_tokens, static_cast<int>(tasks->size()), priority);
+      if (!status.ok()) return status;
+    }
+    if (absl::Status status = Reserve(output_bytes + answer_bytes); !status.ok()) return status;
+    outputs_.reset(new float[output_size]);  // not initialized: the engine writes all of it
+    for (size_t i = 0; i < tasks->size(); ++i) {
+      SetOutput(i, outputs_.get() + results_[i].offset, &(*tasks)[i]);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status WriteResponse() {
+    auto* response = CreateOnArena<Response>(&arena_);
+    response->set_model(model().name());
+    response->set_version(model().version());
+    for (size_t i = 0; i < results_.size(); ++i) {
+      WriteSequence(i, results_[i].num_tokens, truncated_[i], outputs_.get() + results_[i].offset,
+                    response);
+    }
+    times_.total = context_.clock->Now() - arrival_;
+    WriteTimes(times_, response->mutable_times());
+    return SerializeMessage(*response, response_bytes_);
+  }
+
+  // Answers the call; nothing else does. Called exactly once. The call may be gone when it returns.
+  void FinishWith(absl::Status status) {
+    if (status.ok()) status = CatchOutOfMemory([this] { return WriteResponse(); });
+    if (absl::IsCancelled(status) && IsAboutDeadline(context_.clock->Now())) {
+      status = CatchOutOfMemory([] {
+        return absl::DeadlineExceededError("the deadline passed before the answer was ready");
+      });
+    }
+    if (IsOutOfMemory(status)) retry_after_ = kMemoryRetry;
+    if (!status.ok()) times_.total = context_.clock->Now() - arrival_;
+    grpc::Status answer = EndCall(context_.metrics, context_.access_log, Ended(status));
+    // An answer that cannot be held back is sent by itself.
+    CatchOutOfMemory([&] {
+      HoldSocket(status);
+      return absl::OkStatus();
+    }).IgnoreError();
+    if (held_.bytes() > kLargeOutputBytes) {
+      FreeMessages();
+      outputs_.reset();
+      held_.ShrinkTo(kLargeOutputBytes / 2 + static_cast<int64_t>(response_bytes_->Length()));
+    }
+    context_.unsent->Add(this);
+    context_.in_flight->Leave();
+    Finish(std::move(answer));
+  }
+
+  // Moves the request's id out of the call.
+  EndedCall Ended(const absl::Status& status) {
+    EndedCall ended;
+    ended.call = call_;
+    ended.request_id = std::move(request_id_);
+    ended.method = method_;
+    ended.retry_after = retry_after_;
+    CallRecord& record = ended.record;
+    record.status = &status;
+    if (served_ != nullptr) {
+      ended.model_metrics = served_->metrics.get();
+      record.model = model().name();
+      record.version = model().version();
+    }
+    record.sequences = num_sequences_;
+    for (const SequenceResult& result : results_) record.tokens += result.num_tokens;
+    record.times = times_;
+    record.request = request_;
+    return ended;
+  }
+
+  // Lets the answers of a batch leave together, and stops reading from a connection for a while
+  // after it had a call refused.
+  void HoldSocket(const absl::Status& status) {
+    AnswerGroup* const group = AnswerGroup::Current();
+    if (group != nullptr) group->Hold(Socket());
+    if (absl::IsResourceExhausted(status) && context_.read_pause != nullptr) {
+      context_.read_pause->Start(Socket());
+    }
+  }
+
+  // Frees the request and the answer; called once the answer is serialized.
+  void FreeMessages() {
+    request_ = nullptr;
+    arena_.Reset();
+  }
+
+  // The socket of the call's connection; -1 if it is not known.
+  int Socket() const {
+    return context_.listener == nullptr ? -1 : context_.listener->FindConnection(call_->peer());
+  }
+
+  // A caller whose deadline passes cancels the call, and may do so a little before the server sees
+  // the deadline pass: the wire carries a timeout that gRPC rounds up by at most 1%.
+  bool IsAboutDeadline(absl::Time now) const {
+    if (deadline_ == absl::InfiniteFuture()) return false;
+    return now + std::max(absl::Milliseconds(5), (deadline_ - arrival_) / 50) >= deadline_;
+  }
+
+  void OnCancel() override {
+    // This also removes a call whose deadline passes while all workers are busy: gRPC cancels it
+    // then.
+    if (handle_ != nullptr) served_->engine->batcher().Cancel(handle_);
+  }
+
+  void OnDone() override {
+    if (context_.unsent->Remove(this)) delete this;
+  }
+
+  // UnsentAnswer:
+  void Abandon() override {
+    CatchOutOfMemory([this] {
+      context_.access_log->OnAnswerNotTaken(MethodName(method_), call_->peer(),
+                                            context_.send_timeout);
+      return absl::OkStatus();
+    }).IgnoreError();
+    if (context_.listener == nullptr || !context_.listener->Close(call_->peer())) {
+      call_->TryCancel();
+    }
+  }
+  void Release() override { delete this; }
+
+  // OnCancel() and OnDone() never block, so gRPC may run them where it is instead of handing each
+  // to a thread of its executor. gRPC's own default reactor does the same.
+  bool InternalInlineable() override { return true; }
+
+  const ServiceContext& context_;
+  const absl::Time arrival_;
+  grpc::CallbackServerContext* const call_;
+  std::string request_id_;
+  alignas(8) char arena_block_[kArenaBlock];
+  google::protobuf::Arena arena_{arena_block_, kArenaBlock};
+  Request* request_;  // null after it was freed
+  const Method method_;
+  const absl::Time deadline_;
+  grpc::ByteBuffer* const response_bytes_;
+  ByteReservation held_;
+
+  std::shared_ptr<ServedModel> served_;
+  int num_sequences_ = 0;
+  std::vector<SequenceResult> results_;
+  std::vector<bool> truncated_;
+  std::unique_ptr<float[]> outputs_;  // written by the engine until `done`
+  CallTimes times_;
+  std::optional<absl::Duration> retry_after_;
+  RequestHandle handle_;
+};
+
+// Makes a `Call`, which answers the call whenever that may be.
+template <typename Call>
+grpc::ServerUnaryReactor* StartCall(const ServiceContext& context,
+                                    grpc::CallbackServerContext* call,
+                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  Call* reactor = nullptr;
+  try {
+    reactor = new Call(context, call, response);
+  } catch (const std::bad_alloc&) {
+    context.metrics->OnRefusalWithoutModel(RejectReason::kMemory);
+    return FinishAtOnce(call, NoMemory());
+  }
+  // The object is gRPC's own and nothing else reads it; there is no other way to free it before the
+  // call ends.
+  reactor->Start(const_cast<grpc::ByteBuffer*>(request));
+  return reactor;
+}
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_COMPUTE_CALL_H_

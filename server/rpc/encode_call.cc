@@ -1,0 +1,77 @@
+#include "server/rpc/calls.h"
+#include "server/rpc/compute_call.h"
+
+namespace sru::server {
+namespace {
+
+class EncodeCall final : public ComputeCall<v1::EncodeRequest, v1::EncodeResponse> {
+ public:
+  EncodeCall(const ServiceContext& context, grpc::CallbackServerContext* call,
+             grpc::ByteBuffer* response_bytes)
+      : ComputeCall(Method::kEncode, context, call, response_bytes) {}
+
+ private:
+  absl::Status ParseParameters(const v1::EncodeRequest& request) override {
+    switch (model().task()) {
+      case models::Task::kClassifier:
+      case models::Task::kEncoder:
+        break;
+      case models::Task::kLanguageModel:
+        return WrongTask(model(), Method::kEncode, "an encoder or a classifier; use Score");
+    }
+    absl::StatusOr<kernels::Pooling> pooling =
+        ParsePooling(request.pooling(), model().spec().pooling);
+    if (!pooling.ok()) return pooling.status();
+    pooling_ = *pooling;
+    absl::StatusOr<v1::OutputFormat> format = ParseOutputFormat(request.output_format());
+    if (!format.ok()) return format.status();
+    format_ = *format;
+    normalize_ = request.normalize();
+    return absl::OkStatus();
+  }
+
+  bool has_token_vectors() const { return pooling_ == kernels::Pooling::kNone; }
+  int width() const { return model().spec().output_size(); }
+
+  size_t OutputSize(int num_tokens) const override {
+    return static_cast<size_t>(has_token_vectors() ? num_tokens : 1) * width();
+  }
+
+  int64_t AnswerBytes(int num_tokens) const override {
+    // The values, both in the message and on the wire; half precision takes less.
+    return 256 + 2 * static_cast<int64_t>(OutputSize(num_tokens) * sizeof(float));
+  }
+
+  void SetOutput(size_t /*index*/, float* values, SequenceTask* task) override {
+    task->output.pooling = pooling_;
+    (has_token_vectors() ? task->output.token_vectors : task->output.pooled) = values;
+  }
+
+  void WriteSequence(size_t /*index*/, int num_tokens, bool truncated, float* values,
+                     v1::EncodeResponse* response) const override {
+    v1::Encoding* encoding = response->add_encodings();
+    const int64_t rows = has_token_vectors() ? num_tokens : 1;
+    if (normalize_) {
+      for (int64_t row = 0; row < rows; ++row) Normalize(values + row * width(), width());
+    }
+    if (has_token_vectors()) encoding->add_shape(rows);
+    encoding->add_shape(width());
+    WriteValues(values, rows, width(), format_, encoding);
+    encoding->set_token_count(num_tokens);
+    encoding->set_truncated(truncated);
+  }
+
+  kernels::Pooling pooling_ = kernels::Pooling::kNone;
+  v1::OutputFormat format_ = v1::OUTPUT_FORMAT_FLOATS;
+  bool normalize_ = false;
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* StartEncode(const ServiceContext& context,
+                                      grpc::CallbackServerContext* call,
+                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  return StartCall<EncodeCall>(context, call, request, response);
+}
+
+}  // namespace sru::server

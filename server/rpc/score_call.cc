@@ -1,0 +1,106 @@
+#include "server/rpc/calls.h"
+#include "server/rpc/compute_call.h"
+
+namespace sru::server {
+namespace {
+
+class ScoreCall final : public ComputeCall<v1::ScoreRequest, v1::ScoreResponse> {
+ public:
+  ScoreCall(const ServiceContext& context, grpc::CallbackServerContext* call,
+            grpc::ByteBuffer* response_bytes)
+      : ComputeCall(Method::kScore, context, call, response_bytes) {}
+
+ private:
+  // The buffers of one sequence besides its floats.
+  struct Sequence {
+    ScoreTask task;
+    kernels::StateArena::State state;
+    kernels::StateArena::State final_state;
+  };
+  absl::Status ParseParameters(const v1::ScoreRequest& request) override {
+    if (model().task() != models::Task::kLanguageModel) {
+      return WrongTask(model(), Method::kScore, "a language_model");
+    }
+    absl::StatusOr<int> candidates =
+        ParseTopCandidates(request.top_candidates(), model().language_model()->max_candidates);
+    if (!candidates.ok()) return candidates.status();
+    num_candidates_ = *candidates;
+    token_log_probs_ = request.token_log_probs();
+    return_states_ = request.return_states();
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseSequenceParameters(const v1::ScoreRequest& request,
+                                       size_t num_sequences) override {
+    sequences_.resize(num_sequences);
+    const auto num_states = static_cast<size_t>(request.states_size());
+    if (num_states != 0 && num_states != num_sequences) {
+      return absl::InvalidArgumentError(absl::StrCat("states: expected none or ", num_sequences,
+                                                     ", one per sequence, found ", num_states));
+    }
+    for (size_t i = 0; i < num_sequences; ++i) {
+      Sequence& sequence = sequences_[i];
+      if (i < num_states && !request.states(static_cast<int>(i)).empty()) {
+        const absl::Status status =
+            model().state_codec().Decode(request.states(static_cast<int>(i)), &sequence.state);
+        if (!status.ok()) {
+          return absl::InvalidArgumentError(absl::StrCat("states[", i, "]: ", status.message()));
+        }
+        sequence.task.state = &sequence.state;
+      }
+      if (return_states_) sequence.task.final_state = &sequence.final_state;
+      sequence.task.num_candidates = num_candidates_;
+    }
+    return absl::OkStatus();
+  }
+
+  // Log-probabilities, then candidates.
+  size_t OutputSize(int num_tokens) const override {
+    static_assert(sizeof(kernels::Candidate) == 2 * sizeof(float) &&
+                  alignof(kernels::Candidate) == alignof(float));
+    return static_cast<size_t>(num_tokens) * (1 + 2 * num_candidates_);
+  }
+
+  int64_t AnswerBytes(int num_tokens) const override {
+    // A candidate is a message with a string, in a list, and its bytes on the wire.
+    const int64_t per_token =
+        (token_log_probs_ ? 8 : 0) + (num_candidates_ == 0 ? 0 : 64 + 160 * num_candidates_);
+    // The state after the sequence, as it is taken out, in the message and on the wire.
+    const auto state_bytes = static_cast<int64_t>(model().state_codec().bytes());
+    return 256 + per_token * num_tokens + (return_states_ ? 3 * state_bytes : 0);
+  }
+
+  void SetOutput(size_t index, float* values, SequenceTask* task) override {
+    ScoreTask& score = sequences_[index].task;
+    score.log_probs = values;
+    if (num_candidates_ > 0) {
+      score.candidates = reinterpret_cast<kernels::Candidate*>(values + task->num_tokens);
+    }
+    task->score = &score;
+  }
+
+  void WriteSequence(size_t index, int num_tokens, bool /*truncated*/, float* /*values*/,
+                     v1::ScoreResponse* response) const override {
+    const Sequence& sequence = sequences_[index];
+    v1::Score* const score = response->add_scores();
+    WriteScore(sequence.task, num_tokens, token_log_probs_, *model().tokenizer(), score);
+    if (return_states_) {
+      score->set_state(model().state_codec().Encode(sequence.final_state));
+    }
+  }
+
+  int num_candidates_ = 0;
+  bool token_log_probs_ = false;
+  bool return_states_ = false;
+  std::vector<Sequence> sequences_;
+};
+
+}  // namespace
+
+grpc::ServerUnaryReactor* StartScore(const ServiceContext& context,
+                                     grpc::CallbackServerContext* call,
+                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+  return StartCall<ScoreCall>(context, call, request, response);
+}
+
+}  // namespace sru::server

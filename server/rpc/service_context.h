@@ -1,0 +1,41 @@
+// What the handlers of calls work with.
+#ifndef SRU_SERVER_RPC_SERVICE_CONTEXT_H_
+#define SRU_SERVER_RPC_SERVICE_CONTEXT_H_
+
+#include "absl/time/time.h"
+#include "server/base/clock.h"
+#include "server/lifecycle/model_manager.h"
+#include "server/lifecycle/model_registry.h"
+#include "server/rpc/byte_budget.h"
+#include "server/rpc/in_flight.h"
+#include "server/rpc/received_messages.h"
+#include "server/rpc/request_limits.h"
+#include "server/rpc/unsent_answers.h"
+#include "server/telemetry/access_log.h"
+#include "server/telemetry/metrics.h"
+#include "server/transport/listener.h"
+#include "server/transport/read_pause.h"
+
+namespace sru::server {
+
+// Everything that the handlers use; it must outlive the service.
+struct ServiceContext {
+  const ModelRegistry* registry = nullptr;
+  const ModelManager* manager = nullptr;  // for the states in ListModels
+  Metrics* metrics = nullptr;
+  InFlight* in_flight = nullptr;
+  UnsentAnswers* unsent = nullptr;
+  ByteBudget* budget = nullptr;
+  AccessLog* access_log = nullptr;
+  Listener* listener = nullptr;     // to find a call's socket; null: answers leave one by one
+  ReadPause* read_pause = nullptr;  // for connections with refused calls; null: none
+  const Clock* clock = nullptr;
+  RequestLimits limits;
+  absl::Duration send_timeout = absl::InfiniteDuration();  // of `unsent`; for the log
+
+  ReceivedMessages* received = nullptr;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_SERVICE_CONTEXT_H_
