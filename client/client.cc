@@ -139,6 +139,12 @@ class GrpcClient : public Client {
     return Call(*stub_, &v1::InferenceService::Stub::Encode, request, options);
   }
 
+  absl::StatusOr<v1::ScoreResponse> Score(const v1::ScoreRequest& request,
+                                          const CallOptions& options) override {
+    if (absl::Status status = CheckText(request.sequences()); !status.ok()) return status;
+    return Call(*stub_, &v1::InferenceService::Stub::Score, request, options);
+  }
+
   absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options) override {
     return Call(*stub_, &v1::InferenceService::Stub::ListModels, v1::ListModelsRequest(), options);
   }

@@ -119,6 +119,8 @@ class Client {
                                                         const CallOptions& options = {}) = 0;
   virtual absl::StatusOr<v1::EncodeResponse> Encode(const v1::EncodeRequest& request,
                                                     const CallOptions& options = {}) = 0;
+  virtual absl::StatusOr<v1::ScoreResponse> Score(const v1::ScoreRequest& request,
+                                                  const CallOptions& options = {}) = 0;
   virtual absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options = {}) = 0;
   // `name` may be empty if exactly one model is loaded; version 0 = the latest.
   virtual absl::StatusOr<v1::ModelInfo> GetModel(absl::string_view name, int64_t version = 0,

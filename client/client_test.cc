@@ -66,6 +66,25 @@ TEST(ClientTest, EncodesInEveryFormat) {
   }
 }
 
+TEST(ClientTest, Scores) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  v1::ScoreRequest request;
+  *request.add_sequences() = TextSequence("abcd");
+  request.set_return_states(true);
+  request.set_token_log_probs(true);
+  auto response = client->Score(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  ASSERT_EQ(response->scores_size(), 1);
+  EXPECT_EQ(response->scores(0).token_count(), 4);
+  EXPECT_EQ(response->scores(0).token_log_probs_size(), 3);
+  EXPECT_EQ(response->scores(0).state(), "abcd");
+  ASSERT_EQ(server.score_requests().size(), 1u);
+  EXPECT_EQ(server.score_requests()[0].SerializeAsString(), request.SerializeAsString());
+  request.mutable_sequences(0)->set_text("\xff");
+  EXPECT_EQ(client->Score(request).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(ClientTest, ListsModels) {
   FakeServer server;
   const auto client = MakeClient(server);

@@ -32,9 +32,10 @@ bool LineReader::TakeLine(std::string* line) {
     if (!end_ || begin_ == buffer_.size()) return false;
     end = buffer_.size();
   }
-  line->assign(buffer_, begin_, end - begin_);
-  if (!line->empty() && line->back() == '\r') line->pop_back();
-  begin_ = newline == std::string::npos ? end : end + 1;
+  const size_t next = newline == std::string::npos ? end : end + 1;
+  line->assign(buffer_, begin_, (keep_ends_ ? next : end) - begin_);
+  if (!keep_ends_ && !line->empty() && line->back() == '\r') line->pop_back();
+  begin_ = next;
   return true;
 }
 

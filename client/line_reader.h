@@ -10,11 +10,12 @@ namespace sru::client {
 // Not thread-safe. Does not own the descriptor.
 class LineReader {
  public:
-  explicit LineReader(int fd) : fd_(fd) {}
+  // `keep_ends`: lines come with their ends, so that together they are the input.
+  explicit LineReader(int fd, bool keep_ends = false) : fd_(fd), keep_ends_(keep_ends) {}
 
   // Blocks until there is a line, then takes up to `max_lines` of the lines that have arrived, so
   // that a slow producer gets its answers line by line and a file is read in full batches. The
-  // lines come without their ends ("\n" or "\r\n"). Empty at the end of the input.
+  // lines come without their ends ("\n" or "\r\n"), or with them. Empty at the end of the input.
   std::vector<std::string> NextBatch(int max_lines);
 
  private:
@@ -23,6 +24,7 @@ class LineReader {
   bool Fill(int timeout_ms);
 
   const int fd_;
+  const bool keep_ends_;
   std::string buffer_;
   size_t begin_ = 0;     // start of the bytes that were not handed out yet
   size_t searched_ = 0;  // there is no line end before this

@@ -31,6 +31,14 @@ class LineReaderTest : public ::testing::Test {
   int ends_[2];
 };
 
+TEST_F(LineReaderTest, KeepsEnds) {
+  Write("one\ntwo\r\n\nlast");
+  CloseInput();
+  LineReader reader(ends_[0], /*keep_ends=*/true);
+  EXPECT_THAT(reader.NextBatch(9), ElementsAre("one\n", "two\r\n", "\n", "last"));
+  EXPECT_THAT(reader.NextBatch(9), IsEmpty());
+}
+
 TEST_F(LineReaderTest, CutsLinesIntoBatches) {
   Write("one\ntwo\r\n\nfour\nlast without an end");
   CloseInput();

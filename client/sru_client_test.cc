@@ -170,11 +170,212 @@ TEST_F(SruClientTest, Encodes) {
   EXPECT_EQ(output.out, vector + vector);
 }
 
+// The fake server's probabilities: 'a' 1/4, 'b' 1/8, 'c' 1/16, 'd' 1/2, newline 1/8.
+TEST_F(SruClientTest, ScorePrintsATable) {
+  Output output = Run({"score", "ab", "a", "dddd"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out,
+            "TOKENS  LOG-PROB  BITS/TOKEN  PERPLEXITY  TEXT\n"
+            "     2    -2.079      3.0000       8.000  ab\n"
+            "     1         -           -           -  a\n"
+            "     4    -2.079      1.0000       2.000  dddd\n"
+            "     7    -4.159      1.5000       2.828  total of 3 texts\n");
+  EXPECT_THAT(output.err, IsEmpty());
+  output = Run({"score", "dd"});
+  EXPECT_THAT(output.out, Not(HasSubstr("total")));
+}
+
+TEST_F(SruClientTest, ScoreSendsWhatTheFlagsSay) {
+  const Output output = Run({"score", "--model=m", "--version=3", "--tokens", "--priority=low",
+                             "--per_token", "--top_candidates=2", "aa  bb"});
+  EXPECT_EQ(output.exit_code, 1);  // there is no model 'm'
+  EXPECT_THAT(output.err, HasSubstr("NOT_FOUND: model: there is no 'm'"));
+  EXPECT_EQ(Run({"score", "--model=fake", "--version=3", "--tokens", "--priority=low",
+                 "--top_candidates=2", "aa  bb"})
+                .exit_code,
+            0);
+  ASSERT_EQ(server_.score_requests().size(), 1u);
+  const v1::ScoreRequest request = server_.score_requests()[0];
+  EXPECT_EQ(request.model(), "fake");
+  EXPECT_EQ(request.version(), 3);
+  EXPECT_EQ(request.priority(), v1::PRIORITY_LOW);
+  EXPECT_EQ(request.top_candidates(), 2);
+  EXPECT_TRUE(request.token_log_probs());
+  EXPECT_FALSE(request.return_states());
+  EXPECT_EQ(request.states_size(), 0);
+  ASSERT_EQ(request.sequences(0).tokens().values_size(), 2);
+  EXPECT_EQ(request.sequences(0).tokens().values(1), "bb");
+}
+
+TEST_F(SruClientTest, ScoreShowsTokensInColumns) {
+  Output output = Run({"score", "--per_token", "ab\n"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out,
+            "LINE  POSITION  LOG-PROB   BITS  TOKEN\n"
+            "   1         1         -      -  'a'\n"
+            "   1         2   -2.0794  3.000  'b'\n"
+            "   1         3   -2.0794  3.000  '\\n'\n"
+            "\n"
+            "TOKENS  LOG-PROB  BITS/TOKEN  PERPLEXITY  TEXT\n"
+            "     3    -4.159      3.0000       8.000  total of 1 text\n");
+  output = Run({"score", "--top_candidates=2", "ab"});
+  EXPECT_THAT(output.out, HasSubstr("'b'    'a' 50.0%  'b' 25.0%\n"));
+  // Words of another tokenizer are not known here; their figures are.
+  server_.SetPreprocessing("sentencepiece");
+  output = Run({"score", "--per_token", "ab"});
+  EXPECT_THAT(output.out, HasSubstr("   1         2   -2.0794  3.000  -\n"));
+  output = Run({"score", "--per_token", "--tokens", "aa bb"});
+  EXPECT_THAT(output.out, HasSubstr("   1         2   -2.0794  3.000  'bb'\n"));
+}
+
+std::vector<nlohmann::json> JsonLines(const std::string& text) {
+  std::vector<nlohmann::json> objects;
+  for (const auto line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    objects.push_back(nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false));
+    EXPECT_TRUE(objects.back().is_object()) << line;
+  }
+  return objects;
+}
+
+TEST_F(SruClientTest, ScorePrintsJson) {
+  const Output output =
+      Run({"score", "--json", "--per_token", "--top_candidates=1"}, "dd\n\nbad\nd\n");
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err, HasSubstr("line 3: INVALID_ARGUMENT: sequences[0].text: has a byte"));
+  const std::vector<nlohmann::json> objects = JsonLines(output.out);
+  ASSERT_EQ(objects.size(), 3u);
+  EXPECT_EQ(objects[0]["line"], 1);
+  EXPECT_EQ(objects[0]["text"], "dd");
+  EXPECT_EQ(objects[0]["model"], "fake");
+  EXPECT_EQ(objects[0]["version"], 7);
+  EXPECT_EQ(objects[0]["token_count"], 2);
+  EXPECT_EQ(objects[0]["scored_count"], 1);
+  EXPECT_DOUBLE_EQ(objects[0]["bits_per_token"], 1);
+  EXPECT_DOUBLE_EQ(objects[0]["perplexity"], 2);
+  EXPECT_EQ(objects[0]["token_log_probs"].size(), 1u);
+  EXPECT_EQ(objects[0]["candidates"][0][0]["text"], "a");
+  EXPECT_EQ(objects[1]["line"], 4);
+  EXPECT_TRUE(objects[1]["perplexity"].is_null());
+  EXPECT_EQ(objects[2]["total"]["texts"], 2);
+  EXPECT_EQ(objects[2]["total"]["token_count"], 3);
+}
+
+// Together, what is sent is the input, and each call goes on from the one before.
+TEST_F(SruClientTest, ScoreCarriesTheStateFromLineToLine) {
+  const std::string text = "ab\n\ncd\r\nlast";
+  Output output = Run({"score", "--carry"}, text);
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  std::string sent;
+  for (const v1::ScoreRequest& request : server_.score_requests()) {
+    ASSERT_EQ(request.sequences_size(), 1);
+    EXPECT_TRUE(request.return_states());
+    EXPECT_EQ(request.states_size(), sent.empty() ? 0 : 1);
+    if (!sent.empty()) {
+      EXPECT_EQ(request.states(0), sent);
+      EXPECT_EQ(request.version(), 7);  // that of the first answer
+    }
+    sent += request.sequences(0).text();
+  }
+  EXPECT_EQ(sent, text);
+  EXPECT_EQ(server_.score_requests().size(), 4u);
+  EXPECT_THAT(output.out, HasSubstr("    12 "));
+
+  // Totals alone need fewer calls, and are the same.
+  const std::string last_line = output.out.substr(output.out.find("    12 "));
+  output = Run({"score", "--carry", "--totals"}, text);
+  EXPECT_EQ(server_.score_requests().size(), 5u);
+  EXPECT_EQ(server_.score_requests().back().sequences(0).text(), text);
+  EXPECT_EQ(last_line.substr(0, last_line.find("total")),
+            output.out.substr(output.out.find("    12 "), last_line.find("total")));
+
+  // Where newlines give no tokens, a blank line has nothing to score.
+  server_.SetPreprocessing("whitespace");
+  output = Run({"score", "--carry"}, text);
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(server_.score_requests().size(), 8u);
+}
+
+// What is wrong in the middle leaves nothing to go on from.
+TEST_F(SruClientTest, ScoreCarriesNoFurtherThanAnError) {
+  const std::string state = ::testing::TempDir() + "/sru_client_test_no_state";
+  const Output output = Run({"score", "--state_out=" + state, "ab", "bad", "cd"});
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err, HasSubstr("text 2: INVALID_ARGUMENT"));
+  EXPECT_EQ(server_.score_requests().size(), 2u);
+  EXPECT_NE(access(state.c_str(), F_OK), 0);
+}
+
+TEST_F(SruClientTest, ScoreKeepsAStateInAFile) {
+  const std::string state = ::testing::TempDir() + "/sru_client_test_state";
+  Output output = Run({"score", "--state_out=" + state, "dd", "dd"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(ReadAll(state), "dddd");
+  output = Run({"score", "--state_in=" + state, "--state_out=" + state, "d"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(ReadAll(state), "ddddd");
+  EXPECT_THAT(output.out, HasSubstr("     1    -0.693      1.0000       2.000  d\n"));
+  unlink(state.c_str());
+}
+
+TEST_F(SruClientTest, ScoreReadsFiles) {
+  const std::string base = ::testing::TempDir() + "/sru_client_test_" + std::to_string(getpid());
+  const std::string one = base + ".one";
+  const std::string two = base + ".two";
+  std::ofstream(one, std::ios::binary) << "dd\n\ndd\n";
+  std::ofstream(two, std::ios::binary) << "ab\n";
+  Output output = Run({"score", "--files", "--totals", one, two});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out,
+            "TOKENS  LOG-PROB  BITS/TOKEN  PERPLEXITY  TEXT\n"
+            "     4    -1.386      1.0000       2.000  total of " +
+                one +
+                ", 2 texts\n"
+                "     2    -2.079      3.0000       8.000  total of " +
+                two +
+                ", 1 text\n"
+                "     6    -3.466      1.6667       3.175  total of 3 texts\n");
+  // Each file begins anew.
+  output = Run({"score", "--files", "--carry", "--json", "-", two}, "cc\n");
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  const std::vector<nlohmann::json> objects = JsonLines(output.out);
+  ASSERT_GE(objects.size(), 2u);
+  EXPECT_EQ(objects[0]["scored_count"], 2);
+  EXPECT_EQ(objects[0].count("file"), 0u);
+  EXPECT_EQ(objects[1]["file"], two);
+  EXPECT_EQ(objects[1]["text"], "ab\n");
+  EXPECT_EQ(objects[1]["scored_count"], 2);
+  EXPECT_EQ(server_.score_requests().back().states_size(), 0);
+
+  std::ofstream(two, std::ios::binary) << "ab\nbad\n";
+  output = Run({"score", "--files", one, two});
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err, HasSubstr(two + ":2: INVALID_ARGUMENT"));
+  output = Run({"score", "--files", one, base + ".absent"});
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err, HasSubstr(base + ".absent: cannot be read: No such file"));
+  EXPECT_THAT(output.out, HasSubstr("dd\n"));
+  output = Run({"score", "--files", ::testing::TempDir()});
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err, HasSubstr("cannot be read: Is a directory"));
+  unlink(one.c_str());
+  unlink(two.c_str());
+}
+
+TEST_F(SruClientTest, ScoreKeepsTheOrderOfManyCalls) {
+  std::string input;
+  for (int i = 0; i < 200; ++i) input += std::string(1 + i, 'd') + "\n";
+  const Output output = Run({"score", "--json", "--batch=3", "--in_flight=8"}, input);
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  const std::vector<nlohmann::json> objects = JsonLines(output.out);
+  ASSERT_EQ(objects.size(), 201u);
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(objects[i]["token_count"], i + 1);
+}
+
 TEST_F(SruClientTest, ListsModels) {
   Output output = Run({"models"});
   EXPECT_EQ(output.exit_code, 0) << output.err;
-  EXPECT_THAT(output.out,
-              AllOf(StartsWith("NAME  VERSION"), HasSubstr("2 x 2 x 4"), HasSubstr("SHORT LONG")));
+  EXPECT_THAT(output.out, AllOf(StartsWith("NAME  VERSION"), HasSubstr("classifier  2 x 2 x 4"),
+                                HasSubstr("SHORT LONG")));
   output = Run({"models", "--json", "fake"});
   EXPECT_EQ(output.exit_code, 0) << output.err;
   EXPECT_EQ(nlohmann::json::parse(output.out, nullptr, false)["pooling"], "max");
@@ -220,7 +421,7 @@ TEST_F(SruClientTest, HealthExitsZeroOnlyWhenServing) {
 }
 
 TEST_F(SruClientTest, SaysWhenNobodyListens) {
-  for (const char* command : {"classify", "encode", "models", "health"}) {
+  for (const char* command : {"classify", "encode", "score", "models", "health"}) {
     const Output output = Run({command, "--address=" + DeadAddress()}, "text\n");
     EXPECT_EQ(output.exit_code, 1) << command;
     EXPECT_THAT(output.err, AllOf(HasSubstr("UNAVAILABLE: cannot connect to 127.0.0.1:"),
@@ -246,6 +447,14 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"encode", "--pooling=sum", "x"}, "--pooling: expected one of default, none, first, last"},
       {{"encode", "--output_format=int8", "x"}, "--output_format: expected one of float32"},
       {{"encode", "--raw", "--json", "x"}, "--raw and --json exclude each other"},
+      {{"score", "--truncate", "x"}, "unknown flag --truncate"},
+      {{"score", "--top_candidates=129", "x"}, "--top_candidates: expected 0 to 128, found 129"},
+      {{"score", "--top_candidates=-1", "x"}, "--top_candidates: expected 0 to 128, found -1"},
+      {{"score", "--in_flight=0", "x"}, "--in_flight: expected at least 1, found 0"},
+      {{"score", "--files"}, "--files: expected the name of a file"},
+      {{"score", "--files", "--state_out=s", "a", "b"}, "expected one file, found 2"},
+      {{"score", "--state_in=/nonexistent", "x"}, "--state_in: /nonexistent cannot be read: No "},
+      {{"score", "--state_in=/dev/null", "x"}, "--state_in: /dev/null is empty"},
       {{"models", "a", "b"}, "expected at most one name"},
       {{"models", "--status", "a"}, "--status takes no NAME"},
       {{"health", "trec"}, "a model is named with --service"},
@@ -273,7 +482,7 @@ TEST_F(SruClientTest, HelpTeachesWithExamples) {
     EXPECT_THAT(entry.second, Not(IsEmpty())) << line;
     commands.push_back(entry.first);
   }
-  EXPECT_THAT(commands, IsSupersetOf({"classify", "encode", "models", "health", "admin"}));
+  EXPECT_THAT(commands, IsSupersetOf({"classify", "encode", "score", "models", "health", "admin"}));
   for (const std::string& command : commands) {
     const Output output = Run({command, "--help"});
     EXPECT_EQ(output.exit_code, 0) << command;

@@ -8,11 +8,13 @@ namespace sru::client {
 
 extern const Command kClassify;
 extern const Command kEncode;
+extern const Command kScore;
 extern const Command kModels;
 extern const Command kHealth;
 extern const Command kAdmin;
 
-inline constexpr const Command* kCommands[] = {&kClassify, &kEncode, &kModels, &kHealth, &kAdmin};
+inline constexpr const Command* kCommands[] = {&kClassify, &kEncode, &kScore,
+                                               &kModels,   &kHealth, &kAdmin};
 
 }  // namespace sru::client
 

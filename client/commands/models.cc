@@ -41,6 +41,7 @@ Json ModelJson(const v1::ModelInfo& model) {
                {"num_layers", model.num_layers()},
                {"bidirectional", model.bidirectional()},
                {"pooling", PoolingName(model.pooling())},
+               {"task", model.task()},
                {"labels", Json::array()},
                {"vocabulary_size", model.vocabulary_size()},
                {"preprocessing", model.preprocessing()},
@@ -57,6 +58,7 @@ Json ModelJson(const v1::ModelInfo& model) {
 void PrintTable(const std::vector<v1::ModelInfo>& models) {
   TextTable table({{"NAME"},
                    {"VERSION", true},
+                   {"TASK"},
                    {"LAYERS"},
                    {"POOLING"},
                    {"WORDS", true},
@@ -67,7 +69,7 @@ void PrintTable(const std::vector<v1::ModelInfo>& models) {
                   &std::cout);
   for (const v1::ModelInfo& model : models) {
     table.AddRow(
-        {model.name(), absl::StrCat(model.version()),
+        {model.name(), absl::StrCat(model.version()), model.task(),
          absl::StrCat(model.num_layers(), " x ", model.bidirectional() ? "2 x " : "",
                       model.hidden_size()),
          PoolingName(model.pooling()), absl::StrCat(model.vocabulary_size()),

@@ -14,10 +14,12 @@
 
 namespace sru::client {
 
-void InputFlags::AddTo(FlagSet* flags) {
+void InputFlags::AddTo(FlagSet* flags, bool can_truncate) {
   flags->Add("model", &model, "name of the model; may be left out when the server has one");
   flags->Add("version", &version, "version of the model; 0 = the latest");
-  flags->Add("truncate", &truncate, "cut texts that are too long instead of refusing them");
+  if (can_truncate) {
+    flags->Add("truncate", &truncate, "cut texts that are too long instead of refusing them");
+  }
   flags->Add("tokens", &tokens, "the words are split by spaces already: look them up as they are");
   flags->Add("priority", &priority, "low, normal or high");
   flags->Add("batch", &batch, "texts per call");

@@ -22,7 +22,8 @@ struct InputFlags {
   std::string priority;
   int batch = 32;
 
-  void AddTo(FlagSet* flags);
+  // `can_truncate`: whether the call has that field.
+  void AddTo(FlagSet* flags, bool can_truncate = true);
   // Parses `priority`. kInvalidArgument names the flag that is out of range.
   absl::Status Check(v1::Priority* parsed_priority) const;
 };

@@ -4,6 +4,8 @@
 #ifndef SRU_TESTS_TESTING_FAKE_SERVER_H_
 #define SRU_TESTS_TESTING_FAKE_SERVER_H_
 
+#include <cmath>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -48,7 +50,7 @@ class FakeServer : private v1::InferenceService::Service {
     server_->GetHealthCheckService()->SetServingStatus(service, serving);
   }
 
-  // Makes the next calls of Classify and Encode fail with these statuses, one each.
+  // Makes the next calls of Classify, Encode and Score fail with these statuses, one each.
   void FailNext(std::vector<grpc::Status> statuses) {
     MutexLock lock(&mu_);
     failures_ = std::move(statuses);
@@ -77,6 +79,16 @@ class FakeServer : private v1::InferenceService::Service {
   v1::EncodeRequest last_encode() const {
     MutexLock lock(&mu_);
     return last_encode_;
+  }
+  // All that have come, in the order of their arrival.
+  std::vector<v1::ScoreRequest> score_requests() const {
+    MutexLock lock(&mu_);
+    return score_requests_;
+  }
+  // What GetModel says of the tokenizer; "bytes" by default.
+  void SetPreprocessing(const std::string& name) {
+    MutexLock lock(&mu_);
+    preprocessing_ = name;
   }
 
  private:
@@ -172,6 +184,51 @@ class FakeServer : private v1::InferenceService::Service {
     return grpc::Status::OK;
   }
 
+  // A model of bytes (of words, if they are split) for which a token's probability is a half to the
+  // power of 1 + its first byte modulo 4, and whose state is the text that it has read. Refuses
+  // "bad".
+  grpc::Status Score(grpc::ServerContext* /*context*/, const v1::ScoreRequest* request,
+                     v1::ScoreResponse* response) override {
+    MutexLock lock(&mu_);
+    score_requests_.push_back(*request);
+    if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+    for (int i = 0; i < request->sequences_size(); ++i) {
+      const v1::Sequence& sequence = request->sequences(i);
+      if (sequence.text() == "bad") {
+        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                            absl::StrCat("sequences[", i, "].text: has a byte that is unknown"));
+      }
+      std::vector<std::string> tokens(sequence.tokens().values().begin(),
+                                      sequence.tokens().values().end());
+      for (const char byte : sequence.text()) tokens.emplace_back(1, byte);
+      const std::string before = i < request->states_size() ? request->states(i) : "";
+      v1::Score* score = response->add_scores();
+      score->set_token_count(static_cast<int>(tokens.size()));
+      for (size_t k = before.empty() ? 1 : 0; k < tokens.size(); ++k) {
+        const double log_prob = -std::log(2.0) * (1 + static_cast<uint8_t>(tokens[k][0]) % 4);
+        score->set_scored_count(score->scored_count() + 1);
+        score->set_log_prob(score->log_prob() + log_prob);
+        if (request->token_log_probs()) score->add_token_log_probs(static_cast<float>(log_prob));
+        if (request->top_candidates() == 0) continue;
+        v1::Candidates* candidates = score->add_candidates();
+        for (int c = 0; c < request->top_candidates(); ++c) {
+          v1::Candidate* candidate = candidates->add_candidates();
+          candidate->set_token_id(c);
+          candidate->set_text(std::string(1, static_cast<char>('a' + c)));
+          candidate->set_log_prob(static_cast<float>(-std::log(2.0) * (1 + c)));
+        }
+      }
+      if (request->return_states()) {
+        score->set_state(before + sequence.text());
+        for (const std::string& word : sequence.tokens().values()) *score->mutable_state() += word;
+      }
+    }
+    response->set_model("fake");
+    response->set_version(7);
+    response->mutable_times()->set_total_us(1500);
+    return grpc::Status::OK;
+  }
+
   grpc::Status ListModels(grpc::ServerContext* /*context*/,
                           const v1::ListModelsRequest* /*request*/,
                           v1::ListModelsResponse* response) override {
@@ -190,7 +247,9 @@ class FakeServer : private v1::InferenceService::Service {
       return grpc::Status(grpc::StatusCode::NOT_FOUND,
                           absl::StrCat("model: there is no '", request->model(), "'"));
     }
+    MutexLock lock(&mu_);
     *response->mutable_model() = MakeModel();
+    response->mutable_model()->set_preprocessing(preprocessing_);
     return grpc::Status::OK;
   }
 
@@ -212,6 +271,7 @@ class FakeServer : private v1::InferenceService::Service {
     model.set_pooling(v1::POOLING_MAX);
     model.add_labels("SHORT");
     model.add_labels("LONG");
+    model.set_task("classifier");
     model.set_vocabulary_size(100);
     model.set_backend("reference");
     model.set_dtype("float32");
@@ -228,6 +288,8 @@ class FakeServer : private v1::InferenceService::Service {
   int num_calls_ ABSL_GUARDED_BY(mu_) = 0;
   v1::ClassifyRequest last_classify_ ABSL_GUARDED_BY(mu_);
   v1::EncodeRequest last_encode_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::ScoreRequest> score_requests_ ABSL_GUARDED_BY(mu_);
+  std::string preprocessing_ ABSL_GUARDED_BY(mu_) = "bytes";
 };
 
 // An address at which nothing listens: the port of a server that is gone.

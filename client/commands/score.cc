@@ -1,0 +1,351 @@
+// sru_client score: how probable texts are to a language model.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client/client.h"
+#include "client/commands/batches.h"
+#include "client/commands/commands.h"
+#include "client/commands/common_flags.h"
+#include "client/commands/score_input.h"
+#include "client/commands/score_printer.h"
+#include "client/commands/text_input.h"
+#include "client/ordered_jobs.h"
+
+namespace sru::client {
+namespace {
+
+constexpr char kHelp[] =
+    R"(sru_client score says how probable a language model finds each text.
+
+usage: sru_client score [--flag=value ...] [TEXT ...]
+       sru_client score --files [--flag=value ...] FILE ...
+
+Without TEXT, reads standard input, one text per line; blank lines are skipped. The table has the
+number of tokens, the natural logarithm of the text's probability, the bits that a token costs on
+average, and the perplexity: the model was as unsure as if it had chosen between so many tokens. A
+text's first token has no probability, since nothing comes before it, so a text of one token has no
+figures.
+
+With --carry the texts are one: each goes on where the one before ended, and lines keep their
+newlines, so that the lines of a file are scored as the file that they are. Each file begins anew.
+--state_out keeps what the model remembers at the end, and --state_in goes on from there.
+
+examples:
+  sru_client score "It was a dark and stormy night"
+  sru_client score --per_token "It was a dark and stromy night"     (where is the surprise?)
+  sru_client score --top_candidates=5 "It was a dark and"           (what else might have come?)
+  sru_client score --files --carry --totals chapter1.txt chapter2.txt
+  sru_client score --json < texts.txt > scores.jsonl       (the last line has the total)
+  sru_client score --state_out=s.bin "It was a dark" ; sru_client score --state_in=s.bin " night"
+)";
+
+constexpr int kMaxCandidates = 128;  // that a server gives
+// With --carry --totals, lines go together in one call up to this many bytes.
+constexpr size_t kChunkBytes = 1024;
+
+struct Flags {
+  CommonFlags common;
+  InputFlags input;
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
+  bool files = false;
+  bool carry = false;
+  bool totals = false;
+  bool per_token = false;
+  int top_candidates = 0;
+  int in_flight = 4;
+  std::string state_in;
+  std::string state_out;
+};
+
+// Parses what flags name and checks them against each other. kInvalidArgument names the flag.
+absl::Status Check(size_t num_arguments, Flags* flags) {
+  absl::Status status = flags->input.Check(&flags->priority);
+  if (!status.ok()) return status;
+  if (flags->top_candidates < 0 || flags->top_candidates > kMaxCandidates) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--top_candidates: expected 0 to ", kMaxCandidates, ", found ", flags->top_candidates));
+  }
+  if (flags->in_flight < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--in_flight: expected at least 1, found ", flags->in_flight));
+  }
+  if (flags->files && num_arguments == 0) {
+    return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
+  }
+  const bool keeps_state = !flags->state_in.empty() || !flags->state_out.empty();
+  if (keeps_state && flags->files && num_arguments > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--state_in, --state_out: expected one file, found ", num_arguments, " that begin anew"));
+  }
+  flags->carry = flags->carry || keeps_state;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadState(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string state(std::istreambuf_iterator<char>(file), {});
+  if (!file.good() && !file.eof()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--state_in: ", path, " cannot be read: ", std::strerror(errno)));
+  }
+  if (state.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--state_in: ", path, " is empty; expected what --state_out has written"));
+  }
+  return state;
+}
+
+// Replaces the file in one step, so that it is never half a state.
+absl::Status WriteState(const std::string& path, const std::string& state) {
+  const std::string temporary = absl::StrCat(path, ".", getpid());
+  std::ofstream file(temporary, std::ios::binary);
+  file << state;
+  file.close();
+  if (file && std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const std::string reason = std::strerror(errno);
+  std::remove(temporary.c_str());
+  return absl::UnknownError(absl::StrCat("--state_out: ", path, " cannot be written: ", reason));
+}
+
+v1::ScoreRequest MakeRequest(const Flags& flags, const std::vector<ScoreInput::Item>& items) {
+  v1::ScoreRequest request;
+  request.set_model(flags.input.model);
+  request.set_version(flags.input.version);
+  request.set_priority(flags.priority);
+  request.set_token_log_probs(flags.per_token || flags.top_candidates > 0);
+  request.set_top_candidates(flags.top_candidates);
+  for (const ScoreInput::Item& item : items) {
+    *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
+  }
+  return request;
+}
+
+// One call and its answer.
+struct Answer {
+  std::vector<ScoreInput::Item> items;
+  absl::StatusOr<v1::ScoreResponse> response = absl::UnknownError("not asked");
+  absl::Duration latency;
+};
+
+Answer Ask(Client& client, const v1::ScoreRequest& request, std::vector<ScoreInput::Item> items) {
+  Answer answer;
+  answer.items = std::move(items);
+  const absl::Time start = absl::Now();
+  static_cast<void>(CallPatiently([&] {
+    answer.response = client.Score(request);
+    return answer.response.status();
+  }));
+  answer.latency = absl::Now() - start;
+  if (answer.response.ok() &&
+      answer.response->scores_size() != static_cast<int>(answer.items.size())) {
+    answer.response =
+        absl::InternalError(absl::StrCat("the server answered ", answer.response->scores_size(),
+                                         " of ", answer.items.size(), " texts"));
+  }
+  return answer;
+}
+
+class Scorer {
+ public:
+  Scorer(const Command& command, const Flags& flags, Client* client, ScoreInput* input,
+         ScorePrinter* printer)
+      : command_(command), flags_(flags), client_(client), input_(input), printer_(printer) {}
+
+  // Scores all texts on their own, many at a time, and returns the exit code.
+  int ScoreEach() {
+    OrderedJobs jobs(flags_.in_flight);
+    for (;;) {
+      absl::StatusOr<std::vector<ScoreInput::Item>> items = input_->Next(flags_.input.batch);
+      if (!items.ok() || items->empty()) {
+        if (!jobs.Drain()) return kExitFailed;
+        if (!items.ok()) return Fail(items.status());
+        return exit_code_;
+      }
+      const bool added = jobs.Add([this, items = *std::move(items)] {
+        std::vector<Answer> answers = AskFor(items);
+        return [this, answers = std::move(answers)] { return Print(answers); };
+      });
+      if (!added) return kExitFailed;
+    }
+  }
+
+  // Scores all texts as one (each file as one), from `state` on. Returns the exit code; `state` is
+  // what the model remembers at the end.
+  int ScoreAsOne(bool newline_is_token, std::string* state) {
+    size_t source = 0;
+    int64_t version = flags_.input.version;
+    while (true) {
+      absl::StatusOr<std::vector<ScoreInput::Item>> next = input_->Next(flags_.input.batch);
+      if (!next.ok()) return Fail(next.status());
+      if (next->empty()) return exit_code_;
+      for (ScoreInput::Item& item : Chunks(*std::move(next), newline_is_token)) {
+        if (item.source != source) state->clear();
+        source = item.source;
+        v1::ScoreRequest request = MakeRequest(flags_, {item});
+        // A version that is loaded meanwhile could not go on from this state.
+        request.set_version(version);
+        request.set_return_states(true);
+        if (!state->empty()) request.add_states(*state);
+        const Answer answer = Ask(*client_, request, {std::move(item)});
+        if (!Print({answer}) || !answer.response.ok()) return kExitFailed;
+        *state = answer.response->scores(0).state();
+        version = answer.response->version();
+        if (state->empty()) {
+          return Fail(absl::InternalError("the answer has no state, which was asked for"));
+        }
+      }
+    }
+  }
+
+ private:
+  // All in one call; if it is refused because of one of them, one by one, so that only that fails.
+  std::vector<Answer> AskFor(const std::vector<ScoreInput::Item>& items) {
+    std::vector<Answer> answers;
+    answers.push_back(Ask(*client_, MakeRequest(flags_, items), items));
+    if (answers[0].response.status().code() != absl::StatusCode::kInvalidArgument ||
+        items.size() == 1) {
+      return answers;
+    }
+    answers.clear();
+    for (const ScoreInput::Item& item : items) {
+      answers.push_back(Ask(*client_, MakeRequest(flags_, {item}), {item}));
+      const absl::StatusCode code = answers.back().response.status().code();
+      if (code != absl::StatusCode::kOk && code != absl::StatusCode::kInvalidArgument) break;
+    }
+    return answers;
+  }
+
+  // The texts as they are sent: where a newline gives no token, without blank ones, and together if
+  // only their total is wanted.
+  std::vector<ScoreInput::Item> Chunks(std::vector<ScoreInput::Item> items,
+                                       bool newline_is_token) const {
+    std::vector<ScoreInput::Item> chunks;
+    for (ScoreInput::Item& item : items) {
+      // An empty argument is a mistake that the server should name.
+      const bool is_line = input_->has_lines();
+      if (!newline_is_token && is_line && absl::StripAsciiWhitespace(item.text).empty()) {
+        continue;
+      }
+      if (flags_.totals && newline_is_token && is_line && !chunks.empty() &&
+          chunks.back().text.size() + item.text.size() <= kChunkBytes) {
+        chunks.back().text += item.text;
+      } else {
+        chunks.push_back(std::move(item));
+      }
+    }
+    return chunks;
+  }
+
+  // False if there is no point in going on.
+  bool Print(const std::vector<Answer>& answers) {
+    bool go_on = true;
+    for (const Answer& answer : answers) {
+      if (!answer.response.ok()) {
+        const absl::Status status = answer.response.status();
+        std::cerr << "sru_client " << command_.name << ": " << input_->Where(answer.items.front())
+                  << ": " << flags_.common.Explain(status) << "\n";
+        exit_code_ = kExitFailed;
+        // Another text can succeed only if this one was to blame.
+        go_on = go_on && status.code() == absl::StatusCode::kInvalidArgument;
+        continue;
+      }
+      for (size_t i = 0; i < answer.items.size(); ++i) {
+        printer_->Add(answer.items[i], *answer.response,
+                      answer.response->scores(static_cast<int>(i)), answer.latency);
+      }
+    }
+    printer_->Flush();
+    return go_on && std::cout.good();
+  }
+
+  int Fail(const absl::Status& status) const { return CallError(command_, flags_.common, status); }
+
+  const Command& command_;
+  const Flags& flags_;
+  Client* const client_;
+  ScoreInput* const input_;
+  ScorePrinter* const printer_;
+  int exit_code_ = kExitOk;
+};
+
+int Score(const Command& command, const std::vector<std::string>& args) {
+  Flags options;
+  FlagSet flags;
+  options.input.AddTo(&flags, /*can_truncate=*/false);
+  flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
+  flags.Add("carry", &options.carry, "score the texts as one: each goes on from the one before");
+  flags.Add("totals", &options.totals, "print nothing but the total, or that of each file");
+  flags.Add("per_token", &options.per_token,
+            "show each token: in colors on a terminal, else in columns (NO_COLOR=1: with bars)");
+  flags.Add("top_candidates", &options.top_candidates,
+            "show each token with the most probable ones in its place, up to 128");
+  flags.Add("in_flight", &options.in_flight, "calls at a time; --carry has one");
+  flags.Add("state_in", &options.state_in, "FILE: go on from this state; implies --carry");
+  flags.Add("state_out", &options.state_out,
+            "FILE: write the state after the last text; implies --carry");
+  options.common.AddTo(&flags);
+  std::vector<std::string> texts;
+  if (auto code = ParseArgs(command, args, &flags, &texts)) return *code;
+  if (absl::Status status = Check(texts.size(), &options); !status.ok()) {
+    return UsageError(command, status.message());
+  }
+  std::string state;
+  if (!options.state_in.empty()) {
+    absl::StatusOr<std::string> read = ReadState(options.state_in);
+    if (!read.ok()) return UsageError(command, read.status().message());
+    state = *std::move(read);
+  }
+  int exit_code = kExitOk;
+  const auto client = MakeClient(command, options.common, &exit_code);
+  if (client == nullptr) return exit_code;
+
+  ScorePrinterOptions output;
+  output.json = options.common.json;
+  output.totals_only = options.totals;
+  output.per_token = options.per_token;
+  output.candidates = options.top_candidates > 0;
+  output.tokens_are_split = options.input.tokens;
+  output.style =
+      ChooseTokenStyle(isatty(STDOUT_FILENO) != 0, std::getenv("NO_COLOR"), std::getenv("TERM"));
+  if (options.carry || options.per_token || options.top_candidates > 0) {
+    absl::StatusOr<v1::ModelInfo> model =
+        client->GetModel(options.input.model, options.input.version);
+    if (!model.ok()) return CallError(command, options.common, model.status());
+    output.preprocessing = model->preprocessing();
+  }
+
+  ScoreInput input(texts, options.files, /*whole=*/options.carry);
+  ScorePrinter printer(output, &input);
+  Scorer scorer(command, options, client.get(), &input, &printer);
+  if (!options.carry) {
+    exit_code = scorer.ScoreEach();
+  } else {
+    const bool newline_is_token = !options.input.tokens && HasNewlineToken(output.preprocessing);
+    exit_code = scorer.ScoreAsOne(newline_is_token, &state);
+  }
+  printer.Finish();
+  if (exit_code == kExitOk && !options.state_out.empty()) {
+    if (absl::Status status = WriteState(options.state_out, state); !status.ok()) {
+      return CallError(command, options.common, status);
+    }
+  }
+  return std::cout.good() ? exit_code : kExitFailed;
+}
+
+}  // namespace
+
+constexpr Command kScore = {"score", "how probable texts are to a language model", kHelp, Score};
+
+}  // namespace sru::client

@@ -1,0 +1,101 @@
+#include "client/commands/score_input.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+
+namespace sru::client {
+namespace {
+
+constexpr char kStandardInput[] = "-";
+
+std::vector<std::string> Sources(std::vector<std::string> arguments) {
+  if (arguments.empty()) arguments.emplace_back(kStandardInput);
+  return arguments;
+}
+
+}  // namespace
+
+ScoreInput::ScoreInput(std::vector<std::string> arguments, bool files, bool whole)
+    : arguments_(Sources(arguments)), files_(files || arguments.empty()), whole_(whole) {}
+
+ScoreInput::~ScoreInput() { Close(); }
+
+void ScoreInput::Close() {
+  reader_ = nullptr;
+  if (fd_ > STDERR_FILENO) close(fd_);
+  fd_ = -1;
+}
+
+absl::Status ScoreInput::OpenNext() {
+  line_ = 0;
+  const std::string& name = arguments_[source_];
+  if (name == kStandardInput) {
+    fd_ = STDIN_FILENO;
+    if (isatty(fd_) != 0) {
+      std::cerr << "reading texts from the terminal, one per line; end with Ctrl-D\n";
+    }
+  } else {
+    fd_ = open(name.c_str(), O_RDONLY | O_CLOEXEC);
+    char byte = 0;
+    // Only reading tells that it is a directory.
+    if (fd_ < 0 || pread(fd_, &byte, 0, 0) < 0) {
+      const std::string reason = std::strerror(errno);
+      Close();
+      return absl::NotFoundError(absl::StrCat(name, ": cannot be read: ", reason));
+    }
+  }
+  reader_ = std::make_unique<LineReader>(fd_, whole_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<ScoreInput::Item>> ScoreInput::Next(int max_items) {
+  std::vector<Item> items;
+  if (!files_) {
+    // An empty argument is a mistake that the server should name.
+    while (line_ < static_cast<int64_t>(arguments_.size()) &&
+           static_cast<int>(items.size()) < max_items) {
+      items.push_back({0, line_ + 1, arguments_[line_]});
+      ++line_;
+    }
+    return items;
+  }
+  while (items.empty() && source_ < arguments_.size()) {
+    if (reader_ == nullptr) {
+      if (absl::Status status = OpenNext(); !status.ok()) return status;
+    }
+    std::vector<std::string> lines = reader_->NextBatch(max_items);
+    if (lines.empty()) {
+      Close();
+      ++source_;
+    }
+    for (std::string& line : lines) {
+      ++line_;
+      if (!whole_ && absl::StripAsciiWhitespace(line).empty()) continue;
+      items.push_back({source_, line_, std::move(line)});
+    }
+  }
+  return items;
+}
+
+const std::string& ScoreInput::source_name(size_t source) const {
+  static const auto* const kNone = new std::string;
+  const bool is_file = files_ && source < arguments_.size() && arguments_[source] != kStandardInput;
+  return is_file ? arguments_[source] : *kNone;
+}
+
+std::string ScoreInput::Where(const Item& item) const {
+  const std::string& name = source_name(item.source);
+  if (!name.empty()) return absl::StrCat(name, ":", item.line);
+  return absl::StrCat(files_ ? "line " : "text ", item.line);
+}
+
+}  // namespace sru::client

@@ -1,0 +1,60 @@
+// The texts that `sru_client score` scores: from its arguments, from files or from standard input.
+#ifndef SRU_CLIENT_COMMANDS_SCORE_INPUT_H_
+#define SRU_CLIENT_COMMANDS_SCORE_INPUT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/line_reader.h"
+
+namespace sru::client {
+
+// Not thread-safe.
+class ScoreInput {
+ public:
+  struct Item {
+    size_t source = 0;  // which of the files; 0 if there are none
+    int64_t line = 0;   // in its source, from 1
+    std::string text;
+  };
+
+  // `arguments` are texts, or names of files ("-" is standard input); if there are none, standard
+  // input is read. `whole` hands lines over with their ends and blank ones too, so that they
+  // together are the file; else lines come without their ends, and blank ones are skipped.
+  ScoreInput(std::vector<std::string> arguments, bool files, bool whole);
+  ~ScoreInput();
+  ScoreInput(const ScoreInput&) = delete;
+  ScoreInput& operator=(const ScoreInput&) = delete;
+
+  // At most `max_items` texts of one source; none at the end. What a file's name is wrong with.
+  absl::StatusOr<std::vector<Item>> Next(int max_items);
+
+  // Whether the texts are lines, rather than arguments.
+  bool has_lines() const { return files_; }
+
+  // "" for texts that are arguments or come from standard input.
+  const std::string& source_name(size_t source) const;
+  // "FILE:12", "line 12" or "text 12": for messages.
+  std::string Where(const Item& item) const;
+
+ private:
+  absl::Status OpenNext();
+  void Close();
+
+  const std::vector<std::string> arguments_;
+  const bool files_;
+  const bool whole_;
+  size_t source_ = 0;  // of the arguments, or of the texts
+  int fd_ = -1;
+  std::unique_ptr<LineReader> reader_;
+  int64_t line_ = 0;
+};
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_COMMANDS_SCORE_INPUT_H_

@@ -1,0 +1,76 @@
+// Prints what `sru_client score` has found: a row per text, its tokens, and totals.
+#ifndef SRU_CLIENT_COMMANDS_SCORE_PRINTER_H_
+#define SRU_CLIENT_COMMANDS_SCORE_PRINTER_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/commands/json_output.h"
+#include "client/commands/score_input.h"
+#include "client/text_table.h"
+#include "client/token_view.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::client {
+
+struct ScorePrinterOptions {
+  bool json = false;
+  bool totals_only = false;
+  bool per_token = false;
+  bool candidates = false;
+  bool tokens_are_split = false;  // by spaces: --tokens
+  TokenStyle style = TokenStyle::kColumns;
+  std::string preprocessing;  // of the model, if tokens are shown
+};
+
+// Not thread-safe. Writes to standard output.
+class ScorePrinter {
+ public:
+  // `input` outlives the printer.
+  ScorePrinter(const ScorePrinterOptions& options, const ScoreInput* input);
+
+  // `score` is that of `item`, of a call that took `latency`.
+  void Add(const ScoreInput::Item& item, const v1::ScoreResponse& response, const v1::Score& score,
+           absl::Duration latency);
+  // Prints what was added, as soon as nothing more is there to be added at once.
+  void Flush();
+  // Prints the totals. Call last.
+  void Finish();
+
+ private:
+  struct Total {
+    size_t source = 0;
+    int64_t texts = 0;
+    int64_t tokens = 0;
+    int64_t scored = 0;
+    double log_prob = 0;
+
+    void Add(const v1::Score& score);
+    void Add(const Total& other);
+  };
+
+  // The tokens of a text as far as a client knows them, with what predicts them.
+  std::vector<ScoredToken> Tokens(const ScoreInput::Item& item, const v1::Score& score) const;
+  void AddTokenRows(const ScoreInput::Item& item, const v1::Score& score);
+  void PrintColored(const ScoreInput::Item& item, const v1::Score& score);
+  Json TextJson(const ScoreInput::Item& item, const v1::ScoreResponse& response,
+                const v1::Score& score, absl::Duration latency) const;
+  std::string Name(const Total& total) const;
+  Json TotalJson(const Total& total, bool with_file) const;
+
+  const ScorePrinterOptions options_;
+  const ScoreInput* const input_;
+  const bool token_rows_;
+  const bool colored_;
+  std::vector<Total> totals_;  // one per source that has a text
+  TextTable texts_;
+  TextTable tokens_;
+  bool legend_printed_ = false;
+};
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_COMMANDS_SCORE_PRINTER_H_

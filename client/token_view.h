@@ -1,0 +1,55 @@
+// How the tokens of a text and their probabilities are shown.
+#ifndef SRU_CLIENT_TOKEN_VIEW_H_
+#define SRU_CLIENT_TOKEN_VIEW_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace sru::client {
+
+enum class TokenStyle {
+  kColumns,  // a row per token: for programs
+  kBars,     // a row per token with a bar: for a terminal without colors
+  kColors    // the text as it is, each token on the color of its probability
+};
+
+// `no_color` and `term` are the environment's NO_COLOR and TERM, null if unset. NO_COLOR counts if
+// it is not empty (no-color.org).
+TokenStyle ChooseTokenStyle(bool is_terminal, const char* no_color, const char* term);
+
+// Cuts a text where the tokenizer `preprocessing` (ModelInfo.preprocessing) cuts it. nullopt for a
+// tokenizer whose cuts only the server knows, and if there are not `count` tokens.
+std::optional<std::vector<std::string>> SplitTokens(absl::string_view text,
+                                                    absl::string_view preprocessing, int count);
+
+// Whether the tokenizer makes a token of a newline.
+bool HasNewlineToken(absl::string_view preprocessing);
+
+// A token as something that is visible, takes one line and does nothing to a terminal: control
+// characters and bytes that are not UTF-8 become \n, \t, \xE2 and so on.
+std::string PrintableToken(absl::string_view token);
+
+struct ScoredToken {
+  std::string text;
+  std::optional<double> log_prob;  // none: nothing predicts it
+};
+
+// The tokens one after the other on the colors of their probabilities. The bytes of a character
+// count as one token, whose probability is their product.
+std::string ColoredTokens(const std::vector<ScoredToken>& tokens);
+// What the colors mean, in one line.
+std::string ColorLegend();
+
+// A bar as long as the token is surprising: one character per bit, at most kMaxBarBits of them.
+inline constexpr int kMaxBarBits = 16;
+std::string SurpriseBar(double bits);
+
+// Information of something with this log-probability (natural logarithm).
+double Bits(double log_prob);
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_TOKEN_VIEW_H_
