@@ -14,11 +14,14 @@ namespace {
 
 constexpr size_t kAlignment = 64;  // of pages, in bytes: a cache line, or a vector register
 
-// Memory is taken and given back in blocks of about this size: large enough that few calls reach the
-// allocator of a device, small enough that a program's few fields cost little when they are idle.
-// A block of tiny pages has at most kMaxBlockPages of them.
-constexpr size_t kBlockBytes = size_t{1} << 20;
+// Memory is taken and given back in blocks of at most this size, or of one page if that is larger:
+// large enough that few calls reach the allocator of a device, small enough that a program's few
+// fields cost little when they are idle. A block of tiny pages has at most kMaxBlockPages of them.
+constexpr size_t kMaxBlockBytes = size_t{1} << 20;
 constexpr size_t kMaxBlockPages = 256;
+// Free pages of one field are no use to another, so that all fields' blocks together are at most this
+// part of the budget.
+constexpr size_t kMinBlocksOfEveryField = 16;
 
 class HostMemory final : public ArenaMemory {
  public:
@@ -98,13 +101,13 @@ int PagesOf(int rows) { return rows / kStatePageRows + (rows % kStatePageRows !=
 // The pages of one field. Not thread-safe.
 class PagePool {
  public:
-  PagePool(const FieldSpec& field, ArenaBudget* budget, ArenaMemory* memory)
+  PagePool(const FieldSpec& field, size_t max_block_bytes, ArenaBudget* budget, ArenaMemory* memory)
       : budget_(budget), memory_(memory), grows_(field.grows) {
     const size_t values =
         static_cast<size_t>(field.width) * (field.grows ? static_cast<size_t>(kStatePageRows) : 1);
     page_bytes_ =
         std::max((values * sizeof(float) + kAlignment - 1) / kAlignment, size_t{1}) * kAlignment;
-    block_pages_ = std::clamp(kBlockBytes / page_bytes_, size_t{1}, kMaxBlockPages);
+    block_pages_ = std::clamp(max_block_bytes / page_bytes_, size_t{1}, kMaxBlockPages);
   }
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
@@ -297,7 +300,12 @@ struct StateArena::Impl {
         budget(options.budget != nullptr ? options.budget
                                          : std::make_shared<ArenaBudget>(options.budget_bytes)),
         memory(std::move(arena_memory)) {
-    for (const FieldSpec& field : fields) pools.emplace_back(field, budget.get(), memory.get());
+    const size_t max_block_bytes =
+        std::min(kMaxBlockBytes,
+                 budget->bytes() / kMinBlocksOfEveryField / std::max(fields.size(), size_t{1}));
+    for (const FieldSpec& field : fields) {
+      pools.emplace_back(field, max_block_bytes, budget.get(), memory.get());
+    }
     needed.resize(fields.size());
   }
 

@@ -8,10 +8,12 @@
 #include <cstdlib>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/aligned_buffer.h"
 #include "kernels/cpu/product.h"
+#include "kernels/state_arena.h"
 #include "kernels/testing/random_stack.h"
 
 namespace {
@@ -95,6 +97,35 @@ TEST_P(AllocationTest, AWarmBatchAllocatesNothing) {
     run();
     EXPECT_EQ(CountAllocations(run), per_product * (tiles ? 1 : test.products));
   }
+}
+
+TEST(ArenaAllocationTest, AStepOfAWarmArenaAllocatesNothing) {
+  ArenaOptions options;
+  options.budget_bytes = size_t{1} << 30;
+  StateArena arena({{"state", 64, false}, {"cache", 16, true}}, options, HostArenaMemory());
+  constexpr int kSequences = 64;
+  std::vector<StateArena::Slot> slots(kSequences);
+  std::vector<int> parents(kSequences);
+  for (int i = 0; i < kSequences; ++i) {
+    ASSERT_TRUE(arena.Allocate(&slots[i]).ok());
+    parents[i] = i / 2;
+  }
+  const std::vector<FieldId> written = {0, 1};
+  const auto steps = [&](int count, int rows) {
+    const std::vector<int> added(kSequences, rows);
+    return CountAllocations([&] {
+      for (int i = 0; i < count; ++i) {
+        StateArena::Run run;
+        if (arena.BeginRun(slots.data(), added.data(), kSequences, written, &run).ok()) {
+          run.Commit();
+        }
+        if (!arena.Reorder(slots.data(), parents.data(), kSequences).ok()) std::abort();
+      }
+    });
+  };
+  EXPECT_GT(steps(4, 1), 0);
+  steps(4, 0);
+  EXPECT_EQ(steps(100, 0), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(DataTypes, AllocationTest,

@@ -1,0 +1,901 @@
+// The arena of states against plain vectors: every operation alone, and random sequences of them with
+// memory and budgets that refuse.
+#include "kernels/state_arena.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <random>
+#include <set>
+#include <thread>
+
+namespace sru::kernels {
+namespace {
+
+using ::testing::HasSubstr;
+using Slot = StateArena::Slot;
+
+using State = StateArena::State;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
+
+// Host memory that counts, fills what it gives with NaN, and fails when it is told to.
+class Memory final : public ArenaMemory {
+ public:
+  Status Allocate(size_t bytes, float** memory) override {
+    if (MustFail()) return Failure();
+    Status status = host_->Allocate(bytes, memory);
+    if (!status.ok()) return status;
+    std::fill_n(*memory, bytes / sizeof(float), kPoison);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    blocks_[*memory] = bytes;
+    held_bytes_ += bytes;
+    ++allocations_;
+    return status;
+  }
+  void Free(float* memory, size_t bytes) override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ASSERT_EQ(blocks_.count(memory), 1u);
+      EXPECT_EQ(blocks_[memory], bytes);
+      blocks_.erase(memory);
+      held_bytes_ -= bytes;
+      ++frees_;
+    }
+    host_->Free(memory, bytes);
+  }
+  Status CopyIn(float* to, const float* from, size_t count) override {
+    return MustFail() ? Failure() : host_->CopyIn(to, from, count);
+  }
+  Status CopyOut(float* to, const float* from, size_t count) override {
+    return MustFail() ? Failure() : host_->CopyOut(to, from, count);
+  }
+  Status CopyWithin(float* to, const float* from, size_t count) override {
+    if (MustFail()) return Failure();
+    ++copies_within_;
+    return host_->CopyWithin(to, from, count);
+  }
+
+  // The call after `calls` others fails, once; -1 = none does.
+  void FailAfter(int calls) { fail_after_ = calls; }
+  int64_t allocations() const { return allocations_; }
+  int64_t frees() const { return frees_; }
+  int64_t copies_within() const { return copies_within_; }
+  size_t held_bytes() const { return held_bytes_; }
+
+  static Status Failure() { return Status(StatusCode::kDeviceLost, "the test's memory is lost"); }
+
+ private:
+  bool MustFail() { return fail_after_ >= 0 && fail_after_-- == 0; }
+
+  const std::unique_ptr<ArenaMemory> host_ = HostArenaMemory();
+  std::mutex mutex_;
+  std::map<float*, size_t> blocks_;
+  std::atomic<int> fail_after_{-1};
+  std::atomic<int64_t> allocations_{0};
+  std::atomic<int64_t> frees_{0};
+  std::atomic<int64_t> copies_within_{0};
+  std::atomic<size_t> held_bytes_{0};
+};
+
+// An arena whose memory the test holds a pointer to. The counts outlive it.
+struct TestArena {
+  TestArena(std::vector<FieldSpec> fields, const ArenaOptions& options) {
+    auto owned = std::make_unique<Memory>();
+    memory = owned.get();
+    arena = std::make_unique<StateArena>(std::move(fields), options, std::move(owned));
+  }
+  explicit TestArena(std::vector<FieldSpec> fields, size_t budget_bytes = size_t{1} << 30)
+      : TestArena(std::move(fields), WithBudget(budget_bytes)) {}
+
+  static ArenaOptions WithBudget(size_t bytes) {
+    ArenaOptions options;
+    options.budget_bytes = bytes;
+    return options;
+  }
+  StateArena* operator->() const { return arena.get(); }
+
+  Memory* memory = nullptr;
+  std::unique_ptr<StateArena> arena;
+};
+
+const std::vector<FieldSpec> kRowAndCache = {{"state", 3, false}, {"cache", 2, true}};
+constexpr int kRow = 0;
+constexpr int kCache = 1;
+
+Slot NewSlot(StateArena& arena) {
+  Slot slot = StateArena::kNoSlot;
+  EXPECT_TRUE(arena.Allocate(&slot).ok());
+  return slot;
+}
+
+Slot CopyOf(StateArena& arena, Slot from) {
+  Slot slot = StateArena::kNoSlot;
+  EXPECT_TRUE(arena.Copy(from, &slot).ok());
+  return slot;
+}
+
+State Held(const StateArena& arena, Slot slot) {
+  State state;
+  const Status status = arena.Take(slot, &state);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return state;
+}
+
+// One run of one sequence: `row` replaces the fixed field, and `added` rows of `value` are added to
+// the growing one.
+Status Step(StateArena& arena, Slot slot, float row, int added, float value, bool commit = true) {
+  StateArena::Run run;
+  Status status = arena.BeginRun(&slot, &added, 1, {kRow, kCache}, &run);
+  if (!status.ok()) return status;
+  std::fill_n(run.out(kRow, 0), 3, row);
+  for (int i = run.rows(kCache, 0); i < run.rows(kCache, 0) + added; ++i) {
+    std::fill_n(run.pages(kCache, 0)[i / kStatePageRows] + i % kStatePageRows * 2, 2, value);
+  }
+  if (commit) run.Commit();
+  return OkStatus();
+}
+
+TEST(StateArenaTest, AFreshSlotHasZerosAndCostsNothing) {
+  const TestArena arena(kRowAndCache, 0);
+  const Slot slot = NewSlot(*arena.arena);
+  const State state = Held(*arena.arena, slot);
+  EXPECT_EQ(state.rows, (std::vector<int32_t>{0, 0}));
+  EXPECT_TRUE(state.values.empty());
+  EXPECT_EQ(arena->stats().slots, 1);
+  EXPECT_EQ(arena->stats().used_bytes, 0u);
+  EXPECT_EQ(arena.memory->allocations(), 0);
+
+  StateArena::Run run;
+  ASSERT_TRUE(arena->BeginRun(&slot, nullptr, 1, {}, &run).ok());
+  EXPECT_EQ(run.in(kRow, 0), nullptr);
+  EXPECT_EQ(run.out(kRow, 0), nullptr);
+  EXPECT_EQ(run.rows(kCache, 0), 0);
+  EXPECT_TRUE(run.pages(kCache, 0).empty());
+}
+
+TEST(StateArenaTest, ASequenceWithoutASlotHasNothing) {
+  const TestArena arena(kRowAndCache);
+  const Slot slots[] = {StateArena::kNoSlot, NewSlot(*arena.arena)};
+  const int added[] = {7, 1};
+  StateArena::Run run;
+  ASSERT_TRUE(arena->BeginRun(slots, added, 2, {kRow, kCache}, &run).ok());
+  EXPECT_EQ(run.in(kRow, 0), nullptr);
+  EXPECT_EQ(run.out(kRow, 0), nullptr);
+  EXPECT_EQ(run.rows(kCache, 0), 0);
+  EXPECT_TRUE(run.pages(kCache, 0).empty());
+  EXPECT_NE(run.out(kRow, 1), nullptr);
+  EXPECT_EQ(run.pages(kCache, 1).size(), 1u);
+}
+
+TEST(StateArenaTest, ARunReplacesRowsAndAddsToGrowingOnes) {
+  const TestArena arena(kRowAndCache);
+  const Slot slot = NewSlot(*arena.arena);
+  ASSERT_TRUE(Step(*arena.arena, slot, 1, 1, 10).ok());
+  ASSERT_TRUE(Step(*arena.arena, slot, 2, 0, 0).ok());
+  ASSERT_TRUE(Step(*arena.arena, slot, 3, 2, 20).ok());
+  const State state = Held(*arena.arena, slot);
+  EXPECT_EQ(state.rows, (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(state.values, (std::vector<float>{3, 3, 3, 10, 10, 20, 20, 20, 20}));
+
+  StateArena::Run run;
+  const int added = 40;
+  ASSERT_TRUE(arena->BeginRun(&slot, &added, 1, {kCache}, &run).ok());
+  EXPECT_EQ(run.in(kRow, 0)[2], 3.0f);
+  EXPECT_EQ(run.out(kRow, 0), nullptr) << "the run does not write it";
+  EXPECT_EQ(run.rows(kCache, 0), 3);
+  EXPECT_EQ(run.pages(kCache, 0).size(), 3u);
+  EXPECT_EQ(run.pages(kCache, 0)[0][4], 20.0f);
+  run.Commit();
+  EXPECT_EQ(Held(*arena.arena, slot).rows, (std::vector<int32_t>{1, 43}));
+}
+
+TEST(StateArenaTest, ARunThatIsGivenUpChangesNothing) {
+  const TestArena arena(kRowAndCache);
+  const Slot slot = NewSlot(*arena.arena);
+  ASSERT_TRUE(Step(*arena.arena, slot, 1, 5, 10).ok());
+  const size_t used = arena->stats().used_bytes;
+  ASSERT_TRUE(Step(*arena.arena, slot, 2, 30, 20, /*commit=*/false).ok());
+  EXPECT_EQ(arena->stats().used_bytes, used);
+  const State state = Held(*arena.arena, slot);
+  EXPECT_EQ(state.rows, (std::vector<int32_t>{1, 5}));
+  EXPECT_EQ(state.values, (std::vector<float>{1, 1, 1, 10, 10, 10, 10, 10, 10, 10, 10, 10, 10}));
+}
+
+TEST(StateArenaTest, ARunThatIsReplacedIsGivenUp) {
+  const TestArena arena(kRowAndCache);
+  const Slot slots[] = {NewSlot(*arena.arena), NewSlot(*arena.arena)};
+  StateArena::Run run;
+  ASSERT_TRUE(arena->BeginRun(&slots[0], nullptr, 1, {kRow}, &run).ok());
+  const size_t used = arena->stats().used_bytes;
+  ASSERT_TRUE(arena->BeginRun(&slots[1], nullptr, 1, {kRow}, &run).ok());
+  EXPECT_EQ(arena->stats().used_bytes, used);
+  StateArena::Run moved(std::move(run));
+  run = std::move(moved);
+  run.Commit();
+  run.Commit();  // an ended run has nothing more to commit
+  EXPECT_EQ(Held(*arena.arena, slots[0]).rows[kRow], 0);
+  EXPECT_EQ(Held(*arena.arena, slots[1]).rows[kRow], 1);
+}
+
+TEST(StateArenaTest, CopiesShareUntilOneIsWrittenTo) {
+  const TestArena arena(kRowAndCache);
+  const Slot slot = NewSlot(*arena.arena);
+  ASSERT_TRUE(Step(*arena.arena, slot, 1, kStatePageRows + 1, 10).ok());
+  const size_t used = arena->stats().used_bytes;
+  const Slot copy = CopyOf(*arena.arena, slot);
+  EXPECT_EQ(arena->stats().used_bytes, used);
+  EXPECT_EQ(arena.memory->copies_within(), 0);
+
+  // The full page stays shared; of the other one, the copy gets its own.
+  ASSERT_TRUE(Step(*arena.arena, copy, 2, 1, 20).ok());
+  EXPECT_EQ(arena.memory->copies_within(), 1);
+  EXPECT_EQ(arena->stats().used_bytes, used + 64 + 128) << "a row and a page";
+  // Now it is the only one that holds it, as is the original.
+  ASSERT_TRUE(Step(*arena.arena, copy, 3, 1, 30).ok());
+  ASSERT_TRUE(Step(*arena.arena, slot, 4, 1, 40).ok());
+  EXPECT_EQ(arena.memory->copies_within(), 1);
+
+  const State original = Held(*arena.arena, slot);
+  const State other = Held(*arena.arena, copy);
+  ASSERT_EQ(original.rows, (std::vector<int32_t>{1, kStatePageRows + 2}));
+  ASSERT_EQ(other.rows, (std::vector<int32_t>{1, kStatePageRows + 3}));
+  const size_t last = 3 + kStatePageRows * 2;
+  EXPECT_EQ(original.values[0], 4);
+  EXPECT_EQ(original.values[last], 10);
+  EXPECT_EQ(original.values[last + 2], 40);
+  EXPECT_EQ(other.values[0], 3);
+  EXPECT_EQ(other.values[last], 10);
+  EXPECT_EQ(other.values[last + 2], 20);
+  EXPECT_EQ(other.values[last + 4], 30);
+}
+
+TEST(StateArenaTest, ReorderMovesNoValues) {
+  const TestArena arena(kRowAndCache);
+  Slot slots[4];
+  for (int i = 0; i < 4; ++i) {
+    slots[i] = NewSlot(*arena.arena);
+    ASSERT_TRUE(Step(*arena.arena, slots[i], static_cast<float>(i), i, 10.0f * i).ok());
+  }
+  const int64_t allocations = arena.memory->allocations();
+  const int parents[] = {2, 2, 1, 0};
+  ASSERT_TRUE(arena->Reorder(slots, parents, 4).ok());
+  EXPECT_EQ(arena.memory->allocations(), allocations);
+  EXPECT_EQ(arena.memory->copies_within(), 0);
+  for (int i = 0; i < 4; ++i) {
+    const State state = Held(*arena.arena, slots[i]);
+    EXPECT_EQ(state.rows[kCache], parents[i]);
+    EXPECT_EQ(state.values[0], static_cast<float>(parents[i]));
+  }
+  for (const Slot slot : slots) arena->Free(slot);
+  EXPECT_EQ(arena->stats().used_bytes, 0u);
+  EXPECT_TRUE(arena->Reorder(nullptr, nullptr, 0).ok());
+}
+
+TEST(StateArenaTest, AStateIsTakenOutAndPutIntoAnotherArena) {
+  const TestArena from(kRowAndCache);
+  const TestArena to(kRowAndCache);
+  const Slot source = NewSlot(*from.arena);
+  ASSERT_TRUE(Step(*from.arena, source, 5, 2 * kStatePageRows + 3, 7).ok());
+  const State state = Held(*from.arena, source);
+
+  const Slot slot = NewSlot(*to.arena);
+  ASSERT_TRUE(Step(*to.arena, slot, 1, 4, 1).ok());
+  const Slot copy = CopyOf(*to.arena, slot);
+  const State before = Held(*to.arena, copy);
+  ASSERT_TRUE(to->Put(slot, state).ok());
+  EXPECT_EQ(Held(*to.arena, slot).values, state.values);
+  EXPECT_EQ(Held(*to.arena, slot).rows, state.rows);
+  EXPECT_EQ(Held(*to.arena, copy).values, before.values) << "it shared pages with the slot";
+
+  State fresh;
+  fresh.rows = {0, 0};
+  ASSERT_TRUE(to->Put(slot, fresh).ok());
+  EXPECT_EQ(Held(*to.arena, slot).rows, fresh.rows);
+  to->Free(slot);
+  to->Free(copy);
+  EXPECT_EQ(to->stats().used_bytes, 0u);
+}
+
+TEST(StateArenaTest, PutRefusesSizesThatDoNotAgree) {
+  const TestArena arena(kRowAndCache);
+  const Slot slot = NewSlot(*arena.arena);
+  ASSERT_TRUE(Step(*arena.arena, slot, 5, 1, 7).ok());
+  const State before = Held(*arena.arena, slot);
+  constexpr int32_t kMost = std::numeric_limits<int32_t>::max();
+  const struct {
+    std::vector<int32_t> rows;
+    size_t values;
+    const char* message;
+  } kCases[] = {
+      {{}, 0, "the state has 0 fields, expected 2"},
+      {{1, 2, 0}, 7, "the state has 3 fields, expected 2"},
+      {{2, 0}, 6, "the state has 2 rows of the field state, expected 0 or 1"},
+      {{-1, 0}, 0, "the state has -1 rows of the field state, expected 0 or 1"},
+      {{1, -1}, 3, "the state has -1 rows of the field cache, expected 0 or more"},
+      {{1, 2}, 6, "the state has 6 values, expected at least 7: 2 rows of the field cache"},
+      {{1, 0}, 2, "the state has 2 values, expected at least 3: 1 rows of the field state"},
+      {{1, 2}, 8, "the state has 8 values, expected 7"},
+      {{0, 0}, 1, "the state has 1 values, expected 0"},
+      {{1, kMost}, 3, "the state has 3 values, expected at least 4294967297: 2147483647 rows"},
+  };
+  for (const auto& c : kCases) {
+    State state;
+    state.rows = c.rows;
+    state.values.assign(c.values, 1.0f);
+    const Status status = arena->Put(slot, state);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr(c.message));
+    EXPECT_EQ(Held(*arena.arena, slot).values, before.values);
+  }
+}
+
+TEST(StateArenaTest, NamesWhatIsNotASlot) {
+  const TestArena arena(kRowAndCache);
+  const Slot slot = NewSlot(*arena.arena);
+  const Slot gone = NewSlot(*arena.arena);
+  arena->Free(gone);
+  State state;
+  Slot made;
+  StateArena::Run run;
+  const int parent = 0;
+  for (const Slot wrong : {gone, Slot{-1}, Slot{2}, std::numeric_limits<Slot>::max()}) {
+    std::vector<Status> refusals = {arena->Copy(wrong, &made), arena->Take(wrong, &state),
+                                    arena->Reorder(&wrong, &parent, 1)};
+    state.rows = {0, 0};
+    refusals.push_back(arena->Put(wrong, state));
+    if (wrong != StateArena::kNoSlot) {
+      refusals.push_back(arena->BeginRun(&wrong, nullptr, 1, {kRow}, &run));
+    }
+    for (const Status& status : refusals) {
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      EXPECT_EQ(status.message(),
+                "slot " + std::to_string(wrong) + " of the state arena is not in use");
+    }
+  }
+  const Slot twice[] = {slot, slot};
+  const int parents[] = {0, 1};
+  for (const Status& status :
+       {arena->Reorder(twice, parents, 2), arena->BeginRun(twice, parents, 2, {kRow}, &run)}) {
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), "slot 0 of the state arena is named twice in one call");
+  }
+  // The next call may name it again.
+  EXPECT_TRUE(arena->Reorder(&slot, &parent, 1).ok());
+}
+
+TEST(StateArenaTest, NamesWrongArguments) {
+  const TestArena arena(kRowAndCache);
+  const Slot slots[] = {NewSlot(*arena.arena), NewSlot(*arena.arena)};
+  for (const int wrong : {-1, 2}) {
+    const int parents[] = {0, wrong};
+    const Status status = arena->Reorder(slots, parents, 2);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(), "parent 1 is " + std::to_string(wrong) + ", expected 0 to 1");
+  }
+  StateArena::Run run;
+  for (const FieldId wrong : {-1, 2}) {
+    const Status status = arena->BeginRun(slots, nullptr, 2, {kRow, wrong}, &run);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              "a run writes the field " + std::to_string(wrong) + ", expected 0 to 1");
+  }
+  int added[] = {0, -1};
+  Status status = arena->BeginRun(slots, added, 2, {kCache}, &run);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "a run adds -1 rows to sequence 1, expected 0 or more");
+  ASSERT_TRUE(Step(*arena.arena, slots[1], 0, 1, 0).ok());
+  added[1] = std::numeric_limits<int>::max();
+  status = arena->BeginRun(slots, added, 2, {kCache}, &run);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "a run adds 2147483647 rows to the field cache, which has 1, expected at most "
+            "2147483647 in all");
+}
+
+TEST(StateArenaTest, AnArenaHoldsWhatItsBudgetSays) {
+  // Pages of 64 and of 128 bytes.
+  const TestArena arena(kRowAndCache, 5 * 64);
+  const Slot slots[] = {NewSlot(*arena.arena), NewSlot(*arena.arena)};
+  ASSERT_TRUE(Step(*arena.arena, slots[0], 1, kStatePageRows, 1).ok());
+  ASSERT_TRUE(Step(*arena.arena, slots[0], 2, 0, 0).ok());
+  const Status status = Step(*arena.arena, slots[0], 3, kStatePageRows + 1, 3);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(),
+              HasSubstr("the arena's budget of 320 bytes has no room for 320 bytes more of states: "
+                        "192 bytes are in use"));
+  EXPECT_EQ(Held(*arena.arena, slots[0]).rows[kCache], kStatePageRows);
+  EXPECT_EQ(Held(*arena.arena, slots[0]).values[0], 2);
+  EXPECT_LE(arena->stats().held_bytes, 320u);
+
+  // What one field lets go the other may take.
+  arena->Free(slots[0]);
+  EXPECT_EQ(arena->stats().used_bytes, 0u);
+  State state;
+  state.rows = {0, 2 * kStatePageRows};
+  state.values.assign(2 * 2 * kStatePageRows, 4);
+  ASSERT_TRUE(arena->Put(slots[1], state).ok());
+  EXPECT_EQ(arena->stats().used_bytes, 256u);
+  EXPECT_EQ(Held(*arena.arena, slots[1]).values, state.values);
+  state.rows[kCache] += 1;
+  state.values.resize(state.values.size() + 2);
+  EXPECT_EQ(arena->Put(slots[1], state).code(), StatusCode::kResourceExhausted)
+      << "the old state is there until the new one has replaced it";
+  EXPECT_EQ(Held(*arena.arena, slots[1]).rows[kCache], 2 * kStatePageRows);
+}
+
+TEST(StateArenaTest, ArenasMayShareABudget) {
+  ArenaOptions options;
+  options.budget = std::make_shared<ArenaBudget>(3 * 64);
+  const TestArena a({{"state", 16, false}}, options);
+  const TestArena b({{"state", 16, false}}, options);
+  State state;
+  state.rows = {1};
+  state.values.assign(16, 1);
+  std::vector<Slot> of_a;
+  for (int i = 0; i < 3; ++i) {
+    of_a.push_back(NewSlot(*a.arena));
+    ASSERT_TRUE(a->Put(of_a.back(), state).ok());
+  }
+  EXPECT_EQ(options.budget->taken(), 192u);
+  const Slot slot = NewSlot(*b.arena);
+  const Status status = b->Put(slot, state);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), HasSubstr("has no room for 64 bytes more of states: 0 bytes are in "
+                                          "use, and 192 bytes of the budget are taken"));
+  EXPECT_EQ(b->stats().budget_bytes, 192u);
+}
+
+TEST(StateArenaTest, SteadyUseTakesNoMemoryAndIdlenessGivesItBack) {
+  const TestArena arena({{"state", 4096, false}, {"cache", 64, true}});
+  constexpr int kSequences = 200;  // more than a block of the fixed field's has pages
+  std::vector<Slot> slots(kSequences);
+  for (Slot& slot : slots) slot = NewSlot(*arena.arena);
+  const std::vector<int> none(kSequences, 0);
+  const std::vector<int> one(kSequences, 1);
+  const auto step = [&](const std::vector<int>& added) {
+    StateArena::Run run;
+    ASSERT_TRUE(arena->BeginRun(slots.data(), added.data(), kSequences, {0, 1}, &run).ok());
+    run.Commit();
+  };
+  step(one);
+  step(none);
+  step(none);
+  const int64_t allocations = arena.memory->allocations();
+  for (int i = 0; i < 100; ++i) step(none);
+  EXPECT_EQ(arena.memory->allocations(), allocations);
+  const size_t held = arena->stats().held_bytes;
+  EXPECT_GE(held, size_t{2} * kSequences * 4096 * sizeof(float));
+
+  for (const Slot slot : slots) arena->Free(slot);
+  EXPECT_EQ(arena->stats().used_bytes, 0u);
+  EXPECT_LE(arena->stats().held_bytes, size_t{2} << 20) << "a block of each field";
+  EXPECT_GT(arena->stats().held_bytes, 0u) << "one sequence after another takes no memory";
+  EXPECT_EQ(arena.memory->held_bytes(), arena->stats().held_bytes);
+}
+
+TEST(StateArenaTest, MemoryThatFailsChangesNothing) {
+  const TestArena arena(kRowAndCache);
+  const Slot slot = NewSlot(*arena.arena);
+  const auto is_failure = [](const Status& status) {
+    return status.code() == StatusCode::kDeviceLost &&
+           status.message() == Memory::Failure().message();
+  };
+  // The second of two allocations.
+  arena.memory->FailAfter(1);
+  EXPECT_TRUE(is_failure(Step(*arena.arena, slot, 1, 1, 1)));
+  EXPECT_EQ(Held(*arena.arena, slot).rows, (std::vector<int32_t>{0, 0}));
+  EXPECT_EQ(arena->stats().used_bytes, 0u);
+
+  ASSERT_TRUE(Step(*arena.arena, slot, 1, 1, 1).ok());
+  const State before = Held(*arena.arena, slot);
+  const Slot copy = CopyOf(*arena.arena, slot);
+  const size_t used = arena->stats().used_bytes;
+  arena.memory->FailAfter(0);
+  EXPECT_TRUE(is_failure(Step(*arena.arena, copy, 2, 1, 2)));  // the copy of the page
+  arena.memory->FailAfter(1);
+  State state;
+  state.rows = {7};
+  EXPECT_TRUE(is_failure(arena->Take(slot, &state)));
+  EXPECT_EQ(state.rows, std::vector<int32_t>{7});
+  arena.memory->FailAfter(1);
+  EXPECT_TRUE(is_failure(arena->Put(copy, before)));
+  EXPECT_EQ(arena->stats().used_bytes, used);
+  EXPECT_EQ(Held(*arena.arena, slot).values, before.values);
+  EXPECT_EQ(Held(*arena.arena, copy).values, before.values);
+}
+
+TEST(StateArenaTest, HostMemoryIsAlignedAndRefuses) {
+  const std::unique_ptr<ArenaMemory> memory = HostArenaMemory();
+  float* values = nullptr;
+  ASSERT_TRUE(memory->Allocate(64, &values).ok());
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(values) % 64, 0u);
+  memory->Free(values, 64);
+  if (kSanitized) return;  // the sanitizer would end the program instead
+  const Status status = memory->Allocate(size_t{1} << 60, &values);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_EQ(status.message(), "no memory for 1152921504606846976 bytes of states");
+}
+
+// The same as an arena, in plain vectors.
+struct Model {
+  struct Field {
+    int rows = 0;
+    std::vector<float> values;
+  };
+  std::map<Slot, std::vector<Field>> slots;
+};
+
+struct Layout {
+  const char* name;
+  std::vector<FieldSpec> fields;
+};
+
+const std::vector<Layout>& Layouts() {
+  static const auto* const kLayouts = new std::vector<Layout>{
+      {"one_row", {{"state", 5, false}}},
+      {"one_cache", {{"cache", 3, true}}},
+      {"mixed", {{"c", 17, false}, {"k", 4, true}, {"h", 1, false}, {"v", 16, true}}},
+      {"none", {}},
+      {"wide", {{"c", 1000, false}, {"k", 70, true}}},
+  };
+  return *kLayouts;
+}
+
+// One random operation after the other on an arena and on its model.
+class RandomOperations {
+ public:
+  RandomOperations(const std::vector<FieldSpec>& fields, size_t budget_bytes, int failures_per_1000,
+                   unsigned seed)
+      : fields_(fields),
+        failures_per_1000_(failures_per_1000),
+        random_(seed),
+        arena_(fields, budget_bytes) {}
+
+  void Go(int count, int check_every) {
+    for (int i = 0; i < count && !::testing::Test::HasFailure(); ++i) {
+      if (Chance(failures_per_1000_)) arena_.memory->FailAfter(Below(2));
+      Operation();
+      arena_.memory->FailAfter(-1);
+      if (!model_.slots.empty() && i % check_every == 0) CheckSlot(AnySlot());
+      if (i % (check_every * 100) == 0) CheckAll();
+    }
+    CheckAll();
+  }
+
+  void End() {
+    for (const auto& [slot, fields] : model_.slots) arena_->Free(slot);
+    model_.slots.clear();
+    const StateArena::Stats stats = arena_->stats();
+    EXPECT_EQ(stats.slots, 0);
+    EXPECT_EQ(stats.used_bytes, 0u);
+    EXPECT_EQ(stats.held_bytes, arena_.memory->held_bytes());
+    // All but the block that each field keeps.
+    EXPECT_LE(arena_.memory->allocations() - arena_.memory->frees(),
+              static_cast<int64_t>(fields_.size()));
+  }
+
+  int64_t refusals() const { return refusals_; }
+  int64_t failures() const { return failures_; }
+  int64_t commits() const { return commits_; }
+
+ private:
+  int Below(int limit) { return static_cast<int>(random_() % static_cast<unsigned>(limit)); }
+  bool Chance(int of_1000) { return Below(1000) < of_1000; }
+  float Value() { return static_cast<float>(Below(1 << 20)); }
+  Slot AnySlot() {
+    auto slot = model_.slots.begin();
+    std::advance(slot, Below(static_cast<int>(model_.slots.size())));
+    return slot->first;
+  }
+  std::vector<Slot> SomeSlots(int most) {
+    std::set<Slot> some;
+    for (int i = Below(most + 1); i > 0 && !model_.slots.empty(); --i) some.insert(AnySlot());
+    std::vector<Slot> slots(some.begin(), some.end());
+    std::shuffle(slots.begin(), slots.end(), random_);
+    return slots;
+  }
+
+  void Operation() {
+    const int kind = Below(100);
+    if (model_.slots.empty() || (kind < 8 && model_.slots.size() < 24)) {
+      Slot slot = StateArena::kNoSlot;
+      ASSERT_TRUE(arena_->Allocate(&slot).ok());
+      ASSERT_TRUE(model_.slots.emplace(slot, fields_.size()).second) << "it is in use";
+    } else if (kind < 16 && model_.slots.size() < 24) {
+      const Slot from = AnySlot();
+      Slot slot = StateArena::kNoSlot;
+      ASSERT_TRUE(arena_->Copy(from, &slot).ok());
+      ASSERT_TRUE(model_.slots.emplace(slot, model_.slots[from]).second) << "it is in use";
+    } else if (kind < 30) {
+      const Slot slot = AnySlot();
+      arena_->Free(slot);
+      model_.slots.erase(slot);
+    } else if (kind < 45) {
+      Reorder();
+    } else if (kind < 55) {
+      Put();
+    } else {
+      OneRun();
+    }
+  }
+
+  // True when the operation is done; a refusal must be one that may happen.
+  bool Done(const Status& status) {
+    if (status.ok()) return true;
+    if (status.code() == StatusCode::kResourceExhausted) {
+      ++refusals_;
+      EXPECT_THAT(status.message(), HasSubstr("the arena's budget of "));
+    } else {
+      ++failures_;
+      EXPECT_EQ(status.message(), Memory::Failure().message());
+      EXPECT_GT(failures_per_1000_, 0);
+    }
+    arena_.memory->FailAfter(-1);
+    return false;
+  }
+
+  void Reorder() {
+    const std::vector<Slot> slots = SomeSlots(6);
+    const int count = static_cast<int>(slots.size());
+    std::vector<int> parents(count);
+    std::vector<std::vector<Model::Field>> reordered(count);
+    for (int i = 0; i < count; ++i) {
+      parents[i] = Below(count);
+      reordered[i] = model_.slots[slots[parents[i]]];
+    }
+    ASSERT_TRUE(arena_->Reorder(slots.data(), parents.data(), count).ok());
+    for (int i = 0; i < count; ++i) model_.slots[slots[i]] = reordered[i];
+  }
+
+  void Put() {
+    const Slot slot = AnySlot();
+    State state;
+    if (Chance(300)) {  // what another slot holds
+      const Status taken = arena_->Take(AnySlot(), &state);
+      if (!Done(taken)) return;
+    } else {
+      for (const FieldSpec& field : fields_) {
+        state.rows.push_back(Below(field.grows ? 40 : 2));
+        for (int i = state.rows.back() * field.width; i > 0; --i) state.values.push_back(Value());
+      }
+    }
+    if (!Done(arena_->Put(slot, state))) {
+      CheckSlot(slot);
+      return;
+    }
+    const float* from = state.values.data();
+    for (size_t f = 0; f < fields_.size(); ++f) {
+      Model::Field& field = model_.slots[slot][f];
+      field.rows = state.rows[f];
+      field.values.assign(from, from + field.rows * fields_[f].width);
+      from += field.values.size();
+    }
+  }
+
+  void OneRun() {
+    std::vector<Slot> slots = SomeSlots(8);
+    if (Chance(200)) slots.insert(slots.begin() + Below(static_cast<int>(slots.size()) + 1), -1);
+    const int count = static_cast<int>(slots.size());
+    std::vector<int> added(count);
+    for (int& rows : added) rows = Chance(700) ? 1 : Below(35);
+    std::vector<FieldId> written;
+    for (size_t f = 0; f < fields_.size(); ++f) {
+      if (Chance(800)) written.push_back(static_cast<FieldId>(f));
+    }
+    StateArena::Run run;
+    if (!Done(arena_->BeginRun(slots.data(), added.data(), count, written, &run))) {
+      for (const Slot slot : slots) {
+        if (slot != StateArena::kNoSlot) CheckSlot(slot);
+      }
+      return;
+    }
+    const bool commit = Chance(850);
+    for (int i = 0; i < count; ++i) {
+      if (slots[i] == StateArena::kNoSlot) continue;
+      for (size_t f = 0; f < fields_.size(); ++f) {
+        const bool writes = std::count(written.begin(), written.end(), static_cast<FieldId>(f)) > 0;
+        Model::Field& field = model_.slots[slots[i]][f];
+        Model::Field after = RunOneField(run, i, static_cast<FieldId>(f), field, writes, added[i]);
+        if (commit) field = std::move(after);
+      }
+    }
+    if (commit) run.Commit();
+    commits_ += commit ? 1 : 0;
+  }
+
+  // Checks what the run shows of a field that holds `before`, writes random values and returns what
+  // the field holds afterwards.
+  Model::Field RunOneField(const StateArena::Run& run, int sequence, FieldId f,
+                           const Model::Field& before, bool writes, int added) {
+    const int width = fields_[f].width;
+    Model::Field after = before;
+    if (!fields_[f].grows) {
+      const float* const in = run.in(f, sequence);
+      float* const out = run.out(f, sequence);
+      EXPECT_EQ(in != nullptr, before.rows > 0);
+      EXPECT_EQ(out != nullptr, writes);
+      EXPECT_TRUE(in == nullptr || std::equal(in, in + width, before.values.begin()));
+      if (out == nullptr) return after;
+      after.rows = 1;
+      after.values.resize(width);
+      for (int i = 0; i < width; ++i) out[i] = after.values[i] = Value();
+      return after;
+    }
+    const std::vector<float*>& pages = run.pages(f, sequence);
+    if (writes) after.rows += added;
+    EXPECT_EQ(run.rows(f, sequence), before.rows);
+    EXPECT_EQ(pages.size(), (after.rows + kStatePageRows - 1) / kStatePageRows);
+    for (int row = 0; row < after.rows; ++row) {
+      float* const values = pages[row / kStatePageRows] + row % kStatePageRows * width;
+      if (row < before.rows) {
+        EXPECT_TRUE(std::equal(values, values + width, before.values.begin() + row * width));
+        continue;
+      }
+      for (int i = 0; i < width; ++i) after.values.push_back(values[i] = Value());
+    }
+    return after;
+  }
+
+  void CheckSlot(Slot slot) {
+    State state;
+    if (!Done(arena_->Take(slot, &state))) return;
+    State expected;
+    for (const Model::Field& field : model_.slots[slot]) {
+      expected.rows.push_back(field.rows);
+      expected.values.insert(expected.values.end(), field.values.begin(), field.values.end());
+    }
+    EXPECT_EQ(state.rows, expected.rows);
+    EXPECT_TRUE(state.values == expected.values) << "of slot " << slot;
+  }
+
+  void CheckAll() {
+    for (const auto& [slot, fields] : model_.slots) CheckSlot(slot);
+    const StateArena::Stats stats = arena_->stats();
+    EXPECT_EQ(stats.slots, static_cast<int64_t>(model_.slots.size()));
+    EXPECT_LE(stats.used_bytes, stats.held_bytes);
+    EXPECT_LE(stats.held_bytes, stats.budget_bytes);
+    EXPECT_EQ(stats.held_bytes, arena_.memory->held_bytes());
+  }
+
+  const std::vector<FieldSpec> fields_;
+  const int failures_per_1000_;
+  std::mt19937 random_;
+  TestArena arena_;
+  Model model_;
+  int64_t refusals_ = 0;
+  int64_t failures_ = 0;
+  int64_t commits_ = 0;
+};
+
+class StateArenaRandomTest : public ::testing::TestWithParam<Layout> {};
+
+TEST_P(StateArenaRandomTest, HoldsWhatPlainVectorsHold) {
+  RandomOperations operations(GetParam().fields, size_t{1} << 30, 0, 1);
+  operations.Go(4000, 1);
+  operations.End();
+  EXPECT_EQ(operations.refusals(), 0);
+  EXPECT_GT(operations.commits(), 1000);
+}
+
+TEST_P(StateArenaRandomTest, RefusalsChangeNothing) {
+  size_t bytes = 0;  // of about three slots
+  for (const FieldSpec& field : GetParam().fields) bytes += field.width * (field.grows ? 800 : 24);
+  RandomOperations operations(GetParam().fields, bytes, 0, 2);
+  operations.Go(4000, 1);
+  operations.End();
+  EXPECT_EQ(operations.refusals() > 100, !GetParam().fields.empty());
+  EXPECT_GT(operations.commits(), 100);
+}
+
+TEST_P(StateArenaRandomTest, FailuresOfMemoryChangeNothing) {
+  RandomOperations operations(GetParam().fields, size_t{1} << 30, 500, 3);
+  operations.Go(4000, 1);
+  operations.End();
+  EXPECT_EQ(operations.failures() > 20, !GetParam().fields.empty());
+  EXPECT_GT(operations.commits(), 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, StateArenaRandomTest, ::testing::ValuesIn(Layouts()),
+                         [](const auto& layout) { return layout.param.name; });
+
+TEST(StateArenaTest, AMillionOperationsLeakNothing) {
+  RandomOperations operations({{"c", 1, false}, {"k", 1, true}}, 8000, 5, 4);
+  operations.Go(kSanitized ? 30000 : 1000000, 1000);  // instrumented, a million take a minute
+  operations.End();
+  EXPECT_GT(operations.refusals(), 100);
+  EXPECT_GT(operations.failures(), 5);
+}
+
+TEST(StateArenaTest, ThreadsUseDifferentSlotsAtOnce) {
+  const TestArena arena(kRowAndCache, 64 << 10);
+  // Every thread has copies of this one, so that threads share pages.
+  const Slot shared = NewSlot(*arena.arena);
+  ASSERT_TRUE(Step(*arena.arena, shared, 1000, 3, 1000).ok());
+  const State original = Held(*arena.arena, shared);
+  constexpr int kThreads = 4;
+  std::vector<Slot> copies;
+  for (int t = 0; t < kThreads; ++t) copies.push_back(CopyOf(*arena.arena, shared));
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t) {
+    threads.emplace_back([&, t] {
+      const auto value = static_cast<float>(t + 1);
+      for (int i = 0; i < 300; ++i) {
+        const Slot slot = CopyOf(*arena.arena, copies[t]);
+        const Slot other = NewSlot(*arena.arena);
+        ASSERT_TRUE(Step(*arena.arena, slot, value, 20, value, /*commit=*/i % 3 != 0).ok());
+        const State state = Held(*arena.arena, slot);
+        std::vector<float> expected = original.values;
+        if (i % 3 != 0) {
+          std::fill_n(expected.begin(), 3, value);
+          expected.resize(expected.size() + 20 * 2, value);
+        }
+        EXPECT_EQ(state.values, expected);
+        ASSERT_TRUE(arena->Put(other, state).ok());
+        const Slot both[] = {slot, other};
+        const int parents[] = {1, 1};
+        ASSERT_TRUE(arena->Reorder(both, parents, 2).ok());
+        EXPECT_EQ(Held(*arena.arena, slot).values, expected);
+        EXPECT_GE(arena->stats().slots, kThreads + 3);
+        arena->Free(slot);
+        arena->Free(other);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(Held(*arena.arena, shared).values, original.values);
+  EXPECT_EQ(arena->stats().slots, kThreads + 1);
+}
+
+TEST(StateArenaTest, MemoryIsGivenBackWithTheArena) {
+  struct Counts {
+    int64_t allocations = 0;
+    int64_t frees = 0;
+  } counts;
+  class Counting final : public ArenaMemory {
+   public:
+    explicit Counting(Counts* counts) : counts_(counts) {}
+    Status Allocate(size_t bytes, float** memory) override {
+      ++counts_->allocations;
+      return host_->Allocate(bytes, memory);
+    }
+    void Free(float* memory, size_t bytes) override {
+      ++counts_->frees;
+      host_->Free(memory, bytes);
+    }
+    Status CopyIn(float*, const float*, size_t) override { return OkStatus(); }
+    Status CopyOut(float*, const float*, size_t) override { return OkStatus(); }
+    Status CopyWithin(float*, const float*, size_t) override { return OkStatus(); }
+
+   private:
+    Counts* const counts_;
+    const std::unique_ptr<ArenaMemory> host_ = HostArenaMemory();
+  };
+  ArenaOptions options;
+  options.budget = std::make_shared<ArenaBudget>(1 << 20);
+  {
+    StateArena arena(kRowAndCache, options, std::make_unique<Counting>(&counts));
+    const Slot slot = NewSlot(arena);
+    ASSERT_TRUE(Step(arena, slot, 1, 1000, 1).ok());
+    CopyOf(arena, slot);
+    EXPECT_GT(options.budget->taken(), 8000u);
+  }
+  EXPECT_GT(counts.allocations, 1);
+  EXPECT_EQ(counts.frees, counts.allocations);
+  EXPECT_EQ(options.budget->taken(), 0u);
+}
+
+}  // namespace
+}  // namespace sru::kernels
