@@ -1,16 +1,13 @@
 #include "kernels/cpu/cpu_backend.h"
 
-#include <omp.h>
-
 #include <algorithm>
-#include <exception>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "kernels/cpu/batch_run.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/cpu_workspace.h"
+#include "kernels/cpu/library_calls.h"
 #include "kernels/cpu/packed_stack.h"
 #include "kernels/cpu/parallel_runner.h"
 #include "kernels/cpu/scan.h"
@@ -19,22 +16,6 @@
 
 namespace sru::kernels::cpu {
 namespace {
-
-// Batches run in parallel on the callers' threads; a product must not start threads of its own.
-void UseOneThread() { omp_set_num_threads(1); }
-
-// Runs `body` and turns what oneDNN and the allocator throw into a status.
-template <typename Body>
-Status CatchErrors(const char* action, Body body) {
-  try {
-    body();
-    return OkStatus();
-  } catch (const std::bad_alloc&) {
-    return Status(StatusCode::kResourceExhausted, std::string(action) + ": out of memory");
-  } catch (const std::exception& e) {
-    return Internal(std::string(action) + ": " + e.what());
-  }
-}
 
 // A model packed for one way of computing, with the workspace and the forward pass that go with it.
 template <typename Stack, typename StackWorkspace,
