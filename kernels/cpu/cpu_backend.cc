@@ -6,6 +6,7 @@
 
 #include "kernels/cpu/batch_run.h"
 #include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/cpu_program.h"
 #include "kernels/cpu/cpu_workspace.h"
 #include "kernels/cpu/library_calls.h"
 #include "kernels/cpu/packed_stack.h"
@@ -101,9 +102,16 @@ class CpuBackend : public Backend {
     return UnsupportedDataType(name(), options.dtype);
   }
 
-  Status Compile(const Program& /*program*/, const CompileOptions& /*options*/,
-                 std::unique_ptr<ProgramExecutable>* /*executable*/) override {
-    return Unsupported("backend: programs are not built yet");
+  Status Compile(const Program& program, const CompileOptions& options,
+                 std::unique_ptr<ProgramExecutable>* executable) override {
+    UseOneThread();
+    switch (options.dtype) {
+      case DataType::kFloat32:
+        return CompileParts(program, Arithmetic(), options, executable);
+      case DataType::kBFloat16:
+        return CompileParts(program, RoundedArithmetic(), options, executable);
+    }
+    return UnsupportedDataType(name(), options.dtype);
   }
 
  private:
@@ -115,14 +123,8 @@ class CpuBackend : public Backend {
     });
   }
 
-  Status CompileBFloat16(const StackSpec& spec, WeightSource* weights,
-                         std::unique_ptr<Executable>* executable) const {
-    if (isa_.tiles != nullptr) {
-      return CatchErrors("packing weights", [&] {
-        *executable = std::make_unique<TileExecutable>(
-            std::make_unique<TileStack>(spec, *isa_.tiles, weights), parallel_);
-      });
-    }
+  // bfloat16 without tiles.
+  Arithmetic RoundedArithmetic() const {
     Arithmetic arithmetic;
     arithmetic.rounds = true;
     switch (isa_.products) {
@@ -132,7 +134,29 @@ class CpuBackend : public Backend {
         arithmetic.products = ProductType::kBFloat16;
         break;
     }
-    return CompilePacked(spec, arithmetic, weights, executable);
+    return arithmetic;
+  }
+
+  Status CompileBFloat16(const StackSpec& spec, WeightSource* weights,
+                         std::unique_ptr<Executable>* executable) const {
+    if (isa_.tiles != nullptr) {
+      return CatchErrors("packing weights", [&] {
+        *executable = std::make_unique<TileExecutable>(
+            std::make_unique<TileStack>(spec, *isa_.tiles, weights), parallel_);
+      });
+    }
+    return CompilePacked(spec, RoundedArithmetic(), weights, executable);
+  }
+
+  Status CompileParts(const Program& program, const Arithmetic& arithmetic,
+                      const CompileOptions& options,
+                      std::unique_ptr<ProgramExecutable>* executable) {
+    const CompileStack compile_stack = [&](const StackSpec& spec,
+                                           std::unique_ptr<Executable>* stack) {
+      return Compile(spec, options, stack);
+    };
+    return CompileProgram(program, arithmetic, options.weights, compile_stack, parallel_,
+                          executable);
   }
 
   const CpuIsa isa_;

@@ -79,14 +79,15 @@ ProcessLimit& Limit() {
 void ChooseBest(CpuIsa* isa) {
   if (HasAmx()) {
     isa->name = "amx";
+    isa->products = BFloat16Products::kOneDnn;
     if (AgreesWithEmulation(AmxTileKernel())) {
       isa->tiles = &AmxTileKernel();
     } else {
-      isa->products = BFloat16Products::kOneDnn;
       isa->note = "bfloat16 by oneDNN: AMX tiles differ from their emulation";
     }
   } else if (HasAvx512Bf16()) {
     isa->name = "avx512_bf16";
+    isa->products = BFloat16Products::kOneDnn;
     isa->tiles = &Avx512TileKernel();
   } else {
     isa->name = HasAvx512() ? "avx512" : HasAvx2() ? "avx2" : "baseline";
@@ -172,16 +173,14 @@ Status ChooseCpuIsa(const std::string& name, CpuIsa* isa) {
   } else if (name == "avx512_bf16" || name == "onednn_bf16") {
     status = require(HasAvx512Bf16());
     if (status.ok()) status = Limit().Set("avx512_bf16", dnnl::cpu_isa::avx512_core_bf16);
-    if (name == "avx512_bf16") {
-      isa->tiles = &Avx512TileKernel();
-    } else {
-      isa->products = BFloat16Products::kOneDnn;
-    }
+    isa->products = BFloat16Products::kOneDnn;
+    if (name == "avx512_bf16") isa->tiles = &Avx512TileKernel();
   } else if (name == "amx") {
     status = require(HasAmx());
     if (status.ok()) ChooseBest(isa);
   } else if (name == "amx_emulated") {
     isa->tiles = &EmulatedTileKernel();
+    if (HasAvx512Bf16()) isa->products = BFloat16Products::kOneDnn;
   } else {
     status = InvalidArgument(
         "cpu_isa: expected auto, avx2, avx512, avx512_bf16, amx, or for tests onednn_bf16, "

@@ -18,12 +18,13 @@
 
 namespace sru::kernels::cpu {
 
-// How bfloat16 is computed when there are no tiles.
+// How bfloat16 is multiplied where there are no tiles: in stacks without, and in the other operations
+// of a program, which have none.
 enum class BFloat16Products { kFloat32, kOneDnn };
 
 struct CpuIsa {
   std::string name;                   // one of the above, or "baseline" without AVX2
-  const TileKernel* tiles = nullptr;  // for bfloat16
+  const TileKernel* tiles = nullptr;  // for stacks in bfloat16
   BFloat16Products products = BFloat16Products::kFloat32;
   std::string note;  // why it is not the best that the processor claims to have, or empty
 };

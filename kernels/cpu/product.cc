@@ -156,24 +156,26 @@ Product::Product(ProductShapes& shapes, const float* weights, int k, int n,
   stream.wait();
 }
 
-ProductRunner::ProductRunner(const Product& product) : stream_(product.engine()), k_(product.k()) {
-  const ProductShape& shape = product.shape();
-  if (shape.type == ProductType::kBFloat16) {
+ProductRunner::ProductRunner(const Product& product)
+    : ProductRunner(product.shape(), product.engine()) {
+  if (product.shape().type == ProductType::kBFloat16) {
     rounded_ = AlignedArray<BFloat16>(static_cast<size_t>(product.max_rows()) * k_);
   }
+  // Executing does not write to the weights, so that workers share one memory object.
+  for (Call& call : calls_) call.arguments[DNNL_ARG_WEIGHTS] = product.weights();
+}
+
+ProductRunner::ProductRunner(const ProductShape& shape, const dnnl::engine& engine)
+    : stream_(engine), k_(shape.k) {
   for (const ProductShape::Bucket& bucket : shape.buckets) {
-    Call call{
-        bucket.primitive,
-        bucket.rows,
-        memory(RowMajor(bucket.rows, shape.k, shape.type), product.engine(), DNNL_MEMORY_NONE),
-        memory(RowMajor(bucket.rows, shape.n), product.engine(), DNNL_MEMORY_NONE),
-        {}};
-    // Executing does not write to the weights, so that workers share one memory object.
-    call.arguments = {
-        {DNNL_ARG_SRC, call.x},
-        {DNNL_ARG_WEIGHTS, product.weights()},
-        {DNNL_ARG_DST, call.y},
-        {DNNL_ARG_SCRATCHPAD, memory(bucket.description.scratchpad_desc(), product.engine())}};
+    Call call{bucket.primitive,
+              bucket.rows,
+              memory(RowMajor(bucket.rows, shape.k, shape.type), engine, DNNL_MEMORY_NONE),
+              memory(RowMajor(bucket.rows, shape.n), engine, DNNL_MEMORY_NONE),
+              {}};
+    call.arguments = {{DNNL_ARG_SRC, call.x},
+                      {DNNL_ARG_DST, call.y},
+                      {DNNL_ARG_SCRATCHPAD, memory(bucket.description.scratchpad_desc(), engine)}};
     call_of_.resize(bucket.rows + 1, static_cast<uint8_t>(calls_.size()));
     calls_.push_back(std::move(call));
   }

@@ -95,10 +95,18 @@ class Product {
 class ProductRunner {
  public:
   explicit ProductRunner(const Product& product);
+  // For products of this shape, which each call names. x is in the shape's type.
+  ProductRunner(const ProductShape& shape, const dnnl::engine& engine);
 
   void Run(const float* x, int rows, float* y);
   // For a bfloat16 product: x as it is.
   void Run(const BFloat16* x, int rows, float* y);
+
+  template <typename T>
+  void Run(const Product& product, const T* x, int rows, float* y) {
+    calls_[call_of_[rows]].arguments[DNNL_ARG_WEIGHTS] = product.weights();
+    Execute(const_cast<T*>(x), rows, y);
+  }
 
  private:
   struct Call {

@@ -1,0 +1,357 @@
+#include "kernels/cpu/cpu_program.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "kernels/cpu/library_calls.h"
+
+namespace sru::kernels::cpu {
+namespace {
+
+// Calls visit(value) for each value that an operation uses.
+template <typename Visit>
+struct OperandVisitor {
+  const Visit& visit;
+
+  void operator()(const ops::Features&) const {}
+  void operator()(const ops::Embed&) const {}
+  void operator()(const ops::Linear& op) const { visit(op.x); }
+  void operator()(const ops::Normalize& op) const { visit(op.x); }
+  void operator()(const ops::Stack& op) const { visit(op.x); }
+  void operator()(const ops::Attend& op) const {
+    visit(op.q);
+    visit(op.keys);
+    visit(op.values);
+  }
+  void operator()(const ops::Concat& op) const {
+    for (ValueId x : op.xs) visit(x);
+  }
+  void operator()(const ops::Add& op) const {
+    visit(op.a);
+    visit(op.b);
+  }
+  void operator()(const ops::Pool& op) const {
+    visit(op.x);
+    visit(op.weights);
+  }
+  void operator()(const ops::RowDot& op) const {
+    visit(op.x);
+    visit(op.v);
+  }
+  void operator()(const ops::Shift& op) const { visit(op.x); }
+  void operator()(const ops::Select& op) const { visit(op.x); }
+  void operator()(const ops::Append& op) const { visit(op.x); }
+  void operator()(const ops::Predict& op) const { visit(op.x); }
+};
+
+AlignedBuffer CopyOf(WeightSource* source, const FloatView& view, size_t size) {
+  AlignedBuffer copy(size);
+  const ReadWeights readable(source, view);
+  std::copy_n(view.data, view.size, copy.data());
+  return copy;
+}
+
+// Packs the weights of one operation after the other.
+class Packer {
+ public:
+  Packer(const ProgramShape& shape, const Arithmetic& arithmetic, WeightSource* source,
+         const CompileStack& compile_stack)
+      : shape_(shape),
+        arithmetic_(arithmetic),
+        source_(source),
+        compile_stack_(compile_stack),
+        shapes_(arithmetic.products) {}
+
+  Status Pack(const Operation& operation, PackedOperation* packed) {
+    return std::visit([&](const auto& op) { return PackWeights(op, packed); }, operation);
+  }
+
+ private:
+  Status PackWeights(const ops::Embed& op, PackedOperation* packed) {
+    packed->embed = std::make_unique<EmbedTable>(op, arithmetic_.rounds, source_);
+    return OkStatus();
+  }
+  Status PackWeights(const ops::Linear& op, PackedOperation* packed) {
+    packed->linear = std::make_unique<BlockedProduct>(shapes_, arithmetic_, source_, op.weight,
+                                                      shape_.values[op.x].width, op.width);
+    packed->bias = CopyOf(source_, op.bias, op.width);
+    return OkStatus();
+  }
+  Status PackWeights(const ops::Normalize& op, PackedOperation* packed) {
+    packed->weight = CopyOf(source_, op.weight, op.weight.size);
+    packed->bias = CopyOf(source_, op.bias, op.bias.size);
+    return OkStatus();
+  }
+  Status PackWeights(const ops::Stack& op, PackedOperation* packed) {
+    return compile_stack_(op.spec, &packed->stack);
+  }
+  Status PackWeights(const ops::Predict& op, PackedOperation* packed) {
+    packed->predict =
+        std::make_unique<Prediction>(op, shape_.values[op.x].width, arithmetic_, shapes_, source_);
+    return OkStatus();
+  }
+  template <typename WithoutWeights>
+  Status PackWeights(const WithoutWeights& /*op*/, PackedOperation* /*packed*/) {
+    return OkStatus();
+  }
+
+  const ProgramShape& shape_;
+  const Arithmetic arithmetic_;
+  WeightSource* const source_;
+  const CompileStack& compile_stack_;
+  ProductShapes shapes_;
+};
+
+// Gives out places in one piece of memory, which grows as needed.
+class Places {
+ public:
+  size_t Take(size_t size) {
+    for (auto gap = gaps_.begin(); gap != gaps_.end(); ++gap) {
+      if (gap->size < size) continue;
+      const size_t begin = gap->begin;
+      gap->begin += size;
+      gap->size -= size;
+      if (gap->size == 0) gaps_.erase(gap);
+      return begin;
+    }
+    size_t begin = end_;
+    if (!gaps_.empty() && gaps_.back().begin + gaps_.back().size == end_) {
+      begin = gaps_.back().begin;
+      gaps_.pop_back();
+    }
+    end_ = begin + size;
+    return begin;
+  }
+
+  void Give(size_t begin, size_t size) {
+    if (size == 0) return;
+    auto next = std::find_if(gaps_.begin(), gaps_.end(),
+                             [begin](const Gap& gap) { return gap.begin > begin; });
+    next = gaps_.insert(next, {begin, size});
+    if (std::next(next) != gaps_.end() && begin + size == std::next(next)->begin) {
+      next->size += std::next(next)->size;
+      gaps_.erase(std::next(next));
+    }
+    if (next != gaps_.begin() && std::prev(next)->begin + std::prev(next)->size == begin) {
+      std::prev(next)->size += next->size;
+      gaps_.erase(next);
+    }
+  }
+
+  size_t end() const { return end_; }
+
+ private:
+  struct Gap {
+    size_t begin;
+    size_t size;
+  };
+  std::vector<Gap> gaps_;  // ascending, never adjacent
+  size_t end_ = 0;
+};
+
+class CpuProgramExecutable : public ProgramExecutable {
+ public:
+  CpuProgramExecutable(std::unique_ptr<PackedProgram> packed,
+                       std::shared_ptr<ParallelRunner> parallel)
+      : packed_(std::move(packed)), parallel_(std::move(parallel)) {}
+
+  Status CreateWorkspace(const ProgramLimits& limits,
+                         std::unique_ptr<ProgramWorkspace>* workspace) const override {
+    Status status = ValidateLimits(packed_->program, limits);
+    if (!status.ok()) return status;
+    Status created;
+    status = CatchErrors("making a workspace", [&] {
+      created = CpuProgramWorkspace::Create(*packed_, limits, parallel_->threads(), workspace);
+    });
+    return status.ok() ? created : status;
+  }
+
+  Status CreateArena(const ArenaOptions& options,
+                     std::unique_ptr<StateArena>* arena) const override {
+    return CatchErrors("making an arena of states", [&] {
+      *arena = std::make_unique<StateArena>(packed_->program.fields, options, HostArenaMemory());
+    });
+  }
+
+  Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
+             ProgramWorkspace& workspace) const override {
+    Status status =
+        ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs);
+    if (!status.ok()) return status;
+    UseOneThread();
+    Status run;
+    status = CatchErrors("running a batch", [&] {
+      run = RunProgram(*packed_, batch, outputs, static_cast<CpuProgramWorkspace&>(workspace),
+                       *parallel_);
+    });
+    return status.ok() ? run : status;
+  }
+
+  size_t weight_bytes() const override { return packed_->bytes(); }
+
+ private:
+  std::unique_ptr<PackedProgram> packed_;
+  std::shared_ptr<ParallelRunner> parallel_;
+};
+
+}  // namespace
+
+size_t PackedOperation::bytes() const {
+  size_t bytes = weight.bytes() + bias.bytes();
+  if (embed != nullptr) bytes += embed->bytes();
+  if (linear != nullptr) bytes += linear->bytes();
+  if (predict != nullptr) bytes += predict->bytes();
+  if (stack != nullptr) bytes += stack->weight_bytes();
+  return bytes;
+}
+
+size_t PackedProgram::bytes() const {
+  size_t bytes = 0;
+  for (const PackedOperation& operation : operations) bytes += operation.bytes();
+  return bytes;
+}
+
+Status PackProgram(const Program& program, ProgramShape shape, const Arithmetic& arithmetic,
+                   WeightSource* source, const CompileStack& compile_stack, PackedProgram* packed) {
+  packed->program = WithoutWeights(program);
+  packed->shape = std::move(shape);
+  packed->operations.resize(program.operations.size());
+  Packer packer(packed->shape, arithmetic, source, compile_stack);
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    Status status = packer.Pack(program.operations[i], &packed->operations[i]);
+    if (!status.ok()) return status;
+  }
+  return OkStatus();
+}
+
+Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLimits& limits,
+                                   int num_threads, std::unique_ptr<ProgramWorkspace>* workspace) {
+  const Program& program = packed.program;
+  std::unique_ptr<CpuProgramWorkspace> made(new CpuProgramWorkspace(limits));
+  // Those of sequence axes follow from the others.
+  int most_sequences = 0;
+  for (size_t i = 0; i < program.axes.size(); ++i) {
+    AxisLimits& axis = made->limits_.axes[i];
+    const AxisId of = program.axes[i].sequences_of;
+    if (of != kNone) axis = {limits.axes[of].max_sequences, limits.axes[of].max_sequences};
+    most_sequences = std::max(most_sequences, axis.max_sequences);
+  }
+  made->LayOutValues(packed);
+
+  made->threads.resize(std::min(num_threads, kMaxProgramThreads));
+  int predicted_rows = 0;
+  made->stacks.resize(program.operations.size());
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    const PackedOperation& operation = packed.operations[i];
+    const AxisLimits& axis = made->limits_.axes[packed.shape.values[i].axis];
+    for (Thread& thread : made->threads) {
+      if (operation.linear != nullptr) thread.products.Add(*operation.linear);
+      if (operation.predict != nullptr) {
+        thread.products.Add(operation.predict->product);
+        thread.predict.Add(*operation.predict);
+      }
+    }
+    if (operation.predict != nullptr) predicted_rows = std::max(predicted_rows, axis.max_rows);
+    if (operation.stack != nullptr && axis.max_rows > 0 && axis.max_sequences > 0) {
+      WorkspaceLimits stack_limits;
+      stack_limits.max_tokens = axis.max_rows;
+      stack_limits.max_sequences = axis.max_sequences;
+      stack_limits.states = std::get<ops::Stack>(program.operations[i]).state != kNone;
+      stack_limits.turn = limits.turn;
+      Status status = operation.stack->CreateWorkspace(stack_limits, &made->stacks[i]);
+      if (!status.ok()) return status;
+    }
+  }
+
+  made->one_row_each.resize(most_sequences + 1);
+  for (int b = 0; b <= most_sequences; ++b) made->one_row_each[b] = b;
+  made->stack_outputs.resize(most_sequences);
+  made->initial_states.resize(most_sequences);
+  made->rows_added.resize(most_sequences);
+  made->rows.resize(predicted_rows);
+  made->runs.resize(program.axes.size());
+  made->written.resize(program.axes.size());
+  for (size_t field = 0; field < program.fields.size(); ++field) {
+    made->written[packed.shape.field_axes[field]].push_back(static_cast<FieldId>(field));
+  }
+  *workspace = std::move(made);
+  return OkStatus();
+}
+
+// Memory is given back after an operation's last user and taken again by later ones. What runs in a
+// batch is a part of the operations, in the same order, so what does not overlap here never does.
+void CpuProgramWorkspace::LayOutValues(const PackedProgram& packed) {
+  const Program& program = packed.program;
+  const int count = static_cast<int>(program.operations.size());
+  // Append makes no rows of its own.
+  std::vector<ValueId> owner(count);
+  std::vector<int> last_use(count);
+  size_t spare = 0;
+  for (ValueId id = 0; id < count; ++id) {
+    const auto* append = std::get_if<ops::Append>(&program.operations[id]);
+    owner[id] = append != nullptr ? owner[append->x] : id;
+    last_use[id] = id;
+    const auto use = [&](ValueId used) {
+      if (used != kNone) last_use[owner[used]] = id;
+    };
+    std::visit(OperandVisitor<decltype(use)>{use}, program.operations[id]);
+    // Products read rows past the last one.
+    const PackedOperation& operation = packed.operations[id];
+    const BlockedProduct* product =
+        operation.predict != nullptr ? &operation.predict->product : operation.linear.get();
+    if (product != nullptr) {
+      spare = std::max(spare, static_cast<size_t>(product->piece_rows()) * product->k());
+    }
+  }
+  std::vector<size_t> sizes(count);
+  offset_of_value.resize(count);
+  Places places;
+  for (ValueId id = 0; id < count; ++id) {
+    if (owner[id] != id) {
+      offset_of_value[id] = offset_of_value[owner[id]];
+    } else {
+      const ValueSpec& value = packed.shape.values[id];
+      const size_t size = static_cast<size_t>(limits_.axes[value.axis].max_rows) * value.width;
+      constexpr size_t kLine = kRowAlignment;
+      sizes[id] = (size + kLine - 1) / kLine * kLine;
+      offset_of_value[id] = places.Take(sizes[id]);
+    }
+    for (ValueId used = 0; used <= id; ++used) {
+      if (owner[used] == used && last_use[used] == id) {
+        places.Give(offset_of_value[used], sizes[used]);
+      }
+    }
+  }
+  values = AlignedBuffer(places.end() + spare);
+}
+
+size_t CpuProgramWorkspace::bytes() const {
+  size_t bytes = values.bytes();
+  for (const std::unique_ptr<Workspace>& stack : stacks) {
+    if (stack != nullptr) bytes += stack->bytes();
+  }
+  for (const Thread& thread : threads) bytes += thread.products.bytes() + thread.predict.bytes();
+  bytes += (one_row_each.size() + rows.size()) * sizeof(int32_t);
+  bytes += stack_outputs.size() * (sizeof(SequenceOutput) + sizeof(const float*) + sizeof(int));
+  return bytes;
+}
+
+Status CompileProgram(const Program& program, const Arithmetic& arithmetic, WeightSource* source,
+                      const CompileStack& compile_stack, std::shared_ptr<ParallelRunner> parallel,
+                      std::unique_ptr<ProgramExecutable>* executable) {
+  ProgramShape shape;
+  Status status = Validate(program, &shape);
+  if (!status.ok()) return status;
+  Status packing;
+  status = CatchErrors("packing weights", [&] {
+    auto packed = std::make_unique<PackedProgram>();
+    packing =
+        PackProgram(program, std::move(shape), arithmetic, source, compile_stack, packed.get());
+    if (!packing.ok()) return;
+    *executable = std::make_unique<CpuProgramExecutable>(std::move(packed), std::move(parallel));
+  });
+  return status.ok() ? packing : status;
+}
+
+}  // namespace sru::kernels::cpu

@@ -1,0 +1,169 @@
+#include "kernels/cpu/program_attend.h"
+
+#include <cmath>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/program_attend.cc"
+#include "hwy/foreach_target.h"  // must come before highway.h
+#include "hwy/highway.h"
+#include "kernels/cpu/row_math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sru::kernels::cpu {
+namespace HWY_NAMESPACE {
+
+// Keys whose scores are exponentiated together: whole pages.
+constexpr size_t kBlockKeys = 16 * kStatePageRows;
+
+// scores[i] = scale * q . k_i for kKeys adjacent rows. Each sum has an accumulator of its own, so
+// that it is the same in any group of keys.
+template <size_t kKeys>
+HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* HWY_RESTRICT keys, size_t stride,
+                       size_t n, float scale, float* HWY_RESTRICT scores) {
+  const FullVector d;
+  const size_t whole = n / hn::Lanes(d) * hn::Lanes(d);
+  hn::Vec<FullVector> sum[kKeys];
+  float rest[kKeys];
+  for (size_t i = 0; i < kKeys; ++i) {
+    sum[i] = hn::Zero(d);
+    rest[i] = 0;
+  }
+  for (size_t j = 0; j < whole; j += hn::Lanes(d)) {
+    const auto qs = hn::LoadU(d, q + j);
+    for (size_t i = 0; i < kKeys; ++i) {
+      sum[i] = hn::MulAdd(qs, hn::LoadU(d, keys + i * stride + j), sum[i]);
+    }
+  }
+  if (whole < n) {
+    ForEachVector(n - whole, [&](auto part, size_t j) HWY_ATTR {
+      const auto qs = hn::LoadU(part, q + whole + j);
+      for (size_t i = 0; i < kKeys; ++i) {
+        const auto products = hn::Mul(qs, hn::LoadU(part, keys + i * stride + whole + j));
+        rest[i] += SumOf(part, products);
+      }
+    });
+  }
+  for (size_t i = 0; i < kKeys; ++i) scores[i] = scale * (SumOf(d, sum[i]) + rest[i]);
+}
+
+// y = y * keep + sum_i weights[i] * v_i for the values of keys [first, last), some columns of which
+// are y's.
+HWY_INLINE void AddValues(const PagedRows& values, size_t column, size_t first, size_t last,
+                          const float* HWY_RESTRICT weights, size_t n, float keep,
+                          float* HWY_RESTRICT y) {
+  // Calls body(weight, row) for each key.
+  const auto for_each_key = [&](const auto& body) HWY_ATTR {
+    const float* HWY_RESTRICT weight = weights;
+    for (size_t key = first; key < last; key += kStatePageRows) {
+      const float* HWY_RESTRICT row = values.Page(key / kStatePageRows) + column;
+      const size_t end = last - key < kStatePageRows ? last - key : kStatePageRows;
+      for (size_t i = 0; i < end; ++i, row += values.width) body(*weight++, row);
+    }
+  };
+  const FullVector d;
+  const size_t lanes = hn::Lanes(d);
+  size_t j = 0;
+  for (; j + 4 * lanes <= n; j += 4 * lanes) {
+    const auto keeps = hn::Set(d, keep);
+    auto y0 = hn::Mul(hn::LoadU(d, y + j), keeps);
+    auto y1 = hn::Mul(hn::LoadU(d, y + j + lanes), keeps);
+    auto y2 = hn::Mul(hn::LoadU(d, y + j + 2 * lanes), keeps);
+    auto y3 = hn::Mul(hn::LoadU(d, y + j + 3 * lanes), keeps);
+    for_each_key([&](float weight, const float* row) HWY_ATTR {
+      const auto w = hn::Set(d, weight);
+      y0 = hn::MulAdd(w, hn::LoadU(d, row + j), y0);
+      y1 = hn::MulAdd(w, hn::LoadU(d, row + j + lanes), y1);
+      y2 = hn::MulAdd(w, hn::LoadU(d, row + j + 2 * lanes), y2);
+      y3 = hn::MulAdd(w, hn::LoadU(d, row + j + 3 * lanes), y3);
+    });
+    hn::StoreU(y0, d, y + j);
+    hn::StoreU(y1, d, y + j + lanes);
+    hn::StoreU(y2, d, y + j + 2 * lanes);
+    hn::StoreU(y3, d, y + j + 3 * lanes);
+  }
+  ForEachVector(n - j, [&](auto part, size_t at) HWY_ATTR {
+    auto sum = hn::Mul(hn::LoadU(part, y + j + at), hn::Set(part, keep));
+    for_each_key([&](float weight, const float* row) HWY_ATTR {
+      sum = hn::MulAdd(hn::Set(part, weight), hn::LoadU(part, row + j + at), sum);
+    });
+    hn::StoreU(sum, part, y + j + at);
+  });
+}
+
+// One row and head: y = sum_s a_s v_s over the first `num_keys` keys, at least one. The softmax is
+// computed block by block with the largest score so far.
+void AttendHead(const AttendCall& call, const float* q, size_t key_column, size_t key_size,
+                size_t value_column, size_t value_size, size_t num_keys, float* y) {
+  const FullVector d;
+  HWY_ALIGN float scores[kBlockKeys];
+  float largest = -HUGE_VALF;
+  float sum = 0;
+  for (size_t j = 0; j < value_size; ++j) y[j] = 0;
+  for (size_t first = 0; first < num_keys; first += kBlockKeys) {
+    const size_t count = num_keys - first < kBlockKeys ? num_keys - first : kBlockKeys;
+    for (size_t key = 0; key < count; key += kStatePageRows) {
+      const float* page = call.keys.Page((first + key) / kStatePageRows) + key_column;
+      const size_t end = count - key < kStatePageRows ? count - key : kStatePageRows;
+      size_t i = 0;
+      for (; i + 4 <= end; i += 4) {
+        Scores<4>(q, page + i * call.keys.width, call.keys.width, key_size, call.scale,
+                  scores + key + i);
+      }
+      for (; i < end; ++i) {
+        Scores<1>(q, page + i * call.keys.width, call.keys.width, key_size, call.scale,
+                  scores + key + i);
+      }
+    }
+    // Whole vectors; what is past the last key counts nothing.
+    size_t padded = count;
+    for (; padded % hn::Lanes(d) != 0; ++padded) scores[padded] = -HUGE_VALF;
+    auto block_largest = hn::Set(d, largest);
+    for (size_t j = 0; j < padded; j += hn::Lanes(d)) {
+      block_largest = hn::Max(block_largest, hn::Load(d, scores + j));
+    }
+    const float now = MaxOf(d, block_largest);
+    // How much of what came before is left.
+    const float keep = first == 0 ? 0.0f : hn::GetLane(Exp(d, hn::Set(d, largest - now)));
+    sum = sum * keep + ExpAndSum(scores, padded, now);
+    AddValues(call.values, value_column, first, first + count, scores, value_size, keep, y);
+    largest = now;
+  }
+  const float scale = 1.0f / sum;
+  for (size_t j = 0; j < value_size; ++j) y[j] *= scale;
+}
+
+void AttendRowsTarget(const AttendCall& call, int begin, int end) {
+  const size_t heads = static_cast<size_t>(call.heads);
+  const size_t key_size = call.keys.width / heads;
+  const size_t value_size = call.values.width / heads;
+  // Head by head, so that its part of the keys stays in the cache.
+  for (size_t head = 0; head < heads; ++head) {
+    for (int row = begin; row < end; ++row) {
+      const int num_keys = call.causal ? call.num_keys - (call.rows - 1 - row) : call.num_keys;
+      const float* q = call.q + row * call.keys.width + head * key_size;
+      float* y = call.y + row * call.values.width + head * value_size;
+      if (num_keys > 0) {
+        AttendHead(call, q, head * key_size, key_size, head * value_size, value_size,
+                   static_cast<size_t>(num_keys), y);
+      } else {
+        for (size_t j = 0; j < value_size; ++j) y[j] = 0;
+      }
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace sru::kernels::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sru::kernels::cpu {
+
+HWY_EXPORT(AttendRowsTarget);
+
+void AttendRows(const AttendCall& call, int begin, int end) {
+  HWY_DYNAMIC_DISPATCH(AttendRowsTarget)(call, begin, end);
+}
+
+}  // namespace sru::kernels::cpu
+#endif  // HWY_ONCE

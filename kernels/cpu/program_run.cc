@@ -1,0 +1,483 @@
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "kernels/cpu/cpu_program.h"
+#include "kernels/cpu/program_attend.h"
+#include "kernels/cpu/program_rows.h"
+#include "kernels/turn.h"
+
+namespace sru::kernels::cpu {
+namespace {
+
+// The sequences of an axis and their rows.
+struct AxisRows {
+  int num_sequences = 0;
+  const int32_t* offsets = nullptr;
+
+  int num_rows() const { return num_sequences == 0 ? 0 : offsets[num_sequences]; }
+  int Length(int b) const { return offsets[b + 1] - offsets[b]; }
+};
+
+// One Run(): the batch, where its results go, the worker's memory and the slots while they are
+// written to.
+class ProgramRun {
+ public:
+  ProgramRun(const PackedProgram& packed, const ProgramBatch& batch, const OutputBatch* outputs,
+             CpuProgramWorkspace& workspace, ParallelRunner& parallel)
+      : packed_(packed),
+        program_(packed.program),
+        values_(packed.shape.values),
+        batch_(batch),
+        outputs_(outputs),
+        ws_(workspace),
+        parallel_(parallel),
+        users_(BatchUsers(packed.program, batch, outputs)),
+        turn_(workspace.limits().turn) {}
+  ProgramRun(const ProgramRun&) = delete;
+  ProgramRun& operator=(const ProgramRun&) = delete;
+  // Gives up what has not been committed.
+  ~ProgramRun() {
+    for (size_t axis = 0; axis < program_.axes.size(); ++axis) {
+      if (HasSlots(static_cast<AxisId>(axis))) ws_.runs[axis] = StateArena::Run();
+    }
+  }
+
+  Status Run() {
+    Status status = BeginStates();
+    if (status.ok()) status = CheckCaches();
+    running_.emplace(parallel_);
+    for (size_t i = 0; i < program_.operations.size() && status.ok(); ++i) {
+      if ((packed_.shape.users[i] & users_) == 0) continue;
+      const ValueId id = static_cast<ValueId>(i);
+      status = std::visit([&](const auto& op) { return Execute(op, id); }, program_.operations[i]);
+      CopyRowsOut(id);
+      turn_.MayEnd();
+    }
+    if (!status.ok()) return status;
+    for (size_t axis = 0; axis < program_.axes.size(); ++axis) {
+      if (HasSlots(static_cast<AxisId>(axis))) ws_.runs[axis].Commit();
+    }
+    return OkStatus();
+  }
+
+ private:
+  AxisRows Rows(AxisId axis) const {
+    const AxisId of = program_.axes[axis].sequences_of;
+    if (of != kNone) return {batch_.axes[of].num_sequences, ws_.one_row_each.data()};
+    return {batch_.axes[axis].num_sequences, batch_.axes[axis].offsets};
+  }
+  AxisRows RowsOf(ValueId id) const { return Rows(values_[id].axis); }
+  size_t Width(ValueId id) const { return static_cast<size_t>(values_[id].width); }
+  // Row t of a value.
+  float* Row(ValueId id, size_t t) const { return ws_.value(id) + t * Width(id); }
+
+  bool HasSlots(AxisId axis) const { return (users_ & ProgramShape::StateBit(axis)) != 0; }
+
+  Status BeginStates() {
+    for (size_t i = 0; i < program_.axes.size(); ++i) {
+      const AxisId axis = static_cast<AxisId>(i);
+      if (packed_.IsSequenceAxis(axis) || !HasSlots(axis)) continue;
+      const AxisRows rows = Rows(axis);
+      for (int b = 0; b < rows.num_sequences; ++b) ws_.rows_added[b] = rows.Length(b);
+      Status status = batch_.arena->BeginRun(batch_.axes[i].slots, ws_.rows_added.data(),
+                                             rows.num_sequences, ws_.written[i], &ws_.runs[i]);
+      if (!status.ok()) return status;
+    }
+    return OkStatus();
+  }
+
+  // That the keys and values which attention finds in a slot are as many as each other.
+  Status CheckCaches() const {
+    for (size_t i = 0; i < program_.operations.size(); ++i) {
+      const auto* attend = std::get_if<ops::Attend>(&program_.operations[i]);
+      if (attend == nullptr || attend->key_field == kNone) continue;
+      if ((packed_.shape.users[i] & users_) == 0) continue;
+      const AxisId axis = values_[i].axis;
+      for (int b = 0; b < Rows(axis).num_sequences; ++b) {
+        const int keys = RowsBefore(attend->key_field, axis, b);
+        const int values = RowsBefore(attend->value_field, axis, b);
+        if (keys == values) continue;
+        return InvalidArgument("axes[" + std::to_string(axis) + "] (" + program_.axes[axis].name +
+                               "): slots[" + std::to_string(b) + "]: expected as many rows of " +
+                               program_.fields[attend->value_field].name + " as of " +
+                               program_.fields[attend->key_field].name + ", which are " +
+                               std::to_string(keys) + ", found " + std::to_string(values));
+      }
+    }
+    return OkStatus();
+  }
+
+  // Of a sequence's slot; null without one.
+  const float* StateIn(FieldId field, AxisId axis, int b) const {
+    return HasSlots(axis) ? ws_.runs[axis].in(field, b) : nullptr;
+  }
+  float* StateOut(FieldId field, AxisId axis, int b) const {
+    return HasSlots(axis) ? ws_.runs[axis].out(field, b) : nullptr;
+  }
+  // Of a growing field, before this run.
+  int RowsBefore(FieldId field, AxisId axis, int b) const {
+    return HasSlots(axis) ? ws_.runs[axis].rows(field, b) : 0;
+  }
+
+  // Calls body(begin, end, thread) for ranges of the rows, on several threads where that is worth
+  // it.
+  template <typename Body>
+  void ForEachRange(int rows, double operations, const Body& body) {
+    const int ranges =
+        operations >= kMinSplitOperations
+            ? std::min(rows, std::min(static_cast<int>(ws_.threads.size()), parallel_.threads()))
+            : 1;
+    if (ranges < 2) return body(0, rows, 0);
+    parallel_.ForEach(ranges, [&](int range, int thread) {
+      const auto begin = [&](int i) { return static_cast<int>(int64_t{rows} * i / ranges); };
+      body(begin(range), begin(range + 1), thread);
+    });
+  }
+
+  // Only the caller's thread takes turns, as in a stack.
+  void MayEndTurn(int thread) {
+    if (thread == 0) turn_.MayEnd();
+  }
+
+  void CopyRowsOut(ValueId id) const {
+    for (size_t i = 0; i < program_.outputs.size() && outputs_ != nullptr; ++i) {
+      const OutputSpec& output = program_.outputs[i];
+      if (output.value != id || output.type != OutputType::kRows) continue;
+      if (outputs_[i].values == nullptr) continue;
+      std::copy_n(ws_.value(id), RowsOf(id).num_rows() * Width(id), outputs_[i].values);
+    }
+  }
+
+  Status Execute(const ops::Features& op, ValueId id) {
+    const size_t rows = RowsOf(id).num_rows();
+    if (rows > 0) std::copy_n(batch_.inputs[op.input].values, rows * Width(id), ws_.value(id));
+    return OkStatus();
+  }
+
+  Status Execute(const ops::Embed& op, ValueId id) {
+    const AxisId axis = values_[id].axis;
+    const AxisRows rows = Rows(axis);
+    const EmbedTable& table = *packed_.operations[id].embed;
+    for (int b = 0; b < rows.num_sequences; ++b) {
+      int64_t position = op.position_field == kNone ? 0 : RowsBefore(op.position_field, axis, b);
+      for (int t = rows.offsets[b]; t < rows.offsets[b + 1]; ++t) {
+        table.Row(batch_.inputs[op.ids].ids[t], position++, Row(id, t));
+      }
+    }
+    return OkStatus();
+  }
+
+  Status Execute(const ops::Linear& op, ValueId id) {
+    const PackedOperation& packed = packed_.operations[id];
+    const BlockedProduct& product = *packed.linear;
+    const int rows = RowsOf(id).num_rows();
+    ForEachRange(rows, product.operations(rows), [&](int begin, int end, int thread) {
+      for (int first = begin; first < end; first += product.group_rows()) {
+        const int count = std::min(product.group_rows(), end - first);
+        ws_.threads[thread].products.Multiply(
+            product, Row(op.x, first), nullptr, count, [&](const ProductPiece& piece) {
+              const float* bias = packed.bias.data() + piece.first;
+              for (int row = 0; row < piece.rows; ++row) {
+                const float* z = piece.z + row * piece.stride;
+                float* y = Row(id, first + piece.row + row) + piece.first;
+                (op.relu ? AddRowsAndRectify : AddRows)(z, bias, piece.columns, y);
+              }
+              MayEndTurn(thread);
+            });
+      }
+    });
+    return OkStatus();
+  }
+
+  Status Execute(const ops::Normalize& op, ValueId id) {
+    const PackedOperation& packed = packed_.operations[id];
+    const int rows = RowsOf(id).num_rows();
+    for (int t = 0; t < rows; ++t) {
+      NormalizeValues(Row(op.x, t), packed.weight.data(), packed.bias.data(), Width(id), op.epsilon,
+                      Row(id, t));
+    }
+    return OkStatus();
+  }
+
+  Status Execute(const ops::Stack& op, ValueId id) {
+    const AxisId axis = values_[id].axis;
+    const AxisRows rows = Rows(axis);
+    if (rows.num_sequences == 0) return OkStatus();
+    RaggedBatch batch;
+    batch.num_sequences = rows.num_sequences;
+    batch.offsets = rows.offsets;
+    if (op.ids != kNone) {
+      batch.token_ids = batch_.inputs[op.ids].ids;
+    } else {
+      batch.features = ws_.value(op.x);
+    }
+    for (int b = 0; b < rows.num_sequences; ++b) {
+      SequenceOutput& output = ws_.stack_outputs[b];
+      output = SequenceOutput();
+      output.token_vectors = Row(id, rows.offsets[b]);
+      if (op.state == kNone) continue;
+      ws_.initial_states[b] = StateIn(op.state, axis, b);
+      output.final_state = StateOut(op.state, axis, b);
+    }
+    if (op.state != kNone && HasSlots(axis)) batch.initial_states = ws_.initial_states.data();
+    // The stack counts this thread as busy itself.
+    running_.reset();
+    Status status =
+        packed_.operations[id].stack->Run(batch, ws_.stack_outputs.data(), *ws_.stacks[id]);
+    running_.emplace(parallel_);
+    turn_.Start();
+    return status;
+  }
+
+  // The keys and values that sequence b of an Attend sees.
+  AttendCall CallOf(const ops::Attend& op, ValueId id, const AxisRows& rows, int b) const {
+    const AxisId axis = values_[id].axis;
+    AttendCall call;
+    call.q = Row(op.q, rows.offsets[b]);
+    call.rows = rows.Length(b);
+    call.heads = op.heads;
+    call.scale = op.scale;
+    call.causal = op.causal;
+    call.y = Row(id, rows.offsets[b]);
+    call.keys.width = Width(op.q);
+    call.values.width = Width(id);
+    if (op.key_field != kNone) {
+      const StateArena::Run& run = ws_.runs[axis];
+      call.keys.pages = run.pages(op.key_field, b).data();
+      call.values.pages = run.pages(op.value_field, b).data();
+      call.num_keys = run.rows(op.key_field, b);
+      if (packed_.shape.field_axes[op.key_field] == axis) call.num_keys += call.rows;
+    } else {
+      const AxisRows keys = RowsOf(op.keys);
+      const int sequence = op.map == kNone ? b : batch_.inputs[op.map].ids[b];
+      call.keys.rows = Row(op.keys, keys.offsets[sequence]);
+      call.values.rows = Row(op.values, keys.offsets[sequence]);
+      call.num_keys = keys.Length(sequence);
+    }
+    return call;
+  }
+
+  Status Execute(const ops::Attend& op, ValueId id) {
+    constexpr int kRowsOfTurn = 16;
+    const AxisRows rows = RowsOf(id);
+    double operations = 0;
+    for (int b = 0; b < rows.num_sequences; ++b) {
+      if (rows.Length(b) == 0) continue;
+      operations += 2.0 * rows.Length(b) * CallOf(op, id, rows, b).num_keys;
+    }
+    operations *= static_cast<double>(Width(op.q) + Width(id));
+    ForEachRange(rows.num_rows(), operations, [&](int begin, int end, int thread) {
+      for (int b = 0; b < rows.num_sequences; ++b) {
+        const int first = std::max(begin, rows.offsets[b]) - rows.offsets[b];
+        const int last = std::min(end, rows.offsets[b + 1]) - rows.offsets[b];
+        if (first >= last) continue;
+        const AttendCall call = CallOf(op, id, rows, b);
+        for (int row = first; row < last; row += kRowsOfTurn) {
+          AttendRows(call, row, std::min(row + kRowsOfTurn, last));
+          MayEndTurn(thread);
+        }
+      }
+    });
+    return OkStatus();
+  }
+
+  Status Execute(const ops::Concat& op, ValueId id) {
+    const int rows = RowsOf(id).num_rows();
+    for (int t = 0; t < rows; ++t) {
+      float* y = Row(id, t);
+      for (ValueId x : op.xs) y = std::copy_n(Row(x, t), Width(x), y);
+    }
+    return OkStatus();
+  }
+
+  Status Execute(const ops::Add& op, ValueId id) {
+    AddRows(ws_.value(op.a), ws_.value(op.b), RowsOf(id).num_rows() * Width(id), ws_.value(id));
+    return OkStatus();
+  }
+
+  Status Execute(const ops::Pool& op, ValueId id) {
+    const AxisRows rows = RowsOf(op.x);
+    for (int b = 0; b < rows.num_sequences; ++b) {
+      float* y = Row(id, b);
+      std::fill_n(y, Width(id), 0.0f);
+      if (rows.Length(b) == 0) continue;
+      if (op.weights == kNone) {
+        PoolSequence(op, rows.offsets[b], rows.offsets[b + 1], y);
+      } else {
+        PoolByWeight(op, rows.offsets[b], rows.offsets[b + 1], y);
+      }
+    }
+    return OkStatus();
+  }
+
+  // Rows [begin, end), at least one; y is zero.
+  void PoolSequence(const ops::Pool& op, int begin, int end, float* y) const {
+    const size_t width = Width(op.x);
+    switch (op.pooling) {
+      case Pooling::kNone:
+        return;
+      case Pooling::kFirst:
+        std::copy_n(Row(op.x, begin), width, y);
+        return;
+      case Pooling::kLast: {
+        const size_t part = width / op.directions;
+        std::copy_n(Row(op.x, end - 1), part, y);
+        std::copy_n(Row(op.x, begin) + part, width - part, y + part);
+        return;
+      }
+      case Pooling::kMax:
+        std::copy_n(Row(op.x, begin), width, y);
+        for (int t = begin + 1; t < end; ++t) MaxRow(Row(op.x, t), width, y);
+        return;
+      case Pooling::kMean:
+        for (int t = begin; t < end; ++t) AddRows(y, Row(op.x, t), width, y);
+        ScaleRow(1.0f / static_cast<float>(end - begin), y, width, y);
+        return;
+    }
+  }
+
+  void PoolByWeight(const ops::Pool& op, int begin, int end, float* y) const {
+    const float* weights = ws_.value(op.weights);
+    const float largest = *std::max_element(weights + begin, weights + end);
+    float sum = 0;
+    for (int t = begin; t < end; ++t) {
+      const float weight = std::exp(weights[t] - largest);
+      sum += weight;
+      ScaleAndAddRow(weight, Row(op.x, t), y, Width(op.x), y);
+    }
+    ScaleRow(1.0f / sum, y, Width(op.x), y);
+  }
+
+  Status Execute(const ops::RowDot& op, ValueId id) {
+    const AxisRows rows = RowsOf(id);
+    for (int b = 0; b < rows.num_sequences; ++b) {
+      if (rows.Length(b) == 0) continue;
+      const float* v = Row(op.v, op.map == kNone ? b : batch_.inputs[op.map].ids[b]);
+      for (int t = rows.offsets[b]; t < rows.offsets[b + 1]; ++t) {
+        *Row(id, t) = DotRows(Row(op.x, t), v, Width(op.x));
+      }
+    }
+    return OkStatus();
+  }
+
+  Status Execute(const ops::Shift& op, ValueId id) {
+    const AxisId axis = values_[id].axis;
+    const AxisRows rows = Rows(axis);
+    const size_t width = Width(id);
+    const auto copy_or_clear = [width](const float* from, float* to) {
+      if (from != nullptr) {
+        std::copy_n(from, width, to);
+      } else {
+        std::fill_n(to, width, 0.0f);
+      }
+    };
+    for (int b = 0; b < rows.num_sequences; ++b) {
+      const float* before = StateIn(op.last, axis, b);
+      const int length = rows.Length(b);
+      if (length > 0) {
+        copy_or_clear(before, Row(id, rows.offsets[b]));
+        std::copy_n(Row(op.x, rows.offsets[b]), (length - 1) * width, Row(id, rows.offsets[b] + 1));
+      }
+      float* after = StateOut(op.last, axis, b);
+      if (after == nullptr) continue;
+      copy_or_clear(length > 0 ? Row(op.x, rows.offsets[b + 1] - 1) : before, after);
+    }
+    return OkStatus();
+  }
+
+  Status Execute(const ops::Select& op, ValueId id) {
+    const int rows = RowsOf(id).num_rows();
+    for (int t = 0; t < rows; ++t) {
+      std::copy_n(Row(op.x, batch_.inputs[op.rows].ids[t]), Width(id), Row(id, t));
+    }
+    return OkStatus();
+  }
+
+  // The value is x itself, in its memory.
+  Status Execute(const ops::Append& op, ValueId id) {
+    const AxisId axis = values_[id].axis;
+    if (!HasSlots(axis)) return OkStatus();
+    const AxisRows rows = Rows(axis);
+    const size_t width = Width(id);
+    for (int b = 0; b < rows.num_sequences; ++b) {
+      const std::vector<float*>& pages = ws_.runs[axis].pages(op.field, b);
+      int row = ws_.runs[axis].rows(op.field, b);
+      for (int t = rows.offsets[b]; t < rows.offsets[b + 1]; ++t, ++row) {
+        std::copy_n(Row(op.x, t), width,
+                    pages[row / kStatePageRows] + (row % kStatePageRows) * width);
+      }
+    }
+    return OkStatus();
+  }
+
+  Status Execute(const ops::Predict& op, ValueId id) {
+    const Prediction& prediction = *packed_.operations[id].predict;
+    const int rows = RowsOf(id).num_rows();
+    PredictThread::Call call;
+    call.x = ws_.value(op.x);
+    call.max_candidates = op.max_candidates;
+    for (size_t i = 0; i < program_.outputs.size() && outputs_ != nullptr; ++i) {
+      if (program_.outputs[i].value != id) continue;
+      if (outputs_[i].values != nullptr) call.log_prob = outputs_[i].values;
+      if (outputs_[i].candidates != nullptr) call.candidates = outputs_[i].candidates;
+    }
+    if (call.log_prob != nullptr) call.targets = batch_.inputs[op.targets].ids;
+    if (call.candidates != nullptr) call.counts = batch_.inputs[op.counts].ids;
+    int count = 0;
+    for (int t = 0; t < rows; ++t) {
+      const bool has_target = call.targets != nullptr && call.targets[t] >= 0;
+      if (call.log_prob != nullptr && !has_target) call.log_prob[t] = 0;
+      if (has_target || (call.counts != nullptr && call.counts[t] > 0)) ws_.rows[count++] = t;
+    }
+    const BlockedProduct& product = prediction.product;
+    ForEachRange(count, product.operations(count), [&](int begin, int end, int thread) {
+      CpuProgramWorkspace::Thread& own = ws_.threads[thread];
+      for (int first = begin; first < end; first += product.group_rows()) {
+        own.predict.Run(prediction, call, ws_.rows.data() + first,
+                        std::min(product.group_rows(), end - first), own.products,
+                        [&] { MayEndTurn(thread); });
+      }
+    });
+    CopyPredictionsOut(id, rows, call);
+    return OkStatus();
+  }
+
+  // To further outputs of the same results.
+  void CopyPredictionsOut(ValueId id, int rows, const PredictThread::Call& call) const {
+    for (size_t i = 0; i < program_.outputs.size() && outputs_ != nullptr; ++i) {
+      if (program_.outputs[i].value != id) continue;
+      float* values = outputs_[i].values;
+      if (values != nullptr && values != call.log_prob) std::copy_n(call.log_prob, rows, values);
+      Candidate* candidates = outputs_[i].candidates;
+      if (candidates == nullptr || candidates == call.candidates) continue;
+      for (int t = 0; t < rows; ++t) {
+        const size_t from = static_cast<size_t>(t) * call.max_candidates;
+        std::copy_n(call.candidates + from, call.counts[t], candidates + from);
+      }
+    }
+  }
+
+  const PackedProgram& packed_;
+  const Program& program_;
+  const std::vector<ValueSpec>& values_;
+  const ProgramBatch& batch_;
+  const OutputBatch* const outputs_;
+  CpuProgramWorkspace& ws_;
+  ParallelRunner& parallel_;
+  const uint64_t users_;
+  Turn turn_;  // begins with the batch
+  std::optional<ParallelRunner::Batch> running_;
+};
+
+}  // namespace
+
+Status RunProgram(const PackedProgram& packed, const ProgramBatch& batch,
+                  const OutputBatch* outputs, CpuProgramWorkspace& workspace,
+                  ParallelRunner& parallel) {
+  return ProgramRun(packed, batch, outputs, workspace, parallel).Run();
+}
+
+}  // namespace sru::kernels::cpu
