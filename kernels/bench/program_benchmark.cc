@@ -1,0 +1,217 @@
+// A language model as a program: a stack on ids with a state, the last row of the run before, and
+// Predict. BM_LanguageModel scores sequences against what the model's matrix products alone cost, in
+// one alternating run (`ratio`); its last shape is the size of the paper's model. BM_DecodingStep
+// takes one token of each sequence and asks for the best symbol.
+#include <benchmark/benchmark.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/bench/bare_product.h"
+#include "kernels/bench/measure.h"
+#include "kernels/testing/random_stack.h"
+
+namespace sru::kernels {
+namespace {
+
+struct ModelShape {
+  int vocabulary = 0;
+  int input = 0;
+  int hidden = 0;
+  int layers = 0;
+  int projection = 0;
+};
+
+// By number, as arguments of a benchmark: a small one, and 48.8 million parameters.
+const ModelShape kShapes[] = {{205, 64, 512, 4, 128}, {205, 256, 2048, 12, 512}};
+
+// A compiled language model with its workspace, an arena and a batch.
+class LanguageModel {
+ public:
+  LanguageModel(const ModelShape& shape, DataType dtype, int length, int batch, bool slots)
+      : stack_(StackOptionsOf(shape), 1),
+        weight_(static_cast<size_t>(shape.vocabulary) * shape.hidden, 0.01f),
+        rows_(length * batch),
+        ids_(rows_),
+        targets_(rows_),
+        counts_(rows_, slots ? 1 : 0),
+        log_prob_(rows_),
+        candidates_(rows_) {
+    const AxisId tokens = program_.AddAxis("tokens");
+    const InputId ids = program_.AddIds("ids", tokens, 0, shape.vocabulary);
+    const InputId targets = program_.AddIds("targets", tokens, -1, shape.vocabulary);
+    const InputId counts = program_.AddIds("counts", tokens, 0, 2);
+    ops::Stack stack;
+    stack.ids = ids;
+    stack.spec = stack_.spec();
+    stack.state = program_.AddField("c", shape.layers * shape.hidden);
+    ops::Shift shift;
+    shift.x = program_.Apply(stack);
+    shift.last = program_.AddField("h", shape.hidden);
+    ops::Predict predict;
+    predict.x = slots ? shift.x : program_.Apply(shift);
+    if (slots) program_.Apply(shift);
+    predict.vocabulary_size = shape.vocabulary;
+    predict.weight = {weight_.data(), weight_.size()};
+    predict.targets = targets;
+    predict.counts = counts;
+    predict.max_candidates = 1;
+    const ValueId predicted = program_.Apply(predict);
+    program_.AddOutput("log_prob", predicted, OutputType::kLogProb);
+    program_.AddOutput("candidates", predicted, OutputType::kCandidates);
+
+    CompileOptions options;
+    options.dtype = dtype;
+    status_ = CreateBackend("cpu", &backend_);
+    if (status_.ok()) status_ = backend_->Compile(program_, options, &executable_);
+    ProgramLimits limits;
+    limits.axes = {{rows_, batch}};
+    if (status_.ok()) status_ = executable_->CreateWorkspace(limits, &workspace_);
+    ArenaOptions arena;
+    arena.budget_bytes = size_t{1} << 30;
+    if (status_.ok()) status_ = executable_->CreateArena(arena, &arena_);
+    for (int b = 0; b <= batch; ++b) offsets_.push_back(b * length);
+    for (int t = 0; t < rows_; ++t) {
+      ids_[t] = (t * 131) % shape.vocabulary;
+      targets_[t] = t % length == 0 ? -1 : ids_[t];
+    }
+    slots_.resize(batch);
+    for (int b = 0; b < batch && slots && status_.ok(); ++b) {
+      status_ = arena_->Allocate(&slots_[b]);
+    }
+    axis_.num_sequences = batch;
+    axis_.offsets = offsets_.data();
+    axis_.slots = slots ? slots_.data() : nullptr;
+    inputs_[0].ids = ids_.data();
+    inputs_[1].ids = targets_.data();
+    inputs_[2].ids = counts_.data();
+    batch_.axes = &axis_;
+    batch_.inputs = inputs_;
+    batch_.arena = arena_.get();
+    if (slots) {
+      outputs_[1].candidates = candidates_.data();
+    } else {
+      outputs_[0].values = log_prob_.data();
+    }
+  }
+
+  const Status& status() const { return status_; }
+  const StackSpec& stack() const { return stack_.spec(); }
+  size_t workspace_bytes() const { return workspace_->bytes(); }
+
+  void Run() {
+    const Status run = executable_->Run(batch_, outputs_, *workspace_);
+    if (!run.ok()) status_ = run;
+  }
+
+ private:
+  static testing::StackOptions StackOptionsOf(const ModelShape& shape) {
+    testing::StackOptions options;
+    options.vocabulary_size = shape.vocabulary;
+    options.input_size = shape.input;
+    options.hidden_size = shape.hidden;
+    options.num_layers = shape.layers;
+    options.directions = 1;
+    options.projection_size = shape.projection;
+    options.alpha = 1.0f;
+    options.pooling = Pooling::kNone;
+    options.num_labels = 0;
+    return options;
+  }
+
+  testing::RandomStack stack_;
+  std::vector<float> weight_;
+  int rows_;
+  Program program_;
+  Status status_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ProgramExecutable> executable_;
+  std::unique_ptr<ProgramWorkspace> workspace_;
+  std::unique_ptr<StateArena> arena_;
+  std::vector<int32_t> offsets_, ids_, targets_, counts_;
+  std::vector<float> log_prob_;
+  std::vector<Candidate> candidates_;
+  std::vector<StateArena::Slot> slots_;
+  AxisBatch axis_;
+  InputBatch inputs_[3];
+  ProgramBatch batch_;
+  OutputBatch outputs_[2];
+};
+
+// Every product of the model, one after the other; equal shapes share x and y.
+std::vector<std::unique_ptr<BareProduct>> ProductsOf(const StackSpec& stack, int vocabulary,
+                                                     DataType dtype, int rows) {
+  std::vector<std::unique_ptr<BareProduct>> products;
+  const auto add = [&](int k, int n) {
+    for (const auto& product : products) {
+      if (!product->HasShape(k, n)) continue;
+      products.push_back(std::make_unique<BareProduct>(product.get()));
+      return;
+    }
+    products.push_back(std::make_unique<BareProduct>(dtype, rows, k, n));
+  };
+  for (const LayerSpec& layer : stack.layers) {
+    if (layer.projection_size > 0) add(layer.input_size, layer.projection_size);
+    add(layer.product_size(), layer.output_size() * layer.num_matrices);
+  }
+  add(stack.output_size(), vocabulary);
+  return products;
+}
+
+DataType TypeOf(int64_t argument) {
+  return argument == 0 ? DataType::kFloat32 : DataType::kBFloat16;
+}
+
+void BM_LanguageModel(benchmark::State& state) {
+  const ModelShape& shape = kShapes[state.range(0)];
+  const DataType dtype = TypeOf(state.range(1));
+  constexpr int kLength = 128;
+  constexpr int kBatch = 32;
+  LanguageModel model(shape, dtype, kLength, kBatch, /*slots=*/false);
+  if (!model.status().ok()) return state.SkipWithError(model.status().message().c_str());
+  const auto products = ProductsOf(model.stack(), shape.vocabulary, dtype, kLength * kBatch);
+  double tokens = 0;
+  for (auto _ : state) {
+    Rounds rounds;
+    rounds.seconds = 20;
+    rounds.most = 15;
+    const std::vector<double> medians = AlternatingMedians(rounds, {[&] { model.Run(); },
+                                                                    [&] {
+                                                                      for (const auto& p : products)
+                                                                        p->Run();
+                                                                    }});
+    state.SetIterationTime(medians[0] / 1e6);
+    state.counters["products_ms"] = medians[1] / 1e3;
+    state.counters["ratio"] = medians[0] / medians[1];
+    tokens = kLength * kBatch / medians[0] * 1e6;
+  }
+  if (!model.status().ok()) state.SkipWithError(model.status().message().c_str());
+  state.counters["tokens"] = tokens;
+  state.counters["workspace_mb"] = static_cast<double>(model.workspace_bytes()) / 1e6;
+}
+BENCHMARK(BM_LanguageModel)
+    ->ArgNames({"shape", "bfloat16"})
+    ->ArgsProduct({{0, 1}, {0, 1}})
+    ->UseManualTime()
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
+
+void BM_DecodingStep(benchmark::State& state) {
+  LanguageModel model(kShapes[state.range(0)], TypeOf(state.range(1)), 1,
+                      static_cast<int>(state.range(2)), /*slots=*/true);
+  if (!model.status().ok()) return state.SkipWithError(model.status().message().c_str());
+  for (auto _ : state) model.Run();
+  if (!model.status().ok()) state.SkipWithError(model.status().message().c_str());
+  state.counters["tokens"] = benchmark::Counter(
+      static_cast<double>(state.iterations() * state.range(2)), benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_DecodingStep)
+    ->ArgNames({"shape", "bfloat16", "batch"})
+    ->ArgsProduct({{0, 1}, {0, 1}, {1, 64}})
+    ->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+}  // namespace sru::kernels
