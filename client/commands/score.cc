@@ -51,7 +51,8 @@ examples:
   sru_client score --state_out=s.bin "It was a dark" ; sru_client score --state_in=s.bin " night"
 )";
 
-constexpr int kMaxCandidates = 128;  // that a server gives
+constexpr char kLanguageModel[] = "language_model";  // ModelInfo.task
+constexpr int kMaxCandidates = 128;                  // that a server gives
 // With --carry --totals, lines go together in one call up to this many bytes.
 constexpr size_t kChunkBytes = 1024;
 
@@ -130,6 +131,24 @@ v1::ScoreRequest MakeRequest(const Flags& flags, const std::vector<ScoreInput::I
     *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
   }
   return request;
+}
+
+// What the server says of the model; without a name, of the only language model.
+absl::StatusOr<v1::ModelInfo> FindModel(Client& client, const InputFlags& flags) {
+  if (!flags.model.empty()) return client.GetModel(flags.model, flags.version);
+  absl::StatusOr<v1::ListModelsResponse> list = client.ListModels();
+  if (!list.ok()) return list.status();
+  const v1::ModelInfo* found = nullptr;
+  bool is_only = true;
+  for (const v1::ModelInfo& model : list->models()) {
+    if (model.task() != kLanguageModel) continue;
+    if (flags.version != 0 && model.version() != flags.version) continue;
+    is_only = is_only && (found == nullptr || found->name() == model.name());
+    found = &model;  // the latest version is the last
+  }
+  if (found != nullptr && is_only) return *found;
+  // The error is the server's.
+  return client.GetModel(flags.model, flags.version);
 }
 
 // One call and its answer.
@@ -320,8 +339,7 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   output.style =
       ChooseTokenStyle(isatty(STDOUT_FILENO) != 0, std::getenv("NO_COLOR"), std::getenv("TERM"));
   if (options.carry || options.per_token || options.top_candidates > 0) {
-    absl::StatusOr<v1::ModelInfo> model =
-        client->GetModel(options.input.model, options.input.version);
+    absl::StatusOr<v1::ModelInfo> model = FindModel(*client, options.input);
     if (!model.ok()) return CallError(command, options.common, model.status());
     output.preprocessing = model->preprocessing();
   }

@@ -30,8 +30,22 @@ void ModelRegistry::Replace(std::vector<std::shared_ptr<ServedModel>> models) {
   // `old` is freed here, without the lock.
 }
 
+ModelRegistry::Models::const_iterator ModelRegistry::OnlyModel(const Models& models,
+                                                               TaskFilter answers) {
+  if (models.size() == 1) return models.begin();
+  if (answers == nullptr) return models.end();
+  auto only = models.end();
+  for (auto it = models.begin(); it != models.end(); ++it) {
+    if (!answers(it->second.rbegin()->second->model->task())) continue;
+    if (only != models.end()) return models.end();
+    only = it;
+  }
+  return only;
+}
+
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::string& name,
-                                                                 int64_t version) const {
+                                                                 int64_t version,
+                                                                 TaskFilter answers) const {
   const std::shared_ptr<const Models> models = snapshot();
   if (version < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -44,11 +58,9 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::stri
       return absl::NotFoundError(absl::StrCat("model: '", name, "' is not loaded; loaded: ",
                                               models->empty() ? "none" : JoinKeys(*models)));
     }
-  } else if (models->size() == 1) {
-    it = models->begin();
   } else if (models->empty()) {
     return absl::NotFoundError("model: no model is loaded");
-  } else {
+  } else if (it = OnlyModel(*models, answers); it == models->end()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "model: empty, expected a name as several models are loaded: ", JoinKeys(*models)));
   }

@@ -31,6 +31,9 @@ struct ServedModel {
   std::unique_ptr<Engine> engine;  // destroyed first: its workers report to `metrics`
 };
 
+// Whether models with this task answer a call; null: no matter which.
+using TaskFilter = bool (*)(models::Task task);
+
 class ModelRegistry {
  public:
   ModelRegistry() = default;
@@ -40,10 +43,11 @@ class ModelRegistry {
   // Serves exactly these from now on; names and versions must be unique.
   void Replace(std::vector<std::shared_ptr<ServedModel>> models);
 
-  // Version 0 means the latest. The name may be empty if only one model is loaded. kInvalidArgument
-  // for a negative version, and for an empty name if there are several models; kNotFound says what
-  // is loaded.
-  absl::StatusOr<std::shared_ptr<ServedModel>> Find(const std::string& name, int64_t version) const;
+  // Version 0 means the latest. The name may be empty if only one model is loaded, or only one whose
+  // latest version has a task that `answers`. kInvalidArgument for a negative version, and for an
+  // empty name if there are several models to choose from; kNotFound says what is loaded.
+  absl::StatusOr<std::shared_ptr<ServedModel>> Find(const std::string& name, int64_t version,
+                                                    TaskFilter answers = nullptr) const;
 
   // All models, sorted by name, then version.
   std::vector<std::shared_ptr<ServedModel>> List() const;
@@ -51,6 +55,9 @@ class ModelRegistry {
  private:
   using Versions = std::map<int64_t, std::shared_ptr<ServedModel>>;
   using Models = std::map<std::string, Versions>;
+
+  // The only model, or the only one that answers; end() if there are several.
+  static Models::const_iterator OnlyModel(const Models& models, TaskFilter answers);
 
   std::shared_ptr<const Models> snapshot() const {
     MutexLock lock(&mutex_);

@@ -6,6 +6,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "models/config.h"
+#include "nlohmann/json.hpp"
+#include "tests/testing/test_files.h"
 
 namespace sru::server {
 namespace {
@@ -38,6 +42,44 @@ TEST(ModelRegistryTest, FindsByNameAndVersion) {
   registry.Replace({Make("b", 2), Make("a", 1)});
   EXPECT_THAT(Error(registry, "", 0, absl::StatusCode::kInvalidArgument), HasSubstr("a, b"));
   EXPECT_EQ(registry.List()[0]->name, "a");
+}
+
+// A call that only one of several models can answer need not name it.
+TEST(ModelRegistryTest, AnEmptyNameMayMeanTheOnlyModelThatAnswers) {
+  models::TempDirectory directory;
+  models::WriteSmallModel(directory, "classifier");
+  nlohmann::json config = models::SmallConfig();
+  config.erase("labels");
+  models::TestTensors tensors = models::SmallTensors();
+  tensors.erase("out.weight");
+  tensors.erase("out.bias");
+  directory.Write("encoder/config.json", config.dump());
+  directory.Write("encoder/model.safetensors", models::Safetensors(tensors));
+  directory.Write("encoder/vocab.txt", models::kSmallVocabulary);
+  std::unique_ptr<kernels::Backend> backend;
+  ASSERT_TRUE(kernels::CreateBackend("reference", {}, &backend).ok());
+  const auto load = [&](const std::string& files, const std::string& name) {
+    auto model = models::Model::Load(directory.path(files), name, 1, *backend, {});
+    EXPECT_TRUE(model.ok()) << model.status();
+    std::shared_ptr<ServedModel> served = Make(name, 1);
+    if (model.ok()) served->model = *std::move(model);
+    return served;
+  };
+  const TaskFilter classifies = [](models::Task task) { return task == models::Task::kClassifier; };
+  const TaskFilter scores = [](models::Task task) { return task == models::Task::kLanguageModel; };
+
+  ModelRegistry registry;
+  registry.Replace({load("classifier", "c"), load("encoder", "e")});
+  EXPECT_EQ((*registry.Find("", 0, classifies))->name, "c");
+  EXPECT_EQ((*registry.Find("e", 0, classifies))->name, "e");  // what a name says counts
+  EXPECT_EQ(registry.Find("", 0, scores).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(registry.Find("", 0).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(registry.Find("", 2, classifies).status().code(), absl::StatusCode::kNotFound);
+  registry.Replace({load("classifier", "c"), load("classifier", "d"), load("encoder", "e")});
+  EXPECT_EQ(registry.Find("", 0, classifies).status().code(), absl::StatusCode::kInvalidArgument);
+  // The only model is meant even if it cannot answer: the error then names its task.
+  registry.Replace({load("encoder", "e")});
+  EXPECT_EQ((*registry.Find("", 0, classifies))->name, "e");
 }
 
 TEST(ModelRegistryTest, WhatWasFoundOutlivesTheSnapshot) {

@@ -30,6 +30,25 @@ absl::Status WrongTask(const models::Model& model, Method method, absl::string_v
                                                     MethodName(method), " needs ", needed));
 }
 
+TaskFilter AnswersOf(Method method) {
+  switch (method) {
+    case Method::kClassify:
+      return [](models::Task task) { return task == models::Task::kClassifier; };
+    case Method::kEncode:
+      return [](models::Task task) {
+        return task == models::Task::kClassifier || task == models::Task::kEncoder;
+      };
+    case Method::kScore:
+      return [](models::Task task) { return task == models::Task::kLanguageModel; };
+    case Method::kListModels:
+    case Method::kGetModel:
+    case Method::kLoadModel:
+    case Method::kUnloadModel:
+      break;
+  }
+  return nullptr;
+}
+
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
   if (wanted > budget.limit()) {
     return absl::StrCat("memory: the call would take about ", wanted,

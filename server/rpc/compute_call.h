@@ -37,6 +37,9 @@ ModelInput InputOf(const models::Model& model);
 // The error of a call that the model's task does not answer. `needed` is what it needs.
 absl::Status WrongTask(const models::Model& model, Method method, absl::string_view needed);
 
+// Whether models with a task answer the call.
+TaskFilter AnswersOf(Method method);
+
 // The message of a refusal because the budget has no room for `wanted` bytes.
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted);
 
@@ -163,7 +166,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     num_sequences_ = outline.num_sequences;
     if (!outline.long_model_name) {
       absl::StatusOr<std::shared_ptr<ServedModel>> served =
-          context_.registry->Find(outline.model, outline.version);
+          context_.registry->Find(outline.model, outline.version, AnswersOf(method_));
       if (served.ok()) served_ = *std::move(served);
     }
     if (absl::Status status = CheckOutline(outline, context_.limits); !status.ok()) return status;
@@ -190,7 +193,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     if (large) bytes->Clear();
     if (served_ == nullptr) {
       absl::StatusOr<std::shared_ptr<ServedModel>> served =
-          context_.registry->Find(request_->model(), request_->version());
+          context_.registry->Find(request_->model(), request_->version(), AnswersOf(method_));
       if (!served.ok()) return served.status();
       served_ = *std::move(served);
     }
