@@ -57,6 +57,22 @@ class WireTest(unittest.TestCase):
             ],
         )
 
+    def test_packs_repeated_numbers(self):
+        request = {"token_ids": {"values": [1, 300]}}
+        data = b"\x1a\x05\x0a\x03\x01\xac\x02"
+        self.assertEqual(sru_wire.encode(sru_wire.SEQUENCE, request), data)
+        self.assertEqual(sru_wire.decode(sru_wire.SEQUENCE, data)["token_ids"], {"values": [1, 300]})
+        self.assertEqual(sru_wire.encode(sru_wire.TOKEN_IDS, {"values": []}), b"")
+        score = b"\x22\x08\x00\x00\x80\xbf\x00\x00\x00\xbf\x32\x02\xff\x00"
+        values = sru_wire.decode(sru_wire.SCORE, score)
+        self.assertEqual(values["token_log_probs"], [-1.0, -0.5])
+        self.assertEqual(values["state"], b"\xff\x00")
+        # One field each means the same.
+        values = sru_wire.decode(sru_wire.SCORE, b"\x25\x00\x00\x80\xbf" * 2)
+        self.assertEqual(values["token_log_probs"], [-1.0, -1.0])
+        with self.assertRaises(ValueError):
+            sru_wire.decode(sru_wire.SCORE, b"\x22\x03\x00\x00\x80")
+
     def test_refuses_broken_bytes(self):
         for data in (b"\x0a\x05abc", b"\x10\xff", b"\x0b"):
             with self.assertRaises(ValueError):

@@ -1,4 +1,4 @@
-"""The messages of sru/v1/inference.proto that classify.py needs, as plain dicts, on the wire.
+"""The messages of sru/v1/inference.proto that classify.py and score.py need, as dicts, on the wire.
 
 Generated code (see README.md) is the usual way to talk to the server, but it comes from a tool
 that has to match the installed version of protobuf, and grpcio does not bring protobuf along. The
@@ -10,7 +10,8 @@ import struct
 # message = {field name: (field number, type)}; a type in a list is a repeated field, a dict is a
 # message.
 TOKENS = {"values": (1, ["string"])}
-SEQUENCE = {"text": (1, "string"), "tokens": (2, TOKENS)}
+TOKEN_IDS = {"values": (1, ["int"])}
+SEQUENCE = {"text": (1, "string"), "tokens": (2, TOKENS), "token_ids": (3, TOKEN_IDS)}
 CLASSIFY_REQUEST = {
     "model": (1, "string"),
     "version": (2, "int"),
@@ -43,7 +44,35 @@ CLASSIFY_RESPONSE = {
     "times": (4, STAGE_TIMES),
 }
 
-_DEFAULTS = {"string": "", "int": 0, "float": 0.0, "double": 0.0}
+SCORE_REQUEST = {
+    "model": (1, "string"),
+    "version": (2, "int"),
+    "sequences": (3, [SEQUENCE]),
+    "states": (4, ["bytes"]),
+    "return_states": (5, "int"),
+    "token_log_probs": (6, "int"),
+    "top_candidates": (7, "int"),
+    "priority": (8, "int"),
+}
+CANDIDATE = {"token_id": (1, "int"), "text": (2, "string"), "log_prob": (3, "float")}
+CANDIDATES = {"candidates": (1, [CANDIDATE])}
+SCORE = {
+    "token_count": (1, "int"),
+    "scored_count": (2, "int"),
+    "log_prob": (3, "double"),
+    "token_log_probs": (4, ["float"]),
+    "candidates": (5, [CANDIDATES]),
+    "state": (6, "bytes"),
+}
+SCORE_RESPONSE = {
+    "model": (1, "string"),
+    "version": (2, "int"),
+    "scores": (3, [SCORE]),
+    "times": (4, STAGE_TIMES),
+}
+
+_DEFAULTS = {"string": "", "bytes": b"", "int": 0, "float": 0.0, "double": 0.0}
+_FORMATS = {"float": "<f", "double": "<d"}
 
 
 def encode(message, values):
@@ -53,7 +82,13 @@ def encode(message, values):
         if name not in message:
             raise ValueError("no field %r; there are %s" % (name, ", ".join(message)))
         number, kind = message[name]
-        if isinstance(kind, list):
+        if kind == ["int"]:  # repeated numbers are one field
+            packed = bytearray()
+            for item in value:
+                _write_varint(packed, int(item) & 0xFFFFFFFFFFFFFFFF)
+            if packed:
+                _encode_field(out, number, "bytes", packed)
+        elif isinstance(kind, list):
             for item in value:
                 _encode_field(out, number, kind[0], item)
         else:
@@ -90,7 +125,9 @@ def decode(message, data):
         if key >> 3 not in names:
             continue
         name, kind = names[key >> 3]
-        if isinstance(kind, list):
+        if isinstance(kind, list) and wire_type == 2 and kind[0] in ("int", "float", "double"):
+            values[name].extend(_unpack(kind[0], value))
+        elif isinstance(kind, list):
             values[name].append(_decode_value(kind[0], value))
         else:
             values[name] = _decode_value(kind, value)
@@ -102,7 +139,10 @@ def _encode_field(out, number, kind, value):
         _write_varint(out, number << 3)
         _write_varint(out, int(value) & 0xFFFFFFFFFFFFFFFF)
         return
-    data = encode(kind, value) if isinstance(kind, dict) else value.encode("utf-8")
+    if isinstance(kind, dict):
+        data = encode(kind, value)
+    else:
+        data = value.encode("utf-8") if kind == "string" else value
     _write_varint(out, number << 3 | 2)
     _write_varint(out, len(data))
     out += data
@@ -113,11 +153,25 @@ def _decode_value(kind, value):
         return decode(kind, value)
     if kind == "string":
         return value.decode("utf-8")
-    if kind == "float":
-        return struct.unpack("<f", value)[0]
-    if kind == "double":
-        return struct.unpack("<d", value)[0]
+    if kind == "bytes":
+        return bytes(value)
+    if kind in _FORMATS:
+        return struct.unpack(_FORMATS[kind], value)[0]
     return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _unpack(kind, data):
+    """Repeated numbers that are one field."""
+    if kind in _FORMATS:
+        size = struct.calcsize(_FORMATS[kind])
+        if len(data) % size:
+            raise ValueError("%d bytes are no whole %ss" % (len(data), kind))
+        return [value for (value,) in struct.iter_unpack(_FORMATS[kind], data)]
+    values, position = [], 0
+    while position < len(data):
+        value, position = _read_varint(data, position)
+        values.append(_decode_value(kind, value))
+    return values
 
 
 def _write_varint(out, value):
