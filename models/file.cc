@@ -15,38 +15,75 @@
 namespace sru::models {
 namespace {
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int get() const { return fd_; }
-
- private:
-  const int fd_;
-};
+int64_t ModificationTime(const struct stat& info) {
+  return int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
+}
 
 }  // namespace
 
-absl::StatusOr<FileContents> FileContents::Read(const std::string& path, uint64_t max_bytes) {
+absl::StatusOr<OpenFile> OpenFile::Open(const std::string& path, uint64_t max_bytes) {
   // Non-blocking, so that a pipe in place of a file is refused below rather than waited for.
-  FileDescriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (fd.get() < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be opened"));
+  OpenFile file(path, open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (file.fd_ < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be opened"));
   struct stat info;
-  if (fstat(fd.get(), &info) != 0) {
+  if (fstat(file.fd_, &info) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be examined"));
   }
   if (!S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": expected a regular file"));
   }
-  const auto size = static_cast<uint64_t>(info.st_size);
-  if (size > max_bytes) {
+  file.size_ = static_cast<uint64_t>(info.st_size);
+  file.modified_ns_ = ModificationTime(info);
+  if (file.size_ > max_bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": expected at most ", max_bytes, " bytes, found ", size));
+        absl::StrCat(path, ": expected at most ", max_bytes, " bytes, found ", file.size_));
   }
+  return file;
+}
+
+OpenFile::OpenFile(OpenFile&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      size_(other.size_),
+      modified_ns_(other.modified_ns_) {}
+
+OpenFile::~OpenFile() {
+  if (fd_ >= 0) close(fd_);
+}
+
+absl::Status OpenFile::Read(uint64_t offset, size_t size, char* to) const {
+  for (size_t done = 0; done < size;) {
+    constexpr size_t kMaxRead = 1 << 30;
+    const ssize_t count = pread(fd_, to + done, std::min<size_t>(size - done, kMaxRead),
+                                static_cast<off_t>(offset + done));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot be read"));
+    if (count == 0) {
+      return absl::AbortedError(absl::StrCat(path_, ": was cut to ", offset + done, " bytes, from ",
+                                             size_,
+                                             ", while it was read; replace files by renaming"));
+    }
+    done += static_cast<size_t>(count);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OpenFile::CheckUnchanged() const {
+  struct stat info;
+  if (fstat(fd_, &info) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot be examined"));
+  }
+  if (static_cast<uint64_t>(info.st_size) == size_ && ModificationTime(info) == modified_ns_) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(
+      absl::StrCat(path_, ": was changed while it was read; replace files by renaming"));
+}
+
+absl::StatusOr<FileContents> FileContents::Read(const std::string& path, uint64_t max_bytes) {
+  absl::StatusOr<OpenFile> file = OpenFile::Open(path, max_bytes);
+  if (!file.ok()) return file.status();
+  const uint64_t size = file->size();
   if (size == 0) return FileContents();  // mmap refuses length 0
   // Not malloc(): what is freed there may stay with the process.
   void* data =
@@ -55,18 +92,7 @@ absl::StatusOr<FileContents> FileContents::Read(const std::string& path, uint64_
     return absl::ResourceExhaustedError(absl::StrCat(path, ": no memory for its ", size, " bytes"));
   }
   FileContents contents(static_cast<char*>(data), size);
-  for (size_t done = 0; done < size;) {
-    constexpr size_t kMaxRead = 1 << 30;
-    const ssize_t count =
-        read(fd.get(), contents.data_ + done, std::min<size_t>(size - done, kMaxRead));
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return absl::ErrnoToStatus(errno, absl::StrCat(path, ": cannot be read"));
-    if (count == 0) {
-      return absl::AbortedError(absl::StrCat(path, ": was cut to ", done, " bytes, from ", size,
-                                             ", while it was read; replace files by renaming"));
-    }
-    done += static_cast<size_t>(count);
-  }
+  if (absl::Status status = file->Read(0, size, contents.data_); !status.ok()) return status;
   mprotect(data, size, PROT_READ);
   return contents;
 }

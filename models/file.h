@@ -1,4 +1,4 @@
-// Reading files whole, into memory of their own.
+// Reading files, whole or in parts, into memory of one's own.
 //
 // Files are read rather than mapped: a model that is replaced in place (`cp` truncates the file
 // that it writes over) would change the weights of a model that is being served, or kill the
@@ -10,10 +10,42 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
 
 namespace sru::models {
+
+// A file that is open for reading. Movable; thread-safe but for that.
+class OpenFile {
+ public:
+  // kNotFound when there is no such file, kInvalidArgument when it is not a regular file or is
+  // larger than `max_bytes`, kPermissionDenied or kUnavailable when the system refuses.
+  static absl::StatusOr<OpenFile> Open(const std::string& path, uint64_t max_bytes);
+
+  OpenFile(OpenFile&& other) noexcept;
+  OpenFile& operator=(OpenFile&&) = delete;
+  ~OpenFile();
+
+  const std::string& path() const { return path_; }
+  // When it was opened.
+  uint64_t size() const { return size_; }
+
+  // Reads `size` bytes from `offset` on, which were in the file when it was opened. kAborted when
+  // they are not there any more.
+  absl::Status Read(uint64_t offset, size_t size, char* to) const;
+
+  // kAborted when somebody has written to the file since it was opened.
+  absl::Status CheckUnchanged() const;
+
+ private:
+  OpenFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+  std::string path_;
+  int fd_;
+  uint64_t size_ = 0;
+  int64_t modified_ns_ = 0;
+};
 
 // Immutable and thread-safe; movable.
 class FileContents {

@@ -1,7 +1,6 @@
 #include "models/safetensors.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -207,14 +206,52 @@ absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::Parse(std::str
   return result;
 }
 
-absl::Status SafetensorsFile::ParseBytes(std::string_view bytes) {
-  if (bytes.size() < kLengthBytes) {
+absl::StatusOr<std::unique_ptr<SafetensorsFile>> SafetensorsFile::OpenOnDemand(
+    const std::string& path) {
+  absl::StatusOr<OpenFile> file = OpenFile::Open(path, std::numeric_limits<int64_t>::max());
+  if (!file.ok()) return file.status();
+  // The length, and the header if it is no longer than it may be.
+  std::string head(std::min(kLengthBytes, file->size()), '\0');
+  if (absl::Status status = file->Read(0, head.size(), head.data()); !status.ok()) return status;
+  if (head.size() == kLengthBytes) {
+    const uint64_t header_bytes = ReadLittleEndian64(head.data());
+    if (header_bytes <= std::min(kMaxHeaderBytes, file->size() - kLengthBytes)) {
+      head.resize(kLengthBytes + header_bytes);
+      absl::Status status = file->Read(kLengthBytes, header_bytes, head.data() + kLengthBytes);
+      if (!status.ok()) return status;
+    }
+  }
+  std::unique_ptr<SafetensorsFile> result(new SafetensorsFile());
+  result->source_ = path;
+  uint64_t data_begin = 0;
+  std::map<std::string_view, uint64_t> begins;
+  absl::Status status = result->ParseHeader(head, file->size(), &data_begin, &begins);
+  if (!status.ok()) return status;
+  std::vector<TensorPages::Place> places;
+  for (const auto& [name, view] : result->tensors_) {
+    places.push_back({name, data_begin + begins[name], view.bytes});
+  }
+  auto pages = TensorPages::Create(*std::move(file), std::move(places));
+  if (!pages.ok()) return pages.status();
+  result->pages_ = *std::move(pages);
+  size_t index = 0;
+  for (auto& [name, view] : result->tensors_) {
+    if (view.bytes > 0) view.data = result->pages_->data(index);
+    ++index;
+  }
+  return result;
+}
+
+absl::Status SafetensorsFile::ParseHeader(std::string_view head, uint64_t file_bytes,
+                                          uint64_t* data_begin,
+                                          std::map<std::string_view, uint64_t>* begins) {
+  if (file_bytes < kLengthBytes) {
     return absl::InvalidArgumentError(absl::StrCat(source_,
                                                    ": not a safetensors file: expected at least ",
-                                                   kLengthBytes, " bytes, found ", bytes.size()));
+                                                   kLengthBytes, " bytes, found ", file_bytes));
   }
-  const uint64_t header_bytes = ReadLittleEndian64(bytes.data());
-  const uint64_t available = bytes.size() - kLengthBytes;
+  const uint64_t header_bytes = ReadLittleEndian64(head.data());
+  const uint64_t available = file_bytes - kLengthBytes;
   if (header_bytes > kMaxHeaderBytes || header_bytes > available) {
     return absl::InvalidArgumentError(
         absl::StrCat(source_, ": expected a header of at most ",
@@ -224,11 +261,12 @@ absl::Status SafetensorsFile::ParseBytes(std::string_view bytes) {
   JsonLimits limits;
   limits.max_depth = kMaxHeaderDepth;
   limits.max_elements = kMaxElements;
-  absl::StatusOr<json> header = ParseJsonObject(bytes.substr(kLengthBytes, header_bytes), limits,
+  absl::StatusOr<json> header = ParseJsonObject(head.substr(kLengthBytes, header_bytes), limits,
                                                 absl::StrCat(source_, ": header"));
   if (!header.ok()) return header.status();
 
-  const std::string_view data = bytes.substr(kLengthBytes + header_bytes);
+  *data_begin = kLengthBytes + header_bytes;
+  const uint64_t data_bytes = available - header_bytes;
   std::vector<Extent> extents;
   for (const auto& [name, entry] : header->items()) {
     if (name == "__metadata__") {
@@ -237,18 +275,28 @@ absl::Status SafetensorsFile::ParseBytes(std::string_view bytes) {
     }
     TensorView view;
     Extent extent;
-    if (absl::Status status = ParseEntry(entry, data.size(), view, extent); !status.ok()) {
+    if (absl::Status status = ParseEntry(entry, data_bytes, view, extent); !status.ok()) {
       return Annotate(source_, absl::StrCat("tensor ", Quoted(name), ": "), status);
     }
-    if (view.bytes > 0) view.data = data.data() + extent.begin;
     const auto it = tensors_.emplace(name, std::move(view)).first;
     extent.name = &it->first;
     extents.push_back(extent);
+    begins->emplace(it->first, extent.begin);
   }
-  if (absl::Status status = CheckCoverage(std::move(extents), data.size()); !status.ok()) {
+  if (absl::Status status = CheckCoverage(std::move(extents), data_bytes); !status.ok()) {
     return Annotate(source_, "", status);
   }
+  return absl::OkStatus();
+}
 
+absl::Status SafetensorsFile::ParseBytes(std::string_view bytes) {
+  uint64_t data_begin = 0;
+  std::map<std::string_view, uint64_t> begins;
+  absl::Status status = ParseHeader(bytes, bytes.size(), &data_begin, &begins);
+  if (!status.ok()) return status;
+  for (auto& [name, view] : tensors_) {
+    if (view.bytes > 0) view.data = bytes.data() + data_begin + begins[name];
+  }
   // After the coverage check, so that the copies cannot add up to more than the file.
   for (auto& [name, view] : tensors_) {
     if (reinterpret_cast<uintptr_t>(view.data) % TensorTypeBytes(view.dtype) == 0) continue;
@@ -294,24 +342,20 @@ absl::StatusOr<kernels::FloatView> SafetensorsFile::Floats(
                                                    ": expected shape ", ShapeString(shape),
                                                    ", found ", ShapeString(view->shape)));
   }
-  const auto* values = static_cast<const float*>(view->data);
-  const size_t size = view->num_elements();
-  // All-ones exponents, counted without a branch so that the compiler vectorises the pass over
-  // every weight.
-  uint32_t non_finite = 0;
-  for (size_t i = 0; i < size; ++i) {
-    uint32_t bits;
-    std::memcpy(&bits, &values[i], sizeof(bits));
-    non_finite |= (bits & 0x7f800000u) == 0x7f800000u;
+  const kernels::FloatView values{static_cast<const float*>(view->data), view->num_elements()};
+  absl::Status status;
+  if (pages_ == nullptr) {
+    status = CheckFinite(source_, name, values, 0);
+  } else if (shape.size() == 1 && !values.empty()) {
+    pages_->Read(values);
+    status = pages_->status();
   }
-  if (non_finite != 0) {
-    const auto* bad =
-        std::find_if(values, values + size, [](float v) { return !std::isfinite(v); });
-    return absl::InvalidArgumentError(absl::StrCat(source_, ": tensor ", Quoted(name),
-                                                   ": expected finite values, found ", *bad,
-                                                   " at element ", bad - values));
-  }
-  return kernels::FloatView{values, size};
+  if (!status.ok()) return status;
+  return values;
+}
+
+absl::Status SafetensorsFile::CheckAllRead() const {
+  return pages_ == nullptr ? absl::OkStatus() : pages_->CheckAllRead();
 }
 
 }  // namespace sru::models

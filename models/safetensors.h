@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/stack_spec.h"
 #include "models/file.h"
+#include "models/tensor_pages.h"
 #include "nlohmann/json_fwd.hpp"
 
 namespace sru::models {
@@ -42,7 +43,8 @@ enum class TensorType {
 const char* TensorTypeName(TensorType type);
 size_t TensorTypeBytes(TensorType type);
 
-// One tensor: little-endian, row-major. Borrowed from the SafetensorsFile.
+// One tensor: little-endian, row-major. Borrowed from the SafetensorsFile. In a file that is read on
+// demand `data` is the place of values that may not have been read yet.
 struct TensorView {
   TensorType dtype = TensorType::kU8;
   std::vector<int64_t> shape;  // none negative; empty for a scalar
@@ -56,12 +58,16 @@ struct TensorView {
 // "[6, 128]", for messages.
 std::string ShapeString(const std::vector<int64_t>& shape);
 
-// Immutable and thread-safe. Views stay valid as long as the object.
+// Views stay valid as long as the object. Thread-safe but for files that are read on demand.
 class SafetensorsFile {
  public:
   // Reads `path` whole. kNotFound when there is none, else kInvalidArgument with the path, the
   // tensor, what was expected and what was found.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Open(const std::string& path);
+
+  // Reads the header and leaves the values in the file until weights() is asked for them. The file
+  // must have float32 tensors only; it stays open as long as the object.
+  static absl::StatusOr<std::unique_ptr<SafetensorsFile>> OpenOnDemand(const std::string& path);
 
   // Reads `bytes`, which must outlive the result. `source` names them in errors.
   static absl::StatusOr<std::unique_ptr<SafetensorsFile>> Parse(std::string_view bytes,
@@ -80,8 +86,15 @@ class SafetensorsFile {
   // Null when there is no such tensor.
   const TensorView* Find(std::string_view name) const;
 
-  // A tensor that must exist, be F32, have exactly `shape` and hold finite values only.
-  // kInvalidArgument (kNotFound when it is missing) names the file and the tensor, what was
+  // For CompileOptions::weights: where the values of views come from if they are read on demand;
+  // null if they are in memory.
+  kernels::WeightSource* weights() const { return pages_.get(); }
+  // Whether all values were read on demand and are good (TensorPages::CheckAllRead()).
+  absl::Status CheckAllRead() const;
+
+  // A tensor that must exist, be F32, have exactly `shape` and hold finite values only. On demand,
+  // vectors are read and checked here, since some of them decide what a model is, and all others when
+  // they are asked for. kInvalidArgument (kNotFound when it is missing) names the file and the tensor, what was
   // expected and what was found.
   absl::StatusOr<kernels::FloatView> Floats(const std::string& name,
                                             const std::vector<int64_t>& shape) const;
@@ -89,11 +102,16 @@ class SafetensorsFile {
  private:
   SafetensorsFile() = default;
 
+  // Fills tensors_ but for the data. `head` is the file's beginning, with the whole header if the
+  // file has it; `data_begin` is where the data begins, and `begins` where each tensor does there.
+  absl::Status ParseHeader(std::string_view head, uint64_t file_bytes, uint64_t* data_begin,
+                           std::map<std::string_view, uint64_t>* begins);
   absl::Status ParseBytes(std::string_view bytes);
   absl::Status ReadMetadata(const nlohmann::json& entry);
 
   std::string source_;
-  FileContents file_;
+  FileContents file_;                   // read whole
+  std::unique_ptr<TensorPages> pages_;  // read on demand
   std::map<std::string, TensorView, std::less<>> tensors_;
   std::map<std::string, std::string, std::less<>> metadata_;
   // Copies of tensors that the file does not align; 8-byte units keep them aligned for any dtype.
