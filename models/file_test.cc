@@ -39,6 +39,34 @@ TEST(FileTest, KeepsWhatItReadWhenTheFileIsCutOrChangedInPlace) {
   EXPECT_EQ(file->bytes(), std::string(1 << 20, 'a'));
 }
 
+TEST(OpenFileTest, ReadsPartsAndTellsWhetherTheyWereWrittenTo) {
+  TempDirectory directory;
+  const std::string path = directory.Write("f", "0123456789");
+  std::filesystem::last_write_time(path, std::filesystem::file_time_type());
+  auto opened = OpenFile::Open(path, 10);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const OpenFile file = *std::move(opened);
+  EXPECT_EQ(file.size(), 10u);
+  std::string part(4, ' ');
+  ASSERT_TRUE(file.Read(3, 4, part.data()).ok());
+  EXPECT_EQ(part, "3456");
+  // Another file in its place is none of its business.
+  std::filesystem::rename(directory.Write("g", "abcdefghij"), path);
+  ASSERT_TRUE(file.Read(3, 4, part.data()).ok());
+  EXPECT_EQ(part, "3456");
+  EXPECT_TRUE(file.CheckUnchanged().ok()) << file.CheckUnchanged();
+
+  const std::string other = directory.Write("h", "0123456789");
+  std::filesystem::last_write_time(other, std::filesystem::file_time_type());
+  const auto changed = OpenFile::Open(other, 10);
+  ASSERT_TRUE(changed.ok()) << changed.status();
+  std::filesystem::resize_file(other, 5);
+  const absl::Status cut = changed->Read(3, 4, part.data());
+  EXPECT_EQ(cut.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(cut.message()), HasSubstr("was cut to 5 bytes, from 10"));
+  EXPECT_EQ(changed->CheckUnchanged().code(), absl::StatusCode::kAborted);
+}
+
 TEST(FileTest, RefusesWhatItCannotRead) {
   TempDirectory directory;
   EXPECT_EQ(FileContents::Read(directory.path("absent"), 10).status().code(),

@@ -24,6 +24,8 @@ constexpr int64_t kProductColumns = 64;
 // Bytes per thread: the product of a chunk of rows for one part of a layer (packed_stack.cc).
 constexpr int64_t kChunkBytes = 256 << 10;
 constexpr int64_t kPartSize = 128;
+// Float32 matrices of a part's size that packing it takes (product.cc).
+constexpr int64_t kPartCopies = 3;
 // Bytes per word: its view, and its place in a hash map that is half full at worst.
 constexpr int64_t kWordBytes = 16 + 2 * 25;
 // Of a SentencePiece piece: the same, its text and score, and the nodes of the trie that few other pieces go through.
@@ -61,9 +63,12 @@ struct Sizes {
   int64_t in_file = 0;
   int64_t packed = 0;
   int64_t token_table = 0;
-  int64_t largest_direction = 0;  // packed values of one direction of one layer
-  int64_t constants = 0;          // as packed, but always float32
-  int64_t parts = 0;              // of a layer, each of which a thread may compute
+  int64_t embedding = 0;  // rows that are kept
+  int64_t constants = 0;  // as packed, but always float32
+  // The largest tensor while it is packed: as it is in the file, and what is laid out of it at a
+  // time. Embeddings are read in small parts.
+  int64_t passing = 0;
+  int64_t parts = 0;  // of a layer, each of which a thread may compute
   int64_t widest_row = 0;
   int64_t product_rows = 0;  // values per token that precede products, over all layers
 };
@@ -79,11 +84,15 @@ Sizes SizesOf(const ModelConfig& config) {
   const EncoderConfig& encoder = config.encoder;
   Sizes sizes;
   RowLayout rows = {1, encoder.input_size};
+  const int64_t embedding_stride = rows.stride();
   sizes.widest_row = rows.stride();
   const RowLayout output = {encoder.directions(), encoder.hidden_size};
+  bool looks_up_input = false;  // nothing reads the embedding but the token table
   if (encoder.has_input_to_hidden()) {
     sizes.in_file += int64_t{encoder.input_size} * encoder.output_size();
-    sizes.packed += rows.stride() * ProductColumns(output.stride());
+    const int64_t packed = rows.stride() * ProductColumns(output.stride());
+    sizes.packed += packed;
+    sizes.passing = packed + int64_t{encoder.input_size} * encoder.output_size();
     rows = output;
   }
   for (int i = 0; i < encoder.num_layers; ++i) {
@@ -94,41 +103,51 @@ Sizes SizesOf(const ModelConfig& config) {
     if (encoder.layer_norm && !encoder.normalize_after) sizes.product_rows += rows.stride();
     if (projection > 0) {
       product = {1, static_cast<int>(projection)};
+      const int64_t packed = rows.stride() * ProductColumns(product.stride());
       sizes.in_file += input * projection;
-      sizes.packed += rows.stride() * ProductColumns(product.stride());
+      sizes.packed += packed;
+      sizes.passing = std::max(sizes.passing, input * projection + packed);
       sizes.product_rows += product.stride();
     }
     const int64_t direction = product.stride() * ProductColumns(gates * output.padded());
-    sizes.in_file += (projection > 0 ? projection : input) * encoder.output_size() * gates;
+    const int64_t weight = (projection > 0 ? projection : input) * encoder.output_size() * gates;
+    sizes.in_file += weight;
+    sizes.passing =
+        std::max(sizes.passing, weight + kPartCopies * product.stride() * gates *
+                                             std::min<int64_t>(kPartSize, output.padded()));
     sizes.packed += direction * encoder.directions();
     sizes.constants += int64_t{4} * output.stride();
-    sizes.largest_direction = std::max(sizes.largest_direction, direction);
     if (i == 0 && config.has_embedding && !encoder.has_input_to_hidden()) {
       const int64_t table = (config.embedding.vocabulary_size + kSpareRows) * encoder.directions() *
                             gates * output.padded();
       if (table * kValueBytes <= static_cast<int64_t>(kernels::cpu::kMaxTokenProductBytes)) {
         sizes.token_table = table;
       }
+      looks_up_input = sizes.token_table > 0 && (gates == 4 || !encoder.has_skip_term);
     }
     rows = output;
   }
   sizes.widest_row = std::max<int64_t>(sizes.widest_row, output.stride());
   if (config.has_embedding) {
+    if (!looks_up_input) {
+      sizes.embedding = int64_t{config.embedding.vocabulary_size} * embedding_stride;
+    }
     sizes.in_file += int64_t{config.embedding.vocabulary_size} * encoder.input_size;
   }
   const int64_t outputs = OutputRows(config);
   if (!config.tied) sizes.in_file += outputs * encoder.output_size();
-  sizes.packed += output.stride() * ProductColumns(outputs);
+  const int64_t output_layer = output.stride() * ProductColumns(outputs);
+  sizes.packed += output_layer;
+  sizes.passing = std::max(sizes.passing, outputs * encoder.output_size() + output_layer);
   sizes.parts = (output.stride() + kPartSize - 1) / kPartSize;
   return sizes;
 }
 
 MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const MemoryUse& use) {
   MemoryEstimate estimate;
-  estimate.packed =
-      sizes.packed * use.value_bytes + (sizes.constants + sizes.token_table) * kValueBytes;
-  // A direction of a layer is laid out before it is packed.
-  estimate.passing = sizes.largest_direction * kValueBytes;
+  estimate.packed = (sizes.packed + sizes.embedding) * use.value_bytes +
+                    (sizes.constants + sizes.token_table) * kValueBytes;
+  estimate.passing = sizes.passing * kValueBytes;
   if (config.has_embedding) {
     estimate.vocabulary = config.embedding.vocabulary_size * TokenBytes(config.tokenizer.type);
   }
@@ -170,7 +189,6 @@ MemoryEstimate EstimateMemory(const std::string& directory, const MemoryUse& use
     }
   }
   estimate.files = FileBytes(config_path) + weights + words;
-  estimate.weights = weights;
   // Read, and then kept in a string of its own.
   estimate.vocabulary += words;
   estimate.passing = std::max(estimate.passing, words);

@@ -24,21 +24,20 @@ struct MemoryUse {
 // Bytes.
 struct MemoryEstimate {
   int64_t files = 0;       // config.json, model.safetensors and the tokenizer's file on disk
-  int64_t weights = 0;     // as they are read; kept while the version is in memory
-  int64_t packed = 0;      // the backend's copy, the first layer's token table included
+  int64_t packed = 0;      // the weights as the backend keeps them, the token table included
   int64_t vocabulary = 0;  // words and their index
   int64_t workspaces = 0;  // all of them
   int64_t passing = 0;     // more that only loading takes
 
-  int64_t total() const { return weights + packed + vocabulary + workspaces + passing; }
+  int64_t total() const { return packed + vocabulary + workspaces + passing; }
 };
 
 // Never fails: what cannot be read or does not fit together counts as far as it can be known, and
 // loading it will say what is wrong.
 MemoryEstimate EstimateMemory(const std::string& directory, const MemoryUse& use);
 
-// The part that a config.json determines: everything but `files`, `weights` and the bytes of
-// the tokenizer's file.
+// The part that a config.json determines: everything but `files` and the bytes of the tokenizer's
+// file.
 MemoryEstimate EstimateMemory(const ModelConfig& config, const MemoryUse& use);
 
 }  // namespace sru::models

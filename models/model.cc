@@ -12,13 +12,9 @@
 namespace sru::models {
 namespace {
 
-size_t CountParameters(const kernels::StackSpec& spec) {
-  size_t count = spec.embedding.size + spec.input_to_hidden.size + spec.classifier_weight.size +
-                 spec.classifier_bias.size;
-  for (const kernels::LayerSpec& layer : spec.layers) {
-    count += layer.weight.size + layer.weight_proj.size + layer.weight_c.size + layer.bias.size +
-             layer.norm_weight.size + layer.norm_bias.size;
-  }
+size_t CountParameters(kernels::StackSpec spec) {
+  size_t count = 0;
+  kernels::ForEachWeight(&spec, [&](kernels::FloatView* view) { count += view->size; });
   return count;
 }
 
@@ -58,9 +54,11 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
   model->config_ = *std::move(config);
 
   const std::string weights_path = absl::StrCat(directory, "/model.safetensors");
-  absl::StatusOr<std::unique_ptr<SafetensorsFile>> weights = SafetensorsFile::Open(weights_path);
+  const bool is_program = model->task() == Task::kLanguageModel;
+  const absl::StatusOr<std::unique_ptr<SafetensorsFile>> weights =
+      is_program ? SafetensorsFile::Open(weights_path)
+                 : SafetensorsFile::OpenOnDemand(weights_path);
   if (!weights.ok()) return weights.status();
-  model->weights_ = *std::move(weights);
 
   if (model->config_.has_embedding) {
     absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer =
@@ -70,27 +68,31 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
   }
 
   model->dtype_ = options.dtype;
-  const absl::Status compiled = model->task() == Task::kLanguageModel
-                                    ? model->CompileLanguageModel(weights_path, backend, options)
-                                    : model->CompileStack(backend, options);
+  absl::Status compiled = is_program ? model->CompileLanguageModel(**weights, backend, options)
+                                     : model->CompileStack(**weights, backend, options);
+  // What could not be read explains more than what the backend then made of zeros.
+  if (!(*weights)->read_status().ok()) compiled = (*weights)->read_status();
+  if (compiled.ok()) compiled = (*weights)->CheckAllRead();
   if (!compiled.ok()) return compiled;
   model->backend_name_ = backend.name();
   model->backend_description_ = backend.description();
   return std::shared_ptr<const Model>(std::move(model));
 }
 
-absl::Status Model::CompileStack(kernels::Backend& backend,
-                                 const kernels::CompileOptions& options) {
-  absl::StatusOr<kernels::StackSpec> spec = BuildStack(config_, *weights_);
+absl::Status Model::CompileStack(const SafetensorsFile& weights, kernels::Backend& backend,
+                                 kernels::CompileOptions options) {
+  absl::StatusOr<kernels::StackSpec> spec = BuildStack(config_, weights);
   if (!spec.ok()) return spec.status();
-  spec_ = *std::move(spec);
+  options.weights = weights.weights();
+  const kernels::Status compiled = backend.Compile(*spec, options, &executable_);
+  spec_ = kernels::WithoutWeights(*std::move(spec));
   parameter_count_ = static_cast<int64_t>(CountParameters(spec_));
-  return CompileError(weights_->source(), backend, backend.Compile(spec_, options, &executable_));
+  return CompileError(weights.source(), backend, compiled);
 }
 
-absl::Status Model::CompileLanguageModel(const std::string& weights_path, kernels::Backend& backend,
-                                         const kernels::CompileOptions& options) {
-  absl::StatusOr<LanguageModel> built = BuildLanguageModel(config_, *weights_);
+absl::Status Model::CompileLanguageModel(const SafetensorsFile& weights, kernels::Backend& backend,
+                                         kernels::CompileOptions options) {
+  absl::StatusOr<LanguageModel> built = BuildLanguageModel(config_, weights);
   if (!built.ok()) return built.status();
   language_model_ = std::make_unique<LanguageModel>(*std::move(built));
   parameter_count_ = static_cast<int64_t>(CountParameters(*language_model_));
@@ -98,12 +100,14 @@ absl::Status Model::CompileLanguageModel(const std::string& weights_path, kernel
   owner.model = name_;
   owner.version = version_;
   owner.dtype = options.dtype;
-  absl::StatusOr<std::string> digest = DigestOfFile(weights_path);
+  absl::StatusOr<std::string> digest = DigestOfFile(weights.source());
   if (!digest.ok()) return digest.status();
   owner.weights_digest = *std::move(digest);
   state_codec_ = std::make_unique<StateCodec>(owner, language_model_->program.fields);
-  return CompileError(weights_->source(), backend,
-                      backend.Compile(language_model_->program, options, &program_));
+  options.weights = weights.weights();
+  const kernels::Status compiled = backend.Compile(language_model_->program, options, &program_);
+  language_model_->program = kernels::WithoutWeights(std::move(language_model_->program));
+  return CompileError(weights.source(), backend, compiled);
 }
 
 }  // namespace sru::models

@@ -38,7 +38,8 @@ class Model {
   // Null for a model that takes features only.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   Task task() const { return config_.task; }
-  // The sizes of the SRU stack, of every task.
+  // The sizes of the SRU stack, of every task. The views of weights, here and in language_model(),
+  // have their sizes and point nowhere: the backend has what it needs.
   const kernels::StackSpec& spec() const {
     return language_model_ != nullptr ? language_model_->stack() : spec_;
   }
@@ -62,16 +63,15 @@ class Model {
  private:
   Model() = default;
 
-  absl::Status CompileStack(kernels::Backend& backend, const kernels::CompileOptions& options);
-  absl::Status CompileLanguageModel(const std::string& weights_path, kernels::Backend& backend,
-                                    const kernels::CompileOptions& options);
+  absl::Status CompileStack(const SafetensorsFile& weights, kernels::Backend& backend,
+                            kernels::CompileOptions options);
+  absl::Status CompileLanguageModel(const SafetensorsFile& weights, kernels::Backend& backend,
+                                    kernels::CompileOptions options);
 
   std::string name_;
   int64_t version_ = 0;
   ModelConfig config_;
   std::unique_ptr<const Tokenizer> tokenizer_;
-  // What the views of the two below point to.
-  std::unique_ptr<SafetensorsFile> weights_;
   kernels::StackSpec spec_;
   std::unique_ptr<LanguageModel> language_model_;
   std::unique_ptr<kernels::Executable> executable_;

@@ -354,6 +354,10 @@ absl::StatusOr<kernels::FloatView> SafetensorsFile::Floats(
   return values;
 }
 
+absl::Status SafetensorsFile::read_status() const {
+  return pages_ == nullptr ? absl::OkStatus() : pages_->status();
+}
+
 absl::Status SafetensorsFile::CheckAllRead() const {
   return pages_ == nullptr ? absl::OkStatus() : pages_->CheckAllRead();
 }

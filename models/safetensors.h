@@ -89,6 +89,8 @@ class SafetensorsFile {
   // For CompileOptions::weights: where the values of views come from if they are read on demand;
   // null if they are in memory.
   kernels::WeightSource* weights() const { return pages_.get(); }
+  // The first error of reading on demand.
+  absl::Status read_status() const;
   // Whether all values were read on demand and are good (TensorPages::CheckAllRead()).
   absl::Status CheckAllRead() const;
 

@@ -269,6 +269,58 @@ TEST(SafetensorsTest, OpensFiles) {
             absl::StatusCode::kInvalidArgument);
 }
 
+// Whatever a header says, it is the same error as when the file is read whole.
+TEST(SafetensorsTest, OpensFilesOnDemandAsItDoesWhole) {
+  TempDirectory directory;
+  const std::string good = Safetensors({{"m", MakeTensor({40, 50})}, {"v", MakeTensor({7})}});
+  std::vector<std::string> contents = {
+      good, "", "1234567", std::string(8, '\xff'), RawSafetensors("{", ""),
+      RawSafetensors("{}", "1234"),
+      RawSafetensors("{\"x\":" + Entry("F32", "[2]", "[0,8]") + "}", "1234"),
+      // Not aligned: an odd number of bytes comes first.
+      RawSafetensors("{\"v\":" + Entry("F32", "[1]", "[0,4]") + "} ",
+                     std::string("\0\0\x80\x3f", 4))};
+  for (size_t size = 0; size < 200; size += 9) contents.push_back(good.substr(0, size));
+  for (size_t i = 0; i < contents.size(); ++i) {
+    SCOPED_TRACE(i);
+    const std::string path = directory.Write("f", contents[i]);
+    const auto whole = SafetensorsFile::Open(path);
+    const auto on_demand = SafetensorsFile::OpenOnDemand(path);
+    ASSERT_EQ(on_demand.status(), whole.status());
+    if (!whole.ok()) continue;
+    EXPECT_EQ((*whole)->weights(), nullptr);
+    for (const auto& [name, tensor] : (*whole)->tensors()) {
+      const auto expected = (*whole)->Floats(name, tensor.shape);
+      const auto found = (*on_demand)->Floats(name, tensor.shape);
+      ASSERT_TRUE(expected.ok() && found.ok()) << found.status();
+      ASSERT_EQ(found->size, expected->size);
+      const bool is_vector = tensor.shape.size() == 1;
+      if (!is_vector) {
+        EXPECT_FALSE((*on_demand)->CheckAllRead().ok());
+        (*on_demand)->weights()->Read(*found);
+      }
+      EXPECT_TRUE(std::equal(found->data, found->data + found->size, expected->data)) << name;
+    }
+    EXPECT_TRUE((*on_demand)->CheckAllRead().ok()) << (*on_demand)->CheckAllRead();
+  }
+  EXPECT_EQ(SafetensorsFile::OpenOnDemand(directory.path("absent")).status(),
+            SafetensorsFile::Open(directory.path("absent")).status());
+  EXPECT_EQ(SafetensorsFile::OpenOnDemand(directory.path()).status(),
+            SafetensorsFile::Open(directory.path()).status());
+}
+
+TEST(SafetensorsTest, VectorsAreCheckedAtOnceOnDemand) {
+  TempDirectory directory;
+  TestTensors tensors = {{"matrix", MakeTensor({2, 3})}, {"vector", MakeTensor({4})}};
+  tensors["matrix"].values[4] = std::numeric_limits<float>::quiet_NaN();
+  tensors["vector"].values[2] = std::numeric_limits<float>::quiet_NaN();
+  const auto file = SafetensorsFile::OpenOnDemand(directory.Write("f", Safetensors(tensors)));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE((*file)->Floats("matrix", {2, 3}).ok());
+  EXPECT_THAT(std::string((*file)->Floats("vector", {4}).status().message()),
+              HasSubstr("tensor 'vector': expected finite values, found nan at element 2"));
+}
+
 TEST(SafetensorsTest, NamesEveryType) {
   for (int i = 0; i <= static_cast<int>(TensorType::kU64); ++i) {
     const auto type = static_cast<TensorType>(i);

@@ -517,9 +517,9 @@ absl::Status ModelManager::CheckMemory(const models::ModelLocation& location,
   if (!left.has_value() || estimate.total() <= *left) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat(location.directory, ": expected at least ", estimate.total(),
-                   " bytes of free memory (weights ", estimate.weights, ", packed ",
-                   estimate.packed, ", workspaces ", estimate.workspaces, ", other ",
-                   estimate.vocabulary + estimate.passing, "), found ", *left, "; not read"));
+                   " bytes of free memory (packed weights ", estimate.packed, ", workspaces ",
+                   estimate.workspaces, ", other ", estimate.vocabulary + estimate.passing,
+                   "), found ", *left, "; not read"));
 }
 
 bool ModelManager::HasRoom(int64_t bytes) const {

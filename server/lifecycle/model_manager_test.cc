@@ -67,8 +67,8 @@ class FakeLoader : public ModelLoader {
   models::MemoryEstimate Estimate(const models::ModelLocation& location) override {
     models::MemoryEstimate estimate;
     estimate.files = 10;
-    if (location.version == large_version) estimate.weights = 600;
-    if (location.version == large_version) estimate.packed = 400;
+    if (location.version == large_version) estimate.packed = 600;
+    if (location.version == large_version) estimate.passing = 400;
     return estimate;
   }
 
@@ -280,7 +280,8 @@ TEST_F(ModelManagerTest, AVersionThatDoesNotFitIsNotReadAndIsTriedAgainWhenItDoe
   EXPECT_THAT(States(), ElementsAre("m:1 ready", "m:2 failed"));
   EXPECT_THAT(MessageOf("m", 2),
               ::testing::AllOf(HasSubstr("m/2"), HasSubstr("at least 1000 bytes of free memory"),
-                               HasSubstr("weights 600"), HasSubstr("found 999")));
+                               HasSubstr("packed weights 600"), HasSubstr("other 400"),
+                               HasSubstr("found 999")));
   EXPECT_EQ(observer_.last_status.code(), absl::StatusCode::kResourceExhausted);
 
   // Nothing happens while there is no room, and it counts as one failure.

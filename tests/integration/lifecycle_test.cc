@@ -208,8 +208,8 @@ TEST_F(LifecycleTest, AReloadLooksAtTheRepositoryAtOnce) {
   EXPECT_EQ(Answering("m"), 2);
 }
 
-// The reference backend uses the weights as they were read from the file: with a mapping, this test
-// would die of SIGBUS.
+// The reference backend uses the weights as they are in the file. It has copies: with a mapping of
+// the file this test would die of SIGBUS.
 TEST_F(LifecycleTest, FilesThatAreCutInPlaceHarmNothing) {
   Publish("m/1");
   server::Options options = Options(server::ModelControl::kPoll);
