@@ -323,6 +323,27 @@ Status ValidateBatch(const Program& program, const ProgramShape& shape, const Pr
   return BatchValidator(program, shape, limits, batch, outputs).Run();
 }
 
+Status ValidateStates(const Program& program, const ProgramShape& shape, uint64_t users,
+                      AxisId axis, int num_sequences, const StateArena::Run& run) {
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    const auto* const attend = std::get_if<ops::Attend>(&program.operations[i]);
+    if (attend == nullptr || attend->key_field == kNone) continue;
+    if (shape.values[i].axis != axis || (shape.users[i] & users) == 0) continue;
+    for (int b = 0; b < num_sequences; ++b) {
+      const int keys = run.rows(attend->key_field, b);
+      const int values = run.rows(attend->value_field, b);
+      if (keys == values) continue;
+      const auto field = [&](FieldId id) { return Item("fields", id, program.fields[id].name); };
+      return InvalidArgument(Item("axes", axis, program.axes[axis].name) + ": slots[" +
+                             std::to_string(b) + "]: expected as many rows of " +
+                             field(attend->value_field) + " as of " + field(attend->key_field) +
+                             ", which has " + std::to_string(keys) + ", found " +
+                             std::to_string(values));
+    }
+  }
+  return OkStatus();
+}
+
 #undef SRU_RETURN_IF_ERROR
 
 }  // namespace sru::kernels

@@ -104,10 +104,15 @@ Status ValidateLimits(const Program& program, const ProgramLimits& limits);
 // the outputs that are asked for and the axes with a slot.
 uint64_t BatchUsers(const Program& program, const ProgramBatch& batch, const OutputBatch* outputs);
 
-// Checks what every backend asks of the arguments of Run(). What depends on the slots' contents
-// (whether a slot exists; rows of Attend's fields) is the arena's and the backend's to check.
+// Checks what every backend asks of the arguments of Run(). Whether a slot exists is the arena's to
+// check.
 Status ValidateBatch(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
                      const ProgramBatch& batch, const OutputBatch* outputs);
+
+// Checks what Attend asks of what the slots of an axis held before this run. `users` as BatchUsers()
+// says.
+Status ValidateStates(const Program& program, const ProgramShape& shape, uint64_t users,
+                      AxisId axis, int num_sequences, const StateArena::Run& run);
 
 }  // namespace sru::kernels
 

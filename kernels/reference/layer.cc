@@ -54,14 +54,14 @@ double Activate(Activation activation, double c) {
 }  // namespace
 
 Matrix RunLayer(const LayerSpec& layer, const Matrix& x, const Storage& storage,
-                std::vector<double>* c) {
+                StateStorage state_storage, std::vector<double>* c) {
   const int hidden = layer.hidden_size;
   const int outputs = layer.output_size();
   const int k = layer.num_matrices;
 
   Matrix input = x;
   if (layer.layer_norm == LayerNorm::kBefore) {
-    Normalize(layer.norm_weight, layer.norm_bias, &input);
+    Normalize(layer.norm_weight, layer.norm_bias, kLayerNormEpsilon, &input);
     storage.Round(&input.values);
   }
   if (layer.projection_size > 0) {
@@ -89,13 +89,29 @@ Matrix RunLayer(const LayerSpec& layer, const Matrix& x, const Storage& storage,
         double skip = 0;
         if (layer.has_skip_term) skip = k == 4 ? ut[3] : layer.alpha * x.row(t)[o];
         h.row(t)[o] = r * g + (1 - r) * skip;
+        if (state_storage == StateStorage::kFloat32) state = static_cast<float>(state);
       }
       (*c)[o] = state;
     }
   }
   if (layer.layer_norm == LayerNorm::kAfter) {
     storage.Round(&h.values);
-    Normalize(layer.norm_weight, layer.norm_bias, &h);
+    Normalize(layer.norm_weight, layer.norm_bias, kLayerNormEpsilon, &h);
+  }
+  return h;
+}
+
+Matrix RunLayers(const StackSpec& spec, const Matrix& x, const Storage& storage,
+                 StateStorage state_storage, std::vector<std::vector<double>>* states) {
+  Matrix h = x;
+  storage.Round(&h.values);
+  if (!spec.input_to_hidden.empty()) {
+    h = TransposedProduct(h, spec.input_to_hidden, spec.layers[0].input_size, storage);
+    storage.Round(&h.values);
+  }
+  for (size_t i = 0; i < spec.layers.size(); ++i) {
+    h = RunLayer(spec.layers[i], h, storage, state_storage, &(*states)[i]);
+    if (i + 1 < spec.layers.size()) storage.Round(&h.values);
   }
   return h;
 }

@@ -7,12 +7,14 @@
 namespace sru::kernels::reference {
 
 Matrix TransposedProduct(const Matrix& x, const FloatView& w, int rows, const Storage& storage) {
+  std::vector<double> weights(w.data, w.data + w.size);
+  storage.Round(&weights);
   Matrix y(x.rows(), rows);
   for (int t = 0; t < x.rows(); ++t) {
     for (int j = 0; j < rows; ++j) {
       double sum = 0;
       for (int i = 0; i < x.width; ++i) {
-        sum += x.row(t)[i] * storage(w.data[static_cast<size_t>(j) * x.width + i]);
+        sum += x.row(t)[i] * weights[static_cast<size_t>(j) * x.width + i];
       }
       y.row(t)[j] = sum;
     }
@@ -20,7 +22,7 @@ Matrix TransposedProduct(const Matrix& x, const FloatView& w, int rows, const St
   return y;
 }
 
-void Normalize(const FloatView& weight, const FloatView& bias, Matrix* x) {
+void Normalize(const FloatView& weight, const FloatView& bias, double epsilon, Matrix* x) {
   for (int t = 0; t < x->rows(); ++t) {
     double* row = x->row(t);
     double mean = 0;
@@ -29,7 +31,7 @@ void Normalize(const FloatView& weight, const FloatView& bias, Matrix* x) {
     double variance = 0;
     for (int i = 0; i < x->width; ++i) variance += (row[i] - mean) * (row[i] - mean);
     variance /= x->width;
-    const double scale = 1.0 / std::sqrt(variance + kLayerNormEpsilon);
+    const double scale = 1.0 / std::sqrt(variance + epsilon);
     for (int i = 0; i < x->width; ++i) {
       row[i] = (row[i] - mean) * scale * weight.data[i] + bias.data[i];
     }

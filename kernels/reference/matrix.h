@@ -25,7 +25,7 @@ struct Matrix {
 Matrix TransposedProduct(const Matrix& x, const FloatView& w, int rows, const Storage& storage);
 
 // Layer norm of each row.
-void Normalize(const FloatView& weight, const FloatView& bias, Matrix* x);
+void Normalize(const FloatView& weight, const FloatView& bias, double epsilon, Matrix* x);
 
 std::vector<double> Softmax(const std::vector<double>& logits);
 

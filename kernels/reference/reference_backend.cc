@@ -7,6 +7,7 @@
 
 #include "kernels/reference/layer.h"
 #include "kernels/reference/matrix.h"
+#include "kernels/reference/reference_program.h"
 #include "kernels/reference/storage.h"
 
 namespace sru::kernels {
@@ -68,20 +69,17 @@ class ReferenceExecutable : public Executable {
               : batch.features + static_cast<size_t>(first + t) * h.width;
       std::copy(row, row + h.width, h.row(t));
     }
-    storage_.Round(&h.values);
-    if (!spec_.input_to_hidden.empty()) {
-      h = TransposedProduct(h, spec_.input_to_hidden, spec_.layers[0].input_size, storage_);
-      storage_.Round(&h.values);
-    }
-    for (size_t i = 0; i < layers; ++i) {
-      std::vector<double> c(width);
-      if (batch.initial_states != nullptr && batch.initial_states[b] != nullptr) {
-        const float* c0 = batch.initial_states[b] + i * width;
-        std::copy(c0, c0 + width, c.begin());
+    std::vector<std::vector<double>> states(layers, std::vector<double>(width));
+    if (batch.initial_states != nullptr && batch.initial_states[b] != nullptr) {
+      const float* c = batch.initial_states[b];
+      for (std::vector<double>& state : states) {
+        state.assign(c, c + width);
+        c += width;
       }
-      h = RunLayer(spec_.layers[i], h, storage_, &c);
-      if (i + 1 < layers) storage_.Round(&h.values);
-      if (out.final_state != nullptr) Copy(c, out.final_state + i * width);
+    }
+    h = reference::RunLayers(spec_, h, storage_, reference::StateStorage::kExact, &states);
+    for (size_t i = 0; i < layers && out.final_state != nullptr; ++i) {
+      Copy(states[i], out.final_state + i * width);
     }
     if (out.token_vectors != nullptr) Copy(h.values, out.token_vectors);
     const int hidden = spec_.layers.back().hidden_size;
@@ -128,9 +126,15 @@ class ReferenceBackend : public Backend {
     return UnsupportedDataType(name(), options.dtype);
   }
 
-  Status Compile(const Program& /*program*/, const CompileOptions& /*options*/,
-                 std::unique_ptr<ProgramExecutable>* /*executable*/) override {
-    return Unsupported("backend: programs are not built yet");
+  Status Compile(const Program& program, const CompileOptions& options,
+                 std::unique_ptr<ProgramExecutable>* executable) override {
+    switch (options.dtype) {
+      case DataType::kFloat32:
+        return reference::CompileProgram(program, options, Storage(), executable);
+      case DataType::kBFloat16:
+        return reference::CompileProgram(program, options, Storage::BFloat16(), executable);
+    }
+    return UnsupportedDataType(name(), options.dtype);
   }
 };
 

@@ -1,0 +1,473 @@
+#include "kernels/reference/reference_program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <new>
+#include <numeric>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "kernels/reference/layer.h"
+#include "kernels/reference/matrix.h"
+
+namespace sru::kernels::reference {
+namespace {
+
+class Workspace : public ProgramWorkspace {
+ public:
+  explicit Workspace(const ProgramLimits& limits) : limits_(limits) {}
+  const ProgramLimits& limits() const override { return limits_; }
+  size_t bytes() const override { return 0; }
+
+ private:
+  ProgramLimits limits_;
+};
+
+// Rows [begin, end) of an axis: those of one sequence.
+struct RowRange {
+  int begin = 0;
+  int end = 0;
+
+  int size() const { return end - begin; }
+};
+
+// The sinusoid of a position in one column, in float64 and rounded to float32.
+double Sinusoid(int64_t position, int column, int width) {
+  const int pair = column / 2;
+  const double angle =
+      static_cast<double>(position) / std::pow(10000.0, 2.0 * pair / static_cast<double>(width));
+  return static_cast<float>(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
+}
+
+double Dot(const double* a, const double* b, int size) {
+  return std::inner_product(a, a + size, b, 0.0);
+}
+
+// As which values and states are kept, so that a sequence may be cut into runs anywhere.
+void RoundToFloat(std::vector<double>* values) {
+  for (double& value : *values) value = static_cast<float>(value);
+}
+
+void CopyRow(const double* from, int width, float* to) {
+  std::transform(from, from + width, to, [](double v) { return static_cast<float>(v); });
+}
+
+// One run of a valid batch.
+class Evaluation {
+ public:
+  Evaluation(const Program& program, const ProgramShape& shape, const Storage& storage,
+             const ProgramBatch& batch, const OutputBatch* outputs)
+      : program_(program),
+        shape_(shape),
+        storage_(storage),
+        batch_(batch),
+        outputs_(outputs),
+        users_(BatchUsers(program, batch, outputs)) {}
+
+  Status Run() {
+    Status status = BeginRuns();
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < program_.operations.size(); ++i) {
+      current_ = static_cast<ValueId>(i);
+      values_.emplace_back(0, 0);
+      if ((shape_.users[i] & users_) == 0) continue;
+      values_.back() =
+          std::visit([&](const auto& op) { return Evaluate(op); }, program_.operations[i]);
+      RoundToFloat(&values_.back().values);
+    }
+    for (size_t i = 0; outputs_ != nullptr && i < program_.outputs.size(); ++i) {
+      if (outputs_[i].values == nullptr || program_.outputs[i].type != OutputType::kRows) continue;
+      const Matrix& y = values_[program_.outputs[i].value];
+      CopyRow(y.values.data(), static_cast<int>(y.values.size()), outputs_[i].values);
+    }
+    for (AxisState& state : states_) {
+      if (state.has_slots) state.run.Commit();
+    }
+    return OkStatus();
+  }
+
+ private:
+  struct AxisState {
+    bool has_slots = false;
+    StateArena::Run run;
+  };
+
+  // The slots of every axis that has some.
+  Status BeginRuns() {
+    states_.resize(program_.axes.size());
+    for (size_t i = 0; i < program_.axes.size(); ++i) {
+      const auto axis = static_cast<AxisId>(i);
+      if ((users_ & ProgramShape::StateBit(axis)) == 0) continue;
+      const AxisBatch& given = batch_.axes[i];
+      std::vector<int> rows_added;
+      for (int b = 0; b < given.num_sequences; ++b) rows_added.push_back(Rows(axis, b).size());
+      std::vector<FieldId> written;
+      for (size_t f = 0; f < program_.fields.size(); ++f) {
+        if (shape_.field_axes[f] == axis) written.push_back(static_cast<FieldId>(f));
+      }
+      Status status = batch_.arena->BeginRun(given.slots, rows_added.data(), given.num_sequences,
+                                             written, &states_[i].run);
+      if (!status.ok()) return status;
+      states_[i].has_slots = true;
+      status = ValidateStates(program_, shape_, users_, axis, given.num_sequences, states_[i].run);
+      if (!status.ok()) return status;
+    }
+    return OkStatus();
+  }
+
+  int num_sequences(AxisId axis) const {
+    const AxisId of = program_.axes[axis].sequences_of;
+    return batch_.axes[of == kNone ? axis : of].num_sequences;
+  }
+
+  RowRange Rows(AxisId axis, int sequence) const {
+    if (program_.axes[axis].sequences_of != kNone) return {sequence, sequence + 1};
+    const int32_t* const offsets = batch_.axes[axis].offsets;
+    return {offsets[sequence], offsets[sequence + 1]};
+  }
+
+  int num_rows(AxisId axis) const {
+    const int sequences = num_sequences(axis);
+    return sequences == 0 ? 0 : Rows(axis, sequences - 1).end;
+  }
+
+  // Of the operation that is being evaluated.
+  AxisId axis() const { return shape_.values[current_].axis; }
+  Matrix Zeros() const { return Matrix(num_rows(axis()), shape_.values[current_].width); }
+  bool HasSlot(int sequence) const {
+    return states_[axis()].has_slots && batch_.axes[axis()].slots[sequence] != StateArena::kNoSlot;
+  }
+
+  // A fixed field of a sequence as it was before this run.
+  std::vector<double> Before(FieldId field, int sequence) const {
+    std::vector<double> row(program_.fields[field].width);
+    if (!HasSlot(sequence)) return row;
+    const float* const in = states_[axis()].run.in(field, sequence);
+    if (in != nullptr) std::copy_n(in, row.size(), row.begin());
+    return row;
+  }
+
+  void Replace(FieldId field, int sequence, const std::vector<double>& row) const {
+    if (!HasSlot(sequence)) return;
+    CopyRow(row.data(), static_cast<int>(row.size()), states_[axis()].run.out(field, sequence));
+  }
+
+  // Row `s` of a growing field of a sequence with a slot.
+  float* FieldRow(FieldId field, int sequence, int s) const {
+    float* const page = states_[axis()].run.pages(field, sequence)[s / kStatePageRows];
+    return page + static_cast<size_t>(s % kStatePageRows) * program_.fields[field].width;
+  }
+
+  // The rows that a growing field of a sequence with a slot has after this run's Append.
+  Matrix FieldRows(FieldId field, int sequence) const {
+    int rows = states_[axis()].run.rows(field, sequence);
+    if (shape_.field_axes[field] == axis()) rows += Rows(axis(), sequence).size();
+    Matrix m(rows, program_.fields[field].width);
+    for (int s = 0; s < rows; ++s) std::copy_n(FieldRow(field, sequence, s), m.width, m.row(s));
+    return m;
+  }
+
+  // The rows of one sequence of a value.
+  Matrix SequenceRows(ValueId value, int sequence) const {
+    const RowRange rows = Rows(shape_.values[value].axis, sequence);
+    const Matrix& x = values_[value];
+    Matrix m(rows.size(), x.width);
+    std::copy(x.row(rows.begin), x.row(rows.end), m.row(0));
+    return m;
+  }
+
+  int Mapped(InputId map, int sequence) const {
+    return map == kNone ? sequence : batch_.inputs[map].ids[sequence];
+  }
+
+  Matrix Evaluate(const ops::Features& op) const {
+    Matrix y = Zeros();
+    std::copy_n(batch_.inputs[op.input].values, y.values.size(), y.values.begin());
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Embed& op) const {
+    Matrix y = Zeros();
+    for (int b = 0; b < num_sequences(axis()); ++b) {
+      int64_t position = 0;
+      if (op.position_field != kNone) position = states_[axis()].run.rows(op.position_field, b);
+      for (int t = Rows(axis(), b).begin; t < Rows(axis(), b).end; ++t, ++position) {
+        const auto id = static_cast<size_t>(batch_.inputs[op.ids].ids[t]);
+        for (int j = 0; j < y.width; ++j) {
+          y.row(t)[j] = op.scale * storage_(op.table.data[id * op.width + j]);
+          if (op.positions) y.row(t)[j] += Sinusoid(position, j, y.width);
+        }
+      }
+    }
+    return y;
+  }
+
+  // W x + b.
+  Matrix Affine(ValueId value, const FloatView& weight, const FloatView& bias, int width) const {
+    Matrix x = values_[value];
+    storage_.Round(&x.values);
+    Matrix y = TransposedProduct(x, weight, width, storage_);
+    for (int t = 0; t < y.rows(); ++t) {
+      for (int j = 0; j < width && !bias.empty(); ++j) y.row(t)[j] += bias.data[j];
+    }
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Linear& op) const {
+    Matrix y = Affine(op.x, op.weight, op.bias, op.width);
+    for (double& value : y.values) {
+      if (op.relu && value < 0) value = 0;
+    }
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Normalize& op) const {
+    Matrix y = values_[op.x];
+    Normalize(op.weight, op.bias, op.epsilon, &y);
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Stack& op) const {
+    Matrix y = Zeros();
+    const size_t layers = op.spec.layers.size();
+    const auto width = static_cast<size_t>(op.spec.output_size());
+    for (int b = 0; b < num_sequences(axis()); ++b) {
+      const RowRange rows = Rows(axis(), b);
+      Matrix x(rows.size(), op.spec.input_size);
+      if (op.x != kNone) x = SequenceRows(op.x, b);
+      for (int t = rows.begin; t < rows.end && op.x == kNone; ++t) {
+        const auto id = static_cast<size_t>(batch_.inputs[op.ids].ids[t]);
+        std::copy_n(op.spec.embedding.data + id * x.width, x.width, x.row(t - rows.begin));
+      }
+      std::vector<std::vector<double>> states(layers, std::vector<double>(width));
+      if (op.state != kNone) {
+        const std::vector<double> c = Before(op.state, b);
+        for (size_t i = 0; i < layers; ++i) std::copy_n(&c[i * width], width, states[i].begin());
+      }
+      const auto kept = op.state == kNone ? StateStorage::kExact : StateStorage::kFloat32;
+      const Matrix h = RunLayers(op.spec, x, storage_, kept, &states);
+      std::copy(h.values.begin(), h.values.end(), y.row(rows.begin));
+      if (op.state == kNone) continue;
+      std::vector<double> c;
+      for (const std::vector<double>& state : states) c.insert(c.end(), state.begin(), state.end());
+      Replace(op.state, b, c);
+    }
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Attend& op) const {
+    Matrix y = Zeros();
+    const Matrix& q = values_[op.q];
+    const int key_width = q.width / op.heads;
+    const int value_width = y.width / op.heads;
+    for (int b = 0; b < num_sequences(axis()); ++b) {
+      const bool of_fields = op.key_field != kNone;
+      const int from = Mapped(op.map, b);
+      const Matrix k = of_fields ? FieldRows(op.key_field, b) : SequenceRows(op.keys, from);
+      const Matrix v = of_fields ? FieldRows(op.value_field, b) : SequenceRows(op.values, from);
+      const RowRange rows = Rows(axis(), b);
+      for (int t = rows.begin; t < rows.end; ++t) {
+        int seen = k.rows();
+        if (op.causal) seen = std::max(0, seen - (rows.end - 1 - t));
+        if (seen == 0) continue;
+        for (int j = 0; j < op.heads; ++j) {
+          std::vector<double> scores(seen);
+          for (int s = 0; s < seen; ++s) {
+            scores[s] =
+                op.scale * Dot(q.row(t) + j * key_width, k.row(s) + j * key_width, key_width);
+          }
+          const std::vector<double> a = Softmax(scores);
+          for (int s = 0; s < seen; ++s) {
+            for (int i = j * value_width; i < (j + 1) * value_width; ++i) {
+              y.row(t)[i] += a[s] * v.row(s)[i];
+            }
+          }
+        }
+      }
+    }
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Concat& op) const {
+    Matrix y = Zeros();
+    for (int t = 0; t < y.rows(); ++t) {
+      double* to = y.row(t);
+      for (ValueId x : op.xs) to = std::copy_n(values_[x].row(t), values_[x].width, to);
+    }
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Add& op) const {
+    Matrix y = values_[op.a];
+    for (size_t i = 0; i < y.values.size(); ++i) y.values[i] += values_[op.b].values[i];
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Pool& op) const {
+    Matrix y = Zeros();
+    for (int b = 0; b < num_sequences(axis()); ++b) {
+      const Matrix x = SequenceRows(op.x, b);
+      if (x.rows() == 0) continue;
+      std::vector<double> pooled(y.width);
+      if (op.weights == kNone) {
+        pooled = reference::Pool(x, op.pooling, x.width / op.directions);
+      } else {
+        const std::vector<double> a = Softmax(SequenceRows(op.weights, b).values);
+        for (int t = 0; t < x.rows(); ++t) {
+          for (int j = 0; j < x.width; ++j) pooled[j] += a[t] * x.row(t)[j];
+        }
+      }
+      std::copy(pooled.begin(), pooled.end(), y.row(b));
+    }
+    return y;
+  }
+
+  Matrix Evaluate(const ops::RowDot& op) const {
+    Matrix y = Zeros();
+    const Matrix& x = values_[op.x];
+    for (int b = 0; b < num_sequences(axis()); ++b) {
+      const double* const v = values_[op.v].row(Mapped(op.map, b));
+      for (int t = Rows(axis(), b).begin; t < Rows(axis(), b).end; ++t) {
+        *y.row(t) = Dot(x.row(t), v, x.width);
+      }
+    }
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Shift& op) const {
+    Matrix y = Zeros();
+    for (int b = 0; b < num_sequences(axis()); ++b) {
+      std::vector<double> last = Before(op.last, b);
+      for (int t = Rows(axis(), b).begin; t < Rows(axis(), b).end; ++t) {
+        std::copy(last.begin(), last.end(), y.row(t));
+        std::copy_n(values_[op.x].row(t), y.width, last.begin());
+      }
+      Replace(op.last, b, last);
+    }
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Select& op) const {
+    Matrix y = Zeros();
+    for (int t = 0; t < y.rows(); ++t) {
+      std::copy_n(values_[op.x].row(batch_.inputs[op.rows].ids[t]), y.width, y.row(t));
+    }
+    return y;
+  }
+
+  Matrix Evaluate(const ops::Append& op) const {
+    const Matrix& x = values_[op.x];
+    for (int b = 0; b < num_sequences(axis()); ++b) {
+      int s = states_[axis()].run.rows(op.field, b);
+      for (int t = Rows(axis(), b).begin; t < Rows(axis(), b).end; ++t, ++s) {
+        CopyRow(x.row(t), x.width, FieldRow(op.field, b, s));
+      }
+    }
+    return x;
+  }
+
+  Matrix Evaluate(const ops::Predict& op) const {
+    for (size_t i = 0; i < program_.outputs.size(); ++i) {
+      if (program_.outputs[i].value != current_ || outputs_ == nullptr) continue;
+      if (outputs_[i].values == nullptr && outputs_[i].candidates == nullptr) continue;
+      Predict(op, program_.outputs[i].type, outputs_[i]);
+    }
+    return Matrix(0, 0);
+  }
+
+  void Predict(const ops::Predict& op, OutputType type, const OutputBatch& output) const {
+    Matrix z = Affine(op.x, op.weight, op.bias, op.vocabulary_size);
+    for (int t = 0; t < z.rows(); ++t) {
+      // log p_t, in place of the logits.
+      double* const row = z.row(t);
+      const double largest = *std::max_element(row, row + z.width);
+      double sum = 0;
+      for (int v = 0; v < z.width; ++v) sum += std::exp(row[v] - largest);
+      for (int v = 0; v < z.width; ++v) row[v] -= largest + std::log(sum);
+
+      if (type == OutputType::kLogProb) {
+        const int32_t target = batch_.inputs[op.targets].ids[t];
+        output.values[t] = target < 0 ? 0.0f : static_cast<float>(row[target]);
+        continue;
+      }
+      const int32_t count = batch_.inputs[op.counts].ids[t];
+      std::vector<int32_t> ids(z.width);
+      std::iota(ids.begin(), ids.end(), 0);
+      std::partial_sort(ids.begin(), ids.begin() + count, ids.end(), [&](int32_t a, int32_t b) {
+        return row[a] != row[b] ? row[a] > row[b] : a < b;
+      });
+      Candidate* const candidates = output.candidates + static_cast<size_t>(t) * op.max_candidates;
+      for (int32_t k = 0; k < count; ++k) {
+        candidates[k] = {ids[k], static_cast<float>(row[ids[k]])};
+      }
+    }
+  }
+
+  const Program& program_;
+  const ProgramShape& shape_;
+  const Storage& storage_;
+  const ProgramBatch& batch_;
+  const OutputBatch* const outputs_;
+  const uint64_t users_;
+  std::vector<AxisState> states_;  // [axis]
+  std::vector<Matrix> values_;     // [operation so far]; empty of one that does not run
+  ValueId current_ = kNone;
+};
+
+class Executable : public ProgramExecutable {
+ public:
+  Executable(const Program& program, ProgramShape shape, const CompileOptions& options,
+             const Storage& storage)
+      : program_(program), shape_(std::move(shape)), storage_(storage) {
+    weights_.Take(options.weights, &program_);
+  }
+
+  Status CreateWorkspace(const ProgramLimits& limits,
+                         std::unique_ptr<ProgramWorkspace>* workspace) const override {
+    Status status = ValidateLimits(program_, limits);
+    if (status.ok()) *workspace = std::make_unique<Workspace>(limits);
+    return status;
+  }
+
+  Status CreateArena(const ArenaOptions& options,
+                     std::unique_ptr<StateArena>* arena) const override {
+    *arena = std::make_unique<StateArena>(program_.fields, options, HostArenaMemory());
+    return OkStatus();
+  }
+
+  Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
+             ProgramWorkspace& workspace) const override {
+    Status status = ValidateBatch(program_, shape_, workspace.limits(), batch, outputs);
+    if (!status.ok()) return status;
+    return Evaluation(program_, shape_, storage_, batch, outputs).Run();
+  }
+
+  size_t weight_bytes() const override { return weights_.bytes(); }
+
+ private:
+  Program program_;  // of weights_
+  const ProgramShape shape_;
+  WeightCopies weights_;
+  const Storage storage_;
+};
+
+}  // namespace
+
+Status CompileProgram(const Program& program, const CompileOptions& options, const Storage& storage,
+                      std::unique_ptr<ProgramExecutable>* executable) {
+  ProgramShape shape;
+  Status status = Validate(program, &shape);
+  if (!status.ok()) return status;
+  try {
+    *executable = std::make_unique<Executable>(program, std::move(shape), options, storage);
+  } catch (const std::bad_alloc&) {
+    return Status(StatusCode::kResourceExhausted, "copying weights: out of memory");
+  }
+  return OkStatus();
+}
+
+}  // namespace sru::kernels::reference

@@ -1,0 +1,19 @@
+// The oracle of programs: every operation by its equation in program.h, in float64, one row after the
+// other.
+#ifndef SRU_KERNELS_REFERENCE_REFERENCE_PROGRAM_H_
+#define SRU_KERNELS_REFERENCE_REFERENCE_PROGRAM_H_
+
+#include <memory>
+
+#include "kernels/backend.h"
+#include "kernels/reference/storage.h"
+
+namespace sru::kernels::reference {
+
+// Backend::Compile(); `storage` is that of the weights and of the rows that they multiply.
+Status CompileProgram(const Program& program, const CompileOptions& options, const Storage& storage,
+                      std::unique_ptr<ProgramExecutable>* executable);
+
+}  // namespace sru::kernels::reference
+
+#endif  // SRU_KERNELS_REFERENCE_REFERENCE_PROGRAM_H_
