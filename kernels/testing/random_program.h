@@ -1,0 +1,355 @@
+// Programs with random weights and random ragged batches for them, for tests and benchmarks of backends.
+#ifndef SRU_KERNELS_TESTING_RANDOM_PROGRAM_H_
+#define SRU_KERNELS_TESTING_RANDOM_PROGRAM_H_
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <map>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/program.h"
+#include "kernels/testing/random_stack.h"
+
+namespace sru::testing {
+
+// A program that owns what its views point to. Its functions append operations with weights that keep
+// values at about 1.
+class RandomProgram {
+ public:
+  explicit RandomProgram(unsigned seed) : random_(seed) {}
+  RandomProgram(const RandomProgram&) = delete;
+  RandomProgram& operator=(const RandomProgram&) = delete;
+
+  kernels::Program program;
+
+  kernels::FloatView Values(size_t count, float deviation = 1.0f) {
+    std::normal_distribution<float> normal(0.0f, deviation);
+    std::vector<float> values(count);
+    for (float& value : values) value = normal(random_);
+    return Keep(std::move(values));
+  }
+
+  kernels::FloatView Keep(std::vector<float> values) {
+    storage_.push_back(std::move(values));
+    return {storage_.back().data(), storage_.back().size()};
+  }
+
+  // Overwrites all weights, for a test that nothing reads them any more.
+  void PoisonWeights() {
+    for (std::vector<float>& values : storage_) {
+      values.assign(values.size(), std::numeric_limits<float>::quiet_NaN());
+    }
+    stacks_.clear();
+  }
+
+  kernels::ValueId Features(const std::string& name, kernels::AxisId axis, int width) {
+    kernels::ops::Features op;
+    op.input = program.AddFeatures(name, axis, width);
+    return Apply(op, width);
+  }
+
+  kernels::ValueId Embed(kernels::InputId ids, int vocabulary_size, int width,
+                         bool positions = false, kernels::FieldId position_field = kernels::kNone,
+                         float scale = 1.0f) {
+    kernels::ops::Embed op;
+    op.ids = ids;
+    op.table = Values(static_cast<size_t>(vocabulary_size) * width);
+    op.vocabulary_size = vocabulary_size;
+    op.width = width;
+    op.scale = scale;
+    op.positions = positions;
+    op.position_field = position_field;
+    return Apply(op, width);
+  }
+
+  kernels::ValueId Linear(kernels::ValueId x, int width, bool bias = true, bool relu = false) {
+    kernels::ops::Linear op;
+    op.x = x;
+    op.width = width;
+    op.weight = Values(static_cast<size_t>(width) * this->width(x), Deviation(this->width(x)));
+    if (bias) op.bias = Values(width, 0.5f);
+    op.relu = relu;
+    return Apply(op, width);
+  }
+
+  kernels::ValueId Normalize(kernels::ValueId x, float epsilon = kernels::kLayerNormEpsilon) {
+    kernels::ops::Normalize op;
+    op.x = x;
+    op.weight = Values(width(x));
+    op.bias = Values(width(x), 0.3f);
+    op.epsilon = epsilon;
+    return Apply(op, width(x));
+  }
+
+  // Of rows, with `options.input_size` and `vocabulary_size` = 0; with a state in a new field if it
+  // has a name.
+  kernels::ValueId Stack(kernels::ValueId x, const StackOptions& options,
+                         const std::string& state = "") {
+    kernels::ops::Stack op;
+    op.x = x;
+    return Stack(op, options, state);
+  }
+  // Of token ids.
+  kernels::ValueId StackOfIds(kernels::InputId ids, const StackOptions& options,
+                              const std::string& state = "") {
+    kernels::ops::Stack op;
+    op.ids = ids;
+    return Stack(op, options, state);
+  }
+
+  kernels::ValueId Attend(kernels::ops::Attend op, int value_width) {
+    op.scale = Deviation(width(op.q) / op.heads);
+    return Apply(op, value_width);
+  }
+
+  kernels::ValueId Append(kernels::ValueId x, kernels::FieldId field) {
+    kernels::ops::Append op;
+    op.x = x;
+    op.field = field;
+    return Apply(op, width(x));
+  }
+
+  kernels::ValueId Concat(const std::vector<kernels::ValueId>& xs) {
+    kernels::ops::Concat op;
+    op.xs = xs;
+    int sum = 0;
+    for (kernels::ValueId x : xs) sum += width(x);
+    return Apply(op, sum);
+  }
+
+  kernels::ValueId Add(kernels::ValueId a, kernels::ValueId b) {
+    kernels::ops::Add op;
+    op.a = a;
+    op.b = b;
+    return Apply(op, width(a));
+  }
+
+  // With the last row in a new field.
+  kernels::ValueId Shift(kernels::ValueId x, const std::string& field) {
+    kernels::ops::Shift op;
+    op.x = x;
+    op.last = program.AddField(field, width(x));
+    return Apply(op, width(x));
+  }
+
+  kernels::ValueId Pool(kernels::ValueId x, kernels::AxisId axis, kernels::Pooling pooling,
+                        int directions = 1) {
+    kernels::ops::Pool op;
+    op.x = x;
+    op.axis = axis;
+    op.pooling = pooling;
+    op.directions = directions;
+    return Apply(op, width(x));
+  }
+  kernels::ValueId WeightedPool(kernels::ValueId x, kernels::AxisId axis,
+                                kernels::ValueId weights) {
+    kernels::ops::Pool op;
+    op.x = x;
+    op.axis = axis;
+    op.weights = weights;
+    return Apply(op, width(x));
+  }
+
+  kernels::ValueId RowDot(kernels::ValueId x, kernels::ValueId v,
+                          kernels::InputId map = kernels::kNone) {
+    kernels::ops::RowDot op;
+    op.x = x;
+    op.v = v;
+    op.map = map;
+    return Apply(op, 1);
+  }
+
+  kernels::ValueId Select(kernels::ValueId x, kernels::InputId rows) {
+    kernels::ops::Select op;
+    op.x = x;
+    op.rows = rows;
+    return Apply(op, width(x));
+  }
+
+  // On x's axis, with the inputs NAME_targets and NAME_counts and the outputs NAME_log_prob and
+  // NAME_candidates.
+  kernels::ValueId Predict(const std::string& name, kernels::ValueId x, kernels::AxisId axis,
+                           int vocabulary_size, int max_candidates, float deviation = 0) {
+    kernels::ops::Predict op;
+    op.x = x;
+    op.vocabulary_size = vocabulary_size;
+    op.weight = Values(static_cast<size_t>(vocabulary_size) * width(x),
+                       deviation > 0 ? deviation : Deviation(width(x)));
+    op.bias = Values(vocabulary_size, 0.5f);
+    op.targets = program.AddIds(name + "_targets", axis, -1, vocabulary_size);
+    op.counts = program.AddIds(name + "_counts", axis, 0, max_candidates + 1);
+    op.max_candidates = max_candidates;
+    const kernels::ValueId value = Apply(op, 0);
+    program.AddOutput(name + "_log_prob", value, kernels::OutputType::kLogProb);
+    program.AddOutput(name + "_candidates", value, kernels::OutputType::kCandidates);
+    return value;
+  }
+
+  // An output of its own for rows.
+  int Output(kernels::ValueId value, const std::string& name) {
+    return program.AddOutput(name, value);
+  }
+
+  int width(kernels::ValueId value) const { return widths_[value]; }
+  std::mt19937& random() { return random_; }
+
+ private:
+  static float Deviation(int width) { return 1.0f / std::sqrt(static_cast<float>(width)); }
+
+  kernels::ValueId Apply(kernels::Operation operation, int width) {
+    widths_.push_back(width);
+    return program.Apply(std::move(operation));
+  }
+
+  kernels::ValueId Stack(kernels::ops::Stack op, StackOptions options, const std::string& state) {
+    options.pooling = kernels::Pooling::kNone;
+    options.num_labels = 0;
+    stacks_.emplace_back(options, random_());
+    op.spec = stacks_.back().spec();
+    if (!state.empty()) {
+      op.state =
+          program.AddField(state, static_cast<int>(op.spec.layers.size()) * op.spec.output_size());
+    }
+    const int width = op.spec.output_size();
+    return Apply(std::move(op), width);
+  }
+
+  std::mt19937 random_;
+  std::deque<std::vector<float>> storage_;
+  std::deque<RandomStack> stacks_;
+  std::vector<int> widths_;  // [operation]
+};
+
+// What a batch of a program brings, but for its slots.
+struct ProgramData {
+  std::vector<std::vector<int>> lengths;     // [axis]: rows of each sequence; none of sequence axes
+  std::vector<std::vector<int32_t>> ids;     // [input]
+  std::vector<std::vector<float>> features;  // [input]
+
+  kernels::AxisId SequencesOf(const kernels::Program& program, kernels::AxisId axis) const {
+    const kernels::AxisId of = program.axes[axis].sequences_of;
+    return of == kernels::kNone ? axis : of;
+  }
+  int num_sequences(const kernels::Program& program, kernels::AxisId axis) const {
+    return static_cast<int>(lengths[SequencesOf(program, axis)].size());
+  }
+  // [sequences + 1]
+  std::vector<int32_t> Offsets(const kernels::Program& program, kernels::AxisId axis) const {
+    std::vector<int32_t> offsets = {0};
+    for (int b = 0; b < num_sequences(program, axis); ++b) {
+      const bool of_sequences = program.axes[axis].sequences_of != kernels::kNone;
+      offsets.push_back(offsets.back() + (of_sequences ? 1 : lengths[axis][b]));
+    }
+    return offsets;
+  }
+  int num_rows(const kernels::Program& program, kernels::AxisId axis) const {
+    return Offsets(program, axis).back();
+  }
+};
+
+// Every input, with ids of their whole range. `lengths` is [axis]; a list that is missing is empty.
+inline ProgramData RandomData(const kernels::Program& program,
+                              std::vector<std::vector<int>> lengths, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  ProgramData data;
+  data.lengths = std::move(lengths);
+  data.lengths.resize(program.axes.size());
+  data.ids.resize(program.inputs.size());
+  data.features.resize(program.inputs.size());
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    const kernels::InputSpec& input = program.inputs[i];
+    const int rows = data.num_rows(program, input.axis);
+    const auto fill = [&](int count, int least, int limit) {
+      std::uniform_int_distribution<int32_t> id(least, limit - 1);
+      for (int k = 0; k < count; ++k) data.ids[i].push_back(id(random));
+    };
+    switch (input.type) {
+      case kernels::InputType::kIds:
+        fill(rows, input.least, input.limit);
+        break;
+      case kernels::InputType::kFeatures:
+        for (int k = 0; k < rows * input.width; ++k) data.features[i].push_back(normal(random));
+        break;
+      case kernels::InputType::kMap:
+        fill(data.num_sequences(program, input.axis), 0, data.num_sequences(program, input.target));
+        break;
+      case kernels::InputType::kRows:
+        fill(rows, 0, data.num_rows(program, input.target));
+        break;
+    }
+  }
+  return data;
+}
+
+// Rows [begin, end) of a sequence.
+struct Piece {
+  int sequence = 0;
+  int begin = 0;
+  int end = 0;
+};
+
+// A batch of pieces of another one's sequences; `pieces` is [axis], none of sequence axes. What maps
+// and rows point to must be among the pieces.
+inline ProgramData SliceOf(const kernels::Program& program, const ProgramData& data,
+                           const std::vector<std::vector<Piece>>& pieces) {
+  ProgramData slice;
+  slice.lengths.resize(program.axes.size());
+  slice.ids.resize(program.inputs.size());
+  slice.features.resize(program.inputs.size());
+  // [axis]: the rows of the slice, as rows of `data`, and the place of each.
+  std::vector<std::vector<int>> rows(program.axes.size());
+  std::vector<std::map<int, int>> row_places(program.axes.size());
+  std::vector<std::map<int, int>> sequence_places(program.axes.size());
+  for (size_t a = 0; a < program.axes.size(); ++a) {
+    const auto axis = static_cast<kernels::AxisId>(a);
+    const kernels::AxisId of = data.SequencesOf(program, axis);
+    const std::vector<int32_t> offsets = data.Offsets(program, axis);
+    for (const Piece& piece : pieces[of]) {
+      const int place = static_cast<int>(sequence_places[a].size());
+      sequence_places[a][piece.sequence] = place;
+      if (of == axis) slice.lengths[a].push_back(piece.end - piece.begin);
+      const int begin = of == axis ? piece.begin : 0;
+      const int end = of == axis ? piece.end : 1;
+      for (int t = begin; t < end; ++t) {
+        row_places[a][offsets[piece.sequence] + t] = static_cast<int>(rows[a].size());
+        rows[a].push_back(offsets[piece.sequence] + t);
+      }
+    }
+  }
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    const kernels::InputSpec& input = program.inputs[i];
+    switch (input.type) {
+      case kernels::InputType::kIds:
+        for (int t : rows[input.axis]) slice.ids[i].push_back(data.ids[i][t]);
+        break;
+      case kernels::InputType::kFeatures:
+        for (int t : rows[input.axis]) {
+          const float* const row = &data.features[i][static_cast<size_t>(t) * input.width];
+          slice.features[i].insert(slice.features[i].end(), row, row + input.width);
+        }
+        break;
+      case kernels::InputType::kMap:
+        for (const Piece& piece : pieces[data.SequencesOf(program, input.axis)]) {
+          slice.ids[i].push_back(sequence_places[input.target].at(data.ids[i][piece.sequence]));
+        }
+        break;
+      case kernels::InputType::kRows:
+        for (int t : rows[input.axis]) {
+          slice.ids[i].push_back(row_places[input.target].at(data.ids[i][t]));
+        }
+        break;
+    }
+  }
+  return slice;
+}
+
+}  // namespace sru::testing
+
+#endif  // SRU_KERNELS_TESTING_RANDOM_PROGRAM_H_

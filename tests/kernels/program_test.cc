@@ -1,0 +1,960 @@
+// Programs on every backend against the reference backend: each operation by itself over widths and
+// ragged batches, then whole models; and the promises of program.h and program_executable.h about bits,
+// slots and errors. Which backend is tested comes from the environment (SRU_BACKEND), so that each has
+// a CTest entry of its own.
+#include "kernels/program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/testing/random_program.h"
+#include "tests/testing/tested_backend.h"
+
+namespace sru::kernels {
+namespace {
+
+using ::sru::testing::Piece;
+using ::sru::testing::ProgramData;
+using ::sru::testing::RandomData;
+using ::sru::testing::RandomProgram;
+using ::sru::testing::SliceOf;
+using ::sru::testing::StackOptions;
+using ::sru::testing::TestedBackend;
+using ::testing::HasSubstr;
+
+using Slot = StateArena::Slot;
+using Lengths = std::vector<std::vector<int>>;  // [axis][sequence]
+
+// The tolerances are relative to the larger of 1 and the largest value of an output, whose values are
+// sums of up to a few hundred terms of about 1. Against float64 in float32:
+constexpr double kTolerance = 1e-5;
+// In bfloat16 the reference rounds the same weights and rows. An operation that gets the same rows to
+// the bit rounds them alike, so that its sums alone differ:
+constexpr double kSameRowsTolerance = 1e-5;
+// After other operations a value that is almost halfway may be rounded the other way, by 2^-8 of it,
+// and reaches the result weakened by a row of weights.
+constexpr double kBFloat16Tolerance = 2e-2;
+// The CUDA backend's stacks fold another factor into the gates' weights before they round them, and take
+// the hardware's tanh (backend_test.cc).
+constexpr double kCudaBFloat16Tolerance = 5e-2;
+
+// What a program is made of, for its tolerance.
+enum class Rounding {
+  kNone,      // float32 in every data type
+  kSameRows,  // products of inputs
+  kChained,   // products of what other products have made, or a stack
+};
+
+double Tolerance(Rounding rounding) {
+  const TestedBackend tested = TestedBackend::FromEnvironment();
+  if (tested.dtype == DataType::kFloat32 || rounding == Rounding::kNone) return kTolerance;
+  if (rounding == Rounding::kSameRows) return kSameRowsTolerance;
+  return tested.is_cuda() ? kCudaBFloat16Tolerance : kBFloat16Tolerance;
+}
+
+// Values with poison on both sides, which must neither reach a result nor be overwritten.
+template <typename T>
+class Guarded {
+ public:
+  Guarded(size_t size, T poison) : size_(size), poison_(poison) {
+    values_.assign(size + 2 * kMargin, poison);
+  }
+  Guarded(const std::vector<T>& values, T poison) : Guarded(values.size(), poison) {
+    std::copy(values.begin(), values.end(), data());
+  }
+  T* data() { return values_.data() + kMargin; }
+  std::vector<T> values() const {
+    return {values_.begin() + kMargin, values_.end() - static_cast<std::ptrdiff_t>(kMargin)};
+  }
+  bool IsIntact() const {
+    const auto intact = [&](size_t i) {
+      return std::memcmp(&values_[i], &poison_, sizeof(T)) == 0;
+    };
+    for (size_t i = 0; i < kMargin; ++i) {
+      if (!intact(i) || !intact(kMargin + size_ + i)) return false;
+    }
+    return true;
+  }
+
+ private:
+  static constexpr size_t kMargin = 64;
+  size_t size_;
+  T poison_;
+  std::vector<T> values_;
+};
+
+constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+constexpr int32_t kBadId = std::numeric_limits<int32_t>::max();
+constexpr Candidate kNoCandidate = {-77, -12345.0f};
+
+// What a run has written, [output].
+struct Results {
+  std::vector<std::vector<float>> values;
+  std::vector<std::vector<Candidate>> candidates;
+};
+
+bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+bool SameBits(const std::vector<Candidate>& a, const std::vector<Candidate>& b) {
+  static_assert(sizeof(Candidate) == sizeof(int32_t) + sizeof(float));  // no padding
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(Candidate)) == 0);
+}
+
+constexpr uint64_t kEverything = ~uint64_t{0};
+
+// A batch in memory of its own, with poison around every input and output.
+class GuardedRun {
+ public:
+  // `slots` is [axis][sequence]; empty ones are null. Bit i of `wanted` asks for output i.
+  GuardedRun(const Program& program, const ProgramShape& shape, const ProgramData& data,
+             const std::vector<std::vector<Slot>>& slots, StateArena* arena, uint64_t wanted)
+      : program_(program), slots_(slots) {
+    slots_.resize(program.axes.size());
+    for (size_t a = 0; a < program.axes.size(); ++a) {
+      const auto axis = static_cast<AxisId>(a);
+      AxisBatch given;
+      if (program.axes[a].sequences_of == kNone) {
+        given.num_sequences = data.num_sequences(program, axis);
+        offsets_.emplace_back(data.Offsets(program, axis), kBadId);
+        given.offsets = offsets_.back().data();
+        if (!slots_[a].empty()) given.slots = slots_[a].data();
+      }
+      axes_.push_back(given);
+    }
+    for (size_t i = 0; i < program.inputs.size(); ++i) {
+      InputBatch given;
+      ids_.emplace_back(data.ids[i], kBadId);
+      features_.emplace_back(data.features[i], kNaN);
+      if (!data.ids[i].empty()) given.ids = ids_.back().data();
+      if (!data.features[i].empty()) given.values = features_.back().data();
+      inputs_.push_back(given);
+    }
+    for (size_t i = 0; i < program.outputs.size(); ++i) {
+      const OutputSpec& output = program.outputs[i];
+      const bool candidates = output.type == OutputType::kCandidates;
+      size_t width = shape.values[output.value].width;
+      if (output.type == OutputType::kLogProb) width = 1;
+      if (candidates) {
+        width = std::get<ops::Predict>(program.operations[output.value]).max_candidates;
+      }
+      const size_t size = width * data.num_rows(program, shape.values[output.value].axis);
+      values_.emplace_back(candidates ? 0 : size, kNaN);
+      candidates_.emplace_back(candidates ? size : 0, kNoCandidate);
+      OutputBatch given;
+      if ((wanted >> i & 1) != 0) {
+        if (candidates) given.candidates = candidates_.back().data();
+        if (!candidates) given.values = values_.back().data();
+      }
+      outputs_.push_back(given);
+    }
+    batch_.axes = axes_.data();
+    batch_.inputs = inputs_.data();
+    batch_.arena = arena;
+  }
+
+  Status On(const ProgramExecutable& executable, ProgramWorkspace& workspace) {
+    return executable.Run(batch_, outputs_.data(), workspace);
+  }
+
+  Results results() const {
+    Results results;
+    for (size_t i = 0; i < program_.outputs.size(); ++i) {
+      EXPECT_TRUE(values_[i].IsIntact()) << "output " << i << " was written past its ends";
+      EXPECT_TRUE(candidates_[i].IsIntact()) << "output " << i << " was written past its ends";
+      results.values.push_back(values_[i].values());
+      results.candidates.push_back(candidates_[i].values());
+    }
+    return results;
+  }
+
+  ProgramBatch& batch() { return batch_; }
+  std::vector<AxisBatch>& axes() { return axes_; }
+  std::vector<InputBatch>& inputs() { return inputs_; }
+  std::vector<OutputBatch>& outputs() { return outputs_; }
+
+ private:
+  const Program& program_;
+  std::vector<std::vector<Slot>> slots_;
+  std::vector<Guarded<int32_t>> offsets_, ids_;
+  std::vector<Guarded<float>> features_, values_;
+  std::vector<Guarded<Candidate>> candidates_;
+  std::vector<AxisBatch> axes_;
+  std::vector<InputBatch> inputs_;
+  std::vector<OutputBatch> outputs_;
+  ProgramBatch batch_;
+};
+
+constexpr AxisLimits kWideLimits = {4096, 512};
+
+// A program on a backend, with one workspace and one arena.
+class Compiled {
+ public:
+  Compiled(const TestedBackend& tested, DataType dtype, const Program& program)
+      : program_(program) {
+    Status status = Validate(program, &shape_);
+    EXPECT_TRUE(status.ok()) << status.message();
+    status = tested.Create(&backend_);
+    EXPECT_TRUE(status.ok()) << status.message();
+    CompileOptions options;
+    options.dtype = dtype;
+    status = backend_->Compile(program, options, &executable_);
+    EXPECT_TRUE(status.ok()) << status.message();
+    ProgramLimits limits;
+    limits.axes.assign(program.axes.size(), kWideLimits);
+    MakeWorkspace(limits);
+    ArenaOptions arena_options;
+    arena_options.budget_bytes = size_t{64} << 20;
+    status = executable_->CreateArena(arena_options, &arena_);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+
+  // In place of the workspace that there is.
+  void MakeWorkspace(const ProgramLimits& limits) {
+    const Status status = executable_->CreateWorkspace(limits, &workspace_);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+
+  Status TryRun(const ProgramData& data, const std::vector<std::vector<Slot>>& slots = {},
+                Results* results = nullptr, uint64_t wanted = kEverything) {
+    GuardedRun run(program_, shape_, data, slots, arena_.get(), wanted);
+    const Status status = run.On(*executable_, *workspace_);
+    if (results != nullptr) *results = run.results();
+    return status;
+  }
+
+  Results Run(const ProgramData& data, const std::vector<std::vector<Slot>>& slots = {},
+              uint64_t wanted = kEverything) {
+    Results results;
+    const Status status = TryRun(data, slots, &results, wanted);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return results;
+  }
+
+  Slot NewSlot() {
+    Slot slot = StateArena::kNoSlot;
+    const Status status = arena_->Allocate(&slot);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return slot;
+  }
+
+  // For every sequence of the axes that have fields.
+  std::vector<std::vector<Slot>> NewSlots(const ProgramData& data) {
+    std::vector<std::vector<Slot>> slots(program_.axes.size());
+    for (AxisId axis : std::set<AxisId>(shape_.field_axes.begin(), shape_.field_axes.end())) {
+      for (size_t b = 0; b < data.lengths[axis].size(); ++b) slots[axis].push_back(NewSlot());
+    }
+    return slots;
+  }
+
+  StateArena::State Take(Slot slot) {
+    StateArena::State state;
+    const Status status = arena_->Take(slot, &state);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return state;
+  }
+
+  void Free(const std::vector<std::vector<Slot>>& slots) {
+    for (const std::vector<Slot>& of_axis : slots) {
+      for (Slot slot : of_axis) arena_->Free(slot);
+    }
+  }
+
+  const Program& program() const { return program_; }
+  const ProgramShape& shape() const { return shape_; }
+  StateArena& arena() { return *arena_; }
+  Backend& backend() { return *backend_; }
+  ProgramExecutable& executable() { return *executable_; }
+  ProgramWorkspace& workspace() { return *workspace_; }
+
+ private:
+  const Program program_;
+  ProgramShape shape_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ProgramExecutable> executable_;
+  std::unique_ptr<ProgramWorkspace> workspace_;
+  std::unique_ptr<StateArena> arena_;
+};
+
+Compiled CompileTested(const Program& program) {
+  const TestedBackend tested = TestedBackend::FromEnvironment();
+  return Compiled(tested, tested.dtype, program);
+}
+
+Compiled CompileReference(const Program& program, Rounding rounding) {
+  TestedBackend tested = TestedBackend::FromEnvironment();
+  DataType dtype = tested.dtype;
+  if (tested.is_cuda() && rounding == Rounding::kChained) dtype = DataType::kFloat32;
+  tested.name = "reference";
+  return Compiled(tested, dtype, program);
+}
+
+// Candidates of nearly the same probability may change places: each rank must have the expected
+// probability, and none may come twice.
+void ExpectCandidatesNear(const std::vector<Candidate>& expected,
+                          const std::vector<Candidate>& found, int max_candidates, double tolerance,
+                          const std::string& what) {
+  ASSERT_EQ(expected.size(), found.size()) << what;
+  for (size_t first = 0; first < expected.size(); first += max_candidates) {
+    std::set<int32_t> ids;
+    for (size_t k = first; k < first + max_candidates; ++k) {
+      if (expected[k].id == kNoCandidate.id) {
+        ASSERT_EQ(found[k].id, kNoCandidate.id) << what << " " << k << " was not asked for";
+        ASSERT_EQ(found[k].log_prob, kNoCandidate.log_prob) << what << " " << k;
+        continue;
+      }
+      ASSERT_NEAR(expected[k].log_prob, found[k].log_prob,
+                  tolerance * std::max(1.0f, std::abs(expected[k].log_prob)))
+          << what << " " << k;
+      ASSERT_TRUE(ids.insert(found[k].id).second) << what << " " << k << " comes twice";
+    }
+  }
+}
+
+void ExpectNear(const Program& program, const Results& expected, const Results& found,
+                double tolerance, const std::string& what) {
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    const std::string name = what + ": " + program.outputs[i].name;
+    ASSERT_EQ(expected.values[i].size(), found.values[i].size()) << name;
+    double scale = 1;
+    for (float value : expected.values[i]) scale = std::max(scale, std::abs(double{value}));
+    for (size_t k = 0; k < expected.values[i].size(); ++k) {
+      ASSERT_NEAR(expected.values[i][k], found.values[i][k], tolerance * scale) << name << " " << k;
+    }
+    if (program.outputs[i].type != OutputType::kCandidates) continue;
+    const auto& predict = std::get<ops::Predict>(program.operations[program.outputs[i].value]);
+    ExpectCandidatesNear(expected.candidates[i], found.candidates[i], predict.max_candidates,
+                         tolerance, name);
+  }
+}
+
+void ExpectSameBits(const Program& program, const Results& expected, const Results& found,
+                    const std::string& what) {
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    EXPECT_TRUE(SameBits(expected.values[i], found.values[i]))
+        << what << ": " << program.outputs[i].name;
+    EXPECT_TRUE(SameBits(expected.candidates[i], found.candidates[i]))
+        << what << ": " << program.outputs[i].name;
+  }
+}
+
+// What the rows of one axis, or of the axis of its sequences, have become in a larger batch: the
+// concatenated rows of `pieces`.
+Results RowsOf(const Compiled& c, const ProgramData& data, const Results& results, AxisId axis,
+               const std::vector<Piece>& pieces) {
+  const Program& program = c.program();
+  Results rows;
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    rows.values.emplace_back();
+    rows.candidates.emplace_back();
+    const AxisId of = c.shape().values[program.outputs[i].value].axis;
+    if (data.SequencesOf(program, of) != axis) continue;
+    const std::vector<int32_t> offsets = data.Offsets(program, of);
+    const size_t width = results.values[i].size() / std::max(1, offsets.back());
+    const size_t candidates = results.candidates[i].size() / std::max(1, offsets.back());
+    for (const Piece& piece : pieces) {
+      const size_t begin = offsets[piece.sequence] + (of == axis ? piece.begin : 0);
+      const size_t end = of == axis ? offsets[piece.sequence] + piece.end : begin + 1;
+      const auto copy = [&](const auto& from, size_t size, auto* to) {
+        to->insert(to->end(), from.begin() + static_cast<std::ptrdiff_t>(begin * size),
+                   from.begin() + static_cast<std::ptrdiff_t>(end * size));
+      };
+      copy(results.values[i], width, &rows.values.back());
+      copy(results.candidates[i], candidates, &rows.candidates.back());
+    }
+  }
+  return rows;
+}
+
+Piece Whole(const ProgramData& data, AxisId axis, int sequence) {
+  return {sequence, 0, data.lengths[axis][sequence]};
+}
+
+// A sequence with all that its maps and rows point to.
+std::vector<std::vector<Piece>> Alone(const Program& program, const ProgramData& data, AxisId axis,
+                                      int sequence) {
+  std::vector<std::set<int>> chosen(program.axes.size());
+  chosen[axis].insert(sequence);
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    const InputSpec& input = program.inputs[i];
+    if (input.type != InputType::kMap && input.type != InputType::kRows) continue;
+    if (data.SequencesOf(program, input.axis) != axis) continue;
+    const AxisId target = data.SequencesOf(program, input.target);
+    if (input.type == InputType::kMap) {
+      chosen[target].insert(data.ids[i][sequence]);
+      continue;
+    }
+    const std::vector<int32_t> offsets = data.Offsets(program, input.axis);
+    const std::vector<int32_t> ends = data.Offsets(program, input.target);
+    for (int t = offsets[sequence]; t < offsets[sequence + 1]; ++t) {
+      const auto end = std::upper_bound(ends.begin(), ends.end(), data.ids[i][t]);
+      chosen[target].insert(static_cast<int>(end - ends.begin()) - 1);
+    }
+  }
+  std::vector<std::vector<Piece>> pieces(program.axes.size());
+  for (size_t a = 0; a < chosen.size(); ++a) {
+    for (int b : chosen[a]) pieces[a].push_back(Whole(data, static_cast<AxisId>(a), b));
+  }
+  return pieces;
+}
+
+// A program of a few operations, and the batches that it is tested with.
+struct Case {
+  std::string name;
+  std::function<void(RandomProgram*)> build;
+  std::vector<Lengths> batches;
+  Rounding rounding = Rounding::kNone;
+  // Axes whose sequences may be cut into runs anywhere, with the same bits.
+  std::vector<AxisId> cut_axes;
+};
+
+void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
+
+// Rows 0, 1 and many; sequences without rows.
+const std::vector<Lengths> kRagged = {{{}}, {{1}}, {{0}}, {{3, 0, 40, 1, 0, 17, 128}}};
+// The same for programs with a stack, whose sequences have rows.
+const std::vector<Lengths> kNonEmpty = {{{}}, {{1}}, {{3, 40, 1, 17, 128}}};
+// Of two axes that a map joins.
+const std::vector<Lengths> kPairs = {
+    {{}, {}}, {{1}, {1}}, {{}, {3}}, {{2}, {0}}, {{3, 0, 40, 1, 5, 17, 100}, {0, 9, 1, 33}}};
+
+void AddFeatures(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  p->Output(p->Features("x", tokens, width), "features");
+}
+
+void AddEmbed(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const InputId ids = p->program.AddIds("ids", tokens, 0, 37);
+  p->Output(p->Embed(ids, 37, width, false, kNone, 1.7f), "plain");
+  p->Output(p->Embed(ids, 37, width, true), "with_positions");
+}
+
+void AddEmbedAfter(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const InputId ids = p->program.AddIds("ids", tokens, 0, 37);
+  const FieldId field = p->program.AddField("embedded", width, true);
+  const ValueId x = p->Embed(ids, 37, width, true, field, 0.5f);
+  p->Output(p->Append(x, field), "appended");
+}
+
+void AddLinear(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const ValueId x = p->Features("x", tokens, width);
+  p->Output(p->Linear(x, width), "same_width");
+  p->Output(p->Linear(x, 2 * width + 3, true, true), "relu");
+  p->Output(p->Linear(x, 1, false), "one_without_bias");
+  p->Output(p->Linear(x, 128, false, true), "relu_without_bias");
+}
+
+void AddNormalize(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const ValueId x = p->Features("x", tokens, width);
+  p->Output(p->Normalize(x), "usual");
+  p->Output(p->Normalize(x, 0.1f), "large_epsilon");
+}
+
+void AddStack(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  StackOptions options;
+  options.input_size = width;
+  options.hidden_size = width;
+  options.vocabulary_size = 0;
+  p->Output(p->Stack(p->Features("x", tokens, width), options), "bidirectional");
+  options.vocabulary_size = 30;
+  options.layer_norm = LayerNorm::kBefore;
+  options.num_layers = 3;
+  p->Output(p->StackOfIds(p->program.AddIds("ids", tokens, 0, 30), options), "of_ids");
+}
+
+// A stack on a sequence axis: sequences of one row.
+void AddStackOfSequences(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const AxisId sequences = p->program.AddSequenceAxis("sequences", tokens);
+  StackOptions options;
+  options.input_size = width;
+  options.hidden_size = width;
+  options.vocabulary_size = 0;
+  p->Output(p->Stack(p->Features("x", sequences, width), options), "stack");
+}
+
+void AddStackWithState(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  StackOptions options;
+  options.input_size = width;
+  options.hidden_size = width;
+  options.directions = 1;
+  options.vocabulary_size = 0;
+  options.num_layers = 3;
+  options.projection_size = width / 3;
+  p->Output(p->Stack(p->Features("x", tokens, width), options, "c"), "of_rows");
+  options.vocabulary_size = 30;
+  options.num_layers = 1;
+  p->Output(p->StackOfIds(p->program.AddIds("ids", tokens, 0, 30), options, "c_of_ids"), "of_ids");
+}
+
+void AddAttend(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  for (const auto& [heads, causal] : {std::pair{1, false}, {1, true}, {2, true}, {3, false}}) {
+    const std::string name = std::to_string(heads) + (causal ? "_causal" : "_all");
+    ops::Attend op;
+    op.q = p->Features("q" + name, tokens, heads * width);
+    op.keys = p->Features("k" + name, tokens, heads * width);
+    op.values = p->Features("v" + name, tokens, heads * (width + 1));
+    op.heads = heads;
+    op.causal = causal;
+    p->Output(p->Attend(op, heads * (width + 1)), "attend" + name);
+  }
+}
+
+void AddAttendMap(RandomProgram* p, int width) {
+  const AxisId passages = p->program.AddAxis("passages");
+  const AxisId questions = p->program.AddAxis("questions");
+  const InputId map = p->program.AddMap("question_of", passages, questions);
+  for (const auto& [heads, causal] : {std::pair{1, false}, {2, false}, {1, true}}) {
+    const std::string name = std::to_string(heads) + (causal ? "_causal" : "_all");
+    ops::Attend op;
+    op.q = p->Features("q" + name, passages, heads * width);
+    op.keys = p->Features("k" + name, questions, heads * width);
+    op.values = p->Features("v" + name, questions, heads * 5);
+    op.heads = heads;
+    op.causal = causal;
+    op.map = map;
+    p->Output(p->Attend(op, heads * 5), "attend" + name);
+  }
+}
+
+// Keys and values of a sequence axis: one for each sequence.
+void AddAttendSequences(RandomProgram* p, int width) {
+  const AxisId passages = p->program.AddAxis("passages");
+  const AxisId questions = p->program.AddAxis("questions");
+  const AxisId asked = p->program.AddSequenceAxis("asked", questions);
+  ops::Attend op;
+  op.q = p->Features("q", passages, width);
+  op.keys = op.values = p->Features("k", asked, width);
+  op.map = p->program.AddMap("asked_of", passages, asked);
+  p->Output(p->Attend(op, width), "attend");
+}
+
+void AddAttendFields(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  ops::Attend op;
+  op.heads = 2;
+  op.causal = true;
+  op.q = p->Features("q", tokens, 2 * width);
+  op.key_field = p->program.AddField("keys", 2 * width, true);
+  op.value_field = p->program.AddField("values", 2 * (width + 2), true);
+  p->Append(p->Features("k", tokens, 2 * width), op.key_field);
+  p->Append(p->Features("v", tokens, 2 * (width + 2)), op.value_field);
+  p->Output(p->Attend(op, 2 * (width + 2)), "attend");
+}
+
+// As AddAttendFields(), but rows see those of their run that come after them.
+void AddAttendAllFields(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  ops::Attend op;
+  op.q = p->Features("q", tokens, width);
+  op.key_field = op.value_field = p->program.AddField("keys", width, true);
+  p->Output(p->Append(p->Features("k", tokens, width), op.key_field), "appended");
+  p->Output(p->Attend(op, width), "attend");
+}
+
+void AddConcat(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const ValueId a = p->Features("a", tokens, width);
+  const ValueId b = p->Features("b", tokens, 1);
+  const ValueId c = p->Features("c", tokens, 2 * width);
+  p->Output(p->Concat({a, b, c, a}), "four");
+  p->Output(p->Concat({c}), "one");
+}
+
+void AddAdd(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const ValueId a = p->Features("a", tokens, width);
+  const ValueId b = p->Features("b", tokens, width);
+  const ValueId sum = p->Add(a, b);
+  p->Output(sum, "sum");
+  p->Output(p->Add(sum, sum), "twice");
+}
+
+void AddPool(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const AxisId sequences = p->program.AddSequenceAxis("sequences", tokens);
+  const ValueId x = p->Features("x", tokens, 2 * width);
+  for (Pooling pooling : kAllPoolings) {
+    if (pooling == Pooling::kNone) continue;
+    for (int directions : {1, 2}) {
+      p->Output(p->Pool(x, sequences, pooling, directions),
+                PoolingName(pooling) + std::to_string(directions));
+    }
+  }
+  p->Output(p->WeightedPool(x, sequences, p->Features("w", tokens, 1)), "weighted");
+}
+
+void AddRowDot(RandomProgram* p, int width) {
+  const AxisId passages = p->program.AddAxis("passages");
+  const AxisId questions = p->program.AddAxis("questions");
+  const AxisId sequences = p->program.AddSequenceAxis("sequences", passages);
+  const AxisId asked = p->program.AddSequenceAxis("asked", questions);
+  const ValueId x = p->Features("x", passages, width);
+  const ValueId own = p->Features("own", sequences, width);
+  const ValueId other = p->Features("other", asked, width);
+  p->Output(p->RowDot(x, own), "own");
+  p->Output(p->RowDot(x, other, p->program.AddMap("question", passages, questions)), "question");
+  p->Output(p->RowDot(x, other, p->program.AddMap("asked_of", passages, asked)), "asked");
+}
+
+void AddShift(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  p->Output(p->Shift(p->Features("x", tokens, width), "last"), "shifted");
+}
+
+void AddSelect(RandomProgram* p, int width) {
+  const AxisId picks = p->program.AddAxis("picks");
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const AxisId sequences = p->program.AddSequenceAxis("sequences", picks);
+  const ValueId x = p->Features("x", tokens, width);
+  p->Output(p->Select(x, p->program.AddRows("rows", picks, tokens)), "picked");
+  p->Output(p->Select(x, p->program.AddRows("rows_of", sequences, tokens)), "one_of_each");
+}
+
+void AddPredict(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const ValueId x = p->Features("x", tokens, width);
+  p->Predict("one", x, tokens, 1, 1);
+  p->Predict("two", x, tokens, 2, 2);
+  p->Predict("many", x, tokens, 205, 9);
+  p->Predict("all", x, tokens, 17, 17);
+  p->Predict("best", x, tokens, 1000, 1);
+}
+
+// A language model: a stack of ids, whose last h predicts the first token of the next run.
+void AddLanguageModel(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  StackOptions options;
+  options.input_size = 24;
+  options.hidden_size = width;
+  options.directions = 1;
+  options.vocabulary_size = 61;
+  options.num_layers = 3;
+  options.projection_size = 8;
+  const InputId ids = p->program.AddIds("ids", tokens, 0, 61);
+  const ValueId h = p->StackOfIds(ids, options, "c");
+  p->Predict("token", p->Shift(h, "h"), tokens, 61, 5);
+  p->Predict("next", h, tokens, 61, 61);
+}
+
+// A reader: passages look at their question, both go through bidirectional stacks, and the question
+// becomes one vector, with which each row of the passage is multiplied.
+void AddReader(RandomProgram* p, int width) {
+  const AxisId passages = p->program.AddAxis("passages");
+  const AxisId questions = p->program.AddAxis("questions");
+  const AxisId asked = p->program.AddSequenceAxis("asked", questions);
+  const InputId map = p->program.AddMap("question_of", passages, questions);
+  const ValueId x = p->Embed(p->program.AddIds("passage_ids", passages, 0, 50), 50, width);
+  const ValueId q = p->Embed(p->program.AddIds("question_ids", questions, 0, 50), 50, width);
+  ops::Attend align;
+  align.q = p->Linear(x, width, true, true);
+  align.keys = p->Linear(q, width, true, true);
+  align.values = q;
+  align.map = map;
+  const ValueId aligned = p->Attend(align, width);
+  const ValueId features = p->Features("features", passages, 3);
+  StackOptions options;
+  options.vocabulary_size = 0;
+  options.hidden_size = width;
+  options.input_size = 2 * width + 3;
+  const ValueId passage = p->Stack(p->Concat({x, aligned, features}), options);
+  options.input_size = width;
+  const ValueId question = p->Stack(q, options);
+  const ValueId vector = p->WeightedPool(question, asked, p->Linear(question, 1));
+  p->Output(p->RowDot(passage, p->Linear(vector, 2 * width), map), "start");
+  p->Output(p->RowDot(passage, p->Linear(vector, 2 * width), map), "end");
+}
+
+// Of a translator: n = Normalize(x); x + final(attention(n)).
+ops::Attend Heads(RandomProgram* p, ValueId n) {
+  ops::Attend op;
+  op.heads = 4;
+  op.q = p->Linear(n, p->width(n));
+  return op;
+}
+
+ValueId FeedForward(RandomProgram* p, ValueId x, int directions, const std::string& state) {
+  const int width = p->width(x);
+  StackOptions options;
+  options.vocabulary_size = 0;
+  options.input_size = width;
+  options.hidden_size = 2 * width / directions;
+  options.directions = directions;
+  options.num_layers = 1;
+  options.has_skip_term = false;
+  return p->Add(x, p->Linear(p->Stack(p->Normalize(x), options, state), width));
+}
+
+// A translator of one layer a side: the source's run appends what its sentences are remembered by; the
+// target's runs look at it.
+void AddTranslator(RandomProgram* p, int width) {
+  width *= 4;  // heads
+  const AxisId source = p->program.AddAxis("source");
+  const AxisId target = p->program.AddAxis("target");
+  const float scale = std::sqrt(static_cast<float>(width));
+  const FieldId memory_keys = p->program.AddField("memory_keys", width, true);
+  const FieldId memory_values = p->program.AddField("memory_values", width, true);
+  const FieldId own_keys = p->program.AddField("own_keys", width, true);
+  const FieldId own_values = p->program.AddField("own_values", width, true);
+
+  ValueId x =
+      p->Embed(p->program.AddIds("source_ids", source, 0, 40), 40, width, true, kNone, scale);
+  ValueId n = p->Normalize(x, 1e-6f);
+  ops::Attend op = Heads(p, n);
+  op.keys = p->Linear(n, width);
+  op.values = p->Linear(n, width);
+  x = p->Add(x, p->Linear(p->Attend(op, width), width));
+  x = p->Normalize(FeedForward(p, x, 2, ""), 1e-6f);
+  p->Output(x, "encoded");
+  p->Append(p->Linear(x, width), memory_keys);
+  p->Append(p->Linear(x, width), memory_values);
+
+  ValueId y =
+      p->Embed(p->program.AddIds("target_ids", target, 0, 45), 45, width, true, own_keys, scale);
+  n = p->Normalize(y, 1e-6f);
+  op = Heads(p, n);
+  p->Append(p->Linear(n, width), own_keys);
+  p->Append(p->Linear(n, width), own_values);
+  op.key_field = own_keys;
+  op.value_field = own_values;
+  op.causal = true;
+  y = p->Add(y, p->Linear(p->Attend(op, width), width));
+  op = Heads(p, p->Normalize(y, 1e-6f));
+  op.key_field = memory_keys;
+  op.value_field = memory_values;
+  y = p->Add(y, p->Linear(p->Attend(op, width), width));
+  y = p->Normalize(FeedForward(p, y, 1, "c"), 1e-6f);
+  p->Predict("token", y, target, 45, 6);
+}
+
+std::vector<Case> Cases() {
+  std::vector<Case> cases;
+  const auto add = [&](const std::string& name, void (*build)(RandomProgram*, int),
+                       const std::vector<int>& widths, const std::vector<Lengths>& batches,
+                       Rounding rounding, const std::vector<AxisId>& cut_axes = {}) {
+    for (int width : widths) {
+      cases.push_back({name + "_" + std::to_string(width),
+                       [build, width](RandomProgram* p) { build(p, width); }, batches, rounding,
+                       cut_axes});
+    }
+  };
+  const std::vector<int> widths = {1, 3, 16, 17, 64, 100, 130};
+  const std::vector<int> few = {1, 3, 16, 17, 64};
+  add("Features", AddFeatures, widths, kRagged, Rounding::kNone);
+  add("Embed", AddEmbed, widths, kRagged, Rounding::kSameRows);
+  add("EmbedAfter", AddEmbedAfter, widths, kRagged, Rounding::kSameRows, {0});
+  add("Linear", AddLinear, widths, kRagged, Rounding::kSameRows);
+  add("Normalize", AddNormalize, {2, 3, 16, 17, 64, 100, 130}, kRagged, Rounding::kNone);
+  add("Stack", AddStack, {1, 3, 16, 17, 40}, kNonEmpty, Rounding::kChained);
+  add("StackOfSequences", AddStackOfSequences, {1, 17}, kRagged, Rounding::kChained);
+  add("StackWithState", AddStackWithState, {1, 3, 16, 17, 40}, kNonEmpty, Rounding::kChained, {0});
+  add("Attend", AddAttend, few, kRagged, Rounding::kNone);
+  add("AttendMap", AddAttendMap, few, kPairs, Rounding::kNone);
+  add("AttendSequences", AddAttendSequences, {3, 64}, kPairs, Rounding::kNone);
+  add("AttendFields", AddAttendFields, few, kRagged, Rounding::kNone, {0});
+  add("AttendAllFields", AddAttendAllFields, few, kRagged, Rounding::kNone);
+  add("Concat", AddConcat, widths, kRagged, Rounding::kNone);
+  add("Add", AddAdd, widths, kRagged, Rounding::kNone);
+  add("Pool", AddPool, widths, kRagged, Rounding::kNone);
+  add("RowDot", AddRowDot, widths, kPairs, Rounding::kNone);
+  add("Shift", AddShift, widths, kRagged, Rounding::kNone, {0});
+  add("Select", AddSelect, widths, {{{}, {}}, {{1}, {1}}, {{}, {4}}, {{3, 0, 40}, {1, 0, 17, 5}}},
+      Rounding::kNone);
+  add("Predict", AddPredict, widths, kRagged, Rounding::kSameRows);
+  add("LanguageModel", AddLanguageModel, {24, 40}, kNonEmpty, Rounding::kChained, {0});
+  add("Reader", AddReader, {16, 25}, {{{}, {}}, {{1}, {1}}, {{30, 1, 77, 12}, {9, 2, 13}}},
+      Rounding::kChained);
+  add("Translator", AddTranslator, {4, 9},
+      {{{}, {}}, {{5, 1, 30}, {}}, {{}, {3, 1, 21}}, {{7, 2}, {4, 11}}}, Rounding::kChained, {1});
+  return cases;
+}
+
+std::vector<Case> CutCases() {
+  std::vector<Case> cases;
+  for (const Case& c : Cases()) {
+    if (!c.cut_axes.empty()) cases.push_back(c);
+  }
+  return cases;
+}
+
+// Of a backend that does not have programs yet.
+void SkipWithoutPrograms() {
+  std::unique_ptr<Backend> backend;
+  ASSERT_TRUE(TestedBackend::FromEnvironment().Create(&backend).ok());
+  std::unique_ptr<ProgramExecutable> executable;
+  const Status status = backend->Compile(Program(), CompileOptions(), &executable);
+  if (status.code() == StatusCode::kUnsupported) GTEST_SKIP() << status.message();
+}
+
+class ProgramTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override { SkipWithoutPrograms(); }
+};
+
+class CutProgramTest : public ProgramTest {};
+
+TEST_P(ProgramTest, EqualsReference) {
+  RandomProgram p(7);
+  GetParam().build(&p);
+  Compiled reference = CompileReference(p.program, GetParam().rounding);
+  Compiled tested = CompileTested(p.program);
+  for (size_t i = 0; i < GetParam().batches.size(); ++i) {
+    const ProgramData data = RandomData(p.program, GetParam().batches[i], 8 + i);
+    const Results expected = reference.Run(data, reference.NewSlots(data));
+    const Results found = tested.Run(data, tested.NewSlots(data));
+    ExpectNear(p.program, expected, found, Tolerance(GetParam().rounding),
+               "batch " + std::to_string(i));
+  }
+}
+
+// The same bits in a workspace that is just large enough, in one that other batches have used, and
+// whichever other outputs are asked for.
+TEST_P(ProgramTest, ResultsDoNotDependOnTheWorkspaceOrOtherOutputs) {
+  RandomProgram p(17);
+  GetParam().build(&p);
+  Compiled tested = CompileTested(p.program);
+  const ProgramData data = RandomData(p.program, GetParam().batches.back(), 18);
+  const auto run = [&](uint64_t wanted) {
+    const std::vector<std::vector<Slot>> slots = tested.NewSlots(data);
+    const Results results = tested.Run(data, slots, wanted);
+    tested.Free(slots);
+    return results;
+  };
+  const Results all = run(kEverything);
+  ExpectSameBits(p.program, all, run(kEverything), "again");
+  const ProgramData other = RandomData(p.program, GetParam().batches[1], 19);
+  tested.Run(other, tested.NewSlots(other));
+  ExpectSameBits(p.program, all, run(kEverything), "after another batch");
+
+  for (size_t i = 0; i < p.program.outputs.size(); ++i) {
+    const Results alone = run(uint64_t{1} << i);
+    EXPECT_TRUE(SameBits(all.values[i], alone.values[i])) << p.program.outputs[i].name;
+    EXPECT_TRUE(SameBits(all.candidates[i], alone.candidates[i])) << p.program.outputs[i].name;
+  }
+
+  ProgramLimits exact;
+  for (size_t a = 0; a < p.program.axes.size(); ++a) {
+    const auto axis = static_cast<AxisId>(a);
+    if (p.program.axes[a].sequences_of != kNone) {
+      exact.axes.emplace_back();
+    } else {
+      exact.axes.push_back({data.num_rows(p.program, axis), data.num_sequences(p.program, axis)});
+    }
+  }
+  tested.MakeWorkspace(exact);
+  ExpectSameBits(p.program, all, run(kEverything), "in a workspace that is just large enough");
+}
+
+// Every sequence has the same bits alone, with what it points to, and in a batch.
+TEST_P(ProgramTest, ResultsDoNotDependOnTheBatch) {
+  RandomProgram p(27);
+  GetParam().build(&p);
+  Compiled tested = CompileTested(p.program);
+  for (size_t i = 1; i < GetParam().batches.size(); ++i) {
+    const ProgramData data = RandomData(p.program, GetParam().batches[i], 28 + i);
+    const Results all = tested.Run(data, tested.NewSlots(data));
+    for (size_t a = 0; a < p.program.axes.size(); ++a) {
+      const auto axis = static_cast<AxisId>(a);
+      for (size_t b = 0; b < data.lengths[a].size(); ++b) {
+        const auto sequence = static_cast<int>(b);
+        const ProgramData alone = SliceOf(p.program, data, Alone(p.program, data, axis, sequence));
+        const Piece whole = Whole(data, axis, sequence);
+        // A sequence comes first on its axis, as it is the only one unless an input points to its own
+        // axis.
+        const Results found = tested.Run(alone, tested.NewSlots(alone));
+        const Piece first = {0, 0, data.lengths[a][b]};
+        ExpectSameBits(p.program, RowsOf(tested, data, all, axis, {whole}),
+                       RowsOf(tested, alone, found, axis, {first}),
+                       "batch " + std::to_string(i) + ", sequence " + std::to_string(b) + " of " +
+                           p.program.axes[a].name);
+      }
+    }
+  }
+}
+
+// Sequences that are cut into runs, which are batched in another way each time, have the same bits as
+// in one run each; so has what their slots hold in the end.
+TEST_P(CutProgramTest, ResultsDoNotDependOnTheCutIntoRuns) {
+  RandomProgram p(37);
+  GetParam().build(&p);
+  Compiled tested = CompileTested(p.program);
+  const ProgramData data = RandomData(p.program, GetParam().batches.back(), 38);
+  const std::vector<std::vector<Slot>> whole_slots = tested.NewSlots(data);
+  const Results whole = tested.Run(data, whole_slots);
+  for (int chunk : {1, 7, 1000}) {
+    const std::vector<std::vector<Slot>> slots = tested.NewSlots(data);
+    for (AxisId axis : GetParam().cut_axes) {
+      const auto a = static_cast<size_t>(axis);
+      std::vector<int> done(data.lengths[a].size());
+      for (int round = 0;; ++round) {
+        std::vector<std::vector<Piece>> pieces(p.program.axes.size());
+        std::vector<std::vector<Slot>> run_slots(p.program.axes.size());
+        bool all_done = true;
+        for (size_t b = 0; b < done.size(); ++b) {
+          const int left = data.lengths[a][b] - done[b];
+          if (left == 0) continue;
+          all_done = false;
+          if ((round + b) % 3 == 2) continue;  // this one waits
+          const int rows = std::min<int>(left, 1 + (chunk - 1) * (round % 2 == 0 ? 1 : 2) / 2);
+          pieces[a].push_back({static_cast<int>(b), done[b], done[b] + rows});
+          run_slots[a].push_back(slots[a][b]);
+        }
+        if (all_done) break;
+        const Results results = tested.Run(SliceOf(p.program, data, pieces), run_slots);
+        const ProgramData slice = SliceOf(p.program, data, pieces);
+        for (size_t k = 0; k < pieces[a].size(); ++k) {
+          const Piece& piece = pieces[a][k];
+          const Piece own = {static_cast<int>(k), 0, piece.end - piece.begin};
+          ExpectSameBits(p.program, RowsOf(tested, data, whole, axis, {piece}),
+                         RowsOf(tested, slice, results, axis, {own}),
+                         "chunks of " + std::to_string(chunk) + ", sequence " +
+                             std::to_string(piece.sequence) + " from " +
+                             std::to_string(piece.begin));
+          done[piece.sequence] = piece.end;
+        }
+      }
+      for (size_t b = 0; b < done.size(); ++b) {
+        const StateArena::State expected = tested.Take(whole_slots[a][b]);
+        const StateArena::State found = tested.Take(slots[a][b]);
+        // A sequence that has never run holds nothing, one without rows its zeros.
+        if (data.lengths[a][b] == 0) continue;
+        EXPECT_EQ(expected.rows, found.rows) << "sequence " << b;
+        EXPECT_TRUE(SameBits(expected.values, found.values)) << "sequence " << b;
+      }
+    }
+    tested.Free(slots);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CutProgramTest, ::testing::ValuesIn(CutCases()),
+                         [](const auto& info) { return info.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(Cases, ProgramTest, ::testing::ValuesIn(Cases()),
+                         [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace sru::kernels
