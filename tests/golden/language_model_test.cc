@@ -1,0 +1,299 @@
+// The program of a language model on one backend, against the published package: log-probabilities and
+// states of the cases in tests/golden/language_model (README.md there) and, where they are, of
+// golden_systems/language_model in SRU_SHARED_DIR (default ../shared), which models/export_torch.py
+// exports. Also: the same bits alone, in a batch, and cut into chunks of any size with the state
+// carried.
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "models/model.h"
+#include "models/safetensors.h"
+#include "tests/testing/subprocess.h"
+#include "tests/testing/test_files.h"
+#include "tests/testing/tested_backend.h"
+
+namespace sru {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of float32 log-probabilities and states. In bfloat16 weights and the rows between layers have 8 bits,
+// so the states of deep stacks differ in the second digit.
+constexpr float kTolerance = 5e-5f;
+constexpr float kBFloat16Tolerance = 0.15f;
+
+constexpr const char* kCommittedCases = "tests/golden/language_model";
+
+const fs::path& SharedCases() {
+  static const fs::path& path = *new fs::path([] {
+    const char* shared = std::getenv("SRU_SHARED_DIR");
+    return fs::path(shared != nullptr ? shared : "../shared") / "golden_systems" / "language_model";
+  }());
+  return path;
+}
+
+std::vector<std::string> Folders(const fs::path& parent) {
+  std::vector<std::string> folders;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(parent, error)) {
+    if (entry.is_directory()) folders.push_back(entry.path().filename().string());
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+// One sequence: what goes in and what was recorded.
+struct Sequence {
+  std::vector<int32_t> tokens;
+  bool carried = false;
+  kernels::StateArena::State state;  // of a carried one: c of all layers, then h
+  std::vector<float> log_probs;      // [tokens], 0 where there is none
+  std::vector<float> final_state;    // c of all layers, then h
+};
+
+struct Scored {
+  std::vector<float> log_probs;
+  kernels::StateArena::State state;
+};
+
+class LanguageModelTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const kernels::Status status = tested_.Create(&backend_);
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+
+  // A version's directory and the file of expected values.
+  void Load(const std::string& directory, const std::string& expected_path) {
+    kernels::CompileOptions options;
+    options.dtype = tested_.dtype;
+    auto model = models::Model::Load(directory, "lm", 1, *backend_, options);
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    ASSERT_NE(model_->language_model(), nullptr);
+    ASSERT_NO_FATAL_FAILURE(ReadExpected(expected_path));
+    kernels::ProgramLimits limits;
+    limits.axes.push_back({std::max(total_tokens_, 1), static_cast<int>(sequences_.size())});
+    kernels::Status status = model_->program().CreateWorkspace(limits, &workspace_);
+    ASSERT_TRUE(status.ok()) << status.message();
+    kernels::ArenaOptions arena_options;
+    arena_options.budget_bytes = size_t{64} << 20;
+    status = model_->program().CreateArena(arena_options, &arena_);
+    ASSERT_TRUE(status.ok()) << status.message();
+  }
+
+  void CheckCase() {
+    std::vector<int> all(sequences_.size());
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+    const std::vector<Scored> together = Score(all, 0);
+    float worst = 0;
+    for (size_t i = 0; i < sequences_.size(); ++i) {
+      SCOPED_TRACE("sequence " + std::to_string(i));
+      const Sequence& sequence = sequences_[i];
+      worst = std::max(worst, ExpectNear(sequence.log_probs, together[i].log_probs));
+      ExpectNear(sequence.final_state, together[i].state.values);
+      ExpectSameBits(together[i], Score({static_cast<int>(i)}, 0)[0], "alone");
+      for (const int chunk : {1, 3, 7}) {
+        ExpectSameBits(together[i], Score({static_cast<int>(i)}, chunk)[0],
+                       "in chunks of " + std::to_string(chunk));
+      }
+    }
+    RecordProperty("largest_difference", std::to_string(worst));
+  }
+
+ private:
+  const float* Floats(const models::SafetensorsFile& file, const std::string& name) {
+    const models::TensorView* const view = file.Find(name);
+    return view == nullptr ? nullptr : static_cast<const float*>(view->data);
+  }
+
+  void ReadExpected(const std::string& path) {
+    auto file = models::SafetensorsFile::Open(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    const models::TensorView* const lengths = (*file)->Find("input.lengths");
+    const models::TensorView* const tokens = (*file)->Find("input.tokens");
+    ASSERT_TRUE(lengths != nullptr && tokens != nullptr);
+    const float* const log_probs = Floats(**file, "expected.log_probs");
+    const float* const c = Floats(**file, "expected.c");
+    const float* const h = Floats(**file, "expected.h");
+    const float* const first_c = Floats(**file, "input.c");
+    const float* const first_h = Floats(**file, "input.h");
+    ASSERT_TRUE(log_probs != nullptr && c != nullptr && h != nullptr);
+    const auto& fields = model_->language_model()->program.fields;
+    const auto c_size = static_cast<size_t>(fields[model_->language_model()->c].width);
+    const auto h_size = static_cast<size_t>(fields[model_->language_model()->last_h].width);
+    const auto* ids = static_cast<const int64_t*>(tokens->data);
+    total_tokens_ = 0;
+    sequences_.clear();
+    for (int64_t b = 0; b < lengths->shape[0]; ++b) {
+      const auto length = static_cast<int>(static_cast<const int64_t*>(lengths->data)[b]);
+      Sequence sequence;
+      sequence.tokens.assign(ids + total_tokens_, ids + total_tokens_ + length);
+      sequence.log_probs.assign(log_probs + total_tokens_, log_probs + total_tokens_ + length);
+      sequence.final_state.assign(c + b * c_size, c + (b + 1) * c_size);
+      sequence.final_state.insert(sequence.final_state.end(), h + b * h_size, h + (b + 1) * h_size);
+      sequence.carried = first_c != nullptr;
+      if (sequence.carried) {
+        sequence.state.rows = {1, 1};
+        sequence.state.values.assign(first_c + b * c_size, first_c + (b + 1) * c_size);
+        sequence.state.values.insert(sequence.state.values.end(), first_h + b * h_size,
+                                     first_h + (b + 1) * h_size);
+      }
+      total_tokens_ += length;
+      sequences_.push_back(std::move(sequence));
+    }
+  }
+
+  // Scores these sequences in one batch; with a chunk > 0 in a batch per chunk of that many tokens.
+  std::vector<Scored> Score(const std::vector<int>& indices, int chunk) {
+    std::vector<Scored> scored(indices.size());
+    std::vector<kernels::StateArena::Slot> slots(indices.size());
+    for (size_t i = 0; i < indices.size(); ++i) {
+      EXPECT_TRUE(arena_->Allocate(&slots[i]).ok());
+      if (sequences_[indices[i]].carried) {
+        EXPECT_TRUE(arena_->Put(slots[i], sequences_[indices[i]].state).ok());
+      }
+    }
+    size_t longest = 0;
+    for (const int i : indices) longest = std::max(longest, sequences_[i].tokens.size());
+    const size_t step = chunk == 0 ? longest : chunk;
+    for (size_t begin = 0; begin < longest; begin += step) {
+      RunChunk(indices, slots, begin, step, &scored);
+    }
+    for (size_t i = 0; i < indices.size(); ++i) {
+      EXPECT_TRUE(arena_->Take(slots[i], &scored[i].state).ok());
+      arena_->Free(slots[i]);
+    }
+    return scored;
+  }
+
+  void RunChunk(const std::vector<int>& indices, const std::vector<kernels::StateArena::Slot>& slots,
+                size_t begin, size_t step, std::vector<Scored>* scored) {
+    const models::LanguageModel& model = *model_->language_model();
+    std::vector<int32_t> offsets = {0}, ids, targets;
+    std::vector<kernels::StateArena::Slot> present;
+    std::vector<size_t> of;
+    for (size_t i = 0; i < indices.size(); ++i) {
+      const Sequence& sequence = sequences_[indices[i]];
+      if (begin >= sequence.tokens.size()) continue;
+      const size_t end = std::min(begin + step, sequence.tokens.size());
+      for (size_t t = begin; t < end; ++t) {
+        ids.push_back(sequence.tokens[t]);
+        targets.push_back(t == 0 && !sequence.carried ? -1 : sequence.tokens[t]);
+      }
+      offsets.push_back(static_cast<int32_t>(ids.size()));
+      present.push_back(slots[i]);
+      of.push_back(i);
+    }
+    std::vector<float> log_probs(ids.size(), -1.0f);
+    kernels::AxisBatch axis;
+    axis.num_sequences = static_cast<int>(present.size());
+    axis.offsets = offsets.data();
+    axis.slots = present.data();
+    std::vector<kernels::InputBatch> inputs(model.program.inputs.size());
+    inputs[model.ids].ids = ids.data();
+    inputs[model.targets].ids = targets.data();
+    const std::vector<int32_t> counts(ids.size(), 0);
+    inputs[model.counts].ids = counts.data();
+    std::vector<kernels::OutputBatch> outputs(model.program.outputs.size());
+    outputs[model.log_probs].values = log_probs.data();
+    kernels::ProgramBatch batch;
+    batch.axes = &axis;
+    batch.inputs = inputs.data();
+    batch.arena = arena_.get();
+    const kernels::Status status = model_->program().Run(batch, outputs.data(), *workspace_);
+    ASSERT_TRUE(status.ok()) << status.message();
+    for (size_t i = 0; i < of.size(); ++i) {
+      std::vector<float>& to = (*scored)[of[i]].log_probs;
+      to.insert(to.end(), log_probs.begin() + offsets[i], log_probs.begin() + offsets[i + 1]);
+    }
+  }
+
+  float ExpectNear(const std::vector<float>& expected, const std::vector<float>& found) {
+    const bool bfloat16 = tested_.dtype == kernels::DataType::kBFloat16;
+    const float tolerance = bfloat16 ? kBFloat16Tolerance : kTolerance;
+    float worst = 0;
+    EXPECT_EQ(expected.size(), found.size());
+    if (expected.size() != found.size()) return worst;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const float difference = std::abs(expected[i] - found[i]);
+      worst = std::max(worst, difference);
+      EXPECT_LE(difference, tolerance * std::max(1.0f, bfloat16 ? std::abs(expected[i]) : 1.0f))
+          << "value " << i << ": expected " << expected[i] << ", found " << found[i];
+    }
+    return worst;
+  }
+
+  static void ExpectSameBits(const Scored& expected, const Scored& found, const std::string& what) {
+    const auto same = [](const std::vector<float>& a, const std::vector<float>& b) {
+      return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+    };
+    EXPECT_TRUE(same(expected.log_probs, found.log_probs)) << "log-probabilities " << what;
+    EXPECT_TRUE(same(expected.state.values, found.state.values)) << "state " << what;
+  }
+
+  const testing::TestedBackend tested_ = testing::TestedBackend::FromEnvironment();
+  std::unique_ptr<kernels::Backend> backend_;
+  std::shared_ptr<const models::Model> model_;
+  std::unique_ptr<kernels::ProgramWorkspace> workspace_;
+  std::unique_ptr<kernels::StateArena> arena_;
+  std::vector<Sequence> sequences_;
+  int total_tokens_ = 0;
+};
+
+class CommittedCaseTest : public LanguageModelTest,
+                          public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(CommittedCaseTest, EqualsThePublishedPackage) {
+  const fs::path directory = fs::path(kCommittedCases) / GetParam();
+  ASSERT_NO_FATAL_FAILURE(Load(directory, directory / "expected.safetensors"));
+  CheckCase();
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, CommittedCaseTest, ::testing::ValuesIn(Folders(kCommittedCases)),
+                         [](const auto& info) { return info.param; });
+// The test below reports an empty directory.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CommittedCaseTest);
+
+TEST(CommittedCasesTest, AllAreThere) { EXPECT_EQ(Folders(kCommittedCases).size(), 4u); }
+
+class SharedCaseTest : public LanguageModelTest,
+                       public ::testing::WithParamInterface<std::string> {};
+
+TEST_P(SharedCaseTest, EqualsTheReference) {
+  const std::string python = testing::PythonWithTorch();
+  if (python.empty()) GTEST_SKIP() << "no python3 can import torch (apt install python3-torch)";
+  const fs::path source = SharedCases() / GetParam();
+  const models::TempDirectory exported;
+  testing::Subprocess exporter({python, "models/export_torch.py", "--checkpoint",
+                                source / "checkpoint.pt", "--config", source / "config.json",
+                                "--out", exported.path("lm/1")});
+  ASSERT_EQ(exporter.Wait(absl::Minutes(3)), 0) << exporter.err();
+  ASSERT_NO_FATAL_FAILURE(Load(exported.path("lm/1"), source / "expected.safetensors"));
+  CheckCase();
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, SharedCaseTest, ::testing::ValuesIn(Folders(SharedCases())),
+                         [](const auto& info) { return info.param; });
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SharedCaseTest);
+
+TEST(SharedCasesTest, AreThere) {
+  if (!fs::exists(SharedCases())) {
+    GTEST_SKIP() << SharedCases() << " is absent; set SRU_SHARED_DIR to the directory that has it";
+  }
+  EXPECT_EQ(Folders(SharedCases()).size(), 6u);
+}
+
+}  // namespace
+}  // namespace sru
