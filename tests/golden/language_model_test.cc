@@ -1,12 +1,10 @@
 // The program of a language model on one backend, against the published package: log-probabilities and
-// states of the cases in tests/golden/language_model (README.md there) and, where they are, of
-// golden_systems/language_model in SRU_SHARED_DIR (default ../shared), which models/export_torch.py
-// exports. Also: the same bits alone, in a batch, and cut into chunks of any size with the state
+// states of the cases in tests/golden/language_model and of those that export_shared_cases.py has
+// exported (README.md beside this file). Also: the same bits alone, in a batch, and cut into chunks of any size with the state
 // carried.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -19,8 +17,6 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "models/safetensors.h"
-#include "tests/testing/subprocess.h"
-#include "tests/testing/test_files.h"
 #include "tests/testing/tested_backend.h"
 
 namespace sru {
@@ -34,14 +30,8 @@ constexpr float kTolerance = 5e-5f;
 constexpr float kBFloat16Tolerance = 0.15f;
 
 constexpr const char* kCommittedCases = "tests/golden/language_model";
-
-const fs::path& SharedCases() {
-  static const fs::path& path = *new fs::path([] {
-    const char* shared = std::getenv("SRU_SHARED_DIR");
-    return fs::path(shared != nullptr ? shared : "../shared") / "golden_systems" / "language_model";
-  }());
-  return path;
-}
+// Written by export_shared_cases.py, which is a test that runs before this one.
+constexpr const char* kSharedCases = SRU_SHARED_CASES;
 
 std::vector<std::string> Folders(const fs::path& parent) {
   std::vector<std::string> folders;
@@ -178,8 +168,9 @@ class LanguageModelTest : public ::testing::Test {
     return scored;
   }
 
-  void RunChunk(const std::vector<int>& indices, const std::vector<kernels::StateArena::Slot>& slots,
-                size_t begin, size_t step, std::vector<Scored>* scored) {
+  void RunChunk(const std::vector<int>& indices,
+                const std::vector<kernels::StateArena::Slot>& slots, size_t begin, size_t step,
+                std::vector<Scored>* scored) {
     const models::LanguageModel& model = *model_->language_model();
     std::vector<int32_t> offsets = {0}, ids, targets;
     std::vector<kernels::StateArena::Slot> present;
@@ -272,27 +263,20 @@ class SharedCaseTest : public LanguageModelTest,
                        public ::testing::WithParamInterface<std::string> {};
 
 TEST_P(SharedCaseTest, EqualsTheReference) {
-  const std::string python = testing::PythonWithTorch();
-  if (python.empty()) GTEST_SKIP() << "no python3 can import torch (apt install python3-torch)";
-  const fs::path source = SharedCases() / GetParam();
-  const models::TempDirectory exported;
-  testing::Subprocess exporter({python, "models/export_torch.py", "--checkpoint",
-                                source / "checkpoint.pt", "--config", source / "config.json",
-                                "--out", exported.path("lm/1")});
-  ASSERT_EQ(exporter.Wait(absl::Minutes(3)), 0) << exporter.err();
-  ASSERT_NO_FATAL_FAILURE(Load(exported.path("lm/1"), source / "expected.safetensors"));
+  const fs::path directory = fs::path(kSharedCases) / GetParam() / "1";
+  ASSERT_NO_FATAL_FAILURE(Load(directory, directory / "expected.safetensors"));
   CheckCase();
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, SharedCaseTest, ::testing::ValuesIn(Folders(SharedCases())),
+INSTANTIATE_TEST_SUITE_P(Cases, SharedCaseTest, ::testing::ValuesIn(Folders(kSharedCases)),
                          [](const auto& info) { return info.param; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SharedCaseTest);
 
 TEST(SharedCasesTest, AreThere) {
-  if (!fs::exists(SharedCases())) {
-    GTEST_SKIP() << SharedCases() << " is absent; set SRU_SHARED_DIR to the directory that has it";
+  if (!fs::exists(kSharedCases)) {
+    GTEST_SKIP() << kSharedCases << " is absent; the test export_shared_cases says why";
   }
-  EXPECT_EQ(Folders(SharedCases()).size(), 6u);
+  EXPECT_EQ(Folders(kSharedCases).size(), 6u);
 }
 
 }  // namespace
