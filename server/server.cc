@@ -657,7 +657,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
     for (const auto& served : registry_.List()) {
       levels.models.push_back({served->name, served->version, served->engine->batcher().stats(),
-                               served->engine->instances(), served->metrics->refusals()});
+                               served->engine->instances(), served->metrics->refusals(),
+                               models::TaskName(served->model->task())});
     }
     if (const ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();
@@ -695,6 +696,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     view.dtype = kernels::DataTypeName(model.dtype());
     view.instances = (*served)->engine->instances();
     view.parameters = model.parameter_count();
+    view.task = models::TaskName(model.task());
     view.labels = model.labels();
     view.takes_text = model.tokenizer() != nullptr;
     return view;

@@ -21,6 +21,7 @@ class ScoreInput {
     size_t source = 0;  // which of the files; 0 if there are none
     int64_t line = 0;   // in its source, from 1
     std::string text;
+    int num_lines = 1;  // that went into `text`
   };
 
   // `arguments` are texts, or names of files ("-" is standard input); if there are none, standard

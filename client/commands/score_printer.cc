@@ -70,8 +70,8 @@ std::string CandidateList(const v1::Candidates& candidates) {
 
 }  // namespace
 
-void ScorePrinter::Total::Add(const v1::Score& score) {
-  ++texts;
+void ScorePrinter::Total::Add(const ScoreInput::Item& item, const v1::Score& score) {
+  texts += item.num_lines;
   tokens += score.token_count();
   scored += score.scored_count();
   log_prob += score.log_prob();
@@ -100,7 +100,7 @@ void ScorePrinter::Add(const ScoreInput::Item& item, const v1::ScoreResponse& re
     totals_.emplace_back();
     totals_.back().source = item.source;
   }
-  totals_.back().Add(score);
+  totals_.back().Add(item, score);
   if (options_.totals_only) return;
   if (options_.json) {
     std::cout << Dump(TextJson(item, response, score, latency)) << "\n";

@@ -48,7 +48,7 @@ class ScorePrinter {
     int64_t scored = 0;
     double log_prob = 0;
 
-    void Add(const v1::Score& score);
+    void Add(const ScoreInput::Item& item, const v1::Score& score);
     void Add(const Total& other);
   };
 

@@ -66,6 +66,7 @@ json ModelJson(const ModelView& model) {
           {"dtype", model.dtype},
           {"instances", model.instances},
           {"parameters", model.parameters},
+          {"task", model.task},
           {"labels", model.labels},
           {"takes_text", model.takes_text}};
 }

@@ -6,8 +6,8 @@
 //    "limits": {"max_batch_tokens": 4096, ...},  flags that the figures are read against
 //    "try": {"allowed": true, "reason": ""},     whether this viewer may POST to /try, else why not
 //    "models": [{"name", "version", "latest", "state", "reason", "description", "backend",
-//                "backend_description", "dtype", "instances", "parameters", "labels",
-//                "takes_text"}, ...],
+//                "backend_description", "dtype", "instances", "parameters", "task",
+//                "labels", "takes_text"}, ...],
 //    "metrics": {"sru_queue_tokens": {"type": "gauge", "help": "...", "series": [
 //                    {"labels": {"model": "trec", "version": "1"}, "value": 0}]},
 //                "sru_request_duration_seconds": {"type": "histogram", "help": "...", "series": [
@@ -43,6 +43,7 @@ struct ModelView {
   std::string dtype;
   int instances = 0;
   int64_t parameters = 0;
+  std::string task;                 // models::TaskName()
   std::vector<std::string> labels;  // empty: no classifier
   bool takes_text = false;
 };

@@ -19,6 +19,7 @@ ModelView Model(const std::string& name, int64_t version) {
   ModelView model;
   model.name = name;
   model.version = version;
+  model.task = "classifier";
   model.labels = {"YES", "NO"};
   model.takes_text = true;
   return model;
@@ -127,6 +128,7 @@ TEST_F(StatusPageTest, StatusHasServerModelsAndLimits) {
   EXPECT_EQ(status["models"][0]["state"], "failed");
   EXPECT_EQ(status["models"][0]["reason"], "model.safetensors: 12 bytes are missing");
   EXPECT_EQ(status["models"][0]["latest"], false);
+  EXPECT_EQ(status["models"][0]["task"], "classifier");
   EXPECT_EQ(status["models"][1]["version"], 2);
   EXPECT_EQ(status["models"][1]["latest"], true);
   EXPECT_EQ(status["models"][1]["labels"], json({"YES", "NO"}));

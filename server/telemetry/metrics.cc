@@ -97,6 +97,14 @@ void AddBackendInfo(const ServerLevels& levels, MetricFamily* family) {
   Add(family, {{"backend", levels.backend}, {"dtype", levels.dtype}, {"isa", levels.isa}}, 1);
 }
 
+void AddModelInfo(const ServerLevels& levels, MetricFamily* family) {
+  for (const ModelLevels& model : levels.models) {
+    Labels labels = LabelsOf(model);
+    labels.push_back({"task", model.task});
+    Add(family, std::move(labels), 1);
+  }
+}
+
 void AddModelStates(const ServerLevels& levels, MetricFamily* family) {
   // A version that was reloaded may be here several times as unloading.
   std::map<std::tuple<std::string, int64_t, std::string>, int> counts;
@@ -194,6 +202,8 @@ constexpr LevelMetric kLevelMetrics[] = {
     {"sru_build_info", kGauge, "Always 1; the labels describe this build.", AddBuildInfo},
     {"sru_backend_info", kGauge, "Always 1; the labels say what the models run on.",
      AddBackendInfo},
+    {"sru_model_info", kGauge, "Always 1; the label says what a version in service is for.",
+     AddModelInfo},
     {"sru_model_state", kGauge,
      "Versions in memory or failed, by state (loading, ready, unloading, failed); version 0 is the "
      "model's directory.",

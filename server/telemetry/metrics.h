@@ -93,6 +93,7 @@ struct ServerLevels {
     BatcherStats stats;
     int instances = 0;                          // workers in service
     RejectCounts rejected_before_batcher = {};  // calls, since the start
+    std::string task;                           // models::TaskName()
   };
   struct DeviceLevels {
     kernels::DeviceInfo info;

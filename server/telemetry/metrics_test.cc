@@ -82,7 +82,7 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
   stats.rejected[RejectReason::kQueueFull] = 5;
   stats.rejected[RejectReason::kDeadline] = 6;
   stats.expired = 2;
-  levels.models.push_back({"trec", 1, stats});
+  levels.models.push_back({"trec", 1, stats, 0, {}, "classifier"});
   const std::string text = metrics.Text(levels);
   const std::string labels = "{model=\"trec\",version=\"1\"}";
   for (const std::string& line : {
@@ -91,6 +91,7 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
            std::string("sru_models_loaded 1"),
            std::string(
                "sru_backend_info{backend=\"cpu\",dtype=\"bfloat16\",isa=\"avx512_bf16\"} 1"),
+           std::string("sru_model_info{model=\"trec\",version=\"1\",task=\"classifier\"} 1"),
            "sru_queue_sequences" + labels + " 4",
            "sru_queue_tokens" + labels + " 99",
            "sru_queue_oldest_age_seconds" + labels + " 0.25",

@@ -155,6 +155,7 @@ function drawFacts(status) {
 function describeModel(model) {
   const name = [element("strong", "", model.name), ` version ${model.version}`];
   if (model.latest) name.push(element("span", "tag", "latest"));
+  if (model.task) name.push(element("span", "tag", model.task.replace("_", " ")));
   if (model.description) name.push(element("div", "soft", model.description));
   if (model.labels.length > 0) {
     const shown = model.labels.slice(0, 12).join(", ");
