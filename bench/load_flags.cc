@@ -6,6 +6,7 @@
 #include "bench/commands.h"
 #include "bench/loopback.h"
 #include "client/client.h"
+#include "client/find_model.h"
 #include "client/names.h"
 
 namespace sru::bench {
@@ -40,6 +41,18 @@ std::optional<int> ParseFlags(const std::string& command, const char* usage,
   return std::nullopt;
 }
 
+namespace {
+
+// The model that calls without a name reach.
+absl::StatusOr<v1::ModelInfo> FindModel(client::Client& client, const RequestOptions& options) {
+  std::vector<std::string> tasks = {"classifier"};
+  if (options.method == "encode") tasks = {"classifier", "encoder"};
+  if (options.method == "score") tasks = {"language_model"};
+  return client::FindModel(client, options.model, options.version, tasks);
+}
+
+}  // namespace
+
 absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& options,
                                                          LoadOptions* load) {
   auto method = MethodPath(options);
@@ -55,7 +68,7 @@ absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& o
     connect.max_attempts = 1;
     auto client = client::Client::Create(connect);
     if (!client.ok()) return client.status();
-    auto model = (*client)->GetModel(options.model, options.version);
+    auto model = FindModel(**client, options);
     if (!model.ok()) return model.status();
     info = *std::move(model);
   }

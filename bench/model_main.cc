@@ -24,6 +24,7 @@
 #include "client/text_table.h"
 #include "kernels/bench/bare_product.h"
 #include "kernels/bench/measure.h"
+#include "models/config.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
 #include "models/repository.h"
@@ -47,7 +48,7 @@ It measures three things (--what chooses):
             is linear; with the workspace and the most memory that the process had meanwhile
 
 examples:
-  sru_bench model                                          the bundled model
+  sru_bench model                                          the bundled classifier
   sru_bench model --model_repository=/srv/models --model=intent --dtype=bfloat16
   sru_bench model --what=batches --length=16 --batch=1,4,16,64 --json
   sru_bench model --what=lengths --tokens=8192
@@ -132,7 +133,7 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags) {
   return plan;
 }
 
-// Loads the one model that the flags name, in its highest version if they name none.
+// Loads the one classifier or encoder that the flags name, in its highest version if they name none.
 absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const Flags& flags,
                                                                const Plan& plan) {
   std::unique_ptr<kernels::Backend> backend;
@@ -151,6 +152,13 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const Flags& flag
     names.push_back(absl::StrCat(location.name, " version ", location.version));
     if (!flags.model.empty() && location.name != flags.model) continue;
     if (flags.version != 0 && location.version != flags.version) continue;
+    const auto config = models::ReadModelConfig(absl::StrCat(location.directory, "/config.json"));
+    if (config.ok() && config->task == models::Task::kLanguageModel) {
+      if (flags.model.empty()) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("--model: expected a classifier or an encoder, found '", location.name,
+                       "', which is a ", models::TaskName(config->task)));
+    }
     found.push_back(location);
   }
   if (found.size() != 1) {

@@ -75,7 +75,7 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
 }
 
 void RequestOptions::AddFlags(client::FlagSet* flags) {
-  flags->Add("method", &method, "classify or encode");
+  flags->Add("method", &method, "classify, encode or score");
   flags->Add("model", &model, "name of the model; may be left out when the server has one");
   flags->Add("version", &version, "version of the model; 0 = the latest");
   flags->Add("priority", &priority, "low, normal or high");
@@ -92,8 +92,9 @@ void RequestOptions::AddFlags(client::FlagSet* flags) {
 absl::StatusOr<std::string> MethodPath(const RequestOptions& options) {
   if (options.method == "classify") return std::string("/sru.v1.InferenceService/Classify");
   if (options.method == "encode") return std::string("/sru.v1.InferenceService/Encode");
+  if (options.method == "score") return std::string("/sru.v1.InferenceService/Score");
   return absl::InvalidArgumentError(
-      absl::StrCat("--method: expected classify or encode, found '", options.method, "'"));
+      absl::StrCat("--method: expected classify, encode or score, found '", options.method, "'"));
 }
 
 absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& options,
@@ -160,11 +161,19 @@ absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& opti
   for (size_t call = 0; call < num_calls; ++call) {
     v1::ClassifyRequest classify;
     v1::EncodeRequest encode;
+    v1::ScoreRequest score;
     for (int i = 0; i < options.sequences; ++i) {
       const v1::Sequence& sequence = sequences[next++ % sequences.size()];
-      *(options.method == "encode" ? encode.add_sequences() : classify.add_sequences()) = sequence;
+      *(options.method == "encode"  ? encode.add_sequences()
+        : options.method == "score" ? score.add_sequences()
+                                    : classify.add_sequences()) = sequence;
     }
-    if (options.method == "encode") {
+    if (options.method == "score") {
+      score.set_model(options.model);
+      score.set_version(options.version);
+      score.set_priority(priority);
+      requests.push_back(score.SerializeAsString());
+    } else if (options.method == "encode") {
       encode.set_model(options.model);
       encode.set_version(options.version);
       encode.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);

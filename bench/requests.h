@@ -1,4 +1,4 @@
-// What the load generator sends: serialized Classify or Encode requests.
+// What the load generator sends: serialized Classify, Encode or Score requests.
 #ifndef SRU_BENCH_REQUESTS_H_
 #define SRU_BENCH_REQUESTS_H_
 
@@ -20,7 +20,7 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
                                              uint64_t seed);
 
 struct RequestOptions {
-  std::string method = "classify";  // or "encode"
+  std::string method = "classify";  // or "encode", "score"
   std::string model;
   int64_t version = 0;
   std::string priority;  // "", "low", "normal" or "high"
@@ -33,7 +33,7 @@ struct RequestOptions {
   void AddFlags(client::FlagSet* flags);
 };
 
-// The path of the gRPC method. kInvalidArgument if `method` is neither.
+// The path of the gRPC method. kInvalidArgument if `method` is none of them.
 absl::StatusOr<std::string> MethodPath(const RequestOptions& options);
 
 // Makes several hundred requests, or as many as the input file fills. With `lengths`, `info` must

@@ -21,6 +21,7 @@
 #include "client/commands/score_input.h"
 #include "client/commands/score_printer.h"
 #include "client/commands/text_input.h"
+#include "client/find_model.h"
 #include "client/ordered_jobs.h"
 
 namespace sru::client {
@@ -133,24 +134,6 @@ v1::ScoreRequest MakeRequest(const Flags& flags, const std::vector<ScoreInput::I
   return request;
 }
 
-// What the server says of the model; without a name, of the only language model.
-absl::StatusOr<v1::ModelInfo> FindModel(Client& client, const InputFlags& flags) {
-  if (!flags.model.empty()) return client.GetModel(flags.model, flags.version);
-  absl::StatusOr<v1::ListModelsResponse> list = client.ListModels();
-  if (!list.ok()) return list.status();
-  const v1::ModelInfo* found = nullptr;
-  bool is_only = true;
-  for (const v1::ModelInfo& model : list->models()) {
-    if (model.task() != kLanguageModel) continue;
-    if (flags.version != 0 && model.version() != flags.version) continue;
-    is_only = is_only && (found == nullptr || found->name() == model.name());
-    found = &model;  // the latest version is the last
-  }
-  if (found != nullptr && is_only) return *found;
-  // The error is the server's.
-  return client.GetModel(flags.model, flags.version);
-}
-
 // One call and its answer.
 struct Answer {
   std::vector<ScoreInput::Item> items;
@@ -260,6 +243,7 @@ class Scorer {
       if (flags_.totals && newline_is_token && is_line && !chunks.empty() &&
           chunks.back().text.size() + item.text.size() <= kChunkBytes) {
         chunks.back().text += item.text;
+        ++chunks.back().num_lines;
       } else {
         chunks.push_back(std::move(item));
       }
@@ -339,7 +323,8 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   output.style =
       ChooseTokenStyle(isatty(STDOUT_FILENO) != 0, std::getenv("NO_COLOR"), std::getenv("TERM"));
   if (options.carry || options.per_token || options.top_candidates > 0) {
-    absl::StatusOr<v1::ModelInfo> model = FindModel(*client, options.input);
+    absl::StatusOr<v1::ModelInfo> model =
+        FindModel(*client, options.input.model, options.input.version, {kLanguageModel});
     if (!model.ok()) return CallError(command, options.common, model.status());
     output.preprocessing = model->preprocessing();
   }
