@@ -209,6 +209,9 @@ TEST(OptionsTest, RangesAreChecked) {
   options.batching.hardware.cpu_threads = 0;
   options.batching.engine.instances = -1;
   EXPECT_THAT(ErrorOf(options), HasSubstr("--instances"));
+  options = Valid();
+  options.batching.state_memory_mb = -1;
+  EXPECT_THAT(ErrorOf(options), HasSubstr("--state_memory_mb: expected 0 or 1"));
 
   options = Valid();
   options.batching.engine.batcher.max_queue_delay = -absl::Microseconds(1);

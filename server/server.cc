@@ -29,6 +29,7 @@
 #include "server/base/rate_limit.h"
 #include "server/batching/device_watch.h"
 #include "server/batching/engine.h"
+#include "server/batching/state_arenas.h"
 #include "server/http/metrics_server.h"
 #include "server/http/status_page.h"
 #include "server/lifecycle/load_failure.h"
@@ -369,6 +370,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (backend_ == nullptr) {
       if (absl::Status status = MakeBackend(); !status.ok()) return status;
     }
+    state_budgets_ = MakeStateBudgets(options_.batching.state_memory_mb, backend_->devices(),
+                                      ReadMemoryLimits());
     backend_loaded_ = true;
     ModelLoader* const loader = this;
     ModelObserver* const observer = this;
@@ -417,6 +420,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     served->metrics = metrics_.ForModel(model->name(), model->version(),
                                         options_.batching.engine.batcher.max_batch_tokens);
     EngineOptions engine_options = options_.batching.engine;
+    engine_options.state_budgets = state_budgets_;
     engine_options.on_device_lost = [this](int device, const absl::Status& error) {
       device_watch_.Report(device, error);
     };
@@ -746,6 +750,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   UnknownMethodService unknown_method_service_{&metrics_, &access_log_};
   UnknownMethodService unknown_admin_method_service_{&metrics_, &access_log_};
   std::unique_ptr<kernels::Backend> backend_;
+  StateBudgets state_budgets_;  // constant once backend_loaded_
   DeviceWatch device_watch_{
       [this](int device, const absl::Status& error) { OnDeviceLost(device, error); }};
   ModelRegistry registry_;

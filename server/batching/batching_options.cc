@@ -85,6 +85,11 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
              "How much of each GPU weights and workspaces may take, in units of 10^6 bytes. The "
              "server does not start when they need more. 0 = nine tenths of what is free at the "
              "start.");
+  flags->Add(
+      "state_memory_mb", &options->state_memory_mb, {1, kIntMax, /*or_zero=*/true},
+      "How much memory the states of sequences may take where models run (on each GPU, or of "
+      "the processor), over all models, in units of 10^6 bytes; over it calls get "
+      "RESOURCE_EXHAUSTED. 0 = a tenth of what is free at the start, at least 16.");
   flags->Add("allow_tf32", &options->hardware.cuda_tf32,
              "Lets float32 products on a GPU round their input to TF32: about three digits instead "
              "of seven, and faster.");

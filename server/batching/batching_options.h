@@ -17,8 +17,10 @@ struct BatchingOptions {
   // Its cuda_memory_limit_bytes is not read: gpu_memory_limit_mb has it.
   kernels::BackendOptions hardware;
   int64_t gpu_memory_limit_mb = 0;  // of each GPU, 10^6 bytes; 0 = nine tenths of what is free
+  // Of each device, for the states of sequences, 10^6 bytes; 0 = a tenth of what is free
+  int64_t state_memory_mb = 0;
   kernels::CompileOptions compile;
-  EngineOptions engine;  // of each model
+  EngineOptions engine;  // of each model; its state_budgets follow from state_memory_mb
 };
 
 void AddFlags(BatchingOptions* options, FlagTable* flags);

@@ -13,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "kernels/turn.h"
-#include "models/kernel_status.h"
 #include "server/base/cores.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
@@ -77,9 +76,11 @@ class RunnerSlot {
 class EngineImpl : public Engine {
  public:
   EngineImpl(std::shared_ptr<const models::Model> model, std::unique_ptr<Batcher> batcher,
+             std::shared_ptr<const StateArenas> state_arenas,
              std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
              const Clock* clock, BatchObserver* observer)
       : model_(std::move(model)),
+        state_arenas_(std::move(state_arenas)),
         clock_(clock),
         observer_(observer),
         on_device_lost_(options.on_device_lost),
@@ -123,6 +124,7 @@ class EngineImpl : public Engine {
   const std::shared_ptr<const models::Model>& model() const override { return model_; }
   Batcher& batcher() override { return *batcher_; }
   int instances() const override { return in_service_.load(); }
+  const StateArenas* state_arenas() const override { return state_arenas_.get(); }
 
   void TakeOutDevice(int device, const absl::Status& error) override {
     {
@@ -296,6 +298,7 @@ class EngineImpl : public Engine {
 
   // Constant once started.
   const std::shared_ptr<const models::Model> model_;
+  const std::shared_ptr<const StateArenas> state_arenas_;  // may be null
   const Clock* const clock_;
   BatchObserver* const observer_;
   const std::function<void(int, const absl::Status&)> on_device_lost_;
@@ -323,51 +326,49 @@ int DefaultInstances(const kernels::CompiledModel& compiled) {
   return NumCores();
 }
 
-// Makes the runners of one model, of the kind that its task needs.
-class RunnerFactory {
- public:
-  RunnerFactory(const models::Model& model, const EngineOptions& options)
-      : model_(model), options_(options), arenas_(model.compiled().num_devices()) {}
+constexpr size_t kDefaultStateBytes = size_t{256} << 20;
 
-  absl::StatusOr<std::unique_ptr<BatchRunner>> Make(const kernels::WorkspaceLimits& limits) {
-    switch (model_.task()) {
-      case models::Task::kClassifier:
-      case models::Task::kEncoder:
-        return KernelBatchRunner::Create(model_.executable(), model_.spec(), limits);
-      case models::Task::kLanguageModel: {
-        absl::StatusOr<std::shared_ptr<kernels::StateArena>> arena = Arena(limits.device);
-        if (!arena.ok()) return arena.status();
-        return ScoreBatchRunner::Create(model_.program(), *model_.language_model(), limits,
-                                        *std::move(arena));
-      }
-    }
-    return absl::InternalError("task: no runner");
+// Null for a model that keeps no states.
+absl::StatusOr<std::shared_ptr<const StateArenas>> MakeStateArenas(const models::Model& model,
+                                                                   StateBudgets budgets) {
+  switch (model.task()) {
+    case models::Task::kClassifier:
+    case models::Task::kEncoder:
+      return nullptr;
+    case models::Task::kLanguageModel:
+      break;
   }
-
- private:
-  // That of the device, which all of its workers share.
-  absl::StatusOr<std::shared_ptr<kernels::StateArena>> Arena(int device) {
-    if (arenas_[device] == nullptr) {
-      kernels::ArenaOptions arena_options;
-      arena_options.budget_bytes = options_.state_memory_bytes;
-      arena_options.device = device;
-      std::unique_ptr<kernels::StateArena> arena;
-      const kernels::Status status = model_.program().CreateArena(arena_options, &arena);
-      if (!status.ok()) return models::ToAbslStatus(status);
-      arenas_[device] = std::move(arena);
+  if (budgets.empty()) {
+    for (int i = 0; i < model.program().num_devices(); ++i) {
+      budgets.push_back(std::make_shared<kernels::ArenaBudget>(kDefaultStateBytes));
     }
-    return arenas_[device];
   }
+  return StateArenas::Create(model.program(), budgets);
+}
 
-  const models::Model& model_;
-  const EngineOptions& options_;
-  std::vector<std::shared_ptr<kernels::StateArena>> arenas_;  // [device]
-};
+// A runner of the kind that the model's task needs.
+absl::StatusOr<std::unique_ptr<BatchRunner>> MakeRunner(const models::Model& model,
+                                                        const kernels::WorkspaceLimits& limits,
+                                                        const StateArenas* state_arenas) {
+  switch (model.task()) {
+    case models::Task::kClassifier:
+    case models::Task::kEncoder:
+      return KernelBatchRunner::Create(model.executable(), model.spec(), limits);
+    case models::Task::kLanguageModel: {
+      absl::StatusOr<std::shared_ptr<kernels::StateArena>> arena =
+          state_arenas->arena(limits.device);
+      if (!arena.ok()) return arena.status();
+      return ScoreBatchRunner::Create(model.program(), *model.language_model(), limits,
+                                      *std::move(arena));
+    }
+  }
+  return absl::InternalError("task: no runner");
+}
 
 // Deals the workers out, in turn, to the devices that have not failed: see EngineOptions.
 absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
-    const models::Model& model, kernels::WorkspaceLimits limits, const EngineOptions& options) {
-  RunnerFactory factory(model, options);
+    const models::Model& model, kernels::WorkspaceLimits limits, const EngineOptions& options,
+    const StateArenas* state_arenas) {
   const int num_devices = model.compiled().num_devices();
   const size_t instances =
       options.instances > 0 ? options.instances : DefaultInstances(model.compiled());
@@ -379,7 +380,7 @@ absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
   for (size_t round = 0; round * num_devices < instances; ++round) {
     for (auto device = devices.begin(); device != devices.end() && runners.size() < instances;) {
       limits.device = *device;
-      auto runner = factory.Make(limits);
+      auto runner = MakeRunner(model, limits, state_arenas);
       if (runner.ok()) {
         runners.push_back(*std::move(runner));
         ++device;
@@ -394,6 +395,22 @@ absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
   }
   if (runners.empty()) return lost;
   return runners;
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> StartEngine(
+    std::shared_ptr<const models::Model> model, std::shared_ptr<const StateArenas> state_arenas,
+    std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
+    const Clock* clock, BatchObserver* observer) {
+  if (runners.empty()) return absl::InvalidArgumentError("runners: expected at least one");
+  BatcherOptions batcher_options = options.batcher;
+  batcher_options.num_workers = static_cast<int>(runners.size());
+  auto batcher = Batcher::Create(batcher_options, clock);
+  if (!batcher.ok()) return batcher.status();
+  auto engine =
+      std::make_unique<EngineImpl>(std::move(model), *std::move(batcher), std::move(state_arenas),
+                                   std::move(runners), options, clock, observer);
+  if (absl::Status status = engine->Start(); !status.ok()) return status;
+  return engine;
 }
 
 }  // namespace
@@ -417,23 +434,18 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
       std::min(options.batcher.max_batch_sequences, options.batcher.max_batch_tokens);
   limits.states = false;
   limits.turn = absl::ToChronoMicroseconds(options.compute_turn);
-  auto runners = MakeRunners(*model, limits, options);
+  auto state_arenas = MakeStateArenas(*model, options.state_budgets);
+  if (!state_arenas.ok()) return state_arenas.status();
+  auto runners = MakeRunners(*model, limits, options, state_arenas->get());
   if (!runners.ok()) return runners.status();
-  return CreateWithRunners(std::move(model), *std::move(runners), options, clock, observer);
+  return StartEngine(std::move(model), *std::move(state_arenas), *std::move(runners), options,
+                     clock, observer);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
     std::shared_ptr<const models::Model> model, std::vector<std::unique_ptr<BatchRunner>> runners,
     const EngineOptions& options, const Clock* clock, BatchObserver* observer) {
-  if (runners.empty()) return absl::InvalidArgumentError("runners: expected at least one");
-  BatcherOptions batcher_options = options.batcher;
-  batcher_options.num_workers = static_cast<int>(runners.size());
-  auto batcher = Batcher::Create(batcher_options, clock);
-  if (!batcher.ok()) return batcher.status();
-  auto engine = std::make_unique<EngineImpl>(std::move(model), *std::move(batcher),
-                                             std::move(runners), options, clock, observer);
-  if (absl::Status status = engine->Start(); !status.ok()) return status;
-  return engine;
+  return StartEngine(std::move(model), nullptr, std::move(runners), options, clock, observer);
 }
 
 }  // namespace sru::server

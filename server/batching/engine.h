@@ -29,6 +29,7 @@
 #include "server/base/clock.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/batcher.h"
+#include "server/batching/state_arenas.h"
 
 namespace sru::server {
 
@@ -51,8 +52,8 @@ struct EngineOptions {
   // After this much work at a time, a worker yields its core to other threads; 0 = never.
   absl::Duration compute_turn = absl::Microseconds(200);
   BatcherOptions batcher;  // num_workers is set by the engine
-  // Of each device, for the states of sequences.
-  size_t state_memory_bytes = size_t{256} << 20;
+  // Of each device, for the states of sequences; empty = 256 MiB on each, of this engine alone.
+  StateBudgets state_budgets;
   // Called once per device that was taken out or found lost at the start, with no lock held, on a
   // thread of the engine or on the one that called Create() or TakeOutDevice(). Must not block or
   // destroy the engine. May be empty.
@@ -81,6 +82,8 @@ class Engine {
   virtual Batcher& batcher() = 0;
   // The number of workers in service.
   virtual int instances() const = 0;
+  // Null for a model that keeps no states.
+  virtual const StateArenas* state_arenas() const { return nullptr; }
 
   // Acts as if a batch had found that this device has failed. Does nothing if that is known
   // already.
