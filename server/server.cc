@@ -147,6 +147,12 @@ ModelManagerOptions ManagerOptionsFrom(const Options& options) {
   return manager;
 }
 
+std::optional<StateArenas::Stats> StatesOf(const Engine& engine) {
+  const StateArenas* const arenas = engine.state_arenas();
+  if (arenas == nullptr) return std::nullopt;
+  return arenas->stats();
+}
+
 // With mutual TLS every caller needs a certificate, and the status page asks for none.
 TryAccess TryAccessFrom(const Options& options) {
   return options.security.tls_client_ca.empty() ? options.http.status_page_try : TryAccess::kOff;
@@ -662,7 +668,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     for (const auto& served : registry_.List()) {
       levels.models.push_back({served->name, served->version, served->engine->batcher().stats(),
                                served->engine->instances(), served->metrics->refusals(),
-                               models::TaskName(served->model->task())});
+                               models::TaskName(served->model->task()), StatesOf(*served->engine)});
     }
     if (const ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();
@@ -677,6 +683,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       for (kernels::DeviceInfo& info : backend_->devices()) {
         const int index = static_cast<int>(levels.devices.size());
         levels.devices.push_back({std::move(info), lost.count(index) > 0});
+      }
+      for (const auto& budget : state_budgets_) {
+        levels.state_budget_bytes.push_back(budget->bytes());
       }
     }
     return levels;

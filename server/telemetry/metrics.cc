@@ -131,6 +131,35 @@ void AddDeviceMemory(const ServerLevels& levels, MetricFamily* family) {
   }
 }
 
+void AddStateBytes(const ServerLevels& levels, MetricFamily* family) {
+  for (const ModelLevels& model : levels.models) {
+    if (!model.states.has_value()) continue;
+    for (const auto& [kind, bytes] : {std::pair{"used", model.states->used_bytes},
+                                      std::pair{"held", model.states->held_bytes}}) {
+      Labels labels = LabelsOf(model);
+      labels.push_back({"kind", kind});
+      Add(family, std::move(labels), static_cast<double>(bytes));
+    }
+  }
+}
+
+void AddStateSlots(const ServerLevels& levels, MetricFamily* family) {
+  for (const ModelLevels& model : levels.models) {
+    if (!model.states.has_value()) continue;
+    Labels labels = LabelsOf(model);
+    labels.push_back({"kind", "used"});
+    Add(family, std::move(labels), static_cast<double>(model.states->slots));
+  }
+}
+
+void AddStateBudgets(const ServerLevels& levels, MetricFamily* family) {
+  for (size_t i = 0; i < levels.state_budget_bytes.size(); ++i) {
+    const std::string device =
+        i < levels.devices.size() ? absl::StrCat(levels.devices[i].info.ordinal) : "processor";
+    Add(family, {{"device", device}}, static_cast<double>(levels.state_budget_bytes[i]));
+  }
+}
+
 void AddRejections(const ServerLevels& levels, MetricFamily* family) {
   const auto add = [family](Labels labels, RejectReason reason, int64_t count) {
     labels.push_back({"reason", Describe(reason).name});
@@ -240,6 +269,14 @@ constexpr LevelMetric kLevelMetrics[] = {
      [](const ModelLevels& m) -> double { return absl::ToDoubleSeconds(m.stats.oldest_age); }},
     {"sru_running_batches", kGauge, "Batches that are being computed.",
      [](const ModelLevels& m) -> double { return m.stats.running_batches; }},
+    {"sru_state_slots", kGauge, "Sequences whose states are kept where the model runs (used).",
+     AddStateSlots},
+    {"sru_state_bytes", kGauge,
+     "Memory for the states of sequences: in use (used), and taken for them (held).",
+     AddStateBytes},
+    {"sru_state_budget_bytes", kGauge,
+     "Most that the states of all models together may take of a device (--state_memory_mb).",
+     AddStateBudgets},
     {"sru_rejections_total", kCounter, "Calls that were refused before they were queued.",
      AddRejections},
     {"sru_expired_total", kCounter, "Calls whose deadline passed while they were queued.",

@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,6 +33,7 @@
 #include "server/batching/batcher.h"
 #include "server/batching/engine.h"
 #include "server/batching/reject_reason.h"
+#include "server/batching/state_arenas.h"
 #include "server/telemetry/call_times.h"
 #include "server/telemetry/method.h"
 #include "server/telemetry/model_series.h"
@@ -91,9 +93,10 @@ struct ServerLevels {
     std::string model;
     int64_t version = 0;
     BatcherStats stats;
-    int instances = 0;                          // workers in service
-    RejectCounts rejected_before_batcher = {};  // calls, since the start
-    std::string task;                           // models::TaskName()
+    int instances = 0;                              // workers in service
+    RejectCounts rejected_before_batcher = {};      // calls, since the start
+    std::string task;                               // models::TaskName()
+    std::optional<StateArenas::Stats> states = {};  // of a model that keeps some
   };
   struct DeviceLevels {
     kernels::DeviceInfo info;
@@ -119,6 +122,8 @@ struct ServerLevels {
   std::vector<ModelLoadCounts> load_counts;
   bool repository_emptied = false;    // ModelManager::repository_emptied()
   std::vector<DeviceLevels> devices;  // none for a backend on the processor
+  // What the states of all models may take: of each of `devices`, or one entry for the processor.
+  std::vector<size_t> state_budget_bytes;
 };
 
 class Metrics {

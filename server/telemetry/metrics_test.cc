@@ -228,5 +228,33 @@ TEST(MetricsTest, ShowsDevicesAndInstances) {
   EXPECT_THAT(Metrics().Text(ServerLevels()), Not(HasSubstr("sru_gpu_memory_bytes")));
 }
 
+TEST(MetricsTest, ShowsTheMemoryOfStates) {
+  ServerLevels levels;
+  ServerLevels::ModelLevels model;
+  model.model = "trec";
+  model.version = 1;
+  levels.models.push_back(model);
+  model.model = "lm";
+  model.states.emplace();
+  model.states->slots = 12;
+  model.states->used_bytes = 3000;
+  model.states->held_bytes = 4096;
+  levels.models.push_back(model);
+  levels.state_budget_bytes = {16000000};
+  const std::string text = Metrics().Text(levels);
+  for (const char* line : {"sru_state_slots{model=\"lm\",version=\"1\",kind=\"used\"} 12",
+                           "sru_state_bytes{model=\"lm\",version=\"1\",kind=\"used\"} 3000",
+                           "sru_state_bytes{model=\"lm\",version=\"1\",kind=\"held\"} 4096",
+                           "sru_state_budget_bytes{device=\"processor\"} 16000000"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("sru_state_bytes{model=\"trec\"")));
+
+  ServerLevels::DeviceLevels device;
+  device.info.ordinal = 5;
+  levels.devices.push_back(device);
+  EXPECT_THAT(Metrics().Text(levels), HasSubstr("sru_state_budget_bytes{device=\"5\"} 16000000"));
+}
+
 }  // namespace
 }  // namespace sru::server
