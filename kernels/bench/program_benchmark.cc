@@ -3,6 +3,7 @@
 // its stack alone, in one alternating run on one thread (`ratio` is to the products); its last shape is
 // the size of the paper's model. BM_DecodingStep
 // takes one token of each sequence and asks for the best symbol, and compares with the stack alone.
+// BM_Predict and BM_Attend measure one operation.
 #include <benchmark/benchmark.h>
 
 #include <functional>
@@ -13,6 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/bench/bare_product.h"
 #include "kernels/bench/measure.h"
+#include "kernels/testing/random_program.h"
 #include "kernels/testing/random_stack.h"
 
 namespace sru::kernels {
@@ -248,6 +250,113 @@ BENCHMARK(BM_DecodingStep)
     ->ArgsProduct({{0, 1}, {0, 1}, {1, 64}})
     ->UseManualTime()
     ->Iterations(1)
+    ->Unit(benchmark::kMicrosecond);
+
+// Runs a program of features on one axis: `batch` sequences of `length` rows, all outputs.
+class FeatureModel {
+ public:
+  FeatureModel(const Program& program, DataType dtype, int length, int batch) {
+    CompileOptions options;
+    options.dtype = dtype;
+    BackendOptions hardware;
+    hardware.cpu_threads = 1;
+    status_ = CreateBackend("cpu", hardware, &backend_);
+    if (status_.ok()) status_ = backend_->Compile(program, options, &executable_);
+    ProgramLimits limits;
+    limits.axes = {{length * batch, batch}};
+    if (status_.ok()) status_ = executable_->CreateWorkspace(limits, &workspace_);
+    data_ = testing::RandomData(program, {std::vector<int>(batch, length)}, 2);
+    offsets_ = data_.Offsets(program, 0);
+    axis_.num_sequences = batch;
+    axis_.offsets = offsets_.data();
+    for (size_t i = 0; i < program.inputs.size(); ++i) {
+      inputs_.push_back({data_.ids[i].data(), data_.features[i].data()});
+    }
+    values_.resize(size_t{1} << 22);
+    for (const OutputSpec& output : program.outputs) {
+      OutputBatch& wanted = outputs_.emplace_back();
+      if (output.type != OutputType::kCandidates) wanted.values = values_.data();
+    }
+    batch_.axes = &axis_;
+    batch_.inputs = inputs_.data();
+  }
+
+  const Status& status() const { return status_; }
+  size_t workspace_bytes() const { return workspace_->bytes(); }
+  void Run() {
+    const Status run = executable_->Run(batch_, outputs_.data(), *workspace_);
+    if (!run.ok()) status_ = run;
+  }
+
+ private:
+  Status status_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<ProgramExecutable> executable_;
+  std::unique_ptr<ProgramWorkspace> workspace_;
+  testing::ProgramData data_;
+  std::vector<int32_t> offsets_;
+  AxisBatch axis_;
+  std::vector<InputBatch> inputs_;
+  std::vector<float> values_;
+  std::vector<OutputBatch> outputs_;
+  ProgramBatch batch_;
+};
+
+// Log-probabilities of rows against the product alone (`ratio`).
+void BM_Predict(benchmark::State& state) {
+  const DataType dtype = TypeOf(state.range(0));
+  const int vocabulary = static_cast<int>(state.range(1));
+  const int width = static_cast<int>(state.range(2));
+  constexpr int kRows = 512;
+  testing::RandomProgram random(1);
+  const AxisId rows = random.program.AddAxis("rows");
+  random.Predict("next", random.Features("x", rows, width), rows, vocabulary, 1);
+  FeatureModel model(random.program, dtype, kRows, 1);
+  if (!model.status().ok()) return state.SkipWithError(model.status().message().c_str());
+  BareProduct product(dtype, kRows, width, vocabulary);
+  for (auto _ : state) {
+    Rounds rounds;
+    rounds.seconds = 4;
+    const std::vector<double> medians =
+        AlternatingMedians(rounds, {[&] { model.Run(); }, [&] { product.Run(); }});
+    state.SetIterationTime(medians[0] / 1e6);
+    state.counters["ratio"] = medians[0] / medians[1];
+    state.counters["product_gflops"] = product.flop() / medians[1] / 1e3;
+  }
+  if (!model.status().ok()) state.SkipWithError(model.status().message().c_str());
+  state.counters["workspace_mb"] = static_cast<double>(model.workspace_bytes()) / 1e6;
+}
+BENCHMARK(BM_Predict)
+    ->ArgNames({"bfloat16", "vocabulary", "width"})
+    ->ArgsProduct({{0, 1}, {205, 10000, 50000}, {512}})
+    ->UseManualTime()
+    ->Iterations(1)
+    ->Unit(benchmark::kMillisecond);
+
+// 16 sequences that attend to themselves.
+void BM_Attend(benchmark::State& state) {
+  const int heads = static_cast<int>(state.range(0));
+  const int width = static_cast<int>(state.range(1));
+  const int length = static_cast<int>(state.range(2));
+  constexpr int kBatch = 16;
+  testing::RandomProgram random(1);
+  const AxisId rows = random.program.AddAxis("rows");
+  ops::Attend attend;
+  attend.q = attend.keys = attend.values = random.Features("x", rows, width);
+  attend.heads = heads;
+  random.Output(random.Attend(attend, width), "y");
+  FeatureModel model(random.program, DataType::kFloat32, length, kBatch);
+  if (!model.status().ok()) return state.SkipWithError(model.status().message().c_str());
+  for (auto _ : state) model.Run();
+  if (!model.status().ok()) state.SkipWithError(model.status().message().c_str());
+  const double flop = 4.0 * kBatch * length * length * width;
+  state.counters["flops"] = benchmark::Counter(flop * static_cast<double>(state.iterations()),
+                                               benchmark::Counter::kIsRate);
+}
+BENCHMARK(BM_Attend)
+    ->ArgNames({"heads", "width", "length"})
+    ->Args({1, 300, 100})
+    ->ArgsProduct({{1, 8}, {512}, {20, 100}})
     ->Unit(benchmark::kMicrosecond);
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "kernels/cpu/aligned_buffer.h"
 #include "kernels/cpu/product.h"
 #include "kernels/state_arena.h"
+#include "kernels/testing/random_program.h"
 #include "kernels/testing/random_stack.h"
 
 namespace {
@@ -97,6 +98,76 @@ TEST_P(AllocationTest, AWarmBatchAllocatesNothing) {
     run();
     EXPECT_EQ(CountAllocations(run), per_product * (tiles ? 1 : test.products));
   }
+}
+
+TEST_P(AllocationTest, AWarmBatchOfAProgramAllocatesNothing) {
+  testing::RandomProgram random(1);
+  const AxisId tokens = random.program.AddAxis("tokens");
+  const AxisId texts = random.program.AddSequenceAxis("texts", tokens);
+  const ValueId x = random.Features("features", tokens, 24);
+  testing::StackOptions options;
+  options.input_size = random.width(x);
+  options.directions = 1;
+  options.num_layers = 1;
+  options.vocabulary_size = 0;
+  const ValueId h = random.Shift(random.Stack(x, options, "c"), "h");
+  ops::Attend attend;
+  attend.q = attend.keys = attend.values = random.Linear(random.Normalize(h), 16);
+  const ValueId attended = random.Attend(attend, 16);
+  random.Output(random.Pool(random.Add(attended, attend.q), texts, Pooling::kMax), "pooled");
+  random.Predict("next", attended, tokens, 700, 5);  // two blocks of columns
+  const Program& program = random.program;
+
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<ProgramExecutable> executable;
+  std::unique_ptr<ProgramWorkspace> workspace;
+  CompileOptions compile;
+  compile.dtype = GetParam();
+  ASSERT_TRUE(CreateBackend("cpu", &backend).ok());
+  const bool tiles = GetParam() == DataType::kBFloat16 &&
+                     backend->description().find("tiles") != std::string::npos;
+  ASSERT_TRUE(backend->Compile(program, compile, &executable).ok());
+  ProgramLimits limits;
+  limits.axes = {{100, 8}, {}};
+  ASSERT_TRUE(executable->CreateWorkspace(limits, &workspace).ok());
+  ArenaOptions arena_options;
+  arena_options.budget_bytes = size_t{1} << 24;
+  std::unique_ptr<StateArena> arena;
+  ASSERT_TRUE(executable->CreateArena(arena_options, &arena).ok());
+
+  const testing::ProgramData data = testing::RandomData(program, {{40, 1, 9}}, 2);
+  const std::vector<int32_t> offsets = data.Offsets(program, tokens);
+  std::vector<StateArena::Slot> slots(3);
+  for (StateArena::Slot& slot : slots) ASSERT_TRUE(arena->Allocate(&slot).ok());
+  AxisBatch axes[2];
+  axes[0].num_sequences = 3;
+  axes[0].offsets = offsets.data();
+  std::vector<InputBatch> inputs(program.inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i].ids = data.ids[i].data();
+    inputs[i].values = data.features[i].data();
+  }
+  ProgramBatch batch;
+  batch.axes = axes;
+  batch.inputs = inputs.data();
+  batch.arena = arena.get();
+  std::vector<float> pooled(3 * 16);
+  std::vector<float> log_prob(50);
+  std::vector<Candidate> candidates(50 * 5);
+  std::vector<OutputBatch> outputs(3);
+  outputs[0].values = pooled.data();
+  outputs[1].values = log_prob.data();
+  outputs[2].candidates = candidates.data();
+  const auto run = [&] { EXPECT_TRUE(executable->Run(batch, outputs.data(), *workspace).ok()); };
+  const int64_t products = AllocationsOfOneProduct() * (tiles ? 3 : 4);
+  run();
+  EXPECT_EQ(CountAllocations(run), products);
+
+  // The check that every slot is there once sorts them.
+  constexpr int64_t kOfTheCheck = 3;
+  axes[0].slots = slots.data();
+  for (int i = 0; i < 3; ++i) run();
+  EXPECT_LE(CountAllocations(run), products + kOfTheCheck);
 }
 
 TEST(ArenaAllocationTest, AStepOfAWarmArenaAllocatesNothing) {
