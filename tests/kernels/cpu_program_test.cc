@@ -3,20 +3,24 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
+#include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "kernels/backend.h"
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/program_attend.h"
 #include "kernels/cpu/program_embed.h"
 #include "kernels/cpu/program_predict.h"
 #include "kernels/cpu/program_product.h"
 #include "kernels/cpu/program_rows.h"
+#include "kernels/testing/random_program.h"
 
 namespace sru::kernels::cpu {
 namespace {
@@ -385,6 +389,103 @@ TEST(BlockedProductTest, BlocksCoverEveryColumnAndCutRowsAlike) {
       }
     }
   }
+}
+
+// Every output of one batch, large enough that operations are split.
+struct SplitResults {
+  std::vector<float> rows;
+  std::vector<float> log_prob;
+  std::vector<Candidate> candidates;
+};
+
+SplitResults RunSplit(const Program& program, DataType dtype, int threads) {
+  constexpr int kWidth = 256;
+  constexpr int kCandidates = 3;
+  const testing::ProgramData data = testing::RandomData(program, {{700, 0, 1, 350}}, 20);
+  const std::vector<int32_t> offsets = data.Offsets(program, 0);
+  const int rows = offsets.back();
+  BackendOptions hardware;
+  hardware.cpu_threads = threads;
+  CompileOptions options;
+  options.dtype = dtype;
+  ProgramLimits limits;
+  limits.axes = {{rows, 4}};
+  limits.turn = std::chrono::microseconds(1);
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<ProgramExecutable> executable;
+  std::unique_ptr<ProgramWorkspace> workspace;
+  EXPECT_TRUE(CreateBackend("cpu", hardware, &backend).ok());
+  EXPECT_TRUE(backend->Compile(program, options, &executable).ok());
+  EXPECT_TRUE(executable->CreateWorkspace(limits, &workspace).ok());
+  AxisBatch axis;
+  axis.num_sequences = 4;
+  axis.offsets = offsets.data();
+  std::vector<InputBatch> inputs;
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    inputs.push_back({data.ids[i].data(), data.features[i].data()});
+  }
+  ProgramBatch batch;
+  batch.axes = &axis;
+  batch.inputs = inputs.data();
+  SplitResults results;
+  results.rows.assign(rows * kWidth, kUnwritten);
+  results.log_prob.assign(rows, kUnwritten);
+  results.candidates.assign(rows * kCandidates, {-7, kUnwritten});
+  std::vector<OutputBatch> outputs(3);
+  outputs[0].values = results.rows.data();
+  outputs[1].values = results.log_prob.data();
+  outputs[2].candidates = results.candidates.data();
+  EXPECT_TRUE(executable->Run(batch, outputs.data(), *workspace).ok());
+  return results;
+}
+
+TEST(CpuProgramTest, SplitOperationsHaveTheSameBits) {
+  testing::RandomProgram random(16);
+  const AxisId rows = random.program.AddAxis("rows");
+  ops::Attend attend;
+  attend.q = attend.keys = attend.values =
+      random.Linear(random.Features("x", rows, 256), 256, /*bias=*/true, /*relu=*/true);
+  attend.heads = 4;
+  attend.causal = true;
+  const ValueId y = random.Attend(attend, 256);
+  random.Output(y, "y");
+  random.Predict("next", y, rows, 600, 3);
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    SCOPED_TRACE(DataTypeName(dtype));
+    const SplitResults whole = RunSplit(random.program, dtype, 1);
+    for (const int threads : {2, 3, 16}) {
+      SCOPED_TRACE(threads);
+      const SplitResults split = RunSplit(random.program, dtype, threads);
+      EXPECT_EQ(whole.rows, split.rows);
+      EXPECT_EQ(whole.log_prob, split.log_prob);
+      EXPECT_EQ(0, std::memcmp(whole.candidates.data(), split.candidates.data(),
+                               whole.candidates.size() * sizeof(Candidate)));
+    }
+  }
+}
+
+TEST(CpuProgramTest, AWorkspaceHoldsNoLogitsAndReusesMemory) {
+  constexpr int kRows = 1000;
+  constexpr int kWidth = 64;
+  testing::RandomProgram random(17);
+  const AxisId rows = random.program.AddAxis("rows");
+  ValueId x = random.Features("x", rows, kWidth);
+  for (int i = 0; i < 20; ++i) x = random.Normalize(x);
+  random.Predict("next", x, rows, 5000, 1);
+  std::unique_ptr<Backend> backend;
+  std::unique_ptr<ProgramExecutable> executable;
+  std::unique_ptr<ProgramWorkspace> workspace;
+  BackendOptions hardware;
+  hardware.cpu_threads = 1;
+  ASSERT_TRUE(CreateBackend("cpu", hardware, &backend).ok());
+  ASSERT_TRUE(backend->Compile(random.program, CompileOptions(), &executable).ok());
+  ProgramLimits limits;
+  limits.axes = {{kRows, 1}};
+  ASSERT_TRUE(executable->CreateWorkspace(limits, &workspace).ok());
+  // Two values at a time, and what a thread needs: rows for a group of products and one piece of
+  // logits. All logits would be 20 MB, all values 5.4 MB.
+  EXPECT_LT(workspace->bytes(), 2 * kRows * kWidth * sizeof(float) + 700'000);
+  EXPECT_GT(workspace->bytes(), 2 * kRows * kWidth * sizeof(float));
 }
 
 }  // namespace
