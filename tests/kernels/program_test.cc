@@ -207,11 +207,9 @@ constexpr AxisLimits kWideLimits = {4096, 512};
 // A program on a backend, with one workspace and one arena.
 class Compiled {
  public:
-  Compiled(const TestedBackend& tested, DataType dtype, const Program& program)
-      : program_(program) {
+  Compiled(std::unique_ptr<Backend> backend, DataType dtype, const Program& program)
+      : program_(program), backend_(std::move(backend)) {
     Status status = Validate(program, &shape_);
-    EXPECT_TRUE(status.ok()) << status.message();
-    status = tested.Create(&backend_);
     EXPECT_TRUE(status.ok()) << status.message();
     CompileOptions options;
     options.dtype = dtype;
@@ -293,9 +291,16 @@ class Compiled {
   std::unique_ptr<StateArena> arena_;
 };
 
+std::unique_ptr<Backend> MakeBackend(const TestedBackend& tested) {
+  std::unique_ptr<Backend> backend;
+  const Status status = tested.Create(&backend);
+  EXPECT_TRUE(status.ok()) << status.message();
+  return backend;
+}
+
 Compiled CompileTested(const Program& program) {
   const TestedBackend tested = TestedBackend::FromEnvironment();
-  return Compiled(tested, tested.dtype, program);
+  return Compiled(MakeBackend(tested), tested.dtype, program);
 }
 
 Compiled CompileReference(const Program& program, Rounding rounding) {
@@ -303,7 +308,7 @@ Compiled CompileReference(const Program& program, Rounding rounding) {
   DataType dtype = tested.dtype;
   if (tested.is_cuda() && rounding == Rounding::kChained) dtype = DataType::kFloat32;
   tested.name = "reference";
-  return Compiled(tested, dtype, program);
+  return Compiled(MakeBackend(tested), dtype, program);
 }
 
 // Candidates of nearly the same probability may change places: each rank must have the expected
@@ -431,6 +436,8 @@ void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 const std::vector<Lengths> kRagged = {{{}}, {{1}}, {{0}}, {{3, 0, 40, 1, 0, 17, 128}}};
 // The same for programs with a stack, whose sequences have rows.
 const std::vector<Lengths> kNonEmpty = {{{}}, {{1}}, {{3, 40, 1, 17, 128}}};
+// Long enough for several pages and blocks of keys.
+const std::vector<Lengths> kLong = {{{}}, {{1}}, {{0}}, {{3, 0, 40, 1, 0, 17, 300}}};
 // Of two axes that a map joins.
 const std::vector<Lengths> kPairs = {
     {{}, {}}, {{1}, {1}}, {{}, {3}}, {{2}, {0}}, {{3, 0, 40, 1, 5, 17, 100}, {0, 9, 1, 33}}};
@@ -772,11 +779,11 @@ std::vector<Case> Cases() {
   add("Stack", AddStack, {1, 3, 16, 17, 40}, kNonEmpty, Rounding::kChained);
   add("StackOfSequences", AddStackOfSequences, {1, 17}, kRagged, Rounding::kChained);
   add("StackWithState", AddStackWithState, {1, 3, 16, 17, 40}, kNonEmpty, Rounding::kChained, {0});
-  add("Attend", AddAttend, few, kRagged, Rounding::kNone);
+  add("Attend", AddAttend, few, kLong, Rounding::kNone);
   add("AttendMap", AddAttendMap, few, kPairs, Rounding::kNone);
   add("AttendSequences", AddAttendSequences, {3, 64}, kPairs, Rounding::kNone);
-  add("AttendFields", AddAttendFields, few, kRagged, Rounding::kNone, {0});
-  add("AttendAllFields", AddAttendAllFields, few, kRagged, Rounding::kNone);
+  add("AttendFields", AddAttendFields, few, kLong, Rounding::kNone, {0});
+  add("AttendAllFields", AddAttendAllFields, few, kLong, Rounding::kNone);
   add("Concat", AddConcat, widths, kRagged, Rounding::kNone);
   add("Add", AddAdd, widths, kRagged, Rounding::kNone);
   add("Pool", AddPool, widths, kRagged, Rounding::kNone);
@@ -955,6 +962,567 @@ INSTANTIATE_TEST_SUITE_P(Cases, CutProgramTest, ::testing::ValuesIn(CutCases()),
 
 INSTANTIATE_TEST_SUITE_P(Cases, ProgramTest, ::testing::ValuesIn(Cases()),
                          [](const auto& info) { return info.param.name; });
+
+class ProgramEdgeTest : public ::testing::Test {
+ protected:
+  void SetUp() override { SkipWithoutPrograms(); }
+};
+
+// A stack in a program is the stack that an Executable is: the same bits.
+TEST_F(ProgramEdgeTest, StackEqualsExecutable) {
+  for (const int directions : {1, 2}) {
+    StackOptions options;
+    options.directions = directions;
+    options.layer_norm = LayerNorm::kBefore;
+    options.pooling = Pooling::kNone;
+    options.num_labels = 0;
+    RandomProgram p(1);
+    const AxisId tokens = p.program.AddAxis("tokens");
+    p.Output(p.StackOfIds(p.program.AddIds("ids", tokens, 0, 50), options), "h");
+    Compiled tested = CompileTested(p.program);
+    const ProgramData data = RandomData(p.program, {{5, 300, 1, 17}}, 2);
+    const Results found = tested.Run(data);
+
+    CompileOptions compile;
+    compile.dtype = TestedBackend::FromEnvironment().dtype;
+    const StackSpec& spec = std::get<ops::Stack>(p.program.operations[0]).spec;
+    std::unique_ptr<Executable> executable;
+    ASSERT_TRUE(tested.backend().Compile(spec, compile, &executable).ok());
+    std::unique_ptr<Workspace> workspace;
+    ASSERT_TRUE(executable->CreateWorkspace({4096, 64}, &workspace).ok());
+    const std::vector<int32_t> offsets = data.Offsets(p.program, tokens);
+    RaggedBatch batch;
+    batch.num_sequences = 4;
+    batch.offsets = offsets.data();
+    batch.token_ids = data.ids[0].data();
+    std::vector<float> expected(found.values[0].size());
+    std::vector<SequenceOutput> outputs(4);
+    for (int b = 0; b < 4; ++b) {
+      outputs[b].token_vectors = &expected[static_cast<size_t>(offsets[b]) * spec.output_size()];
+    }
+    ASSERT_TRUE(executable->Run(batch, outputs.data(), *workspace).ok());
+    EXPECT_TRUE(SameBits(expected, found.values[0])) << directions << " directions";
+  }
+}
+
+// A copy of a slot goes on without the original, in the middle of a page, too; reordered slots go on
+// from their parents; a state that was taken out goes on where it is put.
+TEST_F(ProgramEdgeTest, StatesGoOnWhereTheyAreCopiedTo) {
+  for (const auto& build : {AddAttendFields, AddLanguageModel}) {
+    RandomProgram p(3);
+    build(&p, 16);
+    Compiled tested = CompileTested(p.program);
+    // Two sequences with the same first rows.
+    const int prefix = kStatePageRows + 5;
+    const int length = 3 * kStatePageRows;
+    ProgramData data = RandomData(p.program, {{length, length}}, 4);
+    for (size_t i = 0; i < p.program.inputs.size(); ++i) {
+      const size_t width = std::max(1, p.program.inputs[i].width);
+      const auto copy = [&](auto* values) {
+        if (values->empty()) return;
+        std::copy_n(values->begin(), prefix * width,
+                    values->begin() + static_cast<std::ptrdiff_t>(length * width));
+      };
+      copy(&data.ids[i]);
+      copy(&data.features[i]);
+    }
+    const std::vector<std::vector<Slot>> whole_slots = tested.NewSlots(data);
+    const Results whole = tested.Run(data, whole_slots);
+
+    const auto expect_rest = [&](const std::string& what, const std::vector<int>& sequences,
+                                 const std::vector<Slot>& slots) {
+      std::vector<Piece> pieces;
+      std::vector<Piece> found_pieces;
+      for (int b : sequences) {
+        found_pieces.push_back({static_cast<int>(pieces.size()), 0, length - prefix});
+        pieces.push_back({b, prefix, length});
+      }
+      const ProgramData rest = SliceOf(p.program, data, {pieces});
+      const Results found = tested.Run(rest, {slots});
+      ExpectSameBits(p.program, RowsOf(tested, data, whole, 0, pieces),
+                     RowsOf(tested, rest, found, 0, found_pieces), what);
+      for (size_t k = 0; k < sequences.size(); ++k) {
+        EXPECT_TRUE(SameBits(tested.Take(whole_slots[0][sequences[k]]).values,
+                             tested.Take(slots[k]).values))
+            << what << ", the state of " << k;
+      }
+    };
+    const auto new_prefix = [&] {
+      const Slot slot = tested.NewSlot();
+      tested.Run(SliceOf(p.program, data, {{{0, 0, prefix}}}), {{slot}});
+      return slot;
+    };
+
+    const Slot original = new_prefix();
+    Slot copies[2];
+    for (Slot& copy : copies) ASSERT_TRUE(tested.arena().Copy(original, &copy).ok());
+    expect_rest("the original", {1}, {original});
+    expect_rest("copies", {0, 1}, {copies[0], copies[1]});
+
+    // The first slot holds the prefix, the others something else.
+    const std::vector<Slot> beams = {new_prefix(), tested.NewSlot(), tested.NewSlot()};
+    tested.Run(SliceOf(p.program, data, {{{0, 3, 9}}}), {{beams[2]}});
+    const std::vector<int> parents = {0, 0, 0};
+    ASSERT_TRUE(tested.arena().Reorder(beams.data(), parents.data(), 3).ok());
+    expect_rest("reordered", {1, 0, 1}, beams);
+
+    const StateArena::State state = tested.Take(new_prefix());
+    const Slot put = tested.NewSlot();
+    ASSERT_TRUE(tested.arena().Put(put, state).ok());
+    expect_rest("put in", {0}, {put});
+  }
+}
+
+// The source of a translation fills the slot in one run; the target, in later ones, attends to it.
+TEST_F(ProgramEdgeTest, OneAxisReadsWhatAnotherHasAppended) {
+  RandomProgram p(5);
+  AddTranslator(&p, 4);
+  Compiled reference = CompileReference(p.program, Rounding::kChained);
+  Compiled tested = CompileTested(p.program);
+  ProgramData data = RandomData(p.program, {{20, 1, 7}, {18, 2, 33}}, 6);
+  const std::vector<std::vector<Piece>> sources = {
+      {Whole(data, 0, 0), Whole(data, 0, 1), Whole(data, 0, 2)}, {}};
+  const std::vector<std::vector<Piece>> targets = {
+      {}, {Whole(data, 1, 0), Whole(data, 1, 1), Whole(data, 1, 2)}};
+  const auto translate = [&](Compiled* c, std::vector<Slot>* slots) {
+    *slots = {c->NewSlot(), c->NewSlot(), c->NewSlot()};
+    c->Run(SliceOf(p.program, data, sources), {*slots, {}});
+    return c->Run(SliceOf(p.program, data, targets), {{}, *slots});
+  };
+  std::vector<Slot> reference_slots;
+  std::vector<Slot> slots;
+  const Results expected = translate(&reference, &reference_slots);
+  const Results found = translate(&tested, &slots);
+  ExpectNear(p.program, expected, found, Tolerance(Rounding::kChained), "translation");
+
+  // Alone, row by row, from a copy of the slot that the source has filled.
+  const ProgramData target = SliceOf(p.program, data, targets);
+  for (int b = 0; b < 3; ++b) {
+    const Slot slot = tested.NewSlot();
+    tested.Run(SliceOf(p.program, data, {{Whole(data, 0, b)}, {}}), {{slot}, {}});
+    Slot copy = StateArena::kNoSlot;
+    ASSERT_TRUE(tested.arena().Copy(slot, &copy).ok());
+    for (int t = 0; t < data.lengths[1][b]; ++t) {
+      const ProgramData step = SliceOf(p.program, data, {{}, {{b, t, t + 1}}});
+      ExpectSameBits(p.program, RowsOf(tested, target, found, 1, {{b, t, t + 1}}),
+                     RowsOf(tested, step, tested.Run(step, {{}, {copy}}), 1, {{0, 0, 1}}),
+                     "sequence " + std::to_string(b) + ", row " + std::to_string(t));
+    }
+    EXPECT_TRUE(SameBits(tested.Take(slots[b]).values, tested.Take(copy).values));
+  }
+}
+
+// What a run of no rows leaves as it was, and that a sequence without a slot begins fresh beside others.
+TEST_F(ProgramEdgeTest, SequencesWithoutRowsOrSlots) {
+  RandomProgram p(7);
+  const AxisId tokens = p.program.AddAxis("tokens");
+  const ValueId x = p.Features("x", tokens, 5);
+  const ValueId shifted = p.Shift(x, "last");
+  p.Output(shifted, "shifted");
+  Compiled tested = CompileTested(p.program);
+  const ProgramData data = RandomData(p.program, {{3, 2}}, 8);
+  const Slot slot = tested.NewSlot();
+  tested.Run(SliceOf(p.program, data, {{{0, 0, 3}}}), {{slot}});
+  const StateArena::State before = tested.Take(slot);
+  EXPECT_EQ(before.rows, (std::vector<int32_t>{1}));
+  tested.Run(SliceOf(p.program, data, {{{0, 0, 0}, {1, 0, 2}}}), {{slot, StateArena::kNoSlot}});
+  EXPECT_TRUE(SameBits(before.values, tested.Take(slot).values));
+
+  const Results found =
+      tested.Run(SliceOf(p.program, data, {{{1, 0, 2}, {1, 0, 2}}}), {{StateArena::kNoSlot, slot}});
+  const std::vector<float>& input = data.features[0];
+  std::vector<float> expected(20);
+  std::copy_n(input.begin() + 15, 5, expected.begin() + 5);   // x_0 of the one without
+  std::copy_n(input.begin() + 10, 5, expected.begin() + 10);  // the last row of the run before
+  std::copy_n(input.begin() + 15, 5, expected.begin() + 15);
+  EXPECT_EQ(found.values[0], expected);
+}
+
+// After every error the slots are as they were and the workspace is as good as before.
+TEST_F(ProgramEdgeTest, ErrorsLeaveSlotsAsTheyWere) {
+  RandomProgram p(9);
+  AddTranslator(&p, 4);
+  Compiled tested = CompileTested(p.program);
+  const ProgramData data = RandomData(p.program, {{}, {40}}, 10);
+  const Slot slot = tested.NewSlot();
+  const std::vector<std::vector<Slot>> slots = {{}, {slot}};
+  tested.Run(SliceOf(p.program, data, {{}, {{0, 0, 20}}}), slots);
+  const StateArena::State before = tested.Take(slot);
+  const ProgramData next = SliceOf(p.program, data, {{}, {{0, 20, 40}}});
+  const Slot reference_slot = tested.NewSlot();
+  ASSERT_TRUE(tested.arena().Put(reference_slot, before).ok());
+  const Results expected = tested.Run(next, {{}, {reference_slot}});
+
+  const auto expect_refused = [&](const Status& status, StatusCode code, const std::string& text) {
+    EXPECT_EQ(status.code(), code) << status.message();
+    EXPECT_THAT(status.message(), HasSubstr(text));
+    const StateArena::State after = tested.Take(slot);
+    EXPECT_EQ(before.rows, after.rows) << text;
+    EXPECT_TRUE(SameBits(before.values, after.values)) << text;
+  };
+  ProgramData bad = next;
+  bad.ids[1][19] = 45;
+  Results unwritten;
+  expect_refused(tested.TryRun(bad, slots, &unwritten), StatusCode::kInvalidArgument,
+                 "inputs[1] (target_ids)[19]: expected 0 to 44, found 45");
+  EXPECT_TRUE(std::isnan(unwritten.values[1][0])) << "a refused batch wrote results";
+  bad = next;
+  bad.ids[1].clear();
+  expect_refused(tested.TryRun(bad, slots), StatusCode::kInvalidArgument,
+                 "inputs[1] (target_ids): expected 20 ids");
+  bad = next;
+  bad.lengths[1] = {20, 0};
+  expect_refused(tested.TryRun(bad, {{}, {slot, slot}}), StatusCode::kInvalidArgument,
+                 "expected a slot of its own");
+  expect_refused(tested.TryRun(next, {{}, {slot + 1000}}), StatusCode::kInvalidArgument,
+                 std::to_string(slot + 1000));
+  expect_refused(tested.TryRun(next, {{}, {StateArena::kNoSlot}}), StatusCode::kInvalidArgument,
+                 "slots[0]: expected a slot");
+
+  ProgramLimits limits;
+  limits.axes = {{8, 2}, {19, 2}};
+  tested.MakeWorkspace(limits);
+  expect_refused(tested.TryRun(next, slots), StatusCode::kInvalidArgument,
+                 "axes[1] (target): expected at most 19 rows, found 20");
+  limits.axes[1] = {40, 0};
+  tested.MakeWorkspace(limits);
+  expect_refused(tested.TryRun(next, slots), StatusCode::kInvalidArgument,
+                 "axes[1] (target): expected at most 0 sequences, found 1");
+  limits.axes[1] = {40, 2};
+  tested.MakeWorkspace(limits);
+
+  // More rows of one field of an attention than of the other.
+  StateArena::State uneven = before;
+  ASSERT_EQ(uneven.rows[2], 20);
+  const auto width = static_cast<std::ptrdiff_t>(p.program.fields[2].width);
+  uneven.rows[2] = 19;
+  uneven.values.erase(uneven.values.begin(), uneven.values.begin() + width);
+  const Slot uneven_slot = tested.NewSlot();
+  ASSERT_TRUE(tested.arena().Put(uneven_slot, uneven).ok());
+  expect_refused(
+      tested.TryRun(next, {{}, {uneven_slot}}), StatusCode::kInvalidArgument,
+      "axes[1] (target): slots[0]: expected as many rows of fields[3] (own_values) as of "
+      "fields[2] (own_keys), which has 19, found 20");
+
+  ExpectSameBits(p.program, expected, tested.Run(next, slots), "after the errors");
+}
+
+TEST_F(ProgramEdgeTest, AFullArenaRefusesTheRunAndLeavesSlotsAsTheyWere) {
+  RandomProgram p(11);
+  AddAttendFields(&p, 16);
+  Compiled tested = CompileTested(p.program);
+  // Room for the pages of about 100 rows.
+  ArenaOptions options;
+  options.budget_bytes = size_t{100} * (32 + 36) * sizeof(float);
+  std::unique_ptr<StateArena> arena;
+  ASSERT_TRUE(tested.executable().CreateArena(options, &arena).ok());
+  const ProgramData data = RandomData(p.program, {{60, 60}}, 12);
+  const Results expected = tested.Run(data, tested.NewSlots(data));
+  Slot slots[2];
+  for (Slot& slot : slots) ASSERT_TRUE(arena->Allocate(&slot).ok());
+  const auto run = [&](int sequence, Slot slot, Results* results) {
+    const ProgramData one = SliceOf(p.program, data, {{{sequence, 0, 60}}});
+    GuardedRun guarded(p.program, tested.shape(), one, {{slot}}, arena.get(), kEverything);
+    const Status status = guarded.On(tested.executable(), tested.workspace());
+    *results = guarded.results();
+    return status;
+  };
+  Results results;
+  ASSERT_TRUE(run(0, slots[0], &results).ok());
+  const Status refused = run(1, slots[1], &results);
+  EXPECT_EQ(refused.code(), StatusCode::kResourceExhausted) << refused.message();
+  StateArena::State state;
+  ASSERT_TRUE(arena->Take(slots[1], &state).ok());
+  EXPECT_EQ(state.rows, (std::vector<int32_t>{0, 0}));
+  ASSERT_TRUE(arena->Take(slots[0], &state).ok());
+  EXPECT_EQ(state.rows, (std::vector<int32_t>{60, 60}));
+  arena->Free(slots[0]);
+  ASSERT_TRUE(run(1, slots[1], &results).ok());
+  const Results alone = RowsOf(tested, data, expected, 0, {{1, 0, 60}});
+  ExpectSameBits(p.program, alone, results, "after another slot was freed");
+}
+
+TEST_F(ProgramEdgeTest, CompileRefusesWhatIsWrong) {
+  RandomProgram p(13);
+  AddLinear(&p, 4);
+  std::unique_ptr<Backend> backend;
+  ASSERT_TRUE(TestedBackend::FromEnvironment().Create(&backend).ok());
+  std::unique_ptr<ProgramExecutable> executable;
+  CompileOptions options;
+  options.dtype = static_cast<DataType>(99);
+  Status status = backend->Compile(p.program, options, &executable);
+  EXPECT_EQ(status.code(), StatusCode::kUnsupported);
+  EXPECT_EQ(status.message(),
+            "dtype: the " + std::string(backend->name()) + " backend does not have 99");
+  options.dtype = TestedBackend::FromEnvironment().dtype;
+  std::get<ops::Linear>(p.program.operations[1]).weight.size = 15;
+  status = backend->Compile(p.program, options, &executable);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("operations[1] (linear): weight: expected 4 x 4 = 16"));
+  EXPECT_EQ(executable, nullptr);
+}
+
+TEST_F(ProgramEdgeTest, WorkspacesNeedLimitsOfEveryAxis) {
+  RandomProgram p(13);
+  AddAttendMap(&p, 4);
+  Compiled tested = CompileTested(p.program);
+  ProgramLimits limits;
+  limits.axes = {{1, 1}};
+  std::unique_ptr<ProgramWorkspace> workspace;
+  const Status status = tested.executable().CreateWorkspace(limits, &workspace);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "limits.axes: expected 2, found 1");
+}
+
+TEST_F(ProgramEdgeTest, WeightsAreNotReadAfterCompile) {
+  for (const auto& build : {AddLanguageModel, AddReader, AddTranslator}) {
+    RandomProgram p(15);
+    build(&p, 16);
+    Compiled tested = CompileTested(p.program);
+    const ProgramData data = RandomData(p.program, {{9, 30}, {2, 4}}, 16);
+    const Results expected = tested.Run(data, tested.NewSlots(data));
+    p.PoisonWeights();
+    ExpectSameBits(p.program, expected, tested.Run(data, tested.NewSlots(data)), "poisoned");
+  }
+}
+
+// What no output and no slot of a batch needs may be missing, and an empty batch is one, too.
+TEST_F(ProgramEdgeTest, OnlyWhatIsNeededHasToBeThere) {
+  RandomProgram p(17);
+  AddLanguageModel(&p, 24);
+  Compiled tested = CompileTested(p.program);
+  const ProgramData data = RandomData(p.program, {{9, 30}}, 18);
+  const Results all = tested.Run(data);
+  for (size_t i = 0; i < p.program.outputs.size(); ++i) {
+    ProgramData less = data;
+    const auto& predict = std::get<ops::Predict>(p.program.operations[p.program.outputs[i].value]);
+    const bool log_prob = p.program.outputs[i].type == OutputType::kLogProb;
+    const InputId needed = log_prob ? predict.targets : predict.counts;
+    for (InputId k = 1; k < static_cast<InputId>(less.ids.size()); ++k) {
+      if (k != needed) less.ids[k].clear();
+    }
+    const Results found = tested.Run(less, {}, uint64_t{1} << i);
+    EXPECT_TRUE(SameBits(all.values[i], found.values[i])) << i;
+    EXPECT_TRUE(SameBits(all.candidates[i], found.candidates[i])) << i;
+  }
+  // The state alone.
+  const std::vector<std::vector<Slot>> slots = tested.NewSlots(data);
+  tested.Run(data, slots);
+  ProgramData ids_only = data;
+  for (size_t k = 1; k < ids_only.ids.size(); ++k) ids_only.ids[k].clear();
+  const std::vector<std::vector<Slot>> other_slots = tested.NewSlots(data);
+  tested.Run(ids_only, other_slots, 0);
+  for (int b : {0, 1}) {
+    EXPECT_TRUE(SameBits(tested.Take(slots[0][b]).values, tested.Take(other_slots[0][b]).values));
+  }
+  // Nothing at all.
+  tested.Run(ids_only, {}, 0);
+  tested.Run(RandomData(p.program, {{}}, 19));
+}
+
+// Rows far from zero, and rows that are all the same.
+TEST_F(ProgramEdgeTest, NormalizeOfUnusualRows) {
+  for (int width : {2, 16, 100, 513}) {
+    RandomProgram p(19);
+    AddNormalize(&p, width);
+    Compiled reference = CompileReference(p.program, Rounding::kNone);
+    Compiled tested = CompileTested(p.program);
+    ProgramData data = RandomData(p.program, {{6}}, 20);
+    for (int j = 0; j < width; ++j) {
+      const auto at = [&](int row) -> float& { return data.features[0][row * width + j]; };
+      at(0) = 3.0f;
+      at(1) = 0.0f;
+      at(2) += 100.0f;
+      at(3) *= 1e15f;
+      at(4) *= 1e-15f;
+    }
+    // A mean of 100 costs the digits that the values have less after the point.
+    ExpectNear(p.program, reference.Run(data), tested.Run(data), 100 * kTolerance,
+               "width " + std::to_string(width));
+  }
+}
+
+// Far along a sequence, where an angle in float32 would be wrong in the third digit.
+TEST_F(ProgramEdgeTest, PositionsFarAlong) {
+  RandomProgram p(21);
+  const AxisId tokens = p.program.AddAxis("tokens");
+  const InputId ids = p.program.AddIds("ids", tokens, 0, 2);
+  p.Output(p.Embed(ids, 2, 18, true, kNone, 0.0f), "positions");
+  Compiled tested = CompileTested(p.program);
+  const int length = 3500;
+  const Results found = tested.Run(RandomData(p.program, {{length}}, 22));
+  for (int t = 0; t < length; ++t) {
+    for (int j = 0; j < 18; ++j) {
+      const double angle = t / std::pow(10000.0, (j - j % 2) / 18.0);
+      ASSERT_NEAR(found.values[0][static_cast<size_t>(t) * 18 + j],
+                  j % 2 == 0 ? std::sin(angle) : std::cos(angle), 1e-6)
+          << "row " << t << " column " << j;
+    }
+  }
+}
+
+// Scores whose exponentials overflow, and others that are all the same.
+TEST_F(ProgramEdgeTest, AttentionAndPoolingOfExtremeScores) {
+  for (const float factor : {0.0f, 1024.0f, std::ldexp(1.0f, 50)}) {
+    RandomProgram p(23);
+    const AxisId tokens = p.program.AddAxis("tokens");
+    const AxisId sequences = p.program.AddSequenceAxis("sequences", tokens);
+    ops::Attend op;
+    op.q = p.Features("q", tokens, 20);
+    op.keys = p.Features("k", tokens, 20);
+    op.values = p.Features("v", tokens, 7);
+    op.causal = true;
+    p.Output(p.Attend(op, 7), "attend");
+    p.Output(p.WeightedPool(op.values, sequences, p.Features("w", tokens, 1)), "pool");
+    ProgramData data = RandomData(p.program, {{30, 1, 100}}, 24);
+    for (const size_t input : {0, 1, 3}) {
+      for (float& value : data.features[input]) {
+        // Multiples of a power of two, so that no rounding decides which key is the nearest.
+        value = std::round(4 * value) * factor;
+      }
+    }
+    Compiled reference = CompileReference(p.program, Rounding::kNone);
+    ExpectNear(p.program, reference.Run(data), CompileTested(p.program).Run(data), kTolerance,
+               "factor " + std::to_string(factor));
+  }
+}
+
+// Neither the threads that share a batch nor yields of the core change a bit.
+TEST_F(ProgramEdgeTest, SplittingChangesNoBit) {
+  TestedBackend tested = TestedBackend::FromEnvironment();
+  if (tested.name != "cpu") GTEST_SKIP() << "of backend cpu";
+  for (const auto& build : {AddLanguageModel, AddReader, AddTranslator}) {
+    RandomProgram p(25);
+    build(&p, 40);
+    const ProgramData data = RandomData(p.program, {{150, 3, 40}, {30, 60}}, 26);
+    std::vector<Results> results;
+    for (int threads : {1, 2, 5}) {
+      BackendOptions options;
+      options.cpu_isa = tested.cpu_isa;
+      options.cpu_threads = threads;
+      std::unique_ptr<Backend> backend;
+      ASSERT_TRUE(CreateBackend("cpu", options, &backend).ok());
+      Compiled c(std::move(backend), tested.dtype, p.program);
+      ProgramLimits limits;
+      limits.axes.assign(p.program.axes.size(), kWideLimits);
+      limits.turn = std::chrono::microseconds(threads - 1);
+      c.MakeWorkspace(limits);
+      results.push_back(c.Run(data, c.NewSlots(data)));
+      ExpectSameBits(p.program, results[0], results.back(), std::to_string(threads) + " threads");
+    }
+  }
+}
+
+// Predict by whole numbers, which no backend and data type rounds: many symbols are equally probable.
+// Counts and targets take every value.
+TEST_F(ProgramEdgeTest, EqualCandidatesComeInTheOrderOfTheirIds) {
+  for (int vocabulary : {1, 2, 17, 205, 1000, 5003}) {
+    for (int width : {1, 5, 16}) {
+      RandomProgram p(27);
+      const AxisId tokens = p.program.AddAxis("tokens");
+      const ValueId x = p.Features("x", tokens, width);
+      const int most = std::min(vocabulary, 40);
+      p.Predict("token", x, tokens, vocabulary, most);
+      auto& op = std::get<ops::Predict>(p.program.operations.back());
+      const auto whole = [&](size_t count) {
+        std::vector<float> values(count);
+        for (float& value : values)
+          value = static_cast<float>(static_cast<int>(p.random()() % 5) - 2);
+        return p.Keep(std::move(values));
+      };
+      op.weight = whole(op.weight.size);
+      op.bias = whole(op.bias.size);
+      ProgramData data = RandomData(p.program, {{50, 7}}, 28);
+      const FloatView rows = whole(data.features[0].size());
+      data.features[0].assign(rows.data, rows.data + rows.size);
+      Compiled tested = CompileTested(p.program);
+      const Results found = tested.Run(data);
+      for (int t = 0; t < 57; ++t) {
+        std::vector<std::pair<int, int>> order;  // minus the logit, and the id
+        double sum = 0;
+        for (int v = 0; v < vocabulary; ++v) {
+          int logit = static_cast<int>(op.bias.data[v]);
+          for (int i = 0; i < width; ++i) {
+            logit += static_cast<int>(op.weight.data[v * width + i]) *
+                     static_cast<int>(rows.data[t * width + i]);
+          }
+          order.emplace_back(-logit, v);
+          sum += std::exp(logit);
+        }
+        const int32_t target = data.ids[op.targets][t];
+        const double expected = target < 0 ? 0.0 : -order[target].first - std::log(sum);
+        ASSERT_NEAR(found.values[0][t], expected, kTolerance * std::max(1.0, -expected));
+        if (target < 0) {
+          ASSERT_EQ(found.values[0][t], 0.0f);
+        }
+        std::sort(order.begin(), order.end());
+        for (int k = 0; k < most; ++k) {
+          const Candidate& candidate = found.candidates[1][static_cast<size_t>(t) * most + k];
+          if (k >= data.ids[op.counts][t]) {
+            ASSERT_EQ(candidate.id, kNoCandidate.id) << "one more than was asked for";
+            continue;
+          }
+          ASSERT_EQ(candidate.id, order[k].second)
+              << "row " << t << ", rank " << k << " of " << vocabulary;
+          const double log_prob = -order[k].first - std::log(sum);
+          ASSERT_NEAR(candidate.log_prob, log_prob, kTolerance * std::max(1.0, -log_prob));
+        }
+      }
+    }
+  }
+}
+
+// More logits than a backend keeps: 600 rows of 30,000. A row has the same bits alone.
+TEST_F(ProgramEdgeTest, PredictOfALargeVocabulary) {
+  constexpr int kVocabulary = 30'000;
+  const bool emulated = TestedBackend::FromEnvironment().name == "cuda_host";
+  const int rows = emulated ? 150 : 600;
+  RandomProgram p(29);
+  const AxisId tokens = p.program.AddAxis("tokens");
+  p.Predict("token", p.Features("x", tokens, 8), tokens, kVocabulary, 12);
+  ProgramData data = RandomData(p.program, {{rows}}, 30);
+  Compiled reference = CompileReference(p.program, Rounding::kSameRows);
+  Compiled tested = CompileTested(p.program);
+  const Results found = tested.Run(data);
+  ExpectNear(p.program, reference.Run(data), found, Tolerance(Rounding::kSameRows), "all rows");
+  for (const int t : {0, rows / 2, rows - 1}) {
+    const ProgramData one = SliceOf(p.program, data, {{{0, t, t + 1}}});
+    ExpectSameBits(p.program, RowsOf(tested, data, found, 0, {{0, t, t + 1}}),
+                   RowsOf(tested, one, tested.Run(one), 0, {{0, 0, 1}}),
+                   "row " + std::to_string(t));
+  }
+}
+
+TEST_F(ProgramEdgeTest, PredictOfExtremeLogits) {
+  for (const float factor : {0.0f, 100.0f, 1e4f, 1e30f}) {
+    RandomProgram p(31);
+    const AxisId tokens = p.program.AddAxis("tokens");
+    p.Predict("token", p.Features("x", tokens, 8), tokens, 300, 300);
+    auto& op = std::get<ops::Predict>(p.program.operations.back());
+    std::vector<float> bias(op.bias.data, op.bias.data + op.bias.size);
+    for (size_t v = 1; v < bias.size(); v += 3) bias[v] = -1e30f;  // as good as impossible
+    op.bias = p.Keep(std::move(bias));
+    ProgramData data = RandomData(p.program, {{20}}, 32);
+    for (float& value : data.features[0]) value *= factor;
+    Compiled reference = CompileReference(p.program, Rounding::kSameRows);
+    const Results expected = reference.Run(data);
+    const Results found = CompileTested(p.program).Run(data);
+    double scale = std::max(1.0, double{factor});
+    for (size_t t = 0; t < expected.values[0].size(); ++t) {
+      // A log-probability is a difference of logits, each of which is rounded.
+      const double magnitude = std::max(scale, std::abs(double{expected.values[0][t]}));
+      ASSERT_NEAR(expected.values[0][t], found.values[0][t], kTolerance * magnitude)
+          << "factor " << factor << ", row " << t;
+    }
+    for (size_t k = 0; k < expected.candidates[1].size(); ++k) {
+      const Candidate& candidate = expected.candidates[1][k];
+      if (candidate.id == kNoCandidate.id) continue;
+      const double magnitude = std::max(scale, std::abs(double{candidate.log_prob}));
+      ASSERT_NEAR(candidate.log_prob, found.candidates[1][k].log_prob, kTolerance * magnitude)
+          << "factor " << factor << ", candidate " << k;
+    }
+  }
+}
 
 }  // namespace
 }  // namespace sru::kernels
