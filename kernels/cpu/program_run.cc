@@ -47,7 +47,6 @@ class ProgramRun {
 
   Status Run() {
     Status status = BeginStates();
-    if (status.ok()) status = CheckCaches();
     running_.emplace(parallel_);
     for (size_t i = 0; i < program_.operations.size() && status.ok(); ++i) {
       if ((packed_.shape.users[i] & users_) == 0) continue;
@@ -85,27 +84,9 @@ class ProgramRun {
       Status status = batch_.arena->BeginRun(batch_.axes[i].slots, ws_.rows_added.data(),
                                              rows.num_sequences, ws_.written[i], &ws_.runs[i]);
       if (!status.ok()) return status;
-    }
-    return OkStatus();
-  }
-
-  // That the keys and values which attention finds in a slot are as many as each other.
-  Status CheckCaches() const {
-    for (size_t i = 0; i < program_.operations.size(); ++i) {
-      const auto* attend = std::get_if<ops::Attend>(&program_.operations[i]);
-      if (attend == nullptr || attend->key_field == kNone) continue;
-      if ((packed_.shape.users[i] & users_) == 0) continue;
-      const AxisId axis = values_[i].axis;
-      for (int b = 0; b < Rows(axis).num_sequences; ++b) {
-        const int keys = RowsBefore(attend->key_field, axis, b);
-        const int values = RowsBefore(attend->value_field, axis, b);
-        if (keys == values) continue;
-        return InvalidArgument("axes[" + std::to_string(axis) + "] (" + program_.axes[axis].name +
-                               "): slots[" + std::to_string(b) + "]: expected as many rows of " +
-                               program_.fields[attend->value_field].name + " as of " +
-                               program_.fields[attend->key_field].name + ", which are " +
-                               std::to_string(keys) + ", found " + std::to_string(values));
-      }
+      status =
+          ValidateStates(program_, packed_.shape, users_, axis, rows.num_sequences, ws_.runs[i]);
+      if (!status.ok()) return status;
     }
     return OkStatus();
   }
