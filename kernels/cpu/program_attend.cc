@@ -15,36 +15,80 @@ namespace HWY_NAMESPACE {
 // Keys whose scores are exponentiated together: whole pages.
 constexpr size_t kBlockKeys = 16 * kStatePageRows;
 
-// scores[i] = scale * q . k_i for kKeys adjacent rows. Each sum has an accumulator of its own, so
-// that it is the same in any group of keys.
-template <size_t kKeys>
-HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* HWY_RESTRICT keys, size_t stride,
-                       size_t n, float scale, float* HWY_RESTRICT scores) {
-  const FullVector d;
-  const size_t whole = n / hn::Lanes(d) * hn::Lanes(d);
-  hn::Vec<FullVector> sum[kKeys];
-  float rest[kKeys];
-  for (size_t i = 0; i < kKeys; ++i) {
-    sum[i] = hn::Zero(d);
-    rest[i] = 0;
+// scores[i] = scale * q . k_i for four rows, which may be the same.
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* const (&keys)[4], size_t n,
+                       float scale, float* HWY_RESTRICT scores) {
+  for (size_t i = 0; i < 4; ++i) {
+    float sum = 0;
+    for (size_t j = 0; j < n; ++j) sum += q[j] * keys[i][j];
+    scores[i] = scale * sum;
   }
-  for (size_t j = 0; j < whole; j += hn::Lanes(d)) {
-    const auto qs = hn::LoadU(d, q + j);
-    for (size_t i = 0; i < kKeys; ++i) {
-      sum[i] = hn::MulAdd(qs, hn::LoadU(d, keys + i * stride + j), sum[i]);
-    }
-  }
-  if (whole < n) {
-    ForEachVector(n - whole, [&](auto part, size_t j) HWY_ATTR {
-      const auto qs = hn::LoadU(part, q + whole + j);
-      for (size_t i = 0; i < kKeys; ++i) {
-        const auto products = hn::Mul(qs, hn::LoadU(part, keys + i * stride + whole + j));
-        rest[i] += SumOf(part, products);
-      }
-    });
-  }
-  for (size_t i = 0; i < kKeys; ++i) scores[i] = scale * (SumOf(d, sum[i]) + rest[i]);
 }
+#else
+// Adds the blocks of 4 lanes to each other.
+template <class D, class V>
+HWY_INLINE auto SumOfBlocks(D d, V v) {
+  if constexpr (hn::MaxLanes(d) > 4) {
+    const hn::Half<D> half;
+    return SumOfBlocks(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    return v;
+  }
+}
+
+// The sums of the lanes of four vectors.
+template <class D, class V>
+HWY_INLINE auto SumsOfFour(D d, V a, V b, V c, V e) {
+  const hn::Repartition<double, D> pairs;
+  const V ab = hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  const V ce = hn::Add(hn::InterleaveLower(d, c, e), hn::InterleaveUpper(d, c, e));
+  const auto first = hn::BitCast(pairs, ab);
+  const auto second = hn::BitCast(pairs, ce);
+  const V sums = hn::Add(hn::BitCast(d, hn::InterleaveLower(pairs, first, second)),
+                         hn::BitCast(d, hn::InterleaveUpper(pairs, first, second)));
+  return SumOfBlocks(d, sums);
+}
+
+HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* const (&keys)[4], size_t n,
+                       float scale, float* HWY_RESTRICT scores) {
+  const FullVector d;
+  const size_t lanes = hn::Lanes(d);
+  auto sum0 = hn::Zero(d);
+  auto sum1 = hn::Zero(d);
+  auto sum2 = hn::Zero(d);
+  auto sum3 = hn::Zero(d);
+  size_t j = 0;
+  for (; j + lanes <= n; j += lanes) {
+    const auto qs = hn::LoadU(d, q + j);
+    sum0 = hn::MulAdd(qs, hn::LoadU(d, keys[0] + j), sum0);
+    sum1 = hn::MulAdd(qs, hn::LoadU(d, keys[1] + j), sum1);
+    sum2 = hn::MulAdd(qs, hn::LoadU(d, keys[2] + j), sum2);
+    sum3 = hn::MulAdd(qs, hn::LoadU(d, keys[3] + j), sum3);
+  }
+  auto sums = SumsOfFour(d, sum0, sum1, sum2, sum3);
+  const hn::CappedTag<float, 4> four;
+  if (j + 4 <= n) {
+    auto rest0 = hn::Zero(four);
+    auto rest1 = hn::Zero(four);
+    auto rest2 = hn::Zero(four);
+    auto rest3 = hn::Zero(four);
+    for (; j + 4 <= n; j += 4) {
+      const auto qs = hn::LoadU(four, q + j);
+      rest0 = hn::MulAdd(qs, hn::LoadU(four, keys[0] + j), rest0);
+      rest1 = hn::MulAdd(qs, hn::LoadU(four, keys[1] + j), rest1);
+      rest2 = hn::MulAdd(qs, hn::LoadU(four, keys[2] + j), rest2);
+      rest3 = hn::MulAdd(qs, hn::LoadU(four, keys[3] + j), rest3);
+    }
+    sums = hn::Add(sums, SumsOfFour(four, rest0, rest1, rest2, rest3));
+  }
+  for (; j < n; ++j) {
+    HWY_ALIGN const float column[4] = {keys[0][j], keys[1][j], keys[2][j], keys[3][j]};
+    sums = hn::MulAdd(hn::Set(four, q[j]), hn::Load(four, column), sums);
+  }
+  hn::StoreU(hn::Mul(sums, hn::Set(four, scale)), four, scores);
+}
+#endif
 
 // y = y * keep + sum_i weights[i] * v_i for the values of keys [first, last), some columns of which
 // are y's.
@@ -104,14 +148,13 @@ void AttendHead(const AttendCall& call, const float* q, size_t key_column, size_
     for (size_t key = 0; key < count; key += kStatePageRows) {
       const float* page = call.keys.Page((first + key) / kStatePageRows) + key_column;
       const size_t end = count - key < kStatePageRows ? count - key : kStatePageRows;
-      size_t i = 0;
-      for (; i + 4 <= end; i += 4) {
-        Scores<4>(q, page + i * call.keys.width, call.keys.width, key_size, call.scale,
-                  scores + key + i);
-      }
-      for (; i < end; ++i) {
-        Scores<1>(q, page + i * call.keys.width, call.keys.width, key_size, call.scale,
-                  scores + key + i);
+      for (size_t i = 0; i < end; i += 4) {
+        // The last one again in place of those that there are not.
+        const float* four[4];
+        for (size_t k = 0; k < 4; ++k) {
+          four[k] = page + (i + k < end ? i + k : end - 1) * call.keys.width;
+        }
+        Scores(q, four, key_size, call.scale, scores + key + i);
       }
     }
     // Whole vectors; what is past the last key counts nothing.
