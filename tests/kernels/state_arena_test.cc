@@ -436,6 +436,17 @@ TEST(StateArenaTest, AnArenaHoldsWhatItsBudgetSays) {
   EXPECT_EQ(Held(*arena.arena, slots[1]).rows[kCache], 2 * kStatePageRows);
 }
 
+TEST(StateArenaTest, ARefusalKeepsNoMemory) {
+  const TestArena arena({{"state", 16, false}, {"cache", 16, true}}, 64 << 10);
+  const Slot slot = NewSlot(*arena.arena);
+  State state;
+  state.rows = {1, 70 * kStatePageRows};
+  state.values.assign(16 + 16 * 70 * kStatePageRows, 1);
+  EXPECT_EQ(arena->Put(slot, state).code(), StatusCode::kResourceExhausted);
+  EXPECT_GT(arena.memory->allocations(), 10);
+  EXPECT_LE(arena->stats().held_bytes, size_t{2} * (64 << 10) / 32) << "a block of each field";
+}
+
 TEST(StateArenaTest, ArenasMayShareABudget) {
   ArenaOptions options;
   options.budget = std::make_shared<ArenaBudget>(3 * 64);
@@ -812,7 +823,7 @@ INSTANTIATE_TEST_SUITE_P(Layouts, StateArenaRandomTest, ::testing::ValuesIn(Layo
                          [](const auto& layout) { return layout.param.name; });
 
 TEST(StateArenaTest, AMillionOperationsLeakNothing) {
-  RandomOperations operations({{"c", 1, false}, {"k", 1, true}}, 8000, 5, 4);
+  RandomOperations operations({{"c", 1, false}, {"k", 1, true}}, 4000, 5, 4);
   operations.Go(kSanitized ? 30000 : 1000000, 1000);  // instrumented, a million take a minute
   operations.End();
   EXPECT_GT(operations.refusals(), 100);
