@@ -42,7 +42,9 @@ class BatchValidator {
     users_ = BatchUsers(program_, batch_, outputs_);
     for (size_t i = 0; i < program_.operations.size(); ++i) {
       if ((shape_.users[i] & users_) == 0) continue;
-      SRU_RETURN_IF_ERROR(CheckOperation(static_cast<ValueId>(i)));
+      SRU_RETURN_IF_ERROR(
+          std::visit([&](const auto& op) { return Check(static_cast<ValueId>(i), op); },
+                     program_.operations[i]));
     }
     for (size_t i = 0; i < program_.inputs.size(); ++i) {
       SRU_RETURN_IF_ERROR(CheckInput(static_cast<InputId>(i)));
@@ -147,43 +149,39 @@ class BatchValidator {
     return OkStatus();
   }
 
-  // What an operation that runs needs beside the values of others.
-  Status CheckOperation(ValueId id) const {
-    const Operation& operation = program_.operations[id];
-    if (const auto* const features = std::get_if<ops::Features>(&operation)) {
-      return CheckPresent(id, features->input);
-    }
-    if (const auto* const embed = std::get_if<ops::Embed>(&operation)) {
-      SRU_RETURN_IF_ERROR(CheckPresent(id, embed->ids));
-      return CheckEverySlot(id, embed->position_field);
-    }
-    if (const auto* const stack = std::get_if<ops::Stack>(&operation)) {
-      SRU_RETURN_IF_ERROR(CheckPresent(id, stack->ids));
-      return CheckNonEmpty(id);
-    }
-    if (const auto* const attend = std::get_if<ops::Attend>(&operation)) {
-      SRU_RETURN_IF_ERROR(CheckPresent(id, attend->map));
-      return CheckEverySlot(id, attend->key_field);
-    }
-    if (const auto* const row_dot = std::get_if<ops::RowDot>(&operation)) {
-      return CheckPresent(id, row_dot->map);
-    }
-    if (const auto* const select = std::get_if<ops::Select>(&operation)) {
-      return CheckPresent(id, select->rows);
-    }
-    if (const auto* const append = std::get_if<ops::Append>(&operation)) {
-      return CheckEverySlot(id, append->field);
-    }
-    if (const auto* const predict = std::get_if<ops::Predict>(&operation)) {
-      for (size_t i = 0; i < program_.outputs.size(); ++i) {
-        const OutputSpec& output = program_.outputs[i];
-        if (output.value != id || (users_ >> i & 1) == 0) continue;
-        const bool log_prob = output.type == OutputType::kLogProb;
-        SRU_RETURN_IF_ERROR(CheckPresent(id, log_prob ? predict->targets : predict->counts));
-      }
+  // What an operation that runs needs beside the values of others: an overload for each, so that one
+  // that is added does not compile without.
+  Status Check(ValueId id, const ops::Features& op) const { return CheckPresent(id, op.input); }
+  Status Check(ValueId id, const ops::Embed& op) const {
+    SRU_RETURN_IF_ERROR(CheckPresent(id, op.ids));
+    return CheckEverySlot(id, op.position_field);
+  }
+  Status Check(ValueId id, const ops::Stack& op) const {
+    SRU_RETURN_IF_ERROR(CheckPresent(id, op.ids));
+    return CheckNonEmpty(id);
+  }
+  Status Check(ValueId id, const ops::Attend& op) const {
+    SRU_RETURN_IF_ERROR(CheckPresent(id, op.map));
+    return CheckEverySlot(id, op.key_field);
+  }
+  Status Check(ValueId id, const ops::RowDot& op) const { return CheckPresent(id, op.map); }
+  Status Check(ValueId id, const ops::Select& op) const { return CheckPresent(id, op.rows); }
+  Status Check(ValueId id, const ops::Append& op) const { return CheckEverySlot(id, op.field); }
+  Status Check(ValueId id, const ops::Predict& op) const {
+    for (size_t i = 0; i < program_.outputs.size(); ++i) {
+      const OutputSpec& output = program_.outputs[i];
+      if (output.value != id || (users_ >> i & 1) == 0) continue;
+      const bool log_prob = output.type == OutputType::kLogProb;
+      SRU_RETURN_IF_ERROR(CheckPresent(id, log_prob ? op.targets : op.counts));
     }
     return OkStatus();
   }
+  Status Check(ValueId, const ops::Linear&) const { return OkStatus(); }
+  Status Check(ValueId, const ops::Normalize&) const { return OkStatus(); }
+  Status Check(ValueId, const ops::Concat&) const { return OkStatus(); }
+  Status Check(ValueId, const ops::Add&) const { return OkStatus(); }
+  Status Check(ValueId, const ops::Pool&) const { return OkStatus(); }
+  Status Check(ValueId, const ops::Shift&) const { return OkStatus(); }
 
   // That the input, if the operation has it, is given where its axis is not empty.
   Status CheckPresent(ValueId operation, InputId id) const {

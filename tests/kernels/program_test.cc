@@ -831,10 +831,15 @@ TEST_P(ProgramTest, EqualsReference) {
   Compiled tested = CompileTested(p.program);
   for (size_t i = 0; i < GetParam().batches.size(); ++i) {
     const ProgramData data = RandomData(p.program, GetParam().batches[i], 8 + i);
-    const Results expected = reference.Run(data, reference.NewSlots(data));
-    const Results found = tested.Run(data, tested.NewSlots(data));
-    ExpectNear(p.program, expected, found, Tolerance(GetParam().rounding),
-               "batch " + std::to_string(i));
+    const std::vector<std::vector<Slot>> reference_slots = reference.NewSlots(data);
+    const std::vector<std::vector<Slot>> slots = tested.NewSlots(data);
+    // The second run goes on from what the first has left in the slots.
+    for (const char* run : {"first", "second"}) {
+      const Results expected = reference.Run(data, reference_slots);
+      const Results found = tested.Run(data, slots);
+      ExpectNear(p.program, expected, found, Tolerance(GetParam().rounding),
+                 "batch " + std::to_string(i) + ", " + run + " run");
+    }
   }
 }
 
