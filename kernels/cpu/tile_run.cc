@@ -231,8 +231,9 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
       call.h_stride = TileStride(layer.output);
     }
 
-    for (int block = call.first_block; block < call.last_block; ++block) {
-      for (int place = 0; place < sequences_; ++place) {
+    // Sequence by sequence: a state is adjacent memory that nothing has read before.
+    for (int place = 0; place < sequences_; ++place) {
+      for (int block = call.first_block; block < call.last_block; ++block) {
         LoadState(index, d, block, place, StateOf(call, block, place));
       }
     }
