@@ -45,8 +45,7 @@ namespace {
 
 // The model that calls without a name reach.
 absl::StatusOr<v1::ModelInfo> FindModel(client::Client& client, const RequestOptions& options) {
-  std::vector<std::string> tasks = {"classifier"};
-  if (options.method == "encode") tasks = {"classifier", "encoder"};
+  std::vector<std::string> tasks = {"classifier", "encoder"};
   if (options.method == "score") tasks = {"language_model"};
   return client::FindModel(client, options.model, options.version, tasks);
 }

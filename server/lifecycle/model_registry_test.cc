@@ -44,7 +44,7 @@ TEST(ModelRegistryTest, FindsByNameAndVersion) {
   EXPECT_EQ(registry.List()[0]->name, "a");
 }
 
-// A call that only one of several models can answer need not name it.
+// A call that may mean only one of several models need not name it.
 TEST(ModelRegistryTest, AnEmptyNameMayMeanTheOnlyModelThatAnswers) {
   models::TempDirectory directory;
   models::WriteSmallModel(directory, "classifier");

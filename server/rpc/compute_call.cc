@@ -33,7 +33,6 @@ absl::Status WrongTask(const models::Model& model, Method method, absl::string_v
 TaskFilter AnswersOf(Method method) {
   switch (method) {
     case Method::kClassify:
-      return [](models::Task task) { return task == models::Task::kClassifier; };
     case Method::kEncode:
       return [](models::Task task) {
         return task == models::Task::kClassifier || task == models::Task::kEncoder;

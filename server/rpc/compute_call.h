@@ -37,7 +37,8 @@ ModelInput InputOf(const models::Model& model);
 // The error of a call that the model's task does not answer. `needed` is what it needs.
 absl::Status WrongTask(const models::Model& model, Method method, absl::string_view needed);
 
-// Whether models with a task answer the call.
+// Whether a call without a name may mean a model with a task. Classify and Encode are one family:
+// beside a classifier, an encoder has to be told apart.
 TaskFilter AnswersOf(Method method);
 
 // The message of a refusal because the budget has no room for `wanted` bytes.
