@@ -110,6 +110,7 @@ TEST_F(SruBenchTest, WrongFlagsAreNamed) {
                {"model --length=65536 --batch=65536", "--length"},
                {"model --tokens=1", "--tokens"},
                {"model --rounds=0", "--rounds"},
+               {"model --model=war_and_peace", "found 'war_and_peace', which is a language_model"},
                {"model --model=absent", "absent"}};
   for (const auto& test : cases) {
     const Output output = Run(test.args);

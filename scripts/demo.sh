@@ -1,6 +1,6 @@
 #!/bin/sh
-# Starts the server on the bundled model, asks it six questions, shows how fast it answers and what
-# it measures about itself, and stops it. Usage: scripts/demo.sh [FOLDER_WITH_THE_PROGRAMS]
+# Starts the server on the bundled models, asks six questions, scores two sentences, shows how fast it
+# answers and what it measures about itself, and stops it. Usage: scripts/demo.sh [FOLDER_WITH_THE_PROGRAMS]
 set -eu
 cd "$(dirname "$0")/.."
 bin=${1:-build/bin}
@@ -82,6 +82,12 @@ echo "${dim}ABBR abbreviation, DESC description, ENTY thing, HUM person, LOC pla
   "Why is the sky red at sunset ?" \
   "What kind of animal is a wombat ?"
 
+title "Two sentences: which one would a reader of War and Peace rather expect?"
+echo "${dim}a language model of bytes: the more bits a byte costs, the more it surprises$reset"
+"$bin/sru_client" score \
+  "Prince Andrew smiled and looked at Pierre." \
+  "Prince Andrew smiled at and Pierre looked."
+
 title "1,000 calls, one after the other"
 "$bin/sru_bench" load --calls=1000 --in_flight=1 --warmup=200ms 2>/dev/null >"$work/load"
 sed -n '2,3p' "$work/load"
@@ -107,6 +113,7 @@ cat <<END
   make serve                                            the server at localhost:50051
   $bin/sru_client classify --top_k=3 "Who wrote Hamlet ?"
   $bin/sru_client encode --json "one vector for this text"
+  $bin/sru_client score --per_token "Natasha was so happy to see him."
   $bin/sru_bench load --in_flight=64                how much it can take
   python3 client/python/classify.py "Who wrote Hamlet ?"
   $bin/sru_client --help

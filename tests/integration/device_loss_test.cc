@@ -28,9 +28,18 @@ using ::testing::HasSubstr;
 constexpr char kServing = 1;
 constexpr char kNotServing = 2;
 
+// The bundled classifier alone.
+server::Options ClassifierOptions() {
+  server::Options options = TestOptions(kBundledRepository);
+  options.models.control = server::ModelControl::kExplicit;
+  options.models.load_models = {"trec"};
+  options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
+  return options;
+}
+
 class DeviceLossTest : public ::testing::Test {
  protected:
-  void Start(int devices, const server::Options& options = TestOptions(kBundledRepository)) {
+  void Start(int devices, const server::Options& options = ClassifierOptions()) {
     devices_ = std::make_shared<FailingDevices>(devices);
     server_ = std::make_unique<RunningServer>(std::make_unique<FailingBackend>(devices_), options);
     ASSERT_TRUE(server_->started());
@@ -199,7 +208,7 @@ class CudaLossTest : public ::testing::Test {
  protected:
   // Batches are small: the host is no GPU.
   static server::Options SmallOptions() {
-    server::Options options = TestOptions(kBundledRepository);
+    server::Options options = ClassifierOptions();
     options.batching.engine.batcher.max_batch_tokens = 32;
     options.rpc.limits.max_sequence_tokens = 32;
     return options;

@@ -1,4 +1,4 @@
-// The calls that succeed, over the wire, with the bundled model.
+// The calls that succeed, over the wire, with the bundled models.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -18,10 +18,12 @@
 namespace sru::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr char kQuestions[] = "tests/data/trec_questions.jsonl";
+constexpr char kScores[] = "tests/data/war_and_peace_scores.jsonl";
 // All tests of this file share one server: they only read.
 class ServingTest : public ::testing::Test {
  protected:
@@ -32,16 +34,21 @@ class ServingTest : public ::testing::Test {
   }
   void SetUp() override { ASSERT_TRUE(server_->started()); }
 
+  static grpc::Status Score(const v1::ScoreRequest& request, v1::ScoreResponse* response) {
+    grpc::ClientContext context;
+    return server_->stub().Score(&context, request, response);
+  }
+
   static RunningServer* server_;
 };
 RunningServer* ServingTest::server_ = nullptr;
 
-std::vector<nlohmann::json> ReadQuestions() {
-  std::vector<nlohmann::json> questions;
-  std::ifstream file(kQuestions);
+std::vector<nlohmann::json> ReadJsonLines(const char* path) {
+  std::vector<nlohmann::json> values;
+  std::ifstream file(path);
   std::string line;
-  while (std::getline(file, line)) questions.push_back(nlohmann::json::parse(line));
-  return questions;
+  while (std::getline(file, line)) values.push_back(nlohmann::json::parse(line));
+  return values;
 }
 
 std::vector<float> Logits(const v1::Classification& classification) {
@@ -51,7 +58,7 @@ std::vector<float> Logits(const v1::Classification& classification) {
 }
 
 TEST_F(ServingTest, SixtyQuestionsGetTheLogitsOfThePublishedPackage) {
-  const std::vector<nlohmann::json> questions = ReadQuestions();
+  const std::vector<nlohmann::json> questions = ReadJsonLines(kQuestions);
   ASSERT_EQ(questions.size(), 60u);
   v1::ClassifyRequest all;
   for (const nlohmann::json& question : questions) {
@@ -185,15 +192,90 @@ TEST_F(ServingTest, EncodeInEveryPoolingAndFormat) {
   EXPECT_NEAR(length, 1, 1e-5);
 }
 
+std::vector<float> LogProbs(const v1::Score& score) {
+  return {score.token_log_probs().begin(), score.token_log_probs().end()};
+}
+
+// The bundled language model against its equations in float64 (tests/data). No call names it: it is
+// the only model that scores.
+TEST_F(ServingTest, ScoresAgreeWithTheEquations) {
+  const std::vector<nlohmann::json> lines = ReadJsonLines(kScores);
+  ASSERT_EQ(lines.size(), 8u);
+  v1::ScoreRequest request;
+  request.set_token_log_probs(true);
+  request.set_return_states(true);
+  for (const nlohmann::json& line : lines) {
+    request.add_sequences()->set_text(line["text"].get<std::string>());
+  }
+  v1::ScoreResponse together;
+  const grpc::Status status = Score(request, &together);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(together.model(), "war_and_peace");
+  EXPECT_EQ(together.version(), 1);
+  ASSERT_EQ(together.scores_size(), 8);
+  for (int i = 0; i < 8; ++i) {
+    const v1::Score& score = together.scores(i);
+    const auto text = lines[i]["text"].get<std::string>();
+    const auto expected = lines[i]["log_probs"].get<std::vector<double>>();
+    const std::vector<float> log_probs = LogProbs(score);
+    EXPECT_EQ(score.token_count(), static_cast<int>(text.size()));
+    EXPECT_EQ(score.scored_count(), static_cast<int>(expected.size()));
+    ASSERT_EQ(log_probs.size(), expected.size());
+    double sum = 0;
+    for (size_t k = 0; k < expected.size(); ++k) {
+      EXPECT_NEAR(log_probs[k], expected[k], 5e-5) << text << " at " << k;
+      sum += log_probs[k];
+    }
+    EXPECT_NEAR(score.log_prob(), sum, 1e-6 * text.size());
+
+    // Cut in two, and alone, the text gets the same bits: the first part a log-probability less than
+    // it has tokens, the second part one for each.
+    v1::ScoreRequest part = request;
+    part.clear_sequences();
+    part.add_sequences()->set_text(text.substr(0, 1));
+    v1::ScoreResponse first;
+    ASSERT_TRUE(Score(part, &first).ok());
+    EXPECT_EQ(first.scores(0).scored_count(), 0);
+    part.add_states(first.scores(0).state());
+    part.mutable_sequences(0)->set_text(text.substr(1));
+    v1::ScoreResponse rest;
+    ASSERT_TRUE(Score(part, &rest).ok());
+    EXPECT_EQ(LogProbs(rest.scores(0)), log_probs) << text;
+    EXPECT_EQ(rest.scores(0).state(), score.state()) << text;
+  }
+}
+
+// A call for another task than the model's names both.
+TEST_F(ServingTest, ATaskIsNotAnothers) {
+  v1::ScoreRequest score;
+  score.set_model("trec");
+  score.add_sequences()->set_text("a text");
+  v1::ScoreResponse scored;
+  grpc::Status status = Score(score, &scored);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(),
+              AllOf(HasSubstr("'trec'"), HasSubstr("classifier"), HasSubstr("language_model")));
+  v1::ClassifyRequest classify;
+  classify.set_model("war_and_peace");
+  classify.add_sequences()->set_text("a text");
+  v1::ClassifyResponse classified;
+  status = server_->Classify(classify, &classified);
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(status.error_message(), AllOf(HasSubstr("'war_and_peace'"),
+                                            HasSubstr("language_model"), HasSubstr("classifier")));
+}
+
 TEST_F(ServingTest, ListAndGetModels) {
   grpc::ClientContext list_context;
   v1::ListModelsResponse list;
   ASSERT_TRUE(server_->stub().ListModels(&list_context, v1::ListModelsRequest(), &list).ok());
-  ASSERT_EQ(list.models_size(), 1);
+  ASSERT_EQ(list.models_size(), 2);
 
   grpc::ClientContext get_context;
+  v1::GetModelRequest get;
+  get.set_model("trec");
   v1::GetModelResponse got;
-  ASSERT_TRUE(server_->stub().GetModel(&get_context, v1::GetModelRequest(), &got).ok());
+  ASSERT_TRUE(server_->stub().GetModel(&get_context, get, &got).ok());
   const v1::ModelInfo& info = got.model();
   EXPECT_EQ(info.SerializeAsString(), list.models(0).SerializeAsString());
   EXPECT_EQ(info.name(), "trec");
@@ -212,6 +294,24 @@ TEST_F(ServingTest, ListAndGetModels) {
   EXPECT_EQ(info.dtype(), "float32");
   EXPECT_GE(info.instances(), 1);
   EXPECT_EQ(info.parameter_count(), 1221254);
+  EXPECT_EQ(info.task(), "classifier");
+
+  const v1::ModelInfo& reader = list.models(1);
+  EXPECT_EQ(reader.name(), "war_and_peace");
+  EXPECT_EQ(reader.task(), "language_model");
+  EXPECT_EQ(reader.vocabulary_size(), 113);
+  EXPECT_EQ(reader.preprocessing(), "bytes");
+  EXPECT_EQ(reader.hidden_size(), 512);
+  EXPECT_EQ(reader.num_layers(), 4);
+  EXPECT_EQ(reader.parameter_count(), 990897);
+  EXPECT_TRUE(reader.labels().empty());
+
+  // Which of the two is meant, nobody can know.
+  grpc::ClientContext unnamed_context;
+  const grpc::Status unnamed =
+      server_->stub().GetModel(&unnamed_context, v1::GetModelRequest(), &got);
+  EXPECT_EQ(unnamed.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(unnamed.error_message(), HasSubstr("trec, war_and_peace"));
 
   grpc::ClientContext missing_context;
   v1::GetModelRequest missing;
@@ -341,7 +441,8 @@ TEST_F(ServingTest, MetricsFollowTheCalls) {
   EXPECT_EQ(server_->Metric(ok), before + 3);
   EXPECT_GE(server_->Metric("sru_batch_sequences_sum{model=\"trec\",version=\"1\"}"), 6);
   EXPECT_GE(server_->Metric("sru_compute_duration_seconds_count{model=\"trec\",version=\"1\"}"), 1);
-  EXPECT_EQ(server_->Metric("sru_models_loaded"), 1);
+  EXPECT_EQ(server_->Metric("sru_models_loaded"), 2);
+  EXPECT_EQ(server_->Metric("sru_model_info{model=\"trec\",version=\"1\",task=\"classifier\"}"), 1);
   EXPECT_EQ(server_->Metric("sru_queue_sequences{model=\"trec\",version=\"1\"}"), 0);
   // A call leaves the count when gRPC is done with it, a moment after its answer.
   EXPECT_TRUE(PollUntil([] { return server_->Metric("sru_requests_in_flight") == 0; }));

@@ -124,13 +124,17 @@ TEST(TryTest, StatusFollowsTheServer) {
   ASSERT_TRUE(server.started());
   json status = json::parse(server.Get("/status.json").body);
   EXPECT_EQ(status["state"], "ready");
-  ASSERT_EQ(status["models"].size(), 1u);
+  ASSERT_EQ(status["models"].size(), 2u);
   EXPECT_EQ(status["models"][0]["name"], "trec");
   EXPECT_EQ(status["models"][0]["version"], 1);
   EXPECT_EQ(status["models"][0]["state"], "ready");
   EXPECT_EQ(status["models"][0]["latest"], true);
   EXPECT_EQ(status["models"][0]["takes_text"], true);
   EXPECT_EQ(status["models"][0]["labels"].size(), 6u);
+  EXPECT_EQ(status["models"][0]["task"], "classifier");
+  EXPECT_EQ(status["models"][1]["name"], "war_and_peace");
+  EXPECT_EQ(status["models"][1]["task"], "language_model");
+  EXPECT_EQ(status["models"][1]["labels"].size(), 0u);
   EXPECT_EQ(status["try"]["allowed"], true);
   EXPECT_EQ(status["limits"]["max_batch_tokens"], 4096);
   EXPECT_EQ(status["metrics"]["sru_ready"]["series"][0]["value"], 1);
