@@ -342,8 +342,10 @@ TEST(ProgramPredictTest, EqualSymbolsComeInTheOrderOfTheirIds) {
 
 TEST(BlockedProductTest, BlocksCoverEveryColumnAndCutRowsAlike) {
   for (const bool rounds : {false, true}) {
-    for (const auto& [k, n] :
+    for (const auto& size :
          std::vector<std::pair<int, int>>{{1, 1}, {20, 16}, {33, 530}, {8, 1100}}) {
+      const int k = size.first;
+      const int n = size.second;
       SCOPED_TRACE(std::to_string(k) + " by " + std::to_string(n));
       constexpr int kRows = 300;
       const std::vector<float> weight = Random(static_cast<size_t>(k) * n, 14);
