@@ -21,6 +21,7 @@
 #include "models/kernel_status.h"
 #include "models/model.h"
 #include "server/base/mutex.h"
+#include "server/batching/score_batch_runner.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/rpc/inference_service.h"
 #include "server/rpc/request_outline.h"
@@ -195,6 +196,22 @@ class Runner final : public BatchRunner {
   BatchFailure& failure_;
 };
 
+// A real runner whose batches fail that way.
+class ArmedRunner final : public BatchRunner {
+ public:
+  ArmedRunner(std::unique_ptr<BatchRunner> runner, BatchFailure* failure)
+      : runner_(std::move(runner)), failure_(*failure) {}
+  absl::Status WarmUp() override { return runner_->WarmUp(); }
+  absl::Status Run(const std::vector<const SequenceTask*>& sequences) override {
+    failure_.ArmBatch();
+    return runner_->Run(sequences);
+  }
+
+ private:
+  const std::unique_ptr<BatchRunner> runner_;
+  BatchFailure& failure_;
+};
+
 class AllocationFailureTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -202,21 +219,29 @@ class AllocationFailureTest : public ::testing::Test {
     const absl::Status made =
         models::ToAbslStatus(kernels::CreateBackend("reference", {}, &backend_));
     ASSERT_TRUE(made.ok()) << made;
-    auto model = models::Model::Load(directory_.path("m/1"), "m", 1, *backend_, {});
+    absl::StatusOr<std::shared_ptr<const models::Model>> model = Load("m");
     ASSERT_TRUE(model.ok()) << model.status();
-    served_ = std::make_shared<ServedModel>();
-    served_->name = "m";
-    served_->version = 1;
-    served_->model = *model;
-    served_->metrics = metrics_.ForModel("m", 1, 4096);
-    std::vector<std::unique_ptr<BatchRunner>> runners;
-    runners.push_back(std::make_unique<Runner>(**model, &batch_failure_));
-    EngineOptions options;
-    auto engine = Engine::CreateWithRunners(*model, std::move(runners), options, &clock_,
-                                            served_->metrics.get());
-    ASSERT_TRUE(engine.ok()) << engine.status();
-    served_->engine = *std::move(engine);
-    registry_.Replace({served_});
+    served_ = Serve(*model, std::make_unique<Runner>(**model, &batch_failure_));
+
+    directory_.Write("lm/1/config.json", models::SmallLanguageModelConfig().dump());
+    directory_.Write("lm/1/model.safetensors",
+                     models::Safetensors(models::SmallLanguageModelTensors()));
+    directory_.Write("lm/1/vocab.txt", models::kSmallVocabulary);
+    absl::StatusOr<std::shared_ptr<const models::Model>> lm = Load("lm");
+    ASSERT_TRUE(lm.ok()) << lm.status();
+    kernels::ArenaOptions arena_options;
+    arena_options.budget_bytes = 1 << 20;
+    std::unique_ptr<kernels::StateArena> arena;
+    ASSERT_TRUE((*lm)->program().CreateArena(arena_options, &arena).ok());
+    arena_ = std::move(arena);
+    kernels::WorkspaceLimits limits;
+    limits.max_tokens = 4096;
+    limits.max_sequences = 16;
+    auto runner =
+        ScoreBatchRunner::Create((*lm)->program(), *(*lm)->language_model(), limits, arena_);
+    ASSERT_TRUE(runner.ok()) << runner.status();
+    registry_.Replace(
+        {served_, Serve(*lm, std::make_unique<ArmedRunner>(*std::move(runner), &batch_failure_))});
 
     context_.registry = &registry_;
     context_.metrics = &metrics_;
@@ -229,6 +254,26 @@ class AllocationFailureTest : public ::testing::Test {
     service_ = std::make_unique<class Service>(context_);
   }
 
+  absl::StatusOr<std::shared_ptr<const models::Model>> Load(const std::string& name) {
+    return models::Model::Load(directory_.path(name + "/1"), name, 1, *backend_, {});
+  }
+
+  std::shared_ptr<ServedModel> Serve(std::shared_ptr<const models::Model> model,
+                                     std::unique_ptr<BatchRunner> runner) {
+    auto served = std::make_shared<ServedModel>();
+    served->name = model->name();
+    served->version = 1;
+    served->model = model;
+    served->metrics = metrics_.ForModel(model->name(), 1, 4096);
+    std::vector<std::unique_ptr<BatchRunner>> runners;
+    runners.push_back(std::move(runner));
+    auto engine = Engine::CreateWithRunners(std::move(model), std::move(runners), EngineOptions(),
+                                            &clock_, served->metrics.get());
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    if (engine.ok()) served->engine = *std::move(engine);
+    return served;
+  }
+
   static grpc::ByteBuffer Bytes(const google::protobuf::Message& message) {
     const grpc::Slice slice(message.SerializeAsString());
     return grpc::ByteBuffer(&slice, 1);
@@ -236,6 +281,7 @@ class AllocationFailureTest : public ::testing::Test {
 
   static v1::ClassifyRequest ClassifyRequest() {
     v1::ClassifyRequest request;
+    request.set_model("m");
     for (int i = 0; i < 3; ++i) request.add_sequences()->set_text("a b c");
     // Long enough to be freed before its call.
     v1::Tokens* tokens = request.add_sequences()->mutable_tokens();
@@ -244,9 +290,20 @@ class AllocationFailureTest : public ::testing::Test {
   }
   static v1::EncodeRequest EncodeRequest() {
     v1::EncodeRequest request;
+    request.set_model("m");
     v1::TokenIds* ids = request.add_sequences()->mutable_token_ids();
     for (int i = 0; i < 2000; ++i) ids->add_values(i % 5);
     request.set_pooling(v1::POOLING_NONE);
+    return request;
+  }
+
+  static v1::ScoreRequest ScoreRequest() {
+    v1::ScoreRequest request;
+    request.set_model("lm");
+    for (int i = 0; i < 3; ++i) request.add_sequences()->set_text("a b c");
+    request.set_return_states(true);
+    request.set_token_log_probs(true);
+    request.set_top_candidates(2);
     return request;
   }
 
@@ -329,6 +386,7 @@ class AllocationFailureTest : public ::testing::Test {
     EXPECT_EQ(unsent_.count(), 0);
     EXPECT_EQ(budget_.used(), 0);
     EXPECT_EQ(served_->engine->batcher().stats().queued_sequences, 0);
+    EXPECT_EQ(arena_->stats().slots, 0);
     // The worker still lives.
     grpc::Status status;
     grpc::ByteBuffer response;
@@ -341,6 +399,9 @@ class AllocationFailureTest : public ::testing::Test {
 
   auto Classify() {
     return [this](auto... arguments) { return service_->Classify(arguments...); };
+  }
+  auto Score() {
+    return [this](auto... arguments) { return service_->Score(arguments...); };
   }
   auto Encode() {
     return [this](auto... arguments) { return service_->Encode(arguments...); };
@@ -358,6 +419,7 @@ class AllocationFailureTest : public ::testing::Test {
   std::unique_ptr<kernels::Backend> backend_;
   ModelRegistry registry_;
   std::shared_ptr<ServedModel> served_;
+  std::shared_ptr<kernels::StateArena> arena_;  // of the language model
   ServiceContext context_;
   std::unique_ptr<Service> service_;
 };
@@ -373,6 +435,24 @@ TEST_F(AllocationFailureTest, InTheWorkerForClassify) {
 }
 
 TEST_F(AllocationFailureTest, InTheWorkerForEncode) { FailInWorker(EncodeRequest(), Encode()); }
+
+TEST_F(AllocationFailureTest, InTheHandlerOfScore) { FailInHandler(ScoreRequest(), Score()); }
+
+TEST_F(AllocationFailureTest, InTheWorkerForScore) { FailInWorker(ScoreRequest(), Score()); }
+
+// A call that goes on from states, which are as bytes in it.
+TEST_F(AllocationFailureTest, WithStates) {
+  v1::ScoreRequest request = ScoreRequest();
+  grpc::Status status;
+  grpc::ByteBuffer bytes;
+  Call(request, Score(), std::numeric_limits<int64_t>::max(), false, &status, &bytes);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  v1::ScoreResponse response;
+  ASSERT_TRUE(ParseMessage(bytes, &response).ok());
+  for (const v1::Score& score : response.scores()) request.add_states(score.state());
+  FailInHandler(request, Score());
+  FailInWorker(request, Score());
+}
 
 TEST_F(AllocationFailureTest, InTheHandlerOfGetModel) {
   v1::GetModelRequest request;

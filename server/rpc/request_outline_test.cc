@@ -55,6 +55,35 @@ TEST(RequestOutlineTest, TheFieldsOfEncodeAreTheSame) {
   EXPECT_EQ(outline.num_sequences, 1);
 }
 
+TEST(RequestOutlineTest, TheStatesOfScoreAreCounted) {
+  v1::ScoreRequest request;
+  request.set_model("lm");
+  request.set_version(4);
+  request.add_sequences()->set_text("a");
+  request.add_sequences()->mutable_token_ids()->add_values(3);
+  request.add_states(std::string(1000, 's'));
+  request.add_states("");
+  request.set_return_states(true);
+  request.set_token_log_probs(true);
+  request.set_top_candidates(5);
+  request.set_priority(v1::PRIORITY_HIGH);
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::ScoreRequest>(Buffer(request.SerializeAsString(), 7), &outline));
+  EXPECT_EQ(outline.model, "lm");
+  EXPECT_EQ(outline.version, 4);
+  EXPECT_EQ(outline.num_sequences, 2);
+  EXPECT_EQ(outline.num_states, 2);
+  EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
+  EXPECT_EQ(outline.extra_fields, 0);
+  RequestOutline without = outline;
+  without.num_states = 0;
+  EXPECT_GT(EstimateCallBytes(outline), EstimateCallBytes(without));
+  // The same field of a request that has no states is an unknown one.
+  ASSERT_TRUE(ReadOutline<v1::EncodeRequest>(Buffer(request.SerializeAsString(), 7), &outline));
+  EXPECT_EQ(outline.num_states, 0);
+  EXPECT_GT(outline.extra_fields, 0);
+}
+
 TEST(RequestOutlineTest, AnEmptyMessageHasNoSequences) {
   RequestOutline outline;
   outline.num_sequences = 5;

@@ -149,6 +149,33 @@ class ReloadAfterLoss {
   models::TempDirectory repository_;
 };
 
+// A state does not live on a device between calls, so a stream goes on where it was.
+TEST_F(DeviceLossTest, AStreamOfScoresGoesOnAfterADeviceIsLost) {
+  models::TempDirectory repository;
+  std::filesystem::create_directories(repository.path("lm"));
+  std::filesystem::copy("tests/golden/language_model/fresh", repository.path("lm/1"));
+  Start(2, TestOptions(repository.path()));
+  const auto score = [this](const std::string& text, std::string* state) {
+    v1::ScoreRequest request;
+    request.add_sequences()->set_text(text);
+    if (!state->empty()) request.add_states(*state);
+    request.set_return_states(true);
+    v1::ScoreResponse response;
+    grpc::ClientContext context;
+    const grpc::Status status = server_->stub().Score(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    if (status.ok()) *state = response.scores(0).state();
+  };
+  std::string whole;
+  score("0/.-0/.-0/.-", &whole);
+  std::string state;
+  score("0/.-", &state);
+  devices_->failed[1] = true;
+  // Whichever worker each of them reaches.
+  for (int i = 0; i < 2; ++i) score("0/.-", &state);
+  EXPECT_EQ(state, whole);
+}
+
 TEST_F(DeviceLossTest, AVersionLoadedAfterTheLossServesOnTheOther) {
   const ReloadAfterLoss reload;
   reload.Publish(1);

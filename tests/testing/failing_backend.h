@@ -3,6 +3,7 @@
 #ifndef SRU_TESTS_TESTING_FAILING_BACKEND_H_
 #define SRU_TESTS_TESTING_FAILING_BACKEND_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <memory>
@@ -57,26 +58,65 @@ class FailingBackend : public kernels::Backend {
     std::unique_ptr<kernels::Executable> compiled;
     kernels::Status status = reference_->Compile(spec, options, &compiled);
     if (!status.ok()) return status;
-    std::vector<size_t> on;
-    for (size_t i = 0; i < devices_->failed.size(); ++i) {
-      if (!devices_->failed[i]) on.push_back(i);
-    }
-    if (on.empty()) return {kernels::StatusCode::kDeviceLost, "all devices have failed"};
-    *executable = std::make_unique<FailingExecutable>(std::move(compiled), devices_, std::move(on));
+    if (!AnyWorks()) return {kernels::StatusCode::kDeviceLost, "all devices have failed"};
+    *executable = std::make_unique<FailingExecutable>(std::move(compiled), devices_);
     return status;
   }
 
-  kernels::Status Compile(const kernels::Program& /*program*/,
-                          const kernels::CompileOptions& /*options*/,
-                          std::unique_ptr<kernels::ProgramExecutable>* /*executable*/) override {
-    return kernels::Unsupported("failing: stacks only");
+  kernels::Status Compile(const kernels::Program& program, const kernels::CompileOptions& options,
+                          std::unique_ptr<kernels::ProgramExecutable>* executable) override {
+    std::unique_ptr<kernels::ProgramExecutable> compiled;
+    kernels::Status status = reference_->Compile(program, options, &compiled);
+    if (!status.ok()) return status;
+    if (!AnyWorks()) return {kernels::StatusCode::kDeviceLost, "all devices have failed"};
+    *executable = std::make_unique<FailingProgramExecutable>(std::move(compiled), devices_);
+    return status;
   }
 
  private:
-  class FailingWorkspace : public kernels::Workspace {
+  // What stacks and programs have in common: weights on the devices that work, and workspaces.
+  class Weights {
    public:
-    FailingWorkspace(std::unique_ptr<kernels::Workspace> workspace,
-                     const kernels::WorkspaceLimits& limits,
+    explicit Weights(std::shared_ptr<FailingDevices> devices) : devices_(std::move(devices)) {
+      for (size_t i = 0; i < devices_->failed.size(); ++i) {
+        if (!devices_->failed[i]) on_.push_back(i);
+      }
+      for (size_t i : on_) devices_->weight_bytes[i] += kFailingWeightBytes;
+    }
+    ~Weights() {
+      for (size_t i : on_) devices_->weight_bytes[i] -= kFailingWeightBytes;
+    }
+    Weights(const Weights&) = delete;
+    Weights& operator=(const Weights&) = delete;
+
+    const std::shared_ptr<FailingDevices>& devices() const { return devices_; }
+    int count() const { return static_cast<int>(devices_->failed.size()); }
+    kernels::Status CheckWorkspace(int device) const {
+      if (devices_->failed[device]) {
+        return {kernels::StatusCode::kDeviceLost,
+                "device " + std::to_string(device) + " has failed and is out of use"};
+      }
+      if (devices_->workspaces.fetch_add(1) >= devices_->max_workspaces) {
+        return {kernels::StatusCode::kResourceExhausted, "device 0: a workspace does not fit"};
+      }
+      return kernels::OkStatus();
+    }
+    kernels::Status CheckRun(int device) const {
+      if (!devices_->failed[device]) return kernels::OkStatus();
+      return {kernels::StatusCode::kDeviceLost,
+              "device " + std::to_string(device) + ": unspecified launch failure"};
+    }
+
+   private:
+    const std::shared_ptr<FailingDevices> devices_;
+    std::vector<size_t> on_;  // the devices that have the weights
+  };
+
+  // `Base` is kernels::Workspace or kernels::ProgramWorkspace.
+  template <typename Base, typename Limits>
+  class FailingWorkspace : public Base {
+   public:
+    FailingWorkspace(std::unique_ptr<Base> workspace, const Limits& limits,
                      std::shared_ptr<FailingDevices> devices)
         : workspace_(std::move(workspace)), limits_(limits), devices_(std::move(devices)) {
       devices_->workspace_bytes[limits_.device] += kFailingWorkspaceBytes;
@@ -84,64 +124,99 @@ class FailingBackend : public kernels::Backend {
     ~FailingWorkspace() override {
       devices_->workspace_bytes[limits_.device] -= kFailingWorkspaceBytes;
     }
-    const kernels::WorkspaceLimits& limits() const override { return limits_; }
+    const Limits& limits() const override { return limits_; }
     size_t bytes() const override { return kFailingWorkspaceBytes; }
-    kernels::Workspace& workspace() { return *workspace_; }
+    Base& workspace() { return *workspace_; }
 
    private:
-    const std::unique_ptr<kernels::Workspace> workspace_;
-    const kernels::WorkspaceLimits limits_;
+    const std::unique_ptr<Base> workspace_;
+    const Limits limits_;
     const std::shared_ptr<FailingDevices> devices_;
   };
+  using StackWorkspace = FailingWorkspace<kernels::Workspace, kernels::WorkspaceLimits>;
+  using ProgramWorkspace = FailingWorkspace<kernels::ProgramWorkspace, kernels::ProgramLimits>;
 
   class FailingExecutable : public kernels::Executable {
    public:
-    // `on`: the devices that have the weights.
     FailingExecutable(std::unique_ptr<kernels::Executable> executable,
-                      std::shared_ptr<FailingDevices> devices, std::vector<size_t> on)
-        : executable_(std::move(executable)), devices_(std::move(devices)), on_(std::move(on)) {
-      for (size_t i : on_) devices_->weight_bytes[i] += kFailingWeightBytes;
-    }
-    ~FailingExecutable() override {
-      for (size_t i : on_) devices_->weight_bytes[i] -= kFailingWeightBytes;
-    }
+                      std::shared_ptr<FailingDevices> devices)
+        : executable_(std::move(executable)), weights_(std::move(devices)) {}
 
-    int num_devices() const override { return static_cast<int>(devices_->failed.size()); }
+    int num_devices() const override { return weights_.count(); }
     int workers_per_device() const override { return 2; }
     kernels::Status CreateWorkspace(const kernels::WorkspaceLimits& limits,
                                     std::unique_ptr<kernels::Workspace>* workspace) const override {
-      if (devices_->failed[limits.device]) {
-        return {kernels::StatusCode::kDeviceLost,
-                "device " + std::to_string(limits.device) + " has failed and is out of use"};
-      }
-      if (devices_->workspaces.fetch_add(1) >= devices_->max_workspaces) {
-        return {kernels::StatusCode::kResourceExhausted, "device 0: a workspace does not fit"};
-      }
+      kernels::Status status = weights_.CheckWorkspace(limits.device);
+      if (!status.ok()) return status;
       kernels::WorkspaceLimits on_reference = limits;
       on_reference.device = 0;
       std::unique_ptr<kernels::Workspace> created;
-      kernels::Status status = executable_->CreateWorkspace(on_reference, &created);
+      status = executable_->CreateWorkspace(on_reference, &created);
       if (!status.ok()) return status;
-      *workspace = std::make_unique<FailingWorkspace>(std::move(created), limits, devices_);
+      *workspace = std::make_unique<StackWorkspace>(std::move(created), limits, weights_.devices());
       return status;
     }
     kernels::Status Run(const kernels::RaggedBatch& batch, const kernels::SequenceOutput* outputs,
                         kernels::Workspace& workspace) const override {
-      auto& failing = static_cast<FailingWorkspace&>(workspace);
-      const int device = failing.limits().device;
-      if (devices_->failed[device]) {
-        return {kernels::StatusCode::kDeviceLost,
-                "device " + std::to_string(device) + ": unspecified launch failure"};
-      }
-      return executable_->Run(batch, outputs, failing.workspace());
+      auto& failing = static_cast<StackWorkspace&>(workspace);
+      kernels::Status status = weights_.CheckRun(failing.limits().device);
+      return status.ok() ? executable_->Run(batch, outputs, failing.workspace()) : status;
     }
     size_t weight_bytes() const override { return kFailingWeightBytes; }
 
    private:
     const std::unique_ptr<kernels::Executable> executable_;
-    const std::shared_ptr<FailingDevices> devices_;
-    const std::vector<size_t> on_;
+    const Weights weights_;
   };
+
+  class FailingProgramExecutable : public kernels::ProgramExecutable {
+   public:
+    FailingProgramExecutable(std::unique_ptr<kernels::ProgramExecutable> executable,
+                             std::shared_ptr<FailingDevices> devices)
+        : executable_(std::move(executable)), weights_(std::move(devices)) {}
+
+    int num_devices() const override { return weights_.count(); }
+    int workers_per_device() const override { return 2; }
+    kernels::Status CreateWorkspace(
+        const kernels::ProgramLimits& limits,
+        std::unique_ptr<kernels::ProgramWorkspace>* workspace) const override {
+      kernels::Status status = weights_.CheckWorkspace(limits.device);
+      if (!status.ok()) return status;
+      kernels::ProgramLimits on_reference = limits;
+      on_reference.device = 0;
+      std::unique_ptr<kernels::ProgramWorkspace> created;
+      status = executable_->CreateWorkspace(on_reference, &created);
+      if (!status.ok()) return status;
+      *workspace =
+          std::make_unique<ProgramWorkspace>(std::move(created), limits, weights_.devices());
+      return status;
+    }
+    // On the reference backend's only device, whatever was asked for.
+    kernels::Status CreateArena(const kernels::ArenaOptions& options,
+                                std::unique_ptr<kernels::StateArena>* arena) const override {
+      kernels::Status status = weights_.CheckRun(options.device);
+      if (!status.ok()) return status;
+      kernels::ArenaOptions on_reference = options;
+      on_reference.device = 0;
+      return executable_->CreateArena(on_reference, arena);
+    }
+    kernels::Status Run(const kernels::ProgramBatch& batch, const kernels::OutputBatch* outputs,
+                        kernels::ProgramWorkspace& workspace) const override {
+      auto& failing = static_cast<ProgramWorkspace&>(workspace);
+      kernels::Status status = weights_.CheckRun(failing.limits().device);
+      return status.ok() ? executable_->Run(batch, outputs, failing.workspace()) : status;
+    }
+    size_t weight_bytes() const override { return kFailingWeightBytes; }
+
+   private:
+    const std::unique_ptr<kernels::ProgramExecutable> executable_;
+    const Weights weights_;
+  };
+
+  bool AnyWorks() const {
+    return std::any_of(devices_->failed.begin(), devices_->failed.end(),
+                       [](const std::atomic<bool>& failed) { return !failed; });
+  }
 
   const std::shared_ptr<FailingDevices> devices_;
   std::unique_ptr<kernels::Backend> reference_;
