@@ -132,8 +132,10 @@ absl::Status StateCodec::Decode(std::string_view bytes, kernels::StateArena::Sta
     return NotAState("the state has ", found, " values, which are not those of its fields");
   }
   state->values.resize(found);
-  std::memcpy(state->values.data(), bytes.data() + kHeaderBytes + rows_bytes,
-              found * sizeof(float));
+  if (found > 0) {  // else there may be no memory to copy to
+    std::memcpy(state->values.data(), bytes.data() + kHeaderBytes + rows_bytes,
+                found * sizeof(float));
+  }
   for (size_t i = 0; i < found; ++i) {
     if (!std::isfinite(state->values[i])) {
       return NotAState("value ", i, " of the state is ", state->values[i],
