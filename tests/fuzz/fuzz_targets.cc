@@ -8,14 +8,18 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
+#include "kernels/state_arena.h"
 #include "models/config.h"
+#include "models/digest.h"
 #include "models/safetensors.h"
 #include "models/stack_builder.h"
+#include "models/state_codec.h"
 #include "models/text/byte_tokenizer.h"
 #include "models/text/character_tokenizer.h"
 #include "models/text/line_word_tokenizer.h"
@@ -292,21 +296,18 @@ void FuzzSentencePiece(std::string_view bytes) {
   }
 }
 
-void FuzzRequest(std::string_view bytes) {
-  // The server does this too: otherwise protobuf would log each bad string.
-  server::SilenceProtobufLog();
-  static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
+// Parses a message and compares what protobuf makes of it with its outline.
+template <typename Request>
+absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
   const grpc::Slice slice(bytes.data(), bytes.size());
-  v1::ClassifyRequest request;
-  const absl::Status parsed = server::ParseMessage(grpc::ByteBuffer(&slice, 1), &request);
+  absl::Status parsed = server::ParseMessage(grpc::ByteBuffer(&slice, 1), request);
   server::RequestOutline outline;
-  const bool outlined =
-      server::ReadOutline<v1::ClassifyRequest>(grpc::ByteBuffer(&slice, 1), &outline);
+  const bool outlined = server::ReadOutline<Request>(grpc::ByteBuffer(&slice, 1), &outline);
   if (parsed.ok()) Require(outlined, "a message has an outline");
   if (parsed.ok() && outline.extra_fields == 0) {
     int64_t words = 0;
     int64_t ids = 0;
-    for (const v1::Sequence& sequence : request.sequences()) {
+    for (const v1::Sequence& sequence : request->sequences()) {
       words += sequence.tokens().values_size();
       ids += sequence.token_ids().values_size();
     }
@@ -314,12 +315,30 @@ void FuzzRequest(std::string_view bytes) {
     Require(ids <= outline.max_ids() && words + ids >= outline.min_tokens(),
             "the outline bounds the ids");
   }
-  if (parsed.ok() && request.model().size() <= server::kMaxOutlineModelName) {
-    Require(outline.model == request.model() && outline.version == request.version() &&
-                outline.priority == request.priority() &&
-                outline.num_sequences == request.sequences_size(),
+  if (parsed.ok() && request->model().size() <= server::kMaxOutlineModelName) {
+    Require(outline.model == request->model() && outline.version == request->version() &&
+                outline.priority == request->priority() &&
+                outline.num_sequences == request->sequences_size(),
             "the outline says what the message says");
   }
+  if constexpr (std::is_same_v<Request, v1::ScoreRequest>) {
+    if (parsed.ok()) {
+      Require(outline.num_states == request->states_size(), "the outline counts the states");
+    }
+  }
+  return parsed;
+}
+
+void FuzzRequest(std::string_view bytes) {
+  // The server does this too: otherwise protobuf would log each bad string.
+  server::SilenceProtobufLog();
+  static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
+  v1::ScoreRequest score;
+  if (const absl::Status parsed = ParseAndCheckOutline(bytes, &score); !parsed.ok()) {
+    RequireMessage(parsed);
+  }
+  v1::ClassifyRequest request;
+  const absl::Status parsed = ParseAndCheckOutline(bytes, &request);
   if (!parsed.ok()) {
     Require(parsed.code() == absl::StatusCode::kInvalidArgument,
             "bad bytes are the caller's error");
@@ -352,6 +371,44 @@ void FuzzRequest(std::string_view bytes) {
       for (const int32_t id : task.token_ids) Require(id >= 0 && id < 3, "ids are in range");
     }
   }
+}
+
+void FuzzState(std::string_view bytes) {
+  if (bytes.empty()) return;
+  static const auto* const kFields =
+      new std::vector<kernels::FieldSpec>{{"c", 2, false}, {"k", 1, true}};
+  static const auto* const kCodec =
+      new models::StateCodec({"fuzz", 1, std::string(32, 'w')}, *kFields);
+  std::string sealed(bytes.substr(1));
+  if ((bytes[0] & 1) != 0) {
+    constexpr size_t kDigestOffset = 56;
+    constexpr size_t kDigestBytes = 16;
+    kernels::StateArena::State fresh;
+    fresh.rows = {0, 0};
+    const std::string header = kCodec->Encode(fresh).substr(0, kDigestOffset);
+    sealed = header + models::DigestOf(header + sealed).substr(0, kDigestBytes) + sealed;
+  }
+  kernels::ArenaOptions options;
+  options.budget_bytes = size_t{1} << 20;
+  kernels::StateArena arena(*kFields, options, kernels::HostArenaMemory());
+  kernels::StateArena::Slot slot = kernels::StateArena::kNoSlot;
+  Require(arena.Allocate(&slot).ok(), "a fresh slot takes no memory");
+
+  kernels::StateArena::State state;
+  const absl::Status decoded = kCodec->Decode(sealed, &state);
+  const kernels::Status put = arena.Put(slot, state);
+  if (!decoded.ok()) {
+    Require(decoded.code() == absl::StatusCode::kInvalidArgument,
+            "a bad state is the caller's error");
+    RequireMessage(decoded);
+    return;
+  }
+  Require(kCodec->Encode(state) == sealed, "a state has one form");
+  if (put.code() == kernels::StatusCode::kResourceExhausted) return;
+  Require(put.ok(), "an arena takes what the codec takes");
+  kernels::StateArena::State taken;
+  Require(arena.Take(slot, &taken).ok() && kCodec->Encode(taken) == sealed,
+          "what is put in comes out");
 }
 
 void FuzzHeaders(std::string_view bytes) {

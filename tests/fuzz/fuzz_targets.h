@@ -18,8 +18,11 @@ void FuzzVocabulary(std::string_view bytes);
 void FuzzTokenizer(std::string_view bytes);
 // spm.model, with texts that it cuts up; the first two bytes are the expected number of pieces
 void FuzzSentencePiece(std::string_view bytes);
-// the message of a Classify call
+// the message of a Classify or Score call
 void FuzzRequest(std::string_view bytes);
+// the state of a Score call; with an odd first byte, the rows and values of one that is sealed here,
+// as random bytes never have the right digest
+void FuzzState(std::string_view bytes);
 // the headers traceparent, x-request-id, authorization and host
 void FuzzHeaders(std::string_view bytes);
 // the file of tokens
@@ -38,6 +41,7 @@ inline constexpr Target kTargets[] = {
     {"vocabulary", FuzzVocabulary},
     {"tokenizer", FuzzTokenizer},
     {"request", FuzzRequest},
+    {"state", FuzzState},
     {"headers", FuzzHeaders},
     {"tokens", FuzzTokens},
     {"try", FuzzTry},
