@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Installs the packages of the distribution that are missing, and only those (Debian 12 and 13, Ubuntu 24.04).
 #
-#   scripts/deps.sh [GROUP...]      groups: build test lint full bench deploy machine; default: build
+#   scripts/deps.sh [GROUP...]      groups: build test lint fuzz full bench deploy machine; default: build
 #
 #   build  compiler, build tools and libraries
 #   test   what the tests need in addition: the Python client's gRPC, openssl to make certificates, nginx,
 #          SentencePiece, whose ids ours are compared with
 #   lint   clang-format and clang-tidy
+#   fuzz   clang, for the libFuzzer programs of tests/fuzz
 #   full   PyTorch and Chromium: without them the tests of models/export_torch.py and of the status
 #          page in a browser are skipped
 #   bench  what `make bench` compares with: PyTorch, a fast BLAS under it, and what compiles the
@@ -22,6 +23,7 @@ build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotob
   libbenchmark-dev python3)
 test=(openssl python3-grpcio python3-protobuf nginx-light libsentencepiece-dev)
 lint=(clang-format clang-tidy)
+fuzz=(clang libclang-rt-dev)
 full=(python3-torch chromium chromium-driver python3-selenium)
 bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++)
 # netavark: from 1.33 on, buildah does not start without it.
@@ -38,16 +40,17 @@ for group in "${@:-build}"; do
     build) wanted+=("${build[@]}") ;;
     test) wanted+=("${test[@]}") ;;
     lint) wanted+=("${lint[@]}") ;;
+    fuzz) wanted+=("${fuzz[@]}") ;;
     full) wanted+=("${full[@]}") ;;
     bench) wanted+=("${bench[@]}") ;;
     deploy) wanted+=("${deploy[@]}") ;;
     machine) wanted+=("${machine[@]}") ;;
     -h | --help)
-      sed -n '2,17s/^# \{0,1\}//p' "$0"
+      sed -n '2,18s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *)
-      echo "deps: unknown group '$group', expected build, test, lint, full, bench, deploy or machine" >&2
+      echo "deps: unknown group '$group', expected build, test, lint, fuzz, full, bench, deploy or machine" >&2
       exit 2
       ;;
   esac
