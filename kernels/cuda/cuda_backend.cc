@@ -12,9 +12,9 @@
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/open_devices.h"
 #include "kernels/cuda/packed_stack.h"
-#include "kernels/cuda/product_plan.h"
+#include "kernels/cuda/program_executable.h"
+#include "kernels/cuda/stack_on_device.h"
 #include "kernels/cuda/storage_type.h"
-#include "kernels/cuda/token_table.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -157,9 +157,7 @@ class BatchRun {
 // What an executable has on one device; the gpu alone on one that failed before.
 struct DeviceState {
   std::shared_ptr<Gpu> gpu;
-  std::unique_ptr<DeviceStack> weights;
-  std::unique_ptr<ProductPlans> plans;
-  std::unique_ptr<TokenTableSlot> token_table;
+  StackOnDevice stack;
 };
 
 class CudaExecutable : public Executable {
@@ -186,10 +184,10 @@ class CudaExecutable : public Executable {
     std::unique_ptr<CudaWorkspace> created;
     const auto create = [&] {
       return device.gpu->Observe(
-          CudaWorkspace::Create(*stack_, device.gpu, *device.plans, limits, &created));
+          CudaWorkspace::Create(*stack_, device.gpu, *device.stack.plans, limits, &created));
     };
     Status status = create();
-    if (status.code() == StatusCode::kResourceExhausted && device.token_table->GiveUp()) {
+    if (status.code() == StatusCode::kResourceExhausted && device.stack.token_table->GiveUp()) {
       status = create();
     }
     if (status.ok()) *workspace = std::move(created);
@@ -216,7 +214,7 @@ class CudaExecutable : public Executable {
 
   size_t weight_bytes() const override {
     for (const DeviceState& device : devices_) {
-      if (device.weights != nullptr) return device.weights->bytes() + device.token_table->bytes();
+      if (device.stack.weights != nullptr) return device.stack.bytes();
     }
     return 0;
   }
@@ -230,8 +228,8 @@ class CudaExecutable : public Executable {
       Status status = ws.stream->Record(
           [&] {
             const DeviceState& device = devices_[ws.limits().device];
-            return EnqueueForward(*stack_, *device.weights, device.token_table->Use(), run.bucket(),
-                                  ws);
+            return EnqueueForward(*stack_, *device.stack.weights, device.stack.token_table->Use(),
+                                  run.bucket(), ws);
           },
           &recorded);
       if (!status.ok()) return status;
@@ -284,29 +282,15 @@ class CudaBackend : public Backend {
     if (!status.ok()) return status;
     if (!HasStorageType(options.dtype)) return UnsupportedDataType(name(), options.dtype);
     try {
-      PackOptions pack;
-      pack.dtype = options.dtype;
-      pack.tf32 = tf32_ && options.dtype == DataType::kFloat32;
-      pack.fuse_layers = fuse_layers_;
-      auto stack = std::make_unique<PackedStack>(spec, pack, options.weights);
+      auto stack = std::make_unique<PackedStack>(spec, PackOptionsOf(options), options.weights);
       std::vector<DeviceState> states;
-      Status lost;
-      bool any = false;
-      for (const std::shared_ptr<Gpu>& gpu : gpus_) {
-        DeviceState state;
-        status = gpu->lost() ? gpu->LostError() : gpu->Observe(Prepare(*stack, gpu, &state));
-        if (status.code() == StatusCode::kDeviceLost) {
-          lost = status;
-          state = DeviceState();
-        } else if (!status.ok()) {
-          return status;
-        } else {
-          any = true;
-        }
-        state.gpu = gpu;
-        states.push_back(std::move(state));
-      }
-      if (!any) return lost;
+      status = PrepareDevices(
+          gpus_,
+          [&](const std::shared_ptr<Gpu>& gpu, DeviceState* state) {
+            return Prepare(*stack, gpu, state);
+          },
+          &states);
+      if (!status.ok()) return status;
       stack->ReleaseHostCopy();
       *executable = std::make_unique<CudaExecutable>(std::move(stack), std::move(states));
       return OkStatus();
@@ -315,25 +299,28 @@ class CudaBackend : public Backend {
     }
   }
 
-  Status Compile(const Program& /*program*/, const CompileOptions& /*options*/,
-                 std::unique_ptr<ProgramExecutable>* /*executable*/) override {
-    return Unsupported("backend: programs are not built yet");
+  Status Compile(const Program& program, const CompileOptions& options,
+                 std::unique_ptr<ProgramExecutable>* executable) override {
+    if (!HasStorageType(options.dtype)) return UnsupportedDataType(name(), options.dtype);
+    return CompileProgram(program, options, PackOptionsOf(options), token_table_bytes_, gpus_,
+                          executable);
   }
 
  private:
+  PackOptions PackOptionsOf(const CompileOptions& options) const {
+    PackOptions pack;
+    pack.dtype = options.dtype;
+    pack.tf32 = tf32_ && options.dtype == DataType::kFloat32;
+    pack.fuse_layers = fuse_layers_;
+    return pack;
+  }
+
   Status Prepare(const PackedStack& stack, const std::shared_ptr<Gpu>& gpu,
                  DeviceState* state) const {
     std::unique_ptr<Stream> stream;
     Status status = gpu->device().CreateStream(nullptr, &stream);
-    if (status.ok()) status = DeviceStack::Create(stack, gpu, *stream, &state->weights);
-    if (status.ok()) status = ProductPlans::Create(stack, *state->weights, gpu, &state->plans);
-    std::unique_ptr<TokenTable> table;
-    if (status.ok()) {
-      status = TokenTable::Create(stack, *state->weights, *state->plans, gpu, token_table_bytes_,
-                                  &table);
-    }
-    state->token_table = std::make_unique<TokenTableSlot>(std::move(table));
-    return status;
+    if (!status.ok()) return status;
+    return StackOnDevice::Create(stack, gpu, *stream, token_table_bytes_, &state->stack);
   }
 
   const bool tf32_;

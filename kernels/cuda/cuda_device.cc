@@ -141,6 +141,9 @@ class CudaStream : public Stream {
   Status Compare(const CompareArgs& args) override {
     return Run("comparison", [&] { return LaunchCompare(args, stream_); });
   }
+  Status RunOperation(const OperationArgs& args) override {
+    return Run("operation", [&] { return LaunchOperation(args, stream_); });
+  }
 
   Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
                   const void* x, const void* weights, void* y) override {
@@ -234,6 +237,7 @@ class CudaDevice : public Device {
       if (status.ok()) status = Check(LoadScanKernels(), "loading the scan kernels");
       if (status.ok()) status = Check(LoadRowKernels(), "loading the row kernels");
       if (status.ok()) status = Check(LoadFusedKernels(), "loading the fused kernels");
+      if (status.ok()) status = Check(LoadOperationKernels(), "loading the operations' kernels");
       if (status.ok()) heuristics_ = std::move(stream);
     }
     return status;

@@ -17,6 +17,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/operation_args.h"
 #include "kernels/status.h"
 
 namespace sru::kernels::cuda {
@@ -69,6 +70,8 @@ class Stream {
   virtual Status Pool(DataType dtype, const PoolArgs& args) = 0;
   virtual Status Classify(const HeadArgs& args) = 0;
   virtual Status Compare(const CompareArgs& args) = 0;
+  // One of a program's.
+  virtual Status RunOperation(const OperationArgs& args) = 0;
   virtual Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
                           const void* x, const void* weights, void* y) = 0;
 

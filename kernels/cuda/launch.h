@@ -7,14 +7,16 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/operation_args.h"
 
 namespace sru::kernels::cuda {
 
-// Load the kernels of scan.cu, rows.cu and fused.cu onto the current device: not in the middle of a
+// Load the kernels of scan.cu, rows.cu, fused.cu and operations.cu onto the current device: not in the middle of a
 // recording, and so that a device that this build has no code for is found when it is opened.
 cudaError_t LoadScanKernels();
 cudaError_t LoadRowKernels();
 cudaError_t LoadFusedKernels();
+cudaError_t LoadOperationKernels();
 
 cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, cudaStream_t stream);
 cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, cudaStream_t stream);
@@ -27,6 +29,7 @@ cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, cudaStrea
 cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, cudaStream_t stream);
 cudaError_t LaunchHead(const HeadArgs& args, cudaStream_t stream);
 cudaError_t LaunchCompare(const CompareArgs& args, cudaStream_t stream);
+cudaError_t LaunchOperation(const OperationArgs& args, cudaStream_t stream);
 
 // Loads one kernel onto the current device. `shared_bytes` is the most of DynamicShared() that it
 // is launched with.

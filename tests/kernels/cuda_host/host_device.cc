@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <utility>
+#include <variant>
 
 // First the shim: it defines CUDA's words for the kernels.
 // clang-format off
@@ -17,6 +18,7 @@
 #include "kernels/cuda/fused.cuh"
 #include "kernels/cuda/head.cuh"
 #include "kernels/cuda/layer_norm.cuh"
+#include "kernels/cuda/operation_launch.cuh"
 #include "kernels/cuda/pool.cuh"
 #include "kernels/cuda/scan.cuh"
 #include "kernels/cuda/storage_type.h"
@@ -224,6 +226,19 @@ class HostStream : public Stream {
   Status Compare(const CompareArgs& args) override {
     return Add([=] {
       LaunchIndependent(CompareBlocks(args), kRowThreads, [&] { CompareKernel<uint32_t>(args); });
+    });
+  }
+  Status RunOperation(const OperationArgs& args) override {
+    return Add([args] {
+      const auto launch = [](const auto& kernel, const LaunchShape& shape, const auto& given) {
+        const auto thread = [&] { kernel(given); };
+        if (shape.threads_wait) {
+          sru::testing::Launch(shape.blocks, shape.threads, thread, shape.shared_bytes);
+        } else {
+          LaunchIndependent(shape.blocks, shape.threads, thread, shape.shared_bytes);
+        }
+      };
+      std::visit([&](const auto& given) { WithKernel(given, launch); }, args);
     });
   }
   Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,

@@ -34,6 +34,12 @@ inline thread_local CudaIndex blockIdx;
 
 void __syncthreads();
 float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
+// Threads run one at a time.
+inline int atomicAdd(int* to, int value) {
+  const int before = *to;
+  *to += value;
+  return before;
+}
 // NOLINTEND
 
 // The same as in shared_memory.cuh and tensor_core.cuh.

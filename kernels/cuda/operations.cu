@@ -1,0 +1,36 @@
+#include <variant>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/operation_launch.cuh"
+
+namespace sru::kernels::cuda {
+
+cudaError_t LoadOperationKernels() {
+  for (const cudaError_t error :
+       {LoadKernel(CopyRowsKernel<float>), LoadKernel(CopyRowsKernel<BFloat16>),
+        LoadKernel(EmbedRowsKernel<float>), LoadKernel(EmbedRowsKernel<BFloat16>),
+        LoadKernel(AddBiasKernel<float>), LoadKernel(AddRowsKernel<float>),
+        LoadKernel(GatherStateKernel<float>), LoadKernel(ScatterStateKernel<float>),
+        LoadKernel(ShiftRowsKernel<float>), LoadKernel(KeepLastKernel<float>),
+        LoadKernel(AppendKernel<float>), LoadKernel(AttendKernel<float>, kAttendSharedBytes),
+        LoadKernel(PoolRowsKernel<float>), LoadKernel(RowDotKernel<float>),
+        LoadKernel(PredictKernel<float>, sizeof(PredictShared))}) {
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t LaunchOperation(const OperationArgs& args, cudaStream_t stream) {
+  return std::visit(
+      [stream](const auto& given) {
+        return WithKernel(given, [stream](auto* kernel, const LaunchShape& shape, const auto& a) {
+          const auto blocks = static_cast<unsigned>(shape.blocks);
+          const auto threads = static_cast<unsigned>(shape.threads);
+          kernel<<<blocks, threads, shape.shared_bytes, stream>>>(a);
+          return cudaGetLastError();
+        });
+      },
+      args);
+}
+
+}  // namespace sru::kernels::cuda

@@ -1,0 +1,436 @@
+#include "kernels/cuda/program_forward.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <variant>
+
+#include "kernels/cuda/stack_pass.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+#define SRU_RETURN_IF_ERROR(expression)             \
+  do {                                              \
+    if (Status s = (expression); !s.ok()) return s; \
+  } while (false)
+
+class Forward {
+ public:
+  Forward(const PackedProgram& packed, const ProgramOnDevice& device, const ProgramBucket& bucket,
+          CudaProgramWorkspace& workspace)
+      : packed_(packed),
+        device_(device),
+        bucket_(bucket),
+        ws_(workspace),
+        layout_(packed, bucket) {}
+
+  Status Enqueue() {
+    for (size_t i = 0; i < packed_.operations.size(); ++i) {
+      id_ = static_cast<ValueId>(i);
+      if ((packed_.shape.users[i] & bucket_.users) == 0) continue;
+      SRU_RETURN_IF_ERROR(
+          std::visit([this](const auto& op) { return Run(op); }, packed_.program.operations[i]));
+    }
+    return OkStatus();
+  }
+
+ private:
+  // Of the operation that is put on the stream.
+  const PackedOperation& operation() const { return packed_.operations[id_]; }
+  AxisId axis() const { return packed_.shape.values[id_].axis; }
+  int rows() const { return bucket_.rows[axis()]; }
+  bool has_slots() const { return bucket_.has_slots(axis()); }
+  float* y() const { return ws_.value(id_); }
+  int stride() const { return packed_.stride(id_); }
+
+  int width(ValueId value) const { return packed_.shape.values[value].width; }
+  int stride(ValueId value) const { return packed_.stride(value); }
+  AxisId axis_of(ValueId value) const { return packed_.shape.values[value].axis; }
+  const float* value(ValueId id) const { return ws_.value(id); }
+
+  template <typename T>
+  const T* Input(size_t offset) const {
+    return reinterpret_cast<const T*>(ws_.input.as<char>() + offset);
+  }
+  const int32_t* Ids(InputId input) const { return Input<int32_t>(layout_.inputs[input]); }
+  const AxisHeader* header(AxisId axis) const {
+    return Input<AxisHeader>(layout_.axes[axis].header);
+  }
+  const int32_t* offsets(AxisId axis) const { return Input<int32_t>(layout_.axes[axis].offsets); }
+  const int32_t* row_sequence() const { return Input<int32_t>(layout_.axes[axis()].row_sequence); }
+  // Of a field that the operation uses, on an axis with slots.
+  const ProgramLayout::Field& field(FieldId id) const {
+    return layout_.fields[packed_.use_of(id, axis())];
+  }
+  const float* const* StatesIn(FieldId id) const { return Input<const float*>(field(id).in); }
+  float* const* StatesOut(FieldId id) const { return Input<float*>(field(id).out); }
+  FieldPages PagesOf(FieldId id) const {
+    return {Input<int32_t>(field(id).in), Input<int32_t>(field(id).out),
+            Input<float*>(layout_.pages)};
+  }
+
+  Status Start(const OperationArgs& args) { return ws_.stream->RunOperation(args); }
+
+  // y[first_column, ..) = x, for the rows of the operation's axis; y's columns up to `padded_width`.
+  CopyRowsArgs Copy(const float* x, int x_stride, int width, int padded_width, int first_column) {
+    CopyRowsArgs args{};
+    args.header = &header(axis())->rows;
+    args.max_rows = rows();
+    args.x = x;
+    args.x_stride = x_stride;
+    args.x_size = width;
+    args.x_padded = width;
+    args.y_dtype = DataType::kFloat32;
+    args.y = y();
+    args.y_stride = stride();
+    args.first_column = first_column;
+    args.width = width;
+    args.padded_width = padded_width;
+    return args;
+  }
+
+  // y = x w for `count` rows.
+  Status Multiply(int count, const void* x, void* y) {
+    const ProductChoice& choice = ws_.choice(operation(), count);
+    return ws_.stream->Multiply(packed_.shape_of(operation()), choice.algorithm, choice.rows, x,
+                                device_.weights->tensor(operation().product.weights), y);
+  }
+
+  Status Run(const ops::Features& op) {
+    if (rows() == 0) return OkStatus();
+    const int width = packed_.program.inputs[op.input].width;
+    return Start(Copy(Input<float>(layout_.inputs[op.input]), width, width, stride(), 0));
+  }
+
+  Status Run(const ops::Embed& op) {
+    if (rows() == 0) return OkStatus();
+    EmbedRowsArgs args{};
+    args.axis = header(axis());
+    args.max_rows = rows();
+    args.ids = Ids(op.ids);
+    args.table_dtype = packed_.dtype;
+    args.table = device_.weights->tensor(operation().table);
+    args.width = op.width;
+    args.stride = stride();
+    args.scale = op.scale;
+    args.divisors = static_cast<const double*>(device_.weights->tensor(operation().divisors));
+    args.row_sequence = row_sequence();
+    args.offsets = offsets(axis());
+    if (op.position_field != kNone && has_slots()) {
+      args.rows_before = PagesOf(op.position_field).rows_before;
+    }
+    args.y = y();
+    return Start(args);
+  }
+
+  Status Run(const ops::Linear& op) {
+    if (rows() == 0) return OkStatus();
+    const void* x = value(op.x);
+    if (packed_.dtype != DataType::kFloat32) {
+      SRU_RETURN_IF_ERROR(Round(op.x));
+      x = ws_.rounded.data();
+    }
+    SRU_RETURN_IF_ERROR(Multiply(rows(), x, y()));
+    if (operation().bias == kNoTensor && !op.relu) return OkStatus();
+    AddBiasArgs args{};
+    args.axis = header(axis());
+    args.max_rows = rows();
+    args.stride = stride();
+    args.bias = device_.weights->floats(operation().bias);
+    args.relu = op.relu;
+    args.y = y();
+    return Start(args);
+  }
+
+  // A value in the storage type, for products; once for all that follow one another.
+  Status Round(ValueId x) {
+    if (rounded_ == x) return OkStatus();
+    rounded_ = x;
+    CopyRowsArgs args = Copy(value(x), stride(x), stride(x), stride(x), 0);
+    args.y_dtype = packed_.dtype;
+    args.y = ws_.rounded.data();
+    args.y_stride = stride(x);
+    return Start(args);
+  }
+
+  Status Run(const ops::Normalize& op) {
+    if (rows() == 0) return OkStatus();
+    LayerNormArgs args{};
+    args.header = &header(axis())->rows;
+    args.max_tokens = rows();
+    args.segments = 1;
+    args.size = width(op.x);
+    args.padded = stride();
+    args.weight = device_.weights->floats(operation().weight);
+    args.bias = device_.weights->floats(operation().bias);
+    args.epsilon = op.epsilon;
+    args.x = value(op.x);
+    args.y = y();
+    return ws_.stream->Normalize(DataType::kFloat32, args);
+  }
+
+  Status Run(const ops::Stack& op) {
+    if (rows() == 0) return OkStatus();
+    const PackedStack& stack = *packed_.stacks[operation().stack];
+    const StackOnDevice& device = device_.stacks[operation().stack];
+    const RowLayout& row = stack.output();
+    const bool carries = op.state != kNone && has_slots();
+    GatherStateArgs state{};
+    state.axis = header(axis());
+    state.max_sequences = bucket_.sequences[axis()];
+    state.segments = static_cast<int>(stack.layers.size());
+    state.size = row.width();
+    state.padded = row.stride();
+    state.state = ws_.initial_state.as<float>();
+    if (carries) {
+      state.in = StatesIn(op.state);
+      SRU_RETURN_IF_ERROR(Start(state));
+    }
+
+    StackPass pass;
+    pass.stream = ws_.stream.get();
+    pass.max_tokens = rows();
+    pass.num_sequences = bucket_.sequences[axis()];
+    pass.choice = [&](const PackedProduct& product) -> const ProductChoice& {
+      return ws_.choice(operation().stack, product, rows());
+    };
+    pass.header = &header(axis())->rows;
+    pass.sequences = Input<SequenceEntry>(layout_.axes[axis()].entries);
+    if (op.x == kNone) {
+      pass.token_ids = Ids(op.ids);
+    } else {
+      pass.features = value(op.x);
+      pass.feature_stride = stride(op.x);
+    }
+    if (carries) {
+      pass.initial_state = ws_.initial_state.as<float>();
+      pass.final_state = ws_.final_state.as<float>();
+    }
+    // Rows of one segment have the layout of values.
+    const bool unpacks = row.segments > 1 && !row.is_dense();
+    pass.token_vectors = unpacks ? ws_.token_rows.as<float>() : y();
+    pass.x = ws_.x.data();
+    pass.h = ws_.h.data();
+    pass.normalized = ws_.normalized.data();
+    pass.projected = ws_.projected.data();
+    pass.u = ws_.u.data();
+    SRU_RETURN_IF_ERROR(EnqueueStack(stack, *device.weights, device.token_table->Use(), pass));
+
+    if (unpacks) {
+      CopyRowsArgs args = Copy(ws_.token_rows.as<float>(), row.stride(), row.width(), stride(), 0);
+      args.x_size = row.size;
+      args.x_padded = row.padded();
+      SRU_RETURN_IF_ERROR(Start(args));
+    }
+    if (!carries) return OkStatus();
+    ScatterStateArgs kept{};
+    kept.axis = state.axis;
+    kept.max_sequences = state.max_sequences;
+    kept.segments = state.segments;
+    kept.size = state.size;
+    kept.padded = state.padded;
+    kept.state = ws_.final_state.as<float>();
+    kept.out = StatesOut(op.state);
+    return Start(kept);
+  }
+
+  Status Run(const ops::Attend& op) {
+    if (rows() == 0) return OkStatus();
+    AttendArgs args{};
+    args.axis = header(axis());
+    args.max_rows = rows();
+    args.heads = op.heads;
+    args.key_width = width(op.q);
+    args.value_width = width(id_);
+    args.scale = op.scale;
+    args.causal = op.causal;
+    args.row_sequence = row_sequence();
+    args.offsets = offsets(axis());
+    args.q = value(op.q);
+    args.q_stride = stride(op.q);
+    args.y = y();
+    args.y_stride = stride();
+    if (op.keys != kNone) {
+      args.keys = value(op.keys);
+      args.values = value(op.values);
+      args.key_stride = stride(op.keys);
+      args.value_stride = stride(op.values);
+      args.key_offsets = offsets(axis_of(op.keys));
+      if (op.map != kNone) args.map = Ids(op.map);
+    } else {
+      args.key_field = PagesOf(op.key_field);
+      args.value_field = PagesOf(op.value_field);
+      args.appended = packed_.shape.field_axes[op.key_field] == axis();
+    }
+    return Start(args);
+  }
+
+  Status Run(const ops::Concat& op) {
+    if (rows() == 0) return OkStatus();
+    int first = 0;
+    for (size_t i = 0; i < op.xs.size(); ++i) {
+      const ValueId x = op.xs[i];
+      const bool is_last = i + 1 == op.xs.size();
+      const int padded = is_last ? stride() - first : width(x);
+      SRU_RETURN_IF_ERROR(Start(Copy(value(x), stride(x), width(x), padded, first)));
+      first += width(x);
+    }
+    return OkStatus();
+  }
+
+  Status Run(const ops::Add& op) {
+    if (rows() == 0) return OkStatus();
+    AddRowsArgs args{};
+    args.axis = header(axis());
+    args.max_rows = rows();
+    args.stride = stride();
+    args.a = value(op.a);
+    args.b = value(op.b);
+    args.y = y();
+    return Start(args);
+  }
+
+  Status Run(const ops::Pool& op) {
+    const AxisId of = axis_of(op.x);
+    if (bucket_.sequences[of] == 0) return OkStatus();
+    PoolRowsArgs args{};
+    args.axis = header(of);
+    args.max_sequences = bucket_.sequences[of];
+    args.width = width(op.x);
+    args.stride = stride();
+    args.pooling = op.pooling;
+    args.directions = op.directions;
+    if (op.weights != kNone) {
+      args.weights = value(op.weights);
+      args.weight_stride = stride(op.weights);
+    }
+    args.offsets = offsets(of);
+    args.x = value(op.x);
+    args.y = y();
+    return Start(args);
+  }
+
+  Status Run(const ops::RowDot& op) {
+    if (rows() == 0) return OkStatus();
+    RowDotArgs args{};
+    args.axis = header(axis());
+    args.max_rows = rows();
+    args.width = width(op.x);
+    args.row_sequence = row_sequence();
+    if (op.map != kNone) args.map = Ids(op.map);
+    args.x = value(op.x);
+    args.x_stride = stride(op.x);
+    args.v = value(op.v);
+    args.v_stride = stride(op.v);
+    args.y = y();
+    args.y_stride = stride();
+    return Start(args);
+  }
+
+  Status Run(const ops::Shift& op) {
+    if (rows() > 0) {
+      ShiftRowsArgs args{};
+      args.axis = header(axis());
+      args.max_rows = rows();
+      args.width = width(op.x);
+      args.stride = stride();
+      args.row_sequence = row_sequence();
+      args.offsets = offsets(axis());
+      if (has_slots()) args.in = StatesIn(op.last);
+      args.x = value(op.x);
+      args.y = y();
+      SRU_RETURN_IF_ERROR(Start(args));
+    }
+    if (!has_slots()) return OkStatus();
+    KeepLastArgs args{};
+    args.axis = header(axis());
+    args.max_sequences = bucket_.sequences[axis()];
+    args.width = width(op.x);
+    args.stride = stride();
+    args.offsets = offsets(axis());
+    args.in = StatesIn(op.last);
+    args.out = StatesOut(op.last);
+    args.x = value(op.x);
+    return Start(args);
+  }
+
+  Status Run(const ops::Select& op) {
+    if (rows() == 0) return OkStatus();
+    CopyRowsArgs args = Copy(value(op.x), stride(op.x), width(op.x), stride(), 0);
+    args.rows = Ids(op.rows);
+    return Start(args);
+  }
+
+  Status Run(const ops::Append& op) {
+    if (rows() == 0 || !has_slots()) return OkStatus();
+    AppendArgs args{};
+    args.axis = header(axis());
+    args.max_rows = rows();
+    args.width = width(op.x);
+    args.stride = stride();
+    args.row_sequence = row_sequence();
+    args.offsets = offsets(axis());
+    args.field = PagesOf(op.field);
+    args.x = value(op.x);
+    return Start(args);
+  }
+
+  Status Run(const ops::Predict& op) {
+    const ProgramLayout::Predict& asked = layout_.predicts[id_];
+    const ProductShape& shape = packed_.shape_of(operation());
+    const CudaProgramWorkspace::Prediction& prediction = ws_.predictions[id_];
+    const int count = bucket_.predicted[id_];
+    const int chunk = ws_.predict_chunk(operation().group);
+    for (int first = 0; first < count; first += chunk) {
+      const int rows = std::min(chunk, count - first);
+      CopyRowsArgs copy{};
+      copy.header = Input<BatchHeader>(asked.header);
+      copy.max_rows = rows;
+      copy.first = first;
+      copy.rows = Input<int32_t>(asked.rows);
+      copy.x = value(op.x);
+      copy.x_stride = stride(op.x);
+      copy.x_size = copy.x_padded = stride(op.x);
+      copy.y_dtype = packed_.dtype;
+      copy.y = ws_.predicted.data();
+      copy.y_stride = shape.k;
+      copy.width = copy.padded_width = shape.k;
+      SRU_RETURN_IF_ERROR(Start(copy));
+      SRU_RETURN_IF_ERROR(Multiply(rows, ws_.predicted.data(), ws_.logits.data()));
+      PredictArgs args{};
+      args.header = copy.header;
+      args.max_rows = rows;
+      args.first = first;
+      args.logits = ws_.logits.as<float>();
+      args.logit_stride = shape.n;
+      args.vocabulary_size = op.vocabulary_size;
+      args.bias = device_.weights->floats(operation().bias);
+      args.targets = Input<int32_t>(asked.targets);
+      args.counts = Input<int32_t>(asked.counts);
+      args.log_prob = prediction.log_prob.as<float>();
+      args.candidates = prediction.candidates.as<PredictCandidate>();
+      args.max_candidates = op.max_candidates;
+      SRU_RETURN_IF_ERROR(Start(args));
+    }
+    return OkStatus();
+  }
+
+  const PackedProgram& packed_;
+  const ProgramOnDevice& device_;
+  const ProgramBucket& bucket_;
+  CudaProgramWorkspace& ws_;
+  const ProgramLayout layout_;
+  ValueId id_ = kNone;
+  ValueId rounded_ = kNone;  // the value that ws_.rounded holds
+};
+
+#undef SRU_RETURN_IF_ERROR
+
+}  // namespace
+
+Status EnqueueProgram(const PackedProgram& packed, const ProgramOnDevice& device,
+                      const ProgramBucket& bucket, CudaProgramWorkspace& workspace) {
+  return Forward(packed, device, bucket, workspace).Enqueue();
+}
+
+}  // namespace sru::kernels::cuda

@@ -1,0 +1,214 @@
+#include "kernels/cuda/program_pack.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <variant>
+
+#include "kernels/cuda/storage_type.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+// Makes the tensors and the lists of a program, operation after operation.
+class Packer {
+ public:
+  Packer(PackedProgram* packed, const PackOptions& options, WeightSource* source)
+      : packed_(*packed), options_(options), source_(source) {}
+
+  void Pack(ValueId id, const ops::Features& /*op*/) { id_ = id; }
+
+  void Pack(ValueId id, const ops::Embed& op) {
+    PackedOperation& packed = Begin(id);
+    packed.table = AddRows(options_.dtype, op.table, op.width);
+    if (!op.positions) return;
+    std::vector<double> divisors((op.width + 1) / 2);
+    for (size_t i = 0; i < divisors.size(); ++i) {
+      divisors[i] = std::pow(10000.0, 2.0 * static_cast<double>(i) / op.width);
+    }
+    std::vector<uint8_t> bytes(divisors.size() * sizeof(double));
+    std::memcpy(bytes.data(), divisors.data(), bytes.size());
+    packed.divisors = Add(std::move(bytes));
+    if (op.position_field != kNone) Use(op.position_field);
+  }
+
+  void Pack(ValueId id, const ops::Linear& op) {
+    PackedOperation& packed = Begin(id, {op.x});
+    AddProduct(GroupOf(axis(), kNone), op.weight, op.x, op.width, &packed);
+    packed.bias = AddBias(op.bias, op.width);
+  }
+
+  void Pack(ValueId id, const ops::Normalize& op) {
+    PackedOperation& packed = Begin(id, {op.x});
+    const int width = packed_.shape.values[op.x].width;
+    packed.weight = AddRows(DataType::kFloat32, op.weight, width);
+    packed.bias = AddRows(DataType::kFloat32, op.bias, width);
+  }
+
+  void Pack(ValueId id, const ops::Stack& op) {
+    PackedOperation& packed = Begin(id);
+    if (op.x != kNone) packed.arguments.push_back(op.x);
+    packed.stack = static_cast<int>(packed_.stacks.size());
+    packed_.stacks.push_back(std::make_unique<PackedStack>(op.spec, options_, source_));
+    packed_.has_stack[axis()] = true;
+    if (op.state != kNone) Use(op.state);
+  }
+
+  void Pack(ValueId id, const ops::Attend& op) {
+    PackedOperation& packed = Begin(id, {op.q});
+    if (op.keys != kNone) {
+      packed.arguments.insert(packed.arguments.end(), {op.keys, op.values});
+    } else {
+      Use(op.key_field);
+      Use(op.value_field);
+    }
+  }
+
+  void Pack(ValueId id, const ops::Concat& op) { Begin(id, op.xs); }
+  void Pack(ValueId id, const ops::Add& op) { Begin(id, {op.a, op.b}); }
+
+  void Pack(ValueId id, const ops::Pool& op) {
+    PackedOperation& packed = Begin(id, {op.x});
+    if (op.weights != kNone) packed.arguments.push_back(op.weights);
+  }
+
+  void Pack(ValueId id, const ops::RowDot& op) { Begin(id, {op.x, op.v}); }
+
+  void Pack(ValueId id, const ops::Shift& op) {
+    Begin(id, {op.x});
+    Use(op.last);
+  }
+
+  void Pack(ValueId id, const ops::Select& op) { Begin(id, {op.x}); }
+
+  void Pack(ValueId id, const ops::Append& op) {
+    Begin(id, {op.x});
+    Use(op.field);
+  }
+
+  void Pack(ValueId id, const ops::Predict& op) {
+    PackedOperation& packed = Begin(id, {op.x});
+    AddProduct(GroupOf(axis(), id), op.weight, op.x, op.vocabulary_size, &packed);
+    packed.bias = AddBias(op.bias, op.vocabulary_size);
+  }
+
+ private:
+  PackedOperation& Begin(ValueId id, std::vector<ValueId> arguments = {}) {
+    id_ = id;
+    packed_.operations[id].arguments = std::move(arguments);
+    return packed_.operations[id];
+  }
+
+  // Of the operation that is packed.
+  AxisId axis() const { return packed_.shape.values[id_].axis; }
+
+  TensorIndex Add(std::vector<uint8_t> bytes) {
+    packed_.tensors.push_back(std::move(bytes));
+    return static_cast<TensorIndex>(packed_.tensors.size()) - 1;
+  }
+
+  // A tensor [rows][width] with both padded by zeros. Tied weights are packed once.
+  TensorIndex AddRows(DataType dtype, const FloatView& values, int width) {
+    const auto [known, is_new] =
+        known_.try_emplace({values.data, values.size, width, dtype}, kNoTensor);
+    if (!is_new) return known->second;
+    const size_t stride = RowLayout::RoundUp(width);
+    const size_t rows = RowLayout::RoundUp(static_cast<int>(values.size / width));
+    std::vector<uint8_t> bytes(rows * stride * ValueBytes(dtype));
+    WithStorageType(dtype, [&](auto type) {
+      using T = decltype(type);
+      ReadRows(source_, values, width, [&](size_t first, size_t count, const float* from) {
+        for (size_t row = 0; row < count; ++row) {
+          uint8_t* const to = &bytes[(first + row) * stride * sizeof(T)];
+          for (int j = 0; j < width; ++j) {
+            const T value = FromFloat<T>(from[row * width + j]);
+            std::memcpy(to + j * sizeof(T), &value, sizeof(T));
+          }
+        }
+      });
+    });
+    return known->second = Add(std::move(bytes));
+  }
+
+  TensorIndex AddBias(const FloatView& bias, int width) {
+    return bias.empty() ? kNoTensor : AddRows(DataType::kFloat32, bias, width);
+  }
+
+  int GroupOf(AxisId axis, ValueId predict) {
+    std::vector<ProductGroup>& groups = packed_.groups;
+    const auto found = std::find_if(groups.begin(), groups.end(), [&](const ProductGroup& group) {
+      return group.axis == axis && group.predict == predict;
+    });
+    const int index = static_cast<int>(found - groups.begin());
+    if (found == groups.end()) groups.push_back({axis, predict, {}, {}});
+    return index;
+  }
+
+  void AddProduct(int group_index, const FloatView& weight, ValueId x, int width,
+                  PackedOperation* packed) {
+    ProductGroup& group = packed_.groups[group_index];
+    ProductShape shape;
+    shape.k = packed_.stride(x);
+    shape.n = RowLayout::RoundUp(width);
+    shape.dtype = options_.dtype;
+    shape.tf32 = options_.tf32;
+    shape.float32_result = true;
+    packed->group = group_index;
+    packed->product.weights = AddRows(options_.dtype, weight, packed_.shape.values[x].width);
+    const auto found = std::find(group.shapes.begin(), group.shapes.end(), shape);
+    packed->product.shape = static_cast<int>(found - group.shapes.begin());
+    if (found != group.shapes.end()) return;
+    group.shapes.push_back(shape);
+    group.weights.push_back(packed->product.weights);
+  }
+
+  void Use(FieldId field) {
+    for (const FieldUse& use : packed_.field_uses) {
+      if (use.field == field && use.axis == axis()) return;
+    }
+    packed_.field_uses.push_back({field, axis()});
+  }
+
+  PackedProgram& packed_;
+  const PackOptions options_;
+  WeightSource* const source_;
+  ValueId id_ = kNone;
+  std::map<std::tuple<const float*, size_t, int, DataType>, TensorIndex> known_;
+};
+
+}  // namespace
+
+PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
+                             const PackOptions& options, WeightSource* source)
+    : program(WithoutWeights(given)),
+      shape(std::move(program_shape)),
+      dtype(options.dtype),
+      operations(given.operations.size()),
+      written_fields(given.axes.size()),
+      has_stack(given.axes.size()) {
+  for (size_t i = 0; i < given.fields.size(); ++i) {
+    written_fields[shape.field_axes[i]].push_back(static_cast<FieldId>(i));
+  }
+  Packer packer(this, options, source);
+  for (size_t i = 0; i < given.operations.size(); ++i) {
+    std::visit([&](const auto& op) { packer.Pack(static_cast<ValueId>(i), op); },
+               given.operations[i]);
+  }
+}
+
+int PackedProgram::use_of(FieldId field, AxisId axis) const {
+  const auto found = std::find_if(field_uses.begin(), field_uses.end(), [&](const FieldUse& use) {
+    return use.field == field && use.axis == axis;
+  });
+  return static_cast<int>(found - field_uses.begin());
+}
+
+void PackedProgram::ReleaseHostCopy() {
+  tensors.clear();
+  for (const std::unique_ptr<PackedStack>& stack : stacks) stack->ReleaseHostCopy();
+}
+
+}  // namespace sru::kernels::cuda

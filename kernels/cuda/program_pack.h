@@ -1,0 +1,80 @@
+// A program's weights as the CUDA backend multiplies and reads them, and what follows from the
+// program for its workspaces: packed once on the host, like a stack (packed_stack.h). Immutable once
+// made.
+#ifndef SRU_KERNELS_CUDA_PROGRAM_PACK_H_
+#define SRU_KERNELS_CUDA_PROGRAM_PACK_H_
+
+#include <memory>
+#include <vector>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/packed_stack.h"
+#include "kernels/cuda/row_layout.h"
+#include "kernels/program.h"
+#include "kernels/weight_source.h"
+
+namespace sru::kernels::cuda {
+
+// Products that are tried for the same row counts: all of an axis, or one Predict's.
+struct ProductGroup {
+  AxisId axis = kNone;
+  ValueId predict = kNone;  // kNone: the Linear operations of the axis
+  std::vector<ProductShape> shapes;
+  std::vector<TensorIndex> weights;  // [shape]: of one of its products
+};
+
+// Of one operation; what it does not have is not set.
+struct PackedOperation {
+  int stack = -1;                    // index into PackedProgram::stacks
+  int group = -1;                    // of the product
+  PackedProduct product;             // its shape is one of the group's; y = x w is float32
+  TensorIndex table = kNoTensor;     // Embed: [vocabulary][stride] in the storage type
+  TensorIndex divisors = kNoTensor;  // Embed: float64, of the sinusoids (operation_args.h)
+  TensorIndex weight = kNoTensor;    // Normalize: float32, padded
+  TensorIndex bias = kNoTensor;      // float32, padded
+  std::vector<ValueId> arguments;    // the values that it reads
+};
+
+// A field that operations of an axis read or write. A growing one may have several.
+struct FieldUse {
+  FieldId field = kNone;
+  AxisId axis = kNone;
+};
+
+struct PackedProgram {
+  // `shape` is that of the program. Reads the weights in the scopes of `source`, null = they are in
+  // memory. Throws std::bad_alloc.
+  PackedProgram(const Program& given, ProgramShape program_shape, const PackOptions& options,
+                WeightSource* source);
+
+  // Values are rows of this layout, whatever their width means.
+  RowLayout layout(ValueId value) const { return {1, shape.values[value].width}; }
+  int stride(ValueId value) const { return layout(value).stride(); }
+  bool is_sequence_axis(AxisId axis) const { return program.axes[axis].sequences_of != kNone; }
+  // The axis whose sequences an axis has: itself, or that of a sequence axis.
+  AxisId sequences_of(AxisId axis) const {
+    return is_sequence_axis(axis) ? program.axes[axis].sequences_of : axis;
+  }
+  // The index in field_uses; it must be there.
+  int use_of(FieldId field, AxisId axis) const;
+  const ProductShape& shape_of(const PackedOperation& operation) const {
+    return groups[operation.group].shapes[operation.product.shape];
+  }
+
+  Program program;  // its views are empty or point nowhere
+  ProgramShape shape;
+  DataType dtype;
+  std::vector<PackedOperation> operations;  // [operation]
+  std::vector<std::unique_ptr<PackedStack>> stacks;
+  std::vector<ProductGroup> groups;
+  std::vector<FieldUse> field_uses;
+  std::vector<std::vector<FieldId>> written_fields;  // [axis]
+  std::vector<bool> has_stack;  // [axis]: an operation needs its sequences by length
+  HostTensors tensors;          // emptied by ReleaseHostCopy(), with those of the stacks
+
+  void ReleaseHostCopy();
+};
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_PROGRAM_PACK_H_

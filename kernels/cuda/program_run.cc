@@ -1,0 +1,310 @@
+#include "kernels/cuda/program_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <variant>
+
+#include "kernels/cuda/kernel_args.h"
+
+namespace sru::kernels::cuda {
+
+ProgramRun::ProgramRun(const PackedProgram& packed, const ProgramBatch& batch,
+                       const OutputBatch* outputs, CudaProgramWorkspace& workspace)
+    : packed_(packed),
+      batch_(batch),
+      outputs_(outputs),
+      ws_(workspace),
+      users_(BatchUsers(packed.program, batch, outputs)),
+      bucket_(MakeBucket()),
+      layout_(packed, bucket_) {}
+
+bool ProgramRun::is_empty() const {
+  return users_ == 0 ||
+         std::all_of(sequences_.begin(), sequences_.end(), [](int n) { return n == 0; });
+}
+
+template <typename Use>
+void ProgramRun::ForEachAsked(ValueId id, const Use& use) const {
+  const auto& predict = std::get<ops::Predict>(packed_.program.operations[id]);
+  const int rows = rows_[packed_.shape.values[id].axis];
+  if (rows == 0) return;  // nothing need be given
+  const int32_t* targets = nullptr;
+  const int32_t* counts = nullptr;
+  for (size_t i = 0; i < packed_.program.outputs.size(); ++i) {
+    const OutputSpec& output = packed_.program.outputs[i];
+    if (output.value != id || !wants(i)) continue;
+    if (output.type == OutputType::kLogProb) targets = batch_.inputs[predict.targets].ids;
+    if (output.type == OutputType::kCandidates) counts = batch_.inputs[predict.counts].ids;
+  }
+  for (int row = 0; row < rows; ++row) {
+    const int32_t target = targets != nullptr ? targets[row] : -1;
+    const int32_t count = counts != nullptr ? counts[row] : 0;
+    if (target >= 0 || count > 0) use(row, target, count);
+  }
+}
+
+ProgramBucket ProgramRun::MakeBucket() {
+  const Program& program = packed_.program;
+  ProgramBucket bucket;
+  bucket.users = users_;
+  for (size_t a = 0; a < program.axes.size(); ++a) {
+    const AxisId axis = static_cast<AxisId>(a);
+    const AxisBatch& given = batch_.axes[packed_.sequences_of(axis)];
+    sequences_.push_back(given.num_sequences);
+    rows_.push_back(packed_.is_sequence_axis(axis) ? given.num_sequences : given.num_rows());
+    bucket.rows.push_back(ws_.RowBucket(axis, rows_[a]));
+    bucket.sequences.push_back(ws_.SequenceBucketOf(axis, sequences_[a]));
+  }
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    const ValueId id = static_cast<ValueId>(i);
+    int asked = 0;
+    if (std::holds_alternative<ops::Predict>(program.operations[i]) && runs(id)) {
+      ForEachAsked(id, [&](int, int32_t, int32_t) { ++asked; });
+    }
+    asked_.push_back(asked);
+    bucket.predicted.push_back(ws_.RowBucket(packed_.shape.values[i].axis, asked));
+  }
+  return bucket;
+}
+
+Status ProgramRun::BeginStates() {
+  states_.resize(packed_.program.axes.size());
+  std::vector<int> rows_added;
+  for (size_t a = 0; a < states_.size(); ++a) {
+    if (packed_.is_sequence_axis(static_cast<AxisId>(a)) ||
+        !bucket_.has_slots(static_cast<AxisId>(a))) {
+      continue;
+    }
+    const AxisBatch& axis = batch_.axes[a];
+    rows_added.resize(axis.num_sequences);
+    for (int b = 0; b < axis.num_sequences; ++b) {
+      rows_added[b] = axis.offsets[b + 1] - axis.offsets[b];
+    }
+    Status status = batch_.arena->BeginRun(axis.slots, rows_added.data(), axis.num_sequences,
+                                           packed_.written_fields[a], &states_[a]);
+    if (!status.ok()) return status;
+  }
+  for (size_t i = 0; i < packed_.operations.size(); ++i) {
+    const auto* const attend = std::get_if<ops::Attend>(&packed_.program.operations[i]);
+    if (attend == nullptr || attend->key_field == kNone || !runs(static_cast<ValueId>(i))) continue;
+    Status status = CheckFields(static_cast<ValueId>(i));
+    if (!status.ok()) return status;
+  }
+  size_t pages = 0;
+  for (const FieldUse& use : packed_.field_uses) {
+    if (!bucket_.has_slots(use.axis) || !packed_.program.fields[use.field].grows) continue;
+    for (int b = 0; b < sequences_[use.axis]; ++b) {
+      pages += states_[use.axis].pages(use.field, b).size();
+    }
+  }
+  return ws_.ReservePages(layout_, pages);
+}
+
+// Keys and values must have as many rows; their operations see to that, but a state may be put in.
+Status ProgramRun::CheckFields(ValueId id) const {
+  const auto& attend = std::get<ops::Attend>(packed_.program.operations[id]);
+  const AxisId axis = packed_.shape.values[id].axis;
+  const std::vector<FieldSpec>& fields = packed_.program.fields;
+  for (int b = 0; b < sequences_[axis]; ++b) {
+    const int keys = states_[axis].rows(attend.key_field, b);
+    const int values = states_[axis].rows(attend.value_field, b);
+    if (keys == values) continue;
+    return InvalidArgument("axes[" + std::to_string(axis) + "] (" +
+                           packed_.program.axes[axis].name + "): slots[" + std::to_string(b) +
+                           "]: expected as many rows of " + fields[attend.value_field].name +
+                           " as of " + fields[attend.key_field].name + ", which has " +
+                           std::to_string(keys) + ", found " + std::to_string(values));
+  }
+  return OkStatus();
+}
+
+size_t ProgramRun::WriteInput() {
+  for (size_t a = 0; a < packed_.program.axes.size(); ++a) WriteAxis(static_cast<AxisId>(a));
+  WriteInputs();
+  for (size_t i = 0; i < asked_.size(); ++i) {
+    if (std::holds_alternative<ops::Predict>(packed_.program.operations[i])) {
+      WritePredict(static_cast<ValueId>(i));
+    }
+  }
+  return WriteFields();
+}
+
+void ProgramRun::WriteAxis(AxisId axis) {
+  const ProgramLayout::Axis& layout = layout_.axes[axis];
+  const int count = sequences_[axis];
+  AxisHeader header{};
+  header.rows.num_tokens = rows_[axis];
+  header.num_sequences = count;
+  *Host<AxisHeader>(layout.header) = header;
+  int32_t* const offsets = Host<int32_t>(layout.offsets);
+  if (packed_.is_sequence_axis(axis) || count == 0) {
+    std::iota(offsets, offsets + count + 1, 0);  // a row for each sequence
+  } else {
+    std::copy_n(batch_.axes[axis].offsets, count + 1, offsets);
+  }
+  int32_t* const row_sequence = Host<int32_t>(layout.row_sequence);
+  for (int b = 0; b < count; ++b) {
+    std::fill(row_sequence + offsets[b], row_sequence + offsets[b + 1], b);
+  }
+  if (!packed_.has_stack[axis]) return;
+  SequenceEntry* const entries = Host<SequenceEntry>(layout.entries);
+  for (int b = 0; b < count; ++b) {
+    SequenceEntry& entry = entries[b];
+    entry = SequenceEntry{};
+    entry.begin = entry.token_row = offsets[b];
+    entry.length = offsets[b + 1] - offsets[b];
+    entry.index = entry.state_row = b;
+    entry.pooling = Pooling::kNone;
+    entry.pool_row = entry.label_row = -1;
+  }
+  std::sort(entries, entries + count, [](const SequenceEntry& a, const SequenceEntry& b) {
+    return a.length != b.length ? a.length > b.length : a.index < b.index;
+  });
+  const SequenceEntry spare{0, 0, 0, Pooling::kNone, -1, -1, -1, -1};
+  std::fill(entries + count, entries + bucket_.sequences[axis], spare);
+}
+
+void ProgramRun::WriteInputs() {
+  if (batch_.inputs == nullptr) return;
+  for (size_t i = 0; i < packed_.program.inputs.size(); ++i) {
+    const InputSpec& input = packed_.program.inputs[i];
+    const size_t rows = rows_[input.axis];
+    const void* from = batch_.inputs[i].ids;
+    size_t bytes = rows * sizeof(int32_t);
+    switch (input.type) {
+      case InputType::kIds:
+      case InputType::kRows:
+        break;
+      case InputType::kFeatures:
+        from = batch_.inputs[i].values;
+        bytes = rows * input.width * sizeof(float);
+        break;
+      case InputType::kMap:
+        bytes = sequences_[input.axis] * sizeof(int32_t);
+        break;
+    }
+    // What is not given is not needed.
+    if (from != nullptr && bytes > 0) std::memcpy(Host<char>(layout_.inputs[i]), from, bytes);
+  }
+}
+
+void ProgramRun::WritePredict(ValueId id) {
+  const ProgramLayout::Predict& layout = layout_.predicts[id];
+  *Host<BatchHeader>(layout.header) = BatchHeader{asked_[id], {}};
+  if (asked_[id] == 0) return;
+  int32_t* const rows = Host<int32_t>(layout.rows);
+  int32_t* const targets = Host<int32_t>(layout.targets);
+  int32_t* const counts = Host<int32_t>(layout.counts);
+  int asked = 0;
+  ForEachAsked(id, [&](int row, int32_t target, int32_t count) {
+    rows[asked] = row;
+    targets[asked] = target;
+    counts[asked] = count;
+    ++asked;
+  });
+}
+
+size_t ProgramRun::WriteFields() {
+  float** const pages = Host<float*>(layout_.pages);
+  size_t num_pages = 0;
+  for (size_t i = 0; i < packed_.field_uses.size(); ++i) {
+    const FieldUse& use = packed_.field_uses[i];
+    if (!bucket_.has_slots(use.axis)) continue;
+    const StateArena::Run& states = states_[use.axis];
+    const ProgramLayout::Field& layout = layout_.fields[i];
+    for (int b = 0; b < sequences_[use.axis]; ++b) {
+      if (!packed_.program.fields[use.field].grows) {
+        Host<const float*>(layout.in)[b] = states.in(use.field, b);
+        Host<float*>(layout.out)[b] = states.out(use.field, b);
+        continue;
+      }
+      const std::vector<float*>& of_sequence = states.pages(use.field, b);
+      Host<int32_t>(layout.in)[b] = states.rows(use.field, b);
+      Host<int32_t>(layout.out)[b] = static_cast<int32_t>(num_pages);
+      std::copy(of_sequence.begin(), of_sequence.end(), pages + num_pages);
+      num_pages += of_sequence.size();
+    }
+  }
+  return layout_.pages + num_pages * sizeof(float*);
+}
+
+Status ProgramRun::EnqueueResults() const {
+  Stream& stream = *ws_.stream;
+  Status status;
+  for (size_t i = 0; i < packed_.program.outputs.size() && status.ok(); ++i) {
+    if (!wants(i)) continue;
+    const OutputSpec& output = packed_.program.outputs[i];
+    const CudaProgramWorkspace::Prediction& prediction = ws_.predictions[output.value];
+    const size_t asked = asked_[output.value];
+    switch (output.type) {
+      case OutputType::kRows: {
+        const size_t rows = rows_[packed_.shape.values[output.value].axis];
+        if (rows == 0) break;
+        status = stream.CopyToHost(ws_.outputs[i].data(), ws_.value(output.value),
+                                   rows * packed_.stride(output.value) * sizeof(float));
+        break;
+      }
+      case OutputType::kLogProb:
+        if (asked == 0) break;
+        status = stream.CopyToHost(prediction.host_log_prob.data(), prediction.log_prob.data(),
+                                   asked * sizeof(float));
+        break;
+      case OutputType::kCandidates: {
+        if (asked == 0) break;
+        const auto& predict = std::get<ops::Predict>(packed_.program.operations[output.value]);
+        status = stream.CopyToHost(prediction.host_candidates.data(), prediction.candidates.data(),
+                                   asked * predict.max_candidates * sizeof(PredictCandidate));
+        break;
+      }
+    }
+  }
+  return status;
+}
+
+void ProgramRun::ReadResults() const {
+  for (size_t i = 0; i < packed_.program.outputs.size(); ++i) {
+    if (!wants(i)) continue;
+    const OutputSpec& output = packed_.program.outputs[i];
+    const CudaProgramWorkspace::Prediction& prediction = ws_.predictions[output.value];
+    const ValueSpec& value = packed_.shape.values[output.value];
+    const size_t rows = rows_[value.axis];
+    switch (output.type) {
+      case OutputType::kRows:
+        for (size_t row = 0; row < rows; ++row) {
+          packed_.layout(output.value)
+              .Unpack(ws_.outputs[i].as<float>() + row * packed_.stride(output.value),
+                      outputs_[i].values + row * value.width);
+        }
+        break;
+      case OutputType::kLogProb: {
+        std::fill_n(outputs_[i].values, rows, 0.0f);
+        const float* from = prediction.host_log_prob.as<float>();
+        ForEachAsked(output.value,
+                     [&](int row, int32_t, int32_t) { outputs_[i].values[row] = *from++; });
+        break;
+      }
+      case OutputType::kCandidates: {
+        const auto& predict = std::get<ops::Predict>(packed_.program.operations[output.value]);
+        const size_t most = predict.max_candidates;
+        const PredictCandidate* from = prediction.host_candidates.as<PredictCandidate>();
+        ForEachAsked(output.value, [&](int row, int32_t, int32_t count) {
+          for (int c = 0; c < count; ++c) {
+            outputs_[i].candidates[row * most + c] = {from[c].id, from[c].log_prob};
+          }
+          from += most;
+        });
+        break;
+      }
+    }
+  }
+}
+
+void ProgramRun::Commit() {
+  for (size_t a = 0; a < states_.size(); ++a) {
+    if (bucket_.has_slots(static_cast<AxisId>(a))) states_[a].Commit();
+  }
+}
+
+}  // namespace sru::kernels::cuda

@@ -1,0 +1,72 @@
+// One batch of a program: its bucket, its input in the staging memory, its results out of it, the
+// states that it reads and writes.
+#ifndef SRU_KERNELS_CUDA_PROGRAM_RUN_H_
+#define SRU_KERNELS_CUDA_PROGRAM_RUN_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cuda/program_pack.h"
+#include "kernels/cuda/program_workspace.h"
+#include "kernels/program_executable.h"
+#include "kernels/state_arena.h"
+#include "kernels/status.h"
+
+namespace sru::kernels::cuda {
+
+class ProgramRun {
+ public:
+  // Of a valid batch. All must outlive the object.
+  ProgramRun(const PackedProgram& packed, const ProgramBatch& batch, const OutputBatch* outputs,
+             CudaProgramWorkspace& workspace);
+
+  // Whether there is nothing to compute.
+  bool is_empty() const;
+  const ProgramBucket& bucket() const { return bucket_; }
+
+  // Takes the pages that the slots go on to; they are given up with the object unless Commit() is
+  // called.
+  Status BeginStates();
+  // Fills the staging memory. Returns the bytes of it that the batch uses.
+  size_t WriteInput();
+  // Puts the copies of the results on the stream.
+  Status EnqueueResults() const;
+  // Copies them to where the caller wants them.
+  void ReadResults() const;
+  // The slots go on.
+  void Commit();
+
+ private:
+  ProgramBucket MakeBucket();
+  bool wants(size_t output) const { return (users_ >> output & 1) != 0; }
+  bool runs(ValueId operation) const { return (packed_.shape.users[operation] & users_) != 0; }
+  // For every row of which a Predict is asked something, in order: use(row, target, count).
+  template <typename Use>
+  void ForEachAsked(ValueId predict, const Use& use) const;
+  Status CheckFields(ValueId attend) const;
+  void WriteAxis(AxisId axis);
+  void WriteInputs();
+  void WritePredict(ValueId predict);
+  size_t WriteFields();
+  template <typename T>
+  T* Host(size_t offset) const {
+    return reinterpret_cast<T*>(ws_.host_input.as<char>() + offset);
+  }
+
+  const PackedProgram& packed_;
+  const ProgramBatch& batch_;
+  const OutputBatch* const outputs_;
+  CudaProgramWorkspace& ws_;
+  const uint64_t users_;
+  std::vector<int> rows_;       // [axis]
+  std::vector<int> sequences_;  // [axis]
+  std::vector<int> asked_;      // [operation]: rows of which a Predict is asked something
+  const ProgramBucket bucket_;
+  const ProgramLayout layout_;
+  std::vector<StateArena::Run> states_;  // [axis]; begun where there are slots
+};
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_PROGRAM_RUN_H_

@@ -1,0 +1,349 @@
+#include "kernels/cuda/program_workspace.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "kernels/cuda/bucket.h"
+#include "kernels/cuda/cuda_workspace.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+size_t Align(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+// A buffer for every value: in the order of the operations one that nobody reads any more, if there
+// is one, else one more.
+struct ValueBuffers {
+  std::vector<size_t> bytes;
+  std::vector<int> of_value;  // -1: a value without rows
+
+  ValueBuffers(const PackedProgram& packed, const std::vector<std::vector<int>>& row_buckets) {
+    const size_t count = packed.operations.size();
+    // Append's value is x itself.
+    std::vector<ValueId> original(count);
+    std::vector<size_t> last_use(count);
+    for (size_t i = 0; i < count; ++i) {
+      const auto* const append = std::get_if<ops::Append>(&packed.program.operations[i]);
+      original[i] = append != nullptr ? original[append->x] : static_cast<ValueId>(i);
+      last_use[original[i]] = i;
+      for (ValueId argument : packed.operations[i].arguments) last_use[original[argument]] = i;
+    }
+    for (const OutputSpec& output : packed.program.outputs) {
+      last_use[original[output.value]] = std::numeric_limits<size_t>::max();
+    }
+    std::vector<ValueId> holder;  // [buffer]
+    of_value.assign(count, -1);
+    for (size_t i = 0; i < count; ++i) {
+      const ValueSpec& value = packed.shape.values[i];
+      if (value.width == 0) continue;
+      if (original[i] != static_cast<ValueId>(i)) {
+        of_value[i] = of_value[original[i]];
+        continue;
+      }
+      const size_t needed = static_cast<size_t>(row_buckets[value.axis].back()) *
+                            packed.stride(static_cast<ValueId>(i)) * sizeof(float);
+      int chosen = -1;
+      for (size_t b = 0; b < bytes.size(); ++b) {
+        if (last_use[holder[b]] >= i) continue;
+        const int buffer = static_cast<int>(b);
+        // The smallest that is large enough, else the largest.
+        const bool fits = bytes[b] >= needed;
+        if (chosen < 0 || (fits && (bytes[chosen] < needed || bytes[b] < bytes[chosen])) ||
+            (!fits && bytes[chosen] < needed && bytes[b] > bytes[chosen])) {
+          chosen = buffer;
+        }
+      }
+      if (chosen < 0) {
+        chosen = static_cast<int>(bytes.size());
+        bytes.push_back(0);
+        holder.push_back(kNone);
+      }
+      bytes[chosen] = std::max(bytes[chosen], needed);
+      holder[chosen] = static_cast<ValueId>(i);
+      of_value[i] = chosen;
+    }
+  }
+};
+
+// The most rows of logits of n values, and as many as a workspace can use.
+int PredictChunk(int n, const std::vector<int>& row_buckets) {
+  for (size_t i = row_buckets.size() - 1; i-- > 0;) {
+    const size_t rows = TokenBuckets(row_buckets[i]).back();
+    if (i == 0 || rows * n * sizeof(float) <= kMaxLogitBytes) return row_buckets[i];
+  }
+  return row_buckets[0];
+}
+
+}  // namespace
+
+ProgramLayout::ProgramLayout(const PackedProgram& packed, const ProgramBucket& bucket) {
+  const Program& program = packed.program;
+  size_t end = 0;
+  const auto take = [&end](size_t bytes) {
+    const size_t begin = end;
+    end = Align(end + bytes);
+    return begin;
+  };
+  for (size_t a = 0; a < program.axes.size(); ++a) {
+    const size_t rows = bucket.rows[a];
+    const size_t sequences = bucket.sequences[a];
+    Axis axis;
+    axis.header = take(sizeof(AxisHeader));
+    axis.offsets = take((sequences + 1) * sizeof(int32_t));
+    axis.row_sequence = take(rows * sizeof(int32_t));
+    axis.entries = take(packed.has_stack[a] ? sequences * sizeof(SequenceEntry) : 0);
+    axes.push_back(axis);
+  }
+  for (const InputSpec& input : program.inputs) {
+    const size_t rows = bucket.rows[input.axis];
+    switch (input.type) {
+      case InputType::kIds:
+      case InputType::kRows:
+        inputs.push_back(take(rows * sizeof(int32_t)));
+        break;
+      case InputType::kFeatures:
+        inputs.push_back(take(rows * input.width * sizeof(float)));
+        break;
+      case InputType::kMap:
+        inputs.push_back(take(bucket.sequences[input.axis] * sizeof(int32_t)));
+        break;
+    }
+  }
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    Predict predict;
+    if (std::holds_alternative<ops::Predict>(program.operations[i])) {
+      const size_t bytes = bucket.predicted[i] * sizeof(int32_t);
+      predict.header = take(sizeof(BatchHeader));
+      predict.rows = take(bytes);
+      predict.targets = take(bytes);
+      predict.counts = take(bytes);
+    }
+    predicts.push_back(predict);
+  }
+  for (const FieldUse& use : packed.field_uses) {
+    Field field;
+    if (bucket.has_slots(use.axis)) {
+      const bool grows = program.fields[use.field].grows;
+      const size_t bytes = bucket.sequences[use.axis] * (grows ? sizeof(int32_t) : sizeof(float*));
+      field.in = take(bytes);
+      field.out = take(bytes);
+    }
+    fields.push_back(field);
+  }
+  pages = end;
+}
+
+CudaProgramWorkspace::CudaProgramWorkspace(const PackedProgram& packed, std::shared_ptr<Gpu> gpu,
+                                           const ProgramLimits& limits)
+    : gpu_(std::move(gpu)), graphs(kMaxGraphs), limits_(limits) {
+  for (size_t a = 0; a < packed.program.axes.size(); ++a) {
+    const AxisId axis = static_cast<AxisId>(a);
+    const AxisLimits& of_sequences = limits.axes[packed.sequences_of(axis)];
+    const int max_rows =
+        packed.is_sequence_axis(axis) ? of_sequences.max_sequences : limits.axes[a].max_rows;
+    row_buckets_.push_back(TokenBuckets(max_rows));
+    max_sequences_.push_back(of_sequences.max_sequences);
+  }
+  for (const ProductGroup& group : packed.groups) {
+    predict_chunks_.push_back(
+        group.predict == kNone ? 0 : PredictChunk(group.shapes[0].n, row_buckets_[group.axis]));
+  }
+}
+
+int CudaProgramWorkspace::RowBucket(AxisId axis, int rows) const {
+  const std::vector<int>& buckets = row_buckets_[axis];
+  return rows == 0 ? 0 : *std::lower_bound(buckets.begin(), buckets.end(), rows);
+}
+
+int CudaProgramWorkspace::SequenceBucketOf(AxisId axis, int sequences) const {
+  return sequences == 0 ? 0 : SequenceBucket(sequences, max_sequences_[axis]);
+}
+
+const ProductChoice& CudaProgramWorkspace::Choice(const Choices& choices,
+                                                  const PackedProduct& product, int rows) {
+  const std::vector<int>& counts = choices.row_counts;
+  const auto found = std::lower_bound(counts.begin(), counts.end(), rows);
+  return choices.of_shapes[product.shape][found - counts.begin()];
+}
+
+Status CudaProgramWorkspace::ChooseProducts(const PackedProgram& packed,
+                                            const ProgramOnDevice& device) {
+  Status status;
+  for (size_t i = 0; i < packed.groups.size() && status.ok(); ++i) {
+    const ProductGroup& group = packed.groups[i];
+    Choices choices;
+    choices.row_counts =
+        group.predict == kNone ? row_buckets_[group.axis] : TokenBuckets(predict_chunks_[i]);
+    status = device.plans[i]->Choose(choices.row_counts, *stream, &choices.of_shapes);
+    group_choices_.push_back(std::move(choices));
+  }
+  for (size_t i = 0; i < packed.operations.size() && status.ok(); ++i) {
+    const int stack = packed.operations[i].stack;
+    if (stack < 0) continue;
+    Choices choices;
+    choices.row_counts = row_buckets_[packed.shape.values[i].axis];
+    status = device.stacks[stack].plans->Choose(choices.row_counts, *stream, &choices.of_shapes);
+    stack_choices_.push_back(std::move(choices));  // stacks are in the order of their operations
+  }
+  return status;
+}
+
+ProgramBucket CudaProgramWorkspace::LargestBucket(const PackedProgram& packed) const {
+  ProgramBucket bucket;
+  bucket.users = ~uint64_t{0};
+  for (const std::vector<int>& buckets : row_buckets_) {
+    bucket.rows.push_back(buckets[buckets.size() - 2]);
+  }
+  bucket.sequences = max_sequences_;
+  for (size_t i = 0; i < packed.operations.size(); ++i) {
+    const bool predicts = std::holds_alternative<ops::Predict>(packed.program.operations[i]);
+    bucket.predicted.push_back(predicts ? bucket.rows[packed.shape.values[i].axis] : 0);
+  }
+  return bucket;
+}
+
+Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOnDevice& device,
+                                    const ProgramLimits& limits,
+                                    std::unique_ptr<CudaProgramWorkspace>* workspace) {
+  const Program& program = packed.program;
+  std::unique_ptr<CudaProgramWorkspace> ws(new CudaProgramWorkspace(packed, device.gpu, limits));
+  const ProgramBucket largest = ws->LargestBucket(packed);
+  const size_t value_bytes = ValueBytes(packed.dtype);
+
+  // Scratch: the most that one operation takes.
+  size_t x = 0, normalized = 0, projected = 0, u = 0, token_rows = 0, states = 0;
+  size_t rounded = 0, predicted = 0, logits = 0;
+  for (size_t i = 0; i < packed.operations.size(); ++i) {
+    const PackedOperation& operation = packed.operations[i];
+    const AxisId axis = packed.shape.values[i].axis;
+    const size_t rows = ws->row_buckets_[axis].back();
+    if (operation.stack >= 0) {
+      const PackedStack& stack = *packed.stacks[operation.stack];
+      x = std::max(x, rows * stack.MaxRowStride() * value_bytes);
+      normalized = std::max(normalized, rows * stack.MaxNormalizedStride() * value_bytes);
+      projected = std::max(projected, rows * stack.MaxProjectedStride() * value_bytes);
+      u = std::max(u, rows * stack.MaxProductStride() * value_bytes);
+      token_rows = std::max(token_rows, rows * stack.output().stride() * sizeof(float));
+      states = std::max(states, ws->max_sequences_[axis] * stack.layers.size() *
+                                    stack.output().stride() * sizeof(float));
+    }
+    if (operation.group < 0) continue;
+    const ProductShape& shape = packed.shape_of(operation);
+    if (packed.groups[operation.group].predict == kNone) {
+      if (packed.dtype != DataType::kFloat32) {
+        rounded = std::max(rounded, rows * shape.k * value_bytes);
+      }
+    } else {
+      const size_t chunk = TokenBuckets(ws->predict_chunks_[operation.group]).back();
+      predicted = std::max(predicted, chunk * shape.k * value_bytes);
+      logits = std::max(logits, chunk * shape.n * sizeof(float));
+    }
+  }
+  // Pages to begin with: of sequences that are twice as long as a page and what a batch adds.
+  size_t pages = 0;
+  for (const FieldUse& use : packed.field_uses) {
+    if (!program.fields[use.field].grows) continue;
+    pages += 3 * static_cast<size_t>(ws->max_sequences_[use.axis]) +
+             largest.rows[use.axis] / kStatePageRows;
+  }
+  ws->input_bytes_ = ProgramLayout(packed, largest).pages;
+  const size_t input_bytes = ws->input_bytes_ + pages * sizeof(float*);
+
+  struct Array {
+    DeviceBuffer* buffer;
+    size_t bytes;
+  };
+  std::vector<Array> arrays = {{&ws->x, x},
+                               {&ws->h, x},
+                               {&ws->normalized, normalized},
+                               {&ws->projected, projected},
+                               {&ws->u, u},
+                               {&ws->token_rows, token_rows},
+                               {&ws->initial_state, states},
+                               {&ws->final_state, states},
+                               {&ws->rounded, rounded},
+                               {&ws->predicted, predicted},
+                               {&ws->logits, logits},
+                               {&ws->input, input_bytes}};
+  struct HostArray {
+    PinnedBuffer* buffer;
+    size_t bytes;
+  };
+  std::vector<HostArray> host_arrays = {{&ws->host_input, input_bytes}};
+  const ValueBuffers buffers(packed, ws->row_buckets_);
+  ws->value_buffer_ = buffers.of_value;
+  ws->values_.resize(buffers.bytes.size());
+  for (size_t i = 0; i < buffers.bytes.size(); ++i) {
+    arrays.push_back({&ws->values_[i], buffers.bytes[i]});
+  }
+  ws->predictions.resize(packed.operations.size());
+  for (size_t i = 0; i < packed.operations.size(); ++i) {
+    const auto* const predict = std::get_if<ops::Predict>(&program.operations[i]);
+    if (predict == nullptr) continue;
+    Prediction& prediction = ws->predictions[i];
+    const size_t log_prob = largest.predicted[i] * sizeof(float);
+    const size_t candidates =
+        largest.predicted[i] * predict->max_candidates * sizeof(PredictCandidate);
+    arrays.push_back({&prediction.log_prob, log_prob});
+    arrays.push_back({&prediction.candidates, candidates});
+    host_arrays.push_back({&prediction.host_log_prob, log_prob});
+    host_arrays.push_back({&prediction.host_candidates, candidates});
+  }
+  ws->outputs.resize(program.outputs.size());
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    const ValueId value = program.outputs[i].value;
+    if (program.outputs[i].type != OutputType::kRows) continue;
+    const size_t rows = largest.rows[packed.shape.values[value].axis];
+    host_arrays.push_back({&ws->outputs[i], rows * packed.stride(value) * sizeof(float)});
+  }
+
+  size_t device_bytes = kProductWorkspaceBytes;
+  for (const Array& array : arrays) device_bytes += array.bytes;
+  ws->bytes_ = device_bytes;
+  for (const HostArray& array : host_arrays) ws->bytes_ += array.bytes;
+  std::string what = "a workspace";
+  for (size_t a = 0; a < program.axes.size(); ++a) {
+    if (packed.is_sequence_axis(static_cast<AxisId>(a))) continue;
+    what += (a == 0 ? " for " : ", ") + std::to_string(limits.axes[a].max_rows) + " rows and " +
+            std::to_string(limits.axes[a].max_sequences) + " sequences of " + program.axes[a].name;
+  }
+  const std::shared_ptr<Gpu>& gpu = device.gpu;
+  Status status = gpu->CheckBudget(what, device_bytes);
+  if (status.ok()) status = GpuStream::Create(gpu, &ws->stream);
+  // Before the other memory is taken, for the trials need some of their own.
+  if (status.ok()) status = ws->ChooseProducts(packed, device);
+  for (const Array& array : arrays) {
+    if (status.ok()) status = DeviceBuffer::Create(gpu, array.bytes, array.buffer);
+  }
+  for (const HostArray& array : host_arrays) {
+    if (status.ok()) status = PinnedBuffer::Create(gpu, array.bytes, array.buffer);
+  }
+  if (status.ok()) *workspace = std::move(ws);
+  return status;
+}
+
+Status CudaProgramWorkspace::ReservePages(const ProgramLayout& layout, size_t pages) {
+  if (layout.pages + pages * sizeof(float*) <= input.bytes()) return OkStatus();
+  const size_t bytes = input_bytes_ + 2 * pages * sizeof(float*);
+  DeviceBuffer larger;
+  PinnedBuffer host_larger;
+  Status status = DeviceBuffer::Create(gpu_, bytes, &larger);
+  if (status.ok()) status = PinnedBuffer::Create(gpu_, bytes, &host_larger);
+  if (!status.ok()) return status;
+  bytes_ += 2 * (bytes - input.bytes());
+  graphs.Clear();
+  input = std::move(larger);
+  host_input = std::move(host_larger);
+  return OkStatus();
+}
+
+CudaProgramWorkspace::~CudaProgramWorkspace() {
+  // Nothing may be in flight when the memory goes; what the device says of it is of no use here.
+  if (stream.get() != nullptr) (void)stream->Wait();
+  graphs.Clear();
+}
+
+}  // namespace sru::kernels::cuda

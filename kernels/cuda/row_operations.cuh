@@ -1,0 +1,132 @@
+// Operations that make each row from a row or two: copies, embeddings, sums, shifts. A thread makes
+// one value, except for the products of rows, which a warp makes.
+#ifndef SRU_KERNELS_CUDA_ROW_OPERATIONS_CUH_
+#define SRU_KERNELS_CUDA_ROW_OPERATIONS_CUH_
+
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/operation_args.h"
+#include "kernels/cuda/rows_shape.h"
+#include "kernels/cuda/sinusoid.cuh"
+#include "kernels/state_arena.h"
+
+namespace sru::kernels::cuda {
+
+// The place of a thread among rows of `width` values.
+struct RowPlace {
+  int row;
+  int column;
+};
+
+__device__ __forceinline__ RowPlace PlaceOf(int width) {
+  const int64_t at = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x;
+  return {static_cast<int>(at / width), static_cast<int>(at % width)};
+}
+
+// The place of a thread's warp among rows.
+__device__ __forceinline__ int64_t WarpPlace() {
+  return static_cast<int64_t>(blockIdx.x) * kRowWarps + threadIdx.x / kWarpSize;
+}
+
+__device__ __forceinline__ bool IsRow(const AxisHeader* axis, int max_rows, int64_t row) {
+  return row < max_rows && row < axis->rows.num_tokens;
+}
+
+__device__ __forceinline__ bool IsSequence(const AxisHeader* axis, int max_sequences, int b) {
+  return b < max_sequences && b < axis->num_sequences;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) CopyRowsKernel(const CopyRowsArgs args) {
+  const RowPlace at = PlaceOf(args.padded_width);
+  const int64_t number = int64_t{args.first} + at.row;
+  if (at.row >= args.max_rows || number >= args.header->num_tokens) return;
+  float value = 0.0f;
+  if (at.column < args.width) {
+    const int64_t source = args.rows != nullptr ? args.rows[number] : number;
+    const int column = at.column / args.x_size * args.x_padded + at.column % args.x_size;
+    value = args.x[source * args.x_stride + column];
+  }
+  T* y = static_cast<T*>(args.y) + int64_t{at.row} * args.y_stride;
+  y[args.first_column + at.column] = FromFloat<T>(value);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) EmbedRowsKernel(const EmbedRowsArgs args) {
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsRow(args.axis, args.max_rows, at.row)) return;
+  const T* row = static_cast<const T*>(args.table) + int64_t{args.ids[at.row]} * args.stride;
+  float value = args.scale * ToFloat(row[at.column]);
+  if (args.divisors != nullptr && at.column < args.width) {
+    const int b = args.row_sequence[at.row];
+    const int64_t before = args.rows_before != nullptr ? args.rows_before[b] : 0;
+    const int64_t position = before + at.row - args.offsets[b];
+    const double angle = static_cast<double>(position) / args.divisors[at.column / 2];
+    value += static_cast<float>(at.column % 2 == 0 ? Sine(angle) : Cosine(angle));
+  }
+  args.y[int64_t{at.row} * args.stride + at.column] = value;
+}
+
+// Templates only so that a header may hold them, as those below.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) AddBiasKernel(const AddBiasArgs args) {
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsRow(args.axis, args.max_rows, at.row)) return;
+  T* y = args.y + int64_t{at.row} * args.stride + at.column;
+  T value = *y;
+  if (args.bias != nullptr) value += args.bias[at.column];
+  *y = args.relu ? fmaxf(value, 0.0f) : value;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) AddRowsKernel(const AddRowsArgs args) {
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsRow(args.axis, args.max_rows, at.row)) return;
+  const int64_t i = int64_t{at.row} * args.stride + at.column;
+  const T sum = args.a[i] + args.b[i];
+  args.y[i] = sum;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) ShiftRowsKernel(const ShiftRowsArgs args) {
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsRow(args.axis, args.max_rows, at.row)) return;
+  const int b = args.row_sequence[at.row];
+  T value = 0.0f;
+  if (at.row > args.offsets[b]) {
+    value = args.x[int64_t{at.row - 1} * args.stride + at.column];
+  } else if (args.in != nullptr && args.in[b] != nullptr && at.column < args.width) {
+    value = args.in[b][at.column];
+  }
+  args.y[int64_t{at.row} * args.stride + at.column] = value;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) AppendKernel(const AppendArgs args) {
+  const RowPlace at = PlaceOf(args.width);
+  if (!IsRow(args.axis, args.max_rows, at.row)) return;
+  const int b = args.row_sequence[at.row];
+  const int row = args.field.rows_before[b] + at.row - args.offsets[b];
+  T* page = args.field.pages[args.field.page_begin[b] + row / kStatePageRows];
+  page[int64_t{row % kStatePageRows} * args.width + at.column] =
+      args.x[int64_t{at.row} * args.stride + at.column];
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) RowDotKernel(const RowDotArgs args) {
+  const int64_t row = WarpPlace();
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
+  // The whole warp leaves: those that stay exchange values.
+  if (!IsRow(args.axis, args.max_rows, row)) return;
+  const int b = args.row_sequence[row];
+  const T* x = args.x + row * args.x_stride;
+  const T* v = args.v + int64_t{args.map != nullptr ? args.map[b] : b} * args.v_stride;
+  T sum = 0.0f;
+  for (int j = lane; j < args.width; j += kWarpSize) sum = fmaf(x[j], v[j], sum);
+  sum = WarpSum(sum);
+  // The row's one value and its padding.
+  if (lane < args.y_stride) args.y[row * args.y_stride + lane] = lane == 0 ? sum : 0.0f;
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_ROW_OPERATIONS_CUH_

@@ -1,0 +1,103 @@
+// Operations that make a row per sequence: states from and to slots, pooling. A thread makes one
+// value and goes over the sequence's rows from the first to the last.
+#ifndef SRU_KERNELS_CUDA_SEQUENCE_OPERATIONS_CUH_
+#define SRU_KERNELS_CUDA_SEQUENCE_OPERATIONS_CUH_
+
+#include "kernels/common/pooling.h"
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/operation_args.h"
+#include "kernels/cuda/row_operations.cuh"
+#include "kernels/cuda/rows_shape.h"
+#include "kernels/cuda/running_pool.cuh"
+
+namespace sru::kernels::cuda {
+
+// Templates only so that a header may hold them.
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) GatherStateKernel(const GatherStateArgs args) {
+  const int stride = args.segments * args.padded;
+  const RowPlace at = PlaceOf(stride);
+  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  const int segment = at.column / args.padded;
+  const int j = at.column % args.padded;
+  const T* in = args.in[at.row];
+  const bool has_value = in != nullptr && j < args.size;
+  args.state[int64_t{at.row} * stride + at.column] = has_value ? in[segment * args.size + j] : 0.0f;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) ScatterStateKernel(const ScatterStateArgs args) {
+  const int stride = args.segments * args.padded;
+  const RowPlace at = PlaceOf(stride);
+  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  const int segment = at.column / args.padded;
+  const int j = at.column % args.padded;
+  T* out = args.out[at.row];
+  if (out == nullptr || j >= args.size) return;
+  out[segment * args.size + j] = args.state[int64_t{at.row} * stride + at.column];
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) KeepLastKernel(const KeepLastArgs args) {
+  const RowPlace at = PlaceOf(args.width);
+  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  T* out = args.out[at.row];
+  if (out == nullptr) return;
+  const int end = args.offsets[at.row + 1];
+  const T* in = args.in[at.row];
+  T value = 0.0f;
+  if (end > args.offsets[at.row]) {
+    value = args.x[int64_t{end - 1} * args.stride + at.column];
+  } else if (in != nullptr) {
+    value = in[at.column];
+  }
+  out[at.column] = value;
+}
+
+// sum_t softmax_t(w_t) x_t, as a thread sees it: w and x are those of the sequence's first row.
+__device__ __forceinline__ float WeightedSum(const float* w, int64_t w_stride, const float* x,
+                                             int64_t x_stride, int length) {
+  float top = -HUGE_VALF;
+  for (int t = 0; t < length; ++t) top = fmaxf(top, w[t * w_stride]);
+  float total = 0.0f;
+  float sum = 0.0f;
+  for (int t = 0; t < length; ++t) {
+    const float e = expf(w[t * w_stride] - top);
+    total += e;
+    sum = fmaf(e, x[t * x_stride], sum);
+  }
+  return sum / total;
+}
+
+__device__ __forceinline__ float PoolOfRows(Pooling pooling, bool backward, const float* x,
+                                            int64_t stride, int length) {
+  const int pick = PoolingOverTokens(pooling, backward) == Pooling::kFirst ? 0 : length - 1;
+  const bool takes_max = TakesMax(pooling);
+  float pool = PoolStart(takes_max);
+  for (int t = 0; t < length; ++t) pool = PoolStep(takes_max, pool, x[t * stride]);
+  return PoolEnd(pooling, pool, x[pick * stride], 1.0f / static_cast<float>(length));
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) PoolRowsKernel(const PoolRowsArgs args) {
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  const int begin = args.offsets[at.row];
+  const int length = args.offsets[at.row + 1] - begin;
+  T value = 0.0f;
+  if (length > 0 && at.column < args.width) {
+    const T* x = args.x + int64_t{begin} * args.stride + at.column;
+    if (args.weights != nullptr) {
+      value = WeightedSum(args.weights + int64_t{begin} * args.weight_stride, args.weight_stride, x,
+                          args.stride, length);
+    } else {
+      const bool backward = args.directions == 2 && at.column >= args.width / 2;
+      value = PoolOfRows(args.pooling, backward, x, args.stride, length);
+    }
+  }
+  args.y[int64_t{at.row} * args.stride + at.column] = value;
+}
+
+}  // namespace sru::kernels::cuda
+
+#endif  // SRU_KERNELS_CUDA_SEQUENCE_OPERATIONS_CUH_
