@@ -21,10 +21,16 @@ inline constexpr size_t kAttendSharedBytes = kRowThreads * sizeof(float);
 // The keys or the values of a sequence: adjacent rows, or rows in pages.
 class AttendRows {
  public:
-  __device__ __forceinline__ AttendRows(const float* rows, int first, int stride)
-      : rows_(rows + int64_t{first} * stride), pages_(nullptr), stride_(stride) {}
-  __device__ __forceinline__ AttendRows(const FieldPages& field, int sequence, int width)
-      : rows_(nullptr), pages_(field.pages + field.page_begin[sequence]), stride_(width) {}
+  // `rows` from `first` on or, where it is null, those of a sequence's field.
+  __device__ __forceinline__ AttendRows(const float* rows, int first, int stride,
+                                        const FieldPages& field, int sequence, int width)
+      : rows_(nullptr), pages_(nullptr), stride_(rows != nullptr ? stride : width) {
+    if (rows != nullptr) {
+      rows_ = rows + int64_t{first} * stride;
+    } else {
+      pages_ = field.pages + field.page_begin[sequence];
+    }
+  }
 
   __device__ __forceinline__ const float* Row(int s) const {
     if (pages_ == nullptr) return rows_ + int64_t{s} * stride_;
@@ -36,6 +42,34 @@ class AttendRows {
   float* const* pages_;
   int stride_;
 };
+
+// Blocks that must fit a multiprocessor's registers; left to itself the compiler spills for more.
+inline constexpr int kAttendBlocks = 4;
+// Keys whose products with q are summed over the lanes together.
+inline constexpr int kAttendGroup = 8;
+
+// The sum over all lanes of their values[lane % kAttendGroup], for each lane its own; `values` is used
+// up. An exchange halves the values of a lane, which takes 9 of them, where summing one value after
+// the other takes 40.
+template <int kHalf = kAttendGroup / 2>
+__device__ __forceinline__ float SumOfLane(float (&values)[kAttendGroup], int lane) {
+  if constexpr (kHalf > 0) {
+    const bool upper = (lane & kHalf) != 0;
+#pragma unroll
+    for (int i = 0; i < kHalf; ++i) {
+      const float kept = upper ? values[i + kHalf] : values[i];
+      const float given = upper ? values[i] : values[i + kHalf];
+      values[i] = kept + __shfl_xor_sync(0xffffffffu, given, kHalf);
+    }
+    return SumOfLane<kHalf / 2>(values, lane);
+  } else {
+    float sum = values[0];
+    for (int mask = kAttendGroup; mask < kWarpSize; mask *= 2) {
+      sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+    }
+    return sum;
+  }
+}
 
 // One row and head. `count` keys are seen, of which the lane's part of q, k and v begins at the
 // head's columns. `weights` is the warp's shared memory.
@@ -49,12 +83,20 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
   for (int first = 0; first < count; first += kWarpSize) {
     const int seen = count - first < kWarpSize ? count - first : kWarpSize;
     float score = -HUGE_VALF;  // of key `lane` of these
-    for (int s = 0; s < seen; ++s) {
-      const float* k = keys.Row(first + s) + key_column;
-      float dot = 0.0f;
-      for (int j = lane; j < key_size; j += kWarpSize) dot = fmaf(q[j], k[j], dot);
-      dot = WarpSum(dot);
-      if (s == lane) score = dot * scale;
+#pragma unroll 1
+    for (int group = 0; group < seen; group += kAttendGroup) {
+      float dots[kAttendGroup] = {};  // this lane's part of each
+#pragma unroll 1
+      for (int j = lane; j < key_size; j += kWarpSize) {
+#pragma unroll
+        for (int s = 0; s < kAttendGroup; ++s) {
+          if (group + s < seen) {
+            dots[s] = fmaf(q[j], keys.Row(first + group + s)[key_column + j], dots[s]);
+          }
+        }
+      }
+      const float dot = SumOfLane(dots, lane);
+      if (lane / kAttendGroup == group / kAttendGroup && lane < seen) score = dot * scale;
     }
     const float new_top = fmaxf(top, WarpMax(score));
     const float keep = first == 0 ? 0.0f : expf(top - new_top);
@@ -63,8 +105,10 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
     top = new_top;
     weights[lane] = weight;
     SyncWarp();
+#pragma unroll 1
     for (int j = lane; j < value_size; j += kWarpSize) {
       float sum = first == 0 ? 0.0f : y[j] * keep;
+#pragma unroll 4
       for (int s = 0; s < seen; ++s) {
         sum = fmaf(weights[s], values.Row(first + s)[value_column + j], sum);
       }
@@ -77,7 +121,7 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
 
 // A template only so that a header may hold it.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) AttendKernel(const AttendArgs args) {
+__global__ void __launch_bounds__(kRowThreads, kAttendBlocks) AttendKernel(const AttendArgs args) {
   const int64_t place = WarpPlace();
   const int64_t row = place / args.heads;
   const int head = static_cast<int>(place % args.heads);
@@ -93,19 +137,20 @@ __global__ void __launch_bounds__(kRowThreads) AttendKernel(const AttendArgs arg
   T* weights = reinterpret_cast<T*>(DynamicShared()) + threadIdx.x / kWarpSize * kWarpSize;
   // Later rows of the sequence that the row does not see.
   const int hidden = args.causal ? args.offsets[b + 1] - 1 - static_cast<int>(row) : 0;
+  int first = 0;
+  int count = 0;
   if (args.keys != nullptr) {
     const int other = args.map != nullptr ? args.map[b] : b;
-    const int first = args.key_offsets[other];
-    AttendHead(q, AttendRows(args.keys, first, args.key_stride), head * key_size, key_size,
-               AttendRows(args.values, first, args.value_stride), head * value_size, value_size,
-               args.scale, args.key_offsets[other + 1] - first - hidden, weights,
-               y + head * value_size);
+    first = args.key_offsets[other];
+    count = args.key_offsets[other + 1] - first;
   } else {
-    const int count = args.key_field.rows_before[b] + (args.appended ? length : 0);
-    AttendHead(q, AttendRows(args.key_field, b, args.key_width), head * key_size, key_size,
-               AttendRows(args.value_field, b, args.value_width), head * value_size, value_size,
-               args.scale, count - hidden, weights, y + head * value_size);
+    count = args.key_field.rows_before[b] + (args.appended ? length : 0);
   }
+  const AttendRows keys(args.keys, first, args.key_stride, args.key_field, b, args.key_width);
+  const AttendRows values(args.values, first, args.value_stride, args.value_field, b,
+                          args.value_width);
+  AttendHead(q, keys, head * key_size, key_size, values, head * value_size, value_size, args.scale,
+             count - hidden, weights, y + head * value_size);
   // The padding, by the last head's warp.
   if (head == args.heads - 1 && args.value_width + lane < args.y_stride) {
     y[args.value_width + lane] = 0.0f;

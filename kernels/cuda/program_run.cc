@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <string>
 #include <variant>
 
 #include "kernels/cuda/kernel_args.h"
@@ -84,12 +83,10 @@ Status ProgramRun::BeginStates() {
     }
     Status status = batch_.arena->BeginRun(axis.slots, rows_added.data(), axis.num_sequences,
                                            packed_.written_fields[a], &states_[a]);
-    if (!status.ok()) return status;
-  }
-  for (size_t i = 0; i < packed_.operations.size(); ++i) {
-    const auto* const attend = std::get_if<ops::Attend>(&packed_.program.operations[i]);
-    if (attend == nullptr || attend->key_field == kNone || !runs(static_cast<ValueId>(i))) continue;
-    Status status = CheckFields(static_cast<ValueId>(i));
+    if (status.ok()) {
+      status = ValidateStates(packed_.program, packed_.shape, users_, static_cast<AxisId>(a),
+                              axis.num_sequences, states_[a]);
+    }
     if (!status.ok()) return status;
   }
   size_t pages = 0;
@@ -100,24 +97,6 @@ Status ProgramRun::BeginStates() {
     }
   }
   return ws_.ReservePages(layout_, pages);
-}
-
-// Keys and values must have as many rows; their operations see to that, but a state may be put in.
-Status ProgramRun::CheckFields(ValueId id) const {
-  const auto& attend = std::get<ops::Attend>(packed_.program.operations[id]);
-  const AxisId axis = packed_.shape.values[id].axis;
-  const std::vector<FieldSpec>& fields = packed_.program.fields;
-  for (int b = 0; b < sequences_[axis]; ++b) {
-    const int keys = states_[axis].rows(attend.key_field, b);
-    const int values = states_[axis].rows(attend.value_field, b);
-    if (keys == values) continue;
-    return InvalidArgument("axes[" + std::to_string(axis) + "] (" +
-                           packed_.program.axes[axis].name + "): slots[" + std::to_string(b) +
-                           "]: expected as many rows of " + fields[attend.value_field].name +
-                           " as of " + fields[attend.key_field].name + ", which has " +
-                           std::to_string(keys) + ", found " + std::to_string(values));
-  }
-  return OkStatus();
 }
 
 size_t ProgramRun::WriteInput() {

@@ -44,7 +44,6 @@ class ProgramRun {
   // For every row of which a Predict is asked something, in order: use(row, target, count).
   template <typename Use>
   void ForEachAsked(ValueId predict, const Use& use) const;
-  Status CheckFields(ValueId attend) const;
   void WriteAxis(AxisId axis);
   void WriteInputs();
   void WritePredict(ValueId predict);
