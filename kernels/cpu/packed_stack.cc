@@ -20,6 +20,14 @@ int ChunkRows(int columns) {
   return std::clamp(rows, kMinChunkRows, kMaxChunkRows);
 }
 
+// What packing needs besides the weights.
+struct Packing {
+  WeightSource* weights = nullptr;
+  bool rounds = false;
+  ProductShapes shapes;
+  AlignedBuffer columns;  // scratch: one part's weights
+};
+
 AlignedBuffer Rounded(AlignedBuffer weights, bool rounds) {
   if (rounds) RoundRowToBFloat16(weights.data(), weights.size());
   return weights;
@@ -30,20 +38,21 @@ constexpr int kPartSize = 128;
 
 // Adds the parts of one direction.
 void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int direction,
-                   ProductShapes& shapes, Layer* layer) {
+                   Packing* packing, Layer* layer) {
   const int padded = layer->output.padded();
   const int matrices = spec.num_matrices;
   layer->constants.push_back(PackGateConstants(spec, direction));
   for (int first = 0; first < padded; first += kPartSize) {
     const int size = std::min(kPartSize, padded - first);
-    const AlignedBuffer columns =
-        Rounded(PackGateWeights(spec, product_rows, direction, first, size), layer->rounds);
+    AlignedBuffer& columns = packing->columns;
+    PackGateWeights(spec, product_rows, direction, first, size, &columns);
+    if (packing->rounds) RoundRowToBFloat16(columns.data(), columns.size());
     Part part;
     part.direction = direction;
     part.first = first;
     part.product =
-        std::make_unique<Product>(shapes, columns.data(), product_rows.stride(), matrices * size,
-                                  RowBuckets(ChunkRows(matrices * size)));
+        std::make_unique<Product>(packing->shapes, columns.data(), product_rows.stride(),
+                                  matrices * size, RowBuckets(ChunkRows(matrices * size)));
     part.scan = ScanParametersOf(spec, layer->constants.back());
     part.scan.padded = size;
     part.scan.v_f += first;
@@ -54,11 +63,10 @@ void PackDirection(const LayerSpec& spec, const RowLayout& product_rows, int dir
   }
 }
 
-Layer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLayout& input, bool rounds,
-                ProductShapes& shapes) {
-  const ReadLayerVectors vectors(weights, spec);
+Layer PackLayer(const LayerSpec& spec, const RowLayout& input, Packing* packing) {
+  const ReadLayerVectors vectors(packing->weights, spec);
   Layer layer;
-  layer.rounds = rounds;
+  layer.rounds = packing->rounds;
   layer.input = input;
   layer.output = {spec.directions, spec.hidden_size};
   layer.layer_norm = spec.layer_norm;
@@ -67,15 +75,16 @@ Layer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLayout& i
   RowLayout product_rows = input;
   if (spec.projection_size > 0) {
     product_rows = {1, spec.projection_size};
-    const ReadWeights readable(weights, spec.weight_proj);
-    const AlignedBuffer packed = Rounded(PackProjection(spec, input, product_rows), rounds);
-    layer.projection =
-        std::make_unique<Product>(shapes, packed.data(), input.stride(), product_rows.stride(),
-                                  RowBuckets(ChunkRows(product_rows.stride())));
+    const ReadWeights readable(packing->weights, spec.weight_proj);
+    const AlignedBuffer packed =
+        Rounded(PackProjection(spec, input, product_rows), packing->rounds);
+    layer.projection = std::make_unique<Product>(packing->shapes, packed.data(), input.stride(),
+                                                 product_rows.stride(),
+                                                 RowBuckets(ChunkRows(product_rows.stride())));
   }
-  const ReadWeights readable(weights, spec.weight);
+  const ReadWeights readable(packing->weights, spec.weight);
   for (int d = 0; d < spec.directions; ++d) {
-    PackDirection(spec, product_rows, d, shapes, &layer);
+    PackDirection(spec, product_rows, d, packing, &layer);
   }
   layer.chunk_rows = layer.parts[0].product->max_rows();
   for (const Part& part : layer.parts) {
@@ -129,7 +138,7 @@ std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec&
 PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
                          WeightSource* weights)
     : spec(WithoutWeights(stack)), rounds(arithmetic.rounds) {
-  ProductShapes shapes(arithmetic.products);
+  Packing packing{weights, rounds, ProductShapes(arithmetic.products), {}};
   RowLayout rows = FirstLayerInput(stack);
   input = rows;
   if (!stack.input_to_hidden.empty()) {
@@ -137,11 +146,11 @@ PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
     const ReadWeights readable(weights, stack.input_to_hidden);
     const int chunk_rows = ChunkRows(rows.stride());
     input_to_hidden = std::make_unique<Product>(
-        shapes, Rounded(PackTransposed(stack.input_to_hidden, input, rows), rounds).data(),
+        packing.shapes, Rounded(PackTransposed(stack.input_to_hidden, input, rows), rounds).data(),
         input.stride(), rows.stride(), RowBuckets(chunk_rows));
   }
   for (const LayerSpec& layer : stack.layers) {
-    layers.push_back(PackLayer(weights, layer, rows, rounds, shapes));
+    layers.push_back(PackLayer(layer, rows, &packing));
     rows = layers.back().output;
   }
   ProductShapes float32_shapes;

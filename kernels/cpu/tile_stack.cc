@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/common/gate_scale.h"
 #include "kernels/cpu/bfloat16_rows.h"
 #include "kernels/cpu/classify.h"
 #include "kernels/cpu/layer_norm.h"
@@ -9,45 +10,49 @@
 namespace sru::kernels::cpu {
 namespace {
 
-// Blocks of a direction that are laid out in float32 at a time.
-constexpr int kBlocksAtATime = 8;
-
-// Packs w(row, block, matrix, column) of `blocks` blocks for rows below k.
-template <typename Weight>
-void PackTiles(int k, int blocks, int matrices, BFloat16* to, Weight w) {
-  for (int block = 0; block < blocks; ++block) {
-    for (int row = 0; row < k; row += 2) {
-      for (int matrix = 0; matrix < matrices; ++matrix) {
-        for (int column = 0; column < kTileColumns; ++column) {
-          *to++ = ToBFloat16(w(row, block, matrix, column));
-          *to++ = ToBFloat16(w(row + 1, block, matrix, column));
-        }
-      }
+// Rounds row `position` of a direction's weights, [hidden][matrices], into its tiles.
+void PackGateRow(const LayerSpec& spec, int position, const float* from, TileDirection& to) {
+  const int matrices = spec.num_matrices;
+  BFloat16* const pair =
+      to.values.data() + static_cast<size_t>(position / 2) * matrices * kTilePair + position % 2;
+  for (int j = 0; j < spec.hidden_size; ++j) {
+    BFloat16* const column =
+        pair + j / kTileColumns * to.weights.block_size() + j % kTileColumns * 2;
+    for (int matrix = 0; matrix < matrices; ++matrix) {
+      const float scale = IsGateMatrix(matrix) ? kExp2GateScale : 1.0f;
+      column[matrix * kTilePair] = ToBFloat16(scale * *from++);
     }
   }
 }
 
-TileDirection PackDirection(const LayerSpec& spec, const RowLayout& rows, int direction) {
-  TileDirection packed;
+// Makes the directions of a layer. Its weights are read a few rows at a time.
+std::vector<TileDirection> PackDirections(WeightSource* weights, const LayerSpec& spec,
+                                          const RowLayout& rows) {
   const int matrices = spec.num_matrices;
+  const int hidden = spec.hidden_size;
   const int k = static_cast<int>(TileStride(rows));
-  const int blocks = RowLayout::RoundUp(spec.hidden_size) / kTileColumns;
-  packed.values = AlignedArray<BFloat16>(static_cast<size_t>(k) * blocks * matrices * kTileColumns);
-  packed.weights = {k, blocks, matrices, packed.values.data()};
-  for (int first = 0; first < blocks; first += kBlocksAtATime) {
-    const int count = std::min(kBlocksAtATime, blocks - first);
-    const int size = count * kTileColumns;
-    const AlignedBuffer w = PackGateWeights(spec, rows, direction, first * kTileColumns, size);
-    PackTiles(k, count, matrices, packed.values.data() + first * packed.weights.block_size(),
-              [&](int row, int block, int matrix, int column) {
-                if (row >= rows.stride()) return 0.0f;
-                const size_t plane = static_cast<size_t>(row) * matrices + matrix;
-                return w.data()[plane * size + block * kTileColumns + column];
-              });
+  const int blocks = RowLayout::RoundUp(hidden) / kTileColumns;
+  std::vector<TileDirection> directions(spec.directions);
+  for (int d = 0; d < spec.directions; ++d) {
+    TileDirection& packed = directions[d];
+    packed.values =
+        AlignedArray<BFloat16>(static_cast<size_t>(k) * blocks * matrices * kTileColumns);
+    packed.weights = {k, blocks, matrices, packed.values.data()};
+    packed.constants = PackGateConstants(spec, d);
+    packed.scan = ScanParametersOf(spec, packed.constants);
   }
-  packed.constants = PackGateConstants(spec, direction);
-  packed.scan = ScanParametersOf(spec, packed.constants);
-  return packed;
+  const size_t columns = static_cast<size_t>(hidden) * matrices;  // of a direction
+  ReadRows(weights, spec.weight, spec.directions * columns,
+           [&](size_t first, size_t count, const float* values) {
+             for (size_t row = 0; row < count; ++row) {
+               const int position = rows.Position(static_cast<int>(first + row));
+               for (TileDirection& direction : directions) {
+                 PackGateRow(spec, position, values, direction);
+                 values += columns;
+               }
+             }
+           });
+  return directions;
 }
 
 TileLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLayout& input) {
@@ -65,10 +70,7 @@ TileLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLayou
     layer.projection =
         std::make_unique<TileProduct>(PackProjection(spec, input, rows), input, rows);
   }
-  const ReadWeights readable(weights, spec.weight);
-  for (int d = 0; d < spec.directions; ++d) {
-    layer.directions.push_back(PackDirection(spec, rows, d));
-  }
+  layer.directions = PackDirections(weights, spec, rows);
   return layer;
 }
 
@@ -140,12 +142,16 @@ TileProduct::TileProduct(const AlignedBuffer& w, const RowLayout& from, const Ro
   const int group = kMatrices * kTileColumns;
   const int blocks = (to.stride() + group - 1) / group;
   values = AlignedArray<BFloat16>(static_cast<size_t>(k) * blocks * group);
-  PackTiles(k, blocks, kMatrices, values.data(), [&](int row, int block, int matrix, int column) {
-    const int at = block * group + matrix * kTileColumns + column;
-    if (row >= from.stride() || at >= to.stride()) return 0.0f;
-    return w.data()[static_cast<size_t>(row) * to.stride() + at];
-  });
   weights = {k, blocks, kMatrices, values.data()};
+  for (int row = 0; row < from.stride(); ++row) {
+    const float* const w_row = w.data() + static_cast<size_t>(row) * to.stride();
+    BFloat16* const pair =
+        values.data() + static_cast<size_t>(row / 2) * kMatrices * kTilePair + row % 2;
+    for (int i = 0; i < to.stride(); ++i) {
+      pair[i / group * weights.block_size() + i % group / kTileColumns * kTilePair +
+           i % kTileColumns * 2] = ToBFloat16(w_row[i]);
+    }
+  }
 }
 
 TileStack::TileStack(const StackSpec& stack, const TileKernel& tile_kernel, WeightSource* weights)

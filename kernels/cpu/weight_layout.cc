@@ -22,15 +22,21 @@ RowLayout FirstLayerInput(const StackSpec& spec) {
   return {1, first.input_size};
 }
 
-AlignedBuffer PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int direction,
-                              int first, int size) {
+void PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int direction, int first,
+                     int size, AlignedBuffer* packed) {
   const int k = spec.num_matrices;
   const int last = std::min(first + size, spec.hidden_size);
-  AlignedBuffer packed(static_cast<size_t>(rows.stride()) * k * size);
+  const size_t values = static_cast<size_t>(rows.stride()) * k * size;
+  if (packed->size() == values) {
+    std::fill_n(packed->data(), values, 0.0f);
+  } else {
+    *packed = AlignedBuffer();  // before the next is there
+    *packed = AlignedBuffer(values);
+  }
   for (int i = 0; i < rows.width(); ++i) {
     const float* from = spec.weight.data + (static_cast<size_t>(i) * spec.directions + direction) *
                                                spec.hidden_size * k;
-    float* to = packed.data() + static_cast<size_t>(rows.Position(i)) * k * size;
+    float* to = packed->data() + static_cast<size_t>(rows.Position(i)) * k * size;
     for (int j = first; j < last; ++j) {
       for (int gate = 0; gate < k; ++gate) {
         const float scale = IsGateMatrix(gate) ? kExp2GateScale : 1.0f;
@@ -38,7 +44,6 @@ AlignedBuffer PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int 
       }
     }
   }
-  return packed;
 }
 
 AlignedBuffer PackGateConstants(const LayerSpec& spec, int direction) {

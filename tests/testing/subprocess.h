@@ -47,6 +47,8 @@ class Subprocess {
     waitpid(pid_, nullptr, 0);
   }
 
+  pid_t pid() const { return pid_; }
+
   void Signal(int signal) const { kill(pid_, signal); }
 
   // The exit code; 128 + signal if a signal ended it; -1 if it still runs after `timeout`.
