@@ -26,6 +26,8 @@ constexpr int64_t kChunkBytes = 256 << 10;
 constexpr int64_t kPartSize = 128;
 // Float32 matrices of a part's size that packing it takes (product.cc).
 constexpr int64_t kPartCopies = 3;
+// Rows of a language model's output layer that are packed at a time (program_product.cc).
+constexpr int64_t kOutputBlock = 512;
 // Bytes per word: its view, and its place in a hash map that is half full at worst.
 constexpr int64_t kWordBytes = 16 + 2 * 25;
 // Of a SentencePiece piece: the same, its text and score, and the nodes of the trie that few other pieces go through.
@@ -65,9 +67,11 @@ struct Sizes {
   int64_t token_table = 0;
   int64_t embedding = 0;  // rows that are kept
   int64_t constants = 0;  // as packed, but always float32
-  // The largest tensor while it is packed: as it is in the file, and what is laid out of it at a
-  // time. Embeddings are read in small parts.
+  // The largest tensor while it is packed, as it is in the file, with what is laid out of it at a
+  // time; of the gates' weights only in float32, since bfloat16 takes them, as both take embeddings,
+  // in small parts.
   int64_t passing = 0;
+  int64_t passing_gates = 0;
   int64_t parts = 0;  // of a layer, each of which a thread may compute
   int64_t widest_row = 0;
   int64_t product_rows = 0;  // values per token that precede products, over all layers
@@ -112,9 +116,8 @@ Sizes SizesOf(const ModelConfig& config) {
     const int64_t direction = product.stride() * ProductColumns(gates * output.padded());
     const int64_t weight = (projection > 0 ? projection : input) * encoder.output_size() * gates;
     sizes.in_file += weight;
-    sizes.passing =
-        std::max(sizes.passing, weight + kPartCopies * product.stride() * gates *
-                                             std::min<int64_t>(kPartSize, output.padded()));
+    const int64_t part = product.stride() * gates * std::min<int64_t>(kPartSize, output.padded());
+    sizes.passing_gates = std::max(sizes.passing_gates, weight + kPartCopies * part);
     sizes.packed += direction * encoder.directions();
     sizes.constants += int64_t{4} * output.stride();
     if (i == 0 && config.has_embedding && !encoder.has_input_to_hidden()) {
@@ -136,9 +139,12 @@ Sizes SizesOf(const ModelConfig& config) {
   }
   const int64_t outputs = OutputRows(config);
   if (!config.tied) sizes.in_file += outputs * encoder.output_size();
-  const int64_t output_layer = output.stride() * ProductColumns(outputs);
-  sizes.packed += output_layer;
-  sizes.passing = std::max(sizes.passing, outputs * encoder.output_size() + output_layer);
+  sizes.packed += output.stride() * ProductColumns(outputs);
+  // A language model's is packed in blocks.
+  const int64_t block = config.task == Task::kLanguageModel ? kOutputBlock : outputs;
+  sizes.passing =
+      std::max(sizes.passing, std::min(block, outputs) * encoder.output_size() +
+                                  output.stride() * ProductColumns(std::min(block, outputs)));
   sizes.parts = (output.stride() + kPartSize - 1) / kPartSize;
   return sizes;
 }
@@ -148,6 +154,9 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   estimate.packed = (sizes.packed + sizes.embedding) * use.value_bytes +
                     (sizes.constants + sizes.token_table) * kValueBytes;
   estimate.passing = sizes.passing * kValueBytes;
+  if (use.value_bytes == kValueBytes) {
+    estimate.passing = std::max(estimate.passing, sizes.passing_gates * kValueBytes);
+  }
   if (config.has_embedding) {
     estimate.vocabulary = config.embedding.vocabulary_size * TokenBytes(config.tokenizer.type);
   }

@@ -54,10 +54,8 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
   model->config_ = *std::move(config);
 
   const std::string weights_path = absl::StrCat(directory, "/model.safetensors");
-  const bool is_program = model->task() == Task::kLanguageModel;
   const absl::StatusOr<std::unique_ptr<SafetensorsFile>> weights =
-      is_program ? SafetensorsFile::Open(weights_path)
-                 : SafetensorsFile::OpenOnDemand(weights_path);
+      SafetensorsFile::OpenOnDemand(weights_path);
   if (!weights.ok()) return weights.status();
 
   if (model->config_.has_embedding) {
@@ -68,8 +66,9 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
   }
 
   model->dtype_ = options.dtype;
-  absl::Status compiled = is_program ? model->CompileLanguageModel(**weights, backend, options)
-                                     : model->CompileStack(**weights, backend, options);
+  absl::Status compiled = model->task() == Task::kLanguageModel
+                              ? model->CompileLanguageModel(**weights, backend, options)
+                              : model->CompileStack(**weights, backend, options);
   // What could not be read explains more than what the backend then made of zeros.
   if (!(*weights)->read_status().ok()) compiled = (*weights)->read_status();
   if (compiled.ok()) compiled = (*weights)->CheckAllRead();

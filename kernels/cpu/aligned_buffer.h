@@ -19,6 +19,17 @@ class AlignedArray {
     std::fill_n(data_.get(), size, T());
   }
 
+  // `size` zeros, in the same memory where the size is the same: large arrays that are made and freed
+  // between others that stay leave holes in the heap that no aligned array fits into.
+  void Reset(size_t size) {
+    if (size != size_) {
+      *this = AlignedArray();  // before the next is there
+      *this = AlignedArray(size);
+    } else {
+      std::fill_n(data_.get(), size, T());
+    }
+  }
+
   T* data() { return data_.get(); }
   const T* data() const { return data_.get(); }
   size_t size() const { return size_; }

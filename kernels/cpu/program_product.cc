@@ -24,19 +24,18 @@ int PieceRows(int columns) {
 }
 
 // Rows `first` to `first` + `columns` of the matrix, transposed: [k][padded].
-AlignedBuffer PackBlock(WeightSource* source, const FloatView& weight, int k, int first,
-                        int columns, int padded) {
+void PackBlock(WeightSource* source, const FloatView& weight, int k, int first, int columns,
+               int padded, AlignedBuffer* packed) {
   const FloatView part =
       weight.Part(static_cast<size_t>(first) * k, static_cast<size_t>(columns) * k);
   const ReadWeights readable(source, part);
-  AlignedBuffer packed(static_cast<size_t>(k) * padded);
+  packed->Reset(static_cast<size_t>(k) * padded);
   for (int column = 0; column < columns; ++column) {
     const float* from = part.data + static_cast<size_t>(column) * k;
     for (int row = 0; row < k; ++row) {
-      packed.data()[static_cast<size_t>(row) * padded + column] = from[row];
+      packed->data()[static_cast<size_t>(row) * padded + column] = from[row];
     }
   }
-  return packed;
 }
 
 }  // namespace
@@ -49,12 +48,13 @@ BlockedProduct::BlockedProduct(ProductShapes& shapes, const Arithmetic& arithmet
   const int width = PaddedColumns((n + blocks - 1) / blocks);
   const std::vector<int> row_counts = RowBuckets(PieceRows(width));
   piece_rows_ = row_counts.back();
+  AlignedBuffer packed;
   for (int first = 0; first < n; first += width) {
     Block block;
     block.first = first;
     block.columns = std::min(width, n - first);
     const int padded = PaddedColumns(block.columns);
-    AlignedBuffer packed = PackBlock(source, weight, k, first, block.columns, padded);
+    PackBlock(source, weight, k, first, block.columns, padded, &packed);
     if (arithmetic.rounds) RoundRowToBFloat16(packed.data(), packed.size());
     block.product = std::make_unique<Product>(shapes, packed.data(), k, padded, row_counts);
     piece_rows_ = std::min(piece_rows_, block.product->max_rows());

@@ -26,13 +26,7 @@ void PackGateWeights(const LayerSpec& spec, const RowLayout& rows, int direction
                      int size, AlignedBuffer* packed) {
   const int k = spec.num_matrices;
   const int last = std::min(first + size, spec.hidden_size);
-  const size_t values = static_cast<size_t>(rows.stride()) * k * size;
-  if (packed->size() == values) {
-    std::fill_n(packed->data(), values, 0.0f);
-  } else {
-    *packed = AlignedBuffer();  // before the next is there
-    *packed = AlignedBuffer(values);
-  }
+  packed->Reset(static_cast<size_t>(rows.stride()) * k * size);
   for (int i = 0; i < rows.width(); ++i) {
     const float* from = spec.weight.data + (static_cast<size_t>(i) * spec.directions + direction) *
                                                spec.hidden_size * k;

@@ -49,9 +49,7 @@ NormWeights PackNorm(const LayerSpec& layer, const RowLayout& layout);
 RowLayout FirstLayerInput(const StackSpec& spec);
 
 // The weights of `size` dimensions of one direction, from `first` on, which may reach into the
-// padding: [rows.stride()][num_matrices][size]. `packed` is replaced where it has another size: a
-// buffer that is made for each call and freed between those that stay would leave holes in the heap
-// that nothing fits into.
+// padding: [rows.stride()][num_matrices][size].
 void PackGateWeights(const LayerSpec& layer, const RowLayout& rows, int direction, int first,
                      int size, AlignedBuffer* packed);
 // v_f, v_r, b_f, b_r of one direction, each [padded hidden].

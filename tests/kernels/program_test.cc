@@ -22,6 +22,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/testing/random_program.h"
+#include "tests/testing/strict_weight_source.h"
 #include "tests/testing/tested_backend.h"
 
 namespace sru::kernels {
@@ -33,6 +34,7 @@ using ::sru::testing::RandomData;
 using ::sru::testing::RandomProgram;
 using ::sru::testing::SliceOf;
 using ::sru::testing::StackOptions;
+using ::sru::testing::StrictWeightSource;
 using ::sru::testing::TestedBackend;
 using ::testing::HasSubstr;
 
@@ -207,12 +209,14 @@ constexpr AxisLimits kWideLimits = {4096, 512};
 // A program on a backend, with one workspace and one arena.
 class Compiled {
  public:
-  Compiled(std::unique_ptr<Backend> backend, DataType dtype, const Program& program)
+  Compiled(std::unique_ptr<Backend> backend, DataType dtype, const Program& program,
+           WeightSource* weights = nullptr)
       : program_(program), backend_(std::move(backend)) {
     Status status = Validate(program, &shape_);
     EXPECT_TRUE(status.ok()) << status.message();
     CompileOptions options;
     options.dtype = dtype;
+    options.weights = weights;
     status = backend_->Compile(program, options, &executable_);
     EXPECT_TRUE(status.ok()) << status.message();
     ProgramLimits limits;
@@ -298,9 +302,9 @@ std::unique_ptr<Backend> MakeBackend(const TestedBackend& tested) {
   return backend;
 }
 
-Compiled CompileTested(const Program& program) {
+Compiled CompileTested(const Program& program, WeightSource* weights = nullptr) {
   const TestedBackend tested = TestedBackend::FromEnvironment();
-  return Compiled(MakeBackend(tested), tested.dtype, program);
+  return Compiled(MakeBackend(tested), tested.dtype, program, weights);
 }
 
 Compiled CompileReference(const Program& program, Rounding rounding) {
@@ -841,6 +845,21 @@ TEST_P(ProgramTest, EqualsReference) {
                  "batch " + std::to_string(i) + ", " + run + " run");
     }
   }
+}
+
+// Each value is read in a scope of CompileOptions::weights, and none outside of one.
+TEST_P(ProgramTest, ReadsWeightsInTheirScopes) {
+  RandomProgram p(7);
+  GetParam().build(&p);
+  const ProgramData data = RandomData(p.program, GetParam().batches.back(), 8);
+  Compiled direct = CompileTested(p.program);
+  StrictWeightSource source;
+  const Program strict = source.Take(p.program);
+  Compiled scoped = CompileTested(strict, &source);
+  EXPECT_EQ(source.Error(), "");
+  ExpectSameBits(p.program, direct.Run(data, direct.NewSlots(data)),
+                 scoped.Run(data, scoped.NewSlots(data)), "scoped");
+  EXPECT_EQ(scoped.executable().weight_bytes(), direct.executable().weight_bytes());
 }
 
 // The same bits in a workspace that is just large enough, in one that other batches have used, and
