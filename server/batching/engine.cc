@@ -269,10 +269,8 @@ class EngineImpl : public Engine {
         }
         outcome.ran = true;
         outcome.batch = runner.Run(batch.sequences());
-        if (!absl::IsInvalidArgument(outcome.batch) || batch.sequences().size() == 1) {
-          return outcome.batch;
-        }
-        return RunOneByOne(runner, batch, &outcome.failures);
+        return RunAgain(runner, batch.sequences(), 0, batch.sequences().size(), outcome.batch,
+                        &outcome.failures);
       });
     });
     if (!outcome.shared.ok()) {
@@ -282,16 +280,24 @@ class EngineImpl : public Engine {
     return outcome;
   }
 
-  // Returns OK and the sequences that failed by themselves, or kUnavailable when the device is lost
-  // meanwhile.
-  static absl::Status RunOneByOne(BatchRunner& runner, const Batch& batch,
-                                  std::vector<std::pair<size_t, absl::Status>>* failures) {
-    std::vector<const SequenceTask*> single(1);
-    for (size_t i = 0; i < batch.sequences().size(); ++i) {
-      single[0] = batch.sequences()[i];
-      absl::Status status = runner.Run(single);
-      if (absl::IsUnavailable(status)) return status;
-      if (!status.ok()) failures->emplace_back(i, std::move(status));
+  // What the sequences from `begin` to `end` come to, which together have ended with `status`: runs
+  // them in smaller parts where that may help. Returns OK and the sequences that failed by
+  // themselves, or what ends all of them; kUnavailable also when the device is lost meanwhile.
+  static absl::Status RunAgain(BatchRunner& runner, const std::vector<const SequenceTask*>& all,
+                               size_t begin, size_t end, const absl::Status& status,
+                               std::vector<std::pair<size_t, absl::Status>>* failures) {
+    const size_t count = end - begin;
+    const bool is_too_large = absl::IsResourceExhausted(status);
+    if (count == 1 || (!is_too_large && !absl::IsInvalidArgument(status))) return status;
+    const size_t step = is_too_large ? (count + 1) / 2 : 1;
+    std::vector<const SequenceTask*> part;
+    for (size_t i = begin; i < end; i += step) {
+      const size_t part_end = std::min(i + step, end);
+      part.assign(all.begin() + i, all.begin() + part_end);
+      const absl::Status ended = RunAgain(runner, all, i, part_end, runner.Run(part), failures);
+      if (absl::IsUnavailable(ended)) return ended;
+      if (ended.ok()) continue;
+      for (size_t failed = i; failed < part_end; ++failed) failures->emplace_back(failed, ended);
     }
     return absl::OkStatus();
   }

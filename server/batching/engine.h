@@ -2,7 +2,9 @@
 // from the model's batcher, runs the forward pass and hands the batch back. The weights are shared.
 //
 // An error of one batch fails only its requests. When the backend calls a batch invalid, its
-// sequences are run one by one, so that only the request with the bad input fails.
+// sequences are run one by one, so that only the request with the bad input fails. When it has no
+// memory for a batch, such as for its states, the halves are run one after the other, and so on: only
+// a sequence for which there is none even alone fails.
 //
 // A batch for which there is not enough memory (std::bad_alloc) fails with kResourceExhausted; its
 // worker carries on.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -26,6 +27,7 @@
 #include "server/base/mutex.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/kernel_batch_runner.h"
+#include "server/batching/score_task.h"
 #include "tests/testing/puppet_engine.h"
 
 namespace sru::server {
@@ -64,7 +66,9 @@ class Script {
     for (const SequenceTask* sequence : sequences) {
       if (sequence->token_ids[0] == kPoison) return absl::InvalidArgumentError("poison");
       if (sequence->token_ids[0] == kBreaks) return absl::InternalError("broken");
+      if (sequence->token_ids[0] == kNeverFits) return absl::ResourceExhaustedError("no room");
     }
+    if (sequences.size() > most_sequences_) return absl::ResourceExhaustedError("no room");
     for (const SequenceTask* sequence : sequences) {
       if (sequence->output.pooled != nullptr) {
         *sequence->output.pooled = static_cast<float>(sequence->token_ids[0]);
@@ -92,6 +96,13 @@ class Script {
 
   static constexpr int32_t kPoison = 666;
   static constexpr int32_t kBreaks = 667;
+  static constexpr int32_t kNeverFits = 668;
+
+  // Larger batches do not fit.
+  void SetMostSequences(size_t most) {
+    MutexLock lock(&mutex_);
+    most_sequences_ = most;
+  }
 
   std::atomic<int> warm_ups{0};
   absl::Status warm_up_status;
@@ -102,6 +113,7 @@ class Script {
   bool open_ ABSL_GUARDED_BY(mutex_) = true;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<int> sizes_ ABSL_GUARDED_BY(mutex_);
+  size_t most_sequences_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<size_t>::max();
   std::set<std::thread::id> threads_ ABSL_GUARDED_BY(mutex_);
   std::map<std::thread::id, std::vector<int>> cores_ ABSL_GUARDED_BY(mutex_);
 };
@@ -311,6 +323,33 @@ TEST_F(EngineTest, APoisonInputFailsAlone) {
   EXPECT_THAT(observer_.batches(), ElementsAre("1/1 OK", "256/256 OK", "256/256 INVALID_ARGUMENT",
                                                "256/256 OK", "233/233 OK"));
   EXPECT_EQ(script_.sizes().size(), 5u + 256u);
+}
+
+TEST_F(EngineTest, ABatchWithoutRoomIsRunInHalves) {
+  script_.CloseGate();
+  Start(1);
+  script_.SetMostSequences(4);
+  Call first;
+  ASSERT_TRUE(first.Submit(*engine_, MakeRequest(1, {1})).ok());
+  script_.AwaitRunning(1);
+  std::vector<Call> calls(16);
+  std::vector<float> results(16);
+  for (int i = 0; i < 16; ++i) {
+    BatchRequest request = MakeRequest(i == 6 ? Script::kNeverFits : 100 + i, {1});
+    request.sequences[0].output.pooled = &results[i];
+    ASSERT_TRUE(calls[i].Submit(*engine_, std::move(request)).ok());
+  }
+  script_.OpenGate();
+  for (int i = 0; i < 16; ++i) {
+    if (i == 6) {
+      EXPECT_EQ(calls[i].Wait(), absl::ResourceExhaustedError("no room"));
+    } else {
+      EXPECT_TRUE(calls[i].Wait().ok()) << i;
+      EXPECT_EQ(results[i], 100 + i);
+    }
+  }
+  EXPECT_THAT(script_.sizes(), ElementsAre(1, 16, 8, 4, 4, 2, 2, 1, 1, 8, 4, 4));
+  EXPECT_THAT(observer_.batches(), ElementsAre("1/1 OK", "16/16 RESOURCE_EXHAUSTED"));
 }
 
 TEST_F(EngineTest, AnErrorFailsTheRequestsOfItsBatchOnly) {
@@ -625,6 +664,52 @@ TEST_P(BundledModelTest, OneWorkerPerCoreByDefault) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, BundledModelTest, ::testing::Values("reference", "cpu"),
                          [](const auto& info) { return info.param; });
+
+// A state of this model takes a page of 128 bytes and one of 64.
+TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
+  std::unique_ptr<kernels::Backend> backend;
+  ASSERT_TRUE(kernels::CreateBackend("reference", &backend).ok());
+  const auto model =
+      models::Model::Load("tests/golden/language_model/fresh", "lm", 1, *backend, {});
+  ASSERT_TRUE(model.ok()) << model.status();
+  constexpr size_t kStateBytes = 128 + 64;
+  for (const size_t budget_bytes : {2 * kStateBytes, kStateBytes - 1}) {
+    EngineOptions options;
+    options.instances = 1;
+    options.state_budgets = {std::make_shared<kernels::ArenaBudget>(budget_bytes)};
+    const RealClock clock;
+    Observer observer;
+    auto engine = Engine::Create(*model, options, &clock, &observer);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    // All but the last one ask for their states.
+    constexpr size_t kSequences = 7;
+    std::vector<ScoreTask> scores(kSequences);
+    std::vector<kernels::StateArena::State> states(kSequences);
+    std::vector<float> log_probs(kSequences);
+    std::vector<Call> calls(kSequences);
+    for (size_t i = 0; i < kSequences; ++i) {
+      scores[i].log_probs = &log_probs[i];
+      if (i + 1 < kSequences) scores[i].final_state = &states[i];
+      BatchRequest request = MakeRequest(static_cast<int>(i), {1});
+      request.sequences[0].score = &scores[i];
+      ASSERT_TRUE(calls[i].Submit(**engine, std::move(request)).ok());
+    }
+    for (size_t i = 0; i < kSequences; ++i) {
+      const absl::Status status = calls[i].Wait();
+      if (budget_bytes >= kStateBytes || i + 1 == kSequences) {
+        EXPECT_TRUE(status.ok()) << i << ": " << status;
+        EXPECT_EQ(states[i].values.size(), i + 1 < kSequences ? 30u : 0u);
+      } else {
+        EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+        EXPECT_THAT(std::string(status.message()),
+                    HasSubstr("the arena's budget of 191 bytes has no room for 192 bytes more"));
+      }
+    }
+    ASSERT_NE((*engine)->state_arenas(), nullptr);
+    EXPECT_EQ((*engine)->state_arenas()->stats().slots, 0);
+    EXPECT_EQ((*engine)->state_arenas()->stats().used_bytes, 0);
+  }
+}
 
 }  // namespace
 }  // namespace sru::server
