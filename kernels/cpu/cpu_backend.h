@@ -1,7 +1,7 @@
 // The CPU backend. float32: oneDNN products with weights packed once, a vector scan, time in chunks
 // so that U stays in the second-level cache (batch_run.h). bfloat16: own tile products with the
 // scan interleaved (tile_run.h), or the same as float32 with rounded values, by instruction set
-// (cpu_isa.h).
+// (cpu_isa.h). Programs: their stacks so, the other operations as in cpu_program.h.
 #ifndef SRU_KERNELS_CPU_CPU_BACKEND_H_
 #define SRU_KERNELS_CPU_CPU_BACKEND_H_
 
