@@ -75,7 +75,7 @@ tests/golden             | tests/testing models kernels                       |
 tests/gpu                | kernels kernels/testing                            |
 tests/fuzz               | server/base server/compat server/rpc server/http   | absl
                          | server/telemetry server/transport models           |
-                         | models/text base                                   |
+                         | models/text kernels base                           |
                          | proto                                              |
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann
                          | server/compat models kernels kernels/cuda proto    |
@@ -86,6 +86,7 @@ tests/deploy             | tests/testing client                               | 
 # libraries that only tests use.
 TESTS_ALSO_INCLUDE = {
     "server/transport": "proto",  # a service to accept connections for
+    "server/lifecycle": "kernels",  # a backend to load models of every task with
     "server/http": "server/rpc server/telemetry",  # errors and metrics as the page gets them
     "bench": "kernels/testing",
     "models/text": "kernels nlohmann re2",  # every value of an enum; words as RE2 would cut them; golden JSON
