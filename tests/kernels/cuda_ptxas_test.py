@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compiles the scan and the fused layer for every architecture and fails when they would be slow on
-one of them:
+"""Compiles the scan, the fused layer and the operations of programs for every architecture and fails
+when they would be slow on one of them:
 
 * ptxas reports spills, a stack frame or local memory in a kernel, or so many registers that spills
   are near;
@@ -22,8 +22,9 @@ import tempfile
 
 SKIPPED = 77
 # Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
-# id; rows of 64 to 512 values, 3 and 4 gates.
-KERNELS = {"scan": 8, "fused": 8}
+# id; rows of 64 to 512 values, 3 and 4 gates; one kernel for each operation, two of those that read or
+# write the storage type.
+KERNELS = {"scan": 8, "fused": 8, "operations": 15}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 16  # kScanDepth
 PLANES = 4  # U0, U1, U2 and the highway term
