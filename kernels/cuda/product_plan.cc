@@ -1,6 +1,7 @@
 #include "kernels/cuda/product_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <random>
 #include <utility>
@@ -14,6 +15,8 @@ namespace {
 constexpr int kReferenceTrials[] = {16, 48, 128, kReferenceRows};
 constexpr size_t kReferenceCandidates = 8;
 constexpr size_t kBucketCandidates = 3;
+// A product with float32 results is tried with weights of the trial's own if they are not more.
+constexpr size_t kMaxTrialWeights = size_t{1} << 18;
 // Rows that hold the expected results: the period, rounded up to the smallest bucket.
 constexpr int kExpectedRows = 16;
 
@@ -34,7 +37,11 @@ class Trial {
     const size_t rows = max_rows_;
     std::vector<int32_t> ids(rows);
     for (size_t i = 0; i < rows; ++i) ids[i] = static_cast<int32_t>(i % kTrialPeriod);
-    const std::vector<uint8_t> table = Table();
+    const std::vector<uint8_t> table = Values(kTrialPeriod, /*seed=*/1);
+    std::vector<uint8_t> weights;
+    if (shape_.float32_result && static_cast<size_t>(shape_.n) * shape_.k <= kMaxTrialWeights) {
+      weights = Values(shape_.n, /*seed=*/2);
+    }
     const BatchHeader header{max_rows_, {}};
     struct Array {
       DeviceBuffer* buffer;
@@ -46,6 +53,7 @@ class Trial {
         {&y_, rows * shape_.n * result_bytes, nullptr},
         {&expected_, size_t{kExpectedRows} * shape_.n * result_bytes, nullptr},
         {&table_, table.size(), table.data()},
+        {&own_weights_, weights.size(), weights.data()},
         {&ids_, rows * sizeof(int32_t), ids.data()},
         {&header_, sizeof(header), &header},
         {&differs_, sizeof(uint32_t), nullptr},
@@ -53,11 +61,12 @@ class Trial {
     Status status;
     for (const Array& array : arrays) {
       status = DeviceBuffer::Create(gpu_, array.bytes, array.buffer);
-      if (status.ok() && array.content != nullptr) {
+      if (status.ok() && array.content != nullptr && array.bytes > 0) {
         status = stream_.CopyToDevice(array.buffer->data(), array.content, array.bytes);
       }
       if (!status.ok()) break;
     }
+    if (!weights.empty()) weights_ = own_weights_.data();
     if (status.ok()) {
       EmbedArgs embed{};
       embed.header = header_.as<BatchHeader>();
@@ -109,27 +118,30 @@ class Trial {
   }
 
  private:
-  // kTrialPeriod rows of random values.
-  std::vector<uint8_t> Table() const {
-    std::mt19937 random(1);
+  // Rows of random values. Sums of few values of bfloat16 are often exact in float32, in any order;
+  // where they are not rounded again, values of very different size tell one order from another.
+  std::vector<uint8_t> Values(int rows, unsigned seed) const {
+    std::mt19937 random(seed);
     std::normal_distribution<float> normal;
-    std::vector<uint8_t> table(size_t{kTrialPeriod} * shape_.k * ValueBytes(shape_.dtype));
+    std::vector<uint8_t> values(static_cast<size_t>(rows) * shape_.k * ValueBytes(shape_.dtype));
     WithStorageType(shape_.dtype, [&](auto type) {
       using T = decltype(type);
-      for (size_t at = 0; at < table.size(); at += sizeof(T)) {
-        const T value = FromFloat<T>(normal(random));
-        std::memcpy(&table[at], &value, sizeof(T));
+      for (size_t at = 0; at < values.size(); at += sizeof(T)) {
+        float number = normal(random);
+        if (shape_.float32_result) number = std::ldexp(number, static_cast<int>(random() % 16) - 8);
+        const T value = FromFloat<T>(number);
+        std::memcpy(&values[at], &value, sizeof(T));
       }
     });
-    return table;
+    return values;
   }
 
   const ProductShape shape_;
-  const void* const weights_;
+  const void* weights_;
   const int max_rows_;
   const std::shared_ptr<Gpu> gpu_;
   Stream& stream_;
-  DeviceBuffer x_, y_, expected_, table_, ids_, header_, differs_;
+  DeviceBuffer x_, y_, expected_, table_, own_weights_, ids_, header_, differs_;
 };
 
 }  // namespace
