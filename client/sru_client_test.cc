@@ -183,6 +183,9 @@ TEST_F(SruClientTest, ScorePrintsATable) {
   EXPECT_THAT(output.err, IsEmpty());
   output = Run({"score", "dd"});
   EXPECT_THAT(output.out, Not(HasSubstr("total")));
+  output = Run({"score", "bad"});
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.out, IsEmpty());
 }
 
 TEST_F(SruClientTest, ScoreSendsWhatTheFlagsSay) {

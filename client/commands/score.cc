@@ -268,8 +268,8 @@ class Scorer {
         printer_->Add(answer.items[i], *answer.response,
                       answer.response->scores(static_cast<int>(i)), answer.latency);
       }
+      printer_->Flush();
     }
-    printer_->Flush();
     return go_on && std::cout.good();
   }
 

@@ -1,4 +1,4 @@
-"""Runs classify.py against a real server: classify_test.py SRU_SERVER MODEL_REPOSITORY
+"""Runs classify.py and score.py against a real server: classify_test.py SRU_SERVER MODEL_REPOSITORY
 
 Exits with 77, which CTest shows as skipped, where grpcio is missing.
 """
@@ -15,6 +15,7 @@ except ImportError:
     print("SKIPPED: this Python has no grpcio (%s)" % sys.executable)
     sys.exit(77)
 
+import score
 import sru_wire
 from classify import Client
 
@@ -178,6 +179,53 @@ class ServerTest(unittest.TestCase):
         )
         self.assertEqual(done.returncode, 0)
         self.assertRegex(done.stdout, r"^NUM [01]\.\d{4}  How many moons does Jupiter have \?\n$")
+
+    def test_scores(self):
+        client = score.Client(self.address)
+        self.addCleanup(client.close)
+        text = "Pierre smiled."
+        response = client.score([text, [1, 2]], token_log_probs=True, top_candidates=2)
+        self.assertEqual(response["model"], "war_and_peace")
+        whole, ids = response["scores"]
+        self.assertEqual((whole["token_count"], whole["scored_count"]), (14, 13))
+        self.assertEqual((ids["token_count"], ids["scored_count"]), (2, 1))
+        self.assertAlmostEqual(sum(whole["token_log_probs"]), whole["log_prob"], 4)
+        self.assertEqual([len(c["candidates"]) for c in whole["candidates"]], [2] * 13)
+        self.assertEqual(whole["candidates"][11]["candidates"][0]["text"], "d")
+        self.assertAlmostEqual(score.perplexity(whole), 2 ** score.bits_per_token(whole), 9)
+        self.assertIsNone(score.perplexity(client.score(["P"])["scores"][0]))
+
+        # In pieces it is the same text, bit by bit.
+        state, log_probs = b"", []
+        for piece in (text[:1], text[1:9], list(text[9:])):
+            response = client.score(
+                [piece], states=[state], return_states=True, token_log_probs=True
+            )
+            state = response["scores"][0]["state"]
+            log_probs += response["scores"][0]["token_log_probs"]
+        self.assertEqual(log_probs, whole["token_log_probs"])
+
+    def test_the_program_prints_scores(self):
+        command = [sys.executable, os.path.join(HERE, "score.py"), "--address=" + self.address]
+
+        def run(*flags):
+            done = subprocess.run(
+                command + list(flags),
+                input="Pierre smiled.\n\nHe was glad.\n",
+                stdout=subprocess.PIPE,
+                universal_newlines=True,
+                timeout=60,
+            )
+            self.assertEqual(done.returncode, 0)
+            return [line.split(None, 4) for line in done.stdout.splitlines()]
+
+        lines = run()
+        self.assertEqual([line[0] for line in lines], ["14", "12", "26"])
+        self.assertEqual([line[-1] for line in lines], ["Pierre smiled.", "He was glad.", "total"])
+        for line in lines:
+            self.assertAlmostEqual(2 ** float(line[2]), float(line[3]), 2)
+        # With their newlines they are one text.
+        self.assertEqual([line[0] for line in run("--carry")], ["15", "1", "13", "29"])
 
 
 if __name__ == "__main__":
