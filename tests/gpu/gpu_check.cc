@@ -25,6 +25,7 @@
 #include "kernels/backend.h"
 #include "kernels/testing/random_stack.h"
 #include "tests/gpu/golden_case.h"
+#include "tests/gpu/program_checks.h"
 
 namespace sru::testing {
 namespace {
@@ -101,6 +102,10 @@ class Checker {
       SameBitsInAnyBatch(name, options);
       if (!flags_.small || options.input_to_hidden) SameBitsWithoutTokenTable(name, options);
     }
+    CheckPrograms(*backend_, *reference_, dtype_, flags_.small,
+                  [this](const std::string& name, bool ok, const std::string& detail) {
+                    Report(name, ok, detail);
+                  });
     InParallel();
     BadInput();
     if (!flags_.json.empty()) {

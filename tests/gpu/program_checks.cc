@@ -1,0 +1,225 @@
+#include "tests/gpu/program_checks.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "kernels/program_executable.h"
+#include "kernels/state_arena.h"
+#include "kernels/testing/random_program.h"
+
+namespace sru::testing {
+namespace {
+
+using kernels::AxisId;
+using kernels::Backend;
+using kernels::Candidate;
+using kernels::DataType;
+using kernels::FieldId;
+using kernels::InputId;
+using kernels::OutputType;
+using kernels::Pooling;
+using kernels::Program;
+using kernels::StateArena;
+using kernels::Status;
+using kernels::ValueId;
+namespace ops = kernels::ops;
+
+// On the axis 0, with a slot for each sequence.
+void LanguageModel(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  StackOptions options;
+  options.input_size = width / 2;
+  options.hidden_size = width;
+  options.num_layers = 3;
+  options.directions = 1;
+  options.vocabulary_size = 300;
+  const ValueId h = p->StackOfIds(p->program.AddIds("ids", tokens, 0, 300), options, "state");
+  p->Predict("next", p->Shift(h, "last"), tokens, 300, 5);
+  p->Output(p->Linear(h, width + 3, true, true), "hidden");
+}
+
+// Two ragged axes that meet by a map.
+void Reader(RandomProgram* p, int width) {
+  const AxisId passages = p->program.AddAxis("passages");
+  const AxisId questions = p->program.AddAxis("questions");
+  const AxisId question = p->program.AddSequenceAxis("question", questions);
+  const InputId map = p->program.AddMap("map", passages, questions);
+  const ValueId x = p->Features("x", passages, width);
+  const ValueId q = p->Embed(p->program.AddIds("ids", questions, 0, 50), 50, width, true);
+  ops::Attend align;
+  align.q = p->Linear(x, width, true, true);
+  align.keys = p->Linear(q, width, true, true);
+  align.values = q;
+  align.map = map;
+  const ValueId both = p->Concat({x, p->Attend(align, width)});
+  StackOptions options;
+  options.input_size = 2 * width;
+  options.hidden_size = width;
+  options.vocabulary_size = 0;
+  const ValueId h = p->Normalize(p->Stack(both, options));
+  const ValueId pooled = p->WeightedPool(q, question, p->Linear(q, 1));
+  p->Output(p->RowDot(h, p->Linear(pooled, 2 * width), map), "start");
+  p->Output(p->Pool(q, question, Pooling::kMax, 2), "most");
+  p->Output(p->Select(h, p->program.AddRows("rows", question, passages)), "selected");
+}
+
+// Attention to all that a slot has seen, on the axis 0.
+void Decoder(RandomProgram* p, int width) {
+  const AxisId target = p->program.AddAxis("target");
+  const FieldId keys = p->program.AddField("keys", width, true);
+  const FieldId values = p->program.AddField("values", width, true);
+  const ValueId x = p->Embed(p->program.AddIds("ids", target, 0, 70), 70, width, true, keys, 2.0f);
+  const ValueId n = p->Normalize(x);
+  p->Append(p->Linear(n, width), keys);
+  p->Append(p->Linear(n, width), values);
+  ops::Attend op;
+  op.q = p->Linear(n, width);
+  op.key_field = keys;
+  op.value_field = values;
+  op.heads = 2;
+  op.causal = true;
+  const ValueId y = p->Add(x, p->Linear(p->Attend(op, width), width));
+  p->Output(y, "y");
+  p->Predict("token", y, target, 70, 3);
+}
+
+// A program on a backend, with a slot for each sequence of axis 0 if it has fields.
+class Running {
+ public:
+  Status Prepare(Backend& backend, DataType dtype, const Program& program, int rows,
+                 int sequences) {
+    program_ = &program;
+    kernels::CompileOptions options;
+    options.dtype = dtype;
+    Status status = backend.Compile(program, options, &executable_);
+    kernels::ProgramLimits limits;
+    limits.axes.assign(program.axes.size(), {rows, sequences});
+    if (status.ok()) status = executable_->CreateWorkspace(limits, &workspace_);
+    if (!status.ok() || program.fields.empty()) return status;
+    kernels::ArenaOptions arena_options;
+    arena_options.budget_bytes = size_t{1} << 26;
+    status = executable_->CreateArena(arena_options, &arena_);
+    slots_.resize(sequences);
+    for (StateArena::Slot& slot : slots_) {
+      if (status.ok()) status = arena_->Allocate(&slot);
+    }
+    return status;
+  }
+
+  // `results` is [output]: rows, log-probabilities, or those of the candidates.
+  Status Run(const ProgramData& data, std::vector<std::vector<float>>* results) {
+    const Program& program = *program_;
+    std::vector<kernels::AxisBatch> axes(program.axes.size());
+    std::vector<std::vector<int32_t>> offsets(axes.size());
+    for (size_t a = 0; a < axes.size(); ++a) {
+      offsets[a] = data.Offsets(program, static_cast<AxisId>(a));
+      axes[a].num_sequences = static_cast<int>(offsets[a].size()) - 1;
+      axes[a].offsets = offsets[a].data();
+    }
+    if (!slots_.empty()) axes[0].slots = slots_.data();
+    std::vector<kernels::InputBatch> inputs(program.inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      inputs[i].ids = data.ids[i].empty() ? nullptr : data.ids[i].data();
+      inputs[i].values = data.features[i].empty() ? nullptr : data.features[i].data();
+    }
+    kernels::ProgramShape shape;
+    Status status = kernels::Validate(program, &shape);
+    if (!status.ok()) return status;
+    results->assign(program.outputs.size(), {});
+    std::vector<std::vector<Candidate>> candidates(program.outputs.size());
+    std::vector<kernels::OutputBatch> outputs(program.outputs.size());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const kernels::OutputSpec& output = program.outputs[i];
+      const size_t rows = data.num_rows(program, shape.values[output.value].axis);
+      if (output.type == OutputType::kCandidates) {
+        const auto& predict = std::get<ops::Predict>(program.operations[output.value]);
+        candidates[i].resize(rows * predict.max_candidates);
+        outputs[i].candidates = candidates[i].data();
+      } else {
+        (*results)[i].resize(rows * std::max(1, shape.values[output.value].width));
+        outputs[i].values = (*results)[i].data();
+      }
+    }
+    kernels::ProgramBatch batch;
+    batch.axes = axes.data();
+    batch.inputs = inputs.data();
+    batch.arena = arena_.get();
+    status = executable_->Run(batch, outputs.data(), *workspace_);
+    // Which of two candidates is the better one may depend on rounding; how good they are does not.
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      for (const Candidate& candidate : candidates[i]) {
+        (*results)[i].push_back(candidate.log_prob);
+      }
+    }
+    return status;
+  }
+
+ private:
+  const Program* program_ = nullptr;
+  std::unique_ptr<kernels::ProgramExecutable> executable_;
+  std::unique_ptr<kernels::ProgramWorkspace> workspace_;
+  std::unique_ptr<StateArena> arena_;
+  std::vector<StateArena::Slot> slots_;
+};
+
+}  // namespace
+
+void CheckPrograms(
+    Backend& tested, Backend& reference, DataType dtype, bool small,
+    const std::function<void(const std::string&, bool, const std::string&)>& report) {
+  struct Kind {
+    const char* name;
+    void (*build)(RandomProgram*, int);
+    std::vector<std::vector<int>> lengths;
+  };
+  const std::vector<Kind> kinds = {
+      {"language model", LanguageModel, {{1, 40, 7, small ? 20 : 300}}},
+      {"reader", Reader, {{30, 1, small ? 20 : 400}, {5, 12}}},
+      {"decoder", Decoder, {{3, small ? 20 : 200, 1, 33}}},
+  };
+  for (const Kind& kind : kinds) {
+    for (const int width : small ? std::vector<int>{12} : std::vector<int>{12, 64, 256}) {
+      const std::string name =
+          std::string("program, ") + kind.name + " of width " + std::to_string(width);
+      RandomProgram p(41);
+      kind.build(&p, width);
+      const int sequences = static_cast<int>(kind.lengths[0].size());
+      Running expecting, running;
+      // In float32: what is compared is how far a data type's results are from it.
+      Status status = expecting.Prepare(reference, DataType::kFloat32, p.program, 1000, sequences);
+      if (status.ok()) status = running.Prepare(tested, dtype, p.program, 1000, sequences);
+      double largest = 0;
+      // The second run goes on from the first, where there are slots.
+      for (unsigned run = 0; run < 2 && status.ok(); ++run) {
+        const ProgramData data = RandomData(p.program, kind.lengths, 42 + run);
+        std::vector<std::vector<float>> expected, found;
+        status = expecting.Run(data, &expected);
+        if (status.ok()) status = running.Run(data, &found);
+        for (size_t i = 0; i < expected.size() && status.ok(); ++i) {
+          double scale = 1;
+          for (const float value : expected[i]) scale = std::max(scale, std::abs(double{value}));
+          for (size_t k = 0; k < expected[i].size(); ++k) {
+            const double error = std::abs(double{expected[i][k]} - double{found[i][k]}) / scale;
+            largest = error >= 0 ? std::max(largest, error) : INFINITY;
+          }
+        }
+      }
+      if (!status.ok()) {
+        report(name, false, status.message());
+        continue;
+      }
+      const double most = dtype == DataType::kFloat32 ? 1e-5 : 5e-2;
+      char detail[100];
+      std::snprintf(detail, sizeof(detail), "largest error %.2e, expected at most %.0e", largest,
+                    most);
+      report(name, largest <= most, detail);
+    }
+  }
+}
+
+}  // namespace sru::testing
