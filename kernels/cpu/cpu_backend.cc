@@ -84,8 +84,8 @@ class CpuBackend : public Backend {
   std::string instruction_set() const override { return isa_.name; }
 
   size_t packed_value_bytes(DataType dtype) const override {
-    return dtype == DataType::kBFloat16 && isa_.tiles == nullptr ? sizeof(float)
-                                                                 : ValueBytes(dtype);
+    const bool rounds_floats = isa_.tiles == nullptr && isa_.products == BFloat16Products::kFloat32;
+    return dtype == DataType::kBFloat16 && rounds_floats ? sizeof(float) : ValueBytes(dtype);
   }
 
   Status Compile(const StackSpec& spec, const CompileOptions& options,

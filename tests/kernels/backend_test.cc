@@ -488,7 +488,6 @@ TEST(EdgeTest, SplittingChangesNoBit) {
 TEST(EdgeTest, PackedWeightsTakeWhatTheBackendSays) {
   if (BackendName() != "cpu") GTEST_SKIP() << "of backend cpu";
   const TestedBackend of_environment = TestedBackend::FromEnvironment();
-  if (of_environment.cpu_isa == "onednn_bf16") GTEST_SKIP() << "oneDNN's layout, not for serving";
   StackOptions options;
   options.vocabulary_size = 0;
   options.input_size = options.hidden_size = 512;
