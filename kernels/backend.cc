@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/choose_backend.h"
 #include "kernels/cpu/cpu_backend.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/reference/reference_backend.h"
@@ -10,25 +11,35 @@ namespace sru::kernels {
 
 namespace {
 
+using Warnings = std::vector<std::string>;
+
 struct BackendEntry {
   const char* name;
   bool has_devices;
-  bool (*is_available)();
-  Status (*create)(const BackendOptions& options, std::unique_ptr<Backend>* backend);
+  bool (*is_built)();
+  bool (*is_available)();  // implies is_built
+  Status (*create)(const BackendOptions& options, std::unique_ptr<Backend>* backend,
+                   Warnings* warnings);
 };
 
 bool Always() { return true; }
 
-Status CreateReference(const BackendOptions&, std::unique_ptr<Backend>* backend) {
+Status CreateCpu(const BackendOptions& options, std::unique_ptr<Backend>* backend,
+                 Warnings* /*warnings*/) {
+  return cpu::CreateCpuBackend(options, backend);
+}
+
+Status CreateReference(const BackendOptions& /*options*/, std::unique_ptr<Backend>* backend,
+                       Warnings* /*warnings*/) {
   *backend = CreateReferenceBackend();
   return OkStatus();
 }
 
 // The preferred one first.
 constexpr BackendEntry kBackends[] = {
-    {"cuda", true, cuda::IsAvailable, cuda::CreateCudaBackend},
-    {"cpu", false, cpu::IsBuilt, cpu::CreateCpuBackend},
-    {"reference", false, Always, CreateReference},
+    {"cuda", true, cuda::IsBuilt, cuda::IsAvailable, cuda::CreateCudaBackend},
+    {"cpu", false, cpu::IsBuilt, cpu::IsBuilt, CreateCpu},
+    {"reference", false, Always, Always, CreateReference},
 };
 
 const BackendEntry* FindBackend(const std::string& name) {
@@ -36,6 +47,19 @@ const BackendEntry* FindBackend(const std::string& name) {
     if (name == entry.name) return &entry;
   }
   return nullptr;
+}
+
+Status CreateNamed(const std::string& name, const BackendOptions& options,
+                   std::unique_ptr<Backend>* backend, Warnings* warnings) {
+  if (const BackendEntry* const entry = FindBackend(name)) {
+    return entry->create(options, backend, warnings);
+  }
+  const std::vector<std::string> names = BackendNames();
+  std::string expected = names.front();
+  for (size_t i = 1; i < names.size(); ++i) {
+    expected += (i + 1 < names.size() ? ", " : " or ") + names[i];
+  }
+  return InvalidArgument("backend: expected " + expected + ", found '" + name + "'");
 }
 
 }  // namespace
@@ -66,13 +90,49 @@ Status CreateBackend(const std::string& name, std::unique_ptr<Backend>* backend)
 
 Status CreateBackend(const std::string& name, const BackendOptions& options,
                      std::unique_ptr<Backend>* backend) {
-  if (const BackendEntry* const entry = FindBackend(name)) return entry->create(options, backend);
-  const std::vector<std::string> names = BackendNames();
-  std::string expected = names.front();
-  for (size_t i = 1; i < names.size(); ++i) {
-    expected += (i + 1 < names.size() ? ", " : " or ") + names[i];
+  Warnings ignored;
+  return CreateNamed(name, options, backend, &ignored);
+}
+
+Status CreateFirst(const std::vector<BackendCandidate>& candidates,
+                   std::unique_ptr<Backend>* backend, std::vector<std::string>* warnings) {
+  std::vector<std::string> failures;
+  for (const BackendCandidate& candidate : candidates) {
+    Warnings own;
+    const Status status = candidate.create(backend, &own);
+    if (status.ok()) {
+      for (const std::string& failure : failures) {
+        warnings->push_back(failure + "; backend " + candidate.name + " is used instead");
+      }
+      warnings->insert(warnings->end(), own.begin(), own.end());
+      return status;
+    }
+    if (!candidate.optional || &candidate == &candidates.back()) return status;
+    failures.push_back(status.message());
   }
-  return InvalidArgument("backend: expected " + expected + ", found '" + name + "'");
+  return Internal("no backend to choose from");
+}
+
+Status ChooseBackend(const std::string& name, const BackendOptions& options,
+                     std::unique_ptr<Backend>* backend, std::vector<std::string>* warnings) {
+  if (name != "auto") return CreateNamed(name, options, backend, warnings);
+  std::vector<BackendCandidate> candidates;
+  for (const BackendEntry& entry : kBackends) {
+    if (!entry.is_built()) continue;
+    candidates.push_back({entry.name, entry.has_devices && options.cuda_devices.empty(),
+                          [&](std::unique_ptr<Backend>* created, Warnings* own) {
+                            return entry.create(options, created, own);
+                          }});
+  }
+  return CreateFirst(candidates, backend, warnings);
+}
+
+std::vector<std::string> BuiltBackends() {
+  std::vector<std::string> names;
+  for (const BackendEntry& entry : kBackends) {
+    if (entry.is_built()) names.emplace_back(entry.name);
+  }
+  return names;
 }
 
 Status ValidateBatch(const StackSpec& spec, const WorkspaceLimits& limits, const RaggedBatch& batch,

@@ -78,7 +78,8 @@ tests/fuzz               | server/base server/compat server/rpc server/http   | 
                          | models/text kernels base                           |
                          | proto                                              |
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann
-                         | server/compat models kernels kernels/cuda proto    |
+                         | server/base server/compat models kernels           |
+                         | kernels/cuda proto                                 |
 tests/deploy             | tests/testing client                               | absl
 """
 

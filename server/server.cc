@@ -18,6 +18,7 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
+#include "kernels/choose_backend.h"
 #include "models/kernel_status.h"
 #include "models/memory_estimate.h"
 #include "models/model.h"
@@ -300,18 +301,25 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   // Creates the backend. An error also says which flag to change.
   absl::Status MakeBackend() {
     const BatchingOptions& batching = options_.batching;
-    const std::string name =
-        batching.backend == "auto" ? kernels::AvailableBackends().front() : batching.backend;
     const bool names_devices = !batching.hardware.cuda_devices.empty();
-    if (names_devices && !kernels::BackendHasDevices(name)) {
-      return absl::UnavailableError(
-          "--devices: this build or machine has no GPU that can be used; --backend=cuda says why");
+    std::string name = batching.backend;
+    if (names_devices) {
+      if (name == "auto") name = kernels::AvailableBackends().front();
+      if (!kernels::BackendHasDevices(name)) {
+        return absl::UnavailableError(
+            "--devices: this build or machine has no GPU that can be used; --backend=cuda says "
+            "why");
+      }
     }
     kernels::BackendOptions backend_options = batching.hardware;
     backend_options.cuda_memory_limit_bytes =
         static_cast<size_t>(batching.gpu_memory_limit_mb) * 1000000;
+    std::vector<std::string> warnings;
     const absl::Status created =
-        models::ToAbslStatus(kernels::CreateBackend(name, backend_options, &backend_));
+        models::ToAbslStatus(kernels::ChooseBackend(name, backend_options, &backend_, &warnings));
+    for (const std::string& warning : warnings) {
+      LogWarning(absl::StrCat("--backend=", batching.backend, ": ", warning));
+    }
     if (created.ok()) return created;
     return absl::Status(created.code(), absl::StrCat(names_devices ? "--devices: " : "--backend: ",
                                                      created.message()));

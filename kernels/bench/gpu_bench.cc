@@ -91,6 +91,8 @@ class Timer {
   explicit Timer(cudaStream_t stream) : stream_(stream) {
     Check(cudaEventCreate(&begin_));
     Check(cudaEventCreate(&end_));
+    // The memory was filled on the default stream, which `stream` does not wait for.
+    Check(cudaDeviceSynchronize());
   }
   ~Timer() {
     (void)cudaEventDestroy(begin_);
@@ -434,10 +436,14 @@ int Main(int argc, char** argv) {
     return 2;
   }
   std::vector<std::unique_ptr<Device>> devices;
-  const Status opened = OpenCudaDevices({}, &devices);
+  std::vector<std::string> warnings;
+  const Status opened = OpenDevices(SystemDriver(), {}, &devices, &warnings);
   if (!opened.ok()) {
     std::fprintf(stderr, "gpu_bench: needs a GPU: %s\n", opened.message().c_str());
     return kExitNoGpu;
+  }
+  for (const std::string& warning : warnings) {
+    std::fprintf(stderr, "gpu_bench: %s\n", warning.c_str());
   }
   auto gpu = std::make_shared<Gpu>(std::move(devices[0]), 0);
   if (command == "scan") {

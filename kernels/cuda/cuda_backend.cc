@@ -331,11 +331,14 @@ class CudaBackend : public Backend {
 
 }  // namespace
 
-bool IsAvailable() { return CountCudaDevices() > 0; }
+bool IsBuilt() { return SystemDriver() != nullptr; }
 
-Status CreateCudaBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend) {
+bool IsAvailable() { return CountDevices(SystemDriver()) > 0; }
+
+Status CreateCudaBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend,
+                         std::vector<std::string>* warnings) {
   std::vector<std::unique_ptr<Device>> devices;
-  Status status = OpenCudaDevices(options.cuda_devices, &devices);
+  Status status = OpenDevices(SystemDriver(), options.cuda_devices, &devices, warnings);
   if (status.ok()) *backend = MakeCudaBackend(options, std::move(devices));
   return status;
 }

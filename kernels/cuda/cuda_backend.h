@@ -4,6 +4,7 @@
 #define SRU_KERNELS_CUDA_CUDA_BACKEND_H_
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -11,12 +12,15 @@
 
 namespace sru::kernels::cuda {
 
-// Whether this build has CUDA kernels and the machine a GPU and the libraries that they run on.
+// Whether this build has CUDA kernels. Asks no driver.
+bool IsBuilt();
+
+// Whether it has and the machine has a GPU and the libraries that they run on.
 bool IsAvailable();
 
-// kUnavailable when the build has no CUDA kernels, or the machine no GPU or not the ones that
-// options.cuda_devices names.
-Status CreateCudaBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend);
+// On the machine's GPUs: see OpenDevices() for what cannot be opened and for the warnings.
+Status CreateCudaBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend,
+                         std::vector<std::string>* warnings);
 
 // The backend on devices that are already open, at least one.
 std::unique_ptr<Backend> MakeCudaBackend(const BackendOptions& options,

@@ -1,8 +1,8 @@
 // Device, Stream and Graph on the CUDA runtime.
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -17,8 +17,6 @@
 
 namespace sru::kernels::cuda {
 namespace {
-
-constexpr int kMinComputeCapability = 8;
 
 // Errors after which every later call of the process on that device fails too.
 bool IsSticky(cudaError_t error) {
@@ -301,70 +299,55 @@ class CudaDevice : public Device {
   std::unique_ptr<CudaStream> heuristics_;  // used for its library handle, under mutex_
 };
 
-// Whether the kernels run on it, as far as can be said without opening it.
-bool IsUsable(int ordinal) {
-  int major = 0;
-  return cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal) ==
-             cudaSuccess &&
-         major >= kMinComputeCapability;
-}
+// The runtime's answers. A failed call leaves no error behind for a later launch to find.
+class CudaDriver : public Driver {
+ public:
+  int driver_version() override {
+    int version = 0;
+    return Answered(cudaDriverGetVersion(&version)) ? version : 0;
+  }
+  int runtime_version() override { return CUDART_VERSION; }
 
-Status Unavailable(const std::string& message) {
-  return Status(StatusCode::kUnavailable, "backend cuda: " + message);
-}
+  Status Count(int* count) override {
+    const cudaError_t error = cudaGetDeviceCount(count);
+    return Answered(error) ? OkStatus()
+                           : Status(StatusCode::kUnavailable, cudaGetErrorString(error));
+  }
+
+  int ComputeCapability(int ordinal) override {
+    int major = 0;
+    const bool answered =
+        Answered(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal));
+    return answered ? major : 0;
+  }
+
+  Status LoadLibraries() override {
+    const CublasLt* library = nullptr;
+    return LoadCublasLt(&library);
+  }
+
+  Status Open(int ordinal, std::unique_ptr<Device>* device) override {
+    const CublasLt* library = nullptr;
+    Status status = LoadCublasLt(&library);
+    if (!status.ok()) return status;
+    auto opened = std::make_unique<CudaDevice>(ordinal, *library);
+    status = opened->Open();
+    if (status.ok()) *device = std::move(opened);
+    return status;
+  }
+
+ private:
+  static bool Answered(cudaError_t error) {
+    if (error != cudaSuccess) (void)cudaGetLastError();
+    return error == cudaSuccess;
+  }
+};
 
 }  // namespace
 
-Status OpenCudaDevices(const std::vector<int>& ordinals,
-                       std::vector<std::unique_ptr<Device>>* devices) {
-  int count = 0;
-  const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error != cudaSuccess || count == 0) {
-    const char* const said = cudaGetErrorString(error == cudaSuccess ? cudaErrorNoDevice : error);
-    (void)cudaGetLastError();
-    return Unavailable(std::string("no GPU can be used; the driver says: ") + said);
-  }
-  std::vector<int> chosen = ordinals;
-  for (int i = 0; ordinals.empty() && i < count; ++i) {
-    if (IsUsable(i)) chosen.push_back(i);
-  }
-  if (chosen.empty()) {
-    return Unavailable("no GPU has compute capability " + std::to_string(kMinComputeCapability) +
-                       ".0 or newer");
-  }
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    if (chosen[i] < 0 || chosen[i] >= count) {
-      return InvalidArgument("cuda_devices: expected 0 to " + std::to_string(count - 1) +
-                             ", found " + std::to_string(chosen[i]));
-    }
-    if (std::count(chosen.begin(), chosen.begin() + static_cast<ptrdiff_t>(i), chosen[i]) > 0) {
-      return InvalidArgument("cuda_devices: " + std::to_string(chosen[i]) + " is named twice");
-    }
-  }
-  const CublasLt* library = nullptr;
-  Status status = LoadCublasLt(&library);
-  if (!status.ok()) return status;
-  std::vector<std::unique_ptr<Device>> opened;
-  for (int ordinal : chosen) {
-    auto device = std::make_unique<CudaDevice>(ordinal, *library);
-    status = device->Open();
-    if (!status.ok()) return Unavailable(status.message());
-    opened.push_back(std::move(device));
-  }
-  *devices = std::move(opened);
-  return OkStatus();
-}
-
-int CountCudaDevices() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) != cudaSuccess) {
-    (void)cudaGetLastError();
-    return 0;
-  }
-  int usable = 0;
-  for (int i = 0; i < count; ++i) usable += IsUsable(i) ? 1 : 0;
-  const CublasLt* library = nullptr;
-  return usable > 0 && LoadCublasLt(&library).ok() ? usable : 0;
+Driver* SystemDriver() {
+  static auto* const driver = new CudaDriver();
+  return driver;
 }
 
 }  // namespace sru::kernels::cuda

@@ -3,11 +3,6 @@
 
 namespace sru::kernels::cuda {
 
-Status OpenCudaDevices(const std::vector<int>& /*ordinals*/,
-                       std::vector<std::unique_ptr<Device>>* /*devices*/) {
-  return Status(StatusCode::kUnavailable, "backend cuda: this build has no CUDA kernels");
-}
-
-int CountCudaDevices() { return 0; }
+Driver* SystemDriver() { return nullptr; }
 
 }  // namespace sru::kernels::cuda

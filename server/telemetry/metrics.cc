@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/choose_backend.h"
 #include "prometheus/text_serializer.h"
 #include "server/base/process_start.h"
 #include "server/base/version.h"
@@ -86,9 +87,10 @@ class LevelMetric {
 };
 
 void AddBuildInfo(const ServerLevels& /*levels*/, MetricFamily* family) {
-  // Looked up once: it asks the GPU's driver and loads cuBLASLt.
+  // Of the build, not of the machine: a scrape must not start the GPU's driver in a server that
+  // computes on the processor.
   static const auto* const kBackends =
-      new std::string(absl::StrJoin(kernels::AvailableBackends(), ","));
+      new std::string(absl::StrJoin(kernels::BuiltBackends(), ","));
   Add(family, {{"version", kVersion}, {"backends", *kBackends}, {"grpc", GrpcVersion()}}, 1);
 }
 

@@ -9,7 +9,9 @@
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "gtest/gtest.h"
+#include "kernels/choose_backend.h"
 #include "kernels/cuda/cuda_backend.h"
+#include "server/base/log.h"
 #include "sru/v1/admin.grpc.pb.h"
 #include "tests/integration/server_fixture.h"
 #include "tests/kernels/cuda_host/host_device.h"
@@ -22,6 +24,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 // grpc.health.v1.HealthCheckRequest and -Response, whose classes the distribution's packages do not
 // contain: field 1 of the former is the service's name, field 1 of the latter the status.
@@ -340,6 +344,31 @@ TEST(DeviceMemoryTest, DevicesThatAreNotThereAreAnErrorOfTheirFlag) {
   const auto started = server::Server::Start(options);
   EXPECT_FALSE(started.ok());
   EXPECT_THAT(std::string(started.status().message()), HasSubstr("--devices: "));
+}
+
+TEST(BackendChoiceTest, AServerThatGoesOnWithoutAGpuSaysWhyAndExplicitlyItDoesNotStart) {
+  if (kernels::AvailableBackends().front() == "cuda") GTEST_SKIP() << "this machine has a GPU";
+  server::Options options = TestOptions(kBundledRepository);
+  options.batching.backend = "cuda";
+  const auto refused = server::Server::Start(options);
+  ASSERT_FALSE(refused.ok());
+  std::string why(refused.status().message());
+  ASSERT_THAT(why, StartsWith("--backend: backend cuda: "));
+  why.erase(0, std::string("--backend: ").size());
+
+  options.batching.backend = "auto";
+  ::testing::internal::CaptureStderr();
+  const auto started = server::Server::Start(options);
+  server::FlushLog(absl::Seconds(10));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(started.ok()) << started.status();
+  if (kernels::BuiltBackends().front() == "cuda") {
+    EXPECT_THAT(log, HasSubstr("--backend=auto: " + why + "; backend cpu is used instead"));
+    EXPECT_THAT(log, HasSubstr("needs driver "));
+  } else {
+    EXPECT_THAT(log, Not(HasSubstr("--backend")));
+  }
+  EXPECT_TRUE((*started)->Drain());
 }
 
 }  // namespace
