@@ -65,20 +65,12 @@ class CudaProgram : public ProgramExecutable {
     if (!status.ok()) return status;
     auto& ws = static_cast<CudaProgramWorkspace&>(workspace);
     if (ws.gpu().lost()) return ws.gpu().LostError();
-    ProgramRun run(*packed_, batch, outputs, ws);
-    if (run.is_empty()) return OkStatus();
-    status = run.BeginStates();
-    if (!status.ok()) return ws.gpu().Observe(status);
-    status = Enqueue(run, ws);
-    // Also after an error: the staging memory and the pages must be free for others.
-    const Status waited = ws.stream->Wait();
-    if (status.ok()) status = waited;
-    // A failed device fails every call that follows; that is the error that counts.
-    if (waited.code() == StatusCode::kDeviceLost) status = waited;
-    if (!status.ok()) return ws.gpu().Observe(status);
-    run.ReadResults();
-    run.Commit();
-    return OkStatus();
+    try {
+      return RunBatch(batch, outputs, ws);
+    } catch (const std::bad_alloc&) {
+      (void)ws.stream->Wait();  // the staging memory must be free for the next batch
+      return Status(StatusCode::kResourceExhausted, "running a batch: out of memory");
+    }
   }
 
   size_t weight_bytes() const override {
@@ -92,6 +84,24 @@ class CudaProgram : public ProgramExecutable {
   }
 
  private:
+  Status RunBatch(const ProgramBatch& batch, const OutputBatch* outputs,
+                  CudaProgramWorkspace& ws) const {
+    ProgramRun run(*packed_, batch, outputs, ws);
+    if (run.is_empty()) return OkStatus();
+    Status status = run.BeginStates();
+    if (!status.ok()) return ws.gpu().Observe(status);
+    status = Enqueue(run, ws);
+    // Also after an error: the staging memory and the pages must be free for others.
+    const Status waited = ws.stream->Wait();
+    if (status.ok()) status = waited;
+    // A failed device fails every call that follows; that is the error that counts.
+    if (waited.code() == StatusCode::kDeviceLost) status = waited;
+    if (!status.ok()) return ws.gpu().Observe(status);
+    run.ReadResults();
+    run.Commit();
+    return OkStatus();
+  }
+
   // That it is one of the devices, and has not failed.
   Status CheckDevice(const std::string& what, int device) const {
     if (device < 0 || device >= num_devices()) {
