@@ -267,6 +267,7 @@ inline ProgramData RandomData(const kernels::Program& program,
     const kernels::InputSpec& input = program.inputs[i];
     const int rows = data.num_rows(program, input.axis);
     const auto fill = [&](int count, int least, int limit) {
+      if (count == 0) return;  // there may be nothing to point to, either
       std::uniform_int_distribution<int32_t> id(least, limit - 1);
       for (int k = 0; k < count; ++k) data.ids[i].push_back(id(random));
     };
