@@ -201,12 +201,8 @@ class CudaExecutable : public Executable {
     auto& ws = static_cast<CudaWorkspace&>(workspace);
     if (ws.gpu().lost()) return ws.gpu().LostError();
     BatchRun run(*stack_, batch, outputs, ws);
-    status = Enqueue(run, ws);
     // Also after an error: the staging memory must be free for the next batch.
-    const Status waited = ws.stream->Wait();
-    if (status.ok()) status = waited;
-    // A failed device fails every call that follows; that is the error that counts.
-    if (waited.code() == StatusCode::kDeviceLost) status = waited;
+    status = FinishWork(*ws.stream, Enqueue(run, ws));
     if (!status.ok()) return ws.gpu().Observe(status);
     run.ReadResults();
     return OkStatus();

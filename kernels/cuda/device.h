@@ -86,6 +86,14 @@ class Stream {
   virtual Status Wait() = 0;
 };
 
+// Waits for a stream, after an error too: what the work uses must not go before it has ended.
+// `status` is what putting the work there came to. A failed device fails every call that follows, so
+// kDeviceLost from the wait counts more than an earlier error; a library does not say as much.
+inline Status FinishWork(Stream& stream, Status status) {
+  Status waited = stream.Wait();
+  return status.ok() || waited.code() == StatusCode::kDeviceLost ? waited : status;
+}
+
 // One GPU. Thread-safe. Methods may be called from any thread; each makes the device current where
 // the driver needs that.
 class Device {

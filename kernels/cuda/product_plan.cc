@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <utility>
 
@@ -20,7 +21,11 @@ constexpr size_t kMaxTrialWeights = size_t{1} << 18;
 // Rows that hold the expected results: the period, rounded up to the smallest bucket.
 constexpr int kExpectedRows = 16;
 
-// Runs one product on rows that repeat, and compares.
+// Different columns of a trial's own weights; they repeat over all n.
+constexpr int kOwnColumns = 61;
+
+// Runs one product on rows that repeat, and compares. The rows are random, with the weights of the
+// product; if results are rounded to bfloat16, rows that cancel follow, with weights of their own.
 class Trial {
  public:
   Trial(const ProductShape& shape, const void* weights, int max_rows, std::shared_ptr<Gpu> gpu,
@@ -32,71 +37,77 @@ class Trial {
         stream_(stream) {}
 
   Status Prepare() {
-    const size_t value_bytes = ValueBytes(shape_.dtype);
-    const size_t result_bytes = ValueBytes(shape_.result_dtype());
-    const size_t rows = max_rows_;
-    std::vector<int32_t> ids(rows);
-    for (size_t i = 0; i < rows; ++i) ids[i] = static_cast<int32_t>(i % kTrialPeriod);
-    const std::vector<uint8_t> table = Values(kTrialPeriod, /*seed=*/1);
-    std::vector<uint8_t> weights;
-    if (shape_.float32_result && static_cast<size_t>(shape_.n) * shape_.k <= kMaxTrialWeights) {
-      weights = Values(shape_.n, /*seed=*/2);
-    }
-    const BatchHeader header{max_rows_, {}};
-    struct Array {
-      DeviceBuffer* buffer;
-      size_t bytes;
-      const void* content;
-    };
-    const Array arrays[] = {
-        {&x_, rows * shape_.k * value_bytes, nullptr},
-        {&y_, rows * shape_.n * result_bytes, nullptr},
-        {&expected_, size_t{kExpectedRows} * shape_.n * result_bytes, nullptr},
-        {&table_, table.size(), table.data()},
-        {&own_weights_, weights.size(), weights.data()},
-        {&ids_, rows * sizeof(int32_t), ids.data()},
-        {&header_, sizeof(header), &header},
-        {&differs_, sizeof(uint32_t), nullptr},
-    };
-    Status status;
-    for (const Array& array : arrays) {
-      status = DeviceBuffer::Create(gpu_, array.bytes, array.buffer);
-      if (status.ok() && array.content != nullptr && array.bytes > 0) {
-        status = stream_.CopyToDevice(array.buffer->data(), array.content, array.bytes);
-      }
-      if (!status.ok()) break;
-    }
-    if (!weights.empty()) weights_ = own_weights_.data();
+    const size_t result_bytes = shape_.n * ValueBytes(shape_.result_dtype());
+    const BatchHeader header{std::max(max_rows_, shape_.n), {}};
+    Status status = DeviceBuffer::Create(gpu_, max_rows_ * result_bytes, &y_);
+    if (status.ok()) status = DeviceBuffer::Create(gpu_, sizeof(uint32_t), &differs_);
+    if (status.ok()) status = DeviceBuffer::Create(gpu_, sizeof(header), &header_);
+    if (status.ok()) status = stream_.CopyToDevice(header_.data(), &header, sizeof(header));
+    status = FinishWork(stream_, status);  // `header` is on this stack
     if (status.ok()) {
-      EmbedArgs embed{};
-      embed.header = header_.as<BatchHeader>();
-      embed.max_tokens = max_rows_;
-      embed.token_ids = ids_.as<int32_t>();
-      embed.table = table_.data();
-      embed.segments = 1;
-      embed.size = shape_.k;
-      embed.padded = shape_.k;
-      embed.x = x_.data();
-      status = stream_.Embed(shape_.dtype, embed);
+      Input& random = inputs_.emplace_back();
+      status = FillRows(RandomRows(kTrialPeriod, /*seed=*/1), kTrialPeriod, max_rows_, &random.x);
+      random.weights = weights_;
+      if (status.ok() && shape_.float32_result &&
+          static_cast<size_t>(shape_.n) * shape_.k <= kMaxTrialWeights) {
+        status = FillRows(RandomRows(kOwnColumns, /*seed=*/2), kOwnColumns, shape_.n,
+                          &random.own_weights);
+        random.weights = random.own_weights.data();
+      }
     }
-    const Status waited = stream_.Wait();  // the copies read what is on this stack
-    return status.ok() ? waited : status;
+    if (status.ok() && shape_.result_dtype() == DataType::kBFloat16) {
+      Input& cancelling = inputs_.emplace_back();
+      status = FillRows(CancellingRows(kTrialPeriod, 1.0f), kTrialPeriod, max_rows_, &cancelling.x);
+      if (status.ok()) {
+        status = FillRows(CancellingRows(kOwnColumns, -1.0f), kOwnColumns, shape_.n,
+                          &cancelling.own_weights);
+      }
+      cancelling.weights = cancelling.own_weights.data();
+    }
+    for (Input& input : inputs_) {
+      if (status.ok()) {
+        status = DeviceBuffer::Create(gpu_, kExpectedRows * result_bytes, &input.expected);
+      }
+    }
+    return status;
   }
 
   // Makes `algorithm` the one that others are compared with.
   Status Expect(const ProductAlgorithm& algorithm) {
-    return stream_.Multiply(shape_, algorithm, kExpectedRows, x_.data(), weights_,
-                            expected_.data());
+    Status status;
+    for (const Input& input : inputs_) {
+      if (!status.ok()) break;
+      status = stream_.Multiply(shape_, algorithm, kExpectedRows, input.x.data(), input.weights,
+                                input.expected.data());
+    }
+    return FinishWork(stream_, status);
   }
 
   // Whether `rows` rows match bit for bit; false if the algorithm rejects the shape.
   Status Passes(const ProductAlgorithm& algorithm, int rows, bool* passes) {
+    *passes = true;
+    for (const Input& input : inputs_) {
+      Status status = Passes(algorithm, rows, input, passes);
+      if (!status.ok() || !*passes) return status;
+    }
+    return OkStatus();
+  }
+
+ private:
+  struct Input {
+    DeviceBuffer x;            // [max_rows][k]
+    DeviceBuffer own_weights;  // or none
+    DeviceBuffer expected;     // [kExpectedRows][n]
+    const void* weights = nullptr;
+  };
+
+  Status Passes(const ProductAlgorithm& algorithm, int rows, const Input& input, bool* passes) {
     *passes = false;
     uint32_t differs = 0;
     Status status = stream_.CopyToDevice(differs_.data(), &differs, sizeof(differs));
     if (!status.ok()) return status;
     const Status multiplied =
-        stream_.Multiply(shape_, algorithm, rows, x_.data(), weights_, y_.data());
+        stream_.Multiply(shape_, algorithm, rows, input.x.data(), input.weights, y_.data());
     if (!multiplied.ok()) {
       status = stream_.Wait();
       return multiplied.code() == StatusCode::kDeviceLost ? multiplied : status;
@@ -104,36 +115,87 @@ class Trial {
     const int value_bytes = static_cast<int>(ValueBytes(shape_.result_dtype()));
     CompareArgs compare{};
     compare.values = y_.as<uint32_t>();
-    compare.expected = expected_.as<uint32_t>();
+    compare.expected = input.expected.as<uint32_t>();
     compare.rows = rows;
     compare.period = kTrialPeriod;
     compare.words_per_row = shape_.n * value_bytes / 4;
     compare.differs = differs_.as<uint32_t>();
     status = stream_.Compare(compare);
     if (status.ok()) status = stream_.CopyToHost(&differs, differs_.data(), sizeof(differs));
-    const Status waited = stream_.Wait();
-    if (!status.ok() || !waited.ok()) return status.ok() ? waited : status;
-    *passes = differs == 0;
-    return OkStatus();
+    status = FinishWork(stream_, status);
+    *passes = status.ok() && differs == 0;
+    return status;
   }
 
- private:
-  // Rows of random values. Sums of few values of bfloat16 are often exact in float32, in any order;
-  // where they are not rounded again, values of very different size tell one order from another.
-  std::vector<uint8_t> Values(int rows, unsigned seed) const {
-    std::mt19937 random(seed);
-    std::normal_distribution<float> normal;
-    std::vector<uint8_t> values(static_cast<size_t>(rows) * shape_.k * ValueBytes(shape_.dtype));
+  // Allocates `rows` and fills them with those of `table`, which has `period`, over and over.
+  Status FillRows(const std::vector<float>& table, int period, int count, DeviceBuffer* rows) {
+    const size_t value_bytes = ValueBytes(shape_.dtype);
+    std::vector<uint8_t> values(table.size() * value_bytes);
     WithStorageType(shape_.dtype, [&](auto type) {
       using T = decltype(type);
-      for (size_t at = 0; at < values.size(); at += sizeof(T)) {
-        float number = normal(random);
-        if (shape_.float32_result) number = std::ldexp(number, static_cast<int>(random() % 16) - 8);
-        const T value = FromFloat<T>(number);
-        std::memcpy(&values[at], &value, sizeof(T));
+      for (size_t i = 0; i < table.size(); ++i) {
+        const T value = FromFloat<T>(table[i]);
+        std::memcpy(&values[i * sizeof(T)], &value, sizeof(T));
       }
     });
-    return values;
+    std::vector<int32_t> ids(count);
+    for (int i = 0; i < count; ++i) ids[i] = i % period;
+    const size_t id_bytes = ids.size() * sizeof(int32_t);
+    DeviceBuffer device_table;
+    DeviceBuffer device_ids;
+    Status status = DeviceBuffer::Create(gpu_, ids.size() * shape_.k * value_bytes, rows);
+    if (status.ok()) status = DeviceBuffer::Create(gpu_, values.size(), &device_table);
+    if (status.ok()) status = DeviceBuffer::Create(gpu_, id_bytes, &device_ids);
+    if (status.ok()) {
+      status = stream_.CopyToDevice(device_table.data(), values.data(), values.size());
+    }
+    if (status.ok()) status = stream_.CopyToDevice(device_ids.data(), ids.data(), id_bytes);
+    if (status.ok()) {
+      EmbedArgs embed{};
+      embed.header = header_.as<BatchHeader>();
+      embed.max_tokens = count;
+      embed.token_ids = device_ids.as<int32_t>();
+      embed.table = device_table.data();
+      embed.segments = 1;
+      embed.size = shape_.k;
+      embed.padded = shape_.k;
+      embed.x = rows->data();
+      status = stream_.Embed(shape_.dtype, embed);
+    }
+    return FinishWork(stream_, status);
+  }
+
+  // Rows of k values. Sums of few values of bfloat16 are often exact in float32, in any order; where
+  // they are not rounded again, values of very different size tell one order from another.
+  std::vector<float> RandomRows(int count, unsigned seed) const {
+    std::mt19937 random(seed);
+    std::normal_distribution<float> normal;
+    std::vector<float> rows(static_cast<size_t>(count) * shape_.k);
+    for (float& value : rows) {
+      value = normal(random);
+      if (shape_.float32_result) value = std::ldexp(value, static_cast<int>(random() % 16) - 8);
+    }
+    return rows;
+  }
+
+  // Rows of k values, in random pairs: the second of a pair is the first times `sign`. The pairs are
+  // at the same places in all rows, so the product of a row of sign 1 and one of sign -1 is 0.
+  std::vector<float> CancellingRows(int count, float sign) const {
+    std::mt19937 random(2);
+    std::vector<int> places(shape_.k);
+    std::iota(places.begin(), places.end(), 0);
+    std::shuffle(places.begin(), places.end(), random);
+    std::normal_distribution<float> normal;
+    std::vector<float> rows(static_cast<size_t>(count) * shape_.k);
+    const int pairs = shape_.k / 2;
+    for (size_t row = 0; row < rows.size(); row += shape_.k) {
+      for (int i = 0; i < pairs; ++i) {
+        const float value = normal(random);
+        rows[row + places[i]] = value;
+        rows[row + places[i + pairs]] = sign * value;
+      }
+    }
+    return rows;
   }
 
   const ProductShape shape_;
@@ -141,7 +203,8 @@ class Trial {
   const int max_rows_;
   const std::shared_ptr<Gpu> gpu_;
   Stream& stream_;
-  DeviceBuffer x_, y_, expected_, table_, own_weights_, ids_, header_, differs_;
+  DeviceBuffer y_, header_, differs_;
+  std::vector<Input> inputs_;
 };
 
 }  // namespace

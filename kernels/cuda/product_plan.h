@@ -8,6 +8,11 @@
 // repeated over the whole bucket, and is dropped if one bit differs. Algorithms that split a sum
 // among blocks are not even candidates. A bucket for which nothing passes uses the next larger
 // one's rows.
+//
+// Results in bfloat16 have 8 bits, so most of those of random rows are the same for any order of
+// summation. They are tried with rows and weights that cancel as well: each value has a partner, at
+// a random place, whose product is its product's negative. The exact sum is 0, so that the result is
+// nothing but the rounding errors of the sum, and these depend on the order.
 #ifndef SRU_KERNELS_CUDA_PRODUCT_PLAN_H_
 #define SRU_KERNELS_CUDA_PRODUCT_PLAN_H_
 

@@ -90,12 +90,8 @@ class CudaProgram : public ProgramExecutable {
     if (run.is_empty()) return OkStatus();
     Status status = run.BeginStates();
     if (!status.ok()) return ws.gpu().Observe(status);
-    status = Enqueue(run, ws);
     // Also after an error: the staging memory and the pages must be free for others.
-    const Status waited = ws.stream->Wait();
-    if (status.ok()) status = waited;
-    // A failed device fails every call that follows; that is the error that counts.
-    if (waited.code() == StatusCode::kDeviceLost) status = waited;
+    status = FinishWork(*ws.stream, Enqueue(run, ws));
     if (!status.ok()) return ws.gpu().Observe(status);
     run.ReadResults();
     run.Commit();

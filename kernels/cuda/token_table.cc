@@ -57,8 +57,7 @@ class TableMaker {
         status = Multiply(stream, first().product, input, u + begin * ProductBytes());
       }
     }
-    const Status waited = stream.Wait();  // the copies read what is on this stack
-    return status.ok() ? waited : status;
+    return FinishWork(stream, status);  // the copies read what is on this stack
   }
 
  private:

@@ -20,6 +20,7 @@
 #include "kernels/cuda/layer_norm.cuh"
 #include "kernels/cuda/operation_launch.cuh"
 #include "kernels/cuda/pool.cuh"
+#include "kernels/cuda/product_plan.h"
 #include "kernels/cuda/scan.cuh"
 #include "kernels/cuda/storage_type.h"
 
@@ -33,60 +34,61 @@ using namespace kernels::cuda;  // NOLINT: all of it is of that world
 
 constexpr size_t kAlignment = 256;  // as of cudaMalloc
 
-// The order in which a product adds up; it is in ProductAlgorithm::data[0].
-enum Order : uint64_t {
-  kInOrder,     // k = 0, 1, 2, ...
-  kBackward,    // k = ..., 2, 1, 0: gives other bits, but always the same
-  kByRowCount,  // backward above 64 rows
-  kByPlace,     // backward for every ninth row
-  kRefuses,
-};
-
 constexpr int kGroup = 16;
 
-// sums[r] += x[.][r] w[.] with fused multiply-adds, as on the GPU. x is [k][kGroup]: kGroup rows at
-// a time, so that the compiler can use vectors.
-inline __attribute__((always_inline)) void AddGroup(const float* x, const float* w, int k,
-                                                    bool backward, float* sums) {
-  for (int i = 0; i < k; ++i) {
-    const int at = backward ? k - 1 - i : i;
-    for (int r = 0; r < kGroup; ++r) {
-      sums[r] = __builtin_fmaf(x[at * kGroup + r], w[at], sums[r]);
+// sums[r] = the sum of x[.][r] w[.]. x is [k][kGroup]: kGroup rows at a time, so that the compiler
+// can use vectors.
+inline __attribute__((always_inline)) void SumGroup(const float* x, const float* w, int k,
+                                                    SumOrder order, float* sums) {
+  int step = k;
+  if (order == SumOrder::kGroupsOf8) step = 8;
+  if (order == SumOrder::kGroupsOf16) step = 16;
+  if (order == SumOrder::kHalves) step = k / 2;
+  for (int begin = 0; begin < k; begin += step) {
+    float part[kGroup] = {};
+    const int end = std::min(begin + step, k);
+    for (int i = begin; i < end; ++i) {
+      const int at = order == SumOrder::kBackward ? k - 1 - i : i;
+      for (int r = 0; r < kGroup; ++r) {
+        part[r] = __builtin_fmaf(x[at * kGroup + r], w[at], part[r]);
+      }
     }
+    for (int r = 0; r < kGroup; ++r) sums[r] = begin == 0 ? part[r] : sums[r] + part[r];
   }
 }
 
 #ifdef __x86_64__
-__attribute__((target("avx2,fma"))) void AddGroupFma(const float* x, const float* w, int k,
-                                                     bool backward, float* sums) {
-  AddGroup(x, w, k, backward, sums);
+__attribute__((target("avx2,fma"))) void SumGroupFma(const float* x, const float* w, int k,
+                                                     SumOrder order, float* sums) {
+  SumGroup(x, w, k, order, sums);
 }
 #endif
 
 // Gives the same bits on every processor; slow if each fmaf is a call.
-void AddGroupOnThisMachine(const float* x, const float* w, int k, bool backward, float* sums) {
+void SumGroupOnThisMachine(const float* x, const float* w, int k, SumOrder order, float* sums) {
 #ifdef __x86_64__
   static const bool has_fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  if (has_fma) return AddGroupFma(x, w, k, backward, sums);
+  if (has_fma) return SumGroupFma(x, w, k, order, sums);
 #endif
-  AddGroup(x, w, k, backward, sums);
+  SumGroup(x, w, k, order, sums);
 }
 
 template <typename T, typename Y>
-void Product(const ProductShape& shape, uint64_t order, bool unstable, int rows, const T* x,
-             const T* weights, Y* y) {
+void Product(const ProductShape& shape, const HostAlgorithm& algorithm, bool unstable, int rows,
+             const T* x, const T* weights, Y* y) {
   const int k = shape.k;
   const int n = shape.n;
-  const auto backward = [&](int row) {
-    return order == kBackward || (order == kByRowCount && rows > 64) ||
-           (order == kByPlace && row % 9 == 8);
+  const auto is_other = [&](int row) {
+    return (algorithm.when == HostAlgorithm::Other::kAbove64Rows && rows > 64) ||
+           (algorithm.when == HostAlgorithm::Other::kEveryNinthRow && row % 9 == 8);
   };
+  const bool has_others = algorithm.when != HostAlgorithm::Other::kNever;
   // A row that equals an earlier one, as in the backend's trials, is copied.
   constexpr int kPeriod = 13;
   std::vector<int> fresh;
   std::vector<uint8_t> copied(rows);
   for (int row = 0; row < rows; ++row) {
-    copied[row] = row >= kPeriod && backward(row) == backward(row - kPeriod) &&
+    copied[row] = row >= kPeriod && is_other(row) == is_other(row - kPeriod) &&
                   std::memcmp(x + static_cast<size_t>(row) * k,
                               x + static_cast<size_t>(row - kPeriod) * k, k * sizeof(T)) == 0;
     if (!copied[row]) fresh.push_back(row);
@@ -102,14 +104,14 @@ void Product(const ProductShape& shape, uint64_t order, bool unstable, int rows,
       for (int i = 0; i < k; ++i) group[i * kGroup + r] = ToFloat(row[i]);
     }
     for (int j = 0; j < n; ++j) {
-      float forward[kGroup] = {};
-      float reversed[kGroup] = {};
+      float sums[kGroup];
+      float others[kGroup];
       const float* weight = &w[static_cast<size_t>(j) * k];
-      AddGroupOnThisMachine(group.data(), weight, k, false, forward);
-      if (order != kInOrder) AddGroupOnThisMachine(group.data(), weight, k, true, reversed);
+      SumGroupOnThisMachine(group.data(), weight, k, algorithm.order, sums);
+      if (has_others) SumGroupOnThisMachine(group.data(), weight, k, algorithm.other, others);
       for (int r = 0; r < count; ++r) {
         const int row = fresh[first + r];
-        float sum = backward(row) ? reversed[r] : forward[r];
+        float sum = is_other(row) ? others[r] : sums[r];
         if (unstable) sum += 0.25f;
         y[static_cast<size_t>(row) * n + j] = FromFloat<Y>(sum);
       }
@@ -244,14 +246,16 @@ class HostStream : public Stream {
   Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
                   const void* x, const void* weights, void* y) override {
     if (!multiplies_) std::abort();  // a stream without memory for its products
-    const uint64_t order = algorithm.data[0];
-    if (order == kRefuses) return kernels::Internal("this algorithm cannot do that");
+    const HostAlgorithm given = HostAlgorithm::From(algorithm);
+    if (given.when == HostAlgorithm::Other::kRefuses) {
+      return kernels::Internal("this algorithm cannot do that");
+    }
     const bool unstable = rows == control_->unstable_rows.load();
     return Add([=] {
       WithStorageType(shape.dtype, [&](auto type) {
         using T = decltype(type);
         WithStorageType(shape.result_dtype(), [&](auto result_type) {
-          Product(shape, order, unstable, rows, static_cast<const T*>(x),
+          Product(shape, given, unstable, rows, static_cast<const T*>(x),
                   static_cast<const T*>(weights), static_cast<decltype(result_type)*>(y));
         });
       });
@@ -380,20 +384,26 @@ class HostDevice : public Device {
 
   Status ProductCandidates(const ProductShape& /*shape*/, int rows, size_t max_count,
                            std::vector<ProductAlgorithm>* candidates) override {
-    std::vector<uint64_t> orders;
-    if (rows == 512) {
-      orders = {kRefuses, kByRowCount, kByPlace, kInOrder};  // the reference is chosen here
+    using Other = HostAlgorithm::Other;
+    constexpr SumOrder kInOrder = SumOrder::kInOrder;
+    constexpr SumOrder kBackward = SumOrder::kBackward;
+    const HostAlgorithm by_row_count{kInOrder, kBackward, Other::kAbove64Rows};
+    const HostAlgorithm by_place{kInOrder, kBackward, Other::kEveryNinthRow};
+    const HostAlgorithm refuses{kInOrder, kInOrder, Other::kRefuses};
+    std::vector<HostAlgorithm> offered =
+        rows == kReferenceRows ? options_.reference_algorithms : options_.bucket_algorithms;
+    if (!offered.empty()) {
+    } else if (rows == kReferenceRows) {
+      offered = {refuses, by_row_count, by_place, {kInOrder}};
     } else if (rows <= 64) {
-      orders = {kBackward, kRefuses, kByPlace};
+      offered = {{kBackward}, refuses, by_place};
     } else {
-      orders = {kByRowCount, kInOrder};
+      offered = {by_row_count, {kInOrder}};
     }
     candidates->clear();
-    for (uint64_t order : orders) {
+    for (const HostAlgorithm& algorithm : offered) {
       if (candidates->size() == max_count) break;
-      ProductAlgorithm algorithm;
-      algorithm.data[0] = order;
-      candidates->push_back(algorithm);
+      candidates->push_back(algorithm.ToProductAlgorithm());
     }
     return kernels::OkStatus();
   }
@@ -414,6 +424,19 @@ class HostDevice : public Device {
 };
 
 }  // namespace
+
+ProductAlgorithm HostAlgorithm::ToProductAlgorithm() const {
+  ProductAlgorithm algorithm;
+  algorithm.data[0] = static_cast<uint64_t>(order);
+  algorithm.data[1] = static_cast<uint64_t>(other);
+  algorithm.data[2] = static_cast<uint64_t>(when);
+  return algorithm;
+}
+
+HostAlgorithm HostAlgorithm::From(const ProductAlgorithm& algorithm) {
+  return {static_cast<SumOrder>(algorithm.data[0]), static_cast<SumOrder>(algorithm.data[1]),
+          static_cast<Other>(algorithm.data[2])};
+}
 
 std::unique_ptr<Device> MakeHostDevice(const HostDeviceOptions& options,
                                        HostDeviceControl* control) {

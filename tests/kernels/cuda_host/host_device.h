@@ -21,6 +21,32 @@
 
 namespace sru::testing {
 
+// The order in which a product adds up its k terms, with fused multiply-adds.
+enum class SumOrder : uint8_t {
+  kInOrder,
+  kBackward,
+  kGroupsOf8,   // sums of 8 terms, which are then added
+  kGroupsOf16,  // as of a tensor core
+  kHalves,
+};
+
+// An algorithm of the simulated library.
+struct HostAlgorithm {
+  enum class Other : uint8_t {
+    kNever,
+    kAbove64Rows,    // `other` at more than 64 rows
+    kEveryNinthRow,  // `other` for these
+    kRefuses,        // computes nothing
+  };
+
+  SumOrder order = SumOrder::kInOrder;
+  SumOrder other = SumOrder::kInOrder;
+  Other when = Other::kNever;
+
+  kernels::cuda::ProductAlgorithm ToProductAlgorithm() const;
+  static HostAlgorithm From(const kernels::cuda::ProductAlgorithm& algorithm);
+};
+
 // Counters and switches: what a test sees of a device, and what it does to it. Thread-safe.
 struct HostDeviceControl {
   // After this many further operations (copies, launches, waits) every one fails with kDeviceLost.
@@ -42,6 +68,10 @@ struct HostDeviceOptions {
   size_t total_memory = size_t{4} << 30;
   // There are few, so that both of the scan's widths (scan_shape.h) occur within a test.
   int num_multiprocessors = 6;
+  // What the library offers at 512 rows, where the reference is chosen, and at any other number;
+  // empty = some of each kind.
+  std::vector<HostAlgorithm> reference_algorithms;
+  std::vector<HostAlgorithm> bucket_algorithms;
 };
 
 // `control` must outlive the device.
