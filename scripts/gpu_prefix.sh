@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Packs the installation that is taken to a GPU machine (scripts/gpu_report.sh --prefix): OUT/prefix.tar.gz and,
-# unpacked, OUT/prefix. Fails if it takes more than 60 MB unpacked: the build must be one without the CPU backend, whose
+# Packs the installation that is taken to a GPU machine (scripts/gpu_report.sh --prefix), with the programs of the report:
+# OUT/prefix.tar.gz and, unpacked, OUT/prefix. Fails if it takes more than 60 MB unpacked: the build must be one without the CPU backend, whose
 # oneDNN alone takes 40 MB.
 #
 #   make gpu_prefix                         builds (preset gpu_prefix), then
@@ -14,13 +14,20 @@ if [ $# -lt 1 ] || [ $# -gt 2 ]; then
 fi
 build=$1 out=${2:-$1}
 rm -rf "$out/prefix" "$out/prefix.tar.gz"
-cmake --install "$build" --prefix "$(readlink -f "$out")/prefix" --strip >"$out/prefix.log" ||
-  { cat "$out/prefix.log"; exit 1; }
+prefix=$(readlink -f "$out")/prefix
+{ cmake --install "$build" --prefix "$prefix" --strip && cmake --install "$build" --prefix "$prefix" --component gpu --strip
+} >"$out/prefix.log" || { cat "$out/prefix.log"; exit 1; }
 size=$(find "$out/prefix" -type f -printf '%s\n' | awk '{sum += $1} END {print sum}')
 if [ "$size" -gt $most ]; then
   echo "gpu_prefix: $out/prefix has $size bytes, expected at most $most; the largest files:" >&2
   find "$out/prefix" -type f -printf '%12s %P\n' | sort -rn | awk 'NR <= 3' >&2
   exit 1
 fi
+for program in gpu_check gpu_bench; do
+  if [ ! -x "$prefix/bin/$program" ]; then
+    echo "gpu_prefix: $build has no $program, which scripts/gpu_report.sh runs; build it with: make gpu_prefix" >&2
+    exit 1
+  fi
+done
 tar -C "$out" -czf "$out/prefix.tar.gz" prefix
 echo "gpu_prefix: $out/prefix.tar.gz, $(stat -c %s "$out/prefix.tar.gz") bytes, $size unpacked"

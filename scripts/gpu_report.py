@@ -2,10 +2,12 @@
 """Does the work of scripts/gpu_report.sh: steps with a time limit each, and a report after every one.
 
 A step that fails or runs out of time is recorded, and the others continue. The report contains only
-what a step printed.
+what a step printed, and all three files are rewritten after each. Once nvidia-smi has shown a GPU, a
+program that finds none has failed: only PyTorch may be missing.
 """
 import argparse
 import glob
+import importlib.util
 import itertools
 import json
 import os
@@ -16,8 +18,14 @@ import subprocess
 import sys
 import time
 
+import gpu_build
+from gpu_build import output_of
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NO_GPU = 77
+FULL_SECONDS = 480.0  # limits of steps are for a run of 8 minutes; a shorter run has shorter ones
+PYTORCH_SHARE = 0.3  # of the time, kept for the comparison
+MAX_LOGIT_ERROR = 1e-3  # of the server in float32
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 CHECKS = {"float32": ["--dtype=float32"], "bfloat16": ["--dtype=bfloat16"],
           "bfloat16_fused": ["--dtype=bfloat16", "--fuse_layers"]}
@@ -43,6 +51,7 @@ class Report:
             json.dump(self.data, file, indent=1)
         with open(os.path.join(self.folder, "gpu.md"), "w", encoding="utf-8") as file:
             file.write(markdown(self.data))
+        self.write_log()
 
     def write_log(self):
         with open(os.path.join(self.folder, "gpu.log"), "w", encoding="utf-8") as out:
@@ -147,19 +156,27 @@ def server_section(server):
 
 
 class Steps:
-    """Runs commands one after the other until the deadline."""
+    """Runs commands one after the other until the deadline.
 
-    def __init__(self, report, deadline):
+    `scale` multiplies every limit; `reserve` is kept for the steps that come after it is taken back."""
+
+    def __init__(self, report, deadline, scale=1.0):
         self.report = report
         self.deadline = deadline
+        self.scale = scale
+        self.reserve = 0.0
         self.failed = False
 
     def left(self):
-        return self.deadline - time.monotonic()
+        return self.deadline - self.reserve - time.monotonic()
+
+    def within(self, seconds):
+        """`seconds` of a full run, or the time that is left if that is less."""
+        return max(1.0, min(seconds * self.scale, self.left()))
 
     def out_of_time(self, name):
         """Whether there is no time left for a step; if so, that is recorded."""
-        if self.left() >= 5:
+        if self.left() >= 5 * self.scale:
             return False
         self.record(name, "skipped", 0, "no time left")
         return True
@@ -176,10 +193,13 @@ class Steps:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT,
                                 env={**os.environ, **(environment or {})}, start_new_session=True)
 
-    def finish(self, name, process, log_path, started, limit):
-        """Returns (exit code, output); the code is None after the limit. Records only failures."""
+    def finish(self, name, process, log_path, started, limit, may_skip=False):
+        """Returns (exit code, output); the code is None after the limit, which begins at `started`.
+
+        Records only failures. With `may_skip`, exit code 77 is none."""
+        waited = time.monotonic() - started
         try:
-            code = process.wait(timeout=max(1.0, min(limit, self.left())))
+            code = process.wait(timeout=max(0.1, min(limit * self.scale - waited, self.left())))
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -189,12 +209,12 @@ class Steps:
         if code != 0:
             tail = " ".join(output.strip().splitlines()[-3:])[-300:]
             why = "ran out of time; " if code is None else f"exit code {code}; "
-            skipped = code == NO_GPU
+            skipped = may_skip and code == NO_GPU
             self.record(name, "skipped" if skipped else "failed", time.monotonic() - started,
                         tail if skipped else why + tail)
         return code, output
 
-    def run(self, name, command, limit, environment=None):
+    def run(self, name, command, limit, environment=None, may_skip=False):
         """Returns the output, or None after a failure, which is recorded."""
         started = time.monotonic()
         if self.out_of_time(name):
@@ -206,7 +226,7 @@ class Steps:
             except OSError as error:
                 self.record(name, "failed", 0, str(error))
                 return None
-            code, output = self.finish(name, process, path, started, limit)
+            code, output = self.finish(name, process, path, started, limit, may_skip)
         if code != 0:
             return None
         lines = output.strip().splitlines()
@@ -214,19 +234,14 @@ class Steps:
         return output
 
 
-def output_of(command):
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, cwd=ROOT,
-                              check=False)
-        return done.stdout.strip() if done.returncode == 0 else ""
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
+def nvidia_smi(fields):
+    """What it says of these fields, a line per GPU; nothing if it does not know one of them."""
+    tool = shutil.which("nvidia-smi") or "/usr/local/nvidia/bin/nvidia-smi"
+    return output_of([tool, "--query-gpu=" + fields, "--format=csv,noheader"]).splitlines()
 
 
 def facts():
-    tool = shutil.which("nvidia-smi") or "/usr/local/nvidia/bin/nvidia-smi"
-    gpu = output_of([tool, "--query-gpu=name,driver_version,compute_cap",
-                     "--format=csv,noheader"]).splitlines()
+    gpu = nvidia_smi("name,driver_version,compute_cap")
     name, driver, capability = ([f.strip() for f in gpu[0].split(",")] + [""] * 3)[:3] if gpu else (
         "", "", "")
     nvcc = re.search(r"release [\d.]+", output_of(["nvcc", "--version"]))
@@ -236,53 +251,57 @@ def facts():
             "date": time.strftime("%Y-%m-%d", time.gmtime())}
 
 
-def toolkit_flags():
-    """Finds cuBLASLt if it is not beside nvcc: PyTorch's packages bring the toolkit's files too.
+def kernel_filter(tool, seconds):
+    """Arguments that make compute-sanitizer look at our kernels only; their names contain `sru`.
 
-    Returns (CMake flags, folders for LD_LIBRARY_PATH)."""
-    roots = [os.path.dirname(os.path.dirname(os.path.realpath(shutil.which("nvcc") or "")))]
-    roots += ["/usr/local/cuda"] + sorted(glob.glob("/usr/local/cuda-1*"), reverse=True)
-    site = output_of([sys.executable, "-c",
-                      "import site, sys; print('\\n'.join(site.getsitepackages() + sys.path))"])
-    packages = [p for s in dict.fromkeys(site.splitlines()) for p in
-                sorted(glob.glob(os.path.join(s, "nvidia", "*")))]
-    header = next((h for r in roots + packages
-                   for h in (glob.glob(f"{r}/include/cublasLt.h") +
-                             glob.glob(f"{r}/targets/*/include/cublasLt.h"))), None)
-    library = next((l for r in roots + packages
-                    for l in (glob.glob(f"{r}/lib64/libcublasLt.so.*") +
-                              glob.glob(f"{r}/lib/libcublasLt.so.*") +
-                              glob.glob(f"{r}/targets/*/lib/libcublasLt.so.*"))), None)
-    flags = []
-    if header and not any(header.startswith(r + "/") for r in roots if r):
-        flags.append(f"-DSRU_CUDA_INCLUDE_DIR={os.path.dirname(header)}")
-        if not os.path.exists(os.path.join(os.path.dirname(header), "cuda_runtime_api.h")):
-            # This is a package of cuBLAS alone; the runtime's headers are beside nvcc.
-            flags.append(f"-DCMAKE_CXX_FLAGS=-isystem {roots[0]}/include")
-    return flags, [os.path.dirname(library)] if library else []
+    cuBLASLt's kernels are pipelined in ways that its tools report, and slow under them. The option's name
+    depends on the version."""
+    said = output_of([tool, "--help"], seconds)
+    for option in ("--kernel-name", "--kernel-regex", "--filter"):
+        if re.search(option + r"(?![-\w])", said):
+            return [option, "kns=sru"]
+    return []
 
 
-def sanitize(steps, program, environment):
-    """Runs all tools at the same time: they keep the processors busy, not the GPU, and time nothing."""
+def sanitize(steps, program, environment, one_by_one=False):
+    """Runs all tools at the same time: they keep the processors busy, not the GPU, and time nothing.
+
+    `one_by_one` is for a GPU that one process at a time may use."""
     tool = shutil.which("compute-sanitizer") or "/usr/local/cuda/bin/compute-sanitizer"
     if not os.path.exists(tool):
         steps.record("compute-sanitizer", "skipped", 0, "not installed")
         return
     if steps.out_of_time("compute-sanitizer"):
         return
+    ours = kernel_filter(tool, steps.within(10))
+    # memcheck is fast enough to look at the library's kernels, too.
+    runs = [(f"{kind}, {name}", ["--tool", kind] + ours + [program, "--small", *arguments])
+            for kind, (name, arguments) in itertools.product(SANITIZERS, SANITIZED)]
+    name, arguments = SANITIZED[0]
+    if ours:
+        runs.append((f"memcheck of all kernels, {name}",
+                     ["--tool", "memcheck", program, "--small", *arguments]))
     running = []
-    for kind, (name, arguments) in itertools.product(SANITIZERS, SANITIZED):
-        path = os.path.join(steps.report.logs, f"sanitizer_{kind}_{name}.log")
+    for kind, arguments in runs:
+        name = "sanitizer " + kind
+        if one_by_one and steps.out_of_time(name):
+            continue
+        path = os.path.join(steps.report.logs, re.sub(r"\W+", "_", name) + ".log")
         with open(path, "w", encoding="utf-8") as log:
-            running.append((f"{kind}, {name}", path, time.monotonic(), steps.start(
-                [tool, "--tool", kind, "--error-exitcode", "9", program, "--small", *arguments],
-                log, environment)))
-    for kind, path, started, process in running:
-        code, output = steps.finish("sanitizer " + kind, process, path, started, 100)
-        if code == 0:
-            found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: .*", output)
-            steps.record("sanitizer " + kind, "ok", time.monotonic() - started,
-                         found[-1] if found else "no summary line")
+            running.append((name, path, time.monotonic(), steps.start(
+                [tool, "--error-exitcode", "9", *arguments], log, environment)))
+        if one_by_one:
+            finish_sanitizer(steps, *running.pop())
+    for run in running:
+        finish_sanitizer(steps, *run)
+
+
+def finish_sanitizer(steps, name, path, started, process):
+    code, output = steps.finish(name, process, path, started, 100)
+    if code == 0:
+        found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: .*", output)
+        steps.record(name, "ok" if found else "failed", time.monotonic() - started,
+                     found[-1] if found else "no summary line: the tool has not looked at anything")
 
 
 def drive_server(steps, prefix, environment, backend="cuda", seconds=5.0):
@@ -309,7 +328,7 @@ def drive_server(steps, prefix, environment, backend="cuda", seconds=5.0):
                 said = log.read()
             found = re.search(r"listening on (\S+),", said)
             address = found.group(1) if found else None
-            if server.poll() is not None or time.monotonic() - started > min(60, steps.left()):
+            if server.poll() is not None or time.monotonic() - started > steps.within(60):
                 hint = ""
                 if "GLIBC" in said:
                     hint = "this machine's C or C++ library is older than the one of the build; "
@@ -324,14 +343,14 @@ def drive_server(steps, prefix, environment, backend="cuda", seconds=5.0):
         client = os.path.join(prefix, "bin", "sru_client")
         answers = subprocess.run([client, "classify", "--json", "--top_k=0", "--address=" + address],
                                  input="".join(q["text"] + "\n" for q in questions),
-                                 capture_output=True, text=True, timeout=30, check=True,
+                                 capture_output=True, text=True, timeout=steps.within(30), check=True,
                                  env={**os.environ, **environment}).stdout.splitlines()
         labels = [json.loads(a)["labels"] for a in answers]
         error = max(abs(float(l["logit"]) - q["logits"][l["index"]])
                     for ls, q in zip(labels, questions) for l in ls)
         one = subprocess.run([client, "classify", "--times", "--address=" + address,
-                              questions[0]["text"]], capture_output=True, text=True, timeout=30,
-                             check=True, env={**os.environ, **environment}).stdout
+                              questions[0]["text"]], capture_output=True, text=True,
+                             timeout=steps.within(30), check=True, env={**os.environ, **environment}).stdout
         result = {"questions": len(questions),
                   "right": sum(l[0]["name"] == q["label"] for l, q in zip(labels, questions)),
                   "logit_error": error,
@@ -348,18 +367,33 @@ def drive_server(steps, prefix, environment, backend="cuda", seconds=5.0):
             if loaded is not None:
                 result["loads"].append({"load": title, **load_figures(parse_json(loaded))})
         steps.report.data["server"] = result
-        wrong = result["questions"] - result["right"]
-        steps.record(name, "failed" if wrong else "ok", time.monotonic() - started,
-                     f"{wrong} wrong labels" if wrong else "")
+        mistakes = server_mistakes(result)
+        steps.record(name, "failed" if mistakes else "ok", time.monotonic() - started,
+                     "; ".join(mistakes))
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         steps.record(name, "failed", time.monotonic() - started, repr(error)[:300])
     finally:
         server.terminate()
         try:
-            server.wait(timeout=20)
+            server.wait(timeout=steps.within(20))
         except subprocess.TimeoutExpired:
             server.kill()
+            server.wait()
             steps.record("server drains", "failed", 20, "it had to be killed")
+
+
+def server_mistakes(result):
+    """What is wrong in what the server answered, in words."""
+    wrong = result["questions"] - result["right"]
+    mistakes = [f"{wrong} wrong labels"] if wrong else []
+    if not result["logit_error"] <= MAX_LOGIT_ERROR:  # also if it is NaN
+        mistakes.append(f"a logit is wrong by {result['logit_error']:.1e}, expected at most "
+                        f"{MAX_LOGIT_ERROR:.0e}")
+    for load in result["loads"]:
+        errors = {code: count for code, count in load["codes"].items() if code != "OK" and count}
+        if errors:
+            mistakes.append(f"{load['load']}: calls ended with {errors}")
+    return mistakes
 
 
 def unpacked(prefix, build):
@@ -390,14 +424,70 @@ def parse_json(text):
     return []
 
 
+def one_gpu(found):
+    """The environment that leaves one GPU visible, the one with the least memory in use.
+
+    Empty if there is only one or the caller has chosen. Nothing here needs a second one, and every
+    program would open all of them."""
+    if found["gpus"] < 2 or "CUDA_VISIBLE_DEVICES" in os.environ:
+        return {}
+    used = [re.match(r"\d+", line.strip()) for line in nvidia_smi("memory.used")]
+    used = [int(m.group(0)) if m else sys.maxsize for m in used] or [0]
+    return {"CUDA_VISIBLE_DEVICES": str(used.index(min(used))), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def check(steps, program, environment):
+    """Runs gpu_check in every data type."""
+    report = steps.report
+    for name, arguments in CHECKS.items():
+        path = os.path.join(report.logs, f"checks_{name}.json")
+        done = steps.run(f"checks, {name}", [program, *arguments, "--json=" + path], 60, environment)
+        results = []
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                results = parse_json(file.read())
+        if results:
+            report.data["checks"][name] = results
+        elif done is not None:
+            steps.record(f"results of checks, {name}", "failed", 0, "there are none")
+    report.write()
+
+
+def bench(steps, program, environment):
+    """Runs gpu_bench's own benchmarks."""
+    for name in ("scan", "classify"):
+        done = steps.run(name, [program, name], 45, environment)
+        steps.report.data[name] = parse_json(done)
+        if done is not None and not steps.report.data[name]:
+            steps.record(f"results of {name}", "failed", 0, "there are none")
+    steps.report.write()
+
+
+def compare_pytorch(steps, program, environment):
+    """The comparison gets the remaining time, and measures as many rows as it can."""
+    path = os.path.join(steps.report.logs, "pytorch.json")
+    margin = 30 * steps.scale
+    seconds = max(2.0, min(200 * steps.scale, steps.left() - margin))
+    steps.run("against PyTorch",
+              [sys.executable, "-B", "kernels/bench/compare_pytorch_gpu.py",
+               "--gpu_bench", program, "--out", path, "--seconds", f"{seconds:.1f}"],
+              260, environment, may_skip=True)
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            steps.report.data["pytorch"] = parse_json(file.read()) or None
+    steps.report.write()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", default=os.environ.get("OUT", "gpu-report"))
     parser.add_argument("--prefix", help="an installation, or a tar archive of one, whose server is driven too")
-    parser.add_argument("--minutes", type=float, default=8)
+    parser.add_argument("--minutes", type=float, default=FULL_SECONDS / 60)
     parser.add_argument("--build", default="build-gpu", help="build folder")
     flags = parser.parse_args()
-    deadline = time.monotonic() + flags.minutes * 60 - 10
+    started = time.monotonic()
+    seconds = flags.minutes * 60
+    scale = seconds / FULL_SECONDS
     found = facts()
     if not found["gpu"]:
         print("gpu_report: needs a GPU: nvidia-smi shows none", file=sys.stderr)
@@ -405,56 +495,38 @@ def main():
     build = os.path.abspath(flags.build)
     shutil.rmtree(os.path.join(build, "logs"), ignore_errors=True)
     report = Report(os.path.abspath(flags.out), os.path.join(build, "logs"), found)
-    steps = Steps(report, deadline)
+    steps = Steps(report, started + seconds - 10 * min(scale, 1.0), scale)
+    if importlib.util.find_spec("torch") is not None:
+        steps.reserve = PYTORCH_SHARE * seconds
     report.write()
 
-    cmake_flags, folders = toolkit_flags()
-    environment = {}
-    if folders:
-        environment["LD_LIBRARY_PATH"] = ":".join(
-            folders + [p for p in [os.environ.get("LD_LIBRARY_PATH")] if p])
-    architecture = found["capability"].replace(".", "") or "90"
-    generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-    built = steps.run("configure", ["cmake", "-S", "tests/gpu", "-B", build, *generator,
-                                    "-DSRU_CPU=OFF", "-DSRU_CUDA=ON",
-                                    f"-DSRU_CUDA_ARCHITECTURES={architecture}", *cmake_flags], 60)
-    if built is not None:
-        built = steps.run("build", ["cmake", "--build", build, "--parallel",
-                                    str(os.cpu_count() or 2)], 150)
-    if built is not None:
-        check = os.path.join(build, "bin", "gpu_check")
-        bench = os.path.join(build, "bin", "gpu_bench")
-        for name, arguments in CHECKS.items():
-            path = os.path.join(report.logs, f"checks_{name}.json")
-            steps.run(f"checks, {name}", [check, *arguments, "--json=" + path], 60, environment)
-            if os.path.exists(path):
-                with open(path, encoding="utf-8") as file:
-                    report.data["checks"][name] = parse_json(file.read())
-        report.data["scan"] = parse_json(steps.run("scan", [bench, "scan"], 45, environment))
-        report.data["classify"] = parse_json(
-            steps.run("classify", [bench, "classify"], 45, environment))
-        report.write()
+    prefix = None
     if flags.prefix:
         try:
             prefix = unpacked(os.path.abspath(flags.prefix), build)
         except (OSError, subprocess.CalledProcessError) as error:
             steps.record("server", "failed", 0, f"--prefix cannot be unpacked: {error}")
-        else:
-            drive_server(steps, prefix, environment)
-    if built is not None:
-        sanitize(steps, check, environment)
-        # The comparison gets the remaining time, and measures as many rows as it can.
-        path = os.path.join(report.logs, "pytorch.json")
-        seconds = max(10, min(200, steps.left() - 30))
-        steps.run("against PyTorch",
-                  [sys.executable, "-B", "kernels/bench/compare_pytorch_gpu.py",
-                   "--gpu_bench", bench, "--out", path, "--seconds", str(int(seconds))],
-                  seconds + 60, environment)
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                report.data["pytorch"] = parse_json(file.read()) or None
+    toolkit = gpu_build.find_toolkit()
+    environment = one_gpu(found)
+    if toolkit.library_folder:
+        environment["LD_LIBRARY_PATH"] = ":".join(
+            [toolkit.library_folder] + [p for p in [os.environ.get("LD_LIBRARY_PATH")] if p])
+    programs = gpu_build.programs(steps, build, toolkit, found["capability"].replace(".", "") or "90",
+                                  prefix)
+    if programs:
+        check(steps, programs.check, environment)
+        if "CUDA_VISIBLE_DEVICES" in environment:
+            everywhere = {k: v for k, v in environment.items() if k != "CUDA_VISIBLE_DEVICES"}
+            steps.run("short check on all GPUs", [programs.check, "--small"], 60, everywhere)
+        bench(steps, programs.bench, environment)
+    if prefix:
+        drive_server(steps, prefix, environment)
+    if programs:
+        sanitize(steps, programs.check, environment,
+                 one_by_one="Exclusive" in " ".join(nvidia_smi("compute_mode")))
+        steps.reserve = 0.0
+        compare_pytorch(steps, programs.bench, environment)
     report.write()
-    report.write_log()
     print(f"gpu_report: {report.folder}/gpu.md, gpu.json and gpu.log")
     return 1 if steps.failed else 0
 

@@ -1,12 +1,14 @@
 #!/bin/sh
 # Finds out everything that we want to know about a GPU machine, in one command and at most 8 minutes: builds kernels/ and
-# the checks, runs them with and without compute-sanitizer, then runs the benchmarks, and writes OUT/gpu.md and OUT/gpu.json.
-# Needs the CUDA toolkit, CMake, python3 and, for the comparison, PyTorch; no network.
+# the checks, runs them with and without compute-sanitizer, then runs the benchmarks, and writes OUT/gpu.md, OUT/gpu.json
+# and OUT/gpu.log, all after every step. Needs python3 and the CUDA toolkit (12.0 or newer) with g++; no network. CMake and,
+# for the comparison, PyTorch are used if they are there. Without the toolkit it needs --prefix.
 #
 #   scripts/gpu_report.sh [--out DIR] [--prefix DIR] [--minutes 8] [--build DIR]
 #
-# --prefix names an installation, or a tar archive of one (make gpu_prefix), whose server is then also run on the
-# GPU. OUT is $OUT or gpu-report. Exits with 77 if there is no GPU, with 1 if a step failed.
+# --prefix names an installation, or a tar archive of one (make gpu_prefix), whose server is then also run on the GPU and
+# whose programs serve where none can be built. OUT is $OUT or gpu-report. One GPU is used: CUDA_VISIBLE_DEVICES, or the
+# one with the most free memory. Exits with 77 if nvidia-smi shows no GPU, with 1 if a step failed.
 set -eu
 cd "$(dirname "$0")/.."
 if ! command -v python3 >/dev/null; then

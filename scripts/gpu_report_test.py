@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Tests gpu_report.py and compare_pytorch_gpu.py as far as that needs no GPU: what they make of canned
-results, time limits, and a whole server on the CPU backend.
+results, time limits, and a whole server on the CPU backend. gpu_report_machine_test.py runs all of it.
 
   gpu_report_test.py FOLDER_WITH_THE_PROGRAMS
 """
@@ -136,16 +136,18 @@ class ReportTest(unittest.TestCase):
         self.assertIsNone(steps.run("hangs", ["sh", "-c", "echo begun; sleep 60"], 1))
         self.assertIsNone(steps.run("absent", ["/nonexistent/program"], 10))
         self.assertIsNone(steps.run("no gpu", ["sh", "-c", "echo no GPU; exit 77"], 10))
+        self.assertIsNone(steps.run("no torch", ["sh", "-c", "echo no torch; exit 77"], 10,
+                                    may_skip=True))
         self.assertEqual(steps.run("works", ["echo", "fine"], 10), "fine\n")
         self.assertTrue(steps.failed)
         found = {s["name"]: (s["result"], s["note"]) for s in self.report.data["steps"]}
         self.assertEqual(found["breaks"], ("failed", "exit code 3; why"))
         self.assertEqual(found["hangs"], ("failed", "ran out of time; begun"))
         self.assertEqual(found["absent"][0], "failed")
-        self.assertEqual(found["no gpu"], ("skipped", "no GPU"))
+        self.assertEqual(found["no gpu"], ("failed", "exit code 77; no GPU"))
+        self.assertEqual(found["no torch"], ("skipped", "no torch"))
         self.assertEqual(found["works"], ("ok", "fine"))
         self.assertIn("ran out of time", self.markdown())
-        self.report.write_log()
         with open(os.path.join(self.report.folder, "gpu.log"), encoding="utf-8") as file:
             self.assertIn("begun", file.read())
 
@@ -179,59 +181,17 @@ class ReportTest(unittest.TestCase):
         self.assertGreater(server["loads"][0]["rate"], 0)
         self.assertIn("60 of 60", self.markdown())
 
-    def test_the_whole_run_on_a_machine_of_paper(self):
-        """main() with a GPU, CMake, sanitizer and programs that only say what real ones would."""
-        tools = os.path.join(self.folder.name, "tools")
-        os.makedirs(tools)
-        programs = {
-            "nvidia-smi": 'echo "NVIDIA Paper, 580.1, 9.0"',
-            "compute-sanitizer": 'echo "========= ERROR SUMMARY: 0 errors"; [ "$2" != racecheck ]',
-            "cmake": """if [ "$1" = -S ]; then
-  mkdir -p "$4/bin"; echo "$@" >"$4/flags"
-else
-  cp "$0.check" "$2/bin/gpu_check"; cp "$0.bench" "$2/bin/gpu_bench"
-fi""",
-            "cmake.check": """for a; do case $a in
-  --json=*) echo '[{"name": "golden x", "ok": true, "detail": ""}]' >"${a#--json=}";; esac; done
-echo 1 checks, 0 failed""",
-            "cmake.bench": """if [ "$1" = scan ]; then
-  echo '[
-{"dtype": "bfloat16", "directions": 2, "hidden": 128, "sequences": 4, "length": 8, "us": 5,
- "bytes_per_s": 4e12, "ratio": 0.91}
-]'
-else exit 1; fi""",
-        }
-        for name, text in programs.items():
-            path = os.path.join(tools, name)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write("#!/bin/sh\n" + text + "\n")
-            os.chmod(path, 0o755)
-        out, build = self.folder.name + "/report", self.folder.name + "/build"
-        damaged = self.folder.name + "/damaged.tar.gz"
-        with open(damaged, "w", encoding="utf-8") as file:
-            file.write("no archive")
-        done = subprocess.run(
-            [os.path.join(ROOT, "scripts", "gpu_report.sh"), "--out", out, "--build", build,
-             "--prefix", damaged],
-            capture_output=True, text=True, check=False, timeout=60,
-            env={**os.environ, "PATH": tools + ":" + os.environ["PATH"],
-                 "CUDA_VISIBLE_DEVICES": ""})
-        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
-        with open(build + "/flags", encoding="utf-8") as file:
-            self.assertIn("-DSRU_CUDA_ARCHITECTURES=90", file.read())
-        with open(out + "/gpu.json", encoding="utf-8") as file:
-            data = json.load(file)
-        results = {s["name"]: s["result"] for s in data["steps"]}
-        self.assertEqual(results, {
-            "configure": "ok", "build": "ok", "checks, float32": "ok", "checks, bfloat16": "ok",
-            "checks, bfloat16_fused": "ok", "scan": "ok", "classify": "failed", "server": "failed",
-            "against PyTorch": "skipped",
-            **{f"sanitizer {tool}, {name}": "failed" if tool == "racecheck" else "ok"
-               for tool in gpu_report.SANITIZERS for name in ("float32", "bfloat16_fused")}})
-        self.assertEqual(data["facts"]["gpu"], "NVIDIA Paper")
-        self.assertEqual(data["checks"]["bfloat16"][0]["name"], "golden x")
-        self.assertEqual(data["scan"][0]["ratio"], 0.91)
-        self.assertEqual(sorted(os.listdir(out)), ["gpu.json", "gpu.log", "gpu.md"])
+    def test_a_server_that_is_wrong_or_refuses_has_failed(self):
+        good = {"questions": 60, "right": 60, "logit_error": 1e-6,
+                "loads": [{"load": "64 in flight", "codes": {"OK": 100, "UNAVAILABLE": 0}}]}
+        self.assertEqual(gpu_report.server_mistakes(good), [])
+        self.assertEqual(gpu_report.server_mistakes({**good, "right": 59}), ["1 wrong labels"])
+        for error in (0.5, float("nan")):
+            self.assertIn("expected at most", gpu_report.server_mistakes(
+                {**good, "logit_error": error})[0])
+        loads = [{"load": "one", "codes": {"OK": 9, "INTERNAL": 3}}]
+        self.assertEqual(gpu_report.server_mistakes({**good, "loads": loads}),
+                         ["one: calls ended with {'INTERNAL': 3}"])
 
     def test_an_installation_may_be_packed(self):
         os.makedirs(self.folder.name + "/made/bin")

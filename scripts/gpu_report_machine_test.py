@@ -1,0 +1,310 @@
+#!/usr/bin/env python3
+"""Runs gpu_report.sh on machines of paper: nvidia-smi, compilers, CMake, compute-sanitizer, PyTorch and the
+programs only say what real ones would, and each test breaks another of them."""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+SMI = """case "$1" in
+  *name*) {lines};;
+  *memory.used*) {memory};;
+  *compute_mode*) echo {mode};;
+esac"""
+CMAKE = """if [ "$1" = --version ]; then echo "cmake version {version}"
+elif [ "$1" = -S ]; then mkdir -p "$4/bin"; echo "$@" >"$4/flags"
+else cp "$HERE/gpu_check" "$HERE/gpu_bench" "$2/bin/"
+fi"""
+NVCC = """[ "$1" != --version ] || { echo "Cuda compilation tools, release VERSION, V1"; exit 0; }
+for a; do last=$a; done
+echo "$@" >>"$HERE/compiled"; : >"$last\""""
+COMPILER = """case "$2" in
+  */gpu_check | */gpu_bench) cp "$HERE/${2##*/}" "$2";;
+  *) for a; do last=$a; done; echo "$@" >>"$HERE/compiled"; : >"$last";;
+esac"""
+CHECK = """echo "${CUDA_VISIBLE_DEVICES-unset} $*" >>"$HERE/checked"
+for a; do case $a in
+  --json=*) echo '[{"name": "golden x", "ok": true, "detail": ""}]' >"${a#--json=}";; esac; done
+echo 1 checks, 0 failed"""
+BENCH = """case "$1" in
+  scan) echo '[{"dtype": "bfloat16", "directions": 2, "hidden": 128, "sequences": 4, "length": 8, "us": 5,
+ "bytes_per_s": 4e12, "ratio": 0.91}]';;
+  classify) cp "$OUT/gpu.json" "$OUT/gpu.log" "$HERE/"
+    echo '[{"type": "float32", "tokens": 10, "gpu_and_copy_us": 50.0, "without_token_table_us": 66.0,
+ "run_p50_us": 70.0, "run_p99_us": 90.0}]';;
+esac"""
+SANITIZER = """[ "$1" != --help ] || { echo "  --kernel-name arg   --kernel-name-exclude arg"; exit 0; }
+echo "$*" >>"$HERE/sanitized"
+echo "========= ERROR SUMMARY: 0 errors\""""
+COMPARE = """import argparse, json
+parser = argparse.ArgumentParser()
+for name in ("--gpu_bench", "--out", "--seconds"):
+    parser.add_argument(name)
+flags = parser.parse_args()
+json.dump({"torch": "paper", "cudnn": 9, "results": [], "left_out": [], "errors": [],
+           "summary": None, "seconds": float(flags.seconds)}, open(flags.out, "w"))
+"""
+
+
+class MachineTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.here = folder.name
+        self.out = self.here + "/report"
+        self.build = self.here + "/build"
+        # A copy of the project as far as the report uses it, with a comparison of paper.
+        self.root = self.here + "/project"
+        os.makedirs(self.root + "/scripts")
+        os.makedirs(self.root + "/kernels/bench")
+        for name in ("gpu_report.sh", "gpu_report.py", "gpu_build.py"):
+            shutil.copy(os.path.join(ROOT, "scripts", name), self.root + "/scripts/")
+        os.symlink(ROOT + "/tests", self.root + "/tests")
+        for name in os.listdir(ROOT + "/kernels"):
+            if name != "bench":
+                os.symlink(f"{ROOT}/kernels/{name}", f"{self.root}/kernels/{name}")
+        os.symlink(ROOT + "/kernels/bench/gpu_bench.cc", self.root + "/kernels/bench/gpu_bench.cc")
+        self.write(self.root + "/kernels/bench/compare_pytorch_gpu.py", COMPARE)
+        # The machine.
+        self.write(self.here + "/python/torch/__init__.py", "")
+        self.write(self.here + "/cuda/include/cublasLt.h", "")
+        self.write(self.here + "/cuda/include/cuda_runtime_api.h", "")
+        self.write(self.here + "/cuda/lib64/libcudart_static.a", "")
+        self.write(self.here + "/cuda/lib64/libcublasLt.so.13", "")
+        self.gpus(1)
+        self.program("cuda/bin/nvcc", NVCC.replace("VERSION", "13.0"))
+        self.program("cuda/bin/compute-sanitizer", SANITIZER)
+        self.program("tools/cmake", CMAKE.format(version="3.28.1"))
+        self.program("tools/g++", COMPILER)
+        self.program("gpu_check", CHECK)
+        self.program("gpu_bench", BENCH)
+
+    def write(self, path, text):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def program(self, name, text):
+        path = os.path.join(self.here, name)
+        self.write(path, f"#!/bin/sh\nHERE='{self.here}' OUT='{self.out}'\n{text}\n")
+        os.chmod(path, 0o755)
+
+    def gpus(self, count, memory=(0,), mode="Default"):
+        lines = "; ".join(['echo "NVIDIA Paper, 580.1, 9.0"'] * count)
+        self.program("tools/nvidia-smi", SMI.format(
+            lines=lines, memory="; ".join(f"echo {m} MiB" for m in memory), mode=mode))
+
+    def report(self, *arguments, minutes=8.0, environment=None):
+        """Runs the script. Returns its exit code; self.results has the result of each step."""
+        path = f"{self.here}/tools:{self.here}/cuda/bin:{os.path.dirname(sys.executable)}:/usr/bin:/bin"
+        variables = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA", "LD_", "CXX"))}
+        self.started = time.monotonic()
+        done = subprocess.run(
+            [self.root + "/scripts/gpu_report.sh", "--out", self.out, "--build", self.build,
+             f"--minutes={minutes}", *arguments],
+            capture_output=True, text=True, check=False, timeout=100,
+            env={**variables, "PATH": path, "PYTHONPATH": self.here + "/python", **(environment or {})})
+        self.seconds = time.monotonic() - self.started
+        with open(self.out + "/gpu.json", encoding="utf-8") as file:
+            self.data = json.load(file)
+        self.results = {s["name"]: s["result"] for s in self.data["steps"]}
+        self.notes = {s["name"]: s["note"] for s in self.data["steps"]}
+        self.said = done.stdout + done.stderr
+        return done.returncode
+
+    def lines(self, name):
+        with open(os.path.join(self.here, name), encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    def steps_but(self, *names):
+        return {n: r for n, r in self.results.items() if not any(re.match(w, n) for w in names)}
+
+    def prefix(self):
+        for name in ("gpu_check", "gpu_bench"):
+            os.makedirs(self.here + "/made/bin", exist_ok=True)
+            shutil.copy(os.path.join(self.here, name), self.here + "/made/bin/" + name)
+        return self.here + "/made"
+
+    def test_a_machine_on_which_everything_works(self):
+        self.assertEqual(self.report(), 0, self.said)
+        self.assertEqual(set(self.results.values()), {"ok"}, self.results)
+        self.assertEqual(sum(n.startswith("sanitizer") for n in self.results), 9)
+        self.assertEqual(self.data["checks"]["bfloat16"][0]["name"], "golden x")
+        self.assertEqual(self.data["scan"][0]["ratio"], 0.91)
+        self.assertEqual(self.data["pytorch"]["torch"], "paper")
+        self.assertEqual(sorted(os.listdir(self.out)), ["gpu.json", "gpu.log", "gpu.md"])
+        self.assertIn("-DSRU_CUDA_ARCHITECTURES=90", self.lines("build/flags")[0])
+        # With one GPU nothing is hidden from anybody.
+        self.assertEqual({l.split()[0] for l in self.lines("checked")}, {"unset"})
+
+    def test_programs_that_find_no_gpu_have_failed(self):
+        for name in ("gpu_check", "gpu_bench"):
+            self.program(name, f"echo {name}: needs a GPU; exit 77")
+        self.program("cuda/bin/compute-sanitizer", 'echo skipped; exit 77')
+        self.assertEqual(self.report(), 1)
+        self.assertEqual(self.steps_but("configure", "build", "against PyTorch"),
+                         {n: "failed" for n in self.steps_but("configure", "build", "against PyTorch")})
+        self.assertIn("77", self.notes["checks, float32"])
+        self.assertEqual(self.results["against PyTorch"], "ok")
+
+    def test_programs_that_do_nothing_have_failed(self):
+        self.program("gpu_check", "exit 0")
+        self.program("gpu_bench", "exit 0")
+        self.program("cuda/bin/compute-sanitizer", "exit 0")
+        self.assertEqual(self.report(), 1)
+        for name in ("results of checks, float32", "results of checks, bfloat16_fused",
+                     "results of scan", "results of classify", "sanitizer racecheck, float32"):
+            self.assertEqual(self.results[name], "failed", name)
+
+    def test_only_pytorch_may_be_missing(self):
+        shutil.rmtree(self.here + "/python")
+        self.write(self.root + "/kernels/bench/compare_pytorch_gpu.py",
+                   "import sys\nprint('no torch')\nsys.exit(77)\n")
+        self.assertEqual(self.report(), 0, self.said)
+        self.assertEqual(self.results["against PyTorch"], "skipped")
+
+    def test_steps_that_hang_are_cut_and_pytorch_keeps_its_part(self):
+        self.program("gpu_check", 'case "$*" in *fuse*) exec sleep 60;; esac\n' + CHECK)
+        self.program("cuda/bin/compute-sanitizer", "exec sleep 60")
+        self.assertEqual(self.report(minutes=0.3), 1)
+        self.assertLess(self.seconds, 0.3 * 60 + 5)  # Python's own starts are slow on a busy machine
+        self.assertIn("ran out of time", self.notes["checks, bfloat16_fused"])
+        self.assertEqual(self.results["checks, float32"], "ok")
+        self.assertIn("ran out of time", self.notes["sanitizer synccheck, bfloat16_fused"])
+        self.assertEqual(self.results["against PyTorch"], "ok")
+        self.assertGreater(self.data["pytorch"]["seconds"], 1.9)
+
+    def test_results_are_there_while_later_steps_run(self):
+        self.assertEqual(self.report(), 0)
+        # What the step "classify" saw in the report's folder.
+        with open(self.here + "/gpu.json", encoding="utf-8") as file:
+            seen = json.load(file)
+        self.assertEqual([s["name"] for s in seen["steps"]][-2:], ["checks, bfloat16_fused", "scan"])
+        self.assertEqual(seen["checks"]["float32"][0]["name"], "golden x")
+        self.assertIn("1 checks, 0 failed", "\n".join(self.lines("gpu.log")))
+
+    def test_of_eight_gpus_the_idlest_is_used_and_all_are_checked_shortly(self):
+        self.gpus(8, memory=(9, 8, 7, 30, 2, 1, 4, 5))
+        self.assertEqual(self.report(), 0, self.said)
+        seen = [l.split() for l in self.lines("checked")]
+        self.assertEqual([l[0] for l in seen], ["5", "5", "5", "unset"])
+        self.assertEqual(seen[3][1:], ["--small"])
+        self.assertEqual(self.results["short check on all GPUs"], "ok")
+
+    def test_whoever_chose_a_gpu_keeps_it(self):
+        self.gpus(8, memory=(9, 8, 7, 30, 2, 1, 4, 5))
+        self.assertEqual(self.report(environment={"CUDA_VISIBLE_DEVICES": "3"}), 0, self.said)
+        self.assertEqual({l.split()[0] for l in self.lines("checked")}, {"3"})
+        self.assertNotIn("short check on all GPUs", self.results)
+
+    def test_a_gpu_for_one_process_gets_one_at_a_time(self):
+        self.program("cuda/bin/compute-sanitizer",
+                     'mkdir "$HERE/busy" || exit 77\nsleep 0.05; rmdir "$HERE/busy"\n' + SANITIZER)
+        self.gpus(1, mode="Exclusive_Process")
+        self.assertEqual(self.report(), 0, self.said)
+        self.assertEqual(sum(n.startswith("sanitizer") for n in self.results), 9)
+
+    def test_the_slow_tools_look_at_our_kernels_only(self):
+        self.assertEqual(self.report(), 0)
+        runs = self.lines("sanitized")
+        for kind in ("memcheck", "racecheck", "initcheck", "synccheck"):
+            self.assertEqual(sum(f"--tool {kind} --kernel-name kns=sru " in r for r in runs), 2)
+        self.assertEqual(sum("kns" not in r for r in runs), 1)
+        # An old one has no such option.
+        os.remove(self.here + "/sanitized")
+        self.program("cuda/bin/compute-sanitizer", SANITIZER.replace("--kernel-name", "--other"))
+        self.assertEqual(self.report(), 0)
+        self.assertEqual(len(self.lines("sanitized")), 8)
+        self.assertNotIn("kns", " ".join(self.lines("sanitized")))
+
+    def test_without_cmake_or_with_an_old_one_the_compilers_are_called(self):
+        with open(ROOT + "/kernels/CMakeLists.txt", encoding="utf-8") as file:
+            listed = {"kernels/" + f for f in re.findall(r"[\w/]+\.(?:cc|cu)\b", file.read())}
+        with open(ROOT + "/tests/gpu/CMakeLists.txt", encoding="utf-8") as file:
+            listed |= {"tests/gpu/" + f for f in re.findall(r"\w+\.cc\b", file.read())}
+        wanted = {f for f in listed if f != "kernels/cuda/no_toolkit.cc" and
+                  not re.match(r"kernels/(cpu|bench)/", f)}
+        wanted |= {"kernels/cpu/not_built.cc", "kernels/bench/gpu_bench.cc"}
+        for cmake in (CMAKE.format(version="3.22.1"), "exit 127"):
+            self.program("tools/cmake", cmake)
+            self.assertEqual(self.report(), 0, self.said)
+            self.assertIn("expected CMake 3.25 or newer, found", self.said)
+            self.assertEqual(self.results["build without CMake"], "ok")
+            self.assertNotIn("configure", self.results)
+            commands = self.lines("compiled")
+            self.assertEqual(sorted(c.split()[-3] for c in commands), sorted(wanted))
+            kernels = [c for c in commands if c.split()[-3].endswith(".cu")]
+            self.assertTrue(all("-fmad=false" in c and "code=sm_90" in c for c in kernels), kernels)
+            os.remove(self.here + "/compiled")
+        self.assertEqual(self.results["checks, float32"], "ok")
+
+    def test_a_file_that_does_not_compile_is_named(self):
+        self.program("tools/cmake", "exit 127")
+        self.program("tools/g++", 'case "$*" in *gpu.cc*) echo "error: no"; exit 1;; esac\n' + COMPILER)
+        self.assertEqual(self.report(), 1)
+        self.assertIn("kernels/cuda/gpu.cc", self.notes["build without CMake"])
+        self.assertIn("make gpu_prefix", self.notes["programs"])
+
+    def test_without_a_toolkit_the_programs_of_the_installation_run(self):
+        for nvcc in ("exit 127", NVCC.replace("VERSION", "11.8")):
+            self.program("cuda/bin/nvcc", nvcc)
+            self.report("--prefix", self.prefix())
+            # The installation of this test has no server.
+            self.assertEqual(self.results["server"], "failed")
+            self.assertEqual(set(self.steps_but("server").values()), {"ok"}, self.results)
+            self.assertIn("nvcc", self.notes["programs of --prefix"])
+            self.assertEqual(len(self.data["checks"]), 3)
+
+    def test_without_anything_it_says_what_to_do(self):
+        self.program("cuda/bin/nvcc", NVCC.replace("VERSION", "11.8"))
+        self.assertEqual(self.report(), 1)
+        self.assertEqual(self.results, {"programs": "failed"})
+        self.assertIn("expected nvcc 12.0 or newer, found 11.8", self.notes["programs"])
+        self.assertIn("--prefix build-gpu_prefix/prefix.tar.gz", self.notes["programs"])
+
+    def test_a_build_that_fails_falls_back_to_the_installation_and_is_reported(self):
+        self.program("tools/cmake", CMAKE.format(version="3.28.1") + '\n[ "$1" != --build ]')
+        self.assertEqual(self.report("--prefix", self.prefix()), 1)
+        self.assertEqual(self.results["build"], "failed")
+        self.assertEqual(self.results["checks, float32"], "ok")
+
+    def test_a_damaged_installation_and_a_failing_tool_do_not_stop_the_rest(self):
+        self.write(self.here + "/damaged.tar.gz", "no archive")
+        self.program("cuda/bin/compute-sanitizer", SANITIZER + '\ncase "$*" in *racecheck*) exit 9;; esac')
+        self.program("gpu_bench", '[ "$1" != classify ] || exit 1\n' + BENCH)
+        self.assertEqual(self.report("--prefix", self.here + "/damaged.tar.gz"), 1)
+        failed = {n for n, r in self.results.items() if r == "failed"}
+        self.assertEqual(failed, {"server", "classify", "sanitizer racecheck, float32",
+                                  "sanitizer racecheck, bfloat16_fused"})
+
+    def test_the_installation_for_gpu_machines_has_the_programs_of_the_report(self):
+        with open(ROOT + "/CMakePresets.json", encoding="utf-8") as file:
+            presets = {p["name"]: p for p in json.load(file)["buildPresets"]}
+        self.assertLessEqual({"gpu_check", "gpu_bench"}, set(presets["gpu_prefix"]["targets"]))
+        install = """mkdir -p "$4/bin"
+case "$*" in *"--component gpu"*) names=NAMES;; *) names=sru_server;; esac
+for name in $names; do echo >"$4/bin/$name"; chmod +x "$4/bin/$name"; done"""
+        os.makedirs(self.build)
+        for names, wanted in (("gpu_check gpu_bench", 0), ("gpu_check", 1)):
+            self.program("tools/cmake", install.replace("NAMES", f'"{names}"'))
+            done = subprocess.run([ROOT + "/scripts/gpu_prefix.sh", self.build], capture_output=True,
+                                  text=True, check=False, env={"PATH": self.here + "/tools:/usr/bin:/bin"})
+            self.assertEqual(done.returncode, wanted, done.stdout + done.stderr)
+            if wanted:
+                self.assertIn("has no gpu_bench", done.stderr)
+                continue
+            listed = subprocess.run(["tar", "-tzf", self.build + "/prefix.tar.gz"], capture_output=True,
+                                    text=True, check=True).stdout
+            for name in ("sru_server", "gpu_check", "gpu_bench"):
+                self.assertIn("prefix/bin/" + name, listed)
+
+
+if __name__ == "__main__":
+    unittest.main()
