@@ -66,9 +66,10 @@ client/sru_client.cc     | client/commands                                    |
 bench                    | client models kernels kernels/bench proto          | absl grpc nghttp2 nlohmann
 
 tests/kernels/cuda_host  | kernels/cuda                                       |
+tests/kernels/cuda_runtime | kernels/cuda                                     | cuda
 tests/testing            | tests/kernels/cuda_host server/batching            | absl grpc nlohmann openssl sentencepiece
                          | server/base client kernels kernels/cuda proto      |
-tests/kernels            | tests/testing tests/kernels/cuda_host kernels      | hwy
+tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime kernels | hwy
                          | kernels/common kernels/cpu kernels/cuda            |
                          | kernels/bench kernels/testing                      |
 tests/golden             | tests/testing models kernels                       |

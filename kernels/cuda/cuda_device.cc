@@ -18,7 +18,10 @@
 namespace sru::kernels::cuda {
 namespace {
 
-// Errors after which every later call of the process on that device fails too.
+constexpr size_t kProbedBytes = 256;
+
+// Errors after which every later call of the process on that device fails too. The list cannot be
+// complete: of the others Gpu::Observe() finds out.
 bool IsSticky(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -32,10 +35,21 @@ bool IsSticky(cudaError_t error) {
     case cudaErrorAssert:
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
+#if CUDART_VERSION >= 12080
     case cudaErrorContained:
+#endif
     case cudaErrorExternalDevice:
+#if CUDART_VERSION >= 13000
     case cudaErrorTensorMemoryLeak:
+#endif
     case cudaErrorContextIsDestroyed:
+    case cudaErrorDevicesUnavailable:
+    case cudaErrorDeviceUninitialized:
+    case cudaErrorSystemNotReady:
+    case cudaErrorMpsConnectionFailed:
+    case cudaErrorMpsRpcFailure:
+    case cudaErrorMpsServerNotReady:
+    case cudaErrorMpsClientTerminated:
     case cudaErrorCudartUnloading:
     case cudaErrorUnknown:
       return true;
@@ -44,12 +58,15 @@ bool IsSticky(cudaError_t error) {
   }
 }
 
+// The runtime keeps an error for the thread until it is asked for, whichever device it was of. All
+// that matters comes back from the calls themselves, so nothing of it is left for others to find.
+void ForgetLastError() { (void)cudaGetLastError(); }
+
 Status ToStatus(cudaError_t error, const char* call, int ordinal) {
   if (error == cudaSuccess) return OkStatus();
   const std::string message = "device " + std::to_string(ordinal) + ": " + call + ": " +
                               cudaGetErrorString(error) + " (" + cudaGetErrorName(error) + ")";
-  // An error that is not sticky must not be taken for that of a later launch.
-  if (!IsSticky(error)) (void)cudaGetLastError();
+  ForgetLastError();
   if (error == cudaErrorMemoryAllocation) {
     return Status(StatusCode::kResourceExhausted, message);
   }
@@ -62,6 +79,7 @@ class CudaGraph : public Graph {
   ~CudaGraph() override {
     (void)cudaSetDevice(ordinal_);
     (void)cudaGraphExecDestroy(executable_);
+    ForgetLastError();
   }
   cudaGraphExec_t executable() const { return executable_; }
 
@@ -97,9 +115,14 @@ class CudaStream : public Stream {
     products_.reset();
     if (done_ != nullptr) (void)cudaEventDestroy(done_);
     if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
+    ForgetLastError();
   }
 
   ProductRunner& products() { return *products_; }
+
+  Status Clear(void* memory, size_t bytes) {
+    return Run("cudaMemsetAsync", [&] { return cudaMemsetAsync(memory, 0, bytes, stream_); });
+  }
 
   Status CopyToDevice(void* to, const void* from, size_t bytes) override {
     return Copy(to, from, bytes, cudaMemcpyHostToDevice);
@@ -147,11 +170,8 @@ class CudaStream : public Stream {
                   const void* x, const void* weights, void* y) override {
     Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
     if (!status.ok()) return status;
-    status = products_->Run(shape, algorithm, rows, x, weights, y, stream_);
-    if (status.ok()) return status;
-    // The library does not say whether the device has failed.
-    const Status device = Check(cudaGetLastError(), "cublasLtMatmul");
-    return device.code() == StatusCode::kDeviceLost ? device : status;
+    // The library does not say whether the device has failed; FinishWork() finds out.
+    return products_->Run(shape, algorithm, rows, x, weights, y, stream_);
   }
 
   Status Record(const std::function<Status()>& enqueue, std::unique_ptr<Graph>* graph) override {
@@ -170,6 +190,7 @@ class CudaStream : public Stream {
       status = Check(cudaGraphInstantiate(&executable, recorded, 0), "cudaGraphInstantiate");
     }
     if (recorded != nullptr) (void)cudaGraphDestroy(recorded);
+    if (!status.ok()) ForgetLastError();
     if (status.ok()) *graph = std::make_unique<CudaGraph>(ordinal_, executable);
     return status;
   }
@@ -213,6 +234,10 @@ class CudaStream : public Stream {
 class CudaDevice : public Device {
  public:
   CudaDevice(int ordinal, const CublasLt& library) : ordinal_(ordinal), library_(library) {}
+  ~CudaDevice() override {
+    own_stream_.reset();
+    if (probed_ != nullptr) Free(probed_);
+  }
 
   Status Open() {
     // A thread that waits for this device gives up its processor.
@@ -236,7 +261,8 @@ class CudaDevice : public Device {
       if (status.ok()) status = Check(LoadRowKernels(), "loading the row kernels");
       if (status.ok()) status = Check(LoadFusedKernels(), "loading the fused kernels");
       if (status.ok()) status = Check(LoadOperationKernels(), "loading the operations' kernels");
-      if (status.ok()) heuristics_ = std::move(stream);
+      if (status.ok()) status = Check(cudaMalloc(&probed_, kProbedBytes), "cudaMalloc");
+      if (status.ok()) own_stream_ = std::move(stream);
     }
     return status;
   }
@@ -249,6 +275,7 @@ class CudaDevice : public Device {
     size_t free = 0;
     size_t total = 0;
     if (cudaSetDevice(ordinal_) != cudaSuccess || cudaMemGetInfo(&free, &total) != cudaSuccess) {
+      ForgetLastError();
       return 0;
     }
     return free;
@@ -261,6 +288,7 @@ class CudaDevice : public Device {
   void Free(void* memory) override {
     (void)cudaSetDevice(ordinal_);
     (void)cudaFree(memory);
+    ForgetLastError();
   }
   Status AllocatePinned(size_t bytes, void** memory) override {
     Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
@@ -270,6 +298,7 @@ class CudaDevice : public Device {
   void FreePinned(void* memory) override {
     (void)cudaSetDevice(ordinal_);
     (void)cudaFreeHost(memory);
+    ForgetLastError();
   }
 
   Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) override {
@@ -279,12 +308,17 @@ class CudaDevice : public Device {
     return status;
   }
 
+  Status Probe() override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return FinishWork(*own_stream_, own_stream_->Clear(probed_, kProbedBytes));
+  }
+
   Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,
                            std::vector<ProductAlgorithm>* candidates) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
     if (!status.ok()) return status;
-    return heuristics_->products().Candidates(shape, rows, max_count, candidates);
+    return own_stream_->products().Candidates(shape, rows, max_count, candidates);
   }
 
  private:
@@ -296,7 +330,9 @@ class CudaDevice : public Device {
   const CublasLt& library_;
   cudaDeviceProp properties_ = {};
   std::mutex mutex_;
-  std::unique_ptr<CudaStream> heuristics_;  // used for its library handle, under mutex_
+  // Both used under mutex_: the stream for its library handle, and both for probes.
+  std::unique_ptr<CudaStream> own_stream_;
+  void* probed_ = nullptr;
 };
 
 // The runtime's answers. A failed call leaves no error behind for a later launch to find.
@@ -338,7 +374,7 @@ class CudaDriver : public Driver {
 
  private:
   static bool Answered(cudaError_t error) {
-    if (error != cudaSuccess) (void)cudaGetLastError();
+    if (error != cudaSuccess) ForgetLastError();
     return error == cudaSuccess;
   }
 };

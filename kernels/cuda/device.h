@@ -115,6 +115,9 @@ class Device {
   // multiplies nothing. gpu.h makes streams that have their own.
   virtual Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) = 0;
 
+  // Has the device do something small and waits for it: whether it still works.
+  virtual Status Probe() = 0;
+
   // Algorithms that do not split a sum over k among blocks, the one that is expected to be fastest
   // for this many rows first. At most `max_count`.
   virtual Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,

@@ -45,6 +45,7 @@ int FusedBlocksPerMultiprocessor(const FusedArgs& args, int slices) {
         &blocks, reinterpret_cast<const void*>(kernel), FusedThreads(matrices, slices),
         FusedSharedBytes(FusedInput(args.k), matrices, slices));
   });
+  if (error != cudaSuccess) (void)cudaGetLastError();  // nobody else is to find it
   return error == cudaSuccess && blocks > 0 ? blocks : 1;
 }
 
@@ -52,9 +53,8 @@ cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, cudaStrea
   const int matrices = args.scan.matrices;
   return WithKernel(args.k, matrices, [&](auto* kernel) {
     const size_t shared = FusedSharedBytes(FusedInput(args.k), matrices, slices);
-    kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(FusedThreads(matrices, slices)),
-             shared, stream>>>(args, slices, blocks);
-    return cudaGetLastError();
+    return LaunchKernel(kernel, blocks, FusedThreads(matrices, slices), shared, stream, args,
+                        slices, blocks);
   });
 }
 

@@ -1,9 +1,16 @@
 // Launches of the CUDA kernels on a stream. Each returns the launch's own error; what goes wrong
 // while a kernel runs is reported by the wait for the stream. Nothing is allocated.
+//
+// Kernels are launched by LaunchKernel() and not by <<<>>>, whose error only cudaGetLastError()
+// tells: that is the last error of the host thread, on whatever device. A thread that has seen one
+// device fail would take the launch on the next device for a failure of that one.
 #ifndef SRU_KERNELS_CUDA_LAUNCH_H_
 #define SRU_KERNELS_CUDA_LAUNCH_H_
 
 #include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <cstdint>
 
 #include "kernels/backend.h"
 #include "kernels/cuda/kernel_args.h"
@@ -30,6 +37,19 @@ cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, cudaStream_t stream
 cudaError_t LaunchHead(const HeadArgs& args, cudaStream_t stream);
 cudaError_t LaunchCompare(const CompareArgs& args, cudaStream_t stream);
 cudaError_t LaunchOperation(const OperationArgs& args, cudaStream_t stream);
+
+// Launches a kernel. `shared_bytes` is its DynamicShared().
+template <typename... Args>
+cudaError_t LaunchKernel(void (*kernel)(Args...), int64_t blocks, int threads, size_t shared_bytes,
+                         cudaStream_t stream, Args... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = {static_cast<unsigned>(blocks), 1, 1};
+  config.blockDim = {static_cast<unsigned>(threads), 1, 1};
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream;
+  void* pointers[] = {&args...};
+  return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), pointers);
+}
 
 // Loads one kernel onto the current device. `shared_bytes` is the most of DynamicShared() that it
 // is launched with.

@@ -24,10 +24,7 @@ cudaError_t LaunchOperation(const OperationArgs& args, cudaStream_t stream) {
   return std::visit(
       [stream](const auto& given) {
         return WithKernel(given, [stream](auto* kernel, const LaunchShape& shape, const auto& a) {
-          const auto blocks = static_cast<unsigned>(shape.blocks);
-          const auto threads = static_cast<unsigned>(shape.threads);
-          kernel<<<blocks, threads, shape.shared_bytes, stream>>>(a);
-          return cudaGetLastError();
+          return LaunchKernel(kernel, shape.blocks, shape.threads, shape.shared_bytes, stream, a);
         });
       },
       args);

@@ -20,41 +20,33 @@ cudaError_t LoadRowKernels() {
 }
 
 cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, cudaStream_t stream) {
-  WithStorageType(dtype, [&](auto type) {
+  return WithStorageType(dtype, [&](auto type) {
     using T = decltype(type);
-    const auto blocks = static_cast<unsigned>(EmbedBlocks(args, sizeof(T)));
-    EmbedKernel<T><<<blocks, kRowThreads, 0, stream>>>(args);
+    return LaunchKernel(EmbedKernel<T>, EmbedBlocks(args, sizeof(T)), kRowThreads, 0, stream, args);
   });
-  return cudaGetLastError();
 }
 
 cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(LayerNormBlocks(args));
-  WithStorageType(dtype, [&](auto type) {
-    LayerNormKernel<decltype(type)><<<blocks, kRowThreads, 0, stream>>>(args);
+  return WithStorageType(dtype, [&](auto type) {
+    return LaunchKernel(LayerNormKernel<decltype(type)>, LayerNormBlocks(args), kRowThreads, 0,
+                        stream, args);
   });
-  return cudaGetLastError();
 }
 
 cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(PoolBlocks(args));
   const int per_sequence = PoolBlocksPerSequence(args);
-  WithStorageType(dtype, [&](auto type) {
-    PoolKernel<decltype(type)><<<blocks, kRowThreads, 0, stream>>>(args, per_sequence);
+  return WithStorageType(dtype, [&](auto type) {
+    return LaunchKernel(PoolKernel<decltype(type)>, PoolBlocks(args), kRowThreads, 0, stream, args,
+                        per_sequence);
   });
-  return cudaGetLastError();
 }
 
 cudaError_t LaunchHead(const HeadArgs& args, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(HeadBlocks(args));
-  HeadKernel<float><<<blocks, kRowThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(HeadKernel<float>, HeadBlocks(args), kRowThreads, 0, stream, args);
 }
 
 cudaError_t LaunchCompare(const CompareArgs& args, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(CompareBlocks(args));
-  CompareKernel<uint32_t><<<blocks, kRowThreads, 0, stream>>>(args);
-  return cudaGetLastError();
+  return LaunchKernel(CompareKernel<uint32_t>, CompareBlocks(args), kRowThreads, 0, stream, args);
 }
 
 }  // namespace sru::kernels::cuda

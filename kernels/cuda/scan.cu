@@ -9,19 +9,15 @@ template <typename T, int kDims, bool kByToken>
 constexpr int kSharedBytes = ScanSharedBytes(kDims* static_cast<int>(sizeof(T)), kByToken);
 
 template <typename T, int kDims, bool kByToken>
-void Launch(const ScanArgs& args, cudaStream_t stream) {
-  const unsigned blocks = static_cast<unsigned>(ScanBlocks(args, kDims));
-  ScanKernel<T, kDims, kByToken>
-      <<<blocks, kScanThreads, kSharedBytes<T, kDims, kByToken>, stream>>>(args);
+cudaError_t Launch(const ScanArgs& args, cudaStream_t stream) {
+  return LaunchKernel(ScanKernel<T, kDims, kByToken>, ScanBlocks(args, kDims), kScanThreads,
+                      kSharedBytes<T, kDims, kByToken>, stream, args);
 }
 
 template <typename T, int kDims>
-void Launch(const ScanArgs& args, cudaStream_t stream) {
-  if (args.token_ids != nullptr) {
-    Launch<T, kDims, true>(args, stream);
-  } else {
-    Launch<T, kDims, false>(args, stream);
-  }
+cudaError_t Launch(const ScanArgs& args, cudaStream_t stream) {
+  return args.token_ids != nullptr ? Launch<T, kDims, true>(args, stream)
+                                   : Launch<T, kDims, false>(args, stream);
 }
 
 template <typename T, int kDims, bool kByToken>
@@ -46,15 +42,10 @@ cudaError_t LoadScanKernels() {
 }
 
 cudaError_t LaunchScan(DataType dtype, int dims, const ScanArgs& args, cudaStream_t stream) {
-  WithStorageType(dtype, [&](auto type) {
+  return WithStorageType(dtype, [&](auto type) {
     using T = decltype(type);
-    if (dims == 4) {
-      Launch<T, 4>(args, stream);
-    } else {
-      Launch<T, 2>(args, stream);
-    }
+    return dims == 4 ? Launch<T, 4>(args, stream) : Launch<T, 2>(args, stream);
   });
-  return cudaGetLastError();
 }
 
 }  // namespace sru::kernels::cuda

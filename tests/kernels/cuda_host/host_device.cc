@@ -284,6 +284,10 @@ class HostStream : public Stream {
     Work work;
     work.swap(work_);
     if (!status.ok()) return status;
+    if (control_->failing_waits > 0) {
+      --control_->failing_waits;
+      return kernels::Internal("failed by the test");
+    }
     for (const auto& run : work) run();
     return status;
   }
@@ -380,6 +384,14 @@ class HostDevice : public Device {
   Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) override {
     *stream = std::make_unique<HostStream>(options_, control_, product_workspace != nullptr);
     return kernels::OkStatus();
+  }
+
+  Status Probe() override {
+    ++control_->probes;
+    if (control_->operations_until_lost == 0) {
+      return Status(StatusCode::kDeviceLost, "failed by the test");
+    }
+    return control_->answers ? kernels::OkStatus() : kernels::Internal("no answer");
   }
 
   Status ProductCandidates(const ProductShape& /*shape*/, int rows, size_t max_count,

@@ -7,7 +7,7 @@
 //     AddressSanitizer sees accesses outside of it.
 //   * The library's products offer algorithms whose bits depend on the number of rows or on a row's
 //     place, others that sum in another order, and others that refuse.
-//   * It fails for good when a test tells it to.
+//   * It fails for good, or now and then, when a test tells it to.
 #ifndef SRU_TESTS_KERNELS_CUDA_HOST_HOST_DEVICE_H_
 #define SRU_TESTS_KERNELS_CUDA_HOST_HOST_DEVICE_H_
 
@@ -52,6 +52,10 @@ struct HostDeviceControl {
   // After this many further operations (copies, launches, waits) every one fails with kDeviceLost.
   // Negative = never.
   std::atomic<int64_t> operations_until_lost{-1};
+  // This many further waits fail with kInternal, and what they wait for is not done.
+  std::atomic<int64_t> failing_waits{0};
+  // Whether probes succeed on a device that is not lost.
+  std::atomic<bool> answers{true};
   // Row counts at which no algorithm gives the bits of the others; 0 = none.
   std::atomic<int> unstable_rows{32};
 
@@ -59,6 +63,7 @@ struct HostDeviceControl {
   std::atomic<int64_t> graphs_alive{0};
   std::atomic<int64_t> graph_launches{0};
   std::atomic<int64_t> fused_layers{0};  // recorded or run
+  std::atomic<int64_t> probes{0};
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> bytes_in_use{0};
 };

@@ -1,0 +1,255 @@
+// kernels/cuda/cuda_device.cc and the launches of the .cu files on a simulated runtime
+// (cuda_runtime/): what an error of one device means for it, and that it means nothing for another.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <iterator>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/cuda/device.h"
+#include "kernels/cuda/open_devices.h"
+#include "tests/kernels/cuda_runtime/simulated_runtime.h"
+
+namespace sru::kernels::cuda {
+namespace {
+
+using ::sru::testing::kSimulatedDevices;
+using ::sru::testing::ProductsFail;
+using ::sru::testing::SimulatedDevice;
+using ::sru::testing::SimulatedDeviceAt;
+using ::testing::HasSubstr;
+
+// Whatever launches a kernel, each with sizes of which a grid is not empty.
+struct NamedLaunch {
+  const char* name;
+  Status (*launch)(Stream&);
+};
+constexpr NamedLaunch kLaunches[] = {
+    {"embedding",
+     [](Stream& stream) {
+       EmbedArgs args{};
+       args.max_tokens = args.segments = 1;
+       args.size = args.padded = 8;
+       return stream.Embed(DataType::kFloat32, args);
+     }},
+    {"layer norm",
+     [](Stream& stream) {
+       LayerNormArgs args{};
+       args.max_tokens = 16;
+       return stream.Normalize(DataType::kBFloat16, args);
+     }},
+    {"scan",
+     [](Stream& stream) {
+       ScanArgs args{};
+       args.num_sequences = args.directions = 1;
+       args.padded = 8;
+       args.matrices = 3;
+       return stream.Scan(DataType::kFloat32, args);
+     }},
+    {"fused layer",
+     [](Stream& stream) {
+       FusedArgs args{};
+       args.scan.num_sequences = args.scan.directions = 1;
+       args.scan.padded = 8;
+       args.scan.matrices = 3;
+       args.k = 64;
+       return stream.RunFusedLayer(args);
+     }},
+    {"pooling",
+     [](Stream& stream) {
+       PoolArgs args{};
+       args.num_sequences = args.segments = 1;
+       args.padded = 8;
+       return stream.Pool(DataType::kBFloat16, args);
+     }},
+    {"classifier",
+     [](Stream& stream) {
+       HeadArgs args{};
+       args.num_sequences = args.labels = 1;
+       return stream.Classify(args);
+     }},
+    {"comparison",
+     [](Stream& stream) {
+       CompareArgs args{};
+       args.rows = args.words_per_row = args.period = 1;
+       return stream.Compare(args);
+     }},
+    {"operation",
+     [](Stream& stream) {
+       AddBiasArgs args{};
+       args.max_rows = 1;
+       args.stride = 8;
+       return stream.RunOperation(args);
+     }},
+};
+
+class CudaDeviceTest : public ::testing::Test {
+ protected:
+  CudaDeviceTest() {
+    std::vector<std::string> warnings;
+    const Status status = OpenDevices(SystemDriver(), {}, &devices_, &warnings);
+    EXPECT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(devices_.size(), static_cast<size_t>(kSimulatedDevices));
+    for (const std::unique_ptr<Device>& device : devices_) {
+      EXPECT_TRUE(device->CreateStream(nullptr, &streams_.emplace_back()).ok());
+    }
+  }
+  ~CudaDeviceTest() override {
+    streams_.clear();
+    devices_.clear();
+    for (int i = 0; i < kSimulatedDevices; ++i) {
+      SimulatedDevice& device = SimulatedDeviceAt(i);
+      EXPECT_EQ(device.streams_alive, 0);
+      EXPECT_EQ(device.graphs_alive, 0);
+      EXPECT_EQ(device.allocations_alive, 0);
+      device.failed = device.error = cudaSuccess;
+      device.failing_call.clear();
+      device.launches = 0;
+    }
+    ProductsFail() = false;
+    (void)cudaGetLastError();
+  }
+
+  void ExpectThatLaunchesWork(Stream& stream) {
+    for (const NamedLaunch& launch : kLaunches) {
+      const Status status = launch.launch(stream);
+      EXPECT_TRUE(status.ok()) << launch.name << ": " << status.message();
+    }
+    const Status waited = stream.Wait();
+    EXPECT_TRUE(waited.ok()) << waited.message();
+  }
+
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+TEST_F(CudaDeviceTest, EveryLaunchReachesItsDevice) {
+  ExpectThatLaunchesWork(*streams_[1]);
+  EXPECT_EQ(SimulatedDeviceAt(1).launches, static_cast<int64_t>(std::size(kLaunches)));
+  EXPECT_EQ(SimulatedDeviceAt(0).launches, 0);
+}
+
+TEST_F(CudaDeviceTest, ALostDeviceDoesNotTakeAnotherAlong) {
+  SimulatedDeviceAt(0).failed = cudaErrorIllegalAddress;
+  for (const NamedLaunch& launch : kLaunches) {
+    SCOPED_TRACE(launch.name);
+    const Status lost = launch.launch(*streams_[0]);
+    EXPECT_EQ(lost.code(), StatusCode::kDeviceLost) << lost.message();
+    const Status other = launch.launch(*streams_[1]);  // by the same thread
+    EXPECT_TRUE(other.ok()) << other.message();
+  }
+}
+
+// As left behind by whatever else the thread has called.
+TEST_F(CudaDeviceTest, ALaunchTakesNoOtherErrorForItsOwn) {
+  for (const NamedLaunch& launch : kLaunches) {
+    SCOPED_TRACE(launch.name);
+    SimulatedDeviceAt(0).failed = cudaErrorIllegalAddress;
+    EXPECT_NE(cudaSetDevice(0), cudaSuccess);
+    const Status status = launch.launch(*streams_[1]);
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
+TEST_F(CudaDeviceTest, IgnoredErrorsOfALostDeviceLeaveNothingBehind) {
+  void* memory = nullptr;
+  void* pinned = nullptr;
+  std::unique_ptr<Graph> graph;
+  ASSERT_TRUE(devices_[0]->Allocate(16, &memory).ok());
+  ASSERT_TRUE(devices_[0]->AllocatePinned(16, &pinned).ok());
+  ASSERT_TRUE(streams_[0]->Record([] { return OkStatus(); }, &graph).ok());
+  SimulatedDeviceAt(0).failed = cudaErrorECCUncorrectable;
+  const auto expect_nothing = [](const char* after) {
+    EXPECT_EQ(cudaGetLastError(), cudaSuccess) << after;
+  };
+  EXPECT_EQ(devices_[0]->free_memory(), 0u);
+  expect_nothing("free_memory");
+  graph.reset();
+  expect_nothing("~Graph");
+  devices_[0]->Free(memory);
+  expect_nothing("Free");
+  devices_[0]->FreePinned(pinned);
+  expect_nothing("FreePinned");
+  EXPECT_EQ(streams_[0]->Wait().code(), StatusCode::kDeviceLost);
+  expect_nothing("Wait");
+  streams_[0].reset();
+  expect_nothing("~Stream");
+  devices_[0].reset();
+  expect_nothing("~Device");
+  ExpectThatLaunchesWork(*streams_[1]);
+}
+
+TEST_F(CudaDeviceTest, AFailedOccupancyQueryIsNoErrorOfTheLaunch) {
+  SimulatedDeviceAt(0).failing_call = "cudaOccupancyMaxActiveBlocksPerMultiprocessor";
+  SimulatedDeviceAt(0).error = cudaErrorInvalidValue;
+  ExpectThatLaunchesWork(*streams_[0]);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(CudaDeviceTest, ErrorsForGoodAreKnown) {
+  for (cudaError_t error :
+       {cudaErrorIllegalAddress, cudaErrorLaunchFailure, cudaErrorECCUncorrectable,
+        cudaErrorContained, cudaErrorTensorMemoryLeak, cudaErrorDevicesUnavailable,
+        cudaErrorDeviceUninitialized, cudaErrorSystemNotReady, cudaErrorMpsConnectionFailed,
+        cudaErrorMpsRpcFailure, cudaErrorMpsServerNotReady, cudaErrorMpsClientTerminated}) {
+    SimulatedDeviceAt(0).failed = error;
+    EXPECT_EQ(streams_[0]->Wait().code(), StatusCode::kDeviceLost) << error;
+  }
+  SimulatedDeviceAt(0).failed = cudaErrorLaunchOutOfResources;
+  EXPECT_EQ(streams_[0]->Wait().code(), StatusCode::kInternal);
+  SimulatedDeviceAt(0).failed = cudaErrorMemoryAllocation;
+  EXPECT_EQ(streams_[0]->Wait().code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(CudaDeviceTest, AProbeSaysWhetherTheDeviceWorks) {
+  EXPECT_TRUE(devices_[0]->Probe().ok());
+  SimulatedDevice& device = SimulatedDeviceAt(0);
+  device.error = cudaErrorLaunchOutOfResources;  // not known to be for good
+  for (const char* call : {"cudaMemsetAsync", "cudaEventRecord", "cudaEventSynchronize"}) {
+    device.failing_call = call;
+    EXPECT_FALSE(devices_[0]->Probe().ok()) << call;
+    EXPECT_TRUE(devices_[1]->Probe().ok()) << call;
+  }
+}
+
+// The library says that it has failed, and the wait says why.
+TEST_F(CudaDeviceTest, AProductOnALostDeviceEndsAsALoss) {
+  ProductsFail() = true;
+  const auto multiply = [this] {
+    return FinishWork(*streams_[0], streams_[0]->Multiply(ProductShape(), ProductAlgorithm(), 16,
+                                                          nullptr, nullptr, nullptr));
+  };
+  EXPECT_EQ(multiply().code(), StatusCode::kInternal);
+  SimulatedDeviceAt(0).failing_call = "cudaEventSynchronize";
+  SimulatedDeviceAt(0).error = cudaErrorIllegalAddress;
+  EXPECT_EQ(multiply().code(), StatusCode::kDeviceLost);
+}
+
+TEST_F(CudaDeviceTest, ARecordingThatFailsEndsTheCapture) {
+  std::unique_ptr<Graph> graph;
+  for (const char* call : {"cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphInstantiate",
+                           "cudaLaunchKernelExC"}) {
+    SCOPED_TRACE(call);
+    SimulatedDeviceAt(0).failing_call = call;
+    SimulatedDeviceAt(0).error = cudaErrorStreamCaptureInvalidated;
+    const Status status =
+        streams_[0]->Record([this] { return kLaunches[0].launch(*streams_[0]); }, &graph);
+    EXPECT_EQ(status.code(), StatusCode::kInternal);
+    EXPECT_THAT(status.message(), HasSubstr("device 0: "));
+    EXPECT_EQ(graph, nullptr);
+    SimulatedDeviceAt(0).failing_call.clear();
+    ExpectThatLaunchesWork(*streams_[0]);
+  }
+}
+
+TEST_F(CudaDeviceTest, AnyThreadMayUseADevice) {
+  std::thread([this] { ExpectThatLaunchesWork(*streams_[1]); }).join();
+  EXPECT_EQ(SimulatedDeviceAt(1).launches, static_cast<int64_t>(std::size(kLaunches)));
+}
+
+}  // namespace
+}  // namespace sru::kernels::cuda

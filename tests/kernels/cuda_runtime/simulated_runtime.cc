@@ -1,0 +1,268 @@
+#include "tests/kernels/cuda_runtime/simulated_runtime.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/cuda/cublaslt.h"
+#include "kernels/cuda/product.h"
+
+// What the handles point to.
+struct CUstream_st {
+  int device;
+  bool capturing;
+};
+struct CUevent_st {
+  int device;
+};
+struct CUgraph_st {
+  int device;
+};
+struct CUgraphExec_st {
+  int device;
+};
+
+namespace sru::testing {
+namespace {
+
+constexpr size_t kTotalMemory = size_t{8} << 30;
+
+thread_local int current_device = 0;
+thread_local cudaError_t last_error = cudaSuccess;
+
+cudaError_t Ended(cudaError_t error) {
+  if (error != cudaSuccess) last_error = error;
+  return error;
+}
+
+// What a call on the current device comes to before it does anything.
+cudaError_t Begin(const char* call) {
+  const SimulatedDevice& device = SimulatedDeviceAt(current_device);
+  if (device.failed != cudaSuccess) return Ended(device.failed);
+  if (device.failing_call == call) return Ended(device.error);
+  return cudaSuccess;
+}
+
+// A handle belongs to a device; the driver refuses it when another one is current.
+template <typename Handle>
+cudaError_t Begin(const char* call, const Handle* handle) {
+  const cudaError_t error = Begin(call);
+  if (error != cudaSuccess) return error;
+  return handle->device == current_device ? cudaSuccess : Ended(cudaErrorInvalidValue);
+}
+
+}  // namespace
+
+SimulatedDevice& SimulatedDeviceAt(int ordinal) {
+  static SimulatedDevice devices[kSimulatedDevices];
+  return devices[ordinal];
+}
+
+std::atomic<bool>& ProductsFail() {
+  static std::atomic<bool> fail{false};
+  return fail;
+}
+
+}  // namespace sru::testing
+
+using namespace sru::testing;  // NOLINT: the functions that follow are C's
+
+const char* cudaGetErrorName(cudaError_t error) {
+  static thread_local char name[32];
+  std::snprintf(name, sizeof(name), "error %d", error);
+  return name;
+}
+const char* cudaGetErrorString(cudaError_t /*error*/) { return "simulated"; }
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = kSimulatedDevices;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int device) {
+  if (device < 0 || device >= kSimulatedDevices) return Ended(cudaErrorInvalidDevice);
+  *value = 9;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
+  *properties = {};
+  std::strcpy(properties->name, "simulated");
+  properties->totalGlobalMem = kTotalMemory;
+  properties->major = 9;
+  properties->multiProcessorCount = 132;
+  return cudaSuccess;
+}
+cudaError_t cudaInitDevice(int device, unsigned /*device_flags*/, unsigned /*flags*/) {
+  return cudaSetDevice(device);
+}
+cudaError_t cudaSetDevice(int device) {
+  if (device < 0 || device >= kSimulatedDevices) return Ended(cudaErrorInvalidDevice);
+  current_device = device;
+  return Begin("cudaSetDevice");
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  const cudaError_t error = Begin("cudaMalloc");
+  if (error != cudaSuccess) return error;
+  *memory = std::malloc(bytes);
+  ++SimulatedDeviceAt(current_device).allocations_alive;
+  return cudaSuccess;
+}
+cudaError_t cudaFree(void* memory) {
+  // The memory goes with the device; here it must not stay behind.
+  std::free(memory);
+  --SimulatedDeviceAt(current_device).allocations_alive;
+  return Begin("cudaFree");
+}
+cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned /*flags*/) {
+  const cudaError_t error = Begin("cudaHostAlloc");
+  if (error == cudaSuccess) *memory = std::malloc(bytes);
+  return error;
+}
+cudaError_t cudaFreeHost(void* memory) {
+  std::free(memory);
+  return Begin("cudaFreeHost");
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *free = *total = kTotalMemory;
+  return Begin("cudaMemGetInfo");
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind /*kind*/,
+                            cudaStream_t stream) {
+  const cudaError_t error = Begin("cudaMemcpyAsync", stream);
+  if (error == cudaSuccess && !stream->capturing) std::memcpy(to, from, bytes);
+  return error;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  const cudaError_t error = Begin("cudaMemsetAsync", stream);
+  if (error == cudaSuccess && !stream->capturing) std::memset(to, value, bytes);
+  return error;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+  const cudaError_t error = Begin("cudaStreamCreateWithFlags");
+  if (error != cudaSuccess) return error;
+  *stream = new CUstream_st{current_device, false};
+  ++SimulatedDeviceAt(current_device).streams_alive;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  --SimulatedDeviceAt(stream->device).streams_alive;
+  delete stream;
+  return Begin("cudaStreamDestroy");
+}
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode /*mode*/) {
+  const cudaError_t error = Begin("cudaStreamBeginCapture", stream);
+  if (error == cudaSuccess) stream->capturing = true;
+  return error;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (!stream->capturing) std::abort();  // CUDA's error would say that our pairs do not match
+  stream->capturing = false;
+  const cudaError_t error = Begin("cudaStreamEndCapture", stream);
+  *graph = error == cudaSuccess ? new CUgraph_st{current_device} : nullptr;
+  return error;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+  const cudaError_t error = Begin("cudaEventCreateWithFlags");
+  if (error == cudaSuccess) *event = new CUevent_st{current_device};
+  return error;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return Begin("cudaEventDestroy");
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (stream->capturing) std::abort();
+  const cudaError_t error = Begin("cudaEventRecord", stream);
+  return error == cudaSuccess && event->device != stream->device ? Ended(cudaErrorInvalidValue)
+                                                                 : error;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) { return Begin("cudaEventSynchronize", event); }
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                 unsigned long long /*flags*/) {  // NOLINT: CUDA's type
+  const cudaError_t error = Begin("cudaGraphInstantiate", graph);
+  if (error != cudaSuccess) return error;
+  *executable = new CUgraphExec_st{current_device};
+  ++SimulatedDeviceAt(current_device).graphs_alive;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return Begin("cudaGraphDestroy");
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t executable) {
+  --SimulatedDeviceAt(executable->device).graphs_alive;
+  delete executable;
+  return Begin("cudaGraphExecDestroy");
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
+  const cudaError_t error = Begin("cudaGraphLaunch", stream);
+  return error == cudaSuccess && executable->device != stream->device ? Ended(cudaErrorInvalidValue)
+                                                                      : error;
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* /*function*/) {
+  *attributes = {};
+  return Begin("cudaFuncGetAttributes");
+}
+cudaError_t cudaFuncSetAttribute(const void* /*function*/, cudaFuncAttribute /*attribute*/,
+                                 int /*value*/) {
+  return Begin("cudaFuncSetAttribute");
+}
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, const void* /*function*/,
+                                                          int /*threads*/,
+                                                          size_t /*shared_bytes*/) {
+  *blocks = 2;
+  return Begin("cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+}
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
+                                void** args) {
+  const cudaError_t error = Begin("cudaLaunchKernelExC", config->stream);
+  if (error != cudaSuccess) return error;
+  if (function == nullptr || args == nullptr || config->gridDim.x == 0 || config->blockDim.x == 0) {
+    return Ended(cudaErrorInvalidValue);
+  }
+  ++SimulatedDeviceAt(current_device).launches;
+  return cudaSuccess;
+}
+
+namespace sru::kernels::cuda {
+
+Status LoadCublasLt(const CublasLt** library) {
+  static const CublasLt nothing = {};
+  *library = &nothing;
+  return OkStatus();
+}
+
+Status ProductRunner::Create(const CublasLt& library, void* workspace,
+                             std::unique_ptr<ProductRunner>* runner) {
+  runner->reset(new ProductRunner(library, workspace));
+  return OkStatus();
+}
+ProductRunner::~ProductRunner() = default;
+Status ProductRunner::Candidates(const ProductShape& /*shape*/, int /*rows*/, size_t /*max_count*/,
+                                 std::vector<ProductAlgorithm>* candidates) {
+  candidates->clear();
+  return OkStatus();
+}
+// The library has a runtime of its own, so ours knows nothing of its errors.
+Status ProductRunner::Run(const ProductShape& /*shape*/, const ProductAlgorithm& /*algorithm*/,
+                          int /*rows*/, const void* /*x*/, const void* /*weights*/, void* /*y*/,
+                          cudaStream_t /*stream*/) {
+  return ProductsFail() ? Internal("cublasLtMatmul: failed by the test") : OkStatus();
+}
+
+}  // namespace sru::kernels::cuda

@@ -1,0 +1,42 @@
+// A CUDA runtime without a GPU, beneath kernels/cuda/cuda_device.cc and the launches of the .cu
+// files: devices that fail, each host thread's current device and last error, captures. Copies are
+// made at once; a launch is counted and no kernel runs (cuda_host/ runs them).
+//
+// The last error is as CUDA has it: any failed call on any device sets that of its host thread, and
+// it stays until cudaGetLastError(), also through calls that succeed. Thread-safe, except that a test
+// must not change a device while others use it.
+#ifndef SRU_TESTS_KERNELS_CUDA_RUNTIME_SIMULATED_RUNTIME_H_
+#define SRU_TESTS_KERNELS_CUDA_RUNTIME_SIMULATED_RUNTIME_H_
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace sru::testing {
+
+struct SimulatedDevice {
+  // Every call on the device fails with this.
+  cudaError_t failed = cudaSuccess;
+  // The call of this name, such as "cudaGraphLaunch", fails with `error`, as long as it is set.
+  std::string failing_call;
+  cudaError_t error = cudaSuccess;
+
+  std::atomic<int64_t> launches{0};  // of kernels, also recorded ones
+  std::atomic<int64_t> streams_alive{0};
+  std::atomic<int64_t> graphs_alive{0};
+  std::atomic<int64_t> allocations_alive{0};
+};
+
+inline constexpr int kSimulatedDevices = 2;
+
+// Of the process; tests reset what they change.
+SimulatedDevice& SimulatedDeviceAt(int ordinal);
+
+// Whether products fail with the library's own error.
+std::atomic<bool>& ProductsFail();
+
+}  // namespace sru::testing
+
+#endif  // SRU_TESTS_KERNELS_CUDA_RUNTIME_SIMULATED_RUNTIME_H_
