@@ -202,8 +202,8 @@ class CudaExecutable : public Executable {
     if (ws.gpu().lost()) return ws.gpu().LostError();
     BatchRun run(*stack_, batch, outputs, ws);
     // Also after an error: the staging memory must be free for the next batch.
-    status = FinishWork(*ws.stream, Enqueue(run, ws));
-    if (!status.ok()) return ws.gpu().Observe(status);
+    status = ws.gpu().ObserveRun(FinishWork(*ws.stream, Enqueue(run, ws)));
+    if (!status.ok()) return status;
     run.ReadResults();
     return OkStatus();
   }

@@ -68,8 +68,25 @@ Status Gpu::AllocatePinned(size_t bytes, void** memory) {
 void Gpu::FreePinned(void* memory, size_t /*bytes*/) { device_->FreePinned(memory); }
 
 Status Gpu::Observe(Status status) {
+  if (status.code() == StatusCode::kInternal) {
+    const Status probed = device_->Probe();
+    if (!probed.ok()) status = OutOfUse(status, "it does not answer: " + probed.message());
+  }
   if (status.code() == StatusCode::kDeviceLost) lost_.store(true, std::memory_order_release);
   return status;
+}
+
+Status Gpu::ObserveRun(Status status) {
+  if (status.ok()) internal_errors_ = 0;
+  if (status.code() == StatusCode::kInternal && ++internal_errors_ >= kMaxInternalErrors) {
+    status = OutOfUse(status, std::to_string(kMaxInternalErrors) + " batches in a row have failed");
+  }
+  return Observe(std::move(status));
+}
+
+Status Gpu::OutOfUse(const Status& error, const std::string& reason) const {
+  return Status(StatusCode::kDeviceLost, "device " + std::to_string(device_->ordinal()) + ": " +
+                                             reason + "; the last error: " + error.message());
 }
 
 Status Gpu::LostError() const {

@@ -41,16 +41,26 @@ class Gpu {
   void CountWeights(size_t bytes) { weight_bytes_ += bytes; }
   void DiscountWeights(size_t bytes) { weight_bytes_ -= bytes; }
 
-  // Once a call has reported kDeviceLost, the device is not used again. Returns `status`.
+  // Once a call has reported kDeviceLost, the device is not used again. No list of errors tells which
+  // of them are for good, so kInternal makes it probe the device, which is lost if that fails.
+  // Returns `status`, or kDeviceLost for what the probe found.
   Status Observe(Status status);
+  // The same for what a run of a batch came to, OK included. A device whose runs fail with kInternal
+  // kMaxInternalErrors times in a row is lost, whatever a probe says: it fails each batch at once, so
+  // that its workers would take most of the queue.
+  Status ObserveRun(Status status);
+  static constexpr int kMaxInternalErrors = 3;
   bool lost() const { return lost_.load(std::memory_order_acquire); }
   Status LostError() const;
 
  private:
+  Status OutOfUse(const Status& error, const std::string& reason) const;
+
   const std::unique_ptr<Device> device_;
   const size_t memory_limit_;
   std::atomic<size_t> in_use_{0};
   std::atomic<size_t> weight_bytes_{0};
+  std::atomic<int> internal_errors_{0};  // of runs, in a row
   std::atomic<bool> lost_{false};
 };
 

@@ -91,8 +91,8 @@ class CudaProgram : public ProgramExecutable {
     Status status = run.BeginStates();
     if (!status.ok()) return ws.gpu().Observe(status);
     // Also after an error: the staging memory and the pages must be free for others.
-    status = FinishWork(*ws.stream, Enqueue(run, ws));
-    if (!status.ok()) return ws.gpu().Observe(status);
+    status = ws.gpu().ObserveRun(FinishWork(*ws.stream, Enqueue(run, ws)));
+    if (!status.ok()) return status;
     run.ReadResults();
     run.Commit();
     return OkStatus();

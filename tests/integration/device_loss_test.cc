@@ -292,6 +292,30 @@ TEST_F(CudaLossTest, CallsMoveToTheDeviceThatIsLeft) {
   EXPECT_TRUE(server.server().Drain());
 }
 
+// A device whose batches all fail, with an error that is not known to be for good, ends them faster
+// than a device that computes: without an end to that its workers would take most of the queue.
+TEST_F(CudaLossTest, AFailingWorkerDoesNotDrainTheQueue) {
+  RunningServer server(MakeBackend({}), SmallOptions());
+  ASSERT_TRUE(server.started());
+  const std::string instances = "sru_instances{model=\"trec\",version=\"1\"}";
+  controls_[1].failing_waits = 1000000;
+  int failed = 0;
+  EXPECT_TRUE(PollUntil([&] {
+    const grpc::Status status = Ask(server);
+    if (!status.ok()) {
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::INTERNAL) << status.error_message();
+      ++failed;
+    }
+    return server.Metric(instances) == 2;
+  }));
+  // The third batch that fails there is run on the other device.
+  EXPECT_EQ(failed, 2);
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(Ask(server).ok());
+  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_device_lost_total{device=\"1\"}") == 1; }));
+  EXPECT_EQ(server.Get("/readyz").status, 200);
+  EXPECT_TRUE(server.server().Drain());
+}
+
 TEST_F(CudaLossTest, ReloadsGoOnWithTheDeviceThatIsLeft) {
   const ReloadAfterLoss reload;
   reload.Publish(1);

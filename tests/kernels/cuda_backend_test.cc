@@ -16,6 +16,7 @@
 
 #include "kernels/cuda/bucket.h"
 #include "kernels/cuda/fused_shape.h"
+#include "kernels/cuda/gpu.h"
 #include "kernels/cuda/graph_cache.h"
 #include "kernels/testing/random_stack.h"
 #include "tests/kernels/cuda_host/host_device.h"
@@ -457,6 +458,72 @@ TEST(CudaBackendTest, ALostDeviceIsReportedAndTheOthersGoOn) {
     }
     const OutputArrays good(stack.spec(), batch.view(), Pooling::kMax);
     EXPECT_TRUE(rig.Run(batch.view(), good, 0).ok());
+  }
+}
+
+// Which errors are for good is not always known: a device that goes on working is kept, until it
+// fails every time.
+TEST(CudaBackendTest, ThreeInternalErrorsInARowAreALoss) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+  Rig rig(2);
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+  HostDeviceControl& failing = *rig.controls[0];
+  for (int round = 0; round < 3; ++round) {
+    failing.failing_waits = Gpu::kMaxInternalErrors - 1;
+    for (int i = 1; i < Gpu::kMaxInternalErrors; ++i) {
+      EXPECT_EQ(rig.Run(batch.view(), outputs, 0).code(), StatusCode::kInternal);
+    }
+    // A run that succeeds begins the count again.
+    EXPECT_TRUE(rig.Run(batch.view(), outputs, 0).ok());
+  }
+  EXPECT_EQ(failing.probes, 3 * (Gpu::kMaxInternalErrors - 1));
+  EXPECT_FALSE(rig.backend->devices()[0].lost);
+
+  failing.failing_waits = Gpu::kMaxInternalErrors;
+  for (int i = 1; i < Gpu::kMaxInternalErrors; ++i) {
+    EXPECT_EQ(rig.Run(batch.view(), outputs, 0).code(), StatusCode::kInternal);
+    // The runs of the other device do not count.
+    EXPECT_TRUE(rig.Run(batch.view(), outputs, 1).ok());
+  }
+  const Status lost = rig.Run(batch.view(), outputs, 0);
+  EXPECT_EQ(lost.code(), StatusCode::kDeviceLost);
+  EXPECT_THAT(lost.message(), HasSubstr("device 0: 3 batches in a row have failed; the last error: "
+                                        "failed by the test"));
+  EXPECT_TRUE(rig.backend->devices()[0].lost);
+  EXPECT_FALSE(rig.backend->devices()[1].lost);
+  EXPECT_EQ(rig.Run(batch.view(), outputs, 0).code(), StatusCode::kDeviceLost);
+}
+
+TEST(CudaBackendTest, ADeviceThatDoesNotAnswerIsLostAtOnce) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
+  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+  Rig rig(2);
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+  rig.controls[0]->answers = false;
+  EXPECT_TRUE(rig.Run(batch.view(), outputs, 0).ok());  // nobody has asked
+  rig.controls[0]->failing_waits = 1;
+  const Status lost = rig.Run(batch.view(), outputs, 0);
+  EXPECT_EQ(lost.code(), StatusCode::kDeviceLost);
+  EXPECT_THAT(lost.message(), HasSubstr("device 0: it does not answer: no answer; the last error: "
+                                        "failed by the test"));
+  EXPECT_TRUE(rig.backend->devices()[0].lost);
+  EXPECT_TRUE(rig.Run(batch.view(), outputs, 1).ok());
+}
+
+// An error while loading, that no list knows, leaves one device out instead of failing the load.
+TEST(CudaBackendTest, ADeviceThatDoesNotAnswerIsLeftOutOfALoad) {
+  const RandomStack stack(StackOptions(), 1);
+  for (bool answers : {false, true}) {
+    Rig rig(2);
+    rig.controls[0]->failing_waits = 1;
+    rig.controls[0]->answers = answers;
+    const Status status = rig.Compile(stack.spec());
+    EXPECT_EQ(status.code(), answers ? StatusCode::kInternal : StatusCode::kOk) << status.message();
+    EXPECT_EQ(rig.backend->devices()[0].lost, !answers);
+    EXPECT_FALSE(rig.backend->devices()[1].lost);
   }
 }
 
