@@ -10,6 +10,8 @@
 
 # A Debian sid, by any name, gets a current gRPC (scripts/current_grpc.sh). Debian 12 and 13 and Ubuntu 24.04 work too,
 # with their gRPC 1.51, against which a stranger can do more: docs/security.md. A CUDA base also has nvcc and cuBLAS.
+# With CUDA 13 the image needs an NVIDIA driver from 580 on. With CUDA 12 it needs one from 525 on:
+#   --build-arg CUDA_BASE=docker.io/nvidia/cuda:12.9.1-devel-ubuntu24.04 --build-arg CUDA_REQUIRED=12.0
 ARG BASE=docker.io/library/debian:sid-slim
 ARG CUDA_BASE=docker.io/nvidia/cuda:13.0.1-devel-ubuntu24.04
 
@@ -77,9 +79,13 @@ RUN cmake --preset release -DSRU_BUILD_TESTS=OFF -DSRU_CUDA=ON \
  && deploy/image_rootfs.sh /opt/sru /rootfs libcublasLt.so
 
 FROM runtime AS runtime-cuda
-# For NVIDIA's container toolkit, which brings the driver's libraries with it.
+ARG CUDA_REQUIRED=13.0
+# For NVIDIA's container toolkit, which brings the driver's libraries with it and refuses to start the container if the
+# driver is too old. Some toolkits and clusters put the libraries where the loader does not look by itself.
 ENV NVIDIA_VISIBLE_DEVICES=all \
-    NVIDIA_DRIVER_CAPABILITIES=compute,utility
+    NVIDIA_DRIVER_CAPABILITIES=compute,utility \
+    NVIDIA_REQUIRE_CUDA="cuda>=${CUDA_REQUIRED}" \
+    LD_LIBRARY_PATH=/usr/local/nvidia/lib64:/usr/lib64
 COPY --from=build-cuda /rootfs/ /
 
 # ---- test; last, because engines without BuildKit build every stage before a target

@@ -2,7 +2,7 @@
 # Builds a container image of the server with whichever engine there is: docker, podman or buildah.
 #
 #   deploy/build_image.sh [--target=cpu|cuda|test] [--tag=NAME] [--engine=docker|podman|buildah]
-#                         [--base=current|stable] [--local_base] [--cuda_toolkit=DIR] [--prebuilt=BUILD]
+#                         [--base=current|stable] [--local_base] [--cuda=13|12] [--cuda_toolkit=DIR] [--prebuilt=BUILD]
 #
 #   --target        cpu (default) and cuda make an image; test builds and runs every test in the build image
 #   --tag           name of the image; default: sru-server:cpu, sru-server:cuda
@@ -12,6 +12,8 @@
 #                   image has only stable: NVIDIA has no base with a current gRPC.
 #   --local_base    makes the base image with debootstrap (root; needs a Debian mirror, SRU_DEBIAN_MIRROR, as
 #                   scripts/debian_root.sh uses it) instead of pulling one: for machines that reach no registry
+#   --cuda          with --target=cuda: 13 (default) needs an NVIDIA driver from 580 on, 12 one from 525 on; GPUs from
+#                   compute capability 8.0 on with either
 #   --cuda_toolkit  with --local_base and --target=cuda: a CUDA toolkit of this machine to put into that base
 #   --prebuilt      uses the programs of this build folder (cmake --preset release, then build) and the libraries of
 #                   this machine, including gRPC, instead of compiling: takes seconds and needs no base image
@@ -29,7 +31,7 @@ fail() {
   exit 1
 }
 
-target=cpu tag='' engine='' base='' local_base='' cuda_toolkit='' prebuilt=''
+target=cpu tag='' engine='' base='' local_base='' cuda='' cuda_toolkit='' prebuilt=''
 for argument in "$@"; do
   case "$argument" in
     --target=cpu | --target=cuda | --target=test) target=${argument#*=} ;;
@@ -37,10 +39,11 @@ for argument in "$@"; do
     --engine=docker | --engine=podman | --engine=buildah) engine=${argument#*=} ;;
     --base=current | --base=stable) base=${argument#*=} ;;
     --local_base) local_base=yes ;;
+    --cuda=13 | --cuda=12) cuda=${argument#*=} ;;
     --cuda_toolkit=?*) cuda_toolkit=${argument#*=} ;;
     --prebuilt=?*) prebuilt=${argument#*=} ;;
     -h | --help)
-      sed -n '2,25s/^# \{0,1\}//p' "$0"
+      sed -n '2,27s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *) fail "unexpected argument '$argument'; --help lists what there is" ;;
@@ -58,6 +61,9 @@ if [ -n "$prebuilt" ] && [ -n "$base" ]; then
 fi
 if [ "$target" = cuda ] && [ "$base" = current ]; then
   fail "--base: expected stable for --target=cuda, found current; no base has both a CUDA toolkit and a current gRPC"
+fi
+if [ -n "$cuda" ] && { [ "$target" != cuda ] || [ -n "$cuda_toolkit" ]; }; then
+  fail "--cuda chooses the base of --target=cuda; leave it out with --target=$target${cuda_toolkit:+ and --cuda_toolkit}"
 fi
 
 works() {
@@ -166,8 +172,14 @@ else
       [ -n "$cuda_toolkit" ] || fail "--local_base with --target=cuda needs --cuda_toolkit=DIR, such as /usr/local/cuda"
       [ -x "$cuda_toolkit/bin/nvcc" ] || fail "--cuda_toolkit: $cuda_toolkit/bin/nvcc is missing"
       make_base bookworm localhost/sru-base:cuda "$(readlink -f "$cuda_toolkit")"
+      cuda=$("$cuda_toolkit/bin/nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+      [ -n "$cuda" ] || fail "--cuda_toolkit: expected 'release VERSION' in what its nvcc --version says, found none"
       arguments+=(--build-arg CUDA_BASE=localhost/sru-base:cuda)
+    elif [ "$cuda" = 12 ]; then
+      arguments+=(--build-arg CUDA_BASE=docker.io/nvidia/cuda:12.9.1-devel-ubuntu24.04)
     fi
+    # A driver runs every minor version of its CUDA.
+    arguments+=(--build-arg "CUDA_REQUIRED=${cuda:-13}.0")
   fi
   if [ "$base" != stable ]; then
     if make_current localhost/sru-base:current; then

@@ -8,7 +8,9 @@
 #   OUT      a folder that does not exist yet
 #   LIBRARY  libraries that are loaded with dlopen(), which ldd cannot see, such as libcublasLt.so
 #
-# The driver's libraries (libcuda.so.1, libnvidia-*) are left out: NVIDIA's container toolkit mounts the host's.
+# The driver's libraries (libcuda.so.1, libnvidia-*) are left out: NVIDIA's container toolkit mounts the host's. Where it
+# puts them depends on its version and on the host, so the loader of the image finds them in any of these folders:
+# the distribution's own, /usr/lib64 and /usr/local/nvidia/lib64. /etc has what the toolkit's hooks look at.
 set -euo pipefail
 
 if [ $# -lt 2 ]; then
@@ -33,7 +35,8 @@ find_library() {
   for folder in "${folders[@]}"; do
     [ ! -e "$folder/$1" ] || { echo "$folder/$1"; return; }
   done
-  /sbin/ldconfig -p | awk -v name="$1" '$1 == name {print $NF; exit}'
+  # awk reads to the end: if it stopped at the first one, ldconfig would get SIGPIPE, which ends this script.
+  /sbin/ldconfig -p | awk -v name="$1" '$1 == name && !found {print $NF; found = 1}'
 }
 
 files=("$prefix"/bin/*)
@@ -92,6 +95,15 @@ sru:x:65532:
 EOF
 echo 'hosts: files dns' >"$out/etc/nsswitch.conf"
 [ ! -e /etc/os-release ] || cp -L /etc/os-release "$out/etc/os-release"
+
+# By this file the container toolkit (up to 1.17) knows that libraries belong into /usr/lib/*-linux-gnu and not into /usr/lib64.
+[ ! -e /etc/debian_version ] || cp -L /etc/debian_version "$out/etc/debian_version"
+# The host's ldconfig may write the cache again, after the driver's libraries have been mounted; the toolkit (up to 1.17, with
+# CDI) does nothing if there is none.
+mkdir -p "$out/etc/ld.so.conf.d"
+echo 'include /etc/ld.so.conf.d/*.conf' >"$out/etc/ld.so.conf"
+printf '%s\n' "$multiarch" /usr/lib64 /usr/local/nvidia/lib64 >"$out/etc/ld.so.conf.d/sru.conf"
+/sbin/ldconfig -X -r "$out"
 
 # The packages of the libraries: their licenses, and the stanzas that scanners search for known vulnerabilities. dpkg knows
 # a file by its path before or after the merge of /lib into /usr/lib, so one of the two is never found.

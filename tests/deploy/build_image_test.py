@@ -99,6 +99,21 @@ class BuildImageTest(unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("--base: expected stable for --target=cuda, found current", done.stderr)
 
+    def test_cuda_12_is_for_older_drivers(self):
+        self.build("--target=cuda")
+        self.assertIn("--build-arg CUDA_REQUIRED=13.0", self.built("runtime-cuda"))
+        self.assertNotIn("CUDA_BASE", self.built("runtime-cuda"), "the Dockerfile's")
+        os.remove(self.calls)
+        self.build("--target=cuda", "--cuda=12")
+        self.assertIn("--build-arg CUDA_REQUIRED=12.0", self.built("runtime-cuda"))
+        self.assertIn("--build-arg CUDA_BASE=docker.io/nvidia/cuda:12.9.1-devel-", self.built("runtime-cuda"))
+        done = self.build("--cuda=12")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--cuda chooses the base of --target=cuda; leave it out with --target=cpu", done.stderr)
+        dockerfile = running.read("Dockerfile")
+        self.assertRegex(dockerfile, r"ARG CUDA_BASE=\S+cuda:13\.")
+        self.assertRegex(dockerfile, r'ARG CUDA_REQUIRED=13\.0\n(.*\n)*?.*NVIDIA_REQUIRE_CUDA="cuda>=\$\{CUDA_REQUIRED\}"')
+
     def test_the_time_in_the_image_can_be_given(self):
         self.build(SOURCE_DATE_EPOCH="1000000000")
         self.assertIn("CREATED=2001-09-09T01:46:40Z", self.built("runtime-cpu"))

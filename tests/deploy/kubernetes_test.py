@@ -180,6 +180,10 @@ class ManifestsTest(unittest.TestCase):
         self.assertEqual(gpu["image"], "sru-server:cuda")
         self.assertEqual(gpu["resources"]["limits"]["nvidia.com/gpu"], gpu["resources"]["requests"]["nvidia.com/gpu"])
         self.assertEqual(self.env(gpu)["SRU_BACKEND"], "cuda")
+        # The request for a GPU places the pod. A plain device plugin labels no node, so a selector would keep it Pending.
+        pod = self.overlays["gpu"]["Deployment", "sru-server"]["spec"]["template"]["spec"]
+        self.assertNotIn("nodeSelector", pod)
+        self.assertNotIn("nodeAffinity", pod.get("affinity", {}))
         # Workers follow the limit, so there must be one.
         self.assertIn("cpu", cpu["resources"]["limits"])
         self.assertIn("SRU_INSTANCES", self.env(cpu))
