@@ -4,36 +4,51 @@
 #
 #   SRU_CUDA                AUTO (with a toolkit, and not under sanitizers), ON (an error without) or OFF
 #   SRU_CUDA_ARCHITECTURES  compute capabilities to compile for; the last one also as PTX, which newer
-#                           GPUs compile for themselves
+#                           GPUs compile for themselves, at each start. Default: all that the toolkit knows
+#                           of those that the kernels are meant for
 set(SRU_CUDA AUTO CACHE STRING "Build the CUDA kernels: AUTO, ON or OFF")
 set_property(CACHE SRU_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(SRU_CUDA_ARCHITECTURES 80 86 89 90 100 CACHE STRING "Compute capabilities of the CUDA kernels")
+# 12.0 has cudaInitDevice() and launches with attributes; what is newer is asked for by CUDART_VERSION.
+set(SRU_LEAST_CUDA 12.0)
 
 set(SRU_CUDA_FOUND FALSE)
+set(why "")
+set(architectures 80 86 89 90 100 120)
 if(SRU_CUDA STREQUAL "AUTO" AND SRU_SANITIZE)
   message(STATUS "CUDA kernels: off under sanitizers (SRU_CUDA=ON builds them)")
 elseif(SRU_CUDA)
+  set(why "no toolkit with nvcc, cublasLt.h and cudart_static")
   find_program(SRU_NVCC nvcc HINTS ENV CUDACXX PATHS ${CMAKE_CUDA_COMPILER} $ENV{CUDACXX}
                $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
   if(SRU_NVCC)
-    get_filename_component(root ${SRU_NVCC} REALPATH)
-    get_filename_component(root ${root}/../.. ABSOLUTE)
-    set(hints ${root} ${root}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux)
-    find_path(SRU_CUDA_INCLUDE_DIR cublasLt.h HINTS ${hints} PATH_SUFFIXES include)
-    find_library(SRU_CUDART_STATIC cudart_static HINTS ${hints} PATH_SUFFIXES lib64 lib)
-    if(SRU_CUDA_INCLUDE_DIR AND SRU_CUDART_STATIC)
-      set(SRU_CUDA_FOUND TRUE)
-      get_filename_component(SRU_CUDA_LIBRARY_DIR ${SRU_CUDART_STATIC} DIRECTORY)
+    execute_process(COMMAND ${SRU_NVCC} --version OUTPUT_VARIABLE said ERROR_VARIABLE said)
+    if(NOT said MATCHES "release ([0-9]+\\.[0-9]+)")
+      set(why "${SRU_NVCC} does not say its version")
+    elseif(CMAKE_MATCH_1 VERSION_LESS SRU_LEAST_CUDA)
+      set(why "${SRU_NVCC} is of CUDA ${CMAKE_MATCH_1}, expected ${SRU_LEAST_CUDA} or newer")
+    else()
+      if(CMAKE_MATCH_1 VERSION_LESS 12.8)  # the first that knows Blackwell
+        list(REMOVE_ITEM architectures 100 120)
+      endif()
+      get_filename_component(root ${SRU_NVCC} REALPATH)
+      get_filename_component(root ${root}/../.. ABSOLUTE)
+      set(hints ${root} ${root}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux)
+      find_path(SRU_CUDA_INCLUDE_DIR cublasLt.h HINTS ${hints} PATH_SUFFIXES include)
+      find_library(SRU_CUDART_STATIC cudart_static HINTS ${hints} PATH_SUFFIXES lib64 lib)
+      if(SRU_CUDA_INCLUDE_DIR AND SRU_CUDART_STATIC)
+        set(SRU_CUDA_FOUND TRUE)
+        get_filename_component(SRU_CUDA_LIBRARY_DIR ${SRU_CUDART_STATIC} DIRECTORY)
+      endif()
     endif()
   endif()
-  if(SRU_CUDA_FOUND)
-    message(STATUS "CUDA kernels: ${SRU_NVCC}, for ${SRU_CUDA_ARCHITECTURES}")
-  elseif(SRU_CUDA STREQUAL "AUTO")
-    message(STATUS "CUDA kernels: off, no toolkit with nvcc, cublasLt.h and cudart_static")
-  else()
-    message(FATAL_ERROR "SRU_CUDA=${SRU_CUDA}: no toolkit with nvcc, cublasLt.h and cudart_static; "
-                        "name its nvcc with -DSRU_NVCC=..., or set SRU_CUDA=OFF")
-  endif()
+endif()
+set(SRU_CUDA_ARCHITECTURES ${architectures} CACHE STRING "Compute capabilities of the CUDA kernels")
+if(SRU_CUDA_FOUND)
+  message(STATUS "CUDA kernels: ${SRU_NVCC}, for ${SRU_CUDA_ARCHITECTURES}")
+elseif(why AND SRU_CUDA STREQUAL "AUTO")
+  message(STATUS "CUDA kernels: off, ${why}")
+elseif(why)
+  message(FATAL_ERROR "SRU_CUDA=${SRU_CUDA}: ${why}; name another toolkit's nvcc with -DSRU_NVCC=..., or set SRU_CUDA=OFF")
 endif()
 
 # -fmad=false: see kernels/cuda/scan.cuh.

@@ -6,7 +6,10 @@
 #include <cstddef>
 
 // NOLINTBEGIN: the names are CUDA's.
+// A build may also ask for an older version, which lacks what came later.
+#ifndef CUDART_VERSION
 #define CUDART_VERSION 13000
+#endif
 
 enum cudaError {
   cudaSuccess = 0,
@@ -20,7 +23,9 @@ enum cudaError {
   cudaErrorECCUncorrectable = 214,
   cudaErrorInvalidPc = 718,
   cudaErrorNvlinkUncorrectable = 220,
+#if CUDART_VERSION >= 12080
   cudaErrorContained = 226,
+#endif
   cudaErrorIllegalAddress = 700,
   cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchTimeout = 702,
@@ -31,7 +36,9 @@ enum cudaError {
   cudaErrorMisalignedAddress = 716,
   cudaErrorInvalidAddressSpace = 717,
   cudaErrorLaunchFailure = 719,
+#if CUDART_VERSION >= 12080
   cudaErrorTensorMemoryLeak = 721,
+#endif
   cudaErrorSystemNotReady = 802,
   cudaErrorMpsConnectionFailed = 805,
   cudaErrorMpsRpcFailure = 806,
