@@ -35,7 +35,7 @@ usage: sru_client score [--flag=value ...] [TEXT ...]
 
 Without TEXT, reads standard input, one text per line; blank lines are skipped. The table has the
 number of tokens, the natural logarithm of the text's probability, the bits that a token costs on
-average, and the perplexity: the model was as unsure as if it had chosen between so many tokens. A
+average, and the perplexity: a model that guesses evenly among that many tokens is as unsure. A
 text's first token has no probability, since nothing comes before it, so a text of one token has no
 figures.
 
