@@ -14,7 +14,7 @@
 // T tokens in all is `offsets[B + 1]` and T rows, the sequences one after the other.
 //
 // Promise: the results of a sequence have the same bits whatever else is in the batch (same
-// backend, data type and machine).
+// backend, data type and machine; with several GPUs, if they are of the same model).
 #ifndef SRU_KERNELS_BACKEND_H_
 #define SRU_KERNELS_BACKEND_H_
 

@@ -274,8 +274,10 @@ def sanitize(steps, program, environment, one_by_one=False):
     if steps.out_of_time("compute-sanitizer"):
         return
     ours = kernel_filter(tool, steps.within(10))
-    # memcheck is fast enough to look at the library's kernels, too.
-    runs = [(f"{kind}, {name}", ["--tool", kind] + ours + [program, "--small", *arguments])
+    # initcheck must see what the library's kernels write, which ours read, and memcheck is fast enough to look at
+    # them once, too.
+    runs = [(f"{kind}, {name}", ["--tool", kind] + (ours if kind != "initcheck" else []) +
+             [program, "--small", *arguments])
             for kind, (name, arguments) in itertools.product(SANITIZERS, SANITIZED)]
     name, arguments = SANITIZED[0]
     if ours:

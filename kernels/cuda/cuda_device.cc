@@ -19,6 +19,8 @@ namespace sru::kernels::cuda {
 namespace {
 
 constexpr size_t kProbedBytes = 256;
+// What NVIDIA recommends for cuBLAS from compute capability 9 on.
+constexpr size_t kLargeProductWorkspaceBytes = size_t{32} << 20;
 
 // Errors after which every later call of the process on that device fails too. The list cannot be
 // complete: of the others Gpu::Observe() finds out.
@@ -93,7 +95,7 @@ class CudaStream : public Stream {
   CudaStream(int ordinal, int num_multiprocessors)
       : ordinal_(ordinal), num_multiprocessors_(num_multiprocessors) {}
 
-  Status Create(const CublasLt& library, void* product_workspace) {
+  Status Create(const CublasLt& library, void* product_workspace, size_t product_workspace_bytes) {
     Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
     if (status.ok()) {
       status = Check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
@@ -105,8 +107,8 @@ class CudaStream : public Stream {
           Check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming | cudaEventBlockingSync),
                 "cudaEventCreateWithFlags");
     }
-    if (status.ok()) status = ProductRunner::Create(library, product_workspace, &products_);
-    return status;
+    if (!status.ok()) return status;
+    return ProductRunner::Create(library, product_workspace, product_workspace_bytes, &products_);
   }
 
   ~CudaStream() override {
@@ -120,7 +122,7 @@ class CudaStream : public Stream {
 
   ProductRunner& products() { return *products_; }
 
-  Status Clear(void* memory, size_t bytes) {
+  Status Initialize(void* memory, size_t bytes) override {
     return Run("cudaMemsetAsync", [&] { return cudaMemsetAsync(memory, 0, bytes, stream_); });
   }
 
@@ -256,7 +258,8 @@ class CudaDevice : public Device {
     }
     if (status.ok()) {
       auto stream = std::make_unique<CudaStream>(ordinal_, num_multiprocessors());
-      status = stream->Create(library_, nullptr);  // makes the device current
+      status =
+          stream->Create(library_, nullptr, product_workspace_bytes());  // makes the device current
       if (status.ok()) status = Check(LoadScanKernels(), "loading the scan kernels");
       if (status.ok()) status = Check(LoadRowKernels(), "loading the row kernels");
       if (status.ok()) status = Check(LoadFusedKernels(), "loading the fused kernels");
@@ -301,16 +304,20 @@ class CudaDevice : public Device {
     ForgetLastError();
   }
 
+  size_t product_workspace_bytes() const override {
+    return properties_.major >= 9 ? kLargeProductWorkspaceBytes : kProductWorkspaceBytes;
+  }
+
   Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) override {
     auto created = std::make_unique<CudaStream>(ordinal_, num_multiprocessors());
-    Status status = created->Create(library_, product_workspace);
+    Status status = created->Create(library_, product_workspace, product_workspace_bytes());
     if (status.ok()) *stream = std::move(created);
     return status;
   }
 
   Status Probe() override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return FinishWork(*own_stream_, own_stream_->Clear(probed_, kProbedBytes));
+    return FinishWork(*own_stream_, own_stream_->Initialize(probed_, kProbedBytes));
   }
 
   Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,

@@ -69,7 +69,7 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
       {&ws->u, rows * stack.MaxProductStride() * value},
       {&ws->input, input_bytes},
   };
-  size_t device_bytes = kProductWorkspaceBytes;
+  size_t device_bytes = gpu->device().product_workspace_bytes();
   for (const Array& array : arrays) device_bytes += array.bytes;
   for (const Rows& result : results) {
     device_bytes += result.count * result.row_values * sizeof(float);
@@ -82,14 +82,14 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
   // Before the other memory is taken, for the trials need some of their own.
   if (status.ok()) status = plans.Choose(ws->token_buckets_, *ws->stream, &ws->choices_);
   for (const Array& array : arrays) {
-    if (status.ok()) status = DeviceBuffer::Create(gpu, array.bytes, array.buffer);
+    if (status.ok()) status = ws->stream.CreateInitialized(gpu, array.bytes, array.buffer);
   }
   if (status.ok()) status = PinnedBuffer::Create(gpu, input_bytes, &ws->host_input);
   ws->bytes_ = device_bytes + input_bytes;
   for (const Rows& result : results) {
     const size_t bytes = result.count * result.row_values * sizeof(float);
     result.result->row_values = result.row_values;
-    if (status.ok()) status = DeviceBuffer::Create(gpu, bytes, &result.result->device);
+    if (status.ok()) status = ws->stream.CreateInitialized(gpu, bytes, &result.result->device);
     if (status.ok()) status = PinnedBuffer::Create(gpu, bytes, &result.result->host);
     ws->bytes_ += bytes;
   }

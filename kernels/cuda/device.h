@@ -42,7 +42,7 @@ struct ProductAlgorithm {
   uint64_t data[8] = {};
 };
 
-// Device memory that an algorithm may ask for.
+// Device memory that an algorithm may ask for, where a device does not say otherwise.
 inline constexpr size_t kProductWorkspaceBytes = size_t{4} << 20;
 
 // Work recorded once and launched many times. Destroyed before its device.
@@ -74,6 +74,11 @@ class Stream {
   virtual Status RunOperation(const OperationArgs& args) = 0;
   virtual Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
                           const void* x, const void* weights, void* y) = 0;
+
+  // Writes fresh memory once. With what is the device's choice, and no result may depend on it: this
+  // is for memory of which a bucket's spare rows are read, so that a tool which reports reads of
+  // unwritten memory reports mistakes only.
+  virtual Status Initialize(void* memory, size_t bytes) = 0;
 
   // Records what `enqueue` puts on this stream instead of running it.
   virtual Status Record(const std::function<Status()>& enqueue, std::unique_ptr<Graph>* graph) = 0;
@@ -111,7 +116,10 @@ class Device {
   virtual Status AllocatePinned(size_t bytes, void** memory) = 0;
   virtual void FreePinned(void* memory) = 0;
 
-  // `product_workspace` has kProductWorkspaceBytes and is borrowed; null for a stream that
+  // Device memory that an algorithm of a product may ask for.
+  virtual size_t product_workspace_bytes() const { return kProductWorkspaceBytes; }
+
+  // `product_workspace` has product_workspace_bytes() and is borrowed; null for a stream that
   // multiplies nothing. gpu.h makes streams that have their own.
   virtual Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) = 0;
 

@@ -114,9 +114,22 @@ using PinnedBuffer = Buffer<&Gpu::AllocatePinned, &Gpu::FreePinned>;
 class GpuStream {
  public:
   static Status Create(const std::shared_ptr<Gpu>& gpu, GpuStream* stream) {
-    Status status = DeviceBuffer::Create(gpu, kProductWorkspaceBytes, &stream->product_workspace_);
+    const size_t bytes = gpu->device().product_workspace_bytes();
+    Status status = DeviceBuffer::Create(gpu, bytes, &stream->product_workspace_);
     if (!status.ok()) return status;
     return gpu->device().CreateStream(stream->product_workspace_.data(), &stream->stream_);
+  }
+
+  // A buffer whose memory has been written once, on this stream, which is idle afterwards.
+  Status CreateInitialized(const std::shared_ptr<Gpu>& gpu, size_t bytes,
+                           DeviceBuffer* buffer) const {
+    DeviceBuffer created;
+    Status status = DeviceBuffer::Create(gpu, bytes, &created);
+    if (status.ok() && bytes > 0) {
+      status = FinishWork(*stream_, stream_->Initialize(created.data(), bytes));
+    }
+    if (status.ok()) *buffer = std::move(created);
+    return status;
   }
 
   // Null until it is created.

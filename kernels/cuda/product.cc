@@ -84,9 +84,9 @@ Status ProductRunner::Check(cublasStatus_t status, const char* call) const {
   return Internal(std::string(call) + ": " + library_.GetStatusString(status));
 }
 
-Status ProductRunner::Create(const CublasLt& library, void* workspace,
+Status ProductRunner::Create(const CublasLt& library, void* workspace, size_t workspace_bytes,
                              std::unique_ptr<ProductRunner>* runner) {
-  std::unique_ptr<ProductRunner> created(new ProductRunner(library, workspace));
+  std::unique_ptr<ProductRunner> created(new ProductRunner(library, workspace, workspace_bytes));
   Status status = created->Check(library.Create(&created->handle_), "cublasLtCreate");
   if (status.ok()) *runner = std::move(created);
   return status;
@@ -103,7 +103,7 @@ Status ProductRunner::Candidates(const ProductShape& shape, int rows, size_t max
   Status status = Check(description.Fill(library_, shape, rows), "describing a product");
   if (!status.ok()) return status;
   Owned<cublasLtMatmulPreference_t, &CublasLt::MatmulPreferenceDestroy> preference(library_);
-  const uint64_t workspace_bytes = kProductWorkspaceBytes;
+  const uint64_t workspace_bytes = workspace_bytes_;
   const uint32_t no_reduction = CUBLASLT_REDUCTION_SCHEME_NONE;
   status = Check(library_.MatmulPreferenceCreate(preference.address()), "preference");
   if (status.ok()) {
@@ -130,7 +130,7 @@ Status ProductRunner::Candidates(const ProductShape& shape, int rows, size_t max
   if (!status.ok()) return status;
   for (int i = 0; i < count; ++i) {
     const cublasLtMatmulHeuristicResult_t& result = results[i];
-    if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > kProductWorkspaceBytes) {
+    if (result.state != CUBLAS_STATUS_SUCCESS || result.workspaceSize > workspace_bytes_) {
       continue;
     }
     // The mask forbids it already; a split sum must not come in by another way.
@@ -158,7 +158,7 @@ Status ProductRunner::Run(const ProductShape& shape, const ProductAlgorithm& alg
   return Check(library_.Matmul(handle_, description.operation.get(), &one, weights,
                                description.weights.get(), x, description.x.get(), &zero, y,
                                description.y.get(), y, description.y.get(), &algo, workspace_,
-                               kProductWorkspaceBytes, stream),
+                               workspace_bytes_, stream),
                "cublasLtMatmul");
 }
 

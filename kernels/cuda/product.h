@@ -17,8 +17,9 @@ namespace sru::kernels::cuda {
 
 class ProductRunner {
  public:
-  // The device that is current is used. `workspace` is that of Device::CreateStream().
-  static Status Create(const CublasLt& library, void* workspace,
+  // The device that is current is used. `workspace` is that of Device::CreateStream(), of
+  // Device::product_workspace_bytes().
+  static Status Create(const CublasLt& library, void* workspace, size_t workspace_bytes,
                        std::unique_ptr<ProductRunner>* runner);
   ~ProductRunner();
   ProductRunner(const ProductRunner&) = delete;
@@ -33,13 +34,14 @@ class ProductRunner {
              const void* weights, void* y, cudaStream_t stream);
 
  private:
-  ProductRunner(const CublasLt& library, void* workspace)
-      : library_(library), workspace_(workspace) {}
+  ProductRunner(const CublasLt& library, void* workspace, size_t workspace_bytes)
+      : library_(library), workspace_(workspace), workspace_bytes_(workspace_bytes) {}
 
   Status Check(cublasStatus_t status, const char* call) const;
 
   const CublasLt& library_;
   void* const workspace_;
+  const size_t workspace_bytes_;
   cublasLtHandle_t handle_ = nullptr;
 };
 

@@ -300,7 +300,7 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     host_arrays.push_back({&ws->outputs[i], rows * packed.stride(value) * sizeof(float)});
   }
 
-  size_t device_bytes = kProductWorkspaceBytes;
+  size_t device_bytes = device.gpu->device().product_workspace_bytes();
   for (const Array& array : arrays) device_bytes += array.bytes;
   ws->bytes_ = device_bytes;
   for (const HostArray& array : host_arrays) ws->bytes_ += array.bytes;
@@ -316,7 +316,7 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
   // Before the other memory is taken, for the trials need some of their own.
   if (status.ok()) status = ws->ChooseProducts(packed, device);
   for (const Array& array : arrays) {
-    if (status.ok()) status = DeviceBuffer::Create(gpu, array.bytes, array.buffer);
+    if (status.ok()) status = ws->stream.CreateInitialized(gpu, array.bytes, array.buffer);
   }
   for (const HostArray& array : host_arrays) {
     if (status.ok()) status = PinnedBuffer::Create(gpu, array.bytes, array.buffer);
@@ -330,7 +330,7 @@ Status CudaProgramWorkspace::ReservePages(const ProgramLayout& layout, size_t pa
   const size_t bytes = input_bytes_ + 2 * pages * sizeof(float*);
   DeviceBuffer larger;
   PinnedBuffer host_larger;
-  Status status = DeviceBuffer::Create(gpu_, bytes, &larger);
+  Status status = stream.CreateInitialized(gpu_, bytes, &larger);
   if (status.ok()) status = PinnedBuffer::Create(gpu_, bytes, &host_larger);
   if (!status.ok()) return status;
   bytes_ += 2 * (bytes - input.bytes());

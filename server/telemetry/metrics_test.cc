@@ -4,10 +4,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
+#include "kernels/choose_backend.h"
 
 namespace sru::server {
 namespace {
@@ -188,6 +190,8 @@ TEST(MetricsTest, NoModelMeansNoModelSeries) {
   EXPECT_THAT(text, HasSubstr("sru_ready 0"));
   EXPECT_THAT(text, HasSubstr("sru_models_loaded 0"));
   EXPECT_THAT(text, HasSubstr("sru_build_info{version=\""));
+  // Whatever the machine has.
+  EXPECT_THAT(text, HasSubstr("backends=\"" + absl::StrJoin(kernels::BuiltBackends(), ",") + "\""));
   EXPECT_THAT(text, HasSubstr(absl::StrCat(",grpc=\"", grpc::Version(), "\"} 1")));
   EXPECT_THAT(text, HasSubstr("process_resident_memory_bytes "));
   EXPECT_THAT(text, Not(HasSubstr("model=")));

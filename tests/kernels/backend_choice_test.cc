@@ -30,36 +30,6 @@ using ::testing::StartsWith;
 
 constexpr char kTooOld[] = "CUDA driver version is insufficient for CUDA runtime version";
 
-// A device that is the host, under another name.
-class NamedDevice : public cuda::Device {
- public:
-  NamedDevice(std::unique_ptr<cuda::Device> device, std::string name)
-      : device_(std::move(device)), name_(std::move(name)) {}
-
-  int ordinal() const override { return device_->ordinal(); }
-  std::string name() const override { return name_; }
-  int num_multiprocessors() const override { return device_->num_multiprocessors(); }
-  size_t total_memory() const override { return device_->total_memory(); }
-  size_t free_memory() const override { return device_->free_memory(); }
-  Status Allocate(size_t bytes, void** memory) override { return device_->Allocate(bytes, memory); }
-  void Free(void* memory) override { device_->Free(memory); }
-  Status AllocatePinned(size_t bytes, void** memory) override {
-    return device_->AllocatePinned(bytes, memory);
-  }
-  void FreePinned(void* memory) override { device_->FreePinned(memory); }
-  Status CreateStream(void* workspace, std::unique_ptr<cuda::Stream>* stream) override {
-    return device_->CreateStream(workspace, stream);
-  }
-  Status ProductCandidates(const cuda::ProductShape& shape, int rows, size_t max_count,
-                           std::vector<cuda::ProductAlgorithm>* candidates) override {
-    return device_->ProductCandidates(shape, rows, max_count, candidates);
-  }
-
- private:
-  const std::unique_ptr<cuda::Device> device_;
-  const std::string name_;
-};
-
 // As many GPUs as `capabilities` has, each the host.
 class FakeDriver : public cuda::Driver {
  public:
@@ -80,8 +50,8 @@ class FakeDriver : public cuda::Driver {
     HostDeviceOptions options;
     options.ordinal = ordinal;
     const auto name = names.find(ordinal);
-    *device = std::make_unique<NamedDevice>(MakeHostDevice(options, &control),
-                                            name == names.end() ? "Paper GPU" : name->second);
+    options.name = name == names.end() ? "Paper GPU" : name->second;
+    *device = MakeHostDevice(options, &control);
     return OkStatus();
   }
 

@@ -325,6 +325,21 @@ TEST(CudaBackendTest, ABucketWithoutAStableAlgorithmUsesALargerOne) {
   EXPECT_EQ(results[0], results[1]);
 }
 
+// Else initcheck would report the spare rows of a bucket, which products read.
+TEST(CudaBackendTest, EveryByteOfAWorkspaceIsWrittenBeforeItIsUsed) {
+  const RandomStack stack(StackOptions(), 1);
+  for (const size_t product_workspace : {kProductWorkspaceBytes, 8 * kProductWorkspaceBytes}) {
+    HostDeviceOptions device;
+    device.product_workspace_bytes = product_workspace;
+    Rig rig(1, {}, device);
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    const DeviceInfo info = rig.backend->devices()[0];
+    // What products use besides is written by them before they read it.
+    EXPECT_EQ(static_cast<size_t>(rig.controls[0]->bytes_initialized) + product_workspace,
+              info.memory_in_use - info.weight_bytes);
+  }
+}
+
 TEST(CudaBackendTest, MemoryIsReportedAndGivenBack) {
   const RandomStack stack(StackOptions(), 1);
   BackendOptions options;

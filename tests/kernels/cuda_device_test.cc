@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <iterator>
 #include <memory>
 #include <string>
@@ -109,6 +110,7 @@ class CudaDeviceTest : public ::testing::Test {
       device.failed = device.error = cudaSuccess;
       device.failing_call.clear();
       device.launches = 0;
+      device.compute_capability = 9;
     }
     ProductsFail() = false;
     (void)cudaGetLastError();
@@ -142,6 +144,25 @@ TEST_F(CudaDeviceTest, ALostDeviceDoesNotTakeAnotherAlong) {
     const Status other = launch.launch(*streams_[1]);  // by the same thread
     EXPECT_TRUE(other.ok()) << other.message();
   }
+}
+
+TEST_F(CudaDeviceTest, ProductsMayUseMoreMemoryOnNewerGpus) {
+  SimulatedDeviceAt(0).compute_capability = 8;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::string> warnings;
+  ASSERT_TRUE(OpenDevices(SystemDriver(), {}, &devices, &warnings).ok());
+  EXPECT_EQ(devices[0]->product_workspace_bytes(), size_t{4} << 20);
+  EXPECT_EQ(devices[1]->product_workspace_bytes(), size_t{32} << 20);
+}
+
+TEST_F(CudaDeviceTest, InitializingWritesTheMemory) {
+  void* memory = nullptr;
+  ASSERT_TRUE(devices_[0]->Allocate(16, &memory).ok());
+  std::memset(memory, 0xff, 16);
+  ASSERT_TRUE(streams_[0]->Initialize(memory, 16).ok());
+  EXPECT_TRUE(streams_[0]->Wait().ok());
+  EXPECT_EQ(std::string(static_cast<char*>(memory), 16), std::string(16, '\0'));
+  devices_[0]->Free(memory);
 }
 
 // As left behind by whatever else the thread has called.

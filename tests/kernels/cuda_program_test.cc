@@ -293,6 +293,15 @@ TEST(CudaProgramTest, RoomForPagesGrowsAndGraphsAreRecordedAgain) {
   }
 }
 
+TEST(CudaProgramTest, EveryByteOfAWorkspaceIsWrittenBeforeItIsUsed) {
+  const Model model;
+  Rig rig;
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
+  const DeviceInfo info = rig.backend->devices()[0];
+  EXPECT_EQ(static_cast<size_t>(rig.controls[0]->bytes_initialized) + kProductWorkspaceBytes,
+            info.memory_in_use - info.weight_bytes);
+}
+
 TEST(CudaProgramTest, AWorkspaceThatTheBudgetDoesNotHoldIsRefused) {
   const Model model;
   BackendOptions options;

@@ -171,6 +171,9 @@ class HostStream : public Stream {
   Status CopyWithin(void* to, const void* from, size_t bytes) override {
     return Add([=] { std::memcpy(to, from, bytes); });
   }
+  Status Initialize(void* /*memory*/, size_t bytes) override {
+    return Add([=] { control_->bytes_initialized += static_cast<int64_t>(bytes); });
+  }
 
   Status Embed(DataType dtype, const EmbedArgs& args) override {
     return Add([=] {
@@ -348,7 +351,8 @@ class HostDevice : public Device {
   }
 
   int ordinal() const override { return options_.ordinal; }
-  std::string name() const override { return "host"; }
+  std::string name() const override { return options_.name; }
+  size_t product_workspace_bytes() const override { return options_.product_workspace_bytes; }
   int num_multiprocessors() const override { return options_.num_multiprocessors; }
   size_t total_memory() const override { return options_.total_memory; }
   size_t free_memory() const override {

@@ -3,7 +3,7 @@
 // mistakes of the backend could hide:
 //   * Work on a stream happens when the stream is waited for, not before.
 //   * Recorded work is replayed with the arguments that it was recorded with.
-//   * Fresh memory is filled with NaN. Each buffer is an allocation of its own, so that
+//   * Fresh memory is filled with NaN, and stays so when it is initialized. Each buffer is an allocation of its own, so that
 //     AddressSanitizer sees accesses outside of it.
 //   * The library's products offer algorithms whose bits depend on the number of rows or on a row's
 //     place, others that sum in another order, and others that refuse.
@@ -66,10 +66,13 @@ struct HostDeviceControl {
   std::atomic<int64_t> probes{0};
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> bytes_in_use{0};
+  std::atomic<int64_t> bytes_initialized{0};
 };
 
 struct HostDeviceOptions {
   int ordinal = 0;
+  std::string name = "host";
+  size_t product_workspace_bytes = kernels::cuda::kProductWorkspaceBytes;
   size_t total_memory = size_t{4} << 30;
   // There are few, so that both of the scan's widths (scan_shape.h) occur within a test.
   int num_multiprocessors = 6;

@@ -96,11 +96,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr /*attribute*/, int
   *value = 9;
   return cudaSuccess;
 }
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*device*/) {
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {};
   std::strcpy(properties->name, "simulated");
   properties->totalGlobalMem = kTotalMemory;
-  properties->major = 9;
+  properties->major = SimulatedDeviceAt(device).compute_capability;
   properties->multiProcessorCount = 132;
   return cudaSuccess;
 }
@@ -247,9 +247,9 @@ Status LoadCublasLt(const CublasLt** library) {
   return OkStatus();
 }
 
-Status ProductRunner::Create(const CublasLt& library, void* workspace,
+Status ProductRunner::Create(const CublasLt& library, void* workspace, size_t workspace_bytes,
                              std::unique_ptr<ProductRunner>* runner) {
-  runner->reset(new ProductRunner(library, workspace));
+  runner->reset(new ProductRunner(library, workspace, workspace_bytes));
   return OkStatus();
 }
 ProductRunner::~ProductRunner() = default;

@@ -17,6 +17,7 @@
 namespace sru::testing {
 
 struct SimulatedDevice {
+  int compute_capability = 9;  // its major number
   // Every call on the device fails with this.
   cudaError_t failed = cudaSuccess;
   // The call of this name, such as "cudaGraphLaunch", fails with `error`, as long as it is set.
