@@ -65,7 +65,8 @@ endfunction()
 # one that is skipped cannot hide the result of another. The program reads them from SRU_BACKEND,
 # SRU_DTYPE and SRU_CPU_ISA (tests/testing/tested_backend.h) and exits with 77 when the machine lacks
 # what they name. <NAME>_cuda_host runs the CUDA backend with its kernels compiled for the host;
-# <NAME>_cuda needs a GPU and has the label `gpu`. ..._fused sets SRU_CUDA_FUSE_LAYERS as well.
+# <NAME>_cuda needs a GPU and has the label `gpu`. ..._fused sets SRU_CUDA_FUSE_LAYERS as well, ..._early
+# and ..._reversed SRU_CUDA_HOST_MODE (tests/kernels/cuda_host/launch_shim.h).
 function(sru_backend_tests name program)
   set(variants
       cpu:cpu,float32,auto reference:reference,float32,auto
@@ -77,6 +78,9 @@ function(sru_backend_tests name program)
       cpu_bfloat16_avx512:cpu,bfloat16,avx512 cpu_bfloat16_avx2:cpu,bfloat16,avx2
       cuda_host:cuda_host,float32,auto cuda_host_bfloat16:cuda_host,bfloat16,auto
       cuda_host_bfloat16_fused:cuda_host,bfloat16,auto
+      cuda_host_reversed:cuda_host,float32,auto
+      cuda_host_bfloat16_fused_early:cuda_host,bfloat16,auto
+      cuda_host_bfloat16_fused_reversed:cuda_host,bfloat16,auto
       cuda:cuda,float32,auto cuda_bfloat16:cuda,bfloat16,auto
       cuda_bfloat16_fused:cuda,bfloat16,auto)
   if(SRU_SANITIZE)  # slow: one of each kind of code
@@ -93,8 +97,11 @@ function(sru_backend_tests name program)
     set(backend ${CMAKE_MATCH_2})
     set(environment SRU_BACKEND=${CMAKE_MATCH_2} SRU_DTYPE=${CMAKE_MATCH_3}
         SRU_CPU_ISA=${CMAKE_MATCH_4})
-    if(variant MATCHES "_fused:")
+    if(variant MATCHES "_fused[:_]")
       list(APPEND environment SRU_CUDA_FUSE_LAYERS=1)
+    endif()
+    if(variant MATCHES "_(early|reversed):")
+      list(APPEND environment SRU_CUDA_HOST_MODE=${CMAKE_MATCH_1})
     endif()
     add_test(NAME ${entry} COMMAND ${program} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
     set_tests_properties(${entry} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 600

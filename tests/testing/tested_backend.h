@@ -5,6 +5,7 @@
 //   SRU_DTYPE    float32 (default) or bfloat16
 //   SRU_CPU_ISA  BackendOptions::cpu_isa. Default: auto
 //   SRU_CUDA_FUSE_LAYERS  BackendOptions::cuda_fuse_layers, 0 (default) or 1
+//   SRU_CUDA_HOST_MODE    in which order cuda_host does what a GPU leaves open (launch_shim.h)
 // Programs that link sru_tested_backend get a main() that exits with 77, and says why, if the
 // machine lacks what these variables name.
 #ifndef SRU_TESTS_TESTING_TESTED_BACKEND_H_

@@ -29,6 +29,25 @@ constexpr size_t kStackBytes = 64 * 1024;
   std::abort();
 }
 
+ShimMode ModeOfEnvironment() {
+  const char* const name = std::getenv("SRU_CUDA_HOST_MODE");
+  ShimMode mode;
+  if (name == nullptr || *name == '\0') return mode;
+  mode.copies_early = std::strstr(name, "early") != nullptr;
+  mode.threads_reversed = std::strstr(name, "reversed") != nullptr;
+  if (!mode.copies_early && !mode.threads_reversed) {
+    std::fprintf(
+        stderr, "SRU_CUDA_HOST_MODE: expected early, reversed or early_reversed, found %s\n", name);
+    std::exit(1);
+  }
+  return mode;
+}
+
+ShimMode& CurrentMode() {
+  static ShimMode mode = ModeOfEnvironment();
+  return mode;
+}
+
 // Counts the threads that wait; they continue when all have arrived.
 struct Barrier {
   int members = 0;
@@ -65,12 +84,14 @@ class Copies {
         reinterpret_cast<uintptr_t>(from) % bytes != 0) {
       Fail("a copy that is not aligned");
     }
+    if (CurrentMode().copies_early) std::memcpy(to, from, static_cast<size_t>(bytes));
     copies_.push_back({to, from, bytes});
   }
   void Commit() { groups_.push_back(copies_.size()); }
   void Wait(size_t pending) {
     for (; groups_.size() - arrived_groups_ > pending; ++arrived_groups_) {
       for (; arrived_ < groups_[arrived_groups_]; ++arrived_) {
+        if (CurrentMode().copies_early) continue;  // it has been made
         const Copy& copy = copies_[arrived_];
         std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
       }
@@ -149,9 +170,11 @@ class Block {
     }
     for (int i = 0; i < threads; ++i) fibers_[i]->running = fibers_[i]->ended = false;
     int left = threads;
+    const bool reversed = CurrentMode().threads_reversed;
     while (left > 0) {
       progress_ = false;
-      for (int i = 0; i < threads; ++i) {
+      for (int turn = 0; turn < threads; ++turn) {
+        const int i = reversed ? threads - 1 - turn : turn;
         if (fibers_[i]->ended) continue;
         threadIdx.x = static_cast<unsigned>(i);
         Resume(*fibers_[i]);
@@ -336,6 +359,9 @@ Copies& CurrentCopies() {
 }
 
 }  // namespace
+
+ShimMode GetShimMode() { return CurrentMode(); }
+void SetShimMode(ShimMode mode) { CurrentMode() = mode; }
 
 void Launch(int64_t blocks, int threads, const std::function<void()>& kernel, size_t shared_bytes) {
   static thread_local Block block;

@@ -4,10 +4,13 @@
 //   Launch(blocks, threads, [&] { LayerNormKernel<float>(args); });
 //
 // It also has the instructions of tensor_core.cuh. A copy that was begun is made when it is waited
-// for, and shared memory holds NaN when a block begins, so that reading too early shows.
+// for, and shared memory holds NaN when a block begins, so that reading too early shows. Or it is
+// made when it is begun, so that it shows when it overwrites what is still to be read (ShimMode).
 //
 // Blocks run one after the other. The threads of a block run one after the other too, each until it
 // ends or waits for others (__syncthreads, a shuffle); then each has a stack of its own (a fiber).
+// They run in the order of their numbers or in the reverse order, since a barrier is not missed by
+// threads that would run in the right order anyway.
 // If a thread waits for one that has ended, or if all threads wait for different things, the
 // program ends with a message: on a GPU that would hang or give garbage.
 #ifndef SRU_TESTS_KERNELS_CUDA_HOST_LAUNCH_SHIM_H_
@@ -72,6 +75,19 @@ void RoleBarrier(int threads);
 
 namespace sru::testing {
 
+// What a GPU leaves open. A correct kernel gives the same bits in every mode.
+struct ShimMode {
+  bool copies_early = false;
+  bool threads_reversed = false;
+};
+inline constexpr ShimMode kShimModes[] = {
+    {false, false}, {true, false}, {false, true}, {true, true}};
+
+// Of the process. It begins with that of SRU_CUDA_HOST_MODE: "early", "reversed", "early_reversed" or
+// empty. Not to be changed while a kernel runs.
+ShimMode GetShimMode();
+void SetShimMode(ShimMode mode);
+
 // Runs `kernel` once for each thread of each block. A block has `shared_bytes` of DynamicShared().
 void Launch(int64_t blocks, int threads, const std::function<void()>& kernel,
             size_t shared_bytes = 0);
@@ -89,11 +105,12 @@ class IndependentThreads {
 template <typename Kernel>
 void LaunchIndependent(int64_t blocks, int threads, const Kernel& kernel, size_t shared_bytes = 0) {
   IndependentThreads state(shared_bytes);
+  const bool reversed = GetShimMode().threads_reversed;
   for (int64_t b = 0; b < blocks; ++b) {
     blockIdx.x = static_cast<unsigned>(b);
     state.BeginBlock();
     for (int t = 0; t < threads; ++t) {
-      threadIdx.x = static_cast<unsigned>(t);
+      threadIdx.x = static_cast<unsigned>(reversed ? threads - 1 - t : t);
       kernel();
       state.EndThread();
     }

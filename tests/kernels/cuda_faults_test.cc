@@ -1,0 +1,407 @@
+// Broken variants of the kernels, to see that the shim's modes show what is broken. The waits and
+// barriers of the kernels are compiled as macros here, each with a number: its site. A fault breaks a
+// site: a wait or barrier is left out, or a wait lets one group of copies too many be on its way.
+// Then a run in some mode must end in other bits, or not at all; each run is a process of its own.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+// First the shim: it defines CUDA's words for the kernels.
+// clang-format off
+#include "tests/kernels/cuda_host/launch_shim.h"
+// clang-format on
+#include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/running_pool.cuh"
+#include "kernels/cuda/shared_memory.cuh"
+#include "kernels/cuda/tensor_core.cuh"
+
+namespace sru::kernels::cuda {
+namespace {
+
+enum class Kind { kWait, kRoleBarrier, kWarpBarrier, kBlockBarrier };
+enum class Break { kNothing, kMissing, kOneGroupTooFew };
+
+struct Fault {
+  Break how = Break::kNothing;
+  std::set<int> sites;
+};
+Fault fault;
+std::map<int, Kind> sites_seen;
+
+bool IsBroken(int site, Kind kind, Break how) {
+  sites_seen[site] = kind;
+  return fault.how == how && fault.sites.count(site) > 0;
+}
+
+template <int kSite>
+struct CheckedWait {
+  template <int kPending>
+  static void Wait() {
+    if (IsBroken(kSite, Kind::kWait, Break::kMissing)) return;
+    const bool too_few = IsBroken(kSite, Kind::kWait, Break::kOneGroupTooFew);
+    WaitForCopies(kPending + (too_few ? 1 : 0));
+  }
+};
+void CheckedRoleBarrier(int site, int threads) {
+  if (!IsBroken(site, Kind::kRoleBarrier, Break::kMissing)) RoleBarrier(threads);
+}
+void CheckedSyncWarp(int site) {
+  if (!IsBroken(site, Kind::kWarpBarrier, Break::kMissing)) SyncWarp();
+}
+void CheckedSyncThreads(int site) {
+  if (!IsBroken(site, Kind::kBlockBarrier, Break::kMissing)) __syncthreads();
+}
+
+}  // namespace
+}  // namespace sru::kernels::cuda
+
+// NOLINTBEGIN: macros are the point.
+#define WaitForCopies CheckedWait<SRU_FAULT_FILE + __LINE__>::Wait
+#define RoleBarrier(threads) CheckedRoleBarrier(SRU_FAULT_FILE + __LINE__, threads)
+#define SyncWarp() CheckedSyncWarp(SRU_FAULT_FILE + __LINE__)
+#define __syncthreads() CheckedSyncThreads(SRU_FAULT_FILE + __LINE__)
+// clang-format off
+#define SRU_FAULT_FILE 10000
+#include "kernels/cuda/scan.cuh"
+#undef SRU_FAULT_FILE
+#define SRU_FAULT_FILE 20000
+#include "kernels/cuda/fused.cuh"
+#undef SRU_FAULT_FILE
+#define SRU_FAULT_FILE 30000
+#include "kernels/cuda/head.cuh"
+#undef SRU_FAULT_FILE
+#define SRU_FAULT_FILE 40000
+// clang-format on
+namespace sru::kernels::cuda {
+namespace {
+
+// Each thread hands a value down to the one before it; none of the kernels has threads that wait for
+// later ones alone.
+__global__ void HandDownKernel(int* from, int* to, int threads) {
+  const int thread = static_cast<int>(threadIdx.x);
+  from[thread] = thread + 1;
+  __syncthreads();
+  if (thread + 1 < threads) to[thread] = from[thread + 1];
+}
+// The other way.
+__global__ void HandUpKernel(int* from, int* to) {
+  const int thread = static_cast<int>(threadIdx.x);
+  from[thread] = thread + 1;
+  __syncthreads();
+  if (thread > 0) to[thread] = from[thread - 1];
+}
+
+}  // namespace
+}  // namespace sru::kernels::cuda
+#undef SRU_FAULT_FILE
+#undef WaitForCopies
+#undef RoleBarrier
+#undef SyncWarp
+#undef __syncthreads
+// NOLINTEND
+
+namespace sru::kernels::cuda {
+namespace {
+
+using ::sru::testing::kShimModes;
+using ::sru::testing::Launch;
+using ::sru::testing::LaunchIndependent;
+using ::sru::testing::SetShimMode;
+using ::sru::testing::ShimMode;
+
+using Bytes = std::vector<uint8_t>;
+
+template <typename T>
+std::vector<T> Random(size_t size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<T> values(size);
+  for (T& value : values) value = FromFloat<T>(0.2f * normal(random));
+  return values;
+}
+
+template <typename T>
+Bytes BytesOf(const std::vector<T>& values) {
+  Bytes bytes(values.size() * sizeof(T));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+// Sequences of these lengths, the longest first, one after the other.
+std::vector<SequenceEntry> Sequences(const std::vector<int>& lengths) {
+  std::vector<SequenceEntry> entries;
+  int begin = 0;
+  for (int length : lengths) {
+    const int index = static_cast<int>(entries.size());
+    entries.push_back({begin, length, index, Pooling::kNone, -1, -1, -1, -1});
+    begin += length;
+  }
+  return entries;
+}
+int NumTokens(const std::vector<SequenceEntry>& entries) {
+  return entries.back().begin + entries.back().length;
+}
+
+// More steps than a ring has places, and sequences shorter than it.
+template <typename T, int kDims, bool kByToken>
+Bytes RunScan() {
+  const std::vector<SequenceEntry> entries = Sequences({70, 33, 9});
+  constexpr int kPadded = 16;
+  constexpr int kDirections = 2;
+  constexpr int kVocabulary = 50;
+  const int tokens = NumTokens(entries);
+  const size_t rows = kByToken ? kVocabulary : tokens;
+  ScanArgs args{};
+  args.sequences = entries.data();
+  args.num_sequences = static_cast<int>(entries.size());
+  args.directions = kDirections;
+  args.padded = kPadded;
+  args.matrices = 3;
+  args.u_stride = kDirections * 3 * kPadded;
+  const auto u = Random<T>(rows * args.u_stride, 1);
+  args.u = u.data();
+  args.highway_stride = kDirections * kPadded;
+  args.highway_direction_stride = kPadded;
+  args.highway_scale = 1.0f;
+  const auto highway = Random<T>(rows * args.highway_stride, 2);
+  args.highway = highway.data();
+  const auto constants = Random<float>(kDirections * 4 * kPadded, 3);
+  args.constants = constants.data();
+  std::vector<int32_t> ids(tokens);
+  for (int t = 0; t < tokens; ++t) ids[t] = t * 7 % kVocabulary;
+  if (kByToken) args.token_ids = ids.data();
+  std::vector<T> h(static_cast<size_t>(tokens) * kDirections * kPadded);
+  args.h = h.data();
+  LaunchIndependent(
+      ScanBlocks(args, kDims), kScanThreads, [&] { ScanKernel<T, kDims, kByToken>(args); },
+      ScanSharedBytes(kDims * static_cast<int>(sizeof(T)), kByToken));
+  return BytesOf(h);
+}
+
+// With three matrices, since with four the scanners copy nothing. A block does several groups; the last chunk of some is the first half, of others the second.
+template <int kInput, int kMatrices>
+Bytes RunFused() {
+  const std::vector<SequenceEntry> entries = Sequences({70, 40, 33, 30, 15, 9});
+  constexpr int kPadded = 32;
+  constexpr int kDirections = 2;
+  const int tokens = NumTokens(entries);
+  const int slices = FusedMaxSlices(kInput);
+  FusedArgs args{};
+  args.k = kInput;
+  const auto x = Random<BFloat16>(static_cast<size_t>(tokens) * kInput, 1);
+  args.x = x.data();
+  const auto weights = Random<BFloat16>(size_t{kDirections} * kMatrices * kPadded * kInput, 2);
+  args.weights = weights.data();
+  ScanArgs& scan = args.scan;
+  scan.sequences = entries.data();
+  scan.num_sequences = static_cast<int>(entries.size());
+  scan.directions = kDirections;
+  scan.padded = kPadded;
+  scan.matrices = kMatrices;
+  if (kMatrices == 3) scan.highway = x.data();
+  scan.highway_stride = kInput;
+  scan.highway_direction_stride = kPadded;
+  scan.highway_scale = 1.0f;
+  const auto constants = Random<float>(kDirections * 4 * kPadded, 3);
+  scan.constants = constants.data();
+  std::vector<BFloat16> h(static_cast<size_t>(tokens) * kDirections * kPadded);
+  scan.h = h.data();
+  const int blocks = FusedParts(scan, slices);
+  Launch(
+      blocks, FusedThreads(kMatrices, slices),
+      [&] { FusedKernel<kInput, kMatrices>(args, slices, blocks); },
+      FusedSharedBytes(kInput, kMatrices, slices));
+  return BytesOf(h);
+}
+
+Bytes RunHead() {
+  std::vector<SequenceEntry> entries = Sequences({1});
+  entries[0].pool_row = entries[0].label_row = 0;
+  HeadArgs args{};
+  args.sequences = entries.data();
+  args.num_sequences = 1;
+  args.stride = 64;
+  args.labels = 40;
+  const auto pooled = Random<float>(args.stride, 1);
+  const auto weight = Random<float>(static_cast<size_t>(args.labels) * args.stride, 2);
+  const auto bias = Random<float>(args.labels, 3);
+  args.pooled = pooled.data();
+  args.weight = weight.data();
+  args.bias = bias.data();
+  std::vector<float> results(size_t{2} * args.labels);
+  args.label_results = results.data();
+  Launch(HeadBlocks(args), kRowThreads, [&] { HeadKernel<float>(args); });
+  return BytesOf(results);
+}
+
+constexpr int kHanded = 64;
+Bytes RunHandDown() {
+  std::vector<int> from(kHanded);
+  std::vector<int> to(kHanded);
+  Launch(1, kHanded, [&] { HandDownKernel(from.data(), to.data(), kHanded); });
+  return BytesOf(to);
+}
+Bytes RunHandUp() {
+  std::vector<int> from(kHanded);
+  std::vector<int> to(kHanded);
+  Launch(1, kHanded, [&] { HandUpKernel(from.data(), to.data()); });
+  return BytesOf(to);
+}
+
+struct KernelCase {
+  const char* name;
+  Bytes (*run)();
+};
+constexpr KernelCase kCases[] = {
+    {"scan", RunScan<float, 4, false>},
+    {"scan_bfloat16", RunScan<BFloat16, 2, false>},
+    {"scan_by_token", RunScan<float, 2, true>},
+    {"fused_three_stages", RunFused<64, 3>},
+    {"fused_two_stages", RunFused<512, 3>},
+    {"head", RunHead},
+    {"hand_down", RunHandDown},
+    {"hand_up", RunHandUp},
+};
+
+// Whether the kernel ends with `expected`, in a process of its own.
+bool Ends(const KernelCase& kernel, const ShimMode& mode, const Fault& with,
+          const Bytes& expected) {
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    // A run that cannot go on says so, and dies.
+    if (std::freopen("/dev/null", "w", stderr) == nullptr) _exit(2);
+    SetShimMode(mode);
+    fault = with;
+    _exit(kernel.run() == expected ? 0 : 1);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+// In how many modes a fault shows, by the mode's number.
+std::vector<bool> Shows(const KernelCase& kernel, const Fault& with, const Bytes& expected) {
+  std::vector<bool> shows;
+  for (const ShimMode& mode : kShimModes) shows.push_back(!Ends(kernel, mode, with, expected));
+  return shows;
+}
+
+bool Any(const std::vector<bool>& shows) {
+  return std::find(shows.begin(), shows.end(), true) != shows.end();
+}
+
+class CudaFaultsTest : public ::testing::TestWithParam<KernelCase> {
+ protected:
+  CudaFaultsTest() {
+    sites_seen.clear();
+    expected_ = GetParam().run();
+    sites_ = sites_seen;
+  }
+
+  std::vector<int> Sites(Kind kind) const {
+    std::vector<int> found;
+    for (const auto& [site, of_kind] : sites_) {
+      if (of_kind == kind) found.push_back(site);
+    }
+    return found;
+  }
+  void ExpectShown(const Fault& with) const {
+    std::string sites;
+    for (int site : with.sites) sites += " " + std::to_string(site);
+    EXPECT_TRUE(Any(Shows(GetParam(), with, expected_))) << "in no mode:" << sites;
+  }
+
+  Bytes expected_;
+  std::map<int, Kind> sites_;
+};
+
+TEST_P(CudaFaultsTest, WithoutAFaultAllModesGiveTheSameBits) {
+  EXPECT_FALSE(sites_.empty());
+  for (bool shows : Shows(GetParam(), Fault(), expected_)) EXPECT_FALSE(shows);
+}
+
+TEST_P(CudaFaultsTest, AMissingWaitShows) {
+  for (int site : Sites(Kind::kWait)) {
+    // Without the wait before the loop the first one of the loop waits for more than it.
+    const bool is_covered = site == Sites(Kind::kWait).front() && site < 20000;
+    if (!is_covered) ExpectShown({Break::kMissing, {site}});
+  }
+  const std::vector<int> all = Sites(Kind::kWait);
+  if (!all.empty()) ExpectShown({Break::kMissing, {all.begin(), all.end()}});
+}
+
+TEST_P(CudaFaultsTest, AWaitForOneGroupTooFewShows) {
+  for (int site : Sites(Kind::kWait)) ExpectShown({Break::kOneGroupTooFew, {site}});
+}
+
+TEST_P(CudaFaultsTest, AMissingBarrierShows) {
+  for (int site : Sites(Kind::kWarpBarrier)) ExpectShown({Break::kMissing, {site}});
+  for (int site : Sites(Kind::kBlockBarrier)) ExpectShown({Break::kMissing, {site}});
+  const std::vector<int> roles = Sites(Kind::kRoleBarrier);
+  for (int site : roles) ExpectShown({Break::kMissing, {site}});
+  if (roles.empty()) return;
+  // In the order of the source: the multipliers' in each chunk and after the last, then the scanners'
+  // before the first chunk and in each. Without one of each role the others still match.
+  ASSERT_EQ(roles.size(), 4u);
+  ExpectShown({Break::kMissing, {roles[0], roles[3]}});
+  ExpectShown({Break::kMissing, {roles[1], roles[2]}});
+}
+
+// Which is why there are several: what no thread overtakes, or what comes late, hides a fault.
+TEST(CudaFaultsModesTest, EachModeShowsWhatAnotherHides) {
+  constexpr size_t kDefault = 0;
+  constexpr size_t kEarly = 1;
+  constexpr size_t kReversed = 2;
+  bool only_early = false;
+  bool only_late = false;
+  bool only_reversed = false;
+  bool only_in_order = false;
+  for (const KernelCase& kernel : kCases) {
+    sites_seen.clear();
+    const Bytes expected = kernel.run();
+    const std::map<int, Kind> sites = sites_seen;
+    std::vector<Fault> faults;
+    std::vector<int> roles;
+    for (const auto& [site, kind] : sites) {
+      faults.push_back({Break::kMissing, {site}});
+      if (kind == Kind::kWait) faults.push_back({Break::kOneGroupTooFew, {site}});
+      if (kind == Kind::kRoleBarrier) roles.push_back(site);
+    }
+    if (roles.size() == 4) {
+      faults.push_back({Break::kMissing, {roles[0], roles[3]}});
+      faults.push_back({Break::kMissing, {roles[1], roles[2]}});
+    }
+    for (const Fault& with : faults) {
+      const std::vector<bool> shows = Shows(kernel, with, expected);
+      only_early = only_early || (shows[kEarly] && !shows[kDefault]);
+      only_late = only_late || (!shows[kEarly] && shows[kDefault]);
+      only_reversed = only_reversed || (shows[kReversed] && !shows[kDefault]);
+      only_in_order = only_in_order || (!shows[kReversed] && shows[kDefault]);
+    }
+  }
+  EXPECT_TRUE(only_early);
+  EXPECT_TRUE(only_late);
+  EXPECT_TRUE(only_reversed);
+  EXPECT_TRUE(only_in_order);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, CudaFaultsTest, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace sru::kernels::cuda
