@@ -310,7 +310,9 @@ __device__ __forceinline__ void ScanChunk(const float* u, int u_matrix, const BF
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (kFull || begin + i < count) thread.Run(FusedStep<kMatrices>{steps, i});
+      if (kFull || begin + i < count) {
+        thread.Run(FusedStep<kMatrices>{steps, i}, /*may_be_first=*/begin + i == 0);
+      }
     }
     steps = after;
   }

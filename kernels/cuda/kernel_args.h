@@ -26,9 +26,9 @@ struct BatchHeader {
 
 // One sequence of a batch. They are sorted longest first, so that the scans that take longest start
 // first; spare entries of a bucket follow with length 0. A row of -1 means "not wanted".
-struct SequenceEntry {
-  int32_t begin;      // its first token
-  int32_t length;     // tokens; 0 = spare
+struct alignas(16) SequenceEntry {  // so that it is read by two loads
+  int32_t begin;                    // its first token
+  int32_t length;                   // tokens; 0 = spare
   int32_t index;      // its place in the caller's batch: its row of the initial states
   Pooling pooling;    // of its row in `pooled`
   int32_t pool_row;   // row in `pooled`
@@ -92,7 +92,7 @@ struct ScanArgs {
   float* final_state;          // row = state_row
   int64_t state_stride;
   void* h;  // rows; null = not stored
-  // Of the last layer; null when no sequence of the bucket wants them.
+  // Of the last layer, which stores no h; null when no sequence of the bucket wants them.
   float* token_vectors;  // rows of float32
   float* pooled;         // rows of float32
 };

@@ -5,30 +5,30 @@
 namespace sru::kernels::cuda {
 namespace {
 
-template <typename T, int kDims, bool kByToken>
-constexpr int kSharedBytes = ScanSharedBytes(kDims* static_cast<int>(sizeof(T)), kByToken);
-
-template <typename T, int kDims, bool kByToken>
-cudaError_t Launch(const ScanArgs& args, cudaStream_t stream) {
-  return LaunchKernel(ScanKernel<T, kDims, kByToken>, ScanBlocks(args, kDims), kScanThreads,
-                      kSharedBytes<T, kDims, kByToken>, stream, args);
-}
-
 template <typename T, int kDims>
 cudaError_t Launch(const ScanArgs& args, cudaStream_t stream) {
-  return args.token_ids != nullptr ? Launch<T, kDims, true>(args, stream)
-                                   : Launch<T, kDims, false>(args, stream);
-}
-
-template <typename T, int kDims, bool kByToken>
-cudaError_t Load() {
-  return LoadKernel(ScanKernel<T, kDims, kByToken>, kSharedBytes<T, kDims, kByToken>);
+  const bool by_token = args.token_ids != nullptr;
+  const int shared_bytes = ScanSharedBytes(kDims * static_cast<int>(sizeof(T)), by_token);
+  return WithScanKernel<T, kDims>(by_token, OutputOf(args), args.activation, [&](auto* kernel) {
+    return LaunchKernel(kernel, ScanBlocks(args, kDims), kScanThreads, shared_bytes, stream, args);
+  });
 }
 
 template <typename T, int kDims>
 cudaError_t Load() {
-  const cudaError_t error = Load<T, kDims, false>();
-  return error != cudaSuccess ? error : Load<T, kDims, true>();
+  for (const bool by_token : {false, true}) {
+    for (const ScanOutput output : kAllScanOutputs) {
+      for (const Activation activation : kAllActivations) {
+        const cudaError_t error =
+            WithScanKernel<T, kDims>(by_token, output, activation, [&](auto* kernel) {
+              return LoadKernel(kernel,
+                                ScanSharedBytes(kDims * static_cast<int>(sizeof(T)), by_token));
+            });
+        if (error != cudaSuccess) return error;
+      }
+    }
+  }
+  return cudaSuccess;
 }
 
 }  // namespace

@@ -10,10 +10,11 @@
 // final one is written. The last layer pools on the way, so that h is never stored when only its
 // pool is wanted.
 //
-// The variants are branches that a whole block takes alike, not template parameters: they cost an
-// instruction or two a step, and a fraction of the code. Multiplications and additions are never
-// contracted (-fmad=false) except where fmaf says so, so that every instantiation gives the same
-// bits.
+// At small batches a multiprocessor's scheduler has one warp, and a step takes as long as its
+// instructions. So what a scan writes and its activation are template parameters, and copies are
+// committed and waited for in groups of kScanGroup steps (docs/benchmarks/gpu_static.md has the
+// counts). Multiplications and additions are never contracted (-fmad=false) except where fmaf says
+// so, so that every instantiation gives the same bits.
 #ifndef SRU_KERNELS_CUDA_SCAN_CUH_
 #define SRU_KERNELS_CUDA_SCAN_CUH_
 
@@ -41,11 +42,14 @@ struct ScanStep {
 // A thread's ring. kByToken: what a row holds depends on its token alone, and is in a table by
 // token id (token_table.h). A row can be copied once its id is there, so the ids have a ring of
 // their own, which runs kScanDepth steps ahead of the rows'.
+//
+// Places are those of the current group, 0 to kScanGroup - 1.
 template <typename T, int kDims, bool kByToken>
 class ScanRing {
  public:
-  // `u` and `highway` as in ScanArgs, at the thread's dimensions; `first` is the token of the first
-  // step, `sign` the way from one token to the next.
+  // Begins the copies of the first kScanDepth rows. `u` and `highway` as in ScanArgs, at the
+  // thread's dimensions; `first` is the token of the first step, `sign` the way from one token to
+  // the next.
   __device__ __forceinline__ ScanRing(const ScanArgs& args, const T* u, const T* highway,
                                       ptrdiff_t first, int sign, int length)
       : u_(u), highway_(highway), plane_(args.padded), left_(length) {
@@ -53,105 +57,173 @@ class ScanRing {
     rows_ = shared + threadIdx.x * kBytes;
     row_address_ = SharedAddressOf(rows_);
     if constexpr (kByToken) {
-      u_step_ = args.u_stride;
-      highway_step_ = args.highway_stride;
-      ids_ = reinterpret_cast<int32_t*>(shared + ScanRowBytes(kBytes)) + threadIdx.x;
+      u_row_ = args.u_stride * static_cast<int>(sizeof(T));
+      highway_row_ = args.highway_stride * static_cast<int>(sizeof(T));
+      ids_ = shared + ScanRowBytes(kBytes) + threadIdx.x * kIdBytes;
       id_address_ = SharedAddressOf(ids_);
       next_id_ = args.token_ids + first;
       id_step_ = sign;
       ids_left_ = length;
-      // All ids before the first row, so that they are waited for once.
-      int32_t ids[kScanDepth];
+      // All ids before the first row, so that they are waited for once. Copies, since of loads each
+      // would be put where its id is used, and waited for there.
 #pragma unroll
-      for (int i = 0; i < kScanDepth; ++i) {
-        ids[i] = i < length ? next_id_[i * id_step_] : 0;
-      }
-      next_id_ += kScanDepth * id_step_;
-      ids_left_ -= kScanDepth;
-#pragma unroll
-      for (int i = 0; i < kScanDepth; ++i) CopyNext(i, ids[i]);
+      for (int i = 0; i < kScanDepth; ++i) CopyNextId(i);
+      CommitCopies();
+      WaitForCopies<0>();
     } else {
       u_ += first * args.u_stride;
       highway_ += first * args.highway_stride;
       u_step_ = sign * args.u_stride;
       highway_step_ = sign * args.highway_stride;
+      Keep(plane_);  // by token id it does not pay
+    }
+    // Not unrolled: what a short sequence waits for here is code.
+#pragma unroll 1
+    for (int group = 0; group < kScanGroups; ++group) {
+      int32_t ids[kScanGroup];
 #pragma unroll
-      for (int i = 0; i < kScanDepth; ++i) CopyNext(i, 0);
+      for (int i = 0; i < kScanGroup; ++i) ids[i] = ReadId(i);
+#pragma unroll
+      for (int i = 0; i < kScanGroup; ++i) CopyNext(i, ids[i]);
+      EndGroup();
     }
   }
 
-  // The step in a place that has been waited for.
+  // The step in a place that has been waited for; kScanGroup is the next group's first one.
   __device__ __forceinline__ ScanStep<T, kDims> Read(int place) const {
+    const unsigned char* const group = rows_ + (place == kScanGroup ? NextGroup(group_) : group_);
     ScanStep<T, kDims> step;
 #pragma unroll
     for (int p = 0; p < kScanPlanes; ++p) {
-      step.planes[p] = Load<kDims>(reinterpret_cast<const T*>(rows_ + Offset(place, p)));
+      step.planes[p] =
+          Load<kDims>(reinterpret_cast<const T*>(group + Offset(place % kScanGroup, p)));
     }
     return step;
   }
 
-  // The id of the row that is to be copied into a place that has been waited for.
+  // The id of the row that is to be copied into a place that has been waited for, as in Read().
   __device__ __forceinline__ int32_t ReadId(int place) const {
-    if constexpr (kByToken) return ids_[place * kScanThreads];
+    if constexpr (kByToken) {
+      const unsigned char* const group =
+          ids_ + (place == kScanGroup ? NextIdGroup(id_group_) : id_group_);
+      return *reinterpret_cast<const int32_t*>(group + place % kScanGroup * kIdPlace);
+    }
     return 0;
   }
 
   // Begins the next row's copy into a place whose step has been read, and the copy of the id for
-  // the row after it there. Past the end there is nothing to copy, but a group all the same.
+  // the row after it there. Past the end there is nothing to copy. Each place in turn.
   __device__ __forceinline__ void CopyNext(int place, int32_t id) {
-    if (left_ > 0) {
-      const T* u = u_;
-      const T* highway = highway_;
-      if constexpr (kByToken) {
-        u += int64_t{id} * u_step_;
-        highway += int64_t{id} * highway_step_;
-      } else {
-        u_ += u_step_;
-        highway_ += highway_step_;
-      }
-#pragma unroll
-      for (int p = 0; p < kScanPlanes - 1; ++p) {
-        BeginCopy<kBytes>(row_address_ + Offset(place, p), u + p * plane_);
-      }
-      BeginCopy<kBytes>(row_address_ + Offset(place, kScanPlanes - 1), highway);
-    }
-    --left_;
+    const bool wanted = place < left_;
+    const T* u = u_;
+    const T* highway = highway_;
     if constexpr (kByToken) {
-      if (ids_left_ > 0) {
-        constexpr int kIdBytes = sizeof(int32_t);
-        BeginCopy<kIdBytes>(id_address_ + place * kScanThreads * kIdBytes, next_id_);
-      }
-      next_id_ += id_step_;
-      --ids_left_;
+      u = RowOf(u, id, u_row_);
+      highway = RowOf(highway, id, highway_row_);
     }
+    const SharedAddress to = row_address_ + group_;
+#pragma unroll
+    for (int p = 0; p < kScanPlanes - 1; ++p) {
+      BeginCopyIf<kBytes>(wanted, to + Offset(place, p), u + p * plane_);
+    }
+    BeginCopyIf<kBytes>(wanted, to + Offset(place, kScanPlanes - 1), highway);
+    if constexpr (kByToken) {
+      CopyNextId(place);
+    } else {
+      u_ += u_step_;
+      highway_ += highway_step_;
+    }
+  }
+
+  // Makes a group, possibly an empty one, of the copies begun, and goes on to the next places.
+  __device__ __forceinline__ void EndGroup() {
     CommitCopies();
+    left_ -= kScanGroup;
+    group_ = NextGroup(group_);
+    if constexpr (kByToken) {
+      ids_left_ -= kScanGroup;
+      id_group_ = NextIdGroup(id_group_);
+    }
   }
 
  private:
   static constexpr int kBytes = kDims * static_cast<int>(sizeof(T));
+  static constexpr int kIdBytes = sizeof(int32_t);
+  static constexpr unsigned kIdPlace = kScanThreads * kIdBytes;
+  static constexpr unsigned kGroupBytes = kScanGroup * kScanPlanes * kScanThreads * kBytes;
 
   static __device__ __forceinline__ int Offset(int place, int plane) {
     return (place * kScanPlanes + plane) * kScanThreads * kBytes;
   }
+  // One multiplication that adds; past the end of the sequence the id means nothing.
+  static __device__ __forceinline__ const T* RowOf(const T* rows, int32_t id, int row_bytes) {
+    return reinterpret_cast<const T*>(reinterpret_cast<uintptr_t>(rows) +
+                                      static_cast<uintptr_t>(int64_t{id} * row_bytes));
+  }
+  static __device__ __forceinline__ unsigned NextGroup(unsigned group) {
+    return (group + kGroupBytes) % (kScanGroups * kGroupBytes);
+  }
+
+  static __device__ __forceinline__ unsigned NextIdGroup(unsigned group) {
+    return (group + kScanGroup * kIdPlace) % (kScanDepth * kIdPlace);
+  }
+
+  // `place` may be any of the ring's: counted from the current group.
+  __device__ __forceinline__ void CopyNextId(int place) {
+    BeginCopyIf<kIdBytes>(place < ids_left_, id_address_ + (id_group_ + place * kIdPlace),
+                          next_id_);
+    next_id_ += id_step_;
+  }
 
   unsigned char* rows_;
-  int32_t* ids_;
+  unsigned char* ids_;
   SharedAddress row_address_;  // of the same
   SharedAddress id_address_;
+  unsigned group_ = 0;  // bytes from rows_ to the current group
+  unsigned id_group_ = 0;
   const T* u_;  // of the next row, or of token id 0
   const T* highway_;
-  ptrdiff_t u_step_;  // from row to row
+  ptrdiff_t u_step_;  // from row to row, with rows in order
   ptrdiff_t highway_step_;
+  int u_row_;  // in bytes, with rows by token id
+  int highway_row_;
   int plane_;  // from one gate's values to the next one's
-  int left_;   // rows that are to be copied
+  int left_;   // rows that are to be copied, from the current group on
   const int32_t* next_id_;
   int id_step_;
   int ids_left_;
 };
 
+// What the compiler knows of a scan: what it writes, and its activation.
+template <ScanOutput kOutput, Activation kActivation>
+struct KnownScan {
+  static __device__ __forceinline__ bool StoresRows(bool /*wanted*/) {
+    return kOutput == ScanOutput::kRows;
+  }
+  static __device__ __forceinline__ bool StoresVectors(bool wanted) {
+    return kOutput == ScanOutput::kVectors && wanted;
+  }
+  static __device__ __forceinline__ bool Pools(bool wanted) {
+    return kOutput != ScanOutput::kRows && wanted;
+  }
+  static constexpr bool kMayPool = kOutput != ScanOutput::kRows;
+  static __device__ __forceinline__ Activation Function(Activation /*wanted*/) {
+    return kActivation;
+  }
+};
+
+// Nothing: a fused layer's scan has instructions to spare.
+struct AnyScan {
+  static __device__ __forceinline__ bool StoresRows(bool wanted) { return wanted; }
+  static __device__ __forceinline__ bool StoresVectors(bool wanted) { return wanted; }
+  static __device__ __forceinline__ bool Pools(bool wanted) { return wanted; }
+  static constexpr bool kMayPool = true;
+  static __device__ __forceinline__ Activation Function(Activation wanted) { return wanted; }
+};
+
 // What a thread carries from step to step, and what it writes on the way: kDims adjacent dimensions
 // of one direction of one sequence.
-template <typename T, int kDims>
+template <typename T, int kDims, typename Known = AnyScan>
 struct ScanThread {
   float v_f[kDims], v_r[kDims], b_f[kDims], b_r[kDims];
   float c[kDims], h[kDims], pool[kDims];
@@ -174,10 +246,10 @@ struct ScanThread {
     const int width = args.directions * args.padded;
     column = direction * args.padded + j;
     highway_scale = args.highway_scale;
-    activation = args.activation;
+    activation = Known::Function(args.activation);
     pooling = Pooling::kNone;
     pooled_row = nullptr;
-    if (args.pooled != nullptr && entry.pool_row >= 0) {
+    if (Known::Pools(args.pooled != nullptr && entry.pool_row >= 0)) {
       pooling = PoolingInTime(entry.pooling, direction == 1);
       pooled_row = args.pooled + static_cast<ptrdiff_t>(entry.pool_row) * width + column;
     }
@@ -185,8 +257,8 @@ struct ScanThread {
     // Rows are walked backward by the second direction.
     const ptrdiff_t first_step = direction == 0 ? 0 : entry.length - 1;
     takes_max = TakesMax(pooling);
-    stores_h = args.h != nullptr;
-    stores_tokens = args.token_vectors != nullptr && entry.token_row >= 0;
+    stores_h = Known::StoresRows(args.h != nullptr);
+    stores_tokens = Known::StoresVectors(args.token_vectors != nullptr && entry.token_row >= 0);
     // These advance even if nothing is stored (cheaper than a branch), so they must point at valid
     // memory.
     float* const elsewhere = const_cast<float*>(args.constants);
@@ -210,9 +282,9 @@ struct ScanThread {
     }
   }
 
-  // One step; `Step` has Value(), as ScanStep.
+  // One step; `Step` has Value(), as ScanStep. `may_be_first`: of the sequence.
   template <typename Step>
-  __device__ __forceinline__ void Run(const Step& step) {
+  __device__ __forceinline__ void Run(const Step& step, bool may_be_first) {
     float r[kDims];
 #pragma unroll
     for (int d = 0; d < kDims; ++d) {
@@ -224,7 +296,7 @@ struct ScanThread {
       c[d] = fmaf(f, c[d], (1.0f - f) * u0);
       h[d] = c[d];
     }
-    Activate<T>(activation, h);
+    Activate<T>(Known::Function(activation), h);
 #pragma unroll
     for (int d = 0; d < kDims; ++d) {
       const float highway = highway_scale * step.Value(3, d);
@@ -232,10 +304,13 @@ struct ScanThread {
     }
     if (stores_h) StoreValues<kDims>(h_row, h);
     if (stores_tokens) StoreValues<kDims>(token_row, h);
-    if (stores_first) StoreValues<kDims>(pooled_row, h);
-    stores_first = false;
     h_row += h_step;
     token_row += h_step;
+    if constexpr (!Known::kMayPool) return;
+    if (may_be_first) {
+      if (stores_first) StoreValues<kDims>(pooled_row, h);
+      stores_first = false;
+    }
 #pragma unroll
     for (int d = 0; d < kDims; ++d) pool[d] = PoolStep(takes_max, pool[d], h[d]);
   }
@@ -254,8 +329,9 @@ struct ScanThread {
   }
 };
 
-template <typename T, int kDims, bool kByToken>
-__global__ void __launch_bounds__(kScanThreads) ScanKernel(const __grid_constant__ ScanArgs args) {
+template <typename T, int kDims, bool kByToken, ScanOutput kOutput, Activation kActivation>
+__global__ void __launch_bounds__(kScanThreads, 8)
+    ScanKernel(const __grid_constant__ ScanArgs args) {
   const int groups_per_direction = args.padded / kDims;
   const int groups = args.directions * groups_per_direction;
   const int blocks_per_sequence = (groups + kScanThreads - 1) / kScanThreads;
@@ -274,23 +350,65 @@ __global__ void __launch_bounds__(kScanThreads) ScanKernel(const __grid_constant
       args, static_cast<const T*>(args.u) + direction * args.matrices * args.padded + j,
       static_cast<const T*>(args.highway) + direction * args.highway_direction_stride + j, first,
       direction == 0 ? 1 : -1, length);
-  ScanThread<T, kDims> thread;
+  ScanThread<T, kDims, KnownScan<kOutput, kActivation>> thread;
   thread.Begin(args, entry, direction, j);
 
-  WaitForCopies<kScanDepth - 1>();
+  WaitForCopies<kScanGroups - 1>();
   ScanStep<T, kDims> step = ring.Read(0);
-#pragma unroll 2
-  for (int s = 0; s < length; ++s) {
-    const int place = s % kScanDepth;
-    // A step ahead, so that reading takes no time of this one. Past the end it is of no use.
-    WaitForCopies<kScanDepth - 2>();
-    const ScanStep<T, kDims> next = ring.Read((place + 1) % kScanDepth);
-    const int32_t id = ring.ReadId(place);
-    thread.Run(step);
-    ring.CopyNext(place, id);
+  int32_t id = ring.ReadId(0);
+  int left = length;
+  for (; left >= kScanGroup; left -= kScanGroup) {
+#pragma unroll
+    for (int i = 0; i < kScanGroup; ++i) {
+      // A step ahead, so that reading takes no time of this one. Past the end it is of no use.
+      if (i == kScanGroup - 1) WaitForCopies<kScanGroups - 2>();
+      const ScanStep<T, kDims> next = ring.Read(i + 1);
+      const int32_t next_id = ring.ReadId(i + 1);
+      // Before the step, among whose instructions these then find room.
+      ring.CopyNext(i, id);
+      thread.Run(step, /*may_be_first=*/i == 0);
+      step = next;
+      id = next_id;
+    }
+    ring.EndGroup();
+  }
+  // Fewer than a group: all of them have been waited for, and nothing is left to be copied.
+#pragma unroll 1
+  for (int i = 0; i < left; ++i) {
+    const ScanStep<T, kDims> next = ring.Read(i + 1);
+    thread.Run(step, /*may_be_first=*/true);
     step = next;
   }
   thread.End(args, entry);
+}
+
+// Calls `use` with the kernel for a scan.
+template <typename T, int kDims, bool kByToken, ScanOutput kOutput, typename Use>
+auto WithScanActivation(Activation activation, const Use& use) {
+  switch (activation) {
+    case Activation::kIdentity:
+      break;
+    case Activation::kTanh:
+      return use(ScanKernel<T, kDims, kByToken, kOutput, Activation::kTanh>);
+  }
+  return use(ScanKernel<T, kDims, kByToken, kOutput, Activation::kIdentity>);
+}
+template <typename T, int kDims, bool kByToken, typename Use>
+auto WithScanOutput(ScanOutput output, Activation activation, const Use& use) {
+  switch (output) {
+    case ScanOutput::kRows:
+      break;
+    case ScanOutput::kPooled:
+      return WithScanActivation<T, kDims, kByToken, ScanOutput::kPooled>(activation, use);
+    case ScanOutput::kVectors:
+      return WithScanActivation<T, kDims, kByToken, ScanOutput::kVectors>(activation, use);
+  }
+  return WithScanActivation<T, kDims, kByToken, ScanOutput::kRows>(activation, use);
+}
+template <typename T, int kDims, typename Use>
+auto WithScanKernel(bool by_token, ScanOutput output, Activation activation, const Use& use) {
+  return by_token ? WithScanOutput<T, kDims, true>(output, activation, use)
+                  : WithScanOutput<T, kDims, false>(output, activation, use);
 }
 
 }  // namespace sru::kernels::cuda

@@ -25,6 +25,9 @@ __device__ __forceinline__ SharedAddress SharedAddressOf(void* p) {
   return address;
 }
 
+// Keeps a value in a register: nvcc would read a kernel's argument again wherever it is used.
+__device__ __forceinline__ void Keep(int& value) { asm volatile("" : "+r"(value)); }
+
 // Begins a copy of kBytes, 4, 8 or 16, from global to shared memory, both aligned to as much.
 template <int kBytes>
 __device__ __forceinline__ void BeginCopy(SharedAddress to, const void* from) {
@@ -33,6 +36,25 @@ __device__ __forceinline__ void BeginCopy(SharedAddress to, const void* from) {
   } else {
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes)
                  : "memory");
+  }
+}
+
+// The same without a branch around it, which would keep the instructions on either side apart.
+template <int kBytes>
+__device__ __forceinline__ void BeginCopyIf(bool wanted, SharedAddress to, const void* from) {
+  const int predicate = wanted ? 1 : 0;
+  if constexpr (kBytes == 16) {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.s32 p, %0, 0;\n\t"
+        "@p cp.async.cg.shared.global [%1], [%2], 16; }" ::"r"(predicate),
+        "r"(to), "l"(from)
+        : "memory");
+  } else {
+    asm volatile(
+        "{ .reg .pred p; setp.ne.s32 p, %0, 0;\n\t"
+        "@p cp.async.ca.shared.global [%1], [%2], %3; }" ::"r"(predicate),
+        "r"(to), "l"(from), "n"(kBytes)
+        : "memory");
   }
 }
 

@@ -4,8 +4,8 @@ when they would be slow on one of them:
 
 * ptxas reports spills, a stack frame or local memory in a kernel, or so many registers that spills
   are near;
-* a load of U in the scan is narrower than what a thread's dimensions allow, or there are fewer loads
-  than a ring of 8 steps needs, of rows and of token ids;
+* a copy of U in the scan is narrower than what a thread's dimensions allow, or there are fewer copies
+  than its groups of steps need, of rows and of token ids;
 * the fused layer does not multiply on tensor cores, or reads shared memory through generic addresses.
 
 Usage: cuda_ptxas_test.py NVCC SOURCE_ROOT ARCHITECTURES, such as "80 90". Exits with 77 (skipped)
@@ -22,11 +22,12 @@ import tempfile
 
 SKIPPED = 77
 # Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
-# id; rows of 64 to 512 values, 3 and 4 gates; one kernel for each operation, two of those that read or
+# id, three kinds of output, two activations; rows of 64 to 512 values, 3 and 4 gates; one kernel for each operation, two of those that read or
 # write the storage type.
-KERNELS = {"scan": 8, "fused": 8, "operations": 15}
+KERNELS = {"scan": 48, "fused": 8, "operations": 15}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 16  # kScanDepth
+GROUP = 4  # kScanGroup
 PLANES = 4  # U0, U1, U2 and the highway term
 SLOW_MEMORY = (("local memory", r"\.local\b"),
                      ("generic addresses", r"\b(ld|st)\.(v[24]\.)?[bufs]\d"))
@@ -70,17 +71,21 @@ def check_copies(ptx):
     errors = []
     widths = {("f", 4): 16, ("f", 2): 8, ("8BFloat16", 4): 8, ("8BFloat16", 2): 4}
     for (dtype, dims), width in widths.items():
-        for by_token in (0, 1):
-            name = re.search(rf"\.entry (\w*ScanKernelI\w*{dtype}ELi{dims}ELb{by_token}E\w*|"
-                             rf"\w*ScanKernelI{dtype}Li{dims}ELb{by_token}E\w*)\(", ptx)
+        for by_token, output, activation in itertools.product((0, 1), (0, 1, 2), (0, 1)):
+            variant = f"{dtype}, {dims} dimensions, {by_token}, {output}, {activation}"
+            name = re.search(rf"\.entry (\w*ScanKernelI\w*{dtype}ELi{dims}ELb{by_token}ELN\w*?OutputE{output}E"
+                             rf"LN\w*?ActivationE{activation}E\w*|"
+                             rf"\w*ScanKernelI{dtype}Li{dims}ELb{by_token}ELN\w*?OutputE{output}E"
+                             rf"LN\w*?ActivationE{activation}E\w*)\(", ptx)
             if name is None:
-                errors.append(f"no scan kernel for {dtype}, {dims} dimensions, {by_token}")
+                errors.append(f"no scan kernel for {variant}")
                 continue
             body = ptx[name.end():].split(".entry ")[0]
-            # The ring is filled once, and each step fills one place again.
-            wanted = {width: (STEPS + 1) * PLANES}
+            # The ring is filled by a loop over groups, and each group of steps fills a group again. The
+            # first ids are all copied at once.
+            wanted = {width: 2 * GROUP * PLANES}
             if by_token:
-                wanted[4] = wanted.get(4, 0) + STEPS + 1
+                wanted[4] = wanted.get(4, 0) + STEPS + 2 * GROUP
             for size, count in wanted.items():
                 found = len(re.findall(rf"cp\.async\.c[ag]\.shared\.global \[\S+\], \[\S+\], {size};",
                                        body))
@@ -88,8 +93,9 @@ def check_copies(ptx):
                     errors.append(f"{name.group(1)}: expected at least {count} copies of {size} "
                                   f"bytes, found {found}")
                 print(f"{name.group(1)}: {found} copies of {size} bytes")
-            # All copies except the next step's may be on their way.
-            if f"cp.async.wait_group {STEPS - 2};" not in body or "wait_group 0;" in body:
+            # All copies except the next group's may be on their way; the first ids are waited for alone.
+            if (f"cp.async.wait_group {STEPS // GROUP - 2};" not in body
+                    or body.count("wait_group 0;") != by_token):
                 errors.append(f"{name.group(1)}: waits for the whole ring")
             for what, pattern in SLOW_MEMORY:
                 if re.search(pattern, body):

@@ -126,16 +126,12 @@ void Product(const ProductShape& shape, const HostAlgorithm& algorithm, bool uns
 
 template <typename T, int kDims>
 void LaunchScan(const ScanArgs& args) {
-  const int64_t blocks = ScanBlocks(args, kDims);
   const bool by_token = args.token_ids != nullptr;
-  const size_t shared_bytes = ScanSharedBytes(kDims * static_cast<int>(sizeof(T)), by_token);
-  if (by_token) {
+  WithScanKernel<T, kDims>(by_token, OutputOf(args), args.activation, [&](auto* kernel) {
     LaunchIndependent(
-        blocks, kScanThreads, [&] { ScanKernel<T, kDims, true>(args); }, shared_bytes);
-  } else {
-    LaunchIndependent(
-        blocks, kScanThreads, [&] { ScanKernel<T, kDims, false>(args); }, shared_bytes);
-  }
+        ScanBlocks(args, kDims), kScanThreads, [&] { kernel(args); },
+        ScanSharedBytes(kDims * static_cast<int>(sizeof(T)), by_token));
+  });
 }
 
 using Work = std::vector<std::function<void()>>;

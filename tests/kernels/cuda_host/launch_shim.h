@@ -59,6 +59,11 @@ template <int kBytes>
 void BeginCopy(SharedAddress to, const void* from) {
   BeginCopy(to.place, from, kBytes);
 }
+template <int kBytes>
+void BeginCopyIf(bool wanted, SharedAddress to, const void* from) {
+  if (wanted) BeginCopy<kBytes>(to, from);
+}
+inline void Keep(int& /*value*/) {}
 void CommitCopies();
 void WaitForCopies(int pending);
 template <int kPending>

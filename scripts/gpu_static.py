@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""What the GPUs' machine code says about the speed of the scan, the fused layer and the row kernels.
+
+Compiles the kernels with nvcc and decodes the instructions of the cubins: no GPU and no disassembler
+is needed. For each kernel's main loop it prints
+
+* instructions per step: all in the loop, predicated ones included, over the steps of one round;
+* static cycles per step: one warp alone on its scheduler, whose copies have always landed. It is a
+  model, good to perhaps 20% and meant to compare two versions: the instructions' stall counts, and
+  waits for the scoreboards with the latencies below;
+* waits: places in the whole kernel where an instruction waits for a load from global memory, and how
+  many of the loads waited for had no other one begun beside them ("alone").
+
+    scripts/gpu_static.py --architectures=80,90,100 [--nvcc=PATH] [--source=FOLDER] [--kernels=scan]
+
+prints Markdown tables. Used by tests/kernels/cuda_sass_test.py, which holds the figures.
+"""
+
+import argparse
+import collections
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+
+FILES = ("scan", "fused", "rows")
+# Opcodes: bits 0 to 11 of an instruction, the form (registers, constant bank, ...) included.
+LDG, STG, LDS, STS, LDGSTS, LDGDEPBAR, DEPBAR = 0x981, 0x986, 0x984, 0x988, 0xfae, 0x9af, 0x91a
+BRA, EXIT, MUFU, LDC, BAR, HMMA = 0x947, 0x94d, 0x308, 0xb82, 0xb1d, 0x23c
+LDCU = 0x7ac
+# Cycles from an instruction to its result, for those that take a scoreboard.
+LATENCY = {MUFU: 20, LDS: 31, LDC: 35, LDCU: 35, HMMA: 18, LDG: 300}
+OTHER_LATENCY = 20
+READ_LATENCY = 12  # until a memory instruction has read its registers
+
+
+class Instruction:
+    """128 bits: what is done in the lower ones, how it is scheduled in the upper ones."""
+
+    def __init__(self, architecture, address, low, high):
+        self.address = address
+        self.opcode = low & 0xfff
+        self.predicate = (low >> 12) & 0xf  # 7 = always
+        self.stall = (high >> 41) & 0xf
+        self.write_barrier = (high >> 46) & 7  # 7 = none
+        self.read_barrier = (high >> 49) & 7
+        self.waits = (high >> 52) & 0x3f
+        self.target = None
+        if self.opcode == BRA:
+            # A signed number from the next instruction on. From sm_90 on its bits 2 to 9 are elsewhere.
+            offset = (low >> 34) | ((high & 0x3ffff) << 30)
+            if offset >> 47:
+                offset -= 1 << 48
+            split = architecture >= 90
+            self.target = address + 16 + (offset * 1024 + (low >> 16 & 0xff) * 4 if split
+                                          else offset * 4)
+        # `@!PT LDS RZ, [RZ]` does nothing (a workaround of sm_80 to sm_90, three before each copy).
+        self.is_empty = self.predicate == 0xf
+
+
+def functions(architecture, cubin):
+    """The kernels of a cubin (64-bit ELF): {mangled name: [Instruction]}."""
+    sections_at, = struct.unpack_from("<Q", cubin, 0x28)
+    entry_size, count, names_index = struct.unpack_from("<HHH", cubin, 0x3a)
+    sections = [struct.unpack_from("<IIQQQQ", cubin, sections_at + i * entry_size)
+                for i in range(count)]
+    names_at = sections[names_index][4]
+    found = {}
+    for name_at, _, _, _, offset, size in sections:
+        name = cubin[names_at + name_at:cubin.index(b"\0", names_at + name_at)].decode()
+        if name.startswith(".text."):
+            words = struct.unpack_from(f"<{size // 8}Q", cubin, offset)
+            found[name[len(".text."):]] = [Instruction(architecture, 8 * i, words[i], words[i + 1])
+                                           for i in range(0, len(words), 2)]
+    return found
+
+
+def loops(code):
+    """Innermost loops: (first, last) addresses."""
+    found = [(i.target, i.address) for i in code
+             if i.target is not None and i.target < i.address]
+    return [loop for loop in found
+            if not any(other != loop and loop[0] <= other[0] and other[1] <= loop[1]
+                       for other in found)]
+
+
+def body(code, loop):
+    return [i for i in code if loop[0] <= i.address <= loop[1] and not i.is_empty]
+
+
+def static_cycles(loop):
+    """Cycles of one round of a loop, from the start of the second one to that of the third one."""
+    now = 0
+    ready = [0] * 6
+    starts = []
+    for _ in range(3):
+        starts.append(now)
+        for i in loop:
+            for barrier in range(6):
+                if i.waits >> barrier & 1:
+                    now = max(now, ready[barrier])
+            if i.write_barrier < 6:
+                ready[i.write_barrier] = max(ready[i.write_barrier],
+                                             now + LATENCY.get(i.opcode, OTHER_LATENCY))
+            if i.read_barrier < 6:
+                ready[i.read_barrier] = max(ready[i.read_barrier], now + READ_LATENCY)
+            now += max(1, i.stall)
+    return starts[2] - starts[1]
+
+
+def global_waits(code):
+    """(places that wait for loads from global memory, those of them that wait for one load alone)."""
+    waits = alone = 0
+    pending = [0] * 6
+    for i in code:
+        done = [b for b in range(6) if i.waits >> b & 1 and pending[b]]
+        if done:
+            waits += 1
+            if sum(pending) == 1:
+                alone += 1
+            for b in done:
+                pending[b] = 0
+        if i.opcode == LDG and i.write_barrier < 6:
+            pending[i.write_barrier] += 1
+    return waits, alone
+
+
+def demangled(name):
+    """The kernel's template arguments, as in `bf16 x2 by id`."""
+    match = re.search(r"cuda\d+([A-Za-z]+Kernel)I?(.*)", name)
+    arguments = match.group(2)
+    dtype = "bf16" if "BFloat16" in arguments else "f32" if arguments.startswith("f") else ""
+    integers = [int(i) for i in re.findall(r"L[ibNA-Za-z0-9_]*?(\d+)E", arguments)]
+    return match.group(1), dtype, integers
+
+
+Figures = collections.namedtuple("Figures", "kernel dtype arguments instructions cycles waits alone")
+
+
+def compile_file(nvcc, source, name, architecture, folder):
+    output = os.path.join(folder, f"{name}.{architecture}.cubin")
+    command = [nvcc, "-std=c++17", "-O3", "-fmad=false", "-I", source, "-cubin",
+               f"-arch=sm_{architecture}", os.path.join(source, f"kernels/cuda/{name}.cu"), "-o",
+               output]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)}\n{done.stdout}")
+    with open(output, "rb") as file:
+        return functions(int(architecture), file.read())
+
+
+def main_loop(kernel, code):
+    """The loop over steps, and how many steps (or rows) a round of it has; None if there is none."""
+    best = None
+    for loop in loops(code):
+        instructions = body(code, loop)
+        count = collections.Counter(i.opcode for i in instructions)
+        if kernel == "ScanKernel":
+            steps = count[LDGSTS] if count[LDGDEPBAR] and count[MUFU] else 0
+        else:
+            steps = count[LDG]
+        if steps and (best is None or steps > best[0]):
+            best = (steps, instructions)
+    return best
+
+
+def scan_steps(loop, by_token):
+    """Steps of a round: each copies 4 planes, and the id of a later step."""
+    return sum(i.opcode == LDGSTS for i in loop) / (5 if by_token else 4)
+
+
+def figures(kernels):
+    rows = []
+    for name, code in kernels.items():
+        if "Kernel" not in name:
+            continue
+        kernel, dtype, arguments = demangled(name)
+        waits, alone = global_waits(code)
+        found = main_loop(kernel, code)
+        instructions = cycles = None
+        if found:
+            steps, loop = found
+            if kernel == "ScanKernel":
+                steps = scan_steps(loop, bool(arguments[1]))
+            instructions = len(loop) / steps
+            cycles = static_cycles(loop) / steps
+        rows.append(Figures(kernel, dtype, tuple(arguments), instructions, cycles, waits, alone))
+    return sorted(rows)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--nvcc", default=shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
+    parser.add_argument("--source", default=os.path.join(os.path.dirname(__file__), ".."))
+    parser.add_argument("--architectures", default="80,90,100")
+    parser.add_argument("--kernels", default=",".join(FILES))
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        for file in options.kernels.split(","):
+            for architecture in options.architectures.split(","):
+                print(f"\n### {file}.cu, sm_{architecture}\n")
+                print("| kernel | arguments | instructions | static cycles | waits | alone |")
+                print("|---|---|---|---|---|---|")
+                for row in figures(compile_file(options.nvcc, options.source, file, architecture,
+                                                folder)):
+                    number = "{:.1f}".format if row.instructions else lambda _: "-"
+                    print(f"| {row.kernel} | {row.dtype} {' '.join(map(str, row.arguments))} "
+                          f"| {number(row.instructions)} | {number(row.cycles)} | {row.waits} "
+                          f"| {row.alone} |")
+
+
+if __name__ == "__main__":
+    main()

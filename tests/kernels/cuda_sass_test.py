@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Compiles kernels for several architectures and fails when their machine code is slower than it was
+(scripts/gpu_static.py says what is counted; docs/benchmarks/gpu_static.md has the figures):
+
+* the scan's steps have more instructions, or take more static cycles, than the limits below;
+* one of these kernels waits for loads from global memory one after the other.
+
+Usage: cuda_sass_test.py NVCC SOURCE_ROOT ARCHITECTURES, such as "80 90". Exits with 77 (skipped)
+when NVCC is empty or not there.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+
+SKIPPED = 77
+# Of the scan, by storage type, dimensions per thread and whether rows are found by token id:
+# instructions and static cycles per step, at most. A layer that stores its rows, without activation;
+# then what pooling, and token vectors as well, and tanh may add.
+SCAN = {
+    ("bf16", 2, 0): (62, 105), ("bf16", 2, 1): (79, 125),
+    ("bf16", 4, 0): (102, 150), ("bf16", 4, 1): (118, 175),
+    ("f32", 2, 0): (58, 120), ("f32", 2, 1): (71, 135),
+    ("f32", 4, 0): (92, 190), ("f32", 4, 1): (108, 205),
+}
+OUTPUT = {0: (0, 0), 1: (10, 35), 2: (18, 45)}  # by ScanOutput
+TANH = {"bf16": (8, 30), "f32": (24, 95)}
+# Loads that nothing else is waited for with: the sequence's entry, and the initial state if there is one.
+ALONE = 2
+
+
+def check_scan(architecture, rows):
+    errors = []
+    found = set()
+    for row in rows:
+        dims, by_token, output, activation = row.arguments
+        found.add(row.arguments + (row.dtype,))
+        where = f"sm_{architecture}, scan of {row.dtype}, {row.arguments}"
+        if row.instructions is None:
+            errors.append(f"{where}: no loop over steps")
+            continue
+        limits = [base + more + (tanh if activation else 0) for base, more, tanh
+                  in zip(SCAN[row.dtype, dims, by_token], OUTPUT[output], TANH[row.dtype])]
+        for what, value, limit in (("instructions per step", row.instructions, limits[0]),
+                                   ("static cycles per step", row.cycles, limits[1]),
+                                   ("loads waited for alone", row.alone, ALONE)):
+            if value > limit:
+                errors.append(f"{where}: expected at most {limit} {what}, found {value:.1f}")
+    if len(found) != 48:
+        errors.append(f"sm_{architecture}: expected 48 scan kernels, found {len(found)}")
+    return errors
+
+
+def main():
+    nvcc, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].replace(";", " ").split()
+    if not nvcc or shutil.which(nvcc) is None:
+        print("SKIPPED: no nvcc")
+        sys.exit(SKIPPED)
+    sys.path.insert(0, os.path.join(root, "scripts"))
+    import gpu_static  # pylint: disable=import-outside-toplevel
+
+    errors = []
+    with tempfile.TemporaryDirectory() as folder:
+        for architecture in architectures:
+            def figures(file, architecture=architecture):
+                return gpu_static.figures(
+                    gpu_static.compile_file(nvcc, root, file, architecture, folder))
+
+            errors += check_scan(architecture, figures("scan"))
+    if errors:
+        sys.exit("\n".join(errors))
+
+
+if __name__ == "__main__":
+    main()
