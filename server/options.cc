@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "kernels/backend.h"
+#include "kernels/choose_backend.h"
 #include "server/base/version.h"
 
 namespace sru::server {
@@ -152,8 +152,9 @@ std::string HelpText() {
 }
 
 std::string VersionText() {
+  // Those of the build: to ask what the machine has would start a GPU's driver for nothing.
   return absl::StrCat("sru_server ", kVersion,
-                      " (backends: ", absl::StrJoin(kernels::AvailableBackends(), ", "), "; gRPC ",
+                      " (backends: ", absl::StrJoin(kernels::BuiltBackends(), ", "), "; gRPC ",
                       GrpcVersion(), ")");
 }
 

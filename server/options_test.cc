@@ -8,9 +8,11 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/choose_backend.h"
 #include "server/compat/grpc_version.h"
 
 namespace sru::server {
@@ -68,6 +70,13 @@ TEST(OptionsTest, DefaultsNeedOnlyARepository) {
 }
 
 // Of each flag: what --help shows as its default can be given and changes nothing.
+// Whatever the machine has: a server on the processor leaves a GPU's driver alone.
+TEST(OptionsTest, TheVersionNamesTheBackendsOfTheBuild) {
+  EXPECT_THAT(
+      VersionText(),
+      HasSubstr(absl::StrCat("(backends: ", absl::StrJoin(kernels::BuiltBackends(), ", "), ";")));
+}
+
 TEST(OptionsTest, EveryDefaultCanBeGiven) {
   const std::string help = HelpText();
   std::set<std::string> names;

@@ -13,7 +13,7 @@
 namespace sru::server {
 
 struct BatchingOptions {
-  std::string backend = "auto";  // "auto": the first of kernels::AvailableBackends()
+  std::string backend = "auto";  // "auto": see kernels::ChooseBackend()
   // Its cuda_memory_limit_bytes is not read: gpu_memory_limit_mb has it.
   kernels::BackendOptions hardware;
   int64_t gpu_memory_limit_mb = 0;  // of each GPU, 10^6 bytes; 0 = nine tenths of what is free
