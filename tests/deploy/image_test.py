@@ -208,6 +208,12 @@ class ImageTest(unittest.TestCase):
     def is_cuda(self):
         return "NVIDIA_VISIBLE_DEVICES" in self.image.environment()
 
+    def test_asks_for_the_driver_that_its_cublas_needs(self):
+        if not self.is_cuda():
+            self.skipTest("an image for the processor")
+        major, = {m.group(1) for m in (re.search(r"/libcublasLt\.so\.(\d+)$", path) for path in self.paths()) if m}
+        self.assertEqual(self.image.environment()["NVIDIA_REQUIRE_CUDA"], "cuda>=%s.0" % major)
+
     def test_has_cublas_but_not_the_driver_if_it_is_for_gpus(self):
         names = [os.path.basename(path) for path in self.paths()]
         self.assertEqual(any(re.match(r"libcublasLt\.so\.\d+$", name) for name in names), self.is_cuda())
