@@ -46,10 +46,27 @@ __global__ void __launch_bounds__(kRowThreads) LayerNormKernel(const LayerNormAr
     factor = kHugeRowFactor;
   }
   const float scale = 1.0f / sqrtf(variance + args.epsilon * factor * factor);
-  for (int i = lane; i < stride; i += kWarpSize) {
-    // weight and bias are zero in the padding; x is finite there.
-    y[i] =
-        FromFloat<T>(fmaf((ToFloat(x[i]) * factor - mean) * scale, args.weight[i], args.bias[i]));
+  // Several values are read before any is written: y may be x, so that the compiler cannot do so.
+  constexpr int kAtOnce = 8;
+  for (int first = lane; first < stride; first += kAtOnce * kWarpSize) {
+    float values[kAtOnce], weights[kAtOnce], biases[kAtOnce];
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int i = first + k * kWarpSize;
+      if (i < stride) {
+        values[k] = ToFloat(x[i]);
+        weights[k] = Unpack(LoadReadOnly<1>(args.weight + i), 0);
+        biases[k] = Unpack(LoadReadOnly<1>(args.bias + i), 0);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kAtOnce; ++k) {
+      const int i = first + k * kWarpSize;
+      // weight and bias are zero in the padding; x is finite there.
+      if (i < stride) {
+        y[i] = FromFloat<T>(fmaf((values[k] * factor - mean) * scale, weights[k], biases[k]));
+      }
+    }
   }
 }
 

@@ -15,6 +15,10 @@ inline constexpr int kRowWarps = kRowThreads / kWarpSize;
 // What a thread of the embedding kernel makes.
 inline constexpr int kEmbedBytes = 16;
 
+// Adjacent dimensions of a thread of the pooling kernel, and rows that it reads at a time.
+inline constexpr int kPoolDims = 2;
+inline constexpr int kPoolRows = 8;
+
 inline constexpr int64_t Blocks(int64_t threads) {
   return (threads + kRowThreads - 1) / kRowThreads;
 }
@@ -28,7 +32,7 @@ inline int64_t LayerNormBlocks(const LayerNormArgs& args) {
   return Blocks(int64_t{args.max_tokens} * kWarpSize);
 }
 inline int PoolBlocksPerSequence(const PoolArgs& args) {
-  return static_cast<int>(Blocks(args.segments * args.padded));
+  return static_cast<int>(Blocks(args.segments * args.padded / kPoolDims));
 }
 inline int64_t PoolBlocks(const PoolArgs& args) {
   return int64_t{args.num_sequences} * PoolBlocksPerSequence(args);

@@ -28,6 +28,8 @@ OUTPUT = {0: (0, 0), 1: (10, 35), 2: (18, 45)}  # by ScanOutput
 TANH = {"bf16": (8, 30), "f32": (24, 95)}
 # Loads that nothing else is waited for with: the sequence's entry, and the initial state if there is one.
 ALONE = 2
+# Of pooling after a layer norm, per row of two dimensions: static cycles, and loads waited for alone.
+POOL = (150, 5)
 
 
 def check_scan(architecture, rows):
@@ -52,6 +54,19 @@ def check_scan(architecture, rows):
     return errors
 
 
+def check_pool(architecture, rows):
+    errors = []
+    pools = [row for row in rows if row.kernel == "PoolKernel"]
+    for row in pools:
+        if row.cycles is None or row.cycles > POOL[0] or row.alone > POOL[1]:
+            errors.append(f"sm_{architecture}, pooling of {row.dtype}: expected at most {POOL[0]} static "
+                          f"cycles per row and {POOL[1]} loads waited for alone, found {row.cycles} "
+                          f"and {row.alone}")
+    if len(pools) != 2:
+        errors.append(f"sm_{architecture}: expected 2 pooling kernels, found {len(pools)}")
+    return errors
+
+
 def main():
     nvcc, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].replace(";", " ").split()
     if not nvcc or shutil.which(nvcc) is None:
@@ -68,6 +83,7 @@ def main():
                     gpu_static.compile_file(nvcc, root, file, architecture, folder))
 
             errors += check_scan(architecture, figures("scan"))
+            errors += check_pool(architecture, figures("rows"))
     if errors:
         sys.exit("\n".join(errors))
 
