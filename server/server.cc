@@ -38,6 +38,7 @@
 #include "server/lifecycle/model_registry.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/byte_budget.h"
+#include "server/rpc/compute_call.h"
 #include "server/rpc/in_flight.h"
 #include "server/rpc/inference_service.h"
 #include "server/rpc/memory_options.h"
@@ -432,7 +433,11 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     served->version = model->version();
     served->model = model;
     served->metrics = metrics_.ForModel(model->name(), model->version(),
-                                        options_.batching.engine.batcher.max_batch_tokens);
+                                        options_.batching.engine.batcher.max_batch_tokens,
+                                        [&model](Method method) {
+                                          const TaskFilter answers = AnswersOf(method);
+                                          return answers != nullptr && answers(model->task());
+                                        });
     EngineOptions engine_options = options_.batching.engine;
     engine_options.state_budgets = state_budgets_;
     engine_options.on_device_lost = [this](int device, const absl::Status& error) {

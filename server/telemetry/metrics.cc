@@ -218,7 +218,7 @@ constexpr LevelMetric kLevelMetrics[] = {
      "Most that gRPC may hold of messages that are still arriving (--max_receive_memory_mb).",
      [](const ServerLevels& l) -> double { return l.receive_memory_limit_bytes; }},
     {"sru_received_message_bytes_total", kCounter,
-     "Bytes of Classify and Encode requests that arrived whole.",
+     "Bytes of requests that compute (Classify, Encode, Score) that arrived whole.",
      [](const ServerLevels& l) -> double { return l.received_message_bytes; }},
     {"sru_inflight_bytes", kGauge,
      "What calls hold, from the arrival of their messages until their answers have left.",
@@ -334,12 +334,18 @@ Metrics::Metrics()
                          .Add({}, LoadDurationBuckets())) {}
 
 std::shared_ptr<ModelMetrics> Metrics::ForModel(const std::string& model, int64_t version,
-                                                int max_batch_tokens) {
+                                                int max_batch_tokens,
+                                                const std::function<bool(Method)>& answers) {
   const ModelKey key(model, version);
   MutexLock lock(&mutex_);
   SharedModelMetrics& shared = models_[key];
   if (shared.metrics == nullptr) {
     shared.metrics.reset(new ModelMetrics(&registry_, model, version, max_batch_tokens));
+  }
+  for (size_t i = 0; i < kNumMethods; ++i) {
+    const auto method = static_cast<Method>(i);
+    if (!Describe(method).has_stages || (answers && !answers(method))) continue;
+    shared.metrics->request_duration_.Make(method);
   }
   ++shared.owners;
   return std::shared_ptr<ModelMetrics>(shared.metrics.get(),

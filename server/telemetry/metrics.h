@@ -14,6 +14,7 @@
 #define SRU_SERVER_TELEMETRY_METRICS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -133,9 +134,11 @@ class Metrics {
   Metrics& operator=(const Metrics&) = delete;
 
   // Gives the same object to all callers with the same model and version while one of them holds
-  // it. The last owner removes the series.
+  // it. The last owner removes the series. Of the methods that `answers` names (null: all), the
+  // durations are there from the start.
   std::shared_ptr<ModelMetrics> ForModel(const std::string& model, int64_t version,
-                                         int max_batch_tokens);
+                                         int max_batch_tokens,
+                                         const std::function<bool(Method)>& answers = nullptr);
 
   // Records that a model was loaded, which took this long from its files to a warm engine.
   void OnModelLoaded(absl::Duration duration);

@@ -55,6 +55,22 @@ TEST(MetricsTest, CountsCallsByMethodModelVersionAndCode) {
   }
 }
 
+TEST(MetricsTest, OnlyMethodsThatAModelAnswersHaveDurationsFromTheStart) {
+  Metrics metrics;
+  const auto is_score = [](Method method) { return method == Method::kScore; };
+  const auto model = metrics.ForModel("lm", 1, 4096, is_score);
+  const std::string labels = "model=\"lm\",version=\"1\"} ";
+  const std::string count = "sru_request_duration_seconds_count{method=";
+  std::string text = metrics.Text(ServerLevels());
+  EXPECT_THAT(text, HasSubstr(count + "\"Score\"," + labels + "0"));
+  EXPECT_THAT(text, Not(HasSubstr(count + "\"Classify\"," + labels)));
+  // The version was replaced by a model of another task.
+  CallTimes times;
+  model->OnCall(Method::kClassify, absl::StatusCode::kOk, times);
+  text = metrics.Text(ServerLevels());
+  EXPECT_THAT(text, HasSubstr(count + "\"Classify\"," + labels + "1"));
+}
+
 TEST(MetricsTest, DescribesBatches) {
   Metrics metrics;
   const auto model = metrics.ForModel("trec", 1, 1000);

@@ -29,17 +29,6 @@ const Buckets& LoadDurationBuckets() {
   return *kBuckets;
 }
 
-MethodHistograms::MethodHistograms(const SeriesOwner& owner, const char* name, const char* help,
-                                   const Buckets& buckets) {
-  for (size_t i = 0; i < kNumMethods; ++i) {
-    const MethodInfo method = Describe(static_cast<Method>(i));
-    if (method.has_stages) {
-      histograms_[i].emplace(owner, name, help, buckets,
-                             prometheus::Labels{{"method", method.name}});
-    }
-  }
-}
-
 RequestCounters::RequestCounters(const SeriesOwner& owner)
     : owner_(owner),
       family_(prometheus::BuildCounter()

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -70,20 +71,38 @@ class ModelHistogram {
   prometheus::Histogram& series_;
 };
 
-// One histogram for each method that has stages, by the label `method`.
+// One histogram for each method, by the label `method`. Each appears when it is made or gets its
+// first value: a model need have none of the methods that its task does not answer. Thread-safe.
 class MethodHistograms {
  public:
+  // `name` and `help` are literals.
   MethodHistograms(const SeriesOwner& owner, const char* name, const char* help,
-                   const Buckets& buckets);
+                   const Buckets& buckets)
+      : owner_(owner), name_(name), help_(help), buckets_(buckets) {}
 
-  // Does nothing for a method that has no stages.
-  void Observe(Method method, absl::Duration duration) {
-    std::optional<ModelHistogram>& histogram = histograms_[static_cast<size_t>(method)];
-    if (histogram.has_value()) histogram->Observe(duration);
-  }
+  void Make(Method method) { Find(method); }
+  void Observe(Method method, absl::Duration duration) { Find(method).Observe(duration); }
 
  private:
-  std::array<std::optional<ModelHistogram>, kNumMethods> histograms_;
+  struct OneMethod {
+    std::once_flag made;
+    std::optional<ModelHistogram> histogram;
+  };
+
+  ModelHistogram& Find(Method method) {
+    OneMethod& series = methods_[static_cast<size_t>(method)];
+    std::call_once(series.made, [&] {
+      series.histogram.emplace(owner_, name_, help_, buckets_,
+                               prometheus::Labels{{"method", MethodName(method)}});
+    });
+    return *series.histogram;
+  }
+
+  const SeriesOwner& owner_;
+  const char* const name_;
+  const char* const help_;
+  const Buckets& buckets_;
+  std::array<OneMethod, kNumMethods> methods_;
 };
 
 // The series of sru_requests_total for one model, or for calls without one. Each appears with its

@@ -133,6 +133,7 @@ class Server:
         texts = ["How many moons does Jupiter have ?", "Who wrote Hamlet ?", "Where is Samarkand ?"]
         assert self.client("classify", "--batch=1", *texts) == 0
         assert self.client("encode", "--batch=1", *texts) == 0
+        assert self.client("score", "--batch=1", *texts) == 0  # so that every bundled model has calls
         assert self.client("models") == 0
         assert self.client("classify", "--model=unknown", "text") == 1
         assert self.client("classify", "--model=trec", "") == 1
