@@ -24,11 +24,11 @@ inline std::vector<int> TokenBuckets(int max_tokens) {
   }
 }
 
-// A power of two, since a spare sequence costs a block that ends at once; not more than
-// `max_sequences`.
+// A power of four: a spare sequence costs a block that ends at once, and a row of results to copy;
+// not more than `max_sequences`.
 inline int SequenceBucket(int sequences, int max_sequences) {
   int bucket = 1;
-  while (bucket < sequences) bucket *= 2;
+  while (bucket < sequences) bucket *= 4;
   return std::min(bucket, max_sequences);
 }
 

@@ -218,21 +218,17 @@ class CudaExecutable : public Executable {
  private:
   Status Enqueue(BatchRun& run, CudaWorkspace& ws) const {
     const size_t bytes = run.WriteInput();
-    Graph* graph = ws.graphs.Find(run.bucket());
-    if (graph == nullptr) {
-      std::unique_ptr<Graph> recorded;
-      Status status = ws.stream->Record(
-          [&] {
-            const DeviceState& device = devices_[ws.limits().device];
-            return EnqueueForward(*stack_, *device.stack.weights, device.stack.token_table->Use(),
-                                  run.bucket(), ws);
-          },
-          &recorded);
-      if (!status.ok()) return status;
-      graph = ws.graphs.Insert(run.bucket(), std::move(recorded));
+    const auto enqueue = [&] {
+      const DeviceState& device = devices_[ws.limits().device];
+      return EnqueueForward(*stack_, *device.stack.weights, device.stack.token_table->Use(),
+                            run.bucket(), ws);
+    };
+    Graph* graph = nullptr;
+    Status status = ws.graphs.Prepare(run.bucket(), *ws.stream, enqueue, &graph);
+    if (status.ok()) {
+      status = ws.stream->CopyToDevice(ws.input.data(), ws.host_input.data(), bytes);
     }
-    Status status = ws.stream->CopyToDevice(ws.input.data(), ws.host_input.data(), bytes);
-    if (status.ok()) status = ws.stream->Launch(*graph);
+    if (status.ok()) status = graph != nullptr ? ws.stream->Launch(*graph) : enqueue();
     if (status.ok() && run.num_token_rows() > 0) {
       const ResultRows& rows = ws.token_vectors;
       status = ws.stream->CopyToHost(rows.host.data(), rows.device.data(),

@@ -19,7 +19,7 @@
 namespace sru::kernels::cuda {
 
 // Graphs that a workspace keeps: enough for the buckets that a steady load falls into.
-inline constexpr size_t kMaxGraphs = 64;
+inline constexpr size_t kMaxGraphs = 256;
 
 // Where the parts of a batch are in the input staging, in bytes from its beginning. The same on
 // the host and on the device, and the same for every batch of a bucket. One copy brings all of it.

@@ -1,12 +1,15 @@
-// The recorded graphs of one workspace, by their bucket (of any type with operator<): at most `capacity`, the least recently used one
-// goes first. Not thread-safe. A graph must not be in flight when another is added.
+// The recorded graphs of one workspace, by their bucket (of any type with operator<): at most
+// `capacity`, the least recently used one goes first. Not thread-safe. A graph must not be in flight
+// when another is added.
 #ifndef SRU_KERNELS_CUDA_GRAPH_CACHE_H_
 #define SRU_KERNELS_CUDA_GRAPH_CACHE_H_
 
 #include <cstddef>
+#include <functional>
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "kernels/cuda/bucket.h"
@@ -19,6 +22,24 @@ class BasicGraphCache {
  public:
   // `capacity` is at least 1.
   explicit BasicGraphCache(size_t capacity) : capacity_(capacity) {}
+
+  // The graph with which a bucket's work is to be launched; null when the work itself, `enqueue`, is
+  // to be put on the stream instead. That is so at a bucket's first use, since recording takes longer
+  // than the work and many buckets come only once, and where the recording fails, for want of memory
+  // or because something has interfered with it: the batch can do without. Such a bucket counts as
+  // unused. Only kDeviceLost is an error. The stream is idle.
+  Status Prepare(const Key& bucket, Stream& stream, const std::function<Status()>& enqueue,
+                 Graph** graph) {
+    *graph = Find(bucket);
+    if (*graph != nullptr) return OkStatus();
+    if (used_.size() >= kMaxUsed) used_.clear();
+    if (used_.insert(bucket).second) return OkStatus();
+    used_.erase(bucket);
+    std::unique_ptr<Graph> recorded;
+    Status status = stream.Record(enqueue, &recorded);
+    if (status.ok()) *graph = Insert(bucket, std::move(recorded));
+    return status.code() == StatusCode::kDeviceLost ? status : OkStatus();
+  }
 
   // Null when there is none. The pointer holds until the next Insert().
   Graph* Find(const Key& bucket) {
@@ -42,6 +63,7 @@ class BasicGraphCache {
   void Clear() {
     by_bucket_.clear();
     entries_.clear();
+    used_.clear();
   }
 
   size_t size() const { return entries_.size(); }
@@ -52,9 +74,13 @@ class BasicGraphCache {
     std::unique_ptr<Graph> graph;
   };
 
+  // Buckets that are remembered without a graph; then all are forgotten.
+  static constexpr size_t kMaxUsed = 4096;
+
   const size_t capacity_;
   std::list<Entry> entries_;  // the most recently used one first
   std::map<Key, typename std::list<Entry>::iterator> by_bucket_;
+  std::set<Key> used_;  // once, and not recorded yet
 };
 
 using GraphCache = BasicGraphCache<Bucket>;

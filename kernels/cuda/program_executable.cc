@@ -110,17 +110,14 @@ class CudaProgram : public ProgramExecutable {
 
   Status Enqueue(ProgramRun& run, CudaProgramWorkspace& ws) const {
     const size_t bytes = run.WriteInput();
-    Graph* graph = ws.graphs.Find(run.bucket());
-    if (graph == nullptr) {
-      std::unique_ptr<Graph> recorded;
-      const ProgramOnDevice& device = devices_[ws.limits().device];
-      Status status = ws.stream->Record(
-          [&] { return EnqueueProgram(*packed_, device, run.bucket(), ws); }, &recorded);
-      if (!status.ok()) return status;
-      graph = ws.graphs.Insert(run.bucket(), std::move(recorded));
+    const ProgramOnDevice& device = devices_[ws.limits().device];
+    const auto enqueue = [&] { return EnqueueProgram(*packed_, device, run.bucket(), ws); };
+    Graph* graph = nullptr;
+    Status status = ws.graphs.Prepare(run.bucket(), *ws.stream, enqueue, &graph);
+    if (status.ok()) {
+      status = ws.stream->CopyToDevice(ws.input.data(), ws.host_input.data(), bytes);
     }
-    Status status = ws.stream->CopyToDevice(ws.input.data(), ws.host_input.data(), bytes);
-    if (status.ok()) status = ws.stream->Launch(*graph);
+    if (status.ok()) status = graph != nullptr ? ws.stream->Launch(*graph) : enqueue();
     return status.ok() ? run.EnqueueResults() : status;
   }
 

@@ -52,9 +52,10 @@ TEST(BucketTest, TokenBucketsWasteAtMostAnEighth) {
   }
 }
 
-TEST(BucketTest, SequenceBucketsArePowersOfTwoUpToTheLimit) {
+TEST(BucketTest, SequenceBucketsArePowersOfFourUpToTheLimit) {
   EXPECT_EQ(SequenceBucket(1, 64), 1);
-  EXPECT_EQ(SequenceBucket(3, 64), 4);
+  EXPECT_EQ(SequenceBucket(2, 64), 4);
+  EXPECT_EQ(SequenceBucket(5, 64), 16);
   EXPECT_EQ(SequenceBucket(64, 64), 64);
   EXPECT_EQ(SequenceBucket(33, 40), 40);
 }
@@ -146,15 +147,70 @@ TEST(CudaBackendTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
     ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
     EXPECT_NE(outputs.pooled[0], OutputArrays::kUnwritten);
   }
+  // The first batch of a bucket runs without a graph.
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 1);
-  EXPECT_EQ(rig.controls[0]->graph_launches, 3);
+  EXPECT_EQ(rig.controls[0]->graph_launches, 2);
 
   // Other outputs need another graph.
   const RandomBatch batch(stack.spec(), {10, 20, 5}, false, 1);
   OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
   for (SequenceOutput& out : outputs.outputs) out.token_vectors = nullptr;
   ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+  EXPECT_EQ(rig.controls[0]->graphs_recorded, 1);
+  ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 2);
+}
+
+TEST(CudaBackendTest, WithAndWithoutAGraphTheBitsAreTheSame) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {10, 20, 5}, true, 1);
+  Rig rig;
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+  std::vector<std::unique_ptr<OutputArrays>> found;
+  for (int64_t launches = 0; launches < 3; ++launches) {
+    EXPECT_EQ(rig.controls[0]->graph_launches, std::max<int64_t>(launches - 1, 0));
+    found.push_back(std::make_unique<OutputArrays>(stack.spec(), batch.view(), Pooling::kMax));
+    ASSERT_TRUE(rig.Run(batch.view(), *found.back()).ok());
+    EXPECT_EQ(found.back()->token_vectors, found[0]->token_vectors);
+    EXPECT_EQ(found.back()->pooled, found[0]->pooled);
+    EXPECT_EQ(found.back()->final_state, found[0]->final_state);
+    EXPECT_EQ(found.back()->logits, found[0]->logits);
+  }
+}
+
+TEST(CudaBackendTest, ABatchWhoseRecordingFailsRunsWithoutAGraph) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {10, 20, 5}, false, 1);
+  for (StatusCode code : {StatusCode::kInternal, StatusCode::kResourceExhausted}) {
+    Rig rig;
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    const OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
+    ASSERT_TRUE(rig.Run(batch.view(), expected).ok());
+    rig.controls[0]->recording = code;
+    for (int i = 0; i < 4; ++i) {
+      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+      const Status status = rig.Run(batch.view(), outputs);
+      EXPECT_TRUE(status.ok()) << status.message();
+      EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
+    }
+    EXPECT_EQ(rig.controls[0]->graphs_recorded, 0);
+    EXPECT_EQ(rig.controls[0]->probes, 0);
+    // It is tried again.
+    rig.controls[0]->recording = StatusCode::kOk;
+    for (int i = 0; i < 2; ++i) {
+      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+      ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+      EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
+    }
+    EXPECT_EQ(rig.controls[0]->graphs_recorded, 1);
+  }
+  Rig rig;
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+  ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+  rig.controls[0]->recording = StatusCode::kDeviceLost;
+  EXPECT_EQ(rig.Run(batch.view(), outputs).code(), StatusCode::kDeviceLost);
+  EXPECT_TRUE(rig.backend->devices()[0].lost);
 }
 
 TEST(CudaBackendTest, GraphsAreBoundedAndServingAllocatesNothing) {
@@ -165,17 +221,24 @@ TEST(CudaBackendTest, GraphsAreBoundedAndServingAllocatesNothing) {
   Rig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {256, 64}));
   const int64_t allocations = rig.controls[0]->allocations;
-  for (int sequences = 1; sequences <= 64; sequences *= 2) {
+  for (int sequences = 1; sequences <= 64; sequences *= 4) {
     for (int tokens = 64; tokens <= 256; tokens += 16) {
       std::vector<int> lengths(sequences, 1);
       lengths[0] = tokens - sequences + 1;
       const RandomBatch batch(stack.spec(), lengths, false, 1);
-      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
-      ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+      for (int wanted = 0; wanted < 8; ++wanted) {
+        OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+        for (SequenceOutput& out : outputs.outputs) {
+          if ((wanted & 1) == 0) out.token_vectors = nullptr;
+          if ((wanted & 2) == 0) out.final_state = nullptr;
+          if ((wanted & 4) == 0) out.logits = out.probabilities = nullptr;
+        }
+        for (int run = 0; run < 2; ++run) ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+      }
     }
   }
-  EXPECT_GT(rig.controls[0]->graphs_recorded, 64);
-  EXPECT_EQ(rig.controls[0]->graphs_alive, 64);
+  EXPECT_GT(rig.controls[0]->graphs_recorded, 256);
+  EXPECT_EQ(rig.controls[0]->graphs_alive, 256);
   EXPECT_EQ(rig.controls[0]->allocations, allocations);
   rig.workspaces.clear();
   EXPECT_EQ(rig.controls[0]->graphs_alive, 0);
@@ -443,7 +506,10 @@ TEST(CudaBackendTest, SeveralDevicesGiveTheSameBits) {
   ASSERT_TRUE(rig.Run(batch.view(), a, 0).ok());
   ASSERT_TRUE(rig.Run(batch.view(), b, 1).ok());
   EXPECT_EQ(a.token_vectors, b.token_vectors);
+  EXPECT_EQ(rig.controls[1]->graph_launches, 0);
+  ASSERT_TRUE(rig.Run(batch.view(), b, 1).ok());
   EXPECT_EQ(rig.controls[1]->graph_launches, 1);
+  EXPECT_EQ(a.token_vectors, b.token_vectors);
   const Status beyond = rig.MakeWorkspace({16, 1, 2});
   EXPECT_EQ(beyond.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(beyond.message(), HasSubstr("workspace.device: expected 0 to 1, found 2"));
@@ -451,7 +517,10 @@ TEST(CudaBackendTest, SeveralDevicesGiveTheSameBits) {
 
 // Wherever in a batch the failure happens, the call reports it, later calls do too, and the other
 // device continues.
-TEST(CudaBackendTest, ALostDeviceIsReportedAndTheOthersGoOn) {
+// `earlier` batches of the bucket have run: the next one runs without a graph, records one or has it.
+class LostDeviceTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(LostDeviceTest, IsReportedAndTheOthersGoOn) {
   const RandomStack stack(StackOptions(), 1);
   const RandomBatch batch(stack.spec(), {12, 3}, false, 2);
   bool finished = false;
@@ -459,6 +528,10 @@ TEST(CudaBackendTest, ALostDeviceIsReportedAndTheOthersGoOn) {
     ASSERT_LT(operations, 100);
     Rig rig(2);
     ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    for (int earlier = 0; earlier < GetParam(); ++earlier) {
+      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+      ASSERT_TRUE(rig.Run(batch.view(), outputs, 1).ok());
+    }
     rig.controls[1]->operations_until_lost = operations;
     const OutputArrays lost(stack.spec(), batch.view(), Pooling::kMax);
     const Status status = rig.Run(batch.view(), lost, 1);
@@ -475,6 +548,8 @@ TEST(CudaBackendTest, ALostDeviceIsReportedAndTheOthersGoOn) {
     EXPECT_TRUE(rig.Run(batch.view(), good, 0).ok());
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(EarlierBatches, LostDeviceTest, ::testing::Values(0, 1, 2));
 
 // Which errors are for good is not always known: a device that goes on working is kept, until it
 // fails every time.

@@ -186,21 +186,25 @@ TEST(CudaProgramTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
     ASSERT_TRUE(rig.Run(call).ok());
     results.push_back(call.values[kH]);
   }
+  // The first batch of a bucket runs without a graph.
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 1);
-  EXPECT_EQ(rig.controls[0]->graph_launches, 3);
+  EXPECT_EQ(rig.controls[0]->graph_launches, 2);
   EXPECT_NE(results[0], results[1]);
 
   Call other(model.program, {batches[0]}, 0);
   other.wanted[kLogProb] = other.wanted[kCandidateLists] = false;
-  ASSERT_TRUE(rig.Run(other).ok());
-  EXPECT_EQ(rig.controls[0]->graphs_recorded, 2) << "other outputs";
-  EXPECT_EQ(other.values[kH], results[0]);
+  for (int run = 0; run < 2; ++run) {
+    ASSERT_TRUE(rig.Run(other).ok());
+    EXPECT_EQ(rig.controls[0]->graphs_recorded, 1 + run) << "other outputs";
+    EXPECT_EQ(other.values[kH], results[0]);
+  }
 
   ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
   other.slots[model.tokens] = {rig.Slot(), StateArena::kNoSlot, rig.Slot()};
   ASSERT_TRUE(rig.Run(other).ok());
-  EXPECT_EQ(rig.controls[0]->graphs_recorded, 3) << "slots";
   EXPECT_EQ(other.values[kH], results[0]);
+  ASSERT_TRUE(rig.Run(other).ok());
+  EXPECT_EQ(rig.controls[0]->graphs_recorded, 3) << "slots";
 }
 
 TEST(CudaProgramTest, NothingIsRunForNothing) {
@@ -220,17 +224,26 @@ TEST(CudaProgramTest, GraphsAreBoundedAndServingAllocatesNothing) {
   Rig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, {256, 64}));
   const int64_t allocations = rig.controls[0]->allocations;
-  for (int sequences = 1; sequences <= 64; sequences *= 2) {
+  for (int sequences = 1; sequences <= 64; sequences *= 4) {
     for (int rows = 64; rows <= 256; rows += 16) {
       std::vector<int> lengths(sequences, 1);
       lengths[0] = rows - sequences + 1;
       Call call(model.program, {lengths}, 1);
-      call.wanted[kLogProb] = call.wanted[kCandidateLists] = false;
-      ASSERT_TRUE(rig.Run(call).ok());
+      // Predictions are slow here; whether they are wanted makes another bucket all the same.
+      for (size_t i = 1; i < call.data.ids.size(); ++i) {
+        const InputSpec& input = model.program.inputs[i];
+        std::fill(call.data.ids[i].begin(), call.data.ids[i].end(), input.least);
+      }
+      for (int wanted = 1; wanted < 16; ++wanted) {
+        for (int output : {kAttended, kH, kLogProb, kCandidateLists}) {
+          call.wanted[output] = (wanted >> output & 1) != 0;
+        }
+        for (int run = 0; run < 2; ++run) ASSERT_TRUE(rig.Run(call).ok());
+      }
     }
   }
-  EXPECT_GT(rig.controls[0]->graphs_recorded, 64);
-  EXPECT_EQ(rig.controls[0]->graphs_alive, 64);
+  EXPECT_GT(rig.controls[0]->graphs_recorded, 256);
+  EXPECT_EQ(rig.controls[0]->graphs_alive, 256);
   EXPECT_EQ(rig.controls[0]->allocations, allocations);
   rig.workspaces.clear();
   EXPECT_EQ(rig.controls[0]->graphs_alive, 0);
@@ -275,10 +288,12 @@ TEST(CudaProgramTest, RoomForPagesGrowsAndGraphsAreRecordedAgain) {
     state.rows.assign(model.program.fields.size(), 0);
     state.rows[model.cache] = step.rows;
     for (int i = 0; i < 8 * step.rows; ++i) state.values.push_back(normal(random));
-    ASSERT_TRUE(rig.arena->Put(slot, state).ok());
     Call call(model.program, {{}, {3}}, 7);
     call.slots[model.cached] = {slot};
-    ASSERT_TRUE(rig.Run(call).ok());
+    for (int run = 0; run < 2; ++run) {  // the second one records
+      ASSERT_TRUE(rig.arena->Put(slot, state).ok());
+      ASSERT_TRUE(rig.Run(call).ok());
+    }
     EXPECT_EQ(rig.controls[0]->graphs_recorded, step.graphs);
     EXPECT_EQ(rig.controls[0]->graphs_alive, 1);
     const bool grew = graphs > 0 && step.graphs > graphs;

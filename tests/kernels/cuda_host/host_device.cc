@@ -265,6 +265,9 @@ class HostStream : public Stream {
     if (Status status = Fail(); !status.ok()) return status;
     if (!work_.empty()) std::abort();  // the backend records on an idle stream
     Status status = enqueue();
+    if (status.ok() && control_->recording != StatusCode::kOk) {
+      status = Status(control_->recording, "the recording failed");
+    }
     if (status.ok()) *graph = std::make_unique<HostGraph>(std::move(work_), control_);
     work_.clear();
     return status;

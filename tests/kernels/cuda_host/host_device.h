@@ -59,6 +59,9 @@ struct HostDeviceControl {
   // Row counts at which no algorithm gives the bits of the others; 0 = none.
   std::atomic<int> unstable_rows{32};
 
+  // What a recording comes to, after its work has been recorded, if it is not kOk.
+  std::atomic<kernels::StatusCode> recording{kernels::StatusCode::kOk};
+
   std::atomic<int64_t> graphs_recorded{0};
   std::atomic<int64_t> graphs_alive{0};
   std::atomic<int64_t> graph_launches{0};
