@@ -334,6 +334,8 @@ __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPla
   highways += place.slice * kFusedHighwayValues;
   const FusedHighway highway{highways, SharedAddressOf(highways)};
   const ptrdiff_t highway_step = place.direction == 0 ? scan.highway_stride : -scan.highway_stride;
+  ScanThread<BFloat16, 1> thread = {};
+  if (dim < dims) thread.LoadConstants(scan, place.direction, slice_dim + dim);
   for (int g = place.group; g < FusedGroups(scan); g += place.groups_at_once) {
     const FusedGroup group(scan, g);
     if (group.chunks == 0) return;  // so are all that follow
@@ -342,7 +344,6 @@ __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPla
       entry = scan.sequences[g * kFusedSequences + sequence];
     }
     const bool works = entry.length > 0 && dim < dims;
-    ScanThread<BFloat16, 1> thread = {};
     if (works) thread.Begin(scan, entry, place.direction, slice_dim + dim);
     // Without a highway out of x nothing is left to be copied, wherever that is.
     const int highway_length = scan.highway == nullptr ? 0 : entry.length;

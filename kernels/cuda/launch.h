@@ -59,8 +59,13 @@ cudaError_t LoadKernel(Kernel* kernel, size_t shared_bytes = 0) {
   cudaFuncAttributes attributes;
   const cudaError_t error = cudaFuncGetAttributes(&attributes, function);
   if (error != cudaSuccess || shared_bytes == 0) return error;
-  return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(shared_bytes));
+  const cudaError_t grown = cudaFuncSetAttribute(
+      function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+  if (grown != cudaSuccess) return grown;
+  // How many of its blocks a multiprocessor runs is decided by shared memory, not by the cache that
+  // shares the place with it.
+  return cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
+                              cudaSharedmemCarveoutMaxShared);
 }
 
 }  // namespace sru::kernels::cuda

@@ -240,7 +240,19 @@ struct ScanThread {
   float* token_row;
   ptrdiff_t h_step;
 
-  // Dimensions j and on of `direction`; the entry has tokens.
+  // What depends on the layer alone, of dimensions j and on of `direction`.
+  __device__ __forceinline__ void LoadConstants(const ScanArgs& args, int direction, int j) {
+    const float* constants = args.constants + 4 * direction * args.padded + j;
+#pragma unroll
+    for (int d = 0; d < kDims; ++d) {
+      v_f[d] = constants[d];
+      v_r[d] = constants[args.padded + d];
+      b_f[d] = constants[2 * args.padded + d];
+      b_r[d] = constants[3 * args.padded + d];
+    }
+  }
+
+  // After LoadConstants(), with the same dimensions; the entry has tokens.
   __device__ __forceinline__ void Begin(const ScanArgs& args, const SequenceEntry& entry,
                                         int direction, int j) {
     const int width = args.directions * args.padded;
@@ -267,15 +279,10 @@ struct ScanThread {
     token_row = (stores_tokens ? args.token_vectors : elsewhere) +
                 (entry.token_row + first_step) * width + column;
     h_step = direction == 0 ? width : -width;
-    const float* constants = args.constants + 4 * direction * args.padded + j;
     const float* initial = args.initial_state;
     if (initial != nullptr) initial += entry.index * args.state_stride + column;
 #pragma unroll
     for (int d = 0; d < kDims; ++d) {
-      v_f[d] = constants[d];
-      v_r[d] = constants[args.padded + d];
-      b_f[d] = constants[2 * args.padded + d];
-      b_r[d] = constants[3 * args.padded + d];
       c[d] = initial != nullptr ? initial[d] : 0.0f;
       h[d] = 0.0f;
       pool[d] = PoolStart(takes_max);
@@ -356,6 +363,7 @@ __global__ void __launch_bounds__(kScanThreads, kScanMinBlocks)
       static_cast<const T*>(args.highway) + direction * args.highway_direction_stride + j, first,
       direction == 0 ? 1 : -1, length);
   ScanThread<T, kDims, KnownScan<kOutput, kActivation>> thread;
+  thread.LoadConstants(args, direction, j);
   thread.Begin(args, entry, direction, j);
 
   WaitForCopies<kScanGroups - 1>();

@@ -69,7 +69,11 @@ enum cudaStreamCaptureMode {
   cudaStreamCaptureModeRelaxed = 2,
 };
 enum cudaDeviceAttr { cudaDevAttrComputeCapabilityMajor = 75 };
-enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaFuncAttribute {
+  cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
+  cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+};
+enum cudaSharedCarveout { cudaSharedmemCarveoutMaxShared = 100 };
 enum cudaDataType { CUDA_R_32F = 0, CUDA_R_16BF = 14 };
 using cudaDataType_t = cudaDataType;
 
