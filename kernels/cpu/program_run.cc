@@ -21,6 +21,16 @@ struct AxisRows {
   int Length(int b) const { return offsets[b + 1] - offsets[b]; }
 };
 
+// Products of this many rows are at full speed, or nearly.
+constexpr int kMinAdjacentRows = 64;
+
+// How many of the `count` rows, at least one, follow each other from the first on.
+int CountAdjacent(const int32_t* which, int count) {
+  int adjacent = 1;
+  while (adjacent < count && which[adjacent] == which[0] + adjacent) ++adjacent;
+  return adjacent;
+}
+
 // One Run(): the batch, where its results go, the worker's memory and the slots while they are
 // written to.
 class ProgramRun {
@@ -416,10 +426,14 @@ class ProgramRun {
     const BlockedProduct& product = prediction.product;
     ForEachRange(count, product.operations(count), [&](int begin, int end, int thread) {
       CpuProgramWorkspace::Thread& own = ws_.threads[thread];
-      for (int first = begin; first < end; first += product.group_rows()) {
-        own.predict.Run(prediction, call, ws_.rows.data() + first,
-                        std::min(product.group_rows(), end - first), own.products,
-                        [&] { MayEndTurn(thread); });
+      for (int first = begin; first < end;) {
+        const int32_t* const which = ws_.rows.data() + first;
+        int group = std::min(product.group_rows(), end - first);
+        // Adjacent rows need not be copied together first.
+        const int adjacent = CountAdjacent(which, group);
+        if (adjacent >= kMinAdjacentRows) group = adjacent;
+        own.predict.Run(prediction, call, which, group, own.products, [&] { MayEndTurn(thread); });
+        first += group;
       }
     });
     CopyPredictionsOut(id, rows, call);
