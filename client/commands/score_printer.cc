@@ -28,7 +28,9 @@ struct Figures {
     if (scored == 0) return {absl::StrCat(tokens), kNothing, kNothing, kNothing, std::move(text)};
     return {absl::StrCat(tokens), absl::StrFormat("%.3f", log_prob),
             absl::StrFormat("%.4f", bits_per_token()),
-            absl::StrFormat(perplexity() < 1e6 ? "%.3f" : "%.3g", perplexity()), std::move(text)};
+            perplexity() < 1e6 ? absl::StrFormat("%.3f", perplexity())
+                               : absl::StrFormat("%.3g", perplexity()),
+            std::move(text)};
   }
 
   void WriteTo(Json* json) const {
