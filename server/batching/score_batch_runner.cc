@@ -78,8 +78,8 @@ absl::Status ScoreBatchRunner::Run(const std::vector<const SequenceTask*>& seque
       std::any_of(sequences.begin(), sequences.end(),
                   [](const SequenceTask* task) { return task->score->num_candidates > 0; });
   if (any_candidates && candidates_ == nullptr) {
-    candidates_.reset(
-        new kernels::Candidate[static_cast<size_t>(limits_.max_tokens) * model_.max_candidates]);
+    candidates_ = std::make_unique<kernels::Candidate[]>(static_cast<size_t>(limits_.max_tokens) *
+                                                         model_.max_candidates);
   }
   absl::Status status = RunPacked(static_cast<int>(sequences.size()), any_candidates);
   return status.ok() ? ReadResults(sequences) : status;
