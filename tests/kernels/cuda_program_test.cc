@@ -532,7 +532,9 @@ TEST(CudaPredictTest, TheBestMayAllBeInAFewThreadsParts) {
   // above the 200th best part than are sorted at a time.
   std::vector<float> bias(3000);
   for (size_t i = 0; i < bias.size(); ++i) {
-    bias[i] = -static_cast<float>(i % 256) - 1e-3f * static_cast<float>(i / 256);
+    const size_t part = i % 256;
+    const size_t place = i / 256;
+    bias[i] = -static_cast<float>(part) - 1e-3f * static_cast<float>(place);
   }
   ExpectBestOf(bias, 200);
 }

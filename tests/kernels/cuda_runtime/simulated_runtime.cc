@@ -252,7 +252,8 @@ Status ProductRunner::Create(const CublasLt& library, void* workspace, size_t wo
   runner->reset(new ProductRunner(library, workspace, workspace_bytes));
   return OkStatus();
 }
-ProductRunner::~ProductRunner() = default;
+// The real one gives its handle back.
+ProductRunner::~ProductRunner() { handle_ = nullptr; }
 Status ProductRunner::Candidates(const ProductShape& /*shape*/, int /*rows*/, size_t /*max_count*/,
                                  std::vector<ProductAlgorithm>* candidates) {
   candidates->clear();
