@@ -68,6 +68,7 @@ class ScanRing {
       // would be put where its id is used, and waited for there.
 #pragma unroll
       for (int i = 0; i < kScanDepth; ++i) CopyNextId(i);
+      ids_left_ -= kScanDepth;  // from here on they are those after the first kScanDepth
       CommitCopies();
       WaitForCopies<0>();
     } else {
