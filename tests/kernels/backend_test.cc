@@ -16,6 +16,7 @@
 #include <random>
 #include <string>
 
+#include "kernels/testing/guarded.h"
 #include "kernels/testing/random_stack.h"
 #include "tests/testing/strict_weight_source.h"
 #include "tests/testing/tested_backend.h"
@@ -23,6 +24,7 @@
 namespace sru::kernels {
 namespace {
 
+using ::sru::testing::Guarded;
 using ::sru::testing::OutputArrays;
 using ::sru::testing::RandomBatch;
 using ::sru::testing::RandomStack;
@@ -308,32 +310,6 @@ TEST_P(BackendTest, TokensEqualTheirEmbeddings) {
 INSTANTIATE_TEST_SUITE_P(Variants, BackendTest, ::testing::ValuesIn(Variants()),
                          [](const auto& info) { return info.param.first; });
 
-// Values with poison on both sides, which must neither reach a result nor be overwritten.
-class Poisoned {
- public:
-  Poisoned(size_t size, float poison) : size_(size), poison_(poison) {
-    values_.assign(size + 2 * kMargin, poison);
-  }
-  float* data() { return values_.data() + kMargin; }
-  void Fill(const std::vector<float>& from) { std::copy(from.begin(), from.end(), data()); }
-  bool IsIntact() const {
-    const auto intact = [&](size_t i) {
-      return std::memcmp(&values_[i], &poison_, sizeof(float)) == 0;
-    };
-    for (size_t i = 0; i < kMargin; ++i) {
-      if (!intact(i) || !intact(kMargin + size_ + i)) return false;
-    }
-    return true;
-  }
-
- private:
-  static constexpr size_t kMargin = 64;
-  size_t size_;
-  float poison_;
-  std::vector<float> values_;
-};
-
-// Odd widths, 1 to 40 sequences, lengths up to three vectors, NaN around every buffer.
 TEST(EdgeTest, PoisonedSurroundings) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::mt19937 random(5);
@@ -355,8 +331,8 @@ TEST(EdgeTest, PoisonedSurroundings) {
 
       const size_t width = spec.output_size();
       const size_t states = sequences * spec.layers.size() * width;
-      Poisoned features(static_cast<size_t>(view.num_tokens()) * spec.input_size, nan);
-      Poisoned initial(states, nan);
+      Guarded<float> features(static_cast<size_t>(view.num_tokens()) * spec.input_size, nan);
+      Guarded<float> initial(states, nan);
       std::copy_n(view.features, static_cast<size_t>(view.num_tokens()) * spec.input_size,
                   features.data());
       const size_t state = spec.layers.size() * width;
@@ -368,8 +344,8 @@ TEST(EdgeTest, PoisonedSurroundings) {
       view.features = features.data();
       view.initial_states = initial_states.data();
       OutputArrays found(spec, view, spec.pooling);
-      Poisoned vectors(view.num_tokens() * width, nan);
-      Poisoned final_state(states, nan);
+      Guarded<float> vectors(view.num_tokens() * width, nan);
+      Guarded<float> final_state(states, nan);
       for (int b = 0; b < sequences; ++b) {
         found.outputs[b].token_vectors = vectors.data() + view.offsets[b] * width;
         found.outputs[b].final_state = final_state.data() + b * spec.layers.size() * width;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/testing/guarded.h"
 #include "kernels/testing/random_program.h"
 #include "tests/testing/strict_weight_source.h"
 #include "tests/testing/tested_backend.h"
@@ -28,6 +29,7 @@
 namespace sru::kernels {
 namespace {
 
+using ::sru::testing::Guarded;
 using ::sru::testing::Piece;
 using ::sru::testing::ProgramData;
 using ::sru::testing::RandomData;
@@ -71,37 +73,6 @@ double Tolerance(Rounding rounding) {
   if (rounding == Rounding::kSameRows) return kSameRowsTolerance;
   return tested.is_cuda() ? kCudaBFloat16Tolerance : kBFloat16Tolerance;
 }
-
-// Values with poison on both sides, which must neither reach a result nor be overwritten.
-template <typename T>
-class Guarded {
- public:
-  Guarded(size_t size, T poison) : size_(size), poison_(poison) {
-    values_.assign(size + 2 * kMargin, poison);
-  }
-  Guarded(const std::vector<T>& values, T poison) : Guarded(values.size(), poison) {
-    std::copy(values.begin(), values.end(), data());
-  }
-  T* data() { return values_.data() + kMargin; }
-  std::vector<T> values() const {
-    return {values_.begin() + kMargin, values_.end() - static_cast<std::ptrdiff_t>(kMargin)};
-  }
-  bool IsIntact() const {
-    const auto intact = [&](size_t i) {
-      return std::memcmp(&values_[i], &poison_, sizeof(T)) == 0;
-    };
-    for (size_t i = 0; i < kMargin; ++i) {
-      if (!intact(i) || !intact(kMargin + size_ + i)) return false;
-    }
-    return true;
-  }
-
- private:
-  static constexpr size_t kMargin = 64;
-  size_t size_;
-  T poison_;
-  std::vector<T> values_;
-};
 
 constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 constexpr int32_t kBadId = std::numeric_limits<int32_t>::max();
