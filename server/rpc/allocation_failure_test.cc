@@ -55,12 +55,16 @@ bool MustFail() {
   return true;
 }
 
-void* Allocate(std::size_t size, std::size_t alignment) {
-  if (MustFail()) throw std::bad_alloc();
+void* AllocateOrNull(std::size_t size, std::size_t alignment) noexcept {
+  if (MustFail()) return nullptr;
   if (failing.armed) taken_bytes += static_cast<int64_t>(size);
   const std::size_t rounded =
       (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment;
-  void* const memory = std::aligned_alloc(alignment, rounded);
+  return std::aligned_alloc(alignment, rounded);
+}
+
+void* Allocate(std::size_t size, std::size_t alignment) {
+  void* const memory = AllocateOrNull(size, alignment);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
@@ -76,6 +80,8 @@ extern "C" const char* __lsan_default_suppressions() {
 }
 #endif
 
+// All forms that the library has: a form that is left out is the sanitizer's own where there is one, and what it returns
+// must not go to the forms of delete below.
 void* operator new(std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
 void* operator new[](std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
 void* operator new(std::size_t size, std::align_val_t alignment) {
@@ -83,6 +89,18 @@ void* operator new(std::size_t size, std::align_val_t alignment) {
 }
 void* operator new[](std::size_t size, std::align_val_t alignment) {
   return Allocate(size, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return AllocateOrNull(size, alignof(std::max_align_t));
+}
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
+  return AllocateOrNull(size, alignof(std::max_align_t));
+}
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return AllocateOrNull(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return AllocateOrNull(size, static_cast<std::size_t>(alignment));
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
