@@ -141,6 +141,9 @@ struct DeviceInfo {
   size_t weight_bytes = 0;   // the weights' part of it, of every executable that there is
   size_t memory_free = 0;    // that nobody has taken, other processes counted in; 0 when lost
   bool lost = false;         // it has failed for good
+  // Batches that were launched as a recorded graph, and those whose size had none yet.
+  int64_t graph_hits = 0;
+  int64_t graph_misses = 0;
 };
 
 class Backend {

@@ -79,7 +79,7 @@ class CudaWorkspace : public Workspace {
   ResultRows token_vectors;  // [token][output stride]
 
   GpuStream stream;
-  GraphCache graphs{kMaxGraphs};
+  GraphCache graphs{kMaxGraphs, &gpu_->graph_use()};
 
  private:
   CudaWorkspace(std::shared_ptr<Gpu> gpu, const WorkspaceLimits& limits)

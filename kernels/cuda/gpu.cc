@@ -27,6 +27,8 @@ DeviceInfo Gpu::info() const {
   info.memory_in_use = in_use_.load();
   // Others allocate and free between the two.
   info.weight_bytes = std::min(weight_bytes_.load(), info.memory_in_use);
+  info.graph_hits = graph_use_.hits.load();
+  info.graph_misses = graph_use_.misses.load();
   info.lost = lost();
   if (!info.lost) info.memory_free = device_->free_memory();
   return info;

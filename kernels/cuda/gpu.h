@@ -11,6 +11,7 @@
 
 #include "kernels/backend.h"
 #include "kernels/cuda/device.h"
+#include "kernels/cuda/graph_cache.h"
 #include "kernels/status.h"
 
 namespace sru::kernels::cuda {
@@ -41,6 +42,9 @@ class Gpu {
   void CountWeights(size_t bytes) { weight_bytes_ += bytes; }
   void DiscountWeights(size_t bytes) { weight_bytes_ -= bytes; }
 
+  // Of the graph caches of every workspace on the device.
+  GraphUse& graph_use() { return graph_use_; }
+
   // Once a call has reported kDeviceLost, the device is not used again. No list of errors tells which
   // of them are for good, so kInternal makes it probe the device, which is lost if that fails.
   // Returns `status`, or kDeviceLost for what the probe found.
@@ -60,6 +64,7 @@ class Gpu {
   const size_t memory_limit_;
   std::atomic<size_t> in_use_{0};
   std::atomic<size_t> weight_bytes_{0};
+  GraphUse graph_use_;
   std::atomic<int> internal_errors_{0};  // of runs, in a row
   std::atomic<bool> lost_{false};
 };

@@ -4,7 +4,9 @@
 #ifndef SRU_KERNELS_CUDA_GRAPH_CACHE_H_
 #define SRU_KERNELS_CUDA_GRAPH_CACHE_H_
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
@@ -17,11 +19,17 @@
 
 namespace sru::kernels::cuda {
 
+// How often the caches of a device had the graph that was asked for. Thread-safe.
+struct GraphUse {
+  std::atomic<int64_t> hits{0};
+  std::atomic<int64_t> misses{0};
+};
+
 template <typename Key>
 class BasicGraphCache {
  public:
-  // `capacity` is at least 1.
-  explicit BasicGraphCache(size_t capacity) : capacity_(capacity) {}
+  // `capacity` is at least 1. `use` counts what Prepare() finds, and must outlive the cache.
+  BasicGraphCache(size_t capacity, GraphUse* use) : capacity_(capacity), use_(*use) {}
 
   // The graph with which a bucket's work is to be launched; null when the work itself, `enqueue`, is
   // to be put on the stream instead. That is so at a bucket's first use, since recording takes longer
@@ -31,6 +39,7 @@ class BasicGraphCache {
   Status Prepare(const Key& bucket, Stream& stream, const std::function<Status()>& enqueue,
                  Graph** graph) {
     *graph = Find(bucket);
+    ++(*graph != nullptr ? use_.hits : use_.misses);
     if (*graph != nullptr) return OkStatus();
     if (used_.size() >= kMaxUsed) used_.clear();
     if (used_.insert(bucket).second) return OkStatus();
@@ -78,6 +87,7 @@ class BasicGraphCache {
   static constexpr size_t kMaxUsed = 4096;
 
   const size_t capacity_;
+  GraphUse& use_;
   std::list<Entry> entries_;  // the most recently used one first
   std::map<Key, typename std::list<Entry>::iterator> by_bucket_;
   std::set<Key> used_;  // once, and not recorded yet

@@ -138,7 +138,7 @@ ProgramLayout::ProgramLayout(const PackedProgram& packed, const ProgramBucket& b
 
 CudaProgramWorkspace::CudaProgramWorkspace(const PackedProgram& packed, std::shared_ptr<Gpu> gpu,
                                            const ProgramLimits& limits)
-    : gpu_(std::move(gpu)), graphs(kMaxGraphs), limits_(limits) {
+    : gpu_(std::move(gpu)), graphs(kMaxGraphs, &gpu_->graph_use()), limits_(limits) {
   for (size_t a = 0; a < packed.program.axes.size(); ++a) {
     const AxisId axis = static_cast<AxisId>(a);
     const AxisLimits& of_sequences = limits.axes[packed.sequences_of(axis)];

@@ -133,6 +133,16 @@ void AddDeviceMemory(const ServerLevels& levels, MetricFamily* family) {
   }
 }
 
+void AddDeviceBatches(const ServerLevels& levels, MetricFamily* family) {
+  for (const ServerLevels::DeviceLevels& device : levels.devices) {
+    for (const auto& [graph, batches] :
+         {std::pair{"hit", device.info.graph_hits}, std::pair{"miss", device.info.graph_misses}}) {
+      Add(family, {{"device", absl::StrCat(device.info.ordinal)}, {"graph", graph}},
+          static_cast<double>(batches));
+    }
+  }
+}
+
 void AddStateBytes(const ServerLevels& levels, MetricFamily* family) {
   for (const ModelLevels& model : levels.models) {
     if (!model.states.has_value()) continue;
@@ -255,6 +265,10 @@ constexpr LevelMetric kLevelMetrics[] = {
      "Memory of a GPU: taken by weights and by workspaces, of all versions in memory, what the "
      "server may take (limit), what nobody has taken (free), all of it (total).",
      AddDeviceMemory},
+    {"sru_gpu_batches_total", kCounter,
+     "Batches that were put on a GPU, by whether there was a recorded CUDA graph for their size "
+     "(hit, miss).",
+     AddDeviceBatches},
     {"sru_device_lost_total", kCounter, "Times that a device failed and was taken out of service.",
      [](const ServerLevels& l, MetricFamily* family) {
        for (const ServerLevels::DeviceLevels& device : l.devices) {

@@ -228,6 +228,8 @@ TEST(MetricsTest, ShowsDevicesAndInstances) {
   device.info.memory_in_use = 300;
   device.info.memory_free = 650;
   device.info.weight_bytes = 100;
+  device.info.graph_hits = 40;
+  device.info.graph_misses = 3;
   levels.devices.push_back(device);
   device.info.ordinal = 7;
   device.lost = true;
@@ -239,6 +241,8 @@ TEST(MetricsTest, ShowsDevicesAndInstances) {
         "sru_gpu_memory_bytes{device=\"5\",kind=\"limit\"} 900",
         "sru_gpu_memory_bytes{device=\"5\",kind=\"free\"} 650",
         "sru_gpu_memory_bytes{device=\"5\",kind=\"total\"} 1000",
+        "sru_gpu_batches_total{device=\"5\",graph=\"hit\"} 40",
+        "sru_gpu_batches_total{device=\"5\",graph=\"miss\"} 3",
         "sru_device_lost_total{device=\"5\"} 0", "sru_device_lost_total{device=\"7\"} 1",
         "sru_instances{model=\"trec\",version=\"1\"} 3",
         "sru_rejections_total{model=\"trec\",version=\"1\",reason=\"no_worker\"} 4"}) {

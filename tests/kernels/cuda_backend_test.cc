@@ -80,7 +80,8 @@ class CountedGraph : public Graph {
 
 TEST(GraphCacheTest, DropsTheLeastRecentlyUsed) {
   int alive = 0;
-  GraphCache cache(2);
+  GraphUse use;
+  GraphCache cache(2, &use);
   const Bucket a{16, 1, 1};
   const Bucket b{32, 1, 1};
   const Bucket c{48, 1, 1};
@@ -150,6 +151,9 @@ TEST(CudaBackendTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
   // The first batch of a bucket runs without a graph.
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 1);
   EXPECT_EQ(rig.controls[0]->graph_launches, 2);
+  DeviceInfo info = rig.backend->devices()[0];
+  EXPECT_EQ(info.graph_hits, 1);
+  EXPECT_EQ(info.graph_misses, 2);
 
   // Other outputs need another graph.
   const RandomBatch batch(stack.spec(), {10, 20, 5}, false, 1);
@@ -159,6 +163,26 @@ TEST(CudaBackendTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 1);
   ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 2);
+  info = rig.backend->devices()[0];
+  EXPECT_EQ(info.graph_hits, 1);
+  EXPECT_EQ(info.graph_misses, 4);
+}
+
+TEST(CudaBackendTest, GraphUseIsOfAllWorkspacesOfADevice) {
+  const RandomStack stack(StackOptions(), 1);
+  Rig rig(2);
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+  ASSERT_TRUE(rig.MakeWorkspace({256, 8}).ok());  // a second one on device 0
+  const RandomBatch batch(stack.spec(), {3, 4}, false, 1);
+  const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+  for (const size_t workspace : {0, 0, 0, 2, 1}) {
+    ASSERT_TRUE(rig.Run(batch.view(), outputs, workspace).ok());
+  }
+  const std::vector<DeviceInfo> devices = rig.backend->devices();
+  EXPECT_EQ(devices[0].graph_hits, 1);
+  EXPECT_EQ(devices[0].graph_misses, 3);
+  EXPECT_EQ(devices[1].graph_hits, 0);
+  EXPECT_EQ(devices[1].graph_misses, 1);
 }
 
 TEST(CudaBackendTest, WithAndWithoutAGraphTheBitsAreTheSame) {

@@ -189,6 +189,8 @@ TEST(CudaProgramTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
   // The first batch of a bucket runs without a graph.
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 1);
   EXPECT_EQ(rig.controls[0]->graph_launches, 2);
+  EXPECT_EQ(rig.backend->devices()[0].graph_hits, 1);
+  EXPECT_EQ(rig.backend->devices()[0].graph_misses, 2);
   EXPECT_NE(results[0], results[1]);
 
   Call other(model.program, {batches[0]}, 0);
