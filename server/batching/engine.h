@@ -35,6 +35,9 @@
 
 namespace sru::server {
 
+class GenerateObserver;
+class Generator;
+
 // Is told of every batch that ran, from the workers' threads.
 class BatchObserver {
  public:
@@ -54,6 +57,9 @@ struct EngineOptions {
   // After this much work at a time, a worker yields its core to other threads; 0 = never.
   absl::Duration compute_turn = absl::Microseconds(200);
   BatcherOptions batcher;  // num_workers is set by the engine
+  int max_streams = 1024;  // calls that generate at a time; over it they are refused
+  // Is told of the steps of a language model's generator; must outlive the engine. May be null.
+  GenerateObserver* generate_observer = nullptr;
   // Of each device, for the states of sequences; empty = 256 MiB on each, of this engine alone.
   StateBudgets state_budgets;
   // Called once per device that was taken out or found lost at the start, with no lock held, on a
@@ -86,6 +92,8 @@ class Engine {
   virtual int instances() const = 0;
   // Null for a model that keeps no states.
   virtual const StateArenas* state_arenas() const { return nullptr; }
+  // Null for a model that cannot generate. Drain() drains it, too.
+  virtual Generator* generator() { return nullptr; }
 
   // Acts as if a batch had found that this device has failed. Does nothing if that is known
   // already.
