@@ -78,6 +78,19 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
   return std::shared_ptr<const Model>(std::move(model));
 }
 
+absl::Status Model::MakeStateCodec(const SafetensorsFile& weights,
+                                   std::vector<kernels::FieldSpec> fields) {
+  StateOwner owner;
+  owner.model = name_;
+  owner.version = version_;
+  owner.dtype = dtype_;
+  absl::StatusOr<std::string> digest = DigestOfFile(weights.source());
+  if (!digest.ok()) return digest.status();
+  owner.weights_digest = *std::move(digest);
+  state_codec_ = std::make_unique<StateCodec>(owner, std::move(fields));
+  return absl::OkStatus();
+}
+
 absl::Status Model::CompileStack(const SafetensorsFile& weights, kernels::Backend& backend,
                                  kernels::CompileOptions options) {
   absl::StatusOr<kernels::StackSpec> spec = BuildStack(config_, weights);
@@ -86,7 +99,10 @@ absl::Status Model::CompileStack(const SafetensorsFile& weights, kernels::Backen
   const kernels::Status compiled = backend.Compile(*spec, options, &executable_);
   spec_ = kernels::WithoutWeights(*std::move(spec));
   parameter_count_ = static_cast<int64_t>(CountParameters(spec_));
-  return CompileError(weights.source(), backend, compiled);
+  if (!compiled.ok()) return CompileError(weights.source(), backend, compiled);
+  if (!is_unidirectional()) return absl::OkStatus();
+  const int width = static_cast<int>(spec_.layers.size()) * spec_.output_size();
+  return MakeStateCodec(weights, {{"c", width, /*grows=*/false}});
 }
 
 absl::Status Model::CompileLanguageModel(const SafetensorsFile& weights, kernels::Backend& backend,
@@ -95,14 +111,10 @@ absl::Status Model::CompileLanguageModel(const SafetensorsFile& weights, kernels
   if (!built.ok()) return built.status();
   language_model_ = std::make_unique<LanguageModel>(*std::move(built));
   parameter_count_ = static_cast<int64_t>(CountParameters(*language_model_));
-  StateOwner owner;
-  owner.model = name_;
-  owner.version = version_;
-  owner.dtype = options.dtype;
-  absl::StatusOr<std::string> digest = DigestOfFile(weights.source());
-  if (!digest.ok()) return digest.status();
-  owner.weights_digest = *std::move(digest);
-  state_codec_ = std::make_unique<StateCodec>(owner, language_model_->program.fields);
+  if (absl::Status status = MakeStateCodec(weights, language_model_->program.fields);
+      !status.ok()) {
+    return status;
+  }
   options.weights = weights.weights();
   const kernels::Status compiled = backend.Compile(language_model_->program, options, &program_);
   language_model_->program = kernels::WithoutWeights(std::move(language_model_->program));

@@ -50,9 +50,13 @@ class Model {
   }
   // Requires a classifier or an encoder.
   const kernels::Executable& executable() const { return *executable_; }
-  // Null unless the task is kLanguageModel, which the two after it require.
+  // Null unless the task is kLanguageModel, which program() requires.
   const LanguageModel* language_model() const { return language_model_.get(); }
   const kernels::ProgramExecutable& program() const { return *program_; }
+  // Whether a sequence may come in chunks, each going on from the state after the one before.
+  bool is_unidirectional() const { return !config_.encoder.bidirectional; }
+  // Requires is_unidirectional(). The state of a classifier or an encoder is one field of one row,
+  // kernels::SequenceOutput::final_state.
   const StateCodec& state_codec() const { return *state_codec_; }
   const std::string& backend_name() const { return backend_name_; }
   const std::string& backend_description() const { return backend_description_; }
@@ -63,6 +67,8 @@ class Model {
  private:
   Model() = default;
 
+  absl::Status MakeStateCodec(const SafetensorsFile& weights,
+                              std::vector<kernels::FieldSpec> fields);
   absl::Status CompileStack(const SafetensorsFile& weights, kernels::Backend& backend,
                             kernels::CompileOptions options);
   absl::Status CompileLanguageModel(const SafetensorsFile& weights, kernels::Backend& backend,

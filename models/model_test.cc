@@ -103,6 +103,35 @@ TEST_F(ModelTest, DescribesItself) {
   EXPECT_EQ(Logits(model, {2, 1, 4}).size(), 2u);
 }
 
+TEST_F(ModelTest, AUnidirectionalStackHasStates) {
+  TempDirectory directory;
+  WriteSmallModel(directory, "both/1");
+  json config = SmallConfig();
+  config["encoder"]["bidirectional"] = false;
+  TestTensors tensors = SmallTensors();
+  tensors["encoder.rnn_lst.0.weight"] = MakeTensor({4, 12});
+  tensors["encoder.rnn_lst.0.weight_c"] = MakeTensor({6});
+  tensors["encoder.rnn_lst.0.bias"] = MakeTensor({6});
+  tensors["out.weight"] = MakeTensor({2, 3});
+  directory.Write("one/1/config.json", config.dump());
+  directory.Write("one/1/model.safetensors", Safetensors(tensors));
+  directory.Write("one/1/vocab.txt", kSmallVocabulary);
+  auto both = Model::Load(directory.path("both/1"), "both", 1, *backend_, {});
+  ASSERT_TRUE(both.ok()) << both.status();
+  EXPECT_FALSE((*both)->is_unidirectional());
+  auto one = Model::Load(directory.path("one/1"), "one", 1, *backend_, {});
+  ASSERT_TRUE(one.ok()) << one.status();
+  EXPECT_TRUE((*one)->is_unidirectional());
+  kernels::StateArena::State state;
+  state.rows = {1};
+  state.values = {0.5f, -1.0f, 2.0f};
+  const std::string bytes = (*one)->state_codec().Encode(state);
+  EXPECT_EQ(bytes.size(), (*one)->state_codec().bytes());
+  kernels::StateArena::State decoded;
+  EXPECT_TRUE((*one)->state_codec().Decode(bytes, &decoded).ok());
+  EXPECT_EQ(decoded.values, state.values);
+}
+
 TEST_F(ModelTest, LoadsAModelOfFeatures) {
   TempDirectory directory;
   json config = SmallConfig();

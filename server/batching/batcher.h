@@ -73,6 +73,10 @@ struct SequenceTask {
   std::vector<int32_t> token_ids;  // exactly one of these two is filled
   std::vector<float> features;     // [num_tokens][input_size]
   int num_tokens = 0;              // at least 1
+  // [layers][output_size]: the state that the sequence goes on from; null = it begins here. For a
+  // unidirectional classifier or encoder, and valid until `done` is called. The state after it goes to
+  // output.final_state.
+  const float* initial_state = nullptr;
   // Points into buffers of the caller that stay valid until `done` is called.
   kernels::SequenceOutput output;
   // For a language model, in place of `output`; stays valid until then, too.

@@ -438,7 +438,7 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
   // Each sequence has at least one token.
   limits.max_sequences =
       std::min(options.batcher.max_batch_sequences, options.batcher.max_batch_tokens);
-  limits.states = false;
+  limits.states = model->is_unidirectional();
   limits.turn = absl::ToChronoMicroseconds(options.compute_turn);
   auto state_arenas = MakeStateArenas(*model, options.state_budgets);
   if (!state_arenas.ok()) return state_arenas.status();

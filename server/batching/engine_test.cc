@@ -456,6 +456,9 @@ class RecordingExecutable : public kernels::Executable {
     std::string line = batch.token_ids != nullptr ? "ids" : "features";
     for (int i = 0; i < batch.num_sequences; ++i) {
       line += " |";
+      if (batch.initial_states != nullptr && batch.initial_states[i] != nullptr) {
+        absl::StrAppend(&line, " from ", *batch.initial_states[i]);
+      }
       for (int t = batch.offsets[i]; t < batch.offsets[i + 1]; ++t) {
         absl::StrAppend(&line, " ",
                         batch.token_ids != nullptr ? batch.token_ids[t] : batch.features[2 * t]);
@@ -523,6 +526,19 @@ TEST_F(KernelBatchRunnerTest, PacksTokenIdsAndFeaturesIntoBatchesOfTheirOwn) {
   EXPECT_THAT(executable_.lines, ElementsAre("ids | 5"));
   EXPECT_TRUE(Run({Features({5, 6})}).ok());
   EXPECT_THAT(executable_.lines, ElementsAre("features | 5"));
+}
+
+TEST_F(KernelBatchRunnerTest, PassesOnTheStatesThatSequencesGoOnFrom) {
+  Create(20, 10);
+  const float first = 7;
+  const float second = 8;
+  std::vector<SequenceTask> tasks = {Ids({1, 2}), Ids({3}), Features({4, 0}), Features({5, 0})};
+  tasks[1].initial_state = &first;
+  tasks[2].initial_state = &second;
+  EXPECT_TRUE(Run(tasks).ok());
+  EXPECT_THAT(executable_.lines, ElementsAre("ids | 1 2 | from 7 3", "features | from 8 4 | 5"));
+  EXPECT_TRUE(Run({Ids({1}), Ids({2})}).ok());
+  EXPECT_THAT(executable_.lines, ElementsAre("ids | 1 | 2"));
 }
 
 TEST_F(KernelBatchRunnerTest, RefusesASequenceThatContradictsItself) {

@@ -68,7 +68,8 @@ class KernelBatchRunner : public BatchRunner {
         // Not initialized: with a model that takes token ids only, this memory is never touched and
         // so costs nothing.
         features_(new float[static_cast<size_t>(limits.max_tokens) * spec.input_size]),
-        outputs_(limits.max_sequences) {}
+        outputs_(limits.max_sequences),
+        initial_states_(limits.max_sequences) {}
 
   // The backend checks the rest, but a sequence whose data does not match its length must not even
   // be copied.
@@ -91,6 +92,7 @@ class KernelBatchRunner : public BatchRunner {
   absl::Status RunKind(const std::vector<const SequenceTask*>& sequences, bool features) {
     kernels::RaggedBatch batch;
     int num_tokens = 0;
+    bool goes_on = false;
     for (const SequenceTask* sequence : sequences) {
       if (sequence->features.empty() == features) continue;
       if (batch.num_sequences == limits_.max_sequences ||
@@ -108,11 +110,14 @@ class KernelBatchRunner : public BatchRunner {
                   token_ids_.begin() + num_tokens);
       }
       outputs_[batch.num_sequences] = sequence->output;
+      initial_states_[batch.num_sequences] = sequence->initial_state;
+      goes_on |= sequence->initial_state != nullptr;
       num_tokens += sequence->num_tokens;
       ++batch.num_sequences;
     }
     offsets_[batch.num_sequences] = num_tokens;
     batch.offsets = offsets_.data();
+    if (goes_on) batch.initial_states = initial_states_.data();
     if (features) {
       batch.features = features_.get();
     } else {
@@ -157,6 +162,7 @@ class KernelBatchRunner : public BatchRunner {
   std::vector<int32_t> token_ids_;
   const std::unique_ptr<float[]> features_;
   std::vector<kernels::SequenceOutput> outputs_;
+  std::vector<const float*> initial_states_;
 };
 
 }  // namespace sru::server
