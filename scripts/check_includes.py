@@ -42,7 +42,8 @@ kernels/bench            | kernels kernels/common kernels/cpu kernels/cuda    | 
                          | kernels/testing                                    |
 
 models/text              | base                                               | absl utf8proc
-models                   | models/text kernels kernels/cpu                    | absl nlohmann openssl
+models/decoding          | models/text                                        | absl
+models                   | models/text models/decoding kernels kernels/cpu    | absl nlohmann openssl
 
 server/base              |                                                    | absl nlohmann
 server/compat            |                                                    | absl grpc protobuf
@@ -91,6 +92,7 @@ TESTS_ALSO_INCLUDE = {
     "server/lifecycle": "kernels",  # a backend to load models of every task with
     "server/http": "server/rpc server/telemetry",  # errors and metrics as the page gets them
     "bench": "kernels/testing",
+    "models/decoding": "base",  # the check for UTF-8
     "models/text": "kernels nlohmann re2",  # every value of an enum; words as RE2 would cut them; golden JSON
 }
 TEST_HELPERS = "tests/testing"
