@@ -31,6 +31,7 @@ class WeightVisitor {
   void operator()(ops::Pool&) const {}
   void operator()(ops::RowDot&) const {}
   void operator()(ops::Shift&) const {}
+  void operator()(ops::Last&) const {}
   void operator()(ops::Select&) const {}
   void operator()(ops::Append&) const {}
 
@@ -92,6 +93,23 @@ InputId Program::AddRows(std::string name, AxisId axis, AxisId target) {
   return AppendTo(&inputs, std::move(input));
 }
 
+InputId Program::AddSampling(std::string name, AxisId axis) {
+  InputSpec input;
+  input.name = std::move(name);
+  input.type = InputType::kSampling;
+  input.axis = axis;
+  return AppendTo(&inputs, std::move(input));
+}
+
+InputId Program::AddAdjustments(std::string name, AxisId axis, int limit) {
+  InputSpec input;
+  input.name = std::move(name);
+  input.type = InputType::kAdjustments;
+  input.axis = axis;
+  input.limit = limit;
+  return AppendTo(&inputs, std::move(input));
+}
+
 FieldId Program::AddField(std::string name, int width, bool grows) {
   FieldSpec field;
   field.name = std::move(name);
@@ -117,7 +135,7 @@ void ForEachWeight(Program* program, const std::function<void(FloatView*)>& visi
 const char* OperationName(const Operation& operation) {
   static constexpr const char* kNames[] = {"features", "embed",  "linear", "normalize", "stack",
                                            "attend",   "concat", "add",    "pool",      "row_dot",
-                                           "shift",    "select", "append", "predict"};
+                                           "shift",    "last",   "select", "append",    "predict"};
   static_assert(std::size(kNames) == std::variant_size_v<Operation>);
   return kNames[operation.index()];
 }

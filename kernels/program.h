@@ -25,7 +25,8 @@
 // rows that they multiply, and Embed's table are rounded to bfloat16; their sums are float32. Stack
 // rounds as it does alone (stack_spec.h). Everything else is float32 in both.
 //
-// Weights. What the views of a program point to is read until Backend::Compile() returns, which copies
+// Weights. Two operations of one kind whose views point to the same values share what is packed of
+// them. What the views of a program point to is read until Backend::Compile() returns, which copies
 // what it needs, and not after that. Compile() reads it in the scopes of CompileOptions::weights
 // (weight_source.h).
 //
@@ -62,12 +63,34 @@ struct Candidate {
   float log_prob = 0;
 };
 
+// How one symbol is picked; ops::Predict has the equations. A member that is 0 does nothing.
+struct Sampling {
+  float temperature = 0;  // 0: the most probable symbol, and no other member is read
+  int32_t top_k = 0;      // at least 0
+  float top_p = 0;        // in [0, 1]
+  float min_p = 0;        // in [0, 1]
+  uint64_t random = 0;    // uniform over all values
+};
+
+// What is done to the logit z of one symbol before a symbol is picked:
+//   z' = (z > 0 ? z / scale : z * scale) + add,  bounded to float32's finite numbers unless add is
+// -infinity.
+struct Adjustment {
+  int32_t id = kNone;
+  float scale = 1;  // greater than 0, finite
+  float add = 0;    // finite, or -infinity: the symbol is never picked
+};
+
 // What a batch brings beside the offsets.
 enum class InputType {
   kIds,       // int32 [rows of axis], each in [least, limit)
   kFeatures,  // float32 [rows of axis][width]
   kMap,       // int32 [sequences of axis]: a sequence of `target`, which must have one then
   kRows,      // int32 [rows of axis]: a row of `target`
+  kSampling,  // Sampling [rows of axis]
+  // Adjustment [rows of axis], which is not a sequence axis; each id in [0, limit), ascending within a
+  // sequence and each once
+  kAdjustments,
 };
 
 struct InputSpec {
@@ -77,7 +100,7 @@ struct InputSpec {
   AxisId target = kNone;  // kMap, kRows
   int width = 0;          // kFeatures
   int least = 0;          // kIds
-  int limit = 0;          // kIds
+  int limit = 0;          // kIds, kAdjustments
 };
 
 struct FieldSpec {
@@ -128,8 +151,8 @@ struct Normalize {
 
 // y_t: the token vectors of a stack of SRU layers (stack_spec.h), without a pooling and a
 // classifier. Exactly one of `ids`, for a stack with an embedding, and `x`, for one without, is set.
-// Every sequence is non-empty. `state` is c after the last row, of all layers:
-// [layers][output_size]; for unidirectional stacks only.
+// `state` is c after the last row, of all layers: [layers][output_size]; for unidirectional stacks
+// only. A sequence without rows leaves it as it was.
 struct Stack {
   InputId ids = kNone;  // kIds with least = 0 and limit = vocabulary_size
   ValueId x = kNone;
@@ -196,6 +219,15 @@ struct Shift {
   FieldId last = kNone;  // fixed, of x's width
 };
 
+// y_b = the last row of x of sequence b; of a sequence without rows, `last` as it was before this
+// run, which is zero without a slot. One row per sequence of x's axis, on `axis`.
+struct Last {
+  ValueId x = kNone;
+  AxisId axis = kNone;  // the sequence axis of x's axis
+  FieldId last =
+      kNone;  // fixed, of x's width, and written by a Shift of x; kNone: zeros in its place
+};
+
 // y_t = x_{r_t} on the axis of `rows`, which point into x's axis.
 struct Select {
   ValueId x = kNone;
@@ -209,10 +241,26 @@ struct Append {
 };
 
 // log p_t = z_t - log sum_v exp z_tv,  z_t = W x_t + b, of which only what is asked for leaves the
-// backend. Its value has no rows that another operation may use; its two results are:
+// backend. Its value has no rows that another operation may use; its results are:
 //   log_prob    [rows]: log p_t[target_t]; 0 where target_t = -1, for which nothing is computed
 //   candidates  [rows][max_candidates]: the count_t most probable symbols, the best first, of equals
 //               the smallest id first; the places after them are not written
+//   picked      [rows]: a symbol v that is picked as follows, with its log p_t[v], whose bits are
+//               those of log_prob and of a candidate; kNone with 0 if the adjustments leave none
+//
+// z' is z_t with the adjustments of row t, which are sequence t of their axis. The best symbol is
+// that with the largest z', of equals the smallest id. With temperature T = 0 it is picked. Else,
+// with m = max_v z'_v:
+//
+//   n_v = floor(2^32 e^((z'_v - m) / T))   whole numbers: their sums do not depend on an order
+//   K   = all symbols whose adjustment does not forbid them, of which
+//     top_k > 0:  only the best top_k stay
+//     min_p > 0:  only those with n_v >= floor(2^32 min_p) stay, computed in float64
+//     top_p > 0:  only the best ones stay, as few as have a sum of n >= top_p sum_K n, computed in
+//                 float64, but at least one
+//   v   = the smallest id of K with  sum over u in K, u <= v, of n_u > floor(random sum_K n / 2^64)
+//
+// The results for a row depend on nothing but x_t, its adjustments and its Sampling.
 struct Predict {
   ValueId x = kNone;
   int vocabulary_size = 0;  // rows of W
@@ -224,16 +272,21 @@ struct Predict {
   // kIds on x's axis with least = 0 and limit = max_candidates + 1; kNone: there are no candidates.
   InputId counts = kNone;
   int max_candidates = 0;  // 1 to vocabulary_size with counts, else 0
+  // kSampling on x's axis; kNone: nothing is picked. Needed when `picked` is asked for.
+  InputId sampling = kNone;
+  // kAdjustments with limit = vocabulary_size, on an axis other than x's, which has as many sequences
+  // as x has rows, or none: nothing is adjusted then. With `sampling` only; kNone: there are none.
+  InputId adjustments = kNone;
 };
 
 }  // namespace ops
 
 using Operation = std::variant<ops::Features, ops::Embed, ops::Linear, ops::Normalize, ops::Stack,
                                ops::Attend, ops::Concat, ops::Add, ops::Pool, ops::RowDot,
-                               ops::Shift, ops::Select, ops::Append, ops::Predict>;
+                               ops::Shift, ops::Last, ops::Select, ops::Append, ops::Predict>;
 
 // What a batch may ask for.
-enum class OutputType { kRows, kLogProb, kCandidates };
+enum class OutputType { kRows, kLogProb, kCandidates, kPicked };
 
 struct OutputSpec {
   std::string name;  // for messages
@@ -255,6 +308,8 @@ struct Program {
   InputId AddFeatures(std::string name, AxisId axis, int width);
   InputId AddMap(std::string name, AxisId axis, AxisId target);
   InputId AddRows(std::string name, AxisId axis, AxisId target);
+  InputId AddSampling(std::string name, AxisId axis);
+  InputId AddAdjustments(std::string name, AxisId axis, int limit);
   FieldId AddField(std::string name, int width, bool grows = false);
   ValueId Apply(Operation operation);
   int AddOutput(std::string name, ValueId value, OutputType type = OutputType::kRows);

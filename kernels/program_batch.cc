@@ -1,6 +1,8 @@
 // What every backend checks of a program's limits and batches.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 #include <variant>
@@ -140,7 +142,8 @@ class BatchValidator {
 
   Status CheckOutputs() const {
     for (size_t i = 0; outputs_ != nullptr && i < program_.outputs.size(); ++i) {
-      const bool candidates = program_.outputs[i].type == OutputType::kCandidates;
+      const bool candidates = program_.outputs[i].type == OutputType::kCandidates ||
+                              program_.outputs[i].type == OutputType::kPicked;
       if (candidates ? outputs_[i].values == nullptr : outputs_[i].candidates == nullptr) continue;
       return InvalidArgument(
           Item("outputs", i, program_.outputs[i].name) + ": expected " +
@@ -156,10 +159,7 @@ class BatchValidator {
     SRU_RETURN_IF_ERROR(CheckPresent(id, op.ids));
     return CheckEverySlot(id, op.position_field);
   }
-  Status Check(ValueId id, const ops::Stack& op) const {
-    SRU_RETURN_IF_ERROR(CheckPresent(id, op.ids));
-    return CheckNonEmpty(id);
-  }
+  Status Check(ValueId id, const ops::Stack& op) const { return CheckPresent(id, op.ids); }
   Status Check(ValueId id, const ops::Attend& op) const {
     SRU_RETURN_IF_ERROR(CheckPresent(id, op.map));
     return CheckEverySlot(id, op.key_field);
@@ -171,8 +171,11 @@ class BatchValidator {
     for (size_t i = 0; i < program_.outputs.size(); ++i) {
       const OutputSpec& output = program_.outputs[i];
       if (output.value != id || (users_ >> i & 1) == 0) continue;
-      const bool log_prob = output.type == OutputType::kLogProb;
-      SRU_RETURN_IF_ERROR(CheckPresent(id, log_prob ? op.targets : op.counts));
+      if (output.type == OutputType::kLogProb) SRU_RETURN_IF_ERROR(CheckPresent(id, op.targets));
+      if (output.type == OutputType::kCandidates) SRU_RETURN_IF_ERROR(CheckPresent(id, op.counts));
+      if (output.type != OutputType::kPicked) continue;
+      SRU_RETURN_IF_ERROR(CheckPresent(id, op.sampling));
+      if (op.adjustments != kNone) SRU_RETURN_IF_ERROR(CheckAdjusted(id, op.adjustments));
     }
     return OkStatus();
   }
@@ -182,27 +185,29 @@ class BatchValidator {
   Status Check(ValueId, const ops::Add&) const { return OkStatus(); }
   Status Check(ValueId, const ops::Pool&) const { return OkStatus(); }
   Status Check(ValueId, const ops::Shift&) const { return OkStatus(); }
+  Status Check(ValueId, const ops::Last&) const { return OkStatus(); }
 
   // That the input, if the operation has it, is given where its axis is not empty.
   Status CheckPresent(ValueId operation, InputId id) const {
     if (id == kNone || input(id) != nullptr || input_size(id) == 0) return OkStatus();
-    const bool features = program_.inputs[id].type == InputType::kFeatures;
+    const InputType type = program_.inputs[id].type;
+    const bool ids = type != InputType::kFeatures && type != InputType::kSampling &&
+                     type != InputType::kAdjustments;
     return InvalidArgument(InputName(id) + ": expected " + std::to_string(input_size(id)) +
-                           (features ? " rows" : " ids") + ", since " + OperationText(operation) +
+                           (ids ? " ids" : " rows") + ", since " + OperationText(operation) +
                            " runs, found none");
   }
 
-  Status CheckNonEmpty(ValueId operation) const {
-    const AxisId axis = shape_.values[operation].axis;
-    if (program_.axes[axis].sequences_of != kNone) return OkStatus();
-    const AxisBatch& given = batch_.axes[axis];
-    for (int b = 0; b < given.num_sequences; ++b) {
-      if (given.offsets[b + 1] > given.offsets[b]) continue;
-      return InvalidArgument(AxisName(axis) + ": sequence " + std::to_string(b) +
-                             ": expected a row, since " + OperationText(operation) +
-                             " runs, found none");
+  // That there are adjustments for each row of a Predict, or none at all.
+  Status CheckAdjusted(ValueId operation, InputId id) const {
+    const AxisId axis = program_.inputs[id].axis;
+    const int rows = num_rows(shape_.values[operation].axis);
+    if (num_sequences(axis) != 0 && num_sequences(axis) != rows) {
+      return InvalidArgument(AxisName(axis) + ": expected " + std::to_string(rows) +
+                             " sequences, one for each row of " + OperationText(operation) +
+                             ", or none, found " + std::to_string(num_sequences(axis)));
     }
-    return OkStatus();
+    return CheckPresent(operation, id);
   }
 
   // That every sequence has a slot, if the operation has the field, which grows.
@@ -228,8 +233,19 @@ class BatchValidator {
   const void* input(InputId id) const {
     if (batch_.inputs == nullptr) return nullptr;
     const InputBatch& given = batch_.inputs[id];
-    if (program_.inputs[id].type == InputType::kFeatures) return given.values;
-    return given.ids;
+    switch (program_.inputs[id].type) {
+      case InputType::kFeatures:
+        return given.values;
+      case InputType::kSampling:
+        return given.sampling;
+      case InputType::kAdjustments:
+        return given.adjustments;
+      case InputType::kIds:
+      case InputType::kMap:
+      case InputType::kRows:
+        return given.ids;
+    }
+    return nullptr;
   }
   // Rows, or entries of a map.
   int input_size(InputId id) const {
@@ -249,6 +265,68 @@ class BatchValidator {
         return CheckIds(id, 0, num_sequences(spec.target));
       case InputType::kRows:
         return CheckIds(id, 0, num_rows(spec.target));
+      case InputType::kSampling:
+        return CheckSampling(id);
+      case InputType::kAdjustments:
+        return CheckAdjustments(id);
+    }
+    return OkStatus();
+  }
+
+  // Of a member of one value of an input.
+  Status MemberError(InputId id, int row, const char* member, const std::string& expected,
+                     const std::string& found) const {
+    return InvalidArgument(InputName(id) + "[" + std::to_string(row) + "]." + member +
+                           ": expected " + expected + ", found " + found);
+  }
+
+  Status CheckSampling(InputId id) const {
+    const Sampling* const sampling = batch_.inputs[id].sampling;
+    for (int t = 0; t < input_size(id); ++t) {
+      const Sampling& s = sampling[t];
+      if (!(std::isfinite(s.temperature) && s.temperature >= 0)) {
+        return MemberError(id, t, "temperature", "a number that is not negative",
+                           std::to_string(s.temperature));
+      }
+      if (s.temperature == 0) continue;
+      if (s.top_k < 0) {
+        return MemberError(id, t, "top_k", "at least 0", std::to_string(s.top_k));
+      }
+      for (const auto& [member, value] :
+           {std::pair{"top_p", s.top_p}, std::pair{"min_p", s.min_p}}) {
+        if (value >= 0 && value <= 1) continue;
+        return MemberError(id, t, member, "0 to 1", std::to_string(value));
+      }
+    }
+    return OkStatus();
+  }
+
+  Status CheckAdjustments(InputId id) const {
+    const AxisBatch& axis = batch_.axes[program_.inputs[id].axis];
+    const Adjustment* const adjustments = batch_.inputs[id].adjustments;
+    const int limit = program_.inputs[id].limit;
+    for (int b = 0; b < axis.num_sequences; ++b) {
+      int least = 0;
+      for (int t = axis.offsets[b]; t < axis.offsets[b + 1]; ++t) {
+        const Adjustment& a = adjustments[t];
+        if (a.id < 0 || a.id >= limit) {
+          return MemberError(id, t, "id", "0 to " + std::to_string(limit - 1),
+                             std::to_string(a.id));
+        }
+        if (a.id < least) {
+          return MemberError(id, t, "id",
+                             "more than that before it in sequence " + std::to_string(b) + ", " +
+                                 std::to_string(least - 1),
+                             std::to_string(a.id));
+        }
+        if (!(std::isfinite(a.scale) && a.scale > 0)) {
+          return MemberError(id, t, "scale", "a positive number", std::to_string(a.scale));
+        }
+        if (!(std::isfinite(a.add) || a.add == -std::numeric_limits<float>::infinity())) {
+          return MemberError(id, t, "add", "a number or -infinity", std::to_string(a.add));
+        }
+        least = a.id + 1;
+      }
     }
     return OkStatus();
   }

@@ -47,10 +47,13 @@ struct AxisBatch {
   int num_rows() const { return num_sequences == 0 ? 0 : offsets[num_sequences]; }
 };
 
-// One input: `values` of kFeatures, `ids` of any other type. Null where the input's axis is empty.
+// One input: `values` of kFeatures, `sampling` of kSampling, `adjustments` of kAdjustments, `ids` of
+// any other type. Null where the input's axis is empty.
 struct InputBatch {
   const int32_t* ids = nullptr;
   const float* values = nullptr;
+  const Sampling* sampling = nullptr;
+  const Adjustment* adjustments = nullptr;
 };
 
 // The input of one Run(). All pointers are borrowed for the call.
@@ -63,7 +66,7 @@ struct ProgramBatch {
 // Where one output goes; null = it is not asked for, and what nobody asks for is not computed.
 struct OutputBatch {
   float* values = nullptr;          // [rows][width]; [rows] of kLogProb
-  Candidate* candidates = nullptr;  // [rows][max_candidates], of kCandidates
+  Candidate* candidates = nullptr;  // [rows][max_candidates], of kCandidates; [rows], of kPicked
 };
 
 // Scratch memory of one worker, tied to the executable that made it. Not thread-safe.
@@ -88,9 +91,10 @@ class ProgramExecutable : public CompiledModel {
                              std::unique_ptr<StateArena>* arena) const = 0;
 
   // Runs one batch and returns when `outputs` [Program::outputs] is written and the slots have gone
-  // on. An input that nothing in this batch needs may be null; what is given is checked. After an error no slot has changed. kInvalidArgument when the batch exceeds the workspace's
-  // limits or an input is outside of its range, by name; kResourceExhausted when the arena's budget
-  // does not hold what the slots would grow by; kDeviceLost as Executable::Run().
+  // on. An input that nothing in this batch needs may be null; what is given is checked. After an
+  // error no slot has changed. kInvalidArgument when the batch exceeds the workspace's limits or an
+  // input is outside of its range, by name; kResourceExhausted when the arena's budget does not hold
+  // what the slots would grow by; kDeviceLost as Executable::Run().
   virtual Status Run(const ProgramBatch& batch, const OutputBatch* outputs,
                      ProgramWorkspace& workspace) const = 0;
 };

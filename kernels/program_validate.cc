@@ -43,6 +43,10 @@ const char* InputTypeName(InputType type) {
       return "a map";
     case InputType::kRows:
       return "rows";
+    case InputType::kSampling:
+      return "sampling";
+    case InputType::kAdjustments:
+      return "adjustments";
   }
   return "an unknown type";
 }
@@ -173,9 +177,17 @@ class Validator {
           known = true;
           SRU_RETURN_IF_ERROR(CheckAxis("target", input.target));
           break;
+        case InputType::kSampling:
+          known = true;
+          break;
+        case InputType::kAdjustments:
+          known = true;
+          SRU_RETURN_IF_ERROR(CheckRange("limit", input.limit, 1, kMaxVocabulary));
+          if (!IsSequenceAxis(input.axis)) break;
+          return Error("axis", "an axis that is not a sequence axis", AxisName(input.axis));
       }
       if (!known) {
-        return Error("type", "ids, features, a map or rows",
+        return Error("type", "ids, features, a map, rows, sampling or adjustments",
                      std::to_string(static_cast<int>(input.type)));
       }
     }
@@ -408,12 +420,16 @@ class Validator {
     return OkStatus();
   }
 
+  // That there is a row of `axis` for each sequence of the axis of x.
+  Status CheckSequenceAxis(ValueId x, AxisId axis) const {
+    SRU_RETURN_IF_ERROR(CheckAxis("axis", axis));
+    if (program_.axes[axis].sequences_of == this->axis(x)) return OkStatus();
+    return Error("axis", "a sequence axis of " + AxisName(this->axis(x)), AxisName(axis));
+  }
+
   Status Check(const ops::Pool& op, ValueSpec* y) {
     SRU_RETURN_IF_ERROR(Use("x", op.x));
-    SRU_RETURN_IF_ERROR(CheckAxis("axis", op.axis));
-    if (program_.axes[op.axis].sequences_of != axis(op.x)) {
-      return Error("axis", "a sequence axis of " + AxisName(axis(op.x)), AxisName(op.axis));
-    }
+    SRU_RETURN_IF_ERROR(CheckSequenceAxis(op.x, op.axis));
     if (op.weights == kNone) {
       if (!IsNamed<PoolingName>(op.pooling)) {
         return Error("pooling", ListNames<PoolingName>(1),
@@ -471,6 +487,14 @@ class Validator {
     return WriteField("last", op.last, false, width(op.x), axis(op.x));
   }
 
+  Status Check(const ops::Last& op, ValueSpec* y) {
+    SRU_RETURN_IF_ERROR(Use("x", op.x));
+    SRU_RETURN_IF_ERROR(CheckSequenceAxis(op.x, op.axis));
+    *y = {op.axis, width(op.x)};
+    if (op.last == kNone) return OkStatus();
+    return CheckField("last", op.last, false, width(op.x), axis(op.x));
+  }
+
   Status Check(const ops::Select& op, ValueSpec* y) {
     SRU_RETURN_IF_ERROR(Use("x", op.x));
     SRU_RETURN_IF_ERROR(CheckInput("rows", op.rows, InputType::kRows));
@@ -490,8 +514,8 @@ class Validator {
     SRU_RETURN_IF_ERROR(CheckRange("vocabulary_size", op.vocabulary_size, 1, kMaxVocabulary));
     SRU_RETURN_IF_ERROR(CheckView("weight", op.weight, op.vocabulary_size, width(op.x)));
     SRU_RETURN_IF_ERROR(CheckOptionalView("bias", op.bias, op.vocabulary_size));
-    if (op.targets == kNone && op.counts == kNone) {
-      return Error("targets, counts", "at least one of them", "none");
+    if (op.targets == kNone && op.counts == kNone && op.sampling == kNone) {
+      return Error("targets, counts, sampling", "at least one of them", "none");
     }
     if (op.targets != kNone) {
       SRU_RETURN_IF_ERROR(CheckIds("targets", op.targets, -1, op.vocabulary_size));
@@ -504,7 +528,28 @@ class Validator {
       SRU_RETURN_IF_ERROR(CheckIds("counts", op.counts, 0, op.max_candidates + 1));
       SRU_RETURN_IF_ERROR(ExpectAxis("counts", axis(op.x), program_.inputs[op.counts].axis));
     }
+    if (op.sampling == kNone) {
+      SRU_RETURN_IF_ERROR(ExpectNone("adjustments", op.adjustments, "since there is no sampling"));
+    } else {
+      SRU_RETURN_IF_ERROR(CheckInput("sampling", op.sampling, InputType::kSampling));
+      SRU_RETURN_IF_ERROR(ExpectAxis("sampling", axis(op.x), program_.inputs[op.sampling].axis));
+      if (op.adjustments != kNone) SRU_RETURN_IF_ERROR(CheckAdjustments(op));
+    }
     *y = {axis(op.x), 0};
+    return OkStatus();
+  }
+
+  Status CheckAdjustments(const ops::Predict& op) const {
+    SRU_RETURN_IF_ERROR(CheckInput("adjustments", op.adjustments, InputType::kAdjustments));
+    const InputSpec& input = program_.inputs[op.adjustments];
+    if (input.limit != op.vocabulary_size) {
+      return Error(
+          "adjustments", "limit " + std::to_string(op.vocabulary_size),
+          Item("inputs", op.adjustments, input.name) + " of limit " + std::to_string(input.limit));
+    }
+    if (input.axis == axis(op.x)) {
+      return Error("adjustments", "an axis other than x's", AxisName(input.axis));
+    }
     return OkStatus();
   }
 
@@ -533,9 +578,12 @@ class Validator {
   // What operations ask of the one that writes a field that they read, which may come after them.
   Status CheckReaders() {
     for (size_t i = 0; i < program_.operations.size(); ++i) {
+      where_ = ValueName(static_cast<ValueId>(i));
+      if (const auto* const last = std::get_if<ops::Last>(&program_.operations[i])) {
+        SRU_RETURN_IF_ERROR(CheckShiftOf(*last));
+      }
       const auto* const attend = std::get_if<ops::Attend>(&program_.operations[i]);
       if (attend == nullptr || attend->key_field == kNone) continue;
-      where_ = ValueName(static_cast<ValueId>(i));
       for (const auto& [field, id] : {std::pair{"key_field", attend->key_field},
                                       std::pair{"value_field", attend->value_field}}) {
         const ValueId writer = shape_.field_writers[id];
@@ -549,13 +597,25 @@ class Validator {
     return OkStatus();
   }
 
+  // That the field of a Last, if it has one, is that of a Shift of the same value.
+  Status CheckShiftOf(const ops::Last& last) const {
+    if (last.last == kNone) return OkStatus();
+    const ValueId writer = shape_.field_writers[last.last];
+    const auto* const shift = std::get_if<ops::Shift>(&program_.operations[writer]);
+    if (shift != nullptr && shift->x == last.x) return OkStatus();
+    return Error("last", "a field that a shift of " + ValueName(last.x) + " writes",
+                 Item("fields", last.last, program_.fields[last.last].name) + ", which " +
+                     ValueName(writer) + " writes");
+  }
+
   // The type of output that a value has.
   Status CheckOutputType(const OutputSpec& output) const {
     const auto* const predict = std::get_if<ops::Predict>(&program_.operations[output.value]);
     const std::string found = ValueName(output.value);
     switch (output.type) {
       case OutputType::kRows:
-        return predict == nullptr ? OkStatus() : Error("type", "log_prob or candidates", "rows");
+        return predict == nullptr ? OkStatus()
+                                  : Error("type", "log_prob, candidates or picked", "rows");
       case OutputType::kLogProb:
         if (predict == nullptr) return Error("value", "a predict with targets", found);
         return predict->targets != kNone
@@ -566,8 +626,13 @@ class Validator {
         return predict->counts != kNone
                    ? OkStatus()
                    : Error("value", "a predict with counts", found + " without");
+      case OutputType::kPicked:
+        if (predict == nullptr) return Error("value", "a predict with sampling", found);
+        return predict->sampling != kNone
+                   ? OkStatus()
+                   : Error("value", "a predict with sampling", found + " without");
     }
-    return Error("type", "rows, log_prob or candidates",
+    return Error("type", "rows, log_prob, candidates or picked",
                  std::to_string(static_cast<int>(output.type)));
   }
 

@@ -40,6 +40,7 @@ struct OperandVisitor {
     visit(op.v);
   }
   void operator()(const ops::Shift& op) const { visit(op.x); }
+  void operator()(const ops::Last& op) const { visit(op.x); }
   void operator()(const ops::Select& op) const { visit(op.x); }
   void operator()(const ops::Append& op) const { visit(op.x); }
   void operator()(const ops::Predict& op) const { visit(op.x); }
@@ -87,6 +88,9 @@ class Packer {
     return compile_stack_(op.spec, &packed->stack);
   }
   Status PackWeights(const ops::Predict& op, PackedOperation* packed) {
+    if (op.sampling != kNone) {
+      return Status(StatusCode::kUnsupported, "predict: sampling: not supported yet");
+    }
     packed->predict =
         std::make_unique<Prediction>(op, shape_.values[op.x].width, arithmetic_, shapes_, source_);
     return OkStatus();
@@ -266,6 +270,7 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
 
   made->one_row_each.resize(most_sequences + 1);
   for (int b = 0; b <= most_sequences; ++b) made->one_row_each[b] = b;
+  made->stack_offsets.resize(most_sequences + 1);
   made->stack_outputs.resize(most_sequences);
   made->initial_states.resize(most_sequences);
   made->rows_added.resize(most_sequences);
@@ -332,7 +337,7 @@ size_t CpuProgramWorkspace::bytes() const {
     if (stack != nullptr) bytes += stack->bytes();
   }
   for (const Thread& thread : threads) bytes += thread.products.bytes() + thread.predict.bytes();
-  bytes += (one_row_each.size() + rows.size()) * sizeof(int32_t);
+  bytes += (one_row_each.size() + stack_offsets.size() + rows.size()) * sizeof(int32_t);
   bytes += stack_outputs.size() * (sizeof(SequenceOutput) + sizeof(const float*) + sizeof(int));
   return bytes;
 }

@@ -79,9 +79,11 @@ class CpuProgramWorkspace : public ProgramWorkspace {
   std::vector<size_t> offset_of_value;             // [operation], into `values`
   std::vector<std::unique_ptr<Workspace>> stacks;  // [operation]; null of all but stacks
   std::vector<Thread> threads;
-  std::vector<int32_t> one_row_each;          // offsets of the sequences of a sequence axis
-  std::vector<SequenceOutput> stack_outputs;  // [sequence]
-  std::vector<const float*> initial_states;   // [sequence]
+  std::vector<int32_t> one_row_each;  // offsets of the sequences of a sequence axis
+  // Of the sequences that have rows, while a stack runs.
+  std::vector<int32_t> stack_offsets;
+  std::vector<SequenceOutput> stack_outputs;
+  std::vector<const float*> initial_states;
   std::vector<int> rows_added;                // [sequence]
   std::vector<int32_t> rows;                  // those that a Predict computes
   std::vector<StateArena::Run> runs;          // [axis]; while a batch runs

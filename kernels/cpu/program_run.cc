@@ -31,6 +31,15 @@ int CountAdjacent(const int32_t* which, int count) {
   return adjacent;
 }
 
+// Copies a row, or zeros if there is none.
+void CopyOrClear(const float* from, size_t width, float* to) {
+  if (from != nullptr) {
+    std::copy_n(from, width, to);
+  } else {
+    std::fill_n(to, width, 0.0f);
+  }
+}
+
 // One Run(): the batch, where its results go, the worker's memory and the slots while they are
 // written to.
 class ProgramRun {
@@ -198,21 +207,29 @@ class ProgramRun {
     const AxisRows rows = Rows(axis);
     if (rows.num_sequences == 0) return OkStatus();
     RaggedBatch batch;
-    batch.num_sequences = rows.num_sequences;
-    batch.offsets = rows.offsets;
+    batch.offsets = ws_.stack_offsets.data();
     if (op.ids != kNone) {
       batch.token_ids = batch_.inputs[op.ids].ids;
     } else {
       batch.features = ws_.value(op.x);
     }
+    // The stack runs those that have rows.
+    ws_.stack_offsets[0] = 0;
     for (int b = 0; b < rows.num_sequences; ++b) {
-      SequenceOutput& output = ws_.stack_outputs[b];
+      const float* const before = op.state != kNone ? StateIn(op.state, axis, b) : nullptr;
+      float* const after = op.state != kNone ? StateOut(op.state, axis, b) : nullptr;
+      if (rows.Length(b) == 0) {
+        if (after != nullptr) CopyOrClear(before, program_.fields[op.state].width, after);
+        continue;
+      }
+      SequenceOutput& output = ws_.stack_outputs[batch.num_sequences];
       output = SequenceOutput();
       output.token_vectors = Row(id, rows.offsets[b]);
-      if (op.state == kNone) continue;
-      ws_.initial_states[b] = StateIn(op.state, axis, b);
-      output.final_state = StateOut(op.state, axis, b);
+      output.final_state = after;
+      ws_.initial_states[batch.num_sequences] = before;
+      ws_.stack_offsets[++batch.num_sequences] = rows.offsets[b + 1];
     }
+    if (batch.num_sequences == 0) return OkStatus();
     if (op.state != kNone && HasSlots(axis)) batch.initial_states = ws_.initial_states.data();
     // The stack counts this thread as busy itself.
     running_.reset();
@@ -358,23 +375,31 @@ class ProgramRun {
     const AxisId axis = values_[id].axis;
     const AxisRows rows = Rows(axis);
     const size_t width = Width(id);
-    const auto copy_or_clear = [width](const float* from, float* to) {
-      if (from != nullptr) {
-        std::copy_n(from, width, to);
-      } else {
-        std::fill_n(to, width, 0.0f);
-      }
-    };
     for (int b = 0; b < rows.num_sequences; ++b) {
       const float* before = StateIn(op.last, axis, b);
       const int length = rows.Length(b);
       if (length > 0) {
-        copy_or_clear(before, Row(id, rows.offsets[b]));
+        CopyOrClear(before, width, Row(id, rows.offsets[b]));
         std::copy_n(Row(op.x, rows.offsets[b]), (length - 1) * width, Row(id, rows.offsets[b] + 1));
       }
       float* after = StateOut(op.last, axis, b);
       if (after == nullptr) continue;
-      copy_or_clear(length > 0 ? Row(op.x, rows.offsets[b + 1] - 1) : before, after);
+      CopyOrClear(length > 0 ? Row(op.x, rows.offsets[b + 1] - 1) : before, width, after);
+    }
+    return OkStatus();
+  }
+
+  Status Execute(const ops::Last& op, ValueId id) {
+    const AxisId axis = values_[op.x].axis;
+    const AxisRows rows = Rows(axis);
+    for (int b = 0; b < rows.num_sequences; ++b) {
+      const float* from = nullptr;
+      if (rows.Length(b) > 0) {
+        from = Row(op.x, rows.offsets[b + 1] - 1);
+      } else if (op.last != kNone) {
+        from = StateIn(op.last, axis, b);
+      }
+      CopyOrClear(from, Width(id), Row(id, b));
     }
     return OkStatus();
   }

@@ -327,6 +327,8 @@ class Forward {
     return Start(args);
   }
 
+  Status Run(const ops::Last& /*op*/) { return OkStatus(); }  // refused
+
   Status Run(const ops::Shift& op) {
     if (rows() > 0) {
       ShiftRowsArgs args{};

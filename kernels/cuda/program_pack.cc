@@ -82,6 +82,8 @@ class Packer {
     Use(op.last);
   }
 
+  void Pack(ValueId /*id*/, const ops::Last& /*op*/) {}  // refused
+
   void Pack(ValueId id, const ops::Select& op) { Begin(id, {op.x}); }
 
   void Pack(ValueId id, const ops::Append& op) {

@@ -163,6 +163,10 @@ void ProgramRun::WriteInputs() {
       case InputType::kMap:
         bytes = sequences_[input.axis] * sizeof(int32_t);
         break;
+      case InputType::kSampling:
+      case InputType::kAdjustments:
+        bytes = 0;  // of operations that are refused
+        break;
     }
     // What is not given is not needed.
     if (from != nullptr && bytes > 0) std::memcpy(Host<char>(layout_.inputs[i]), from, bytes);
@@ -237,6 +241,8 @@ Status ProgramRun::EnqueueResults() const {
                                    asked * predict.max_candidates * sizeof(PredictCandidate));
         break;
       }
+      case OutputType::kPicked:
+        break;  // refused
     }
   }
   return status;
@@ -276,6 +282,8 @@ void ProgramRun::ReadResults() const {
         });
         break;
       }
+      case OutputType::kPicked:
+        break;  // refused
     }
   }
 }

@@ -110,6 +110,10 @@ ProgramLayout::ProgramLayout(const PackedProgram& packed, const ProgramBucket& b
       case InputType::kMap:
         inputs.push_back(take(bucket.sequences[input.axis] * sizeof(int32_t)));
         break;
+      case InputType::kSampling:
+      case InputType::kAdjustments:
+        inputs.push_back(take(0));  // of operations that are refused
+        break;
     }
   }
   for (size_t i = 0; i < program.operations.size(); ++i) {

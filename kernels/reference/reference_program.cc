@@ -138,21 +138,22 @@ class Evaluation {
   // Of the operation that is being evaluated.
   AxisId axis() const { return shape_.values[current_].axis; }
   Matrix Zeros() const { return Matrix(num_rows(axis()), shape_.values[current_].width); }
-  bool HasSlot(int sequence) const {
-    return states_[axis()].has_slots && batch_.axes[axis()].slots[sequence] != StateArena::kNoSlot;
+  bool HasSlot(AxisId axis, int sequence) const {
+    return states_[axis].has_slots && batch_.axes[axis].slots[sequence] != StateArena::kNoSlot;
   }
 
-  // A fixed field of a sequence as it was before this run.
+  // A fixed field of a sequence of its axis as it was before this run.
   std::vector<double> Before(FieldId field, int sequence) const {
+    const AxisId axis = shape_.field_axes[field];
     std::vector<double> row(program_.fields[field].width);
-    if (!HasSlot(sequence)) return row;
-    const float* const in = states_[axis()].run.in(field, sequence);
+    if (!HasSlot(axis, sequence)) return row;
+    const float* const in = states_[axis].run.in(field, sequence);
     if (in != nullptr) std::copy_n(in, row.size(), row.begin());
     return row;
   }
 
   void Replace(FieldId field, int sequence, const std::vector<double>& row) const {
-    if (!HasSlot(sequence)) return;
+    if (!HasSlot(axis(), sequence)) return;
     CopyRow(row.data(), static_cast<int>(row.size()), states_[axis()].run.out(field, sequence));
   }
 
@@ -351,6 +352,20 @@ class Evaluation {
     return y;
   }
 
+  Matrix Evaluate(const ops::Last& op) const {
+    Matrix y = Zeros();
+    for (int b = 0; b < y.rows(); ++b) {
+      const RowRange rows = Rows(shape_.values[op.x].axis, b);
+      if (rows.size() > 0) {
+        std::copy_n(values_[op.x].row(rows.end - 1), y.width, y.row(b));
+      } else if (op.last != kNone) {
+        const std::vector<double> last = Before(op.last, b);
+        std::copy(last.begin(), last.end(), y.row(b));
+      }
+    }
+    return y;
+  }
+
   Matrix Evaluate(const ops::Select& op) const {
     Matrix y = Zeros();
     for (int t = 0; t < y.rows(); ++t) {
@@ -382,13 +397,19 @@ class Evaluation {
   void Predict(const ops::Predict& op, OutputType type, const OutputBatch& output) const {
     Matrix z = Affine(op.x, op.weight, op.bias, op.vocabulary_size);
     for (int t = 0; t < z.rows(); ++t) {
-      // log p_t, in place of the logits.
       double* const row = z.row(t);
+      const int32_t picked = type == OutputType::kPicked ? Pick(op, t, row) : kNone;
+      // log p_t, in place of the logits.
       const double largest = *std::max_element(row, row + z.width);
       double sum = 0;
       for (int v = 0; v < z.width; ++v) sum += std::exp(row[v] - largest);
       for (int v = 0; v < z.width; ++v) row[v] -= largest + std::log(sum);
 
+      if (type == OutputType::kPicked) {
+        output.candidates[t] = Candidate();
+        if (picked != kNone) output.candidates[t] = {picked, static_cast<float>(row[picked])};
+        continue;
+      }
       if (type == OutputType::kLogProb) {
         const int32_t target = batch_.inputs[op.targets].ids[t];
         output.values[t] = target < 0 ? 0.0f : static_cast<float>(row[target]);
@@ -405,6 +426,64 @@ class Evaluation {
         candidates[k] = {ids[k], static_cast<float>(row[ids[k]])};
       }
     }
+  }
+
+  // z' of row t from its logits.
+  std::vector<double> Adjusted(const ops::Predict& op, int t, const double* logits) const {
+    std::vector<double> z(logits, logits + op.vocabulary_size);
+    if (op.adjustments == kNone) return z;
+    const AxisId axis = program_.inputs[op.adjustments].axis;
+    if (num_sequences(axis) == 0) return z;
+    constexpr double kMost = std::numeric_limits<float>::max();
+    for (int i = Rows(axis, t).begin; i < Rows(axis, t).end; ++i) {
+      const Adjustment& a = batch_.inputs[op.adjustments].adjustments[i];
+      double& value = z[a.id];
+      value = (value > 0 ? value / a.scale : value * a.scale) + a.add;
+      if (std::isfinite(a.add)) value = std::clamp(value, -kMost, kMost);
+    }
+    return z;
+  }
+
+  // The symbol that is picked for row t, by the equations of ops::Predict.
+  int32_t Pick(const ops::Predict& op, int t, const double* logits) const {
+    const std::vector<double> z = Adjusted(op, t, logits);
+    const Sampling& sampling = batch_.inputs[op.sampling].sampling[t];
+    const double m = *std::max_element(z.begin(), z.end());
+    if (m == -std::numeric_limits<double>::infinity()) return kNone;
+    // The best first.
+    std::vector<int32_t> kept(z.size());
+    std::iota(kept.begin(), kept.end(), 0);
+    std::stable_sort(kept.begin(), kept.end(), [&](int32_t a, int32_t b) { return z[a] > z[b]; });
+    if (sampling.temperature == 0) return kept[0];
+
+    constexpr double kOne = 4294967296;  // 2^32
+    std::vector<uint64_t> n;
+    for (double value : z) {
+      n.push_back(static_cast<uint64_t>(kOne * std::exp((value - m) / sampling.temperature)));
+    }
+    if (sampling.top_k > 0) kept.resize(std::min<size_t>(kept.size(), sampling.top_k));
+    if (sampling.min_p > 0) {
+      const auto least = static_cast<uint64_t>(kOne * sampling.min_p);
+      while (n[kept.back()] < least) kept.pop_back();
+    }
+    const auto sum = [&] {
+      uint64_t sum = 0;
+      for (int32_t v : kept) sum += n[v];
+      return sum;
+    };
+    if (sampling.top_p > 0) {
+      const double wanted = sampling.top_p * static_cast<double>(sum());
+      uint64_t best = n[kept[0]];
+      size_t count = 1;
+      while (static_cast<double>(best) < wanted) best += n[kept[count++]];
+      kept.resize(count);
+    }
+    std::sort(kept.begin(), kept.end());
+    const auto limit =
+        static_cast<uint64_t>(static_cast<unsigned __int128>(sampling.random) * sum() >> 64);
+    size_t v = 0;
+    for (uint64_t before = n[kept[0]]; before <= limit; before += n[kept[v]]) ++v;
+    return kept[v];
   }
 
   const Program& program_;

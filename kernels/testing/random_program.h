@@ -165,6 +165,16 @@ class RandomProgram {
     return Apply(op, 1);
   }
 
+  // On `axis`, the sequence axis of x's; with the field of a Shift of x, if there is one.
+  kernels::ValueId Last(kernels::ValueId x, kernels::AxisId axis,
+                        kernels::FieldId field = kernels::kNone) {
+    kernels::ops::Last op;
+    op.x = x;
+    op.axis = axis;
+    op.last = field;
+    return Apply(op, width(x));
+  }
+
   kernels::ValueId Select(kernels::ValueId x, kernels::InputId rows) {
     kernels::ops::Select op;
     op.x = x;
@@ -188,6 +198,20 @@ class RandomProgram {
     const kernels::ValueId value = Apply(op, 0);
     program.AddOutput(name + "_log_prob", value, kernels::OutputType::kLogProb);
     program.AddOutput(name + "_candidates", value, kernels::OutputType::kCandidates);
+    return value;
+  }
+
+  // As Predict(), with NAME_sampling and NAME_adjustments as well, the latter on a new axis of that name,
+  // and the output NAME_picked.
+  kernels::ValueId Pick(const std::string& name, kernels::ValueId x, kernels::AxisId axis,
+                        int vocabulary_size, int max_candidates, float deviation = 0) {
+    const kernels::ValueId value =
+        Predict(name, x, axis, vocabulary_size, max_candidates, deviation);
+    auto& op = std::get<kernels::ops::Predict>(program.operations[value]);
+    op.sampling = program.AddSampling(name + "_sampling", axis);
+    op.adjustments = program.AddAdjustments(
+        name + "_adjustments", program.AddAxis(name + "_adjustments"), vocabulary_size);
+    program.AddOutput(name + "_picked", value, kernels::OutputType::kPicked);
     return value;
   }
 
@@ -231,6 +255,8 @@ struct ProgramData {
   std::vector<std::vector<int>> lengths;     // [axis]: rows of each sequence; none of sequence axes
   std::vector<std::vector<int32_t>> ids;     // [input]
   std::vector<std::vector<float>> features;  // [input]
+  std::vector<std::vector<kernels::Sampling>> sampling;       // [input]
+  std::vector<std::vector<kernels::Adjustment>> adjustments;  // [input]
 
   kernels::AxisId SequencesOf(const kernels::Program& program, kernels::AxisId axis) const {
     const kernels::AxisId of = program.axes[axis].sequences_of;
@@ -253,7 +279,21 @@ struct ProgramData {
   }
 };
 
-// Every input, with ids of their whole range. `lengths` is [axis]; a list that is missing is empty.
+// One of every kind: greedy, and with each member of Sampling or several.
+inline kernels::Sampling RandomSampling(std::mt19937& random) {
+  const auto one_in = [&](unsigned n) { return random() % n == 0; };
+  std::uniform_real_distribution<float> uniform;
+  kernels::Sampling sampling;
+  if (!one_in(4)) sampling.temperature = 0.2f + 2.0f * uniform(random);
+  if (one_in(2)) sampling.top_k = static_cast<int32_t>(1 + random() % 40);
+  if (one_in(2)) sampling.top_p = uniform(random);
+  if (one_in(3)) sampling.min_p = 0.3f * uniform(random);
+  sampling.random = uint64_t{random()} << 32 | random();
+  return sampling;
+}
+
+// Every input, with ids of their whole range. `lengths` is [axis]; a list that is missing is empty. Ids
+// of adjustments are as far from each other as their number allows.
 inline ProgramData RandomData(const kernels::Program& program,
                               std::vector<std::vector<int>> lengths, unsigned seed) {
   std::mt19937 random(seed);
@@ -263,6 +303,8 @@ inline ProgramData RandomData(const kernels::Program& program,
   data.lengths.resize(program.axes.size());
   data.ids.resize(program.inputs.size());
   data.features.resize(program.inputs.size());
+  data.sampling.resize(program.inputs.size());
+  data.adjustments.resize(program.inputs.size());
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     const kernels::InputSpec& input = program.inputs[i];
     const int rows = data.num_rows(program, input.axis);
@@ -284,6 +326,21 @@ inline ProgramData RandomData(const kernels::Program& program,
       case kernels::InputType::kRows:
         fill(rows, 0, data.num_rows(program, input.target));
         break;
+      case kernels::InputType::kSampling:
+        for (int k = 0; k < rows; ++k) data.sampling[i].push_back(RandomSampling(random));
+        break;
+      case kernels::InputType::kAdjustments:
+        for (int count : data.lengths[input.axis]) {
+          for (int k = 0; k < count; ++k) {
+            kernels::Adjustment adjustment;
+            adjustment.id = static_cast<int32_t>(int64_t{k} * input.limit / count);
+            if (random() % 2 == 0) adjustment.scale = 1.3f;
+            if (random() % 2 == 0) adjustment.add = normal(random);
+            if (random() % 8 == 0) adjustment.add = -std::numeric_limits<float>::infinity();
+            data.adjustments[i].push_back(adjustment);
+          }
+        }
+        break;
     }
   }
   return data;
@@ -304,6 +361,8 @@ inline ProgramData SliceOf(const kernels::Program& program, const ProgramData& d
   slice.lengths.resize(program.axes.size());
   slice.ids.resize(program.inputs.size());
   slice.features.resize(program.inputs.size());
+  slice.sampling.resize(program.inputs.size());
+  slice.adjustments.resize(program.inputs.size());
   // [axis]: the rows of the slice, as rows of `data`, and the place of each.
   std::vector<std::vector<int>> rows(program.axes.size());
   std::vector<std::map<int, int>> row_places(program.axes.size());
@@ -345,6 +404,12 @@ inline ProgramData SliceOf(const kernels::Program& program, const ProgramData& d
         for (int t : rows[input.axis]) {
           slice.ids[i].push_back(row_places[input.target].at(data.ids[i][t]));
         }
+        break;
+      case kernels::InputType::kSampling:
+        for (int t : rows[input.axis]) slice.sampling[i].push_back(data.sampling[i][t]);
+        break;
+      case kernels::InputType::kAdjustments:
+        for (int t : rows[input.axis]) slice.adjustments[i].push_back(data.adjustments[i][t]);
         break;
     }
   }

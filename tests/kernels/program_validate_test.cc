@@ -16,7 +16,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A program with every operation. Values are not read by what is tested here.
+// A program with every operation but Last. Values are not read by what is tested here.
 struct Example {
   AxisId tokens, questions, sequences, asked;
   InputId ids, features, question, rows, targets, counts, question_features, sequence_ids;
@@ -193,6 +193,32 @@ struct Example {
   }
 };
 
+// With what picks symbols for the last row of each sequence.
+struct PickingExample : Example {
+  AxisId adjusted;
+  InputId sampling, adjustments;
+  ValueId last_rows, pick;
+
+  PickingExample() {
+    adjusted = program.AddAxis("adjusted");                            // 4
+    sampling = program.AddSampling("sampling", sequences);             // 8
+    adjustments = program.AddAdjustments("adjustments", adjusted, 9);  // 9
+    ops::Last last_op;
+    last_op.x = stack;
+    last_op.axis = sequences;
+    last_op.last = last;
+    last_rows = program.Apply(last_op);  // 21
+    ops::Predict predict_op = op<ops::Predict>(predict);
+    predict_op.x = last_rows;
+    predict_op.targets = predict_op.counts = kNone;
+    predict_op.max_candidates = 0;
+    predict_op.sampling = sampling;
+    predict_op.adjustments = adjustments;
+    pick = program.Apply(predict_op);                        // 22
+    program.AddOutput("picked", pick, OutputType::kPicked);  // 8
+  }
+};
+
 TEST(ValidateProgramTest, TellsTheShape) {
   const Example e;
   ProgramShape shape;
@@ -269,7 +295,8 @@ TEST(ValidateProgramTest, NamesWhatIsWrong) {
        [](Example& e) { e.program.inputs[2].target = -2; }},
       {"inputs[3] (last_rows): target: expected an axis, 0 to 3, found none",
        [](Example& e) { e.program.inputs[3].target = kNone; }},
-      {"inputs[4] (targets): type: expected ids, features, a map or rows, found 9",
+      {"inputs[4] (targets): type: expected ids, features, a map, rows, sampling or adjustments, "
+       "found 9",
        [](Example& e) { e.program.inputs[4].type = static_cast<InputType>(9); }},
       {"fields[2] (c): name: expected a name of its own, found 'c'",
        [](Example& e) { e.program.fields[2].name = "c"; }},
@@ -498,7 +525,8 @@ TEST(ValidateProgramTest, NamesWhatIsWrong) {
        [](Example& e) { e.op<ops::Predict>(e.predict).weight.size = 53; }},
       {"operations[19] (predict): bias: expected 9 values, found 8",
        [](Example& e) { e.op<ops::Predict>(e.predict).bias.size = 8; }},
-      {"operations[19] (predict): targets, counts: expected at least one of them, found none",
+      {"operations[19] (predict): targets, counts, sampling: expected at least one of them, found "
+       "none",
        [](Example& e) {
          e.op<ops::Predict>(e.predict).targets = kNone;
          e.op<ops::Predict>(e.predict).counts = kNone;
@@ -532,9 +560,9 @@ TEST(ValidateProgramTest, NamesWhatIsWrong) {
        [](Example& e) { e.program.outputs[1].name = "log_prob"; }},
       {"outputs[2] (dot): value: expected a value, 0 to 20, found 21",
        [](Example& e) { e.program.outputs[2].value = 21; }},
-      {"outputs[2] (dot): type: expected log_prob or candidates, found rows",
+      {"outputs[2] (dot): type: expected log_prob, candidates or picked, found rows",
        [](Example& e) { e.program.outputs[2].value = e.predict; }},
-      {"outputs[2] (dot): type: expected rows, log_prob or candidates, found 7",
+      {"outputs[2] (dot): type: expected rows, log_prob, candidates or picked, found 7",
        [](Example& e) { e.program.outputs[2].type = static_cast<OutputType>(7); }},
       {"outputs[0] (log_prob): value: expected a predict with targets, found operations[16] "
        "(row_dot)",
@@ -560,6 +588,145 @@ TEST(ValidateProgramTest, NamesWhatIsWrong) {
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << broken.message;
     EXPECT_EQ(status.message(), broken.message);
     EXPECT_TRUE(shape.values.empty()) << "a refused program wrote its shape: " << broken.message;
+  }
+}
+
+// What a last row needs is what its value needs; a field that it reads makes nothing run.
+TEST(ValidateProgramTest, TellsTheShapeOfPicks) {
+  const PickingExample e;
+  ProgramShape shape;
+  const Status status = Validate(e.program, &shape);
+  ASSERT_TRUE(status.ok()) << status.message();
+  EXPECT_EQ(shape.values[e.last_rows].axis, e.sequences);
+  EXPECT_EQ(shape.values[e.last_rows].width, 6);
+  EXPECT_EQ(shape.values[e.pick].axis, e.sequences);
+  EXPECT_EQ(shape.values[e.pick].width, 0);
+  EXPECT_EQ(shape.field_writers[e.last], e.shift);
+  constexpr uint64_t kPicked = 256;
+  EXPECT_EQ(shape.users[e.pick], kPicked);
+  EXPECT_EQ(shape.users[e.last_rows], kPicked);
+  EXPECT_NE(shape.users[e.stack] & kPicked, 0);
+  EXPECT_EQ(shape.users[e.shift] & kPicked, 0);
+}
+
+TEST(ValidateProgramTest, NamesWhatIsWrongWithPicks) {
+  struct Broken {
+    std::string message;
+    std::function<void(PickingExample&)> breaks;
+  };
+  const std::vector<Broken> cases = {
+      {"inputs[9] (adjustments): limit: expected 1 to 1073741824, found 0",
+       [](PickingExample& e) { e.program.inputs[9].limit = 0; }},
+      {"inputs[9] (adjustments): axis: expected an axis that is not a sequence axis, found axes[2] "
+       "(sequences)",
+       [](PickingExample& e) { e.program.inputs[9].axis = e.sequences; }},
+      // Last.
+      {"operations[21] (last): x: expected a value of an operation before it, 0 to 20, found none",
+       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).x = kNone; }},
+      {"operations[21] (last): axis: expected an axis, 0 to 4, found none",
+       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).axis = kNone; }},
+      {"operations[21] (last): axis: expected a sequence axis of axes[0] (tokens), found axes[3] "
+       "(asked)",
+       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).axis = e.asked; }},
+      {"operations[21] (last): last: expected a field that does not grow, found fields[1] (keys)",
+       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).last = e.keys; }},
+      {"operations[21] (last): last: expected a field that does not grow, found 4",
+       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).last = 4; }},
+      {"operations[21] (last): last: expected width 6, found fields[0] (c) of width 12",
+       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).last = e.c; }},
+      {"operations[21] (last): last: expected a field that a shift of operations[4] (normalize) "
+       "writes, found fields[3] (last), which operations[3] (shift) writes",
+       [](PickingExample& e) { e.op<ops::Last>(e.last_rows).x = e.norm; }},
+      {"operations[21] (last): last: expected a field that a shift of operations[20] (stack) "
+       "writes, "
+       "found fields[4] (own), which operations[20] (stack) writes",
+       [](PickingExample& e) {
+         auto& stack = e.op<ops::Stack>(20);
+         stack.ids = e.ids;
+         stack.spec = Example::Spec(1, 4, 6, 1, 10);
+         stack.state = e.program.AddField("own", 6);
+         e.op<ops::Last>(e.last_rows).x = 20;
+         e.op<ops::Last>(e.last_rows).last = stack.state;
+       }},
+      // Predict.
+      {"operations[22] (predict): targets, counts, sampling: expected at least one of them, found "
+       "none",
+       [](PickingExample& e) { e.op<ops::Predict>(e.pick).sampling = kNone; }},
+      {"operations[22] (predict): sampling: expected an input of sampling, found inputs[0] (ids) "
+       "of "
+       "ids",
+       [](PickingExample& e) { e.op<ops::Predict>(e.pick).sampling = e.ids; }},
+      {"operations[22] (predict): sampling: expected an input of sampling, found inputs[9] "
+       "(adjustments) of adjustments",
+       [](PickingExample& e) { e.op<ops::Predict>(e.pick).sampling = e.adjustments; }},
+      {"operations[22] (predict): sampling: expected the axis axes[2] (sequences), found axes[0] "
+       "(tokens)",
+       [](PickingExample& e) { e.program.inputs[e.sampling].axis = e.tokens; }},
+      {"operations[22] (predict): adjustments: expected none, since there is no sampling, found 9",
+       [](PickingExample& e) {
+         auto& op = e.op<ops::Predict>(e.pick);
+         op.sampling = kNone;
+         op.targets = e.program.AddIds("last_targets", e.sequences, -1, 9);
+       }},
+      {"operations[22] (predict): adjustments: expected an input of adjustments, found inputs[8] "
+       "(sampling) of sampling",
+       [](PickingExample& e) { e.op<ops::Predict>(e.pick).adjustments = e.sampling; }},
+      {"operations[22] (predict): adjustments: expected limit 9, found inputs[9] (adjustments) of "
+       "limit 8",
+       [](PickingExample& e) { e.program.inputs[9].limit = 8; }},
+      {"operations[19] (predict): adjustments: expected an axis other than x's, found axes[0] "
+       "(tokens)",
+       [](PickingExample& e) {
+         auto& op = e.op<ops::Predict>(e.predict);
+         op.sampling = e.program.AddSampling("token_sampling", e.tokens);
+         op.adjustments = e.program.AddAdjustments("token_adjustments", e.tokens, 9);
+       }},
+      // Outputs.
+      {"outputs[8] (picked): value: expected a predict with sampling, found operations[21] (last)",
+       [](PickingExample& e) { e.program.outputs[8].value = e.last_rows; }},
+      {"outputs[8] (picked): value: expected a predict with sampling, found operations[19] "
+       "(predict) "
+       "without",
+       [](PickingExample& e) { e.program.outputs[8].value = e.predict; }},
+  };
+  for (const Broken& broken : cases) {
+    PickingExample e;
+    broken.breaks(e);
+    ProgramShape shape;
+    const Status status = Validate(e.program, &shape);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << broken.message;
+    EXPECT_EQ(status.message(), broken.message);
+    EXPECT_TRUE(shape.values.empty()) << "a refused program wrote its shape: " << broken.message;
+  }
+}
+
+TEST(ValidateProgramTest, TakesPicksThatAreRight) {
+  const std::vector<std::function<void(PickingExample&)>> cases = {
+      [](PickingExample& e) { e.op<ops::Predict>(e.pick).adjustments = kNone; },
+      [](PickingExample& e) { e.op<ops::Last>(e.last_rows).last = kNone; },
+      // The shift of what a last row reads may come later.
+      [](PickingExample& e) {
+        ops::Shift shift;
+        shift.x = e.norm;
+        shift.last = e.program.AddField("later", 6);
+        e.op<ops::Last>(e.last_rows).x = e.norm;
+        e.op<ops::Last>(e.last_rows).last = shift.last;
+        e.program.Apply(shift);
+      },
+      // Everything of one predict.
+      [](PickingExample& e) {
+        auto& op = e.op<ops::Predict>(e.predict);
+        op.sampling = e.program.AddSampling("token_sampling", e.tokens);
+        op.adjustments = e.adjustments;
+        e.program.AddOutput("token_picked", e.predict, OutputType::kPicked);
+      },
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    PickingExample e;
+    cases[i](e);
+    ProgramShape shape;
+    const Status status = Validate(e.program, &shape);
+    EXPECT_TRUE(status.ok()) << i << ": " << status.message();
   }
 }
 
@@ -672,11 +839,6 @@ TEST(ValidateBatchTest, NamesWhatIsWrong) {
        [](ExampleBatch& b) { b.token_offsets[2] = 1; }},
       {"axes[0] (tokens): expected at most 4 rows, found 5",
        [](ExampleBatch& b) { b.limits.axes[0].max_rows = 4; }},
-      {"axes[0] (tokens): sequence 1: expected a row, since operations[2] (stack) runs, found none",
-       [](ExampleBatch& b) {
-         b.token_offsets = {0, 2, 2, 5};
-         b.axes[0].offsets = b.token_offsets.data();
-       }},
       // Slots.
       {"axes[0] (tokens): slots[1]: expected a slot or kNoSlot, found -2",
        [](ExampleBatch& b) { b.slots[1] = -2; }},
@@ -789,9 +951,13 @@ TEST(ValidateBatchTest, TakesWhatIsEnough) {
           if (static_cast<InputId>(i) != b.e.features) b.inputs[i] = {};
         }
       },
-      // Sequences without rows where no stack runs.
+      // Sequences without rows.
       [](ExampleBatch& b) {
         b.Ask({6});
+        b.token_offsets = {0, 0, 5, 5};
+        b.axes[0].offsets = b.token_offsets.data();
+      },
+      [](ExampleBatch& b) {
         b.token_offsets = {0, 0, 5, 5};
         b.axes[0].offsets = b.token_offsets.data();
       },
@@ -827,6 +993,156 @@ TEST(ValidateBatchTest, TakesWhatIsEnough) {
   };
   for (size_t i = 0; i < cases.size(); ++i) {
     ExampleBatch b;
+    cases[i](b);
+    const Status status = b.Check();
+    EXPECT_TRUE(status.ok()) << i << ": " << status.message();
+  }
+}
+
+// A batch of picks for two sequences, the first of which has no rows.
+struct PickingBatch {
+  PickingExample e;
+  ProgramShape shape;
+  ProgramLimits limits;
+  std::vector<int32_t> token_offsets = {0, 0, 2}, adjusted_offsets = {0, 1, 3};
+  std::vector<int32_t> ids = {1, 2};
+  std::vector<StateArena::Slot> slots = {0, 1};
+  std::vector<Sampling> sampling = std::vector<Sampling>(2);
+  std::vector<Adjustment> adjustments = {{8, 1.5f, 2.0f}, {0, 1.0f, 0.0f}, {3, 2.0f, -1.0f}};
+  std::vector<Candidate> picked = std::vector<Candidate>(2);
+  std::vector<AxisBatch> axes;
+  std::vector<InputBatch> inputs;
+  std::vector<OutputBatch> outputs;
+  StateArena arena{{}, ArenaOptions(), HostArenaMemory()};
+  ProgramBatch batch;
+
+  PickingBatch() {
+    EXPECT_TRUE(Validate(e.program, &shape).ok());
+    limits.axes.assign(5, {4, 4});
+    axes = {
+        {2, token_offsets.data(), slots.data()}, {}, {}, {}, {2, adjusted_offsets.data(), nullptr}};
+    inputs.resize(e.program.inputs.size());
+    inputs[e.ids].ids = ids.data();
+    inputs[e.sampling].sampling = sampling.data();
+    inputs[e.adjustments].adjustments = adjustments.data();
+    outputs.resize(e.program.outputs.size());
+    outputs[8].candidates = picked.data();
+    batch.axes = axes.data();
+    batch.inputs = inputs.data();
+    batch.arena = &arena;
+  }
+
+  Status Check() const { return ValidateBatch(e.program, shape, limits, batch, outputs.data()); }
+};
+
+TEST(ValidateBatchTest, NamesWhatIsWrongWithPicks) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  constexpr float kInfinity = std::numeric_limits<float>::infinity();
+  struct Broken {
+    std::string message;
+    std::function<void(PickingBatch&)> breaks;
+  };
+  const std::vector<Broken> cases = {
+      {"inputs[8] (sampling): expected 2 rows, since operations[22] (predict) runs, found none",
+       [](PickingBatch& b) { b.inputs[b.e.sampling].sampling = nullptr; }},
+      {"inputs[9] (adjustments): expected 3 rows, since operations[22] (predict) runs, found none",
+       [](PickingBatch& b) { b.inputs[b.e.adjustments].adjustments = nullptr; }},
+      {"axes[4] (adjusted): expected 2 sequences, one for each row of operations[22] (predict), or "
+       "none, found 1",
+       [](PickingBatch& b) { b.axes[4].num_sequences = 1; }},
+      {"outputs[8] (picked): expected candidates, found values",
+       [](PickingBatch& b) {
+         static float value;
+         b.outputs[8].values = &value;
+       }},
+      // Sampling.
+      {"inputs[8] (sampling)[1].temperature: expected a number that is not negative, found nan",
+       [](PickingBatch& b) { b.sampling[1].temperature = kNaN; }},
+      {"inputs[8] (sampling)[1].temperature: expected a number that is not negative, found inf",
+       [](PickingBatch& b) { b.sampling[1].temperature = kInfinity; }},
+      {"inputs[8] (sampling)[0].temperature: expected a number that is not negative, found "
+       "-1.000000",
+       [](PickingBatch& b) { b.sampling[0].temperature = -1; }},
+      {"inputs[8] (sampling)[0].top_k: expected at least 0, found -3",
+       [](PickingBatch& b) {
+         b.sampling[0] = {1, -3, 0, 0, 0};
+       }},
+      {"inputs[8] (sampling)[0].top_p: expected 0 to 1, found 1.500000",
+       [](PickingBatch& b) {
+         b.sampling[0] = {1, 0, 1.5f, 0, 0};
+       }},
+      {"inputs[8] (sampling)[1].top_p: expected 0 to 1, found nan",
+       [](PickingBatch& b) {
+         b.sampling[1] = {1, 0, kNaN, 0, 0};
+       }},
+      {"inputs[8] (sampling)[1].min_p: expected 0 to 1, found -0.500000",
+       [](PickingBatch& b) {
+         b.sampling[1] = {1, 0, 0, -0.5f, 0};
+       }},
+      // What nothing needs is checked all the same.
+      {"inputs[8] (sampling)[0].top_k: expected at least 0, found -1",
+       [](PickingBatch& b) {
+         b.sampling[0] = {1, -1, 0, 0, 0};
+         b.outputs[8] = {};
+       }},
+      // Adjustments.
+      {"inputs[9] (adjustments)[0].id: expected 0 to 8, found 9",
+       [](PickingBatch& b) { b.adjustments[0].id = 9; }},
+      {"inputs[9] (adjustments)[2].id: expected 0 to 8, found -1",
+       [](PickingBatch& b) { b.adjustments[2].id = -1; }},
+      {"inputs[9] (adjustments)[2].id: expected more than that before it in sequence 1, 4, found 3",
+       [](PickingBatch& b) { b.adjustments[1].id = 4; }},
+      {"inputs[9] (adjustments)[2].id: expected more than that before it in sequence 1, 3, found 3",
+       [](PickingBatch& b) { b.adjustments[1].id = 3; }},
+      {"inputs[9] (adjustments)[1].scale: expected a positive number, found 0.000000",
+       [](PickingBatch& b) { b.adjustments[1].scale = 0; }},
+      {"inputs[9] (adjustments)[1].scale: expected a positive number, found inf",
+       [](PickingBatch& b) { b.adjustments[1].scale = kInfinity; }},
+      {"inputs[9] (adjustments)[1].scale: expected a positive number, found nan",
+       [](PickingBatch& b) { b.adjustments[1].scale = kNaN; }},
+      {"inputs[9] (adjustments)[0].add: expected a number or -infinity, found inf",
+       [](PickingBatch& b) { b.adjustments[0].add = kInfinity; }},
+      {"inputs[9] (adjustments)[0].add: expected a number or -infinity, found nan",
+       [](PickingBatch& b) { b.adjustments[0].add = kNaN; }},
+  };
+  for (const Broken& broken : cases) {
+    PickingBatch b;
+    broken.breaks(b);
+    const Status status = b.Check();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << broken.message;
+    EXPECT_EQ(status.message(), broken.message);
+  }
+}
+
+TEST(ValidateBatchTest, TakesPicksThatAreRight) {
+  const std::vector<std::function<void(PickingBatch&)>> cases = {
+      [](PickingBatch& /*b*/) {},
+      [](PickingBatch& b) {
+        b.axes[4] = {};
+        b.inputs[b.e.adjustments] = {};
+      },
+      // As many sequences as rows, all of them empty.
+      [](PickingBatch& b) {
+        b.adjusted_offsets = {0, 0, 0};
+        b.axes[4].offsets = b.adjusted_offsets.data();
+        b.inputs[b.e.adjustments] = {};
+      },
+      // Nothing else is read of a greedy one.
+      [](PickingBatch& b) {
+        b.sampling[0] = {0, -1, 2.0f, -3.0f, 0};
+      },
+      [](PickingBatch& b) {
+        b.sampling[0] = {1e-30f, 1 << 30, 1.0f, 1.0f, ~uint64_t{0}};
+      },
+      [](PickingBatch& b) { b.adjustments[0].add = -std::numeric_limits<float>::infinity(); },
+      // Adjustments of another number of rows, which nothing needs.
+      [](PickingBatch& b) {
+        b.axes[4].num_sequences = 1;
+        b.outputs[8] = {};
+      },
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    PickingBatch b;
     cases[i](b);
     const Status status = b.Check();
     EXPECT_TRUE(status.ok()) << i << ": " << status.message();
