@@ -1,13 +1,8 @@
 // sru_client score: how probable texts are to a language model.
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +15,7 @@
 #include "client/commands/common_flags.h"
 #include "client/commands/score_input.h"
 #include "client/commands/score_printer.h"
+#include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
 #include "client/find_model.h"
 #include "client/ordered_jobs.h"
@@ -93,32 +89,6 @@ absl::Status Check(size_t num_arguments, Flags* flags) {
   }
   flags->carry = flags->carry || keeps_state;
   return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> ReadState(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string state(std::istreambuf_iterator<char>(file), {});
-  if (!file.good() && !file.eof()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--state_in: ", path, " cannot be read: ", std::strerror(errno)));
-  }
-  if (state.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--state_in: ", path, " is empty; expected what --state_out has written"));
-  }
-  return state;
-}
-
-// Replaces the file in one step, so that it is never half a state.
-absl::Status WriteState(const std::string& path, const std::string& state) {
-  const std::string temporary = absl::StrCat(path, ".", getpid());
-  std::ofstream file(temporary, std::ios::binary);
-  file << state;
-  file.close();
-  if (file && std::rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
-  const std::string reason = std::strerror(errno);
-  std::remove(temporary.c_str());
-  return absl::UnknownError(absl::StrCat("--state_out: ", path, " cannot be written: ", reason));
 }
 
 v1::ScoreRequest MakeRequest(const Flags& flags, const std::vector<ScoreInput::Item>& items) {

@@ -1,0 +1,20 @@
+// Files that hold a state of a language model: --state_in and --state_out.
+#ifndef SRU_CLIENT_COMMANDS_STATE_FILE_H_
+#define SRU_CLIENT_COMMANDS_STATE_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace sru::client {
+
+// kInvalidArgument, naming --state_in, if the file cannot be read or is empty.
+absl::StatusOr<std::string> ReadState(const std::string& path);
+
+// Replaces the file in one step, so that it is never half a state.
+absl::Status WriteState(const std::string& path, const std::string& state);
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_COMMANDS_STATE_FILE_H_
