@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
 namespace sru::client {
@@ -19,6 +20,13 @@ absl::Status BadValue(absl::string_view source, absl::string_view expected, absl
 }
 
 }  // namespace
+
+bool AbslParseFlag(absl::string_view text, RepeatedText* flag, std::string* /*error*/) {
+  flag->values.emplace_back(text);
+  return true;
+}
+
+std::string AbslUnparseFlag(const RepeatedText& flag) { return absl::StrJoin(flag.values, ", "); }
 
 int EditDistance(absl::string_view a, absl::string_view b) {
   std::vector<int> row(b.size() + 1);

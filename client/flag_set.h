@@ -26,6 +26,14 @@
 
 namespace sru::client {
 
+// The value of a flag that may be given several times: each time adds a text. A default in the
+// environment is one of them.
+struct RepeatedText {
+  std::vector<std::string> values;
+};
+bool AbslParseFlag(absl::string_view text, RepeatedText* flag, std::string* error);
+std::string AbslUnparseFlag(const RepeatedText& flag);
+
 class FlagSet {
  public:
   // The variable's present value is the default. `environment`, if not empty, names an environment

@@ -90,6 +90,15 @@ TEST(FlagSetTest, TheEnvironmentGivesTheDefault) {
   unsetenv("SRU_FLAG_SET_TEST");
 }
 
+TEST(FlagSetTest, ARepeatedFlagKeepsAllItsValues) {
+  RepeatedText stops;
+  FlagSet flags;
+  flags.Add("stop", &stops, "may be given several times");
+  ASSERT_TRUE(flags.Parse({"--stop=a,b", "text", "--stop", "\n"}).ok());
+  EXPECT_THAT(stops.values, ElementsAre("a,b", "\n"));
+  EXPECT_EQ(flags.Help(), "  --stop  may be given several times\n");
+}
+
 TEST(FlagSetTest, HelpStopsParsingAndShowsDefaults) {
   Options options;
   FlagSet flags = MakeFlags(&options);

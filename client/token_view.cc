@@ -77,6 +77,39 @@ std::vector<std::string> SplitCharacters(absl::string_view text) {
   return characters;
 }
 
+// Escapes what a terminal would obey, except for the characters of `keep`.
+std::string Printable(absl::string_view text, absl::string_view keep) {
+  std::string printable;
+  for (size_t i = 0; i < text.size();) {
+    const absl::string_view character = text.substr(i, CharacterBytes(text[i]));
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // U+0080 to U+009F are control characters, too.
+    const bool is_c1 =
+        byte == 0xc2 && character.size() == 2 && static_cast<unsigned char>(character[1]) < 0xa0;
+    if ((byte >= 0x20 && byte != 0x7f && !is_c1 && FindInvalid(character) == character.size()) ||
+        keep.find(text[i]) != absl::string_view::npos) {
+      absl::StrAppend(&printable, character);
+      i += character.size();
+      continue;
+    }
+    switch (text[i]) {
+      case '\n':
+        printable += "\\n";
+        break;
+      case '\r':
+        printable += "\\r";
+        break;
+      case '\t':
+        printable += "\\t";
+        break;
+      default:
+        absl::StrAppendFormat(&printable, "\\x%02X", byte);
+    }
+    ++i;
+  }
+  return printable;
+}
+
 }  // namespace
 
 TokenStyle ChooseTokenStyle(bool is_terminal, const char* no_color, const char* term) {
@@ -109,36 +142,9 @@ bool HasNewlineToken(absl::string_view preprocessing) {
   return preprocessing == "bytes" || preprocessing == "characters" || preprocessing == "line_words";
 }
 
-std::string PrintableToken(absl::string_view token) {
-  std::string printable;
-  for (size_t i = 0; i < token.size();) {
-    const absl::string_view character = token.substr(i, CharacterBytes(token[i]));
-    const auto byte = static_cast<unsigned char>(token[i]);
-    // U+0080 to U+009F are control characters, too.
-    const bool is_c1 =
-        byte == 0xc2 && character.size() == 2 && static_cast<unsigned char>(character[1]) < 0xa0;
-    if (byte >= 0x20 && byte != 0x7f && !is_c1 && FindInvalid(character) == character.size()) {
-      absl::StrAppend(&printable, character);
-      i += character.size();
-      continue;
-    }
-    switch (token[i]) {
-      case '\n':
-        printable += "\\n";
-        break;
-      case '\r':
-        printable += "\\r";
-        break;
-      case '\t':
-        printable += "\\t";
-        break;
-      default:
-        absl::StrAppendFormat(&printable, "\\x%02X", byte);
-    }
-    ++i;
-  }
-  return printable;
-}
+std::string PrintableToken(absl::string_view token) { return Printable(token, /*keep=*/""); }
+
+std::string TerminalText(absl::string_view text) { return Printable(text, /*keep=*/"\n\t"); }
 
 std::string ColoredTokens(const std::vector<ScoredToken>& tokens) {
   std::string line;

@@ -32,6 +32,10 @@ bool HasNewlineToken(absl::string_view preprocessing);
 // characters and bytes that are not UTF-8 become \n, \t, \xE2 and so on.
 std::string PrintableToken(absl::string_view token);
 
+// Text as it is, but that control characters other than newline and tab do nothing to a terminal:
+// they become \x1B and so on, as do bytes that are not UTF-8.
+std::string TerminalText(absl::string_view text);
+
 struct ScoredToken {
   std::string text;
   std::optional<double> log_prob;  // none: nothing predicts it

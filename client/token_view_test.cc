@@ -45,6 +45,11 @@ TEST(TokenViewTest, TokensDoNothingToATerminal) {
   EXPECT_EQ(PrintableToken(std::string("\0", 1)), "\\x00");
 }
 
+TEST(TokenViewTest, TextForATerminalKeepsItsLines) {
+  EXPECT_EQ(TerminalText("a\n\tb \xc3\xa4"), "a\n\tb \xc3\xa4");
+  EXPECT_EQ(TerminalText("\r\x1b[1m\x7f\xc2\x9b\xc3"), "\\r\\x1B[1m\\x7F\\xC2\\x9B\\xC3");
+}
+
 TEST(TokenViewTest, ColorsFollowTheProbability) {
   const std::string line =
       ColoredTokens({{"a", std::nullopt}, {"b", std::log(0.6)}, {"c", std::log(1e-6)}});
