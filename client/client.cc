@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/utf8.h"
 #include "client/channel_security.h"
+#include "client/resume_generate.h"
 #include "client/service_config.h"
 #include "client/tls_diagnosis.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -31,6 +32,7 @@ constexpr char kRetryInfoUrl[] = "type.googleapis.com/google.rpc.RetryInfo";
 // Bounds on the time for the second connection that finds out why the first one failed.
 constexpr absl::Duration kLeastDiagnosis = absl::Seconds(1);
 constexpr absl::Duration kLongestDiagnosis = absl::Seconds(5);
+constexpr char kCallerHasEnough[] = "the caller has ended the call";
 constexpr char kHealthCheckMethod[] = "/grpc.health.v1.Health/Check";
 
 absl::Status FromGrpc(const grpc::Status& from) {
@@ -81,21 +83,26 @@ absl::StatusOr<ServingStatus> DecodeHealthResponse(const std::string& bytes) {
 
 // The wire allows UTF-8 only. The server would name the bad field too, but the call would be in
 // vain, and protobuf prints a line of its own when it serializes such text.
-absl::Status CheckText(const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences) {
-  const auto check = [](const std::string& text, const auto&... field) -> absl::Status {
-    const size_t valid = FindInvalidUtf8(text);
-    if (valid == text.size()) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(field..., ": expected UTF-8, found an invalid byte at offset ", valid));
-  };
+template <typename... Field>
+absl::Status CheckText(const std::string& text, const Field&... field) {
+  const size_t valid = FindInvalidUtf8(text);
+  if (valid == text.size()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(field..., ": expected UTF-8, found an invalid byte at offset ", valid));
+}
+
+absl::Status CheckSequence(const v1::Sequence& sequence, absl::string_view field) {
+  absl::Status status = CheckText(sequence.text(), field, ".text");
+  for (int k = 0; k < sequence.tokens().values_size() && status.ok(); ++k) {
+    status = CheckText(sequence.tokens().values(k), field, ".tokens.values[", k, "]");
+  }
+  return status;
+}
+
+absl::Status CheckSequences(const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences) {
   for (int i = 0; i < sequences.size(); ++i) {
-    const v1::Sequence& sequence = sequences.Get(i);
-    absl::Status status = check(sequence.text(), "sequences[", i, "].text");
+    absl::Status status = CheckSequence(sequences.Get(i), absl::StrCat("sequences[", i, "]"));
     if (!status.ok()) return status;
-    for (int k = 0; k < sequence.tokens().values_size(); ++k) {
-      status = check(sequence.tokens().values(k), "sequences[", i, "].tokens.values[", k, "]");
-      if (!status.ok()) return status;
-    }
   }
   return absl::OkStatus();
 }
@@ -129,20 +136,71 @@ class GrpcClient : public Client {
 
   absl::StatusOr<v1::ClassifyResponse> Classify(const v1::ClassifyRequest& request,
                                                 const CallOptions& options) override {
-    if (absl::Status status = CheckText(request.sequences()); !status.ok()) return status;
+    if (absl::Status status = CheckSequences(request.sequences()); !status.ok()) return status;
     return Call(*stub_, &v1::InferenceService::Stub::Classify, request, options);
   }
 
   absl::StatusOr<v1::EncodeResponse> Encode(const v1::EncodeRequest& request,
                                             const CallOptions& options) override {
-    if (absl::Status status = CheckText(request.sequences()); !status.ok()) return status;
+    if (absl::Status status = CheckSequences(request.sequences()); !status.ok()) return status;
     return Call(*stub_, &v1::InferenceService::Stub::Encode, request, options);
   }
 
   absl::StatusOr<v1::ScoreResponse> Score(const v1::ScoreRequest& request,
                                           const CallOptions& options) override {
-    if (absl::Status status = CheckText(request.sequences()); !status.ok()) return status;
+    if (absl::Status status = CheckSequences(request.sequences()); !status.ok()) return status;
     return Call(*stub_, &v1::InferenceService::Stub::Score, request, options);
+  }
+
+  absl::Status Generate(const v1::GenerateRequest& request,
+                        const std::function<bool(const v1::GenerateResponse&)>& on_response,
+                        const CallOptions& options) override {
+    absl::Status status = CheckSequence(request.prompt(), "prompt");
+    for (int i = 0; i < request.stop_size() && status.ok(); ++i) {
+      status = CheckText(request.stop(i), "stop[", i, "]");
+    }
+    if (!status.ok()) return status;
+    const absl::Time deadline = absl::Now() + options.deadline.value_or(options_.deadline);
+    return ResumeGenerate(
+        request, options_.max_attempts,
+        [&](const v1::GenerateRequest& part, TakeGenerated take) {
+          CallOptions part_options = options;
+          part_options.deadline = deadline - absl::Now();
+          return GenerateOnce(part, take, part_options);
+        },
+        [](absl::Duration wait) { absl::SleepFor(wait); },
+        [&](v1::GenerateResponse* response) { return on_response(*response); });
+  }
+
+  absl::Status EncodeStream(const std::function<bool(v1::EncodeStreamRequest*)>& next,
+                            const std::function<bool(const v1::EncodeStreamResponse&)>& on_response,
+                            const CallOptions& options) override {
+    grpc::ClientContext context;
+    Prepare(options, &context);
+    const Cancellation::Scope cancellation(options.cancellation, [&] { context.TryCancel(); });
+    const auto stream = stub_->EncodeStream(&context);
+    v1::EncodeStreamRequest request;
+    v1::EncodeStreamResponse response;
+    absl::Status bad;
+    while (next(&request)) {
+      bad = CheckSequence(request.chunk(), "chunk");
+      if (!bad.ok()) break;
+      if (!stream->Write(request) || !stream->Read(&response)) break;
+      if (!on_response(response)) {
+        bad = absl::CancelledError(kCallerHasEnough);
+        break;
+      }
+      request.Clear();
+    }
+    if (bad.ok()) {
+      stream->WritesDone();
+    } else {
+      context.TryCancel();
+    }
+    while (stream->Read(&response)) {
+    }
+    const grpc::Status status = stream->Finish();
+    return bad.ok() ? FromGrpc(status) : bad;
   }
 
   absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options) override {
@@ -214,6 +272,24 @@ class GrpcClient : public Client {
     return absl::UnavailableError(
         absl::StrCat("cannot connect to ", options_.address,
                      WantsTls(options_) ? ", or the TLS handshake failed" : ""));
+  }
+
+  absl::Status GenerateOnce(const v1::GenerateRequest& request, TakeGenerated take,
+                            const CallOptions& options) {
+    grpc::ClientContext context;
+    Prepare(options, &context);
+    const Cancellation::Scope cancellation(options.cancellation, [&] { context.TryCancel(); });
+    const auto reader = stub_->Generate(&context, request);
+    v1::GenerateResponse response;
+    bool has_enough = false;
+    while (reader->Read(&response)) {
+      if (!has_enough && !take(&response)) {
+        has_enough = true;
+        context.TryCancel();
+      }
+    }
+    const grpc::Status status = reader->Finish();
+    return has_enough ? absl::CancelledError(kCallerHasEnough) : FromGrpc(status);
   }
 
   template <typename Stub, typename Request, typename Response>

@@ -25,6 +25,7 @@
 #ifndef SRU_CLIENT_CLIENT_H_
 #define SRU_CLIENT_CLIENT_H_
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client/cancellation.h"
 #include "sru/v1/admin.pb.h"
 #include "sru/v1/inference.pb.h"
 
@@ -96,6 +98,8 @@ struct ConnectOptions {
 struct CallOptions {
   // Time for this call, including all attempts; unset = ConnectOptions::deadline.
   std::optional<absl::Duration> deadline;
+  // Ends Generate and EncodeStream from another thread; may be null.
+  Cancellation* cancellation = nullptr;
 };
 
 // The statuses that grpc.health.v1 defines.
@@ -121,6 +125,23 @@ class Client {
                                                     const CallOptions& options = {}) = 0;
   virtual absl::StatusOr<v1::ScoreResponse> Score(const v1::ScoreRequest& request,
                                                   const CallOptions& options = {}) = 0;
+
+  // Hands over the messages of the answer as they come, on the thread that calls; `on_response`
+  // returns false to end the call, which then returns kCancelled. If the server has to stop before
+  // the text has ended, the text goes on at another one, and the messages are as if nothing had
+  // happened: resume_generate.h says how, and when that ends.
+  virtual absl::Status Generate(const v1::GenerateRequest& request,
+                                const std::function<bool(const v1::GenerateResponse&)>& on_response,
+                                const CallOptions& options = {}) = 0;
+
+  // Sends what `next` fills in, until it returns false, and hands over the answer of each request
+  // before it asks for the next one. Every request has a chunk or asks for the state.
+  // `on_response` returns false to end the call, which then returns kCancelled.
+  virtual absl::Status EncodeStream(
+      const std::function<bool(v1::EncodeStreamRequest*)>& next,
+      const std::function<bool(const v1::EncodeStreamResponse&)>& on_response,
+      const CallOptions& options = {}) = 0;
+
   virtual absl::StatusOr<v1::ListModelsResponse> ListModels(const CallOptions& options = {}) = 0;
   // `name` may be empty if exactly one model is loaded; version 0 = the latest.
   virtual absl::StatusOr<v1::ModelInfo> GetModel(absl::string_view name, int64_t version = 0,

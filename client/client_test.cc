@@ -85,6 +85,94 @@ TEST(ClientTest, Scores) {
   EXPECT_EQ(client->Score(request).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ClientTest, GeneratesAndGoesOnAtAnotherServer) {
+  FakeServer server;
+  server.DrainGenerateAfter({2});
+  const auto client = MakeClient(server);
+  v1::GenerateRequest request;
+  *request.mutable_prompt() = TextSequence("abc");
+  request.set_max_new_tokens(4);
+  std::string text;
+  const auto take = [&](const v1::GenerateResponse& response) {
+    text += response.text();
+    return text.size() < 100;
+  };
+  const absl::Status status = client->Generate(request, take);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(text, "defg");
+  ASSERT_EQ(server.generate_requests().size(), 2u);
+  EXPECT_EQ(server.generate_requests()[1].state(), "abcde");
+
+  request.add_stop("\xff");
+  EXPECT_EQ(client->Generate(request, take).message(),
+            "stop[0]: expected UTF-8, found an invalid byte at offset 0");
+  request.mutable_prompt()->set_text("\xff");
+  EXPECT_EQ(client->Generate(request, take).message(),
+            "prompt.text: expected UTF-8, found an invalid byte at offset 0");
+}
+
+TEST(ClientTest, GenerateIsCancelledFromAnotherThread) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  v1::GenerateRequest request;
+  *request.mutable_prompt() = TextSequence("hang");
+  Cancellation cancellation;
+  CallOptions options;
+  options.cancellation = &cancellation;
+  std::thread canceller;
+  int messages = 0;
+  const absl::Status status = client->Generate(
+      request,
+      [&](const v1::GenerateResponse&) {
+        if (++messages == 2) canceller = std::thread([&] { cancellation.Cancel(); });
+        return true;
+      },
+      options);
+  canceller.join();
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(messages, 2);
+  // Once cancelled, no call begins.
+  EXPECT_EQ(client
+                ->Generate(
+                    request, [](const auto&) { return true; }, options)
+                .code(),
+            absl::StatusCode::kCancelled);
+}
+
+TEST(ClientTest, EncodesAStream) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  int sent = 0;
+  std::vector<int> tokens;
+  std::string state;
+  absl::Status status = client->EncodeStream(
+      [&](v1::EncodeStreamRequest* request) {
+        if (sent == 3) return false;
+        if (sent == 0) request->mutable_start()->set_model("m");
+        *request->mutable_chunk() =
+            TextSequence(std::vector<std::string>{"a", "b c", "d e f"}[sent]);
+        request->set_return_state(sent == 2);
+        ++sent;
+        return true;
+      },
+      [&](const v1::EncodeStreamResponse& response) {
+        tokens.push_back(response.encoding().token_count());
+        state += response.state();
+        return true;
+      });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(tokens, ElementsAre(1, 2, 3));
+  EXPECT_EQ(state, "ab cd e f");
+  status = client->EncodeStream(
+      [](v1::EncodeStreamRequest* request) {
+        *request->mutable_chunk() = TextSequence("no start");
+        return true;
+      },
+      [](const v1::EncodeStreamResponse&) { return true; });
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "start: in the first message only");
+}
+
 TEST(ClientTest, ListsModels) {
   FakeServer server;
   const auto client = MakeClient(server);

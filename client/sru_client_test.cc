@@ -1,6 +1,7 @@
 // Runs the program sru_client, as a user would, against a fake server. Its path is
 // SRU_CLIENT_BINARY.
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,21 +9,25 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/fake_server.h"
+#include "tests/testing/poll.h"
 
 namespace sru::client {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
@@ -373,6 +378,198 @@ TEST_F(SruClientTest, ScoreKeepsTheOrderOfManyCalls) {
   for (int i = 0; i < 200; ++i) EXPECT_EQ(objects[i]["token_count"], i + 1);
 }
 
+// The fake server's next letter is as far from 'a' as the text so far is long.
+TEST_F(SruClientTest, GeneratePrintsTheText) {
+  Output output = Run({"generate", "--max_new_tokens=5", "abc"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, "defgh");
+  EXPECT_THAT(output.err, IsEmpty());
+  output = Run({"generate", "--max_new_tokens=2", "--echo"}, "ab\n");
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, "ab\nde");
+  output = Run({"generate", "--stop=f", "--stats", "abc"});
+  EXPECT_EQ(output.out, "de");
+  EXPECT_THAT(output.err, AllOf(StartsWith("first token after "), HasSubstr("; 3 tokens in "),
+                                HasSubstr(" per second; between tokens p50 "),
+                                HasSubstr("prompt of 3 tokens; ended by stop\n")));
+  output = Run({"generate", "bad"});
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err, HasSubstr("INVALID_ARGUMENT: prompt.text: has a byte that is unknown"));
+  EXPECT_THAT(output.out, IsEmpty());
+}
+
+TEST_F(SruClientTest, GenerateSendsWhatTheFlagsSay) {
+  const Output output = Run({"generate",
+                             "--model=m",
+                             "--version=3",
+                             "--priority=low",
+                             "--tokens",
+                             "--temperature=0.5",
+                             "--top_k=4",
+                             "--top_p=0.9",
+                             "--min_p=0.1",
+                             "--seed=18446744073709551615",
+                             "--repetition_penalty=1.5",
+                             "--presence_penalty=-1",
+                             "--frequency_penalty=2",
+                             "--logit_bias=3=-100,4=1.5",
+                             "--logit_bias=5=1",
+                             "--num_samples=2",
+                             "--stop=x,y",
+                             "--stop=z",
+                             "--stop_token_ids=1,2",
+                             "--max_new_tokens=9",
+                             "--min_new_tokens=2",
+                             "--top_candidates=2",
+                             "aa  bb"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  ASSERT_EQ(server_.generate_requests().size(), 1u);
+  const v1::GenerateRequest request = server_.generate_requests()[0];
+  EXPECT_EQ(request.model(), "m");
+  EXPECT_EQ(request.version(), 3);
+  EXPECT_EQ(request.priority(), v1::PRIORITY_LOW);
+  ASSERT_EQ(request.prompt().tokens().values_size(), 2);
+  const v1::Sampling& sampling = request.sampling();
+  EXPECT_EQ(sampling.temperature(), 0.5f);
+  EXPECT_EQ(sampling.top_k(), 4);
+  EXPECT_EQ(sampling.top_p(), 0.9f);
+  EXPECT_EQ(sampling.min_p(), 0.1f);
+  EXPECT_EQ(sampling.seed(), ~uint64_t{0});
+  EXPECT_EQ(sampling.repetition_penalty(), 1.5f);
+  EXPECT_EQ(sampling.presence_penalty(), -1.0f);
+  EXPECT_EQ(sampling.frequency_penalty(), 2.0f);
+  ASSERT_EQ(sampling.logit_bias().size(), 3u);
+  EXPECT_EQ(sampling.logit_bias().at(4), 1.5f);
+  EXPECT_EQ(request.num_samples(), 2);
+  EXPECT_THAT(request.stop(), ElementsAre("x,y", "z"));
+  EXPECT_THAT(request.stop_token_ids(), ElementsAre(1, 2));
+  EXPECT_EQ(request.max_new_tokens(), 9);
+  EXPECT_EQ(request.min_new_tokens(), 2);
+  EXPECT_TRUE(request.token_log_probs());
+  EXPECT_EQ(request.top_candidates(), 2);
+  EXPECT_FALSE(request.return_state());
+  EXPECT_FALSE(request.echo());
+}
+
+TEST_F(SruClientTest, GenerateKeepsSamplesApart) {
+  const Output output = Run(
+      {"generate", "--num_samples=2", "--temperature=1", "--seed=0", "--max_new_tokens=3", "abc"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, "--- sample 0\ndef\n--- sample 1\nefg\n");
+}
+
+TEST_F(SruClientTest, GenerateShowsTokens) {
+  const Output output = Run({"generate", "--max_new_tokens=2", "--top_candidates=1", "abc"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out,
+            "SAMPLE  POSITION  TOKEN ID  LOG-PROB   BITS  TEXT  CANDIDATES\n"
+            "     0         1       100   -0.5000  0.721  'd'   'd' 60.7%\n"
+            "     0         2       101   -0.5000  0.721  'e'   'e' 60.7%\n");
+}
+
+TEST_F(SruClientTest, GeneratePrintsJson) {
+  const Output output =
+      Run({"generate", "--json", "--log_probs", "--stats", "--max_new_tokens=2"}, "abc");
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  const std::vector<nlohmann::json> objects = JsonLines(output.out);
+  ASSERT_EQ(objects.size(), 2u);
+  EXPECT_EQ(objects[0]["sample"], 0);
+  EXPECT_EQ(objects[0]["text"], "d");
+  EXPECT_EQ(objects[0]["token_ids"], nlohmann::json({100}));
+  EXPECT_EQ(objects[0]["log_probs"], nlohmann::json({-0.5}));
+  EXPECT_EQ(objects[0].count("finish_reason"), 0u);
+  EXPECT_EQ(objects[1]["finish_reason"], "length");
+  EXPECT_EQ(objects[1]["prompt_tokens"], 3);
+  EXPECT_EQ(objects[1]["generated_tokens"], 2);
+  EXPECT_EQ(objects[1]["model"], "fake");
+  EXPECT_EQ(objects[1]["times"]["total_us"], 1500);
+  const std::vector<nlohmann::json> stats = JsonLines(output.err);
+  ASSERT_EQ(stats.size(), 1u);
+  EXPECT_EQ(stats[0]["generated_tokens"], 2);
+  EXPECT_EQ(stats[0]["finish_reasons"], nlohmann::json({"length"}));
+  EXPECT_GT(stats[0]["time_to_first_token_ms"], 0);
+  EXPECT_EQ(stats[0]["time_between_tokens_ms"].count("p99"), 1u);
+}
+
+TEST_F(SruClientTest, GenerateKeepsAStateInAFile) {
+  const std::string state = ::testing::TempDir() + "/sru_client_test_text_state";
+  Output output = Run({"generate", "--max_new_tokens=2", "--state_out=" + state, "abc"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(ReadAll(state), "abcde");
+  // Neither a prompt nor standard input is needed.
+  output = Run({"generate", "--max_new_tokens=2", "--state_in=" + state, "--state_out=" + state},
+               "not read");
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, "fg");
+  EXPECT_FALSE(server_.generate_requests().back().has_prompt());
+  EXPECT_EQ(ReadAll(state), "abcdefg");
+  output = Run({"generate", "--max_new_tokens=1", "--state_in=" + state, "more"});
+  EXPECT_EQ(output.out, "l");
+  unlink(state.c_str());
+}
+
+TEST_F(SruClientTest, GenerateGoesOnWhenAServerStops) {
+  server_.DrainGenerateAfter({2, 1});
+  const Output output = Run({"generate", "--max_new_tokens=6", "--stats", "abc"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, "defghi");
+  EXPECT_THAT(output.err, AllOf(HasSubstr("; 6 tokens in "), HasSubstr("prompt of 3 tokens")));
+  EXPECT_EQ(server_.generate_requests().size(), 3u);
+}
+
+TEST_F(SruClientTest, GenerateWaitsForABusyServer) {
+  server_.FailNext({FakeServer::Overloaded(0, 1000000)});
+  const Output output = Run({"generate", "--max_new_tokens=1", "abc"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, "d");
+}
+
+TEST_F(SruClientTest, ASessionGoesOnFromLineToLine) {
+  const std::string state = ::testing::TempDir() + "/sru_client_test_session_state";
+  const Output output =
+      Run({"generate", "--interactive", "--max_new_tokens=2", "--state_out=" + state},
+          "\nabc\n\nxy\n/help\n/x\nbad\n/reset\nescape\n/quit\nnot read\n");
+  EXPECT_EQ(output.exit_code, 1);  // because of "bad"
+  // After "abcdefgxyjk" and "escape": control characters are shown, and nobody obeys them.
+  EXPECT_EQ(output.out, "de\nfg\njk\n\\x1B[1m\\r\n\t\xc3\xa4\\x1B[1m\\r\n\t\xc3\xa4\n");
+  EXPECT_THAT(output.err,
+              AllOf(StartsWith("there is no text yet"), HasSubstr("/reset           begin a new"),
+                    HasSubstr("there is no command '/x'; /help lists them"),
+                    HasSubstr("INVALID_ARGUMENT: prompt.text"), HasSubstr("a new text begins")));
+  std::vector<std::string> states;
+  for (const v1::GenerateRequest& request : server_.generate_requests()) {
+    EXPECT_TRUE(request.return_state());
+    states.push_back(request.state());
+  }
+  EXPECT_THAT(states, ElementsAre("", "abcde", "abcdefg", "abcdefgxyjk", ""));
+  EXPECT_EQ(server_.generate_requests()[1].version(), 7);  // that of the state
+  EXPECT_EQ(server_.generate_requests()[4].version(), 0);
+  EXPECT_THAT(ReadAll(state), StartsWith("escape"));
+  unlink(state.c_str());
+}
+
+// The text that had come until then is part of the session's text.
+TEST_F(SruClientTest, CtrlCEndsAnAnswerAndNotTheSession) {
+  const std::string base = ::testing::TempDir() + "/sru_client_test_" + std::to_string(getpid());
+  std::ofstream(base + ".lines") << "hang\nnext\n";
+  std::thread interrupter([&] {
+    EXPECT_TRUE(testing::PollUntil([&] { return ReadAll(base + ".text") == "ef"; }));
+    kill(std::stoi(ReadAll(base + ".pid")), SIGINT);
+  });
+  // exec keeps the process id of the shell.
+  const std::string command = absl::StrCat(
+      "echo $$ > ", Quote(base + ".pid"), "; SRU_ADDRESS=", server_.address(), " exec ",
+      Quote(SRU_CLIENT_BINARY), " generate --interactive --max_new_tokens=3 < ",
+      Quote(base + ".lines"), " > ", Quote(base + ".text"));
+  EXPECT_EQ(std::system(command.c_str()), 0);
+  interrupter.join();
+  EXPECT_EQ(ReadAll(base + ".text"), "ef\nklm\n");
+  ASSERT_EQ(server_.generate_requests().size(), 2u);
+  EXPECT_EQ(server_.generate_requests()[1].state(), "hangef");
+  EXPECT_EQ(server_.generate_requests()[1].prompt().text(), "next");
+  for (const char* suffix : {".lines", ".pid", ".text"}) unlink((base + suffix).c_str());
+}
+
 TEST_F(SruClientTest, ListsModels) {
   Output output = Run({"models"});
   EXPECT_EQ(output.exit_code, 0) << output.err;
@@ -423,7 +620,7 @@ TEST_F(SruClientTest, HealthExitsZeroOnlyWhenServing) {
 }
 
 TEST_F(SruClientTest, SaysWhenNobodyListens) {
-  for (const char* command : {"classify", "encode", "score", "models", "health"}) {
+  for (const char* command : {"classify", "encode", "score", "generate", "models", "health"}) {
     const Output output = Run({command, "--address=" + DeadAddress()}, "text\n");
     EXPECT_EQ(output.exit_code, 1) << command;
     EXPECT_THAT(output.err, AllOf(HasSubstr("UNAVAILABLE: cannot connect to 127.0.0.1:"),
@@ -457,6 +654,32 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"score", "--files", "--state_out=s", "a", "b"}, "expected one file, found 2"},
       {{"score", "--state_in=/nonexistent", "x"}, "--state_in: /nonexistent cannot be read: No "},
       {{"score", "--state_in=/dev/null", "x"}, "--state_in: /dev/null is empty"},
+      {{"generate", "a", "b"}, "expected one PROMPT, found 2; put quotes around"},
+      {{"generate", "--file=f", "x"}, "--file and PROMPT exclude each other"},
+      {{"generate", "--file=/nonexistent"}, "--file: /nonexistent cannot be read: No such file"},
+      {{"generate", "--interactive", "x"}, "--interactive reads standard input"},
+      {{"generate", "--interactive", "--num_samples=2"}, "expected --num_samples=1, found 2"},
+      {{"generate", "--temperature=-1", "x"}, "--temperature: expected 0 to 100, found -1"},
+      {{"generate", "--temperature=nan", "x"}, "--temperature: expected 0 to 100, found nan"},
+      {{"generate", "--top_k=-1", "x"}, "--top_k: expected 0 or more, found -1"},
+      {{"generate", "--top_p=1.5", "x"}, "--top_p: expected 0 to 1, found 1.5"},
+      {{"generate", "--min_p=-0.5", "x"}, "--min_p: expected 0 to 1, found -0.5"},
+      {{"generate", "--repetition_penalty=-1", "x"}, "--repetition_penalty: expected 0 to 100"},
+      {{"generate", "--presence_penalty=101", "x"}, "--presence_penalty: expected -100 to 100"},
+      {{"generate", "--frequency_penalty=-101", "x"}, "--frequency_penalty: expected -100 to 100"},
+      {{"generate", "--logit_bias=3", "x"}, "--logit_bias: expected ID=VALUE"},
+      {{"generate", "--logit_bias=-3=1", "x"}, "--logit_bias: expected ID=VALUE"},
+      {{"generate", "--logit_bias=3=nan", "x"}, "found '3=nan'"},
+      {{"generate", "--num_samples=65", "x"}, "--num_samples: expected 1 to 64, found 65"},
+      {{"generate", "--stop=", "x"}, "--stop: expected text, found ''"},
+      {{"generate", "--stop_token_ids=1,x", "x"},
+       "--stop_token_ids: expected token ids, found 'x'"},
+      {{"generate", "--seed=-1", "x"}, "--seed: expected a whole number from 0 to 2^64 - 1"},
+      {{"generate", "--max_new_tokens=-1", "x"}, "--max_new_tokens: expected 0 or more, found -1"},
+      {{"generate", "--max_new_tokens=2", "--min_new_tokens=3", "x"},
+       "--min_new_tokens: expected at most 2 (--max_new_tokens), found 3"},
+      {{"generate", "--top_candidates=129", "x"}, "--top_candidates: expected 0 to 128, found 129"},
+      {{"generate", "--state_in=/dev/null", "x"}, "--state_in: /dev/null is empty"},
       {{"models", "a", "b"}, "expected at most one name"},
       {{"models", "--status", "a"}, "--status takes no NAME"},
       {{"health", "trec"}, "a model is named with --service"},
@@ -484,7 +707,8 @@ TEST_F(SruClientTest, HelpTeachesWithExamples) {
     EXPECT_THAT(entry.second, Not(IsEmpty())) << line;
     commands.push_back(entry.first);
   }
-  EXPECT_THAT(commands, IsSupersetOf({"classify", "encode", "score", "models", "health", "admin"}));
+  EXPECT_THAT(commands, IsSupersetOf({"classify", "encode", "score", "generate", "models", "health",
+                                      "admin"}));
   for (const std::string& command : commands) {
     const Output output = Run({command, "--help"});
     EXPECT_EQ(output.exit_code, 0) << command;

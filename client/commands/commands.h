@@ -9,11 +9,12 @@ namespace sru::client {
 extern const Command kClassify;
 extern const Command kEncode;
 extern const Command kScore;
+extern const Command kGenerate;
 extern const Command kModels;
 extern const Command kHealth;
 extern const Command kAdmin;
 
-inline constexpr const Command* kCommands[] = {&kClassify, &kEncode, &kScore,
+inline constexpr const Command* kCommands[] = {&kClassify, &kEncode, &kScore, &kGenerate,
                                                &kModels,   &kHealth, &kAdmin};
 
 }  // namespace sru::client

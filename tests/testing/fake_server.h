@@ -4,6 +4,7 @@
 #ifndef SRU_TESTS_TESTING_FAKE_SERVER_H_
 #define SRU_TESTS_TESTING_FAKE_SERVER_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
@@ -50,7 +51,7 @@ class FakeServer : private v1::InferenceService::Service {
     server_->GetHealthCheckService()->SetServingStatus(service, serving);
   }
 
-  // Makes the next calls of Classify, Encode and Score fail with these statuses, one each.
+  // Makes the next calls of Classify, Encode, Score, Generate and EncodeStream fail with these statuses, one each.
   void FailNext(std::vector<grpc::Status> statuses) {
     MutexLock lock(&mu_);
     failures_ = std::move(statuses);
@@ -84,6 +85,20 @@ class FakeServer : private v1::InferenceService::Service {
   std::vector<v1::ScoreRequest> score_requests() const {
     MutexLock lock(&mu_);
     return score_requests_;
+  }
+  std::vector<v1::GenerateRequest> generate_requests() const {
+    MutexLock lock(&mu_);
+    return generate_requests_;
+  }
+  // Makes the next calls of Generate stop, each after so many tokens per sample, with the state and
+  // UNAVAILABLE.
+  void DrainGenerateAfter(std::vector<int> tokens) {
+    MutexLock lock(&mu_);
+    drain_after_ = std::move(tokens);
+  }
+  std::vector<v1::EncodeStreamRequest> encode_stream_requests() const {
+    MutexLock lock(&mu_);
+    return encode_stream_requests_;
   }
   // What GetModel says of the tokenizer; "bytes" by default.
   void SetPreprocessing(const std::string& name) {
@@ -201,6 +216,9 @@ class FakeServer : private v1::InferenceService::Service {
       std::vector<std::string> tokens(sequence.tokens().values().begin(),
                                       sequence.tokens().values().end());
       for (const char byte : sequence.text()) tokens.emplace_back(1, byte);
+      for (const int32_t id : sequence.token_ids().values()) {
+        tokens.emplace_back(1, static_cast<char>(id));
+      }
       const std::string before = i < request->states_size() ? request->states(i) : "";
       v1::Score* score = response->add_scores();
       score->set_token_count(static_cast<int>(tokens.size()));
@@ -219,13 +237,143 @@ class FakeServer : private v1::InferenceService::Service {
         }
       }
       if (request->return_states()) {
-        score->set_state(before + sequence.text());
-        for (const std::string& word : sequence.tokens().values()) *score->mutable_state() += word;
+        score->set_state(before);
+        for (const std::string& token : tokens) *score->mutable_state() += token;
       }
     }
     response->set_model("fake");
     response->set_version(7);
     response->mutable_times()->set_total_us(1500);
+    return grpc::Status::OK;
+  }
+
+  // A model of bytes whose next token is the letter that is as far from 'a' as the text so far is
+  // long, plus seed and sample if it samples. Its state is the text so far. A single letter in
+  // `stop` ends the text. Refuses "bad"; the text after "hang" hangs after two tokens; that after
+  // "escape" has characters that a terminal would obey.
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                        grpc::ServerWriter<v1::GenerateResponse>* writer) override {
+    int drain_after = 1 << 30;
+    {
+      MutexLock lock(&mu_);
+      generate_requests_.push_back(*request);
+      if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+      if (!drain_after_.empty()) {
+        drain_after = drain_after_.front();
+        drain_after_.erase(drain_after_.begin());
+      }
+    }
+    std::string prompt = request->prompt().text();
+    for (const std::string& word : request->prompt().tokens().values()) prompt += word;
+    for (const int32_t id : request->prompt().token_ids().values()) prompt += static_cast<char>(id);
+    if (prompt == "bad") {
+      return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                          "prompt.text: has a byte that is unknown");
+    }
+    const int wanted = request->max_new_tokens() == 0 ? 8 : request->max_new_tokens();
+    const int samples = std::max(1, request->num_samples());
+    std::vector<std::string> texts(samples, request->state() + prompt);
+    std::vector<bool> done(samples);
+    for (int t = 0; t < wanted; ++t) {
+      if (t == 2 && prompt == "hang") {
+        while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+        return grpc::Status(grpc::StatusCode::CANCELLED, "the caller is gone");
+      }
+      for (int s = 0; s < samples; ++s) {
+        if (done[s]) continue;
+        v1::GenerateResponse response;
+        response.set_model("fake");
+        response.set_version(7);
+        response.set_sample(s);
+        const auto add_token = [&](char token) {
+          response.add_token_ids(token);
+          if (request->token_log_probs()) response.add_log_probs(-0.5f);
+          if (request->top_candidates() == 0) return;
+          v1::Candidate* candidate = response.add_candidates()->add_candidates();
+          candidate->set_token_id(token);
+          candidate->set_text(std::string(1, token));
+          candidate->set_log_prob(-0.5f);
+        };
+        if (t == 0 && request->echo()) {
+          for (const char byte : prompt) add_token(byte);
+          response.set_text(prompt);
+        }
+        const uint64_t shift = request->sampling().temperature() > 0
+                                   ? request->sampling().seed() + static_cast<uint64_t>(s)
+                                   : 0;
+        const std::string token(1, static_cast<char>('a' + (texts[s].size() + shift) % 26));
+        texts[s] += token;
+        add_token(token[0]);
+        const bool stops = std::find(request->stop().begin(), request->stop().end(), token) !=
+                           request->stop().end();
+        if (prompt == "escape") {
+          response.mutable_text()->append("\x1b[1m\r\n\t\xc3\xa4");
+        } else if (!stops) {
+          response.mutable_text()->append(token);
+        }
+        done[s] = stops || t + 1 == wanted;
+        if (done[s]) {
+          response.set_finish_reason(stops ? v1::FINISH_REASON_STOP : v1::FINISH_REASON_LENGTH);
+        }
+        if (done[s] || t + 1 == drain_after) {
+          if (!done[s] || request->return_state()) response.set_state(texts[s]);
+          response.set_prompt_tokens(static_cast<int>(prompt.size()));
+          response.set_generated_tokens(t + 1);
+          response.mutable_times()->set_total_us(1500);
+        }
+        if (!writer->Write(response)) {
+          return grpc::Status(grpc::StatusCode::CANCELLED, "the caller is gone");
+        }
+      }
+      if (t + 1 == drain_after && std::count(done.begin(), done.end(), false) > 0) {
+        return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server is shutting down");
+      }
+    }
+    return grpc::Status::OK;
+  }
+
+  // Answers each word, or each frame of two features, with the vector (1, -2) in float32. The state
+  // is the text so far.
+  grpc::Status EncodeStream(grpc::ServerContext* /*context*/,
+                            grpc::ServerReaderWriter<v1::EncodeStreamResponse,
+                                                     v1::EncodeStreamRequest>* stream) override {
+    std::string text;
+    v1::EncodeStreamRequest request;
+    for (bool first = true; stream->Read(&request); first = false) {
+      {
+        MutexLock lock(&mu_);
+        encode_stream_requests_.push_back(request);
+        if (first) {
+          if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+        }
+      }
+      if (request.has_start() != first) {
+        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "start: in the first message only");
+      }
+      if (first) text = request.start().state();
+      v1::EncodeStreamResponse response;
+      if (request.has_chunk()) {
+        if (request.chunk().text() == "bad") {
+          return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "chunk.text: gives no tokens");
+        }
+        text += request.chunk().text();
+        int tokens = static_cast<int>(request.chunk().features().data().size() / 8);
+        bool in_word = false;
+        for (const char c : request.chunk().text()) {
+          if (c != ' ' && !in_word) ++tokens;
+          in_word = c != ' ';
+        }
+        v1::Encoding* encoding = response.mutable_encoding();
+        encoding->add_shape(tokens);
+        encoding->add_shape(2);
+        for (int i = 0; i < tokens; ++i) {
+          encoding->mutable_data()->append("\x00\x00\x80\x3f\x00\x00\x00\xc0", 8);
+        }
+        encoding->set_token_count(tokens);
+      }
+      if (request.return_state()) response.set_state(text);
+      stream->Write(response);
+    }
     return grpc::Status::OK;
   }
 
@@ -289,6 +437,9 @@ class FakeServer : private v1::InferenceService::Service {
   v1::ClassifyRequest last_classify_ ABSL_GUARDED_BY(mu_);
   v1::EncodeRequest last_encode_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::ScoreRequest> score_requests_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::GenerateRequest> generate_requests_ ABSL_GUARDED_BY(mu_);
+  std::vector<int> drain_after_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::EncodeStreamRequest> encode_stream_requests_ ABSL_GUARDED_BY(mu_);
   std::string preprocessing_ ABSL_GUARDED_BY(mu_) = "bytes";
 };
 

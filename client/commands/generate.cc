@@ -1,0 +1,268 @@
+// sru_client generate: texts that a language model writes.
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "client/commands/batches.h"
+#include "client/commands/commands.h"
+#include "client/commands/common_flags.h"
+#include "client/commands/generate_printer.h"
+#include "client/commands/generate_session.h"
+#include "client/commands/generate_stats.h"
+#include "client/commands/interrupts.h"
+#include "client/commands/sampling_flags.h"
+#include "client/commands/state_file.h"
+#include "client/commands/text_input.h"
+#include "client/names.h"
+
+namespace sru::client {
+namespace {
+
+constexpr char kHelp[] =
+    R"(sru_client generate lets a language model go on from a text, and prints what it writes as it comes.
+
+usage: sru_client generate [--flag=value ...] [PROMPT]
+       sru_client generate --interactive [--flag=value ...]
+
+Without PROMPT the prompt is --file or standard input, all of it as it is, the newline at its end
+too. The text is what follows; --echo prints the prompt before it. As long as --temperature is 0 the
+model writes the most probable token each time, which gives the same text each time; the text of a
+higher temperature is another one each time, unless --seed fixes it.
+
+--state_out keeps what the model remembers at the end, and --state_in goes on from there: the text
+is the same as without the stop. --interactive keeps it from line to line: the user and the model
+write a text in turns. A text that a server cannot finish, because it shuts down, goes on at
+another one by itself.
+
+examples:
+  sru_client generate "It was a dark and stormy night"
+  sru_client generate --temperature=0.8 --top_p=0.95 --seed=7 "It was a dark and"
+  sru_client generate --num_samples=3 --temperature=1 --stop=. "The prince said"
+  sru_client generate --stop=$'\n\n' --stats --file=chapter1.txt
+  sru_client generate --top_candidates=3 --max_new_tokens=10 "It was a"   (what else might come?)
+  sru_client generate --json "It was a" | jq -j .text
+  sru_client generate --state_out=s.bin "It was" ; sru_client generate --state_in=s.bin
+  sru_client generate --interactive --temperature=0.7
+)";
+
+constexpr int kMaxCandidates = 128;  // that a server gives
+
+struct Flags {
+  CommonFlags common;
+  SamplingFlags sampling;
+  std::string model;
+  int64_t version = 0;
+  std::string priority;
+  bool tokens = false;
+  std::string file;
+  bool echo = false;
+  bool log_probs = false;
+  int top_candidates = 0;
+  std::string state_in;
+  std::string state_out;
+  bool interactive = false;
+  bool stats = false;
+};
+
+// Checks the flags and makes the request, all but its prompt and its state. kInvalidArgument names
+// the flag.
+absl::StatusOr<v1::GenerateRequest> MakeRequest(const Flags& flags, size_t num_arguments) {
+  v1::GenerateRequest request;
+  absl::Status status = flags.sampling.WriteTo(&request);
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
+  status.Update(ParsePriority(flags.priority, &priority));
+  if (!status.ok()) return status;
+  if (flags.version < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--version: expected 0 or more, found ", flags.version));
+  }
+  if (flags.top_candidates < 0 || flags.top_candidates > kMaxCandidates) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--top_candidates: expected 0 to ", kMaxCandidates, ", found ", flags.top_candidates));
+  }
+  if (num_arguments > 1) {
+    return absl::InvalidArgumentError(absl::StrCat("expected one PROMPT, found ", num_arguments,
+                                                   "; put quotes around a text with spaces"));
+  }
+  if (num_arguments > 0 && !flags.file.empty()) {
+    return absl::InvalidArgumentError("--file and PROMPT exclude each other");
+  }
+  if (flags.interactive && (num_arguments > 0 || !flags.file.empty())) {
+    return absl::InvalidArgumentError(
+        "--interactive reads standard input; it takes no PROMPT and no --file");
+  }
+  const bool keeps_state = flags.interactive || !flags.state_out.empty();
+  if (keeps_state && flags.sampling.num_samples > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--interactive, --state_out: expected --num_samples=1, found ",
+                     flags.sampling.num_samples));
+  }
+  request.set_model(flags.model);
+  request.set_version(flags.version);
+  request.set_priority(priority);
+  request.set_echo(flags.echo);
+  request.set_token_log_probs(flags.log_probs || flags.top_candidates > 0);
+  request.set_top_candidates(flags.top_candidates);
+  request.set_return_state(!flags.state_out.empty());
+  return request;
+}
+
+// The prompt: the argument, the file, or standard input unless there is a state to go on from.
+absl::StatusOr<std::string> ReadPrompt(const Flags& flags,
+                                       const std::vector<std::string>& arguments) {
+  if (!arguments.empty()) return arguments[0];
+  if (flags.file.empty() && !flags.state_in.empty()) return std::string();
+  if (flags.file.empty() || flags.file == "-") {
+    if (isatty(STDIN_FILENO) != 0) {
+      std::cerr << "reading the prompt from the terminal; end with Ctrl-D\n";
+    }
+    return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  }
+  std::ifstream file(flags.file, std::ios::binary);
+  std::string prompt(std::istreambuf_iterator<char>(file), {});
+  if (!file.good() && !file.eof()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--file: ", flags.file, " cannot be read: ", std::strerror(errno)));
+  }
+  return prompt;
+}
+
+// Makes one call and prints its answers. A call that is refused as too much is made again, but not
+// once something has been printed.
+absl::Status GenerateAndPrint(Client& client, const Flags& flags,
+                              const v1::GenerateRequest& request, const CallOptions& options,
+                              const std::function<void(const v1::GenerateResponse&)>& on_response) {
+  GeneratePrinterOptions output;
+  output.json = flags.common.json;
+  output.token_rows = !flags.common.json && (flags.log_probs || flags.top_candidates > 0);
+  output.terminal = isatty(STDOUT_FILENO) != 0 || flags.interactive;
+  output.num_samples = flags.sampling.num_samples;
+  GeneratePrinter printer(output);
+  GenerateStats stats(absl::Now());
+  absl::Status status;
+  static_cast<void>(CallPatiently([&] {
+    status = client.Generate(
+        request,
+        [&](const v1::GenerateResponse& response) {
+          stats.Add(response, absl::Now());
+          printer.Add(response);
+          on_response(response);
+          return std::cout.good();
+        },
+        options);
+    return printer.printed() ? absl::OkStatus() : status;
+  }));
+  printer.Finish();
+  if (flags.stats && flags.common.json) {
+    std::cerr << Dump(stats.ToJson()) << "\n";
+  } else if (flags.stats) {
+    std::cerr << stats.Text() << "\n";
+  }
+  return status;
+}
+
+int RunOnce(const Command& command, const Flags& flags, Client& client,
+            const v1::GenerateRequest& request) {
+  std::string state;
+  const absl::Status status =
+      GenerateAndPrint(client, flags, request, {}, [&](const v1::GenerateResponse& response) {
+        if (!response.state().empty()) state = response.state();
+      });
+  if (!std::cout.good()) return kExitFailed;
+  if (!status.ok()) return CallError(command, flags.common, status);
+  if (flags.state_out.empty()) return kExitOk;
+  const absl::Status written = WriteState(flags.state_out, state);
+  return written.ok() ? kExitOk : CallError(command, flags.common, written);
+}
+
+int RunSession(const Command& command, const Flags& flags, Client& client, Interrupts* interrupts,
+               const v1::GenerateRequest& request) {
+  GenerateSessionOptions options;
+  options.tokens = flags.tokens;
+  options.show_prompt = isatty(STDIN_FILENO) != 0;
+  options.generate = [&](const v1::GenerateRequest& part, const CallOptions& call_options,
+                         const std::function<void(const v1::GenerateResponse&)>& on_response) {
+    return GenerateAndPrint(client, flags, part, call_options, on_response);
+  };
+  options.report = [&](const absl::Status& status) {
+    static_cast<void>(CallError(command, flags.common, status));
+  };
+  GenerateSession session(&client, interrupts, request, std::move(options));
+  const bool good = session.Run();
+  if (!flags.state_out.empty() && !session.state().empty()) {
+    const absl::Status written = WriteState(flags.state_out, session.state());
+    if (!written.ok()) return CallError(command, flags.common, written);
+  }
+  return good ? kExitOk : kExitFailed;
+}
+
+int Generate(const Command& command, const std::vector<std::string>& args) {
+  Flags options;
+  // A text takes as long as it is.
+  options.common.connect.deadline = absl::Minutes(5);
+  FlagSet flags;
+  options.sampling.AddTo(&flags);
+  flags.Add("file", &options.file, "FILE: its text is the prompt; - is standard input");
+  flags.Add("echo", &options.echo, "print the prompt before the text");
+  flags.Add("interactive", &options.interactive,
+            "write a text in turns, line by line; Ctrl-C ends an answer, /help shows more");
+  flags.Add("state_in", &options.state_in, "FILE: go on from this state, also without a prompt");
+  flags.Add("state_out", &options.state_out, "FILE: write the state after the text");
+  flags.Add("log_probs", &options.log_probs,
+            "print a row for each token, with the probability that the model gives it");
+  flags.Add("top_candidates", &options.top_candidates,
+            "and the most probable tokens in its place, up to 128");
+  flags.Add("stats", &options.stats, "print times and speed to standard error");
+  flags.Add("model", &options.model, "name of the model; may be left out when the server has one");
+  flags.Add("version", &options.version, "version of the model; 0 = the latest");
+  flags.Add("tokens", &options.tokens,
+            "the words are split by spaces already: look them up as they are");
+  flags.Add("priority", &options.priority, "low, normal or high");
+  options.common.AddTo(&flags);
+  std::vector<std::string> arguments;
+  if (auto code = ParseArgs(command, args, &flags, &arguments)) return *code;
+  absl::StatusOr<v1::GenerateRequest> request = MakeRequest(options, arguments.size());
+  if (!request.ok()) return UsageError(command, request.status().message());
+  if (!options.state_in.empty()) {
+    absl::StatusOr<std::string> state = ReadState(options.state_in);
+    if (!state.ok()) return UsageError(command, state.status().message());
+    request->set_state(*std::move(state));
+  }
+  // Before gRPC starts its threads.
+  std::optional<Interrupts> interrupts;
+  if (options.interactive) {
+    interrupts.emplace();
+  } else {
+    absl::StatusOr<std::string> prompt = ReadPrompt(options, arguments);
+    if (!prompt.ok()) return UsageError(command, prompt.status().message());
+    // An empty argument is a mistake that the server should name.
+    if (!prompt->empty() || request->state().empty()) {
+      *request->mutable_prompt() = MakeSequence(*prompt, options.tokens);
+    }
+  }
+  int exit_code = kExitOk;
+  const auto client = MakeClient(command, options.common, &exit_code);
+  if (client == nullptr) return exit_code;
+  if (options.interactive) {
+    return RunSession(command, options, *client, &*interrupts, *request);
+  }
+  return RunOnce(command, options, *client, *request);
+}
+
+}  // namespace
+
+constexpr Command kGenerate = {"generate", "texts that a language model writes", kHelp, Generate};
+
+}  // namespace sru::client

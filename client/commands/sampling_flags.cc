@@ -1,0 +1,135 @@
+#include "client/commands/sampling_flags.h"
+
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
+
+namespace sru::client {
+namespace {
+
+// The limits of inference.proto.
+constexpr float kMaxTemperature = 100;
+constexpr float kMaxPenalty = 100;
+constexpr float kMaxBias = 1000;
+constexpr int kMaxSamples = 64;
+
+// NaN is in no range.
+absl::Status CheckRange(absl::string_view flag, float value, float low, float high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected ", low, " to ", high, ", found ", value));
+}
+
+absl::Status CheckAtLeast(absl::string_view flag, int value, int low) {
+  if (value >= low) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected ", low, " or more, found ", value));
+}
+
+absl::Status AddBias(const std::string& entries, v1::Sampling* sampling) {
+  for (const absl::string_view entry : absl::StrSplit(entries, ',')) {
+    const std::pair<absl::string_view, absl::string_view> parts =
+        absl::StrSplit(entry, absl::MaxSplits('=', 1));
+    int32_t id = 0;
+    float bias = 0;
+    if (!absl::SimpleAtoi(parts.first, &id) || id < 0 || !absl::SimpleAtof(parts.second, &bias) ||
+        !(bias >= -kMaxBias && bias <= kMaxBias)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--logit_bias: expected ID=VALUE, with a token id and a value from ",
+                       -kMaxBias, " to ", kMaxBias, ", found '", entry, "'"));
+    }
+    (*sampling->mutable_logit_bias())[id] = bias;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddStopTokens(const std::string& ids, v1::GenerateRequest* request) {
+  for (const absl::string_view text : absl::StrSplit(ids, ',')) {
+    int32_t id = 0;
+    if (!absl::SimpleAtoi(text, &id) || id < 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--stop_token_ids: expected token ids, found '", text, "'"));
+    }
+    request->add_stop_token_ids(id);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void SamplingFlags::AddTo(FlagSet* flags) {
+  flags->Add("max_new_tokens", &max_new_tokens,
+             "length of the text in tokens; 0 = as many as the server allows");
+  flags->Add("min_new_tokens", &min_new_tokens, "nothing ends the text before it has this many");
+  flags->Add("stop", &stop,
+             "end the text before this string; may be given several times ($'\\n' is a newline)");
+  flags->Add("stop_token_ids", &stop_token_ids, "end it before any of these: ID,ID,...");
+  flags->Add("temperature", &temperature,
+             "0 = always the most probable token; 1 = as probable as the model finds them; more is "
+             "wilder");
+  flags->Add("top_k", &top_k, "pick among the most probable tokens, this many; 0 = all");
+  flags->Add("top_p", &top_p, "pick among the fewest with this probability together; 0 = all");
+  flags->Add("min_p", &min_p,
+             "pick among those with at least this part of the largest probability");
+  flags->Add("seed", &seed, "fixes the text for good; without one each run gives another text");
+  flags->Add("repetition_penalty", &repetition_penalty,
+             "makes tokens of the prompt and the text less probable; 1.1 is mild, 0 = off");
+  flags->Add("presence_penalty", &presence_penalty, "the same for tokens of the text");
+  flags->Add("frequency_penalty", &frequency_penalty, "the same, for each time that one came");
+  flags->Add("logit_bias", &logit_bias,
+             "ID=VALUE,...: added to the logits of these tokens; -100 = never");
+  flags->Add("num_samples", &num_samples, "how many texts");
+}
+
+absl::Status SamplingFlags::WriteTo(v1::GenerateRequest* request) const {
+  absl::Status status = CheckRange("temperature", temperature, 0, kMaxTemperature);
+  status.Update(CheckAtLeast("top_k", top_k, 0));
+  status.Update(CheckRange("top_p", top_p, 0, 1));
+  status.Update(CheckRange("min_p", min_p, 0, 1));
+  status.Update(CheckRange("repetition_penalty", repetition_penalty, 0, kMaxPenalty));
+  status.Update(CheckRange("presence_penalty", presence_penalty, -kMaxPenalty, kMaxPenalty));
+  status.Update(CheckRange("frequency_penalty", frequency_penalty, -kMaxPenalty, kMaxPenalty));
+  status.Update(CheckAtLeast("max_new_tokens", max_new_tokens, 0));
+  status.Update(CheckAtLeast("min_new_tokens", min_new_tokens, 0));
+  if (status.ok() && max_new_tokens > 0 && min_new_tokens > max_new_tokens) {
+    status = absl::InvalidArgumentError(absl::StrCat("--min_new_tokens: expected at most ",
+                                                     max_new_tokens, " (--max_new_tokens), found ",
+                                                     min_new_tokens));
+  }
+  if (status.ok() && (num_samples < 1 || num_samples > kMaxSamples)) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("--num_samples: expected 1 to ", kMaxSamples, ", found ", num_samples));
+  }
+  v1::Sampling* sampling = request->mutable_sampling();
+  uint64_t parsed_seed = 0;
+  if (status.ok() && !seed.empty()) {
+    if (!absl::SimpleAtoi(seed, &parsed_seed)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--seed: expected a whole number from 0 to 2^64 - 1, found '", seed, "'"));
+    }
+    sampling->set_seed(parsed_seed);
+  }
+  for (const std::string& entries : logit_bias.values) status.Update(AddBias(entries, sampling));
+  for (const std::string& ids : stop_token_ids.values) status.Update(AddStopTokens(ids, request));
+  for (const std::string& text : stop.values) {
+    if (text.empty()) status.Update(absl::InvalidArgumentError("--stop: expected text, found ''"));
+    request->add_stop(text);
+  }
+  sampling->set_temperature(temperature);
+  sampling->set_top_k(top_k);
+  sampling->set_top_p(top_p);
+  sampling->set_min_p(min_p);
+  sampling->set_repetition_penalty(repetition_penalty);
+  sampling->set_presence_penalty(presence_penalty);
+  sampling->set_frequency_penalty(frequency_penalty);
+  request->set_max_new_tokens(max_new_tokens);
+  request->set_min_new_tokens(min_new_tokens);
+  request->set_num_samples(num_samples);
+  return status;
+}
+
+}  // namespace sru::client
