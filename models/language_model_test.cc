@@ -49,7 +49,7 @@ TEST_F(LanguageModelTest, Loads) {
   // 20 of the embedding, 60 of the layer, 20 of the output layer.
   EXPECT_EQ((*model)->parameter_count(), 5 * 4 + (4 * 12 + 6 + 6) + 5 * 3 + 5);
   // A header, the rows of two fields, c of one layer and h.
-  EXPECT_EQ((*model)->state_codec().bytes(), 72u + 2 * 4 + (3 + 3) * 4);
+  EXPECT_EQ((*model)->state_codec().bytes(), 96u + 2 * 4 + (3 + 3) * 4);
 }
 
 TEST_F(LanguageModelTest, ATiedWeightIsTakenOnce) {
@@ -86,10 +86,10 @@ TEST_F(LanguageModelTest, TellsItsStatesByWeightsAndType) {
   state.values = {1, 2, 3, 4, 5, 6};
   auto model = Load();
   ASSERT_TRUE(model.ok()) << model.status();
-  const std::string bytes = (*model)->state_codec().Encode(state);
-  kernels::StateArena::State found;
+  const std::string bytes = (*model)->state_codec().Encode(state, {});
+  SequenceState found;
   EXPECT_TRUE((*model)->state_codec().Decode(bytes, &found).ok());
-  EXPECT_EQ(found.values, state.values);
+  EXPECT_EQ(found.state.values, state.values);
   auto again = Load();
   EXPECT_TRUE((*again)->state_codec().Decode(bytes, &found).ok());
   auto bfloat16 = Load(kernels::DataType::kBFloat16);

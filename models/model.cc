@@ -87,7 +87,8 @@ absl::Status Model::MakeStateCodec(const SafetensorsFile& weights,
   absl::StatusOr<std::string> digest = DigestOfFile(weights.source());
   if (!digest.ok()) return digest.status();
   owner.weights_digest = *std::move(digest);
-  state_codec_ = std::make_unique<StateCodec>(owner, std::move(fields));
+  state_codec_ =
+      std::make_unique<StateCodec>(owner, std::move(fields), config_.embedding.vocabulary_size);
   return absl::OkStatus();
 }
 

@@ -125,11 +125,11 @@ TEST_F(ModelTest, AUnidirectionalStackHasStates) {
   kernels::StateArena::State state;
   state.rows = {1};
   state.values = {0.5f, -1.0f, 2.0f};
-  const std::string bytes = (*one)->state_codec().Encode(state);
+  const std::string bytes = (*one)->state_codec().Encode(state, {});
   EXPECT_EQ(bytes.size(), (*one)->state_codec().bytes());
-  kernels::StateArena::State decoded;
+  SequenceState decoded;
   EXPECT_TRUE((*one)->state_codec().Decode(bytes, &decoded).ok());
-  EXPECT_EQ(decoded.values, state.values);
+  EXPECT_EQ(decoded.state.values, state.values);
 }
 
 TEST_F(ModelTest, LoadsAModelOfFeatures) {

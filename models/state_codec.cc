@@ -13,7 +13,7 @@ namespace {
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "states are little-endian");
 
 constexpr std::string_view kMagic = "SRUstate";
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormat = 2;
 constexpr size_t kDigestBytes = 16;
 constexpr size_t kFormatOffset = 8;
 constexpr size_t kTypeOffset = 12;
@@ -21,7 +21,14 @@ constexpr size_t kVersionOffset = 16;
 constexpr size_t kNameOffset = 24;
 constexpr size_t kWeightsOffset = 40;
 constexpr size_t kDigestOffset = 56;
-constexpr size_t kHeaderBytes = kDigestOffset + kDigestBytes;
+constexpr size_t kPositionOffset = kDigestOffset + kDigestBytes;
+constexpr size_t kTextStartOffset = kPositionOffset + 8;
+constexpr size_t kNumCountsOffset = kTextStartOffset + 4;
+constexpr size_t kNumPromptIdsOffset = kNumCountsOffset + 4;
+constexpr size_t kPendingBytesOffset = kNumPromptIdsOffset + 4;
+constexpr size_t kHeaderBytes = kPendingBytesOffset + 4;
+// A token and its count.
+constexpr size_t kCountBytes = 2 * sizeof(int32_t);
 
 template <typename T>
 void AppendValue(T value, std::string* bytes) {
@@ -43,7 +50,7 @@ std::string_view DigestAt(std::string_view bytes, size_t offset) {
 std::string DigestOfState(std::string_view bytes) {
   Digest digest;
   digest.Update(bytes.substr(0, kDigestOffset));
-  digest.Update(bytes.substr(kHeaderBytes));
+  digest.Update(bytes.substr(kDigestOffset + kDigestBytes));
   return digest.Finish().substr(0, kDigestBytes);
 }
 
@@ -54,8 +61,9 @@ absl::Status NotAState(const Args&... what) {
 
 }  // namespace
 
-StateCodec::StateCodec(const StateOwner& owner, std::vector<kernels::FieldSpec> fields)
-    : owner_(owner), fields_(std::move(fields)) {
+StateCodec::StateCodec(const StateOwner& owner, std::vector<kernels::FieldSpec> fields,
+                       int vocabulary_size)
+    : owner_(owner), fields_(std::move(fields)), vocabulary_size_(vocabulary_size) {
   name_digest_ = DigestOf(owner_.model).substr(0, kDigestBytes);
   bytes_ = kHeaderBytes;
   for (const kernels::FieldSpec& field : fields_) {
@@ -73,28 +81,71 @@ std::string StateCodec::Header() const {
   return header;
 }
 
-std::string StateCodec::Encode(const kernels::StateArena::State& state) const {
+size_t StateCodec::MemoBytes(const DecodingMemo& memo) {
+  return memo.counts.size() * kCountBytes + memo.prompt_ids.size() * sizeof(int32_t) +
+         memo.pending_text.size();
+}
+
+std::string StateCodec::Encode(const kernels::StateArena::State& state,
+                               const DecodingMemo& memo) const {
   std::string bytes = Header();
   bytes.reserve(kHeaderBytes + state.rows.size() * sizeof(int32_t) +
-                state.values.size() * sizeof(float));
+                state.values.size() * sizeof(float) + MemoBytes(memo));
   bytes.append(kDigestBytes, '\0');
+  AppendValue(memo.position, &bytes);
+  AppendValue(uint32_t{memo.text_position.at_start ? 1u : 0u}, &bytes);
+  AppendValue(static_cast<uint32_t>(memo.counts.size()), &bytes);
+  AppendValue(static_cast<uint32_t>(memo.prompt_ids.size()), &bytes);
+  AppendValue(static_cast<uint32_t>(memo.pending_text.size()), &bytes);
   for (const int32_t rows : state.rows) AppendValue(rows, &bytes);
   bytes.append(reinterpret_cast<const char*>(state.values.data()),
                state.values.size() * sizeof(float));
+  for (const auto& [id, count] : memo.counts) {
+    AppendValue(id, &bytes);
+    AppendValue(count, &bytes);
+  }
+  for (const int32_t id : memo.prompt_ids) AppendValue(id, &bytes);
+  bytes += memo.pending_text;
   bytes.replace(kDigestOffset, kDigestBytes, DigestOfState(bytes));
   return bytes;
 }
 
-absl::Status StateCodec::Decode(std::string_view bytes, kernels::StateArena::State* state) const {
+absl::Status StateCodec::Decode(std::string_view bytes, SequenceState* state) const {
+  if (absl::Status status = CheckOwner(bytes); !status.ok()) return status;
+  // Subtracted one by one from what there is, so that no sum can overflow.
+  size_t left = bytes.size() - kHeaderBytes;
+  const std::pair<size_t, size_t> parts[] = {
+      {ReadValue<uint32_t>(bytes, kNumCountsOffset), kCountBytes},
+      {ReadValue<uint32_t>(bytes, kNumPromptIdsOffset), sizeof(int32_t)},
+      {ReadValue<uint32_t>(bytes, kPendingBytesOffset), 1}};
+  for (const auto& [number, size] : parts) {
+    if (number > left / size) {
+      return NotAState("the state has ", bytes.size(),
+                       " bytes, fewer than its text needs to go on");
+    }
+    left -= number * size;
+  }
+  if (absl::Status status = DecodeFields(bytes.substr(kHeaderBytes, left), &state->state);
+      !status.ok()) {
+    return status;
+  }
+  return DecodeMemo(bytes, &state->memo);
+}
+
+absl::Status StateCodec::CheckOwner(std::string_view bytes) const {
   const size_t rows_bytes = fields_.size() * sizeof(int32_t);
-  if (bytes.size() < kHeaderBytes + rows_bytes || bytes.substr(0, kMagic.size()) != kMagic) {
-    return NotAState(bytes.size(), " bytes that are not a state, expected what Score returned, ",
-                     bytes_, " bytes for this model");
+  // The format first: states of another one may be shorter.
+  if (bytes.size() < kTypeOffset || bytes.substr(0, kMagic.size()) != kMagic) {
+    return NotAState(
+        bytes.size(),
+        " bytes that are not a state, expected what an earlier call returned, at least ", bytes_,
+        " bytes for this model");
   }
   if (const auto format = ReadValue<uint32_t>(bytes, kFormatOffset); format != kFormat) {
     return NotAState("a state of format ", format, ", expected ", kFormat);
   }
-  if (DigestAt(bytes, kDigestOffset) != DigestOfState(bytes)) {
+  if (bytes.size() < kHeaderBytes + rows_bytes ||
+      DigestAt(bytes, kDigestOffset) != DigestOfState(bytes)) {
     return NotAState("the state was cut or changed: its digest does not agree with its ",
                      bytes.size(), " bytes");
   }
@@ -114,13 +165,22 @@ absl::Status StateCodec::Decode(std::string_view bytes, kernels::StateArena::Sta
     return NotAState("a state in ", *name == '\0' ? "an unknown data type" : name, ", expected ",
                      kernels::DataTypeName(owner_.dtype));
   }
+  return absl::OkStatus();
+}
 
+absl::Status StateCodec::DecodeFields(std::string_view bytes,
+                                      kernels::StateArena::State* state) const {
+  const size_t rows_bytes = fields_.size() * sizeof(int32_t);
+  if (bytes.size() < rows_bytes) {
+    return NotAState("the state has ", bytes.size(), " bytes of fields, expected at least ",
+                     rows_bytes);
+  }
   state->rows.resize(fields_.size());
-  std::memcpy(state->rows.data(), bytes.data() + kHeaderBytes, rows_bytes);
+  std::memcpy(state->rows.data(), bytes.data(), rows_bytes);
   // Counted down from what there is, so that no sum can overflow.
-  size_t values = (bytes.size() - kHeaderBytes - rows_bytes) / sizeof(float);
+  size_t values = (bytes.size() - rows_bytes) / sizeof(float);
   const size_t found = values;
-  bool fits = (bytes.size() - kHeaderBytes - rows_bytes) % sizeof(float) == 0;
+  bool fits = (bytes.size() - rows_bytes) % sizeof(float) == 0;
   for (size_t i = 0; i < fields_.size() && fits; ++i) {
     const int32_t rows = state->rows[i];
     const auto width = static_cast<size_t>(fields_[i].width);
@@ -133,8 +193,7 @@ absl::Status StateCodec::Decode(std::string_view bytes, kernels::StateArena::Sta
   }
   state->values.resize(found);
   if (found > 0) {  // else there may be no memory to copy to
-    std::memcpy(state->values.data(), bytes.data() + kHeaderBytes + rows_bytes,
-                found * sizeof(float));
+    std::memcpy(state->values.data(), bytes.data() + rows_bytes, found * sizeof(float));
   }
   for (size_t i = 0; i < found; ++i) {
     if (!std::isfinite(state->values[i])) {
@@ -142,6 +201,56 @@ absl::Status StateCodec::Decode(std::string_view bytes, kernels::StateArena::Sta
                        ", expected a finite number");
     }
   }
+  return absl::OkStatus();
+}
+
+// `bytes` are all of the state, whose sizes have been checked.
+absl::Status StateCodec::DecodeMemo(std::string_view bytes, DecodingMemo* memo) const {
+  memo->position = ReadValue<int64_t>(bytes, kPositionOffset);
+  const auto at_start = ReadValue<uint32_t>(bytes, kTextStartOffset);
+  const size_t num_counts = ReadValue<uint32_t>(bytes, kNumCountsOffset);
+  const size_t num_prompt_ids = ReadValue<uint32_t>(bytes, kNumPromptIdsOffset);
+  const size_t pending_bytes = ReadValue<uint32_t>(bytes, kPendingBytesOffset);
+  if (memo->position < 0 || memo->position > kMaxPosition || at_start > 1) {
+    return NotAState("the state's position in the text is ", memo->position, " (", at_start,
+                     "), expected 0 to ", kMaxPosition, " (0 or 1)");
+  }
+  if (pending_bytes > kMaxPendingTextBytes) {
+    return NotAState("the state has ", pending_bytes, " bytes of pending text, expected at most ",
+                     kMaxPendingTextBytes);
+  }
+  memo->text_position.at_start = at_start == 1;
+  size_t offset =
+      bytes.size() - pending_bytes - num_prompt_ids * sizeof(int32_t) - num_counts * kCountBytes;
+  // Ascending, so there are not more of them than tokens of the vocabulary.
+  const auto read_id = [&](int32_t above, const char* what, int32_t* id) {
+    *id = ReadValue<int32_t>(bytes, offset);
+    offset += sizeof(int32_t);
+    if (*id > above && *id < vocabulary_size_) return absl::OkStatus();
+    return NotAState("the state's ", what, " have token id ", *id, " after ", above,
+                     ", expected ascending ids below ", vocabulary_size_);
+  };
+  memo->counts.clear();
+  memo->counts.reserve(num_counts);
+  int32_t last = -1;
+  for (size_t i = 0; i < num_counts; ++i) {
+    if (absl::Status status = read_id(last, "generated tokens", &last); !status.ok()) return status;
+    const auto count = ReadValue<int32_t>(bytes, offset);
+    offset += sizeof(int32_t);
+    if (count < 1) {
+      return NotAState("the state counts token id ", last, " ", count,
+                       " times, expected 1 or more");
+    }
+    memo->counts.emplace_back(last, count);
+  }
+  memo->prompt_ids.clear();
+  memo->prompt_ids.reserve(num_prompt_ids);
+  last = -1;
+  for (size_t i = 0; i < num_prompt_ids; ++i) {
+    if (absl::Status status = read_id(last, "prompt tokens", &last); !status.ok()) return status;
+    memo->prompt_ids.push_back(last);
+  }
+  memo->pending_text = std::string(bytes.substr(offset));
   return absl::OkStatus();
 }
 

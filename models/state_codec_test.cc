@@ -32,36 +32,54 @@ StateArena::State SomeState() {
   return state;
 }
 
+DecodingMemo SomeMemo() {
+  DecodingMemo memo;
+  memo.position = int64_t{1} << 40;
+  memo.text_position.at_start = false;
+  memo.counts = {{0, 3}, {99, std::numeric_limits<int32_t>::max()}};
+  memo.prompt_ids = {5, 6, 98};
+  memo.pending_text = std::string("\xE2\x82\0E", 4);
+  return memo;
+}
+
+StateCodec Codec(const StateOwner& owner = Owner()) { return {owner, Fields(), 100}; }
+
 std::string ErrorOf(const StateCodec& codec, std::string_view bytes) {
-  StateArena::State state;
+  SequenceState state;
   const absl::Status status = codec.Decode(bytes, &state);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   return std::string(status.message());
 }
 
 TEST(StateCodecTest, GivesBackWhatItTook) {
-  const StateCodec codec(Owner(), Fields());
-  const std::string bytes = codec.Encode(SomeState());
-  StateArena::State state;
-  ASSERT_TRUE(codec.Decode(bytes, &state).ok());
-  EXPECT_EQ(state.rows, SomeState().rows);
-  EXPECT_EQ(state.values, SomeState().values);
-  // The same bytes on any replica.
-  EXPECT_EQ(StateCodec(Owner(), Fields()).Encode(SomeState()), bytes);
+  const StateCodec codec = Codec();
+  for (const DecodingMemo& memo : {DecodingMemo(), SomeMemo()}) {
+    const std::string bytes = codec.Encode(SomeState(), memo);
+    SequenceState state;
+    state.memo.counts = {{1, 1}};  // which is replaced
+    ASSERT_TRUE(codec.Decode(bytes, &state).ok());
+    EXPECT_EQ(state.state.rows, SomeState().rows);
+    EXPECT_EQ(state.state.values, SomeState().values);
+    EXPECT_TRUE(state.memo == memo);
+    // The same bytes on any replica.
+    EXPECT_EQ(Codec().Encode(SomeState(), memo), bytes);
+  }
 }
 
 TEST(StateCodecTest, KnowsItsSize) {
   StateArena::State empty_cache;
   empty_cache.rows = {1, 0};
   empty_cache.values = {1, 2, 3};
-  const StateCodec codec(Owner(), Fields());
-  EXPECT_EQ(codec.Encode(empty_cache).size(), codec.bytes());
+  const StateCodec codec = Codec();
+  EXPECT_EQ(codec.Encode(empty_cache, {}).size(), codec.bytes());
+  EXPECT_EQ(codec.Encode(empty_cache, SomeMemo()).size(),
+            codec.bytes() + StateCodec::MemoBytes(SomeMemo()));
 }
 
 TEST(StateCodecTest, RefusesEveryCutAndEveryFlippedBit) {
-  const StateCodec codec(Owner(), Fields());
-  const std::string bytes = codec.Encode(SomeState());
-  StateArena::State state;
+  const StateCodec codec = Codec();
+  const std::string bytes = codec.Encode(SomeState(), SomeMemo());
+  SequenceState state;
   for (size_t size = 0; size < bytes.size(); ++size) {
     // A copy of its own, so that reading past the end is found.
     const std::string cut = bytes.substr(0, size);
@@ -74,50 +92,99 @@ TEST(StateCodecTest, RefusesEveryCutAndEveryFlippedBit) {
   }
   EXPECT_FALSE(codec.Decode(bytes + "x", &state).ok());
   EXPECT_THAT(ErrorOf(codec, bytes.substr(0, bytes.size() - 4)), HasSubstr("cut or changed"));
-  EXPECT_THAT(ErrorOf(codec, "hello"),
-              HasSubstr("5 bytes that are not a state, expected what Score returned, 92 bytes"));
+  EXPECT_THAT(
+      ErrorOf(codec, "hello"),
+      HasSubstr("5 bytes that are not a state, expected what an earlier call returned, at least "
+                "116 bytes"));
 }
 
 TEST(StateCodecTest, SaysWhoseStateItIs) {
-  const StateCodec codec(Owner(), Fields());
+  const StateCodec codec = Codec();
   StateOwner other = Owner();
   other.model = "ml";
-  EXPECT_THAT(ErrorOf(codec, StateCodec(other, Fields()).Encode(SomeState())),
+  EXPECT_THAT(ErrorOf(codec, Codec(other).Encode(SomeState(), {})),
               HasSubstr("the state of another model, expected one of 'lm'"));
   other = Owner();
   other.version = 2;
-  EXPECT_THAT(ErrorOf(codec, StateCodec(other, Fields()).Encode(SomeState())),
+  EXPECT_THAT(ErrorOf(codec, Codec(other).Encode(SomeState(), {})),
               HasSubstr("version 2 of the model, expected one of version 3"));
   other = Owner();
   other.weights_digest = DigestOf("retrained");
-  EXPECT_THAT(ErrorOf(codec, StateCodec(other, Fields()).Encode(SomeState())),
+  EXPECT_THAT(ErrorOf(codec, Codec(other).Encode(SomeState(), {})),
               HasSubstr("other weights of the same version of 'lm'"));
   other = Owner();
   other.dtype = kernels::DataType::kBFloat16;
-  EXPECT_THAT(ErrorOf(codec, StateCodec(other, Fields()).Encode(SomeState())),
+  EXPECT_THAT(ErrorOf(codec, Codec(other).Encode(SomeState(), {})),
               HasSubstr("in bfloat16, expected float32"));
 }
 
 TEST(StateCodecTest, RefusesFieldsThatDoNotAgree) {
-  const StateCodec codec(Owner(), Fields());
+  const StateCodec codec = Codec();
   StateArena::State state = SomeState();
   state.rows = {1, 1};
-  EXPECT_THAT(ErrorOf(codec, codec.Encode(state)), HasSubstr("has 7 values"));
+  EXPECT_THAT(ErrorOf(codec, codec.Encode(state, {})), HasSubstr("has 7 values"));
   state.rows = {2, 0};  // a fixed field has one row at most
-  EXPECT_THAT(ErrorOf(codec, codec.Encode(state)), HasSubstr("has 7 values"));
+  EXPECT_THAT(ErrorOf(codec, codec.Encode(state, {})), HasSubstr("has 7 values"));
   state.rows = {1, std::numeric_limits<int32_t>::max()};
-  EXPECT_THAT(ErrorOf(codec, codec.Encode(state)), HasSubstr("has 7 values"));
+  EXPECT_THAT(ErrorOf(codec, codec.Encode(state, {})), HasSubstr("has 7 values"));
   state.rows = {-1, 5};
-  EXPECT_THAT(ErrorOf(codec, codec.Encode(state)), HasSubstr("has 7 values"));
+  EXPECT_THAT(ErrorOf(codec, codec.Encode(state, {})), HasSubstr("has 7 values"));
 }
 
 TEST(StateCodecTest, RefusesWhatIsNotANumber) {
-  const StateCodec codec(Owner(), Fields());
+  const StateCodec codec = Codec();
   for (const float value :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     StateArena::State state = SomeState();
     state.values[4] = value;
-    EXPECT_THAT(ErrorOf(codec, codec.Encode(state)), HasSubstr("value 4 of the state is"));
+    EXPECT_THAT(ErrorOf(codec, codec.Encode(state, {})), HasSubstr("value 4 of the state is"));
+  }
+}
+
+TEST(StateCodecTest, RefusesMemosThatNoTextHas) {
+  const StateCodec codec = Codec();
+  const auto error_of = [&codec](const DecodingMemo& memo) {
+    return ErrorOf(codec, codec.Encode(SomeState(), memo));
+  };
+  DecodingMemo memo;
+  memo.position = -1;
+  EXPECT_THAT(error_of(memo), HasSubstr("position in the text is -1"));
+  memo.position = kMaxPosition + 1;
+  EXPECT_THAT(error_of(memo), HasSubstr("position in the text is"));
+  memo = DecodingMemo();
+  memo.counts = {{1, 0}};
+  EXPECT_THAT(error_of(memo), HasSubstr("counts token id 1 0 times, expected 1 or more"));
+  memo.counts = {{100, 1}};
+  EXPECT_THAT(error_of(memo), HasSubstr("generated tokens have token id 100 after -1, expected "
+                                        "ascending ids below 100"));
+  memo.counts = {{-1, 1}};
+  EXPECT_THAT(error_of(memo), HasSubstr("token id -1 after -1"));
+  memo.counts = {{4, 1}, {4, 1}};
+  EXPECT_THAT(error_of(memo), HasSubstr("token id 4 after 4"));
+  memo = DecodingMemo();
+  memo.prompt_ids = {7, 3};
+  EXPECT_THAT(error_of(memo), HasSubstr("prompt tokens have token id 3 after 7"));
+  memo.prompt_ids = {100};
+  EXPECT_THAT(error_of(memo), HasSubstr("prompt tokens have token id 100 after -1"));
+  memo = DecodingMemo();
+  memo.pending_text = std::string(kMaxPendingTextBytes + 1, 'x');
+  EXPECT_THAT(error_of(memo), HasSubstr("2049 bytes of pending text, expected at most 2048"));
+}
+
+// Sizes that do not agree with the bytes that there are, in a state whose digest is right.
+TEST(StateCodecTest, RefusesSizesOfAMemoThatDoNotAgree) {
+  const StateCodec codec = Codec();
+  const std::string bytes = codec.Encode(SomeState(), SomeMemo());
+  for (const size_t offset : {84, 88, 92}) {
+    for (const uint32_t size : {0u, 1u, 5u, 1u << 20, 1u << 31, ~0u}) {
+      std::string changed = bytes;
+      changed.replace(offset, 4, reinterpret_cast<const char*>(&size), 4);
+      Digest digest;
+      digest.Update(changed.substr(0, 56));
+      digest.Update(changed.substr(72));
+      changed.replace(56, 16, digest.Finish().substr(0, 16));
+      EXPECT_NE(ErrorOf(codec, changed), "") << offset << " " << size;
+    }
   }
 }
 

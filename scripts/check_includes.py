@@ -47,15 +47,15 @@ models                   | models/text models/decoding kernels kernels/cpu    | 
 
 server/base              |                                                    | absl nlohmann
 server/compat            |                                                    | absl grpc protobuf
-server/batching          | server/base models kernels                         | absl
+server/batching          | server/base models models/decoding kernels         | absl
 server/telemetry         | server/batching server/base server/compat kernels  | absl grpc prometheus protobuf
 server/lifecycle         | server/telemetry server/batching server/base       | absl
                          | models                                             |
 server/transport         | server/telemetry server/base server/compat         | absl grpc openssl prometheus
 server/rpc               | server/lifecycle server/transport server/telemetry | absl grpc protobuf
                          | server/batching server/base server/compat          |
-                         | models models/text kernels kernels/common base     |
-                         | proto                                              |
+                         | models models/text models/decoding kernels         |
+                         | kernels/common base proto                          |
 server/http              | server/base models proto                           | absl boost grpc nlohmann prometheus
 server                   | server/rpc server/http server/lifecycle            | absl grpc re2
                          | server/transport server/telemetry server/batching  |

@@ -3,6 +3,7 @@
 #ifndef SRU_MODELS_DECODING_DECODING_MEMO_H_
 #define SRU_MODELS_DECODING_DECODING_MEMO_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -11,6 +12,11 @@
 #include "models/text/tokenizer.h"
 
 namespace sru::models {
+
+// No sequence is longer, by far.
+inline constexpr int64_t kMaxPosition = int64_t{1} << 53;
+// More than a stop string and a character, which is what GeneratedText holds back.
+inline constexpr size_t kMaxPendingTextBytes = 2048;
 
 struct DecodingMemo {
   // Tokens of the sequence since its fresh start.
@@ -29,6 +35,11 @@ inline bool operator==(const DecodingMemo& a, const DecodingMemo& b) {
   return a.position == b.position && a.text_position.at_start == b.text_position.at_start &&
          a.counts == b.counts && a.prompt_ids == b.prompt_ids && a.pending_text == b.pending_text;
 }
+
+// The memo after tokens that were not generated, which come after all that is in it: pending text is not gone on with. `detokenizer`
+// may be null.
+void AppendGivenTokens(const Detokenizer* detokenizer, const std::vector<int32_t>& ids,
+                       DecodingMemo* memo);
 
 }  // namespace sru::models
 

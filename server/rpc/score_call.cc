@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <utility>
+
+#include "models/decoding/decoding_memo.h"
+#include "models/state_codec.h"
 #include "server/rpc/calls.h"
 #include "server/rpc/compute_call.h"
 
@@ -14,8 +19,9 @@ class ScoreCall final : public ComputeCall<v1::ScoreRequest, v1::ScoreResponse> 
   // The buffers of one sequence besides its floats.
   struct Sequence {
     ScoreTask task;
-    kernels::StateArena::State state;
+    models::SequenceState state;
     kernels::StateArena::State final_state;
+    models::DecodingMemo final_memo;
   };
   absl::Status ParseParameters(const v1::ScoreRequest& request) override {
     if (model().task() != models::Task::kLanguageModel) {
@@ -46,7 +52,8 @@ class ScoreCall final : public ComputeCall<v1::ScoreRequest, v1::ScoreResponse> 
         if (!status.ok()) {
           return absl::InvalidArgumentError(absl::StrCat("states[", i, "]: ", status.message()));
         }
-        sequence.task.state = &sequence.state;
+        sequence.task.state = &sequence.state.state;
+        memo_bytes_ = std::max(memo_bytes_, models::StateCodec::MemoBytes(sequence.state.memo));
       }
       if (return_states_) sequence.task.final_state = &sequence.final_state;
       sequence.task.num_candidates = num_candidates_;
@@ -66,11 +73,17 @@ class ScoreCall final : public ComputeCall<v1::ScoreRequest, v1::ScoreResponse> 
     const int64_t per_token =
         (token_log_probs_ ? 8 : 0) + (num_candidates_ == 0 ? 0 : 64 + 160 * num_candidates_);
     // The state after the sequence, as it is taken out, in the message and on the wire.
-    const auto state_bytes = static_cast<int64_t>(model().state_codec().bytes());
+    const auto state_bytes = static_cast<int64_t>(model().state_codec().bytes() + memo_bytes_);
     return 256 + per_token * num_tokens + (return_states_ ? 3 * state_bytes : 0);
   }
 
   void SetOutput(size_t index, float* values, SequenceTask* task) override {
+    if (return_states_) {
+      Sequence& sequence = sequences_[index];
+      sequence.final_memo = std::move(sequence.state.memo);
+      models::AppendGivenTokens(model().tokenizer()->detokenizer(), task->token_ids,
+                                &sequence.final_memo);
+    }
     ScoreTask& score = sequences_[index].task;
     score.log_probs = values;
     if (num_candidates_ > 0) {
@@ -85,13 +98,14 @@ class ScoreCall final : public ComputeCall<v1::ScoreRequest, v1::ScoreResponse> 
     v1::Score* const score = response->add_scores();
     WriteScore(sequence.task, num_tokens, token_log_probs_, *model().tokenizer(), score);
     if (return_states_) {
-      score->set_state(model().state_codec().Encode(sequence.final_state));
+      score->set_state(model().state_codec().Encode(sequence.final_state, sequence.final_memo));
     }
   }
 
   int num_candidates_ = 0;
   bool token_log_probs_ = false;
   bool return_states_ = false;
+  size_t memo_bytes_ = 0;  // of the longest memo that a sequence goes on from
   std::vector<Sequence> sequences_;
 };
 

@@ -378,14 +378,14 @@ void FuzzState(std::string_view bytes) {
   static const auto* const kFields =
       new std::vector<kernels::FieldSpec>{{"c", 2, false}, {"k", 1, true}};
   static const auto* const kCodec =
-      new models::StateCodec({"fuzz", 1, std::string(32, 'w')}, *kFields);
+      new models::StateCodec({"fuzz", 1, std::string(32, 'w')}, *kFields, 100);
   std::string sealed(bytes.substr(1));
   if ((bytes[0] & 1) != 0) {
     constexpr size_t kDigestOffset = 56;
     constexpr size_t kDigestBytes = 16;
     kernels::StateArena::State fresh;
     fresh.rows = {0, 0};
-    const std::string header = kCodec->Encode(fresh).substr(0, kDigestOffset);
+    const std::string header = kCodec->Encode(fresh, {}).substr(0, kDigestOffset);
     sealed = header + models::DigestOf(header + sealed).substr(0, kDigestBytes) + sealed;
   }
   kernels::ArenaOptions options;
@@ -394,20 +394,28 @@ void FuzzState(std::string_view bytes) {
   kernels::StateArena::Slot slot = kernels::StateArena::kNoSlot;
   Require(arena.Allocate(&slot).ok(), "a fresh slot takes no memory");
 
-  kernels::StateArena::State state;
+  models::SequenceState state;
   const absl::Status decoded = kCodec->Decode(sealed, &state);
-  const kernels::Status put = arena.Put(slot, state);
+  const kernels::Status put = arena.Put(slot, state.state);
   if (!decoded.ok()) {
     Require(decoded.code() == absl::StatusCode::kInvalidArgument,
             "a bad state is the caller's error");
     RequireMessage(decoded);
     return;
   }
-  Require(kCodec->Encode(state) == sealed, "a state has one form");
+  Require(kCodec->Encode(state.state, state.memo) == sealed, "a state has one form");
+  const auto ascend = [](const auto& a, const auto& b) { return !(a < b); };
+  const std::vector<int32_t>& prompt_ids = state.memo.prompt_ids;
+  Require(std::adjacent_find(prompt_ids.begin(), prompt_ids.end(), ascend) == prompt_ids.end() &&
+              (prompt_ids.empty() || (prompt_ids.front() >= 0 && prompt_ids.back() < 100)),
+          "ids of a memo ascend and are in range");
+  for (const auto& [id, count] : state.memo.counts) {
+    Require(id >= 0 && id < 100 && count > 0, "counts of a memo are in range");
+  }
   if (put.code() == kernels::StatusCode::kResourceExhausted) return;
   Require(put.ok(), "an arena takes what the codec takes");
   kernels::StateArena::State taken;
-  Require(arena.Take(slot, &taken).ok() && kCodec->Encode(taken) == sealed,
+  Require(arena.Take(slot, &taken).ok() && kCodec->Encode(taken, state.memo) == sealed,
           "what is put in comes out");
 }
 

@@ -92,6 +92,17 @@ class ScoreTest : public ::testing::Test {
     return MustScore(request, server).scores(0).state();
   }
 
+  // Of the model "lm" in float32.
+  static models::StateCodec Codec() {
+    models::StateOwner owner;
+    owner.model = "lm";
+    owner.version = 1;
+    owner.weights_digest = *models::DigestOfFile(repository_->path("lm/1/model.safetensors"));
+    const std::vector<kernels::FieldSpec> fields = {{"c", kLayers * kWidth, false},
+                                                    {"h", kWidth, false}};
+    return {owner, fields, 5};
+  }
+
   // The call fails so, and the next one is answered.
   void ExpectError(StatusCode code, const std::string& start) {
     v1::ScoreResponse response;
@@ -104,6 +115,8 @@ class ScoreTest : public ::testing::Test {
     EXPECT_EQ(MustScore(good).scores_size(), 1);
   }
 
+  static constexpr int kWidth = 24;
+  static constexpr int kLayers = 3;
   static models::TempDirectory* repository_;
   static RunningServer* server_;
   v1::ScoreRequest request_;
@@ -366,21 +379,37 @@ TEST_F(ScoreTest, AStateOfAnotherDataType) {
   ExpectError(StatusCode::INVALID_ARGUMENT, "states[0]: a state in bfloat16, expected float32");
 }
 
+TEST_F(ScoreTest, AStateKnowsItsPlaceInTheText) {
+  const models::StateCodec codec = Codec();
+  models::SequenceState state;
+  const std::string after_two = StateAfter("12");
+  ASSERT_TRUE(codec.Decode(after_two, &state).ok());
+  EXPECT_EQ(state.memo.position, 2);
+  EXPECT_FALSE(state.memo.text_position.at_start);
+  // One of a text that was generated: what it counts stays, what was pending is not gone on with.
+  state.memo.counts = {{1, 2}};
+  state.memo.prompt_ids = {3};
+  state.memo.pending_text = "x";
+  request_.mutable_sequences(0)->set_text("300");
+  request_.add_states(codec.Encode(state.state, state.memo));
+  request_.set_return_states(true);
+  models::SequenceState next;
+  ASSERT_TRUE(codec.Decode(MustScore(request_).scores(0).state(), &next).ok());
+  EXPECT_EQ(next.memo.position, 5);
+  EXPECT_EQ(next.memo.counts, state.memo.counts);
+  EXPECT_EQ(next.memo.prompt_ids, state.memo.prompt_ids);
+  EXPECT_EQ(next.memo.pending_text, "");
+}
+
 TEST_F(ScoreTest, NotANumberInAState) {
-  models::StateOwner owner;
-  owner.model = "lm";
-  owner.version = 1;
-  owner.weights_digest = *models::DigestOfFile(repository_->path("lm/1/model.safetensors"));
-  const int width = 24;
-  const int layers = 3;
-  const models::StateCodec codec(owner, {{"c", layers * width, false}, {"h", width, false}});
+  const models::StateCodec codec = Codec();
   kernels::StateArena::State state;
   state.rows = {1, 1};
-  state.values.assign((layers + 1) * width, 0.5f);
-  request_.add_states(codec.Encode(state));
+  state.values.assign((kLayers + 1) * kWidth, 0.5f);
+  request_.add_states(codec.Encode(state, {}));
   MustScore(request_);  // it is a state of this model
   state.values[3] = std::numeric_limits<float>::quiet_NaN();
-  request_.set_states(0, codec.Encode(state));
+  request_.set_states(0, codec.Encode(state, {}));
   ExpectError(StatusCode::INVALID_ARGUMENT, "states[0]: value 3 of the state is nan");
 }
 
