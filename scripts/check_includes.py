@@ -42,7 +42,7 @@ kernels/bench            | kernels kernels/common kernels/cpu kernels/cuda    | 
                          | kernels/testing                                    |
 
 models/text              | base                                               | absl utf8proc
-models/decoding          | models/text                                        | absl
+models/decoding          | models/text kernels                                | absl
 models                   | models/text models/decoding kernels kernels/cpu    | absl nlohmann openssl
 
 server/base              |                                                    | absl nlohmann
