@@ -25,10 +25,10 @@
 // rows that they multiply, and Embed's table are rounded to bfloat16; their sums are float32. Stack
 // rounds as it does alone (stack_spec.h). Everything else is float32 in both.
 //
-// Weights. Two operations of one kind whose views point to the same values share what is packed of
-// them. What the views of a program point to is read until Backend::Compile() returns, which copies
+// Weights. What the views of a program point to is read until Backend::Compile() returns, which copies
 // what it needs, and not after that. Compile() reads it in the scopes of CompileOptions::weights
-// (weight_source.h).
+// (weight_source.h). Two Linear, or two Predict, whose views point to the same values share what is
+// packed of them.
 //
 // Promise: a sequence's results have the same bits whatever else is in the batch, and however its
 // rows are cut into runs where a state is carried (same backend, data type and machine).

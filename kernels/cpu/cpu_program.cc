@@ -1,6 +1,9 @@
 #include "kernels/cpu/cpu_program.h"
 
 #include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 
@@ -69,13 +72,30 @@ class Packer {
   }
 
  private:
+  // The views that operations share what is packed of: where they point to and their sizes.
+  using ViewKey = std::tuple<const float*, size_t, const float*, size_t, int>;
+  static ViewKey KeyOf(const FloatView& weight, const FloatView& bias, int width) {
+    return {weight.data, weight.size, bias.data, bias.size, width};
+  }
+
+  // What `known` has for the key, or else what `make` makes.
+  template <typename T, typename Make>
+  static std::shared_ptr<const T> Shared(std::map<ViewKey, std::shared_ptr<const T>>* known,
+                                         const ViewKey& key, const Make& make) {
+    std::shared_ptr<const T>& packed = (*known)[key];
+    if (packed == nullptr) packed = make();
+    return packed;
+  }
+
   Status PackWeights(const ops::Embed& op, PackedOperation* packed) {
     packed->embed = std::make_unique<EmbedTable>(op, arithmetic_.rounds, source_);
     return OkStatus();
   }
   Status PackWeights(const ops::Linear& op, PackedOperation* packed) {
-    packed->linear = std::make_unique<BlockedProduct>(shapes_, arithmetic_, source_, op.weight,
-                                                      shape_.values[op.x].width, op.width);
+    packed->linear = Shared(&linears_, KeyOf(op.weight, {}, op.width), [&] {
+      return std::make_shared<BlockedProduct>(shapes_, arithmetic_, source_, op.weight,
+                                              shape_.values[op.x].width, op.width);
+    });
     packed->bias = CopyOf(source_, op.bias, op.width);
     return OkStatus();
   }
@@ -88,11 +108,10 @@ class Packer {
     return compile_stack_(op.spec, &packed->stack);
   }
   Status PackWeights(const ops::Predict& op, PackedOperation* packed) {
-    if (op.sampling != kNone) {
-      return Status(StatusCode::kUnsupported, "predict: sampling: not supported yet");
-    }
-    packed->predict =
-        std::make_unique<Prediction>(op, shape_.values[op.x].width, arithmetic_, shapes_, source_);
+    packed->predict = Shared(&predictions_, KeyOf(op.weight, op.bias, op.vocabulary_size), [&] {
+      return std::make_shared<Prediction>(op, shape_.values[op.x].width, arithmetic_, shapes_,
+                                          source_);
+    });
     return OkStatus();
   }
   template <typename WithoutWeights>
@@ -105,6 +124,8 @@ class Packer {
   WeightSource* const source_;
   const CompileStack& compile_stack_;
   ProductShapes shapes_;
+  std::map<ViewKey, std::shared_ptr<const BlockedProduct>> linears_;
+  std::map<ViewKey, std::shared_ptr<const Prediction>> predictions_;
 };
 
 // Gives out places in one piece of memory, which grows as needed.
@@ -201,18 +222,19 @@ class CpuProgramExecutable : public ProgramExecutable {
 
 }  // namespace
 
-size_t PackedOperation::bytes() const {
-  size_t bytes = weight.bytes() + bias.bytes();
-  if (embed != nullptr) bytes += embed->bytes();
-  if (linear != nullptr) bytes += linear->bytes();
-  if (predict != nullptr) bytes += predict->bytes();
-  if (stack != nullptr) bytes += stack->weight_bytes();
-  return bytes;
-}
-
 size_t PackedProgram::bytes() const {
   size_t bytes = 0;
-  for (const PackedOperation& operation : operations) bytes += operation.bytes();
+  std::unordered_set<const void*> counted;
+  const auto add = [&](const auto& packed) {
+    if (packed != nullptr && counted.insert(packed.get()).second) bytes += packed->bytes();
+  };
+  for (const PackedOperation& operation : operations) {
+    bytes += operation.weight.bytes() + operation.bias.bytes();
+    add(operation.embed);
+    add(operation.linear);
+    add(operation.predict);
+    if (operation.stack != nullptr) bytes += operation.stack->weight_bytes();
+  }
   return bytes;
 }
 
@@ -245,18 +267,25 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
 
   made->threads.resize(std::min(num_threads, kMaxProgramThreads));
   int predicted_rows = 0;
+  int adjustments = 0;
   made->stacks.resize(program.operations.size());
   for (size_t i = 0; i < program.operations.size(); ++i) {
     const PackedOperation& operation = packed.operations[i];
     const AxisLimits& axis = made->limits_.axes[packed.shape.values[i].axis];
+    const auto* const predict = std::get_if<ops::Predict>(&program.operations[i]);
+    const bool samples = predict != nullptr && predict->sampling != kNone;
     for (Thread& thread : made->threads) {
       if (operation.linear != nullptr) thread.products.Add(*operation.linear);
       if (operation.predict != nullptr) {
         thread.products.Add(operation.predict->product);
-        thread.predict.Add(*operation.predict);
+        thread.predict.Add(*operation.predict, samples ? axis.max_rows : 0);
       }
     }
     if (operation.predict != nullptr) predicted_rows = std::max(predicted_rows, axis.max_rows);
+    if (samples && predict->adjustments != kNone) {
+      const AxisId adjusted = program.inputs[predict->adjustments].axis;
+      adjustments = std::max(adjustments, limits.axes[adjusted].max_rows);
+    }
     if (operation.stack != nullptr && axis.max_rows > 0 && axis.max_sequences > 0) {
       WorkspaceLimits stack_limits;
       stack_limits.max_tokens = axis.max_rows;
@@ -275,6 +304,7 @@ Status CpuProgramWorkspace::Create(const PackedProgram& packed, const ProgramLim
   made->initial_states.resize(most_sequences);
   made->rows_added.resize(most_sequences);
   made->rows.resize(predicted_rows);
+  made->unadjusted.resize(adjustments);
   made->runs.resize(program.axes.size());
   made->written.resize(program.axes.size());
   for (size_t field = 0; field < program.fields.size(); ++field) {
@@ -338,6 +368,7 @@ size_t CpuProgramWorkspace::bytes() const {
   }
   for (const Thread& thread : threads) bytes += thread.products.bytes() + thread.predict.bytes();
   bytes += (one_row_each.size() + stack_offsets.size() + rows.size()) * sizeof(int32_t);
+  bytes += unadjusted.size() * sizeof(float);
   bytes += stack_outputs.size() * (sizeof(SequenceOutput) + sizeof(const float*) + sizeof(int));
   return bytes;
 }

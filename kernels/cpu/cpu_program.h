@@ -25,16 +25,14 @@
 
 namespace sru::kernels::cpu {
 
-// The weights of one operation; most have none.
+// The weights of one operation; most have none. Operations with the same weights share what is packed.
 struct PackedOperation {
-  std::unique_ptr<EmbedTable> embed;
-  std::unique_ptr<BlockedProduct> linear;
-  std::unique_ptr<Prediction> predict;
+  std::unique_ptr<const EmbedTable> embed;
+  std::shared_ptr<const BlockedProduct> linear;
+  std::shared_ptr<const Prediction> predict;
   std::unique_ptr<Executable> stack;
   AlignedBuffer weight;  // of Normalize
   AlignedBuffer bias;    // of Linear and Normalize
-
-  size_t bytes() const;
 };
 
 // Immutable once made.
@@ -44,7 +42,7 @@ struct PackedProgram {
   std::vector<PackedOperation> operations;
 
   bool IsSequenceAxis(AxisId axis) const { return program.axes[axis].sequences_of != kNone; }
-  size_t bytes() const;
+  size_t bytes() const;  // what is shared counts once
 };
 
 // Compiles the stack of an operation.
@@ -86,6 +84,7 @@ class CpuProgramWorkspace : public ProgramWorkspace {
   std::vector<const float*> initial_states;
   std::vector<int> rows_added;                // [sequence]
   std::vector<int32_t> rows;                  // those that a Predict computes
+  std::vector<float> unadjusted;              // [adjustment] of a Predict: its symbol's logit
   std::vector<StateArena::Run> runs;          // [axis]; while a batch runs
   std::vector<std::vector<FieldId>> written;  // [axis]: fields that its operations write
 

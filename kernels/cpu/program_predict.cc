@@ -70,6 +70,13 @@ bool IsBetter(const Candidate& a, const Candidate& b) {
   return a.log_prob != b.log_prob ? a.log_prob > b.log_prob : a.id < b.id;
 }
 
+// Logits that a thread stores at a time, unless one row has more: 16 MiB.
+constexpr size_t kMostLogits = size_t{4} << 20;
+
+bool IsSampled(const PredictThread::Call& call, size_t t) {
+  return call.sampling[t].temperature > 0;
+}
+
 // Adds what belongs to the best `count` of logits z, symbols first to first + n - 1, to a heap of
 // `held`. Symbols come in ascending order, so an equal one does not replace what is held.
 void TakeCandidates(const float* z, int first, int n, int count, Candidate* heap, int* held) {
@@ -100,12 +107,41 @@ Prediction::Prediction(const ops::Predict& op, int width, const Arithmetic& arit
             -std::numeric_limits<float>::infinity());
 }
 
-void PredictThread::Add(const Prediction& prediction) {
+void PredictThread::Add(const Prediction& prediction, int sampled_rows) {
   rows_.resize(std::max<size_t>(rows_.size(), prediction.product.group_rows()));
+  if (sampled_rows == 0) return;
+  const size_t size = prediction.product.padded_n();
+  const size_t rows = std::min<size_t>({kMostLogits / size, static_cast<size_t>(sampled_rows),
+                                        static_cast<size_t>(prediction.product.group_rows())});
+  const size_t logits = std::max<size_t>(rows, 1) * size;
+  if (logits_.size() < logits) logits_ = AlignedBuffer(logits);
+  picker_.Add(size);
 }
 
-void PredictThread::Start(const Call& /*call*/, const int32_t* /*which*/, int rows) {
-  std::fill_n(rows_.begin(), rows, Row{-std::numeric_limits<float>::infinity(), 0.0, 0.0f, 0});
+int PredictThread::RowsThatFit(const Prediction& prediction, const Call& call, const int32_t* which,
+                               int rows) const {
+  if (call.picked == nullptr) return rows;
+  const size_t room = logits_.size() / prediction.product.padded_n();
+  size_t sampled = 0;
+  for (int i = 0; i < rows; ++i) {
+    if (IsSampled(call, which[i]) && ++sampled > room) return i;
+  }
+  return rows;
+}
+
+void PredictThread::Start(const Prediction& prediction, const Call& call, const int32_t* which,
+                          int rows) {
+  constexpr float kLeast = -std::numeric_limits<float>::infinity();
+  std::fill_n(rows_.begin(), rows, Row{kLeast, 0.0, 0.0f, 0, kLeast, kNone, 0, nullptr});
+  if (call.picked == nullptr) return;
+  float* logits = logits_.data();
+  for (int i = 0; i < rows; ++i) {
+    const size_t t = which[i];
+    if (call.adjustments != nullptr) rows_[i].adjustment = call.adjusted_offsets[t];
+    if (!IsSampled(call, t)) continue;
+    rows_[i].logits = logits;
+    logits += prediction.product.padded_n();
+  }
 }
 
 void PredictThread::TakePiece(const Prediction& prediction, const Call& call, const int32_t* which,
@@ -134,14 +170,62 @@ void PredictThread::TakePiece(const Prediction& prediction, const Call& call, co
       TakeCandidates(z, piece.first, piece.columns, call.counts[t],
                      call.candidates + t * call.max_candidates, &row.candidates);
     }
+    if (call.picked != nullptr) TakeBest(call, t, piece, largest, z, &row);
   }
 }
+
+void PredictThread::TakeBest(const Call& call, size_t t, const ProductPiece& piece, float largest,
+                             float* z, Row* row) {
+  if (call.adjustments != nullptr) {
+    const int end = call.adjusted_offsets[t + 1];
+    const int first = row->adjustment;
+    for (int& i = row->adjustment; i < end; ++i) {
+      const int column = call.adjustments[i].id - piece.first;
+      if (column >= piece.columns) break;
+      call.unadjusted[i] = z[column];
+      z[column] = Adjusted(call.adjustments[i], z[column]);
+    }
+    if (row->adjustment > first) largest = LargestLogit(z, piece.stride);
+  }
+  if (largest > row->best) {
+    const size_t column = FindLogit(z, piece.stride, largest);
+    if (column < static_cast<size_t>(piece.columns)) {
+      row->best = largest;
+      row->best_id = piece.first + static_cast<int32_t>(column);
+    }
+  }
+  if (row->logits != nullptr) std::copy_n(z, piece.stride, row->logits + piece.first);
+}
+
+void PredictThread::FinishPick(const Prediction& prediction, const Call& call, size_t t,
+                               const Row& row) {
+  Candidate& picked = call.picked[t];
+  picked = Candidate();
+  if (row.best_id == kNone) return;
+  picked.id = row.best_id;
+  float logit = row.best;
+  if (row.logits != nullptr) {
+    picked.id = picker_.Pick(row.logits, prediction.product.padded_n(), row.best, call.sampling[t]);
+    if (picked.id == kNone) return;
+    logit = row.logits[picked.id];
+  }
+  if (call.adjustments != nullptr) {
+    const Adjustment* const end = call.adjustments + call.adjusted_offsets[t + 1];
+    const Adjustment* const found = std::lower_bound(
+        call.adjustments + call.adjusted_offsets[t], end, picked.id,
+        [](const Adjustment& adjustment, int32_t id) { return adjustment.id < id; });
+    if (found != end && found->id == picked.id) logit = call.unadjusted[found - call.adjustments];
+  }
+  picked.log_prob = static_cast<float>(logit - LogSum(row));
+}
+
+double PredictThread::LogSum(const Row& row) { return row.largest + std::log(row.sum); }
 
 void PredictThread::Finish(const Call& call, const int32_t* which, int rows) {
   for (int i = 0; i < rows; ++i) {
     const Row& row = rows_[i];
     const size_t t = which[i];
-    const double log_sum = row.largest + std::log(row.sum);
+    const double log_sum = LogSum(row);
     if (call.log_prob != nullptr && call.targets[t] >= 0) {
       call.log_prob[t] = static_cast<float>(row.target - log_sum);
     }

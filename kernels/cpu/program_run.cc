@@ -438,15 +438,24 @@ class ProgramRun {
     for (size_t i = 0; i < program_.outputs.size() && outputs_ != nullptr; ++i) {
       if (program_.outputs[i].value != id) continue;
       if (outputs_[i].values != nullptr) call.log_prob = outputs_[i].values;
-      if (outputs_[i].candidates != nullptr) call.candidates = outputs_[i].candidates;
+      if (outputs_[i].candidates == nullptr) continue;
+      Candidate*& results =
+          program_.outputs[i].type == OutputType::kPicked ? call.picked : call.candidates;
+      results = outputs_[i].candidates;
     }
+    if (rows == 0) return OkStatus();
     if (call.log_prob != nullptr) call.targets = batch_.inputs[op.targets].ids;
     if (call.candidates != nullptr) call.counts = batch_.inputs[op.counts].ids;
+    if (call.picked != nullptr) {
+      call.sampling = batch_.inputs[op.sampling].sampling;
+      TakeAdjustments(op, &call);
+    }
     int count = 0;
     for (int t = 0; t < rows; ++t) {
       const bool has_target = call.targets != nullptr && call.targets[t] >= 0;
       if (call.log_prob != nullptr && !has_target) call.log_prob[t] = 0;
-      if (has_target || (call.counts != nullptr && call.counts[t] > 0)) ws_.rows[count++] = t;
+      const bool has_candidates = call.counts != nullptr && call.counts[t] > 0;
+      if (has_target || has_candidates || call.picked != nullptr) ws_.rows[count++] = t;
     }
     const BlockedProduct& product = prediction.product;
     ForEachRange(count, product.operations(count), [&](int begin, int end, int thread) {
@@ -457,12 +466,22 @@ class ProgramRun {
         // Adjacent rows need not be copied together first.
         const int adjacent = CountAdjacent(which, group);
         if (adjacent >= kMinAdjacentRows) group = adjacent;
+        group = own.predict.RowsThatFit(prediction, call, which, group);
         own.predict.Run(prediction, call, which, group, own.products, [&] { MayEndTurn(thread); });
         first += group;
       }
     });
     CopyPredictionsOut(id, rows, call);
     return OkStatus();
+  }
+
+  void TakeAdjustments(const ops::Predict& op, PredictThread::Call* call) const {
+    if (op.adjustments == kNone) return;
+    const AxisRows adjusted = Rows(program_.inputs[op.adjustments].axis);
+    if (adjusted.num_rows() == 0) return;
+    call->adjusted_offsets = adjusted.offsets;
+    call->adjustments = batch_.inputs[op.adjustments].adjustments;
+    call->unadjusted = ws_.unadjusted.data();
   }
 
   // To further outputs of the same results.
@@ -473,6 +492,10 @@ class ProgramRun {
       if (values != nullptr && values != call.log_prob) std::copy_n(call.log_prob, rows, values);
       Candidate* candidates = outputs_[i].candidates;
       if (candidates == nullptr || candidates == call.candidates) continue;
+      if (program_.outputs[i].type == OutputType::kPicked) {
+        if (candidates != call.picked) std::copy_n(call.picked, rows, candidates);
+        continue;
+      }
       for (int t = 0; t < rows; ++t) {
         const size_t from = static_cast<size_t>(t) * call.max_candidates;
         std::copy_n(call.candidates + from, call.counts[t], candidates + from);

@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "kernels/program.h"
@@ -354,9 +355,26 @@ struct Piece {
 };
 
 // A batch of pieces of another one's sequences; `pieces` is [axis], none of sequence axes. What maps
-// and rows point to must be among the pieces.
+// and rows point to must be among the pieces. Adjustments come along with the rows that they are of.
 inline ProgramData SliceOf(const kernels::Program& program, const ProgramData& data,
-                           const std::vector<std::vector<Piece>>& pieces) {
+                           std::vector<std::vector<Piece>> pieces) {
+  for (const kernels::Operation& operation : program.operations) {
+    const auto* const predict = std::get_if<kernels::ops::Predict>(&operation);
+    if (predict == nullptr || predict->adjustments == kernels::kNone) continue;
+    const kernels::AxisId axis = program.inputs[predict->sampling].axis;
+    const kernels::AxisId of = data.SequencesOf(program, axis);
+    const kernels::AxisId adjusted = program.inputs[predict->adjustments].axis;
+    const std::vector<int32_t> offsets = data.Offsets(program, axis);
+    pieces[adjusted].clear();
+    if (data.lengths[adjusted].empty()) continue;
+    for (const Piece& piece : pieces[of]) {
+      const int begin = of == axis ? piece.begin : 0;
+      const int end = of == axis ? piece.end : 1;
+      for (int t = offsets[piece.sequence] + begin; t < offsets[piece.sequence] + end; ++t) {
+        pieces[adjusted].push_back({t, 0, data.lengths[adjusted][t]});
+      }
+    }
+  }
   ProgramData slice;
   slice.lengths.resize(program.axes.size());
   slice.ids.resize(program.inputs.size());

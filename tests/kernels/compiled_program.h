@@ -68,6 +68,8 @@ inline double Tolerance(Rounding rounding) {
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 inline constexpr int32_t kBadId = std::numeric_limits<int32_t>::max();
 inline constexpr Candidate kNoCandidate = {-77, -12345.0f};
+inline constexpr Sampling kBadSampling = {kNaN, -1, kNaN, kNaN, ~uint64_t{0}};
+inline constexpr Adjustment kBadAdjustment = {kBadId, kNaN, kNaN};
 
 // What a run has written, [output].
 struct Results {
@@ -111,16 +113,21 @@ class GuardedRun {
       InputBatch given;
       ids_.emplace_back(data.ids[i], kBadId);
       features_.emplace_back(data.features[i], kNaN);
+      sampling_.emplace_back(data.sampling[i], kBadSampling);
+      adjustments_.emplace_back(data.adjustments[i], kBadAdjustment);
       if (!data.ids[i].empty()) given.ids = ids_.back().data();
       if (!data.features[i].empty()) given.values = features_.back().data();
+      if (!data.sampling[i].empty()) given.sampling = sampling_.back().data();
+      if (!data.adjustments[i].empty()) given.adjustments = adjustments_.back().data();
       inputs_.push_back(given);
     }
     for (size_t i = 0; i < program.outputs.size(); ++i) {
       const OutputSpec& output = program.outputs[i];
-      const bool candidates = output.type == OutputType::kCandidates;
+      const bool picked = output.type == OutputType::kPicked;
+      const bool candidates = picked || output.type == OutputType::kCandidates;
       size_t width = shape.values[output.value].width;
-      if (output.type == OutputType::kLogProb) width = 1;
-      if (candidates) {
+      if (picked || output.type == OutputType::kLogProb) width = 1;
+      if (output.type == OutputType::kCandidates) {
         width = std::get<ops::Predict>(program.operations[output.value]).max_candidates;
       }
       const size_t size = width * data.num_rows(program, shape.values[output.value].axis);
@@ -163,6 +170,8 @@ class GuardedRun {
   std::vector<std::vector<Slot>> slots_;
   std::vector<Guarded<int32_t>> offsets_, ids_;
   std::vector<Guarded<float>> features_, values_;
+  std::vector<Guarded<Sampling>> sampling_;
+  std::vector<Guarded<Adjustment>> adjustments_;
   std::vector<Guarded<Candidate>> candidates_;
   std::vector<AxisBatch> axes_;
   std::vector<InputBatch> inputs_;
@@ -303,6 +312,23 @@ inline void ExpectCandidatesNear(const std::vector<Candidate>& expected,
   }
 }
 
+// With the same logits, to their rounding, the same symbols are picked: that a sum is next to the
+// border of two symbols is as rare as rounding is small.
+inline void ExpectPicksNear(const std::vector<Candidate>& expected,
+                            const std::vector<Candidate>& found, double tolerance,
+                            const std::string& what) {
+  ASSERT_EQ(expected.size(), found.size()) << what;
+  for (size_t k = 0; k < expected.size(); ++k) {
+    if (tolerance <= kTolerance) {
+      ASSERT_EQ(expected[k].id, found[k].id) << what << " " << k;
+    }
+    if (expected[k].id != found[k].id) continue;
+    ASSERT_NEAR(expected[k].log_prob, found[k].log_prob,
+                tolerance * std::max(1.0f, std::abs(expected[k].log_prob)))
+        << what << " " << k;
+  }
+}
+
 inline void ExpectNear(const Program& program, const Results& expected, const Results& found,
                        double tolerance, const std::string& what) {
   for (size_t i = 0; i < program.outputs.size(); ++i) {
@@ -312,6 +338,9 @@ inline void ExpectNear(const Program& program, const Results& expected, const Re
     for (float value : expected.values[i]) scale = std::max(scale, std::abs(double{value}));
     for (size_t k = 0; k < expected.values[i].size(); ++k) {
       ASSERT_NEAR(expected.values[i][k], found.values[i][k], tolerance * scale) << name << " " << k;
+    }
+    if (program.outputs[i].type == OutputType::kPicked) {
+      ExpectPicksNear(expected.candidates[i], found.candidates[i], tolerance, name);
     }
     if (program.outputs[i].type != OutputType::kCandidates) continue;
     const auto& predict = std::get<ops::Predict>(program.operations[program.outputs[i].value]);

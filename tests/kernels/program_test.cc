@@ -43,8 +43,6 @@ void PrintTo(const Case& c, std::ostream* os) { *os << c.name; }
 
 // Rows 0, 1 and many; sequences without rows.
 const std::vector<Lengths> kRagged = {{{}}, {{1}}, {{0}}, {{3, 0, 40, 1, 0, 17, 128}}};
-// The same for programs with a stack, whose sequences have rows.
-const std::vector<Lengths> kNonEmpty = {{{}}, {{1}}, {{3, 40, 1, 17, 128}}};
 // Long enough for several pages and blocks of keys.
 const std::vector<Lengths> kLong = {{{}}, {{1}}, {{0}}, {{3, 0, 40, 1, 0, 17, 300}}};
 const std::vector<Lengths> kLongEmulated = {{{}}, {{1}}, {{0}}, {{3, 0, 17, 1, 40}}};
@@ -243,6 +241,16 @@ void AddShift(RandomProgram* p, int width) {
   p->Output(p->Shift(p->Features("x", tokens, width), "last"), "shifted");
 }
 
+void AddLast(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const AxisId sequences = p->program.AddSequenceAxis("sequences", tokens);
+  const ValueId x = p->Features("x", tokens, width);
+  p->Output(p->Last(x, sequences), "of_this_run");
+  const ValueId shifted = p->Shift(x, "last");
+  p->Output(p->Last(x, sequences, std::get<ops::Shift>(p->program.operations[shifted]).last),
+            "of_any_run");
+}
+
 void AddSelect(RandomProgram* p, int width) {
   const AxisId picks = p->program.AddAxis("picks");
   const AxisId tokens = p->program.AddAxis("tokens");
@@ -260,6 +268,39 @@ void AddPredict(RandomProgram* p, int width) {
   p->Predict("many", x, tokens, 205, 9);
   p->Predict("all", x, tokens, 17, 17);
   p->Predict("best", x, tokens, 1000, 1);
+}
+
+// Axes 1 and 2 are those of adjustments.
+void AddPicks(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const ValueId x = p->Features("x", tokens, width);
+  p->Pick("few", x, tokens, 17, 17);
+  p->Pick("many", x, tokens, 256, 3);
+  p->Pick("one", x, tokens, 1, 1);
+  p->Pick("two", x, tokens, 2, 1);
+  p->Pick("most", x, tokens, 1000, 1);
+}
+
+// A language model that scores tokens and picks the one after the last of each sequence.
+void AddGenerator(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  const AxisId sequences = p->program.AddSequenceAxis("sequences", tokens);
+  StackOptions options;
+  options.input_size = 24;
+  options.hidden_size = width;
+  options.directions = 1;
+  options.vocabulary_size = 61;
+  options.num_layers = 3;
+  options.projection_size = 8;
+  const ValueId h = p->StackOfIds(p->program.AddIds("ids", tokens, 0, 61), options, "c");
+  const ValueId shifted = p->Shift(h, "h");
+  const ValueId score = p->Predict("token", shifted, tokens, 61, 5);
+  const FieldId field = std::get<ops::Shift>(p->program.operations[shifted]).last;
+  const ValueId pick = p->Pick("next", p->Last(h, sequences, field), sequences, 61, 5);
+  auto& operations = p->program.operations;
+  std::get<ops::Predict>(operations[pick]).weight =
+      std::get<ops::Predict>(operations[score]).weight;
+  std::get<ops::Predict>(operations[pick]).bias = std::get<ops::Predict>(operations[score]).bias;
 }
 
 // A language model: a stack of ids, whose last h predicts the first token of the next run.
@@ -380,6 +421,9 @@ std::vector<Case> Cases() {
     }
   };
   const bool emulated = IsEmulated();
+  const bool is_cuda = TestedBackend::FromEnvironment().is_cuda();
+  const std::vector<Lengths> non_empty = {{{}}, {{1}}, {{3, 40, 1, 17, 128}}};
+  const std::vector<Lengths>& of_stacks = is_cuda ? non_empty : kRagged;
   const std::vector<int> widths =
       emulated ? std::vector<int>{1, 17, 100} : std::vector<int>{1, 3, 16, 17, 64, 100, 130};
   const std::vector<int> few =
@@ -392,11 +436,11 @@ std::vector<Case> Cases() {
   add("Normalize", AddNormalize,
       emulated ? std::vector<int>{2, 17} : std::vector<int>{2, 3, 16, 17, 64, 100, 130}, kRagged,
       Rounding::kNone);
-  add("Stack", AddStack, emulated ? few : std::vector<int>{1, 3, 16, 17, 40}, kNonEmpty,
+  add("Stack", AddStack, emulated ? few : std::vector<int>{1, 3, 16, 17, 40}, of_stacks,
       Rounding::kChained);
   add("StackOfSequences", AddStackOfSequences, {1, 17}, kRagged, Rounding::kChained);
   add("StackWithState", AddStackWithState, emulated ? few : std::vector<int>{1, 3, 16, 17, 40},
-      kNonEmpty, Rounding::kChained, {0});
+      of_stacks, Rounding::kChained, {0});
   add("Attend", AddAttend, few, longer, Rounding::kNone);
   add("AttendMap", AddAttendMap, few, kPairs, Rounding::kNone);
   add("AttendSequences", AddAttendSequences, {3, 64}, kPairs, Rounding::kNone);
@@ -407,14 +451,25 @@ std::vector<Case> Cases() {
   add("Pool", AddPool, widths, kRagged, Rounding::kNone);
   add("RowDot", AddRowDot, widths, kPairs, Rounding::kNone);
   add("Shift", AddShift, widths, kRagged, Rounding::kNone, {0});
+  if (!is_cuda) add("Last", AddLast, widths, kRagged, Rounding::kNone);
   add("Select", AddSelect, widths, {{{}, {}}, {{1}, {1}}, {{}, {4}}, {{3, 0, 40}, {1, 0, 17, 5}}},
       Rounding::kNone);
   add("Predict", AddPredict, widths, kRagged, Rounding::kSameRows);
-  add("LanguageModel", AddLanguageModel, {24, 40}, kNonEmpty, Rounding::kChained, {0});
+  add("LanguageModel", AddLanguageModel, {24, 40}, of_stacks, Rounding::kChained, {0});
   add("Reader", AddReader, {16, 25}, {{{}, {}}, {{1}, {1}}, {{30, 1, 77, 12}, {9, 2, 13}}},
       Rounding::kChained);
   add("Translator", AddTranslator, {4, 9},
       {{{}, {}}, {{5, 1, 30}, {}}, {{}, {3, 1, 21}}, {{7, 2}, {4, 11}}}, Rounding::kChained, {1});
+  if (is_cuda) return cases;
+  add("Picks", AddPicks, few,
+      {{{}},
+       {{1}},
+       {{3, 0, 40, 1}},
+       {{2, 0, 4}, {0, 3, 17, 1, 0, 2}, {1, 0, 0, 200, 8, 0}},
+       {{1, 1}, {}, {}, {0, 1}, {2, 1}, {0, 700}}},
+      Rounding::kSameRows);
+  add("Generator", AddGenerator, {24},
+      {{{}}, {{1}}, {{0}}, {{3, 0, 40, 1, 17}}, {{2, 0, 1}, {}, {5, 0, 3}}}, Rounding::kChained);
   return cases;
 }
 
