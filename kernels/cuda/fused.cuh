@@ -9,6 +9,11 @@
 //   U      16 steps, in two halves: while chunk i is multiplied into one, chunk i - 1 is scanned
 //          out of the other. One barrier per chunk separates the two.
 //
+// A block goes from one group of sequences to its next one, and chunks are numbered through all of
+// them: stages and halves go on turning, so that the next group's first chunks are copied and
+// multiplied while the last ones of the group before are scanned. Where a group's sequences are is
+// read a whole group ahead.
+//
 // A tile's columns are 8 steps of one sequence, and the order of a column's sum depends on k alone:
 // what a sequence gets does not depend on what runs beside it.
 #ifndef SRU_KERNELS_CUDA_FUSED_CUH_
@@ -54,21 +59,70 @@ __device__ __forceinline__ FusedPlace FindFusedPlace(const ScanArgs& scan, int s
   return place;
 }
 
+// Sequence i of a group in the list of them, or the last one if there are not so many: to be read
+// without a branch, in which the value would be waited for. FusedLength() says what it counts for.
+__device__ __forceinline__ int FusedEntry(const ScanArgs& scan, int group, int i) {
+  const int at = group * kFusedSequences + i;
+  return at < scan.num_sequences ? at : scan.num_sequences - 1;
+}
+__device__ __forceinline__ int FusedLength(const ScanArgs& scan, int group, int i, int length) {
+  return group * kFusedSequences + i < scan.num_sequences ? length : 0;
+}
+__device__ __forceinline__ int FusedChunksOf(int length) {
+  return (length + kFusedRows - 1) / kFusedRows;
+}
+
 // Where the sequences of a group stand. The first one is the longest one; all may be spare.
 struct FusedGroup {
   int begins[kFusedSequences];
   int lengths[kFusedSequences];
-  int chunks;
+};
 
-  __device__ __forceinline__ FusedGroup(const ScanArgs& scan, int group) {
+// The chunks of a block, through all of its groups.
+class FusedChunks {
+ public:
+  __device__ __forceinline__ FusedChunks(const ScanArgs& scan, const FusedPlace& place)
+      : scan_(scan), groups_at_once_(place.groups_at_once), at_(place.group) {
+    Read();
+  }
+
+  // Of the current chunk. All groups after an empty one are empty.
+  __device__ __forceinline__ FusedGroup group() const {
+    FusedGroup group = read_;
 #pragma unroll
     for (int i = 0; i < kFusedSequences; ++i) {
-      const int at = group * kFusedSequences + i;
-      begins[i] = at < scan.num_sequences ? scan.sequences[at].begin : 0;
-      lengths[i] = at < scan.num_sequences ? scan.sequences[at].length : 0;
+      group.lengths[i] = FusedLength(scan_, at_, i, read_.lengths[i]);
     }
-    chunks = (lengths[0] + kFusedRows - 1) / kFusedRows;
+    return group;
   }
+  __device__ __forceinline__ int chunk() const { return chunk_; }  // of the group
+
+  // `group` is group().
+  __device__ __forceinline__ void Next(const FusedGroup& group) {
+    ++chunk_;
+    const bool ends = chunk_ == FusedChunksOf(group.lengths[0]);
+    chunk_ = ends ? 0 : chunk_;
+    at_ += ends ? groups_at_once_ : 0;
+    Read();
+  }
+
+ private:
+  // Also of a group that is known: without a branch, what is read is not waited for until it is used,
+  // a chunk later.
+  __device__ __forceinline__ void Read() {
+#pragma unroll
+    for (int i = 0; i < kFusedSequences; ++i) {
+      const SequenceEntry& entry = scan_.sequences[FusedEntry(scan_, at_, i)];
+      read_.begins[i] = entry.begin;
+      read_.lengths[i] = entry.length;
+    }
+  }
+
+  const ScanArgs& scan_;
+  const int groups_at_once_;
+  int at_;  // the group
+  int chunk_ = 0;
+  FusedGroup read_;  // as it is in memory
 };
 
 // What a multiplying warp copies of x: whole rows, 16 bytes per lane at a
@@ -85,28 +139,25 @@ class FusedCopier {
     to_ = SharedAddressOf(stages) + column_ * static_cast<int>(sizeof(BFloat16));
   }
 
-  // Begins the copies of a chunk, and makes a group of them; an empty one past the end.
-  __device__ __forceinline__ void Begin(const FusedGroup& group, int chunk) const {
-    if (chunk < group.chunks) {
-      const SharedAddress stage = to_ + chunk % FusedStages(kInput) * FusedStageBytes(kInput);
+  // Begins the copies of a chunk into a stage.
+  __device__ __forceinline__ void Begin(const FusedGroup& group, int chunk, int at_stage) const {
+    const SharedAddress stage = to_ + at_stage * FusedStageBytes(kInput);
 #pragma unroll 2
-      for (int row = first_row_; row < kFusedSequences * kFusedRows; row += row_step_) {
-        const bool first = row < kFusedRows;
-        const int begin = first ? group.begins[0] : group.begins[1];
-        const int length = first ? group.lengths[0] : group.lengths[1];
-        const int step = chunk * kFusedRows + row % kFusedRows;
-        const int t = backward_ ? length - 1 - step : step;
-        const BFloat16* from = x_ + static_cast<int64_t>(begin + t) * k_;
+    for (int row = first_row_; row < kFusedSequences * kFusedRows; row += row_step_) {
+      const bool first = row < kFusedRows;
+      const int begin = first ? group.begins[0] : group.begins[1];
+      const int length = first ? group.lengths[0] : group.lengths[1];
+      const int step = chunk * kFusedRows + row % kFusedRows;
+      const int t = backward_ ? length - 1 - step : step;
+      const BFloat16* from = x_ + static_cast<int64_t>(begin + t) * k_;
 #pragma unroll
-        for (int v = 0; v < kVectors; ++v) {
-          if (step < length && column_ + v * kLanes * 8 < k_) {
-            BeginCopy<16>(stage + row * FusedRowBytes(kInput) + v * kLanes * 16,
-                          from + v * kLanes * 8);
-          }
+      for (int v = 0; v < kVectors; ++v) {
+        if (step < length && column_ + v * kLanes * 8 < k_) {
+          BeginCopy<16>(stage + row * FusedRowBytes(kInput) + v * kLanes * 16,
+                        from + v * kLanes * 8);
         }
       }
     }
-    CommitCopies();
   }
 
  private:
@@ -201,27 +252,35 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
   constexpr int kStages = FusedStages(kInput);
   const int threads = FusedThreads(kMatrices, place.slices);
   const FusedCopier<kInput, kMatrices> copier(args, place, stages);
-  FusedMultiplier<kInput> multiplier;
-  multiplier.LoadWeights(args, place);
   const int u_sequence = FusedUSequence(kMatrices, place.slices);
   float* dims =
       u + place.matrix * FusedUMatrix(place.slices) + place.slice * kFusedDims * kFusedURow;
-  for (int g = place.group; g < FusedGroups(args.scan); g += place.groups_at_once) {
-    const FusedGroup group(args.scan, g);
-    // All groups after an empty one are empty. Otherwise the stages are free to be filled: the last
-    // barrier of the group before came after they were last read.
-    if (group.chunks == 0) return;
-#pragma unroll
-    for (int i = 0; i < kStages - 1; ++i) copier.Begin(group, i);
-    for (int i = 0; i < group.chunks; ++i) {
-      WaitForCopies<kStages - 2>();
-      RoleBarrier(threads);
-      copier.Begin(group, i + kStages - 1);
-      multiplier.Multiply(stages + i % kStages * FusedStageBytes(kInput),
-                          dims + i % 2 * kFusedSequences * u_sequence, u_sequence, place.lane);
+  FusedChunks chunks(args.scan, place);
+  if (chunks.group().lengths[0] == 0) return;
+  int copied = 0;  // chunks
+  // Makes a group of the next chunk's copies; an empty one past the end.
+  const auto copy_next = [&](int stage) {
+    const FusedGroup group = chunks.group();
+    if (group.lengths[0] > 0) {
+      copier.Begin(group, chunks.chunk(), stage);
+      ++copied;
     }
+    CommitCopies();
+    chunks.Next(group);
+  };
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) copy_next(i);
+  FusedMultiplier<kInput> multiplier;
+  multiplier.LoadWeights(args, place);
+  // Copies are ahead of products, so that all chunks have been counted when the last one is reached.
+  for (int i = 0; i < copied; ++i) {
+    WaitForCopies<kStages - 2>();
     RoleBarrier(threads);
+    copy_next((i + kStages - 1) % kStages);
+    multiplier.Multiply(stages + i % kStages * FusedStageBytes(kInput),
+                        dims + i % 2 * kFusedSequences * u_sequence, u_sequence, place.lane);
   }
+  RoleBarrier(threads);
 }
 
 // What the highway reads of x, for one scan warp: 16 steps of 16 dimensions of both sequences,
@@ -232,8 +291,8 @@ struct FusedHighway {
   const BFloat16* chunks;  // two of [sequence][step][dimension]
   SharedAddress address;
 
-  // Begins the copies of a chunk of which `left` steps are there; `at` is dimension 0 of its first
-  // step in the lane's sequence, `step` the way to the next one.
+  // Begins the copies of a chunk, numbered through all groups, of which `left` steps are there; `at`
+  // is dimension 0 of its first step in the lane's sequence, `step` the way to the next one.
   __device__ __forceinline__ void Begin(int chunk, const BFloat16* at, ptrdiff_t step, int left,
                                         int dims, int lane) const {
     constexpr int kVectors = kFusedDims / 8;
@@ -318,6 +377,29 @@ __device__ __forceinline__ void ScanChunk(const float* u, int u_matrix, const BF
   }
 }
 
+// Of a group, what a lane of a scan warp must know before the group's turn.
+struct FusedTurn {
+  int lengths[kFusedSequences];
+  SequenceEntry entry;  // of the lane's sequence, but for its length
+
+  // Lengths are still to be passed to FusedLength().
+  static __device__ __forceinline__ FusedTurn Read(const ScanArgs& scan, int group, int sequence) {
+    FusedTurn read;
+    read.entry = scan.sequences[FusedEntry(scan, group, sequence)];
+#pragma unroll
+    for (int i = 0; i < kFusedSequences; ++i) {
+      read.lengths[i] = scan.sequences[FusedEntry(scan, group, i)].length;
+    }
+    return read;
+  }
+  __device__ __forceinline__ void CheckLengths(const ScanArgs& scan, int group) {
+#pragma unroll
+    for (int i = 0; i < kFusedSequences; ++i) {
+      lengths[i] = FusedLength(scan, group, i, lengths[i]);
+    }
+  }
+};
+
 // A warp that scans 16 dimensions of both sequences.
 template <int kMatrices>
 __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPlace& place,
@@ -333,42 +415,60 @@ __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPla
   u += sequence * u_sequence + (place.slice * kFusedDims + dim) * kFusedURow;
   highways += place.slice * kFusedHighwayValues;
   const FusedHighway highway{highways, SharedAddressOf(highways)};
+  const BFloat16* const x =
+      static_cast<const BFloat16*>(scan.highway == nullptr ? args.x : scan.highway) +
+      place.direction * scan.highway_direction_stride + slice_dim;
   const ptrdiff_t highway_step = place.direction == 0 ? scan.highway_stride : -scan.highway_stride;
+  FusedTurn turn = FusedTurn::Read(scan, place.group, sequence);
+  turn.CheckLengths(scan, place.group);
+  if (turn.lengths[0] == 0) return;
+  // Where the highway term of the lane's sequence begins, and of how many steps there is one.
+  const BFloat16* highway_at;
+  int highway_left;
+  const auto begin_highway = [&] {
+    const int length = sequence == 0 ? turn.lengths[0] : turn.lengths[1];
+    highway_at =
+        x + static_cast<ptrdiff_t>(turn.entry.begin + (place.direction == 0 ? 0 : length - 1)) *
+                scan.highway_stride;
+    highway_left = scan.highway == nullptr ? 0 : length;
+  };
   ScanThread<BFloat16, 1> thread = {};
   if (dim < dims) thread.LoadConstants(scan, place.direction, slice_dim + dim);
-  for (int g = place.group; g < FusedGroups(scan); g += place.groups_at_once) {
-    const FusedGroup group(scan, g);
-    if (group.chunks == 0) return;  // so are all that follow
-    SequenceEntry entry = {};
-    if (g * kFusedSequences + sequence < scan.num_sequences) {
-      entry = scan.sequences[g * kFusedSequences + sequence];
-    }
+  begin_highway();
+  highway.Begin(0, highway_at, highway_step, highway_left, dims, place.lane);
+  RoleBarrier(threads);
+  int chunk = 0;  // through all groups
+  for (int g = place.group; turn.lengths[0] > 0;) {
+    SequenceEntry entry = turn.entry;
+    entry.length = sequence == 0 ? turn.lengths[0] : turn.lengths[1];
     const bool works = entry.length > 0 && dim < dims;
     if (works) thread.Begin(scan, entry, place.direction, slice_dim + dim);
-    // Without a highway out of x nothing is left to be copied, wherever that is.
-    const int highway_length = scan.highway == nullptr ? 0 : entry.length;
-    const BFloat16* highway_at =
-        static_cast<const BFloat16*>(scan.highway == nullptr ? args.x : scan.highway) +
-        static_cast<ptrdiff_t>(entry.begin + (place.direction == 0 ? 0 : entry.length - 1)) *
-            scan.highway_stride +
-        place.direction * scan.highway_direction_stride + slice_dim;
-    SyncWarp();  // all lanes have read what the group before left
-    highway.Begin(0, highway_at, highway_step, highway_length, dims, place.lane);
-    RoleBarrier(threads);
-    for (int i = 0; i < group.chunks; ++i) {
-      RoleBarrier(threads);  // U of chunk i is there
+    g += place.groups_at_once;
+    const int lengths[] = {turn.lengths[0], turn.lengths[1]};
+    // Long before it is needed.
+    FusedTurn next = FusedTurn::Read(scan, g, sequence);
+    const int chunks = FusedChunksOf(turn.lengths[0]);
+    for (int i = 0; i < chunks; ++i, ++chunk) {
+      RoleBarrier(threads);  // the chunk's U is there
       WaitForCopies<0>();
       SyncWarp();  // the other lanes' copies too, and all have read the chunk before
-      highway_at += kFusedRows * highway_step;
-      highway.Begin(i + 1, highway_at, highway_step, highway_length - (i + 1) * kFusedRows, dims,
-                    place.lane);
-      const float* chunk_u = u + i % 2 * kFusedSequences * u_sequence;
-      const BFloat16* chunk_highway = highway.At(i, sequence) + dim;
+      // What is scanned next: this group's next chunk, or the next group's first one.
+      if (i + 1 < chunks) {
+        highway_at += kFusedRows * highway_step;
+        highway_left -= kFusedRows;
+      } else {
+        turn = next;
+        turn.CheckLengths(scan, g);
+        begin_highway();
+      }
+      highway.Begin(chunk + 1, highway_at, highway_step, highway_left, dims, place.lane);
+      const float* chunk_u = u + chunk % 2 * kFusedSequences * u_sequence;
+      const BFloat16* chunk_highway = highway.At(chunk, sequence) + dim;
       // The same for the whole warp: a sequence that has ended takes no part.
       bool full = true;
 #pragma unroll
       for (int other = 0; other < kFusedSequences; ++other) {
-        const int left = group.lengths[other] - i * kFusedRows;
+        const int left = lengths[other] - i * kFusedRows;
         full = full && (left >= kFusedRows || left <= 0);
       }
       const int count = works ? entry.length - i * kFusedRows : 0;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <string>
@@ -103,6 +104,30 @@ __global__ void HandUpKernel(int* from, int* to) {
   from[thread] = thread + 1;
   __syncthreads();
   if (thread > 0) to[thread] = from[thread - 1];
+}
+
+// Each thread reads its neighbour's place, which is then filled again by a copy that lands some time
+// before it is waited for.
+__global__ void RefillKernel(const int* from, int* to, int threads) {
+  const int thread = static_cast<int>(threadIdx.x);
+  const int other = (thread + 1) % threads;
+  int* const place = reinterpret_cast<int*>(DynamicShared());
+  int* const handed = place + threads;
+  const SharedAddress own = SharedAddressOf(place + thread);
+  BeginCopy<sizeof(int)>(own, from + thread);
+  CommitCopies();
+  WaitForCopies<0>();
+  __syncthreads();
+  to[thread] = place[other];
+  __syncthreads();  // all have read
+  BeginCopy<sizeof(int)>(own, from + threads + thread);
+  CommitCopies();
+  handed[thread] = thread + 1;
+  __syncthreads();
+  to[threads + thread] = handed[other];
+  WaitForCopies<0>();
+  __syncthreads();
+  to[2 * threads + thread] = place[other];
 }
 
 }  // namespace
@@ -263,6 +288,16 @@ Bytes RunHandUp() {
   return BytesOf(to);
 }
 
+Bytes RunRefill() {
+  std::vector<int> from(size_t{2} * kHanded);
+  std::iota(from.begin(), from.end(), 1);
+  std::vector<int> to(size_t{3} * kHanded);
+  Launch(
+      1, kHanded, [&] { RefillKernel(from.data(), to.data(), kHanded); },
+      2 * kHanded * sizeof(int));
+  return BytesOf(to);
+}
+
 struct KernelCase {
   const char* name;
   Bytes (*run)();
@@ -276,6 +311,7 @@ constexpr KernelCase kCases[] = {
     {"head", RunHead},
     {"hand_down", RunHandDown},
     {"hand_up", RunHandUp},
+    {"refill", RunRefill},
 };
 
 // Whether the kernel ends with `expected`, in a process of its own.

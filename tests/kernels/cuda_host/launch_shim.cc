@@ -163,7 +163,7 @@ class Block {
     while (static_cast<int>(fibers_.size()) < threads) {
       fibers_.push_back(std::make_unique<Fiber>());
     }
-    block_barrier_ = {threads, 0, 0};
+    block_barrier_ = role_barrier_ = {threads, 0, 0};
     warps_.assign((threads + kWarpSize - 1) / kWarpSize, Warp());
     for (size_t w = 0; w < warps_.size(); ++w) {
       warps_[w].barrier.members = std::min(kWarpSize, threads - static_cast<int>(w) * kWarpSize);
@@ -192,9 +192,10 @@ class Block {
     Wait(&block_barrier_);
   }
 
+  // It names its number of threads, so those that have ended are missed.
   void SyncRoles(int threads) {
-    if (threads != block_barrier_.members) Fail("a barrier for another number of threads");
-    Wait(&block_barrier_);
+    if (threads != role_barrier_.members) Fail("a barrier for another number of threads");
+    Wait(&role_barrier_);
   }
 
   unsigned char* shared() const { return shared_.get(); }
@@ -336,6 +337,7 @@ class Block {
   const void* scheduler_stack_ = nullptr;
   size_t scheduler_stack_bytes_ = 0;
   Barrier block_barrier_;
+  Barrier role_barrier_;
   std::vector<Warp> warps_;
   Shared shared_;
   bool progress_ = false;
