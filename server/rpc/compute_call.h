@@ -3,7 +3,6 @@
 #ifndef SRU_SERVER_RPC_COMPUTE_CALL_H_
 #define SRU_SERVER_RPC_COMPUTE_CALL_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -21,6 +20,7 @@
 #include "server/batching/answer_group.h"
 #include "server/batching/reject_reason.h"
 #include "server/compat/protobuf_compat.h"
+#include "server/rpc/call_basics.h"
 #include "server/rpc/end_call.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
@@ -28,27 +28,6 @@
 #include "server/rpc/service_context.h"
 
 namespace sru::server {
-
-// The call's deadline in terms of `clock`, which is not gRPC's.
-absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& clock);
-
-ModelInput InputOf(const models::Model& model);
-
-// The error of a call that the model's task does not answer. `needed` is what it needs.
-absl::Status WrongTask(const models::Model& model, Method method, absl::string_view needed);
-
-// Whether a call without a name may mean a model with a task. Classify and Encode are one family:
-// beside a classifier, an encoder has to be told apart.
-TaskFilter AnswersOf(Method method);
-
-// The message of a refusal because the budget has no room for `wanted` bytes.
-std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted);
-
-// Ends a call in its handler.
-grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::Status status);
-
-// The answer to a call for which there is no memory at all. Takes none itself.
-grpc::Status NoMemory();
 
 // Whether the caller lets sequences be cut. A score of half a sequence would be of no use.
 inline bool MayTruncate(const v1::ClassifyRequest& request) { return request.truncate(); }
@@ -59,9 +38,6 @@ inline bool MayTruncate(const v1::ScoreRequest& /*request*/) { return false; }
 // freed with their call, which is cheaper.
 inline constexpr size_t kLargeMessageBytes = 4096;
 inline constexpr int64_t kLargeOutputBytes = 64 << 10;
-
-// When to come back after a refusal for memory: calls of a usual size finish within that time.
-inline constexpr absl::Duration kMemoryRetry = absl::Milliseconds(100);
 
 // The state of one call that computes, made once per call.
 //
@@ -130,10 +106,6 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     size_t offset = 0;  // of its floats in outputs_
     int num_tokens = 0;
   };
-
-  static bool IsOutOfMemory(const absl::Status& status) {
-    return absl::IsResourceExhausted(status) && status.message() == OutOfMemoryStatus().message();
-  }
 
   void CountRefusal(RejectReason reason) {
     if (served_ != nullptr) {
@@ -273,10 +245,8 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   // Answers the call; nothing else does. Called exactly once. The call may be gone when it returns.
   void FinishWith(absl::Status status) {
     if (status.ok()) status = CatchOutOfMemory([this] { return WriteResponse(); });
-    if (absl::IsCancelled(status) && IsAboutDeadline(context_.clock->Now())) {
-      status = CatchOutOfMemory([] {
-        return absl::DeadlineExceededError("the deadline passed before the answer was ready");
-      });
+    if (absl::IsCancelled(status) && IsAboutDeadline(deadline_, arrival_, context_.clock->Now())) {
+      status = CatchOutOfMemory([] { return DeadlinePassed(); });
     }
     if (IsOutOfMemory(status)) retry_after_ = kMemoryRetry;
     if (!status.ok()) times_.total = context_.clock->Now() - arrival_;
@@ -336,13 +306,6 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   // The socket of the call's connection; -1 if it is not known.
   int Socket() const {
     return context_.listener == nullptr ? -1 : context_.listener->FindConnection(call_->peer());
-  }
-
-  // A caller whose deadline passes cancels the call, and may do so a little before the server sees
-  // the deadline pass: the wire carries a timeout that gRPC rounds up by at most 1%.
-  bool IsAboutDeadline(absl::Time now) const {
-    if (deadline_ == absl::InfiniteFuture()) return false;
-    return now + std::max(absl::Milliseconds(5), (deadline_ - arrival_) / 50) >= deadline_;
   }
 
   void OnCancel() override {

@@ -1,7 +1,10 @@
-#include "server/rpc/compute_call.h"
+#include "server/rpc/call_basics.h"
+
+#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "grpc/support/time.h"
+#include "server/base/out_of_memory.h"
 
 namespace sru::server {
 
@@ -13,6 +16,15 @@ absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& cloc
   }
   const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
   return clock.Now() + absl::Seconds(left.tv_sec) + absl::Nanoseconds(left.tv_nsec);
+}
+
+bool IsAboutDeadline(absl::Time deadline, absl::Time arrival, absl::Time now) {
+  if (deadline == absl::InfiniteFuture()) return false;
+  return now + std::max(absl::Milliseconds(5), (deadline - arrival) / 50) >= deadline;
+}
+
+absl::Status DeadlinePassed() {
+  return absl::DeadlineExceededError("the deadline passed before the answer was ready");
 }
 
 ModelInput InputOf(const models::Model& model) {
@@ -57,6 +69,10 @@ std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
   return absl::StrCat("memory: calls hold ", budget.used(), " of ", budget.limit(),
                       " bytes (--max_inflight_mb), this one would take about ", wanted,
                       "; retry later");
+}
+
+bool IsOutOfMemory(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) && status.message() == OutOfMemoryStatus().message();
 }
 
 grpc::Status NoMemory() { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, ""); }

@@ -1,0 +1,58 @@
+// What calls that compute have in common, whatever their shape: their deadline, the models that answer them,
+// and the errors that any of them may end with. Pure functions, thread-safe.
+#ifndef SRU_SERVER_RPC_CALL_BASICS_H_
+#define SRU_SERVER_RPC_CALL_BASICS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/support/server_callback.h"
+#include "models/model.h"
+#include "server/base/clock.h"
+#include "server/lifecycle/model_registry.h"
+#include "server/rpc/byte_budget.h"
+#include "server/rpc/request_parser.h"
+#include "server/telemetry/method.h"
+
+namespace sru::server {
+
+// The call's deadline in terms of `clock`, which is not gRPC's.
+absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& clock);
+
+// Whether a call that is cancelled `now` is so because of its deadline. A caller whose deadline passes
+// cancels the call, and may do so a little before the server sees the deadline pass: the wire carries a
+// timeout that gRPC rounds up by at most 1%.
+bool IsAboutDeadline(absl::Time deadline, absl::Time arrival, absl::Time now);
+absl::Status DeadlinePassed();
+
+ModelInput InputOf(const models::Model& model);
+
+// The error of a call that the model's task does not answer. `needed` is what it needs.
+absl::Status WrongTask(const models::Model& model, Method method, absl::string_view needed);
+
+// Whether a call without a name may mean a model with a task. Classify and Encode are one family:
+// beside a classifier, an encoder has to be told apart.
+TaskFilter AnswersOf(Method method);
+
+// The message of a refusal because the budget has no room for `wanted` bytes.
+std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted);
+
+// When to come back after a refusal for memory: calls of a usual size finish within that time.
+inline constexpr absl::Duration kMemoryRetry = absl::Milliseconds(100);
+
+// Whether it is that of out_of_memory.h.
+bool IsOutOfMemory(const absl::Status& status);
+
+// The answer to a call for which there is no memory at all. Takes none itself.
+grpc::Status NoMemory();
+
+// Ends a call in its handler.
+grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::Status status);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_CALL_BASICS_H_
