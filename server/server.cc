@@ -42,6 +42,7 @@
 #include "server/rpc/in_flight.h"
 #include "server/rpc/inference_service.h"
 #include "server/rpc/memory_options.h"
+#include "server/rpc/open_streams.h"
 #include "server/rpc/unknown_method.h"
 #include "server/rpc/unsent_answers.h"
 #include "server/telemetry/access_log.h"
@@ -238,6 +239,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
     bool complete = true;
     absl::Time closed;
+    // Before the batchers close: streams that wait for their clients end with their states.
+    open_streams_.Drain();
     {
       // Including those that were unloaded but still have calls.
       const std::vector<std::shared_ptr<ServedModel>> models = manager_->InMemory();
@@ -600,6 +603,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     context.budget = &inflight_budget_;
     context.send_timeout = options_.memory.send_timeout;
     context.received = &received_messages_;
+    context.streams = &open_streams_;
     context.access_log = &access_log_;
     context.limits = LimitsFrom(options_);
 
@@ -676,6 +680,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     levels.inflight_limit_bytes = inflight_budget_.limit();
     levels.rejected = metrics_.refusals_without_model();
     levels.unsent_answers = unsent_.count();
+    levels.open_streams = open_streams_.count();
     levels.answers_not_taken = unsent_.abandoned();
     if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
     for (const auto& served : registry_.List()) {
@@ -761,6 +766,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   ReceivedMessages received_messages_;
   ByteBudget inflight_budget_{budgets_.inflight_bytes};
   UnsentAnswers unsent_{options_.memory.send_timeout, &clock_};
+  OpenStreams open_streams_{options_.rpc.max_streams};
   InFlight in_flight_;
   Metrics metrics_;
   SecurityMetrics security_metrics_;

@@ -420,7 +420,8 @@ std::string BatcherImpl::RefusalText(const Admission& a, const OrderWeight& own)
           absl::FormatDuration(a.predicted), ", its deadline is in ",
           absl::FormatDuration(a.budget), "; retry later");
     case RejectReason::kMemory:
-      break;  // only the service refuses for this, before it submits
+    case RejectReason::kStreams:
+      break;  // only the service refuses for these, before it submits
   }
   return "";
 }

@@ -16,7 +16,7 @@
 
 namespace sru::server {
 
-enum class RejectReason { kQueueFull, kDeadline, kDraining, kNoWorker, kMemory };
+enum class RejectReason { kQueueFull, kDeadline, kDraining, kNoWorker, kMemory, kStreams };
 
 struct RejectReasonInfo {
   const char* name = nullptr;  // the value of the label `reason` of sru_rejections_total
@@ -37,6 +37,8 @@ constexpr RejectReasonInfo Describe(RejectReason reason) {
       return {"no_worker", absl::StatusCode::kUnavailable};
     case RejectReason::kMemory:  // the calls of the server may not hold more memory
       return {"memory", absl::StatusCode::kResourceExhausted};
+    case RejectReason::kStreams:  // as many streams are open as may be
+      return {"streams", absl::StatusCode::kResourceExhausted};
   }
   return {};
 }

@@ -21,7 +21,7 @@ TEST(RejectReasonTest, NamesAndCodesStayAsTheyAre) {
   }
   EXPECT_THAT(table, ElementsAre("queue_full RESOURCE_EXHAUSTED", "deadline RESOURCE_EXHAUSTED",
                                  "draining UNAVAILABLE", "no_worker UNAVAILABLE",
-                                 "memory RESOURCE_EXHAUSTED"));
+                                 "memory RESOURCE_EXHAUSTED", "streams RESOURCE_EXHAUSTED"));
 }
 
 TEST(RejectReasonTest, NoTwoReasonsShareAName) {

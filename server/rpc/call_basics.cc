@@ -46,10 +46,12 @@ TaskFilter AnswersOf(Method method) {
   switch (method) {
     case Method::kClassify:
     case Method::kEncode:
+    case Method::kEncodeStream:
       return [](models::Task task) {
         return task == models::Task::kClassifier || task == models::Task::kEncoder;
       };
     case Method::kScore:
+    case Method::kGenerate:
       return [](models::Task task) { return task == models::Task::kLanguageModel; };
     case Method::kListModels:
     case Method::kGetModel:

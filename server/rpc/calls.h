@@ -21,6 +21,9 @@ grpc::ServerUnaryReactor* StartScore(const ServiceContext& context,
                                      grpc::CallbackServerContext* call,
                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartEncodeStream(
+    const ServiceContext& context, grpc::CallbackServerContext* call);
+
 }  // namespace sru::server
 
 #endif  // SRU_SERVER_RPC_CALLS_H_

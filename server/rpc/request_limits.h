@@ -13,6 +13,7 @@ struct RequestLimits {
   // be accepted. Also applies before sequences are cut: tokens that are cut off must not take
   // memory first.
   int64_t max_request_tokens = 65536;
+  int max_new_tokens = 4096;  // of one sample of a Generate
 };
 
 }  // namespace sru::server

@@ -1,5 +1,6 @@
 #include "server/rpc/request_outline.h"
 
+#include <algorithm>
 #include <array>
 
 #include "google/protobuf/io/coded_stream.h"
@@ -42,6 +43,7 @@ constexpr int kMaxGroupDepth = 100;
 constexpr int64_t kCallBytes = 4096;     // the call, gRPC's part of it, the batcher's
 constexpr int64_t kSequenceBytes = 256;  // its message, its task, its result
 constexpr int64_t kWordBytes = 80;       // a std::string in an arena, and a pointer to it
+constexpr int64_t kEntryWords = 2;       // what an entry of a map or a message takes, in words
 constexpr int64_t kIdBytes = 16;         // an array that was doubled, and a copy
 constexpr int64_t kExtraFieldBytes = 128;
 // The message, its strings, the features or ids of the tasks, and copies of a text while it is
@@ -215,6 +217,108 @@ bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
   return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
 }
 
+bool ReadGenerateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
+  using Generate = v1::GenerateRequest;
+  *outline = RequestOutline();
+  outline->message_bytes = static_cast<int64_t>(bytes.Length());
+  if (bytes.Length() == 0) return true;
+  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
+  if (!reader.status().ok()) return false;
+  CodedInputStream input(&reader);
+  static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
+  while (const uint32_t tag = input.ReadTag()) {
+    uint64_t value = 0;
+    uint32_t size = 0;
+    bool good = true;
+    switch (tag) {
+      case Tag(Generate::kModelFieldNumber, kBytes):
+        good = ReadModelName(input, outline);
+        break;
+      case Tag(Generate::kVersionFieldNumber, kVarint):
+        good = input.ReadVarint64(&value);
+        outline->version = static_cast<int64_t>(value);
+        break;
+      case Tag(Generate::kPriorityFieldNumber, kVarint):
+        good = input.ReadVarint64(&value);
+        outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
+        break;
+      case Tag(Generate::kPromptFieldNumber, kBytes):
+        // A later one is merged into the first, whose memory stays.
+        if (++outline->num_sequences > 1) ++outline->extra_fields;
+        good = ReadSequence(input, outline);
+        break;
+      case Tag(Generate::kStateFieldNumber, kBytes):
+        ++outline->num_states;
+        good = SkipBytes(input);
+        break;
+      case Tag(Generate::kSamplingFieldNumber, kBytes):
+        // Nearly all fields that it can have many of are entries of logit_bias.
+        good = ReadMessage(
+            input, [&](uint32_t field) { return SkipField(input, field, &outline->num_entries); });
+        break;
+      case Tag(Generate::kStopFieldNumber, kBytes):
+        ++outline->num_entries;
+        good = SkipBytes(input);
+        break;
+      case Tag(Generate::kStopTokenIdsFieldNumber, kBytes):
+        good = input.ReadVarint32(&size) && input.Skip(static_cast<int>(size));
+        outline->packed_id_bytes += size;
+        break;
+      case Tag(Generate::kStopTokenIdsFieldNumber, kVarint):
+        ++outline->num_unpacked_ids;
+        good = input.ReadVarint64(&value);
+        break;
+      case Tag(Generate::kMaxNewTokensFieldNumber, kVarint):
+      case Tag(Generate::kMinNewTokensFieldNumber, kVarint):
+      case Tag(Generate::kNumSamplesFieldNumber, kVarint):
+      case Tag(Generate::kTokenLogProbsFieldNumber, kVarint):
+      case Tag(Generate::kTopCandidatesFieldNumber, kVarint):
+      case Tag(Generate::kReturnStateFieldNumber, kVarint):
+      case Tag(Generate::kEchoFieldNumber, kVarint):
+        good = input.ReadVarint64(&value);
+        break;
+      default:
+        good = SkipField(input, tag, &outline->extra_fields);
+    }
+    if (!good) return false;
+  }
+  return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
+}
+
+bool ReadStreamOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
+  *outline = RequestOutline();
+  outline->message_bytes = static_cast<int64_t>(bytes.Length());
+  if (bytes.Length() == 0) return true;
+  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
+  if (!reader.status().ok()) return false;
+  constexpr uint32_t kStart = Tag(v1::EncodeStreamRequest::kStartFieldNumber, kBytes);
+  constexpr uint32_t kChunk = Tag(v1::EncodeStreamRequest::kChunkFieldNumber, kBytes);
+  constexpr uint32_t kReturnState = Tag(v1::EncodeStreamRequest::kReturnStateFieldNumber, kVarint);
+  constexpr int64_t kFieldsOfStart = 6;
+  CodedInputStream input(&reader);
+  static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
+  int64_t start_fields = 0;
+  while (const uint32_t tag = input.ReadTag()) {
+    uint64_t value = 0;
+    bool good = true;
+    if (tag == kChunk) {
+      // A later one is merged into the first, whose memory stays.
+      if (++outline->num_sequences > 1) ++outline->extra_fields;
+      good = ReadSequence(input, outline);
+    } else if (tag == kStart) {
+      good = ReadMessage(input,
+                         [&](uint32_t field) { return SkipField(input, field, &start_fields); });
+    } else if (tag == kReturnState) {
+      good = input.ReadVarint64(&value);
+    } else {
+      good = SkipField(input, tag, &outline->extra_fields);
+    }
+    if (!good) return false;
+  }
+  outline->extra_fields += std::max<int64_t>(start_fields - kFieldsOfStart, 0);
+  return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
+}
+
 absl::Status CheckOutline(const RequestOutline& outline, const RequestLimits& limits) {
   if (outline.num_sequences > limits.max_sequences) {
     return TooManySequences(outline.num_sequences, limits);
@@ -225,7 +329,8 @@ absl::Status CheckOutline(const RequestOutline& outline, const RequestLimits& li
 }
 
 int64_t EstimateCallBytes(const RequestOutline& outline) {
-  return kCallBytes + kCopiesOfMessage * outline.message_bytes + kWordBytes * outline.num_states +
+  return kCallBytes + kCopiesOfMessage * outline.message_bytes +
+         kWordBytes * (outline.num_states + kEntryWords * outline.num_entries) +
          kSequenceBytes * outline.num_sequences + kWordBytes * outline.num_words +
          kIdBytes * outline.max_ids() + kExtraFieldBytes * outline.extra_fields;
 }

@@ -29,6 +29,7 @@ struct RequestOutline {
   int64_t packed_id_bytes = 0;   // and the bytes of the others
   int64_t feature_bytes = 0;     // of features.data
   int64_t num_states = 0;        // entries of ScoreRequest.states
+  int64_t num_entries = 0;       // of GenerateRequest.stop and Sampling.logit_bias
   // Unknown fields, which protobuf keeps, and inputs of a sequence that a later one replaces, whose
   // memory it keeps too.
   int64_t extra_fields = 0;
@@ -63,6 +64,12 @@ bool ReadOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
   }
   return ReadOutline(bytes, fields, outline);
 }
+
+// The same for a GenerateRequest, whose prompt is its one sequence, and whose stop_token_ids count as ids.
+bool ReadGenerateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline);
+
+// The same for an EncodeStreamRequest: counts only.
+bool ReadStreamOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline);
 
 // kInvalidArgument when the counts alone say that the request has too many sequences or tokens, or
 // more than kMaxExtraFields (request_errors.h) extra fields.

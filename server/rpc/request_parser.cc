@@ -19,11 +19,13 @@ namespace {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "features are little-endian on the wire");
 
-// Parses one sequence of a request. `path_` is made only for an error.
+// Parses one sequence of a request: entry `index` of the list `name`, or the field `name` itself. Its path is
+// made only for an error.
 class SequenceParser {
  public:
-  SequenceParser(int index, bool truncate, const ModelInput& input, const RequestLimits& limits)
-      : index_(index), truncate_(truncate), input_(input), limits_(limits) {}
+  SequenceParser(absl::string_view name, int index, bool truncate, const ModelInput& input,
+                 const RequestLimits& limits)
+      : name_(name), index_(index), truncate_(truncate), input_(input), limits_(limits) {}
 
   absl::Status Parse(const v1::Sequence& sequence, SequenceTask* task, bool* truncated) const {
     switch (sequence.input_case()) {
@@ -41,11 +43,15 @@ class SequenceParser {
     return Error("", "empty sequence, expected one of text, tokens, token_ids, features");
   }
 
+  static constexpr int kNoIndex = -1;
+
  private:
   template <typename... Args>
   absl::Status Error(absl::string_view field, const Args&... what) const {
-    return absl::InvalidArgumentError(
-        absl::StrCat("sequences[", index_, "]", field, ": ", what...));
+    if (index_ == kNoIndex) {
+      return absl::InvalidArgumentError(absl::StrCat(name_, field, ": ", what...));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(name_, "[", index_, "]", field, ": ", what...));
   }
 
   // Checks the length of a sequence with `found` tokens and returns how many of them to compute.
@@ -53,9 +59,10 @@ class SequenceParser {
                                   absl::string_view at_least, bool* truncated) const {
     if (found <= limits_.max_sequence_tokens) return static_cast<int>(found);
     if (!truncate_) {
-      return Error(field, at_least, found, " tokens are too many, expected at most ",
-                   limits_.max_sequence_tokens,
-                   " (--max_sequence_tokens); shorten the sequence or set truncate");
+      return Error(
+          field, at_least, found, " tokens are too many, expected at most ",
+          limits_.max_sequence_tokens, " (--max_sequence_tokens); ",
+          index_ == kNoIndex ? "send less at a time" : "shorten the sequence or set truncate");
     }
     *truncated = true;
     return limits_.max_sequence_tokens;
@@ -153,6 +160,7 @@ class SequenceParser {
                  " values per frame");
   }
 
+  const absl::string_view name_;
   const int index_;
   const bool truncate_;
   const ModelInput& input_;
@@ -205,7 +213,7 @@ absl::StatusOr<ParsedSequences> ParseSequences(
   int64_t total_tokens = 0;
   for (int i = 0; i < sequences.size(); ++i) {
     bool truncated = false;
-    absl::Status status = SequenceParser(i, truncate, input, limits)
+    absl::Status status = SequenceParser("sequences", i, truncate, input, limits)
                               .Parse(sequences[i], &parsed.tasks[i], &truncated);
     if (!status.ok()) return status;
     parsed.truncated[i] = truncated;
@@ -216,6 +224,14 @@ absl::StatusOr<ParsedSequences> ParseSequences(
     }
   }
   return parsed;
+}
+
+absl::Status ParseSequence(const v1::Sequence& sequence, absl::string_view name,
+                           const ModelInput& input, const RequestLimits& limits,
+                           SequenceTask* task) {
+  bool truncated = false;
+  return SequenceParser(name, SequenceParser::kNoIndex, /*truncate=*/false, input, limits)
+      .Parse(sequence, task, &truncated);
 }
 
 absl::StatusOr<Priority> ParsePriority(v1::Priority priority) {

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "grpcpp/support/byte_buffer.h"
@@ -49,6 +50,11 @@ absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type,
 absl::StatusOr<ParsedSequences> ParseSequences(
     const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences, bool truncate,
     const ModelInput& input, const RequestLimits& limits);
+
+// One sequence that is the field `name` of its message, and is not cut.
+absl::Status ParseSequence(const v1::Sequence& sequence, absl::string_view name,
+                           const ModelInput& input, const RequestLimits& limits,
+                           SequenceTask* task);
 
 absl::StatusOr<Priority> ParsePriority(v1::Priority priority);
 

@@ -127,14 +127,18 @@ void WriteScore(const ScoreTask& task, int num_tokens, bool token_log_probs,
     score->mutable_token_log_probs()->Add(task.log_probs + first, task.log_probs + num_tokens);
   }
   for (int t = first; t < num_tokens && task.num_candidates > 0; ++t) {
-    v1::Candidates* const candidates = score->add_candidates();
-    for (int i = 0; i < task.num_candidates; ++i) {
-      const kernels::Candidate& found = task.candidates[t * task.num_candidates + i];
-      v1::Candidate* const candidate = candidates->add_candidates();
-      candidate->set_token_id(found.id);
-      candidate->set_text(tokenizer.TokenName(found.id));
-      candidate->set_log_prob(found.log_prob);
-    }
+    WriteCandidates(task.candidates + static_cast<size_t>(t) * task.num_candidates,
+                    task.num_candidates, tokenizer, score->add_candidates());
+  }
+}
+
+void WriteCandidates(const kernels::Candidate* found, size_t count,
+                     const models::Tokenizer& tokenizer, v1::Candidates* candidates) {
+  for (size_t i = 0; i < count; ++i) {
+    v1::Candidate* const candidate = candidates->add_candidates();
+    candidate->set_token_id(found[i].id);
+    candidate->set_text(tokenizer.TokenName(found[i].id));
+    candidate->set_log_prob(found[i].log_prob);
   }
 }
 

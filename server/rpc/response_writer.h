@@ -40,6 +40,10 @@ void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat 
 void WriteScore(const ScoreTask& task, int num_tokens, bool token_log_probs,
                 const models::Tokenizer& tokenizer, v1::Score* score);
 
+// The best `count` of `found`, with what a user reads for them.
+void WriteCandidates(const kernels::Candidate* found, size_t count,
+                     const models::Tokenizer& tokenizer, v1::Candidates* candidates);
+
 void WriteTimes(const CallTimes& times, v1::StageTimes* proto);
 
 void WriteModelInfo(const models::Model& model, int instances, int max_sequence_tokens,

@@ -10,6 +10,11 @@ void AddFlags(RpcOptions* options, FlagTable* flags) {
              "Most sequences in one call.");
   flags->Add("max_message_bytes", &options->max_message_bytes, {1024, 1 << 30},
              "Largest request message in bytes; larger ones get RESOURCE_EXHAUSTED from gRPC.");
+  flags->Add("max_new_tokens", &options->limits.max_new_tokens, {1, 1 << 22},
+             "Most tokens that one call of Generate may ask for, of each sample.");
+  flags->Add("max_streams", &options->max_streams, {1, 1 << 20},
+             "Most calls of Generate and EncodeStream that are open at a time; further ones get "
+             "RESOURCE_EXHAUSTED.");
 }
 
 }  // namespace sru::server

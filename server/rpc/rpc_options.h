@@ -11,6 +11,7 @@ struct RpcOptions {
   // Its max_request_tokens is not read: the queue's bound is taken.
   RequestLimits limits;
   int max_message_bytes = 4 << 20;
+  int max_streams = 1024;
 };
 
 void AddFlags(RpcOptions* options, FlagTable* flags);

@@ -8,6 +8,7 @@
 #include "server/lifecycle/model_registry.h"
 #include "server/rpc/byte_budget.h"
 #include "server/rpc/in_flight.h"
+#include "server/rpc/open_streams.h"
 #include "server/rpc/received_messages.h"
 #include "server/rpc/request_limits.h"
 #include "server/rpc/unsent_answers.h"
@@ -34,6 +35,7 @@ struct ServiceContext {
   absl::Duration send_timeout = absl::InfiniteDuration();  // of `unsent`; for the log
 
   ReceivedMessages* received = nullptr;
+  OpenStreams* streams = nullptr;
 };
 
 }  // namespace sru::server

@@ -6,11 +6,22 @@
 
 namespace sru::server {
 
-enum class Method { kClassify, kEncode, kScore, kListModels, kGetModel, kLoadModel, kUnloadModel };
+enum class Method {
+  kClassify,
+  kEncode,
+  kScore,
+  kGenerate,
+  kEncodeStream,
+  kListModels,
+  kGetModel,
+  kLoadModel,
+  kUnloadModel
+};
 
 struct MethodInfo {
   const char* name = nullptr;  // the value of the label `method`
-  bool has_stages = false;     // whether its calls wait for a batch and report their times
+  bool has_stages = false;     // whether its calls compute and report their times
+  bool is_stream = false;      // whether its calls stay open, and wait for many batches
 };
 
 // The table of methods. The compiler warns when one is missing.
@@ -22,6 +33,10 @@ constexpr MethodInfo Describe(Method method) {
       return {"Encode", true};
     case Method::kScore:
       return {"Score", true};
+    case Method::kGenerate:
+      return {"Generate", true, true};
+    case Method::kEncodeStream:
+      return {"EncodeStream", true, true};
     case Method::kListModels:
       return {"ListModels", false};
     case Method::kGetModel:

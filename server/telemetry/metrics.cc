@@ -285,6 +285,8 @@ constexpr LevelMetric kLevelMetrics[] = {
      [](const ModelLevels& m) -> double { return absl::ToDoubleSeconds(m.stats.oldest_age); }},
     {"sru_running_batches", kGauge, "Batches that are being computed.",
      [](const ModelLevels& m) -> double { return m.stats.running_batches; }},
+    {"sru_open_streams", kGauge, "Calls of Generate and EncodeStream that are open.",
+     [](const ServerLevels& l) -> double { return l.open_streams; }},
     {"sru_state_slots", kGauge, "Sequences whose states are kept where the model runs (used).",
      AddStateSlots},
     {"sru_state_bytes", kGauge,
@@ -324,7 +326,7 @@ void ModelMetrics::OnCall(Method method, absl::StatusCode code, const CallTimes&
   if (code != absl::StatusCode::kOk || !Describe(method).has_stages) return;
   request_duration_.Observe(method, times.total);
   tokenize_duration_.Observe(times.tokenize);
-  queue_duration_.Observe(times.queue);
+  if (!Describe(method).is_stream) queue_duration_.Observe(times.queue);
 }
 
 void ModelMetrics::OnBatch(int num_sequences, int num_tokens, absl::Duration compute,

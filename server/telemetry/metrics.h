@@ -114,6 +114,7 @@ struct ServerLevels {
   int64_t inflight_limit_bytes = 0;
   RejectCounts rejected;  // calls that named no loaded model, since the start
   int64_t unsent_answers = 0;
+  int64_t open_streams = 0;
   int64_t answers_not_taken = 0;  // since the start
   std::string backend;            // empty until models are loaded
   std::string dtype;

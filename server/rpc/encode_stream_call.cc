@@ -1,0 +1,477 @@
+// EncodeStream: token vectors of a sequence that comes in chunks. A chunk is a sequence of the batcher like
+// any other, which goes on from the state of the stream.
+//
+// The next message is read when the answer to the last one has left: a client that does not read its answers
+// is not read either, and a stream holds one chunk at most. Between chunks it holds its state and little else,
+// and not its model.
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "kernels/state_arena.h"
+#include "models/sequence_state.h"
+#include "server/base/mutex.h"
+#include "server/rpc/calls.h"
+#include "server/rpc/request_errors.h"
+#include "server/rpc/request_outline.h"
+#include "server/rpc/request_parser.h"
+#include "server/rpc/response_writer.h"
+#include "server/rpc/stream_call.h"
+
+namespace sru::server {
+namespace {
+
+using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
+
+class EncodeStreamCall final : public StreamCall<Reactor> {
+ public:
+  EncodeStreamCall(const ServiceContext& context, grpc::CallbackServerContext* call)
+      : StreamCall(Method::kEncodeStream, context, call), chunk_held_(context.budget) {}
+
+  void Start() {
+    absl::Status status = CatchOutOfMemory([this] { return Open(); });
+    if (status.ok()) {
+      StartRead(&incoming_);
+      return;
+    }
+    SetPhase(Phase::kEnded);
+    End(std::move(status));
+  }
+
+ private:
+  enum class Phase {
+    kReading,    // a message is read; all before it are answered
+    kComputing,  // until the answer to the message is ready
+    kSending,
+    kEnded
+  };
+
+  // Takes the stream from one phase to another. False when it was in another one.
+  bool Move(Phase from, Phase to) {
+    MutexLock lock(&mutex_);
+    if (phase_ != from) return false;
+    phase_ = to;
+    return true;
+  }
+
+  void SetPhase(Phase phase) {
+    MutexLock lock(&mutex_);
+    phase_ = phase;
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!Move(Phase::kReading, Phase::kComputing)) return;  // it has ended meanwhile
+    context_.in_flight->Enter();
+    if (!ok) {
+      Fail(EndOfMessages());
+      return;
+    }
+    // Nothing is thrown once the batcher has taken the chunk.
+    absl::Status status = CatchOutOfMemory([this] { return Take(); });
+    if (!status.ok()) Fail(std::move(status));
+  }
+
+  absl::Status EndOfMessages() const {
+    if (call_->IsCancelled()) return absl::CancelledError("the caller cancelled the stream");
+    if (has_started_) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        "start: expected in the first message of the stream, found the end of the stream");
+  }
+
+  // Begins to answer the message that was read.
+  absl::Status Take() {
+    message_arrival_ = context_.clock->Now();
+    context_.received->Note(context_.listener, *call_, static_cast<int64_t>(incoming_.Length()));
+    RequestOutline outline;
+    if (!ReadStreamOutline(incoming_, &outline)) {
+      return ExplainParseFailure(*v1::EncodeStreamRequest::descriptor(), incoming_);
+    }
+    if (outline.extra_fields > kMaxExtraFields) return TooManyFields();
+    if (absl::Status status = Reserve(&chunk_held_, EstimateCallBytes(outline)); !status.ok()) {
+      return status;
+    }
+    v1::EncodeStreamRequest request;
+    if (absl::Status status = ParseMessage(incoming_, &request); !status.ok()) return status;
+    incoming_.Clear();
+    const bool is_first = !has_started_;
+    if (is_first != request.has_start()) {
+      return absl::InvalidArgumentError(
+          is_first ? "start: absent, expected in the first message of the stream"
+                   : "start: expected in the first message of the stream only");
+    }
+    if (is_first) {
+      if (absl::Status status = Begin(request.start()); !status.ok()) return status;
+    } else if (absl::Status status = FindModelAgain(); !status.ok()) {
+      return status;
+    }
+    return_state_ = request.return_state();
+    if (request.has_chunk()) return Submit(request.chunk());
+    if (!return_state_) {
+      if (!is_first) {
+        return absl::InvalidArgumentError(
+            "chunk: absent, expected what comes next, or return_state");
+      }
+      Continue();
+      return absl::OkStatus();
+    }
+    if (absl::Status status = Reserve(&chunk_held_, StateAnswerBytes()); !status.ok()) {
+      return status;
+    }
+    v1::EncodeStreamResponse response;
+    if (absl::Status status = WriteResponse(&response); !status.ok()) return status;
+    Answer();
+    return absl::OkStatus();
+  }
+
+  absl::Status Begin(const v1::EncodeStreamStart& start) {
+    absl::StatusOr<std::shared_ptr<ServedModel>> served =
+        context_.registry->Find(start.model(), start.version(), AnswersOf(method_));
+    if (!served.ok()) return served.status();
+    served_ = *std::move(served);
+    idle_model_ = served_;
+    SetModel(*served_);
+    if (absl::Status status = CheckModel(model()); !status.ok()) return status;
+    absl::StatusOr<v1::OutputFormat> format = ParseOutputFormat(start.output_format());
+    if (!format.ok()) return InStart(format.status());
+    format_ = *format;
+    absl::StatusOr<Priority> priority = ParsePriority(start.priority());
+    if (!priority.ok()) return InStart(priority.status());
+    priority_ = *priority;
+    normalize_ = start.normalize();
+    layers_ = static_cast<int>(model().spec().layers.size());
+    width_ = model().spec().output_size();
+    // The state between chunks, and the one that a chunk makes.
+    if (absl::Status status = Reserve(&held_, StateBytes()); !status.ok()) return status;
+    if (!start.state().empty()) {
+      models::SequenceState sequence;
+      absl::Status status = model().state_codec().Decode(start.state(), &sequence);
+      if (!status.ok()) return InStart(status, "state: ");
+      const std::vector<float>& values = sequence.state.values;
+      if (!values.empty()) {
+        state_ = NewState();
+        std::copy(values.begin(), values.end(), state_.get());
+      }
+    }
+    has_started_ = true;
+    return absl::OkStatus();
+  }
+
+  static absl::Status InStart(const absl::Status& status, absl::string_view field = "") {
+    return absl::InvalidArgumentError(absl::StrCat("start.", field, status.message()));
+  }
+
+  static absl::Status CheckModel(const models::Model& model) {
+    constexpr char kNeeded[] = "a unidirectional encoder or classifier";
+    switch (model.task()) {
+      case models::Task::kClassifier:
+      case models::Task::kEncoder:
+        break;
+      case models::Task::kLanguageModel:
+        return WrongTask(model, Method::kEncodeStream, kNeeded);
+    }
+    if (model.is_unidirectional()) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "model: '", model.name(), "' is a bidirectional ", models::TaskName(model.task()), ", ",
+        MethodName(Method::kEncodeStream), " needs ", kNeeded));
+  }
+
+  // A stream must not keep a model in memory while it waits for its client.
+  absl::Status FindModelAgain() {
+    served_ = idle_model_.lock();
+    if (served_ != nullptr) return absl::OkStatus();
+    return absl::UnavailableError(
+        "model: it was unloaded or replaced since the last chunk; begin a new stream");
+  }
+
+  absl::Status Submit(const v1::Sequence& chunk) {
+    BatchRequest batch;
+    batch.sequences.resize(1);
+    SequenceTask& task = batch.sequences.front();
+    if (form_ != v1::Sequence::INPUT_NOT_SET && chunk.input_case() != form_ &&
+        chunk.input_case() != v1::Sequence::INPUT_NOT_SET) {
+      return absl::InvalidArgumentError(absl::StrCat("chunk.", FormName(chunk.input_case()),
+                                                     ": expected ", FormName(form_),
+                                                     " as in the chunks before it"));
+    }
+    absl::Status status = ParseSequence(chunk, "chunk", InputOf(model()), context_.limits, &task);
+    if (!status.ok()) return status;
+    form_ = chunk.input_case();
+    const int64_t values = int64_t{task.num_tokens} * width_;
+    // The values, in the message and on the wire.
+    status = Reserve(&chunk_held_, 3 * values * static_cast<int64_t>(sizeof(float)) + StateBytes() +
+                                       (return_state_ ? StateAnswerBytes() : 0));
+    if (!status.ok()) return status;
+    outputs_.reset(new float[values]);  // not initialized: the engine writes all of it
+    next_state_ = NewState();
+    chunk_tokens_ = task.num_tokens;
+    task.output.pooling = kernels::Pooling::kNone;
+    task.output.token_vectors = outputs_.get();
+    task.output.final_state = next_state_.get();
+    task.initial_state = state_.get();
+    batch.priority = priority_;
+    batch.deadline = deadline_;
+    batch.done = [this](const absl::Status& done, const RequestTimes& times) {
+      OnComputed(done, times);
+    };
+    chunk_times_.tokenize = context_.clock->Now() - message_arrival_;
+    int64_t submitted = 0;
+    {
+      MutexLock lock(&mutex_);
+      submitted = ++chunks_submitted_;
+      batch_model_ = served_;
+    }
+    absl::Duration retry_after = absl::ZeroDuration();
+    const std::shared_ptr<ServedModel> served = served_;
+    absl::StatusOr<RequestHandle> handle =
+        served->engine->batcher().Submit(std::move(batch), &retry_after);
+    if (!handle.ok()) {
+      if (absl::IsResourceExhausted(handle.status())) retry_after_ = retry_after;
+      return handle.status();
+    }
+    // From here on the answer may be on its way, and even the next chunk.
+    bool cancelled = false;
+    {
+      MutexLock lock(&mutex_);
+      if (chunks_computed_ < submitted) handle_ = *handle;
+      cancelled = cancelled_;
+    }
+    if (cancelled) served->engine->batcher().Cancel(*handle);
+    return absl::OkStatus();
+  }
+
+  static const char* FormName(v1::Sequence::InputCase form) {
+    switch (form) {
+      case v1::Sequence::kText:
+        return "text";
+      case v1::Sequence::kTokens:
+        return "tokens";
+      case v1::Sequence::kTokenIds:
+        return "token_ids";
+      case v1::Sequence::kFeatures:
+        return "features";
+      case v1::Sequence::INPUT_NOT_SET:
+        break;
+    }
+    return "";
+  }
+
+  // On a worker's thread, or that of a Cancel().
+  void OnComputed(const absl::Status& done, const RequestTimes& times) {
+    {
+      MutexLock lock(&mutex_);
+      ++chunks_computed_;
+      handle_ = nullptr;
+      batch_model_ = nullptr;
+    }
+    chunk_times_.queue = times.queue;
+    chunk_times_.compute = times.compute;
+    absl::Status status = done;
+    if (status.ok()) {
+      state_ = std::move(next_state_);
+      status = CatchOutOfMemory([this] { return WriteEncoding(); });
+    }
+    if (status.ok()) {
+      Answer();
+    } else {
+      Fail(std::move(status));
+    }
+  }
+
+  absl::Status WriteEncoding() {
+    v1::EncodeStreamResponse response;
+    v1::Encoding* const encoding = response.mutable_encoding();
+    if (normalize_) {
+      for (int64_t row = 0; row < chunk_tokens_; ++row) {
+        Normalize(outputs_.get() + row * width_, width_);
+      }
+    }
+    encoding->add_shape(chunk_tokens_);
+    encoding->add_shape(width_);
+    WriteValues(outputs_.get(), chunk_tokens_, width_, format_, encoding);
+    encoding->set_token_count(chunk_tokens_);
+    outputs_ = nullptr;
+    return WriteResponse(&response);
+  }
+
+  // Adds what every answer has, and serializes it.
+  absl::Status WriteResponse(v1::EncodeStreamResponse* response) {
+    if (return_state_) response->set_state(EncodedState());
+    chunk_times_.total = context_.clock->Now() - message_arrival_;
+    WriteTimes(chunk_times_, response->mutable_times());
+    return SerializeMessage(*response, &outgoing_);
+  }
+
+  void Answer() {
+    if (chunk_tokens_ > 0) ++num_sequences_;
+    num_tokens_ += chunk_tokens_;
+    times_.tokenize += chunk_times_.tokenize;
+    times_.queue += chunk_times_.queue;
+    times_.compute += chunk_times_.compute;
+    Rest();
+    SetPhase(Phase::kSending);
+    context_.in_flight->Leave();
+    SendMessage(&outgoing_);
+  }
+
+  // Gives up what only a chunk that is computed needs.
+  void Rest() {
+    chunk_tokens_ = 0;
+    chunk_times_ = CallTimes();
+    outputs_ = nullptr;
+    next_state_ = nullptr;
+    served_ = nullptr;
+    chunk_held_.ShrinkTo(static_cast<int64_t>(outgoing_.Length()));
+  }
+
+  // A first message without a chunk has no answer.
+  void Continue() {
+    Rest();
+    context_.in_flight->Leave();
+    ReadNext();
+  }
+
+  void OnSent(bool ok) override {
+    outgoing_.Clear();
+    chunk_held_.ShrinkTo(0);
+    if (ok) {
+      ReadNext();
+      return;
+    }
+    SetPhase(Phase::kEnded);
+    End(absl::CancelledError("the client is gone, or does not take its answers"));
+  }
+
+  void ReadNext() {
+    bool draining = false;
+    {
+      MutexLock lock(&mutex_);
+      draining = draining_;
+      phase_ = draining ? Phase::kComputing : Phase::kReading;
+    }
+    if (!draining) {
+      StartRead(&incoming_);
+      return;
+    }
+    context_.in_flight->Enter();
+    Fail(Draining());
+  }
+
+  static absl::Status Draining() {
+    return absl::UnavailableError("the server is shutting down; go on at another replica");
+  }
+
+  // Ends the stream in phase kComputing. What another server may do better begins with the state that this
+  // one has reached.
+  void Fail(absl::Status status) {
+    {
+      MutexLock lock(&mutex_);
+      phase_ = Phase::kEnded;
+      handle_ = nullptr;
+      batch_model_ = nullptr;
+    }
+    const bool can_go_on = absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
+    const std::shared_ptr<ServedModel> served = idle_model_.lock();
+    const bool has_message = can_go_on && state_ != nullptr && served != nullptr &&
+                             CatchOutOfMemory([&] {
+                               served_ = served;
+                               v1::EncodeStreamResponse response;
+                               response.set_state(EncodedState());
+                               return SerializeMessage(response, &outgoing_);
+                             }).ok();
+    Rest();
+    context_.in_flight->Leave();
+    if (has_message) {
+      SendAndEnd(&outgoing_, std::move(status));
+    } else {
+      End(std::move(status));
+    }
+  }
+
+  // OpenStream:
+  void OnDrain() override {
+    {
+      MutexLock lock(&mutex_);
+      draining_ = true;
+      if (phase_ != Phase::kReading) return;
+      phase_ = Phase::kComputing;
+    }
+    context_.in_flight->Enter();
+    Fail(CatchOutOfMemory([] { return Draining(); }));
+  }
+
+  void OnCancel() override {
+    RequestHandle handle;
+    std::shared_ptr<ServedModel> served;
+    {
+      MutexLock lock(&mutex_);
+      cancelled_ = true;
+      handle = handle_;
+      served = batch_model_;
+    }
+    if (handle != nullptr) served->engine->batcher().Cancel(handle);
+  }
+
+  const models::Model& model() const { return *served_->model; }
+  size_t state_size() const { return static_cast<size_t>(layers_) * width_; }
+  int64_t StateBytes() const { return static_cast<int64_t>(state_size() * sizeof(float)); }
+  // As it is taken out, in the message and on the wire.
+  int64_t StateAnswerBytes() const {
+    return 3 * static_cast<int64_t>(model().state_codec().bytes());
+  }
+  std::unique_ptr<float[]> NewState() const {
+    return std::unique_ptr<float[]>(new float[state_size()]);
+  }
+
+  std::string EncodedState() const {
+    kernels::StateArena::State state;
+    state.rows = {state_ == nullptr ? 0 : 1};
+    if (state_ != nullptr) state.values.assign(state_.get(), state_.get() + state_size());
+    return model().state_codec().Encode(state, models::DecodingMemo());
+  }
+
+  // Of the thread that takes the stream from phase to phase.
+  grpc::ByteBuffer incoming_;
+  grpc::ByteBuffer outgoing_;
+  ByteReservation chunk_held_;
+  bool has_started_ = false;
+  std::weak_ptr<ServedModel> idle_model_;
+  std::shared_ptr<ServedModel> served_;  // while a message is answered
+  v1::OutputFormat format_ = v1::OUTPUT_FORMAT_FLOATS;
+  Priority priority_ = Priority::kNormal;
+  bool normalize_ = false;
+  int layers_ = 0;
+  int width_ = 0;
+  v1::Sequence::InputCase form_ = v1::Sequence::INPUT_NOT_SET;  // of the chunks so far
+  std::unique_ptr<float[]> state_;  // after the chunks so far; null: none
+  // Of the message that is answered.
+  absl::Time message_arrival_;
+  bool return_state_ = false;
+  int chunk_tokens_ = 0;
+  CallTimes chunk_times_;
+  std::unique_ptr<float[]> outputs_;
+  std::unique_ptr<float[]> next_state_;
+
+  Mutex mutex_;
+  Phase phase_ ABSL_GUARDED_BY(mutex_) = Phase::kReading;
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
+  bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the chunk that is in the batcher.
+  RequestHandle handle_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<ServedModel> batch_model_ ABSL_GUARDED_BY(mutex_);
+  int64_t chunks_submitted_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t chunks_computed_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
+Reactor* StartEncodeStream(const ServiceContext& context, grpc::CallbackServerContext* call) {
+  return StartStream<EncodeStreamCall, Reactor>(context, call);
+}
+
+}  // namespace sru::server
