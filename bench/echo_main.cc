@@ -178,8 +178,10 @@ int EchoMain(const std::vector<std::string>& args) {
   flags.Add("sequences", &request.sequences, "sequences in each call, and in each answer");
   flags.Add("labels", &labels, "labels per sequence in the answer");
   flags.Add("input", &request.input, "file with one text per line");
-  flags.Add("lengths", &request.lengths,
-            "random token ids: fixed:N, uniform:MIN:MAX or exponential:MEAN:MAX");
+  flags.Add(
+      "lengths", &request.lengths,
+      "random token ids: fixed:N, uniform:MIN:MAX, exponential:MEAN:MAX, geometric:MEAN:MAX or "
+      "lognormal:MEDIAN:SIGMA:MAX");
   flags.Add("serve", &serve, "only start the server, print its address and wait for Ctrl-C");
   flags.Add("json", &json, "print one JSON object");
   if (auto exit_code = ParseFlags("echo", kUsage, args, &flags)) return *exit_code;

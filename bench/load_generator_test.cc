@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <ctime>
+#include <numeric>
 
 #include "bench/loopback.h"
 #include "bench/report.h"
@@ -262,10 +264,31 @@ TEST(DrawLengthsTest, FollowsTheSpecification) {
   ASSERT_TRUE(lengths.ok()) << lengths.status();
   EXPECT_THAT(*lengths, Each(AllOf(Ge(1), Le(100))));
   for (const char* wrong : {"", "fixed", "fixed:0", "fixed:x", "uniform:9:3", "uniform:3",
-                            "normal:1:2", "exponential:5:4", "fixed:1:2", "fixed:1000000000"}) {
+                            "normal:1:2", "exponential:5:4", "fixed:1:2", "fixed:1000000000",
+                            "geometric:5", "geometric:5:4", "lognormal:5:10", "lognormal:5:0:10",
+                            "lognormal:5:nan:10", "lognormal:5:11:10", "lognormal:50:1:10"}) {
     EXPECT_EQ(DrawLengths(wrong, 10, 1).status().code(), absl::StatusCode::kInvalidArgument)
         << wrong;
   }
+}
+
+TEST(DrawLengthsTest, SkewedLengthsHaveTheirMeanOrMedian) {
+  auto lengths = DrawLengths("geometric:20:100000", 20000, 1);
+  ASSERT_TRUE(lengths.ok()) << lengths.status();
+  EXPECT_EQ(*std::min_element(lengths->begin(), lengths->end()), 1);
+  // The mean of 20,000 has a standard deviation of 0.14, that of the logarithm below one of 0.007.
+  EXPECT_NEAR(std::accumulate(lengths->begin(), lengths->end(), 0.0) / 20000, 20, 0.7);
+  EXPECT_THAT(*DrawLengths("geometric:1:9", 100, 1), Each(1));
+
+  lengths = DrawLengths("lognormal:200:0.8:100000", 20000, 1);
+  ASSERT_TRUE(lengths.ok()) << lengths.status();
+  std::sort(lengths->begin(), lengths->end());
+  EXPECT_NEAR((*lengths)[10000], 200, 8);
+  EXPECT_NEAR(std::log((*lengths)[16827] / 200.0), 0.8, 0.04);  // one sigma: 84.13%
+  EXPECT_THAT(*DrawLengths("lognormal:200:2:300", 1000, 1), Each(AllOf(Ge(1), Le(300))));
+
+  EXPECT_EQ(DrawLengths("fixed:x", 1, 1, "prompt").status().message(),
+            "--prompt: expected numbers from 1 to 100000, found 'x'");
 }
 
 TEST(MakeRequestsTest, FillsCallsWithSequences) {

@@ -18,6 +18,8 @@ constexpr Command kCommands[] = {
     {"load", "send calls to a server and report throughput and latency", sru::bench::LoadMain},
     {"sweep", "find the saturation rate and the latency at 10/50/80/95% of it",
      sru::bench::SweepMain},
+    {"generate", "have a language model write texts and report tokens/s and their times",
+     sru::bench::GenerateMain},
     {"echo", "measure a bare gRPC server in the same way: the wire's limit", sru::bench::EchoMain},
     {"layer", "time SRU layers against their bare matrix products, without a server",
      sru::bench::LayerMain},
@@ -29,7 +31,7 @@ void PrintUsage(std::ostream& out) {
   out << "sru_bench measures an SRU inference server on this machine.\n\nusage: sru_bench "
          "SUBCOMMAND [--flag=value ...]\n\n";
   for (const Command& command : kCommands) {
-    out << "  " << command.name << std::string(8 - std::string(command.name).size(), ' ')
+    out << "  " << command.name << std::string(10 - std::string(command.name).size(), ' ')
         << command.summary << "\n";
   }
   out << "\nsru_bench SUBCOMMAND --help shows its flags, with examples.\n";

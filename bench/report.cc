@@ -17,28 +17,6 @@ namespace {
 
 constexpr double kPercentiles[] = {50, 90, 99, 99.9};
 
-std::string LatencyLine(const char* name, const Histogram& latency) {
-  std::string line = absl::StrFormat("%-12s", name);
-  for (const double percent : kPercentiles) {
-    absl::StrAppend(&line, "p", percent, " ", FormatNs(latency.Percentile(percent)), "   ");
-  }
-  absl::StrAppend(&line, "max ", FormatNs(latency.max()), "   mean ", FormatNs(latency.mean()),
-                  "\n");
-  return line;
-}
-
-nlohmann::ordered_json LatencyJson(const Histogram& latency) {
-  const auto us = [](double ns) { return std::round(ns) / 1000; };
-  return {{"count", latency.count()},
-          {"mean", us(latency.mean())},
-          {"min", us(latency.min())},
-          {"p50", us(latency.Percentile(50))},
-          {"p90", us(latency.Percentile(90))},
-          {"p99", us(latency.Percentile(99))},
-          {"p99.9", us(latency.Percentile(99.9))},
-          {"max", us(latency.max())}};
-}
-
 // One bar per step of a third of a decade (1, 2, 5) that holds a value.
 std::string Bars(const Histogram& latency) {
   std::vector<std::pair<int64_t, int64_t>> steps;  // lower bound, count
@@ -86,6 +64,28 @@ std::string FormatCount(int64_t count) {
     digits.insert(i, ",");
   }
   return digits;
+}
+
+std::string LatencyLine(const char* name, const Histogram& latency) {
+  std::string line = absl::StrFormat("%-12s", name);
+  for (const double percent : kPercentiles) {
+    absl::StrAppend(&line, "p", percent, " ", FormatNs(latency.Percentile(percent)), "   ");
+  }
+  absl::StrAppend(&line, "max ", FormatNs(latency.max()), "   mean ", FormatNs(latency.mean()),
+                  "\n");
+  return line;
+}
+
+nlohmann::ordered_json LatencyJson(const Histogram& latency) {
+  const auto us = [](double ns) { return std::round(ns) / 1000; };
+  return {{"count", latency.count()},
+          {"mean", us(latency.mean())},
+          {"min", us(latency.min())},
+          {"p50", us(latency.Percentile(50))},
+          {"p90", us(latency.Percentile(90))},
+          {"p99", us(latency.Percentile(99))},
+          {"p99.9", us(latency.Percentile(99.9))},
+          {"max", us(latency.max())}};
 }
 
 std::string ResultText(const LoadOptions& options, const LoadResult& result) {

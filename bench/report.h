@@ -16,6 +16,11 @@ std::string FormatNs(double nanoseconds);
 // "1,234,567".
 std::string FormatCount(int64_t count);
 
+// "NAME  p50 1.20 ms   p90 ...   max ...   mean ..." and a newline.
+std::string LatencyLine(const char* name, const Histogram& latency);
+// Percentiles in microseconds.
+nlohmann::ordered_json LatencyJson(const Histogram& latency);
+
 // Throughput, percentiles, codes and a histogram, for people to read.
 std::string ResultText(const LoadOptions& options, const LoadResult& result);
 // The same without the histogram. Latencies are in microseconds; see `sru_bench load --help`.

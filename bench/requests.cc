@@ -18,6 +18,7 @@ namespace sru::bench {
 namespace {
 
 constexpr int kMaxLength = 100000;
+constexpr double kMaxSigma = 10;
 constexpr int kNumDrawn = 512;  // number of calls with drawn lengths before they repeat
 
 // Questions as people ask them, of 5 to 14 tokens each.
@@ -43,33 +44,58 @@ constexpr const char* kQuestions[] = {
 }  // namespace
 
 absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, int count,
-                                             uint64_t seed) {
-  const std::vector<absl::string_view> parts = absl::StrSplit(specification, ':');
+                                             uint64_t seed, absl::string_view flag) {
+  std::vector<absl::string_view> parts = absl::StrSplit(specification, ':');
+  const std::string name(parts[0]);
+  double sigma = 0;
+  if (name == "lognormal" && parts.size() == 4) {
+    if (!absl::SimpleAtod(parts[2], &sigma) || !(sigma > 0 && sigma <= kMaxSigma)) {
+      return absl::InvalidArgumentError(absl::StrCat("--", flag,
+                                                     ": expected a SIGMA of more than 0 "
+                                                     "and at most ",
+                                                     kMaxSigma, ", found '", parts[2], "'"));
+    }
+    parts.erase(parts.begin() + 2);
+  }
   std::vector<int> numbers;
   for (size_t i = 1; i < parts.size(); ++i) {
     int number = 0;
     if (!absl::SimpleAtoi(parts[i], &number) || number < 1 || number > kMaxLength) {
-      return absl::InvalidArgumentError(absl::StrCat("--lengths: expected numbers from 1 to ",
+      return absl::InvalidArgumentError(absl::StrCat("--", flag, ": expected numbers from 1 to ",
                                                      kMaxLength, ", found '", parts[i], "'"));
     }
     numbers.push_back(number);
   }
   std::mt19937_64 random(seed);
   std::vector<int> lengths(count);
-  if (parts[0] == "fixed" && numbers.size() == 1) {
+  const bool has_bounds = numbers.size() == 2 && numbers[0] <= numbers[1];
+  // At least 1, at most the last number.
+  const auto fill = [&](auto draw) {
+    for (int& length : lengths) {
+      length = static_cast<int>(std::clamp(std::ceil(1.0 * draw(random)), 1.0, 1.0 * numbers[1]));
+    }
+  };
+  if (name == "fixed" && numbers.size() == 1) {
     std::fill(lengths.begin(), lengths.end(), numbers[0]);
-  } else if (parts[0] == "uniform" && numbers.size() == 2 && numbers[0] <= numbers[1]) {
+  } else if (name == "uniform" && has_bounds) {
     std::uniform_int_distribution<int> draw(numbers[0], numbers[1]);
     for (int& length : lengths) length = draw(random);
-  } else if (parts[0] == "exponential" && numbers.size() == 2 && numbers[0] <= numbers[1]) {
-    std::exponential_distribution<double> draw(1.0 / numbers[0]);
-    for (int& length : lengths) {
-      length = static_cast<int>(std::clamp(std::ceil(draw(random)), 1.0, 1.0 * numbers[1]));
-    }
+  } else if (name == "exponential" && has_bounds) {
+    fill(std::exponential_distribution<double>(1.0 / numbers[0]));
+  } else if (name == "geometric" && has_bounds) {
+    // The number of trials up to the first success; the distribution counts the failures. Its
+    // probability is less than 1.
+    std::geometric_distribution<int> draw(1.0 / std::max(2, numbers[0]));
+    const bool always_one = numbers[0] == 1;
+    fill([&](std::mt19937_64& source) { return always_one ? 1 : draw(source) + 1; });
+  } else if (name == "lognormal" && has_bounds && sigma > 0) {
+    fill(std::lognormal_distribution<double>(std::log(numbers[0]), sigma));
   } else {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--lengths: expected fixed:N, uniform:MIN:MAX or exponential:MEAN:MAX, found '",
-        specification, "'"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--", flag,
+                     ": expected fixed:N, uniform:MIN:MAX, exponential:MEAN:MAX, "
+                     "geometric:MEAN:MAX or lognormal:MEDIAN:SIGMA:MAX, found '",
+                     specification, "'"));
   }
   return lengths;
 }
@@ -85,7 +111,8 @@ void RequestOptions::AddFlags(client::FlagSet* flags) {
              "file with one text per line; without it, questions that are built in");
   flags->Add("lengths", &lengths,
              "random token ids (features, for a model without words) of these lengths instead: "
-             "fixed:N, uniform:MIN:MAX or exponential:MEAN:MAX");
+             "fixed:N, uniform:MIN:MAX, exponential:MEAN:MAX, geometric:MEAN:MAX or "
+             "lognormal:MEDIAN:SIGMA:MAX");
   flags->Add("seed", &seed, "seed of the lengths and of the arrivals");
 }
 

@@ -14,10 +14,11 @@
 namespace sru::bench {
 
 // Draws lengths of sequences, in tokens, from a specification:
-//   fixed:N  uniform:MIN:MAX  exponential:MEAN:MAX
-// All numbers are between 1 and 100000. An exponential length has at least one token.
+//   fixed:N  uniform:MIN:MAX  exponential:MEAN:MAX  geometric:MEAN:MAX  lognormal:MEDIAN:SIGMA:MAX
+// SIGMA, the standard deviation of the logarithm, is more than 0 and at most 10; all other numbers are
+// between 1 and 100000. A length has at least one token, and at most MAX. Errors name `flag`.
 absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, int count,
-                                             uint64_t seed);
+                                             uint64_t seed, absl::string_view flag = "lengths");
 
 struct RequestOptions {
   std::string method = "classify";  // or "encode", "score"

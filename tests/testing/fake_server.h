@@ -96,6 +96,11 @@ class FakeServer : private v1::InferenceService::Service {
     MutexLock lock(&mu_);
     drain_after_ = std::move(tokens);
   }
+  // From this call of Generate on, counted from 0, every token is another one.
+  void CorruptGenerateFrom(int call) {
+    MutexLock lock(&mu_);
+    corrupt_from_ = call;
+  }
   std::vector<v1::EncodeStreamRequest> encode_stream_requests() const {
     MutexLock lock(&mu_);
     return encode_stream_requests_;
@@ -254,8 +259,10 @@ class FakeServer : private v1::InferenceService::Service {
   grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
                         grpc::ServerWriter<v1::GenerateResponse>* writer) override {
     int drain_after = 1 << 30;
+    uint64_t corruption = 0;
     {
       MutexLock lock(&mu_);
+      corruption = static_cast<int>(generate_requests_.size()) >= corrupt_from_ ? 1 : 0;
       generate_requests_.push_back(*request);
       if (grpc::Status status = TakeFailure(); !status.ok()) return status;
       if (!drain_after_.empty()) {
@@ -301,7 +308,8 @@ class FakeServer : private v1::InferenceService::Service {
         const uint64_t shift = request->sampling().temperature() > 0
                                    ? request->sampling().seed() + static_cast<uint64_t>(s)
                                    : 0;
-        const std::string token(1, static_cast<char>('a' + (texts[s].size() + shift) % 26));
+        const std::string token(
+            1, static_cast<char>('a' + (texts[s].size() + shift + corruption) % 26));
         texts[s] += token;
         add_token(token[0]);
         const bool stops = std::find(request->stop().begin(), request->stop().end(), token) !=
@@ -439,6 +447,7 @@ class FakeServer : private v1::InferenceService::Service {
   std::vector<v1::ScoreRequest> score_requests_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::GenerateRequest> generate_requests_ ABSL_GUARDED_BY(mu_);
   std::vector<int> drain_after_ ABSL_GUARDED_BY(mu_);
+  int corrupt_from_ ABSL_GUARDED_BY(mu_) = 1 << 30;
   std::vector<v1::EncodeStreamRequest> encode_stream_requests_ ABSL_GUARDED_BY(mu_);
   std::string preprocessing_ ABSL_GUARDED_BY(mu_) = "bytes";
 };

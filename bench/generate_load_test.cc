@@ -1,0 +1,215 @@
+#include "bench/generate_load.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "bench/generate_report.h"
+#include "bench/generate_requests.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/fake_server.h"
+
+namespace sru::bench {
+namespace {
+
+using client::FakeServer;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+v1::ModelInfo FakeModel() {
+  v1::ModelInfo model;
+  model.set_name("fake");
+  model.set_vocabulary_size(100);
+  return model;
+}
+
+std::vector<v1::GenerateRequest> Requests(int distinct, const std::string& output = "fixed:5") {
+  GenerateRequestOptions options;
+  options.prompt = "uniform:1:20";
+  options.output = output;
+  options.distinct = distinct;
+  auto requests = MakeGenerateRequests(options, FakeModel());
+  EXPECT_TRUE(requests.ok()) << requests.status();
+  return *requests;
+}
+
+GenerateLoadOptions Options(const FakeServer& server) {
+  GenerateLoadOptions options;
+  options.address = server.address();
+  options.warmup = absl::ZeroDuration();
+  options.duration = absl::Seconds(60);
+  return options;
+}
+
+TEST(GenerateLoadTest, AClosedLoopKeepsItsSessions) {
+  FakeServer server;
+  GenerateLoadOptions options = Options(server);
+  options.sessions = 3;
+  options.texts = 20;
+  options.connections = 2;
+  auto result = RunGenerateLoad(options, Requests(4));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GE(result->ok, 20);
+  EXPECT_EQ(result->texts, result->ok);
+  EXPECT_GE(result->tokens, 100);
+  // One first token per text, and the others between.
+  EXPECT_GE(result->first_token.count(), 20);
+  EXPECT_EQ(result->first_token.count() + result->between_tokens.count(), result->tokens);
+  EXPECT_EQ(result->text.count(), result->ok);
+  EXPECT_EQ(result->lost, 0);
+  EXPECT_EQ(result->checked_tokens, 0);
+  EXPECT_GT(result->tokens_per_s(), 0);
+  EXPECT_EQ(result->codes.at(absl::StatusCode::kOk), result->ok);
+}
+
+TEST(GenerateLoadTest, AnOpenLoopArrivesByItsRate) {
+  FakeServer server;
+  GenerateLoadOptions options = Options(server);
+  options.rate = 1000;
+  options.texts = 30;
+  auto result = RunGenerateLoad(options, Requests(8, "geometric:3:10"));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GE(result->ok, 30);
+  EXPECT_LT(result->elapsed_s, 30);
+}
+
+TEST(GenerateLoadTest, TheCheckFindsTokensThatAreNotTheSame) {
+  FakeServer server;
+  GenerateLoadOptions options = Options(server);
+  options.sessions = 2;
+  options.texts = 8;
+  options.check = true;
+  auto result = RunGenerateLoad(options, Requests(4));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GE(result->checked_tokens, 40);
+  EXPECT_EQ(result->wrong_tokens, 0);
+
+  // The texts alone are made first.
+  server.CorruptGenerateFrom(static_cast<int>(server.generate_requests().size()) + 4);
+  result = RunGenerateLoad(options, Requests(4));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_GE(result->checked_tokens, 40);
+  EXPECT_EQ(result->wrong_tokens, result->checked_tokens);
+}
+
+TEST(GenerateLoadTest, CountsWhatWasRefusedAndWhatWasCutOff) {
+  FakeServer server;
+  // One text at a time: the first is refused, the second is cut off, but has a state.
+  server.FailNext({FakeServer::Overloaded(0, 1000000)});
+  server.DrainGenerateAfter({2});
+  GenerateLoadOptions options = Options(server);
+  options.texts = 4;
+  auto result = RunGenerateLoad(options, Requests(1));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->codes.at(absl::StatusCode::kResourceExhausted), 1);
+  EXPECT_EQ(result->codes.at(absl::StatusCode::kUnavailable), 1);
+  EXPECT_EQ(result->refused.count(), 1);
+  EXPECT_EQ(result->lost, 0);
+  EXPECT_EQ(result->first_error.at(absl::StatusCode::kResourceExhausted), "the queue is full");
+  const std::string text = GenerateText(options, *result);
+  EXPECT_THAT(text, AllOf(HasSubstr("closed loop, 1 sessions"), HasSubstr("RESOURCE_EXHAUSTED"),
+                          HasSubstr("first: the queue is full"), HasSubstr("next tokens")));
+  const nlohmann::ordered_json json = GenerateJson(options, *result);
+  EXPECT_EQ(json["codes"]["UNAVAILABLE"], 1);
+  EXPECT_EQ(json["lost"], 0);
+  EXPECT_EQ(json.count("wrong_tokens"), 0u);
+}
+
+TEST(GenerateLoadTest, IdleSessionsStayOpenAndDoNotCount) {
+  FakeServer server;
+  GenerateLoadOptions options = Options(server);
+  options.idle = 3;
+  options.texts = 5;
+  auto result = RunGenerateLoad(options, Requests(2));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->idle, 3);
+  EXPECT_GE(result->ok, 5);
+  EXPECT_EQ(result->texts, result->ok);
+  EXPECT_EQ(server.generate_requests()[0].max_new_tokens(), 0);
+}
+
+TEST(GenerateLoadTest, ATextThatLastsIsCutOffAtTheEnd) {
+  FakeServer server;
+  GenerateLoadOptions options = Options(server);
+  options.duration = absl::Milliseconds(50);
+  v1::GenerateRequest request;
+  request.mutable_prompt()->set_text("hang");
+  auto result = RunGenerateLoad(options, {request});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->texts, 0);
+  EXPECT_EQ(result->tokens, 2);
+}
+
+TEST(GenerateLoadTest, OptionsOutOfRange) {
+  FakeServer server;
+  const auto error = [&](void (*change)(GenerateLoadOptions*)) {
+    GenerateLoadOptions options = Options(server);
+    change(&options);
+    const absl::Status status = RunGenerateLoad(options, Requests(1)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(error([](GenerateLoadOptions* o) { o->sessions = 0; }),
+            "--sessions: expected 1 or more, found 0");
+  EXPECT_EQ(error([](GenerateLoadOptions* o) { o->rate = -1; }),
+            "--rate: expected 0 to 1000000, found -1");
+  EXPECT_THAT(error([](GenerateLoadOptions* o) { o->duration = absl::ZeroDuration(); }),
+              HasSubstr("--duration"));
+  EXPECT_THAT(error([](GenerateLoadOptions* o) { o->deadline = absl::ZeroDuration(); }),
+              HasSubstr("--deadline: expected more than 0s"));
+  EXPECT_THAT(error([](GenerateLoadOptions* o) { o->address = "192.0.2.1:50051"; }),
+              HasSubstr("192.0.2.1"));
+  GenerateLoadOptions options = Options(server);
+  options.address = client::DeadAddress();
+  EXPECT_EQ(RunGenerateLoad(options, Requests(1)).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(MakeGenerateRequestsTest, DrawsPromptsAndLengths) {
+  GenerateRequestOptions options;
+  options.prompt = "fixed:10";
+  options.output = "uniform:2:4";
+  options.shared_prefix = 6;
+  options.distinct = 50;
+  options.temperature = 0.5;
+  options.priority = "low";
+  auto requests = MakeGenerateRequests(options, FakeModel());
+  ASSERT_TRUE(requests.ok()) << requests.status();
+  ASSERT_EQ(requests->size(), 50u);
+  std::set<std::string> suffixes;
+  std::set<int> outputs;
+  std::set<uint64_t> seeds;
+  for (const v1::GenerateRequest& request : *requests) {
+    const auto& ids = request.prompt().token_ids().values();
+    ASSERT_EQ(ids.size(), 10);
+    const auto& first = requests->front().prompt().token_ids().values();
+    EXPECT_TRUE(std::equal(ids.begin(), ids.begin() + 6, first.begin()));
+    std::string suffix;
+    for (int i = 6; i < 10; ++i) {
+      EXPECT_LT(ids[i], 100);
+      suffix += absl::StrCat(ids[i], " ");
+    }
+    suffixes.insert(suffix);
+    outputs.insert(request.max_new_tokens());
+    seeds.insert(request.sampling().seed());
+    EXPECT_EQ(request.priority(), v1::PRIORITY_LOW);
+    EXPECT_EQ(request.sampling().temperature(), 0.5f);
+  }
+  EXPECT_EQ(suffixes.size(), 50u);
+  EXPECT_EQ(outputs, (std::set<int>{2, 3, 4}));
+  EXPECT_EQ(seeds.size(), 50u);
+
+  options.distinct = 0;
+  EXPECT_THAT(std::string(MakeGenerateRequests(options, FakeModel()).status().message()),
+              HasSubstr("--distinct: expected 1 to 100000, found 0"));
+  options.distinct = 1;
+  options.output = "fixed:0";
+  EXPECT_THAT(std::string(MakeGenerateRequests(options, FakeModel()).status().message()),
+              HasSubstr("--output: expected numbers from 1"));
+  options.output = "fixed:1";
+  EXPECT_THAT(std::string(MakeGenerateRequests(options, v1::ModelInfo()).status().message()),
+              HasSubstr("expected a language model"));
+}
+
+}  // namespace
+}  // namespace sru::bench

@@ -1,0 +1,100 @@
+// sru_bench generate: has a server write texts, and measures how fast they come.
+#include <algorithm>
+#include <iostream>
+#include <memory>
+
+#include "bench/commands.h"
+#include "bench/generate_load.h"
+#include "bench/generate_report.h"
+#include "bench/generate_requests.h"
+#include "bench/load_flags.h"
+#include "bench/loopback.h"
+#include "bench/report.h"
+#include "client/client.h"
+#include "client/find_model.h"
+
+namespace sru::bench {
+namespace {
+
+constexpr char kUsage[] =
+    R"(sru_bench generate has a language model on this machine write texts, and reports tokens per second,
+the time to the first token and the time between tokens.
+
+examples:
+  sru_bench generate                                one session, texts of 100 tokens, for 10 s
+  sru_bench generate --sessions=64 --check          64 at a time; are their tokens the same as alone?
+  sru_bench generate --rate=5 --prompt=lognormal:200:0.8:2000 --output=geometric:100:1000
+  sru_bench generate --sessions=100 --idle=900      900 more that are open and read nothing
+
+In an open loop (--rate) the time to the first token counts from the time at which a text was meant
+to begin. The time between tokens is that between two messages with tokens of one text. With --check
+each text is first made alone, and every token is compared with these; the exit code is 1 if one is
+wrong. Texts that end in the middle, before their deadline and without a state to go on from, count
+as lost. With --json one object is printed; its times are microseconds. Ctrl-C ends a run early with
+a report.
+)";
+
+absl::StatusOr<std::vector<v1::GenerateRequest>> Prepare(const GenerateRequestOptions& options,
+                                                         const std::string& address) {
+  // This must fail before anything is sent anywhere.
+  if (auto addresses = ResolveLoopback(address); !addresses.ok()) return addresses.status();
+  client::ConnectOptions connect;
+  connect.address = address;
+  connect.max_attempts = 1;
+  auto client = client::Client::Create(connect);
+  if (!client.ok()) return client.status();
+  auto model = client::FindModel(**client, options.model, options.version, {"language_model"});
+  if (!model.ok()) return model.status();
+  return MakeGenerateRequests(options, *model);
+}
+
+}  // namespace
+
+int GenerateMain(const std::vector<std::string>& args) {
+  GenerateLoadOptions load;
+  load.address = "localhost:50051";
+  GenerateRequestOptions request;
+  bool json = false;
+  client::FlagSet flags;
+  flags.Add("address", &load.address, "HOST:PORT of the server, on this machine", "SRU_ADDRESS");
+  flags.Add("sessions", &load.sessions, "closed loop: texts that are always on their way");
+  flags.Add("rate", &load.rate, "open loop: texts per second; 0 = closed loop");
+  flags.Add("max_outstanding", &load.max_outstanding,
+            "open loop: bound on the texts on their way; what is over it is not sent, but counted");
+  flags.Add("idle", &load.idle, "sessions besides that are open and read nothing more");
+  flags.Add("duration", &load.duration, "how long texts are measured");
+  flags.Add("texts", &load.texts, "end after so many texts; 0 = by --duration only");
+  flags.Add("warmup", &load.warmup, "how long texts are made before they count");
+  flags.Add("deadline", &load.deadline, "of each text; inf = none");
+  flags.Add("connections", &load.connections, "connections that the texts are spread over");
+  flags.Add("check", &load.check, "compare every token with those of each text alone");
+  request.AddFlags(&flags);
+  flags.Add("json", &json, "print one JSON object");
+  if (auto exit_code = ParseFlags("generate", kUsage, args, &flags)) return *exit_code;
+
+  LoadOptions where;  // for errors
+  where.address = load.address;
+  where.deadline = load.deadline;
+  auto requests = Prepare(request, load.address);
+  if (!requests.ok()) return Fail("generate", requests.status(), where);
+  load.seed = request.seed;
+  load.on_progress = GenerateProgressPrinter();
+  load.stop = StopOnSignal();
+  auto result = RunGenerateLoad(load, *requests);
+  EndProgress();
+  if (!result.ok()) return Fail("generate", result.status(), where);
+  if (json) {
+    std::cout << GenerateJson(load, *result)
+                     .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+              << "\n";
+  } else {
+    std::cout << GenerateText(load, *result);
+  }
+  if (result->tokens == 0) {
+    std::cerr << "sru_bench generate: no token came\n";
+    return kExitFailed;
+  }
+  return result->wrong_tokens > 0 ? kExitFailed : kExitOk;
+}
+
+}  // namespace sru::bench

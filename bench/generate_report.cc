@@ -1,0 +1,115 @@
+#include "bench/generate_report.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "bench/report.h"
+
+namespace sru::bench {
+
+std::string GenerateText(const GenerateLoadOptions& options, const GenerateLoadResult& result) {
+  std::string text;
+  if (options.rate > 0) {
+    absl::StrAppendFormat(&text, "open loop, %g texts/s offered", options.rate);
+  } else {
+    absl::StrAppendFormat(&text, "closed loop, %s sessions", FormatCount(options.sessions));
+  }
+  if (options.idle > 0) {
+    absl::StrAppendFormat(&text, ", %s of %s idle sessions open", FormatCount(result.idle),
+                          FormatCount(options.idle));
+  }
+  absl::StrAppendFormat(&text, ", %s texts ended in %.2f s\n", FormatCount(result.texts),
+                        result.elapsed_s);
+  absl::StrAppendFormat(
+      &text, "throughput  %.1f tokens/s, %.2f texts/s ended OK\n", result.tokens_per_s(),
+      result.elapsed_s > 0 ? static_cast<double>(result.ok) / result.elapsed_s : 0.0);
+  if (result.first_token.count() > 0) {
+    absl::StrAppend(&text, LatencyLine("first token", result.first_token));
+  }
+  if (result.between_tokens.count() > 0) {
+    absl::StrAppend(&text, LatencyLine("next tokens", result.between_tokens));
+  }
+  if (result.text.count() > 0) absl::StrAppend(&text, LatencyLine("whole text", result.text));
+  if (result.refused.count() > 0) absl::StrAppend(&text, LatencyLine("refusals", result.refused));
+  for (const auto& [code, count] : result.codes) {
+    const auto message = result.first_error.find(code);
+    absl::StrAppendFormat(&text, "%-20s %12s%s%s\n", absl::StatusCodeToString(code),
+                          FormatCount(count),
+                          message == result.first_error.end() ? "" : "  first: ",
+                          message == result.first_error.end() ? "" : message->second);
+  }
+  if (result.unsent > 0) {
+    absl::StrAppendFormat(&text,
+                          "not sent             %12s  --max_outstanding=%d texts were on their "
+                          "way\n",
+                          FormatCount(result.unsent), options.max_outstanding);
+  }
+  if (result.lost > 0) {
+    absl::StrAppendFormat(&text, "lost                 %12s  ended in the middle without a state\n",
+                          FormatCount(result.lost));
+  }
+  if (options.check) {
+    absl::StrAppendFormat(&text, "checked              %12s  tokens, of which %s were wrong\n",
+                          FormatCount(result.checked_tokens), FormatCount(result.wrong_tokens));
+  }
+  return text;
+}
+
+nlohmann::ordered_json GenerateJson(const GenerateLoadOptions& options,
+                                    const GenerateLoadResult& result) {
+  nlohmann::ordered_json json;
+  json["loop"] = options.rate > 0 ? "open" : "closed";
+  if (options.rate > 0) {
+    json["rate"] = options.rate;
+  } else {
+    json["sessions"] = options.sessions;
+  }
+  json["idle"] = result.idle;
+  json["connections"] = options.connections;
+  json["elapsed_s"] = result.elapsed_s;
+  json["texts"] = result.texts;
+  json["ok"] = result.ok;
+  json["lost"] = result.lost;
+  json["unsent"] = result.unsent;
+  json["tokens"] = result.tokens;
+  json["tokens_per_s"] = result.tokens_per_s();
+  json["first_token_us"] = LatencyJson(result.first_token);
+  json["between_tokens_us"] = LatencyJson(result.between_tokens);
+  json["text_us"] = LatencyJson(result.text);
+  json["refused_us"] = LatencyJson(result.refused);
+  json["codes"] = nlohmann::ordered_json::object();
+  for (const auto& [code, count] : result.codes) {
+    json["codes"][absl::StatusCodeToString(code)] = count;
+  }
+  json["first_errors"] = nlohmann::ordered_json::object();
+  for (const auto& [code, message] : result.first_error) {
+    json["first_errors"][absl::StatusCodeToString(code)] = message;
+  }
+  if (options.check) {
+    json["checked_tokens"] = result.checked_tokens;
+    json["wrong_tokens"] = result.wrong_tokens;
+  }
+  return json;
+}
+
+std::function<void(const GenerateProgress&)> GenerateProgressPrinter() {
+  return [last_tokens = int64_t{0}, last_s = 0.0](const GenerateProgress& progress) mutable {
+    const double rate = static_cast<double>(progress.tokens - last_tokens) /
+                        std::max(progress.elapsed_s - last_s, 1e-9);
+    last_tokens = progress.tokens;
+    last_s = progress.elapsed_s;
+    const bool terminal = isatty(STDERR_FILENO) != 0;
+    absl::FPrintF(stderr, "%s%5.0f s%s  %9.0f tokens/s  %s texts OK  %s not OK  %s running%s",
+                  terminal ? "\r\x1b[K" : "", progress.elapsed_s,
+                  progress.warming_up ? " (warm-up)" : "", rate, FormatCount(progress.ok),
+                  FormatCount(progress.not_ok), FormatCount(progress.running),
+                  terminal ? "" : "\n");
+    std::fflush(stderr);
+  };
+}
+
+}  // namespace sru::bench

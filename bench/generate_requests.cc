@@ -1,0 +1,80 @@
+#include "bench/generate_requests.h"
+
+#include <algorithm>
+#include <random>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "bench/requests.h"
+#include "client/names.h"
+
+namespace sru::bench {
+namespace {
+
+constexpr int kMaxDistinct = 100000;
+
+}  // namespace
+
+void GenerateRequestOptions::AddFlags(client::FlagSet* flags) {
+  flags->Add("prompt", &prompt,
+             "lengths of the prompts, in random tokens: fixed:N, uniform:MIN:MAX, "
+             "exponential:MEAN:MAX, geometric:MEAN:MAX or lognormal:MEDIAN:SIGMA:MAX");
+  flags->Add("output", &output, "lengths of the texts in tokens, likewise");
+  flags->Add("shared_prefix", &shared_prefix, "tokens that all prompts begin with");
+  flags->Add("distinct", &distinct, "how many different texts there are, before they repeat");
+  flags->Add("temperature", &temperature, "0 = the most probable token each time");
+  flags->Add("top_k", &top_k, "pick among the most probable tokens, this many; 0 = all");
+  flags->Add("top_p", &top_p, "pick among the fewest with this probability together; 0 = all");
+  flags->Add("model", &model, "name of the model; may be left out when the server has one");
+  flags->Add("version", &version, "version of the model; 0 = the latest");
+  flags->Add("priority", &priority, "low, normal or high");
+  flags->Add("seed", &seed, "seed of the prompts, the lengths, the texts and the arrivals");
+}
+
+absl::StatusOr<std::vector<v1::GenerateRequest>> MakeGenerateRequests(
+    const GenerateRequestOptions& options, const v1::ModelInfo& info) {
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
+  if (absl::Status status = client::ParsePriority(options.priority, &priority); !status.ok()) {
+    return status;
+  }
+  if (options.distinct < 1 || options.distinct > kMaxDistinct) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--distinct: expected 1 to ", kMaxDistinct, ", found ", options.distinct));
+  }
+  auto prompts = DrawLengths(options.prompt, options.distinct, options.seed, "prompt");
+  if (!prompts.ok()) return prompts.status();
+  auto outputs = DrawLengths(options.output, options.distinct, options.seed + 1, "output");
+  if (!outputs.ok()) return outputs.status();
+  if (options.shared_prefix < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shared_prefix: expected 0 or more, found ", options.shared_prefix));
+  }
+  if (info.vocabulary_size() < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--model: '", info.name(), "' takes no tokens; expected a language model"));
+  }
+  std::mt19937_64 random(options.seed + 2);
+  const auto draw_id = [&] { return static_cast<int32_t>(random() % info.vocabulary_size()); };
+  std::vector<int32_t> prefix(static_cast<size_t>(options.shared_prefix));
+  std::generate(prefix.begin(), prefix.end(), draw_id);
+
+  std::vector<v1::GenerateRequest> requests;
+  for (int i = 0; i < options.distinct; ++i) {
+    v1::GenerateRequest& request = requests.emplace_back();
+    request.set_model(info.name());
+    request.set_version(options.version);
+    request.set_priority(priority);
+    auto* ids = request.mutable_prompt()->mutable_token_ids()->mutable_values();
+    for (int k = 0; k < (*prompts)[i]; ++k) {
+      ids->Add(k < options.shared_prefix ? prefix[k] : draw_id());
+    }
+    request.set_max_new_tokens((*outputs)[i]);
+    request.mutable_sampling()->set_temperature(options.temperature);
+    request.mutable_sampling()->set_top_k(options.top_k);
+    request.mutable_sampling()->set_top_p(options.top_p);
+    request.mutable_sampling()->set_seed(options.seed + static_cast<uint64_t>(i));
+  }
+  return requests;
+}
+
+}  // namespace sru::bench
