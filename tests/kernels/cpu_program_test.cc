@@ -232,7 +232,7 @@ Predicted Predict(const Prediction& prediction, const std::vector<float>& x,
   ProductThread products;
   PredictThread predict;
   products.Add(prediction.product);
-  predict.Add(prediction);
+  predict.Add(prediction, 0);
   const int all = static_cast<int>(which.size());
   int pieces = 0;
   for (int first = 0; first < all; first += step) {
