@@ -42,21 +42,13 @@ class Client(sru_channel.Channel):
         request = {
             "model": model,
             "version": version,
-            "sequences": [make_sequence(sequence) for sequence in sequences],
+            "sequences": [sru_channel.make_sequence(sequence) for sequence in sequences],
             "states": states,
             "return_states": return_states,
             "token_log_probs": token_log_probs,
             "top_candidates": top_candidates,
         }
         return self._score(request, timeout)
-
-
-def make_sequence(sequence):
-    if isinstance(sequence, str):
-        return {"text": sequence}
-    values = list(sequence)
-    kind = "tokens" if values and isinstance(values[0], str) else "token_ids"
-    return {kind: {"values": values}}
 
 
 def bits_per_token(score):

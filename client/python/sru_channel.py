@@ -1,4 +1,5 @@
-"""The connection that classify.py and score.py share, and its flags on their command lines."""
+"""The connection that classify.py, score.py and generate.py share, and its flags on their command
+lines."""
 
 import os
 import sys
@@ -38,6 +39,16 @@ class Channel:
         )
         return lambda values, timeout: call(values, timeout=timeout, metadata=self._metadata)
 
+    def stream(self, name, request, response):
+        """A method that answers with a stream: method(values, timeout) returns an iterator over
+        dicts, which raises grpc.RpcError and has cancel()."""
+        call = self._channel.unary_stream(
+            "/sru.v1.InferenceService/" + name,
+            request_serializer=lambda values: sru_wire.encode(request, values),
+            response_deserializer=lambda data: sru_wire.decode(response, data),
+        )
+        return lambda values, timeout: call(values, timeout=timeout, metadata=self._metadata)
+
     def close(self):
         self._channel.close()
 
@@ -55,6 +66,15 @@ def add_flags(parser):
     parser.add_argument("--tls_key", help="PEM file with its key")
     parser.add_argument("--tls_server_name", default="", help="if it is not that in --address")
     parser.add_argument("--token_file", help="file with the token to send")
+
+
+def make_sequence(sequence):
+    """A message SEQUENCE: of a text, or of a list of token ids (int) or of tokens (str)."""
+    if isinstance(sequence, str):
+        return {"text": sequence}
+    values = list(sequence)
+    kind = "tokens" if values and isinstance(values[0], str) else "token_ids"
+    return {kind: {"values": values}}
 
 
 def read(path):

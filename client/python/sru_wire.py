@@ -1,4 +1,4 @@
-"""The messages of sru/v1/inference.proto that classify.py and score.py need, as dicts, on the wire.
+"""The messages of sru/v1/inference.proto that classify.py, score.py and generate.py need, as dicts, on the wire.
 
 Generated code (see README.md) is the usual way to talk to the server, but it comes from a tool
 that has to match the installed version of protobuf, and grpcio does not bring protobuf along. The
@@ -71,6 +71,51 @@ SCORE_RESPONSE = {
     "times": (4, STAGE_TIMES),
 }
 
+# A map is a repeated message of keys and values.
+LOGIT_BIAS = {"key": (1, "int"), "value": (2, "float")}
+SAMPLING = {
+    "temperature": (1, "float"),
+    "top_k": (2, "int"),
+    "top_p": (3, "float"),
+    "min_p": (4, "float"),
+    "seed": (5, "int"),
+    "repetition_penalty": (6, "float"),
+    "presence_penalty": (7, "float"),
+    "frequency_penalty": (8, "float"),
+    "logit_bias": (9, [LOGIT_BIAS]),
+}
+GENERATE_REQUEST = {
+    "model": (1, "string"),
+    "version": (2, "int"),
+    "prompt": (3, SEQUENCE),
+    "state": (4, "bytes"),
+    "sampling": (5, SAMPLING),
+    "max_new_tokens": (6, "int"),
+    "min_new_tokens": (7, "int"),
+    "stop": (8, ["string"]),
+    "stop_token_ids": (9, ["int"]),
+    "num_samples": (10, "int"),
+    "token_log_probs": (11, "int"),
+    "top_candidates": (12, "int"),
+    "return_state": (13, "int"),
+    "priority": (14, "int"),
+    "echo": (15, "int"),
+}
+GENERATE_RESPONSE = {
+    "model": (1, "string"),
+    "version": (2, "int"),
+    "sample": (3, "int"),
+    "text": (4, "string"),
+    "token_ids": (5, ["int"]),
+    "log_probs": (6, ["float"]),
+    "candidates": (7, [CANDIDATES]),
+    "finish_reason": (8, "int"),
+    "state": (9, "bytes"),
+    "prompt_tokens": (10, "int"),
+    "generated_tokens": (11, "int"),
+    "times": (12, STAGE_TIMES),
+}
+
 _DEFAULTS = {"string": "", "bytes": b"", "int": 0, "float": 0.0, "double": 0.0}
 _FORMATS = {"float": "<f", "double": "<d"}
 
@@ -138,6 +183,11 @@ def _encode_field(out, number, kind, value):
     if kind == "int":
         _write_varint(out, number << 3)
         _write_varint(out, int(value) & 0xFFFFFFFFFFFFFFFF)
+        return
+    if isinstance(kind, str) and kind in _FORMATS:
+        size = struct.calcsize(_FORMATS[kind])
+        _write_varint(out, number << 3 | (5 if size == 4 else 1))
+        out += struct.pack(_FORMATS[kind], value)
         return
     if isinstance(kind, dict):
         data = encode(kind, value)
