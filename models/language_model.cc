@@ -11,12 +11,58 @@ namespace sru::models {
 
 namespace ops = kernels::ops;
 
+namespace {
+
+// What comes after the sequences, by the weights of `predict`.
+void AddPicks(kernels::ValueId h, ops::Predict predict, LanguageModel* model) {
+  kernels::Program& program = model->program;
+  model->sequences = program.AddSequenceAxis("sequences", model->tokens);
+  model->picks = program.AddAxis("picks");
+  model->adjustments = program.AddAxis("adjustments");
+  model->pick_sequences = program.AddRows("sequences of picks", model->picks, model->sequences);
+  model->sampling = program.AddSampling("sampling", model->picks);
+  model->pick_counts =
+      program.AddIds("candidates of picks", model->picks, 0, model->max_candidates + 1);
+  model->pick_adjustments =
+      program.AddAdjustments("adjustments", model->adjustments, predict.vocabulary_size);
+
+  ops::Last last;
+  last.x = h;
+  last.axis = model->sequences;
+  last.last = model->last_h;
+  ops::Select select;
+  select.x = program.Apply(last);
+  select.rows = model->pick_sequences;
+  predict.x = program.Apply(select);
+  predict.targets = kernels::kNone;
+  predict.counts = model->pick_counts;
+  predict.sampling = model->sampling;
+  predict.adjustments = model->pick_adjustments;
+  const kernels::ValueId predicted = program.Apply(predict);
+  model->picked = program.AddOutput("picked", predicted, kernels::OutputType::kPicked);
+  model->pick_candidates =
+      program.AddOutput("candidates of picks", predicted, kernels::OutputType::kCandidates);
+}
+
+}  // namespace
+
 const kernels::StackSpec& LanguageModel::stack() const {
   return std::get<ops::Stack>(program.operations.front()).spec;
 }
 
+kernels::ProgramLimits LanguageModelLimits(const LanguageModel& model, int max_tokens,
+                                           int max_sequences, int max_picks, int max_adjustments) {
+  kernels::ProgramLimits limits;
+  limits.axes.resize(model.program.axes.size());
+  limits.axes[model.tokens] = {max_tokens, max_sequences};
+  if (!model.can_pick()) return limits;
+  limits.axes[model.picks] = {max_picks, std::min(max_picks, 1)};
+  limits.axes[model.adjustments] = {max_adjustments, max_picks};
+  return limits;
+}
+
 absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
-                                                 const SafetensorsFile& tensors) {
+                                                 const SafetensorsFile& tensors, bool picks) {
   const int vocabulary = config.embedding.vocabulary_size;
   TensorReader reader(tensors);
   ops::Stack stack;
@@ -55,6 +101,7 @@ absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
   const kernels::ValueId predicted = program.Apply(predict);
   model.log_probs = program.AddOutput("log_probs", predicted, kernels::OutputType::kLogProb);
   model.candidates = program.AddOutput("candidates", predicted, kernels::OutputType::kCandidates);
+  if (picks) AddPicks(h, predict, &model);
   return model;
 }
 

@@ -1,7 +1,7 @@
 #include "models/model.h"
 
+#include <set>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "models/digest.h"
@@ -19,14 +19,12 @@ size_t CountParameters(kernels::StackSpec spec) {
 }
 
 // A weight that two operations share counts once.
-size_t CountParameters(const LanguageModel& model) {
-  size_t count = CountParameters(model.stack());
-  for (const kernels::Operation& operation : model.program.operations) {
-    if (const auto* const predict = std::get_if<kernels::ops::Predict>(&operation)) {
-      count += predict->bias.size;
-      if (predict->weight.data != model.stack().embedding.data) count += predict->weight.size;
-    }
-  }
+size_t CountParameters(kernels::Program program) {
+  size_t count = 0;
+  std::set<const void*> seen;
+  kernels::ForEachWeight(&program, [&](kernels::FloatView* view) {
+    if (seen.insert(view->data).second) count += view->size;
+  });
   return count;
 }
 
@@ -108,16 +106,21 @@ absl::Status Model::CompileStack(const SafetensorsFile& weights, kernels::Backen
 
 absl::Status Model::CompileLanguageModel(const SafetensorsFile& weights, kernels::Backend& backend,
                                          kernels::CompileOptions options) {
-  absl::StatusOr<LanguageModel> built = BuildLanguageModel(config_, weights);
-  if (!built.ok()) return built.status();
-  language_model_ = std::make_unique<LanguageModel>(*std::move(built));
-  parameter_count_ = static_cast<int64_t>(CountParameters(*language_model_));
+  options.weights = weights.weights();
+  kernels::Status compiled;
+  for (const bool picks : {true, false}) {
+    absl::StatusOr<LanguageModel> built = BuildLanguageModel(config_, weights, picks);
+    if (!built.ok()) return built.status();
+    language_model_ = std::make_unique<LanguageModel>(*std::move(built));
+    compiled = backend.Compile(language_model_->program, options, &program_);
+    // A backend that cannot pick can score.
+    if (compiled.code() != kernels::StatusCode::kUnsupported) break;
+  }
+  parameter_count_ = static_cast<int64_t>(CountParameters(language_model_->program));
   if (absl::Status status = MakeStateCodec(weights, language_model_->program.fields);
       !status.ok()) {
     return status;
   }
-  options.weights = weights.weights();
-  const kernels::Status compiled = backend.Compile(language_model_->program, options, &program_);
   language_model_->program = kernels::WithoutWeights(std::move(language_model_->program));
   return CompileError(weights.source(), backend, compiled);
 }

@@ -36,8 +36,8 @@ class BatchSlots {
 absl::StatusOr<std::unique_ptr<ScoreBatchRunner>> ScoreBatchRunner::Create(
     const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
     const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena) {
-  kernels::ProgramLimits program_limits;
-  program_limits.axes.push_back({limits.max_tokens, limits.max_sequences});
+  kernels::ProgramLimits program_limits =
+      models::LanguageModelLimits(model, limits.max_tokens, limits.max_sequences, 0, 0);
   program_limits.device = limits.device;
   program_limits.turn = limits.turn;
   std::unique_ptr<kernels::ProgramWorkspace> workspace;
@@ -132,10 +132,10 @@ absl::Status ScoreBatchRunner::MakeSlots(const std::vector<const SequenceTask*>&
 }
 
 absl::Status ScoreBatchRunner::RunPacked(int num_sequences, bool any_candidates) {
-  kernels::AxisBatch axis;
-  axis.num_sequences = num_sequences;
-  axis.offsets = offsets_.data();
-  axis.slots = slots_.data();
+  std::vector<kernels::AxisBatch> axes(model_.program.axes.size());
+  axes[model_.tokens].num_sequences = num_sequences;
+  axes[model_.tokens].offsets = offsets_.data();
+  axes[model_.tokens].slots = slots_.data();
   std::vector<kernels::InputBatch> inputs(model_.program.inputs.size());
   inputs[model_.ids].ids = token_ids_.data();
   inputs[model_.targets].ids = targets_.data();
@@ -144,7 +144,7 @@ absl::Status ScoreBatchRunner::RunPacked(int num_sequences, bool any_candidates)
   outputs[model_.log_probs].values = log_probs_.data();
   if (any_candidates) outputs[model_.candidates].candidates = candidates_.get();
   kernels::ProgramBatch batch;
-  batch.axes = &axis;
+  batch.axes = axes.data();
   batch.inputs = inputs.data();
   batch.arena = arena_.get();
   return models::ToAbslStatus(executable_.Run(batch, outputs.data(), *workspace_));

@@ -17,6 +17,7 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "models/safetensors.h"
+#include "tests/golden/greedy_continuation.h"
 #include "tests/testing/tested_backend.h"
 
 namespace sru {
@@ -73,8 +74,9 @@ class LanguageModelTest : public ::testing::Test {
     model_ = *std::move(model);
     ASSERT_NE(model_->language_model(), nullptr);
     ASSERT_NO_FATAL_FAILURE(ReadExpected(expected_path));
-    kernels::ProgramLimits limits;
-    limits.axes.push_back({std::max(total_tokens_, 1), static_cast<int>(sequences_.size())});
+    const auto num_sequences = static_cast<int>(sequences_.size());
+    const kernels::ProgramLimits limits = models::LanguageModelLimits(
+        *model_->language_model(), std::max(total_tokens_, 1), num_sequences, num_sequences, 0);
     kernels::Status status = model_->program().CreateWorkspace(limits, &workspace_);
     ASSERT_TRUE(status.ok()) << status.message();
     kernels::ArenaOptions arena_options;
@@ -100,6 +102,7 @@ class LanguageModelTest : public ::testing::Test {
       }
     }
     RecordProperty("largest_difference", std::to_string(worst));
+    ExpectGreedy();
   }
 
  private:
@@ -124,6 +127,13 @@ class LanguageModelTest : public ::testing::Test {
     const auto c_size = static_cast<size_t>(fields[model_->language_model()->c].width);
     const auto h_size = static_cast<size_t>(fields[model_->language_model()->last_h].width);
     const auto* ids = static_cast<const int64_t*>(tokens->data);
+    if (const models::TensorView* const greedy = (*file)->Find("expected.greedy")) {
+      const auto* const symbols = static_cast<const int64_t*>(greedy->data);
+      for (int64_t b = 0; b < greedy->shape[0]; ++b) {
+        expected_greedy_.emplace_back(symbols + b * greedy->shape[1],
+                                      symbols + (b + 1) * greedy->shape[1]);
+      }
+    }
     total_tokens_ = 0;
     sequences_.clear();
     for (int64_t b = 0; b < lengths->shape[0]; ++b) {
@@ -188,10 +198,10 @@ class LanguageModelTest : public ::testing::Test {
       of.push_back(i);
     }
     std::vector<float> log_probs(ids.size(), -1.0f);
-    kernels::AxisBatch axis;
-    axis.num_sequences = static_cast<int>(present.size());
-    axis.offsets = offsets.data();
-    axis.slots = present.data();
+    std::vector<kernels::AxisBatch> axes(model.program.axes.size());
+    axes[model.tokens].num_sequences = static_cast<int>(present.size());
+    axes[model.tokens].offsets = offsets.data();
+    axes[model.tokens].slots = present.data();
     std::vector<kernels::InputBatch> inputs(model.program.inputs.size());
     inputs[model.ids].ids = ids.data();
     inputs[model.targets].ids = targets.data();
@@ -200,7 +210,7 @@ class LanguageModelTest : public ::testing::Test {
     std::vector<kernels::OutputBatch> outputs(model.program.outputs.size());
     outputs[model.log_probs].values = log_probs.data();
     kernels::ProgramBatch batch;
-    batch.axes = &axis;
+    batch.axes = axes.data();
     batch.inputs = inputs.data();
     batch.arena = arena_.get();
     const kernels::Status status = model_->program().Run(batch, outputs.data(), *workspace_);
@@ -208,6 +218,33 @@ class LanguageModelTest : public ::testing::Test {
     for (size_t i = 0; i < of.size(); ++i) {
       std::vector<float>& to = (*scored)[of[i]].log_probs;
       to.insert(to.end(), log_probs.begin() + offsets[i], log_probs.begin() + offsets[i + 1]);
+    }
+  }
+
+  // After each sequence, with its state in a slot and no token in the first batch.
+  void ExpectGreedy() {
+    if (expected_greedy_.empty() || tested_.dtype != kernels::DataType::kFloat32 ||
+        !model_->language_model()->can_pick()) {
+      return;
+    }
+    std::vector<kernels::StateArena::Slot> slots(sequences_.size());
+    for (size_t i = 0; i < slots.size(); ++i) {
+      ASSERT_TRUE(arena_->Allocate(&slots[i]).ok());
+      kernels::StateArena::State state;
+      state.rows = {1, 1};
+      state.values = sequences_[i].final_state;
+      ASSERT_TRUE(arena_->Put(slots[i], state).ok());
+    }
+    const auto steps = static_cast<int>(expected_greedy_[0].size());
+    const std::vector<std::vector<int32_t>> nothing(slots.size());
+    const auto picks =
+        testing::ContinueGreedily(model_->program(), *model_->language_model(), nothing, steps,
+                                  arena_.get(), slots, workspace_.get());
+    for (size_t i = 0; i < slots.size(); ++i) {
+      std::vector<int32_t> ids;
+      for (const kernels::Candidate& pick : picks[i]) ids.push_back(pick.id);
+      EXPECT_EQ(ids, expected_greedy_[i]) << "after sequence " << i;
+      arena_->Free(slots[i]);
     }
   }
 
@@ -240,6 +277,7 @@ class LanguageModelTest : public ::testing::Test {
   std::unique_ptr<kernels::ProgramWorkspace> workspace_;
   std::unique_ptr<kernels::StateArena> arena_;
   std::vector<Sequence> sequences_;
+  std::vector<std::vector<int32_t>> expected_greedy_;  // of each sequence, if there are any
   int total_tokens_ = 0;
 };
 
