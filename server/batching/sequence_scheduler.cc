@@ -1,0 +1,1195 @@
+#include "server/batching/sequence_scheduler.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <limits>
+#include <new>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "server/base/deferred_work.h"
+#include "server/base/mutex.h"
+#include "server/batching/answer_group.h"
+#include "server/batching/order_tree.h"
+#include "server/batching/speed_model.h"
+
+namespace sru::server {
+namespace {
+
+constexpr int kAnyDevice = -1;
+constexpr size_t kNumPriorities = 3;
+// A sequence may be in this many steps that lose their device.
+constexpr int kMaxRuns = 2;
+// So many sinks are worth the waking of another worker, which starts the next step meanwhile.
+constexpr size_t kManyDeliveries = 8;
+// Lower than the rank of any arrival.
+constexpr int64_t kTryingRank = std::numeric_limits<int64_t>::min();
+
+constexpr absl::Duration kMinRetry = absl::Milliseconds(1);
+constexpr absl::Duration kMaxRetry = absl::Seconds(10);
+constexpr absl::Duration kUnknownRetry = absl::Milliseconds(100);
+// As in the batcher: an outcome far inside the deadline says little.
+constexpr double kTellingShareOfBudget = 0.25;
+
+// A status with the text that `make` gives, or without one when there is no memory for it.
+template <typename MakeText>
+absl::Status StatusWithText(absl::StatusCode code, const MakeText& make) {
+  try {
+    return absl::Status(code, make());
+  } catch (const std::bad_alloc&) {
+    return absl::Status(code, "");
+  }
+}
+
+int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Where a sequence is.
+enum class Place {
+  kNowhere,   // ended, or not there yet
+  kFed,       // in a tree of those that wait to be fed
+  kDecoding,  // in a list of those that wait for their next row
+  kStarved,   // in the tree of those that wait for memory
+  kPaused,
+  kRunning,  // in a step
+};
+
+struct OrderHook : OrderNode {};
+struct ExpiryHook : OrderNode {};
+
+}  // namespace
+
+// All fields but `sequence`, which the step that it is in uses, are guarded by the scheduler's mutex.
+class ScheduledSequence : public OrderHook, public ExpiryHook {
+ public:
+  std::unique_ptr<StepSequence> sequence;
+  Priority priority = Priority::kNormal;
+  absl::Time deadline = absl::InfiniteFuture();
+  absl::Time arrival;
+  uint64_t number = 0;
+
+  Place place = Place::kNowhere;
+  StepNeed need;
+  int device = kAnyDevice;
+  int granted = 0;     // rows in the step that it is in
+  bool begun = false;  // it has been in a step
+  bool paused = false;
+  bool suspended = false;
+  bool holds = false;     // memory, after its last step
+  bool trying = false;    // it was starved, and is in its first step since
+  bool recorded = false;  // its first result has been counted
+  int lost_runs = 0;
+  absl::Time starved_since = absl::InfiniteFuture();
+  int64_t waiting_rows = 0;  // its part of the total
+  absl::Status end_status;   // why it is to end after the step that it is in
+  double predicted_seconds = 0;
+  RequestTimes times;
+
+  OrderKey decode_key;
+  ScheduledSequence* previous = nullptr;  // in a list of those that decode
+  ScheduledSequence* next = nullptr;
+  ScheduledSequence* older = nullptr;  // in the list of all
+  ScheduledSequence* newer = nullptr;
+  ScheduledSequence* next_end = nullptr;
+  // Keeps it alive until its end.
+  std::shared_ptr<ScheduledSequence> self;
+
+  OrderNode* order() { return static_cast<OrderHook*>(this); }
+  OrderNode* expiry() { return static_cast<ExpiryHook*>(this); }
+  static ScheduledSequence* OfOrder(OrderNode* node) {
+    return static_cast<ScheduledSequence*>(static_cast<OrderHook*>(node));
+  }
+  static ScheduledSequence* OfExpiry(OrderNode* node) {
+    return static_cast<ScheduledSequence*>(static_cast<ExpiryHook*>(node));
+  }
+};
+
+namespace {
+
+// Sequences that have ended, before they are told.
+class Endings {
+ public:
+  bool empty() const { return first_ == nullptr; }
+
+  void Add(ScheduledSequence* sequence) {
+    sequence->next_end = nullptr;
+    (last_ == nullptr ? first_ : last_->next_end) = sequence;
+    last_ = sequence;
+  }
+  // Without a lock. Nothing of the scheduler is used: the last one may be its end.
+  void Tell() {
+    while (first_ != nullptr) {
+      ScheduledSequence* const sequence = first_;
+      first_ = sequence->next_end;
+      if (first_ == nullptr) last_ = nullptr;
+      const std::shared_ptr<ScheduledSequence> self = std::move(sequence->self);
+      self->sequence->End(self->end_status, self->times);
+    }
+  }
+
+ private:
+  ScheduledSequence* first_ = nullptr;
+  ScheduledSequence* last_ = nullptr;
+};
+
+// Sequences of one priority that wait for their next row, those that have waited longest first.
+class DecodeList {
+ public:
+  ScheduledSequence* front() const { return first_; }
+  void PushBack(ScheduledSequence* sequence) {
+    sequence->previous = last_;
+    sequence->next = nullptr;
+    (last_ == nullptr ? first_ : last_->next) = sequence;
+    last_ = sequence;
+  }
+  void Erase(ScheduledSequence* sequence) {
+    (sequence->previous == nullptr ? first_ : sequence->previous->next) = sequence->next;
+    (sequence->next == nullptr ? last_ : sequence->next->previous) = sequence->previous;
+  }
+
+ private:
+  ScheduledSequence* first_ = nullptr;
+  ScheduledSequence* last_ = nullptr;
+};
+
+class StepImpl : public Step {
+ public:
+  std::vector<StepShare>& shares() override { return shares_; }
+  int device() const override { return device_; }
+  int fed_rows() const override { return fed_rows_; }
+  int rows() const override { return rows_; }
+
+  // Room for `count` shares; throws std::bad_alloc.
+  void Reserve(size_t count) {
+    shares_.reserve(count);
+    sequences_.reserve(count);
+  }
+  void Add(ScheduledSequence* sequence, int rows) {
+    StepShare share;
+    share.sequence = sequence->sequence.get();
+    share.rows = rows;
+    shares_.push_back(std::move(share));
+    sequences_.push_back(sequence->self);
+    rows_ += rows;
+    if (!sequence->need.decoding) fed_rows_ += rows;
+  }
+  // The memory stays.
+  void Clear() {
+    shares_.clear();
+    sequences_.clear();
+    fed_rows_ = rows_ = 0;
+  }
+
+  std::vector<StepShare> shares_;
+  std::vector<SequenceHandle> sequences_;  // [share]
+  int device_ = 0;
+  int fed_rows_ = 0;
+  int rows_ = 0;
+  absl::Time start_;
+};
+
+class SchedulerImpl : public SequenceScheduler {
+ public:
+  SchedulerImpl(const SchedulerOptions& options, const Clock* clock)
+      : options_(options), clock_(clock), start_(clock->Now()) {
+    for (const int workers : options.workers) {
+      devices_.emplace_back();
+      devices_.back().workers = workers;
+      devices_.back().lost = workers == 0;
+      num_workers_ += workers;
+    }
+  }
+  ~SchedulerImpl() override;
+
+  absl::StatusOr<SequenceHandle> Submit(SequenceRequest&& request,
+                                        absl::Duration* retry_after) override;
+  absl::Status CheckAdmission(int64_t rows, Priority priority, absl::Time deadline,
+                              absl::Duration* retry_after) override;
+  void Cancel(const SequenceHandle& handle) override;
+  void Pause(const SequenceHandle& handle) override;
+  void Resume(const SequenceHandle& handle) override;
+  std::unique_ptr<Step> TryTakeStep(int device) override;
+  std::unique_ptr<Step> TakeStep(int device) override;
+  void FinishStep(std::unique_ptr<Step> step, const absl::Status& status,
+                  absl::Duration compute) override;
+  void LoseDevice(int device, const absl::Status& status) override;
+  void Close() override;
+  void Suspend(const absl::Status& status) override;
+  SchedulerStats stats() const override;
+
+ private:
+  struct Device {
+    int workers = 0;
+    bool lost = false;
+    int64_t bound = 0;  // sequences that have begun here
+    int running_steps = 0;
+    int64_t running_rows = 0;
+    bool fed_last = false;  // the last step had room for what is fed only
+    OrderTree fed;          // that have begun here
+    std::array<DecodeList, kNumPriorities> decoding;
+    int64_t decode_sequences = 0;  // in the lists
+    int64_t decode_rows = 0;
+    int waiting_workers = 0;
+    int woken_workers = 0;
+    CondVar work;
+  };
+
+  struct Admission {
+    bool expired = false;
+    std::optional<RejectReason> refusal;
+    absl::Time now;
+    OrderKey key;
+    double predicted_seconds = 0;
+    absl::Duration predicted;
+    absl::Duration budget;
+    absl::Duration retry_after;
+    int64_t streams = 0;
+    int64_t waiting_rows = 0;
+    absl::Status stopped;
+
+    bool accepted() const { return !expired && !refusal.has_value(); }
+  };
+
+  Admission Judge(int64_t rows, int least_steps, Priority priority, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ToStatus(const Admission& admission, int64_t rows,
+                        absl::Duration* retry_after) const;
+  double PredictSeconds(const OrderKey& key, int64_t rows, int least_steps) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Rows of sequences that decode and are not paused.
+  int64_t DecodeRows() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Rows to be fed beside `decode_rows` others.
+  int64_t Portion(int64_t decode_rows) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  int64_t Tick(absl::Time time) const {
+    absl::Duration rest;
+    return absl::IDivDuration(time - start_, options_.ageing_interval, &rest);
+  }
+
+  // Puts a sequence that is nowhere where its need says.
+  void Attach(ScheduledSequence* s, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes it out of wherever it waits.
+  void Detach(ScheduledSequence* s) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountRows(ScheduledSequence* s, int64_t rows) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountHeld(ScheduledSequence* s) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Unbind(ScheduledSequence* s) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Rewind(ScheduledSequence* s) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // It is in no step and has been detached, or is in the one that is handed back.
+  void End(ScheduledSequence* s, const absl::Status& status, Endings* endings)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndExpired(absl::Time now, Endings* endings) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ExpiredStatus(const ScheduledSequence& s, absl::Time now) const;
+  void Starve(ScheduledSequence* s, absl::Time now, Endings* endings)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tries the first `count` starved ones again.
+  void Revive(int64_t count, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // If everything waits for memory, makes some.
+  void BreakDeadlock(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Settle(ScheduledSequence* s, const absl::Status& status, int device, absl::Time now,
+              Endings* endings) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RecordResult(ScheduledSequence* s, absl::Time now, double* worst_ratio)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  // How many steps of a device may run at a time with the work that there is.
+  int64_t UsefulSteps(const Device& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MayBeginHere(const Device& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool MayStart(const Device& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null if no step may start, or if there is no memory for one (then sets `*out_of_memory`).
+  std::unique_ptr<StepImpl> Build(int device, absl::Time now, bool* out_of_memory)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddDecoding(Device& device, StepImpl* step, int64_t most_rows, int64_t most_sequences)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddFed(Device& device, StepImpl* step, int64_t most_rows, int64_t most_sequences)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Take(ScheduledSequence* s, StepImpl* step, int64_t rows)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ && live_ == 0; }
+  // Wakes workers for what may start. One step of `device` is left to a worker that comes by itself.
+  void Wake(int device = kAnyDevice) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (Device& device : devices_) device.work.SignalAll();
+  }
+
+  const SchedulerOptions options_;
+  const Clock* const clock_;
+  const absl::Time start_;
+
+  mutable Mutex mutex_;
+  std::deque<Device> devices_ ABSL_GUARDED_BY(mutex_);
+  int num_workers_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status suspended_ ABSL_GUARDED_BY(mutex_);  // not OK after Suspend()
+  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);    // not OK without a device
+  uint64_t next_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  OrderTree fresh_ ABSL_GUARDED_BY(mutex_);  // that have not begun anywhere
+  OrderTree expiry_ ABSL_GUARDED_BY(mutex_);
+  OrderTree starved_ ABSL_GUARDED_BY(mutex_);
+  int64_t tries_ ABSL_GUARDED_BY(mutex_) = 1;  // starved ones that are tried together
+  absl::Time retry_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  ScheduledSequence* oldest_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  ScheduledSequence* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;
+
+  int64_t live_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t paused_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t paused_begun_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t holders_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t waiting_rows_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t running_decode_rows_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t running_fed_rows_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t running_steps_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Of steps that fed sequences, and of those that did not: apart, since after many steps of a few rows
+  // one model would not know any more how long a large one takes.
+  SpeedModel fed_speed_ ABSL_GUARDED_BY(mutex_);
+  SpeedModel decode_speed_ ABSL_GUARDED_BY(mutex_);
+  SchedulerStats counts_ ABSL_GUARDED_BY(mutex_);  // the counters only
+  std::vector<std::unique_ptr<StepImpl>> spare_steps_ ABSL_GUARDED_BY(mutex_);
+};
+
+SchedulerImpl::~SchedulerImpl() {
+  MutexLock lock(&mutex_);
+  if (live_ == 0 && running_steps_ == 0) return;
+  std::fprintf(stderr,
+               "SequenceScheduler destroyed while %lld sequences and %lld steps are there; "
+               "Suspend() them and run the rest first\n",
+               static_cast<long long>(live_), static_cast<long long>(running_steps_));
+  std::abort();
+}
+
+absl::StatusOr<SequenceHandle> SchedulerImpl::Submit(SequenceRequest&& request,
+                                                     absl::Duration* retry_after) {
+  auto scheduled = std::make_shared<ScheduledSequence>();
+  const StepNeed need = request.sequence->need();
+  if (need.rows > options_.max_waiting_rows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("prompt: expected at most ", options_.max_waiting_rows,
+                     " tokens (max_queue_tokens), found ", need.rows));
+  }
+  Admission admission;
+  {
+    MutexLock lock(&mutex_);
+    admission = Judge(need.rows, request.least_steps, request.priority, request.deadline);
+    if (admission.accepted()) {
+      ScheduledSequence* const s = scheduled.get();
+      s->sequence = std::move(request.sequence);
+      s->priority = request.priority;
+      s->deadline = request.deadline;
+      s->arrival = admission.now;
+      s->number = next_number_++;
+      s->predicted_seconds = admission.predicted_seconds;
+      s->self = scheduled;
+      ++live_;
+      s->older = newest_;
+      (newest_ == nullptr ? oldest_ : newest_->newer) = s;
+      newest_ = s;
+      if (s->deadline != absl::InfiniteFuture()) {
+        s->expiry()->key = {0, s->deadline, s->number};
+        expiry_.Insert(s->expiry());
+      }
+      Attach(s, admission.now);
+      Wake();
+    }
+  }
+  if (absl::Status status = ToStatus(admission, need.rows, retry_after); !status.ok()) {
+    return status;
+  }
+  return scheduled;
+}
+
+absl::Status SchedulerImpl::CheckAdmission(int64_t rows, Priority priority, absl::Time deadline,
+                                           absl::Duration* retry_after) {
+  Admission admission;
+  {
+    MutexLock lock(&mutex_);
+    admission = Judge(rows, 1, priority, deadline);
+  }
+  return ToStatus(admission, rows, retry_after);
+}
+
+SchedulerImpl::Admission SchedulerImpl::Judge(int64_t rows, int least_steps, Priority priority,
+                                              absl::Time deadline) {
+  Admission a;
+  a.now = clock_->Now();
+  a.budget = deadline - a.now;
+  a.key = {Tick(a.now) - static_cast<int64_t>(priority), deadline, next_number_};
+  a.streams = live_;
+  a.waiting_rows = waiting_rows_;
+  if (!stopped_.ok()) {
+    a.refusal = RejectReason::kNoWorker;
+    a.stopped = stopped_;
+  } else if (closed_) {
+    a.refusal = RejectReason::kDraining;
+  } else if (a.budget <= absl::ZeroDuration()) {
+    a.expired = true;
+  } else if (live_ >= options_.max_streams || waiting_rows_ + rows > options_.max_waiting_rows) {
+    a.refusal = RejectReason::kQueueFull;
+  } else if (deadline != absl::InfiniteFuture() && fed_speed_.known()) {
+    a.predicted_seconds = PredictSeconds(a.key, rows, 1);
+    const double until_end =
+        least_steps > 1 ? PredictSeconds(a.key, rows, least_steps) : a.predicted_seconds;
+    a.predicted = absl::Seconds(until_end * fed_speed_.margin());
+    const bool idle = live_ - paused_ == 0;
+    if (options_.admission_by_deadline && !idle && a.predicted > a.budget) {
+      a.refusal = RejectReason::kDeadline;
+    }
+  }
+  if (a.refusal.has_value()) ++counts_.rejected[*a.refusal];
+  if (!a.accepted()) {
+    a.retry_after = kUnknownRetry;
+    if (fed_speed_.known()) {
+      const OrderKey last = {std::numeric_limits<int64_t>::max(), absl::InfiniteFuture(), 0};
+      a.retry_after = std::clamp(absl::Seconds(PredictSeconds(last, 0, 1)), kMinRetry, kMaxRetry);
+    }
+    // Nobody knows when a stream ends.
+    if (live_ >= options_.max_streams) a.retry_after = std::max(a.retry_after, kUnknownRetry);
+  }
+  return a;
+}
+
+absl::Status SchedulerImpl::ToStatus(const Admission& a, int64_t rows,
+                                     absl::Duration* retry_after) const {
+  if (a.expired) {
+    return absl::DeadlineExceededError("the deadline had passed when the request was queued");
+  }
+  if (!a.refusal.has_value()) return absl::OkStatus();
+  std::string text;
+  switch (*a.refusal) {
+    case RejectReason::kNoWorker:
+      text = std::string(a.stopped.message());
+      break;
+    case RejectReason::kDraining:
+      text = "the server is shutting down and takes no new requests";
+      break;
+    case RejectReason::kQueueFull:
+      text =
+          absl::StrCat("the queue is full: ", a.streams, " of ", options_.max_streams,
+                       " streams are open and ", a.waiting_rows, " of ", options_.max_waiting_rows,
+                       " tokens wait, the request has ", rows, " tokens; retry later");
+      break;
+    case RejectReason::kDeadline:
+      text = absl::StrCat(
+          "the deadline cannot be kept: by the measured speed of the model the request would take ",
+          absl::FormatDuration(a.predicted), " or more, its deadline is in ",
+          absl::FormatDuration(a.budget), "; retry later");
+      break;
+    case RejectReason::kMemory:
+      break;  // only the service refuses for this, before it submits
+  }
+  absl::Status status = MakeRefusal(*a.refusal, text);
+  if (retry_after != nullptr && absl::IsResourceExhausted(status)) *retry_after = a.retry_after;
+  return status;
+}
+
+int64_t SchedulerImpl::DecodeRows() const {
+  int64_t rows = running_decode_rows_;
+  for (const Device& device : devices_) rows += device.decode_rows;
+  return rows;
+}
+
+int64_t SchedulerImpl::Portion(int64_t decode_rows) const {
+  if (decode_rows == 0) return options_.max_step_tokens;
+  double rows = kLeastPortion;
+  if (fed_speed_.known() && decode_speed_.known()) {
+    const double more = (kSlowestStep - 1) * decode_speed_.Seconds(decode_rows, 1);
+    const double per_row = fed_speed_.Seconds(1, 0);
+    if (per_row > 0) rows = std::max(rows, more / per_row);
+  }
+  return static_cast<int64_t>(std::min<double>(rows, options_.max_step_tokens));
+}
+
+double SchedulerImpl::PredictSeconds(const OrderKey& key, int64_t rows, int least_steps) const {
+  int64_t ahead = fresh_.Before(key).tokens;
+  for (const Device& device : devices_) ahead += device.fed.Before(key).tokens;
+  const int64_t decode_rows = DecodeRows();
+  const int64_t work = ahead + rows;
+  // With a second worker, what is fed goes in steps of its own.
+  const int64_t portion = num_workers_ > 1 ? options_.max_step_tokens : Portion(decode_rows);
+  const int64_t steps = std::max<int64_t>(1, DivideUp(work, portion));
+  const int64_t beside = num_workers_ > 1 ? 0 : decode_rows;
+  const double total = fed_speed_.Seconds(work + steps * beside, steps);
+  const double last = fed_speed_.Seconds(std::min(work, portion) + beside, 1);
+  const int workers = std::max(1, num_workers_);
+  double seconds = (total - last) / workers + last;
+  // Until a worker is free.
+  if (running_steps_ >= workers) {
+    const SpeedModel& speed = running_fed_rows_ > 0 ? fed_speed_ : decode_speed_;
+    seconds += speed.Seconds(running_fed_rows_ + running_decode_rows_, running_steps_) / workers;
+  }
+  return seconds + (least_steps - 1) * decode_speed_.Seconds(decode_rows + 1, 1);
+}
+
+void SchedulerImpl::CountRows(ScheduledSequence* s, int64_t rows) {
+  waiting_rows_ += rows - s->waiting_rows;
+  s->waiting_rows = rows;
+}
+
+void SchedulerImpl::CountHeld(ScheduledSequence* s) {
+  const bool holds = s->sequence->holds_state();
+  holders_ += static_cast<int64_t>(holds) - static_cast<int64_t>(s->holds);
+  s->holds = holds;
+}
+
+void SchedulerImpl::Unbind(ScheduledSequence* s) {
+  if (s->device == kAnyDevice) return;
+  --devices_[s->device].bound;
+  s->device = kAnyDevice;
+}
+
+void SchedulerImpl::Rewind(ScheduledSequence* s) {
+  s->sequence->Rewind();
+  CountHeld(s);
+  Unbind(s);
+  ++counts_.replayed;
+}
+
+void SchedulerImpl::Attach(ScheduledSequence* s, absl::Time now) {
+  s->need = s->sequence->need();
+  CountRows(s, s->need.decoding ? 0 : s->need.rows);
+  if (s->paused && !s->suspended) {
+    s->place = Place::kPaused;
+    ++paused_;
+    if (s->begun) ++paused_begun_;
+    return;
+  }
+  if (s->device != kAnyDevice && s->need.decoding) {
+    Device& device = devices_[s->device];
+    s->decode_key = {Tick(now) - static_cast<int64_t>(s->priority), absl::InfinitePast(),
+                     next_number_++};
+    device.decoding[static_cast<size_t>(s->priority)].PushBack(s);
+    ++device.decode_sequences;
+    device.decode_rows += s->need.rows;
+    s->place = Place::kDecoding;
+    return;
+  }
+  OrderNode* const node = s->order();
+  const int64_t rank =
+      s->trying ? kTryingRank : Tick(s->arrival) - static_cast<int64_t>(s->priority);
+  node->key = {rank, s->deadline, s->number};
+  node->weight = {s->need.rows, 1};
+  (s->device == kAnyDevice ? fresh_ : devices_[s->device].fed).Insert(node);
+  s->place = Place::kFed;
+}
+
+void SchedulerImpl::Detach(ScheduledSequence* s) {
+  switch (s->place) {
+    case Place::kNowhere:
+    case Place::kRunning:
+      break;
+    case Place::kFed:
+      (s->device == kAnyDevice ? fresh_ : devices_[s->device].fed).Erase(s->order());
+      break;
+    case Place::kDecoding: {
+      Device& device = devices_[s->device];
+      device.decoding[static_cast<size_t>(s->priority)].Erase(s);
+      --device.decode_sequences;
+      device.decode_rows -= s->need.rows;
+      break;
+    }
+    case Place::kStarved:
+      starved_.Erase(s->order());
+      if (starved_.empty()) retry_at_ = absl::InfiniteFuture();
+      break;
+    case Place::kPaused:
+      --paused_;
+      if (s->begun) --paused_begun_;
+      break;
+  }
+  s->place = Place::kNowhere;
+}
+
+void SchedulerImpl::End(ScheduledSequence* s, const absl::Status& status, Endings* endings) {
+  const bool freed = s->holds;
+  s->sequence->Rewind();
+  CountHeld(s);
+  CountRows(s, 0);
+  Unbind(s);
+  if (s->deadline != absl::InfiniteFuture()) expiry_.Erase(s->expiry());
+  (s->older == nullptr ? oldest_ : s->older->newer) = s->newer;
+  (s->newer == nullptr ? newest_ : s->newer->older) = s->older;
+  --live_;
+  if (s->begun) --begun_;
+  s->place = Place::kNowhere;
+  s->end_status = status;
+  endings->Add(s);
+  if (freed) Revive(1, clock_->Now());
+}
+
+absl::Status SchedulerImpl::ExpiredStatus(const ScheduledSequence& s, absl::Time now) const {
+  return StatusWithText(absl::StatusCode::kDeadlineExceeded, [&] {
+    return absl::StrCat("the deadline passed after ", absl::FormatDuration(now - s.arrival),
+                        s.recorded ? ", between two tokens" : ", before the first token");
+  });
+}
+
+void SchedulerImpl::EndExpired(absl::Time now, Endings* endings) {
+  const OrderNode* node = expiry_.First();
+  while (node != nullptr && node->key.deadline <= now) {
+    ScheduledSequence* const s = ScheduledSequence::OfExpiry(const_cast<OrderNode*>(node));
+    const OrderKey key = node->key;
+    if (s->place != Place::kRunning) {
+      ++counts_.expired;
+      if (!s->recorded) s->times.queue = now - s->arrival;
+      Detach(s);
+      End(s, ExpiredStatus(*s, now), endings);
+    }
+    node = expiry_.After(key);
+  }
+}
+
+void SchedulerImpl::Cancel(const SequenceHandle& handle) {
+  if (handle == nullptr) return;
+  Endings endings;
+  {
+    MutexLock lock(&mutex_);
+    ScheduledSequence* const s = handle.get();
+    if (s->place == Place::kNowhere) return;
+    const absl::Time now = clock_->Now();
+    const bool expired = s->deadline <= now;
+    absl::Status status =
+        expired ? ExpiredStatus(*s, now) : StatusWithText(absl::StatusCode::kCancelled, [] {
+          return "the caller cancelled the request";
+        });
+    if (s->place == Place::kRunning) {
+      if (!s->end_status.ok()) return;
+      s->end_status = std::move(status);
+    } else {
+      if (!s->recorded) s->times.queue = now - s->arrival;
+      Detach(s);
+      End(s, status, &endings);
+    }
+    ++(expired ? counts_.expired : counts_.cancelled);
+    if (Idle()) WakeAll();
+    Wake();
+  }
+  endings.Tell();
+}
+
+void SchedulerImpl::Pause(const SequenceHandle& handle) {
+  MutexLock lock(&mutex_);
+  ScheduledSequence* const s = handle.get();
+  if (s == nullptr || s->paused) return;
+  s->paused = true;
+  if (s->suspended || s->place == Place::kNowhere || s->place == Place::kRunning) return;
+  Detach(s);
+  Attach(s, clock_->Now());
+}
+
+void SchedulerImpl::Resume(const SequenceHandle& handle) {
+  MutexLock lock(&mutex_);
+  ScheduledSequence* const s = handle.get();
+  if (s == nullptr || !s->paused) return;
+  s->paused = false;
+  if (s->place != Place::kPaused) return;
+  Detach(s);
+  Attach(s, clock_->Now());
+  Wake();
+}
+
+void SchedulerImpl::Starve(ScheduledSequence* s, absl::Time now, Endings* endings) {
+  s->starved_since = std::min(s->starved_since, now);
+  const bool alone = holders_ - static_cast<int64_t>(s->holds) == 0;
+  if (alone && running_steps_ == 0 && now - s->starved_since >= kLoneWait) {
+    End(s,
+        StatusWithText(absl::StatusCode::kResourceExhausted,
+                       [] {
+                         return "memory: there is none for the state of this request, although "
+                                "no other one of this model holds any; retry later";
+                       }),
+        endings);
+    return;
+  }
+  if (s->paused) return Attach(s, now);
+  s->need = s->sequence->need();
+  CountRows(s, s->need.decoding ? 0 : s->need.rows);
+  s->order()->key = {s->holds ? 0 : 1, absl::InfinitePast(), s->number};
+  s->order()->weight = {s->need.rows, 1};
+  starved_.Insert(s->order());
+  s->place = Place::kStarved;
+  retry_at_ = std::min(retry_at_, now + kMemoryRetry);
+}
+
+void SchedulerImpl::Revive(int64_t count, absl::Time now) {
+  for (; count > 0 && !starved_.empty(); --count) {
+    ScheduledSequence* const s = ScheduledSequence::OfOrder(starved_.First());
+    Detach(s);
+    s->trying = true;
+    Attach(s, now);
+  }
+}
+
+void SchedulerImpl::BreakDeadlock(absl::Time now) {
+  if (starved_.empty() || running_steps_ > 0) return;
+  for (const Device& device : devices_) {
+    if (device.decode_sequences > 0 || !device.fed.empty()) return;
+  }
+  if (!fresh_.empty() && ScheduledSequence::OfOrder(fresh_.First())->trying) return;
+  ScheduledSequence* const first = ScheduledSequence::OfOrder(starved_.First());
+  ScheduledSequence* last = nullptr;  // to arrive, of those that can give up memory
+  for (ScheduledSequence* s = newest_; s != nullptr && last == nullptr; s = s->older) {
+    if (s != first && s->holds) last = s;
+  }
+  if (last == nullptr) return;  // the timer tries again
+  const bool was_starved = last->place == Place::kStarved;
+  Detach(last);
+  Rewind(last);
+  if (was_starved) {
+    Endings none;  // it is not alone
+    Starve(last, now, &none);
+  } else {
+    Attach(last, now);
+  }
+  Revive(1, now);
+}
+
+int64_t SchedulerImpl::UsefulSteps(const Device& device) const {
+  const int64_t rows = device.running_rows + device.decode_rows + device.fed.total().tokens +
+                       (starved_.empty() ? fresh_.total().tokens : 0);
+  return std::clamp<int64_t>(DivideUp(rows, options_.rows_per_step), 1,
+                             std::max(1, device.workers));
+}
+
+bool SchedulerImpl::MayBeginHere(const Device& device) const {
+  if (fresh_.empty()) return false;
+  if (!starved_.empty()) {
+    // What is tried again goes on; everything else waits behind the starved.
+    return ScheduledSequence::OfOrder(fresh_.First())->trying;
+  }
+  // Sequences stay where they begin, so the devices get equally many.
+  constexpr int64_t kSlack = 8;
+  for (const Device& other : devices_) {
+    if (!other.lost && device.bound > other.bound + kSlack) return false;
+  }
+  return true;
+}
+
+bool SchedulerImpl::MayStart(const Device& device) const {
+  if (device.lost || device.running_steps >= UsefulSteps(device)) return false;
+  return device.decode_sequences > 0 || !device.fed.empty() || MayBeginHere(device);
+}
+
+void SchedulerImpl::Take(ScheduledSequence* s, StepImpl* step, int64_t rows) {
+  Detach(s);
+  s->place = Place::kRunning;
+  s->granted = static_cast<int>(rows);
+  if (s->device == kAnyDevice) {
+    s->device = step->device_;
+    ++devices_[s->device].bound;
+  }
+  if (!s->begun) {
+    s->begun = true;
+    ++begun_;
+  }
+  step->Add(s, s->granted);
+}
+
+void SchedulerImpl::AddDecoding(Device& device, StepImpl* step, int64_t most_rows,
+                                int64_t most_sequences) {
+  while (device.decode_sequences > 0) {
+    ScheduledSequence* best = nullptr;
+    for (const DecodeList& list : device.decoding) {
+      ScheduledSequence* const front = list.front();
+      if (front != nullptr && (best == nullptr || front->decode_key < best->decode_key)) {
+        best = front;
+      }
+    }
+    // A sequence of more branches than a step has room for gets one to itself; the runner divides it.
+    const bool fits = best->need.rows <= most_rows && best->need.branches <= most_sequences;
+    if (!fits && !step->shares_.empty()) return;
+    most_rows -= best->need.rows;
+    most_sequences -= best->need.branches;
+    Take(best, step, best->need.rows);
+    if (most_rows <= 0 || most_sequences <= 0) return;
+  }
+}
+
+void SchedulerImpl::AddFed(Device& device, StepImpl* step, int64_t most_rows,
+                           int64_t most_sequences) {
+  while (most_rows > 0 && most_sequences > 0 && step->shares_.size() < step->shares_.capacity()) {
+    OrderNode* node = device.fed.First();
+    if (MayBeginHere(device)) {
+      OrderNode* const fresh = fresh_.First();
+      if (node == nullptr || fresh->key < node->key) node = fresh;
+    }
+    if (node == nullptr) return;
+    ScheduledSequence* const s = ScheduledSequence::OfOrder(node);
+    const int64_t rows = std::min(s->need.rows, most_rows);
+    most_rows -= rows;
+    most_sequences -= std::min<int64_t>(s->need.branches, rows);
+    Take(s, step, rows);
+  }
+}
+
+std::unique_ptr<StepImpl> SchedulerImpl::Build(int device_index, absl::Time now,
+                                               bool* out_of_memory) {
+  *out_of_memory = false;
+  if (retry_at_ <= now) {
+    retry_at_ = now + kMemoryRetry;
+    Revive(1, now);
+  }
+  Device& device = devices_[device_index];
+  if (!MayStart(device)) return nullptr;
+  std::unique_ptr<StepImpl> step;
+  const int64_t most_sequences = options_.max_step_sequences;
+  try {
+    // Nothing is allocated after this, so that no sequence is left between two places.
+    if (spare_steps_.empty()) {
+      step = std::make_unique<StepImpl>();
+      spare_steps_.reserve(running_steps_ + 1);
+    } else {
+      step = std::move(spare_steps_.back());
+      spare_steps_.pop_back();
+    }
+    const int64_t most = std::min<int64_t>(most_sequences, live_);
+    if (step->shares_.capacity() < static_cast<size_t>(most)) {
+      step->Reserve(std::min<int64_t>(most_sequences, 2 * most));
+    }
+  } catch (const std::bad_alloc&) {
+    *out_of_memory = true;
+    return nullptr;
+  }
+  step->device_ = device_index;
+  step->start_ = now;
+
+  // Other workers that this one leaves something to.
+  const int64_t free = UsefulSteps(device) - device.running_steps;
+  const int64_t budget = options_.max_step_tokens;
+  const bool feed = !device.fed.empty() || MayBeginHere(device);
+  // Room that is left for what is fed; with room for one row only, the two take turns.
+  const int64_t left_rows = feed ? std::clamp<int64_t>(budget / 4, 1, kLeastPortion) : 0;
+  const int64_t left_sequences = feed ? 1 : 0;
+  const bool turns = feed && (budget <= left_rows || most_sequences <= left_sequences);
+  const bool decode = device.decode_sequences > 0 && !(turns && !device.fed_last);
+  device.fed_last = turns && !decode;
+  int64_t decode_rows = 0;
+  if (decode) {
+    const int64_t share =
+        std::max<int64_t>(DivideUp(device.decode_rows, free), options_.rows_per_step);
+    const int64_t most_rows = turns ? budget : budget - left_rows;
+    AddDecoding(device, step.get(), std::min(share, most_rows),
+                turns ? most_sequences : most_sequences - left_sequences);
+    decode_rows = step->rows_;
+  }
+  // A worker that is free feeds the rest, and this one goes on with the next tokens.
+  const bool leave = decode_rows > 0 && free > 1;
+  if (feed && !leave && !(turns && decode_rows > 0)) {
+    int64_t taken = 0;
+    for (const StepShare& share : step->shares_) {
+      taken += share.rows;
+    }
+    AddFed(device, step.get(), std::min(Portion(decode_rows), budget - taken),
+           most_sequences - static_cast<int64_t>(step->shares_.size()));
+  }
+
+  ++device.running_steps;
+  ++running_steps_;
+  device.running_rows += step->rows_;
+  running_fed_rows_ += step->fed_rows_;
+  running_decode_rows_ += step->rows_ - step->fed_rows_;
+  return step;
+}
+
+void SchedulerImpl::Wake(int with_worker) {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    Device& device = devices_[i];
+    if (device.waiting_workers <= device.woken_workers || !MayStart(device)) continue;
+    const int64_t steps = UsefulSteps(device) - device.running_steps;
+    if (steps <= device.woken_workers + (static_cast<int>(i) == with_worker ? 1 : 0)) continue;
+    ++device.woken_workers;
+    device.work.Signal();
+  }
+}
+
+std::unique_ptr<Step> SchedulerImpl::TryTakeStep(int device) {
+  Endings endings;
+  std::unique_ptr<Step> step;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    EndExpired(now, &endings);
+    bool out_of_memory = false;
+    step = Build(device, now, &out_of_memory);
+    if (step != nullptr) Wake();
+  }
+  endings.Tell();
+  return step;
+}
+
+std::unique_ptr<Step> SchedulerImpl::TakeStep(int device_index) {
+  while (true) {
+    Endings endings;
+    std::unique_ptr<Step> step;
+    bool end = false;
+    {
+      MutexLock lock(&mutex_);
+      Device& device = devices_[device_index];
+      absl::Time now = clock_->Now();
+      bool out_of_memory = false;
+      EndExpired(now, &endings);
+      step = Build(device_index, now, &out_of_memory);
+      while (step == nullptr && endings.empty() && !device.lost && !Idle()) {
+        const OrderNode* const node = expiry_.First();
+        absl::Time until =
+            std::min(retry_at_, node == nullptr ? absl::InfiniteFuture() : node->key.deadline);
+        // What is running is looked at when its step ends.
+        if (until <= now) until = now + kMemoryRetry;
+        if (out_of_memory) until = std::min(until, now + kMemoryRetry);
+        ++device.waiting_workers;
+        device.work.WaitFor(&mutex_, until - now);
+        --device.waiting_workers;
+        if (device.woken_workers > 0) --device.woken_workers;
+        now = clock_->Now();
+        EndExpired(now, &endings);
+        step = Build(device_index, now, &out_of_memory);
+      }
+      end = step == nullptr && (device.lost || Idle());
+      if (Idle()) WakeAll();
+      if (step != nullptr || end) Wake();
+    }
+    endings.Tell();
+    if (step != nullptr || end) return step;
+  }
+}
+
+void SchedulerImpl::RecordResult(ScheduledSequence* s, absl::Time now, double* worst_ratio) {
+  if (s->recorded || !s->need.has_result) return;
+  s->recorded = true;
+  s->times.queue = now - s->arrival;
+  if (s->predicted_seconds <= 0) return;
+  const double actual = absl::ToDoubleSeconds(now - s->arrival);
+  const double budget = absl::ToDoubleSeconds(s->deadline - s->arrival);
+  if (std::max(actual, s->predicted_seconds) < kTellingShareOfBudget * budget) return;
+  *worst_ratio = std::max(*worst_ratio, actual / s->predicted_seconds);
+}
+
+void SchedulerImpl::Settle(ScheduledSequence* s, const absl::Status& status, int device,
+                           absl::Time now, Endings* endings) {
+  s->place = Place::kNowhere;
+  CountHeld(s);
+  s->need = s->sequence->need();
+  const auto end = [&](const absl::Status& with) {
+    if (!s->recorded) s->times.queue = now - s->arrival;
+    End(s, with, endings);
+  };
+  const bool lost = devices_[device].lost;
+  if (status.ok() && s->need.done) {
+    end(s->need.cut_off ? suspended_ : absl::OkStatus());
+  } else if (!s->end_status.ok()) {
+    end(absl::Status(s->end_status));
+  } else if (s->deadline <= now) {
+    ++counts_.expired;
+    end(ExpiredStatus(*s, now));
+  } else if (!stopped_.ok()) {
+    end(stopped_);
+  } else if (lost || absl::IsUnavailable(status)) {
+    if (!status.ok() && ++s->lost_runs >= kMaxRuns) return end(status);
+    Rewind(s);
+    if (!suspended_.ok()) return end(suspended_);
+    Attach(s, now);
+  } else if (absl::IsResourceExhausted(status)) {
+    if (!suspended_.ok()) return end(suspended_);
+    Starve(s, now, endings);
+  } else if (!status.ok()) {
+    end(status);
+  } else {
+    s->starved_since = absl::InfiniteFuture();
+    if (!suspended_.ok() && !s->suspended) {
+      s->suspended = true;
+      s->sequence->Suspend();
+      s->need = s->sequence->need();
+      if (s->need.done) return end(s->need.cut_off ? suspended_ : absl::OkStatus());
+    }
+    Attach(s, now);
+  }
+}
+
+void SchedulerImpl::FinishStep(std::unique_ptr<Step> finished, const absl::Status& status,
+                               absl::Duration compute) {
+  std::unique_ptr<StepImpl> step(static_cast<StepImpl*>(finished.release()));
+  Endings endings;
+  {
+    MutexLock lock(&mutex_);
+    const absl::Time now = clock_->Now();
+    Device& device = devices_[step->device_];
+    --device.running_steps;
+    --running_steps_;
+    device.running_rows -= step->rows_;
+    running_fed_rows_ -= step->fed_rows_;
+    running_decode_rows_ -= step->rows_ - step->fed_rows_;
+    double worst_ratio = 0;
+    int64_t tried = 0;
+    bool tried_in_vain = false;
+    for (size_t i = 0; i < step->shares_.size(); ++i) {
+      ScheduledSequence* const s = step->sequences_[i].get();
+      const absl::Status& outcome = status.ok() ? step->shares_[i].status : status;
+      s->times.compute += compute;
+      if (s->trying) {
+        s->trying = false;
+        ++tried;
+        if (absl::IsResourceExhausted(outcome)) tried_in_vain = true;
+      }
+      if (outcome.ok()) {
+        s->need = s->sequence->need();
+        RecordResult(s, now, &worst_ratio);
+      }
+      Settle(s, outcome, step->device_, now, &endings);
+    }
+    if (worst_ratio > 0) fed_speed_.AddOutcome(1, worst_ratio);
+    if (tried_in_vain) {
+      tries_ = 1;
+    } else if (tried > 0) {
+      // Each success lets twice as many try, so that a short want of memory is soon forgotten.
+      tries_ = std::min<int64_t>(2 * tries_, options_.max_step_sequences);
+      Revive(tries_, now);
+    }
+    BreakDeadlock(now);
+    if (status.ok() && step->rows_ > 0) {
+      const absl::Duration busy = std::max(compute, now - step->start_);
+      (step->fed_rows_ > 0 ? fed_speed_ : decode_speed_)
+          .AddBatch(step->rows_, absl::ToDoubleSeconds(busy));
+    }
+    // This worker comes back soon, for one step.
+    Wake(step->shares_.size() >= kManyDeliveries ? kAnyDevice : step->device_);
+    if (Idle()) WakeAll();
+  }
+  {
+    const DeferredWork deferred;
+    std::optional<AnswerGroup> group;
+    if (step->shares_.size() > 1 && !DeferredWork::has_keeper()) group.emplace();
+    for (const StepShare& share : step->shares_) share.sequence->Deliver();
+    step->Clear();
+    {
+      MutexLock lock(&mutex_);
+      if (spare_steps_.size() < spare_steps_.capacity()) spare_steps_.push_back(std::move(step));
+    }
+    endings.Tell();
+  }
+}
+
+void SchedulerImpl::LoseDevice(int device_index, const absl::Status& status) {
+  Endings endings;
+  {
+    MutexLock lock(&mutex_);
+    Device& lost = devices_[device_index];
+    if (lost.lost) return;
+    lost.lost = true;
+    num_workers_ -= lost.workers;
+    const absl::Time now = clock_->Now();
+    if (num_workers_ == 0) {
+      closed_ = true;
+      stopped_ = StatusWithText(absl::StatusCode::kUnavailable, [&] {
+        return absl::StrCat("every device that served this model has failed, the last with: ",
+                            status.message());
+      });
+    }
+    for (ScheduledSequence *s = oldest_, *next = nullptr; s != nullptr; s = next) {
+      next = s->newer;
+      if (s->place == Place::kRunning) continue;
+      if (!stopped_.ok()) {
+        if (!s->recorded) s->times.queue = now - s->arrival;
+        Detach(s);
+        End(s, stopped_, &endings);
+      } else if (s->device == device_index) {
+        Detach(s);
+        Rewind(s);
+        if (suspended_.ok()) {
+          Attach(s, now);
+        } else {
+          End(s, suspended_, &endings);
+        }
+      }
+    }
+    Wake();
+    WakeAll();
+  }
+  endings.Tell();
+}
+
+void SchedulerImpl::Close() {
+  MutexLock lock(&mutex_);
+  closed_ = true;
+  WakeAll();
+}
+
+void SchedulerImpl::Suspend(const absl::Status& status) {
+  Endings endings;
+  {
+    MutexLock lock(&mutex_);
+    closed_ = true;
+    if (!suspended_.ok()) return;
+    suspended_ = status;
+    const absl::Time now = clock_->Now();
+    for (ScheduledSequence *s = oldest_, *next = nullptr; s != nullptr; s = next) {
+      next = s->newer;
+      if (s->place == Place::kRunning) continue;
+      Detach(s);
+      s->suspended = true;
+      s->sequence->Suspend();
+      if (const StepNeed need = s->sequence->need(); need.done) {
+        if (!s->recorded) s->times.queue = now - s->arrival;
+        End(s, need.cut_off ? status : absl::OkStatus(), &endings);
+      } else {
+        Attach(s, now);
+      }
+    }
+    WakeAll();
+  }
+  endings.Tell();
+}
+
+SchedulerStats SchedulerImpl::stats() const {
+  MutexLock lock(&mutex_);
+  SchedulerStats stats = counts_;
+  stats.paused = paused_;
+  stats.running = begun_ - paused_begun_;
+  stats.waiting = live_ - begun_ - (paused_ - paused_begun_);
+  stats.waiting_rows = waiting_rows_;
+  stats.running_steps = running_steps_;
+  return stats;
+}
+
+absl::Status CheckOptions(const SchedulerOptions& options) {
+  const auto out_of_range = [](const char* name, const auto& expected, const auto& found) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": expected ", expected, ", found ", found));
+  };
+  if (options.max_step_tokens < 1) {
+    return out_of_range("max_step_tokens", "at least 1", options.max_step_tokens);
+  }
+  if (options.max_step_sequences < 1) {
+    return out_of_range("max_step_sequences", "at least 1", options.max_step_sequences);
+  }
+  if (options.rows_per_step < 1) {
+    return out_of_range("rows_per_step", "at least 1", options.rows_per_step);
+  }
+  if (options.max_streams < 1) {
+    return out_of_range("max_streams", "at least 1", options.max_streams);
+  }
+  if (options.max_waiting_rows < 1) {
+    return out_of_range("max_waiting_rows", "at least 1", options.max_waiting_rows);
+  }
+  if (options.ageing_interval <= absl::ZeroDuration()) {
+    return out_of_range("ageing_interval", "more than 0",
+                        absl::FormatDuration(options.ageing_interval));
+  }
+  int64_t workers = 0;
+  for (const int of_device : options.workers) workers += of_device;
+  if (workers < 1) return out_of_range("workers", "at least 1 in all", workers);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SequenceScheduler>> SequenceScheduler::Create(
+    const SchedulerOptions& options, const Clock* clock) {
+  if (absl::Status status = CheckOptions(options); !status.ok()) return status;
+  return std::make_unique<SchedulerImpl>(options, clock);
+}
+
+}  // namespace sru::server

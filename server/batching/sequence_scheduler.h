@@ -1,0 +1,153 @@
+// SequenceScheduler: decides which sequences of one model take part in the next step.
+//
+// A sequence (step_runner.h) is fed first, such as a prompt, and then goes on by one row per branch and
+// step until it ends. A worker takes a step, runs it and hands it back; a sequence is in one step at
+// a time, and may join or leave at any of them.
+//
+// A step takes first the sequences that decode, those that have been ready longest first, and then
+// portions of what is fed, in the batcher's order: priority level with ageing, then deadline, then
+// arrival. A level of priority counts as one ageing_interval of waiting in both. A step holds at most
+// max_step_tokens rows. Beside sequences that decode, what is fed is bounded so that the step takes at
+// most kSlowestStep times as long as without it by the measured speed, or kLeastPortion rows; some room
+// is always left for it. Alone, it takes the whole step.
+//
+// With several workers a second step starts only beside one of rows_per_step rows, or for what is
+// fed: what fits into one step takes little longer together than alone. A sequence stays on the
+// device on which it began.
+//
+// Admission is the batcher's (batcher.h), by the time of the first result: see generator.h.
+//
+// A sequence ends when it says so, at its deadline, when it is cancelled, or with an error of its own.
+// What is in a step at that moment ends with the step. A paused one takes no step and keeps its memory;
+// its deadline still runs.
+//
+// Memory. A sequence for which a step had no memory waits until another one ends, or a moment, and is
+// tried again; what has not begun waits behind it. When all that could go on waits for memory, the last
+// to arrive gives up its own, to be computed again later. A sequence that finds no room although no
+// other one of this model holds any ends with kResourceExhausted after kLoneWait. Only Submit() throws
+// std::bad_alloc, and then nothing has happened.
+//
+// A device that is lost: its sequences are computed again on another one; only once after a step of
+// their own failed, so that an input that breaks devices does not break all of them.
+//
+// Thread-safe. Time comes from the injected clock. Submit(), Cancel() and a portion take O(log n)
+// operations, a row of a sequence that decodes O(1). Sequences that are paused or wait cost a step
+// nothing.
+//
+// Before it is destroyed, every step must have come back and every sequence have ended.
+#ifndef SRU_SERVER_BATCHING_SEQUENCE_SCHEDULER_H_
+#define SRU_SERVER_BATCHING_SEQUENCE_SCHEDULER_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/base/clock.h"
+#include "server/batching/batcher.h"
+#include "server/batching/reject_reason.h"
+#include "server/batching/step_runner.h"
+
+namespace sru::server {
+
+inline constexpr double kSlowestStep = 3;
+inline constexpr int kLeastPortion = 32;
+inline constexpr absl::Duration kMemoryRetry = absl::Milliseconds(10);
+inline constexpr absl::Duration kLoneWait = absl::Seconds(1);
+
+struct SchedulerOptions {
+  int max_step_tokens = 4096;        // at least 1
+  int max_step_sequences = 256;      // at least 1
+  int rows_per_step = 64;            // at least 1
+  int max_streams = 1024;            // sequences that are there at a time; at least 1
+  int64_t max_waiting_rows = 65536;  // to be fed, of all sequences; at least 1
+  bool admission_by_deadline = true;
+  absl::Duration ageing_interval = absl::Milliseconds(500);
+  std::vector<int> workers = {1};  // [device]; at least one in all
+};
+
+// A sequence that was accepted. Opaque.
+class ScheduledSequence;
+using SequenceHandle = std::shared_ptr<ScheduledSequence>;
+
+struct SequenceRequest {
+  std::unique_ptr<StepSequence> sequence;
+  Priority priority = Priority::kNormal;
+  absl::Time deadline = absl::InfiniteFuture();
+  int least_steps = 1;  // after which it may end by itself; for admission
+};
+
+// A step that a worker has taken and must give back to FinishStep().
+class Step {
+ public:
+  virtual ~Step() = default;
+  virtual std::vector<StepShare>& shares() = 0;
+  virtual int device() const = 0;
+  virtual int fed_rows() const = 0;  // of sequences that do not decode
+  virtual int rows() const = 0;      // in all
+};
+
+struct SchedulerStats {
+  int64_t running = 0;  // sequences that have had a step and are not paused
+  int64_t waiting = 0;  // that have not
+  int64_t paused = 0;
+  int64_t waiting_rows = 0;
+  int64_t running_steps = 0;
+  int64_t expired = 0;
+  int64_t cancelled = 0;
+  int64_t replayed = 0;  // how often a sequence had to be computed again
+  RejectCounts rejected;
+};
+
+class SequenceScheduler {
+ public:
+  // kInvalidArgument names the option that is out of range. `clock` must outlive the scheduler.
+  static absl::StatusOr<std::unique_ptr<SequenceScheduler>> Create(const SchedulerOptions& options,
+                                                                   const Clock* clock);
+  virtual ~SequenceScheduler() = default;
+
+  // The errors of Batcher::Submit(), `retry_after` as there. The request is consumed if and only if
+  // the status is OK; then End() of its sequence is called exactly once, from FinishStep(),
+  // TryTakeStep(), TakeStep(), Cancel(), Suspend() or Stop(), with no lock held.
+  virtual absl::StatusOr<SequenceHandle> Submit(SequenceRequest&& request,
+                                                absl::Duration* retry_after = nullptr) = 0;
+  // What Submit() would say now, about. A refusal counts as one of Submit().
+  virtual absl::Status CheckAdmission(int64_t rows, Priority priority, absl::Time deadline,
+                                      absl::Duration* retry_after = nullptr) = 0;
+
+  // May be called at any time, after the end too.
+  virtual void Cancel(const SequenceHandle& handle) = 0;
+  virtual void Pause(const SequenceHandle& handle) = 0;
+  virtual void Resume(const SequenceHandle& handle) = 0;
+
+  // The next step of that device if one may start now, else null. First ends what has expired. Never
+  // blocks.
+  virtual std::unique_ptr<Step> TryTakeStep(int device = 0) = 0;
+  // Blocks until there is one, and ends what expires meanwhile. Returns null once the scheduler is
+  // closed and every sequence has ended, or the device has been lost.
+  virtual std::unique_ptr<Step> TakeStep(int device = 0) = 0;
+  // Hands a step back; `status` is what StepRunner::Run() returned. Then, without the lock and after
+  // the next step may have been taken, delivers what the step resulted in.
+  virtual void FinishStep(std::unique_ptr<Step> step, const absl::Status& status,
+                          absl::Duration compute) = 0;
+
+  // The device has failed: its workers leave. Steps of it that run must end with kUnavailable. Without
+  // a device left, every sequence ends and Submit() refuses (kNoWorker), with kUnavailable and
+  // `status`'s message.
+  virtual void LoseDevice(int device, const absl::Status& status) = 0;
+
+  // From now on Submit() gives kUnavailable (kDraining).
+  virtual void Close() = 0;
+  // Tells every sequence to stop (StepSequence::Suspend()) and runs what it needs for that, paused ones
+  // too. `status`, which must not be OK, is what they end with. Implies Close().
+  virtual void Suspend(const absl::Status& status) = 0;
+
+  virtual SchedulerStats stats() const = 0;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_BATCHING_SEQUENCE_SCHEDULER_H_
