@@ -1,0 +1,241 @@
+#include "server/batching/prefix_cache.h"
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+namespace sru::server {
+
+using kernels::StateArena;
+
+size_t BytesOfState(const std::vector<kernels::FieldSpec>& fields) {
+  size_t values = 0;
+  for (const kernels::FieldSpec& field : fields) {
+    if (!field.grows) values += static_cast<size_t>(field.width);
+  }
+  return values * sizeof(float);
+}
+
+struct PrefixCache::Node {
+  Node* parent = nullptr;
+  std::vector<int32_t> edge;  // that leads here; empty for the root only
+  Children children;          // by the first token of their edges
+  StateArena::Slot slot = StateArena::kNoSlot;
+  // Neighbors by use, of a node with a state.
+  Node* newer = nullptr;
+  Node* older = nullptr;
+};
+
+namespace {
+
+// A node, its entry in its parent's table and what the allocator adds to them.
+constexpr size_t kNodeBytes = 256;
+
+size_t CommonTokens(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
+  const size_t size = std::min(a.size(), b.size());
+  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + size, b.begin()).first -
+                             a.begin());
+}
+
+// A slot that is freed unless it is taken.
+class OwnedSlot {
+ public:
+  explicit OwnedSlot(StateArena* arena) : arena_(arena) {}
+  ~OwnedSlot() {
+    if (slot_ != StateArena::kNoSlot) arena_->Free(slot_);
+  }
+  OwnedSlot(const OwnedSlot&) = delete;
+  OwnedSlot& operator=(const OwnedSlot&) = delete;
+
+  bool Copy(StateArena::Slot from) { return arena_->Copy(from, &slot_).ok(); }
+  StateArena::Slot Take() { return std::exchange(slot_, StateArena::kNoSlot); }
+
+ private:
+  StateArena* const arena_;
+  StateArena::Slot slot_ = StateArena::kNoSlot;
+};
+
+}  // namespace
+
+PrefixCache::PrefixCache(std::shared_ptr<StateArena> arena, size_t state_bytes, size_t budget_bytes)
+    : arena_(std::move(arena)),
+      state_bytes_(state_bytes),
+      budget_bytes_(budget_bytes),
+      root_(std::make_unique<Node>()) {}
+
+// One by one: the destructor of a deep tree would overflow the thread's stack.
+PrefixCache::~PrefixCache() {
+  const MutexLock lock(&mutex_);
+  while (EvictOldest()) {
+  }
+}
+
+PrefixCache::Match PrefixCache::Lookup(absl::Span<const int32_t> prompt) {
+  const MutexLock lock(&mutex_);
+  const Place place = Find(prompt);
+  Match match;
+  match.branch = place.matched + place.in_edge;
+  // A copy takes no pages, so it fails only without any memory.
+  if (place.kept != nullptr && arena_->Copy(place.kept->slot, &match.slot).ok()) {
+    for (const Node* node = place.kept; node != nullptr; node = node->parent) {
+      match.length += node->edge.size();
+    }
+    Unlink(place.kept);
+    Link(place.kept);
+    ++stats_.hits;
+    stats_.hit_tokens += static_cast<int64_t>(match.length);
+  } else {
+    ++stats_.misses;
+  }
+  return match;
+}
+
+bool PrefixCache::Insert(absl::Span<const int32_t> prefix, StateArena::Slot slot) {
+  if (prefix.empty() || kNodeBytes + prefix.size() * sizeof(int32_t) + state_bytes_ > budget_bytes_)
+    return false;
+  const MutexLock lock(&mutex_);
+  const Place place = Find(prefix);
+  if (place.kept != nullptr && place.kept == place.node && place.matched == prefix.size()) {
+    Unlink(place.kept);
+    Link(place.kept);
+    return true;
+  }
+  try {
+    OwnedSlot copy(arena_.get());
+    if (!copy.Copy(slot)) return false;
+    Node* const node = MakeNode(prefix, place);
+    node->slot = copy.Take();
+    Link(node);
+    ++stats_.states;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  while (bytes() > budget_bytes_ && EvictOldest()) {
+  }
+  return true;
+}
+
+bool PrefixCache::EvictOne() {
+  const MutexLock lock(&mutex_);
+  return EvictOldest();
+}
+
+PrefixCache::Stats PrefixCache::stats() const {
+  const MutexLock lock(&mutex_);
+  Stats stats = stats_;
+  stats.bytes = static_cast<int64_t>(bytes());
+  return stats;
+}
+
+size_t PrefixCache::bytes() const {
+  return num_nodes_ * kNodeBytes + num_tokens_ * sizeof(int32_t) +
+         static_cast<size_t>(stats_.states) * state_bytes_;
+}
+
+PrefixCache::Place PrefixCache::Find(absl::Span<const int32_t> tokens) const {
+  Place place;
+  place.node = root_.get();
+  while (place.matched < tokens.size()) {
+    const auto it = place.node->children.find(tokens[place.matched]);
+    if (it == place.node->children.end()) break;
+    Node* const child = it->second.get();
+    const size_t common = CommonTokens(child->edge, tokens.subspan(place.matched));
+    if (common < child->edge.size()) {
+      place.next = child;
+      place.in_edge = common;
+      break;
+    }
+    place.node = child;
+    place.matched += common;
+    if (child->slot != StateArena::kNoSlot) place.kept = child;
+  }
+  return place;
+}
+
+PrefixCache::Node* PrefixCache::MakeNode(absl::Span<const int32_t> tokens, const Place& place) {
+  Node* at = place.node;
+  if (place.next != nullptr) at = SplitEdge(place.next, place.in_edge);
+  const absl::Span<const int32_t> rest = tokens.subspan(place.matched + place.in_edge);
+  if (rest.empty()) return at;
+  try {
+    auto leaf = std::make_unique<Node>();
+    leaf->parent = at;
+    leaf->edge.assign(rest.begin(), rest.end());
+    Node* const made = leaf.get();
+    at->children.try_emplace(rest[0], std::move(leaf));
+    ++num_nodes_;
+    num_tokens_ += rest.size();
+    return made;
+  } catch (const std::bad_alloc&) {
+    Prune(at);
+    throw;
+  }
+}
+
+// What allocates comes first, so that the tree is whole if it fails.
+PrefixCache::Node* PrefixCache::SplitEdge(Node* child, size_t tokens) {
+  auto middle = std::make_unique<Node>();
+  middle->parent = child->parent;
+  middle->edge.assign(child->edge.begin(), child->edge.begin() + tokens);
+  middle->children.reserve(2);
+  std::vector<int32_t> rest(child->edge.begin() + tokens, child->edge.end());
+
+  std::unique_ptr<Node>& place = child->parent->children.find(child->edge[0])->second;
+  std::unique_ptr<Node> lower = std::exchange(place, std::move(middle));
+  lower->edge = std::move(rest);
+  lower->parent = place.get();
+  place->children.try_emplace(lower->edge[0], std::move(lower));
+  ++num_nodes_;
+  return place.get();
+}
+
+void PrefixCache::Prune(Node* node) {
+  while (node != root_.get() && node->slot == StateArena::kNoSlot && node->children.size() < 2) {
+    Node* const parent = node->parent;
+    if (node->children.empty()) {
+      num_tokens_ -= node->edge.size();
+      --num_nodes_;
+      const int32_t first = node->edge[0];
+      parent->children.erase(first);
+      node = parent;
+      continue;
+    }
+    // The edges before and after it become one.
+    std::unique_ptr<Node> child = std::move(node->children.begin()->second);
+    try {
+      child->edge.insert(child->edge.begin(), node->edge.begin(), node->edge.end());
+    } catch (const std::bad_alloc&) {
+      node->children.begin()->second = std::move(child);
+      return;  // one node more than there need be
+    }
+    child->parent = parent;
+    --num_nodes_;
+    parent->children.find(node->edge[0])->second = std::move(child);  // frees the node
+    return;
+  }
+}
+
+bool PrefixCache::EvictOldest() {
+  Node* const node = oldest_;
+  if (node == nullptr) return false;
+  Unlink(node);
+  arena_->Free(std::exchange(node->slot, StateArena::kNoSlot));
+  --stats_.states;
+  ++stats_.evictions;
+  Prune(node);
+  return true;
+}
+
+void PrefixCache::Link(Node* node) {
+  node->older = newest_;
+  node->newer = nullptr;
+  (newest_ == nullptr ? oldest_ : newest_->newer) = node;
+  newest_ = node;
+}
+
+void PrefixCache::Unlink(Node* node) {
+  (node->newer == nullptr ? newest_ : node->newer->older) = node->older;
+  (node->older == nullptr ? oldest_ : node->older->newer) = node->newer;
+}
+
+}  // namespace sru::server
