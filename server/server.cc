@@ -631,11 +631,23 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     status_page_.try_endpoint().SetAuthenticator([this](absl::string_view authorization) {
       return credentials_->CheckToken(authorization);
     });
-    status_page_.try_endpoint().SetClassify(
-        [stub = std::shared_ptr<v1::InferenceService::Stub>(v1::InferenceService::NewStub(
-             grpc_server_->InProcessChannel(grpc::ChannelArguments())))](
-            grpc::ClientContext* context, const v1::ClassifyRequest& request,
-            v1::ClassifyResponse* response) { return stub->Classify(context, request, response); });
+    const std::shared_ptr<v1::InferenceService::Stub> stub =
+        v1::InferenceService::NewStub(grpc_server_->InProcessChannel(grpc::ChannelArguments()));
+    status_page_.try_endpoint().SetClassify([stub](grpc::ClientContext* context,
+                                                   const v1::ClassifyRequest& request,
+                                                   v1::ClassifyResponse* response) {
+      return stub->Classify(context, request, response);
+    });
+    status_page_.try_endpoint().SetGenerate(
+        [stub](grpc::ClientContext* context, const v1::GenerateRequest& request,
+               const std::function<bool(const v1::GenerateResponse&)>& on_response) {
+          const auto reader = stub->Generate(context, request);
+          v1::GenerateResponse response;
+          while (reader->Read(&response)) {
+            if (!on_response(response)) context->TryCancel();
+          }
+          return reader->Finish();
+        });
 
     grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
     for (const ModelStatus& status : manager_->Statuses()) {

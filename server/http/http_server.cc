@@ -22,6 +22,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <exception>
 #include <limits>
 #include <list>
@@ -31,10 +32,13 @@
 #include <thread>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "server/base/mutex.h"
 
 namespace sru::server {
 namespace {
@@ -55,6 +59,8 @@ constexpr rlim_t kFilesLeft = 32;
 constexpr int kSendBufferBytes = 64 << 10;
 // Handlers limit their own time; this is for a call whose reply was lost for lack of memory.
 constexpr absl::Duration kHandlingTimeout = absl::Seconds(60);
+// How much of an answer in parts may wait to be sent.
+constexpr size_t kMaxUnsentBytes = 64 << 10;
 // How much a client may still send while it does not take its answer.
 constexpr size_t kMaxIgnoredBytes = 256 << 10;
 
@@ -93,11 +99,14 @@ std::shared_ptr<const PageResponse> ErrorResponse(int status, absl::string_view 
   return response;
 }
 
-std::string HeadOf(const PageResponse& response) {
+// `in_parts`: the body follows in chunks of RFC 9112, section 7.1.
+std::string HeadOf(const PageResponse& response, bool in_parts = false) {
   const auto reason = http::obsolete_reason(http::int_to_status(response.status));
   std::string head = absl::StrCat(
       "HTTP/1.1 ", response.status, " ", absl::string_view(reason.data(), reason.size()),
-      "\r\nContent-Type: ", response.content_type, "\r\nContent-Length: ", response.body.size());
+      "\r\nContent-Type: ", response.content_type,
+      in_parts ? "\r\nTransfer-Encoding: chunked"
+               : absl::StrCat("\r\nContent-Length: ", response.body.size()));
   for (const auto& [name, value] : response.headers) {
     absl::StrAppend(&head, "\r\n", name, ": ", value);
   }
@@ -147,6 +156,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void Reply(std::shared_ptr<const PageResponse> response);
 
+  // An answer in parts: its head, then any number of parts, then the end.
+  void BeginParts(std::string head);
+  void AddPart(const std::string& part);
+  void EndParts();
+
   // Closes the connection. With `reset`, an answer that the client has not taken yet is dropped;
   // otherwise the kernel keeps it and goes on sending it.
   void Close(bool reset);
@@ -169,6 +183,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Makes the request and hands it to the handler.
   void Dispatch(absl::StatusOr<std::string> body);
   void Write(std::shared_ptr<const PageResponse> response);
+  // Sends the next of what waits in parts_.
+  void WritePart();
   // After the answer: reads until the client closes too. If this closed at once and more data came,
   // the kernel would reset the connection, and the client might lose the answer.
   void AwaitEnd();
@@ -187,11 +203,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   SteadyTime deadline_ = SteadyTime::max();
   std::string head_;  // of the answer that is being written
   std::shared_ptr<const PageResponse> response_;
+  std::deque<std::string> parts_;    // of an answer in parts; the first one is being written
+  std::deque<size_t> unsent_sizes_;  // of parts_, as they were added
+  bool parts_ended_ = false;
   size_t ignored_bytes_ = 0;
   std::array<char, 1024> ignored_{};
 };
 
-class Call final : public HttpCall {
+class Call final : public HttpCall, public std::enable_shared_from_this<Call> {
  public:
   Call(PageRequest request, std::weak_ptr<Connection> connection,
        std::weak_ptr<asio::io_context> io)
@@ -199,7 +218,11 @@ class Call final : public HttpCall {
 
   const PageRequest& request() const override { return request_; }
   bool gone() const override { return gone_; }
-  void set_gone() { gone_ = true; }
+  void set_gone() {
+    MutexLock lock(&mutex_);
+    gone_ = true;
+    changed_.SignalAll();
+  }
 
   void Reply(std::shared_ptr<const PageResponse> response) override {
     const std::shared_ptr<asio::io_context> io = io_.lock();
@@ -209,11 +232,62 @@ class Call final : public HttpCall {
     });
   }
 
+  std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) override {
+    Post([text = HeadOf(head, /*in_parts=*/true)](Connection* open) { open->BeginParts(text); });
+    return std::make_unique<Stream>(shared_from_this());
+  }
+
+  // Some more of an answer in parts. False if nobody reads it.
+  bool Send(std::string part) {
+    {
+      MutexLock lock(&mutex_);
+      while (unsent_bytes_ >= kMaxUnsentBytes && !gone_) changed_.Wait(&mutex_);
+      if (gone_) return false;
+      unsent_bytes_ += part.size();
+    }
+    return Post([part = std::move(part)](Connection* open) { open->AddPart(part); });
+  }
+  // The connection has written so much of what Send() had added.
+  void OnSent(size_t bytes) {
+    MutexLock lock(&mutex_);
+    unsent_bytes_ -= bytes;
+    changed_.SignalAll();
+  }
+
  private:
+  class Stream final : public PageStream {
+   public:
+    explicit Stream(std::shared_ptr<Call> call) : call_(std::move(call)) {}
+    ~Stream() override {
+      call_->Post([](Connection* open) { open->EndParts(); });
+    }
+    bool Write(std::string part) override {
+      // A chunk without bytes would be the last one.
+      return part.empty() ? !call_->gone() : call_->Send(std::move(part));
+    }
+
+   private:
+    const std::shared_ptr<Call> call_;
+  };
+
+  // Runs `job` on the server's thread if the connection is still open; false if it is not.
+  template <typename Job>
+  bool Post(Job job) {
+    const std::shared_ptr<asio::io_context> io = io_.lock();
+    if (io == nullptr || gone_) return false;
+    asio::post(*io, [connection = connection_, job = std::move(job)] {
+      if (const auto open = connection.lock()) job(open.get());
+    });
+    return true;
+  }
+
   const PageRequest request_;
   const std::weak_ptr<Connection> connection_;
   const std::weak_ptr<asio::io_context> io_;  // expires with the server
-  std::atomic<bool> gone_{false};
+  std::atomic<bool> gone_{false};  // set under the lock, so that a wait for it misses nothing
+  Mutex mutex_;
+  CondVar changed_;
+  size_t unsent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 void Connection::OnHeader(error_code error) {
@@ -312,6 +386,54 @@ void Connection::Write(std::shared_ptr<const PageResponse> response) {
     self->state_ = State::kClosing;
     self->AwaitEnd();
   });
+}
+
+void Connection::BeginParts(std::string head) {
+  if (closed_ || state_ != State::kHandling) return;
+  state_ = State::kWriting;
+  EndsIn(owner_.limits().stream_timeout);
+  head_ = std::move(head);
+  asio::async_write(socket_, asio::buffer(head_),
+                    [self = shared_from_this()](error_code error, size_t) {
+                      if (self->closed_) return;
+                      if (error) return self->Close(/*reset=*/false);
+                      self->head_.clear();
+                      self->WritePart();
+                    });
+}
+
+void Connection::AddPart(const std::string& part) {
+  if (closed_ || state_ != State::kWriting) return;
+  parts_.push_back(absl::StrFormat("%x\r\n%s\r\n", part.size(), part));
+  unsent_sizes_.push_back(part.size());
+  if (head_.empty() && parts_.size() == 1) WritePart();
+}
+
+void Connection::EndParts() {
+  if (closed_ || state_ != State::kWriting) return;
+  parts_ended_ = true;
+  parts_.push_back("0\r\n\r\n");
+  unsent_sizes_.push_back(0);
+  if (head_.empty() && parts_.size() == 1) WritePart();
+}
+
+void Connection::WritePart() {
+  if (parts_.empty()) return;
+  asio::async_write(socket_, asio::buffer(parts_.front()),
+                    [self = shared_from_this()](error_code error, size_t) {
+                      if (self->closed_) return;
+                      if (error) return self->Close(/*reset=*/false);
+                      self->call_->OnSent(self->unsent_sizes_.front());
+                      self->parts_.pop_front();
+                      self->unsent_sizes_.pop_front();
+                      if (!self->parts_.empty() || !self->parts_ended_) return self->WritePart();
+                      error_code ignored;
+                      self->socket_.shutdown(tcp::socket::shutdown_send, ignored);
+                      if (self->owner_.stopping()) return self->Close(/*reset=*/false);
+                      self->state_ = State::kClosing;
+                      self->EndsIn(self->owner_.limits().answer_timeout);
+                      self->AwaitEnd();
+                    });
 }
 
 void Connection::AwaitEnd() {

@@ -4,7 +4,7 @@
 //
 // One thread does all reading and writing, so no connection can occupy a thread. A connection
 // carries one request. Each of its three parts (headers, body, answer) has a time limit as a whole,
-// which bytes that trickle in do not renew. When all connections are taken, the oldest one of the
+// which bytes that trickle in do not renew. An answer can be sent in parts while it is made. When all connections are taken, the oldest one of the
 // address that has the most is closed to make room for a new one.
 //
 // Thread-safe.
@@ -37,6 +37,10 @@ class HttpCall {
   void Reply(PageResponse response) {
     Reply(std::make_shared<const PageResponse>(std::move(response)));
   }
+  // Sends the status and the headers of `head`, and as the body what is written to the stream until
+  // that is destroyed. May be called from any thread, at most once and instead of Reply(). The
+  // client has Limits::stream_timeout for all of it.
+  virtual std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) = 0;
 };
 
 class HttpServer {
@@ -48,6 +52,7 @@ class HttpServer {
     absl::Duration header_timeout = absl::Seconds(2);   // from the connection to the last header
     absl::Duration body_timeout = absl::Seconds(5);     // for the whole body
     absl::Duration answer_timeout = absl::Seconds(10);  // until the client has taken all of it
+    absl::Duration stream_timeout = absl::Seconds(90);  // likewise, of an answer in parts
   };
 
   // Called on the server's one thread, so it must return at once. By then the body has been read,

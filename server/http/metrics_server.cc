@@ -2,6 +2,7 @@
 
 #include <deque>
 #include <exception>
+#include <memory>
 #include <new>
 #include <thread>
 #include <utility>
@@ -141,7 +142,10 @@ class MetricsServerImpl final : public MetricsServer {
     } else {
       page_workers_.Run([this, call] {
         if (call->gone()) return;
-        call->Reply(Guarded([&] { return OtherPage(call->request()); }));
+        PageResponse response = Guarded([&] { return OtherPage(call->request()); });
+        if (response.write_body == nullptr) return call->Reply(std::move(response));
+        const std::unique_ptr<PageStream> stream = call->ReplyInParts(response);
+        response.write_body(stream.get());
       });
     }
   }

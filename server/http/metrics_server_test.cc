@@ -7,15 +7,19 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
@@ -42,7 +46,12 @@ class MetricsServerTest : public ::testing::Test {
     MetricsServer::Pages pages;
     pages.metrics = [] { return std::string("sru_ready 1\n"); };
     pages.not_ready = [this] { return std::string(ready_ ? "" : "loading"); };
-    pages.other = [](const PageRequest& request) -> std::optional<PageResponse> {
+    pages.other = [this](const PageRequest& request) -> std::optional<PageResponse> {
+      if (request.path == "/parts") {
+        PageResponse response;
+        response.write_body = [this](PageStream* stream) { write_parts_(stream); };
+        return response;
+      }
       if (request.path != "/echo") return std::nullopt;
       PageResponse response;
       response.headers.emplace_back("X-Seen", request.header("x-custom"));
@@ -68,8 +77,65 @@ class MetricsServerTest : public ::testing::Test {
 
   std::atomic<bool> ready_{false};
   std::atomic<bool> alive_{true};
+  std::function<void(PageStream*)> write_parts_;
   std::unique_ptr<MetricsServer> server_;
 };
+
+TEST_F(MetricsServerTest, AnAnswerInParts) {
+  write_parts_ = [](PageStream* stream) {
+    EXPECT_TRUE(stream->Write("first"));
+    EXPECT_TRUE(stream->Write(""));
+    EXPECT_TRUE(stream->Write("and the second"));
+  };
+  const HttpResponse response = Get("/parts");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_THAT(response.headers, HasSubstr("Transfer-Encoding: chunked"));
+  EXPECT_THAT(response.headers, Not(HasSubstr("Content-Length")));
+  EXPECT_EQ(response.body, "5\r\nfirst\r\ne\r\nand the second\r\n0\r\n\r\n");
+  // Without any part it is whole, too.
+  write_parts_ = [](PageStream*) {};
+  EXPECT_EQ(Get("/parts").body, "0\r\n\r\n");
+}
+
+TEST_F(MetricsServerTest, APartIsSentBeforeTheNextIsMade) {
+  absl::Notification arrived;
+  write_parts_ = [&](PageStream* stream) {
+    stream->Write("first");
+    arrived.WaitForNotification();
+  };
+  SlowConnection client(server_->address().port);
+  client.Send("GET /parts HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  std::string answer;
+  EXPECT_TRUE(PollUntil([&] {
+    answer += client.ReadSome();
+    return absl::StrContains(answer, "5\r\nfirst\r\n");
+  }));
+  arrived.Notify();
+}
+
+// What is made for a client that does not read waits, and ends when the client goes away.
+TEST_F(MetricsServerTest, AWriterWaitsForItsReader) {
+  std::atomic<int64_t> written{0};
+  std::atomic<bool> ended{false};
+  write_parts_ = [&](PageStream* stream) {
+    while (stream->Write(std::string(1000, 'x'))) written += 1000;
+    ended = true;
+  };
+  int64_t before = -1;
+  {
+    SlowConnection client(server_->address().port);
+    client.Send("GET /parts HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    EXPECT_TRUE(PollUntil([&] { return written > 0; }));
+    // Until the buffers of this end, of the kernel and of the server are full.
+    EXPECT_TRUE(PollUntil([&] {
+      const int64_t now = written;
+      return std::exchange(before, now) == now && now > 0;
+    }));
+    EXPECT_FALSE(ended);
+    EXPECT_LT(written, 32 << 20);
+  }
+  EXPECT_TRUE(PollUntil([&] { return ended.load(); }));
+}
 
 TEST_F(MetricsServerTest, Metrics) {
   const HttpResponse response = Get("/metrics");

@@ -29,11 +29,22 @@ struct PageRequest {
   }
 };
 
+// The body of an answer that is written while the client reads it.
+class PageStream {
+ public:
+  virtual ~PageStream() = default;
+  // Sends some more, and waits while the client has much of it to take. False once nobody reads:
+  // then the rest need not be made.
+  virtual bool Write(std::string part) = 0;
+};
+
 struct PageResponse {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // additional headers
+  // If set, the body is what this writes. Called at most once, on a thread that it may block.
+  std::function<void(PageStream* stream)> write_body;
 };
 
 }  // namespace sru::server

@@ -47,12 +47,14 @@ PageResponse MethodNotAllowed(const PageRequest& request) {
   return response;
 }
 
+bool IsTryPath(const std::string& path) { return path == "/try" || path == "/try/generate"; }
+
 }  // namespace
 
 std::optional<PageResponse> StatusPage::PageAt(const PageRequest& request) {
   std::optional<PageResponse> response;
   const bool reads = request.method == "GET" || request.method == "HEAD";
-  if (request.path == "/try") {
+  if (IsTryPath(request.path)) {
     response = try_endpoint_.Handle(request);
   } else if (request.path == "/status.json") {
     if (reads) {
@@ -83,7 +85,7 @@ std::optional<PageResponse> StatusPage::Handle(const PageRequest& request) {
   if (!response.has_value()) return response;
   // /try answers this itself, in JSON.
   const std::string host = request.header("host");
-  if (request.path != "/try" && !IsAllowedPageHost(host, hosts_)) {
+  if (!IsTryPath(request.path) && !IsAllowedPageHost(host, hosts_)) {
     response.emplace();
     response->status = 403;
     response->body = absl::StrCat(WrongPageHost(host), "\n");

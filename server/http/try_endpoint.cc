@@ -5,7 +5,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -20,9 +19,18 @@ namespace {
 using nlohmann::json;
 
 constexpr char kHeader[] = "x-sru-try";
+constexpr char kGeneratePath[] = "/try/generate";
+constexpr char kJsonType[] = "application/json; charset=utf-8";
 constexpr int64_t kMaxTimeoutMs = 10000;
 
+constexpr int64_t kMaxGenerateTimeoutMs = 60000;
+constexpr int kDefaultNewTokens = 200;
+constexpr int64_t kMaxNewTokens = 1000;
+
 constexpr char kAskedForBody[] = R"(expected {"text": "...", "model": "NAME", "version": N})";
+constexpr char kAskedForPrompt[] =
+    R"(expected {"prompt": "...", "model": "NAME", "version": N, "max_new_tokens": N, )"
+    R"("temperature": T, "top_p": P, "seed": N})";
 
 int HttpStatusOf(absl::StatusCode code) {
   switch (code) {
@@ -73,6 +81,32 @@ std::string ErrorBody(const absl::Status& status) {
   return error.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
+json TimesJson(const v1::StageTimes& times) {
+  return {{"tokenize_us", times.tokenize_us()},
+          {"queue_us", times.queue_us()},
+          {"compute_us", times.compute_us()},
+          {"total_us", times.total_us()}};
+}
+
+// A server-sent event. JSON has no line ends of its own.
+std::string Event(const std::string& data) { return absl::StrCat("data: ", data, "\n\n"); }
+
+// The event of one message of a text; "" if it has nothing to show.
+std::string TextEvent(const v1::GenerateResponse& response) {
+  json body = json::object();
+  if (!response.text().empty()) body["text"] = response.text();
+  if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+    body["finish_reason"] = response.finish_reason() == v1::FINISH_REASON_STOP ? "stop" : "length";
+    body["model"] = response.model();
+    body["version"] = response.version();
+    body["prompt_tokens"] = response.prompt_tokens();
+    body["generated_tokens"] = response.generated_tokens();
+    body["times"] = TimesJson(response.times());
+  }
+  if (body.empty()) return "";
+  return Event(body.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
 std::string ResponseBody(const v1::ClassifyResponse& response) {
   json labels = json::array();
   json body = {{"model", response.model()}, {"version", response.version()}};
@@ -86,11 +120,18 @@ std::string ResponseBody(const v1::ClassifyResponse& response) {
     body["truncated"] = classification.truncated();
   }
   body["labels"] = std::move(labels);
-  body["times"] = {{"tokenize_us", response.times().tokenize_us()},
-                   {"queue_us", response.times().queue_us()},
-                   {"compute_us", response.times().compute_us()},
-                   {"total_us", response.times().total_us()}};
+  body["times"] = TimesJson(response.times());
   return body.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+absl::Status ToAbsl(const grpc::Status& status) {
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+void Prepare(absl::Duration timeout, const std::string& authorization,
+             grpc::ClientContext* context) {
+  context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  if (!authorization.empty()) context->AddMetadata("authorization", authorization);
 }
 
 std::optional<absl::Duration> RetryAfter(const grpc::Status& status) {
@@ -120,14 +161,50 @@ absl::Status WrongType(absl::string_view key, absl::string_view expected, const 
       absl::StrCat(key, ": expected ", expected, ", found ", models::JsonExcerpt(found)));
 }
 
+absl::Status UnknownKey(absl::string_view key, absl::string_view asked_for) {
+  return absl::InvalidArgumentError(absl::StrCat("body: there is no key ",
+                                                 models::Quoted({key.data(), key.size()}), ", ",
+                                                 asked_for, " and perhaps \"timeout_ms\""));
+}
+
+absl::StatusOr<json> ParseBody(absl::string_view body, absl::string_view asked_for) {
+  absl::StatusOr<json> object =
+      models::ParseJsonObject({body.data(), body.size()}, {/*max_depth=*/4}, "body");
+  if (object.ok()) return object;
+  return absl::InvalidArgumentError(absl::StrCat(object.status().message(), "; ", asked_for));
+}
+
+// Reads the keys that all requests have; false if `key` is none of them.
+template <typename Request>
+absl::StatusOr<bool> ReadCommonKey(const std::string& key, const json& value,
+                                   int64_t max_timeout_ms, Request* request,
+                                   absl::Duration* timeout) {
+  if (key == "model") {
+    if (!value.is_string()) return WrongType(key, "a string", value);
+    request->set_model(value.get<std::string>());
+  } else if (key == "version") {
+    const std::optional<int64_t> version = IntegerOf(value);
+    if (!version.has_value()) {
+      return WrongType(key, "a version number, or 0 for the latest", value);
+    }
+    request->set_version(*version);
+  } else if (key == "timeout_ms") {
+    const std::optional<int64_t> timeout_ms = IntegerOf(value);
+    if (!timeout_ms.has_value() || *timeout_ms < 1 || *timeout_ms > max_timeout_ms) {
+      return WrongType(key, absl::StrCat("1 to ", max_timeout_ms), value);
+    }
+    *timeout = absl::Milliseconds(*timeout_ms);
+  } else {
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 absl::StatusOr<TryRequest> ParseTryRequest(absl::string_view body) {
-  absl::StatusOr<json> object =
-      models::ParseJsonObject({body.data(), body.size()}, {/*max_depth=*/4}, "body");
-  if (!object.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(object.status().message(), "; ", kAskedForBody));
-  }
+  absl::StatusOr<json> object = ParseBody(body, kAskedForBody);
+  if (!object.ok()) return object.status();
   TryRequest request;
   bool has_text = false;
   for (const auto& [key, value] : object->items()) {
@@ -135,29 +212,55 @@ absl::StatusOr<TryRequest> ParseTryRequest(absl::string_view body) {
       if (!value.is_string()) return WrongType(key, "a string", value);
       request.classify.add_sequences()->set_text(value.get<std::string>());
       has_text = true;
-    } else if (key == "model") {
-      if (!value.is_string()) return WrongType(key, "a string", value);
-      request.classify.set_model(value.get<std::string>());
-    } else if (key == "version") {
-      const std::optional<int64_t> version = IntegerOf(value);
-      if (!version.has_value()) {
-        return WrongType(key, "a version number, or 0 for the latest", value);
-      }
-      request.classify.set_version(*version);
-    } else if (key == "timeout_ms") {
-      const std::optional<int64_t> timeout_ms = IntegerOf(value);
-      if (!timeout_ms.has_value() || *timeout_ms < 1 || *timeout_ms > kMaxTimeoutMs) {
-        return WrongType(key, absl::StrCat("1 to ", kMaxTimeoutMs), value);
-      }
-      request.timeout = absl::Milliseconds(*timeout_ms);
-    } else {
-      return absl::InvalidArgumentError(absl::StrCat("body: there is no key ", models::Quoted(key),
-                                                     ", ", kAskedForBody,
-                                                     " and perhaps \"timeout_ms\""));
+      continue;
     }
+    absl::StatusOr<bool> common =
+        ReadCommonKey(key, value, kMaxTimeoutMs, &request.classify, &request.timeout);
+    if (!common.ok()) return common.status();
+    if (!*common) return UnknownKey(key, kAskedForBody);
   }
   if (!has_text) {
     return absl::InvalidArgumentError(absl::StrCat("text: is missing, ", kAskedForBody));
+  }
+  return request;
+}
+
+absl::StatusOr<TryGenerateRequest> ParseTryGenerateRequest(absl::string_view body) {
+  absl::StatusOr<json> object = ParseBody(body, kAskedForPrompt);
+  if (!object.ok()) return object.status();
+  TryGenerateRequest request;
+  v1::GenerateRequest& generate = request.generate;
+  generate.set_max_new_tokens(kDefaultNewTokens);
+  for (const auto& [key, value] : object->items()) {
+    if (key == "prompt") {
+      if (!value.is_string()) return WrongType(key, "a string", value);
+      generate.mutable_prompt()->set_text(value.get<std::string>());
+    } else if (key == "max_new_tokens") {
+      const std::optional<int64_t> tokens = IntegerOf(value);
+      if (!tokens.has_value() || *tokens < 1 || *tokens > kMaxNewTokens) {
+        return WrongType(key, absl::StrCat("1 to ", kMaxNewTokens), value);
+      }
+      generate.set_max_new_tokens(static_cast<int32_t>(*tokens));
+    } else if (key == "temperature" || key == "top_p") {
+      // The call checks the range.
+      if (!value.is_number()) return WrongType(key, "a number", value);
+      if (key == "top_p") {
+        generate.mutable_sampling()->set_top_p(value.get<float>());
+      } else {
+        generate.mutable_sampling()->set_temperature(value.get<float>());
+      }
+    } else if (key == "seed") {
+      if (!value.is_number_unsigned()) return WrongType(key, "a number from 0 to 2^64 - 1", value);
+      generate.mutable_sampling()->set_seed(value.get<uint64_t>());
+    } else {
+      absl::StatusOr<bool> common =
+          ReadCommonKey(key, value, kMaxGenerateTimeoutMs, &generate, &request.timeout);
+      if (!common.ok()) return common.status();
+      if (!*common) return UnknownKey(key, kAskedForPrompt);
+    }
+  }
+  if (!generate.has_prompt()) {
+    return absl::InvalidArgumentError(absl::StrCat("prompt: is missing, ", kAskedForPrompt));
   }
   return request;
 }
@@ -172,30 +275,37 @@ void TryEndpoint::SetClassify(ClassifyFunction classify) {
   classify_ = std::move(classify);
 }
 
+void TryEndpoint::SetGenerate(GenerateFunction generate) {
+  MutexLock lock(&mutex_);
+  generate_ = std::move(generate);
+}
+
 void TryEndpoint::Close() {
   MutexLock lock(&mutex_);
   closed_ = true;
   for (grpc::ClientContext* context : calls_) context->TryCancel();
   while (!calls_.empty()) call_ended_.Wait(&mutex_);
   classify_ = nullptr;
+  generate_ = nullptr;
 }
 
-grpc::Status TryEndpoint::Call(grpc::ClientContext* context, const v1::ClassifyRequest& request,
-                               v1::ClassifyResponse* response) {
+template <typename Function, typename Call>
+grpc::Status TryEndpoint::RunCall(grpc::ClientContext* context, Function TryEndpoint::*function,
+                                  const Call& call) {
   const grpc::Status closed(grpc::StatusCode::UNAVAILABLE, "the server is shutting down");
-  ClassifyFunction classify;
+  Function chosen;
   {
     MutexLock lock(&mutex_);
     if (closed_) return closed;
-    if (classify_ == nullptr) {
+    chosen = this->*function;
+    if (chosen == nullptr) {
       return {grpc::StatusCode::UNAVAILABLE,
               "the server is still loading its models; try again soon"};
     }
-    classify = classify_;
     calls_.insert(context);
   }
-  grpc::Status status = classify(context, request, response);
-  classify = nullptr;
+  grpc::Status status = call(chosen);
+  chosen = nullptr;
   MutexLock lock(&mutex_);
   calls_.erase(context);
   call_ended_.SignalAll();
@@ -228,11 +338,13 @@ absl::Status TryEndpoint::CheckAccess(const PageRequest& request) const {
       "--status_page_try=all");
 }
 
-absl::StatusOr<std::string> TryEndpoint::Answer(const PageRequest& request, int* http_status,
-                                                absl::Duration* retry_after) {
+absl::StatusOr<std::string> TryEndpoint::Accept(const PageRequest& request, Place* place,
+                                                Refusal* refusal) {
   if (request.method != "POST") {
-    *http_status = 405;
-    return absl::UnimplementedError(absl::StrCat("/try takes POST; ", kAskedForBody));
+    refusal->http_status = 405;
+    return absl::UnimplementedError(
+        absl::StrCat(request.path, " takes POST; ",
+                     request.path == kGeneratePath ? kAskedForPrompt : kAskedForBody));
   }
   if (absl::Status status = CheckAccess(request); !status.ok()) return status;
   if (IsCrossOrigin(request)) {
@@ -245,7 +357,7 @@ absl::StatusOr<std::string> TryEndpoint::Answer(const PageRequest& request, int*
   }
   const std::string type = absl::AsciiStrToLower(request.header("content-type"));
   if (absl::StripAsciiWhitespace(type.substr(0, type.find(';'))) != "application/json") {
-    *http_status = 415;
+    refusal->http_status = 415;
     return absl::InvalidArgumentError(
         absl::StrCat("Content-Type: expected application/json, found '", type, "'"));
   }
@@ -263,65 +375,107 @@ absl::StatusOr<std::string> TryEndpoint::Answer(const PageRequest& request, int*
   {
     MutexLock lock(&mutex_);
     if (running_ >= kMaxConcurrent) {
-      *retry_after = absl::Seconds(1);
+      refusal->retry_after = absl::Seconds(1);
       return absl::ResourceExhaustedError(
           absl::StrCat("/try answers ", kMaxConcurrent, " requests at a time; use gRPC for more"));
     }
     ++running_;
   }
-  const absl::Cleanup leave = [this] {
+  *place = Place(nullptr, [this](void*) {
     MutexLock lock(&mutex_);
     --running_;
-  };
+  });
 
   absl::StatusOr<std::string> body = request.read_body();
   if (!body.ok()) {
     switch (body.status().code()) {
       case absl::StatusCode::kInvalidArgument:
-        *http_status = 411;
+        refusal->http_status = 411;
         break;
       case absl::StatusCode::kResourceExhausted:
-        *http_status = 413;
+        refusal->http_status = 413;
         break;
       default:
-        *http_status = 408;
+        refusal->http_status = 408;
     }
     return body.status();
   }
-  absl::StatusOr<TryRequest> parsed = ParseTryRequest(*body);
-  if (!parsed.ok()) return parsed.status();
+  return body;
+}
 
+absl::StatusOr<PageResponse> TryEndpoint::Classify(const PageRequest& request,
+                                                   const std::string& body, Refusal* refusal) {
+  absl::StatusOr<TryRequest> parsed = ParseTryRequest(body);
+  if (!parsed.ok()) return parsed.status();
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + parsed->timeout));
-  const std::string authorization = request.header("authorization");
-  if (!authorization.empty()) context.AddMetadata("authorization", authorization);
+  Prepare(parsed->timeout, request.header("authorization"), &context);
   v1::ClassifyResponse response;
-  const grpc::Status status = Call(&context, parsed->classify, &response);
+  const grpc::Status status =
+      RunCall(&context, &TryEndpoint::classify_, [&](const ClassifyFunction& classify) {
+        return classify(&context, parsed->classify, &response);
+      });
   if (!status.ok()) {
-    *retry_after = RetryAfter(status).value_or(absl::ZeroDuration());
-    return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+    refusal->retry_after = RetryAfter(status).value_or(absl::ZeroDuration());
+    return ToAbsl(status);
   }
-  return ResponseBody(response);
+  PageResponse page;
+  page.content_type = kJsonType;
+  page.body = ResponseBody(response);
+  return page;
+}
+
+absl::StatusOr<PageResponse> TryEndpoint::Generate(const PageRequest& request,
+                                                   const std::string& body, Place place) {
+  absl::StatusOr<TryGenerateRequest> parsed = ParseTryGenerateRequest(body);
+  if (!parsed.ok()) return parsed.status();
+  PageResponse page;
+  page.content_type = "text/event-stream; charset=utf-8";
+  // A proxy that collects the answer would defeat its purpose.
+  page.headers.emplace_back("X-Accel-Buffering", "no");
+  page.write_body = [this, parsed = *std::move(parsed), place = std::move(place),
+                     authorization = request.header("authorization")](PageStream* stream) {
+    WriteText(parsed, authorization, stream);
+  };
+  return page;
+}
+
+void TryEndpoint::WriteText(const TryGenerateRequest& request, const std::string& authorization,
+                            PageStream* stream) {
+  grpc::ClientContext context;
+  Prepare(request.timeout, authorization, &context);
+  const grpc::Status status =
+      RunCall(&context, &TryEndpoint::generate_, [&](const GenerateFunction& generate) {
+        return generate(&context, request.generate, [&](const v1::GenerateResponse& response) {
+          return stream->Write(TextEvent(response));
+        });
+      });
+  if (!status.ok()) stream->Write(Event(ErrorBody(ToAbsl(status))));
 }
 
 PageResponse TryEndpoint::Handle(const PageRequest& request) {
-  PageResponse response;
-  response.content_type = "application/json; charset=utf-8";
-  int http_status = 0;
-  absl::Duration retry_after = absl::ZeroDuration();
-  absl::StatusOr<std::string> body = Answer(request, &http_status, &retry_after);
-  if (body.ok()) {
-    response.body = *std::move(body);
-    return response;
+  Refusal refusal;
+  Place place;
+  absl::StatusOr<PageResponse> answer = absl::UnknownError("not answered");
+  absl::StatusOr<std::string> body = Accept(request, &place, &refusal);
+  if (!body.ok()) {
+    answer = body.status();
+  } else if (request.path == kGeneratePath) {
+    answer = Generate(request, *body, std::move(place));
+  } else {
+    answer = Classify(request, *body, &refusal);
   }
-  response.status = http_status != 0 ? http_status : HttpStatusOf(body.status().code());
-  response.body = ErrorBody(body.status());
+  if (answer.ok()) return *std::move(answer);
+  PageResponse response;
+  response.content_type = kJsonType;
+  response.status =
+      refusal.http_status != 0 ? refusal.http_status : HttpStatusOf(answer.status().code());
+  response.body = ErrorBody(answer.status());
   if (response.status == 405) response.headers.emplace_back("Allow", "POST");
-  if (retry_after > absl::ZeroDuration()) {
+  if (refusal.retry_after > absl::ZeroDuration()) {
     // The header is in whole seconds.
     response.headers.emplace_back(
         "Retry-After",
-        absl::StrCat(static_cast<int64_t>(std::ceil(absl::ToDoubleSeconds(retry_after)))));
+        absl::StrCat(static_cast<int64_t>(std::ceil(absl::ToDoubleSeconds(refusal.retry_after)))));
   }
   return response;
 }

@@ -1,7 +1,8 @@
-// POST /try on the metrics port: classifies one text, for the box on the status page.
+// POST /try and POST /try/generate on the metrics port: classifies one text, or lets a language
+// model go on from one, for the boxes on the status page.
 //
-// The text goes through the server's own Classify method on an in-process channel, so that the same
-// limits, deadline, authorization, batcher and metrics apply as to every other caller.
+// The text goes through the server's own methods on an in-process channel, so that the same
+// limits, deadline, authorization, scheduling and metrics apply as to every other caller.
 //
 //   POST /try
 //   Content-Type: application/json
@@ -13,6 +14,18 @@
 //   200 {"model", "version", "labels": [{"name", "probability", "logit"}, ...], "token_count",
 //        "truncated", "times": {"tokenize_us", "queue_us", "compute_us", "total_us"}}
 //   4xx, 5xx {"error": {"code": "INVALID_ARGUMENT", "message": "..."}}, the code being that of gRPC
+//
+//   POST /try/generate, with the same headers
+//
+//   {"prompt": "It was a dark and", "model": "war_and_peace", "version": 1, "max_new_tokens": 200,
+//    "temperature": 0.8, "top_p": 0.95, "seed": 7, "timeout_ms": 30000}
+//
+// Only "prompt" is required. The text comes as it is made, as server-sent events (text/event-stream)
+// of one JSON object each:
+//   {"text": "..."}   some more of it, any number of times
+//   {"finish_reason": "length" or "stop", "model", "version", "prompt_tokens", "generated_tokens",
+//    "times": {...}}   the last one; or {"error": {...}} as above, if the call failed
+// The call is cancelled when the client closes the connection.
 //
 // Access: the port is meant for monitoring, and is often open to more machines than the gRPC port.
 //   kLocal  only from this machine: the connection comes from a loopback address, no proxy has
@@ -30,6 +43,7 @@
 #define SRU_SERVER_HTTP_TRY_ENDPOINT_H_
 
 #include <functional>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -57,11 +71,24 @@ struct TryRequest {
 // The body of POST /try. kInvalidArgument names the key.
 absl::StatusOr<TryRequest> ParseTryRequest(absl::string_view body);
 
+struct TryGenerateRequest {
+  v1::GenerateRequest generate;
+  absl::Duration timeout = absl::Seconds(30);
+};
+
+// The body of POST /try/generate. kInvalidArgument names the key.
+absl::StatusOr<TryGenerateRequest> ParseTryGenerateRequest(absl::string_view body);
+
 class TryEndpoint {
  public:
   // One blocking Classify call.
   using ClassifyFunction = std::function<grpc::Status(
       grpc::ClientContext*, const v1::ClassifyRequest&, v1::ClassifyResponse*)>;
+
+  // One blocking Generate call, which hands over the messages as they come until that returns false.
+  using GenerateFunction = std::function<grpc::Status(
+      grpc::ClientContext*, const v1::GenerateRequest&,
+      const std::function<bool(const v1::GenerateResponse&)>& on_response)>;
 
   // Further requests get 429: each occupies one of the few threads that make the pages.
   static constexpr int kMaxConcurrent = 2;
@@ -72,33 +99,50 @@ class TryEndpoint {
 
   // Until it is set, requests get 503.
   void SetClassify(ClassifyFunction classify);
+  void SetGenerate(GenerateFunction generate);
 
   // Sets the function that checks the header Authorization, empty if there is none, before the body
   // is read. Without one everybody passes. Call this before the first request.
   using Authenticator = std::function<absl::Status(absl::string_view authorization)>;
   void SetAuthenticator(Authenticator authenticator);
 
-  // From now on requests get 503, and running calls are cancelled. When this returns, the function
-  // is no longer in use. A channel in this process must not be called once its server is shut down.
+  // From now on requests get 503, and running calls are cancelled. When this returns, the functions
+  // are no longer in use. A channel in this process must not be called once its server is shut down.
   void Close();
 
   // OK, or kPermissionDenied with advice on what to do. Checks the sender, not the method.
   absl::Status CheckAccess(const PageRequest& request) const;
 
+  // Answers /try, and /try/generate with PageResponse::write_body, which must not outlive this.
   PageResponse Handle(const PageRequest& request);
 
  private:
-  // UNAVAILABLE if no function is set.
-  grpc::Status Call(grpc::ClientContext* context, const v1::ClassifyRequest& request,
-                    v1::ClassifyResponse* response);
-  absl::StatusOr<std::string> Answer(const PageRequest& request, int* http_status,
-                                     absl::Duration* retry_after);
+  // What a request holds while it is answered: one of kMaxConcurrent places.
+  using Place = std::shared_ptr<void>;
+  struct Refusal {
+    int http_status = 0;  // 0: that of the code
+    absl::Duration retry_after = absl::ZeroDuration();
+  };
+
+  // Runs `call` with one of the functions below; UNAVAILABLE if it is not set.
+  template <typename Function, typename Call>
+  grpc::Status RunCall(grpc::ClientContext* context, Function TryEndpoint::*function,
+                       const Call& call);
+  // Checks the sender and reads the body.
+  absl::StatusOr<std::string> Accept(const PageRequest& request, Place* place, Refusal* refusal);
+  absl::StatusOr<PageResponse> Classify(const PageRequest& request, const std::string& body,
+                                        Refusal* refusal);
+  absl::StatusOr<PageResponse> Generate(const PageRequest& request, const std::string& body,
+                                        Place place);
+  void WriteText(const TryGenerateRequest& request, const std::string& authorization,
+                 PageStream* stream);
 
   const TryAccess access_;
   const std::vector<std::string> page_hosts_;
   Mutex mutex_;
   Authenticator authenticator_ ABSL_GUARDED_BY(mutex_);
   ClassifyFunction classify_ ABSL_GUARDED_BY(mutex_);
+  GenerateFunction generate_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;  // requests whose headers have arrived
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // that run

@@ -1,6 +1,7 @@
 #include "server/http/try_endpoint.h"
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <string>
 #include <thread>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -350,6 +352,177 @@ TEST(TryEndpointConcurrencyTest, ClosingEndsWhatRuns) {
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(MessageOf(refused), "the server is shutting down");
   EXPECT_EQ(num_calls, 1);
+}
+
+// Collects the body of a text, and may stop reading.
+class FakeStream : public PageStream {
+ public:
+  bool Write(std::string part) override {
+    ++writes;
+    body += part;
+    return writes < gone_after;
+  }
+
+  // The JSON objects of the events.
+  std::vector<json> Events() const {
+    std::vector<json> events;
+    for (const absl::string_view event : absl::StrSplit(body, "\n\n", absl::SkipEmpty())) {
+      EXPECT_EQ(event.substr(0, 6), "data: ");
+      events.push_back(json::parse(std::string(event.substr(6))));
+    }
+    return events;
+  }
+
+  std::string body;
+  int writes = 0;
+  int gone_after = 1000;
+};
+
+class TryGenerateTest : public ::testing::Test {
+ protected:
+  TryGenerateTest() {
+    endpoint_.SetGenerate([this](grpc::ClientContext* context, const v1::GenerateRequest& request,
+                                 const std::function<bool(const v1::GenerateResponse&)>& take) {
+      request_ = request;
+      time_left_ = absl::FromChrono(context->deadline()) - absl::Now();
+      v1::GenerateResponse response;
+      response.set_text("a\n");
+      if (!take(response)) return grpc::Status(grpc::StatusCode::CANCELLED, "gone");
+      response.clear_text();  // a token whose text comes later
+      if (!take(response)) return grpc::Status(grpc::StatusCode::CANCELLED, "gone");
+      if (!status_.ok()) return status_;
+      response.set_text("\"b\"");
+      response.set_finish_reason(v1::FINISH_REASON_STOP);
+      response.set_model("lm");
+      response.set_version(4);
+      response.set_prompt_tokens(2);
+      response.set_generated_tokens(3);
+      response.mutable_times()->set_total_us(123);
+      take(response);
+      return grpc::Status::OK;
+    });
+  }
+
+  PageRequest Request(const std::string& body) {
+    PageRequest request = GoodRequest(body);
+    request.path = "/try/generate";
+    return request;
+  }
+
+  v1::GenerateRequest request_;
+  absl::Duration time_left_;
+  grpc::Status status_;
+  TryEndpoint endpoint_{TryAccess::kLocal};
+};
+
+TEST_F(TryGenerateTest, TheTextComesAsEvents) {
+  const PageResponse response = endpoint_.Handle(
+      Request(R"({"prompt": "It was", "model": "lm", "version": 4, "max_new_tokens": 7,
+                  "temperature": 0.5, "top_p": 1, "seed": 18446744073709551615,
+                  "timeout_ms": 300})"));
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.content_type, "text/event-stream; charset=utf-8");
+  ASSERT_NE(response.write_body, nullptr);
+  FakeStream stream;
+  response.write_body(&stream);
+  const std::vector<json> events = stream.Events();
+  ASSERT_EQ(events.size(), 2u) << stream.body;
+  EXPECT_EQ(events[0], (json{{"text", "a\n"}}));
+  EXPECT_EQ(events[1]["text"], "\"b\"");
+  EXPECT_EQ(events[1]["finish_reason"], "stop");
+  EXPECT_EQ(events[1]["model"], "lm");
+  EXPECT_EQ(events[1]["version"], 4);
+  EXPECT_EQ(events[1]["prompt_tokens"], 2);
+  EXPECT_EQ(events[1]["generated_tokens"], 3);
+  EXPECT_EQ(events[1]["times"]["total_us"], 123);
+  EXPECT_EQ(request_.prompt().text(), "It was");
+  EXPECT_EQ(request_.model(), "lm");
+  EXPECT_EQ(request_.version(), 4);
+  EXPECT_EQ(request_.max_new_tokens(), 7);
+  EXPECT_EQ(request_.sampling().temperature(), 0.5f);
+  EXPECT_EQ(request_.sampling().top_p(), 1.0f);
+  EXPECT_EQ(request_.sampling().seed(), ~uint64_t{0});
+  EXPECT_LE(time_left_, absl::Milliseconds(300));
+  EXPECT_EQ(response.headers,
+            (std::vector<std::pair<std::string, std::string>>{{"X-Accel-Buffering", "no"}}));
+}
+
+TEST_F(TryGenerateTest, AnErrorIsTheLastEvent) {
+  status_ = grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining");
+  FakeStream stream;
+  endpoint_.Handle(Request(R"({"prompt": "x"})")).write_body(&stream);
+  const std::vector<json> events = stream.Events();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[1]["error"]["code"], "UNAVAILABLE");
+  EXPECT_EQ(events[1]["error"]["message"], "draining");
+  EXPECT_EQ(request_.max_new_tokens(), 200);
+  EXPECT_LE(time_left_, absl::Seconds(30));
+}
+
+TEST_F(TryGenerateTest, AClientThatGoesAwayEndsTheCall) {
+  FakeStream stream;
+  stream.gone_after = 1;
+  endpoint_.Handle(Request(R"({"prompt": "x"})")).write_body(&stream);
+  EXPECT_EQ(stream.Events()[0]["text"], "a\n");
+  EXPECT_EQ(stream.Events()[1]["error"]["code"], "CANCELLED");
+}
+
+TEST_F(TryGenerateTest, BadBodies) {
+  for (const auto& [body, part] : std::vector<std::pair<std::string, std::string>>{
+           {"{", "not valid JSON"},
+           {"{}", "prompt: is missing"},
+           {R"({"prompt": 5})", "prompt: expected a string, found 5"},
+           {R"({"prompt": "x", "max_new_tokens": 0})",
+            "max_new_tokens: expected 1 to 1000, found 0"},
+           {R"({"prompt": "x", "max_new_tokens": 1001})", "max_new_tokens: expected 1 to 1000"},
+           {R"({"prompt": "x", "temperature": "hot"})", "temperature: expected a number"},
+           {R"({"prompt": "x", "top_p": null})", "top_p: expected a number"},
+           {R"({"prompt": "x", "seed": -1})", "seed: expected a number from 0"},
+           {R"({"prompt": "x", "seed": 1.5})", "seed: expected a number from 0"},
+           {R"({"prompt": "x", "timeout_ms": 60001})", "timeout_ms: expected 1 to 60000"},
+           {R"({"prompt": "x", "model": 1})", "model: expected a string"},
+           {R"({"prompt": "x", "top_k": 1})", "there is no key 'top_k'"}}) {
+    const PageResponse response = endpoint_.Handle(Request(body));
+    EXPECT_EQ(response.status, 400) << body;
+    EXPECT_EQ(response.write_body, nullptr);
+    EXPECT_EQ(CodeOf(response), "INVALID_ARGUMENT");
+    EXPECT_THAT(MessageOf(response), HasSubstr(part));
+  }
+}
+
+// The same rules as for /try.
+TEST_F(TryGenerateTest, AccessIsThatOfTheOtherBox) {
+  PageRequest request = Request(R"({"prompt": "x"})");
+  request.remote_address = "192.0.2.1";
+  EXPECT_EQ(endpoint_.Handle(request).status, 403);
+  request = Request(R"({"prompt": "x"})");
+  request.headers.erase("x-sru-try");
+  EXPECT_EQ(endpoint_.Handle(request).status, 403);
+  request = Request(R"({"prompt": "x"})");
+  request.method = "GET";
+  EXPECT_EQ(endpoint_.Handle(request).status, 405);
+  EXPECT_THAT(MessageOf(endpoint_.Handle(request)), HasSubstr("/try/generate takes POST"));
+}
+
+TEST_F(TryGenerateTest, ATextTakesAPlaceUntilItHasEnded) {
+  std::vector<PageResponse> texts;
+  for (int i = 0; i < TryEndpoint::kMaxConcurrent; ++i) {
+    texts.push_back(endpoint_.Handle(Request(R"({"prompt": "x"})")));
+    EXPECT_EQ(texts.back().status, 200);
+  }
+  EXPECT_EQ(endpoint_.Handle(Request(R"({"prompt": "x"})")).status, 429);
+  FakeStream stream;
+  texts.back().write_body(&stream);
+  texts.pop_back();
+  EXPECT_EQ(endpoint_.Handle(Request(R"({"prompt": "x"})")).status, 200);
+}
+
+TEST_F(TryGenerateTest, ClosingEndsIt) {
+  const PageResponse response = endpoint_.Handle(Request(R"({"prompt": "x"})"));
+  endpoint_.Close();
+  FakeStream stream;
+  response.write_body(&stream);
+  EXPECT_EQ(stream.Events()[0]["error"]["message"], "the server is shutting down");
 }
 
 TEST(TryAccessTest, Parses) {

@@ -41,13 +41,15 @@ HEADS = ["Model", "State", "Runs on", "Calls/s", "p50", "p99", "Waiting", "Batch
 
 
 class Server:
-    """A server process with two versions of the bundled model, on ports of its own."""
+    """A server process with two versions of the bundled classifier, or with the bundled language model, on
+    ports of its own."""
 
-    def __init__(self, *flags):
+    def __init__(self, *flags, writes=False):
         self._directory = tempfile.TemporaryDirectory()
-        bundled = os.path.join(SOURCE_ROOT, "models", "pretrained", "trec", "1")
-        for version in ("1", "2"):
-            shutil.copytree(bundled, os.path.join(self._directory.name, "trec", version))
+        name = "war_and_peace" if writes else "trec"
+        bundled = os.path.join(SOURCE_ROOT, "models", "pretrained", name, "1")
+        for version in ("1",) if writes else ("1", "2"):
+            shutil.copytree(bundled, os.path.join(self._directory.name, name, version))
         self.process = subprocess.Popen(
             [SERVER, "--model_repository=" + self._directory.name, "--version_policy=all", "--listen=127.0.0.1:0",
              "--metrics_listen=127.0.0.1:0", *flags],
@@ -110,8 +112,8 @@ class StatusPageTest(unittest.TestCase):
         self.driver.get_log("browser")
         self.driver.get_log("performance")
 
-    def open(self, *flags):
-        server = Server(*flags)
+    def open(self, *flags, writes=False):
+        server = Server(*flags, writes=writes)
         self.addCleanup(server.stop)
         self.driver.get(server.url)
         self.wait(lambda: self.text("state") == "ready", "the state is ready")
@@ -220,6 +222,64 @@ class StatusPageTest(unittest.TestCase):
             self.wait(lambda: (self.number("calls") or 0) > 5, "calls of the chosen version")
         self.wait(lambda: self.number("calls") == 0, "the load is over")
         self.check_quiet(server)
+
+    def write(self, prompt, tokens):
+        self.wait(self.driver.find_element(By.ID, "write").is_displayed, "the box for texts")
+        for element_id, value in (("write-tokens", str(tokens)), ("write-temperature", "0"),
+                                  ("write-prompt", prompt)):
+            box = self.driver.find_element(By.ID, element_id)
+            box.clear()
+            box.send_keys(value)
+        self.driver.find_element(By.ID, "write-start").click()
+
+    def written(self):
+        """The text after its beginning."""
+        return self.driver.execute_script(
+            "return document.getElementById('write-text').lastChild.textContent;")
+
+    def test_a_model_writes_a_text(self):
+        server = self.open(writes=True)
+        self.write("<b>Prince Andrew ", 60)
+        self.wait(lambda: "ended by" in self.text("write-result"), "the end of the text")
+        self.assertIn("war_and_peace version 1, prompt of 17 tokens, 60 tokens in ", self.text("write-result"))
+        self.assertEqual(len(self.written().encode()), 60)
+        self.assertTrue(self.driver.find_element(By.ID, "write-text").get_attribute(
+            "textContent").startswith("<b>Prince Andrew "))
+        # The figures of texts are shown, and move.
+        self.wait(self.driver.find_element(By.ID, "text-charts").is_displayed, "the charts of texts")
+        self.wait(lambda: self.driver.find_element(By.CSS_SELECTOR, "#text-charts .chart:nth-child(3)")
+                  .text.count("ms") + self.driver.find_element(
+                      By.CSS_SELECTOR, "#text-charts .chart:nth-child(3)").text.count("µs") > 0,
+                  "the time between tokens")
+        self.assertFalse(self.driver.find_element(By.ID, "try").is_displayed())
+        self.check_quiet(server)
+
+    def test_a_text_can_be_cancelled(self):
+        server = self.open(writes=True)
+        cancel = self.driver.find_element(By.ID, "write-cancel")
+        self.assertFalse(cancel.is_enabled())
+        # The click comes with the first token: a text of 1,000 tokens may be written quickly.
+        self.driver.execute_script(
+            "new MutationObserver((changes, observer) => {"
+            "  if (document.getElementById('write-text').textContent.length > 10) {"
+            "    observer.disconnect(); document.getElementById('write-cancel').click(); } })"
+            ".observe(document.getElementById('write-text'),"
+            " {subtree: true, characterData: true, childList: true});")
+        self.write("The war", 1000)
+        self.wait(lambda: self.text("write-result") == "cancelled", "the text was cancelled")
+        self.assertLess(len(self.written()), 1000)
+        self.assertFalse(cancel.is_enabled())
+        # Its place is free again.
+        for _ in range(3):
+            self.write("The war", 5)
+            self.wait(lambda: "5 tokens in" in self.text("write-result"), "another text")
+        self.check_quiet(server)
+
+    def test_an_error_of_a_text_is_shown(self):
+        self.open("--max_sequence_tokens=5", writes=True)
+        self.write("longer than that", 5)
+        self.wait(lambda: "INVALID_ARGUMENT" in self.text("write-result"), "an error")
+        self.assertIn("prompt", self.text("write-result"))
 
     def test_a_lost_server_is_told(self):
         server = self.open()

@@ -71,6 +71,13 @@ class SlowConnection {
   // Stops reading what the server sends.
   void StopReading() { reads_ = false; }
 
+  // Returns what has arrived.
+  std::string ReadSome() {
+    char buffer[4096];
+    const ssize_t count = recv(fd_, buffer, sizeof(buffer), MSG_DONTWAIT);
+    return std::string(buffer, count > 0 ? static_cast<size_t>(count) : 0);
+  }
+
   // Returns what the server sends until it closes the connection, or until 10 s without a byte.
   std::string ReadAll() {
     timeval timeout{};

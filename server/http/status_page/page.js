@@ -3,6 +3,7 @@
 import { Chart } from "./chart.js";
 import * as m from "./metrics.js";
 import { updateTry } from "./try.js";
+import { updateWrite } from "./write.js";
 
 const POLL_MS = 1000;
 // Percentiles and means cover what was observed in this many seconds.
@@ -45,6 +46,8 @@ function figures(wanted) {
   const calls = increase("sru_requests_total");
   const ok = increase("sru_requests_total", { code: "OK" });
   const duration = windowIfAny(DURATION);
+  const firstToken = windowIfAny("sru_time_to_first_token_seconds");
+  const nextToken = windowIfAny("sru_inter_token_seconds");
   const ages = m.series(now, "sru_queue_oldest_age_seconds", wanted).map((one) => one.value);
   return {
     calls,
@@ -64,6 +67,12 @@ function figures(wanted) {
     running: m.total(now, "sru_running_batches", wanted),
     refused: m.total(now, "sru_rejections_total", wanted),
     inFlight: m.total(now, "sru_requests_in_flight"),
+    writes: m.series(now, "sru_generated_tokens_total", wanted).length > 0,
+    generated: increase("sru_generated_tokens_total"),
+    firstTokenP50: m.quantile(firstToken, 0.5),
+    firstTokenP99: m.quantile(firstToken, 0.99),
+    nextTokenP50: m.quantile(nextToken, 0.5),
+    nextTokenP99: m.quantile(nextToken, 0.99),
   };
 }
 
@@ -91,6 +100,17 @@ const charts = [
     title: "In flight", names: ["calls", "batches running"], format: m.formatNumber, least: 4,
     area: true }),
   (f) => [f.inFlight, f.running]],
+  // These are shown when there is a language model.
+  [new Chart(byId("text-charts"), {
+    title: "Generated tokens per second", names: ["tokens"], format: m.formatNumber, least: 10,
+    area: true }),
+  (f) => [f.generated]],
+  [new Chart(byId("text-charts"), {
+    title: "Time to first token", names: ["p50", "p99"], format: m.formatSeconds, least: 1e-3 }),
+  (f) => [f.firstTokenP50, f.firstTokenP99]],
+  [new Chart(byId("text-charts"), {
+    title: "Time between tokens", names: ["p50", "p99"], format: m.formatSeconds, least: 1e-4 }),
+  (f) => [f.nextTokenP50, f.nextTokenP99]],
 ];
 
 const TILES = [
@@ -250,6 +270,7 @@ function drawAllMetrics(status) {
 function drawFigures() {
   const f = figures(chosenLabels());
   for (const draw of tiles) draw(f);
+  byId("text-charts").hidden = !f.writes;
   return f;
 }
 
@@ -274,6 +295,7 @@ function receive(status) {
   drawModels(status);
   drawAllMetrics(status);
   updateTry(status);
+  updateWrite(status);
 }
 
 let lastAnswer = Date.now();

@@ -1,0 +1,131 @@
+// The box in which a language model writes: its text comes through POST /try/generate as it is made.
+
+import { formatSeconds } from "./metrics.js";
+
+const byId = (id) => document.getElementById(id);
+const section = byId("write-section");
+const form = byId("write");
+const models = byId("write-model");
+const token = byId("write-token");
+const text = byId("write-text");
+const result = byId("write-result");
+const start = byId("write-start");
+const cancel = byId("write-cancel");
+
+let running = null;  // the AbortController of the text that is being written
+
+// Called with every answer of status.json.
+export function updateWrite(status) {
+  const candidates = status.models.filter((model) =>
+    model.task === "language_model" && model.state === "ready");
+  section.hidden = !(status.try.allowed && candidates.length > 0);
+  const options = candidates.map((model) => model.name + " " + model.version);
+  if (options.join("\n") === [...models.options].map((option) => option.value).join("\n")) return;
+  const chosen = models.value;
+  models.replaceChildren(...candidates.map((model) => {
+    const option = document.createElement("option");
+    option.textContent = `${model.name} · ${model.version}`;
+    option.value = model.name + " " + model.version;
+    option.dataset.name = model.name;
+    option.dataset.version = model.version;
+    return option;
+  }));
+  if (options.includes(chosen)) models.value = chosen;
+}
+
+function show(className, message) {
+  const line = document.createElement("p");
+  line.className = className;
+  line.textContent = message;
+  if (className.includes("error")) line.setAttribute("role", "alert");
+  result.replaceChildren(line);
+}
+
+// The JSON objects of a stream of server-sent events that have only data, one line each.
+async function* events(body) {
+  const decoder = new TextDecoder();
+  let rest = "";
+  for (const reader = body.getReader();;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    const parts = (rest + decoder.decode(value, { stream: true })).split("\n\n");
+    rest = parts.pop();
+    for (const part of parts) yield JSON.parse(part.replace(/^data: /, ""));
+  }
+}
+
+async function write(headers, request, begun) {
+  const written = document.createTextNode("");
+  const beginning = document.createElement("b");
+  beginning.textContent = request.prompt;
+  text.replaceChildren(beginning, written);
+  text.hidden = false;
+  result.replaceChildren();
+  const response = await fetch("try/generate", {
+    method: "POST",
+    headers,
+    body: JSON.stringify(request),
+    cache: "no-store",
+    credentials: "same-origin",
+    signal: running.signal,
+  });
+  if (!response.ok) return (await response.json()).error;
+  let first = null;
+  for await (const event of events(response.body)) {
+    if (event.error) return event.error;
+    if (event.text) {
+      first = first ?? performance.now();
+      const atEnd = text.scrollTop + text.clientHeight >= text.scrollHeight - 4;
+      written.appendData(event.text);
+      if (atEnd) text.scrollTop = text.scrollHeight;
+    }
+    if (event.finish_reason) {
+      const seconds = (performance.now() - begun) / 1000;
+      show("soft", `${event.model} version ${event.version}, prompt of ${event.prompt_tokens} ` +
+        `tokens, ${event.generated_tokens} tokens in ${formatSeconds(seconds)}, ` +
+        `${(event.generated_tokens / seconds).toFixed(0)} per second` +
+        (first === null ? "" : ` · first after ${formatSeconds((first - begun) / 1000)}`) +
+        ` · ended by ${event.finish_reason}`);
+      return null;
+    }
+  }
+  return { code: "UNAVAILABLE", message: "the server has ended the text in the middle" };
+}
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (running !== null) return;
+  const { name, version } = models.selectedOptions[0].dataset;
+  const headers = { "Content-Type": "application/json", "X-Sru-Try": "1" };
+  if (token.value) headers.Authorization = "Bearer " + token.value;
+  running = new AbortController();
+  start.disabled = true;
+  cancel.disabled = false;
+  try {
+    const error = await write(headers, {
+      model: name,
+      version: Number(version),
+      prompt: byId("write-prompt").value,
+      max_new_tokens: Number(byId("write-tokens").value),
+      temperature: Number(byId("write-temperature").value),
+    }, performance.now());
+    if (error !== null) {
+      if (error.code === "UNAUTHENTICATED") byId("write-token-label").hidden = false;
+      show("notice error", `${error.code}: ${error.message}`);
+    }
+  } catch (error) {
+    if (error.name === "AbortError") {
+      show("soft", "cancelled");
+    } else {
+      show("notice error", "The server did not answer: " + error.message);
+    }
+  } finally {
+    running = null;
+    start.disabled = false;
+    cancel.disabled = true;
+  }
+});
+
+cancel.addEventListener("click", () => {
+  if (running !== null) running.abort();
+});
