@@ -11,8 +11,8 @@
 //   kInvalidArgument    a field is out of range; the message names it
 //   kUnavailable        Drain() was called (kDraining), or no worker is left (kNoWorker)
 //   kDeadlineExceeded   the deadline has passed already
-//   kResourceExhausted  there are max_streams calls, or the bound on waiting prompt tokens would be
-//                       passed (kQueueFull), or, with admission by deadline, the first token (or
+//   kResourceExhausted  there are max_streams calls (kStreams), the bound on waiting prompt tokens would
+//                       be passed (kQueueFull), or, with admission by deadline, the first token (or
 //                       min_new_tokens tokens) would come too late by the measured speed (kDeadline)
 // A task is consumed if and only if the status is OK; then its sink gets OnDone() exactly once:
 //   OK                  every sample has ended by itself

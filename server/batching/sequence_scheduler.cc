@@ -428,7 +428,9 @@ SchedulerImpl::Admission SchedulerImpl::Judge(int64_t rows, int least_steps, Pri
     a.refusal = RejectReason::kDraining;
   } else if (a.budget <= absl::ZeroDuration()) {
     a.expired = true;
-  } else if (live_ >= options_.max_streams || waiting_rows_ + rows > options_.max_waiting_rows) {
+  } else if (live_ >= options_.max_streams) {
+    a.refusal = RejectReason::kStreams;
+  } else if (waiting_rows_ + rows > options_.max_waiting_rows) {
     a.refusal = RejectReason::kQueueFull;
   } else if (deadline != absl::InfiniteFuture() && fed_speed_.known()) {
     a.predicted_seconds = PredictSeconds(a.key, rows, 1);
@@ -448,7 +450,7 @@ SchedulerImpl::Admission SchedulerImpl::Judge(int64_t rows, int least_steps, Pri
       a.retry_after = std::clamp(absl::Seconds(PredictSeconds(last, 0, 1)), kMinRetry, kMaxRetry);
     }
     // Nobody knows when a stream ends.
-    if (live_ >= options_.max_streams) a.retry_after = std::max(a.retry_after, kUnknownRetry);
+    if (a.refusal == RejectReason::kStreams) a.retry_after = std::max(a.retry_after, kUnknownRetry);
   }
   return a;
 }
@@ -468,10 +470,13 @@ absl::Status SchedulerImpl::ToStatus(const Admission& a, int64_t rows,
       text = "the server is shutting down and takes no new requests";
       break;
     case RejectReason::kQueueFull:
+      text = absl::StrCat("the queue is full: ", a.waiting_rows, " of ", options_.max_waiting_rows,
+                          " tokens wait, the request has ", rows, " tokens; retry later");
+      break;
+    case RejectReason::kStreams:
       text =
-          absl::StrCat("the queue is full: ", a.streams, " of ", options_.max_streams,
-                       " streams are open and ", a.waiting_rows, " of ", options_.max_waiting_rows,
-                       " tokens wait, the request has ", rows, " tokens; retry later");
+          absl::StrCat(a.streams, " texts of this model are being generated, which is the limit ",
+                       "(--max_streams); retry later");
       break;
     case RejectReason::kDeadline:
       text = absl::StrCat(

@@ -422,13 +422,14 @@ TEST_F(SequenceSchedulerTest, BoundsOnStreamsAndOnWaitingTokens) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(GetRejectReason(status), RejectReason::kQueueFull);
   EXPECT_EQ(retry_after_, Ms(100));
-  Run();
-  Accept({4, 100, 1});
+  Accept({4, 0, 1});
   status = Submit({5, 0, 1});
-  EXPECT_THAT(std::string(status.message()), HasSubstr("3 of 3 streams"));
+  EXPECT_EQ(GetRejectReason(status), RejectReason::kStreams);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("3 texts"));
   EXPECT_EQ(scheduler_->CheckAdmission(1, Priority::kHigh, absl::InfiniteFuture()).code(),
             absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(scheduler_->stats().rejected[RejectReason::kQueueFull], 3);
+  EXPECT_EQ(scheduler_->stats().rejected[RejectReason::kQueueFull], 1);
+  EXPECT_EQ(scheduler_->stats().rejected[RejectReason::kStreams], 2);
 }
 
 TEST_F(SequenceSchedulerTest, RefusesWhatWouldComeTooLateByTheMeasuredSpeed) {
