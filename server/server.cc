@@ -30,6 +30,7 @@
 #include "server/base/rate_limit.h"
 #include "server/batching/device_watch.h"
 #include "server/batching/engine.h"
+#include "server/batching/generator.h"
 #include "server/batching/state_arenas.h"
 #include "server/http/metrics_server.h"
 #include "server/http/status_page.h"
@@ -154,6 +155,12 @@ std::optional<StateArenas::Stats> StatesOf(const Engine& engine) {
   const StateArenas* const arenas = engine.state_arenas();
   if (arenas == nullptr) return std::nullopt;
   return arenas->stats();
+}
+
+std::optional<GeneratorStats> GeneratorStatsOf(Engine& engine) {
+  Generator* const generator = engine.generator();
+  if (generator == nullptr) return std::nullopt;
+  return generator->stats();
 }
 
 // With mutual TLS every caller needs a certificate, and the status page asks for none.
@@ -443,6 +450,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
                                         });
     EngineOptions engine_options = options_.batching.engine;
     engine_options.state_budgets = state_budgets_;
+    engine_options.max_streams = options_.rpc.max_streams;
+    engine_options.generate_observer = served->metrics.get();
     engine_options.on_device_lost = [this](int device, const absl::Status& error) {
       device_watch_.Report(device, error);
     };
@@ -698,7 +707,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     for (const auto& served : registry_.List()) {
       levels.models.push_back({served->name, served->version, served->engine->batcher().stats(),
                                served->engine->instances(), served->metrics->refusals(),
-                               models::TaskName(served->model->task()), StatesOf(*served->engine)});
+                               models::TaskName(served->model->task()), StatesOf(*served->engine),
+                               GeneratorStatsOf(*served->engine)});
     }
     if (const ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();

@@ -21,6 +21,9 @@ grpc::ServerUnaryReactor* StartScore(const ServiceContext& context,
                                      grpc::CallbackServerContext* call,
                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 
+grpc::ServerWriteReactor<grpc::ByteBuffer>* StartGenerate(const ServiceContext& context,
+                                                          grpc::CallbackServerContext* call,
+                                                          const grpc::ByteBuffer* request);
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartEncodeStream(
     const ServiceContext& context, grpc::CallbackServerContext* call);
 

@@ -65,6 +65,11 @@ grpc::ServerUnaryReactor* Service::Score(grpc::CallbackServerContext* call,
   return StartScore(context_, call, request, response);
 }
 
+grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::Generate(grpc::CallbackServerContext* call,
+                                                              const grpc::ByteBuffer* request) {
+  return StartGenerate(context_, call, request);
+}
+
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Service::EncodeStream(
     grpc::CallbackServerContext* call) {
   return StartEncodeStream(context_, call);

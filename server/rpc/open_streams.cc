@@ -13,6 +13,7 @@ absl::Status OpenStreams::Add(OpenStream* stream) {
       if (first_ != nullptr) first_->previous_ = stream;
       first_ = stream;
       stream->listed_ = true;
+      stream->counted_ = true;
       ++count_;
       return absl::OkStatus();
     }
@@ -23,13 +24,17 @@ absl::Status OpenStreams::Add(OpenStream* stream) {
                                   " are open, which is the limit (--max_streams); retry later"));
 }
 
+void OpenStreams::Leave(OpenStream* stream) {
+  if (stream->counted_.exchange(false)) --count_;
+}
+
 void OpenStreams::Remove(OpenStream* stream) {
+  Leave(stream);
   MutexLock lock(&mutex_);
   if (!stream->listed_) return;
   (stream->previous_ == nullptr ? first_ : stream->previous_->next_) = stream->next_;
   if (stream->next_ != nullptr) stream->next_->previous_ = stream->previous_;
   stream->listed_ = false;
-  --count_;
 }
 
 void OpenStreams::Drain() {
@@ -37,11 +42,6 @@ void OpenStreams::Drain() {
   if (draining_) return;
   draining_ = true;
   for (OpenStream* stream = first_; stream != nullptr; stream = stream->next_) stream->OnDrain();
-}
-
-int64_t OpenStreams::count() const {
-  MutexLock lock(&mutex_);
-  return count_;
 }
 
 }  // namespace sru::server

@@ -3,10 +3,13 @@
 //
 //   if (absl::Status status = streams.Add(this); !status.ok()) return refused;
 //   ...
+//   streams.Leave(this);   // it has ended
+//   ...
 //   streams.Remove(this);
 #ifndef SRU_SERVER_RPC_OPEN_STREAMS_H_
 #define SRU_SERVER_RPC_OPEN_STREAMS_H_
 
+#include <atomic>
 #include <cstdint>
 
 #include "absl/base/thread_annotations.h"
@@ -30,6 +33,7 @@ class OpenStream {
   OpenStream* previous_ = nullptr;
   OpenStream* next_ = nullptr;
   bool listed_ = false;
+  std::atomic<bool> counted_{false};
 };
 
 // Must be empty when it is destroyed.
@@ -41,6 +45,8 @@ class OpenStreams {
 
   // A refusal (reject_reason.h): kStreams beyond the limit, kDraining after Drain().
   absl::Status Add(OpenStream* stream);
+  // Gives the stream's place to another one. It may do so in its OnDrain().
+  void Leave(OpenStream* stream);
   // Does nothing for a stream that was not added. Waits for a running OnDrain().
   void Remove(OpenStream* stream);
 
@@ -48,13 +54,14 @@ class OpenStreams {
   void Drain();
 
   int limit() const { return limit_; }
-  int64_t count() const;
+  // Those that have not left.
+  int64_t count() const { return count_.load(std::memory_order_relaxed); }
 
  private:
   const int limit_;
-  mutable Mutex mutex_;
+  Mutex mutex_;
   OpenStream* first_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<int64_t> count_{0};  // grows under mutex_ only
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

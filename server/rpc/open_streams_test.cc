@@ -31,6 +31,11 @@ TEST(OpenStreamsTest, RefusesMoreThanItsLimit) {
   streams.Remove(&b);
   EXPECT_EQ(streams.count(), 1);
   EXPECT_TRUE(streams.Add(&c).ok());
+  streams.Leave(&a);  // its place is free before it is gone
+  streams.Leave(&a);
+  EXPECT_EQ(streams.count(), 1);
+  EXPECT_TRUE(streams.Add(&b).ok());
+  streams.Remove(&b);
   streams.Remove(&a);
   streams.Remove(&c);
   EXPECT_EQ(streams.count(), 0);

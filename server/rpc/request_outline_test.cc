@@ -55,6 +55,62 @@ TEST(RequestOutlineTest, TheFieldsOfEncodeAreTheSame) {
   EXPECT_EQ(outline.num_sequences, 1);
 }
 
+TEST(RequestOutlineTest, WhatGenerateIsMadeOfIsCounted) {
+  v1::GenerateRequest request;
+  request.set_model("lm");
+  request.set_version(4);
+  request.mutable_prompt()->mutable_token_ids()->add_values(3);
+  request.set_state(std::string(1000, 's'));
+  request.set_priority(v1::PRIORITY_HIGH);
+  for (int i = 0; i < 20; ++i) (*request.mutable_sampling()->mutable_logit_bias())[i] = 1;
+  for (int i = 0; i < 30; ++i) request.add_stop("stop");
+  for (int i = 0; i < 40; ++i) request.add_stop_token_ids(i);
+  request.set_max_new_tokens(1);
+  request.set_min_new_tokens(1);
+  request.set_num_samples(1);
+  request.set_token_log_probs(true);
+  request.set_top_candidates(1);
+  request.set_return_state(true);
+  request.set_echo(true);
+  RequestOutline outline;
+  ASSERT_TRUE(ReadGenerateOutline(Buffer(request.SerializeAsString(), 7), &outline));
+  EXPECT_EQ(outline.model, "lm");
+  EXPECT_EQ(outline.version, 4);
+  EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
+  EXPECT_EQ(outline.num_sequences, 1);
+  EXPECT_EQ(outline.num_states, 1);
+  EXPECT_EQ(outline.num_entries, 50);
+  EXPECT_EQ(outline.packed_id_bytes, 41);
+  EXPECT_EQ(outline.extra_fields, 0);
+  // A second prompt, and bytes that are no message.
+  const std::string twice = request.SerializeAsString() + request.SerializeAsString();
+  ASSERT_TRUE(ReadGenerateOutline(Buffer(twice, 100), &outline));
+  EXPECT_EQ(outline.extra_fields, 1);
+  EXPECT_FALSE(ReadGenerateOutline(Buffer("\x1a\x05x", 100), &outline));
+}
+
+TEST(RequestOutlineTest, WhatAStreamIsMadeOfIsCounted) {
+  v1::EncodeStreamRequest request;
+  request.mutable_start()->set_model("m");
+  request.mutable_start()->set_version(1);
+  request.mutable_start()->set_output_format(v1::OUTPUT_FORMAT_FLOATS);
+  request.mutable_start()->set_normalize(true);
+  request.mutable_start()->set_state("s");
+  request.mutable_start()->set_priority(v1::PRIORITY_LOW);
+  for (int i = 0; i < 5; ++i) request.mutable_chunk()->mutable_tokens()->add_values("w");
+  request.set_return_state(true);
+  RequestOutline outline;
+  const std::string bytes = request.SerializeAsString();
+  ASSERT_TRUE(ReadStreamOutline(Buffer(bytes, 3), &outline));
+  EXPECT_EQ(outline.num_sequences, 1);
+  EXPECT_EQ(outline.num_words, 5);
+  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
+  ASSERT_TRUE(ReadStreamOutline(Buffer(bytes + bytes, 3), &outline));
+  EXPECT_EQ(outline.extra_fields, 7);  // the fields of `start`, and the chunk
+  EXPECT_FALSE(ReadStreamOutline(Buffer(bytes.substr(0, bytes.size() - 1), 3), &outline));
+}
+
 TEST(RequestOutlineTest, TheStatesOfScoreAreCounted) {
   v1::ScoreRequest request;
   request.set_model("lm");

@@ -185,6 +185,7 @@ class StreamCall : public Reactor, protected OpenStream {
     ended.record.tokens = num_tokens_;
     ended.record.times = times_;
     grpc::Status answer = EndCall(context_.metrics, context_.access_log, std::move(ended));
+    context_.streams->Leave(this);
     HoldSocket();
     if (absl::IsResourceExhausted(status) && context_.read_pause != nullptr) {
       CatchOutOfMemory([this] {

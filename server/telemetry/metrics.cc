@@ -164,6 +164,26 @@ void AddStateSlots(const ServerLevels& levels, MetricFamily* family) {
   }
 }
 
+void AddGeneratedTokens(const ServerLevels& levels, MetricFamily* family) {
+  for (const ModelLevels& model : levels.models) {
+    if (!model.generator.has_value()) continue;
+    Add(family, LabelsOf(model), static_cast<double>(model.generator->new_tokens));
+  }
+}
+
+void AddGenerateCalls(const ServerLevels& levels, MetricFamily* family) {
+  for (const ModelLevels& model : levels.models) {
+    if (!model.generator.has_value()) continue;
+    for (const auto& [state, calls] : {std::pair{"running", model.generator->running},
+                                       std::pair{"waiting", model.generator->waiting},
+                                       std::pair{"paused", model.generator->paused}}) {
+      Labels labels = LabelsOf(model);
+      labels.push_back({"state", state});
+      Add(family, std::move(labels), static_cast<double>(calls));
+    }
+  }
+}
+
 void AddStateBudgets(const ServerLevels& levels, MetricFamily* family) {
   for (size_t i = 0; i < levels.state_budget_bytes.size(); ++i) {
     const std::string device =
@@ -180,7 +200,8 @@ void AddRejections(const ServerLevels& levels, MetricFamily* family) {
   for (const ModelLevels& model : levels.models) {
     for (const RejectReason reason : kRejectReasons) {
       add(LabelsOf(model), reason,
-          model.stats.rejected[reason] + model.rejected_before_batcher[reason]);
+          model.stats.rejected[reason] + model.rejected_before_batcher[reason] +
+              (model.generator.has_value() ? model.generator->rejected[reason] : 0));
     }
   }
   for (const RejectReason reason : kRejectReasons) {
@@ -287,6 +308,12 @@ constexpr LevelMetric kLevelMetrics[] = {
      [](const ModelLevels& m) -> double { return m.stats.running_batches; }},
     {"sru_open_streams", kGauge, "Calls of Generate and EncodeStream that are open.",
      [](const ServerLevels& l) -> double { return l.open_streams; }},
+    {"sru_generated_tokens_total", kCounter, "Tokens that calls of Generate have picked.",
+     AddGeneratedTokens},
+    {"sru_generate_calls", kGauge,
+     "Calls of Generate that take steps (running), have had none (waiting), or wait for their "
+     "clients to read (paused).",
+     AddGenerateCalls},
     {"sru_state_slots", kGauge, "Sequences whose states are kept where the model runs (used).",
      AddStateSlots},
     {"sru_state_bytes", kGauge,
@@ -337,6 +364,29 @@ void ModelMetrics::OnBatch(int num_sequences, int num_tokens, absl::Duration com
   batch_fill_ratio_.Observe(static_cast<double>(num_tokens) / max_batch_tokens_);
 }
 
+ModelMetrics::GenerateSeries::GenerateSeries(const SeriesOwner& owner)
+    : first_token(owner, "sru_time_to_first_token_seconds",
+                  "From a call of Generate being queued to its first token.", DurationBuckets()),
+      next_token(
+          owner, "sru_inter_token_seconds",
+          "Time between two tokens of a call of Generate, one per step whatever its samples.",
+          DurationBuckets()),
+      sequences(owner, "sru_decode_batch_sequences",
+                "Calls of Generate that one step goes on with.", SizeBuckets()) {}
+
+void ModelMetrics::OnStep(int sequences, int /*prompt_tokens*/, int /*new_tokens*/,
+                          absl::Duration /*compute*/, const absl::Status& /*status*/) {
+  generate().sequences.Observe(sequences);
+}
+
+void ModelMetrics::OnFirstToken(absl::Duration duration) {
+  generate().first_token.Observe(duration);
+}
+
+void ModelMetrics::OnNextToken(absl::Duration duration, int /*tokens*/) {
+  generate().next_token.Observe(duration);
+}
+
 Metrics::Metrics()
     : unknown_methods_(prometheus::BuildCounter()
                            .Name("sru_unknown_method_calls_total")
@@ -362,6 +412,7 @@ std::shared_ptr<ModelMetrics> Metrics::ForModel(const std::string& model, int64_
     const auto method = static_cast<Method>(i);
     if (!Describe(method).has_stages || (answers && !answers(method))) continue;
     shared.metrics->request_duration_.Make(method);
+    if (method == Method::kGenerate) shared.metrics->generate();
   }
   ++shared.owners;
   return std::shared_ptr<ModelMetrics>(shared.metrics.get(),

@@ -17,6 +17,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -33,6 +34,7 @@
 #include "server/base/mutex.h"
 #include "server/batching/batcher.h"
 #include "server/batching/engine.h"
+#include "server/batching/generator.h"
 #include "server/batching/reject_reason.h"
 #include "server/batching/state_arenas.h"
 #include "server/telemetry/call_times.h"
@@ -45,7 +47,7 @@ namespace sru::server {
 class Metrics;
 
 // The series of one loaded model. Must not outlive its Metrics.
-class ModelMetrics : public BatchObserver {
+class ModelMetrics : public BatchObserver, public GenerateObserver {
  public:
   // Records a call that named this model. `times` is only read for an OK call.
   void OnCall(Method method, absl::StatusCode code, const CallTimes& times);
@@ -58,8 +60,23 @@ class ModelMetrics : public BatchObserver {
   void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
                const absl::Status& status) override;
 
+  // GenerateObserver:
+  void OnStep(int sequences, int prompt_tokens, int new_tokens, absl::Duration compute,
+              const absl::Status& status) override;
+  void OnFirstToken(absl::Duration duration) override;
+  void OnNextToken(absl::Duration duration, int tokens) override;
+
  private:
   friend class Metrics;
+
+  // The series that only a model has which generates.
+  struct GenerateSeries {
+    explicit GenerateSeries(const SeriesOwner& owner);
+    ModelHistogram first_token;
+    ModelHistogram next_token;
+    ModelHistogram sequences;
+  };
+
   ModelMetrics(prometheus::Registry* registry, const std::string& model, int64_t version,
                int max_batch_tokens);
 
@@ -86,6 +103,12 @@ class ModelMetrics : public BatchObserver {
   ModelHistogram batch_fill_ratio_{owner_, "sru_batch_fill_ratio",
                                    "Tokens in one batch divided by --max_batch_tokens.",
                                    RatioBuckets()};
+  std::once_flag generate_made_;
+  std::optional<GenerateSeries> generate_;
+  GenerateSeries& generate() {
+    std::call_once(generate_made_, [this] { generate_.emplace(owner_); });
+    return *generate_;
+  }
 };
 
 // The levels that are read at each scrape.
@@ -98,6 +121,7 @@ struct ServerLevels {
     RejectCounts rejected_before_batcher = {};      // calls, since the start
     std::string task;                               // models::TaskName()
     std::optional<StateArenas::Stats> states = {};  // of a model that keeps some
+    std::optional<GeneratorStats> generator = {};   // of a model that generates
   };
   struct DeviceLevels {
     kernels::DeviceInfo info;

@@ -71,6 +71,51 @@ TEST(MetricsTest, OnlyMethodsThatAModelAnswersHaveDurationsFromTheStart) {
   EXPECT_THAT(text, HasSubstr(count + "\"Classify\"," + labels + "1"));
 }
 
+TEST(MetricsTest, DescribesTextsThatAreGenerated) {
+  Metrics metrics;
+  const auto model = metrics.ForModel("lm", 1, 4096, [](Method method) {
+    return method == Method::kScore || method == Method::kGenerate;
+  });
+  const auto other =
+      metrics.ForModel("trec", 1, 4096, [](Method method) { return method == Method::kClassify; });
+  EXPECT_THAT(metrics.Text(ServerLevels()),
+              HasSubstr("sru_time_to_first_token_seconds_count{model=\"lm\",version=\"1\"} 0"));
+  model->OnFirstToken(absl::Milliseconds(30));
+  model->OnNextToken(absl::Milliseconds(2), 3);
+  model->OnStep(7, 100, 6, absl::Milliseconds(1), absl::OkStatus());
+  model->OnCall(Method::kGenerate, absl::StatusCode::kOk, Times(absl::Seconds(2)));
+  ServerLevels levels;
+  levels.open_streams = 4;
+  levels.models.resize(1);
+  levels.models[0].model = "lm";
+  levels.models[0].version = 1;
+  GeneratorStats stats;
+  stats.new_tokens = 60;
+  stats.running = 2;
+  stats.paused = 1;
+  stats.rejected[RejectReason::kDeadline] = 5;
+  levels.models[0].generator = stats;
+  levels.models[0].stats.rejected[RejectReason::kDeadline] = 2;
+  const std::string text = metrics.Text(levels);
+  for (const char* line :
+       {"sru_time_to_first_token_seconds_bucket{model=\"lm\",version=\"1\",le=\"0.02\"} 0",
+        "sru_time_to_first_token_seconds_bucket{model=\"lm\",version=\"1\",le=\"0.05\"} 1",
+        "sru_inter_token_seconds_count{model=\"lm\",version=\"1\"} 1",
+        "sru_decode_batch_sequences_sum{model=\"lm\",version=\"1\"} 7",
+        "sru_generated_tokens_total{model=\"lm\",version=\"1\"} 60",
+        "sru_generate_calls{model=\"lm\",version=\"1\",state=\"running\"} 2",
+        "sru_generate_calls{model=\"lm\",version=\"1\",state=\"waiting\"} 0",
+        "sru_generate_calls{model=\"lm\",version=\"1\",state=\"paused\"} 1",
+        "sru_rejections_total{model=\"lm\",version=\"1\",reason=\"deadline\"} 7",
+        "sru_open_streams 4",
+        // The time that a stream waits in all is no time of a queue.
+        "sru_queue_duration_seconds_count{model=\"lm\",version=\"1\"} 0",
+        "sru_tokenize_duration_seconds_count{model=\"lm\",version=\"1\"} 1"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("sru_time_to_first_token_seconds_count{model=\"trec\"")));
+}
+
 TEST(MetricsTest, DescribesBatches) {
   Metrics metrics;
   const auto model = metrics.ForModel("trec", 1, 1000);

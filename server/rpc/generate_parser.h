@@ -1,0 +1,24 @@
+// Checks a GenerateRequest and turns it into work for the generator. Pure functions, thread-safe.
+#ifndef SRU_SERVER_RPC_GENERATE_PARSER_H_
+#define SRU_SERVER_RPC_GENERATE_PARSER_H_
+
+#include "absl/status/status.h"
+#include "server/batching/generator.h"
+#include "server/rpc/request_limits.h"
+#include "server/rpc/request_parser.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server {
+
+inline constexpr int kMaxSamples = 64;
+inline constexpr int kMaxStopTokens = 1024;
+
+// Fills in everything that the request's fields say, except the state and the seed of a request without one.
+// `max_candidates` is the model's. kInvalidArgument begins with the path of the field:
+//   sampling.top_p: 1.5 is out of range, expected 0 to 1
+absl::Status ParseGenerate(const v1::GenerateRequest& request, const ModelInput& input,
+                           int max_candidates, const RequestLimits& limits, GenerateTask* task);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_RPC_GENERATE_PARSER_H_
