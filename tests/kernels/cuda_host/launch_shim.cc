@@ -1,21 +1,49 @@
-// Switching fibers is a longjmp() between stacks, which the hardened longjmp() takes for a mistake.
-#undef _FORTIFY_SOURCE
-
 #include "tests/kernels/cuda_host/launch_shim.h"
-
-#include <ucontext.h>
 
 #include <algorithm>
 #include <array>
-#include <csetjmp>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
 
+#ifndef __x86_64__
+#include <ucontext.h>
+#endif
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/common_interface_defs.h>
+#endif
+
+#ifdef __x86_64__
+// Leaves the current stack, whose pointer it stores in *from, and continues on the stack `to`, which
+// was left in the same way. The registers that a function must preserve are on the stacks.
+extern "C" void SruSwitchStacks(void** from, void* to);
+asm(R"(
+    .text
+    .p2align 4
+    .hidden SruSwitchStacks
+    .globl SruSwitchStacks
+    .type SruSwitchStacks, @function
+SruSwitchStacks:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size SruSwitchStacks, . - SruSwitchStacks
+)");
 #endif
 
 namespace sru::testing {
@@ -55,26 +83,41 @@ struct Barrier {
   int generation = 0;
 };
 
-// A place from which to continue. swapcontext() calls the kernel each time, for the signal mask, so
-// it only enters a fiber, and _longjmp() does the rest. AddressSanitizer follows only the former.
+// A place from which to continue. swapcontext() would make a system call each time, for the signal
+// mask, which takes longer than what threads compute between two exchanges.
+#ifdef __x86_64__
 struct Place {
-  ucontext_t context;
-  jmp_buf jump;
+  void* stack_pointer = nullptr;
 };
 
-void Switch(Place* from, Place* to, bool enter) {
-#ifdef __SANITIZE_ADDRESS__
-  (void)enter;
-  swapcontext(&from->context, &to->context);
-#else
-  if (_setjmp(from->jump) != 0) return;
-  if (enter) {
-    setcontext(&to->context);
-  } else {
-    _longjmp(to->jump, 1);
-  }
-#endif
+void Switch(Place* from, Place* to) { SruSwitchStacks(&from->stack_pointer, to->stack_pointer); }
+
+// Makes `place` the beginning of `main`, which must not return.
+void Prepare(Place* place, char* stack, size_t bytes, void (*main)()) {
+  uintptr_t end = reinterpret_cast<uintptr_t>(stack + bytes);
+  end -= end % 16;
+  // What SruSwitchStacks() takes off the stack: six registers, of which a zero in rbp ends the list
+  // of frames, and the address to go to. The last word is where a caller's return address would be.
+  auto* const top = reinterpret_cast<uintptr_t*>(end) - 8;
+  std::memset(top, 0, 8 * sizeof(*top));
+  top[6] = reinterpret_cast<uintptr_t>(main);
+  place->stack_pointer = top;
 }
+#else
+struct Place {
+  ucontext_t context;
+};
+
+void Switch(Place* from, Place* to) { swapcontext(&from->context, &to->context); }
+
+void Prepare(Place* place, char* stack, size_t bytes, void (*main)()) {
+  getcontext(&place->context);
+  place->context.uc_stack.ss_sp = stack;
+  place->context.uc_stack.ss_size = bytes;
+  place->context.uc_link = nullptr;
+  makecontext(&place->context, main, 0);
+}
+#endif
 
 // The asynchronous copies of one thread.
 class Copies {
@@ -143,8 +186,8 @@ class Shared {
 struct Fiber {
   Place place;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
-  bool running = false;  // started and not ended
-  bool ended = false;
+  bool entered = false;  // by any block: then it only goes on, with the next kernel
+  bool ended = false;    // with the current block's kernel
   void* fake_stack = nullptr;
   Copies copies;
 };
@@ -168,7 +211,7 @@ class Block {
     for (size_t w = 0; w < warps_.size(); ++w) {
       warps_[w].barrier.members = std::min(kWarpSize, threads - static_cast<int>(w) * kWarpSize);
     }
-    for (int i = 0; i < threads; ++i) fibers_[i]->running = fibers_[i]->ended = false;
+    for (int i = 0; i < threads; ++i) fibers_[i]->ended = false;
     int left = threads;
     const bool reversed = CurrentMode().threads_reversed;
     while (left > 0) {
@@ -210,8 +253,7 @@ class Block {
   // Shows the lane's words to the other lanes of its warp, all of which must call it. Returns the
   // words of every lane, which are valid until the next call.
   const LaneWords* Exchange(const LaneWords& mine) {
-    Warp& warp = warps_[threadIdx.x / kWarpSize];
-    if (warp.barrier.members != kWarpSize) Fail("a warp's instruction after threads have ended");
+    Warp& warp = WholeWarp();
     LaneWords* const lanes = warp.lanes[warp.barrier.generation % 2];
     lanes[threadIdx.x % kWarpSize] = mine;
     Wait(&warp.barrier);
@@ -235,11 +277,12 @@ class Block {
 
   float ShuffleXor(unsigned mask, float value, int lane_mask) {
     if (mask != 0xffffffffu) Fail("a shuffle of part of a warp");
-    LaneWords mine = {};
-    std::memcpy(mine.words, &value, sizeof(value));
-    const unsigned lane = threadIdx.x % kWarpSize ^ static_cast<unsigned>(lane_mask);
-    std::memcpy(&value, Exchange(mine)[lane].words, sizeof(value));
-    return value;
+    Warp& warp = WholeWarp();
+    float* const lanes = warp.values[warp.barrier.generation % 2];
+    const unsigned lane = threadIdx.x % kWarpSize;
+    lanes[lane] = value;
+    Wait(&warp.barrier);
+    return lanes[lane ^ static_cast<unsigned>(lane_mask)];
   }
 
  private:
@@ -247,9 +290,17 @@ class Block {
     Barrier barrier;
     // Two sets, because a lane may write for its next exchange before others have read this one.
     LaneWords lanes[2][kWarpSize] = {};
+    float values[2][kWarpSize] = {};
     int collected = -1;  // the generation whose words `tile` was made of
     Tile tile;
   };
+
+  // The warp of the thread that runs.
+  Warp& WholeWarp() {
+    Warp& warp = warps_[threadIdx.x / kWarpSize];
+    if (warp.barrier.members != kWarpSize) Fail("a warp's instruction after threads have ended");
+    return warp;
+  }
 
   void Wait(Barrier* barrier) {
     const unsigned thread = threadIdx.x;
@@ -263,21 +314,25 @@ class Block {
     while (barrier->generation == generation) Yield(*fibers_[thread]);
   }
 
+  // A fiber runs a thread of each block, one after the other.
   static void Main() {
     Block& block = *Current();
-    Fiber& fiber = *block.fibers_[threadIdx.x];
     block.FinishSwitch(nullptr, /*in_fiber=*/true);
-    (*block.kernel_)();
-    block.End(fiber);
+    for (;;) {
+      (*block.kernel_)();
+      block.End(*block.fibers_[threadIdx.x]);
+    }
   }
 
+  // Returns when the next block begins. AddressSanitizer forgets the thread's variables.
   void End(Fiber& fiber) {
     fiber.ended = true;
     fiber.copies.End();
     Leave(&block_barrier_);
     Leave(&warps_[threadIdx.x / kWarpSize].barrier);
     StartSwitch(nullptr, scheduler_stack_, scheduler_stack_bytes_);
-    Switch(&fiber.place, &scheduler_, /*enter=*/false);
+    Switch(&fiber.place, &scheduler_);
+    FinishSwitch(nullptr, /*in_fiber=*/true);
   }
 
   void Leave(Barrier* barrier) {
@@ -289,25 +344,17 @@ class Block {
   }
 
   void Resume(Fiber& fiber) {
+    if (!fiber.entered) Prepare(&fiber.place, fiber.stack.get(), kStackBytes, &Block::Main);
+    fiber.entered = true;
     void* fake_stack = nullptr;
     StartSwitch(&fake_stack, fiber.stack.get(), kStackBytes);
-    const bool enter = !fiber.running;
-    if (enter) {
-      fiber.running = true;
-      ucontext_t& context = fiber.place.context;
-      getcontext(&context);
-      context.uc_stack.ss_sp = fiber.stack.get();
-      context.uc_stack.ss_size = kStackBytes;
-      context.uc_link = nullptr;  // End() never returns
-      makecontext(&context, &Block::Main, 0);
-    }
-    Switch(&scheduler_, &fiber.place, enter);
+    Switch(&scheduler_, &fiber.place);
     FinishSwitch(fake_stack, /*in_fiber=*/false);
   }
 
   void Yield(Fiber& fiber) {
     StartSwitch(&fiber.fake_stack, scheduler_stack_, scheduler_stack_bytes_);
-    Switch(&fiber.place, &scheduler_, /*enter=*/false);
+    Switch(&fiber.place, &scheduler_);
     FinishSwitch(fiber.fake_stack, /*in_fiber=*/true);
   }
 
