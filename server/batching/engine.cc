@@ -19,6 +19,8 @@
 #include "server/base/out_of_memory.h"
 #include "server/batching/core_pool.h"
 #include "server/batching/kernel_batch_runner.h"
+#include "server/batching/language_model_generator.h"
+#include "server/batching/language_model_stepper.h"
 #include "server/batching/score_batch_runner.h"
 
 namespace sru::server {
@@ -95,6 +97,7 @@ class EngineImpl : public Engine {
   }
 
   ~EngineImpl() override {
+    if (generator_ != nullptr) generator_->Stop();  // its workers may report a device
     batcher_->Close();
     for (std::thread& thread : threads_) thread.join();
     for (int core : cores_) ProcessCorePool().Release(core);
@@ -116,15 +119,54 @@ class EngineImpl : public Engine {
     if (!cores_.empty()) {
       LogInfo(absl::StrCat(Name(), ": workers pinned to cores ", absl::StrJoin(cores_, ", ")));
     }
-    MutexLock lock(&mutex_);
-    while (cold_workers_ > 0) changed_.Wait(&mutex_);
-    return instances() == 0 ? lost_status_ : warm_up_status_;
+    {
+      MutexLock lock(&mutex_);
+      while (cold_workers_ > 0) changed_.Wait(&mutex_);
+      if (instances() == 0) return lost_status_;
+      if (!warm_up_status_.ok()) return warm_up_status_;
+    }
+    if (generator_ == nullptr) return absl::OkStatus();
+    if (absl::Status status = generator_->Start(); !status.ok()) return status;
+    if (instances() > 0) return absl::OkStatus();
+    return absl::UnavailableError("every device failed while the generator warmed up");
+  }
+
+  // Before Start().
+  absl::Status MakeGenerator(std::vector<std::unique_ptr<StepRunner>> runners,
+                             const EngineOptions& options) {
+    const models::LanguageModel& model = *model_->language_model();
+    LanguageModelGeneratorOptions generator;
+    generator.name = Name();
+    if (model_->tokenizer() != nullptr) {
+      generator.model.detokenizer = model_->tokenizer()->detokenizer();
+    }
+    generator.model.state_codec = &model_->state_codec();
+    generator.vocabulary_size = model.program.inputs[model.ids].limit;
+    generator.num_devices = model_->compiled().num_devices();
+    generator.pin_cores = options.pin_cores;
+    generator.compute_turn = options.compute_turn;
+    generator.on_device_lost = [this](int device, const absl::Status& error) {
+      TakeOutDevice(device, error);
+    };
+    SchedulerOptions& scheduler = generator.scheduler;
+    scheduler.max_step_tokens = options.batcher.max_batch_tokens;
+    scheduler.max_step_sequences = options.batcher.max_batch_sequences;
+    scheduler.max_streams = options.max_streams;
+    scheduler.max_waiting_rows = options.batcher.max_queue_tokens;
+    scheduler.admission_by_deadline = options.batcher.admission_by_deadline;
+    scheduler.ageing_interval = options.batcher.ageing_interval;
+    auto made = LanguageModelGenerator::Create(std::move(runners), generator, clock_,
+                                               options.generate_observer);
+    if (!made.ok()) return made.status();
+    generator_ = *std::move(made);
+    return absl::OkStatus();
   }
 
   const std::shared_ptr<const models::Model>& model() const override { return model_; }
   Batcher& batcher() override { return *batcher_; }
   int instances() const override { return in_service_.load(); }
   const StateArenas* state_arenas() const override { return state_arenas_.get(); }
+  Generator* generator() override { return generator_.get(); }
 
   void TakeOutDevice(int device, const absl::Status& error) override {
     {
@@ -140,6 +182,7 @@ class EngineImpl : public Engine {
       in_service_ = left;
       if (left > 0) batcher_->SetNumWorkers(left);
     }
+    if (generator_ != nullptr) generator_->LoseDevice(device, error);
     // Answers the waiting requests, hence not under the lock. A second caller finds an empty queue.
     if (instances() == 0) {
       batcher_->Stop(absl::UnavailableError(absl::StrCat(
@@ -150,6 +193,8 @@ class EngineImpl : public Engine {
 
   bool Drain(absl::Time deadline) override {
     batcher_->Close();
+    // Together, not one after the other.
+    const bool generated = generator_ == nullptr || generator_->Drain(deadline);
     bool finished;
     {
       MutexLock lock(&mutex_);
@@ -163,7 +208,7 @@ class EngineImpl : public Engine {
       batcher_->Abort(absl::UnavailableError(
           "the server is shutting down and ran out of time before this request was computed"));
     }
-    return finished;
+    return finished && generated;
   }
 
  private:
@@ -313,9 +358,10 @@ class EngineImpl : public Engine {
   std::vector<std::unique_ptr<RunnerSlot>> slots_;
   std::vector<std::thread> threads_;
 
-  // Thread-safe by itself.
+  // Both are thread-safe by themselves.
   const std::unique_ptr<Batcher> batcher_;
-  std::atomic<int> in_service_{0};  // workers; written under mutex_
+  std::unique_ptr<LanguageModelGenerator> generator_;  // constant once started; may be null
+  std::atomic<int> in_service_{0};                     // workers; written under mutex_
 
   Mutex mutex_;
   CondVar changed_;  // signalled when one of the two counts below changes
@@ -371,6 +417,26 @@ absl::StatusOr<std::unique_ptr<BatchRunner>> MakeRunner(const models::Model& mod
   return absl::InternalError("task: no runner");
 }
 
+// One for each worker of the batcher, on the same device. None for a model that cannot generate.
+absl::StatusOr<std::vector<std::unique_ptr<StepRunner>>> MakeSteppers(
+    const models::Model& model, kernels::WorkspaceLimits limits,
+    const std::vector<std::unique_ptr<BatchRunner>>& runners, const StateArenas* state_arenas) {
+  std::vector<std::unique_ptr<StepRunner>> steppers;
+  if (model.language_model() == nullptr || !model.language_model()->can_pick()) return steppers;
+  for (const std::unique_ptr<BatchRunner>& runner : runners) {
+    limits.device = runner->device();
+    auto arena = state_arenas->arena(limits.device);
+    if (!arena.ok()) return arena.status();
+    auto stepper = LanguageModelStepper::Create(model.program(), *model.language_model(), limits,
+                                                *std::move(arena));
+    // A device that has failed meanwhile is taken out by the batcher's workers.
+    if (absl::IsUnavailable(stepper.status())) continue;
+    if (!stepper.ok()) return stepper.status();
+    steppers.push_back(*std::move(stepper));
+  }
+  return steppers;
+}
+
 // Deals the workers out, in turn, to the devices that have not failed: see EngineOptions.
 absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
     const models::Model& model, kernels::WorkspaceLimits limits, const EngineOptions& options,
@@ -405,7 +471,8 @@ absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
 
 absl::StatusOr<std::unique_ptr<Engine>> StartEngine(
     std::shared_ptr<const models::Model> model, std::shared_ptr<const StateArenas> state_arenas,
-    std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
+    std::vector<std::unique_ptr<BatchRunner>> runners,
+    std::vector<std::unique_ptr<StepRunner>> steppers, const EngineOptions& options,
     const Clock* clock, BatchObserver* observer) {
   if (runners.empty()) return absl::InvalidArgumentError("runners: expected at least one");
   BatcherOptions batcher_options = options.batcher;
@@ -415,6 +482,10 @@ absl::StatusOr<std::unique_ptr<Engine>> StartEngine(
   auto engine =
       std::make_unique<EngineImpl>(std::move(model), *std::move(batcher), std::move(state_arenas),
                                    std::move(runners), options, clock, observer);
+  if (!steppers.empty()) {
+    absl::Status status = engine->MakeGenerator(std::move(steppers), options);
+    if (!status.ok()) return status;
+  }
   if (absl::Status status = engine->Start(); !status.ok()) return status;
   return engine;
 }
@@ -444,14 +515,16 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
   if (!state_arenas.ok()) return state_arenas.status();
   auto runners = MakeRunners(*model, limits, options, state_arenas->get());
   if (!runners.ok()) return runners.status();
-  return StartEngine(std::move(model), *std::move(state_arenas), *std::move(runners), options,
-                     clock, observer);
+  auto steppers = MakeSteppers(*model, limits, *runners, state_arenas->get());
+  if (!steppers.ok()) return steppers.status();
+  return StartEngine(std::move(model), *std::move(state_arenas), *std::move(runners),
+                     *std::move(steppers), options, clock, observer);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
     std::shared_ptr<const models::Model> model, std::vector<std::unique_ptr<BatchRunner>> runners,
     const EngineOptions& options, const Clock* clock, BatchObserver* observer) {
-  return StartEngine(std::move(model), nullptr, std::move(runners), options, clock, observer);
+  return StartEngine(std::move(model), nullptr, std::move(runners), {}, options, clock, observer);
 }
 
 }  // namespace sru::server

@@ -282,7 +282,7 @@ class SchedulerImpl : public SequenceScheduler {
   void Unbind(ScheduledSequence* s) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Rewind(ScheduledSequence* s) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // It is in no step and has been detached, or is in the one that is handed back.
-  void End(ScheduledSequence* s, const absl::Status& status, Endings* endings)
+  void End(ScheduledSequence* s, const absl::Status& status, absl::Time now, Endings* endings)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndExpired(absl::Time now, Endings* endings) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ExpiredStatus(const ScheduledSequence& s, absl::Time now) const;
@@ -609,7 +609,9 @@ void SchedulerImpl::Detach(ScheduledSequence* s) {
   s->place = Place::kNowhere;
 }
 
-void SchedulerImpl::End(ScheduledSequence* s, const absl::Status& status, Endings* endings) {
+void SchedulerImpl::End(ScheduledSequence* s, const absl::Status& status, absl::Time now,
+                        Endings* endings) {
+  if (!s->recorded) s->times.queue = now - s->arrival;
   const bool freed = s->holds;
   s->sequence->Rewind();
   CountHeld(s);
@@ -623,7 +625,7 @@ void SchedulerImpl::End(ScheduledSequence* s, const absl::Status& status, Ending
   s->place = Place::kNowhere;
   s->end_status = status;
   endings->Add(s);
-  if (freed) Revive(1, clock_->Now());
+  if (freed) Revive(1, now);
 }
 
 absl::Status SchedulerImpl::ExpiredStatus(const ScheduledSequence& s, absl::Time now) const {
@@ -640,9 +642,8 @@ void SchedulerImpl::EndExpired(absl::Time now, Endings* endings) {
     const OrderKey key = node->key;
     if (s->place != Place::kRunning) {
       ++counts_.expired;
-      if (!s->recorded) s->times.queue = now - s->arrival;
       Detach(s);
-      End(s, ExpiredStatus(*s, now), endings);
+      End(s, ExpiredStatus(*s, now), now, endings);
     }
     node = expiry_.After(key);
   }
@@ -665,9 +666,8 @@ void SchedulerImpl::Cancel(const SequenceHandle& handle) {
       if (!s->end_status.ok()) return;
       s->end_status = std::move(status);
     } else {
-      if (!s->recorded) s->times.queue = now - s->arrival;
       Detach(s);
-      End(s, status, &endings);
+      End(s, status, now, &endings);
     }
     ++(expired ? counts_.expired : counts_.cancelled);
     if (Idle()) WakeAll();
@@ -707,7 +707,7 @@ void SchedulerImpl::Starve(ScheduledSequence* s, absl::Time now, Endings* ending
                          return "memory: there is none for the state of this request, although "
                                 "no other one of this model holds any; retry later";
                        }),
-        endings);
+        now, endings);
     return;
   }
   if (s->paused) return Attach(s, now);
@@ -978,37 +978,34 @@ void SchedulerImpl::Settle(ScheduledSequence* s, const absl::Status& status, int
   s->place = Place::kNowhere;
   CountHeld(s);
   s->need = s->sequence->need();
-  const auto end = [&](const absl::Status& with) {
-    if (!s->recorded) s->times.queue = now - s->arrival;
-    End(s, with, endings);
-  };
   const bool lost = devices_[device].lost;
   if (status.ok() && s->need.done) {
-    end(s->need.cut_off ? suspended_ : absl::OkStatus());
+    End(s, s->need.cut_off ? suspended_ : absl::OkStatus(), now, endings);
   } else if (!s->end_status.ok()) {
-    end(absl::Status(s->end_status));
+    End(s, absl::Status(s->end_status), now, endings);
   } else if (s->deadline <= now) {
     ++counts_.expired;
-    end(ExpiredStatus(*s, now));
+    End(s, ExpiredStatus(*s, now), now, endings);
   } else if (!stopped_.ok()) {
-    end(stopped_);
+    End(s, stopped_, now, endings);
   } else if (lost || absl::IsUnavailable(status)) {
-    if (!status.ok() && ++s->lost_runs >= kMaxRuns) return end(status);
+    if (!status.ok() && ++s->lost_runs >= kMaxRuns) return End(s, status, now, endings);
     Rewind(s);
-    if (!suspended_.ok()) return end(suspended_);
+    if (!suspended_.ok()) return End(s, suspended_, now, endings);
     Attach(s, now);
   } else if (absl::IsResourceExhausted(status)) {
-    if (!suspended_.ok()) return end(suspended_);
+    if (!suspended_.ok()) return End(s, suspended_, now, endings);
     Starve(s, now, endings);
   } else if (!status.ok()) {
-    end(status);
+    End(s, status, now, endings);
   } else {
     s->starved_since = absl::InfiniteFuture();
     if (!suspended_.ok() && !s->suspended) {
       s->suspended = true;
       s->sequence->Suspend();
       s->need = s->sequence->need();
-      if (s->need.done) return end(s->need.cut_off ? suspended_ : absl::OkStatus());
+      if (s->need.done)
+        return End(s, s->need.cut_off ? suspended_ : absl::OkStatus(), now, endings);
     }
     Attach(s, now);
   }
@@ -1097,16 +1094,15 @@ void SchedulerImpl::LoseDevice(int device_index, const absl::Status& status) {
       next = s->newer;
       if (s->place == Place::kRunning) continue;
       if (!stopped_.ok()) {
-        if (!s->recorded) s->times.queue = now - s->arrival;
         Detach(s);
-        End(s, stopped_, &endings);
+        End(s, stopped_, now, &endings);
       } else if (s->device == device_index) {
         Detach(s);
         Rewind(s);
         if (suspended_.ok()) {
           Attach(s, now);
         } else {
-          End(s, suspended_, &endings);
+          End(s, suspended_, now, &endings);
         }
       }
     }
@@ -1137,8 +1133,7 @@ void SchedulerImpl::Suspend(const absl::Status& status) {
       s->suspended = true;
       s->sequence->Suspend();
       if (const StepNeed need = s->sequence->need(); need.done) {
-        if (!s->recorded) s->times.queue = now - s->arrival;
-        End(s, need.cut_off ? status : absl::OkStatus(), &endings);
+        End(s, need.cut_off ? status : absl::OkStatus(), now, &endings);
       } else {
         Attach(s, now);
       }

@@ -1,0 +1,440 @@
+#include "server/batching/generate_sequence.h"
+
+#include <algorithm>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "models/kernel_status.h"
+#include "server/base/out_of_memory.h"
+
+namespace sru::server {
+
+using kernels::StateArena;
+
+GenerateSequence::GenerateSequence(GenerateTask* task, const Model& model, absl::Time submitted)
+    : model_(model), submitted_(submitted) {
+  sampling_ = std::make_shared<const models::SamplingOptions>(task->sampling);
+  if (!task->stop.empty()) stop_ = std::make_shared<const models::StopStrings>(task->stop);
+  if (task->state != nullptr) memo_ = task->state->memo;
+  std::vector<int32_t> stop_ids = task->stop_token_ids;
+  std::sort(stop_ids.begin(), stop_ids.end());
+  const auto num_samples = static_cast<size_t>(task->num_samples);
+  const bool scores = task->token_log_probs || task->num_candidates > 0;
+  std::vector<Unsent> unsent(num_samples);
+  for (size_t i = 0; i < num_samples && task->echo; ++i) {
+    GeneratedChunk& chunk = unsent[i].chunk;
+    chunk.token_ids = task->prompt;
+    if (task->token_log_probs) chunk.log_probs.resize(task->prompt.size());
+    const size_t first = task->state == nullptr ? 1 : 0;
+    const size_t scored = task->prompt.size() - std::min(first, task->prompt.size());
+    chunk.candidates.resize(scored * task->num_candidates);
+  }
+  branches_.reserve(num_samples);
+  {
+    // The branches read the task's members, which move back if there is no memory for them.
+    std::swap(task_, *task);
+    try {
+      for (size_t i = 0; i < num_samples; ++i) branches_.push_back(MakeBranch(static_cast<int>(i)));
+    } catch (const std::bad_alloc&) {
+      std::swap(task_, *task);
+      throw;
+    }
+  }
+  task_.stop_token_ids = std::move(stop_ids);
+  if (!task_.echo || !scores) prompt_scored_ = task_.prompt.size();
+  const MutexLock lock(&mutex_);
+  unsent_ = std::move(unsent);
+  for (size_t i = 0; i < num_samples; ++i) unsent_[i].chunk.sample = static_cast<int>(i);
+  sink_ = task_.sink;
+}
+
+GenerateSequence::~GenerateSequence() { Rewind(); }
+
+GenerateSequence::Branch GenerateSequence::MakeBranch(int sample) const {
+  Branch branch(models::TokenPicker(sampling_, task_.seed, sample, memo_),
+                models::GeneratedText(model_.detokenizer, stop_, memo_));
+  branch.picker.AddPrompt(task_.prompt);
+  branch.text.AppendPrompt(task_.prompt, task_.echo);
+  return branch;
+}
+
+StepNeed GenerateSequence::need() const {
+  StepNeed need;
+  need.rows = 0;
+  need.branches = 0;
+  need.decoding = true;
+  bool all_closed = true;
+  bool all_finished = true;
+  for (const Branch& branch : branches_) {
+    need.has_result = need.has_result || !branch.tokens.empty();
+    all_finished = all_finished && branch.finish != FinishReason::kNone;
+    if (branch.closed) continue;
+    all_closed = false;
+    const size_t pending = branch.tokens.size() - branch.fed;
+    need.rows += static_cast<int64_t>(std::max<size_t>(pending, 1));
+    need.branches += 1;
+    need.decoding = need.decoding && pending <= 1;
+  }
+  if (all_closed || (suspended_ && !prompt_done())) {
+    need.done = true;
+    need.cut_off = !all_finished;
+    return need;
+  }
+  if (!prompt_done()) {
+    need.rows = static_cast<int64_t>(task_.prompt.size() - prompt_fed_);
+    need.branches = 1;
+    need.decoding = false;
+  }
+  return need;
+}
+
+void GenerateSequence::FreeSlot(StateArena::Slot* slot) {
+  if (*slot != StateArena::kNoSlot) arena_->Free(*slot);
+  *slot = StateArena::kNoSlot;
+}
+
+void GenerateSequence::Rewind() {
+  if (arena_ != nullptr) {
+    FreeSlot(&prompt_slot_);
+    for (Branch& branch : branches_) FreeSlot(&branch.slot);
+    arena_.reset();
+  }
+  prompt_fed_ = 0;
+  forked_ = false;
+  for (Branch& branch : branches_) branch.fed = 0;
+}
+
+absl::Status GenerateSequence::Begin(const std::shared_ptr<StateArena>& arena) {
+  if (arena_ != nullptr) return absl::OkStatus();
+  StateArena::Slot slot = StateArena::kNoSlot;
+  kernels::Status status = arena->Allocate(&slot);
+  if (!status.ok()) return models::ToAbslStatus(status);
+  if (task_.state != nullptr) status = arena->Put(slot, task_.state->state);
+  if (!status.ok()) {
+    arena->Free(slot);
+    return models::ToAbslStatus(status);
+  }
+  arena_ = arena;
+  prompt_slot_ = slot;
+  return absl::OkStatus();
+}
+
+absl::Status GenerateSequence::Fork() {
+  if (forked_) return absl::OkStatus();
+  Branch* last = nullptr;  // gets the slot itself
+  for (Branch& branch : branches_) {
+    if (branch.closed) continue;
+    if (last != nullptr) {
+      const kernels::Status status = arena_->Copy(prompt_slot_, &last->slot);
+      if (!status.ok()) {
+        Rewind();
+        return models::ToAbslStatus(status);
+      }
+    }
+    last = &branch;
+  }
+  if (last != nullptr) std::swap(last->slot, prompt_slot_);
+  forked_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status GenerateSequence::Plan(int rows, const std::shared_ptr<StateArena>& arena,
+                                    size_t share, std::vector<GenerateItem>* items) {
+  const size_t candidates = task_.num_candidates;
+  {
+    const MutexLock lock(&mutex_);
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      Branch& branch = branches_[i];
+      if (branch.closed) continue;
+      GeneratedChunk& chunk = unsent_[i].chunk;
+      const auto reserve = [](auto* vector, size_t more) {
+        if (vector->capacity() - vector->size() >= more) return;
+        vector->reserve(std::max(2 * vector->size(), vector->size() + more));
+      };
+      reserve(&branch.tokens, 1);
+      reserve(&chunk.token_ids, 1);
+      if (task_.token_log_probs) reserve(&chunk.log_probs, 1);
+      reserve(&chunk.candidates, candidates);
+    }
+  }
+  for (size_t i = 0; i < branches_.size(); ++i) {
+    if (branches_[i].broken) Remake(static_cast<int>(i));
+  }
+  if (absl::Status status = Begin(arena); !status.ok()) return status;
+
+  GenerateItem item;
+  item.sequence = this;
+  item.share = share;
+  if (!prompt_done()) {
+    const size_t left = task_.prompt.size() - prompt_fed_;
+    item.ids = task_.prompt.data() + prompt_fed_;
+    item.count = static_cast<int>(std::min<size_t>(left, rows));
+    item.slot = prompt_slot_;
+    item.first_row = static_cast<int>(prompt_fed_);
+    item.score = prompt_fed_ + item.count > prompt_scored_;
+    // After a Rewind() the branches may have tokens; they pick when these have been fed.
+    const bool picks = static_cast<size_t>(item.count) == left &&
+                       std::all_of(branches_.begin(), branches_.end(), [this](const Branch& b) {
+                         return WantsPick(b) && b.tokens.empty();
+                       });
+    if (picks) item.num_picks = static_cast<int>(branches_.size());
+    items->push_back(item);
+    return absl::OkStatus();
+  }
+  if (absl::Status status = Fork(); !status.ok()) return status;
+  int left = rows;
+  const size_t first = first_branch_;
+  for (size_t i = 0; i < branches_.size() && left > 0; ++i) {
+    const size_t index = (first + i) % branches_.size();
+    Branch& branch = branches_[index];
+    if (branch.closed) continue;
+    const size_t pending = branch.tokens.size() - branch.fed;
+    item.branch = static_cast<int>(index);
+    item.ids = branch.tokens.data() + branch.fed;
+    item.count = static_cast<int>(std::min<size_t>(pending, left));
+    item.slot = branch.slot;
+    item.first_row = static_cast<int>(branch.fed);
+    item.first_pick = static_cast<int>(index);
+    const bool all = static_cast<size_t>(item.count) == pending;
+    item.num_picks = all && WantsPick(branch) ? 1 : 0;
+    items->push_back(item);
+    left -= std::max(item.count, 1);
+    first_branch_ = (index + 1) % branches_.size();
+  }
+  return absl::OkStatus();
+}
+
+void GenerateSequence::AppendAdjustments(int index,
+                                         std::vector<kernels::Adjustment>* adjustments) const {
+  static const auto* const kNone = new std::vector<int32_t>();
+  const Branch& branch = branches_[index];
+  const bool may_stop = branch.tokens.size() >= static_cast<size_t>(task_.min_new_tokens);
+  branch.picker.AppendAdjustments(may_stop ? *kNone : task_.stop_token_ids, adjustments);
+}
+
+void GenerateSequence::CommitScores(const GenerateItem& item, const Results& results) {
+  const MutexLock lock(&mutex_);
+  const size_t k = task_.num_candidates;
+  const size_t skipped = task_.state == nullptr ? 1 : 0;
+  for (int row = 0; row < item.count; ++row) {
+    const size_t position = prompt_fed_ + row;
+    if (position < prompt_scored_) continue;
+    const bool scored = position >= skipped;
+    for (Unsent& unsent : unsent_) {
+      GeneratedChunk& chunk = unsent.chunk;
+      if (task_.token_log_probs) chunk.log_probs[position] = scored ? results.log_probs[row] : 0;
+      if (k == 0 || !scored) continue;
+      std::copy_n(results.candidates + static_cast<size_t>(row) * results.max_candidates, k,
+                  chunk.candidates.begin() + static_cast<std::ptrdiff_t>((position - skipped) * k));
+    }
+  }
+  prompt_scored_ = std::max(prompt_scored_, prompt_fed_ + item.count);
+}
+
+absl::Status GenerateSequence::Commit(const GenerateItem& item, const Results& results) {
+  absl::Status status;
+  if (item.branch == GenerateItem::kPrompt && item.count > 0) {
+    if (item.score) CommitScores(item, results);
+    prompt_fed_ += item.count;
+  } else if (item.branch != GenerateItem::kPrompt) {
+    branches_[item.branch].fed += item.count;
+  }
+  const size_t k = task_.num_candidates;
+  for (int i = 0; i < item.num_picks; ++i) {
+    const int index = item.first_pick + i;
+    const kernels::Candidate& picked = results.picked[i];
+    if (picked.id < 0) {
+      return absl::InvalidArgumentError(
+          "sampling.logit_bias: expected a token that may come, found that none is left");
+    }
+    branches_[index].tokens.push_back(picked.id);
+    ++new_tokens_;
+    const MutexLock lock(&mutex_);
+    GeneratedChunk& chunk = unsent_[index].chunk;
+    chunk.token_ids.push_back(picked.id);
+    if (task_.token_log_probs) chunk.log_probs.push_back(picked.log_prob);
+    if (k > 0) {
+      const kernels::Candidate* const best =
+          results.pick_candidates + static_cast<size_t>(i) * results.max_candidates;
+      chunk.candidates.insert(chunk.candidates.end(), best, best + k);
+    }
+  }
+  if (prompt_done()) status = Fork();
+  for (int i = 0; i < item.num_picks; ++i) TakeInTokens(item.first_pick + i);
+  if (status.ok() && item.branch != GenerateItem::kPrompt) {
+    const Branch& branch = branches_[item.branch];
+    if (WantsState(branch) && branch.fed == branch.tokens.size() && !branch.broken) {
+      status = TakeState(item.branch);
+    }
+  }
+  return status;
+}
+
+void GenerateSequence::TakeInTokens(int index) {
+  Branch& branch = branches_[index];
+  if (branch.broken) return;
+  try {
+    while (branch.taken_in < branch.tokens.size()) {
+      TakeInToken(index, branch.tokens[branch.taken_in]);
+    }
+  } catch (const std::bad_alloc&) {
+    branch.broken = true;
+  }
+}
+
+void GenerateSequence::TakeInToken(int index, int32_t id) {
+  Branch& branch = branches_[index];
+  branch.picker.OnPicked(id);
+  const size_t count = branch.taken_in + 1;
+  const bool may_stop = count >= static_cast<size_t>(task_.min_new_tokens);
+  const std::vector<int32_t>& stop_ids = task_.stop_token_ids;
+  const bool stop_token = may_stop && std::binary_search(stop_ids.begin(), stop_ids.end(), id);
+  FinishReason finish = FinishReason::kNone;
+  if (stop_token || branch.text.Append(id, may_stop)) {
+    finish = FinishReason::kStop;
+  } else if (count >= static_cast<size_t>(task_.max_new_tokens)) {
+    finish = FinishReason::kLength;
+  }
+  const std::string text =
+      finish == FinishReason::kNone ? branch.text.TakeText() : branch.text.Finish();
+  {
+    const MutexLock lock(&mutex_);
+    Unsent& unsent = unsent_[index];
+    unsent.chunk.text += text;
+    unsent.any = finish == FinishReason::kNone;  // the last chunk comes as a whole
+  }
+  // From here on nothing fails.
+  branch.text_bytes += text.size();
+  branch.taken_in = count;
+  branch.finish = finish;
+  if (finish != FinishReason::kNone && !task_.return_state) Close(index, std::string());
+}
+
+void GenerateSequence::Remake(int index) {
+  Branch& branch = branches_[index];
+  Branch made = MakeBranch(index);
+  // What has been taken in gives the same text again.
+  std::string again;
+  for (size_t i = 0; i < branch.taken_in; ++i) {
+    made.picker.OnPicked(branch.tokens[i]);
+    made.text.Append(branch.tokens[i], i + 1 >= static_cast<size_t>(task_.min_new_tokens));
+    again = made.text.TakeText();
+  }
+  branch.picker = std::move(made.picker);
+  branch.text = std::move(made.text);
+  branch.broken = false;
+  TakeInTokens(index);
+  if (branch.broken) throw std::bad_alloc();
+}
+
+absl::Status GenerateSequence::TakeState(int index) {
+  Branch& branch = branches_[index];
+  return CatchOutOfMemory([&]() -> absl::Status {
+    models::SequenceState state;
+    const kernels::Status taken = arena_->Take(branch.slot, &state.state);
+    if (!taken.ok()) return models::ToAbslStatus(taken);
+    branch.picker.WriteTo(&state.memo);
+    if (branch.finish == FinishReason::kNone) {
+      const std::string text = branch.text.TakeText();  // of the prompt's echo, if no token came
+      const MutexLock lock(&mutex_);
+      unsent_[index].chunk.text += text;
+    }
+    branch.text.WriteTo(&state.memo);
+    Close(index, model_.state_codec->Encode(state.state, state.memo));
+    return absl::OkStatus();
+  });
+}
+
+void GenerateSequence::Close(int index, std::string state) {
+  Branch& branch = branches_[index];
+  branch.closed = true;
+  FreeSlot(&branch.slot);
+  const MutexLock lock(&mutex_);
+  Unsent& unsent = unsent_[index];
+  unsent.chunk.last = true;
+  unsent.chunk.finish = branch.finish;
+  unsent.chunk.state = std::move(state);
+  unsent.chunk.prompt_tokens = static_cast<int>(task_.prompt.size());
+  unsent.chunk.generated_tokens = static_cast<int>(branch.tokens.size());
+  unsent.any = true;
+}
+
+int GenerateSequence::TakeNewTokens() {
+  const int tokens = new_tokens_;
+  new_tokens_ = 0;
+  return tokens;
+}
+
+void GenerateSequence::Deliver() {
+  mutex_.Lock();
+  if (delivering_ || sink_ == nullptr) {
+    mutex_.Unlock();
+    return;
+  }
+  delivering_ = true;
+  // Another thread may add chunks, or the end, while one is passed on.
+  bool found = true;
+  while (found) {
+    found = false;
+    for (Unsent& unsent : unsent_) {
+      if (!unsent.any) continue;
+      found = true;
+      unsent.any = false;
+      GeneratedChunk chunk = std::move(unsent.chunk);
+      unsent.chunk = GeneratedChunk();
+      unsent.chunk.sample = chunk.sample;
+      GenerateSink* const sink = sink_;
+      mutex_.Unlock();
+      try {
+        sink->OnChunk(std::move(chunk));
+      } catch (const std::bad_alloc&) {
+        // The sink's loss; others must still get theirs.
+      }
+      mutex_.Lock();
+    }
+  }
+  delivering_ = false;
+  if (!ended_) {
+    mutex_.Unlock();
+    return;
+  }
+  GenerateSink* const sink = sink_;
+  sink_ = nullptr;
+  const absl::Status status = end_status_;
+  const GenerateTimes times = end_times_;
+  mutex_.Unlock();
+  try {
+    sink->OnDone(status, times);
+  } catch (const std::bad_alloc&) {
+    // It counts as told.
+  }
+}
+
+void GenerateSequence::End(const absl::Status& status, const RequestTimes& times) {
+  // In no step any more.
+  if (absl::IsUnavailable(status)) {
+    for (size_t i = 0; i < branches_.size(); ++i) {
+      Branch& branch = branches_[i];
+      if (branch.closed) continue;
+      if (branch.tokens.empty()) {
+        // What of the prompt there is to echo has not been computed.
+        const MutexLock lock(&mutex_);
+        const int sample = unsent_[i].chunk.sample;
+        unsent_[i].chunk = GeneratedChunk();
+        unsent_[i].chunk.sample = sample;
+      }
+      Close(static_cast<int>(i), std::string());
+    }
+  }
+  {
+    const MutexLock lock(&mutex_);
+    ended_ = true;
+    end_status_ = status;
+    end_times_.queue = times.queue;
+    end_times_.compute = times.compute;
+  }
+  Deliver();
+}
+
+}  // namespace sru::server
