@@ -290,8 +290,8 @@ class SchedulerImpl : public SequenceScheduler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Tries the first `count` starved ones again.
   void Revive(int64_t count, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // If everything waits for memory, makes some.
-  void BreakDeadlock(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // If everything waits for memory, tries one at once; if that has been tried in vain, makes some.
+  void BreakDeadlock(bool tried_in_vain, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Settle(ScheduledSequence* s, const absl::Status& status, int device, absl::Time now,
               Endings* endings) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RecordResult(ScheduledSequence* s, absl::Time now, double* worst_ratio)
@@ -729,12 +729,13 @@ void SchedulerImpl::Revive(int64_t count, absl::Time now) {
   }
 }
 
-void SchedulerImpl::BreakDeadlock(absl::Time now) {
+void SchedulerImpl::BreakDeadlock(bool tried_in_vain, absl::Time now) {
   if (starved_.empty() || running_steps_ > 0) return;
   for (const Device& device : devices_) {
     if (device.decode_sequences > 0 || !device.fed.empty()) return;
   }
   if (!fresh_.empty() && ScheduledSequence::OfOrder(fresh_.First())->trying) return;
+  if (!tried_in_vain) return Revive(1, now);
   ScheduledSequence* const first = ScheduledSequence::OfOrder(starved_.First());
   ScheduledSequence* last = nullptr;  // to arrive, of those that can give up memory
   for (ScheduledSequence* s = newest_; s != nullptr && last == nullptr; s = s->older) {
@@ -1050,7 +1051,7 @@ void SchedulerImpl::FinishStep(std::unique_ptr<Step> finished, const absl::Statu
       tries_ = std::min<int64_t>(2 * tries_, options_.max_step_sequences);
       Revive(tries_, now);
     }
-    BreakDeadlock(now);
+    BreakDeadlock(tried_in_vain, now);
     if (status.ok() && step->rows_ > 0) {
       const absl::Duration busy = std::max(compute, now - step->start_);
       (step->fed_rows_ > 0 ? fed_speed_ : decode_speed_)

@@ -84,7 +84,7 @@ void Submit(SequenceScheduler& scheduler, const Clock& clock, uint64_t first, ui
     absl::StatusOr<SequenceHandle> handle = scheduler.Submit(std::move(request));
     for (int tries = 0; absl::IsResourceExhausted(handle.status()) && tries < 100000; ++tries) {
       std::this_thread::yield();
-      scheduler.Resume(handles[random() % handles.size()]);
+      if (!handles.empty()) scheduler.Resume(handles[random() % handles.size()]);
       handle = scheduler.Submit(std::move(request));  // NOLINT: consumed only when accepted
     }
     if (handle.ok()) {
