@@ -7,7 +7,9 @@
 
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "kernels/backend.h"
@@ -119,6 +121,7 @@ class LanguageModel {
   const Status& status() const { return status_; }
   const StackSpec& stack() const { return stack_.spec(); }
   size_t workspace_bytes() const { return workspace_->bytes(); }
+  size_t weight_bytes() const { return executable_->weight_bytes(); }
 
   void Run() {
     const Status run = executable_->Run(batch_, outputs_, *workspace_);
@@ -188,6 +191,23 @@ std::vector<std::unique_ptr<BareProduct>> ProductsOf(const StackSpec& stack, int
   return products;
 }
 
+// Memory that is read once, the least that a step can cost in which everything is used once.
+class Reading {
+ public:
+  explicit Reading(size_t bytes) : words_(bytes / sizeof(uint64_t), 1) {}
+  void Run() {
+    constexpr size_t kSums = 16;  // two cache lines at a time
+    uint64_t sums[kSums] = {};
+    for (size_t i = 0; i + kSums <= words_.size(); i += kSums) {
+      for (size_t k = 0; k < kSums; ++k) sums[k] += words_[i + k];
+    }
+    benchmark::DoNotOptimize(sums);
+  }
+
+ private:
+  std::vector<uint64_t> words_;
+};
+
 DataType TypeOf(int64_t argument) {
   return argument == 0 ? DataType::kFloat32 : DataType::kBFloat16;
 }
@@ -235,16 +255,19 @@ void BM_DecodingStep(benchmark::State& state) {
   LanguageModel model(shape, dtype, 1, batch, /*slots=*/true);
   if (!model.status().ok()) return state.SkipWithError(model.status().message().c_str());
   const auto products = ProductsOf(model.stack(), shape.vocabulary, dtype, batch);
+  Reading reading(model.weight_bytes());
   for (auto _ : state) {
     Rounds rounds;
     rounds.most = 1001;
-    rounds.seconds = 2;
+    rounds.seconds = 4;
     const std::vector<double> medians =
         AlternatingMedians(rounds, {[&] { model.Run(); },
                                     [&] {
                                       for (const auto& product : products) product->Run();
                                     },
-                                    [&] { model.RunStackAlone(); }});
+                                    [&] { model.RunStackAlone(); }, [&] { reading.Run(); }});
+    state.counters["reading_us"] = medians[3];
+    state.counters["to_reading"] = medians[0] / medians[3];
     state.SetIterationTime(medians[0] / 1e6);
     state.counters["products_us"] = medians[1];
     state.counters["stack_us"] = medians[2];
@@ -271,26 +294,50 @@ class FeatureModel {
     status_ = CreateBackend("cpu", hardware, &backend_);
     if (status_.ok()) status_ = backend_->Compile(program, options, &executable_);
     ProgramLimits limits;
-    limits.axes = {{length * batch, batch}};
+    limits.axes.resize(program.axes.size());
+    limits.axes[0] = {length * batch, batch};
     if (status_.ok()) status_ = executable_->CreateWorkspace(limits, &workspace_);
     data_ = testing::RandomData(program, {std::vector<int>(batch, length)}, 2);
     offsets_ = data_.Offsets(program, 0);
     axis_.num_sequences = batch;
     axis_.offsets = offsets_.data();
     for (size_t i = 0; i < program.inputs.size(); ++i) {
-      inputs_.push_back({data_.ids[i].data(), data_.features[i].data()});
+      InputBatch& input = inputs_.emplace_back();
+      input.ids = data_.ids[i].data();
+      input.values = data_.features[i].data();
+      input.sampling = data_.sampling[i].data();
     }
+    axes_.resize(program.axes.size());
     values_.resize(size_t{1} << 22);
+    picked_.resize(offsets_.back());
     for (const OutputSpec& output : program.outputs) {
       OutputBatch& wanted = outputs_.emplace_back();
-      if (output.type != OutputType::kCandidates) wanted.values = values_.data();
+      if (output.type == OutputType::kPicked) {
+        wanted.candidates = picked_.data();
+      } else if (output.type != OutputType::kCandidates) {
+        wanted.values = values_.data();
+      }
     }
-    batch_.axes = &axis_;
+    axes_[0] = axis_;
+    batch_.axes = axes_.data();
     batch_.inputs = inputs_.data();
   }
 
   const Status& status() const { return status_; }
   size_t workspace_bytes() const { return workspace_->bytes(); }
+  void Sample(InputId input, const Sampling& sampling) {
+    std::mt19937_64 random(3);
+    for (Sampling& row : data_.sampling[input]) {
+      row = sampling;
+      row.random = random();
+    }
+  }
+  // Leaves this output alone.
+  void Ask(size_t output) {
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      if (i != output) outputs_[i] = {};
+    }
+  }
   void Run() {
     const Status run = executable_->Run(batch_, outputs_.data(), *workspace_);
     if (!run.ok()) status_ = run;
@@ -304,8 +351,10 @@ class FeatureModel {
   testing::ProgramData data_;
   std::vector<int32_t> offsets_;
   AxisBatch axis_;
+  std::vector<AxisBatch> axes_;
   std::vector<InputBatch> inputs_;
   std::vector<float> values_;
+  std::vector<Candidate> picked_;
   std::vector<OutputBatch> outputs_;
   ProgramBatch batch_;
 };
@@ -340,6 +389,47 @@ BENCHMARK(BM_Predict)
     ->UseManualTime()
     ->Iterations(1)
     ->Unit(benchmark::kMillisecond);
+
+// Picks of 64 rows against the product alone (`ratio`): greedy, of all symbols, of the best 40, of those
+// with nine tenths, and of the best 1,000 of these.
+void BM_Pick(benchmark::State& state) {
+  const DataType dtype = TypeOf(state.range(0));
+  const int vocabulary = static_cast<int>(state.range(1));
+  constexpr int kRows = 64;
+  constexpr int kWidth = 512;
+  const Sampling kinds[] = {{},
+                            {1.0f, 0, 0.0f, 0.0f, 0},
+                            {1.0f, 40, 0.0f, 0.0f, 0},
+                            {1.0f, 0, 0.9f, 0.0f, 0},
+                            {1.0f, 1000, 0.9f, 0.0f, 0}};
+  testing::RandomProgram random(1);
+  const AxisId rows = random.program.AddAxis("rows");
+  const ValueId value =
+      random.Pick("next", random.Features("x", rows, kWidth), rows, vocabulary, 1, 0.15f);
+  FeatureModel model(random.program, dtype, 1, kRows);
+  if (!model.status().ok()) return state.SkipWithError(model.status().message().c_str());
+  model.Sample(std::get<ops::Predict>(random.program.operations[value]).sampling,
+               kinds[state.range(2)]);
+  model.Ask(2);
+  BareProduct product(dtype, kRows, kWidth, vocabulary);
+  for (auto _ : state) {
+    Rounds rounds;
+    rounds.seconds = 2;
+    rounds.most = 501;
+    const std::vector<double> medians =
+        AlternatingMedians(rounds, {[&] { model.Run(); }, [&] { product.Run(); }});
+    state.SetIterationTime(medians[0] / 1e6);
+    state.counters["products_us"] = medians[1];
+    state.counters["ratio"] = medians[0] / medians[1];
+  }
+  if (!model.status().ok()) state.SkipWithError(model.status().message().c_str());
+}
+BENCHMARK(BM_Pick)
+    ->ArgNames({"bfloat16", "vocabulary", "kind"})
+    ->ArgsProduct({{0, 1}, {205, 10000, 50000}, {0, 1, 2, 3, 4}})
+    ->UseManualTime()
+    ->Iterations(1)
+    ->Unit(benchmark::kMicrosecond);
 
 // 16 sequences that attend to themselves.
 void BM_Attend(benchmark::State& state) {
