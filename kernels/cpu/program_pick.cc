@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/program_pick.cc"
@@ -27,60 +26,69 @@ void WeighTarget(const float* z, size_t size, float largest, float temperature, 
   }
 }
 
-// Which of the symbols from `id` on stay.
-template <class D, class V = hn::Vec<D>>
-HWY_INLINE hn::Mask<D> Stay(D d, V z, V n, size_t id, float worst, int32_t worst_id, float least) {
-  const hn::RebindToSigned<D> di;
-  const auto limit = hn::Set(d, worst);
-  const auto ids = hn::Iota(di, static_cast<int32_t>(id));
-  const auto early = hn::RebindMask(d, hn::Not(hn::Gt(ids, hn::Set(di, worst_id))));
-  const auto good = hn::Or(hn::Gt(z, limit), hn::And(hn::Eq(z, limit), early));
-  return hn::And(good, hn::Ge(n, hn::Set(d, least)));
-}
-
-// The sum of n over those of symbols [begin, end) that stay, at most 2^20 of them: sums of whole
-// numbers up to 2^53 are exact in float64. Of whole vectors.
-double SumTarget(const float* z, const float* n, size_t begin, size_t end, float worst,
-                 int32_t worst_id, float least) {
+// The sum of n over symbols [begin, end), at most 2^20 of them: sums of whole numbers up to 2^53 are exact
+// in float64. `of` is what is added of a vector n at an index. Of whole vectors of FullVector.
+template <class Of>
+HWY_INLINE double Sum(const float* n, size_t begin, size_t end, const Of& of) {
   const hn::CappedTag<double, 8> wide;
   const hn::Rebind<float, decltype(wide)> d;
-  auto sum = hn::Zero(wide);
-  for (size_t j = begin; j < end; j += hn::Lanes(d)) {
-    const auto values = hn::LoadU(d, n + j);
-    const auto stay = Stay(d, hn::LoadU(d, z + j), values, j, worst, worst_id, least);
-    sum = hn::Add(sum, hn::PromoteTo(wide, hn::IfThenElseZero(stay, values)));
+  const size_t lanes = hn::Lanes(d);
+  auto even = hn::Zero(wide);
+  auto odd = hn::Zero(wide);
+  size_t j = begin;
+  for (; j + 2 * lanes <= end; j += 2 * lanes) {
+    even = hn::Add(even, hn::PromoteTo(wide, of(d, hn::LoadU(d, n + j), j)));
+    odd = hn::Add(odd, hn::PromoteTo(wide, of(d, hn::LoadU(d, n + j + lanes), j + lanes)));
   }
-  return hn::GetLane(hn::SumOfLanes(wide, sum));
+  for (; j < end; j += lanes) {
+    even = hn::Add(even, hn::PromoteTo(wide, of(d, hn::LoadU(d, n + j), j)));
+  }
+  return hn::GetLane(hn::SumOfLanes(wide, hn::Add(even, odd)));
 }
 
-// Writes the symbols that stay to `ids` and returns how many there are. Of whole vectors.
-size_t GatherTarget(const float* z, const float* n, size_t size, float worst, int32_t worst_id,
-                    float least, int32_t* ids) {
+// Of the symbols with z >= worst and n >= least.
+double SumTarget(const float* z, const float* n, size_t begin, size_t end, float worst,
+                 float least) {
+  if (worst == -HUGE_VALF && least == 0) {
+    return Sum(n, begin, end, [](auto d, auto values, size_t /*j*/) {
+      return hn::IfThenElseZero(hn::Ge(values, hn::Zero(d)), values);  // NaN is left out
+    });
+  }
+  return Sum(n, begin, end, [&](auto d, auto values, size_t j) {
+    const auto good = hn::Ge(hn::LoadU(d, z + j), hn::Set(d, worst));
+    return hn::IfThenElseZero(hn::And(good, hn::Ge(values, hn::Set(d, least))), values);
+  });
+}
+
+// How many symbols have z >= worst and n >= least. Of whole vectors.
+size_t CountTarget(const float* z, const float* n, size_t size, float worst, float least) {
   const FullVector d;
-  const hn::RebindToSigned<decltype(d)> di;
   size_t count = 0;
   for (size_t j = 0; j < size; j += hn::Lanes(d)) {
-    const auto stay = Stay(d, hn::LoadU(d, z + j), hn::LoadU(d, n + j), j, worst, worst_id, least);
-    if (hn::AllFalse(d, stay)) continue;
-    count += hn::CompressStore(hn::Iota(di, static_cast<int32_t>(j)), hn::RebindMask(di, stay), di,
-                               ids + count);
+    const auto good = hn::Ge(hn::LoadU(d, z + j), hn::Set(d, worst));
+    count += hn::CountTrue(d, hn::And(good, hn::Ge(hn::LoadU(d, n + j), hn::Set(d, least))));
   }
   return count;
 }
 
-// The first j from `begin` on with z_j > limit, or n.
-size_t FindBetterTarget(const float* z, size_t begin, size_t n, float limit) {
+// Writes the symbols with worst <= z < bound and n >= least to `ids`, and returns how many there are. Of
+// whole vectors.
+size_t GatherTarget(const float* z, const float* n, size_t size, float worst, float least,
+                    float bound, int32_t* ids) {
   const FullVector d;
-  const auto limits = hn::Set(d, limit);
-  size_t j = begin;
-  for (; j % hn::Lanes(d) != 0 && j < n; ++j) {
-    if (z[j] > limit) return j;
+  const hn::RebindToSigned<decltype(d)> di;
+  size_t count = 0;
+  for (size_t j = 0; j < size; j += hn::Lanes(d)) {
+    const auto logits = hn::LoadU(d, z + j);
+    const auto good = hn::And(hn::Ge(logits, hn::Set(d, worst)), hn::Lt(logits, hn::Set(d, bound)));
+    const auto stay = hn::And(good, hn::Ge(hn::LoadU(d, n + j), hn::Set(d, least)));
+    if (hn::AllFalse(d, stay)) continue;
+    // Compressing into memory is slow on some processors.
+    const auto mask = hn::RebindMask(di, stay);
+    hn::StoreU(hn::Compress(hn::Iota(di, static_cast<int32_t>(j)), mask), di, ids + count);
+    count += hn::CountTrue(d, stay);
   }
-  for (; j < n; j += hn::Lanes(d)) {
-    const intptr_t at = hn::FindFirstTrue(d, hn::Gt(hn::LoadU(d, z + j), limits));
-    if (at >= 0) return j + static_cast<size_t>(at);
-  }
-  return n;
+  return count;
 }
 
 size_t FindEqualTarget(const float* z, size_t n, float logit) {
@@ -110,16 +118,19 @@ namespace {
 
 HWY_EXPORT(WeighTarget);
 HWY_EXPORT(SumTarget);
+HWY_EXPORT(CountTarget);
 HWY_EXPORT(GatherTarget);
-HWY_EXPORT(FindBetterTarget);
 HWY_EXPORT(FindEqualTarget);
 HWY_EXPORT(LargestTarget);
 
-// Symbols of one part of a row, whose sum is kept.
+// Symbols of one part of a row, whose sum is kept: whole vectors.
 constexpr size_t kPart = 1024;
-// A heap of more symbols than this costs more than a partial selection of all.
-constexpr size_t kMostInHeap = 256;
-constexpr float kOne = 4294967296.0f;  // 2^32
+constexpr size_t kMostSummed = size_t{1} << 20;  // by SumTarget()
+constexpr size_t kVector = 16;                   // at most
+constexpr float kOne = 4294967296.0f;            // 2^32
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// How often the logits between which what is kept ends are halved before the rest is partially sorted.
+constexpr int kHalvings = 7;
 
 // The order of symbols: the best first.
 struct IsBetter {
@@ -149,66 +160,77 @@ void SymbolPicker::Add(size_t padded_size) {
   sums_.resize((padded_size + kPart - 1) / kPart);
 }
 
+uint64_t SymbolPicker::SumRange(const float* z, size_t begin, size_t end, float worst,
+                                float least) const {
+  uint64_t sum = 0;
+  for (size_t from = begin; from < end; from += kMostSummed) {
+    const size_t to = std::min(end, from + kMostSummed);
+    sum += static_cast<uint64_t>(
+        HWY_DYNAMIC_DISPATCH(SumTarget)(z, n_.data(), from, to, worst, least));
+  }
+  return sum;
+}
+
 uint64_t SymbolPicker::SumParts(const float* z, size_t size, const Kept& kept) {
+  // Symbols up to the worst may be equal to it, later ones may not.
+  const float better = std::nextafter(kept.worst, kInfinity);
   uint64_t sum = 0;
   for (size_t part = 0; part * kPart < size; ++part) {
-    sums_[part] = static_cast<uint64_t>(HWY_DYNAMIC_DISPATCH(SumTarget)(
-        z, n_.data(), part * kPart, std::min(size, (part + 1) * kPart), kept.worst, kept.worst_id,
-        kept.least));
+    const size_t begin = part * kPart;
+    const size_t end = std::min(size, begin + kPart);
+    if (kept.worst_id >= end) {
+      sums_[part] = SumRange(z, begin, end, kept.worst, kept.least);
+    } else if (kept.worst_id < begin) {
+      sums_[part] = SumRange(z, begin, end, better, kept.least);
+    } else {
+      const size_t vector = kept.worst_id / kVector * kVector;
+      sums_[part] = SumRange(z, begin, vector, kept.worst, kept.least) +
+                    SumRange(z, vector + kVector, end, better, kept.least);
+      for (size_t j = vector; j < vector + kVector; ++j) {
+        if (Keeps(kept, z, j)) sums_[part] += static_cast<uint64_t>(n_.data()[j]);
+      }
+    }
     sum += sums_[part];
   }
   return sum;
 }
 
-void SymbolPicker::KeepBest(const float* z, size_t size, size_t k, Kept* kept) {
-  const IsBetter is_better{z};
-  int32_t* const ids = ids_.data();
-  const auto keep = [&](int32_t worst) {
-    kept->worst = z[worst];
-    kept->worst_id = worst;
-  };
-  if (k > kMostInHeap) {
-    // Logits that are no numbers have no order, and are left out.
-    const size_t count = HWY_DYNAMIC_DISPATCH(GatherTarget)(z, n_.data(), size, kept->worst,
-                                                            kept->worst_id, kept->least, ids);
-    if (count <= k) return;
-    std::nth_element(ids, ids + k - 1, ids + count, is_better);
-    return keep(ids[k - 1]);
+template <typename Total, typename Weight, typename Enough>
+void SymbolPicker::KeepBest(const float* z, size_t size, float largest, float temperature,
+                            const Total& total, const Weight& weight, const Enough& enough,
+                            Kept* kept) {
+  // Those from `low` on are enough, those from `high` on are not, and come to `before`. Where n is 0, at
+  // 22.2 temperatures below the largest logit, nothing is picked.
+  const float least = std::max(kept->least, 1.0f);
+  float low = std::max(kept->worst, largest - 22.5f * temperature);
+  float high = std::nextafter(largest, kInfinity);
+  uint64_t before = 0;
+  for (int i = 0; i < kHalvings; ++i) {
+    const float middle = low + (high - low) / 2;
+    if (!(middle > low && middle < high)) break;
+    const uint64_t best = total(middle, least);
+    if (enough(best)) {
+      low = middle;
+    } else {
+      high = middle;
+      before = best;
+    }
   }
-  // As the order of a heap it puts the worst on top. Symbols come in ascending order, so an equal one
-  // does not replace what is held.
-  std::iota(ids, ids + k, 0);
-  std::make_heap(ids, ids + k, is_better);
-  for (size_t j = k;; ++j) {
-    j = HWY_DYNAMIC_DISPATCH(FindBetterTarget)(z, j, size, z[ids[0]]);
-    if (j >= size) return keep(ids[0]);
-    std::pop_heap(ids, ids + k, is_better);
-    ids[k - 1] = static_cast<int32_t>(j);
-    std::push_heap(ids, ids + k, is_better);
-  }
-}
-
-int32_t SymbolPicker::WorstOfNucleus(const float* z, size_t size, const Kept& kept, double sum,
-                                     double part) {
-  // Symbols below this have together less than what may be missing, rounding included.
-  const double small = 0.999 * (1 - part) * sum / static_cast<double>(size);
-  const float least = std::max({kept.least, 1.0f, std::floor(static_cast<float>(small))});
   int32_t* const ids = ids_.data();
-  const size_t count =
-      HWY_DYNAMIC_DISPATCH(GatherTarget)(z, n_.data(), size, kept.worst, kept.worst_id, least, ids);
-  const auto n = [&](size_t i) { return static_cast<uint64_t>(n_.data()[ids[i]]); };
-  const double wanted = part * sum;
+  size_t end = HWY_DYNAMIC_DISPATCH(GatherTarget)(z, n_.data(), size, low, least, high, ids);
+  if (low == kept->worst) {
+    end = std::remove_if(ids, ids + end, [&](int32_t id) { return !Keeps(*kept, z, id); }) - ids;
+  }
+  if (end == 0) return;
   // What is before `begin` is better than what is in [begin, end), which has the worst one.
   constexpr size_t kFew = 16;
-  uint64_t before = 0;
   size_t begin = 0;
-  size_t end = count;
   while (end - begin > kFew) {
     const size_t middle = begin + (end - begin) / 2;
     std::nth_element(ids + begin, ids + middle, ids + end, IsBetter{z});
     uint64_t better = before;
-    for (size_t i = begin; i < middle; ++i) better += n(i);
-    if (static_cast<double>(better) >= wanted) {
+    for (size_t i = begin; i < middle; ++i) better += weight(ids[i]);
+    if (enough(better)) {
       end = middle;
     } else {
       before = better;
@@ -216,23 +238,36 @@ int32_t SymbolPicker::WorstOfNucleus(const float* z, size_t size, const Kept& ke
     }
   }
   std::sort(ids + begin, ids + end, IsBetter{z});
-  while (begin + 1 < end && static_cast<double>(before + n(begin)) < wanted) before += n(begin++);
-  return ids[begin];
+  for (; begin + 1 < end; ++begin) {
+    before += weight(ids[begin]);
+    if (enough(before)) break;
+  }
+  kept->worst = z[ids[begin]];
+  kept->worst_id = ids[begin];
 }
 
 int32_t SymbolPicker::Pick(const float* z, size_t size, float largest, const Sampling& sampling) {
   HWY_DYNAMIC_DISPATCH(WeighTarget)(z, size, largest, sampling.temperature, n_.data());
-  Kept kept = {-std::numeric_limits<float>::infinity(), std::numeric_limits<int32_t>::max(), 0};
+  Kept kept;
   if (sampling.top_k > 0 && static_cast<size_t>(sampling.top_k) < size) {
-    KeepBest(z, size, sampling.top_k, &kept);
+    const uint64_t wanted = sampling.top_k;
+    KeepBest(
+        z, size, largest, sampling.temperature,
+        [&](float worst, float least) {
+          return HWY_DYNAMIC_DISPATCH(CountTarget)(z, n_.data(), size, worst, least);
+        },
+        [](int32_t /*id*/) { return 1; }, [&](uint64_t count) { return count >= wanted; }, &kept);
   }
-  // min_p = 1 times 2^32 is exact, as every product by a power of two.
   kept.least = std::floor(kOne * sampling.min_p);
   uint64_t sum = SumParts(z, size, kept);
   if (sum == 0) return kNone;
   if (sampling.top_p > 0) {
-    kept.worst_id = WorstOfNucleus(z, size, kept, static_cast<double>(sum), sampling.top_p);
-    kept.worst = z[kept.worst_id];
+    const double wanted = sampling.top_p * static_cast<double>(sum);
+    KeepBest(
+        z, size, largest, sampling.temperature,
+        [&](float worst, float least) { return SumRange(z, 0, size, worst, least); },
+        [&](int32_t id) { return static_cast<uint64_t>(n_.data()[id]); },
+        [&](uint64_t best) { return static_cast<double>(best) >= wanted; }, &kept);
     sum = SumParts(z, size, kept);
   }
   uint64_t limit =
@@ -240,14 +275,10 @@ int32_t SymbolPicker::Pick(const float* z, size_t size, float largest, const Sam
   size_t part = 0;
   while (sums_[part] <= limit) limit -= sums_[part++];
   for (size_t j = part * kPart; j < size; ++j) {
-    const auto id = static_cast<int32_t>(j);
-    const float n = n_.data()[j];
-    if (!(n >= kept.least) || !(z[j] > kept.worst || (z[j] == kept.worst && id <= kept.worst_id))) {
-      continue;
-    }
-    const auto whole = static_cast<uint64_t>(n);
-    if (whole > limit) return id;
-    limit -= whole;
+    if (!Keeps(kept, z, j)) continue;
+    const auto n = static_cast<uint64_t>(n_.data()[j]);
+    if (n > limit) return static_cast<int32_t>(j);
+    limit -= n;
   }
   return kNone;
 }

@@ -1,10 +1,12 @@
 // Picks a symbol from a row of logits, by the equations of ops::Predict (program.h). It sorts no row:
-// the best symbols are found in a heap or by partial selection among those that can be kept.
+// where the best ones end is found by halving, with sums of the whole row, and by partial selection among
+// the few that are left.
 #ifndef SRU_KERNELS_CPU_PROGRAM_PICK_H_
 #define SRU_KERNELS_CPU_PROGRAM_PICK_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "kernels/cpu/aligned_buffer.h"
@@ -33,18 +35,26 @@ class SymbolPicker {
   size_t bytes() const { return n_.bytes() + sums_.size() * sizeof(uint64_t) + ids_.bytes(); }
 
  private:
-  // What stays: symbols with n >= least that are at least as good as the worst.
+  // The symbols that stay: those with n >= least that are at least as good as the worst.
   struct Kept {
-    float worst;
-    int32_t worst_id;
-    float least;
+    float worst = -std::numeric_limits<float>::infinity();  // its logit
+    uint32_t worst_id = std::numeric_limits<uint32_t>::max();
+    float least = 0;
   };
+  bool Keeps(const Kept& kept, const float* z, size_t id) const {
+    const bool good = z[id] > kept.worst || (z[id] == kept.worst && id <= kept.worst_id);
+    return good && n_.data()[id] >= kept.least;
+  }
 
+  // The sum of n where z >= worst and n >= least.
+  uint64_t SumRange(const float* z, size_t begin, size_t end, float worst, float least) const;
   // Sets the sum of each part of the row, and returns that of the row.
   uint64_t SumParts(const float* z, size_t size, const Kept& kept);
-  void KeepBest(const float* z, size_t size, size_t k, Kept* kept);
-  // The worst of the best symbols that have a sum of `wanted`.
-  int32_t WorstOfNucleus(const float* z, size_t size, const Kept& kept, double sum, double part);
+  // Keeps the best of what is kept, as few as are enough. total(worst, least) is the sum of weight(id) over
+  // what has z >= worst and n >= least.
+  template <typename Total, typename Weight, typename Enough>
+  void KeepBest(const float* z, size_t size, float largest, float temperature, const Total& total,
+                const Weight& weight, const Enough& enough, Kept* kept);
 
   AlignedBuffer n_;             // whole numbers, at most 2^32, which float32 holds exactly
   std::vector<uint64_t> sums_;  // of parts of n_
