@@ -175,6 +175,55 @@ TEST_F(SruClientTest, Encodes) {
   EXPECT_EQ(output.out, vector + vector);
 }
 
+TEST_F(SruClientTest, EncodesAStream) {
+  const std::string state = ::testing::TempDir() + "/sru_client_test_stream_state";
+  Output output =
+      Run({"encode", "--stream", "--priority=high", "--normalize", "--state_out=" + state},
+          "one two\n\nthree\n");
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_THAT(output.out, AllOf(HasSubstr("[2, 2]"), HasSubstr("[1, 2]"), HasSubstr("  three\n")));
+  EXPECT_EQ(ReadAll(state), "one twothree");
+  std::vector<v1::EncodeStreamRequest> requests = server_.encode_stream_requests();
+  ASSERT_EQ(requests.size(), 3u);
+  EXPECT_EQ(requests[0].start().model(), "fake");
+  EXPECT_EQ(requests[0].start().version(), 7);
+  EXPECT_EQ(requests[0].start().output_format(), v1::OUTPUT_FORMAT_RAW_FLOAT32);
+  EXPECT_EQ(requests[0].start().priority(), v1::PRIORITY_HIGH);
+  EXPECT_TRUE(requests[0].start().normalize());
+  EXPECT_FALSE(requests[1].has_start());
+  EXPECT_FALSE(requests[2].has_chunk());
+  EXPECT_TRUE(requests[2].return_state());
+
+  output = Run({"encode", "--json", "--state_in=" + state, "more"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(server_.encode_stream_requests().back().start().state(), "one twothree");
+  const auto json = nlohmann::json::parse(output.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(json["shape"], nlohmann::json({1, 2}));
+  EXPECT_EQ(json["version"], 7);
+  unlink(state.c_str());
+
+  output = Run({"encode", "--stream"}, "one\nbad\nthree\n");
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err, HasSubstr("INVALID_ARGUMENT: chunk.text: gives no tokens"));
+  EXPECT_THAT(output.out, AllOf(HasSubstr("  one\n"), Not(HasSubstr("three"))));
+}
+
+// The fake model takes frames of two values.
+TEST_F(SruClientTest, EncodesAStreamOfFrames) {
+  const std::string vector("\x00\x00\x80\x3f\x00\x00\x00\xc0", 8);
+  const std::string frame(8, 'x');
+  Output output = Run({"encode", "--features", "--chunk_frames=2", "--raw"}, frame + frame + frame);
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, vector + vector + vector);
+  ASSERT_EQ(server_.encode_stream_requests().size(), 2u);
+  EXPECT_EQ(server_.encode_stream_requests()[0].chunk().features().feature_size(), 2);
+  EXPECT_EQ(server_.encode_stream_requests()[0].chunk().features().data(), frame + frame);
+  output = Run({"encode", "--features"}, frame + "abc");
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err, HasSubstr("expected whole frames of 2 float32 values, found 3 bytes"));
+  EXPECT_THAT(output.out, HasSubstr("frames 1 to 1"));
+}
+
 // The fake server's probabilities: 'a' 1/4, 'b' 1/8, 'c' 1/16, 'd' 1/2, newline 1/8.
 TEST_F(SruClientTest, ScorePrintsATable) {
   Output output = Run({"score", "ab", "a", "dddd"});
@@ -646,6 +695,12 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"encode", "--pooling=sum", "x"}, "--pooling: expected one of default, none, first, last"},
       {{"encode", "--output_format=int8", "x"}, "--output_format: expected one of float32"},
       {{"encode", "--raw", "--json", "x"}, "--raw and --json exclude each other"},
+      {{"encode", "--stream", "--pooling=max", "x"}, "expected --pooling=none, found max"},
+      {{"encode", "--stream", "--truncate", "x"}, "--stream and --truncate exclude each other"},
+      {{"encode", "--features", "x"}, "--features reads standard input; it takes no TEXT"},
+      {{"encode", "--features", "--chunk_frames=0"},
+       "--chunk_frames: expected at least 1, found 0"},
+      {{"encode", "--state_in=/dev/null", "x"}, "--state_in: /dev/null is empty"},
       {{"score", "--truncate", "x"}, "unknown flag --truncate"},
       {{"score", "--top_candidates=129", "x"}, "--top_candidates: expected 0 to 128, found 129"},
       {{"score", "--top_candidates=-1", "x"}, "--top_candidates: expected 0 to 128, found -1"},

@@ -15,8 +15,11 @@
 #include "client/commands/batches.h"
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
+#include "client/commands/encode_stream.h"
 #include "client/commands/json_output.h"
+#include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
+#include "client/find_model.h"
 #include "client/names.h"
 #include "client/text_table.h"
 
@@ -31,11 +34,18 @@ usage: sru_client encode [--flag=value ...] [TEXT ...]
 Without TEXT, reads standard input, one text per line; blank lines are skipped. The table shows the
 first values of each vector; --json prints all, --raw writes them as bytes.
 
+With --stream the texts are chunks of one sequence, whose token vectors come chunk by chunk, as soon
+as each line is there: a unidirectional model needs nothing of what follows. Together they have the
+bits of the whole. --features reads float32 frames from standard input instead of text. --state_out
+keeps what the model remembers at the end, and --state_in goes on from there.
+
 examples:
   sru_client encode "How many moons does Jupiter have ?"
   sru_client encode --normalize --json < texts.txt > vectors.jsonl
   sru_client encode --pooling=none "one vector per token"
   sru_client encode --raw < texts.txt > vectors.f32   (numpy.fromfile("vectors.f32", "<f4"))
+  tail -f words.txt | sru_client encode --stream
+  record | sru_client encode --features --chunk_frames=10 --raw > vectors.f32
 )";
 
 constexpr size_t kTextWidth = 30;
@@ -51,7 +61,34 @@ struct Flags {
   v1::OutputFormat format = v1::OUTPUT_FORMAT_RAW_FLOAT32;
   bool normalize = false;
   bool raw = false;
+  bool stream = false;
+  bool features = false;
+  int chunk_frames = 100;
+  std::string state_in;
+  std::string state_out;
 };
+
+// The same, for the flags of --stream, which some of them imply.
+absl::Status CheckStream(size_t num_arguments, Flags* flags) {
+  flags->stream =
+      flags->stream || flags->features || !flags->state_in.empty() || !flags->state_out.empty();
+  if (!flags->stream) return absl::OkStatus();
+  if (flags->pooling != v1::POOLING_DEFAULT && flags->pooling != v1::POOLING_NONE) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--stream gives token vectors; expected --pooling=none, found ", flags->pooling_name));
+  }
+  if (flags->input.truncate) {
+    return absl::InvalidArgumentError("--stream and --truncate exclude each other");
+  }
+  if (flags->chunk_frames < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--chunk_frames: expected at least 1, found ", flags->chunk_frames));
+  }
+  if (flags->features && num_arguments > 0) {
+    return absl::InvalidArgumentError("--features reads standard input; it takes no TEXT");
+  }
+  return absl::OkStatus();
+}
 
 // Parses the names. kInvalidArgument names the flag that is wrong.
 absl::Status Check(Flags* flags) {
@@ -151,6 +188,40 @@ absl::Status Print(const Flags& flags, const std::vector<TextInput::Item>& items
   return absl::OkStatus();
 }
 
+int EncodeInChunks(const Command& command, const Flags& flags, Client& client,
+                   std::vector<std::string> texts, std::string state, TextTable* table) {
+  absl::StatusOr<v1::ModelInfo> model =
+      FindModel(client, flags.input.model, flags.input.version, {"classifier", "encoder"});
+  if (!model.ok()) return CallError(command, flags.common, model.status());
+  EncodeStreamOptions options;
+  options.start.set_model(model->name());
+  options.start.set_version(model->version());
+  options.start.set_output_format(flags.format);
+  options.start.set_normalize(flags.normalize);
+  options.start.set_priority(flags.priority);
+  options.start.set_state(std::move(state));
+  options.tokens = flags.input.tokens;
+  options.return_state = !flags.state_out.empty();
+  if (flags.features) options.feature_size = model->input_size();
+  options.chunk_frames = flags.chunk_frames;
+  // Frames are not read as lines.
+  TextInput input(flags.features ? std::vector<std::string>{""} : std::move(texts));
+  std::string last;
+  absl::Status status = RunEncodeStream(
+      client, options, &input,
+      [&](const TextInput::Item& item, const v1::Encoding& encoding, absl::Duration latency) {
+        v1::EncodeResponse response;
+        response.set_model(model->name());
+        response.set_version(model->version());
+        *response.add_encodings() = encoding;
+        return Print(flags, {item}, response, latency, table);
+      },
+      &last);
+  if (status.ok() && !flags.state_out.empty()) status = WriteState(flags.state_out, last);
+  if (!status.ok()) return CallError(command, flags.common, status);
+  return std::cout.good() ? kExitOk : kExitFailed;
+}
+
 int Encode(const Command& command, const std::vector<std::string>& args) {
   Flags options;
   FlagSet flags;
@@ -161,11 +232,24 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
   flags.Add("output_format", &options.format_name,
             "values on the wire: float32, float16 or bfloat16");
   flags.Add("raw", &options.raw, "write nothing but the values, little-endian, in --output_format");
+  flags.Add("stream", &options.stream,
+            "the texts are chunks of one sequence, encoded as they come");
+  flags.Add("features", &options.features,
+            "the chunks are float32 frames of standard input, little-endian; implies --stream");
+  flags.Add("chunk_frames", &options.chunk_frames, "frames per chunk of --features");
+  flags.Add("state_in", &options.state_in, "FILE: go on from this state; implies --stream");
+  flags.Add("state_out", &options.state_out, "FILE: write the state at the end; implies --stream");
   options.common.AddTo(&flags);
   std::vector<std::string> texts;
   if (auto code = ParseArgs(command, args, &flags, &texts)) return *code;
-  if (absl::Status status = Check(&options); !status.ok()) {
-    return UsageError(command, status.message());
+  absl::Status status = Check(&options);
+  if (status.ok()) status = CheckStream(texts.size(), &options);
+  if (!status.ok()) return UsageError(command, status.message());
+  std::string state;
+  if (!options.state_in.empty()) {
+    absl::StatusOr<std::string> read = ReadState(options.state_in);
+    if (!read.ok()) return UsageError(command, read.status().message());
+    state = *std::move(read);
   }
   int exit_code = kExitOk;
   const auto client = MakeClient(command, options.common, &exit_code);
@@ -173,6 +257,9 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
 
   TextTable table({{"SHAPE"}, {"LENGTH", true}, {"TOKENS", true}, {"FIRST VALUES"}, {"TEXT"}},
                   &std::cout);
+  if (options.stream) {
+    return EncodeInChunks(command, options, *client, std::move(texts), std::move(state), &table);
+  }
   TextInput input(std::move(texts));
   return RunBatches(
       command, options.common, options.input.batch, &input,

@@ -421,6 +421,7 @@ class FakeServer : private v1::InferenceService::Service {
     v1::ModelInfo model;
     model.set_name("fake");
     model.set_version(7);
+    model.set_input_size(2);
     model.set_hidden_size(4);
     model.set_num_layers(2);
     model.set_bidirectional(true);
