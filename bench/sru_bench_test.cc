@@ -182,6 +182,27 @@ TEST_F(SruBenchTest, WordsCannotBeEncodedFromFeatures) {
   EXPECT_THAT(json::parse(output.out).value("error", ""), HasSubstr("words"));
 }
 
+// What is wrong is said before anything is sent.
+TEST_F(SruBenchTest, GenerateNamesTheFlag) {
+  const struct {
+    const char* args;
+    const char* message;
+  } cases[] = {{"--address=192.0.2.1:50051", "192.0.2.1"},
+               {"--session=3", "unknown flag --session; did you mean --sessions?"},
+               {"--rate=x", "--rate: expected a number, found 'x'"},
+               {"text", "unexpected argument 'text'"}};
+  for (const auto& c : cases) {
+    const Output output = Run(absl::StrCat("generate ", c.args));
+    EXPECT_EQ(output.exit_code, 2) << c.args;
+    EXPECT_THAT(output.err, HasSubstr(c.message));
+    EXPECT_THAT(output.out, IsEmpty());
+  }
+  const Output help = Run("generate --help");
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, AllOf(HasSubstr("examples:"), HasSubstr("lognormal:MEDIAN:SIGMA:MAX"),
+                              HasSubstr("--check")));
+}
+
 TEST_F(SruBenchTest, HelpTeaches) {
   for (const char* command : {"layer", "model"}) {
     const Output output = Run(absl::StrCat(command, " --help"));
