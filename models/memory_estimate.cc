@@ -169,6 +169,8 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   // The token vectors, and those of the tokens before, from which the tokens are predicted.
   if (config.task == Task::kLanguageModel) {
     bytes += 2 * rows * config.encoder.output_size() * kValueBytes;
+    // One workspace scores and one generates; the latter has what comes after each sequence as well.
+    bytes = 2 * bytes + 2 * pooled_rows * config.encoder.output_size() * kValueBytes;
   }
   // The buffer that features are gathered in.
   if (!config.has_embedding) {
