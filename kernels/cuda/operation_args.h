@@ -93,13 +93,16 @@ struct GatherStateArgs {
   float* state;            // [sequence][segments][padded]
 };
 
-// The reverse: to out[sequence], where it is not null.
+// The reverse: to out[sequence], where it is not null. A sequence without rows, which no scan has
+// touched, keeps in[sequence], or zeros where that is null.
 struct ScatterStateArgs {
   const AxisHeader* axis;
   int max_sequences;
   int segments;
   int size;
   int padded;
+  const int32_t* offsets;
+  const float* const* in;
   const float* state;
   float* const* out;
 };
@@ -128,6 +131,19 @@ struct KeepLastArgs {
   const float* const* in;
   float* const* out;
   const float* x;
+};
+
+// y[sequence] = the sequence's last row of x, or in[sequence] where it has no rows, or zeros where that
+// is null.
+struct LastRowsArgs {
+  const AxisHeader* axis;  // of x
+  int max_sequences;
+  int width;
+  int stride;
+  const int32_t* offsets;
+  const float* const* in;  // null = none in this bucket
+  const float* x;
+  float* y;
 };
 
 // A growing field of the slots of an axis: the rows before this run, and pages of kStatePageRows
@@ -215,13 +231,27 @@ struct PredictCandidate {
   float log_prob;
 };
 
+// As program.h's Sampling and Adjustment.
+struct PickSampling {
+  float temperature;
+  int32_t top_k;
+  float top_p;
+  float min_p;
+  unsigned long long random;
+};
+struct PickAdjustment {
+  int32_t id;
+  float scale;
+  float add;
+};
+
 // Of rows of logits: what Predict answers. Row r of the launch is number first + r of the rows that
-// are asked for.
+// are asked for. Where symbols are picked, all rows of x are asked for.
 struct PredictArgs {
   const BatchHeader* header;  // of the rows that are asked for
   int max_rows;
   int first;
-  const float* logits;  // [r][logit_stride], without bias
+  float* logits;  // [r][logit_stride], without bias; the kernel adds it, and adjusts them
   int logit_stride;
   int vocabulary_size;
   const float* bias;             // [vocabulary_size]; null = zeros
@@ -230,11 +260,17 @@ struct PredictArgs {
   float* log_prob;               // [first + r]
   PredictCandidate* candidates;  // [first + r][max_candidates]
   int max_candidates;
+  const PickSampling* sampling;       // [first + r]; null = nothing is picked, nor is the rest read
+  const int32_t* adjustment_offsets;  // [first + r]; null = nothing is adjusted
+  const PickAdjustment* adjustments;
+  float* unadjusted;         // [adjustment]: scratch
+  PredictCandidate* picked;  // [first + r]
 };
 
-using OperationArgs = std::variant<CopyRowsArgs, EmbedRowsArgs, AddBiasArgs, AddRowsArgs,
-                                   GatherStateArgs, ScatterStateArgs, ShiftRowsArgs, KeepLastArgs,
-                                   AppendArgs, AttendArgs, PoolRowsArgs, RowDotArgs, PredictArgs>;
+using OperationArgs =
+    std::variant<CopyRowsArgs, EmbedRowsArgs, AddBiasArgs, AddRowsArgs, GatherStateArgs,
+                 ScatterStateArgs, ShiftRowsArgs, KeepLastArgs, LastRowsArgs, AppendArgs,
+                 AttendArgs, PoolRowsArgs, RowDotArgs, PredictArgs>;
 
 }  // namespace sru::kernels::cuda
 

@@ -70,6 +70,10 @@ auto WithKernel(const KeepLastArgs& args, const Launch& launch) {
   return launch(KeepLastKernel<float>, PerValue(args.max_sequences, args.width), args);
 }
 template <typename Launch>
+auto WithKernel(const LastRowsArgs& args, const Launch& launch) {
+  return launch(LastRowsKernel<float>, PerValue(args.max_sequences, args.stride), args);
+}
+template <typename Launch>
 auto WithKernel(const AppendArgs& args, const Launch& launch) {
   return launch(AppendKernel<float>, PerValue(args.max_rows, args.width), args);
 }
@@ -87,11 +91,18 @@ template <typename Launch>
 auto WithKernel(const RowDotArgs& args, const Launch& launch) {
   return launch(RowDotKernel<float>, PerWarp(args.max_rows), args);
 }
+template <int kThreads, typename Launch>
+auto WithPredictKernel(const PredictArgs& args, const Launch& launch) {
+  const LaunchShape shape = {args.max_rows, kThreads, sizeof(PredictShared<kThreads>),
+                             /*threads_wait=*/true};
+  return args.sampling != nullptr ? launch(PredictKernel<kThreads, true>, shape, args)
+                                  : launch(PredictKernel<kThreads, false>, shape, args);
+}
 template <typename Launch>
 auto WithKernel(const PredictArgs& args, const Launch& launch) {
-  const LaunchShape shape = {args.max_rows, kPredictThreads, sizeof(PredictShared),
-                             /*threads_wait=*/true};
-  return launch(PredictKernel<float>, shape, args);
+  return args.vocabulary_size > kSmallVocabulary
+             ? WithPredictKernel<kLargePredictThreads>(args, launch)
+             : WithPredictKernel<kPredictThreads>(args, launch);
 }
 
 }  // namespace sru::kernels::cuda

@@ -5,6 +5,15 @@
 
 namespace sru::kernels::cuda {
 
+namespace {
+
+template <int kThreads, bool kPicks>
+cudaError_t LoadPredictKernel() {
+  return LoadKernel(PredictKernel<kThreads, kPicks>, sizeof(PredictShared<kThreads>));
+}
+
+}  // namespace
+
 cudaError_t LoadOperationKernels() {
   for (const cudaError_t error :
        {LoadKernel(CopyRowsKernel<float>), LoadKernel(CopyRowsKernel<BFloat16>),
@@ -12,9 +21,12 @@ cudaError_t LoadOperationKernels() {
         LoadKernel(AddBiasKernel<float>), LoadKernel(AddRowsKernel<float>),
         LoadKernel(GatherStateKernel<float>), LoadKernel(ScatterStateKernel<float>),
         LoadKernel(ShiftRowsKernel<float>), LoadKernel(KeepLastKernel<float>),
-        LoadKernel(AppendKernel<float>), LoadKernel(AttendKernel<float>, kAttendSharedBytes),
-        LoadKernel(PoolRowsKernel<float>), LoadKernel(RowDotKernel<float>),
-        LoadKernel(PredictKernel<float>, sizeof(PredictShared))}) {
+        LoadKernel(LastRowsKernel<float>), LoadKernel(AppendKernel<float>),
+        LoadKernel(AttendKernel<float>, kAttendSharedBytes), LoadKernel(PoolRowsKernel<float>),
+        LoadKernel(RowDotKernel<float>), LoadPredictKernel<kPredictThreads, false>(),
+        LoadPredictKernel<kPredictThreads, true>(),
+        LoadPredictKernel<kLargePredictThreads, false>(),
+        LoadPredictKernel<kLargePredictThreads, true>()}) {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

@@ -1,113 +1,66 @@
 // What Predict answers of a row of logits, by a block per row: the logarithm of the sum of
-// exponentials, the target's log-probability, and the best candidates. Sums are made in an order
-// that depends on the vocabulary alone.
+// exponentials, the target's log-probability, the best candidates, and the symbol that is picked
+// (pick.cuh). Sums are made in an order that depends on the vocabulary alone.
 //
-// Candidates are ordered by a key of 64 bits, in which larger logits come first and, of equal ones,
-// smaller ids. Each thread knows the best key of its part of the row. The `count`-th best of these is
+// Candidates are ordered by their keys (logits.cuh). The row has kPredictParts parts, of which the
+// threads know the best keys. The `count`-th best of these is
 // at most the `count`-th best of the row, so the candidates are among the keys from there on. Those
-// are few, unless the best are all in the parts of a few threads; if they do not fit into shared
+// are few, unless the best are all in a few parts; if they do not fit into shared
 // memory, the candidates are found one after the other.
 #ifndef SRU_KERNELS_CUDA_PREDICT_CUH_
 #define SRU_KERNELS_CUDA_PREDICT_CUH_
 
+#include <cfloat>
+
+#include "kernels/cuda/block_math.cuh"
 #include "kernels/cuda/device_math.cuh"
+#include "kernels/cuda/logits.cuh"
 #include "kernels/cuda/operation_args.h"
-#include "kernels/cuda/rows_shape.h"
+#include "kernels/cuda/pick.cuh"
+#include "kernels/cuda/predict_shape.h"
 #include "kernels/cuda/shared_memory.cuh"
 
 namespace sru::kernels::cuda {
 
-inline constexpr int kPredictThreads = 256;
+inline constexpr int kPredictParts = 256;
 // Keys that are sorted at a time.
 inline constexpr int kPredictKeys = 1024;
 
+template <int kThreads>
 struct PredictShared {
-  unsigned long long best[kPredictThreads];  // of each thread's part
-  unsigned long long keys[kPredictKeys];
-  unsigned long long threshold;
+  BlockShared<kThreads> block;
+  PickShared<kThreads> pick;
+  Word64 best[kThreads];  // of each thread's own, then of each part
+  Word64 keys[kPredictKeys];
+  Word64 threshold;
   int num_keys;
-  float sums[kPredictThreads / kWarpSize];
 };
 
-// Of numbers; what a NaN's place is does not matter.
-__device__ __forceinline__ unsigned long long KeyOf(float logit, int id) {
-  const uint32_t bits = FloatToBits(logit + 0.0f);  // -0 is 0
-  const uint32_t ordered = (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-  return static_cast<unsigned long long>(ordered) << 32 | ~static_cast<uint32_t>(id);
-}
-__device__ __forceinline__ float LogitOf(unsigned long long key) {
-  const uint32_t ordered = static_cast<uint32_t>(key >> 32);
-  return BitsToFloat((ordered & 0x80000000u) != 0 ? ordered & 0x7fffffffu : ~ordered);
-}
-__device__ __forceinline__ int32_t IdOf(unsigned long long key) {
-  return static_cast<int32_t>(~static_cast<uint32_t>(key));
-}
-
-// A row's logits, and what a block's threads do with them together.
-class PredictRow {
+// The candidates of a row.
+template <int kThreads>
+class Candidates {
  public:
-  __device__ __forceinline__ PredictRow(const PredictArgs& args, PredictShared* shared)
-      : logits_(args.logits + int64_t{blockIdx.x} * args.logit_stride),
-        bias_(args.bias),
-        size_(args.vocabulary_size),
-        shared_(*shared) {}
+  __device__ __forceinline__ Candidates(const Logits<kThreads>& logits,
+                                        const BlockMath<kThreads>& block,
+                                        PredictShared<kThreads>* shared)
+      : logits_(logits), block_(block), shared_(*shared) {}
 
-  __device__ __forceinline__ float Logit(int v) const {
-    return bias_ != nullptr ? logits_[v] + bias_[v] : logits_[v];
-  }
-
-  // The best key of this thread's part, of those that are smaller than `limit`; 0 = none.
-  __device__ __forceinline__ unsigned long long Best(unsigned long long limit) const {
-    unsigned long long best = 0;
-    for (int v = Thread(); v < size_; v += kPredictThreads) {
-      const unsigned long long key = KeyOf(Logit(v), v);
-      if (key < limit && key > best) best = key;
-    }
-    return best;
-  }
-
-  // What every thread gets of all threads' values.
-  __device__ __forceinline__ float Max(float value) {
-    value = WarpMax(value);
-    if (Thread() % kWarpSize == 0) shared_.sums[Thread() / kWarpSize] = value;
-    __syncthreads();
-    float result = shared_.sums[0];
-    for (int i = 1; i < kPredictThreads / kWarpSize; ++i) result = fmaxf(result, shared_.sums[i]);
-    __syncthreads();
-    return result;
-  }
-  __device__ __forceinline__ float Sum(float value) {
-    value = WarpSum(value);
-    if (Thread() % kWarpSize == 0) shared_.sums[Thread() / kWarpSize] = value;
-    __syncthreads();
-    float result = shared_.sums[0];
-    for (int i = 1; i < kPredictThreads / kWarpSize; ++i) result += shared_.sums[i];
-    __syncthreads();
-    return result;
-  }
-
-  // The sum of exp(logit - top).
-  __device__ __forceinline__ float SumOfExponentials(float top) {
-    float sum = 0.0f;
-    for (int v = Thread(); v < size_; v += kPredictThreads) sum += expf(Logit(v) - top);
-    return Sum(sum);
-  }
-
-  // The `count` best keys, in order, by `write(place, key)`. `best` is Best() of everything.
+  // The `count` best keys, in order, by `write(place, key)`. `best` is the logits' Best() of
+  // everything.
   template <typename Write>
-  __device__ __forceinline__ void Choose(int count, unsigned long long best, const Write& write) {
-    if (count <= kPredictThreads && Collect(count, best)) {
-      for (int i = Thread(); i < shared_.num_keys; i += kPredictThreads) {
-        const unsigned long long key = shared_.keys[i];
+  __device__ __forceinline__ void Choose(int count, Word64 best, const Write& write) {
+    if (count <= kPredictParts && Collect(count, best)) {
+      for (int i = Thread(); i < shared_.num_keys; i += kThreads) {
+        const Word64 key = shared_.keys[i];
         int place = 0;
         for (int j = 0; j < shared_.num_keys; ++j) place += shared_.keys[j] > key ? 1 : 0;
         if (place < count) write(place, key);
       }
       return;
     }
-    unsigned long long limit = ~0ULL;
+    Word64 limit = ~0ULL;
     for (int place = 0; place < count; ++place) {
-      limit = BestOfBlock(Best(limit));
+      limit = block_.Max(logits_.Best(limit));
       if (Thread() == 0) write(place, limit);
     }
   }
@@ -116,69 +69,154 @@ class PredictRow {
   static __device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
 
   // Puts the keys among which the candidates are into shared memory; false if there are too many.
-  __device__ __forceinline__ bool Collect(int count, unsigned long long best) {
+  __device__ __forceinline__ bool Collect(int count, Word64 best) {
     shared_.best[Thread()] = best;
     if (Thread() == 0) {
       shared_.num_keys = 0;
       shared_.threshold = 0;
     }
     __syncthreads();
-    int place = 0;
-    for (int i = 0; i < kPredictThreads; ++i) place += shared_.best[i] > best ? 1 : 0;
-    // Exactly one thread has this place: keys differ, and at least `count` threads have a part.
-    if (place == count - 1 && best != 0) shared_.threshold = best;
+    if (Thread() < kPredictParts) {
+      Word64 of_part = best;
+      for (int i = Thread() + kPredictParts; i < kThreads; i += kPredictParts) {
+        if (shared_.best[i] > of_part) of_part = shared_.best[i];
+      }
+      shared_.best[Thread()] = of_part;
+    }
     __syncthreads();
-    const unsigned long long threshold = shared_.threshold;
+    if (Thread() < kPredictParts) {
+      const Word64 of_part = shared_.best[Thread()];
+      int place = 0;
+      for (int i = 0; i < kPredictParts; ++i) place += shared_.best[i] > of_part ? 1 : 0;
+      // Exactly one part has this place: keys differ, and at least `count` parts have one.
+      if (place == count - 1 && of_part != 0) shared_.threshold = of_part;
+    }
+    __syncthreads();
+    const Word64 threshold = shared_.threshold;
     if (best != 0 && best >= threshold) {
-      for (int v = Thread(); v < size_; v += kPredictThreads) {
-        const unsigned long long key = KeyOf(Logit(v), v);
-        if (key < threshold) continue;
+      logits_.ForEach([&](int v, float logit) {
+        const Word64 key = KeyOf(logit, v);
+        if (key < threshold) return;
         const int at = atomicAdd(&shared_.num_keys, 1);
         if (at < kPredictKeys) shared_.keys[at] = key;
-      }
+      });
     }
     __syncthreads();
     return shared_.num_keys <= kPredictKeys;
   }
 
-  __device__ __forceinline__ unsigned long long BestOfBlock(unsigned long long mine) {
-    __syncthreads();  // what was there before has been read
-    shared_.best[Thread()] = mine;
-    for (int half = kPredictThreads / 2; half > 0; half /= 2) {
-      __syncthreads();
-      if (Thread() < half && shared_.best[Thread() + half] > shared_.best[Thread()]) {
-        shared_.best[Thread()] = shared_.best[Thread() + half];
-      }
-    }
-    __syncthreads();
-    return shared_.best[0];
-  }
-
-  const float* const logits_;
-  const float* const bias_;
-  const int size_;
-  PredictShared& shared_;
+  const Logits<kThreads> logits_;
+  BlockMath<kThreads> block_;
+  PredictShared<kThreads>& shared_;
 };
 
-// A template only so that a header may hold it.
-template <typename T>
-__global__ void __launch_bounds__(kPredictThreads) PredictKernel(const PredictArgs args) {
+// Finite, or -infinity for a symbol that is never picked.
+__device__ __forceinline__ float Adjusted(float logit, const PickAdjustment& adjustment) {
+  if (adjustment.add == -HUGE_VALF) return -HUGE_VALF;
+  const float scaled = logit > 0.0f ? logit / adjustment.scale : logit * adjustment.scale;
+  return fminf(fmaxf(scaled + adjustment.add, -FLT_MAX), FLT_MAX);
+}
+
+// A row's adjustments.
+class RowAdjustments {
+ public:
+  __device__ __forceinline__ RowAdjustments(const PredictArgs& args, int number)
+      : adjustments_(args.adjustments), unadjusted_(args.unadjusted), begin_(0), end_(0) {
+    if (args.adjustment_offsets == nullptr) return;
+    begin_ = args.adjustment_offsets[number];
+    end_ = args.adjustment_offsets[number + 1];
+  }
+
+  __device__ __forceinline__ bool empty() const { return begin_ == end_; }
+
+  // Replaces logits by adjusted ones, and keeps the former. Each symbol is adjusted once at most.
+  __device__ __forceinline__ void Apply(int threads, float* logits) const {
+    for (int i = begin_ + static_cast<int>(threadIdx.x); i < end_; i += threads) {
+      const PickAdjustment adjustment = adjustments_[i];
+      const float logit = logits[adjustment.id];
+      unadjusted_[i] = logit;
+      logits[adjustment.id] = Adjusted(logit, adjustment);
+    }
+  }
+
+  // The logit that a symbol had before Apply(), by the thread that asks.
+  __device__ __forceinline__ float Unadjusted(const float* logits, int32_t id) const {
+    int begin = begin_;
+    int end = end_;
+    while (begin < end) {
+      const int middle = begin + (end - begin) / 2;
+      if (adjustments_[middle].id < id) {
+        begin = middle + 1;
+      } else {
+        end = middle;
+      }
+    }
+    return begin < end_ && adjustments_[begin].id == id ? unadjusted_[begin] : logits[id];
+  }
+
+ private:
+  const PickAdjustment* const adjustments_;
+  float* const unadjusted_;
+  int begin_;
+  int end_;
+};
+
+// Blocks that must fit a multiprocessor's registers; left to itself the compiler spills for more.
+template <int kThreads, bool kPicks>
+inline constexpr int kPredictBlocks = (kPicks ? 768 : 1024) / kThreads;
+
+template <int kThreads, bool kPicks>
+__global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
+    PredictKernel(const PredictArgs args) {
   const int number = args.first + static_cast<int>(blockIdx.x);
   if (number >= args.header->num_tokens) return;  // the whole block
-  PredictRow row(args, reinterpret_cast<PredictShared*>(DynamicShared()));
-  const unsigned long long best = row.Best(~0ULL);
-  const T top = row.Max(best == 0 ? -HUGE_VALF : LogitOf(best));
-  const T log_sum = logf(row.SumOfExponentials(top));
+  auto* const shared = reinterpret_cast<PredictShared<kThreads>*>(DynamicShared());
+  BlockMath<kThreads> block(&shared->block);
+  const Logits<kThreads> logits = {args.logits + int64_t{blockIdx.x} * args.logit_stride,
+                                   args.vocabulary_size};
+  if (args.bias != nullptr) {
+    logits.ForEach([&](int v, float logit) { logits.at[v] = logit + args.bias[v]; });
+  }
+  const Word64 best = logits.Best(~0ULL);
+  const float top = block.Max(best == 0 ? -HUGE_VALF : LogitOf(best));
+  float exponentials = 0.0f;
+  logits.ForEach([&](int, float logit) { exponentials += expf(logit - top); });
+  const float log_sum = logf(block.Sum(exponentials));
   const int target = args.targets[number];
   if (threadIdx.x == 0) {
-    args.log_prob[number] = target < 0 ? 0.0f : row.Logit(target) - top - log_sum;
+    args.log_prob[number] = target < 0 ? 0.0f : logits.at[target] - top - log_sum;
   }
   const int count = args.counts[number];
-  if (count == 0) return;
-  PredictCandidate* candidates = args.candidates + int64_t{number} * args.max_candidates;
-  row.Choose(count, best, [&](int place, unsigned long long key) {
-    candidates[place] = {IdOf(key), LogitOf(key) - top - log_sum};
-  });
+  if (count > 0) {
+    PredictCandidate* candidates = args.candidates + int64_t{number} * args.max_candidates;
+    Candidates<kThreads>(logits, block, shared).Choose(count, best, [&](int place, Word64 key) {
+      candidates[place] = {IdOf(key), LogitOf(key) - top - log_sum};
+    });
+  }
+  if constexpr (kPicks) {
+    const PickSampling sampling = args.sampling[number];
+    const RowAdjustments adjustments(args, number);
+    Word64 best_of_thread = best;
+    if (!adjustments.empty()) {
+      __syncthreads();  // the logits have been read
+      adjustments.Apply(kThreads, logits.at);
+      __syncthreads();
+      best_of_thread = logits.Best(~0ULL);
+    }
+    const Word64 best_of_all = block.Max(best_of_thread);
+    const float adjusted_top = LogitOf(best_of_all);
+    int32_t id = -1;
+    if (adjusted_top > -HUGE_VALF) {
+      id = IdOf(best_of_all);
+      if (sampling.temperature > 0.0f) {
+        id = Picker<kThreads>(logits, sampling, adjusted_top, block, &shared->pick).Pick();
+      }
+    }
+    if (threadIdx.x == 0) {
+      const float logit = id < 0 ? 0.0f : adjustments.Unadjusted(logits.at, id);
+      args.picked[number] = {id, id < 0 ? 0.0f : logit - top - log_sum};
+    }
+  }
 }
 
 }  // namespace sru::kernels::cuda

@@ -62,7 +62,6 @@ class CudaProgram : public ProgramExecutable {
              ProgramWorkspace& workspace) const override {
     Status status =
         ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs);
-    if (status.ok()) status = CheckStackRows(batch, BatchUsers(packed_->program, batch, outputs));
     if (!status.ok()) return status;
     auto& ws = static_cast<CudaProgramWorkspace&>(workspace);
     if (ws.gpu().lost()) return ws.gpu().LostError();
@@ -85,25 +84,6 @@ class CudaProgram : public ProgramExecutable {
   }
 
  private:
-  // That every sequence of a stack that runs has a row.
-  Status CheckStackRows(const ProgramBatch& batch, uint64_t users) const {
-    const Program& program = packed_->program;
-    for (size_t i = 0; i < program.operations.size(); ++i) {
-      if (!std::holds_alternative<ops::Stack>(program.operations[i])) continue;
-      const AxisId axis = packed_->shape.values[i].axis;
-      if ((packed_->shape.users[i] & users) == 0 || packed_->is_sequence_axis(axis)) continue;
-      const AxisBatch& given = batch.axes[axis];
-      for (int b = 0; b < given.num_sequences; ++b) {
-        if (given.offsets[b + 1] > given.offsets[b]) continue;
-        return Status(StatusCode::kUnsupported,
-                      "axes[" + std::to_string(axis) + "] (" + program.axes[axis].name +
-                          "): sequence " + std::to_string(b) +
-                          ": expected a row, since the CUDA backend runs a stack, found none");
-      }
-    }
-    return OkStatus();
-  }
-
   Status RunBatch(const ProgramBatch& batch, const OutputBatch* outputs,
                   CudaProgramWorkspace& ws) const {
     ProgramRun run(*packed_, batch, outputs, ws);
@@ -166,21 +146,6 @@ Status Prepare(const PackedProgram& packed, size_t token_table_bytes,
   return status;
 }
 
-// What this backend does not have.
-Status CheckSupported(const Program& program) {
-  for (size_t i = 0; i < program.operations.size(); ++i) {
-    const Operation& operation = program.operations[i];
-    const auto* const predict = std::get_if<ops::Predict>(&operation);
-    const bool picks = predict != nullptr && predict->sampling != kNone;
-    if (!picks && !std::holds_alternative<ops::Last>(operation)) continue;
-    return Status(StatusCode::kUnsupported,
-                  "operations[" + std::to_string(i) + "] (" + OperationName(operation) + "): " +
-                      (picks ? "sampling: not supported by the CUDA backend"
-                             : "not supported by the CUDA backend"));
-  }
-  return OkStatus();
-}
-
 }  // namespace
 
 Status CompileProgram(const Program& program, const CompileOptions& options,
@@ -189,7 +154,6 @@ Status CompileProgram(const Program& program, const CompileOptions& options,
                       std::unique_ptr<ProgramExecutable>* executable) {
   ProgramShape shape;
   Status status = Validate(program, &shape);
-  if (status.ok()) status = CheckSupported(program);
   if (!status.ok()) return status;
   try {
     auto packed = std::make_unique<PackedProgram>(program, std::move(shape), pack, options.weights);

@@ -58,15 +58,27 @@ class Forward {
   }
   const int32_t* offsets(AxisId axis) const { return Input<int32_t>(layout_.axes[axis].offsets); }
   const int32_t* row_sequence() const { return Input<int32_t>(layout_.axes[axis()].row_sequence); }
-  // Of a field that the operation uses, on an axis with slots.
-  const ProgramLayout::Field& field(FieldId id) const {
-    return layout_.fields[packed_.use_of(id, axis())];
+  // Of a field that the operation uses, of sequences of an axis with slots.
+  const ProgramLayout::Field& field(FieldId id, AxisId axis) const {
+    return layout_.fields[packed_.use_of(id, axis)];
   }
-  const float* const* StatesIn(FieldId id) const { return Input<const float*>(field(id).in); }
-  float* const* StatesOut(FieldId id) const { return Input<float*>(field(id).out); }
+  const float* const* StatesIn(FieldId id, AxisId axis) const {
+    return Input<const float*>(field(id, axis).in);
+  }
+  const float* const* StatesIn(FieldId id) const { return StatesIn(id, axis()); }
+  float* const* StatesOut(FieldId id) const { return Input<float*>(field(id, axis()).out); }
   FieldPages PagesOf(FieldId id) const {
-    return {Input<int32_t>(field(id).in), Input<int32_t>(field(id).out),
-            Input<float*>(layout_.pages)};
+    const ProgramLayout::Field& of = field(id, axis());
+    return {Input<int32_t>(of.in), Input<int32_t>(of.out), Input<float*>(layout_.pages)};
+  }
+  // Whether the batch wants an output of the operation of this type.
+  bool Wants(OutputType type) const {
+    const std::vector<OutputSpec>& outputs = packed_.program.outputs;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const bool is_wanted = (bucket_.users >> i & 1) != 0;
+      if (is_wanted && outputs[i].value == id_ && outputs[i].type == type) return true;
+    }
+    return false;
   }
 
   Status Start(const OperationArgs& args) { return ws_.stream->RunOperation(args); }
@@ -170,11 +182,14 @@ class Forward {
   }
 
   Status Run(const ops::Stack& op) {
-    if (rows() == 0) return OkStatus();
+    const bool carries = op.state != kNone && has_slots();
+    if (rows() == 0) {
+      return carries ? KeepLast(op.state, packed_.program.fields[op.state].width, nullptr, 0)
+                     : OkStatus();
+    }
     const PackedStack& stack = *packed_.stacks[operation().stack];
     const StackOnDevice& device = device_.stacks[operation().stack];
     const RowLayout& row = stack.output();
-    const bool carries = op.state != kNone && has_slots();
     GatherStateArgs state{};
     state.axis = header(axis());
     state.max_sequences = bucket_.sequences[axis()];
@@ -229,6 +244,8 @@ class Forward {
     kept.segments = state.segments;
     kept.size = state.size;
     kept.padded = state.padded;
+    kept.offsets = offsets(axis());
+    kept.in = state.in;
     kept.state = ws_.final_state.as<float>();
     kept.out = StatesOut(op.state);
     return Start(kept);
@@ -327,8 +344,6 @@ class Forward {
     return Start(args);
   }
 
-  Status Run(const ops::Last& /*op*/) { return OkStatus(); }  // refused
-
   Status Run(const ops::Shift& op) {
     if (rows() > 0) {
       ShiftRowsArgs args{};
@@ -343,16 +358,36 @@ class Forward {
       args.y = y();
       SRU_RETURN_IF_ERROR(Start(args));
     }
-    if (!has_slots()) return OkStatus();
+    return has_slots() ? KeepLast(op.last, width(op.x), value(op.x), stride()) : OkStatus();
+  }
+
+  // The slots' field becomes the last row of x, or stays as it was for sequences without rows. An
+  // axis without rows needs no x.
+  Status KeepLast(FieldId field, int width, const float* x, int stride) {
     KeepLastArgs args{};
     args.axis = header(axis());
     args.max_sequences = bucket_.sequences[axis()];
+    args.width = width;
+    args.stride = stride;
+    args.offsets = offsets(axis());
+    args.in = StatesIn(field);
+    args.out = StatesOut(field);
+    args.x = x;
+    return Start(args);
+  }
+
+  Status Run(const ops::Last& op) {
+    const AxisId of = axis_of(op.x);
+    if (bucket_.sequences[of] == 0) return OkStatus();
+    LastRowsArgs args{};
+    args.axis = header(of);
+    args.max_sequences = bucket_.sequences[of];
     args.width = width(op.x);
     args.stride = stride();
-    args.offsets = offsets(axis());
-    args.in = StatesIn(op.last);
-    args.out = StatesOut(op.last);
+    args.offsets = offsets(of);
+    if (op.last != kNone && bucket_.has_slots(of)) args.in = StatesIn(op.last, of);
     args.x = value(op.x);
+    args.y = y();
     return Start(args);
   }
 
@@ -412,6 +447,17 @@ class Forward {
       args.log_prob = prediction.log_prob.as<float>();
       args.candidates = prediction.candidates.as<PredictCandidate>();
       args.max_candidates = op.max_candidates;
+      if (Wants(OutputType::kPicked)) {
+        args.sampling = Input<PickSampling>(layout_.inputs[op.sampling]);
+        args.picked = prediction.picked.as<PredictCandidate>();
+        const AxisId adjusted =
+            op.adjustments == kNone ? kNone : packed_.program.inputs[op.adjustments].axis;
+        if (adjusted != kNone && bucket_.sequences[adjusted] > 0) {
+          args.adjustment_offsets = offsets(adjusted);
+          args.adjustments = Input<PickAdjustment>(layout_.inputs[op.adjustments]);
+          args.unadjusted = ws_.unadjusted.as<float>();
+        }
+      }
       SRU_RETURN_IF_ERROR(Start(args));
     }
     return OkStatus();

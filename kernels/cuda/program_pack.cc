@@ -32,7 +32,7 @@ class Packer {
     std::vector<uint8_t> bytes(divisors.size() * sizeof(double));
     std::memcpy(bytes.data(), divisors.data(), bytes.size());
     packed.divisors = Add(std::move(bytes));
-    if (op.position_field != kNone) Use(op.position_field);
+    if (op.position_field != kNone) Use(op.position_field, axis());
   }
 
   void Pack(ValueId id, const ops::Linear& op) {
@@ -54,7 +54,7 @@ class Packer {
     packed.stack = static_cast<int>(packed_.stacks.size());
     packed_.stacks.push_back(std::make_unique<PackedStack>(op.spec, options_, source_));
     packed_.has_stack[axis()] = true;
-    if (op.state != kNone) Use(op.state);
+    if (op.state != kNone) Use(op.state, axis());
   }
 
   void Pack(ValueId id, const ops::Attend& op) {
@@ -62,8 +62,8 @@ class Packer {
     if (op.keys != kNone) {
       packed.arguments.insert(packed.arguments.end(), {op.keys, op.values});
     } else {
-      Use(op.key_field);
-      Use(op.value_field);
+      Use(op.key_field, axis());
+      Use(op.value_field, axis());
     }
   }
 
@@ -79,16 +79,19 @@ class Packer {
 
   void Pack(ValueId id, const ops::Shift& op) {
     Begin(id, {op.x});
-    Use(op.last);
+    Use(op.last, axis());
   }
 
-  void Pack(ValueId /*id*/, const ops::Last& /*op*/) {}  // refused
+  void Pack(ValueId id, const ops::Last& op) {
+    Begin(id, {op.x});
+    if (op.last != kNone) Use(op.last, packed_.shape.values[op.x].axis);
+  }
 
   void Pack(ValueId id, const ops::Select& op) { Begin(id, {op.x}); }
 
   void Pack(ValueId id, const ops::Append& op) {
     Begin(id, {op.x});
-    Use(op.field);
+    Use(op.field, axis());
   }
 
   void Pack(ValueId id, const ops::Predict& op) {
@@ -167,11 +170,12 @@ class Packer {
     group.weights.push_back(packed->product.weights);
   }
 
-  void Use(FieldId field) {
+  // By sequences of `axis`.
+  void Use(FieldId field, AxisId axis) {
     for (const FieldUse& use : packed_.field_uses) {
-      if (use.field == field && use.axis == axis()) return;
+      if (use.field == field && use.axis == axis) return;
     }
-    packed_.field_uses.push_back({field, axis()});
+    packed_.field_uses.push_back({field, axis});
   }
 
   PackedProgram& packed_;
@@ -190,7 +194,9 @@ PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
       dtype(options.dtype),
       operations(given.operations.size()),
       written_fields(given.axes.size()),
-      has_stack(given.axes.size()) {
+      has_stack(given.axes.size()),
+      has_operations(given.axes.size()) {
+  for (const ValueSpec& value : shape.values) has_operations[value.axis] = true;
   for (size_t i = 0; i < given.fields.size(); ++i) {
     written_fields[shape.field_axes[i]].push_back(static_cast<FieldId>(i));
   }

@@ -69,8 +69,9 @@ struct PackedProgram {
   std::vector<ProductGroup> groups;
   std::vector<FieldUse> field_uses;
   std::vector<std::vector<FieldId>> written_fields;  // [axis]
-  std::vector<bool> has_stack;  // [axis]: an operation needs its sequences by length
-  HostTensors tensors;          // emptied by ReleaseHostCopy(), with those of the stacks
+  std::vector<bool> has_stack;       // [axis]: an operation needs its sequences by length
+  std::vector<bool> has_operations;  // [axis]; else only inputs are on it
+  HostTensors tensors;               // emptied by ReleaseHostCopy(), with those of the stacks
 
   void ReleaseHostCopy();
 };

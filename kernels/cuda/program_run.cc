@@ -1,6 +1,7 @@
 #include "kernels/cuda/program_run.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <numeric>
 #include <variant>
@@ -8,6 +9,16 @@
 #include "kernels/cuda/kernel_args.h"
 
 namespace sru::kernels::cuda {
+
+// They are copied as they are.
+static_assert(sizeof(Sampling) == sizeof(PickSampling) &&
+              offsetof(Sampling, top_k) == offsetof(PickSampling, top_k) &&
+              offsetof(Sampling, top_p) == offsetof(PickSampling, top_p) &&
+              offsetof(Sampling, min_p) == offsetof(PickSampling, min_p) &&
+              offsetof(Sampling, random) == offsetof(PickSampling, random));
+static_assert(sizeof(Adjustment) == sizeof(PickAdjustment) &&
+              offsetof(Adjustment, scale) == offsetof(PickAdjustment, scale) &&
+              offsetof(Adjustment, add) == offsetof(PickAdjustment, add));
 
 ProgramRun::ProgramRun(const PackedProgram& packed, const ProgramBatch& batch,
                        const OutputBatch* outputs, CudaProgramWorkspace& workspace)
@@ -31,16 +42,18 @@ void ProgramRun::ForEachAsked(ValueId id, const Use& use) const {
   if (rows == 0) return;  // nothing need be given
   const int32_t* targets = nullptr;
   const int32_t* counts = nullptr;
+  bool picks = false;
   for (size_t i = 0; i < packed_.program.outputs.size(); ++i) {
     const OutputSpec& output = packed_.program.outputs[i];
     if (output.value != id || !wants(i)) continue;
     if (output.type == OutputType::kLogProb) targets = batch_.inputs[predict.targets].ids;
     if (output.type == OutputType::kCandidates) counts = batch_.inputs[predict.counts].ids;
+    if (output.type == OutputType::kPicked) picks = true;
   }
   for (int row = 0; row < rows; ++row) {
     const int32_t target = targets != nullptr ? targets[row] : -1;
     const int32_t count = counts != nullptr ? counts[row] : 0;
-    if (target >= 0 || count > 0) use(row, target, count);
+    if (picks || target >= 0 || count > 0) use(row, target, count);
   }
 }
 
@@ -123,6 +136,7 @@ void ProgramRun::WriteAxis(AxisId axis) {
   } else {
     std::copy_n(batch_.axes[axis].offsets, count + 1, offsets);
   }
+  if (!packed_.has_operations[axis]) return;
   int32_t* const row_sequence = Host<int32_t>(layout.row_sequence);
   for (int b = 0; b < count; ++b) {
     std::fill(row_sequence + offsets[b], row_sequence + offsets[b + 1], b);
@@ -164,8 +178,12 @@ void ProgramRun::WriteInputs() {
         bytes = sequences_[input.axis] * sizeof(int32_t);
         break;
       case InputType::kSampling:
+        from = batch_.inputs[i].sampling;
+        bytes = rows * sizeof(Sampling);
+        break;
       case InputType::kAdjustments:
-        bytes = 0;  // of operations that are refused
+        from = batch_.inputs[i].adjustments;
+        bytes = rows * sizeof(Adjustment);
         break;
     }
     // What is not given is not needed.
@@ -242,7 +260,10 @@ Status ProgramRun::EnqueueResults() const {
         break;
       }
       case OutputType::kPicked:
-        break;  // refused
+        if (asked == 0) break;
+        status = stream.CopyToHost(prediction.host_picked.data(), prediction.picked.data(),
+                                   asked * sizeof(PredictCandidate));
+        break;
     }
   }
   return status;
@@ -282,8 +303,13 @@ void ProgramRun::ReadResults() const {
         });
         break;
       }
-      case OutputType::kPicked:
-        break;  // refused
+      case OutputType::kPicked: {
+        const PredictCandidate* const from = prediction.host_picked.as<PredictCandidate>();
+        for (size_t row = 0; row < rows; ++row) {
+          outputs_[i].candidates[row] = {from[row].id, from[row].log_prob};
+        }
+        break;
+      }
     }
   }
 }

@@ -93,7 +93,7 @@ ProgramLayout::ProgramLayout(const PackedProgram& packed, const ProgramBucket& b
     Axis axis;
     axis.header = take(sizeof(AxisHeader));
     axis.offsets = take((sequences + 1) * sizeof(int32_t));
-    axis.row_sequence = take(rows * sizeof(int32_t));
+    axis.row_sequence = take(packed.has_operations[a] ? rows * sizeof(int32_t) : 0);
     axis.entries = take(packed.has_stack[a] ? sequences * sizeof(SequenceEntry) : 0);
     axes.push_back(axis);
   }
@@ -111,8 +111,10 @@ ProgramLayout::ProgramLayout(const PackedProgram& packed, const ProgramBucket& b
         inputs.push_back(take(bucket.sequences[input.axis] * sizeof(int32_t)));
         break;
       case InputType::kSampling:
+        inputs.push_back(take(rows * sizeof(PickSampling)));
+        break;
       case InputType::kAdjustments:
-        inputs.push_back(take(0));  // of operations that are refused
+        inputs.push_back(take(rows * sizeof(PickAdjustment)));
         break;
     }
   }
@@ -148,7 +150,8 @@ CudaProgramWorkspace::CudaProgramWorkspace(const PackedProgram& packed, std::sha
     const AxisLimits& of_sequences = limits.axes[packed.sequences_of(axis)];
     const int max_rows =
         packed.is_sequence_axis(axis) ? of_sequences.max_sequences : limits.axes[a].max_rows;
-    row_buckets_.push_back(TokenBuckets(max_rows));
+    row_buckets_.push_back(packed.has_operations[a] ? TokenBuckets(max_rows)
+                                                    : InputBuckets(max_rows));
     max_sequences_.push_back(of_sequences.max_sequences);
   }
   for (const ProductGroup& group : packed.groups) {
@@ -219,7 +222,7 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
 
   // Scratch: the most that one operation takes.
   size_t x = 0, normalized = 0, projected = 0, u = 0, token_rows = 0, states = 0;
-  size_t rounded = 0, predicted = 0, logits = 0;
+  size_t rounded = 0, predicted = 0, logits = 0, unadjusted = 0;
   for (size_t i = 0; i < packed.operations.size(); ++i) {
     const PackedOperation& operation = packed.operations[i];
     const AxisId axis = packed.shape.values[i].axis;
@@ -246,6 +249,10 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
       logits = std::max(logits, chunk * shape.n * sizeof(float));
     }
   }
+  for (const InputSpec& input : program.inputs) {
+    if (input.type != InputType::kAdjustments) continue;
+    unadjusted = std::max(unadjusted, largest.rows[input.axis] * sizeof(float));
+  }
   // Pages to begin with: of sequences that are twice as long as a page and what a batch adds.
   size_t pages = 0;
   for (const FieldUse& use : packed.field_uses) {
@@ -271,6 +278,7 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
                                {&ws->rounded, rounded},
                                {&ws->predicted, predicted},
                                {&ws->logits, logits},
+                               {&ws->unadjusted, unadjusted},
                                {&ws->input, input_bytes}};
   struct HostArray {
     PinnedBuffer* buffer;
@@ -295,6 +303,10 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     arrays.push_back({&prediction.candidates, candidates});
     host_arrays.push_back({&prediction.host_log_prob, log_prob});
     host_arrays.push_back({&prediction.host_candidates, candidates});
+    if (predict->sampling == kNone) continue;
+    const size_t picked = largest.predicted[i] * sizeof(PredictCandidate);
+    arrays.push_back({&prediction.picked, picked});
+    host_arrays.push_back({&prediction.host_picked, picked});
   }
   ws->outputs.resize(program.outputs.size());
   for (size_t i = 0; i < program.outputs.size(); ++i) {

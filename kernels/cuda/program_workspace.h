@@ -49,7 +49,7 @@ struct ProgramLayout {
   struct Axis {
     size_t header = 0;        // AxisHeader
     size_t offsets = 0;       // int32_t [sequences + 1]
-    size_t row_sequence = 0;  // int32_t [rows]
+    size_t row_sequence = 0;  // int32_t [rows], where operations are on the axis
     size_t entries = 0;       // SequenceEntry [sequences], where the axis has a stack
   };
   struct Predict {
@@ -121,14 +121,15 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   DeviceBuffer rounded;                         // what a product multiplies, in bfloat16
   DeviceBuffer predicted;                       // what a Predict multiplies
   DeviceBuffer logits;
+  DeviceBuffer unadjusted;  // of a Predict's logits, those that are adjusted
 
   DeviceBuffer input;
   PinnedBuffer host_input;
 
   // Results of a Predict, in the order of the rows that are asked for.
   struct Prediction {
-    DeviceBuffer log_prob, candidates;
-    PinnedBuffer host_log_prob, host_candidates;
+    DeviceBuffer log_prob, candidates, picked;
+    PinnedBuffer host_log_prob, host_candidates, host_picked;
   };
   std::vector<Prediction> predictions;  // [operation]; empty of others
   std::vector<PinnedBuffer> outputs;    // [output]: rows, or nothing
@@ -152,7 +153,7 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   ProgramBucket LargestBucket(const PackedProgram& packed) const;
 
   const ProgramLimits limits_;
-  std::vector<std::vector<int>> row_buckets_;  // [axis], as from TokenBuckets()
+  std::vector<std::vector<int>> row_buckets_;  // [axis], as from TokenBuckets() or InputBuckets()
   std::vector<int> max_sequences_;             // [axis]
   std::vector<int> predict_chunks_;            // [group]
   std::vector<Choices> group_choices_;         // [group]

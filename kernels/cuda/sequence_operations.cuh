@@ -34,7 +34,21 @@ __global__ void __launch_bounds__(kRowThreads) ScatterStateKernel(const ScatterS
   const int j = at.column % args.padded;
   T* out = args.out[at.row];
   if (out == nullptr || j >= args.size) return;
-  out[segment * args.size + j] = args.state[int64_t{at.row} * stride + at.column];
+  const int i = segment * args.size + j;
+  const T* in = args.in[at.row];
+  if (args.offsets[at.row + 1] > args.offsets[at.row]) {
+    out[i] = args.state[int64_t{at.row} * stride + at.column];
+  } else {
+    out[i] = in != nullptr ? in[i] : 0.0f;
+  }
+}
+
+// The last row of x of sequence b, or `in` where it has none, or zeros where that is null.
+__device__ __forceinline__ float LastOf(const int32_t* offsets, int b, const float* x, int stride,
+                                        const float* in, int column) {
+  const int end = offsets[b + 1];
+  if (end > offsets[b]) return x[int64_t{end - 1} * stride + column];
+  return in != nullptr ? in[column] : 0.0f;
 }
 
 template <typename T>
@@ -43,15 +57,19 @@ __global__ void __launch_bounds__(kRowThreads) KeepLastKernel(const KeepLastArgs
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
   T* out = args.out[at.row];
   if (out == nullptr) return;
-  const int end = args.offsets[at.row + 1];
-  const T* in = args.in[at.row];
+  out[at.column] = LastOf(args.offsets, at.row, args.x, args.stride, args.in[at.row], at.column);
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kRowThreads) LastRowsKernel(const LastRowsArgs args) {
+  const RowPlace at = PlaceOf(args.stride);
+  if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
+  const T* in = args.in != nullptr ? args.in[at.row] : nullptr;
   T value = 0.0f;
-  if (end > args.offsets[at.row]) {
-    value = args.x[int64_t{end - 1} * args.stride + at.column];
-  } else if (in != nullptr) {
-    value = in[at.column];
+  if (at.column < args.width) {
+    value = LastOf(args.offsets, at.row, args.x, args.stride, in, at.column);
   }
-  out[at.column] = value;
+  args.y[int64_t{at.row} * args.stride + at.column] = value;
 }
 
 // sum_t softmax_t(w_t) x_t, as a thread sees it: w and x are those of the sequence's first row.

@@ -23,8 +23,8 @@ import tempfile
 SKIPPED = 77
 # Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
 # id, three kinds of output, two activations; rows of 64 to 512 values, 3 and 4 gates; one kernel for each operation, two of those that read or
-# write the storage type.
-KERNELS = {"scan": 48, "fused": 8, "operations": 15}
+# write the storage type, four of Predict: two numbers of threads, with and without picks.
+KERNELS = {"scan": 48, "fused": 8, "operations": 19}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 16  # kScanDepth
 GROUP = 4  # kScanGroup

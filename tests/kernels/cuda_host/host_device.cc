@@ -162,7 +162,10 @@ class HostStream : public Stream {
     return Add([=] { std::memcpy(to, from, bytes); });
   }
   Status CopyToHost(void* to, const void* from, size_t bytes) override {
-    return Add([=] { std::memcpy(to, from, bytes); });
+    return Add([=] {
+      std::memcpy(to, from, bytes);
+      control_->bytes_to_host += static_cast<int64_t>(bytes);
+    });
   }
   Status CopyWithin(void* to, const void* from, size_t bytes) override {
     return Add([=] { std::memcpy(to, from, bytes); });

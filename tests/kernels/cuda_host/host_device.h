@@ -69,6 +69,7 @@ struct HostDeviceControl {
   std::atomic<int64_t> probes{0};
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> bytes_in_use{0};
+  std::atomic<int64_t> bytes_to_host{0};
   std::atomic<int64_t> bytes_initialized{0};
 };
 

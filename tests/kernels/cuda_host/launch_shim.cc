@@ -275,14 +275,17 @@ class Block {
     return warp.tile;
   }
 
-  float ShuffleXor(unsigned mask, float value, int lane_mask) {
+  // The value of lane `lane`.
+  template <typename T>
+  T Shuffle(unsigned mask, T value, unsigned lane) {
     if (mask != 0xffffffffu) Fail("a shuffle of part of a warp");
+    static_assert(sizeof(T) <= sizeof(uint64_t), "a lane shows one word");
     Warp& warp = WholeWarp();
-    float* const lanes = warp.values[warp.barrier.generation % 2];
-    const unsigned lane = threadIdx.x % kWarpSize;
-    lanes[lane] = value;
+    uint64_t* const lanes = warp.values[warp.barrier.generation % 2];
+    std::memcpy(&lanes[threadIdx.x % kWarpSize], &value, sizeof(value));
     Wait(&warp.barrier);
-    return lanes[lane ^ static_cast<unsigned>(lane_mask)];
+    std::memcpy(&value, &lanes[lane], sizeof(value));
+    return value;
   }
 
  private:
@@ -290,7 +293,7 @@ class Block {
     Barrier barrier;
     // Two sets, because a lane may write for its next exchange before others have read this one.
     LaneWords lanes[2][kWarpSize] = {};
-    float values[2][kWarpSize] = {};
+    uint64_t values[2][kWarpSize] = {};
     int collected = -1;  // the generation whose words `tile` was made of
     Tile tile;
   };
@@ -436,7 +439,19 @@ void IndependentThreads::EndThread() { independent.copies.End(); }
 void __syncthreads() { sru::testing::CurrentBlock().SyncThreads(); }
 
 float __shfl_xor_sync(unsigned mask, float value, int lane_mask) {
-  return sru::testing::CurrentBlock().ShuffleXor(mask, value, lane_mask);
+  const unsigned lane = threadIdx.x % 32 ^ static_cast<unsigned>(lane_mask);
+  return sru::testing::CurrentBlock().Shuffle(mask, value, lane);
+}
+
+unsigned long long __shfl_xor_sync(unsigned mask, unsigned long long value, int lane_mask) {
+  const unsigned lane = threadIdx.x % 32 ^ static_cast<unsigned>(lane_mask);
+  return sru::testing::CurrentBlock().Shuffle(mask, value, lane);
+}
+
+unsigned long long __shfl_up_sync(unsigned mask, unsigned long long value, unsigned distance) {
+  const unsigned lane = threadIdx.x % 32;
+  return sru::testing::CurrentBlock().Shuffle(mask, value,
+                                              lane >= distance ? lane - distance : lane);
 }
 
 namespace sru::kernels::cuda {

@@ -21,6 +21,8 @@
 #include <cstdint>
 #include <functional>
 
+#include "tests/kernels/cuda_host/shim_mode.h"
+
 // NOLINTBEGIN: the names are CUDA's.
 #define __global__ static
 #define __device__
@@ -37,9 +39,16 @@ inline thread_local CudaIndex blockIdx;
 
 void __syncthreads();
 float __shfl_xor_sync(unsigned mask, float value, int lane_mask);
+unsigned long long __shfl_xor_sync(unsigned mask, unsigned long long value, int lane_mask);
+unsigned long long __shfl_up_sync(unsigned mask, unsigned long long value, unsigned distance);
 // Threads run one at a time.
 inline int atomicAdd(int* to, int value) {
   const int before = *to;
+  *to += value;
+  return before;
+}
+inline unsigned atomicAdd(unsigned* to, unsigned value) {
+  const unsigned before = *to;
   *to += value;
   return before;
 }
@@ -79,19 +88,6 @@ void RoleBarrier(int threads);
 }  // namespace sru::kernels::cuda
 
 namespace sru::testing {
-
-// What a GPU leaves open. A correct kernel gives the same bits in every mode.
-struct ShimMode {
-  bool copies_early = false;
-  bool threads_reversed = false;
-};
-inline constexpr ShimMode kShimModes[] = {
-    {false, false}, {true, false}, {false, true}, {true, true}};
-
-// Of the process. It begins with that of SRU_CUDA_HOST_MODE: "early", "reversed", "early_reversed" or
-// empty. Not to be changed while a kernel runs.
-ShimMode GetShimMode();
-void SetShimMode(ShimMode mode);
 
 // Runs `kernel` once for each thread of each block. A block has `shared_bytes` of DynamicShared().
 void Launch(int64_t blocks, int threads, const std::function<void()>& kernel,
