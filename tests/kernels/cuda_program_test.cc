@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -16,21 +17,27 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/predict_shape.h"
 #include "kernels/cuda/program_workspace.h"
 #include "kernels/program_executable.h"
 #include "kernels/state_arena.h"
 #include "kernels/testing/random_program.h"
 #include "tests/kernels/cuda_host/host_device.h"
+#include "tests/kernels/cuda_host/shim_mode.h"
 
 namespace sru::kernels::cuda {
 namespace {
 
+using ::sru::testing::GetShimMode;
 using ::sru::testing::HostDeviceControl;
 using ::sru::testing::HostDeviceOptions;
+using ::sru::testing::kShimModes;
 using ::sru::testing::MakeHostDevice;
 using ::sru::testing::ProgramData;
 using ::sru::testing::RandomData;
 using ::sru::testing::RandomProgram;
+using ::sru::testing::SetShimMode;
+using ::sru::testing::ShimMode;
 using ::sru::testing::StackOptions;
 using ::testing::HasSubstr;
 
@@ -38,10 +45,10 @@ constexpr int kVocabulary = 20;
 constexpr int kCandidates = 3;
 
 // A language model whose words also remember all words before: a stack with a state, a growing
-// field, the row before, log-probabilities and candidates.
+// field, the row before, log-probabilities, candidates and picks.
 class Model : public RandomProgram {
  public:
-  Model() : RandomProgram(1) {
+  explicit Model(bool picks = true) : RandomProgram(1) {
     tokens = program.AddAxis("tokens");
     const InputId ids = program.AddIds("ids", tokens, 0, kVocabulary);
     StackOptions options;
@@ -62,14 +69,19 @@ class Model : public RandomProgram {
     attend.causal = true;
     Output(Attend(attend, 8), "attended");
     Output(h, "h");
-    Predict("next", Shift(h, "last"), tokens, kVocabulary, kCandidates);
+    const ValueId last = Shift(h, "last");
+    if (picks) {
+      Pick("next", last, tokens, kVocabulary, kCandidates);
+    } else {
+      Predict("next", last, tokens, kVocabulary, kCandidates);
+    }
   }
 
   AxisId tokens, cached;
   FieldId cache;
 };
 
-enum Output { kAttended, kH, kLogProb, kCandidateLists };
+enum Output { kAttended, kH, kLogProb, kCandidateLists, kPicks };
 
 // A batch of a program and where its results go.
 struct Call {
@@ -82,8 +94,10 @@ struct Call {
     for (const OutputSpec& output : program.outputs) {
       // Wider than any output.
       const size_t rows = 100000;
-      values.emplace_back(output.type == OutputType::kCandidates ? 0 : rows);
-      candidates.emplace_back(output.type == OutputType::kCandidates ? rows : 0);
+      const bool symbols =
+          output.type == OutputType::kCandidates || output.type == OutputType::kPicked;
+      values.emplace_back(symbols ? 0 : rows);
+      candidates.emplace_back(symbols ? rows : 0);
     }
     wanted.assign(program.outputs.size(), true);
   }
@@ -100,6 +114,8 @@ struct Call {
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (!data.ids[i].empty()) inputs[i].ids = data.ids[i].data();
       if (!data.features[i].empty()) inputs[i].values = data.features[i].data();
+      if (!data.sampling[i].empty()) inputs[i].sampling = data.sampling[i].data();
+      if (!data.adjustments[i].empty()) inputs[i].adjustments = data.adjustments[i].data();
     }
     std::vector<OutputBatch> outputs(program.outputs.size());
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -138,9 +154,12 @@ struct Rig {
 
   // Compiles and makes one workspace per device.
   void Prepare(const Program& program, AxisLimits of_axes = {64, 8}) {
+    Prepare(program, std::vector<AxisLimits>(program.axes.size(), of_axes));
+  }
+  void Prepare(const Program& program, std::vector<AxisLimits> axes) {
     Status status = backend->Compile(program, CompileOptions(), &executable);
     ASSERT_TRUE(status.ok()) << status.message();
-    limits.axes.assign(program.axes.size(), of_axes);
+    limits.axes = std::move(axes);
     for (int i = 0; i < executable->num_devices(); ++i) {
       limits.device = i;
       status = executable->CreateWorkspace(limits, &workspaces.emplace_back());
@@ -194,7 +213,7 @@ TEST(CudaProgramTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
   EXPECT_NE(results[0], results[1]);
 
   Call other(model.program, {batches[0]}, 0);
-  other.wanted[kLogProb] = other.wanted[kCandidateLists] = false;
+  other.wanted[kLogProb] = other.wanted[kCandidateLists] = other.wanted[kPicks] = false;
   for (int run = 0; run < 2; ++run) {
     ASSERT_TRUE(rig.Run(other).ok());
     EXPECT_EQ(rig.controls[0]->graphs_recorded, 1 + run) << "other outputs";
@@ -236,6 +255,7 @@ TEST(CudaProgramTest, GraphsAreBoundedAndServingAllocatesNothing) {
         const InputSpec& input = model.program.inputs[i];
         std::fill(call.data.ids[i].begin(), call.data.ids[i].end(), input.least);
       }
+      call.wanted[kPicks] = false;
       for (int wanted = 1; wanted < 16; ++wanted) {
         for (int output : {kAttended, kH, kLogProb, kCandidateLists}) {
           call.wanted[output] = (wanted >> output & 1) != 0;
@@ -270,7 +290,7 @@ std::vector<double> Attended(const std::vector<float>& cache, const std::vector<
 }
 
 TEST(CudaProgramTest, RoomForPagesGrowsAndGraphsAreRecordedAgain) {
-  const Model model;
+  const Model model(/*picks=*/false);
   Rig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, {64, 2}));
   ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
@@ -576,6 +596,392 @@ TEST(CudaPredictTest, LogitsAreMadeAFewRowsAtATime) {
       EXPECT_EQ(found.log_prob, expected.log_prob);
     }
   }
+}
+
+// One Predict that picks, of rows of features. Rows of zeros have the bias for logits.
+class PickModel : public RandomProgram {
+ public:
+  explicit PickModel(std::vector<float> logits) : RandomProgram(4) {
+    const int size = static_cast<int>(logits.size());
+    const AxisId axis = program.AddAxis("rows");
+    const ValueId next = Pick("next", Features("x", axis, 4), axis, size, std::min(size, 4));
+    std::get<ops::Predict>(program.operations[next]).bias = Keep(std::move(logits));
+  }
+  // [axis]: for rows with adjustments of all symbols of some of them.
+  static std::vector<AxisLimits> Limits(int rows) { return {{rows, 1}, {40000, rows}}; }
+  enum Inputs { kX, kTargets, kCounts, kSamplings, kAdjusted };
+  enum Outputs { kLogProbs, kLists, kPicked };
+};
+
+struct PickCase {
+  Sampling sampling;
+  std::vector<Adjustment> adjustments;
+};
+
+// The symbol that program.h's equations pick, with a sort in place of a selection.
+int32_t ExpectedPick(const std::vector<float>& logits, const PickCase& given) {
+  std::vector<float> z = logits;
+  for (const Adjustment& a : given.adjustments) {
+    const float scaled = z[a.id] > 0 ? z[a.id] / a.scale : z[a.id] * a.scale;
+    z[a.id] = std::isfinite(a.add) ? std::clamp(scaled + a.add, -std::numeric_limits<float>::max(),
+                                                std::numeric_limits<float>::max())
+                                   : a.add;
+  }
+  std::vector<int32_t> kept(z.size());
+  std::iota(kept.begin(), kept.end(), 0);
+  std::stable_sort(kept.begin(), kept.end(), [&](int32_t a, int32_t b) { return z[a] > z[b]; });
+  const float best = z[kept[0]];
+  if (std::isinf(best)) return kNone;
+  const Sampling& s = given.sampling;
+  if (s.temperature == 0) return kept[0];
+
+  const double one = std::ldexp(1.0, 32);
+  const auto n = [&](int32_t v) {
+    return static_cast<uint64_t>(one * std::exp((z[v] - best) / s.temperature));
+  };
+  if (s.top_k > 0) kept.resize(std::min(kept.size(), static_cast<size_t>(s.top_k)));
+  while (n(kept.back()) < static_cast<uint64_t>(one * s.min_p)) kept.pop_back();
+  const auto sum = [&] {
+    uint64_t total = 0;
+    for (const int32_t v : kept) total += n(v);
+    return total;
+  };
+  if (s.top_p > 0) {
+    const double least = s.top_p * static_cast<double>(sum());
+    size_t count = 0;
+    for (uint64_t total = 0; static_cast<double>(total) < least;) total += n(kept[count++]);
+    kept.resize(count);
+  }
+  std::sort(kept.begin(), kept.end());
+  const auto bound = static_cast<uint64_t>(static_cast<unsigned __int128>(s.random) * sum() >> 64);
+  uint64_t total = 0;
+  for (const int32_t v : kept) {
+    total += n(v);
+    if (total > bound) return v;
+  }
+  return kNone;
+}
+
+Sampling Draw(float temperature, uint64_t random) {
+  Sampling sampling;
+  sampling.temperature = temperature;
+  sampling.random = random;
+  return sampling;
+}
+
+constexpr float kForbidden = -std::numeric_limits<float>::infinity();
+
+// Of a vocabulary, what may be asked: every member of Sampling alone and together, at its borders too.
+std::vector<PickCase> PickCases(int size, unsigned seed) {
+  std::mt19937_64 random(seed);
+  std::vector<PickCase> cases = {{Draw(0, 1), {}},
+                                 {Draw(1, 0), {}},
+                                 {Draw(1, ~uint64_t{0}), {}},
+                                 {Draw(1e-30f, 7), {}},
+                                 {Draw(1e30f, random()), {}}};
+  const auto add = [&](float temperature, int top_k, float top_p, float min_p) -> PickCase& {
+    Sampling sampling = Draw(temperature, random());
+    sampling.top_k = top_k;
+    sampling.top_p = top_p;
+    sampling.min_p = min_p;
+    return cases.emplace_back(PickCase{sampling, {}});
+  };
+  for (const int top_k : {1, 2, 40, 300, size - 1, size, size + 1}) {
+    if (top_k > 0) add(2.0f, top_k, 0, 0);
+  }
+  for (const float top_p : {1e-30f, 0.1f, 0.5f, 0.9f, 0.999f, 1.0f}) add(1.5f, 0, top_p, 0);
+  for (const float min_p : {1e-6f, 0.01f, 0.5f, 1.0f}) add(1.5f, 0, 0, min_p);
+  for (int i = 0; i < 6; ++i) {
+    add(0.5f + static_cast<float>(i) / 2, 1 + static_cast<int>(random() % 100), 0.95f, 0.001f);
+  }
+  for (const int count : {1, 5, std::min(size, 600)}) {
+    for (const float temperature : {0.0f, 1.0f}) {
+      std::vector<Adjustment>& adjustments = add(temperature, 50, 0.9f, 0).adjustments;
+      for (int i = 0; i < count; ++i) {
+        const auto id = static_cast<int32_t>(int64_t{i} * size / count);
+        if (!adjustments.empty() && adjustments.back().id == id) continue;
+        const float added = i % 3 == 0 ? kForbidden : static_cast<float>(random() % 9) - 4;
+        adjustments.push_back({id, 1.0f + static_cast<float>(i % 2), added});
+      }
+    }
+  }
+  // As large as numbers are.
+  add(1, 0, 0, 0).adjustments = {{size / 2, 1e-30f, 3e38f}};
+  if (size <= 700) {
+    std::vector<Adjustment>& all = add(1, 0, 0.5f, 0).adjustments;
+    for (int v = 0; v < size; ++v) all.push_back({v, 1, kForbidden});
+  }
+  return cases;
+}
+
+// A call that asks for the picks of rows of zeros, and for nothing else.
+Call PickCall(const Program& program, const std::vector<PickCase>& cases) {
+  std::vector<int> counts;
+  for (const PickCase& given : cases) counts.push_back(static_cast<int>(given.adjustments.size()));
+  Call call(program, {{static_cast<int>(cases.size())}, counts}, 1);
+  std::fill(call.data.features[PickModel::kX].begin(), call.data.features[PickModel::kX].end(),
+            0.0f);
+  call.data.sampling[PickModel::kSamplings].clear();
+  call.data.adjustments[PickModel::kAdjusted].clear();
+  for (const PickCase& given : cases) {
+    call.data.sampling[PickModel::kSamplings].push_back(given.sampling);
+    std::vector<Adjustment>& all = call.data.adjustments[PickModel::kAdjusted];
+    all.insert(all.end(), given.adjustments.begin(), given.adjustments.end());
+  }
+  call.wanted[PickModel::kLogProbs] = call.wanted[PickModel::kLists] = false;
+  return call;
+}
+
+void ExpectPicks(const std::vector<float>& logits, const std::vector<PickCase>& cases) {
+  SCOPED_TRACE(std::to_string(logits.size()) + " symbols");
+  const PickModel model(logits);
+  Rig rig;
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, PickModel::Limits(48)));
+  Call call = PickCall(model.program, cases);
+  ASSERT_TRUE(rig.Run(call).ok());
+  const std::vector<Candidate>& picked = call.candidates[PickModel::kPicked];
+  // The log-probabilities of the same symbols as targets.
+  Call targets = PickCall(model.program, cases);
+  targets.wanted = {true, false, false};
+  for (size_t row = 0; row < cases.size(); ++row) {
+    EXPECT_EQ(picked[row].id, ExpectedPick(logits, cases[row])) << "row " << row;
+    targets.data.ids[PickModel::kTargets][row] = picked[row].id;
+  }
+  ASSERT_TRUE(rig.Run(targets).ok());
+  for (size_t row = 0; row < cases.size(); ++row) {
+    EXPECT_EQ(picked[row].log_prob, targets.values[PickModel::kLogProbs][row]) << "row " << row;
+  }
+  EXPECT_EQ(picked[cases.size()].id, kNone) << "not asked for";
+}
+
+std::vector<float> RandomLogits(int size, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(1.0f, 3.0f);
+  std::vector<float> logits(size);
+  for (float& value : logits) value = normal(random);
+  return logits;
+}
+
+TEST(CudaPickTest, PicksWhatTheEquationsSay) {
+  for (const int size : {1, 2, 31, 255, 256, 257, 3000, kSmallVocabulary, kSmallVocabulary + 1}) {
+    ExpectPicks(RandomLogits(size, 5), PickCases(size, 6));
+  }
+}
+
+TEST(CudaPickTest, LargeVocabularies) {
+  for (const int size : {50000, 130000}) ExpectPicks(RandomLogits(size, 7), PickCases(size, 8));
+}
+
+TEST(CudaPickTest, OfEqualsTheSmallestIdsStay) {
+  for (const int size : {700, kSmallVocabulary + 100}) {
+    ExpectPicks(std::vector<float>(size, -2.0f), PickCases(size, 9));
+    std::vector<float> few(size);
+    for (int v = 0; v < size; ++v) few[v] = static_cast<float>(v % 3);
+    ExpectPicks(few, PickCases(size, 10));
+    // 0 and -0 are equal.
+    for (int v = 0; v < size; ++v) few[v] = v % 2 == 0 ? -0.0f : 0.0f;
+    ExpectPicks(few, PickCases(size, 11));
+  }
+}
+
+TEST(CudaPickTest, LogitsFarApart) {
+  std::vector<float> logits = RandomLogits(700, 12);
+  for (float& value : logits) value *= 1e30f;
+  ExpectPicks(logits, PickCases(700, 13));
+  logits.assign(700, -std::numeric_limits<float>::max());
+  logits[650] = std::numeric_limits<float>::max() / 2;
+  ExpectPicks(logits, PickCases(700, 14));
+}
+
+TEST(CudaPickTest, ThreadsMayRunInAnyOrder) {
+  const PickModel model(RandomLogits(700, 15));
+  const std::vector<PickCase> cases = PickCases(700, 16);
+  const ShimMode before = GetShimMode();
+  std::vector<Candidate> expected;
+  for (const ShimMode& mode : kShimModes) {
+    SetShimMode(mode);
+    Rig rig;
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, PickModel::Limits(48)));
+    Call call = PickCall(model.program, cases);
+    ASSERT_TRUE(rig.Run(call).ok());
+    const std::vector<Candidate>& picked = call.candidates[PickModel::kPicked];
+    if (expected.empty()) expected = picked;
+    for (size_t row = 0; row < cases.size(); ++row) {
+      EXPECT_EQ(picked[row].id, expected[row].id);
+      EXPECT_EQ(picked[row].log_prob, expected[row].log_prob);
+    }
+  }
+  SetShimMode(before);
+}
+
+TEST(CudaPickTest, RowsArePickedAsTheyAreAlone) {
+  // More rows than have logits at a time.
+  constexpr int kWords = 150000;
+  constexpr int kRows = 118;
+  const PickModel model(RandomLogits(kWords, 17));
+  Rig rig;
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, PickModel::Limits(kRows)));
+  EXPECT_LT(rig.workspaces[0]->bytes(), kMaxLogitBytes + (size_t{16} << 20));
+  std::vector<PickCase> cases(kRows);
+  for (int row = 0; row < kRows; ++row) {
+    if (row % 16 == 1)
+      cases[row].sampling = {1.0f, row, 0.9f, 0, uint64_t{0x9e3779b97f4a7c15} * row};
+    if (row % 3 == 1) cases[row].adjustments = {{row * 1000, 2.0f, 30.0f}};
+  }
+  Call all = PickCall(model.program, cases);
+  all.data.features = RandomData(model.program, {{kRows}}, 18).features;
+  ASSERT_TRUE(rig.Run(all).ok());
+  for (const int row : {0, 1, 49, 65, 79, 81, 96, 97, 113, 115, kRows - 1}) {
+    SCOPED_TRACE(row);
+    Call one = PickCall(model.program, {cases[row]});
+    const float* const x = &all.data.features[PickModel::kX][4 * row];
+    one.data.features[PickModel::kX].assign(x, x + 4);
+    ASSERT_TRUE(rig.Run(one).ok());
+    const Candidate& expected = one.candidates[PickModel::kPicked][0];
+    EXPECT_EQ(all.candidates[PickModel::kPicked][row].id, expected.id);
+    EXPECT_EQ(all.candidates[PickModel::kPicked][row].log_prob, expected.log_prob);
+  }
+}
+
+TEST(CudaPickTest, AGraphPicksByWhatEachBatchBrings) {
+  const std::vector<float> logits = RandomLogits(300, 19);
+  const PickModel model(logits);
+  Rig rig;
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, {64, 8}));
+  std::mt19937_64 random(20);
+  // With adjustments and without; of each there is one bucket.
+  for (int batch = 0; batch < 8; ++batch) {
+    SCOPED_TRACE(batch);
+    std::vector<PickCase> cases(5 + batch % 2);
+    for (size_t row = 0; row < cases.size(); ++row) {
+      cases[row].sampling = Draw(row % 3 == 0 ? 0.0f : 1.0f, random());
+      cases[row].sampling.top_k = static_cast<int32_t>(random() % 20);
+      if (batch % 4 < 2) continue;
+      for (int i = 0; i < static_cast<int>(row % 4); ++i) {
+        cases[row].adjustments.push_back(
+            {static_cast<int32_t>(50 * i + random() % 50), 1, static_cast<float>(random() % 9)});
+      }
+    }
+    Call call = PickCall(model.program, cases);
+    if (batch % 4 < 2) call.offsets[1] = {0};  // not one sequence
+    const int64_t to_host = rig.controls[0]->bytes_to_host;
+    ASSERT_TRUE(rig.Run(call).ok());
+    EXPECT_EQ(rig.controls[0]->bytes_to_host - to_host,
+              static_cast<int64_t>(cases.size() * sizeof(Candidate)));
+    for (size_t row = 0; row < cases.size(); ++row) {
+      EXPECT_EQ(call.candidates[PickModel::kPicked][row].id, ExpectedPick(logits, cases[row]));
+    }
+  }
+  EXPECT_EQ(rig.controls[0]->graphs_recorded, 2);
+  EXPECT_EQ(rig.controls[0]->graph_launches, 6);
+}
+
+TEST(CudaPickTest, PicksCandidatesAndTargetsComeTogether) {
+  const std::vector<float> logits = RandomLogits(500, 21);
+  const PickModel model(logits);
+  Rig rig;
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, PickModel::Limits(48)));
+  const std::vector<PickCase> cases = PickCases(500, 22);
+  Call call = PickCall(model.program, cases);
+  const size_t rows = cases.size();
+  call.wanted.assign(3, true);
+  call.data.ids[PickModel::kTargets].assign(rows, 7);
+  call.data.ids[PickModel::kCounts].assign(rows, 4);
+  ASSERT_TRUE(rig.Run(call).ok());
+  // Adjustments are of the pick alone.
+  std::vector<int> best(logits.size());
+  std::iota(best.begin(), best.end(), 0);
+  std::stable_sort(best.begin(), best.end(), [&](int a, int b) { return logits[a] > logits[b]; });
+  for (size_t row = 0; row < rows; ++row) {
+    EXPECT_EQ(call.candidates[PickModel::kPicked][row].id, ExpectedPick(logits, cases[row]));
+    EXPECT_EQ(call.values[PickModel::kLogProbs][row], call.values[PickModel::kLogProbs][0]);
+    for (int i = 0; i < 4; ++i) {
+      const Candidate& candidate = call.candidates[PickModel::kLists][4 * row + i];
+      EXPECT_EQ(candidate.id, best[i]);
+      EXPECT_EQ(candidate.log_prob, call.candidates[PickModel::kLists][i].log_prob);
+    }
+  }
+}
+
+TEST(CudaProgramTest, SequencesWithoutRowsKeepTheirStates) {
+  class WithLast : public RandomProgram {
+   public:
+    WithLast() : RandomProgram(23) {
+      tokens = program.AddAxis("tokens");
+      const AxisId sequences = program.AddSequenceAxis("sequences", tokens);
+      StackOptions options;
+      options.input_size = 4;
+      options.hidden_size = 8;
+      options.directions = 1;
+      options.vocabulary_size = 0;
+      const ValueId h = Stack(Features("x", tokens, 4), options, "state");
+      Output(Shift(h, "last"), "before");
+      Output(Last(h, sequences, program.fields.size() - 1), "end");
+    }
+    AxisId tokens;
+  };
+  const WithLast model;
+  Rig rig;
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
+  ASSERT_NO_FATAL_FAILURE(rig.MakeArena());
+  Call call(model.program, {{3, 2, 4}}, 1);
+  call.slots[model.tokens] = {rig.Slot(), rig.Slot(), rig.Slot()};
+  ASSERT_TRUE(rig.Run(call).ok());
+  const std::vector<float> ends(call.values[1].begin(), call.values[1].begin() + 3 * 8);
+  std::vector<StateArena::State> states(3);
+  for (int b = 0; b < 3; ++b) {
+    ASSERT_TRUE(rig.arena->Take(call.slots[model.tokens][b], &states[b]).ok());
+  }
+  // No rows at all; then rows of the one in the middle alone. Twice each: without a graph and with it.
+  for (const std::vector<int>& lengths : std::vector<std::vector<int>>{{0, 0, 0}, {0, 5, 0}}) {
+    for (int run = 0; run < 2; ++run) {
+      Call next(model.program, {lengths}, 2);
+      next.slots = call.slots;
+      ASSERT_TRUE(rig.Run(next).ok());
+      for (int b = 0; b < 3; ++b) {
+        SCOPED_TRACE(b);
+        StateArena::State after;
+        ASSERT_TRUE(rig.arena->Take(call.slots[model.tokens][b], &after).ok());
+        const std::vector<float> end(next.values[1].begin() + 8 * b,
+                                     next.values[1].begin() + 8 * (b + 1));
+        const std::vector<float> before(ends.begin() + 8 * b, ends.begin() + 8 * (b + 1));
+        EXPECT_EQ(after.values == states[b].values, lengths[b] == 0);
+        EXPECT_EQ(end == before, lengths[b] == 0);
+      }
+    }
+  }
+  EXPECT_EQ(rig.controls[0]->graphs_recorded, 2);
+}
+
+TEST(CudaProgramTest, OperationsOfTheSameWeightsShareThem) {
+  constexpr int kWords = 1000;
+  constexpr int kWidth = 32;
+  const auto weight_bytes = [](bool twice, bool shared) {
+    RandomProgram p(24);
+    const AxisId axis = p.program.AddAxis("rows");
+    const InputId ids = p.program.AddIds("ids", axis, 0, kWords);
+    for (int i = 0; i < (twice ? 2 : 1); ++i) {
+      const std::string name = std::to_string(i);
+      const ValueId embedded = p.Embed(ids, kWords, kWidth);
+      const ValueId x = p.Linear(embedded, kWidth);
+      p.Pick(name, x, axis, kWords, 3);
+      if (i == 0 || !shared) continue;
+      const std::vector<Operation>& all = p.program.operations;
+      std::get<ops::Embed>(p.program.operations[3]).table = std::get<ops::Embed>(all[0]).table;
+      auto& linear = std::get<ops::Linear>(p.program.operations[4]);
+      linear.weight = std::get<ops::Linear>(all[1]).weight;
+      linear.bias = std::get<ops::Linear>(all[1]).bias;
+      auto& predict = std::get<ops::Predict>(p.program.operations[5]);
+      predict.weight = std::get<ops::Predict>(all[2]).weight;
+      predict.bias = std::get<ops::Predict>(all[2]).bias;
+    }
+    Rig rig;
+    rig.Prepare(p.program);
+    return rig.executable->weight_bytes();
+  };
+  const size_t once = weight_bytes(false, false);
+  EXPECT_EQ(weight_bytes(true, true), once);
+  EXPECT_EQ(weight_bytes(true, false), 2 * once);
 }
 
 }  // namespace
