@@ -21,13 +21,6 @@
 namespace sru::kernels {
 namespace {
 
-class ProgramPickTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    if (TestedBackend::FromEnvironment().is_cuda()) GTEST_SKIP() << "not of this backend";
-  }
-};
-
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
 
@@ -201,7 +194,7 @@ std::vector<Adjustment> SomeAdjustments(int vocabulary, unsigned seed) {
 
 // The middle of each choice's random numbers picks it, for every sampling, with and without adjustments;
 // the smallest and the largest number pick the first and the last choice.
-TEST_F(ProgramPickTest, PicksWhatTheEquationsSay) {
+TEST(ProgramPickTest, PicksWhatTheEquationsSay) {
   for (int vocabulary : Vocabularies()) {
     const std::vector<float> logits = RandomLogits(vocabulary, 3 + vocabulary);
     const PickModel model(logits);
@@ -257,7 +250,7 @@ TEST_F(ProgramPickTest, PicksWhatTheEquationsSay) {
 }
 
 // A pick's log-probability has the bits of log_prob with that target, and of a candidate.
-TEST_F(ProgramPickTest, LogProbsHaveTheBitsOfScores) {
+TEST(ProgramPickTest, LogProbsHaveTheBitsOfScores) {
   for (int vocabulary : Vocabularies()) {
     RandomProgram p(5);
     const AxisId tokens = p.program.AddAxis("tokens");
@@ -289,7 +282,7 @@ TEST_F(ProgramPickTest, LogProbsHaveTheBitsOfScores) {
 }
 
 // Of equal symbols the smallest id is the best, in whatever block of the vocabulary it is.
-TEST_F(ProgramPickTest, OfEqualSymbolsTheSmallestIdIsTheBest) {
+TEST(ProgramPickTest, OfEqualSymbolsTheSmallestIdIsTheBest) {
   for (int vocabulary : Vocabularies()) {
     for (int first : {0, vocabulary / 2, vocabulary - 1}) {
       std::vector<float> logits(vocabulary, -1.0f);
@@ -313,7 +306,7 @@ TEST_F(ProgramPickTest, OfEqualSymbolsTheSmallestIdIsTheBest) {
   }
 }
 
-TEST_F(ProgramPickTest, NothingIsPickedWhereEverythingIsForbidden) {
+TEST(ProgramPickTest, NothingIsPickedWhereEverythingIsForbidden) {
   for (int vocabulary : Vocabularies()) {
     const PickModel model(RandomLogits(vocabulary, 7));
     Compiled tested = CompileTested(model.p.program);
@@ -333,7 +326,7 @@ TEST_F(ProgramPickTest, NothingIsPickedWhereEverythingIsForbidden) {
 }
 
 // Sums and quotients that overflow are bounded: they keep their sign and can be compared.
-TEST_F(ProgramPickTest, ExtremeAdjustments) {
+TEST(ProgramPickTest, ExtremeAdjustments) {
   const PickModel model({1.0f, 4.0f, -2.0f, 3.0f});
   Compiled tested = CompileTested(model.p.program);
   constexpr float kLarge = std::numeric_limits<float>::max();
@@ -358,7 +351,7 @@ TEST_F(ProgramPickTest, ExtremeAdjustments) {
 }
 
 // Frequencies of picks with random numbers at a fixed seed against the probabilities, by chi-square.
-TEST_F(ProgramPickTest, FrequenciesAreTheProbabilities) {
+TEST(ProgramPickTest, FrequenciesAreTheProbabilities) {
   const std::vector<float> logits = RandomLogits(24, 9);
   const PickModel model(logits);
   Compiled tested = CompileTested(model.p.program);
@@ -412,7 +405,7 @@ TEST_F(ProgramPickTest, FrequenciesAreTheProbabilities) {
 }
 
 // More sampled logits than a backend keeps: rows are computed in groups, with the same bits.
-TEST_F(ProgramPickTest, SampledRowsOfALargeVocabulary) {
+TEST(ProgramPickTest, SampledRowsOfALargeVocabulary) {
   const int vocabulary = IsEmulated() ? 3000 : 30'000;
   const int rows = IsEmulated() ? 10 : 300;
   RandomProgram p(13);
@@ -432,7 +425,7 @@ TEST_F(ProgramPickTest, SampledRowsOfALargeVocabulary) {
 }
 
 // Logits that are no numbers: something within the vocabulary, or nothing.
-TEST_F(ProgramPickTest, LogitsThatAreNoNumbers) {
+TEST(ProgramPickTest, LogitsThatAreNoNumbers) {
   const PickModel model(RandomLogits(300, 15));
   Compiled tested = CompileTested(model.p.program);
   for (float x : {kNaN, kInfinity, -kInfinity}) {
@@ -481,7 +474,7 @@ struct Generator {
 };
 
 // What is picked greedily from states, step by step, is the best candidate of a score of the whole.
-TEST_F(ProgramPickTest, StepsPickWhatAScoreOfTheWholeFindsBest) {
+TEST(ProgramPickTest, StepsPickWhatAScoreOfTheWholeFindsBest) {
   Generator model(true);
   Compiled tested = CompileTested(model.p.program);
   constexpr int kSequences = 3;
@@ -534,7 +527,7 @@ TEST_F(ProgramPickTest, StepsPickWhatAScoreOfTheWholeFindsBest) {
 }
 
 // Two operations over one matrix cost the weights of one.
-TEST_F(ProgramPickTest, OperationsOverOneMatrixShareIt) {
+TEST(ProgramPickTest, OperationsOverOneMatrixShareIt) {
   const Generator one(false);
   const Generator two(true);
   Compiled with_one = CompileTested(one.p.program);
@@ -544,7 +537,7 @@ TEST_F(ProgramPickTest, OperationsOverOneMatrixShareIt) {
 }
 
 // A last row of a sequence without rows is that of the run before, or zeros without one, a slot or a field.
-TEST_F(ProgramPickTest, LastRowsOfSequencesWithoutRows) {
+TEST(ProgramPickTest, LastRowsOfSequencesWithoutRows) {
   RandomProgram p(21);
   const AxisId tokens = p.program.AddAxis("tokens");
   const AxisId sequences = p.program.AddSequenceAxis("sequences", tokens);
@@ -580,7 +573,7 @@ TEST_F(ProgramPickTest, LastRowsOfSequencesWithoutRows) {
 }
 
 // A stack runs sequences with rows as if the others were not there, and leaves the states of those.
-TEST_F(ProgramPickTest, StacksSkipSequencesWithoutRows) {
+TEST(ProgramPickTest, StacksSkipSequencesWithoutRows) {
   RandomProgram p(23);
   const AxisId tokens = p.program.AddAxis("tokens");
   StackOptions options;
