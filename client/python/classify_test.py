@@ -1,8 +1,10 @@
-"""Runs classify.py and score.py against a real server: classify_test.py SRU_SERVER MODEL_REPOSITORY
+"""Runs classify.py, score.py and generate.py against a real server:
+classify_test.py SRU_SERVER MODEL_REPOSITORY
 
 Exits with 77, which CTest shows as skipped, where grpcio is missing.
 """
 
+import itertools
 import os
 import re
 import subprocess
@@ -15,6 +17,7 @@ except ImportError:
     print("SKIPPED: this Python has no grpcio (%s)" % sys.executable)
     sys.exit(77)
 
+import generate
 import score
 import sru_wire
 from classify import Client
@@ -87,13 +90,14 @@ class WireTest(unittest.TestCase):
 class Server:
     """A server process on ports that the system picks."""
 
-    def __init__(self):
+    def __init__(self, *flags):
         self.process = subprocess.Popen(
             [
                 sys.argv[1],
                 "--model_repository=" + sys.argv[2],
                 "--listen=127.0.0.1:0",
                 "--metrics_listen=127.0.0.1:0",
+                *flags,
             ],
             stdout=subprocess.PIPE,
             universal_newlines=True,
@@ -130,6 +134,47 @@ class SeveralServersTest(unittest.TestCase):
                 servers[0].process.kill()
             response = client.classify(["Who wrote Hamlet ?"])
             self.assertEqual(response["classifications"][0]["labels"][0]["name"], "HUM")
+
+
+    def test_a_text_goes_on_when_its_server_shuts_down(self):
+        with open(os.path.join(HERE, "..", "service_config.json")) as file:
+            service_config = file.read()
+        flags = ("--drain_timeout_s=0.05", "--max_new_tokens=10000")
+        servers = [Server(*flags), Server(*flags)]
+        for server in servers:
+            self.addCleanup(server.stop)
+        arguments = {
+            "prompt": "Prince Andrew",
+            "sampling": {"temperature": 0.9, "seed": 5},
+            "max_new_tokens": 10000,
+            "return_state": True,
+        }
+
+        def finish(messages):
+            ids, text = [], ""
+            for message in messages:
+                ids += message["token_ids"]
+                text += message["text"]
+            return ids, text, message["state"], message["generated_tokens"]
+
+        alone = generate.Client(servers[1].address)
+        self.addCleanup(alone.close)
+        whole = finish(alone.generate(**arguments))
+        self.assertEqual(whole[3], 10000)
+
+        address = "ipv4:" + ",".join(server.address for server in servers)
+        client = generate.Client(address, service_config=service_config)
+        self.addCleanup(client.close)
+        calls = []
+        call = client._generate
+        client._generate = lambda request, timeout: calls.append(request) or call(request, timeout)
+        # The calls go to the servers in turn.
+        texts = [client.generate(**arguments) for _ in range(4)]
+        begun = [next(text) for text in texts]
+        servers[0].process.terminate()
+        for first, text in zip(begun, texts):
+            self.assertEqual(finish(itertools.chain([first], text)), whole)
+        self.assertGreater(len(calls), 4)
 
 
 class ServerTest(unittest.TestCase):

@@ -239,12 +239,12 @@ class StatusPageTest(unittest.TestCase):
 
     def test_a_model_writes_a_text(self):
         server = self.open(writes=True)
-        self.write("<b>Prince Andrew ", 60)
+        self.write("Prince Andrew ", 60)
         self.wait(lambda: "ended by" in self.text("write-result"), "the end of the text")
-        self.assertIn("war_and_peace version 1, prompt of 17 tokens, 60 tokens in ", self.text("write-result"))
+        self.assertIn("war_and_peace version 1, prompt of 14 tokens, 60 tokens in ", self.text("write-result"))
         self.assertEqual(len(self.written().encode()), 60)
         self.assertTrue(self.driver.find_element(By.ID, "write-text").get_attribute(
-            "textContent").startswith("<b>Prince Andrew "))
+            "textContent").startswith("Prince Andrew "))
         # The figures of texts are shown, and move.
         self.wait(self.driver.find_element(By.ID, "text-charts").is_displayed, "the charts of texts")
         self.wait(lambda: self.driver.find_element(By.CSS_SELECTOR, "#text-charts .chart:nth-child(3)")
@@ -277,9 +277,10 @@ class StatusPageTest(unittest.TestCase):
 
     def test_an_error_of_a_text_is_shown(self):
         self.open("--max_sequence_tokens=5", writes=True)
-        self.write("longer than that", 5)
+        self.write("<img src=x onerror=alert(1)>", 5)
         self.wait(lambda: "INVALID_ARGUMENT" in self.text("write-result"), "an error")
         self.assertIn("prompt", self.text("write-result"))
+        self.assertEqual(self.driver.find_elements(By.CSS_SELECTOR, "#write img"), [])
 
     def test_a_lost_server_is_told(self):
         server = self.open()
