@@ -147,15 +147,16 @@ absl::Status GenerateSequence::Plan(int rows, const std::shared_ptr<StateArena>&
     for (size_t i = 0; i < branches_.size(); ++i) {
       Branch& branch = branches_[i];
       if (branch.closed) continue;
-      GeneratedChunk& chunk = unsent_[i].chunk;
       const auto reserve = [](auto* vector, size_t more) {
         if (vector->capacity() - vector->size() >= more) return;
         vector->reserve(std::max(2 * vector->size(), vector->size() + more));
       };
       reserve(&branch.tokens, 1);
-      reserve(&chunk.token_ids, 1);
-      if (task_.token_log_probs) reserve(&chunk.log_probs, 1);
-      reserve(&chunk.candidates, candidates);
+      for (GeneratedChunk* chunk : {&unsent_[i].chunk, &unsent_[i].next}) {
+        reserve(&chunk->token_ids, 1);
+        if (task_.token_log_probs) reserve(&chunk->log_probs, 1);
+        reserve(&chunk->candidates, candidates);
+      }
     }
   }
   for (size_t i = 0; i < branches_.size(); ++i) {
@@ -382,7 +383,7 @@ void GenerateSequence::Deliver() {
       found = true;
       unsent.any = false;
       GeneratedChunk chunk = std::move(unsent.chunk);
-      unsent.chunk = GeneratedChunk();
+      unsent.chunk = std::exchange(unsent.next, GeneratedChunk());
       unsent.chunk.sample = chunk.sample;
       GenerateSink* const sink = sink_;
       mutex_.Unlock();

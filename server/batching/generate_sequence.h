@@ -128,6 +128,8 @@ class GenerateSequence : public StepSequence {
   // What has not been passed on.
   struct Unsent {
     GeneratedChunk chunk;
+    // Takes its place when it is passed on: both have room for what the step that runs will add.
+    GeneratedChunk next;
     bool any = false;  // that may be passed on
   };
 

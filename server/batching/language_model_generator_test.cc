@@ -171,7 +171,7 @@ class LanguageModelGeneratorTest : public ::testing::Test {
     return handle.status();
   }
 
-  const RealClock clock_;
+  RealClock clock_;
   EngineOptions options_;
   std::shared_ptr<testing::FailingDevices> devices_;
   std::unique_ptr<testing::FailingBackend> backend_;

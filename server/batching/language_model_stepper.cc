@@ -183,7 +183,7 @@ absl::Status LanguageModelStepper::RunItems(size_t begin, size_t end,
     if (any_pick_candidates_) results.pick_candidates = pick_candidates_.get() + pick * most;
     row += item.count;
     pick += item.num_picks;
-    outcome = item.sequence->Commit(item, results);
+    outcome = CatchOutOfMemory([&] { return item.sequence->Commit(item, results); });
   }
   return absl::OkStatus();
 }
