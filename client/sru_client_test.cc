@@ -600,22 +600,37 @@ TEST_F(SruClientTest, ASessionGoesOnFromLineToLine) {
 // The text that had come until then is part of the session's text.
 TEST_F(SruClientTest, CtrlCEndsAnAnswerAndNotTheSession) {
   const std::string base = ::testing::TempDir() + "/sru_client_test_" + std::to_string(getpid());
-  std::ofstream(base + ".lines") << "hang\nnext\n";
-  std::thread interrupter([&] {
-    EXPECT_TRUE(testing::PollUntil([&] { return ReadAll(base + ".text") == "ef"; }));
-    kill(std::stoi(ReadAll(base + ".pid")), SIGINT);
-  });
-  // exec keeps the process id of the shell.
-  const std::string command = absl::StrCat(
-      "echo $$ > ", Quote(base + ".pid"), "; SRU_ADDRESS=", server_.address(), " exec ",
-      Quote(SRU_CLIENT_BINARY), " generate --interactive --max_new_tokens=3 < ",
-      Quote(base + ".lines"), " > ", Quote(base + ".text"));
-  EXPECT_EQ(std::system(command.c_str()), 0);
-  interrupter.join();
-  EXPECT_EQ(ReadAll(base + ".text"), "ef\nklm\n");
-  ASSERT_EQ(server_.generate_requests().size(), 2u);
-  EXPECT_EQ(server_.generate_requests()[1].state(), "hangef");
-  EXPECT_EQ(server_.generate_requests()[1].prompt().text(), "next");
+  const struct {
+    std::string prompt;
+    size_t tokens;     // that come before Ctrl-C
+    size_t num_reads;  // calls that read the prompt and these tokens
+  } cases[] = {{"hang", 2, 2}, {"hang later", 600, 4}};
+  for (const auto& c : cases) {
+    std::ofstream(base + ".lines") << c.prompt << "\nnext\n";
+    unlink((base + ".text").c_str());
+    const size_t calls = server_.generate_requests().size();
+    const size_t reads = server_.score_requests().size();
+    std::string begun;
+    std::thread interrupter([&] {
+      EXPECT_TRUE(testing::PollUntil([&] {
+        begun = ReadAll(base + ".text");
+        return begun.size() == c.tokens;
+      }));
+      kill(std::stoi(ReadAll(base + ".pid")), SIGINT);
+    });
+    // exec keeps the process id of the shell.
+    const std::string command = absl::StrCat(
+        "echo $$ > ", Quote(base + ".pid"), "; SRU_ADDRESS=", server_.address(), " exec ",
+        Quote(SRU_CLIENT_BINARY), " generate --interactive --max_new_tokens=700 < ",
+        Quote(base + ".lines"), " > ", Quote(base + ".text"));
+    EXPECT_EQ(std::system(command.c_str()), 0);
+    interrupter.join();
+    EXPECT_THAT(ReadAll(base + ".text"), StartsWith(begun + "\n"));
+    ASSERT_EQ(server_.generate_requests().size(), calls + 2);
+    EXPECT_EQ(server_.generate_requests().back().state(), c.prompt + begun);
+    EXPECT_EQ(server_.generate_requests().back().prompt().text(), "next");
+    EXPECT_EQ(server_.score_requests().size(), reads + c.num_reads);
+  }
   for (const char* suffix : {".lines", ".pid", ".text"}) unlink((base + suffix).c_str());
 }
 

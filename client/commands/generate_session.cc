@@ -2,17 +2,22 @@
 
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <iostream>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
+#include "absl/types/span.h"
 #include "client/commands/text_input.h"
 #include "client/line_reader.h"
 
 namespace sru::client {
 namespace {
+
+// Tokens that are read in one call: servers bound the length of a sequence, but not of a text.
+constexpr size_t kReadTokens = 256;
 
 constexpr char kSessionHelp[] =
     "Type the beginning of a text: the model goes on from there, and so does each further line. "
@@ -127,7 +132,9 @@ absl::Status GenerateSession::CatchUp(const v1::GenerateRequest& request,
   absl::Status status;
   // An echo has the prompt's tokens among the others.
   if (request.has_prompt() && !request.echo()) status = Read(request.prompt());
-  if (status.ok()) status = Read(TokenIdsSequence(ids));
+  for (size_t i = 0; i < ids.size() && status.ok(); i += kReadTokens) {
+    status = Read(TokenIdsSequence(absl::MakeConstSpan(ids).subspan(i, kReadTokens)));
+  }
   if (!status.ok()) state_ = before;
   return status;
 }
