@@ -224,6 +224,9 @@ class Run {
     changed_.SignalAll();
     if (text->idle()) {
       if (text->holds && !closed_) --open_idle_;
+      if (!closed_) {
+        result_.first_error.emplace(code, absl::StrCat("idle session: ", status.error_message()));
+      }
     } else if (!closed_) {
       Count(*text, code, status.error_message(), now);
       if (options_.rate <= 0) {

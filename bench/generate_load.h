@@ -6,7 +6,7 @@
 // does, and the time to the first token counts from the time at which a text was meant to begin.
 //
 // Besides, `idle` sessions can be held open: each has begun a text, reads nothing more, and so
-// makes the server keep its state without generating for it.
+// makes the server keep its state without generating for it, until --send_timeout_s of the server.
 //
 // gRPC's callback API does the reading: a message has one token, and costs a few microseconds, of
 // a machine that is shared with the server.

@@ -129,6 +129,20 @@ TEST(GenerateLoadTest, IdleSessionsStayOpenAndDoNotCount) {
   EXPECT_EQ(server.generate_requests()[0].max_new_tokens(), 0);
 }
 
+TEST(GenerateLoadTest, SaysWhyAnIdleSessionIsNotOpen) {
+  FakeServer server;
+  server.FailNext({FakeServer::Overloaded(0, 1000000)});
+  GenerateLoadOptions options = Options(server);
+  options.idle = 1;
+  options.texts = 1;
+  auto result = RunGenerateLoad(options, Requests(1));
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->idle, 0);
+  EXPECT_THAT(GenerateText(options, *result),
+              AllOf(HasSubstr("0 of 1 idle sessions open"),
+                    HasSubstr("RESOURCE_EXHAUSTED  idle session: the queue is full\n")));
+}
+
 TEST(GenerateLoadTest, ATextThatLastsIsCutOffAtTheEnd) {
   FakeServer server;
   GenerateLoadOptions options = Options(server);

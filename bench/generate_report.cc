@@ -42,6 +42,13 @@ std::string GenerateText(const GenerateLoadOptions& options, const GenerateLoadR
                           message == result.first_error.end() ? "" : "  first: ",
                           message == result.first_error.end() ? "" : message->second);
   }
+  if (result.idle < options.idle) {
+    for (const auto& [code, message] : result.first_error) {
+      if (result.codes.count(code) == 0) {
+        absl::StrAppend(&text, absl::StatusCodeToString(code), "  ", message, "\n");
+      }
+    }
+  }
   if (result.unsent > 0) {
     absl::StrAppendFormat(&text,
                           "not sent             %12s  --max_outstanding=%d texts were on their "
