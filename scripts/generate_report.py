@@ -4,9 +4,9 @@
   make build && scripts/generate_report.py --shared=../shared          about 25 minutes
 
 Every figure is a ratio of two things that are measured in one run on one machine, or a count. Parts can
-be left out or chosen: --parts=continuations,resume. Needs PyTorch and the package `sru` 2.6.0 in the
-interpreter --python (to export, to make the model of the paper's size, and as what is compared with),
-and grpcio in this one. Exits with 1 if a figure is not as wanted.
+be left out or chosen: --parts=continuations,resume. Needs grpcio in this interpreter, and PyTorch and
+the package `sru` 2.6.0 in the interpreter --python, to make the model of the paper's size and as what is
+compared with. Exits with 1 if a figure is not as wanted.
 """
 
 import argparse
@@ -27,8 +27,12 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "client" / "python"))
 sys.dont_write_bytecode = True
-import generate  # noqa: E402  (client/python)
-import score  # noqa: E402
+try:
+    import generate  # noqa: E402  (client/python)
+    import score  # noqa: E402
+except ImportError as missing_module:
+    print(f"SKIPPED: {missing_module} ({sys.executable})")
+    sys.exit(77)
 
 # The size of the paper's model of 12 layers: a session's state is 12 x 2,048 float32 values, and h.
 PAPER = {"input_size": 256, "hidden_size": 2048, "num_layers": 12, "projection_size": 512}
@@ -162,13 +166,9 @@ class Models:
             raise NotMeasured(done.stderr.strip().split("\n")[-1])
 
     def book(self):
-        """The model of checkpoints/lm_war_and_peace."""
-        folder = self._args.shared / "checkpoints" / "lm_war_and_peace"
-        if not folder.exists():
-            raise NotMeasured(f"{folder} is not here")
-        return self._make("book", lambda repository: self._python(
-            ROOT / "models" / "export_torch.py", "--checkpoint", folder / "checkpoint.pt", "--config",
-            folder / "config.json", "--out", repository / "war_and_peace" / "1"))
+        """The bundled model, which is that of checkpoints/lm_war_and_peace."""
+        return self._make("book", lambda repository: shutil.copytree(
+            ROOT / "models" / "pretrained" / "war_and_peace", repository / "war_and_peace"))
 
     def paper(self):
         """A model of the paper's size with random weights."""
@@ -198,6 +198,8 @@ def at_least(name, value, limit, detail=""):
 def continuations(args, models):
     """Greedy texts against those that PyTorch gave."""
     folder = args.shared / "checkpoints" / "lm_war_and_peace"
+    if not folder.exists():
+        raise NotMeasured(f"{folder} is not here")
     repository = models.book()
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     ids = {byte: i for i, byte in enumerate(config["vocabulary"])}
@@ -229,19 +231,16 @@ def continuations(args, models):
 
 
 def steps(args, _):
-    """A step of a model of the paper's size, without a server: k tokens of k sessions."""
+    """A step of a model of the paper's size (shape 1 of the benchmark), without a server."""
     program = args.bin / "kernel_benchmarks"
     if not program.exists():
         raise NotMeasured("kernel_benchmarks is not built (Google Benchmark is not installed)")
     done = subprocess.run(
-        [str(program), "--benchmark_filter=BM_DecodingStep", "--benchmark_format=json"],
+        [str(program), "--benchmark_filter=BM_DecodingStep/shape:1/", "--benchmark_format=json"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
     rows = []
     for result in json.loads(done.stdout)["benchmarks"]:
         dimensions = dict(part.split(":") for part in result["name"].split("/") if ":" in part)
-        # The large one of the benchmark's two models.
-        if dimensions.get("shape", dimensions.get("hidden")) not in ("1", "2048"):
-            continue
         dtype = "bfloat16" if dimensions.get("bfloat16") == "1" else "float32"
         if dimensions.get("batch") == "1" and "to_reading" in result:
             rows.append(at_most(f"one session: step / time to read its weights once, {dtype}",
@@ -324,7 +323,7 @@ def first_token(args, models):
 def memory(args, models):
     """1,000 sessions open, of which 100 generate."""
     # Sessions that read nothing are cut off after a while, which is not what is measured here.
-    flags = ["--max_streams=1100", "--max_new_tokens=100000", "--send_timeout_s=600"]
+    flags = ["--max_streams=1100", "--max_new_tokens=100000", "--send_timeout_s=0"]
     with Server(args, models.paper(), flags=flags) as server:
         bench(args, "generate", server, "--sessions=100", "--prompt=fixed:10", "--output=fixed:20",
               "--duration=2s")
