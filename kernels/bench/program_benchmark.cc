@@ -1,7 +1,8 @@
 // A language model as a program: a stack on ids with a state, the last row of the run before, and
 // Predict. BM_LanguageModel scores sequences, and BM_DecodingStep takes one token of each sequence and
-// asks for the best symbol, against what the model's matrix products alone cost, and its stack alone, in
-// one alternating run on one thread (`ratio` is to the products). The last shape is the size of the
+// picks the next (`sampled`: among those that have nine tenths, else the best), against what the model's
+// matrix products alone cost, its stack alone, and reading as much memory as its weights, in one
+// alternating run on one thread (`ratio` is to the products, `to_reading` to the memory). The last shape is the size of the
 // paper's model. BM_Predict and BM_Attend measure one operation.
 #include <benchmark/benchmark.h>
 
@@ -35,19 +36,22 @@ const ModelShape kShapes[] = {{205, 64, 512, 4, 128}, {205, 256, 2048, 12, 512}}
 // A compiled language model with its workspace, an arena and a batch.
 class LanguageModel {
  public:
-  LanguageModel(const ModelShape& shape, DataType dtype, int length, int batch, bool slots)
+  // Scores without slots, else picks.
+  LanguageModel(const ModelShape& shape, DataType dtype, int length, int batch, bool slots,
+                bool sampled = false)
       : stack_(StackOptionsOf(shape), 1),
         weight_(static_cast<size_t>(shape.vocabulary) * shape.hidden, 0.01f),
         rows_(length * batch),
         ids_(rows_),
         targets_(rows_),
-        counts_(rows_, slots ? 1 : 0),
+        sampling_(batch),
         log_prob_(rows_),
-        candidates_(rows_) {
+        picked_(batch) {
     const AxisId tokens = program_.AddAxis("tokens");
+    const AxisId sequences = program_.AddSequenceAxis("sequences", tokens);
     const InputId ids = program_.AddIds("ids", tokens, 0, shape.vocabulary);
     const InputId targets = program_.AddIds("targets", tokens, -1, shape.vocabulary);
-    const InputId counts = program_.AddIds("counts", tokens, 0, 2);
+    const InputId sampling = program_.AddSampling("sampling", sequences);
     ops::Stack stack;
     stack.ids = ids;
     stack.spec = stack_.spec();
@@ -56,16 +60,19 @@ class LanguageModel {
     shift.x = program_.Apply(stack);
     shift.last = program_.AddField("h", shape.hidden);
     ops::Predict predict;
-    predict.x = slots ? shift.x : program_.Apply(shift);
-    if (slots) program_.Apply(shift);
+    predict.x = program_.Apply(shift);
     predict.vocabulary_size = shape.vocabulary;
     predict.weight = {weight_.data(), weight_.size()};
     predict.targets = targets;
-    predict.counts = counts;
-    predict.max_candidates = 1;
-    const ValueId predicted = program_.Apply(predict);
-    program_.AddOutput("log_prob", predicted, OutputType::kLogProb);
-    program_.AddOutput("candidates", predicted, OutputType::kCandidates);
+    program_.AddOutput("log_prob", program_.Apply(predict), OutputType::kLogProb);
+    ops::Last last;
+    last.x = shift.x;
+    last.axis = sequences;
+    last.last = shift.last;
+    predict.x = program_.Apply(last);
+    predict.targets = kNone;
+    predict.sampling = sampling;
+    program_.AddOutput("picked", program_.Apply(predict), OutputType::kPicked);
 
     CompileOptions options;
     options.dtype = dtype;
@@ -74,7 +81,7 @@ class LanguageModel {
     status_ = CreateBackend("cpu", hardware, &backend_);
     if (status_.ok()) status_ = backend_->Compile(program_, options, &executable_);
     ProgramLimits limits;
-    limits.axes = {{rows_, batch}};
+    limits.axes = {{rows_, batch}, {}};
     if (status_.ok()) status_ = executable_->CreateWorkspace(limits, &workspace_);
     ArenaOptions arena;
     arena.budget_bytes = size_t{1} << 30;
@@ -99,20 +106,25 @@ class LanguageModel {
     for (int b = 0; b < batch && slots && status_.ok(); ++b) {
       status_ = arena_->Allocate(&slots_[b]);
     }
-    axis_.num_sequences = batch;
-    axis_.offsets = offsets_.data();
-    axis_.slots = slots ? slots_.data() : nullptr;
+    for (int b = 0; b < batch && sampled; ++b) {
+      sampling_[b].temperature = 1;
+      sampling_[b].top_p = 0.9f;
+      sampling_[b].random = 0x9e3779b97f4a7c15 * static_cast<uint64_t>(b + 1);
+    }
+    axes_[0].num_sequences = batch;
+    axes_[0].offsets = offsets_.data();
+    axes_[0].slots = slots ? slots_.data() : nullptr;
     inputs_[0].ids = ids_.data();
     inputs_[1].ids = targets_.data();
-    inputs_[2].ids = counts_.data();
-    batch_.axes = &axis_;
+    inputs_[2].sampling = sampling_.data();
+    batch_.axes = axes_;
     batch_.inputs = inputs_;
     batch_.arena = arena_.get();
     stack_batch_.num_sequences = batch;
     stack_batch_.offsets = offsets_.data();
     stack_batch_.token_ids = ids_.data();
     if (slots) {
-      outputs_[1].candidates = candidates_.data();
+      outputs_[1].candidates = picked_.data();
     } else {
       outputs_[0].values = log_prob_.data();
     }
@@ -161,11 +173,12 @@ class LanguageModel {
   std::vector<float> vectors_;
   std::vector<SequenceOutput> stack_outputs_;
   RaggedBatch stack_batch_;
-  std::vector<int32_t> offsets_, ids_, targets_, counts_;
+  std::vector<int32_t> offsets_, ids_, targets_;
+  std::vector<Sampling> sampling_;
   std::vector<float> log_prob_;
-  std::vector<Candidate> candidates_;
+  std::vector<Candidate> picked_;
   std::vector<StateArena::Slot> slots_;
-  AxisBatch axis_;
+  AxisBatch axes_[2];
   InputBatch inputs_[3];
   ProgramBatch batch_;
   OutputBatch outputs_[2];
@@ -252,7 +265,7 @@ void BM_DecodingStep(benchmark::State& state) {
   const ModelShape& shape = kShapes[state.range(0)];
   const DataType dtype = TypeOf(state.range(1));
   const int batch = static_cast<int>(state.range(2));
-  LanguageModel model(shape, dtype, 1, batch, /*slots=*/true);
+  LanguageModel model(shape, dtype, 1, batch, /*slots=*/true, state.range(3) != 0);
   if (!model.status().ok()) return state.SkipWithError(model.status().message().c_str());
   const auto products = ProductsOf(model.stack(), shape.vocabulary, dtype, batch);
   Reading reading(model.weight_bytes());
@@ -277,8 +290,8 @@ void BM_DecodingStep(benchmark::State& state) {
   if (!model.status().ok()) state.SkipWithError(model.status().message().c_str());
 }
 BENCHMARK(BM_DecodingStep)
-    ->ArgNames({"shape", "bfloat16", "batch"})
-    ->ArgsProduct({{0, 1}, {0, 1}, {1, 64}})
+    ->ArgNames({"shape", "bfloat16", "batch", "sampled"})
+    ->ArgsProduct({{0, 1}, {0, 1}, {1, 64}, {0, 1}})
     ->UseManualTime()
     ->Iterations(1)
     ->Unit(benchmark::kMicrosecond);

@@ -110,12 +110,16 @@ TEST_P(AllocationTest, AWarmBatchOfAProgramAllocatesNothing) {
   options.directions = 1;
   options.num_layers = 1;
   options.vocabulary_size = 0;
-  const ValueId h = random.Shift(random.Stack(x, options, "c"), "h");
+  const ValueId unshifted = random.Stack(x, options, "c");
+  const ValueId h = random.Shift(unshifted, "h");
   ops::Attend attend;
   attend.q = attend.keys = attend.values = random.Linear(random.Normalize(h), 16);
   const ValueId attended = random.Attend(attend, 16);
   random.Output(random.Pool(random.Add(attended, attend.q), texts, Pooling::kMax), "pooled");
   random.Predict("next", attended, tokens, 700, 5);  // two blocks of columns
+  const ValueId last =
+      random.Last(unshifted, texts, std::get<ops::Shift>(random.program.operations[h]).last);
+  random.Pick("picked", last, texts, 700, 5);
   const Program& program = random.program;
 
   std::unique_ptr<Backend> backend;
@@ -128,24 +132,28 @@ TEST_P(AllocationTest, AWarmBatchOfAProgramAllocatesNothing) {
                      backend->description().find("tiles") != std::string::npos;
   ASSERT_TRUE(backend->Compile(program, compile, &executable).ok());
   ProgramLimits limits;
-  limits.axes = {{100, 8}, {}};
+  limits.axes = {{100, 8}, {}, {20, 8}};
   ASSERT_TRUE(executable->CreateWorkspace(limits, &workspace).ok());
   ArenaOptions arena_options;
   arena_options.budget_bytes = size_t{1} << 24;
   std::unique_ptr<StateArena> arena;
   ASSERT_TRUE(executable->CreateArena(arena_options, &arena).ok());
 
-  const testing::ProgramData data = testing::RandomData(program, {{40, 1, 9}}, 2);
+  const testing::ProgramData data = testing::RandomData(program, {{40, 1, 9}, {}, {4, 0, 16}}, 2);
   const std::vector<int32_t> offsets = data.Offsets(program, tokens);
+  const std::vector<int32_t> adjusted_offsets = data.Offsets(program, 2);
   std::vector<StateArena::Slot> slots(3);
   for (StateArena::Slot& slot : slots) ASSERT_TRUE(arena->Allocate(&slot).ok());
-  AxisBatch axes[2];
-  axes[0].num_sequences = 3;
+  AxisBatch axes[3];
+  axes[0].num_sequences = axes[2].num_sequences = 3;
   axes[0].offsets = offsets.data();
+  axes[2].offsets = adjusted_offsets.data();
   std::vector<InputBatch> inputs(program.inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     inputs[i].ids = data.ids[i].data();
     inputs[i].values = data.features[i].data();
+    inputs[i].sampling = data.sampling[i].data();
+    inputs[i].adjustments = data.adjustments[i].data();
   }
   ProgramBatch batch;
   batch.axes = axes;
@@ -154,12 +162,14 @@ TEST_P(AllocationTest, AWarmBatchOfAProgramAllocatesNothing) {
   std::vector<float> pooled(3 * 16);
   std::vector<float> log_prob(50);
   std::vector<Candidate> candidates(50 * 5);
-  std::vector<OutputBatch> outputs(3);
+  std::vector<Candidate> picked(3);
+  std::vector<OutputBatch> outputs(program.outputs.size());
+  outputs.back().candidates = picked.data();
   outputs[0].values = pooled.data();
   outputs[1].values = log_prob.data();
   outputs[2].candidates = candidates.data();
   const auto run = [&] { EXPECT_TRUE(executable->Run(batch, outputs.data(), *workspace).ok()); };
-  const int64_t products = AllocationsOfOneProduct() * (tiles ? 3 : 4);
+  const int64_t products = AllocationsOfOneProduct() * (tiles ? 5 : 6);
   run();
   EXPECT_EQ(CountAllocations(run), products);
 
