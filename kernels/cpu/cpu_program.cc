@@ -243,6 +243,16 @@ Status PackProgram(const Program& program, ProgramShape shape, const Arithmetic&
   packed->program = WithoutWeights(program);
   packed->shape = std::move(shape);
   packed->operations.resize(program.operations.size());
+  packed->readers.resize(program.operations.size());
+  for (size_t i = 0; i < program.operations.size(); ++i) {
+    const auto use = [&](ValueId used) {
+      if (used != kNone) packed->readers[used] |= packed->shape.users[i];
+    };
+    std::visit(OperandVisitor<decltype(use)>{use}, program.operations[i]);
+  }
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    packed->readers[program.outputs[i].value] |= uint64_t{1} << i;
+  }
   Packer packer(packed->shape, arithmetic, source, compile_stack);
   for (size_t i = 0; i < program.operations.size(); ++i) {
     Status status = packer.Pack(program.operations[i], &packed->operations[i]);

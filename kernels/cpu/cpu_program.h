@@ -40,6 +40,8 @@ struct PackedProgram {
   Program program;  // without weights
   ProgramShape shape;
   std::vector<PackedOperation> operations;
+  // [operation]: the users of what reads its rows, as ProgramShape::users.
+  std::vector<uint64_t> readers;
 
   bool IsSequenceAxis(AxisId axis) const { return program.axes[axis].sequences_of != kNone; }
   size_t bytes() const;  // what is shared counts once

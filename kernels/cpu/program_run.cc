@@ -375,10 +375,12 @@ class ProgramRun {
     const AxisId axis = values_[id].axis;
     const AxisRows rows = Rows(axis);
     const size_t width = Width(id);
+    // Where the value is not read, the field alone goes on.
+    const bool is_read = (packed_.readers[id] & users_) != 0;
     for (int b = 0; b < rows.num_sequences; ++b) {
       const float* before = StateIn(op.last, axis, b);
       const int length = rows.Length(b);
-      if (length > 0) {
+      if (length > 0 && is_read) {
         CopyOrClear(before, width, Row(id, rows.offsets[b]));
         std::copy_n(Row(op.x, rows.offsets[b]), (length - 1) * width, Row(id, rows.offsets[b] + 1));
       }
