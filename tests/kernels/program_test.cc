@@ -421,9 +421,6 @@ std::vector<Case> Cases() {
     }
   };
   const bool emulated = IsEmulated();
-  const bool is_cuda = TestedBackend::FromEnvironment().is_cuda();
-  const std::vector<Lengths> non_empty = {{{}}, {{1}}, {{3, 40, 1, 17, 128}}};
-  const std::vector<Lengths>& of_stacks = is_cuda ? non_empty : kRagged;
   const std::vector<int> widths =
       emulated ? std::vector<int>{1, 17, 100} : std::vector<int>{1, 3, 16, 17, 64, 100, 130};
   const std::vector<int> few =
@@ -436,11 +433,11 @@ std::vector<Case> Cases() {
   add("Normalize", AddNormalize,
       emulated ? std::vector<int>{2, 17} : std::vector<int>{2, 3, 16, 17, 64, 100, 130}, kRagged,
       Rounding::kNone);
-  add("Stack", AddStack, emulated ? few : std::vector<int>{1, 3, 16, 17, 40}, of_stacks,
+  add("Stack", AddStack, emulated ? few : std::vector<int>{1, 3, 16, 17, 40}, kRagged,
       Rounding::kChained);
   add("StackOfSequences", AddStackOfSequences, {1, 17}, kRagged, Rounding::kChained);
   add("StackWithState", AddStackWithState, emulated ? few : std::vector<int>{1, 3, 16, 17, 40},
-      of_stacks, Rounding::kChained, {0});
+      kRagged, Rounding::kChained, {0});
   add("Attend", AddAttend, few, longer, Rounding::kNone);
   add("AttendMap", AddAttendMap, few, kPairs, Rounding::kNone);
   add("AttendSequences", AddAttendSequences, {3, 64}, kPairs, Rounding::kNone);
@@ -451,16 +448,15 @@ std::vector<Case> Cases() {
   add("Pool", AddPool, widths, kRagged, Rounding::kNone);
   add("RowDot", AddRowDot, widths, kPairs, Rounding::kNone);
   add("Shift", AddShift, widths, kRagged, Rounding::kNone, {0});
-  if (!is_cuda) add("Last", AddLast, widths, kRagged, Rounding::kNone);
+  add("Last", AddLast, widths, kRagged, Rounding::kNone);
   add("Select", AddSelect, widths, {{{}, {}}, {{1}, {1}}, {{}, {4}}, {{3, 0, 40}, {1, 0, 17, 5}}},
       Rounding::kNone);
   add("Predict", AddPredict, widths, kRagged, Rounding::kSameRows);
-  add("LanguageModel", AddLanguageModel, {24, 40}, of_stacks, Rounding::kChained, {0});
+  add("LanguageModel", AddLanguageModel, {24, 40}, kRagged, Rounding::kChained, {0});
   add("Reader", AddReader, {16, 25}, {{{}, {}}, {{1}, {1}}, {{30, 1, 77, 12}, {9, 2, 13}}},
       Rounding::kChained);
   add("Translator", AddTranslator, {4, 9},
       {{{}, {}}, {{5, 1, 30}, {}}, {{}, {3, 1, 21}}, {{7, 2}, {4, 11}}}, Rounding::kChained, {1});
-  if (is_cuda) return cases;
   add("Picks", AddPicks, few,
       {{{}},
        {{1}},
