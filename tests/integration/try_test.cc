@@ -5,6 +5,8 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -24,12 +26,25 @@ std::string Calls(const std::string& code) {
   return series.replace(series.find('$'), 1, code);
 }
 
-HttpResponse Try(
-    RunningServer& server, const std::string& body,
-    const std::string& headers = "Content-Type: application/json\r\nX-Sru-Try: 1\r\n") {
-  return HttpExchange(server.server().metrics_address().port,
-                      absl::StrCat("POST /try HTTP/1.1\r\nHost: localhost\r\nContent-Length: ",
-                                   body.size(), "\r\n", headers, "\r\n", body));
+HttpResponse Try(RunningServer& server, const std::string& body,
+                 const std::string& headers = "Content-Type: application/json\r\nX-Sru-Try: 1\r\n",
+                 const std::string& path = "/try") {
+  return HttpExchange(
+      server.server().metrics_address().port,
+      absl::StrCat("POST ", path, " HTTP/1.1\r\nHost: localhost\r\nContent-Length: ", body.size(),
+                   "\r\n", headers, "\r\n", body));
+}
+
+// The parts of a chunked body (RFC 9112, section 7.1), put together.
+std::string WithoutChunks(const std::string& body) {
+  std::string whole;
+  for (size_t at = 0; at < body.size();) {
+    const size_t size = std::stoul(body.substr(at), nullptr, 16);
+    const size_t begin = body.find("\r\n", at) + 2;
+    whole += body.substr(begin, size);
+    at = begin + size + 2;
+  }
+  return whole;
 }
 
 TEST(TryTest, GivesWhatClassifyGives) {
@@ -57,6 +72,43 @@ TEST(TryTest, GivesWhatClassifyGives) {
   EXPECT_GT(body["times"]["total_us"], 0);
   // Both were counted in the same place.
   EXPECT_EQ(server.Metric(Calls("OK")), 2);
+}
+
+TEST(TryTest, WritesWhatGenerateWrites) {
+  RunningServer server(TestOptions(kBundledRepository));
+  ASSERT_TRUE(server.started());
+  const HttpResponse response = Try(
+      server,
+      json{{"prompt", "Prince Andrew"}, {"max_new_tokens", 50}, {"temperature", 0.8}, {"seed", 7}}
+          .dump(),
+      "Content-Type: application/json\r\nX-Sru-Try: 1\r\n", "/try/generate");
+  ASSERT_EQ(response.status, 200) << response.body;
+  std::string text;
+  json last;
+  for (const absl::string_view event :
+       absl::StrSplit(WithoutChunks(response.body), "\n\n", absl::SkipEmpty())) {
+    last = json::parse(std::string(absl::StripPrefix(event, "data: ")));
+    text += last.value("text", "");
+  }
+  EXPECT_EQ(last["finish_reason"], "length") << last;
+  EXPECT_EQ(last["model"], "war_and_peace");
+  EXPECT_EQ(last["prompt_tokens"], 13);
+  EXPECT_EQ(last["generated_tokens"], 50);
+
+  v1::GenerateRequest request;
+  request.mutable_prompt()->set_text("Prince Andrew");
+  request.set_max_new_tokens(50);
+  request.mutable_sampling()->set_temperature(0.8f);
+  request.mutable_sampling()->set_seed(7);
+  grpc::ClientContext context;
+  const auto reader = server.stub().Generate(&context, request);
+  v1::GenerateResponse message;
+  std::string expected;
+  while (reader->Read(&message)) expected += message.text();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(text, expected);
+  EXPECT_EQ(server.Metric("sru_generated_tokens_total{model=\"war_and_peace\",version=\"1\"}"),
+            100);
 }
 
 TEST(TryTest, TheSameLimitsApply) {
