@@ -88,10 +88,12 @@ class FusedChunks {
 
   // Of the current chunk. All groups after an empty one are empty.
   __device__ __forceinline__ FusedGroup group() const {
-    FusedGroup group = read_;
+    FusedGroup group;
 #pragma unroll
     for (int i = 0; i < kFusedSequences; ++i) {
-      group.lengths[i] = FusedLength(scan_, at_, i, read_.lengths[i]);
+      // Beside the length, and so in the cache by now: not worth a register.
+      group.begins[i] = scan_.sequences[FusedEntry(scan_, at_, i)].begin;
+      group.lengths[i] = FusedLength(scan_, at_, i, lengths_[i]);
     }
     return group;
   }
@@ -112,9 +114,7 @@ class FusedChunks {
   __device__ __forceinline__ void Read() {
 #pragma unroll
     for (int i = 0; i < kFusedSequences; ++i) {
-      const SequenceEntry& entry = scan_.sequences[FusedEntry(scan_, at_, i)];
-      read_.begins[i] = entry.begin;
-      read_.lengths[i] = entry.length;
+      lengths_[i] = scan_.sequences[FusedEntry(scan_, at_, i)].length;
     }
   }
 
@@ -122,7 +122,7 @@ class FusedChunks {
   const int groups_at_once_;
   int at_;  // the group
   int chunk_ = 0;
-  FusedGroup read_;  // as it is in memory
+  int lengths_[kFusedSequences];  // as they are in memory
 };
 
 // What a multiplying warp copies of x: whole rows, 16 bytes per lane at a
