@@ -256,6 +256,8 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
   float* dims =
       u + place.matrix * FusedUMatrix(place.slices) + place.slice * kFusedDims * kFusedURow;
   FusedChunks chunks(args.scan, place);
+  FusedMultiplier<kInput> multiplier;
+  multiplier.LoadWeights(args, place);
   if (chunks.group().lengths[0] == 0) return;
   int copied = 0;  // chunks
   // Makes a group of the next chunk's copies; an empty one past the end.
@@ -270,8 +272,6 @@ __device__ __forceinline__ void RunMultiplier(const FusedArgs& args, const Fused
   };
 #pragma unroll
   for (int i = 0; i < kStages - 1; ++i) copy_next(i);
-  FusedMultiplier<kInput> multiplier;
-  multiplier.LoadWeights(args, place);
   // Copies are ahead of products, so that all chunks have been counted when the last one is reached.
   for (int i = 0; i < copied; ++i) {
     WaitForCopies<kStages - 2>();
