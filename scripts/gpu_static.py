@@ -34,6 +34,9 @@ LDCU = 0x7ac
 # Cycles from an instruction to its result, for those that take a scoreboard.
 LATENCY = {MUFU: 20, LDS: 31, LDC: 35, LDCU: 35, HMMA: 18, LDG: 300}
 OTHER_LATENCY = 20
+# Of a fused layer: steps of a chunk, and in it two gates and an activation of each.
+FUSED_STEPS = 16
+FUSED_MUFU = 3 * FUSED_STEPS
 READ_LATENCY = 12  # until a memory instruction has read its registers
 
 
@@ -91,12 +94,13 @@ def body(code, loop):
     return [i for i in code if loop[0] <= i.address <= loop[1] and not i.is_empty]
 
 
-def static_cycles(loop):
-    """Cycles of one round of a loop, from the start of the second one to that of the third one."""
+def static_cycles(loop, rounds=3):
+    """Cycles of one round of a loop, from the start of the second one to that of the third one; of
+    one pass through code that is no loop, with one round."""
     now = 0
     ready = [0] * 6
     starts = []
-    for _ in range(3):
+    for _ in range(rounds):
         starts.append(now)
         for i in loop:
             for barrier in range(6):
@@ -108,7 +112,7 @@ def static_cycles(loop):
             if i.read_barrier < 6:
                 ready[i.read_barrier] = max(ready[i.read_barrier], now + READ_LATENCY)
             now += max(1, i.stall)
-    return starts[2] - starts[1]
+    return starts[2] - starts[1] if rounds > 1 else now
 
 
 def global_waits(code):
@@ -168,6 +172,16 @@ def main_loop(kernel, code):
     return best
 
 
+def fused_chunk(code):
+    """A fused layer's scan of a whole chunk, from its first gate to its last one, without what the
+    chunk begins with; None if there is none. A chunk that is not full has branches between its steps."""
+    instructions = [i for i in code if not i.is_empty]
+    gates = [n for n, i in enumerate(instructions) if i.opcode == MUFU]
+    found = [instructions[gates[n]:gates[n + FUSED_MUFU - 1] + 1]
+             for n in range(len(gates) - FUSED_MUFU + 1)]
+    return min(found, key=len, default=None)
+
+
 def scan_steps(loop, by_token):
     """Steps of a round: each copies 4 planes, and the id of a later step."""
     return sum(i.opcode == LDGSTS for i in loop) / (5 if by_token else 4)
@@ -188,6 +202,9 @@ def figures(kernels):
                 steps = scan_steps(loop, bool(arguments[1]))
             instructions = len(loop) / steps
             cycles = static_cycles(loop) / steps
+        if kernel == "FusedKernel" and (chunk := fused_chunk(code)):
+            instructions = len(chunk) / FUSED_STEPS
+            cycles = static_cycles(chunk, rounds=1) / FUSED_STEPS
         rows.append(Figures(kernel, dtype, tuple(arguments), instructions, cycles, waits, alone))
     return sorted(rows)
 
