@@ -35,6 +35,11 @@
 
 namespace sru::kernels {
 
+// Values of BackendOptions::cuda_fuse_max_input.
+inline constexpr int kFuseNone = 0;
+inline constexpr int kFuseWhereFaster = 256;  // by calculation, for batches of any size
+inline constexpr int kFuseAll = 512;          // that can be
+
 // The hardware that a backend uses. Each field is read by the backend that its name begins with.
 struct BackendOptions {
   std::string cpu_isa = "auto";   // auto (the machine's best), avx2, avx512, avx512_bf16, amx; a
@@ -50,9 +55,13 @@ struct BackendOptions {
   size_t cuda_token_table_bytes = size_t{256} << 20;
   // Lets float32 products round their input to TF32 (10 bits), which tensor cores multiply.
   bool cuda_tf32 = false;
-  // Runs bfloat16 layers whose input has at most 512 values as one kernel each. Other results to
-  // the bit, and nearer to float32's, since U is not rounded.
-  bool cuda_fuse_layers = false;
+  // The longest input, in values, of bfloat16 layers that run as one kernel each: kFuseNone,
+  // kFuseWhereFaster or kFuseAll. A layer's shape alone decides, and so results do not depend on the
+  // batch. Other results to the bit, and nearer to float32's, since U is not rounded.
+  int cuda_fuse_max_input = kFuseWhereFaster;
+  // How long a thread that waits for a device asks whether it is done, which takes its core, before
+  // it sleeps until it is woken.
+  std::chrono::microseconds cuda_poll{0};
 };
 
 struct CompileOptions {

@@ -114,7 +114,7 @@ def pytorch_section(report):
     out = ["## Against PyTorch\n",
            f"PyTorch {report['torch']}, cuDNN {report['cudnn']}. Medians of alternating runs, "
            "microseconds of one forward pass; SRU is float32 in float32 rows, else bfloat16; fused "
-           "is the same with a kernel per layer (--fuse_layers). LSTM is the better of eager and "
+           "is the same with a kernel per layer (--fuse_layers=all). LSTM is the better of eager and "
            "captured.\n"]
     summary = report.get("summary")
     if summary:

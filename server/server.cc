@@ -325,6 +325,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     kernels::BackendOptions backend_options = batching.hardware;
     backend_options.cuda_memory_limit_bytes =
         static_cast<size_t>(batching.gpu_memory_limit_mb) * 1000000;
+    backend_options.cuda_poll = absl::ToChronoMicroseconds(batching.gpu_poll);
     std::vector<std::string> warnings;
     const absl::Status created =
         models::ToAbslStatus(kernels::ChooseBackend(name, backend_options, &backend_, &warnings));

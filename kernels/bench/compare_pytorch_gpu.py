@@ -7,7 +7,7 @@ Each row is a shape of the paper, a batch size and a data type. Against each oth
 
   sru      our stack, `gpu_bench interactive` (float32, bfloat16; float16 has no column of its own:
            it is compared with our bfloat16)
-  fused    the same in bfloat16 with a kernel per layer (sru_server --fuse_layers)
+  fused    the same in bfloat16 with a kernel per layer (sru_server --fuse_layers=all)
   lstm     torch.nn.LSTM on cuDNN, of the same width and depth, eager and captured in a CUDA graph;
            the better of the two counts
   ops      the same SRU written in PyTorch operations (one product and one loop over time per layer

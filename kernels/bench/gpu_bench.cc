@@ -10,7 +10,7 @@
 //                          each with the microseconds of one forward pass; keeps one shape in
 //                          memory; compare_pytorch_gpu.py alternates it with PyTorch
 //
-// The types are float32, bfloat16 and bfloat16_fused (BackendOptions::cuda_fuse_layers).
+// The types are float32, bfloat16 and bfloat16_fused (all layers that can be).
 //
 // scan and classify print a JSON array, one object per line.
 #include <cuda_runtime_api.h>
@@ -129,13 +129,13 @@ class Timer {
 struct StackType {
   const char* name;
   DataType dtype;
-  bool fuse_layers;
+  int fuse_max_input;  // as BackendOptions::cuda_fuse_max_input
 };
 
 constexpr StackType kStackTypes[] = {
-    {"float32", DataType::kFloat32, false},
-    {"bfloat16", DataType::kBFloat16, false},
-    {"bfloat16_fused", DataType::kBFloat16, true},
+    {"float32", DataType::kFloat32, kFuseNone},
+    {"bfloat16", DataType::kBFloat16, kFuseNone},
+    {"bfloat16_fused", DataType::kBFloat16, kFuseAll},
 };
 
 // The scan ----------------------------------------------------------------------------------------
@@ -249,7 +249,7 @@ class Forward {
       : random_(options, 1) {
     PackOptions pack;
     pack.dtype = type.dtype;
-    pack.fuse_layers = type.fuse_layers;
+    pack.fuse_max_input = type.fuse_max_input;
     stack_ = std::make_unique<PackedStack>(random_.spec(), pack);
     std::unique_ptr<Stream> stream;
     Check(gpu->device().CreateStream(nullptr, &stream));
@@ -397,7 +397,7 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
     const RandomStack random(options, 1);
     std::unique_ptr<Backend> backend;
     BackendOptions backend_options;
-    backend_options.cuda_fuse_layers = type.fuse_layers;
+    backend_options.cuda_fuse_max_input = type.fuse_max_input;
     Check(CreateBackend("cuda", backend_options, &backend));
     CompileOptions compile;
     compile.dtype = type.dtype;

@@ -245,7 +245,7 @@ class CudaBackend : public Backend {
  public:
   CudaBackend(const BackendOptions& options, std::vector<std::shared_ptr<Gpu>> gpus)
       : tf32_(options.cuda_tf32),
-        fuse_layers_(options.cuda_fuse_layers),
+        fuse_max_input_(options.cuda_fuse_max_input),
         token_table_bytes_(options.cuda_token_table_bytes),
         gpus_(std::move(gpus)) {}
 
@@ -254,7 +254,8 @@ class CudaBackend : public Backend {
   std::string description() const override {
     std::string description = "cuBLASLt products";
     if (tf32_) description += " (TF32)";
-    if (fuse_layers_) description += ", fused bfloat16 layers";
+    if (fuse_max_input_ == kFuseAll) description += ", all bfloat16 layers fused";
+    if (fuse_max_input_ == kFuseNone) description += ", no fused layers";
     for (const std::shared_ptr<Gpu>& gpu : gpus_) {
       description +=
           ", device " + std::to_string(gpu->device().ordinal()) + ": " + gpu->device().name();
@@ -303,7 +304,7 @@ class CudaBackend : public Backend {
     PackOptions pack;
     pack.dtype = options.dtype;
     pack.tf32 = tf32_ && options.dtype == DataType::kFloat32;
-    pack.fuse_layers = fuse_layers_;
+    pack.fuse_max_input = fuse_max_input_;
     return pack;
   }
 
@@ -316,7 +317,7 @@ class CudaBackend : public Backend {
   }
 
   const bool tf32_;
-  const bool fuse_layers_;
+  const int fuse_max_input_;
   const size_t token_table_bytes_;
   const std::vector<std::shared_ptr<Gpu>> gpus_;
 };
@@ -339,7 +340,8 @@ std::unique_ptr<Backend> MakeCudaBackend(const BackendOptions& options,
                                          std::vector<std::unique_ptr<Device>> devices) {
   std::vector<std::shared_ptr<Gpu>> gpus;
   for (std::unique_ptr<Device>& device : devices) {
-    gpus.push_back(std::make_shared<Gpu>(std::move(device), options.cuda_memory_limit_bytes));
+    gpus.push_back(std::make_shared<Gpu>(std::move(device), options.cuda_memory_limit_bytes,
+                                         options.cuda_poll));
   }
   return std::make_unique<CudaBackend>(options, std::move(gpus));
 }

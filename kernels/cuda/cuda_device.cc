@@ -1,6 +1,7 @@
 // Device, Stream and Graph on the CUDA runtime.
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -102,7 +103,7 @@ class CudaStream : public Stream {
                      "cudaStreamCreateWithFlags");
     }
     if (status.ok()) {
-      // A thread that waits for it sleeps until the device's interrupt.
+      // A thread that waits for it, and no longer polls, sleeps until the device's interrupt.
       status =
           Check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming | cudaEventBlockingSync),
                 "cudaEventCreateWithFlags");
@@ -208,12 +209,26 @@ class CudaStream : public Stream {
   Status Wait() override {
     Status status = Run("cudaEventRecord", [&] { return cudaEventRecord(done_, stream_); });
     if (!status.ok()) return status;
+    if (PollUntilDone()) return OkStatus();
     return Check(cudaEventSynchronize(done_), "waiting for the device");
   }
 
  private:
   Status Check(cudaError_t error, const char* call) const {
     return ToStatus(error, call, ordinal_);
+  }
+
+  // Whether the event has come while it was asked for. An error is left for the wait to report.
+  bool PollUntilDone() {
+    if (poll().count() == 0) return false;
+    const auto end = std::chrono::steady_clock::now() + poll();
+    do {
+      const cudaError_t error = cudaEventQuery(done_);
+      if (error == cudaSuccess) return true;
+      ForgetLastError();  // not being ready is one
+      if (error != cudaErrorNotReady) return false;
+    } while (std::chrono::steady_clock::now() < end);
+    return false;
   }
 
   template <typename Call>

@@ -58,10 +58,10 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
       {&ws->token_vectors, rows, width},
   };
   struct Array {
-    DeviceBuffer* buffer;
+    ArrayView* array;
     size_t bytes;
   };
-  const Array arrays[] = {
+  std::vector<Array> on_device = {
       {&ws->x, rows * stack.MaxRowStride() * value},
       {&ws->h, rows * stack.MaxRowStride() * value},
       {&ws->normalized, rows * stack.MaxNormalizedStride() * value},
@@ -69,11 +69,18 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
       {&ws->u, rows * stack.MaxProductStride() * value},
       {&ws->input, input_bytes},
   };
-  size_t device_bytes = gpu->device().product_workspace_bytes();
-  for (const Array& array : arrays) device_bytes += array.bytes;
+  std::vector<Array> on_host = {{&ws->host_input, input_bytes}};
   for (const Rows& result : results) {
-    device_bytes += result.count * result.row_values * sizeof(float);
+    const size_t bytes = result.count * result.row_values * sizeof(float);
+    result.result->row_values = result.row_values;
+    on_device.push_back({&result.result->device, bytes});
+    on_host.push_back({&result.result->host, bytes});
   }
+  ArrayPlan device_plan;
+  ArrayPlan host_plan;
+  for (const Array& array : on_device) device_plan.Add(array.bytes);
+  for (const Array& array : on_host) host_plan.Add(array.bytes);
+  const size_t device_bytes = gpu->device().product_workspace_bytes() + device_plan.bytes();
   Status status =
       gpu->CheckBudget("a workspace for " + std::to_string(limits.max_tokens) + " tokens and " +
                            std::to_string(limits.max_sequences) + " sequences",
@@ -81,19 +88,19 @@ Status CudaWorkspace::Create(const PackedStack& stack, const std::shared_ptr<Gpu
   if (status.ok()) status = GpuStream::Create(gpu, &ws->stream);
   // Before the other memory is taken, for the trials need some of their own.
   if (status.ok()) status = plans.Choose(ws->token_buckets_, *ws->stream, &ws->choices_);
-  for (const Array& array : arrays) {
-    if (status.ok()) status = ws->stream.CreateInitialized(gpu, array.bytes, array.buffer);
+  if (status.ok()) {
+    status = ws->stream.CreateInitialized(gpu, device_plan, &ws->device_memory_);
   }
-  if (status.ok()) status = PinnedBuffer::Create(gpu, input_bytes, &ws->host_input);
-  ws->bytes_ = device_bytes + input_bytes;
-  for (const Rows& result : results) {
-    const size_t bytes = result.count * result.row_values * sizeof(float);
-    result.result->row_values = result.row_values;
-    if (status.ok()) status = ws->stream.CreateInitialized(gpu, bytes, &result.result->device);
-    if (status.ok()) status = PinnedBuffer::Create(gpu, bytes, &result.result->host);
-    ws->bytes_ += bytes;
+  if (status.ok()) status = PinnedBuffer::Create(gpu, host_plan, &ws->host_memory_);
+  if (!status.ok()) return status;
+  for (size_t i = 0; i < on_device.size(); ++i) {
+    *on_device[i].array = device_plan.At(i, ws->device_memory_.data());
   }
-  if (status.ok()) *workspace = std::move(ws);
+  for (size_t i = 0; i < on_host.size(); ++i) {
+    *on_host[i].array = host_plan.At(i, ws->host_memory_.data());
+  }
+  ws->bytes_ = device_bytes + host_plan.bytes();
+  *workspace = std::move(ws);
   return status;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/array_plan.h"
 #include "kernels/cuda/bucket.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gpu.h"
@@ -17,6 +18,10 @@
 #include "kernels/cuda/product_plan.h"
 
 namespace sru::kernels::cuda {
+
+// Results of a batch, of one kind, that take at most this much are written to host memory by the
+// kernels themselves: less than what a copy takes to begin. More would hold up the kernels.
+inline constexpr size_t kMappedResultBytes = size_t{16} << 10;
 
 // Graphs that a workspace keeps: enough for the buckets that a steady load falls into.
 inline constexpr size_t kMaxGraphs = 256;
@@ -37,8 +42,8 @@ struct InputLayout {
 // One kind of result: rows of float32 that are computed on the device and copied to the host.
 struct ResultRows {
   size_t row_values = 0;
-  DeviceBuffer device;
-  PinnedBuffer host;
+  ArrayView device;
+  ArrayView host;
 
   float* row(int index) const { return host.as<float>() + index * row_values; }
 };
@@ -46,6 +51,8 @@ struct ResultRows {
 class CudaWorkspace : public Workspace {
  private:
   const std::shared_ptr<Gpu> gpu_;  // outlives all that follows
+  DeviceBuffer device_memory_;      // of the arrays below
+  PinnedBuffer host_memory_;
 
  public:
   // kResourceExhausted when the device's budget does not hold it.
@@ -66,13 +73,13 @@ class CudaWorkspace : public Workspace {
   }
 
   // Rows are those of the largest bucket.
-  DeviceBuffer x;           // a layer's input
-  DeviceBuffer h;           // its output
-  DeviceBuffer normalized;  // layer norm before the products
-  DeviceBuffer projected;
-  DeviceBuffer u;
-  DeviceBuffer input;
-  PinnedBuffer host_input;
+  ArrayView x;           // a layer's input
+  ArrayView h;           // its output
+  ArrayView normalized;  // layer norm before the products
+  ArrayView projected;
+  ArrayView u;
+  ArrayView input;
+  ArrayView host_input;
   ResultRows labels;         // [sequence][logits, probabilities][labels]
   ResultRows pooled;         // [sequence][output stride]
   ResultRows final_state;    // [sequence][layers][output stride]

@@ -8,6 +8,7 @@
 #ifndef SRU_KERNELS_CUDA_DEVICE_H_
 #define SRU_KERNELS_CUDA_DEVICE_H_
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -87,8 +88,17 @@ class Stream {
   // The driver's own handle, a cudaStream_t, for timing by events; null where there is none.
   virtual void* native_handle() { return nullptr; }
 
-  // Blocks, without spinning, until all of the work is done. Reports what went wrong in it.
+  // Blocks until all of the work is done. Reports what went wrong in it.
   virtual Status Wait() = 0;
+
+  // How long Wait() asks whether the work is done before it sleeps; 0 at first.
+  void set_poll(std::chrono::microseconds poll) { poll_ = poll; }
+
+ protected:
+  std::chrono::microseconds poll() const { return poll_; }
+
+ private:
+  std::chrono::microseconds poll_{0};
 };
 
 // Waits for a stream, after an error too: what the work uses must not go before it has ended.
@@ -113,8 +123,12 @@ class Device {
 
   virtual Status Allocate(size_t bytes, void** memory) = 0;
   virtual void Free(void* memory) = 0;
+  // Host memory that the device reads and writes by the same address, in copies and in kernels.
   virtual Status AllocatePinned(size_t bytes, void** memory) = 0;
   virtual void FreePinned(void* memory) = 0;
+
+  // Nobody may touch these bytes of an allocation until it is freed: for devices that notice it.
+  virtual void Protect(void* /*memory*/, size_t /*bytes*/) {}
 
   // Device memory that an algorithm of a product may ask for.
   virtual size_t product_workspace_bytes() const { return kProductWorkspaceBytes; }

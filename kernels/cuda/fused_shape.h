@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "kernels/backend.h"
 #include "kernels/common/host_and_device.h"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/scan_shape.h"
@@ -24,6 +25,7 @@ inline constexpr int kFusedLanes = 32 / kFusedSequences;
 static_assert(kFusedLanes == kFusedDims, "a lane scans one dimension");
 // The longest input row, in values, whose weights still fit into registers.
 inline constexpr int kFusedMaxInput = 512;
+static_assert(kFusedMaxInput == kFuseAll && kFuseWhereFaster <= kFuseAll, "BackendOptions");
 
 // Input rows are padded to one of 64, 128, 256 and 512 values, for each of which there is a kernel.
 SRU_HOST_DEVICE constexpr int FusedInput(int k) {

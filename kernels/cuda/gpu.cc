@@ -14,9 +14,10 @@ std::string Megabytes(size_t bytes) {
 
 }  // namespace
 
-Gpu::Gpu(std::unique_ptr<Device> device, size_t memory_limit)
+Gpu::Gpu(std::unique_ptr<Device> device, size_t memory_limit, std::chrono::microseconds poll)
     : device_(std::move(device)),
-      memory_limit_(memory_limit > 0 ? memory_limit : device_->free_memory() / 10 * 9) {}
+      memory_limit_(memory_limit > 0 ? memory_limit : device_->free_memory() / 10 * 9),
+      poll_(poll) {}
 
 DeviceInfo Gpu::info() const {
   DeviceInfo info;

@@ -4,12 +4,14 @@
 #define SRU_KERNELS_CUDA_GPU_H_
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "kernels/backend.h"
+#include "kernels/cuda/array_plan.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/graph_cache.h"
 #include "kernels/status.h"
@@ -18,10 +20,11 @@ namespace sru::kernels::cuda {
 
 class Gpu {
  public:
-  // `memory_limit` as in BackendOptions.
-  Gpu(std::unique_ptr<Device> device, size_t memory_limit);
+  // `memory_limit` and `poll` as in BackendOptions.
+  Gpu(std::unique_ptr<Device> device, size_t memory_limit, std::chrono::microseconds poll = {});
 
   Device& device() { return *device_; }
+  std::chrono::microseconds poll() const { return poll_; }
   DeviceInfo info() const;
 
   // kResourceExhausted, naming `what`, when this many bytes more would exceed the budget. A check
@@ -34,6 +37,8 @@ class Gpu {
   // Device memory, within the budget.
   Status Allocate(size_t bytes, void** memory);
   void Free(void* memory, size_t bytes);
+  // Nobody may touch these bytes of an allocation until it is freed.
+  void Protect(void* memory, size_t bytes) { device_->Protect(memory, bytes); }
   // Host memory, which no budget counts.
   Status AllocatePinned(size_t bytes, void** memory);
   void FreePinned(void* memory, size_t bytes);
@@ -62,6 +67,7 @@ class Gpu {
 
   const std::unique_ptr<Device> device_;
   const size_t memory_limit_;
+  const std::chrono::microseconds poll_;
   std::atomic<size_t> in_use_{0};
   std::atomic<size_t> weight_bytes_{0};
   GraphUse graph_use_;
@@ -98,6 +104,14 @@ class Buffer {
     return OkStatus();
   }
 
+  // For several arrays.
+  static Status Create(const std::shared_ptr<Gpu>& gpu, const ArrayPlan& plan, Buffer* buffer) {
+    Status status = Create(gpu, plan.bytes(), buffer);
+    if (!status.ok() || plan.bytes() == 0) return status;
+    plan.ForEachGap(buffer->data(), [&](void* begin, size_t bytes) { gpu->Protect(begin, bytes); });
+    return status;
+  }
+
   void* data() const { return data_; }
   template <typename T>
   T* as() const {
@@ -122,16 +136,20 @@ class GpuStream {
     const size_t bytes = gpu->device().product_workspace_bytes();
     Status status = DeviceBuffer::Create(gpu, bytes, &stream->product_workspace_);
     if (!status.ok()) return status;
-    return gpu->device().CreateStream(stream->product_workspace_.data(), &stream->stream_);
+    status = gpu->device().CreateStream(stream->product_workspace_.data(), &stream->stream_);
+    if (status.ok()) stream->stream_->set_poll(gpu->poll());
+    return status;
   }
 
-  // A buffer whose memory has been written once, on this stream, which is idle afterwards.
-  Status CreateInitialized(const std::shared_ptr<Gpu>& gpu, size_t bytes,
+  // A buffer whose memory has been written once, on this stream, which is idle afterwards. `size` is
+  // what DeviceBuffer::Create() takes.
+  template <typename Size>
+  Status CreateInitialized(const std::shared_ptr<Gpu>& gpu, const Size& size,
                            DeviceBuffer* buffer) const {
     DeviceBuffer created;
-    Status status = DeviceBuffer::Create(gpu, bytes, &created);
-    if (status.ok() && bytes > 0) {
-      status = FinishWork(*stream_, stream_->Initialize(created.data(), bytes));
+    Status status = DeviceBuffer::Create(gpu, size, &created);
+    if (status.ok() && created.bytes() > 0) {
+      status = FinishWork(*stream_, stream_->Initialize(created.data(), created.bytes()));
     }
     if (status.ok()) *buffer = std::move(created);
     return status;

@@ -40,7 +40,16 @@ __global__ void __launch_bounds__(kRowThreads) HeadKernel(const HeadArgs args) {
     sum += e;
   }
   const float scale = 1.0f / WarpSum(sum);
-  for (int label = lane; label < args.labels; label += kWarpSize) probabilities[label] *= scale;
+  T* const host = args.host_results == nullptr
+                      ? nullptr
+                      : args.host_results + static_cast<int64_t>(entry.label_row) * 2 * args.labels;
+  for (int label = lane; label < args.labels; label += kWarpSize) {
+    const T probability = probabilities[label] * scale;
+    probabilities[label] = probability;
+    if (host == nullptr) continue;
+    host[label] = logits[label];
+    host[args.labels + label] = probability;
+  }
 }
 
 }  // namespace sru::kernels::cuda

@@ -129,6 +129,8 @@ struct HeadArgs {
   const float* weight;   // [labels][stride]
   const float* bias;     // [labels]
   float* label_results;  // [label_row][logits, probabilities][labels]
+  // The same once more, in memory of the host, which is written only; null = not wanted.
+  float* host_results;
 };
 
 // Sets *differs to 1 when row r of `values` differs in any bit from row r % period of `expected`.

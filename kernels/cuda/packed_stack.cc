@@ -126,7 +126,7 @@ PackedLayer PackLayer(WeightSource* weights, const LayerSpec& spec, const RowLay
     const size_t row = static_cast<size_t>(i) * spec.directions + direction;
     return scale * spec.weight.data[(row * hidden + j) * matrices + matrix];
   };
-  if (fuse && product_rows.stride() <= kFusedMaxInput) {
+  if (fuse && product_rows.stride() <= options.fuse_max_input) {
     layer.fused_k = product_rows.stride();
     layer.product.weights = packer.AddWeights(product_rows, columns, weight);
   } else {
@@ -173,7 +173,7 @@ PackedStack::PackedStack(const StackSpec& stack, const PackOptions& options, Wei
     // Where U is looked up by token id (token_table.h) there is no product to save, and with it or
     // without, for want of memory, the bits must be the same.
     const bool looked_up = layers.empty() && stack.vocabulary_size > 0;
-    const bool fuse = options.fuse_layers && dtype == DataType::kBFloat16 && !looked_up;
+    const bool fuse = dtype == DataType::kBFloat16 && !looked_up;
     layers.push_back(PackLayer(weights, layer, rows, options, fuse, packer));
     rows = layers.back().output;
   }
@@ -227,19 +227,19 @@ Status DeviceStack::Create(const PackedStack& stack, const std::shared_ptr<Gpu>&
 
 Status DeviceStack::Create(const HostTensors& tensors, const std::shared_ptr<Gpu>& gpu,
                            Stream& stream, std::unique_ptr<DeviceStack>* device_stack) {
-  size_t bytes = 0;
-  for (const std::vector<uint8_t>& tensor : tensors) bytes += tensor.size();
-  Status status = gpu->CheckBudget("the weights", bytes);
+  ArrayPlan plan;
+  for (const std::vector<uint8_t>& tensor : tensors) plan.Add(tensor.size());
+  Status status = gpu->CheckBudget("the weights", plan.bytes());
   if (!status.ok()) return status;
   std::unique_ptr<DeviceStack> created(new DeviceStack(gpu));
-  for (const std::vector<uint8_t>& tensor : tensors) {
-    DeviceBuffer buffer;
-    status = DeviceBuffer::Create(gpu, tensor.size(), &buffer);
-    if (status.ok()) status = stream.CopyToDevice(buffer.data(), tensor.data(), tensor.size());
-    created->bytes_ += buffer.bytes();
-    gpu->CountWeights(buffer.bytes());
-    created->tensors_.push_back(std::move(buffer));
-    if (!status.ok()) break;
+  status = DeviceBuffer::Create(gpu, plan, &created->memory_);
+  if (!status.ok()) return status;
+  created->bytes_ = created->memory_.bytes();
+  gpu->CountWeights(created->bytes_);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    created->tensors_.push_back(plan.At(i, created->memory_.data()));
+    if (!status.ok() || tensors[i].empty()) continue;
+    status = stream.CopyToDevice(created->tensors_[i].data(), tensors[i].data(), tensors[i].size());
   }
   // Also after an error: the copies read the host's tensors.
   const Status copied = stream.Wait();

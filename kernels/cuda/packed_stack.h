@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kernels/common/highway.h"
+#include "kernels/cuda/array_plan.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/row_layout.h"
@@ -52,7 +53,7 @@ struct PackedLayer {
 struct PackOptions {
   DataType dtype = DataType::kFloat32;
   bool tf32 = false;
-  bool fuse_layers = false;  // those that can be
+  int fuse_max_input = kFuseNone;  // as BackendOptions::cuda_fuse_max_input
 };
 
 struct PackedStack {
@@ -105,8 +106,9 @@ class DeviceStack {
   explicit DeviceStack(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
 
   const std::shared_ptr<Gpu> gpu_;
-  std::vector<DeviceBuffer> tensors_;
-  size_t bytes_ = 0;  // counted as weights
+  DeviceBuffer memory_;
+  std::vector<ArrayView> tensors_;  // in it
+  size_t bytes_ = 0;                // counted as weights
 };
 
 }  // namespace sru::kernels::cuda

@@ -12,6 +12,7 @@
 #include "kernels/cuda/packed_stack.h"
 #include "kernels/cuda/product_plan.h"
 #include "kernels/cuda/token_table.h"
+#include "kernels/in_parallel.h"
 #include "kernels/status.h"
 
 namespace sru::kernels::cuda {
@@ -40,27 +41,31 @@ struct StackOnDevice {
   size_t bytes() const { return weights->bytes() + token_table->bytes(); }
 };
 
-// Calls prepare(gpu, &state) for each device and then sets state.gpu. Devices that have failed are
-// left out: they have the gpu alone. kDeviceLost when none is left.
+// Calls prepare(gpu, &state) for each device, for all at the same time, and then sets state.gpu.
+// Devices that have failed are left out: they have the gpu alone. kDeviceLost when none is left.
 template <typename State, typename Prepare>
 Status PrepareDevices(const std::vector<std::shared_ptr<Gpu>>& gpus, const Prepare& prepare,
                       std::vector<State>* states) {
+  std::vector<State> prepared(gpus.size());
+  std::vector<Status> results(gpus.size());
+  InParallel(static_cast<int>(gpus.size()), [&](int i) {
+    const std::shared_ptr<Gpu>& gpu = gpus[i];
+    results[i] = gpu->lost() ? gpu->LostError() : gpu->Observe(prepare(gpu, &prepared[i]));
+  });
   Status lost;
   bool any = false;
-  for (const std::shared_ptr<Gpu>& gpu : gpus) {
-    State state;
-    const Status status = gpu->lost() ? gpu->LostError() : gpu->Observe(prepare(gpu, &state));
-    if (status.code() == StatusCode::kDeviceLost) {
-      lost = status;
-      state = State();
-    } else if (!status.ok()) {
-      return status;
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    if (results[i].code() == StatusCode::kDeviceLost) {
+      lost = results[i];
+      prepared[i] = State();
+    } else if (!results[i].ok()) {
+      return results[i];
     } else {
       any = true;
     }
-    state.gpu = gpu;
-    states->push_back(std::move(state));
+    prepared[i].gpu = gpus[i];
   }
+  *states = std::move(prepared);
   return any ? OkStatus() : lost;
 }
 

@@ -168,6 +168,7 @@ class Pass {
     args.weight = weights_.floats(stack_.classifier_weight);
     args.bias = weights_.floats(stack_.classifier_bias);
     args.label_results = pass_.label_results;
+    args.host_results = pass_.host_label_results;
     return pass_.stream->Classify(args);
   }
 

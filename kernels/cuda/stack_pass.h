@@ -31,11 +31,14 @@ struct StackPass {
   int feature_stride = 0;                // values from one row of features to the next
   const float* initial_state = nullptr;  // [sequence's index][layers][output stride]; null = zeros
 
-  // Results; null = not wanted.
+  // Results; null = not wanted. Those that no later kernel reads, which is all but `pooled` with
+  // `label_results` and these themselves, may be in pinned memory of the host.
   float* final_state = nullptr;    // [state_row][layers][output stride]
   float* token_vectors = nullptr;  // [token_row]
   float* pooled = nullptr;         // [pool_row]
   float* label_results = nullptr;  // [label_row][logits, probabilities]; needs `pooled`
+  // label_results once more, in pinned memory of the host; null = not wanted.
+  float* host_label_results = nullptr;
 
   // Scratch for as many rows as the products of the bucket have, of the widths that the stack's
   // Max..Stride() say.

@@ -93,10 +93,20 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
   flags->Add("allow_tf32", &options->hardware.cuda_tf32,
              "Lets float32 products on a GPU round their input to TF32: about three digits instead "
              "of seven, and faster.");
-  flags->Add("fuse_layers", &options->hardware.cuda_fuse_layers,
-             "Runs bfloat16 layers on a GPU as one kernel each where their input has at most 512 "
-             "values: fewer launches, and products that are not rounded. Meant for small batches; "
-             "scripts/gpu_report.sh compares both on your GPU.");
+  flags->AddChoice<int>(
+      "fuse_layers", &options->hardware.cuda_fuse_max_input,
+      {{"auto", kernels::kFuseWhereFaster},
+       {"all", kernels::kFuseAll},
+       {"none", kernels::kFuseNone}},
+      "Which bfloat16 layers run as one GPU kernel each, with fewer launches and products that are "
+      "not rounded: auto (those whose input has at most 256 values, where calculation says that it "
+      "is faster), all (at most 512 values) or none. scripts/gpu_report.sh compares all with none "
+      "on your GPU.");
+  flags->AddMicroseconds(
+      "gpu_poll_us", &options->gpu_poll, {absl::ZeroDuration(), absl::Seconds(1)},
+      "How long a worker that waits for its GPU keeps asking whether the batch is done, before it "
+      "sleeps until the GPU wakes it. Saves the time to wake up, and takes the worker's core "
+      "meanwhile. 0 = it sleeps at once.");
   BatcherOptions& batcher = engine.batcher;
   flags->Add("max_batch_tokens", &batcher.max_batch_tokens, {1, 1 << 22},
              "Token budget of one batch. Larger batches raise throughput and the latency of each "
@@ -137,9 +147,10 @@ absl::Status ValidateBatchingOptions(const BatchingOptions& options) {
         absl::StrCat("--devices: expected different numbers from 0 on, such as 0,1, found '",
                      absl::StrJoin(devices, ","), "'"));
   }
-  if (options.hardware.cuda_fuse_layers && options.compile.dtype != kernels::DataType::kBFloat16) {
+  if (options.hardware.cuda_fuse_max_input == kernels::kFuseAll &&
+      options.compile.dtype != kernels::DataType::kBFloat16) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--fuse_layers: fuses bfloat16 layers, but --dtype is ",
+        absl::StrCat("--fuse_layers: all fuses bfloat16 layers, but --dtype is ",
                      kernels::DataTypeName(options.compile.dtype), "; use --dtype=bfloat16"));
   }
   const BatcherOptions& batcher = options.engine.batcher;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "server/base/flag_table.h"
 #include "server/batching/engine.h"
@@ -14,9 +15,10 @@ namespace sru::server {
 
 struct BatchingOptions {
   std::string backend = "auto";  // "auto": see kernels::ChooseBackend()
-  // Its cuda_memory_limit_bytes is not read: gpu_memory_limit_mb has it.
+  // Its cuda_memory_limit_bytes and cuda_poll are not read: gpu_memory_limit_mb and gpu_poll have them.
   kernels::BackendOptions hardware;
   int64_t gpu_memory_limit_mb = 0;  // of each GPU, 10^6 bytes; 0 = nine tenths of what is free
+  absl::Duration gpu_poll;          // BackendOptions::cuda_poll
   // Of each device, for the states of sequences, 10^6 bytes; 0 = a tenth of what is free
   int64_t state_memory_mb = 0;
   kernels::CompileOptions compile;

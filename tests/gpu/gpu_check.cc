@@ -5,7 +5,7 @@
 //   gpu_check [--backend=cuda] [--dtype=float32|bfloat16] [--fuse_layers]
 //             [--goldens=tests/golden] [--small] [--json=FILE]
 //
-// --fuse_layers is BackendOptions::cuda_fuse_layers. --small leaves out what takes long under a
+// --fuse_layers is kFuseAll for BackendOptions::cuda_fuse_max_input, else nothing is fused. --small leaves out what takes long under a
 // sanitizer. Prints one line per check; exits with 0 if all pass, with 1 if one fails, with 77 if
 // the machine lacks the backend.
 #include <algorithm>
@@ -81,7 +81,7 @@ class Checker {
   // Returns 77, after a message, if there is no such backend here.
   int Run() {
     kernels::BackendOptions options;
-    options.cuda_fuse_layers = flags_.fuse_layers;
+    options.cuda_fuse_max_input = flags_.fuse_layers ? kernels::kFuseAll : kernels::kFuseNone;
     Status status = kernels::CreateBackend(flags_.backend, options, &backend_);
     if (!status.ok()) {
       std::fprintf(stderr, "gpu_check: skipped, %s\n", status.message().c_str());
@@ -349,7 +349,7 @@ class Checker {
     const RandomBatch batch(spec, lengths, true, 48);
     const RaggedBatch view = batch.view();
     kernels::BackendOptions without_table;
-    without_table.cuda_fuse_layers = flags_.fuse_layers;
+    without_table.cuda_fuse_max_input = flags_.fuse_layers ? kernels::kFuseAll : kernels::kFuseNone;
     without_table.cuda_token_table_bytes = 0;
     kernels::CompileOptions compile;
     compile.dtype = dtype_;

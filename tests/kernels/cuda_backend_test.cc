@@ -7,17 +7,25 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
+#include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/array_plan.h"
 #include "kernels/cuda/bucket.h"
+#include "kernels/cuda/cuda_workspace.h"
 #include "kernels/cuda/fused_shape.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/graph_cache.h"
+#include "kernels/cuda/stack_on_device.h"
 #include "kernels/testing/random_stack.h"
 #include "tests/kernels/cuda_host/host_device.h"
 
@@ -288,7 +296,7 @@ TEST(CudaBackendTest, BothScanWidthsGiveTheSameBits) {
 std::vector<float> RunBFloat16(const RandomStack& stack, const RandomBatch& batch, bool fuse_layers,
                                int num_multiprocessors, int64_t* fused_layers) {
   BackendOptions options;
-  options.cuda_fuse_layers = fuse_layers;
+  options.cuda_fuse_max_input = fuse_layers ? kFuseAll : kFuseNone;
   HostDeviceOptions device;
   device.num_multiprocessors = num_multiprocessors;
   Rig rig(1, options, device);
@@ -358,7 +366,7 @@ TEST(FusedLayerTest, LongerRowsAndFloat32AreNotFused) {
   EXPECT_EQ(fused, 0);
 
   BackendOptions fuse;
-  fuse.cuda_fuse_layers = true;
+  fuse.cuda_fuse_max_input = kFuseAll;
   const RandomStack narrow(StackOptions(), 3);
   Rig rig(1, fuse);
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(narrow.spec()));
@@ -366,6 +374,27 @@ TEST(FusedLayerTest, LongerRowsAndFloat32AreNotFused) {
   const OutputArrays outputs(narrow.spec(), tokens.view(), Pooling::kMax);
   ASSERT_TRUE(rig.Run(tokens.view(), outputs).ok());
   EXPECT_EQ(rig.controls[0]->fused_layers, 0);
+}
+
+// By their shape alone, unless all or none are asked for.
+TEST(FusedLayerTest, OnlyLayersForWhichItPaysAreFusedByDefault) {
+  for (const auto& [input, expected] :
+       {std::pair{kFuseWhereFaster, 1}, {kFuseWhereFaster + 8, 0}}) {
+    StackOptions options;
+    options.vocabulary_size = 0;
+    options.input_size = input;
+    options.num_layers = 1;
+    const RandomStack stack(options, 3);
+    for (const std::vector<int>& lengths : {std::vector<int>{2}, std::vector<int>(8, 30)}) {
+      Rig rig;
+      rig.compile.dtype = DataType::kBFloat16;
+      ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+      const RandomBatch batch(stack.spec(), lengths, true, 4);
+      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+      ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+      EXPECT_EQ(rig.controls[0]->fused_layers, expected) << input;
+    }
+  }
 }
 
 // Their U is not in memory, and their products need none of the library's algorithms.
@@ -376,7 +405,7 @@ TEST(FusedLayerTest, NeedsNeitherUNorTheLibrary) {
   size_t bytes[2];
   for (bool fuse : {false, true}) {
     BackendOptions backend;
-    backend.cuda_fuse_layers = fuse;
+    backend.cuda_fuse_max_input = fuse ? kFuseAll : kFuseNone;
     Rig rig(1, backend);
     rig.compile.dtype = DataType::kBFloat16;
     rig.controls[0]->unstable_rows = fuse ? 16 : 0;  // AProductWithoutAStableAlgorithmIsRefused
@@ -425,6 +454,155 @@ TEST(CudaBackendTest, EveryByteOfAWorkspaceIsWrittenBeforeItIsUsed) {
     EXPECT_EQ(static_cast<size_t>(rig.controls[0]->bytes_initialized) + product_workspace,
               info.memory_in_use - info.weight_bytes);
   }
+}
+
+// Freeing may hold up all that runs on the device.
+TEST(CudaBackendTest, AStackAndAWorkspaceTakeFewAllocations) {
+  const RandomStack stack(StackOptions(), 1);
+  BackendOptions options;
+  options.cuda_token_table_bytes = 0;
+  Rig rig(1, options);
+  HostDeviceControl& control = *rig.controls[0];
+  ASSERT_TRUE(rig.Compile(stack.spec()).ok());
+  EXPECT_EQ(control.allocations_alive, 1);
+  EXPECT_EQ(control.pinned_alive, 0);
+  for (int workspaces = 1; workspaces <= 2; ++workspaces) {
+    ASSERT_TRUE(rig.MakeWorkspace({256, 8}).ok());
+    // What products use besides is one of its own, since trials need it before.
+    EXPECT_EQ(control.allocations_alive, 1 + 2 * workspaces);
+    EXPECT_EQ(control.pinned_alive, workspaces);
+  }
+  rig.workspaces.clear();
+  rig.executable.reset();
+  EXPECT_EQ(control.allocations_alive, 0);
+  EXPECT_EQ(control.pinned_alive, 0);
+}
+
+TEST(ArrayPlanTest, ArraysAreAlignedAndApart) {
+  ArrayPlan plan;
+  const size_t sizes[] = {1, 0, 256, 255, 1000};
+  for (const size_t bytes : sizes) plan.Add(bytes);
+  std::vector<char> memory(plan.bytes());
+  std::vector<int> users(plan.bytes());
+  for (size_t i = 0; i < std::size(sizes); ++i) {
+    const ArrayView array = plan.At(i, memory.data());
+    EXPECT_EQ(array.bytes(), sizes[i]);
+    EXPECT_EQ(array.data() == nullptr, sizes[i] == 0);
+    if (sizes[i] == 0) continue;
+    const size_t offset = array.as<char>() - memory.data();
+    EXPECT_EQ(offset % ArrayPlan::kAlignment, 0u);
+    ASSERT_LE(offset + sizes[i], memory.size());
+    for (size_t at = offset; at < offset + sizes[i]; ++at) ++users[at];
+  }
+  int gaps = 0;
+  plan.ForEachGap(memory.data(), [&](void* begin, size_t bytes) {
+    EXPECT_GT(bytes, 0u);
+    ++gaps;
+    for (size_t i = 0; i < bytes; ++i) ++users[static_cast<char*>(begin) - memory.data() + i];
+  });
+  EXPECT_EQ(gaps, 4);
+  for (const int count : users) EXPECT_EQ(count, 1);
+}
+
+// Kernels write small results to the host's memory, and large ones are copied there.
+TEST(CudaBackendTest, SmallResultsAreNotCopied) {
+  const RandomStack stack(StackOptions(), 1);
+  const size_t least_row_bytes = 2 * stack.spec().num_labels * sizeof(float);  // the labels'
+  const int many = static_cast<int>(kMappedResultBytes / least_row_bytes) + 1;
+  Rig rig;
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec(), {2 * many, many}));
+  const RandomBatch random(stack.spec(), std::vector<int>(many, 2), false, 5);
+  RaggedBatch all = random.view();
+  RaggedBatch one = all;
+  one.num_sequences = 1;
+  struct Case {
+    const char* name;
+    bool labels, pooled, state;
+    int copies;  // of the small batch
+  };
+  for (const Case& wanted : {Case{"labels", true, false, false, 0},
+                             {"pooled", false, true, false, 0},
+                             {"state", false, false, true, 0},
+                             {"pooled and state", false, true, true, 0},
+                             // Which the classifier reads.
+                             {"labels and pooled", true, true, false, 1}}) {
+    SCOPED_TRACE(wanted.name);
+    std::vector<OutputArrays> found;
+    for (RaggedBatch* batch : {&one, &all}) {
+      OutputArrays& outputs = found.emplace_back(stack.spec(), *batch, stack.spec().pooling);
+      for (SequenceOutput& out : outputs.outputs) {
+        out.token_vectors = nullptr;
+        if (!wanted.labels) out.logits = out.probabilities = nullptr;
+        if (!wanted.pooled) out.pooled = nullptr;
+        if (!wanted.state) out.final_state = nullptr;
+      }
+      const int64_t copies = rig.controls[0]->copies_to_host;
+      ASSERT_TRUE(rig.Run(*batch, outputs).ok());
+      const int64_t made = rig.controls[0]->copies_to_host - copies;
+      if (batch == &one) {
+        EXPECT_EQ(made, wanted.copies);
+      } else {
+        EXPECT_GT(made, wanted.copies);
+      }
+    }
+    const auto expect_prefix = [&](const std::vector<float> OutputArrays::*values) {
+      const std::vector<float>& small = found[0].*values;
+      ASSERT_LE(small.size(), (found[1].*values).size());
+      EXPECT_TRUE(std::equal(small.begin(), small.end(), (found[1].*values).begin()));
+    };
+    if (wanted.labels) expect_prefix(&OutputArrays::logits);
+    if (wanted.labels) expect_prefix(&OutputArrays::probabilities);
+    if (wanted.pooled) expect_prefix(&OutputArrays::pooled);
+    if (wanted.state) expect_prefix(&OutputArrays::final_state);
+  }
+}
+
+// Each waits for the others.
+TEST(CudaBackendTest, DevicesArePreparedAtTheSameTime) {
+  struct State {
+    std::shared_ptr<Gpu> gpu;
+    int ordinal = -1;
+  };
+  constexpr int kDevices = 3;
+  std::vector<std::unique_ptr<HostDeviceControl>> controls;
+  std::vector<std::shared_ptr<Gpu>> gpus;
+  for (int i = 0; i < kDevices; ++i) {
+    HostDeviceOptions options;
+    options.ordinal = i;
+    controls.push_back(std::make_unique<HostDeviceControl>());
+    gpus.push_back(std::make_shared<Gpu>(MakeHostDevice(options, controls.back().get()), 0));
+  }
+  std::mutex mutex;
+  std::condition_variable changed;
+  int started = 0;
+  std::vector<State> states;
+  const auto prepare = [&](const std::shared_ptr<Gpu>& gpu, State* state) {
+    std::unique_lock<std::mutex> lock(mutex);
+    ++started;
+    changed.notify_all();
+    const bool all =
+        changed.wait_for(lock, std::chrono::minutes(1), [&] { return started == kDevices; });
+    state->ordinal = gpu->device().ordinal();
+    return all ? OkStatus() : Internal("one after the other");
+  };
+  const Status status = PrepareDevices(gpus, prepare, &states);
+  EXPECT_TRUE(status.ok()) << status.message();
+  ASSERT_EQ(states.size(), static_cast<size_t>(kDevices));
+  for (int i = 0; i < kDevices; ++i) {
+    EXPECT_EQ(states[i].gpu, gpus[i]);
+    EXPECT_EQ(states[i].ordinal, i);
+  }
+
+  const auto throws = [&](const std::shared_ptr<Gpu>& gpu, State* /*state*/) {
+    if (gpu->device().ordinal() == 1) throw std::bad_alloc();
+    return OkStatus();
+  };
+  EXPECT_THROW((void)PrepareDevices(gpus, throws, &states), std::bad_alloc);
+  const auto fails = [&](const std::shared_ptr<Gpu>& gpu, State* /*state*/) {
+    const int ordinal = gpu->device().ordinal();
+    return ordinal == 0 ? OkStatus() : InvalidArgument(std::to_string(ordinal));
+  };
+  EXPECT_EQ(PrepareDevices(gpus, fails, &states).message(), "1");  // the first one's
 }
 
 TEST(CudaBackendTest, MemoryIsReportedAndGivenBack) {
@@ -885,7 +1063,7 @@ TEST(CudaBackendTest, TheFirstLayerOfTokensIsNotFused) {
   std::vector<float> vectors[2];
   for (int i = 0; i < 2; ++i) {
     BackendOptions options = i == 0 ? BackendOptions() : WithoutTokenTable();
-    options.cuda_fuse_layers = true;
+    options.cuda_fuse_max_input = kFuseAll;
     Rig rig(1, options);
     rig.compile.dtype = DataType::kBFloat16;
     ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));

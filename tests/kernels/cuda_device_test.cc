@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <iterator>
 #include <memory>
@@ -109,7 +110,7 @@ class CudaDeviceTest : public ::testing::Test {
       EXPECT_EQ(device.allocations_alive, 0);
       device.failed = device.error = cudaSuccess;
       device.failing_call.clear();
-      device.launches = 0;
+      device.launches = device.waits = device.queries_until_done = 0;
       device.compute_capability = 9;
     }
     ProductsFail() = false;
@@ -235,6 +236,40 @@ TEST_F(CudaDeviceTest, AProbeSaysWhetherTheDeviceWorks) {
     EXPECT_FALSE(devices_[0]->Probe().ok()) << call;
     EXPECT_TRUE(devices_[1]->Probe().ok()) << call;
   }
+}
+
+TEST_F(CudaDeviceTest, AWaitPollsIfItIsToldTo) {
+  SimulatedDevice& device = SimulatedDeviceAt(0);
+  device.queries_until_done = 3;
+  EXPECT_TRUE(streams_[0]->Wait().ok());
+  EXPECT_EQ(device.waits, 1);
+  EXPECT_EQ(device.queries_until_done, 3);
+
+  streams_[0]->set_poll(std::chrono::hours(1));
+  EXPECT_TRUE(streams_[0]->Wait().ok());
+  EXPECT_EQ(device.waits, 1);
+  EXPECT_EQ(device.queries_until_done, 0);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+
+  // It is not done in that time.
+  streams_[0]->set_poll(std::chrono::microseconds(1));
+  device.queries_until_done = int64_t{1} << 40;
+  EXPECT_TRUE(streams_[0]->Wait().ok());
+  EXPECT_EQ(device.waits, 2);
+  EXPECT_LT(device.queries_until_done, int64_t{1} << 40);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+}
+
+TEST_F(CudaDeviceTest, AnErrorEndsThePolling) {
+  streams_[0]->set_poll(std::chrono::hours(1));
+  SimulatedDevice& device = SimulatedDeviceAt(0);
+  device.failing_call = "cudaEventQuery";
+  device.error = cudaErrorIllegalAddress;
+  EXPECT_TRUE(streams_[0]->Wait().ok());  // what the wait says counts
+  EXPECT_EQ(device.waits, 1);
+  device.failed = cudaErrorIllegalAddress;
+  EXPECT_EQ(streams_[0]->Wait().code(), StatusCode::kDeviceLost);
+  EXPECT_EQ(cudaGetLastError(), cudaSuccess);
 }
 
 // The library says that it has failed, and the wait says why.

@@ -8,6 +8,9 @@
 #include <mutex>
 #include <utility>
 #include <variant>
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
 
 // First the shim: it defines CUDA's words for the kernels.
 // clang-format off
@@ -162,6 +165,7 @@ class HostStream : public Stream {
     return Add([=] { std::memcpy(to, from, bytes); });
   }
   Status CopyToHost(void* to, const void* from, size_t bytes) override {
+    ++control_->copies_to_host;
     return Add([=] {
       std::memcpy(to, from, bytes);
       control_->bytes_to_host += static_cast<int64_t>(bytes);
@@ -358,7 +362,7 @@ class HostDevice : public Device {
   HostDevice(const HostDeviceOptions& options, HostDeviceControl* control)
       : options_(options), control_(control) {}
   ~HostDevice() override {
-    if (!sizes_.empty()) std::abort();  // memory that was not given back
+    if (!sizes_.empty() || !pinned_sizes_.empty()) std::abort();  // memory that was not given back
   }
 
   int ordinal() const override { return options_.ordinal; }
@@ -378,6 +382,7 @@ class HostDevice : public Device {
     *memory = Fresh(bytes);
     const std::lock_guard<std::mutex> lock(mutex_);
     sizes_[*memory] = bytes;
+    ++control_->allocations_alive;
     control_->bytes_in_use += static_cast<int64_t>(bytes);
     return kernels::OkStatus();
   }
@@ -386,15 +391,34 @@ class HostDevice : public Device {
     const auto found = sizes_.find(memory);
     if (found == sizes_.end()) std::abort();
     control_->bytes_in_use -= static_cast<int64_t>(found->second);
+    Unprotect(memory, found->second);
     sizes_.erase(found);
+    --control_->allocations_alive;
     std::free(memory);
   }
   Status AllocatePinned(size_t bytes, void** memory) override {
     ++control_->allocations;
     *memory = Fresh(bytes);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    pinned_sizes_[*memory] = bytes;
+    ++control_->pinned_alive;
     return kernels::OkStatus();
   }
-  void FreePinned(void* memory) override { std::free(memory); }
+  void FreePinned(void* memory) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = pinned_sizes_.find(memory);
+    if (found == pinned_sizes_.end()) std::abort();
+    Unprotect(memory, found->second);
+    pinned_sizes_.erase(found);
+    --control_->pinned_alive;
+    std::free(memory);
+  }
+
+  void Protect([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) override {
+#ifdef __SANITIZE_ADDRESS__
+    __asan_poison_memory_region(memory, bytes);
+#endif
+  }
 
   Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) override {
     *stream = std::make_unique<HostStream>(options_, control_, product_workspace != nullptr);
@@ -436,6 +460,11 @@ class HostDevice : public Device {
   }
 
  private:
+  static void Unprotect([[maybe_unused]] void* memory, [[maybe_unused]] size_t bytes) {
+#ifdef __SANITIZE_ADDRESS__
+    __asan_unpoison_memory_region(memory, bytes);
+#endif
+  }
   static void* Fresh(size_t bytes) {
     // Not rounded up beyond the alignment that malloc asks for: what is past the end is not ours.
     void* memory = nullptr;
@@ -448,6 +477,7 @@ class HostDevice : public Device {
   HostDeviceControl* const control_;
   std::mutex mutex_;
   std::map<void*, size_t> sizes_;
+  std::map<void*, size_t> pinned_sizes_;
 };
 
 }  // namespace

@@ -3,8 +3,8 @@
 // mistakes of the backend could hide:
 //   * Work on a stream happens when the stream is waited for, not before.
 //   * Recorded work is replayed with the arguments that it was recorded with.
-//   * Fresh memory is filled with NaN, and stays so when it is initialized. Each buffer is an allocation of its own, so that
-//     AddressSanitizer sees accesses outside of it.
+//   * Fresh memory is filled with NaN, and stays so when it is initialized. AddressSanitizer sees
+//     accesses outside of a buffer, and between the arrays of one.
 //   * The library's products offer algorithms whose bits depend on the number of rows or on a row's
 //     place, others that sum in another order, and others that refuse.
 //   * It fails for good, or now and then, when a test tells it to.
@@ -65,9 +65,12 @@ struct HostDeviceControl {
   std::atomic<int64_t> graphs_recorded{0};
   std::atomic<int64_t> graphs_alive{0};
   std::atomic<int64_t> graph_launches{0};
-  std::atomic<int64_t> fused_layers{0};  // recorded or run
+  std::atomic<int64_t> copies_to_host{0};  // recorded or put on a stream
+  std::atomic<int64_t> fused_layers{0};    // recorded or run
   std::atomic<int64_t> probes{0};
   std::atomic<int64_t> allocations{0};
+  std::atomic<int64_t> allocations_alive{0};  // of the device
+  std::atomic<int64_t> pinned_alive{0};
   std::atomic<int64_t> bytes_in_use{0};
   std::atomic<int64_t> bytes_to_host{0};
   std::atomic<int64_t> bytes_initialized{0};

@@ -190,7 +190,16 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return error == cudaSuccess && event->device != stream->device ? Ended(cudaErrorInvalidValue)
                                                                  : error;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t event) { return Begin("cudaEventSynchronize", event); }
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const cudaError_t error = Begin("cudaEventQuery", event);
+  if (error != cudaSuccess) return error;
+  std::atomic<int64_t>& left = SimulatedDeviceAt(event->device).queries_until_done;
+  return left > 0 && left-- > 0 ? Ended(cudaErrorNotReady) : cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  ++SimulatedDeviceAt(event->device).waits;
+  return Begin("cudaEventSynchronize", event);
+}
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
                                  unsigned long long /*flags*/) {  // NOLINT: CUDA's type
   const cudaError_t error = Begin("cudaGraphInstantiate", graph);

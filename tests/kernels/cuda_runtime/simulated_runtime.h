@@ -24,6 +24,10 @@ struct SimulatedDevice {
   std::string failing_call;
   cudaError_t error = cudaSuccess;
 
+  // After this many further queries of an event its work is done. Every wait ends at once.
+  std::atomic<int64_t> queries_until_done{0};
+
+  std::atomic<int64_t> waits{0};     // for events
   std::atomic<int64_t> launches{0};  // of kernels, also recorded ones
   std::atomic<int64_t> streams_alive{0};
   std::atomic<int64_t> graphs_alive{0};
