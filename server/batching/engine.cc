@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/in_parallel.h"
 #include "kernels/turn.h"
 #include "server/base/cores.h"
 #include "server/base/log.h"
@@ -437,10 +438,11 @@ absl::StatusOr<std::vector<std::unique_ptr<StepRunner>>> MakeSteppers(
   return steppers;
 }
 
-// Deals the workers out, in turn, to the devices that have not failed: see EngineOptions.
+// Deals the workers out, in turn, to the devices that have not failed: see EngineOptions. Those of
+// several devices are made at the same time, since each tries its device's algorithms.
 absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
-    const models::Model& model, kernels::WorkspaceLimits limits, const EngineOptions& options,
-    const StateArenas* state_arenas) {
+    const models::Model& model, const kernels::WorkspaceLimits& limits,
+    const EngineOptions& options, const StateArenas* state_arenas) {
   const int num_devices = model.compiled().num_devices();
   const size_t instances =
       options.instances > 0 ? options.instances : DefaultInstances(model.compiled());
@@ -451,17 +453,25 @@ absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
   // Each round makes one worker per device.
   for (size_t round = 0; round * num_devices < instances; ++round) {
     for (auto device = devices.begin(); device != devices.end() && runners.size() < instances;) {
-      limits.device = *device;
-      auto runner = MakeRunner(model, limits, state_arenas);
-      if (runner.ok()) {
-        runners.push_back(*std::move(runner));
-        ++device;
-      } else if (absl::IsUnavailable(runner.status())) {
-        lost = runner.status();
-        if (options.on_device_lost) options.on_device_lost(*device, lost);
-        device = devices.erase(device);
-      } else {
-        return runner.status();
+      const size_t left = devices.end() - device;
+      const int count = static_cast<int>(std::min(left, instances - runners.size()));
+      std::vector<absl::StatusOr<std::unique_ptr<BatchRunner>>> made(count);
+      kernels::InParallel(count, [&](int i) {
+        kernels::WorkspaceLimits of_device = limits;
+        of_device.device = device[i];
+        made[i] = MakeRunner(model, of_device, state_arenas);
+      });
+      for (auto& runner : made) {
+        if (runner.ok()) {
+          runners.push_back(*std::move(runner));
+          ++device;
+        } else if (absl::IsUnavailable(runner.status())) {
+          lost = runner.status();
+          if (options.on_device_lost) options.on_device_lost(*device, lost);
+          device = devices.erase(device);
+        } else {
+          return runner.status();
+        }
       }
     }
   }
