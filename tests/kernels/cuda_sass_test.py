@@ -3,6 +3,7 @@
 (scripts/gpu_static.py says what is counted; docs/benchmarks/gpu_static.md has the figures):
 
 * the scan's steps have more instructions, or take more static cycles, than the limits below;
+* the steps of a fused layer's chunk have;
 * one of these kernels waits for loads from global memory one after the other.
 
 Usage: cuda_sass_test.py NVCC SOURCE_ROOT ARCHITECTURES, such as "80 90". Exits with 77 (skipped)
@@ -30,6 +31,8 @@ TANH = {"bf16": (8, 30), "f32": (24, 95)}
 ALONE = 2
 # Of pooling after a layer norm, per row of two dimensions: static cycles, and loads waited for alone.
 POOL = (150, 5)
+# Of a fused layer's step: instructions and static cycles.
+FUSED = (30, 75)
 
 
 def check_scan(architecture, rows):
@@ -67,6 +70,22 @@ def check_pool(architecture, rows):
     return errors
 
 
+def check_fused(architecture, rows):
+    errors = []
+    for row in rows:
+        where = f"sm_{architecture}, fused layer, {row.arguments}"
+        if row.instructions is None:
+            errors.append(f"{where}: no chunk of steps")
+            continue
+        for what, value, limit in (("instructions per step", row.instructions, FUSED[0]),
+                                   ("static cycles per step", row.cycles, FUSED[1])):
+            if value > limit:
+                errors.append(f"{where}: expected at most {limit} {what}, found {value:.1f}")
+    if len(rows) != 8:
+        errors.append(f"sm_{architecture}: expected 8 fused layers, found {len(rows)}")
+    return errors
+
+
 def main():
     nvcc, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].replace(";", " ").split()
     if not nvcc or shutil.which(nvcc) is None:
@@ -84,6 +103,7 @@ def main():
 
             errors += check_scan(architecture, figures("scan"))
             errors += check_pool(architecture, figures("rows"))
+            errors += check_fused(architecture, figures("fused"))
     if errors:
         sys.exit("\n".join(errors))
 
