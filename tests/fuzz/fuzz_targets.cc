@@ -33,6 +33,7 @@
 #include "server/compat/protobuf_compat.h"
 #include "server/http/page_host.h"
 #include "server/http/try_endpoint.h"
+#include "server/rpc/generate_parser.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
 #include "server/telemetry/request_id.h"
@@ -329,10 +330,73 @@ absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
   return parsed;
 }
 
+// A GenerateRequest and its outline, and whatever its fields say.
+void FuzzGenerateRequest(const grpc::ByteBuffer& bytes, const std::vector<Splitter>& splitters) {
+  v1::GenerateRequest request;
+  const absl::Status parsed = server::ParseMessage(bytes, &request);
+  if (!parsed.ok()) {
+    RequireMessage(parsed);
+    return;
+  }
+  server::RequestOutline outline;
+  Require(server::ReadGenerateOutline(bytes, &outline), "a message has an outline");
+  Require(outline.num_entries >= request.stop_size() + request.sampling().logit_bias_size(),
+          "the outline counts stops and biases");
+  Require(request.stop_token_ids_size() + request.prompt().token_ids().values_size() <=
+              outline.max_ids(),
+          "the outline bounds the ids");
+  if (request.model().size() <= server::kMaxOutlineModelName) {
+    Require(outline.model == request.model() && outline.version == request.version() &&
+                outline.priority == request.priority() &&
+                (outline.num_sequences > 0) == request.has_prompt(),
+            "the outline says what the message says");
+  }
+  server::RequestLimits limits;
+  limits.max_sequence_tokens = 8;
+  limits.max_new_tokens = 16;
+  for (const Splitter& splitter : splitters) {
+    server::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3, /*input_size=*/2};
+    input.takes_features = false;
+    server::GenerateTask task;
+    const absl::Status status =
+        server::ParseGenerate(request, input, /*max_candidates=*/3, limits, &task);
+    if (!status.ok()) {
+      Require(status.code() == absl::StatusCode::kInvalidArgument, "bad fields are errors");
+      RequireMessage(status);
+      continue;
+    }
+    Require(task.prompt.size() <= 8 && (!task.prompt.empty() || !request.state().empty()),
+            "a prompt has tokens, and few enough");
+    Require(task.max_new_tokens >= 1 && task.max_new_tokens <= 16 &&
+                task.min_new_tokens <= task.max_new_tokens && task.num_samples >= 1,
+            "the numbers are within their limits");
+  }
+}
+
+// The same for a message of EncodeStream.
+void FuzzStreamRequest(const grpc::ByteBuffer& bytes) {
+  v1::EncodeStreamRequest request;
+  const absl::Status parsed = server::ParseMessage(bytes, &request);
+  if (!parsed.ok()) {
+    RequireMessage(parsed);
+    return;
+  }
+  server::RequestOutline outline;
+  Require(server::ReadStreamOutline(bytes, &outline), "a message has an outline");
+  Require((outline.num_sequences > 0) == request.has_chunk() &&
+              request.chunk().tokens().values_size() <= outline.num_words &&
+              request.chunk().token_ids().values_size() <= outline.max_ids(),
+          "the outline bounds what the chunk is made of");
+}
+
 void FuzzRequest(std::string_view bytes) {
   // The server does this too: otherwise protobuf would log each bad string.
   server::SilenceProtobufLog();
   static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
+  const grpc::Slice slice(bytes.data(), bytes.size());
+  const grpc::ByteBuffer buffer(&slice, 1);
+  FuzzGenerateRequest(buffer, *kSplitters);
+  FuzzStreamRequest(buffer);
   v1::ScoreRequest score;
   if (const absl::Status parsed = ParseAndCheckOutline(bytes, &score); !parsed.ok()) {
     RequireMessage(parsed);
