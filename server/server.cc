@@ -443,12 +443,15 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     served->name = model->name();
     served->version = model->version();
     served->model = model;
-    served->metrics = metrics_.ForModel(model->name(), model->version(),
-                                        options_.batching.engine.batcher.max_batch_tokens,
-                                        [&model](Method method) {
-                                          const TaskFilter answers = AnswersOf(method);
-                                          return answers != nullptr && answers(model->task());
-                                        });
+    served->metrics = metrics_.ForModel(
+        model->name(), model->version(), options_.batching.engine.batcher.max_batch_tokens,
+        [&model](Method method) {
+          if (method == Method::kEncodeStream && !model->is_unidirectional()) {
+            return false;
+          }
+          const TaskFilter answers = AnswersOf(method);
+          return answers != nullptr && answers(model->task());
+        });
     EngineOptions engine_options = options_.batching.engine;
     engine_options.state_budgets = state_budgets_;
     engine_options.max_streams = options_.rpc.max_streams;
