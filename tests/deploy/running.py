@@ -134,6 +134,7 @@ class Server:
         assert self.client("classify", "--batch=1", *texts) == 0
         assert self.client("encode", "--batch=1", *texts) == 0
         assert self.client("score", "--batch=1", *texts) == 0  # so that every bundled model has calls
+        assert self.client("generate", "--max_new_tokens=20", "The prince") == 0
         assert self.client("models") == 0
         assert self.client("classify", "--model=unknown", "text") == 1
         assert self.client("classify", "--model=trec", "") == 1
