@@ -221,6 +221,11 @@ TEST(OptionsTest, RangesAreChecked) {
   options = Valid();
   options.batching.state_memory_mb = -1;
   EXPECT_THAT(ErrorOf(options), HasSubstr("--state_memory_mb: expected 0 or 1"));
+  options.batching.state_memory_mb = 16;
+  options.batching.prefix_cache_mb = 17;
+  EXPECT_EQ(ErrorOf(options),
+            "--prefix_cache_mb: expected at most --state_memory_mb, which is 16, found 17");
+  options.batching.prefix_cache_mb = 0;
 
   options = Valid();
   options.batching.engine.batcher.max_queue_delay = -absl::Microseconds(1);

@@ -454,6 +454,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
         });
     EngineOptions engine_options = options_.batching.engine;
     engine_options.state_budgets = state_budgets_;
+    engine_options.prefix_cache_bytes =
+        static_cast<size_t>(options_.batching.prefix_cache_mb) * 1000000;
     engine_options.max_streams = options_.rpc.max_streams;
     engine_options.generate_observer = served->metrics.get();
     engine_options.on_device_lost = [this](int device, const absl::Status& error) {
@@ -712,7 +714,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       levels.models.push_back({served->name, served->version, served->engine->batcher().stats(),
                                served->engine->instances(), served->metrics->refusals(),
                                models::TaskName(served->model->task()), StatesOf(*served->engine),
-                               GeneratorStatsOf(*served->engine)});
+                               GeneratorStatsOf(*served->engine), served->engine->prefix_stats()});
     }
     if (const ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();

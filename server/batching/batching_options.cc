@@ -90,6 +90,11 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
       "How much memory the states of sequences may take where models run (on each GPU, or of "
       "the processor), over all models, in units of 10^6 bytes; over it calls get "
       "RESOURCE_EXHAUSTED. 0 = a tenth of what is free at the start, at least 16.");
+  flags->Add("prefix_cache_mb", &options->prefix_cache_mb, {0, kIntMax},
+             "How much of --state_memory_mb each model may keep, on each GPU or of the processor's "
+             "memory, for states after the beginnings of prompts of Generate, in units of 10^6 "
+             "bytes: a prompt that begins as an earlier one goes on from there, with the same "
+             "result. 0 = none.");
   flags->Add("allow_tf32", &options->hardware.cuda_tf32,
              "Lets float32 products on a GPU round their input to TF32: about three digits instead "
              "of seven, and faster.");
@@ -152,6 +157,11 @@ absl::Status ValidateBatchingOptions(const BatchingOptions& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--fuse_layers: all fuses bfloat16 layers, but --dtype is ",
                      kernels::DataTypeName(options.compile.dtype), "; use --dtype=bfloat16"));
+  }
+  if (options.state_memory_mb > 0 && options.prefix_cache_mb > options.state_memory_mb) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--prefix_cache_mb: expected at most --state_memory_mb, which is ",
+                     options.state_memory_mb, ", found ", options.prefix_cache_mb));
   }
   const BatcherOptions& batcher = options.engine.batcher;
   if (batcher.max_queue_tokens < batcher.max_batch_tokens) {

@@ -21,8 +21,11 @@ struct BatchingOptions {
   absl::Duration gpu_poll;          // BackendOptions::cuda_poll
   // Of each device, for the states of sequences, 10^6 bytes; 0 = a tenth of what is free
   int64_t state_memory_mb = 0;
+  // Of each device and model, for the states of prompts' beginnings, 10^6 bytes; 0 = none are kept
+  int64_t prefix_cache_mb = 0;
   kernels::CompileOptions compile;
-  EngineOptions engine;  // of each model; its state_budgets follow from state_memory_mb
+  EngineOptions
+      engine;  // of each model; its state_budgets and prefix_cache_bytes follow from those above
 };
 
 void AddFlags(BatchingOptions* options, FlagTable* flags);

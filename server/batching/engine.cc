@@ -76,14 +76,40 @@ class RunnerSlot {
   int waiting_again_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+// [device]: that of its arena, or null if it had failed already; empty if no prefixes are kept.
+using PrefixCaches = std::vector<std::shared_ptr<PrefixCache>>;
+
+PrefixCaches MakePrefixCaches(const models::Model& model, const EngineOptions& options,
+                              const StateArenas* state_arenas) {
+  PrefixCaches caches;
+  if (options.prefix_cache_bytes == 0 || model.language_model() == nullptr ||
+      !model.language_model()->can_pick()) {
+    return caches;
+  }
+  for (int device = 0; device < model.compiled().num_devices(); ++device) {
+    auto arena = state_arenas->arena(device);
+    caches.push_back(!arena.ok() ? nullptr
+                                 : std::make_shared<PrefixCache>(
+                                       *std::move(arena),
+                                       BytesOfState(model.language_model()->program.fields),
+                                       options.prefix_cache_bytes));
+  }
+  return caches;
+}
+
+std::shared_ptr<PrefixCache> CacheOf(const PrefixCaches& caches, int device) {
+  return caches.empty() ? nullptr : caches[device];
+}
+
 class EngineImpl : public Engine {
  public:
   EngineImpl(std::shared_ptr<const models::Model> model, std::unique_ptr<Batcher> batcher,
-             std::shared_ptr<const StateArenas> state_arenas,
+             std::shared_ptr<const StateArenas> state_arenas, PrefixCaches prefixes,
              std::vector<std::unique_ptr<BatchRunner>> runners, const EngineOptions& options,
              const Clock* clock, BatchObserver* observer)
       : model_(std::move(model)),
         state_arenas_(std::move(state_arenas)),
+        prefixes_(std::move(prefixes)),
         clock_(clock),
         observer_(observer),
         on_device_lost_(options.on_device_lost),
@@ -167,6 +193,21 @@ class EngineImpl : public Engine {
   Batcher& batcher() override { return *batcher_; }
   int instances() const override { return in_service_.load(); }
   const StateArenas* state_arenas() const override { return state_arenas_.get(); }
+  std::optional<PrefixCache::Stats> prefix_stats() const override {
+    if (prefixes_.empty()) return std::nullopt;
+    PrefixCache::Stats sum;
+    for (const std::shared_ptr<PrefixCache>& cache : prefixes_) {
+      if (cache == nullptr) continue;
+      const PrefixCache::Stats stats = cache->stats();
+      sum.hits += stats.hits;
+      sum.misses += stats.misses;
+      sum.hit_tokens += stats.hit_tokens;
+      sum.evictions += stats.evictions;
+      sum.states += stats.states;
+      sum.bytes += stats.bytes;
+    }
+    return sum;
+  }
   Generator* generator() override { return generator_.get(); }
 
   void TakeOutDevice(int device, const absl::Status& error) override {
@@ -351,6 +392,7 @@ class EngineImpl : public Engine {
   // Constant once started.
   const std::shared_ptr<const models::Model> model_;
   const std::shared_ptr<const StateArenas> state_arenas_;  // may be null
+  const PrefixCaches prefixes_;
   const Clock* const clock_;
   BatchObserver* const observer_;
   const std::function<void(int, const absl::Status&)> on_device_lost_;
@@ -402,7 +444,8 @@ absl::StatusOr<std::shared_ptr<const StateArenas>> MakeStateArenas(const models:
 // A runner of the kind that the model's task needs.
 absl::StatusOr<std::unique_ptr<BatchRunner>> MakeRunner(const models::Model& model,
                                                         const kernels::WorkspaceLimits& limits,
-                                                        const StateArenas* state_arenas) {
+                                                        const StateArenas* state_arenas,
+                                                        const PrefixCaches& prefixes) {
   switch (model.task()) {
     case models::Task::kClassifier:
     case models::Task::kEncoder:
@@ -412,7 +455,7 @@ absl::StatusOr<std::unique_ptr<BatchRunner>> MakeRunner(const models::Model& mod
           state_arenas->arena(limits.device);
       if (!arena.ok()) return arena.status();
       return ScoreBatchRunner::Create(model.program(), *model.language_model(), limits,
-                                      *std::move(arena));
+                                      *std::move(arena), CacheOf(prefixes, limits.device));
     }
   }
   return absl::InternalError("task: no runner");
@@ -421,15 +464,17 @@ absl::StatusOr<std::unique_ptr<BatchRunner>> MakeRunner(const models::Model& mod
 // One for each worker of the batcher, on the same device. None for a model that cannot generate.
 absl::StatusOr<std::vector<std::unique_ptr<StepRunner>>> MakeSteppers(
     const models::Model& model, kernels::WorkspaceLimits limits,
-    const std::vector<std::unique_ptr<BatchRunner>>& runners, const StateArenas* state_arenas) {
+    const std::vector<std::unique_ptr<BatchRunner>>& runners, const StateArenas* state_arenas,
+    const PrefixCaches& prefixes) {
   std::vector<std::unique_ptr<StepRunner>> steppers;
   if (model.language_model() == nullptr || !model.language_model()->can_pick()) return steppers;
   for (const std::unique_ptr<BatchRunner>& runner : runners) {
     limits.device = runner->device();
     auto arena = state_arenas->arena(limits.device);
     if (!arena.ok()) return arena.status();
-    auto stepper = LanguageModelStepper::Create(model.program(), *model.language_model(), limits,
-                                                *std::move(arena));
+    auto stepper =
+        LanguageModelStepper::Create(model.program(), *model.language_model(), limits,
+                                     *std::move(arena), CacheOf(prefixes, limits.device));
     // A device that has failed meanwhile is taken out by the batcher's workers.
     if (absl::IsUnavailable(stepper.status())) continue;
     if (!stepper.ok()) return stepper.status();
@@ -442,7 +487,7 @@ absl::StatusOr<std::vector<std::unique_ptr<StepRunner>>> MakeSteppers(
 // several devices are made at the same time, since each tries its device's algorithms.
 absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
     const models::Model& model, const kernels::WorkspaceLimits& limits,
-    const EngineOptions& options, const StateArenas* state_arenas) {
+    const EngineOptions& options, const StateArenas* state_arenas, const PrefixCaches& prefixes) {
   const int num_devices = model.compiled().num_devices();
   const size_t instances =
       options.instances > 0 ? options.instances : DefaultInstances(model.compiled());
@@ -459,7 +504,7 @@ absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
       kernels::InParallel(count, [&](int i) {
         kernels::WorkspaceLimits of_device = limits;
         of_device.device = device[i];
-        made[i] = MakeRunner(model, of_device, state_arenas);
+        made[i] = MakeRunner(model, of_device, state_arenas, prefixes);
       });
       for (auto& runner : made) {
         if (runner.ok()) {
@@ -482,16 +527,16 @@ absl::StatusOr<std::vector<std::unique_ptr<BatchRunner>>> MakeRunners(
 absl::StatusOr<std::unique_ptr<Engine>> StartEngine(
     std::shared_ptr<const models::Model> model, std::shared_ptr<const StateArenas> state_arenas,
     std::vector<std::unique_ptr<BatchRunner>> runners,
-    std::vector<std::unique_ptr<StepRunner>> steppers, const EngineOptions& options,
-    const Clock* clock, BatchObserver* observer) {
+    std::vector<std::unique_ptr<StepRunner>> steppers, PrefixCaches prefixes,
+    const EngineOptions& options, const Clock* clock, BatchObserver* observer) {
   if (runners.empty()) return absl::InvalidArgumentError("runners: expected at least one");
   BatcherOptions batcher_options = options.batcher;
   batcher_options.num_workers = static_cast<int>(runners.size());
   auto batcher = Batcher::Create(batcher_options, clock);
   if (!batcher.ok()) return batcher.status();
-  auto engine =
-      std::make_unique<EngineImpl>(std::move(model), *std::move(batcher), std::move(state_arenas),
-                                   std::move(runners), options, clock, observer);
+  auto engine = std::make_unique<EngineImpl>(std::move(model), *std::move(batcher),
+                                             std::move(state_arenas), std::move(prefixes),
+                                             std::move(runners), options, clock, observer);
   if (!steppers.empty()) {
     absl::Status status = engine->MakeGenerator(std::move(steppers), options);
     if (!status.ok()) return status;
@@ -523,18 +568,20 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(std::shared_ptr<const mod
   limits.turn = absl::ToChronoMicroseconds(options.compute_turn);
   auto state_arenas = MakeStateArenas(*model, options.state_budgets);
   if (!state_arenas.ok()) return state_arenas.status();
-  auto runners = MakeRunners(*model, limits, options, state_arenas->get());
+  const PrefixCaches prefixes = MakePrefixCaches(*model, options, state_arenas->get());
+  auto runners = MakeRunners(*model, limits, options, state_arenas->get(), prefixes);
   if (!runners.ok()) return runners.status();
-  auto steppers = MakeSteppers(*model, limits, *runners, state_arenas->get());
+  auto steppers = MakeSteppers(*model, limits, *runners, state_arenas->get(), prefixes);
   if (!steppers.ok()) return steppers.status();
   return StartEngine(std::move(model), *std::move(state_arenas), *std::move(runners),
-                     *std::move(steppers), options, clock, observer);
+                     *std::move(steppers), prefixes, options, clock, observer);
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
     std::shared_ptr<const models::Model> model, std::vector<std::unique_ptr<BatchRunner>> runners,
     const EngineOptions& options, const Clock* clock, BatchObserver* observer) {
-  return StartEngine(std::move(model), nullptr, std::move(runners), {}, options, clock, observer);
+  return StartEngine(std::move(model), nullptr, std::move(runners), {}, {}, options, clock,
+                     observer);
 }
 
 }  // namespace sru::server

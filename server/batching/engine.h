@@ -20,8 +20,10 @@
 #ifndef SRU_SERVER_BATCHING_ENGINE_H_
 #define SRU_SERVER_BATCHING_ENGINE_H_
 
+#include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +33,7 @@
 #include "server/base/clock.h"
 #include "server/batching/batch_runner.h"
 #include "server/batching/batcher.h"
+#include "server/batching/prefix_cache.h"
 #include "server/batching/state_arenas.h"
 
 namespace sru::server {
@@ -62,6 +65,8 @@ struct EngineOptions {
   GenerateObserver* generate_observer = nullptr;
   // Of each device, for the states of sequences; empty = 256 MiB on each, of this engine alone.
   StateBudgets state_budgets;
+  // Of each device, for states after the beginnings of prompts (prefix_cache.h); 0 = none are kept.
+  size_t prefix_cache_bytes = 0;
   // Called once per device that was taken out or found lost at the start, with no lock held, on a
   // thread of the engine or on the one that called Create() or TakeOutDevice(). Must not block or
   // destroy the engine. May be empty.
@@ -92,6 +97,8 @@ class Engine {
   virtual int instances() const = 0;
   // Null for a model that keeps no states.
   virtual const StateArenas* state_arenas() const { return nullptr; }
+  // Over all devices. Absent where none are kept.
+  virtual std::optional<PrefixCache::Stats> prefix_stats() const { return std::nullopt; }
   // Null for a model that cannot generate. Drain() drains it, too.
   virtual Generator* generator() { return nullptr; }
 

@@ -12,6 +12,14 @@ namespace sru::server {
 
 using kernels::StateArena;
 
+namespace {
+
+// A state is kept if it saves a prompt at least this many tokens: to find it costs less, and what many prompts
+// begin with by chance is not worth one.
+constexpr size_t kLeastPrefix = 16;
+
+}  // namespace
+
 GenerateSequence::GenerateSequence(GenerateTask* task, const Model& model, absl::Time submitted)
     : model_(model), submitted_(submitted) {
   sampling_ = std::make_shared<const models::SamplingOptions>(task->sampling);
@@ -105,8 +113,21 @@ void GenerateSequence::Rewind() {
   for (Branch& branch : branches_) branch.fed = 0;
 }
 
-absl::Status GenerateSequence::Begin(const std::shared_ptr<StateArena>& arena) {
+absl::Status GenerateSequence::Begin(const std::shared_ptr<StateArena>& arena,
+                                     const std::shared_ptr<PrefixCache>& prefixes) {
   if (arena_ != nullptr) return absl::OkStatus();
+  prefixes_ = task_.state == nullptr ? prefixes : nullptr;
+  keep_at_ = kept_ = 0;
+  if (prefixes_ != nullptr && prompt_scored_ == task_.prompt.size()) {
+    const PrefixCache::Match match = prefixes_->Lookup(task_.prompt);
+    if (match.branch >= match.length + kLeastPrefix) keep_at_ = match.branch;
+    if (match.length > 0) {
+      arena_ = arena;
+      prompt_slot_ = match.slot;
+      prompt_fed_ = kept_ = match.length;
+      return absl::OkStatus();
+    }
+  }
   StateArena::Slot slot = StateArena::kNoSlot;
   kernels::Status status = arena->Allocate(&slot);
   if (!status.ok()) return models::ToAbslStatus(status);
@@ -118,6 +139,13 @@ absl::Status GenerateSequence::Begin(const std::shared_ptr<StateArena>& arena) {
   arena_ = arena;
   prompt_slot_ = slot;
   return absl::OkStatus();
+}
+
+void GenerateSequence::KeepPrefix() {
+  if (prefixes_ == nullptr) return;
+  if (prompt_fed_ != keep_at_ && !(prompt_done() && prompt_fed_ >= kept_ + kLeastPrefix)) return;
+  kept_ = prompt_fed_;
+  prefixes_->Insert(absl::MakeConstSpan(task_.prompt).subspan(0, prompt_fed_), prompt_slot_);
 }
 
 absl::Status GenerateSequence::Fork() {
@@ -140,7 +168,8 @@ absl::Status GenerateSequence::Fork() {
 }
 
 absl::Status GenerateSequence::Plan(int rows, const std::shared_ptr<StateArena>& arena,
-                                    size_t share, std::vector<GenerateItem>* items) {
+                                    const std::shared_ptr<PrefixCache>& prefixes, size_t share,
+                                    std::vector<GenerateItem>* items) {
   const size_t candidates = task_.num_candidates;
   {
     const MutexLock lock(&mutex_);
@@ -162,7 +191,7 @@ absl::Status GenerateSequence::Plan(int rows, const std::shared_ptr<StateArena>&
   for (size_t i = 0; i < branches_.size(); ++i) {
     if (branches_[i].broken) Remake(static_cast<int>(i));
   }
-  if (absl::Status status = Begin(arena); !status.ok()) return status;
+  if (absl::Status status = Begin(arena, prefixes); !status.ok()) return status;
 
   GenerateItem item;
   item.sequence = this;
@@ -171,6 +200,9 @@ absl::Status GenerateSequence::Plan(int rows, const std::shared_ptr<StateArena>&
     const size_t left = task_.prompt.size() - prompt_fed_;
     item.ids = task_.prompt.data() + prompt_fed_;
     item.count = static_cast<int>(std::min<size_t>(left, rows));
+    if (keep_at_ > prompt_fed_) {
+      item.count = static_cast<int>(std::min<size_t>(item.count, keep_at_ - prompt_fed_));
+    }
     item.slot = prompt_slot_;
     item.first_row = static_cast<int>(prompt_fed_);
     item.score = prompt_fed_ + item.count > prompt_scored_;
@@ -238,6 +270,7 @@ absl::Status GenerateSequence::Commit(const GenerateItem& item, const Results& r
   if (item.branch == GenerateItem::kPrompt && item.count > 0) {
     if (item.score) CommitScores(item, results);
     prompt_fed_ += item.count;
+    KeepPrefix();
   } else if (item.branch != GenerateItem::kPrompt) {
     branches_[item.branch].fed += item.count;
   }

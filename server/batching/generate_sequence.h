@@ -1,6 +1,10 @@
 // GenerateSequence: one call of a generator, as a sequence of steps. Its prompt is computed once, on a
 // slot of the arena; then each sample goes on as a branch with a slot of its own, a picker and a text.
 //
+// With a prefix cache, a fresh prompt goes on from the longest beginning whose state is kept, and its own
+// states are kept where it leaves what others have asked, and at its end. A prompt whose own
+// log-probabilities or candidates are asked for is computed as a whole.
+//
 // Tokens are kept as ids, so that all of it can be computed again from its start (Rewind()) and goes on
 // with the same tokens. What a step has added waits per sample until Deliver() passes it on: a sink
 // that is slower than the steps gets larger chunks.
@@ -32,6 +36,7 @@
 #include "models/state_codec.h"
 #include "server/base/mutex.h"
 #include "server/batching/generator.h"
+#include "server/batching/prefix_cache.h"
 #include "server/batching/step_runner.h"
 
 namespace sru::server {
@@ -78,10 +83,12 @@ class GenerateSequence : public StepSequence {
   void Deliver() override;
   void End(const absl::Status& status, const RequestTimes& times) override;
 
-  // For the stepper. Appends what the next step of up to `rows` rows needs, with slots of `arena`. An
+  // For the stepper. Appends what the next step of up to `rows` rows needs, with slots of `arena`, whose
+  // prefix cache is `prefixes` (may be null). An
   // error changes nothing that matters; kResourceExhausted: there is no memory for its slots. May
   // throw std::bad_alloc.
-  absl::Status Plan(int rows, const std::shared_ptr<kernels::StateArena>& arena, size_t share,
+  absl::Status Plan(int rows, const std::shared_ptr<kernels::StateArena>& arena,
+                    const std::shared_ptr<PrefixCache>& prefixes, size_t share,
                     std::vector<GenerateItem>* items);
   kernels::Sampling SamplingOf(int branch) const { return branches_[branch].picker.Next(); }
   void AppendAdjustments(int branch, std::vector<kernels::Adjustment>* adjustments) const;
@@ -142,8 +149,11 @@ class GenerateSequence : public StepSequence {
            (suspended_ || (branch.finish != FinishReason::kNone && task_.return_state));
   }
   Branch MakeBranch(int sample) const;
-  // Puts the given state into a slot, if there is none yet.
-  absl::Status Begin(const std::shared_ptr<kernels::StateArena>& arena);
+  // Puts the given state, or that of a kept beginning of the prompt, into a slot, if there is none yet.
+  absl::Status Begin(const std::shared_ptr<kernels::StateArena>& arena,
+                     const std::shared_ptr<PrefixCache>& prefixes);
+  // Keeps the state after the part of the prompt that has been fed, if that is a place for it.
+  void KeepPrefix();
   // Gives each branch a slot with the state after the prompt.
   absl::Status Fork();
   void FreeSlot(kernels::StateArena::Slot* slot);
@@ -165,6 +175,10 @@ class GenerateSequence : public StepSequence {
   std::shared_ptr<kernels::StateArena> arena_;  // that the slots are of; null: there are none
   kernels::StateArena::Slot prompt_slot_ = kernels::StateArena::kNoSlot;
   size_t prompt_fed_ = 0;
+  std::shared_ptr<PrefixCache>
+      prefixes_;        // of the arena; null: the prompt has nothing to do with it
+  size_t keep_at_ = 0;  // where a step of the prompt ends, to keep its state
+  size_t kept_ = 0;     // the longest beginning whose state is kept
   size_t prompt_scored_ = 0;
   bool forked_ = false;
   bool suspended_ = false;

@@ -222,7 +222,9 @@ class LanguageModelGeneratorImpl : public LanguageModelGenerator {
     const absl::Time now = clock_->Now();
     if (absl::IsUnavailable(status)) ReportLost(runner.device(), status);
     int new_tokens = 0;
+    int prompt_tokens = step->fed_rows();
     for (StepShare& share : step->shares()) {
+      prompt_tokens -= share.unused;
       auto& sequence = static_cast<GenerateSequence&>(*share.sequence);
       const int tokens = sequence.TakeNewTokens();
       if (tokens == 0) continue;
@@ -237,10 +239,10 @@ class LanguageModelGeneratorImpl : public LanguageModelGenerator {
       sequence.last_tokens = now;
     }
     steps_.fetch_add(1, std::memory_order_relaxed);
-    if (status.ok()) prompt_tokens_.fetch_add(step->fed_rows(), std::memory_order_relaxed);
+    if (status.ok()) prompt_tokens_.fetch_add(prompt_tokens, std::memory_order_relaxed);
     new_tokens_.fetch_add(new_tokens, std::memory_order_relaxed);
     if (observer_ != nullptr) {
-      observer_->OnStep(static_cast<int>(step->shares().size()), step->fed_rows(), new_tokens,
+      observer_->OnStep(static_cast<int>(step->shares().size()), prompt_tokens, new_tokens,
                         now - start, status);
     }
     scheduler_->FinishStep(std::move(step), status, now - start);

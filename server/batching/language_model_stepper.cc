@@ -24,7 +24,8 @@ constexpr int32_t kAnyToken = 0;
 
 absl::StatusOr<std::unique_ptr<LanguageModelStepper>> LanguageModelStepper::Create(
     const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
-    const kernels::WorkspaceLimits& limits, std::shared_ptr<StateArena> arena) {
+    const kernels::WorkspaceLimits& limits, std::shared_ptr<StateArena> arena,
+    std::shared_ptr<PrefixCache> prefixes) {
   const int max_picks = std::max(limits.max_sequences, kLeastPicks);
   const int max_adjustments =
       std::max(model.program.inputs[model.pick_adjustments].limit, kLeastAdjustments);
@@ -37,13 +38,14 @@ absl::StatusOr<std::unique_ptr<LanguageModelStepper>> LanguageModelStepper::Crea
   if (!status.ok()) return models::ToAbslStatus(status);
   return std::unique_ptr<LanguageModelStepper>(
       new LanguageModelStepper(executable, model, limits, max_picks, max_adjustments,
-                               std::move(arena), std::move(workspace)));
+                               std::move(arena), std::move(prefixes), std::move(workspace)));
 }
 
 LanguageModelStepper::LanguageModelStepper(const kernels::ProgramExecutable& executable,
                                            const models::LanguageModel& model,
                                            const kernels::WorkspaceLimits& limits, int max_picks,
                                            int max_adjustments, std::shared_ptr<StateArena> arena,
+                                           std::shared_ptr<PrefixCache> prefixes,
                                            std::unique_ptr<kernels::ProgramWorkspace> workspace)
     : executable_(executable),
       model_(model),
@@ -51,6 +53,7 @@ LanguageModelStepper::LanguageModelStepper(const kernels::ProgramExecutable& exe
       max_picks_(max_picks),
       max_adjustments_(max_adjustments),
       arena_(std::move(arena)),
+      prefixes_(std::move(prefixes)),
       workspace_(std::move(workspace)),
       offsets_(limits.max_sequences + 1),
       ids_(limits.max_tokens),
@@ -85,11 +88,17 @@ absl::Status LanguageModelStepper::Run(std::vector<StepShare>& shares) {
   adjustments_.clear();
   for (size_t i = 0; i < shares.size(); ++i) {
     auto* const sequence = static_cast<GenerateSequence*>(shares[i].sequence);
-    planned_.clear();
-    shares[i].status =
-        CatchOutOfMemory([&] { return sequence->Plan(shares[i].rows, arena_, i, &planned_); });
+    do {
+      planned_.clear();
+      shares[i].status = CatchOutOfMemory(
+          [&] { return sequence->Plan(shares[i].rows, arena_, prefixes_, i, &planned_); });
+    } while (MakeRoom(shares[i].status, 1));
     if (!shares[i].status.ok()) continue;
-    for (const GenerateItem& item : planned_) AddItem(item);
+    shares[i].unused = shares[i].rows;
+    for (const GenerateItem& item : planned_) {
+      shares[i].unused -= std::max(item.count, 1);
+      AddItem(item);
+    }
   }
   // As many together as fit.
   for (size_t begin = 0, end = 0; begin < items_.size(); begin = end) {
@@ -111,6 +120,10 @@ absl::Status LanguageModelStepper::Run(std::vector<StepShare>& shares) {
     if (absl::Status status = RunItems(begin, end, shares); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+bool LanguageModelStepper::MakeRoom(const absl::Status& status, size_t states) {
+  return absl::IsResourceExhausted(status) && prefixes_ != nullptr && prefixes_->Evict(states);
 }
 
 void LanguageModelStepper::AddItem(const GenerateItem& item) {
@@ -155,10 +168,13 @@ LanguageModelStepper::Size LanguageModelStepper::SizeOf(size_t item) const {
 
 absl::Status LanguageModelStepper::RunItems(size_t begin, size_t end,
                                             std::vector<StepShare>& shares) {
-  absl::Status status = CatchOutOfMemory([&] {
-    const int num_sequences = Pack(begin, end, shares);
-    return num_sequences == 0 ? absl::OkStatus() : RunPacked(num_sequences);
-  });
+  absl::Status status;
+  do {
+    status = CatchOutOfMemory([&] {
+      const int num_sequences = Pack(begin, end, shares);
+      return num_sequences == 0 ? absl::OkStatus() : RunPacked(num_sequences);
+    });
+  } while (MakeRoom(status, end - begin));
   if (absl::IsUnavailable(status)) return status;
   if (!status.ok() && end - begin > 1 &&
       (absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status))) {

@@ -2,8 +2,8 @@
 // into buffers that it allocated once, and owns the workspace of its worker.
 //
 // A step that is larger than the workspace, by its samples or by what their sampling adjusts, is run in
-// parts. One for which the arena has no room is run in halves, and so on: only a sequence for which
-// there is none even alone has to wait.
+// parts. When the arena has no room for one, kept prefixes make room; when there are none left, it is run
+// in halves, and so on: only a sequence for which there is none even alone has to wait.
 #ifndef SRU_SERVER_BATCHING_LANGUAGE_MODEL_STEPPER_H_
 #define SRU_SERVER_BATCHING_LANGUAGE_MODEL_STEPPER_H_
 
@@ -19,6 +19,7 @@
 #include "kernels/state_arena.h"
 #include "models/language_model.h"
 #include "server/batching/generate_sequence.h"
+#include "server/batching/prefix_cache.h"
 #include "server/batching/step_runner.h"
 
 namespace sru::server {
@@ -27,9 +28,11 @@ class LanguageModelStepper : public StepRunner {
  public:
   // `executable` and `model`, which must be able to pick, must outlive the stepper. `arena` is of the
   // device that `limits` names and shared with the others of that device. limits.states is not read.
+  // `prefixes` is the cache of the same arena, shared as well; null: there is none.
   static absl::StatusOr<std::unique_ptr<LanguageModelStepper>> Create(
       const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
-      const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena);
+      const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena,
+      std::shared_ptr<PrefixCache> prefixes = nullptr);
 
   int device() const override { return limits_.device; }
   absl::Status WarmUp() override;
@@ -49,8 +52,12 @@ class LanguageModelStepper : public StepRunner {
                        const models::LanguageModel& model, const kernels::WorkspaceLimits& limits,
                        int max_picks, int max_adjustments,
                        std::shared_ptr<kernels::StateArena> arena,
+                       std::shared_ptr<PrefixCache> prefixes,
                        std::unique_ptr<kernels::ProgramWorkspace> workspace);
 
+  // After an error for want of memory: whether that many kept prefixes, or what there is, have been
+  // given up.
+  bool MakeRoom(const absl::Status& status, size_t states);
   // Appends an item to items_, divided where it alone is too large.
   void AddItem(const GenerateItem& item);
   Size SizeOf(size_t item) const;
@@ -67,6 +74,7 @@ class LanguageModelStepper : public StepRunner {
   const int max_picks_;
   const int max_adjustments_;
   const std::shared_ptr<kernels::StateArena> arena_;
+  const std::shared_ptr<PrefixCache> prefixes_;  // may be null
   const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
 
   // The step.

@@ -115,9 +115,11 @@ bool PrefixCache::Insert(absl::Span<const int32_t> prefix, StateArena::Slot slot
   return true;
 }
 
-bool PrefixCache::EvictOne() {
+bool PrefixCache::Evict(size_t count) {
   const MutexLock lock(&mutex_);
-  return EvictOldest();
+  size_t evicted = 0;
+  while (evicted < count && EvictOldest()) ++evicted;
+  return evicted > 0;
 }
 
 PrefixCache::Stats PrefixCache::stats() const {

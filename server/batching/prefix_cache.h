@@ -68,7 +68,9 @@ class PrefixCache {
   bool Insert(absl::Span<const int32_t> prefix, kernels::StateArena::Slot slot);
 
   // Gives up the state that has not been used for longest. False if there is none.
-  bool EvictOne();
+  bool EvictOne() { return Evict(1); }
+  // Up to that many. False if there is none.
+  bool Evict(size_t count);
 
   Stats stats() const;
 

@@ -35,7 +35,8 @@ class BatchSlots {
 
 absl::StatusOr<std::unique_ptr<ScoreBatchRunner>> ScoreBatchRunner::Create(
     const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
-    const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena) {
+    const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena,
+    std::shared_ptr<PrefixCache> prefixes) {
   kernels::ProgramLimits program_limits =
       models::LanguageModelLimits(model, limits.max_tokens, limits.max_sequences, 0, 0);
   program_limits.device = limits.device;
@@ -43,19 +44,21 @@ absl::StatusOr<std::unique_ptr<ScoreBatchRunner>> ScoreBatchRunner::Create(
   std::unique_ptr<kernels::ProgramWorkspace> workspace;
   const kernels::Status status = executable.CreateWorkspace(program_limits, &workspace);
   if (!status.ok()) return models::ToAbslStatus(status);
-  return std::unique_ptr<ScoreBatchRunner>(
-      new ScoreBatchRunner(executable, model, limits, std::move(arena), std::move(workspace)));
+  return std::unique_ptr<ScoreBatchRunner>(new ScoreBatchRunner(
+      executable, model, limits, std::move(arena), std::move(prefixes), std::move(workspace)));
 }
 
 ScoreBatchRunner::ScoreBatchRunner(const kernels::ProgramExecutable& executable,
                                    const models::LanguageModel& model,
                                    const kernels::WorkspaceLimits& limits,
                                    std::shared_ptr<kernels::StateArena> arena,
+                                   std::shared_ptr<PrefixCache> prefixes,
                                    std::unique_ptr<kernels::ProgramWorkspace> workspace)
     : executable_(executable),
       model_(model),
       limits_(limits),
       arena_(std::move(arena)),
+      prefixes_(std::move(prefixes)),
       workspace_(std::move(workspace)),
       offsets_(limits.max_sequences + 1),
       token_ids_(limits.max_tokens),
@@ -70,6 +73,15 @@ absl::Status ScoreBatchRunner::WarmUp() {
 }
 
 absl::Status ScoreBatchRunner::Run(const std::vector<const SequenceTask*>& sequences) {
+  absl::Status status;
+  do {
+    status = TryRun(sequences);
+  } while (absl::IsResourceExhausted(status) && prefixes_ != nullptr &&
+           prefixes_->Evict(sequences.size()));
+  return status;
+}
+
+absl::Status ScoreBatchRunner::TryRun(const std::vector<const SequenceTask*>& sequences) {
   if (absl::Status status = Pack(sequences); !status.ok()) return status;
   slots_.clear();
   const BatchSlots slots(arena_.get(), slots_);

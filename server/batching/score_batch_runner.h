@@ -14,16 +14,19 @@
 #include "kernels/backend.h"
 #include "models/language_model.h"
 #include "server/batching/batch_runner.h"
+#include "server/batching/prefix_cache.h"
 
 namespace sru::server {
 
 class ScoreBatchRunner : public BatchRunner {
  public:
   // `executable` and `model` must outlive the runner. `arena` is of the device that `limits` names and
-  // may be shared with others. limits.states is not read.
+  // may be shared with others. limits.states is not read. `prefixes` is the cache of
+  // the same arena, which makes room for the states of a batch; null: there is none.
   static absl::StatusOr<std::unique_ptr<ScoreBatchRunner>> Create(
       const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
-      const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena);
+      const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena,
+      std::shared_ptr<PrefixCache> prefixes = nullptr);
 
   int device() const override { return limits_.device; }
   absl::Status WarmUp() override;
@@ -34,8 +37,10 @@ class ScoreBatchRunner : public BatchRunner {
   ScoreBatchRunner(const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
                    const kernels::WorkspaceLimits& limits,
                    std::shared_ptr<kernels::StateArena> arena,
+                   std::shared_ptr<PrefixCache> prefixes,
                    std::unique_ptr<kernels::ProgramWorkspace> workspace);
 
+  absl::Status TryRun(const std::vector<const SequenceTask*>& sequences);
   absl::Status Pack(const std::vector<const SequenceTask*>& sequences);
   absl::Status MakeSlots(const std::vector<const SequenceTask*>& sequences);
   absl::Status RunPacked(int num_sequences, bool any_candidates);
@@ -46,6 +51,7 @@ class ScoreBatchRunner : public BatchRunner {
   const models::LanguageModel& model_;
   const kernels::WorkspaceLimits limits_;
   const std::shared_ptr<kernels::StateArena> arena_;
+  const std::shared_ptr<PrefixCache> prefixes_;  // may be null
   const std::unique_ptr<kernels::ProgramWorkspace> workspace_;
   std::vector<int32_t> offsets_;
   std::vector<int32_t> token_ids_;

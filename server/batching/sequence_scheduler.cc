@@ -1052,10 +1052,12 @@ void SchedulerImpl::FinishStep(std::unique_ptr<Step> finished, const absl::Statu
       Revive(tries_, now);
     }
     BreakDeadlock(tried_in_vain, now);
-    if (status.ok() && step->rows_ > 0) {
+    int rows = step->rows_;
+    for (const StepShare& share : step->shares_) rows -= share.unused;
+    if (status.ok() && rows > 0) {
       const absl::Duration busy = std::max(compute, now - step->start_);
       (step->fed_rows_ > 0 ? fed_speed_ : decode_speed_)
-          .AddBatch(step->rows_, absl::ToDoubleSeconds(busy));
+          .AddBatch(rows, absl::ToDoubleSeconds(busy));
     }
     // This worker comes back soon, for one step.
     Wake(step->shares_.size() >= kManyDeliveries ? kAnyDevice : step->device_);

@@ -52,6 +52,8 @@ class StepSequence {
 struct StepShare {
   StepSequence* sequence = nullptr;
   int rows = 0;  // at most; all of need().rows of a sequence that is decoding
+  // Of these rows, those that it turned out not to need.
+  int unused = 0;
   // What it came to. kResourceExhausted: there was no memory; nothing has changed, and the share may
   // be run again. Any other error ends the sequence.
   absl::Status status;

@@ -184,6 +184,14 @@ void AddGenerateCalls(const ServerLevels& levels, MetricFamily* family) {
   }
 }
 
+template <int64_t PrefixCache::Stats::*kMember>
+void AddPrefixes(const ServerLevels& levels, MetricFamily* family) {
+  for (const ModelLevels& model : levels.models) {
+    if (!model.prefixes.has_value()) continue;
+    Add(family, LabelsOf(model), static_cast<double>((*model.prefixes).*kMember));
+  }
+}
+
 void AddStateBudgets(const ServerLevels& levels, MetricFamily* family) {
   for (size_t i = 0; i < levels.state_budget_bytes.size(); ++i) {
     const std::string device =
@@ -322,6 +330,22 @@ constexpr LevelMetric kLevelMetrics[] = {
     {"sru_state_budget_bytes", kGauge,
      "Most that the states of all models together may take of a device (--state_memory_mb).",
      AddStateBudgets},
+    {"sru_prefix_cache_hits_total", kCounter,
+     "Prompts that began as an earlier one and went on from its state (--prefix_cache_mb).",
+     AddPrefixes<&PrefixCache::Stats::hits>},
+    {"sru_prefix_cache_misses_total", kCounter, "Prompts for whose beginning no state was kept.",
+     AddPrefixes<&PrefixCache::Stats::misses>},
+    {"sru_prefix_cache_hit_tokens_total", kCounter,
+     "Tokens of prompts that were not computed, because a state after them was kept.",
+     AddPrefixes<&PrefixCache::Stats::hit_tokens>},
+    {"sru_prefix_cache_evictions_total", kCounter,
+     "States of prompts' beginnings that made room for others.",
+     AddPrefixes<&PrefixCache::Stats::evictions>},
+    {"sru_prefix_cache_states", kGauge, "States of prompts' beginnings that are kept.",
+     AddPrefixes<&PrefixCache::Stats::states>},
+    {"sru_prefix_cache_bytes", kGauge,
+     "Memory of the states of prompts' beginnings and of what finds them.",
+     AddPrefixes<&PrefixCache::Stats::bytes>},
     {"sru_rejections_total", kCounter, "Calls that were refused before they were queued.",
      AddRejections},
     {"sru_expired_total", kCounter, "Calls whose deadline passed while they were queued.",

@@ -35,6 +35,7 @@
 #include "server/batching/batcher.h"
 #include "server/batching/engine.h"
 #include "server/batching/generator.h"
+#include "server/batching/prefix_cache.h"
 #include "server/batching/reject_reason.h"
 #include "server/batching/state_arenas.h"
 #include "server/telemetry/call_times.h"
@@ -117,11 +118,12 @@ struct ServerLevels {
     std::string model;
     int64_t version = 0;
     BatcherStats stats;
-    int instances = 0;                              // workers in service
-    RejectCounts rejected_before_batcher = {};      // calls, since the start
-    std::string task;                               // models::TaskName()
-    std::optional<StateArenas::Stats> states = {};  // of a model that keeps some
-    std::optional<GeneratorStats> generator = {};   // of a model that generates
+    int instances = 0;                                // workers in service
+    RejectCounts rejected_before_batcher = {};        // calls, since the start
+    std::string task;                                 // models::TaskName()
+    std::optional<StateArenas::Stats> states = {};    // of a model that keeps some
+    std::optional<GeneratorStats> generator = {};     // of a model that generates
+    std::optional<PrefixCache::Stats> prefixes = {};  // of a model with a prefix cache
   };
   struct DeviceLevels {
     kernels::DeviceInfo info;

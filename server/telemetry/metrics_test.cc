@@ -318,11 +318,39 @@ TEST(MetricsTest, ShowsTheMemoryOfStates) {
     EXPECT_THAT(text, HasSubstr(line));
   }
   EXPECT_THAT(text, Not(HasSubstr("sru_state_bytes{model=\"trec\"")));
+  EXPECT_THAT(text, Not(HasSubstr("sru_prefix_cache")));
 
   ServerLevels::DeviceLevels device;
   device.info.ordinal = 5;
   levels.devices.push_back(device);
   EXPECT_THAT(Metrics().Text(levels), HasSubstr("sru_state_budget_bytes{device=\"5\"} 16000000"));
+}
+
+TEST(MetricsTest, ShowsPrefixCaches) {
+  ServerLevels levels;
+  ServerLevels::ModelLevels model;
+  model.model = "trec";
+  model.version = 1;
+  levels.models.push_back(model);
+  model.model = "lm";
+  model.prefixes.emplace();
+  model.prefixes->hits = 1;
+  model.prefixes->misses = 2;
+  model.prefixes->hit_tokens = 3;
+  model.prefixes->evictions = 4;
+  model.prefixes->states = 5;
+  model.prefixes->bytes = 6;
+  levels.models.push_back(model);
+  const std::string text = Metrics().Text(levels);
+  for (const char* line : {"sru_prefix_cache_hits_total{model=\"lm\",version=\"1\"} 1",
+                           "sru_prefix_cache_misses_total{model=\"lm\",version=\"1\"} 2",
+                           "sru_prefix_cache_hit_tokens_total{model=\"lm\",version=\"1\"} 3",
+                           "sru_prefix_cache_evictions_total{model=\"lm\",version=\"1\"} 4",
+                           "sru_prefix_cache_states{model=\"lm\",version=\"1\"} 5",
+                           "sru_prefix_cache_bytes{model=\"lm\",version=\"1\"} 6"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("sru_prefix_cache_hits_total{model=\"trec\"")));
 }
 
 }  // namespace
