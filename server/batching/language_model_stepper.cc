@@ -14,8 +14,6 @@ using kernels::StateArena;
 
 // Samples that a call may have, all of which pick after the last token of the prompt.
 constexpr int kLeastPicks = 64;
-// Of all picks of a batch; at least as many as one pick can have, which is the vocabulary.
-constexpr int kLeastAdjustments = 1 << 14;
 
 // As good as any, where sequences that begin with nothing are only run for their time.
 constexpr int32_t kAnyToken = 0;
@@ -25,10 +23,11 @@ constexpr int32_t kAnyToken = 0;
 absl::StatusOr<std::unique_ptr<LanguageModelStepper>> LanguageModelStepper::Create(
     const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
     const kernels::WorkspaceLimits& limits, std::shared_ptr<StateArena> arena,
-    std::shared_ptr<PrefixCache> prefixes) {
+    std::shared_ptr<PrefixCache> prefixes, int least_adjustments) {
   const int max_picks = std::max(limits.max_sequences, kLeastPicks);
+  // One pick may adjust the whole vocabulary.
   const int max_adjustments =
-      std::max(model.program.inputs[model.pick_adjustments].limit, kLeastAdjustments);
+      std::max(model.program.inputs[model.pick_adjustments].limit, least_adjustments);
   kernels::ProgramLimits program_limits = models::LanguageModelLimits(
       model, limits.max_tokens, limits.max_sequences, max_picks, max_adjustments);
   program_limits.device = limits.device;

@@ -26,13 +26,17 @@ namespace sru::server {
 
 class LanguageModelStepper : public StepRunner {
  public:
+  // Of all picks of a batch, unless a caller says otherwise.
+  static constexpr int kLeastAdjustments = 1 << 14;
+
   // `executable` and `model`, which must be able to pick, must outlive the stepper. `arena` is of the
   // device that `limits` names and shared with the others of that device. limits.states is not read.
   // `prefixes` is the cache of the same arena, shared as well; null: there is none.
+  // `least_adjustments` fit into a batch, or those of one pick if that is more.
   static absl::StatusOr<std::unique_ptr<LanguageModelStepper>> Create(
       const kernels::ProgramExecutable& executable, const models::LanguageModel& model,
       const kernels::WorkspaceLimits& limits, std::shared_ptr<kernels::StateArena> arena,
-      std::shared_ptr<PrefixCache> prefixes = nullptr);
+      std::shared_ptr<PrefixCache> prefixes = nullptr, int least_adjustments = kLeastAdjustments);
 
   int device() const override { return limits_.device; }
   absl::Status WarmUp() override;
