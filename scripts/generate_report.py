@@ -45,7 +45,7 @@ DTYPES = ("float32", "bfloat16")
 PYTORCH = """
 import json, statistics, sys, time, torch, sru
 arguments, vocabulary, sessions, seconds, threads = json.loads(sys.argv[1])
-torch.manual_seed(0); torch.set_num_threads(threads)
+torch.manual_seed(0); torch.set_num_threads(threads); torch.set_flush_denormal(True)
 embedding = torch.nn.Embedding(vocabulary, arguments["input_size"])
 rnn = sru.SRU(**arguments).eval()
 output = torch.nn.Linear(arguments["hidden_size"], vocabulary)

@@ -25,7 +25,7 @@ class SlowConnection {
     sockaddr_in from{};
     from.sin_family = AF_INET;
     inet_pton(AF_INET, source, &from.sin_addr);
-    bind(fd_, reinterpret_cast<sockaddr*>(&from), sizeof(from));
+    static_cast<void>(bind(fd_, reinterpret_cast<sockaddr*>(&from), sizeof(from)));
     if (receive_buffer > 0) {
       setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof(receive_buffer));
     }
