@@ -55,14 +55,13 @@ kernels::ProgramLimits LanguageModelLimits(const LanguageModel& model, int max_t
   kernels::ProgramLimits limits;
   limits.axes.resize(model.program.axes.size());
   limits.axes[model.tokens] = {max_tokens, max_sequences};
-  if (!model.can_pick()) return limits;
   limits.axes[model.picks] = {max_picks, std::min(max_picks, 1)};
   limits.axes[model.adjustments] = {max_adjustments, max_picks};
   return limits;
 }
 
 absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
-                                                 const SafetensorsFile& tensors, bool picks) {
+                                                 const SafetensorsFile& tensors) {
   const int vocabulary = config.embedding.vocabulary_size;
   TensorReader reader(tensors);
   ops::Stack stack;
@@ -101,7 +100,7 @@ absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
   const kernels::ValueId predicted = program.Apply(predict);
   model.log_probs = program.AddOutput("log_probs", predicted, kernels::OutputType::kLogProb);
   model.candidates = program.AddOutput("candidates", predicted, kernels::OutputType::kCandidates);
-  if (picks) AddPicks(h, predict, &model);
+  AddPicks(h, predict, &model);
   return model;
 }
 

@@ -51,8 +51,6 @@ struct LanguageModel {
   int max_candidates = 0;                // kMaxCandidates, or a smaller vocabulary
 
   const kernels::StackSpec& stack() const;
-  // Whether it has what comes after a sequence: the axes, inputs and outputs of picks.
-  bool can_pick() const { return picks != kernels::kNone; }
 };
 
 // The limits of a workspace of the program. `max_adjustments` are those of all picks together.
@@ -60,10 +58,9 @@ kernels::ProgramLimits LanguageModelLimits(const LanguageModel& model, int max_t
                                            int max_sequences, int max_picks, int max_adjustments);
 
 // From `embedding.weight`, `encoder.*`, `out.weight` (not with "tied") and `out.bias`. A tensor that
-// the model does not use is an error. The views are those of `tensors`. Without `picks`, for a backend
-// that cannot pick, the parts of picks are kNone.
+// the model does not use is an error. The views are those of `tensors`.
 absl::StatusOr<LanguageModel> BuildLanguageModel(const ModelConfig& config,
-                                                 const SafetensorsFile& tensors, bool picks = true);
+                                                 const SafetensorsFile& tensors);
 
 }  // namespace sru::models
 

@@ -44,7 +44,6 @@ TEST_F(LanguageModelTest, Loads) {
   EXPECT_EQ((*model)->task(), Task::kLanguageModel);
   ASSERT_NE((*model)->language_model(), nullptr);
   EXPECT_EQ((*model)->language_model()->max_candidates, 5);
-  EXPECT_TRUE((*model)->language_model()->can_pick());
   EXPECT_EQ((*model)->spec().vocabulary_size, 5);
   EXPECT_EQ((*model)->spec().output_size(), 3);
   // 20 of the embedding, 60 of the layer, 20 of the output layer.

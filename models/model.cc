@@ -106,16 +106,11 @@ absl::Status Model::CompileStack(const SafetensorsFile& weights, kernels::Backen
 
 absl::Status Model::CompileLanguageModel(const SafetensorsFile& weights, kernels::Backend& backend,
                                          kernels::CompileOptions options) {
+  absl::StatusOr<LanguageModel> built = BuildLanguageModel(config_, weights);
+  if (!built.ok()) return built.status();
+  language_model_ = std::make_unique<LanguageModel>(*std::move(built));
   options.weights = weights.weights();
-  kernels::Status compiled;
-  for (const bool picks : {true, false}) {
-    absl::StatusOr<LanguageModel> built = BuildLanguageModel(config_, weights, picks);
-    if (!built.ok()) return built.status();
-    language_model_ = std::make_unique<LanguageModel>(*std::move(built));
-    compiled = backend.Compile(language_model_->program, options, &program_);
-    // A backend that cannot pick can score.
-    if (compiled.code() != kernels::StatusCode::kUnsupported) break;
-  }
+  const kernels::Status compiled = backend.Compile(language_model_->program, options, &program_);
   parameter_count_ = static_cast<int64_t>(CountParameters(language_model_->program));
   if (absl::Status status = MakeStateCodec(weights, language_model_->program.fields);
       !status.ok()) {

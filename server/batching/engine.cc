@@ -82,10 +82,7 @@ using PrefixCaches = std::vector<std::shared_ptr<PrefixCache>>;
 PrefixCaches MakePrefixCaches(const models::Model& model, const EngineOptions& options,
                               const StateArenas* state_arenas) {
   PrefixCaches caches;
-  if (options.prefix_cache_bytes == 0 || model.language_model() == nullptr ||
-      !model.language_model()->can_pick()) {
-    return caches;
-  }
+  if (options.prefix_cache_bytes == 0 || model.language_model() == nullptr) return caches;
   for (int device = 0; device < model.compiled().num_devices(); ++device) {
     auto arena = state_arenas->arena(device);
     caches.push_back(!arena.ok() ? nullptr
@@ -467,7 +464,7 @@ absl::StatusOr<std::vector<std::unique_ptr<StepRunner>>> MakeSteppers(
     const std::vector<std::unique_ptr<BatchRunner>>& runners, const StateArenas* state_arenas,
     const PrefixCaches& prefixes) {
   std::vector<std::unique_ptr<StepRunner>> steppers;
-  if (model.language_model() == nullptr || !model.language_model()->can_pick()) return steppers;
+  if (model.language_model() == nullptr) return steppers;
   for (const std::unique_ptr<BatchRunner>& runner : runners) {
     limits.device = runner->device();
     auto arena = state_arenas->arena(limits.device);

@@ -112,7 +112,6 @@ class LanguageModelGeneratorTest : public ::testing::Test {
     auto model = models::Model::Load(kModel, "lm", 1, *backend_, {});
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
-    ASSERT_TRUE(model_->language_model()->can_pick());
     options_.instances = 2 * num_devices;
   }
   void Start() {

@@ -29,7 +29,7 @@ class LanguageModelStepper : public StepRunner {
   // Of all picks of a batch, unless a caller says otherwise.
   static constexpr int kLeastAdjustments = 1 << 14;
 
-  // `executable` and `model`, which must be able to pick, must outlive the stepper. `arena` is of the
+  // `executable` and `model` must outlive the stepper. `arena` is of the
   // device that `limits` names and shared with the others of that device. limits.states is not read.
   // `prefixes` is the cache of the same arena, shared as well; null: there is none.
   // `least_adjustments` fit into a batch, or those of one pick if that is more.
