@@ -14,17 +14,19 @@ namespace {
 
 constexpr size_t kAlignment = 64;  // of pages, in bytes: a cache line, or a vector register
 
-// Memory is taken and given back in blocks of at most this size, or of one page if that is larger:
-// large enough that few calls reach the allocator of a device, small enough that a program's few
-// fields cost little when they are idle. A block of tiny pages has at most kMaxBlockPages of them.
-constexpr size_t kMaxBlockBytes = size_t{1} << 20;
-constexpr size_t kMaxBlockPages = 256;
+constexpr size_t kMaxBlockPages = 256;  // of tiny ones
+// A heap has no need of large blocks. In blocks of one or a few pages, what sessions leave that no
+// longer step is not held by those that stay.
+constexpr size_t kMaxHostBlockBytes = size_t{128} << 10;
+// How often as many pages as are in use are taken before it is judged which of the free ones are needed.
+constexpr size_t kRunsOfAWindow = 4;
 // Free pages of one field are no use to another, so that all fields' blocks together are at most this
 // part of the budget.
 constexpr size_t kMinBlocksOfEveryField = 16;
 
 class HostMemory final : public ArenaMemory {
  public:
+  size_t max_block_bytes() const override { return kMaxHostBlockBytes; }
   Status Allocate(size_t bytes, float** memory) override {
     void* const allocated = ::operator new(bytes, std::align_val_t(kAlignment), std::nothrow);
     if (allocated == nullptr) {
@@ -169,6 +171,8 @@ class PagePool {
     page->references = 1;
     ++used_;
     --free_;
+    ++takes_;
+    least_free_ = std::min(least_free_, free_);
     return page;
   }
 
@@ -189,10 +193,19 @@ class PagePool {
   }
 
   // Gives empty blocks back that steady use does not need. A run replaces the rows of fixed fields, so
-  // that as many pages as are in use become free with each; rows that are added stay. One empty block
-  // is kept in any case: for the next sequence, if this was the last.
+  // that as many pages as it has sequences become free with it; rows that are added stay. So at most as
+  // many pages are kept as are in use, and of those none that was free throughout the last few runs. One
+  // empty block is kept in any case: for the next sequence, if this was the last.
   void GiveBackSurplus() {
     const size_t kept = grows_ ? used_ / 4 : used_;
+    if (takes_ >= kRunsOfAWindow * std::max(used_, block_pages_)) {
+      while (empty_.size() > 1 && least_free_ >= static_cast<size_t>(empty_.front()->capacity)) {
+        least_free_ -= static_cast<size_t>(empty_.front()->capacity);
+        GiveBack(empty_.front());
+      }
+      takes_ = 0;
+      least_free_ = free_;
+    }
     while (empty_.size() > 1 && free_ >= kept + static_cast<size_t>(empty_.front()->capacity)) {
       GiveBack(empty_.front());
     }
@@ -212,6 +225,7 @@ class PagePool {
     memory_->Free(block->memory, count * page_bytes_);
     budget_->Give(count * page_bytes_);
     free_ -= count;
+    least_free_ = std::min(least_free_, free_);
     delete block;
   }
 
@@ -222,6 +236,9 @@ class PagePool {
   size_t block_pages_ = 0;
   size_t used_ = 0;  // pages
   size_t free_ = 0;
+  // Of the window that GiveBackSurplus() looks at: pages that were taken, and the fewest that were free.
+  size_t takes_ = 0;
+  size_t least_free_ = 0;
   BlockList partly_used_;
   BlockList empty_;
 };
@@ -301,7 +318,7 @@ struct StateArena::Impl {
                                          : std::make_shared<ArenaBudget>(options.budget_bytes)),
         memory(std::move(arena_memory)) {
     const size_t max_block_bytes =
-        std::min(kMaxBlockBytes,
+        std::min(memory->max_block_bytes(),
                  budget->bytes() / kMinBlocksOfEveryField / std::max(fields.size(), size_t{1}));
     for (const FieldSpec& field : fields) {
       pools.emplace_back(field, max_block_bytes, budget.get(), memory.get());

@@ -42,6 +42,10 @@ class ArenaMemory {
  public:
   virtual ~ArenaMemory() = default;
 
+  // Memory is taken in blocks of at most this size, or of one page if that is larger: large enough that
+  // few calls reach the allocator, and no larger, since a block is given back only when all of its pages
+  // are free.
+  virtual size_t max_block_bytes() const { return size_t{1} << 20; }
   virtual Status Allocate(size_t bytes, float** memory) = 0;
   virtual void Free(float* memory, size_t bytes) = 0;
   // Return when the copy is done.

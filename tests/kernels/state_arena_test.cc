@@ -34,6 +34,7 @@ constexpr float kPoison = std::numeric_limits<float>::quiet_NaN();
 // Host memory that counts, fills what it gives with NaN, and fails when it is told to.
 class Memory final : public ArenaMemory {
  public:
+  size_t max_block_bytes() const override { return host_->max_block_bytes(); }
   Status Allocate(size_t bytes, float** memory) override {
     if (MustFail()) return Failure();
     Status status = host_->Allocate(bytes, memory);
@@ -495,6 +496,35 @@ TEST(StateArenaTest, SteadyUseTakesNoMemoryAndIdlenessGivesItBack) {
   EXPECT_LE(arena->stats().held_bytes, size_t{2} << 20) << "a block of each field";
   EXPECT_GT(arena->stats().held_bytes, 0u) << "one sequence after another takes no memory";
   EXPECT_EQ(arena.memory->held_bytes(), arena->stats().held_bytes);
+}
+
+TEST(StateArenaTest, SequencesThatWaitDoNotHoldWhatOthersLeft) {
+  constexpr int kSequences = 400;
+  constexpr int kActive = 40;
+  constexpr size_t kStateBytes = 24576 * sizeof(float);  // of a model of 12 layers
+  const TestArena arena({{"state", 24576, false}, {"h", 2048, false}});
+  std::vector<Slot> slots(kSequences);
+  for (Slot& slot : slots) slot = NewSlot(*arena.arena);
+  const std::vector<int> one(kSequences, 1);
+  const auto step = [&](const std::vector<Slot>& stepping) {
+    StateArena::Run run;
+    const int count = static_cast<int>(stepping.size());
+    ASSERT_TRUE(arena->BeginRun(stepping.data(), one.data(), count, {0, 1}, &run).ok());
+    run.Commit();
+  };
+  for (int i = 0; i < 5; ++i) step(slots);
+  EXPECT_GE(arena->stats().held_bytes, 2 * kSequences * kStateBytes);
+
+  // Every tenth goes on.
+  std::vector<Slot> active;
+  for (int i = 0; i < kSequences; i += kSequences / kActive) active.push_back(slots[i]);
+  for (int i = 0; i < 100; ++i) step(active);
+  const auto used = static_cast<double>(arena->stats().used_bytes);
+  EXPECT_LE(static_cast<double>(arena->stats().held_bytes), 1.15 * used);
+  const int64_t allocations = arena.memory->allocations();
+  for (int i = 0; i < 100; ++i) step(active);
+  EXPECT_EQ(arena.memory->allocations(), allocations);
+  for (const Slot slot : slots) arena->Free(slot);
 }
 
 TEST(StateArenaTest, MemoryThatFailsChangesNothing) {
