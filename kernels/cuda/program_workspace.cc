@@ -264,32 +264,28 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
   const size_t input_bytes = ws->input_bytes_ + pages * sizeof(float*);
 
   struct Array {
-    DeviceBuffer* buffer;
+    ArrayView* array;
     size_t bytes;
   };
-  std::vector<Array> arrays = {{&ws->x, x},
-                               {&ws->h, x},
-                               {&ws->normalized, normalized},
-                               {&ws->projected, projected},
-                               {&ws->u, u},
-                               {&ws->token_rows, token_rows},
-                               {&ws->initial_state, states},
-                               {&ws->final_state, states},
-                               {&ws->rounded, rounded},
-                               {&ws->predicted, predicted},
-                               {&ws->logits, logits},
-                               {&ws->unadjusted, unadjusted},
-                               {&ws->input, input_bytes}};
-  struct HostArray {
-    PinnedBuffer* buffer;
-    size_t bytes;
-  };
-  std::vector<HostArray> host_arrays = {{&ws->host_input, input_bytes}};
+  std::vector<Array> on_device = {{&ws->x, x},
+                                  {&ws->h, x},
+                                  {&ws->normalized, normalized},
+                                  {&ws->projected, projected},
+                                  {&ws->u, u},
+                                  {&ws->token_rows, token_rows},
+                                  {&ws->initial_state, states},
+                                  {&ws->final_state, states},
+                                  {&ws->rounded, rounded},
+                                  {&ws->predicted, predicted},
+                                  {&ws->logits, logits},
+                                  {&ws->unadjusted, unadjusted},
+                                  {&ws->input, input_bytes}};
+  std::vector<Array> on_host = {{&ws->host_input, input_bytes}};
   const ValueBuffers buffers(packed, ws->row_buckets_);
   ws->value_buffer_ = buffers.of_value;
   ws->values_.resize(buffers.bytes.size());
   for (size_t i = 0; i < buffers.bytes.size(); ++i) {
-    arrays.push_back({&ws->values_[i], buffers.bytes[i]});
+    on_device.push_back({&ws->values_[i], buffers.bytes[i]});
   }
   ws->predictions.resize(packed.operations.size());
   for (size_t i = 0; i < packed.operations.size(); ++i) {
@@ -299,27 +295,28 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     const size_t log_prob = largest.predicted[i] * sizeof(float);
     const size_t candidates =
         largest.predicted[i] * predict->max_candidates * sizeof(PredictCandidate);
-    arrays.push_back({&prediction.log_prob, log_prob});
-    arrays.push_back({&prediction.candidates, candidates});
-    host_arrays.push_back({&prediction.host_log_prob, log_prob});
-    host_arrays.push_back({&prediction.host_candidates, candidates});
+    on_device.push_back({&prediction.log_prob, log_prob});
+    on_device.push_back({&prediction.candidates, candidates});
+    on_host.push_back({&prediction.host_log_prob, log_prob});
+    on_host.push_back({&prediction.host_candidates, candidates});
     if (predict->sampling == kNone) continue;
     const size_t picked = largest.predicted[i] * sizeof(PredictCandidate);
-    arrays.push_back({&prediction.picked, picked});
-    host_arrays.push_back({&prediction.host_picked, picked});
+    on_device.push_back({&prediction.picked, picked});
+    on_host.push_back({&prediction.host_picked, picked});
   }
   ws->outputs.resize(program.outputs.size());
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const ValueId value = program.outputs[i].value;
     if (program.outputs[i].type != OutputType::kRows) continue;
     const size_t rows = largest.rows[packed.shape.values[value].axis];
-    host_arrays.push_back({&ws->outputs[i], rows * packed.stride(value) * sizeof(float)});
+    on_host.push_back({&ws->outputs[i], rows * packed.stride(value) * sizeof(float)});
   }
 
-  size_t device_bytes = device.gpu->device().product_workspace_bytes();
-  for (const Array& array : arrays) device_bytes += array.bytes;
-  ws->bytes_ = device_bytes;
-  for (const HostArray& array : host_arrays) ws->bytes_ += array.bytes;
+  ArrayPlan device_plan;
+  ArrayPlan host_plan;
+  for (const Array& array : on_device) device_plan.Add(array.bytes);
+  for (const Array& array : on_host) host_plan.Add(array.bytes);
+  const size_t device_bytes = device.gpu->device().product_workspace_bytes() + device_plan.bytes();
   std::string what = "a workspace";
   for (size_t a = 0; a < program.axes.size(); ++a) {
     if (packed.is_sequence_axis(static_cast<AxisId>(a))) continue;
@@ -331,13 +328,19 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
   if (status.ok()) status = GpuStream::Create(gpu, &ws->stream);
   // Before the other memory is taken, for the trials need some of their own.
   if (status.ok()) status = ws->ChooseProducts(packed, device);
-  for (const Array& array : arrays) {
-    if (status.ok()) status = ws->stream.CreateInitialized(gpu, array.bytes, array.buffer);
+  if (status.ok()) {
+    status = ws->stream.CreateInitialized(gpu, device_plan, &ws->device_memory_);
   }
-  for (const HostArray& array : host_arrays) {
-    if (status.ok()) status = PinnedBuffer::Create(gpu, array.bytes, array.buffer);
+  if (status.ok()) status = PinnedBuffer::Create(gpu, host_plan, &ws->host_memory_);
+  if (!status.ok()) return status;
+  for (size_t i = 0; i < on_device.size(); ++i) {
+    *on_device[i].array = device_plan.At(i, ws->device_memory_.data());
   }
-  if (status.ok()) *workspace = std::move(ws);
+  for (size_t i = 0; i < on_host.size(); ++i) {
+    *on_host[i].array = host_plan.At(i, ws->host_memory_.data());
+  }
+  ws->bytes_ = device_bytes + host_plan.bytes();
+  *workspace = std::move(ws);
   return status;
 }
 
@@ -349,10 +352,13 @@ Status CudaProgramWorkspace::ReservePages(const ProgramLayout& layout, size_t pa
   Status status = stream.CreateInitialized(gpu_, bytes, &larger);
   if (status.ok()) status = PinnedBuffer::Create(gpu_, bytes, &host_larger);
   if (!status.ok()) return status;
-  bytes_ += 2 * (bytes - input.bytes());
+  // The arrays of the first room stay: they are part of an allocation that holds the others too.
+  bytes_ += 2 * (bytes - grown_input_.bytes());
   graphs.Clear();
-  input = std::move(larger);
-  host_input = std::move(host_larger);
+  grown_input_ = std::move(larger);
+  host_grown_input_ = std::move(host_larger);
+  input = ArrayView(grown_input_.data(), bytes);
+  host_input = ArrayView(host_grown_input_.data(), bytes);
   return OkStatus();
 }
 

@@ -1,7 +1,7 @@
 // The memory of one worker for a program: a stream, rows for every value, staging memory for what a
-// batch brings, recorded graphs. All of it is allocated when it is made; serving adds recorded
-// graphs, which are bounded, and room for the pages of growing fields, which doubles when it is used
-// up. Not thread-safe.
+// batch brings, recorded graphs. All of it is allocated when it is made, once on the device and once on
+// the host; serving adds recorded graphs, which are bounded, and room for the pages of growing fields,
+// which doubles when it is used up. Not thread-safe.
 #ifndef SRU_KERNELS_CUDA_PROGRAM_WORKSPACE_H_
 #define SRU_KERNELS_CUDA_PROGRAM_WORKSPACE_H_
 
@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/cuda/array_plan.h"
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/graph_cache.h"
@@ -81,6 +82,11 @@ struct ProgramOnDevice {
 class CudaProgramWorkspace : public ProgramWorkspace {
  private:
   const std::shared_ptr<Gpu> gpu_;  // outlives all that follows
+  DeviceBuffer device_memory_;      // of the arrays below
+  PinnedBuffer host_memory_;
+  // Of `input` and `host_input` once there are more pages than those have room for.
+  DeviceBuffer grown_input_;
+  PinnedBuffer host_grown_input_;
 
  public:
   // kResourceExhausted when the device's budget does not hold it.
@@ -115,24 +121,24 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   Status ReservePages(const ProgramLayout& layout, size_t pages);
 
   // Scratch of one operation.
-  DeviceBuffer x, h, normalized, projected, u;  // a stack's
-  DeviceBuffer token_rows;                      // a stack's output before its padding goes
-  DeviceBuffer initial_state, final_state;      // [sequence][layers][output stride]
-  DeviceBuffer rounded;                         // what a product multiplies, in bfloat16
-  DeviceBuffer predicted;                       // what a Predict multiplies
-  DeviceBuffer logits;
-  DeviceBuffer unadjusted;  // of a Predict's logits, those that are adjusted
+  ArrayView x, h, normalized, projected, u;  // a stack's
+  ArrayView token_rows;                      // a stack's output before its padding goes
+  ArrayView initial_state, final_state;      // [sequence][layers][output stride]
+  ArrayView rounded;                         // what a product multiplies, in bfloat16
+  ArrayView predicted;                       // what a Predict multiplies
+  ArrayView logits;
+  ArrayView unadjusted;  // of a Predict's logits, those that are adjusted
 
-  DeviceBuffer input;
-  PinnedBuffer host_input;
+  ArrayView input;
+  ArrayView host_input;
 
   // Results of a Predict, in the order of the rows that are asked for.
   struct Prediction {
-    DeviceBuffer log_prob, candidates, picked;
-    PinnedBuffer host_log_prob, host_candidates, host_picked;
+    ArrayView log_prob, candidates, picked;
+    ArrayView host_log_prob, host_candidates, host_picked;
   };
   std::vector<Prediction> predictions;  // [operation]; empty of others
-  std::vector<PinnedBuffer> outputs;    // [output]: rows, or nothing
+  std::vector<ArrayView> outputs;       // [output]: rows, or nothing
 
   GpuStream stream;
   BasicGraphCache<ProgramBucket> graphs;
@@ -158,7 +164,7 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   std::vector<int> predict_chunks_;            // [group]
   std::vector<Choices> group_choices_;         // [group]
   std::vector<Choices> stack_choices_;         // [stack]
-  std::vector<DeviceBuffer> values_;
+  std::vector<ArrayView> values_;
   std::vector<int> value_buffer_;  // [operation]: index into values_
   size_t input_bytes_ = 0;         // of the largest batch, without pages
   size_t bytes_ = 0;

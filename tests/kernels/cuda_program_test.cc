@@ -301,6 +301,7 @@ TEST(CudaProgramTest, RoomForPagesGrowsAndGraphsAreRecordedAgain) {
     int rows;  // that the slot has
     int graphs;
   };
+  EXPECT_EQ(rig.controls[0]->pinned_alive, 1);
   // There is room for twice as much as was needed, and never less than before.
   for (const Step& step : {Step{0, 1}, {40, 1}, {8000, 2}, {9000, 2}, {100, 2}, {40000, 3}}) {
     SCOPED_TRACE(step.rows);
@@ -320,6 +321,7 @@ TEST(CudaProgramTest, RoomForPagesGrowsAndGraphsAreRecordedAgain) {
     EXPECT_EQ(rig.controls[0]->graphs_alive, 1);
     const bool grew = graphs > 0 && step.graphs > graphs;
     EXPECT_EQ(rig.workspaces[0]->bytes() > bytes, grew);
+    EXPECT_EQ(rig.controls[0]->pinned_alive, step.graphs > 1 ? 2 : 1) << "staging that has grown";
     for (int row = 0; row < 3; ++row) {
       const std::vector<double> expected =
           Attended(state.values, call.data.features[1], row, 1 / std::sqrt(8.0f));
@@ -337,6 +339,30 @@ TEST(CudaProgramTest, EveryByteOfAWorkspaceIsWrittenBeforeItIsUsed) {
   const DeviceInfo info = rig.backend->devices()[0];
   EXPECT_EQ(static_cast<size_t>(rig.controls[0]->bytes_initialized) + kProductWorkspaceBytes,
             info.memory_in_use - info.weight_bytes);
+}
+
+// Freeing may hold up all that runs on the device.
+TEST(CudaProgramTest, AWorkspaceTakesFewAllocations) {
+  for (const bool picks : {false, true}) {
+    const Model model(picks);
+    BackendOptions options;
+    options.cuda_token_table_bytes = 0;
+    Rig rig(1, options);
+    HostDeviceControl& control = *rig.controls[0];
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
+    // What products use besides is one of its own, since trials need it before.
+    constexpr int64_t kPerWorkspace = 2;
+    const int64_t weights = control.allocations_alive - kPerWorkspace;
+    EXPECT_EQ(control.pinned_alive, 1);
+    std::unique_ptr<ProgramWorkspace> second;
+    ASSERT_TRUE(rig.executable->CreateWorkspace(rig.limits, &second).ok());
+    EXPECT_EQ(control.allocations_alive, weights + 2 * kPerWorkspace);
+    EXPECT_EQ(control.pinned_alive, 2);
+    second.reset();
+    rig.workspaces.clear();
+    EXPECT_EQ(control.allocations_alive, weights);
+    EXPECT_EQ(control.pinned_alive, 0);
+  }
 }
 
 TEST(CudaProgramTest, AWorkspaceThatTheBudgetDoesNotHoldIsRefused) {
