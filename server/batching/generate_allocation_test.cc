@@ -1,6 +1,4 @@
 // Every allocation of a step fails once: none of its calls is lost, and their tokens stay the same.
-//
-// This program replaces operator new. It fails only while a test has armed it.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -20,65 +18,8 @@
 #include "server/batching/generate_sequence.h"
 #include "server/batching/language_model_stepper.h"
 #include "server/batching/sequence_scheduler.h"
+#include "tests/testing/failing_allocations.h"
 #include "tests/testing/fake_clock.h"
-
-namespace {
-
-// Of this thread. The allocation after `until_failure` others fails.
-struct Failing {
-  bool armed = false;
-  bool failed = false;
-  int64_t until_failure = 0;
-};
-thread_local Failing failing;
-
-void* AllocateOrNull(std::size_t size, std::size_t alignment) {
-  if (failing.armed && !failing.failed && failing.until_failure-- == 0) {
-    failing.failed = true;
-    return nullptr;
-  }
-  alignment = std::max(alignment, sizeof(void*));
-  void* memory = nullptr;
-  return posix_memalign(&memory, alignment, std::max<std::size_t>(size, 1)) == 0 ? memory : nullptr;
-}
-
-void* Allocate(std::size_t size, std::size_t alignment) {
-  void* const memory = AllocateOrNull(size, alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
-
-// All forms that the library has, so that none of them is a sanitizer's own.
-void* operator new(std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
-void* operator new[](std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  return AllocateOrNull(size, alignof(std::max_align_t));
-}
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
-  return AllocateOrNull(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  return AllocateOrNull(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  return AllocateOrNull(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace sru::server {
 namespace {
@@ -164,15 +105,17 @@ class GenerateAllocationTest : public ::testing::Test {
     }
     bool failed = false;
     for (int i = 0; i < 200; ++i) {
-      failing = {i == failing_step, false, failing_allocation};
+      if (i == failing_step) sru::testing::ArmAllocations(failing_allocation, /*for_good=*/false);
       std::unique_ptr<Step> step = (*scheduler)->TryTakeStep();
       if (step != nullptr) {
         const absl::Status status =
             CatchOutOfMemory([&] { return (*stepper)->Run(step->shares()); });
         (*scheduler)->FinishStep(std::move(step), status, absl::Milliseconds(1));
       }
-      failed = failed || failing.failed;
-      failing = Failing();
+      if (i == failing_step) {
+        sru::testing::DisarmAllocations();
+        failed = sru::testing::FailedAllocations() > 0;
+      }
       clock.Advance(kMemoryRetry);
     }
     EXPECT_EQ(shared->stats().slots, 0);
@@ -189,7 +132,7 @@ TEST_F(GenerateAllocationTest, AFailedAllocationChangesNoToken) {
   for (const Sink& sink : expected) ASSERT_EQ(sink.code, absl::StatusCode::kOk);
   std::vector<Sink> sinks;
   for (const int step : {0, 1, 4, 6, 7, 8}) {
-    int64_t allocation = 0;
+    int64_t allocation = 1;
     for (; Run(step, allocation, &sinks); ++allocation) {
       for (int i = 0; i < kCalls; ++i) {
         ASSERT_EQ(sinks[i].dones, 1) << "step " << step << ", allocation " << allocation;

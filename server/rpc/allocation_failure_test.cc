@@ -1,8 +1,6 @@
 // Calls whose allocations fail, one after the other: each must be answered or refused, and leave
 // nothing behind. The service, the batcher, the engine and its worker are the real ones; gRPC is
 // left out, as it is not ours to mend, and the forward pass is a puppet.
-//
-// This program replaces operator new. It fails only on threads that a test has armed.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -26,50 +24,10 @@
 #include "server/rpc/inference_service.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
+#include "tests/testing/failing_allocations.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/puppet_engine.h"
 #include "tests/testing/test_files.h"
-
-namespace {
-
-// How an armed thread fails: the allocation with this number, and, with `for_good`, all later ones.
-struct Failing {
-  bool armed = false;
-  bool for_good = false;
-  int64_t first = 0;
-  int64_t count = 0;  // allocations since it was armed
-  int64_t failed = 0;
-};
-thread_local Failing failing;
-
-// Bytes that the armed thread has taken, by the size that was asked for; frees are not seen.
-thread_local int64_t taken_bytes = 0;
-
-bool MustFail() {
-  if (!failing.armed) return false;
-  ++failing.count;
-  if (failing.count != failing.first && !(failing.for_good && failing.count > failing.first)) {
-    return false;
-  }
-  ++failing.failed;
-  return true;
-}
-
-void* AllocateOrNull(std::size_t size, std::size_t alignment) noexcept {
-  if (MustFail()) return nullptr;
-  if (failing.armed) taken_bytes += static_cast<int64_t>(size);
-  const std::size_t rounded =
-      (std::max<std::size_t>(size, 1) + alignment - 1) / alignment * alignment;
-  return std::aligned_alloc(alignment, rounded);
-}
-
-void* Allocate(std::size_t size, std::size_t alignment) {
-  void* const memory = AllocateOrNull(size, alignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
-}  // namespace
 
 #if defined(__SANITIZE_ADDRESS__)
 // It loses a few bytes of its own when an allocation of its own fails: what it had taken just
@@ -80,45 +38,8 @@ extern "C" const char* __lsan_default_suppressions() {
 }
 #endif
 
-// All forms that the library has: a form that is left out is the sanitizer's own where there is one, and what it returns
-// must not go to the forms of delete below.
-void* operator new(std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
-void* operator new[](std::size_t size) { return Allocate(size, alignof(std::max_align_t)); }
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment) {
-  return Allocate(size, static_cast<std::size_t>(alignment));
-}
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
-  return AllocateOrNull(size, alignof(std::max_align_t));
-}
-void* operator new[](std::size_t size, const std::nothrow_t&) noexcept {
-  return AllocateOrNull(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  return AllocateOrNull(size, static_cast<std::size_t>(alignment));
-}
-void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
-  return AllocateOrNull(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
-
 namespace sru::server {
 namespace {
-
-void Arm(int64_t first, bool for_good) {
-  failing = Failing{true, for_good, first, 0, 0};
-  taken_bytes = 0;
-}
-void Disarm() { failing.armed = false; }
 
 // What gRPC is to a handler's reactor.
 class FakeCall final : public grpc::ServerCallbackUnary {
@@ -136,7 +57,7 @@ class FakeCall final : public grpc::ServerCallbackUnary {
   void End() { reactor_->OnDone(); }
 
   void Finish(grpc::Status status) override {
-    Disarm();
+    sru::testing::DisarmAllocations();
     MutexLock lock(&mutex_);
     EXPECT_FALSE(finished_) << "a call was answered twice";
     finished_ = true;
@@ -176,7 +97,7 @@ class BatchFailure {
     MutexLock lock(&mutex_);
     if (first_ == 0) return;
     while (!bound_) changed_.Wait(&mutex_);
-    Arm(first_, for_good_);
+    sru::testing::ArmAllocations(first_, for_good_);
   }
 
  private:
@@ -333,10 +254,10 @@ class AllocationFailureTest : public ::testing::Test {
     grpc::CallbackServerContext context;
     grpc::ByteBuffer request = Bytes(message);
     FakeCall call;
-    Arm(first, for_good);
+    sru::testing::ArmAllocations(first, for_good);
     grpc::ServerUnaryReactor* const reactor = handle(&context, &request, response);
-    const bool failed = failing.failed > 0;
-    Disarm();
+    const bool failed = sru::testing::FailedAllocations() > 0;
+    sru::testing::DisarmAllocations();
     call.Bind(reactor);
     batch_failure_.SetBound();
     *status = call.Wait();
@@ -499,12 +420,12 @@ TEST(BatcherAllocationFailureTest, NothingIsLostWhileThereIsNoMemory) {
   submit(clock.Now() + absl::Seconds(1));
   const RequestHandle cancelled = submit(absl::InfiniteFuture());
 
-  Arm(1, /*for_good=*/true);
+  sru::testing::ArmAllocations(1, /*for_good=*/true);
   EXPECT_EQ((*batcher)->TryTakeBatch(), nullptr);
   (*batcher)->Cancel(cancelled);
   clock.Advance(absl::Seconds(2));
   EXPECT_EQ((*batcher)->TryTakeBatch(), nullptr);
-  Disarm();
+  sru::testing::DisarmAllocations();
   EXPECT_EQ(answers, (std::vector<absl::StatusCode>{absl::StatusCode::kCancelled,
                                                     absl::StatusCode::kDeadlineExceeded}));
 
@@ -524,12 +445,12 @@ TEST(BatcherAllocationFailureTest, ARequestThatCannotBeQueuedIsNotHalfThere) {
   bool queued = false;
   for (int64_t first = 1; !queued; ++first) {
     BatchRequest request = MakeRequest(1, {3, 4});
-    Arm(first, /*for_good=*/false);
+    sru::testing::ArmAllocations(first, /*for_good=*/false);
     try {
       queued = (*batcher)->Submit(std::move(request)).ok();
-      Disarm();
+      sru::testing::DisarmAllocations();
     } catch (const std::bad_alloc&) {
-      Disarm();
+      sru::testing::DisarmAllocations();
       EXPECT_EQ((*batcher)->stats().queued_sequences, 0);
       EXPECT_EQ(request.sequences.size(), 2u);  // not consumed
     }
@@ -569,13 +490,13 @@ TEST_F(AllocationFailureTest, EstimatesCoverWhatParsingTakes) {
     const grpc::ByteBuffer bytes = Bytes(request);
     RequestOutline outline;
     ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(bytes, &outline)) << name;
-    Arm(std::numeric_limits<int64_t>::max(), false);
+    sru::testing::ArmAllocations(std::numeric_limits<int64_t>::max(), false);
     google::protobuf::Arena arena;
     auto* parsed = CreateOnArena<v1::ClassifyRequest>(&arena);
     const absl::Status status = ParseMessage(bytes, parsed);
-    Disarm();
+    sru::testing::DisarmAllocations();
     ASSERT_TRUE(status.ok()) << name << ": " << status;
-    const int64_t taken = taken_bytes + static_cast<int64_t>(bytes.Length());
+    const int64_t taken = sru::testing::AllocatedBytes() + static_cast<int64_t>(bytes.Length());
     EXPECT_GE(EstimateCallBytes(outline), taken) << name;
     // Nor is it many times as much, or the budget would be useless.
     EXPECT_LE(EstimateCallBytes(outline), 8 * taken + 100000) << name;
