@@ -62,6 +62,9 @@ struct BackendOptions {
   // How long a thread that waits for a device asks whether it is done, which takes its core, before
   // it sleeps until it is woken.
   std::chrono::microseconds cuda_poll{0};
+  // Kernels may be started before those ahead of them have ended, for which they then wait on the
+  // device: programmatic dependent launch, from compute capability 9.0 on. The results are the same.
+  bool cuda_dependent_launch = false;
 };
 
 struct CompileOptions {

@@ -31,6 +31,7 @@ FILES = ("scan", "fused", "rows")
 LDG, STG, LDS, STS, LDGSTS, LDGDEPBAR, DEPBAR = 0x981, 0x986, 0x984, 0x988, 0xfae, 0x9af, 0x91a
 BRA, EXIT, MUFU, LDC, BAR, HMMA = 0x947, 0x94d, 0x308, 0xb82, 0xb1d, 0x23c
 LDCU = 0x7ac
+LD, ST, ACQBULK = 0x980, 0x985, 0x82e
 # Cycles from an instruction to its result, for those that take a scoreboard.
 LATENCY = {MUFU: 20, LDS: 31, LDC: 35, LDCU: 35, HMMA: 18, LDG: 300}
 OTHER_LATENCY = 20

@@ -5,6 +5,7 @@
 #ifndef SRU_KERNELS_CUDA_ATTEND_CUH_
 #define SRU_KERNELS_CUDA_ATTEND_CUH_
 
+#include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/operation_args.h"
 #include "kernels/cuda/row_operations.cuh"
@@ -121,7 +122,9 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
 
 // A template only so that a header may hold it.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads, kAttendBlocks) AttendKernel(const AttendArgs args) {
+__global__ void __launch_bounds__(kRowThreads, kAttendBlocks)
+    AttendKernel(const DependentArgs<AttendArgs> dependent) {
+  const AttendArgs& args = dependent.Await();
   const int64_t place = WarpPlace();
   const int64_t row = place / args.heads;
   const int head = static_cast<int>(place % args.heads);

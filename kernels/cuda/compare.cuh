@@ -3,6 +3,7 @@
 #ifndef SRU_KERNELS_CUDA_COMPARE_CUH_
 #define SRU_KERNELS_CUDA_COMPARE_CUH_
 
+#include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/rows_shape.h"
 
@@ -10,7 +11,9 @@ namespace sru::kernels::cuda {
 
 // A template only so that a header may hold it.
 template <typename Word>
-__global__ void __launch_bounds__(kRowThreads) CompareKernel(const CompareArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    CompareKernel(const DependentArgs<CompareArgs> dependent) {
+  const CompareArgs& args = dependent.Await();
   const int64_t at = static_cast<int64_t>(blockIdx.x) * kRowThreads + threadIdx.x;
   if (at >= int64_t{args.rows} * args.words_per_row) return;
   const int64_t row = at / args.words_per_row;

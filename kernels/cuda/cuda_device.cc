@@ -93,8 +93,10 @@ class CudaGraph : public Graph {
 
 class CudaStream : public Stream {
  public:
-  CudaStream(int ordinal, int num_multiprocessors)
-      : ordinal_(ordinal), num_multiprocessors_(num_multiprocessors) {}
+  CudaStream(int ordinal, int num_multiprocessors, bool supports_dependent_launch)
+      : ordinal_(ordinal),
+        num_multiprocessors_(num_multiprocessors),
+        supports_dependent_launch_(supports_dependent_launch) {}
 
   Status Create(const CublasLt& library, void* product_workspace, size_t product_workspace_bytes) {
     Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
@@ -138,14 +140,14 @@ class CudaStream : public Stream {
   }
 
   Status Embed(DataType dtype, const EmbedArgs& args) override {
-    return Run("embedding", [&] { return LaunchEmbed(dtype, args, stream_); });
+    return Run("embedding", [&] { return LaunchEmbed(dtype, args, kernels()); });
   }
   Status Normalize(DataType dtype, const LayerNormArgs& args) override {
-    return Run("layer norm", [&] { return LaunchLayerNorm(dtype, args, stream_); });
+    return Run("layer norm", [&] { return LaunchLayerNorm(dtype, args, kernels()); });
   }
   Status Scan(DataType dtype, const ScanArgs& args) override {
     return Run("scan", [&] {
-      return LaunchScan(dtype, ScanDims(args, num_multiprocessors_), args, stream_);
+      return LaunchScan(dtype, ScanDims(args, num_multiprocessors_), args, kernels());
     });
   }
   Status RunFusedLayer(const FusedArgs& args) override {
@@ -153,20 +155,20 @@ class CudaStream : public Stream {
       const int slices = FusedSlices(args, num_multiprocessors_);
       const int blocks = FusedBlocks(args, slices, num_multiprocessors_,
                                      FusedBlocksPerMultiprocessor(args, slices));
-      return LaunchFused(args, slices, blocks, stream_);
+      return LaunchFused(args, slices, blocks, kernels());
     });
   }
   Status Pool(DataType dtype, const PoolArgs& args) override {
-    return Run("pooling", [&] { return LaunchPool(dtype, args, stream_); });
+    return Run("pooling", [&] { return LaunchPool(dtype, args, kernels()); });
   }
   Status Classify(const HeadArgs& args) override {
-    return Run("classifier", [&] { return LaunchHead(args, stream_); });
+    return Run("classifier", [&] { return LaunchHead(args, kernels()); });
   }
   Status Compare(const CompareArgs& args) override {
-    return Run("comparison", [&] { return LaunchCompare(args, stream_); });
+    return Run("comparison", [&] { return LaunchCompare(args, kernels()); });
   }
   Status RunOperation(const OperationArgs& args) override {
-    return Run("operation", [&] { return LaunchOperation(args, stream_); });
+    return Run("operation", [&] { return LaunchOperation(args, kernels()); });
   }
 
   Status Multiply(const ProductShape& shape, const ProductAlgorithm& algorithm, int rows,
@@ -218,6 +220,11 @@ class CudaStream : public Stream {
     return ToStatus(error, call, ordinal_);
   }
 
+  // Where our kernels are launched.
+  LaunchStream kernels() const {
+    return {stream_, dependent_launch() && supports_dependent_launch_};
+  }
+
   // Whether the event has come while it was asked for. An error is left for the wait to report.
   bool PollUntilDone() {
     if (poll().count() == 0) return false;
@@ -243,6 +250,7 @@ class CudaStream : public Stream {
 
   const int ordinal_;
   const int num_multiprocessors_;
+  const bool supports_dependent_launch_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t done_ = nullptr;
   std::unique_ptr<ProductRunner> products_;
@@ -272,7 +280,12 @@ class CudaDevice : public Device {
                         std::to_string(properties_.minor));
     }
     if (status.ok()) {
-      auto stream = std::make_unique<CudaStream>(ordinal_, num_multiprocessors());
+      int driver_version = 0;
+      status = Check(cudaDriverGetVersion(&driver_version), "cudaDriverGetVersion");
+      supports_dependent_launch_ = SupportsDependentLaunch(properties_.major, driver_version);
+    }
+    if (status.ok()) {
+      auto stream = NewStream();
       status =
           stream->Create(library_, nullptr, product_workspace_bytes());  // makes the device current
       if (status.ok()) status = Check(LoadScanKernels(), "loading the scan kernels");
@@ -324,7 +337,7 @@ class CudaDevice : public Device {
   }
 
   Status CreateStream(void* product_workspace, std::unique_ptr<Stream>* stream) override {
-    auto created = std::make_unique<CudaStream>(ordinal_, num_multiprocessors());
+    auto created = NewStream();
     Status status = created->Create(library_, product_workspace, product_workspace_bytes());
     if (status.ok()) *stream = std::move(created);
     return status;
@@ -347,10 +360,15 @@ class CudaDevice : public Device {
   Status Check(cudaError_t error, const char* call) const {
     return ToStatus(error, call, ordinal_);
   }
+  std::unique_ptr<CudaStream> NewStream() const {
+    return std::make_unique<CudaStream>(ordinal_, num_multiprocessors(),
+                                        supports_dependent_launch_);
+  }
 
   const int ordinal_;
   const CublasLt& library_;
   cudaDeviceProp properties_ = {};
+  bool supports_dependent_launch_ = false;
   std::mutex mutex_;
   // Both used under mutex_: the stream for its library handle, and both for probes.
   std::unique_ptr<CudaStream> own_stream_;

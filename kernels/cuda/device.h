@@ -93,12 +93,17 @@ class Stream {
 
   // How long Wait() asks whether the work is done before it sleeps; 0 at first.
   void set_poll(std::chrono::microseconds poll) { poll_ = poll; }
+  // Whether a kernel may start before those ahead of it have ended, where the device can do that; not
+  // at first. Nothing else changes (dependent_args.cuh).
+  void set_dependent_launch(bool dependent) { dependent_launch_ = dependent; }
 
  protected:
   std::chrono::microseconds poll() const { return poll_; }
+  bool dependent_launch() const { return dependent_launch_; }
 
  private:
   std::chrono::microseconds poll_{0};
+  bool dependent_launch_ = false;
 };
 
 // Waits for a stream, after an error too: what the work uses must not go before it has ended.

@@ -3,6 +3,7 @@
 #ifndef SRU_KERNELS_CUDA_EMBEDDING_CUH_
 #define SRU_KERNELS_CUDA_EMBEDDING_CUH_
 
+#include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/rows_shape.h"
@@ -10,7 +11,9 @@
 namespace sru::kernels::cuda {
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) EmbedKernel(const EmbedArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    EmbedKernel(const DependentArgs<EmbedArgs> dependent) {
+  const EmbedArgs& args = dependent.Await();
   constexpr int kSize = kEmbedBytes / static_cast<int>(sizeof(T));
   const int stride = args.segments * args.padded;
   const int vectors = stride / kSize;

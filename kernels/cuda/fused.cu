@@ -49,7 +49,7 @@ int FusedBlocksPerMultiprocessor(const FusedArgs& args, int slices) {
   return error == cudaSuccess && blocks > 0 ? blocks : 1;
 }
 
-cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, cudaStream_t stream) {
+cudaError_t LaunchFused(const FusedArgs& args, int slices, int blocks, LaunchStream stream) {
   const int matrices = args.scan.matrices;
   return WithKernel(args.k, matrices, [&](auto* kernel) {
     const size_t shared = FusedSharedBytes(FusedInput(args.k), matrices, slices);

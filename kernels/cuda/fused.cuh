@@ -19,6 +19,7 @@
 #ifndef SRU_KERNELS_CUDA_FUSED_CUH_
 #define SRU_KERNELS_CUDA_FUSED_CUH_
 
+#include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/fused_shape.h"
 #include "kernels/cuda/kernel_args.h"
@@ -486,7 +487,8 @@ __device__ __forceinline__ void RunScanner(const FusedArgs& args, const FusedPla
 template <int kInput, int kMatrices>
 __global__ void __launch_bounds__(FusedMaxThreads(kInput, kMatrices),
                                   FusedMinBlocks(kInput, kMatrices))
-    FusedKernel(const FusedArgs args, int slices, int blocks) {
+    FusedKernel(const DependentArgs<FusedArgs> dependent, int slices, int blocks) {
+  const FusedArgs& args = dependent.Await();
   const FusedPlace place = FindFusedPlace<kMatrices>(args.scan, slices, blocks);
   const int threads = FusedThreads(kMatrices, slices);
   unsigned char* stages = DynamicShared();

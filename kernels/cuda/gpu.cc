@@ -14,10 +14,12 @@ std::string Megabytes(size_t bytes) {
 
 }  // namespace
 
-Gpu::Gpu(std::unique_ptr<Device> device, size_t memory_limit, std::chrono::microseconds poll)
+Gpu::Gpu(std::unique_ptr<Device> device, size_t memory_limit, std::chrono::microseconds poll,
+         bool dependent_launch)
     : device_(std::move(device)),
       memory_limit_(memory_limit > 0 ? memory_limit : device_->free_memory() / 10 * 9),
-      poll_(poll) {}
+      poll_(poll),
+      dependent_launch_(dependent_launch) {}
 
 DeviceInfo Gpu::info() const {
   DeviceInfo info;

@@ -20,11 +20,13 @@ namespace sru::kernels::cuda {
 
 class Gpu {
  public:
-  // `memory_limit` and `poll` as in BackendOptions.
-  Gpu(std::unique_ptr<Device> device, size_t memory_limit, std::chrono::microseconds poll = {});
+  // `memory_limit`, `poll` and `dependent_launch` as in BackendOptions.
+  Gpu(std::unique_ptr<Device> device, size_t memory_limit, std::chrono::microseconds poll = {},
+      bool dependent_launch = false);
 
   Device& device() { return *device_; }
   std::chrono::microseconds poll() const { return poll_; }
+  bool dependent_launch() const { return dependent_launch_; }
   DeviceInfo info() const;
 
   // kResourceExhausted, naming `what`, when this many bytes more would exceed the budget. A check
@@ -68,6 +70,7 @@ class Gpu {
   const std::unique_ptr<Device> device_;
   const size_t memory_limit_;
   const std::chrono::microseconds poll_;
+  const bool dependent_launch_;
   std::atomic<size_t> in_use_{0};
   std::atomic<size_t> weight_bytes_{0};
   GraphUse graph_use_;
@@ -137,7 +140,9 @@ class GpuStream {
     Status status = DeviceBuffer::Create(gpu, bytes, &stream->product_workspace_);
     if (!status.ok()) return status;
     status = gpu->device().CreateStream(stream->product_workspace_.data(), &stream->stream_);
-    if (status.ok()) stream->stream_->set_poll(gpu->poll());
+    if (!status.ok()) return status;
+    stream->stream_->set_poll(gpu->poll());
+    stream->stream_->set_dependent_launch(gpu->dependent_launch());
     return status;
   }
 

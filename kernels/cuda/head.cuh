@@ -3,6 +3,7 @@
 #ifndef SRU_KERNELS_CUDA_HEAD_CUH_
 #define SRU_KERNELS_CUDA_HEAD_CUH_
 
+#include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/rows_shape.h"
@@ -11,7 +12,8 @@ namespace sru::kernels::cuda {
 
 // A template only so that a header may hold it.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) HeadKernel(const HeadArgs args) {
+__global__ void __launch_bounds__(kRowThreads) HeadKernel(const DependentArgs<HeadArgs> dependent) {
+  const HeadArgs& args = dependent.Await();
   const SequenceEntry entry = args.sequences[blockIdx.x];
   if (entry.label_row < 0) return;  // the whole block
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;

@@ -3,6 +3,7 @@
 #ifndef SRU_KERNELS_CUDA_LAYER_NORM_CUH_
 #define SRU_KERNELS_CUDA_LAYER_NORM_CUH_
 
+#include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/rows_shape.h"
@@ -14,7 +15,9 @@ constexpr float kLargestVariance = 1e30f;
 constexpr float kHugeRowFactor = 0x1p-80f;  // the square of the largest float then fits
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) LayerNormKernel(const LayerNormArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    LayerNormKernel(const DependentArgs<LayerNormArgs> dependent) {
+  const LayerNormArgs& args = dependent.Await();
   const int row =
       static_cast<int>(blockIdx.x) * kRowWarps + static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;

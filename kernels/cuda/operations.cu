@@ -32,7 +32,7 @@ cudaError_t LoadOperationKernels() {
   return cudaSuccess;
 }
 
-cudaError_t LaunchOperation(const OperationArgs& args, cudaStream_t stream) {
+cudaError_t LaunchOperation(const OperationArgs& args, LaunchStream stream) {
   return std::visit(
       [stream](const auto& given) {
         return WithKernel(given, [stream](auto* kernel, const LaunchShape& shape, const auto& a) {

@@ -8,6 +8,7 @@
 #define SRU_KERNELS_CUDA_POOL_CUH_
 
 #include "kernels/common/pooling.h"
+#include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/rows_shape.h"
@@ -34,7 +35,7 @@ struct PoolThread {
       // At the end the last row is read again instead of what is behind it.
 #pragma unroll
       for (int i = 0; i < kPoolRows; ++i) {
-        rows[i] = LoadReadOnly<kPoolDims>(h);
+        rows[i] = Load<kPoolDims>(h);
         if (t + i + 1 < length) h += stride;
       }
 #pragma unroll
@@ -63,7 +64,9 @@ struct PoolThread {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) PoolKernel(const PoolArgs args, int blocks) {
+__global__ void __launch_bounds__(kRowThreads)
+    PoolKernel(const DependentArgs<PoolArgs> dependent, int blocks) {
+  const PoolArgs& args = dependent.Await();
   const SequenceEntry entry = args.sequences[static_cast<int>(blockIdx.x) / blocks];
   const int stride = args.segments * args.padded;
   const int j =

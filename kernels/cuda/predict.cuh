@@ -13,6 +13,7 @@
 #include <cfloat>
 
 #include "kernels/cuda/block_math.cuh"
+#include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/logits.cuh"
 #include "kernels/cuda/operation_args.h"
@@ -167,7 +168,8 @@ inline constexpr int kPredictBlocks = (kPicks ? 768 : 1024) / kThreads;
 
 template <int kThreads, bool kPicks>
 __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
-    PredictKernel(const PredictArgs args) {
+    PredictKernel(const DependentArgs<PredictArgs> dependent) {
+  const PredictArgs& args = dependent.Await();
   const int number = args.first + static_cast<int>(blockIdx.x);
   if (number >= args.header->num_tokens) return;  // the whole block
   auto* const shared = reinterpret_cast<PredictShared<kThreads>*>(DynamicShared());

@@ -3,6 +3,7 @@
 #ifndef SRU_KERNELS_CUDA_ROW_OPERATIONS_CUH_
 #define SRU_KERNELS_CUDA_ROW_OPERATIONS_CUH_
 
+#include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/operation_args.h"
 #include "kernels/cuda/rows_shape.h"
@@ -36,7 +37,9 @@ __device__ __forceinline__ bool IsSequence(const AxisHeader* axis, int max_seque
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) CopyRowsKernel(const CopyRowsArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    CopyRowsKernel(const DependentArgs<CopyRowsArgs> dependent) {
+  const CopyRowsArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.padded_width);
   const int64_t number = int64_t{args.first} + at.row;
   if (at.row >= args.max_rows || number >= args.header->num_tokens) return;
@@ -51,7 +54,9 @@ __global__ void __launch_bounds__(kRowThreads) CopyRowsKernel(const CopyRowsArgs
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) EmbedRowsKernel(const EmbedRowsArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    EmbedRowsKernel(const DependentArgs<EmbedRowsArgs> dependent) {
+  const EmbedRowsArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.stride);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const T* row = static_cast<const T*>(args.table) + int64_t{args.ids[at.row]} * args.stride;
@@ -68,7 +73,9 @@ __global__ void __launch_bounds__(kRowThreads) EmbedRowsKernel(const EmbedRowsAr
 
 // Templates only so that a header may hold them, as those below.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) AddBiasKernel(const AddBiasArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    AddBiasKernel(const DependentArgs<AddBiasArgs> dependent) {
+  const AddBiasArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.stride);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   T* y = args.y + int64_t{at.row} * args.stride + at.column;
@@ -78,7 +85,9 @@ __global__ void __launch_bounds__(kRowThreads) AddBiasKernel(const AddBiasArgs a
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) AddRowsKernel(const AddRowsArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    AddRowsKernel(const DependentArgs<AddRowsArgs> dependent) {
+  const AddRowsArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.stride);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const int64_t i = int64_t{at.row} * args.stride + at.column;
@@ -87,7 +96,9 @@ __global__ void __launch_bounds__(kRowThreads) AddRowsKernel(const AddRowsArgs a
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) ShiftRowsKernel(const ShiftRowsArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    ShiftRowsKernel(const DependentArgs<ShiftRowsArgs> dependent) {
+  const ShiftRowsArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.stride);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const int b = args.row_sequence[at.row];
@@ -101,7 +112,9 @@ __global__ void __launch_bounds__(kRowThreads) ShiftRowsKernel(const ShiftRowsAr
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) AppendKernel(const AppendArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    AppendKernel(const DependentArgs<AppendArgs> dependent) {
+  const AppendArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.width);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const int b = args.row_sequence[at.row];
@@ -112,7 +125,9 @@ __global__ void __launch_bounds__(kRowThreads) AppendKernel(const AppendArgs arg
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) RowDotKernel(const RowDotArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    RowDotKernel(const DependentArgs<RowDotArgs> dependent) {
+  const RowDotArgs& args = dependent.Await();
   const int64_t row = WarpPlace();
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   // The whole warp leaves: those that stay exchange values.

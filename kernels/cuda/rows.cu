@@ -19,21 +19,21 @@ cudaError_t LoadRowKernels() {
   return cudaSuccess;
 }
 
-cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, cudaStream_t stream) {
+cudaError_t LaunchEmbed(DataType dtype, const EmbedArgs& args, LaunchStream stream) {
   return WithStorageType(dtype, [&](auto type) {
     using T = decltype(type);
     return LaunchKernel(EmbedKernel<T>, EmbedBlocks(args, sizeof(T)), kRowThreads, 0, stream, args);
   });
 }
 
-cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, cudaStream_t stream) {
+cudaError_t LaunchLayerNorm(DataType dtype, const LayerNormArgs& args, LaunchStream stream) {
   return WithStorageType(dtype, [&](auto type) {
     return LaunchKernel(LayerNormKernel<decltype(type)>, LayerNormBlocks(args), kRowThreads, 0,
                         stream, args);
   });
 }
 
-cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, cudaStream_t stream) {
+cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, LaunchStream stream) {
   const int per_sequence = PoolBlocksPerSequence(args);
   return WithStorageType(dtype, [&](auto type) {
     return LaunchKernel(PoolKernel<decltype(type)>, PoolBlocks(args), kRowThreads, 0, stream, args,
@@ -41,11 +41,11 @@ cudaError_t LaunchPool(DataType dtype, const PoolArgs& args, cudaStream_t stream
   });
 }
 
-cudaError_t LaunchHead(const HeadArgs& args, cudaStream_t stream) {
+cudaError_t LaunchHead(const HeadArgs& args, LaunchStream stream) {
   return LaunchKernel(HeadKernel<float>, HeadBlocks(args), kRowThreads, 0, stream, args);
 }
 
-cudaError_t LaunchCompare(const CompareArgs& args, cudaStream_t stream) {
+cudaError_t LaunchCompare(const CompareArgs& args, LaunchStream stream) {
   return LaunchKernel(CompareKernel<uint32_t>, CompareBlocks(args), kRowThreads, 0, stream, args);
 }
 

@@ -6,7 +6,7 @@ namespace sru::kernels::cuda {
 namespace {
 
 template <typename T, int kDims>
-cudaError_t Launch(const ScanArgs& args, cudaStream_t stream) {
+cudaError_t Launch(const ScanArgs& args, LaunchStream stream) {
   const bool by_token = args.token_ids != nullptr;
   const int shared_bytes = ScanSharedBytes(kDims * static_cast<int>(sizeof(T)), by_token);
   return WithScanKernel<T, kDims>(by_token, OutputOf(args), args.activation, [&](auto* kernel) {
@@ -41,7 +41,7 @@ cudaError_t LoadScanKernels() {
   return cudaSuccess;
 }
 
-cudaError_t LaunchScan(DataType dtype, int dims, const ScanArgs& args, cudaStream_t stream) {
+cudaError_t LaunchScan(DataType dtype, int dims, const ScanArgs& args, LaunchStream stream) {
   return WithStorageType(dtype, [&](auto type) {
     using T = decltype(type);
     return dims == 4 ? Launch<T, 4>(args, stream) : Launch<T, 2>(args, stream);

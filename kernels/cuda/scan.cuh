@@ -19,6 +19,7 @@
 #define SRU_KERNELS_CUDA_SCAN_CUH_
 
 #include "kernels/common/pooling.h"
+#include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/kernel_args.h"
 #include "kernels/cuda/running_pool.cuh"
@@ -344,7 +345,8 @@ inline constexpr int kScanMinBlocks = 8;
 
 template <typename T, int kDims, bool kByToken, ScanOutput kOutput, Activation kActivation>
 __global__ void __launch_bounds__(kScanThreads, kScanMinBlocks)
-    ScanKernel(const __grid_constant__ ScanArgs args) {
+    ScanKernel(const __grid_constant__ DependentArgs<ScanArgs> dependent) {
+  const ScanArgs& args = dependent.Await();
   const int groups_per_direction = args.padded / kDims;
   const int groups = args.directions * groups_per_direction;
   const int blocks_per_sequence = (groups + kScanThreads - 1) / kScanThreads;

@@ -4,6 +4,7 @@
 #define SRU_KERNELS_CUDA_SEQUENCE_OPERATIONS_CUH_
 
 #include "kernels/common/pooling.h"
+#include "kernels/cuda/dependent_args.cuh"
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/operation_args.h"
 #include "kernels/cuda/row_operations.cuh"
@@ -14,7 +15,9 @@ namespace sru::kernels::cuda {
 
 // Templates only so that a header may hold them.
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) GatherStateKernel(const GatherStateArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    GatherStateKernel(const DependentArgs<GatherStateArgs> dependent) {
+  const GatherStateArgs& args = dependent.Await();
   const int stride = args.segments * args.padded;
   const RowPlace at = PlaceOf(stride);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
@@ -26,7 +29,9 @@ __global__ void __launch_bounds__(kRowThreads) GatherStateKernel(const GatherSta
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) ScatterStateKernel(const ScatterStateArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    ScatterStateKernel(const DependentArgs<ScatterStateArgs> dependent) {
+  const ScatterStateArgs& args = dependent.Await();
   const int stride = args.segments * args.padded;
   const RowPlace at = PlaceOf(stride);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
@@ -52,7 +57,9 @@ __device__ __forceinline__ float LastOf(const int32_t* offsets, int b, const flo
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) KeepLastKernel(const KeepLastArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    KeepLastKernel(const DependentArgs<KeepLastArgs> dependent) {
+  const KeepLastArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.width);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
   T* out = args.out[at.row];
@@ -61,7 +68,9 @@ __global__ void __launch_bounds__(kRowThreads) KeepLastKernel(const KeepLastArgs
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) LastRowsKernel(const LastRowsArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    LastRowsKernel(const DependentArgs<LastRowsArgs> dependent) {
+  const LastRowsArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.stride);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
   const T* in = args.in != nullptr ? args.in[at.row] : nullptr;
@@ -97,7 +106,9 @@ __device__ __forceinline__ float PoolOfRows(Pooling pooling, bool backward, cons
 }
 
 template <typename T>
-__global__ void __launch_bounds__(kRowThreads) PoolRowsKernel(const PoolRowsArgs args) {
+__global__ void __launch_bounds__(kRowThreads)
+    PoolRowsKernel(const DependentArgs<PoolRowsArgs> dependent) {
+  const PoolRowsArgs& args = dependent.Await();
   const RowPlace at = PlaceOf(args.stride);
   if (!IsSequence(args.axis, args.max_sequences, at.row)) return;
   const int begin = args.offsets[at.row];

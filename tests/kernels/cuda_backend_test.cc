@@ -210,6 +210,28 @@ TEST(CudaBackendTest, WithAndWithoutAGraphTheBitsAreTheSame) {
   }
 }
 
+TEST(CudaBackendTest, KernelsAreLaunchedDependentlyIfAskedTo) {
+  const RandomStack stack(StackOptions(), 1);
+  const RandomBatch batch(stack.spec(), {10, 20, 5}, true, 1);
+  OutputArrays expected(stack.spec(), batch.view(), Pooling::kMax);
+  for (const bool dependent : {false, true}) {
+    BackendOptions options;
+    options.cuda_dependent_launch = dependent;
+    Rig rig(1, options);
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(stack.spec()));
+    for (int run = 0; run < 3; ++run) {  // the second one records
+      const OutputArrays outputs(stack.spec(), batch.view(), Pooling::kMax);
+      ASSERT_TRUE(rig.Run(batch.view(), outputs).ok());
+      if (!dependent && run == 0) expected.token_vectors = outputs.token_vectors;
+      EXPECT_EQ(outputs.token_vectors, expected.token_vectors);
+    }
+    const HostDeviceControl& control = *rig.controls[0];
+    EXPECT_EQ(control.graph_launches, 2);
+    EXPECT_GT(control.kernels, 0);
+    EXPECT_EQ(control.dependent_kernels, dependent ? control.kernels.load() : 0);
+  }
+}
+
 TEST(CudaBackendTest, ABatchWhoseRecordingFailsRunsWithoutAGraph) {
   const RandomStack stack(StackOptions(), 1);
   const RandomBatch batch(stack.spec(), {10, 20, 5}, false, 1);

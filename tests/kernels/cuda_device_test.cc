@@ -23,6 +23,7 @@ using ::sru::testing::kSimulatedDevices;
 using ::sru::testing::ProductsFail;
 using ::sru::testing::SimulatedDevice;
 using ::sru::testing::SimulatedDeviceAt;
+using ::sru::testing::SimulatedDriverVersion;
 using ::testing::HasSubstr;
 
 // Whatever launches a kernel, each with sizes of which a grid is not empty.
@@ -111,9 +112,11 @@ class CudaDeviceTest : public ::testing::Test {
       device.failed = device.error = cudaSuccess;
       device.failing_call.clear();
       device.launches = device.waits = device.queries_until_done = 0;
+      device.dependent_launches = 0;
       device.compute_capability = 9;
     }
     ProductsFail() = false;
+    SimulatedDriverVersion() = CUDART_VERSION;
     (void)cudaGetLastError();
   }
 
@@ -299,6 +302,57 @@ TEST_F(CudaDeviceTest, ARecordingThatFailsEndsTheCapture) {
     EXPECT_EQ(graph, nullptr);
     SimulatedDeviceAt(0).failing_call.clear();
     ExpectThatLaunchesWork(*streams_[0]);
+  }
+}
+
+constexpr auto kNumLaunches = static_cast<int64_t>(std::size(kLaunches));
+
+TEST_F(CudaDeviceTest, KernelsAreLaunchedDependentlyIfTheStreamIsToldTo) {
+  SimulatedDevice& device = SimulatedDeviceAt(0);
+  ExpectThatLaunchesWork(*streams_[0]);
+  EXPECT_EQ(device.launches, kNumLaunches);
+  EXPECT_EQ(device.dependent_launches, 0);
+
+  streams_[0]->set_dependent_launch(true);
+  ExpectThatLaunchesWork(*streams_[0]);
+  EXPECT_EQ(device.dependent_launches, kNumLaunches) << "every kernel";
+  ExpectThatLaunchesWork(*streams_[1]);
+  EXPECT_EQ(SimulatedDeviceAt(1).dependent_launches, 0) << "another stream";
+
+  std::unique_ptr<Graph> graph;
+  ASSERT_TRUE(
+      streams_[0]->Record([this] { return kLaunches[0].launch(*streams_[0]); }, &graph).ok());
+  EXPECT_EQ(device.dependent_launches, kNumLaunches + 1) << "in a recording";
+  graph.reset();
+  ExpectThatLaunchesWork(*streams_[0]);
+  EXPECT_EQ(device.dependent_launches, 2 * kNumLaunches + 1) << "after a recording";
+  streams_[0]->set_dependent_launch(false);
+  ExpectThatLaunchesWork(*streams_[0]);
+  EXPECT_EQ(device.dependent_launches, 2 * kNumLaunches + 1);
+}
+
+TEST_F(CudaDeviceTest, DevicesThatCannotLaunchDependentlyDoNot) {
+  struct Case {
+    int compute_capability;
+    int driver_version;
+    int64_t dependent;
+  };
+  for (const Case& a_case :
+       {Case{8, 13000, 0}, {9, 12030, kNumLaunches}, {9, 12020, 0}, {12, 13000, kNumLaunches}}) {
+    SCOPED_TRACE(a_case.compute_capability);
+    SCOPED_TRACE(a_case.driver_version);
+    SimulatedDevice& simulated = SimulatedDeviceAt(0);
+    simulated.compute_capability = a_case.compute_capability;
+    SimulatedDriverVersion() = a_case.driver_version;
+    simulated.launches = simulated.dependent_launches = 0;
+    std::unique_ptr<Device> device;
+    ASSERT_TRUE(SystemDriver()->Open(0, &device).ok());
+    std::unique_ptr<Stream> stream;
+    ASSERT_TRUE(device->CreateStream(nullptr, &stream).ok());
+    stream->set_dependent_launch(true);
+    ExpectThatLaunchesWork(*stream);
+    EXPECT_EQ(simulated.launches, kNumLaunches);
+    EXPECT_EQ(simulated.dependent_launches, a_case.dependent);
   }
 }
 

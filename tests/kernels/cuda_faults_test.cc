@@ -102,6 +102,7 @@ namespace {
 // Each thread hands a value down to the one before it; none of the kernels has threads that wait for
 // later ones alone.
 __global__ void HandDownKernel(int* from, int* to, int threads) {
+  AwaitEarlierKernels();
   const int thread = static_cast<int>(threadIdx.x);
   from[thread] = thread + 1;
   __syncthreads();
@@ -109,6 +110,7 @@ __global__ void HandDownKernel(int* from, int* to, int threads) {
 }
 // The other way.
 __global__ void HandUpKernel(int* from, int* to) {
+  AwaitEarlierKernels();
   const int thread = static_cast<int>(threadIdx.x);
   from[thread] = thread + 1;
   __syncthreads();
@@ -118,6 +120,7 @@ __global__ void HandUpKernel(int* from, int* to) {
 // Each thread reads its neighbour's place, which is then filled again by a copy that lands some time
 // before it is waited for.
 __global__ void RefillKernel(const int* from, int* to, int threads) {
+  AwaitEarlierKernels();
   const int thread = static_cast<int>(threadIdx.x);
   const int other = (thread + 1) % threads;
   int* const place = reinterpret_cast<int*>(DynamicShared());
@@ -471,6 +474,25 @@ TEST_P(CudaFaultsTest, AMissingBarrierShows) {
   ASSERT_EQ(roles.size(), 4u);
   ExpectShown({Break::kMissing, {roles[0], roles[3]}});
   ExpectShown({Break::kMissing, {roles[1], roles[2]}});
+}
+
+// A kernel of which one thread leaves before it has waited for the kernels before it.
+template <bool kAll>
+__global__ void HastyKernel(const DependentArgs<HeadArgs> dependent, int* to) {
+  if (kAll || threadIdx.x != 5) *to = dependent.Await().labels;
+}
+
+TEST(CudaFaultsDeathTest, AThreadThatDoesNotWaitForEarlierKernelsShows) {
+  HeadArgs args{};
+  args.labels = 7;
+  int labels = 0;
+  Launch(2, kHanded, [&] { HastyKernel<true>(args, &labels); });
+  LaunchIndependent(2, kHanded, [&] { HastyKernel<true>(args, &labels); });
+  EXPECT_EQ(labels, 7);
+  EXPECT_DEATH(Launch(1, kHanded, [&] { HastyKernel<false>(args, &labels); }),
+               "a thread has not waited for earlier kernels");
+  EXPECT_DEATH(LaunchIndependent(1, kHanded, [&] { HastyKernel<false>(args, &labels); }),
+               "a thread has not waited for earlier kernels");
 }
 
 // Which is why there are several: what no thread overtakes, or what comes late, hides a fault.

@@ -228,6 +228,22 @@ TEST(CudaProgramTest, RecordsOncePerBucketAndReplaysWithEachBatch) {
   EXPECT_EQ(rig.controls[0]->graphs_recorded, 3) << "slots";
 }
 
+TEST(CudaProgramTest, KernelsAreLaunchedDependentlyIfAskedTo) {
+  const Model model;
+  for (const bool dependent : {false, true}) {
+    BackendOptions options;
+    options.cuda_dependent_launch = dependent;
+    Rig rig(1, options);
+    ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program));
+    Call call(model.program, {{3, 4}, {}}, 1);
+    for (int run = 0; run < 3; ++run) ASSERT_TRUE(rig.Run(call).ok());  // the second one records
+    const HostDeviceControl& control = *rig.controls[0];
+    EXPECT_EQ(control.graphs_recorded, 1);
+    EXPECT_GT(control.kernels, 0);
+    EXPECT_EQ(control.dependent_kernels, dependent ? control.kernels.load() : 0);
+  }
+}
+
 TEST(CudaProgramTest, NothingIsRunForNothing) {
   const Model model;
   Rig rig;

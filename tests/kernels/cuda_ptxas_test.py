@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Compiles the scan, the fused layer and the operations of programs for every architecture and fails
-when they would be slow on one of them:
+"""Compiles the kernels for every architecture and fails when they would be slow on one of them:
 
 * ptxas reports spills, a stack frame or local memory in a kernel, or so many registers that spills
   are near;
 * a copy of U in the scan is narrower than what a thread's dimensions allow, or there are fewer copies
   than its groups of steps need, of rows and of token ids;
-* the fused layer does not multiply on tensor cores, or reads shared memory through generic addresses.
+* the fused layer does not multiply on tensor cores, or reads shared memory through generic addresses;
+
+or wrong: from compute capability 9.0 on each of them must wait for the kernels before it
+(kernels/cuda/dependent_args.cuh) ahead of its first branch and its first access to memory that they
+share, in PTX and in the machine code.
 
 Usage: cuda_ptxas_test.py NVCC SOURCE_ROOT ARCHITECTURES, such as "80 90". Exits with 77 (skipped)
 when NVCC is empty or not there.
@@ -23,8 +26,9 @@ import tempfile
 SKIPPED = 77
 # Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
 # id, three kinds of output, two activations; rows of 64 to 512 values, 3 and 4 gates; one kernel for each operation, two of those that read or
-# write the storage type, four of Predict: two numbers of threads, with and without picks.
-KERNELS = {"scan": 48, "fused": 8, "operations": 19}
+# write the storage type, four of Predict: two numbers of threads, with and without picks; three of rows in both types and two
+# in one.
+KERNELS = {"scan": 48, "fused": 8, "operations": 19, "rows": 8}
 MAX_REGISTERS = 240  # of a thread, which can have 255
 STEPS = 16  # kScanDepth
 GROUP = 4  # kScanGroup
@@ -123,23 +127,74 @@ def check_fused(ptx):
     return errors
 
 
+def check_ptx_waits(file, ptx):
+    """That each kernel waits for earlier ones before it does anything that they could notice."""
+    errors = []
+    kernels = re.split(r"\.entry (?=\w+\()", ptx)[1:]
+    if len(kernels) != KERNELS[file]:
+        errors.append(f"{file}.cu: expected {KERNELS[file]} kernels in PTX, found {len(kernels)}")
+    for text in kernels:
+        name = text.split("(")[0]
+        parts = text.split("griddepcontrol.wait;")
+        if len(parts) != 2:
+            errors.append(f"{name}: expected one wait for earlier kernels, found {len(parts) - 1}")
+            continue
+        early = re.search(r"\b(ld|st|atom|red|cp)\.(?!param)[^\n]*|\b(bra|ret|call)\b[^\n]*", parts[0])
+        if early is not None:
+            errors.append(f"{name}: before it waits for earlier kernels: {early.group(0)}")
+    return errors
+
+
+def check_code_waits(gpu_static, architecture, file, cubin):
+    """The same of the machine code; architectures that cannot wait must not try."""
+    errors = []
+    functions = gpu_static.functions(int(architecture), cubin)
+    if len(functions) != KERNELS[file]:
+        errors.append(f"sm_{architecture}, {file}.cu: expected {KERNELS[file]} functions, found "
+                      f"{len(functions)}")
+    wanted = 1 if int(architecture) >= 90 else 0
+    early = {gpu_static.LDG: "LDG", gpu_static.STG: "STG", gpu_static.LDGSTS: "LDGSTS",
+             gpu_static.LD: "LD", gpu_static.ST: "ST", gpu_static.BRA: "BRA",
+             gpu_static.EXIT: "EXIT"}
+    for name, code in functions.items():
+        opcodes = [i.opcode for i in code]
+        found = opcodes.count(gpu_static.ACQBULK)
+        if found != wanted:
+            errors.append(f"sm_{architecture} {name}: expected {wanted} waits for earlier kernels, "
+                          f"found {found}")
+        if found == 0:
+            continue
+        for opcode in opcodes[:opcodes.index(gpu_static.ACQBULK)]:
+            if opcode in early:
+                errors.append(f"sm_{architecture} {name}: {early[opcode]} before it waits for "
+                              "earlier kernels")
+    return errors
+
+
 def main():
     nvcc, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].replace(";", " ").split()
     if not nvcc or shutil.which(nvcc) is None:
         print("SKIPPED: no nvcc")
         sys.exit(SKIPPED)
+    sys.path.insert(0, os.path.join(root, "scripts"))
+    import gpu_static  # pylint: disable=import-outside-toplevel
     errors = []
     with tempfile.TemporaryDirectory() as folder:
         ptx = {}
         for file in KERNELS:
             for architecture in architectures:
-                report = compile_kernels(nvcc, root, file, os.path.join(folder, "cubin"), "-cubin",
+                path = os.path.join(folder, "cubin")
+                report = compile_kernels(nvcc, root, file, path, "-cubin",
                                          f"-arch=sm_{architecture}", "-Xptxas", "-v")
                 errors += check_registers(architecture, file, report)
+                with open(path, "rb") as cubin:
+                    errors += check_code_waits(gpu_static, architecture, file, cubin.read())
             path = os.path.join(folder, "ptx")
             compile_kernels(nvcc, root, file, path, "-ptx", f"-arch=compute_{architectures[-1]}")
             with open(path, encoding="utf-8") as text:
                 ptx[file] = text.read()
+            if int(architectures[-1]) >= 90:
+                errors += check_ptx_waits(file, ptx[file])
         errors += check_copies(ptx["scan"]) + check_fused(ptx["fused"])
     if errors:
         sys.exit("\n".join(errors))

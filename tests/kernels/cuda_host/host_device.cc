@@ -179,7 +179,7 @@ class HostStream : public Stream {
   }
 
   Status Embed(DataType dtype, const EmbedArgs& args) override {
-    return Add([=] {
+    return AddKernel([=] {
       WithStorageType(dtype, [&](auto type) {
         using T = decltype(type);
         LaunchIndependent(EmbedBlocks(args, sizeof(T)), kRowThreads, [&] { EmbedKernel<T>(args); });
@@ -187,7 +187,7 @@ class HostStream : public Stream {
     });
   }
   Status Normalize(DataType dtype, const LayerNormArgs& args) override {
-    return Add([this, dtype, args] {
+    return AddKernel([this, dtype, args] {
       WithStorageType(dtype, [&](auto type) {
         using T = decltype(type);
         Launch(LayerNormBlocks(args), kRowThreads, [&] { LayerNormKernel<T>(args); });
@@ -196,7 +196,7 @@ class HostStream : public Stream {
   }
   Status Scan(DataType dtype, const ScanArgs& args) override {
     const int dims = ScanDims(args, options_.num_multiprocessors);
-    return Add([=] {
+    return AddKernel([=] {
       WithStorageType(dtype, [&](auto type) {
         using T = decltype(type);
         dims == 4 ? LaunchScan<T, 4>(args) : LaunchScan<T, 2>(args);
@@ -205,7 +205,7 @@ class HostStream : public Stream {
   }
   Status RunFusedLayer(const FusedArgs& args) override {
     ++control_->fused_layers;
-    return Add([this, args] {
+    return AddKernel([this, args] {
       switch (FusedInput(args.k)) {
         case 64:
           return LaunchFused<64>(args);
@@ -219,7 +219,7 @@ class HostStream : public Stream {
     });
   }
   Status Pool(DataType dtype, const PoolArgs& args) override {
-    return Add([=] {
+    return AddKernel([=] {
       const int per_sequence = PoolBlocksPerSequence(args);
       WithStorageType(dtype, [&](auto type) {
         using T = decltype(type);
@@ -229,10 +229,11 @@ class HostStream : public Stream {
     });
   }
   Status Classify(const HeadArgs& args) override {
-    return Add([=] { Launch(HeadBlocks(args), kRowThreads, [&] { HeadKernel<float>(args); }); });
+    return AddKernel(
+        [=] { Launch(HeadBlocks(args), kRowThreads, [&] { HeadKernel<float>(args); }); });
   }
   Status Compare(const CompareArgs& args) override {
-    return Add([=] {
+    return AddKernel([=] {
       // The kernel divides twice for every word, which is slow on the host: it gets one row more than
       // a period, and a plain loop compares the others.
       CompareArgs first = args;
@@ -246,7 +247,7 @@ class HostStream : public Stream {
     });
   }
   Status RunOperation(const OperationArgs& args) override {
-    return Add([args] {
+    return AddKernel([args] {
       const auto launch = [](const auto& kernel, const LaunchShape& shape, const auto& given) {
         const auto thread = [&] { kernel(given); };
         if (shape.threads_wait) {
@@ -331,6 +332,12 @@ class HostStream : public Stream {
 
   static void Launch(int64_t blocks, int threads, const std::function<void()>& kernel) {
     sru::testing::Launch(blocks, threads, kernel);
+  }
+
+  Status AddKernel(std::function<void()> work) {
+    ++control_->kernels;
+    if (dependent_launch()) ++control_->dependent_kernels;
+    return Add(std::move(work));
   }
 
   Status Add(std::function<void()> work) {

@@ -67,6 +67,9 @@ struct HostDeviceControl {
   std::atomic<int64_t> graph_launches{0};
   std::atomic<int64_t> copies_to_host{0};  // recorded or put on a stream
   std::atomic<int64_t> fused_layers{0};    // recorded or run
+  std::atomic<int64_t> kernels{0};         // the same
+  // Those that a GPU may start before the ones ahead of them have ended. Here that changes nothing.
+  std::atomic<int64_t> dependent_kernels{0};
   std::atomic<int64_t> probes{0};
   std::atomic<int64_t> allocations{0};
   std::atomic<int64_t> allocations_alive{0};  // of the device

@@ -188,9 +188,14 @@ struct Fiber {
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
   bool entered = false;  // by any block: then it only goes on, with the next kernel
   bool ended = false;    // with the current block's kernel
+  bool awaited = false;  // the kernels before this one
   void* fake_stack = nullptr;
   Copies copies;
 };
+
+void CheckAwaited(bool awaited) {
+  if (!awaited) Fail("a thread has not waited for earlier kernels");
+}
 
 // The threads of one block.
 class Block {
@@ -211,7 +216,7 @@ class Block {
     for (size_t w = 0; w < warps_.size(); ++w) {
       warps_[w].barrier.members = std::min(kWarpSize, threads - static_cast<int>(w) * kWarpSize);
     }
-    for (int i = 0; i < threads; ++i) fibers_[i]->ended = false;
+    for (int i = 0; i < threads; ++i) fibers_[i]->ended = fibers_[i]->awaited = false;
     int left = threads;
     const bool reversed = CurrentMode().threads_reversed;
     while (left > 0) {
@@ -244,6 +249,7 @@ class Block {
   unsigned char* shared() const { return shared_.get(); }
   // For the thread that runs.
   Copies& copies() { return fibers_[threadIdx.x]->copies; }
+  bool& awaited() { return fibers_[threadIdx.x]->awaited; }
 
   // The words of each lane of the warp.
   struct LaneWords {
@@ -330,6 +336,7 @@ class Block {
   // Returns when the next block begins. AddressSanitizer forgets the thread's variables.
   void End(Fiber& fiber) {
     fiber.ended = true;
+    CheckAwaited(fiber.awaited);
     fiber.copies.End();
     Leave(&block_barrier_);
     Leave(&warps_[threadIdx.x / kWarpSize].barrier);
@@ -403,6 +410,7 @@ struct Independent {
   size_t shared_bytes = 0;
   Shared shared;
   Copies copies;
+  bool awaited = false;
 };
 thread_local Independent independent;
 
@@ -432,7 +440,11 @@ IndependentThreads::~IndependentThreads() { independent.shared.Begin(0); }
 void IndependentThreads::BeginBlock() {
   if (independent.shared_bytes > 0) independent.shared.Begin(independent.shared_bytes);
 }
-void IndependentThreads::EndThread() { independent.copies.End(); }
+void IndependentThreads::EndThread() {
+  CheckAwaited(independent.awaited);
+  independent.awaited = false;
+  independent.copies.End();
+}
 
 }  // namespace sru::testing
 
@@ -511,6 +523,11 @@ void CommitCopies() { sru::testing::CurrentCopies().Commit(); }
 
 void WaitForCopies(int pending) {
   sru::testing::CurrentCopies().Wait(static_cast<size_t>(pending));
+}
+
+void AwaitEarlierKernels() {
+  (sru::testing::Block::Current() != nullptr ? sru::testing::Block::Current()->awaited()
+                                             : sru::testing::independent.awaited) = true;
 }
 
 void SyncWarp() { (void)sru::testing::CurrentBlock().Exchange({}); }

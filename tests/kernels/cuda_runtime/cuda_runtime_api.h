@@ -88,12 +88,22 @@ constexpr unsigned cudaInitDeviceFlagsAreValid = 1;
 struct dim3 {
   unsigned x, y, z;
 };
+enum cudaLaunchAttributeID { cudaLaunchAttributeProgrammaticStreamSerialization = 6 };
+union cudaLaunchAttributeValue {
+  char pad[64];
+  int programmaticStreamSerializationAllowed;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  char pad[8 - sizeof(cudaLaunchAttributeID)];
+  cudaLaunchAttributeValue val;
+};
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
   size_t dynamicSmemBytes;
   cudaStream_t stream;
-  void* attrs;
+  cudaLaunchAttribute* attrs;
   unsigned numAttrs;
 };
 struct cudaFuncAttributes {

@@ -58,6 +58,11 @@ SimulatedDevice& SimulatedDeviceAt(int ordinal) {
   return devices[ordinal];
 }
 
+std::atomic<int>& SimulatedDriverVersion() {
+  static std::atomic<int> version{CUDART_VERSION};
+  return version;
+}
+
 std::atomic<bool>& ProductsFail() {
   static std::atomic<bool> fail{false};
   return fail;
@@ -80,7 +85,7 @@ cudaError_t cudaGetLastError() {
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
-  *version = CUDART_VERSION;
+  *version = SimulatedDriverVersion();
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) {
@@ -244,7 +249,15 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
   if (function == nullptr || args == nullptr || config->gridDim.x == 0 || config->blockDim.x == 0) {
     return Ended(cudaErrorInvalidValue);
   }
-  ++SimulatedDeviceAt(current_device).launches;
+  SimulatedDevice& device = SimulatedDeviceAt(current_device);
+  for (unsigned i = 0; i < config->numAttrs; ++i) {
+    const cudaLaunchAttribute& attribute = config->attrs[i];
+    if (attribute.id != cudaLaunchAttributeProgrammaticStreamSerialization) {
+      return Ended(cudaErrorInvalidValue);
+    }
+    if (attribute.val.programmaticStreamSerializationAllowed != 0) ++device.dependent_launches;
+  }
+  ++device.launches;
   return cudaSuccess;
 }
 

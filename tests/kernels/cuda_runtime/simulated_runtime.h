@@ -29,6 +29,8 @@ struct SimulatedDevice {
 
   std::atomic<int64_t> waits{0};     // for events
   std::atomic<int64_t> launches{0};  // of kernels, also recorded ones
+  std::atomic<int64_t> dependent_launches{
+      0};  // those that may start before earlier ones have ended
   std::atomic<int64_t> streams_alive{0};
   std::atomic<int64_t> graphs_alive{0};
   std::atomic<int64_t> allocations_alive{0};
@@ -38,6 +40,9 @@ inline constexpr int kSimulatedDevices = 2;
 
 // Of the process; tests reset what they change.
 SimulatedDevice& SimulatedDeviceAt(int ordinal);
+
+// The newest CUDA version that the driver says it supports; that of the header at first.
+std::atomic<int>& SimulatedDriverVersion();
 
 // Whether products fail with the library's own error.
 std::atomic<bool>& ProductsFail();
