@@ -112,6 +112,11 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
       "How long a worker that waits for its GPU keeps asking whether the batch is done, before it "
       "sleeps until the GPU wakes it. Saves the time to wake up, and takes the worker's core "
       "meanwhile. 0 = it sleeps at once.");
+  flags->Add("gpu_dependent_launch", &options->hardware.cuda_dependent_launch,
+             "Starts each GPU kernel before the one ahead of it has ended, and has it wait there, "
+             "which saves the time between two: programmatic dependent launch, on GPUs of compute "
+             "capability 9.0 or newer with CUDA 12.3 or newer; others ignore it. The results are "
+             "the same. Off by default: it has not been run on a GPU yet.");
   BatcherOptions& batcher = engine.batcher;
   flags->Add("max_batch_tokens", &batcher.max_batch_tokens, {1, 1 << 22},
              "Token budget of one batch. Larger batches raise throughput and the latency of each "
