@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "client" / "python"))
@@ -89,13 +90,14 @@ class Server:
             stderr=subprocess.PIPE,
             text=True,
         )
-        found = re.match(r"listening on ([^,]+),", self.process.stdout.readline())
+        found = re.match(r"listening on ([^,]+), metrics on (\S+)", self.process.stdout.readline())
         if not found:
             self.process.wait()
             raise NotMeasured(self.process.stderr.read().strip().split("\n")[-1])
         # Its log must not fill the pipe.
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
         self.address = found.group(1)
+        self._metrics = f"http://{found.group(2)}/metrics"
 
     def __enter__(self):
         return self
@@ -109,19 +111,29 @@ class Server:
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
         return 1024 * int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1))
 
+    def paused_texts(self):
+        with urllib.request.urlopen(self._metrics) as answer:
+            text = answer.read().decode("utf-8")
+        return sum(int(value) for value in re.findall(
+            r'^sru_generate_calls\{[^}]*state="paused"[^}]*\} (\d+)', text, re.MULTILINE))
+
 
 class MemoryWatch:
-    """The server's memory, every second."""
+    """The server's memory, every second; `settled` is what it was while `paused` texts did not go on."""
 
-    def __init__(self, server):
+    def __init__(self, server, paused=None):
         self.samples = []
+        self.settled = []
         self._server = server
+        self._paused = paused
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def _run(self):
         while not self._stop.wait(1):
             self.samples.append(self._server.memory_bytes())
+            if self._paused is not None and self._server.paused_texts() >= self._paused:
+                self.settled.append(self.samples[-1])
 
     def __enter__(self):
         self._thread.start()
@@ -324,19 +336,29 @@ def memory(args, models):
     """1,000 sessions open, of which 100 generate."""
     # Sessions that read nothing are cut off after a while, which is not what is measured here.
     flags = ["--max_streams=1100", "--max_new_tokens=100000", "--send_timeout_s=0"]
-    with Server(args, models.paper(), flags=flags) as server:
+    with Server(args, models.paper(), "bfloat16", flags) as server:
         bench(args, "generate", server, "--sessions=100", "--prompt=fixed:10", "--output=fixed:20",
               "--duration=2s")
         idle = server.memory_bytes()
-        with MemoryWatch(server) as watch:
+        # An idle session goes on until what its client does not read stops it.
+        with MemoryWatch(server, paused=900) as watch:
             result = bench(args, "generate", server, "--sessions=100", "--idle=900",
                            "--prompt=fixed:10", "--output=fixed:100",
-                           f"--duration={seconds(args.seconds)}")
+                           f"--duration={seconds(60 + 3 * args.seconds)}")
     if result["idle"] != 900:
         reasons = "; ".join(result["first_errors"].values())
         raise NotMeasured(f"only {result['idle']} of 900 idle sessions were open: {reasons}")
-    ratio = (max(watch.samples) - idle) / (1000 * PAPER_STATE_BYTES)
-    return [at_most("1,000 sessions open, 100 active: memory above idle / 1,000 states", ratio, 1.3)]
+    if len(watch.settled) < 5:
+        raise NotMeasured("900 sessions were not idle in time: a larger --seconds gives them more")
+
+    def above_idle(memory_bytes):
+        return (memory_bytes - idle) / (1000 * PAPER_STATE_BYTES)
+
+    # In the steps in which all of them go on, each has a second state.
+    peak = above_idle(max(watch.samples))
+    return [at_most("1,000 sessions open, 100 active: memory above idle / 1,000 states",
+                    above_idle(statistics.median(watch.settled[-5:])), 1.3),
+            row("the same at the peak, while all 1,000 go on", f"{peak:.2f}", "", True)]
 
 
 def overload(args, models):
