@@ -184,7 +184,9 @@ void PrintScan(const ScanCase& c, int num_multiprocessors, double copy_rate, boo
   {
     Timer timer(stream);
     for (int i = 0; i < kTimings; ++i) {
-      seconds.push_back(timer.Seconds([&] { Check(LaunchScan(c.dtype, dims, args, stream)); }));
+      seconds.push_back(timer.Seconds([&] {
+        Check(LaunchScan(c.dtype, dims, args, LaunchStream{stream, /*dependent=*/false}));
+      }));
     }
   }
   Check(cudaStreamDestroy(stream));
