@@ -30,6 +30,7 @@ elseif(SRU_CUDA)
       if(CMAKE_MATCH_1 VERSION_LESS 12.8)  # the first that knows Blackwell
         list(REMOVE_ITEM architectures 100 120)
       endif()
+      set(SRU_CUDA_VERSION ${CMAKE_MATCH_1})
       get_filename_component(root ${SRU_NVCC} REALPATH)
       get_filename_component(root ${root}/../.. ABSOLUTE)
       set(hints ${root} ${root}/targets/${CMAKE_SYSTEM_PROCESSOR}-linux)
@@ -55,6 +56,11 @@ endif()
 set(SRU_NVCC_FLAGS -std=c++17 -O3 -fmad=false -I${SRU_SOURCE_ROOT} -Xcompiler -Wall,-Wextra,-fPIC)
 if(SRU_WERROR)
   list(APPEND SRU_NVCC_FLAGS -Werror all-warnings)
+endif()
+# Each program has the kernels for every architecture; compressed for size they take a quarter. Only toolkits whose
+# drivers all unpack that: older ones compress as they do by default.
+if(SRU_CUDA_FOUND AND SRU_CUDA_VERSION VERSION_GREATER_EQUAL 13)
+  list(APPEND SRU_NVCC_FLAGS --compress-mode=size)
 endif()
 
 # sru_cuda_objects(VARIABLE files.cu...): sets VARIABLE to object files, to be listed among a library's sources.

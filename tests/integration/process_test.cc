@@ -28,8 +28,10 @@ using ::testing::HasSubstr;
 
 std::vector<std::string> Command(const std::string& repository,
                                  const std::vector<std::string>& flags = {}) {
+  // Not --backend=auto, which warns of a machine with a toolkit and no GPU.
   std::vector<std::string> command = {SRU_SERVER_BINARY, "--model_repository=" + repository,
-                                      "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0"};
+                                      "--backend=cpu", "--listen=127.0.0.1:0",
+                                      "--metrics_listen=127.0.0.1:0"};
   command.insert(command.end(), flags.begin(), flags.end());
   return command;
 }
