@@ -35,13 +35,7 @@ std::string GenerateText(const GenerateLoadOptions& options, const GenerateLoadR
   }
   if (result.text.count() > 0) absl::StrAppend(&text, LatencyLine("whole text", result.text));
   if (result.refused.count() > 0) absl::StrAppend(&text, LatencyLine("refusals", result.refused));
-  for (const auto& [code, count] : result.codes) {
-    const auto message = result.first_error.find(code);
-    absl::StrAppendFormat(&text, "%-20s %12s%s%s\n", absl::StatusCodeToString(code),
-                          FormatCount(count),
-                          message == result.first_error.end() ? "" : "  first: ",
-                          message == result.first_error.end() ? "" : message->second);
-  }
+  absl::StrAppend(&text, CodeLines(result.codes, result.first_error));
   if (result.idle < options.idle) {
     for (const auto& [code, message] : result.first_error) {
       if (result.codes.count(code) == 0) {
@@ -88,14 +82,7 @@ nlohmann::ordered_json GenerateJson(const GenerateLoadOptions& options,
   json["between_tokens_us"] = LatencyJson(result.between_tokens);
   json["text_us"] = LatencyJson(result.text);
   json["refused_us"] = LatencyJson(result.refused);
-  json["codes"] = nlohmann::ordered_json::object();
-  for (const auto& [code, count] : result.codes) {
-    json["codes"][absl::StatusCodeToString(code)] = count;
-  }
-  json["first_errors"] = nlohmann::ordered_json::object();
-  for (const auto& [code, message] : result.first_error) {
-    json["first_errors"][absl::StatusCodeToString(code)] = message;
-  }
+  AddCodes(result.codes, result.first_error, &json);
   if (options.check) {
     json["checked_tokens"] = result.checked_tokens;
     json["wrong_tokens"] = result.wrong_tokens;

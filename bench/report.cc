@@ -88,6 +88,29 @@ nlohmann::ordered_json LatencyJson(const Histogram& latency) {
           {"max", us(latency.max())}};
 }
 
+std::string CodeLines(const CodeCounts& codes, const FirstErrors& first_errors) {
+  std::string text;
+  for (const auto& [code, count] : codes) {
+    const auto message = first_errors.find(code);
+    absl::StrAppendFormat(&text, "%-20s %12s%s%s\n", absl::StatusCodeToString(code),
+                          FormatCount(count), message == first_errors.end() ? "" : "  first: ",
+                          message == first_errors.end() ? "" : message->second);
+  }
+  return text;
+}
+
+void AddCodes(const CodeCounts& codes, const FirstErrors& first_errors,
+              nlohmann::ordered_json* json) {
+  (*json)["codes"] = nlohmann::ordered_json::object();
+  for (const auto& [code, count] : codes) {
+    (*json)["codes"][absl::StatusCodeToString(code)] = count;
+  }
+  (*json)["first_errors"] = nlohmann::ordered_json::object();
+  for (const auto& [code, message] : first_errors) {
+    (*json)["first_errors"][absl::StatusCodeToString(code)] = message;
+  }
+}
+
 std::string ResultText(const LoadOptions& options, const LoadResult& result) {
   std::string text;
   if (options.rate > 0) {
@@ -106,13 +129,7 @@ std::string ResultText(const LoadOptions& options, const LoadResult& result) {
   if (result.latency.count() > 0) absl::StrAppend(&text, LatencyLine("latency", result.latency));
   if (result.refused.count() > 0) absl::StrAppend(&text, LatencyLine("refusals", result.refused));
   if (result.failed.count() > 0) absl::StrAppend(&text, LatencyLine("failures", result.failed));
-  for (const auto& [code, count] : result.codes) {
-    const auto message = result.first_error.find(code);
-    absl::StrAppendFormat(&text, "%-20s %12s%s%s\n", absl::StatusCodeToString(code),
-                          FormatCount(count),
-                          message == result.first_error.end() ? "" : "  first: ",
-                          message == result.first_error.end() ? "" : message->second);
-  }
+  absl::StrAppend(&text, CodeLines(result.codes, result.first_error));
   if (result.unsent > 0) {
     absl::StrAppendFormat(
         &text,
@@ -148,14 +165,7 @@ nlohmann::ordered_json ResultJson(const LoadOptions& options, const LoadResult& 
   json["latency_us"] = LatencyJson(result.latency);
   json["refused_us"] = LatencyJson(result.refused);
   json["failed_us"] = LatencyJson(result.failed);
-  json["codes"] = nlohmann::ordered_json::object();
-  for (const auto& [code, count] : result.codes) {
-    json["codes"][absl::StatusCodeToString(code)] = count;
-  }
-  json["first_errors"] = nlohmann::ordered_json::object();
-  for (const auto& [code, message] : result.first_error) {
-    json["first_errors"][absl::StatusCodeToString(code)] = message;
-  }
+  AddCodes(result.codes, result.first_error, &json);
   return json;
 }
 

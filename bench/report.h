@@ -2,9 +2,12 @@
 #ifndef SRU_BENCH_REPORT_H_
 #define SRU_BENCH_REPORT_H_
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 
+#include "absl/status/status.h"
 #include "bench/histogram.h"
 #include "bench/load_generator.h"
 #include "nlohmann/json.hpp"
@@ -20,6 +23,15 @@ std::string FormatCount(int64_t count);
 std::string LatencyLine(const char* name, const Histogram& latency);
 // Percentiles in microseconds.
 nlohmann::ordered_json LatencyJson(const Histogram& latency);
+
+using CodeCounts = std::map<absl::StatusCode, int64_t>;
+using FirstErrors = std::map<absl::StatusCode, std::string>;  // one message per code
+
+// A line per code, with its count and its first message.
+std::string CodeLines(const CodeCounts& codes, const FirstErrors& first_errors);
+// Adds "codes" and "first_errors", both by the names of the codes.
+void AddCodes(const CodeCounts& codes, const FirstErrors& first_errors,
+              nlohmann::ordered_json* json);
 
 // Throughput, percentiles, codes and a histogram, for people to read.
 std::string ResultText(const LoadOptions& options, const LoadResult& result);

@@ -116,7 +116,9 @@ RunningServer* GenerateTest::server_ = nullptr;
 TEST_F(GenerateTest, TheMostProbableTextsAreThoseOfTheCheckpoint) {
   const auto path = CheckpointsDirectory() / "lm_war_and_peace" / "expected.jsonl";
   std::ifstream file(path);
-  if (!file) GTEST_SKIP() << "there is no " << path;
+  if (!file) {
+    GTEST_SKIP() << path << " is absent; set SRU_SHARED_DIR to the directory that has it";
+  }
   int texts = 0;
   for (std::string line; std::getline(file, line);) {
     const nlohmann::json expected = nlohmann::json::parse(line);
