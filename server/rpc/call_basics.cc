@@ -53,6 +53,8 @@ TaskFilter AnswersOf(Method method) {
     case Method::kScore:
     case Method::kGenerate:
       return [](models::Task task) { return task == models::Task::kLanguageModel; };
+    case Method::kAnswer:
+    case Method::kTranslate:
     case Method::kListModels:
     case Method::kGetModel:
     case Method::kLoadModel:

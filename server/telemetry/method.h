@@ -12,6 +12,8 @@ enum class Method {
   kScore,
   kGenerate,
   kEncodeStream,
+  kAnswer,
+  kTranslate,
   kListModels,
   kGetModel,
   kLoadModel,
@@ -37,6 +39,10 @@ constexpr MethodInfo Describe(Method method) {
       return {"Generate", true, true};
     case Method::kEncodeStream:
       return {"EncodeStream", true, true};
+    case Method::kAnswer:
+      return {"Answer", true};
+    case Method::kTranslate:
+      return {"Translate", true};
     case Method::kListModels:
       return {"ListModels", false};
     case Method::kGetModel:
