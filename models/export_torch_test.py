@@ -19,6 +19,10 @@ except ImportError:
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 import export_torch  # noqa: E402
+from exporter.common import REQUIRED  # noqa: E402
+from exporter.encoder import read_encoder  # noqa: E402
+from exporter.stack import expected_tensors  # noqa: E402
+from exporter.vocabulary import PREPROCESSINGS, WITHOUT_OOV  # noqa: E402
 
 VOCABULARY = "<pad>\n<oov>\na\nb\nc\n"
 LABELS = "no\nyes\n"
@@ -376,22 +380,22 @@ class ExportTest(unittest.TestCase):
             self.assert_refused(message, out=self.path(out))
 
     def test_shapes_follow_the_package(self):
-        encoder = export_torch.read_encoder("c", {
+        encoder = read_encoder("c", {
             "input_size": 10, "hidden_size": 8, "bidirectional": True, "projection_size": 6,
             "layer_norm": True, "normalize_after": True})
-        tensors = export_torch.expected_tensors(encoder, 0, 0)
+        tensors = expected_tensors(encoder, 0, 0)
         self.assertEqual(tensors["encoder.rnn_lst.0.weight_proj"][0], [10, 6])
         self.assertEqual(tensors["encoder.rnn_lst.0.weight"][0], [6, 64])
         self.assertEqual(tensors["encoder.rnn_lst.0.layer_norm.weight"][0], [16])
         self.assertEqual(tensors["encoder.rnn_lst.1.weight"][0], [6, 48])
         encoder.update(projection_size=10, proj_input_to_hidden_first=True, normalize_after=False,
                        has_skip_term=False)
-        tensors = export_torch.expected_tensors(encoder, 0, 0)
+        tensors = expected_tensors(encoder, 0, 0)
         self.assertEqual(tensors["encoder.input_to_hidden.weight"][0], [16, 10])
         self.assertEqual(tensors["encoder.rnn_lst.0.weight_proj"][0], [16, 10])
         self.assertEqual(tensors["encoder.rnn_lst.0.weight"][0], [10, 48])
         encoder.update(proj_input_to_hidden_first=False)
-        tensors = export_torch.expected_tensors(encoder, 0, 0)
+        tensors = expected_tensors(encoder, 0, 0)
         self.assertNotIn("encoder.rnn_lst.0.weight_proj", tensors)
         self.assertEqual(tensors["encoder.rnn_lst.0.weight"][0], [10, 48])
         self.assertEqual(tensors["encoder.rnn_lst.0.layer_norm.weight"][0], [10])
@@ -399,7 +403,7 @@ class ExportTest(unittest.TestCase):
     # ------------------------------------------------------------ other tokenizers
 
     def test_writes_every_tokenizer(self):
-        words = {kind: VOCABULARY for kind in export_torch.PREPROCESSINGS}
+        words = {kind: VOCABULARY for kind in PREPROCESSINGS}
         words.update(bytes=None, sentencepiece=None, line_words="a\n<unk>\n</s>\nb\nc\n")
         for kind, vocabulary in words.items():
             preprocessing, changes, extra = {"type": kind}, {}, ["--force"]
@@ -408,12 +412,12 @@ class ExportTest(unittest.TestCase):
             if kind == "sentencepiece":
                 extra += ["--subwords", self.write("s.model", pieces_model(*"abcde"))]
             config = small_config(preprocessing=preprocessing, **changes)
-            if kind in export_torch.WITHOUT_OOV:
+            if kind in WITHOUT_OOV:
                 del config["oov_id"]
             with self.subTest(kind):
                 self.assert_exports(config=config, vocabulary=vocabulary, extra=extra)
-                keys = {key: default for key, default in export_torch.PREPROCESSINGS[kind].items()
-                        if default is not export_torch.REQUIRED}
+                keys = {key: default for key, default in PREPROCESSINGS[kind].items()
+                        if default is not REQUIRED}
                 self.assertEqual(self.config()["preprocessing"], {**preprocessing, **keys})
                 self.assertEqual(self.config()["embedding"].get("oov_id"), config.get("oov_id"))
                 files = {"bytes": set(), "sentencepiece": {"spm.model"}}.get(kind, {"vocab.txt"})

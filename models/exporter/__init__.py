@@ -1,0 +1,1 @@
+"""The parts of export_torch.py: one file per kind of network, and what these share."""

@@ -1,0 +1,92 @@
+"""What every file of the exporter uses: its error, the limits of the format, and how text files are read."""
+
+import json
+
+REQUIRED = object()
+
+FORMAT_VERSION = 1
+
+# The limits of the server (models/config.h).
+MAX_WIDTH = 16384
+MAX_LAYERS = 256
+MAX_VOCABULARY = 1 << 24
+MAX_LABELS = 65536
+MAX_PIECES_BYTES = 256 << 20
+
+
+class ExportError(Exception):
+    """What is wrong with the input, in one line for the user."""
+
+
+def read_text(path, what):
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        raise ExportError(f"cannot read the {what} {path}: {error.strerror}") from error
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ExportError(f"{what} {path}: not valid UTF-8 at byte {error.start}") from error
+
+
+def read_lines(path, what):
+    """The lines of a file that holds one entry per line: none empty, none twice."""
+    text = read_text(path, what)
+    if text.startswith("\ufeff"):
+        raise ExportError(f"{what} {path}: starts with a byte order mark; remove it")
+    lines = text.split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if not lines:
+        raise ExportError(f"{what} {path}: is empty; expected one entry per line")
+    first_line = {}
+    for number, line in enumerate(lines, start=1):
+        if "\r" in line:
+            raise ExportError(
+                f"{what} {path}: line {number} has a carriage return; lines must end with a "
+                "newline alone (convert the file, for instance with dos2unix)")
+        if not line:
+            raise ExportError(f"{what} {path}: line {number} is empty")
+        if line in first_line:
+            raise ExportError(f"{what} {path}: line {number} repeats line {first_line[line]}: "
+                              f"'{line}'")
+        first_line[line] = number
+    return lines
+
+
+def is_integer(value):
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_integer(source, key, value, low, high):
+    if not is_integer(value) or not low <= value <= high:
+        raise ExportError(f"{source}: {key}: expected an integer from {low} to {high}, "
+                          f"found {json.dumps(value)}")
+    return value
+
+
+def shortened(value):
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def read_config(path):
+    def no_duplicates(pairs):
+        result = {}
+        for key, value in pairs:
+            if key in result:
+                raise ExportError(f"config {path}: key '{key}' appears twice")
+            result[key] = value
+        return result
+
+    try:
+        config = json.loads(read_text(path, "config"), object_pairs_hook=no_duplicates)
+    except (ValueError, RecursionError) as error:
+        raise ExportError(f"config {path}: is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise ExportError(f"config {path}: expected a JSON object")
+    if "sru_config" not in config:
+        raise ExportError(f"config {path}: key 'sru_config' is missing; it holds the arguments of "
+                          "sru.SRU (see --help)")
+    return config

@@ -1,0 +1,83 @@
+"""Writes the directory of a model."""
+
+import ctypes
+import json
+import os
+import re
+import shutil
+import struct
+import tempfile
+import textwrap
+
+from exporter.common import ExportError
+
+
+def write_safetensors(path, tensors):
+    header = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for name, tensor in tensors.items():
+        size = tensor.numel() * 4
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape),
+                        "data_offsets": [offset, offset + size]}
+        offset += size
+    encoded = json.dumps(header, separators=(",", ":")).encode("utf-8")
+    encoded += b" " * (-len(encoded) % 8)  # keeps the data aligned in a mapped file
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(encoded)))
+        file.write(encoded)
+        for tensor in tensors.values():
+            file.write(ctypes.string_at(tensor.data_ptr(), tensor.numel() * 4))
+
+
+def exists_message(out):
+    return f"{out} exists; choose another version, or pass --force to replace it"
+
+
+def write_directory(out, force, write):
+    """Calls write(directory) on a hidden sibling of `out`, then renames it, so that a server that
+    starts meanwhile never sees half a model."""
+    parent = os.path.dirname(os.path.abspath(out))
+    os.makedirs(parent, exist_ok=True)
+    temporary = tempfile.mkdtemp(prefix=".export-", dir=parent)
+    try:
+        os.chmod(temporary, 0o777 & ~current_umask())
+        write(temporary)
+        if os.path.lexists(out):
+            if not force:
+                raise ExportError(exists_message(out))
+            old = tempfile.mkdtemp(prefix=".replaced-", dir=parent)
+            os.rename(out, os.path.join(old, "model"))
+            os.rename(temporary, out)
+            shutil.rmtree(old)
+        else:
+            os.rename(temporary, out)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def current_umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def check_out(out):
+    path = os.path.abspath(out)
+    version, model = os.path.basename(path), os.path.basename(os.path.dirname(path))
+    if not re.fullmatch(r"[1-9][0-9]{0,17}", version):
+        raise ExportError(f"--out {out}: expected REPOSITORY/MODEL/VERSION with a positive integer "
+                          f"as the version, found '{version}'")
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}", model):
+        raise ExportError(f"--out {out}: expected REPOSITORY/MODEL/VERSION with a model name of "
+                          f"A-Z a-z 0-9 _ . - that does not start with a dot, found '{model}'")
+    return path
+
+
+def config_text(config):
+    """The contents of config.json. Numbers of a list stand beside each other."""
+    def fill(match):
+        return "[" + textwrap.fill(" ".join(match.group(1).split()), 96, initial_indent="      ",
+                                   subsequent_indent="      ").strip() + "]"
+
+    text = json.dumps(config, indent=2, ensure_ascii=False)
+    return re.sub(r"\[\n([0-9,\s]+)\]", fill, text) + "\n"
