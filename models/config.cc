@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <set>
 #include <utility>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "models/file.h"
 #include "models/json.h"
+#include "models/object_reader.h"
 #include "nlohmann/json.hpp"
 
 namespace sru::models {
@@ -24,114 +24,6 @@ using nlohmann::json;
 // it is deep.
 constexpr int kMaxConfigDepth = 8;
 constexpr double kMaxHighwayBias = 1e6;
-
-// A JSON integer that fits; "2.0" is not one.
-std::optional<int64_t> AsInt64(const json& value) {
-  if (!value.is_number_integer()) return std::nullopt;
-  if (value.is_number_unsigned() &&
-      value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    return std::nullopt;
-  }
-  return value.get<int64_t>();
-}
-
-// Reads the keys of one JSON object and remembers the first error. A key that was not read is
-// unknown.
-class ObjectReader {
- public:
-  // `path` is the key of the object in the file, empty for the root.
-  ObjectReader(const json& object, const std::string& source, std::string path)
-      : object_(object), source_(source), path_(std::move(path)) {
-    if (!object_.is_object()) Fail(path_, "expected an object", object_);
-  }
-
-  bool Has(const std::string& key) {
-    known_.insert(key);
-    return object_.is_object() && object_.contains(key);
-  }
-
-  // The value of a key; null, with an error, when it is missing.
-  const json* Required(const std::string& key, const std::string& expected) {
-    if (Has(key)) return &object_[key];
-    if (status_.ok()) {
-      status_ = absl::InvalidArgumentError(
-          absl::StrCat(source_, ": key '", Path(key), "' is missing; expected ", expected));
-    }
-    return nullptr;
-  }
-
-  void Integer(const std::string& key, int low, int high, int* value) {
-    const std::string expected = absl::StrCat("an integer from ", low, " to ", high);
-    const json* found = Required(key, expected);
-    if (found == nullptr) return;
-    const std::optional<int64_t> number = AsInt64(*found);
-    if (!number.has_value() || *number < low || *number > high) {
-      Fail(Path(key), absl::StrCat("expected ", expected), *found);
-      return;
-    }
-    *value = static_cast<int>(*number);
-  }
-
-  void Boolean(const std::string& key, bool* value) {
-    const json* found = Required(key, "true or false");
-    if (found == nullptr) return;
-    if (!found->is_boolean()) {
-      Fail(Path(key), "expected true or false", *found);
-      return;
-    }
-    *value = found->get<bool>();
-  }
-
-  void OptionalBoolean(const std::string& key, bool* value) {
-    if (Has(key)) Boolean(key, value);
-  }
-
-  // A value of the enum that kName names (kernels/enum_names.h).
-  template <auto kName>
-  void Choice(const std::string& key, kernels::NamedEnum<kName>* value) {
-    const auto quoted = [](std::string* out, auto choice) {
-      absl::StrAppend(out, "\"", kName(choice), "\"");
-    };
-    const std::string expected =
-        absl::StrCat("one of ", absl::StrJoin(kernels::AllNamed<kName>(), ", ", quoted));
-    const json* found = Required(key, expected);
-    if (found == nullptr) return;
-    if (!found->is_string() ||
-        !kernels::ParseNamed<kName>(found->get_ref<const std::string&>(), value)) {
-      Fail(Path(key), absl::StrCat("expected ", expected), *found);
-    }
-  }
-
-  void Fail(const std::string& path, const std::string& expected, const json& found) {
-    if (!status_.ok()) return;
-    status_ = absl::InvalidArgumentError(
-        absl::StrCat(source_, ": key '", path, "': ", expected, ", found ", JsonExcerpt(found)));
-  }
-
-  std::string Path(const std::string& key) const {
-    return path_.empty() ? key : absl::StrCat(path_, ".", key);
-  }
-
-  // Call last: returns the first error, or that of a key that was not read.
-  absl::Status Finish() {
-    if (!status_.ok()) return status_;
-    for (const auto& [key, value] : object_.items()) {
-      if (known_.count(key) == 0) {
-        return absl::InvalidArgumentError(absl::StrCat(source_, ": unknown key ", Quoted(Path(key)),
-                                                       "; expected one of ",
-                                                       absl::StrJoin(known_, ", ")));
-      }
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  const json& object_;
-  const std::string source_;
-  const std::string path_;
-  std::set<std::string> known_;
-  absl::Status status_;
-};
 
 absl::StatusOr<EncoderConfig> ReadEncoder(const json& object, const std::string& source,
                                           const std::string& path) {

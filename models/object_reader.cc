@@ -1,0 +1,88 @@
+#include "models/object_reader.h"
+
+#include <limits>
+#include <utility>
+
+#include "models/json.h"
+
+namespace sru::models {
+
+using nlohmann::json;
+
+std::optional<int64_t> AsInt64(const json& value) {
+  if (!value.is_number_integer()) return std::nullopt;
+  if (value.is_number_unsigned() &&
+      value.get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return std::nullopt;
+  }
+  return value.get<int64_t>();
+}
+
+ObjectReader::ObjectReader(const json& object, const std::string& source, std::string path)
+    : object_(object), source_(source), path_(std::move(path)) {
+  if (!object_.is_object()) Fail(path_, "expected an object", object_);
+}
+
+bool ObjectReader::Has(const std::string& key) {
+  known_.insert(key);
+  return object_.is_object() && object_.contains(key);
+}
+
+const json* ObjectReader::Required(const std::string& key, const std::string& expected) {
+  if (Has(key)) return &object_[key];
+  if (status_.ok()) {
+    status_ = absl::InvalidArgumentError(
+        absl::StrCat(source_, ": key '", Path(key), "' is missing; expected ", expected));
+  }
+  return nullptr;
+}
+
+void ObjectReader::Integer(const std::string& key, int low, int high, int* value) {
+  const std::string expected = absl::StrCat("an integer from ", low, " to ", high);
+  const json* found = Required(key, expected);
+  if (found == nullptr) return;
+  const std::optional<int64_t> number = AsInt64(*found);
+  if (!number.has_value() || *number < low || *number > high) {
+    Fail(Path(key), absl::StrCat("expected ", expected), *found);
+    return;
+  }
+  *value = static_cast<int>(*number);
+}
+
+void ObjectReader::Boolean(const std::string& key, bool* value) {
+  const json* found = Required(key, "true or false");
+  if (found == nullptr) return;
+  if (!found->is_boolean()) {
+    Fail(Path(key), "expected true or false", *found);
+    return;
+  }
+  *value = found->get<bool>();
+}
+
+void ObjectReader::OptionalBoolean(const std::string& key, bool* value) {
+  if (Has(key)) Boolean(key, value);
+}
+
+void ObjectReader::Fail(const std::string& path, const std::string& expected, const json& found) {
+  if (!status_.ok()) return;
+  status_ = absl::InvalidArgumentError(
+      absl::StrCat(source_, ": key '", path, "': ", expected, ", found ", JsonExcerpt(found)));
+}
+
+std::string ObjectReader::Path(const std::string& key) const {
+  return path_.empty() ? key : absl::StrCat(path_, ".", key);
+}
+
+absl::Status ObjectReader::Finish() {
+  if (!status_.ok()) return status_;
+  for (const auto& [key, value] : object_.items()) {
+    if (known_.count(key) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(source_, ": unknown key ", Quoted(Path(key)),
+                                                     "; expected one of ",
+                                                     absl::StrJoin(known_, ", ")));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sru::models
