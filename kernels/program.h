@@ -166,7 +166,9 @@ struct Stack {
 // sequence b(t) itself (keys and values are on q's axis then), or over the rows that the fields of
 // b(t)'s slot have after this run's Append, which comes before if it is of the same axis. With
 // `causal`, row i of the L_b rows of b(t) sees all s but the last L_b - 1 - i. A row that sees no s
-// gets zeros.
+// gets zeros. Its weights are a result of their own:
+//   attention   the a_t0s of head 0, row after row without padding: of row t one value for every s of
+//               the sequence or of the fields, 0 for those that it does not see
 struct Attend {
   ValueId q = kNone;
   ValueId keys = kNone;    // k: width of q
@@ -286,12 +288,13 @@ using Operation = std::variant<ops::Features, ops::Embed, ops::Linear, ops::Norm
                                ops::Shift, ops::Last, ops::Select, ops::Append, ops::Predict>;
 
 // What a batch may ask for.
-enum class OutputType { kRows, kLogProb, kCandidates, kPicked };
+enum class OutputType { kRows, kLogProb, kCandidates, kPicked, kAttention };
 
 struct OutputSpec {
   std::string name;  // for messages
   ValueId value = kNone;
-  OutputType type = OutputType::kRows;  // the others: results of a Predict
+  // kAttention: of an Attend; kLogProb, kCandidates and kPicked: of a Predict.
+  OutputType type = OutputType::kRows;
 };
 
 struct Program {

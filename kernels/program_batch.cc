@@ -29,6 +29,19 @@ bool HasSlot(const AxisBatch& axis) {
                      [](StateArena::Slot slot) { return slot != StateArena::kNoSlot; });
 }
 
+// That output `index`, which is of type kAttention, is within the limits.
+Status CheckAttentionSize(const Program& program, const ProgramShape& shape,
+                          const ProgramLimits& limits, const ProgramBatch& batch, size_t index,
+                          const StateArena::Run* run) {
+  const OutputSpec& output = program.outputs[index];
+  const int64_t values = CountAttention(program, shape, batch, output.value, run);
+  if (values <= limits.max_attention_values) return OkStatus();
+  return InvalidArgument(Item("outputs", index, output.name) + ": expected at most " +
+                         std::to_string(limits.max_attention_values) +
+                         " values of attention (limits.max_attention_values), found " +
+                         std::to_string(values));
+}
+
 class BatchValidator {
  public:
   BatchValidator(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
@@ -51,7 +64,7 @@ class BatchValidator {
     for (size_t i = 0; i < program_.inputs.size(); ++i) {
       SRU_RETURN_IF_ERROR(CheckInput(static_cast<InputId>(i)));
     }
-    return OkStatus();
+    return CheckAttention();
   }
 
  private:
@@ -186,6 +199,17 @@ class BatchValidator {
   Status Check(ValueId, const ops::Pool&) const { return OkStatus(); }
   Status Check(ValueId, const ops::Shift&) const { return OkStatus(); }
   Status Check(ValueId, const ops::Last&) const { return OkStatus(); }
+
+  // Of keys that are not in fields; ValidateStates() looks at those that are. Maps are valid.
+  Status CheckAttention() const {
+    for (size_t i = 0; i < program_.outputs.size(); ++i) {
+      if (program_.outputs[i].type != OutputType::kAttention || (users_ >> i & 1) == 0) continue;
+      const auto& attend = std::get<ops::Attend>(program_.operations[program_.outputs[i].value]);
+      if (attend.key_field != kNone) continue;
+      SRU_RETURN_IF_ERROR(CheckAttentionSize(program_, shape_, limits_, batch_, i, nullptr));
+    }
+    return OkStatus();
+  }
 
   // That the input, if the operation has it, is given where its axis is not empty.
   Status CheckPresent(ValueId operation, InputId id) const {
@@ -374,6 +398,10 @@ Status ValidateLimits(const Program& program, const ProgramLimits& limits) {
                              ": expected at least 0, found " + std::to_string(value));
     }
   }
+  if (limits.max_attention_values < 0) {
+    return InvalidArgument("limits.max_attention_values: expected at least 0, found " +
+                           std::to_string(limits.max_attention_values));
+  }
   return OkStatus();
 }
 
@@ -399,13 +427,41 @@ Status ValidateBatch(const Program& program, const ProgramShape& shape, const Pr
   return BatchValidator(program, shape, limits, batch, outputs).Run();
 }
 
-Status ValidateStates(const Program& program, const ProgramShape& shape, uint64_t users,
-                      AxisId axis, int num_sequences, const StateArena::Run& run) {
+int64_t CountAttention(const Program& program, const ProgramShape& shape, const ProgramBatch& batch,
+                       ValueId attend, const StateArena::Run* run) {
+  const auto& op = std::get<ops::Attend>(program.operations[attend]);
+  const AxisId axis = shape.values[attend].axis;
+  const bool of_sequences = program.axes[axis].sequences_of != kNone;
+  const AxisBatch& given = batch.axes[of_sequences ? program.axes[axis].sequences_of : axis];
+  // Of a sequence axis each sequence has one row.
+  const auto length = [&](AxisId of, int b) {
+    if (program.axes[of].sequences_of != kNone) return 1;
+    return static_cast<int>(batch.axes[of].offsets[b + 1] - batch.axes[of].offsets[b]);
+  };
+  int64_t values = 0;
+  for (int b = 0; b < given.num_sequences; ++b) {
+    const int rows = length(axis, b);
+    if (rows == 0) continue;
+    int keys = 0;
+    if (op.key_field != kNone) {
+      keys = run->rows(op.key_field, b) + (shape.field_axes[op.key_field] == axis ? rows : 0);
+    } else {
+      keys = length(shape.values[op.keys].axis, op.map == kNone ? b : batch.inputs[op.map].ids[b]);
+    }
+    values += int64_t{rows} * keys;
+  }
+  return values;
+}
+
+Status ValidateStates(const Program& program, const ProgramShape& shape,
+                      const ProgramLimits& limits, const ProgramBatch& batch,
+                      const OutputBatch* outputs, AxisId axis, const StateArena::Run& run) {
+  const uint64_t users = BatchUsers(program, batch, outputs);
   for (size_t i = 0; i < program.operations.size(); ++i) {
     const auto* const attend = std::get_if<ops::Attend>(&program.operations[i]);
     if (attend == nullptr || attend->key_field == kNone) continue;
     if (shape.values[i].axis != axis || (shape.users[i] & users) == 0) continue;
-    for (int b = 0; b < num_sequences; ++b) {
+    for (int b = 0; b < batch.axes[axis].num_sequences; ++b) {
       const int keys = run.rows(attend->key_field, b);
       const int values = run.rows(attend->value_field, b);
       if (keys == values) continue;
@@ -416,6 +472,13 @@ Status ValidateStates(const Program& program, const ProgramShape& shape, uint64_
                              ", which has " + std::to_string(keys) + ", found " +
                              std::to_string(values));
     }
+  }
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    const OutputSpec& output = program.outputs[i];
+    if (output.type != OutputType::kAttention || (users >> i & 1) == 0) continue;
+    const auto& attend = std::get<ops::Attend>(program.operations[output.value]);
+    if (attend.key_field == kNone || shape.values[output.value].axis != axis) continue;
+    SRU_RETURN_IF_ERROR(CheckAttentionSize(program, shape, limits, batch, i, &run));
   }
   return OkStatus();
 }

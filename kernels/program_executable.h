@@ -32,6 +32,8 @@ struct AxisLimits {
 struct ProgramLimits {
   std::vector<AxisLimits> axes;  // [axis]; those of sequence axes follow and are not read
   int device = 0;                // which of num_devices() it is on
+  // Of one output of type kAttention, all rows together; 0 = none can be asked for.
+  int64_t max_attention_values = 0;
   // As WorkspaceLimits::turn.
   std::chrono::microseconds turn{0};
 };
@@ -65,7 +67,9 @@ struct ProgramBatch {
 
 // Where one output goes; null = it is not asked for, and what nobody asks for is not computed.
 struct OutputBatch {
-  float* values = nullptr;          // [rows][width]; [rows] of kLogProb
+  // [rows][width]; [rows] of kLogProb; of kAttention a value for each row and key that it may see
+  // (CountAttention()).
+  float* values = nullptr;
   Candidate* candidates = nullptr;  // [rows][max_candidates], of kCandidates; [rows], of kPicked
 };
 
@@ -99,6 +103,11 @@ class ProgramExecutable : public CompiledModel {
                      ProgramWorkspace& workspace) const = 0;
 };
 
+// How many values an output of type kAttention has in this batch. `run` is that of the axis of the
+// Attend; it is read, and may be null otherwise, where keys are in fields.
+int64_t CountAttention(const Program& program, const ProgramShape& shape, const ProgramBatch& batch,
+                       ValueId attend, const StateArena::Run* run);
+
 // The following are used by the backends themselves.
 
 // Checks what every backend asks of the arguments of CreateWorkspace(), but for the device.
@@ -113,10 +122,11 @@ uint64_t BatchUsers(const Program& program, const ProgramBatch& batch, const Out
 Status ValidateBatch(const Program& program, const ProgramShape& shape, const ProgramLimits& limits,
                      const ProgramBatch& batch, const OutputBatch* outputs);
 
-// Checks what Attend asks of what the slots of an axis held before this run. `users` as BatchUsers()
-// says.
-Status ValidateStates(const Program& program, const ProgramShape& shape, uint64_t users,
-                      AxisId axis, int num_sequences, const StateArena::Run& run);
+// Checks what Attend asks of what the slots of an axis held before this run, and that the attention
+// that is asked for of them is within the limits.
+Status ValidateStates(const Program& program, const ProgramShape& shape,
+                      const ProgramLimits& limits, const ProgramBatch& batch,
+                      const OutputBatch* outputs, AxisId axis, const StateArena::Run& run);
 
 }  // namespace sru::kernels
 

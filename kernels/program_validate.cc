@@ -631,8 +631,12 @@ class Validator {
         return predict->sampling != kNone
                    ? OkStatus()
                    : Error("value", "a predict with sampling", found + " without");
+      case OutputType::kAttention:
+        return std::holds_alternative<ops::Attend>(program_.operations[output.value])
+                   ? OkStatus()
+                   : Error("value", "an attend", found);
     }
-    return Error("type", "rows, log_prob, candidates or picked",
+    return Error("type", "rows, log_prob, candidates, picked or attention",
                  std::to_string(static_cast<int>(output.type)));
   }
 

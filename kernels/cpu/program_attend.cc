@@ -134,10 +134,20 @@ HWY_INLINE void AddValues(const PagedRows& values, size_t column, size_t first, 
   });
 }
 
+// Makes of scores their softmax, given the largest and the sum of the exponentials.
+HWY_INLINE void FinishWeights(float largest, float sum, size_t n, float* HWY_RESTRICT scores) {
+  const float scale = 1.0f / sum;
+  ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
+    const auto e = Exp(d, hn::Sub(hn::LoadU(d, scores + j), hn::Set(d, largest)));
+    hn::StoreU(hn::Mul(e, hn::Set(d, scale)), d, scores + j);
+  });
+}
+
 // One row and head: y = sum_s a_s v_s over the first `num_keys` keys, at least one. The softmax is
-// computed block by block with the largest score so far.
+// computed block by block with the largest score so far. `attention` gets the a_s unless it is null.
 void AttendHead(const AttendCall& call, const float* q, size_t key_column, size_t key_size,
-                size_t value_column, size_t value_size, size_t num_keys, float* y) {
+                size_t value_column, size_t value_size, size_t num_keys, float* y,
+                float* attention) {
   const FullVector d;
   HWY_ALIGN float scores[kBlockKeys];
   float largest = -HUGE_VALF;
@@ -157,6 +167,9 @@ void AttendHead(const AttendCall& call, const float* q, size_t key_column, size_
         Scores(q, four, key_size, call.scale, scores + key + i);
       }
     }
+    if (attention != nullptr) {
+      for (size_t j = 0; j < count; ++j) attention[first + j] = scores[j];
+    }
     // Whole vectors; what is past the last key counts nothing.
     size_t padded = count;
     for (; padded % hn::Lanes(d) != 0; ++padded) scores[padded] = -HUGE_VALF;
@@ -173,6 +186,7 @@ void AttendHead(const AttendCall& call, const float* q, size_t key_column, size_
   }
   const float scale = 1.0f / sum;
   for (size_t j = 0; j < value_size; ++j) y[j] *= scale;
+  if (attention != nullptr) FinishWeights(largest, sum, num_keys, attention);
 }
 
 void AttendRowsTarget(const AttendCall& call, int begin, int end) {
@@ -185,9 +199,14 @@ void AttendRowsTarget(const AttendCall& call, int begin, int end) {
       const int num_keys = call.causal ? call.num_keys - (call.rows - 1 - row) : call.num_keys;
       const float* q = call.q + row * call.keys.width + head * key_size;
       float* y = call.y + row * call.values.width + head * value_size;
+      float* attention = nullptr;
+      if (call.attention != nullptr && head == 0) {
+        attention = call.attention + static_cast<size_t>(row) * call.num_keys;
+        for (int j = num_keys > 0 ? num_keys : 0; j < call.num_keys; ++j) attention[j] = 0;
+      }
       if (num_keys > 0) {
         AttendHead(call, q, head * key_size, key_size, head * value_size, value_size,
-                   static_cast<size_t>(num_keys), y);
+                   static_cast<size_t>(num_keys), y, attention);
       } else {
         for (size_t j = 0; j < value_size; ++j) y[j] = 0;
       }

@@ -31,6 +31,8 @@ struct AttendCall {
   float scale = 1.0f;
   bool causal = false;  // row i sees the first num_keys - (rows - 1 - i) keys, else all
   float* y = nullptr;   // [rows][values.width]
+  // [rows][num_keys]: the weights of head 0, 0 where a row does not see a key; null = not wanted.
+  float* attention = nullptr;
 };
 
 // Computes rows [begin, end) of the call's.

@@ -103,8 +103,8 @@ class ProgramRun {
       Status status = batch_.arena->BeginRun(batch_.axes[i].slots, ws_.rows_added.data(),
                                              rows.num_sequences, ws_.written[i], &ws_.runs[i]);
       if (!status.ok()) return status;
-      status =
-          ValidateStates(program_, packed_.shape, users_, axis, rows.num_sequences, ws_.runs[i]);
+      status = ValidateStates(program_, packed_.shape, ws_.limits(), batch_, outputs_, axis,
+                              ws_.runs[i]);
       if (!status.ok()) return status;
     }
     return OkStatus();
@@ -271,6 +271,7 @@ class ProgramRun {
   Status Execute(const ops::Attend& op, ValueId id) {
     constexpr int kRowsOfTurn = 16;
     const AxisRows rows = RowsOf(id);
+    float* const attention = AttentionOutput(id);
     double operations = 0;
     for (int b = 0; b < rows.num_sequences; ++b) {
       if (rows.Length(b) == 0) continue;
@@ -278,18 +279,45 @@ class ProgramRun {
     }
     operations *= static_cast<double>(Width(op.q) + Width(id));
     ForEachRange(rows.num_rows(), operations, [&](int begin, int end, int thread) {
+      size_t weights = 0;  // of the sequences before b
       for (int b = 0; b < rows.num_sequences; ++b) {
         const int first = std::max(begin, rows.offsets[b]) - rows.offsets[b];
         const int last = std::min(end, rows.offsets[b + 1]) - rows.offsets[b];
-        if (first >= last) continue;
-        const AttendCall call = CallOf(op, id, rows, b);
+        if (rows.Length(b) == 0 || (first >= last && attention == nullptr)) continue;
+        AttendCall call = CallOf(op, id, rows, b);
+        if (attention != nullptr) call.attention = attention + weights;
+        weights += static_cast<size_t>(call.rows) * call.num_keys;
         for (int row = first; row < last; row += kRowsOfTurn) {
           AttendRows(call, row, std::min(row + kRowsOfTurn, last));
           MayEndTurn(thread);
         }
       }
     });
+    CopyAttentionOut(id, attention);
     return OkStatus();
+  }
+
+  // The first output of an Attend's weights that is asked for; null if there is none.
+  float* AttentionOutput(ValueId id) const {
+    for (size_t i = 0; i < program_.outputs.size() && outputs_ != nullptr; ++i) {
+      const OutputSpec& output = program_.outputs[i];
+      if (output.value != id || output.type != OutputType::kAttention) continue;
+      if (outputs_[i].values != nullptr) return outputs_[i].values;
+    }
+    return nullptr;
+  }
+
+  // To further outputs of the same weights.
+  void CopyAttentionOut(ValueId id, const float* attention) const {
+    for (size_t i = 0; i < program_.outputs.size() && attention != nullptr; ++i) {
+      const OutputSpec& output = program_.outputs[i];
+      if (output.value != id || output.type != OutputType::kAttention) continue;
+      if (outputs_[i].values == nullptr || outputs_[i].values == attention) continue;
+      const AxisId axis = values_[id].axis;
+      const StateArena::Run* const run = HasSlots(axis) ? &ws_.runs[axis] : nullptr;
+      std::copy_n(attention, CountAttention(program_, packed_.shape, batch_, id, run),
+                  outputs_[i].values);
+    }
   }
 
   Status Execute(const ops::Concat& op, ValueId id) {

@@ -97,8 +97,8 @@ Status ProgramRun::BeginStates() {
     Status status = batch_.arena->BeginRun(axis.slots, rows_added.data(), axis.num_sequences,
                                            packed_.written_fields[a], &states_[a]);
     if (status.ok()) {
-      status = ValidateStates(packed_.program, packed_.shape, users_, static_cast<AxisId>(a),
-                              axis.num_sequences, states_[a]);
+      status = ValidateStates(packed_.program, packed_.shape, ws_.limits(), batch_, outputs_,
+                              static_cast<AxisId>(a), states_[a]);
     }
     if (!status.ok()) return status;
   }
@@ -264,6 +264,8 @@ Status ProgramRun::EnqueueResults() const {
         status = stream.CopyToHost(prediction.host_picked.data(), prediction.picked.data(),
                                    asked * sizeof(PredictCandidate));
         break;
+      case OutputType::kAttention:  // CudaProgram::Run() has refused it
+        break;
     }
   }
   return status;
@@ -310,6 +312,8 @@ void ProgramRun::ReadResults() const {
         }
         break;
       }
+      case OutputType::kAttention:
+        break;
     }
   }
 }

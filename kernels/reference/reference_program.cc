@@ -60,10 +60,11 @@ void CopyRow(const double* from, int width, float* to) {
 class Evaluation {
  public:
   Evaluation(const Program& program, const ProgramShape& shape, const Storage& storage,
-             const ProgramBatch& batch, const OutputBatch* outputs)
+             const ProgramLimits& limits, const ProgramBatch& batch, const OutputBatch* outputs)
       : program_(program),
         shape_(shape),
         storage_(storage),
+        limits_(limits),
         batch_(batch),
         outputs_(outputs),
         users_(BatchUsers(program, batch, outputs)) {}
@@ -113,7 +114,7 @@ class Evaluation {
                                              written, &states_[i].run);
       if (!status.ok()) return status;
       states_[i].has_slots = true;
-      status = ValidateStates(program_, shape_, users_, axis, given.num_sequences, states_[i].run);
+      status = ValidateStates(program_, shape_, limits_, batch_, outputs_, axis, states_[i].run);
       if (!status.ok()) return status;
     }
     return OkStatus();
@@ -265,6 +266,7 @@ class Evaluation {
     const Matrix& q = values_[op.q];
     const int key_width = q.width / op.heads;
     const int value_width = y.width / op.heads;
+    std::vector<double> attention;  // of head 0
     for (int b = 0; b < num_sequences(axis()); ++b) {
       const bool of_fields = op.key_field != kNone;
       const int from = Mapped(op.map, b);
@@ -274,14 +276,18 @@ class Evaluation {
       for (int t = rows.begin; t < rows.end; ++t) {
         int seen = k.rows();
         if (op.causal) seen = std::max(0, seen - (rows.end - 1 - t));
-        if (seen == 0) continue;
-        for (int j = 0; j < op.heads; ++j) {
+        const size_t first = attention.size();
+        attention.resize(first + k.rows());
+        for (int j = 0; j < op.heads && seen > 0; ++j) {
           std::vector<double> scores(seen);
           for (int s = 0; s < seen; ++s) {
             scores[s] =
                 op.scale * Dot(q.row(t) + j * key_width, k.row(s) + j * key_width, key_width);
           }
           const std::vector<double> a = Softmax(scores);
+          if (j == 0) {
+            std::copy(a.begin(), a.end(), attention.begin() + static_cast<std::ptrdiff_t>(first));
+          }
           for (int s = 0; s < seen; ++s) {
             for (int i = j * value_width; i < (j + 1) * value_width; ++i) {
               y.row(t)[i] += a[s] * v.row(s)[i];
@@ -289,6 +295,12 @@ class Evaluation {
           }
         }
       }
+    }
+    for (size_t i = 0; i < program_.outputs.size() && outputs_ != nullptr; ++i) {
+      const OutputSpec& output = program_.outputs[i];
+      if (output.value != current_ || output.type != OutputType::kAttention) continue;
+      if (outputs_[i].values == nullptr) continue;
+      CopyRow(attention.data(), static_cast<int>(attention.size()), outputs_[i].values);
     }
     return y;
   }
@@ -489,6 +501,7 @@ class Evaluation {
   const Program& program_;
   const ProgramShape& shape_;
   const Storage& storage_;
+  const ProgramLimits& limits_;
   const ProgramBatch& batch_;
   const OutputBatch* const outputs_;
   const uint64_t users_;
@@ -522,7 +535,7 @@ class Executable : public ProgramExecutable {
              ProgramWorkspace& workspace) const override {
     Status status = ValidateBatch(program_, shape_, workspace.limits(), batch, outputs);
     if (!status.ok()) return status;
-    return Evaluation(program_, shape_, storage_, batch, outputs).Run();
+    return Evaluation(program_, shape_, storage_, workspace.limits(), batch, outputs).Run();
   }
 
   size_t weight_bytes() const override { return weights_.bytes(); }
