@@ -136,11 +136,17 @@ HWY_INLINE void AddValues(const PagedRows& values, size_t column, size_t first, 
 
 // Makes of scores their softmax, given the largest and the sum of the exponentials.
 HWY_INLINE void FinishWeights(float largest, float sum, size_t n, float* HWY_RESTRICT scores) {
-  const float scale = 1.0f / sum;
-  ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
-    const auto e = Exp(d, hn::Sub(hn::LoadU(d, scores + j), hn::Set(d, largest)));
-    hn::StoreU(hn::Mul(e, hn::Set(d, scale)), d, scores + j);
-  });
+  const FullVector d;
+  const size_t lanes = hn::Lanes(d);
+  const auto shift = hn::Set(d, largest);
+  const auto scale = hn::Set(d, 1.0f / sum);
+  HWY_ALIGN float part[hn::MaxLanes(d)] = {};
+  for (size_t j = 0; j < n; j += lanes) {
+    const size_t count = n - j < lanes ? n - j : lanes;
+    for (size_t i = 0; i < count; ++i) part[i] = scores[j + i];
+    hn::Store(hn::Mul(Exp(d, hn::Sub(hn::Load(d, part), shift)), scale), d, part);
+    for (size_t i = 0; i < count; ++i) scores[j + i] = part[i];
+  }
 }
 
 // One row and head: y = sum_s a_s v_s over the first `num_keys` keys, at least one. The softmax is
