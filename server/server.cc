@@ -137,6 +137,7 @@ RequestLimits LimitsFrom(const Options& options) {
   limits.max_sequences =
       static_cast<int>(std::min<int64_t>(limits.max_sequences, batcher.max_queue_sequences));
   limits.max_request_tokens = batcher.max_queue_tokens;
+  limits.max_batch_tokens = batcher.max_batch_tokens;
   return limits;
 }
 

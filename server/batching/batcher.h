@@ -61,6 +61,7 @@
 #include "absl/time/time.h"
 #include "kernels/backend.h"
 #include "server/base/clock.h"
+#include "server/batching/answer_task.h"
 #include "server/batching/reject_reason.h"
 #include "server/batching/score_task.h"
 
@@ -81,6 +82,8 @@ struct SequenceTask {
   kernels::SequenceOutput output;
   // For a language model, in place of `output`; stays valid until then, too.
   const ScoreTask* score = nullptr;
+  // For a reader, in place of everything but num_tokens; stays valid until then, too.
+  const AnswerTask* answer = nullptr;
 };
 
 // The times of the sequence that finished last.

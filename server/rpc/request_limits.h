@@ -14,6 +14,8 @@ struct RequestLimits {
   // memory first.
   int64_t max_request_tokens = 65536;
   int max_new_tokens = 4096;  // of one sample of a Generate
+  // Tokens that are computed at a time: those of a question and one of its passages.
+  int max_batch_tokens = 4096;
 };
 
 }  // namespace sru::server

@@ -8,7 +8,7 @@
 namespace sru::server {
 
 struct RpcOptions {
-  // Its max_request_tokens is not read: the queue's bound is taken.
+  // Its max_request_tokens and max_batch_tokens are not read: those of the batcher are taken.
   RequestLimits limits;
   int max_message_bytes = 4 << 20;
   int max_streams = 1024;
