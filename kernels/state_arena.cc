@@ -260,6 +260,7 @@ struct RunField {
   Page* new_row = nullptr;
   std::vector<Page*> new_pages;
   bool replaces_last_page = false;
+  const float* copied_from = nullptr;
 };
 
 Status NoBookkeepingMemory() {
@@ -673,6 +674,7 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
                             const std::vector<FieldId>& written, Run* run) try {
   *run = Run();  // what it was before ends now
   const int num_fields = impl_->num_fields();
+  const bool runs_copy = impl_->memory->runs_copy_pages();
   std::unique_ptr<Run::Impl> begun;
   {
     const std::lock_guard<std::mutex> lock(impl_->mutex);
@@ -763,6 +765,7 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
         field.in = nullptr;
         field.out = nullptr;
         field.rows = 0;
+        field.copied_from = nullptr;
         field.pages.clear();
         if (slots[i] == kNoSlot) continue;
         const FieldState& state = impl_->slots[slots[i]].fields[f];
@@ -780,8 +783,12 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
         if (r.is_written[f] == 0 || r.rows_added[i] == 0) continue;
         if (field.replaces_last_page) {
           Page* const page = pool.Take();
-          const size_t rows = state.rows % kStatePageRows;
-          r.copies.push_back({page->data, field.pages.back(), rows * impl_->fields[f].width});
+          if (runs_copy) {
+            field.copied_from = field.pages.back();
+          } else {
+            const size_t rows = state.rows % kStatePageRows;
+            r.copies.push_back({page->data, field.pages.back(), rows * impl_->fields[f].width});
+          }
           field.new_pages.push_back(page);
           field.pages.back() = page->data;
         }
@@ -836,6 +843,10 @@ int StateArena::Run::rows(FieldId field, int sequence) const {
 
 const std::vector<float*>& StateArena::Run::pages(FieldId field, int sequence) const {
   return impl_->at(field, sequence).pages;
+}
+
+const float* StateArena::Run::copied_from(FieldId field, int sequence) const {
+  return impl_->at(field, sequence).copied_from;
 }
 
 void StateArena::Run::Commit() {

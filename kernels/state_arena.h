@@ -52,6 +52,9 @@ class ArenaMemory {
   virtual Status CopyIn(float* to, const float* from, size_t count) = 0;   // from host memory
   virtual Status CopyOut(float* to, const float* from, size_t count) = 0;  // to host memory
   virtual Status CopyWithin(float* to, const float* from, size_t count) = 0;
+  // Whether runs copy the rows of shared pages themselves, with Run::copied_from(). BeginRun() copies
+  // them by CopyWithin() otherwise, one page after the other.
+  virtual bool runs_copy_pages() const { return false; }
 };
 
 // Memory of the processor.
@@ -138,6 +141,10 @@ class StateArena {
     // adds, kStatePageRows rows each.
     int rows(FieldId field, int sequence) const;
     const std::vector<float*>& pages(FieldId field, int sequence) const;
+    // Of a growing field, with ArenaMemory::runs_copy_pages(): if another slot shares the page of the
+    // last row before this run, that page; pages() has one of the run's own in its place, which needs
+    // those of the rows() that were in it. Null if there is nothing to copy.
+    const float* copied_from(FieldId field, int sequence) const;
 
     // Every slot goes on from what this run has written. This ends the run.
     void Commit();

@@ -68,7 +68,9 @@ class Memory final : public ArenaMemory {
     ++copies_within_;
     return host_->CopyWithin(to, from, count);
   }
+  bool runs_copy_pages() const override { return runs_copy_pages_; }
 
+  void LetRunsCopyPages() { runs_copy_pages_ = true; }
   // The call after `calls` others fails, once; -1 = none does.
   void FailAfter(int calls) { fail_after_ = calls; }
   int64_t allocations() const { return allocations_; }
@@ -84,6 +86,7 @@ class Memory final : public ArenaMemory {
   const std::unique_ptr<ArenaMemory> host_ = HostArenaMemory();
   std::mutex mutex_;
   std::map<float*, size_t> blocks_;
+  bool runs_copy_pages_ = false;
   std::atomic<int> fail_after_{-1};
   std::atomic<int64_t> allocations_{0};
   std::atomic<int64_t> frees_{0};
@@ -261,6 +264,39 @@ TEST(StateArenaTest, CopiesShareUntilOneIsWrittenTo) {
   EXPECT_EQ(other.values[last], 10);
   EXPECT_EQ(other.values[last + 2], 20);
   EXPECT_EQ(other.values[last + 4], 30);
+}
+
+TEST(StateArenaTest, RunsMayCopySharedPagesThemselves) {
+  const TestArena arena(kRowAndCache);
+  arena.memory->LetRunsCopyPages();
+  const Slot slot = NewSlot(*arena.arena);
+  ASSERT_TRUE(Step(*arena.arena, slot, 1, kStatePageRows + 3, 10).ok());
+  const Slot slots[] = {slot, CopyOf(*arena.arena, slot), NewSlot(*arena.arena),
+                        StateArena::kNoSlot};
+  const int added[] = {0, 1, 2, 0};
+  StateArena::Run run;
+  ASSERT_TRUE(arena->BeginRun(slots, added, 4, {kRow, kCache}, &run).ok());
+  // Of the sequences that get rows, one has a page that is shared, of which the run has its own.
+  const float* const shared = run.pages(kCache, 0)[1];
+  EXPECT_EQ(run.copied_from(kCache, 1), shared);
+  EXPECT_NE(run.pages(kCache, 1)[1], shared);
+  EXPECT_EQ(run.pages(kCache, 1)[0], run.pages(kCache, 0)[0]) << "a full page stays shared";
+  for (const int other : {0, 2, 3}) EXPECT_EQ(run.copied_from(kCache, other), nullptr);
+  std::copy_n(shared, 3 * 2, run.pages(kCache, 1)[1]);
+  std::fill_n(run.pages(kCache, 1)[1] + 3 * 2, 2, 20.0f);
+  std::fill_n(run.pages(kCache, 2)[0], 2 * 2, 30.0f);
+  for (const int b : {0, 1, 2}) std::fill_n(run.out(kRow, b), 3, 5.0f);
+  run.Commit();
+  EXPECT_EQ(arena.memory->copies_within(), 0);
+  State expected = Held(*arena.arena, slot);
+  ++expected.rows[kCache];
+  expected.values.insert(expected.values.end(), 2, 20.0f);
+  EXPECT_EQ(Held(*arena.arena, slots[1]).rows, expected.rows);
+  EXPECT_EQ(Held(*arena.arena, slots[1]).values, expected.values);
+
+  // Now the page is nobody else's.
+  ASSERT_TRUE(arena->BeginRun(slots + 1, added + 1, 1, {kRow, kCache}, &run).ok());
+  EXPECT_EQ(run.copied_from(kCache, 0), nullptr);
 }
 
 TEST(StateArenaTest, ReorderMovesNoValues) {
