@@ -153,7 +153,8 @@ absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const Flags& flag
     if (!flags.model.empty() && location.name != flags.model) continue;
     if (flags.version != 0 && location.version != flags.version) continue;
     const auto config = models::ReadModelConfig(absl::StrCat(location.directory, "/config.json"));
-    if (config.ok() && config->task == models::Task::kLanguageModel) {
+    if (config.ok() && config->task != models::Task::kClassifier &&
+        config->task != models::Task::kEncoder) {
       if (flags.model.empty()) continue;
       return absl::InvalidArgumentError(
           absl::StrCat("--model: expected a classifier or an encoder, found '", location.name,

@@ -174,11 +174,9 @@ void ReadLabels(ObjectReader& reader, std::vector<std::string>* labels) {
   }
 }
 
-// Reads the root's keys `task`, `pooling`, `labels` and `tied`, which depend on each other.
-void ReadTask(const json& root, ObjectReader& reader, ModelConfig* config) {
+// Reads the root's keys `pooling`, `labels` and `tied`, which depend on each other and on the task.
+void ReadHead(const json& root, ObjectReader& reader, ModelConfig* config) {
   const bool has_labels = reader.Has("labels");
-  config->task = has_labels ? Task::kClassifier : Task::kEncoder;
-  if (reader.Has("task")) reader.Choice<TaskName>("task", &config->task);
   const auto beside_task = [config](const char* expected) {
     return absl::StrCat("expected ", expected, " beside task \"", TaskName(config->task), "\"");
   };
@@ -222,6 +220,34 @@ void ReadTask(const json& root, ObjectReader& reader, ModelConfig* config) {
   }
 }
 
+// Reads the root's keys of a classifier, an encoder or a language model.
+absl::Status ReadStackModel(const json& root, const std::string& source, ObjectReader& reader,
+                            ModelConfig* config) {
+  if (const json* encoder = reader.Required("encoder", "an object"); encoder != nullptr) {
+    absl::StatusOr<EncoderConfig> read = ReadEncoder(*encoder, source, "encoder");
+    if (!read.ok()) return read.status();
+    config->encoder = *read;
+  }
+
+  config->has_embedding = reader.Has("embedding");
+  const bool has_preprocessing = reader.Has("preprocessing");
+  if (config->has_embedding || has_preprocessing) {
+    const json* embedding = reader.Required("embedding", "an object beside 'preprocessing'");
+    const json* preprocessing = reader.Required("preprocessing", "an object beside 'embedding'");
+    if (embedding != nullptr && preprocessing != nullptr) {
+      const absl::Status tokenizer = ReadTokenizer(*preprocessing, source, &config->tokenizer);
+      absl::Status status =
+          ReadEmbedding(*embedding, source, config->tokenizer.type, &config->embedding);
+      status.Update(tokenizer);
+      if (status.ok()) status = CheckVocabularySize(*config, source);
+      if (!status.ok()) return status;
+    }
+  }
+  config->has_tokenizer = config->has_embedding;
+  ReadHead(root, reader, config);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::string& source) {
@@ -240,28 +266,21 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
       reader.Fail("description", "expected a string", description);
     }
   }
-  if (const json* encoder = reader.Required("encoder", "an object"); encoder != nullptr) {
-    absl::StatusOr<EncoderConfig> read = ReadEncoder(*encoder, source, "encoder");
-    if (!read.ok()) return read.status();
-    config.encoder = *read;
+  config.task = reader.Has("labels") ? Task::kClassifier : Task::kEncoder;
+  if (reader.Has("task")) reader.Choice<TaskName>("task", &config.task);
+  switch (config.task) {
+    case Task::kClassifier:
+    case Task::kEncoder:
+    case Task::kLanguageModel:
+      if (absl::Status status = ReadStackModel(*root, source, reader, &config); !status.ok()) {
+        return status;
+      }
+      break;
+    case Task::kReader:
+    case Task::kTranslator:
+      return absl::UnimplementedError(
+          absl::StrCat(source, ": key 'task': there is no ", TaskName(config.task), " yet"));
   }
-
-  config.has_embedding = reader.Has("embedding");
-  const bool has_preprocessing = reader.Has("preprocessing");
-  if (config.has_embedding || has_preprocessing) {
-    const json* embedding = reader.Required("embedding", "an object beside 'preprocessing'");
-    const json* preprocessing = reader.Required("preprocessing", "an object beside 'embedding'");
-    if (embedding != nullptr && preprocessing != nullptr) {
-      const absl::Status tokenizer = ReadTokenizer(*preprocessing, source, &config.tokenizer);
-      absl::Status status =
-          ReadEmbedding(*embedding, source, config.tokenizer.type, &config.embedding);
-      status.Update(tokenizer);
-      if (status.ok()) status = CheckVocabularySize(config, source);
-      if (!status.ok()) return status;
-    }
-  }
-
-  ReadTask(*root, reader, &config);
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
   return config;
 }

@@ -13,6 +13,7 @@
 #include "kernels/enum_names.h"
 #include "kernels/stack_spec.h"
 #include "models/text/preprocessing.h"
+#include "models/translator_config.h"
 
 namespace sru::models {
 
@@ -111,7 +112,7 @@ struct TokenizerConfig {
 };
 
 // What a model is for, which decides what its parts are and which calls it answers.
-enum class Task { kClassifier, kEncoder, kLanguageModel };
+enum class Task { kClassifier, kEncoder, kLanguageModel, kReader, kTranslator };
 
 constexpr const char* TaskName(Task task) {
   switch (task) {
@@ -121,6 +122,10 @@ constexpr const char* TaskName(Task task) {
       return "encoder";
     case Task::kLanguageModel:
       return "language_model";
+    case Task::kReader:
+      return "reader";
+    case Task::kTranslator:
+      return "translator";
   }
   return "";
 }
@@ -128,17 +133,22 @@ constexpr const char* TaskName(Task task) {
 struct ModelConfig {
   std::string description;
   Task task = Task::kEncoder;
+  // Unused by a reader and a translator, as is `pooling`.
   EncoderConfig encoder;
-  // False for a model that takes features only: `embedding` and `tokenizer` are unused then. A
-  // language model has one.
+  // False for a model that takes features only: `embedding` is unused then. The other tasks have
+  // one; a translator's is that of the source.
   bool has_embedding = false;
   EmbeddingConfig embedding;
+  // False for a model that takes no text: `tokenizer` is unused then. A classifier, an encoder and a
+  // language model with an embedding have one.
+  bool has_tokenizer = false;
   TokenizerConfig tokenizer;
   kernels::Pooling pooling = kernels::Pooling::kNone;
   // Names of the classifier's outputs, unique; empty unless `task` is kClassifier.
   std::vector<std::string> labels;
   // kLanguageModel: the output layer's weight is the embedding.
   bool tied = false;
+  TranslatorConfig translator;  // kTranslator
 };
 
 // Parses the contents of a config.json. `source` names it in errors. kInvalidArgument.

@@ -52,6 +52,7 @@ TEST(ConfigTest, ReadsEveryKey) {
   EXPECT_TRUE(encoder.proj_input_to_hidden_first);
   EXPECT_EQ(encoder.highway_bias, -3.0f);
   EXPECT_TRUE(config->has_embedding);
+  EXPECT_TRUE(config->has_tokenizer);
   EXPECT_EQ(config->embedding.vocabulary_size, 5);
   EXPECT_EQ(config->embedding.oov_id, 1);
   EXPECT_EQ(config->tokenizer.type, TokenizerType::kSentenceClassification);
@@ -88,6 +89,7 @@ TEST(ConfigTest, EmbeddingAndLabelsAreOptional) {
   auto config = ParseModelConfig(root.dump(), "config.json");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_FALSE(config->has_embedding);
+  EXPECT_FALSE(config->has_tokenizer);
   EXPECT_EQ(config->task, Task::kEncoder);
   EXPECT_TRUE(config->labels.empty());
   EXPECT_EQ(config->pooling, kernels::Pooling::kNone);
@@ -301,9 +303,9 @@ TEST(ConfigTest, RefusesWhatItDoesNotKnow) {
        "\"avg\""},
       {[](json& j) { j["pooling"] = "none"; },
        "key 'pooling': expected \"first\", \"last\", \"max\" or \"mean\" for a model with labels"},
-      {[](json& j) { j["task"] = "reader"; },
-       "key 'task': expected one of \"classifier\", \"encoder\", \"language_model\", found "
-       "\"reader\""},
+      {[](json& j) { j["task"] = "tagger"; },
+       "key 'task': expected one of \"classifier\", \"encoder\", \"language_model\", \"reader\", "
+       "\"translator\", found \"tagger\""},
       {[](json& j) { j["task"] = 1; }, "key 'task': expected one of \"classifier\""},
       {[](json& j) { j["task"] = "encoder"; },
        "key 'labels': expected no such key beside task \"encoder\", found an array of 2"},
@@ -395,6 +397,8 @@ TEST(ConfigTest, NamesWhatItReads) {
   EXPECT_STREQ(TaskName(Task::kClassifier), "classifier");
   EXPECT_STREQ(TaskName(Task::kEncoder), "encoder");
   EXPECT_STREQ(TaskName(Task::kLanguageModel), "language_model");
+  EXPECT_STREQ(TaskName(Task::kReader), "reader");
+  EXPECT_STREQ(TaskName(Task::kTranslator), "translator");
   EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kWhitespace), "whitespace");
   EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kLowercase), "lowercase");
   EXPECT_STREQ(PreprocessingTypeName(PreprocessingType::kSentenceClassification),

@@ -8,6 +8,7 @@
 #include "models/kernel_status.h"
 #include "models/stack_builder.h"
 #include "models/tokenizer_loader.h"
+#include "models/translator.h"
 
 namespace sru::models {
 namespace {
@@ -39,6 +40,9 @@ absl::Status CompileError(const std::string& source, const kernels::Backend& bac
 
 }  // namespace
 
+Model::Model() = default;
+Model::~Model() = default;
+
 absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& directory,
                                                          std::string name, int64_t version,
                                                          kernels::Backend& backend,
@@ -56,7 +60,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
       SafetensorsFile::OpenOnDemand(weights_path);
   if (!weights.ok()) return weights.status();
 
-  if (model->config_.has_embedding) {
+  if (model->config_.has_tokenizer) {
     absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer =
         LoadTokenizer(model->config_, directory);
     if (!tokenizer.ok()) return tokenizer.status();

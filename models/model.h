@@ -18,6 +18,9 @@
 
 namespace sru::models {
 
+struct Reader;
+struct Translator;
+
 class Model {
  public:
   // Reads `directory` (FORMAT.md), checks it and compiles the model with `backend`. Errors name the
@@ -27,6 +30,7 @@ class Model {
                                                            kernels::Backend& backend,
                                                            const kernels::CompileOptions& options);
 
+  ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
@@ -35,11 +39,11 @@ class Model {
   const ModelConfig& config() const { return config_; }
   // Empty for a model without a classifier.
   const std::vector<std::string>& labels() const { return config_.labels; }
-  // Null for a model that takes features only.
+  // Null for a model that takes no text.
   const Tokenizer* tokenizer() const { return tokenizer_.get(); }
   Task task() const { return config_.task; }
-  // The sizes of the SRU stack, of every task. The views of weights, here and in language_model(),
-  // have their sizes and point nowhere: the backend has what it needs.
+  // The sizes of the SRU stack of a classifier, an encoder or a language model. The views of weights,
+  // here and in all that follows, have their sizes and point nowhere: the backend has what it needs.
   const kernels::StackSpec& spec() const {
     return language_model_ != nullptr ? language_model_->stack() : spec_;
   }
@@ -50,11 +54,17 @@ class Model {
   }
   // Requires a classifier or an encoder.
   const kernels::Executable& executable() const { return *executable_; }
-  // Null unless the task is kLanguageModel, which program() requires.
+  // One of these is not null, by the task, if the model is neither a classifier nor an encoder.
   const LanguageModel* language_model() const { return language_model_.get(); }
+  const Reader* reader() const { return reader_.get(); }
+  const Translator* translator() const { return translator_.get(); }
+  // Requires one of them.
   const kernels::ProgramExecutable& program() const { return *program_; }
-  // Whether a sequence may come in chunks, each going on from the state after the one before.
-  bool is_unidirectional() const { return !config_.encoder.bidirectional; }
+  // Whether a sequence may come in chunks, each going on from the state after the one before. Not to
+  // a reader or a translator.
+  bool is_unidirectional() const {
+    return !config_.encoder.bidirectional && reader_ == nullptr && translator_ == nullptr;
+  }
   // Requires is_unidirectional(). The state of a classifier or an encoder is one field of one row,
   // kernels::SequenceOutput::final_state.
   const StateCodec& state_codec() const { return *state_codec_; }
@@ -65,7 +75,7 @@ class Model {
   int64_t parameter_count() const { return parameter_count_; }
 
  private:
-  Model() = default;
+  Model();
 
   absl::Status MakeStateCodec(const SafetensorsFile& weights,
                               std::vector<kernels::FieldSpec> fields);
@@ -80,6 +90,8 @@ class Model {
   std::unique_ptr<const Tokenizer> tokenizer_;
   kernels::StackSpec spec_;
   std::unique_ptr<LanguageModel> language_model_;
+  std::shared_ptr<const Reader> reader_;
+  std::unique_ptr<Translator> translator_;
   std::unique_ptr<kernels::Executable> executable_;
   std::unique_ptr<kernels::ProgramExecutable> program_;
   std::unique_ptr<const StateCodec> state_codec_;

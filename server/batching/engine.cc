@@ -427,7 +427,10 @@ absl::StatusOr<std::shared_ptr<const StateArenas>> MakeStateArenas(const models:
     case models::Task::kClassifier:
     case models::Task::kEncoder:
       return nullptr;
+    case models::Task::kReader:
+      return nullptr;
     case models::Task::kLanguageModel:
+    case models::Task::kTranslator:
       break;
   }
   if (budgets.empty()) {
@@ -454,6 +457,9 @@ absl::StatusOr<std::unique_ptr<BatchRunner>> MakeRunner(const models::Model& mod
       return ScoreBatchRunner::Create(model.program(), *model.language_model(), limits,
                                       *std::move(arena), CacheOf(prefixes, limits.device));
     }
+    case models::Task::kReader:
+    case models::Task::kTranslator:
+      break;
   }
   return absl::InternalError("task: no runner");
 }

@@ -30,9 +30,10 @@ absl::Status DeadlinePassed() {
 ModelInput InputOf(const models::Model& model) {
   ModelInput input;
   input.tokenizer = model.tokenizer();
-  input.vocabulary_size = model.spec().vocabulary_size;
+  input.vocabulary_size = model.config().embedding.vocabulary_size;
   input.input_size = model.spec().input_size;
-  input.takes_features = model.task() != models::Task::kLanguageModel;
+  input.takes_features =
+      model.task() == models::Task::kClassifier || model.task() == models::Task::kEncoder;
   return input;
 }
 
@@ -54,7 +55,9 @@ TaskFilter AnswersOf(Method method) {
     case Method::kGenerate:
       return [](models::Task task) { return task == models::Task::kLanguageModel; };
     case Method::kAnswer:
+      return [](models::Task task) { return task == models::Task::kReader; };
     case Method::kTranslate:
+      return [](models::Task task) { return task == models::Task::kTranslator; };
     case Method::kListModels:
     case Method::kGetModel:
     case Method::kLoadModel:

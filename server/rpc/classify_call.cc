@@ -19,6 +19,10 @@ class ClassifyCall final : public ComputeCall<v1::ClassifyRequest, v1::ClassifyR
         return WrongTask(model(), Method::kClassify, "a classifier (labels); use Encode");
       case models::Task::kLanguageModel:
         return WrongTask(model(), Method::kClassify, "a classifier; use Score");
+      case models::Task::kReader:
+        return WrongTask(model(), Method::kClassify, "a classifier; use Answer");
+      case models::Task::kTranslator:
+        return WrongTask(model(), Method::kClassify, "a classifier; use Translate");
     }
     absl::StatusOr<int> top_k =
         ParseTopK(request.top_k(), static_cast<int>(model().labels().size()));

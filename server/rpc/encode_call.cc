@@ -18,6 +18,10 @@ class EncodeCall final : public ComputeCall<v1::EncodeRequest, v1::EncodeRespons
         break;
       case models::Task::kLanguageModel:
         return WrongTask(model(), Method::kEncode, "an encoder or a classifier; use Score");
+      case models::Task::kReader:
+        return WrongTask(model(), Method::kEncode, "an encoder or a classifier; use Answer");
+      case models::Task::kTranslator:
+        return WrongTask(model(), Method::kEncode, "an encoder or a classifier; use Translate");
     }
     absl::StatusOr<kernels::Pooling> pooling =
         ParsePooling(request.pooling(), model().spec().pooling);

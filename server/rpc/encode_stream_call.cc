@@ -173,6 +173,8 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
       case models::Task::kEncoder:
         break;
       case models::Task::kLanguageModel:
+      case models::Task::kReader:
+      case models::Task::kTranslator:
         return WrongTask(model, Method::kEncodeStream, kNeeded);
     }
     if (model.is_unidirectional()) return absl::OkStatus();

@@ -1,0 +1,122 @@
+// BeamSearch: which hypotheses of one translation go on, by the rules of OpenNMT-py (2018). Knows no model: it is given candidates with
+// their log-probabilities and says which tokens come next.
+//
+//   BeamSearch search(options, bos_id, eos_id, prefix);
+//   if (!prefix.empty()) search.SetPrefixLogProb(sum of the log-probabilities of its tokens);
+//   while (!search.done()) {
+//     ... for each place < search.live(): the candidates after its tokens, the last of which is search.last_token(place) ...
+//     search.Step(candidates, count, stride);
+//     ... place i goes on from what place search.parents()[i] was before ...
+//   }
+//   std::vector<FoundHypothesis> found = search.Take();
+//
+// Of each step, with the live hypotheses in places 0 to live() - 1, at first one with the prefix alone:
+//   - All live hypotheses are extended by all of their candidates. The best beam_size extensions by the sum of log-probabilities (of
+//     equals that of the lower place, then the better candidate) are kept in this order.
+//   - Those that end (eos_id) are finished and do not go on; the others are the live ones of the next step, in the same order.
+//   - The search is over when num_hypotheses are finished and the best extension of this or an earlier step ended, when hypotheses
+//     have max_length tokens, or when none is live.
+//   - If fewer than num_hypotheses are finished then, live ones complete the answer in the order of their places.
+// The answer is ordered by score, log-probability / length penalty; of equals the one finished earlier, or in the lower place, is first.
+//
+// Log-probabilities are added in double. One that is not a number counts as -infinity. A step takes O(live * count) time, and
+// memory grows by at most beam_size entries of 8 bytes.
+#ifndef SRU_MODELS_DECODING_BEAM_SEARCH_H_
+#define SRU_MODELS_DECODING_BEAM_SEARCH_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/program.h"
+#include "models/decoding/search_options.h"
+
+namespace sru::models {
+
+// Which run computed the row that a token was chosen from, and so its alignment.
+struct ChoiceRow {
+  static constexpr int kPrefixStep = -1;
+
+  int step = kPrefixStep;  // the number of Step(), from 0, or kPrefixStep for a token of the prefix
+  int row = 0;             // the place before that step; of a prefix, the token's place in it
+};
+
+struct FoundHypothesis {
+  std::vector<int32_t> tokens;  // the prefix first, without BOS and EOS
+  std::vector<ChoiceRow> rows;  // [tokens]; empty unless wanted
+  bool finished = false;        // it ended with EOS
+  double log_prob = 0;          // of all tokens, EOS counted
+  double score = 0;
+};
+
+// Not thread-safe. A copy goes on by itself.
+class BeamSearch {
+ public:
+  // `options` are valid (ValidateSearch()).
+  BeamSearch(const SearchOptions& options, int32_t bos_id, int32_t eos_id,
+             std::vector<int32_t> prefix);
+
+  // The sum of the log-probabilities of the prefix' tokens. Before the first step.
+  void SetPrefixLogProb(double log_prob);
+
+  bool done() const { return done_; }
+  // Hypotheses that go on; 0 once the search is over.
+  int live() const { return static_cast<int>(live_.size()); }
+  // The last token of a live hypothesis: BOS or the prefix' last one before the first step.
+  int32_t last_token(int place) const;
+  // Candidates that a live hypothesis needs: beam_size, or the whole vocabulary if that is smaller.
+  int candidates_wanted() const { return options_.beam_size; }
+  // Calls of Step() so far.
+  int steps() const { return steps_; }
+
+  // `candidates` has live() rows of `stride`, of which the first `count` are the best tokens after a hypothesis, the best first.
+  // Requires !done() and count <= stride.
+  void Step(const kernels::Candidate* candidates, int count, int stride);
+  // Where each live hypothesis comes from: its place before the last step. Ascends only where candidates do: a place may be named
+  // several times or not at all.
+  const std::vector<int>& parents() const { return parents_; }
+
+  // The answer: num_hypotheses of them, or as many as there are. Requires done(). `rows` are filled in if wanted.
+  std::vector<FoundHypothesis> Take(bool with_rows) const;
+
+ private:
+  // A generated token, and the one before it. The first ones have no parent.
+  struct Node {
+    int32_t token = 0;
+    int32_t parent = 0;  // index into nodes_, or kNoNode
+  };
+  static constexpr int32_t kNoNode = -1;
+  struct Live {
+    int32_t node = kNoNode;  // of the last generated token
+    double log_prob = 0;
+  };
+  struct Finished {
+    int32_t parent = kNoNode;  // node of the last token before EOS
+    bool with_end = false;
+    double log_prob = 0;
+    double score = 0;
+  };
+  struct Extension;
+
+  void AddFinished(const Finished& finished);
+  void Finish();
+  FoundHypothesis Found(const Finished& finished, bool with_rows) const;
+
+  SearchOptions options_;
+  int32_t bos_id_;
+  int32_t eos_id_;
+  std::vector<int32_t> prefix_;
+  std::vector<Node> nodes_;  // those of one step are adjacent
+  std::vector<Live> live_;
+  std::vector<int> parents_;
+  std::vector<Finished> finished_;  // the best num_hypotheses, the best first
+  int64_t num_finished_ = 0;
+  bool best_has_ended_ = false;  // in this or an earlier step
+  int length_ = 0;               // tokens of a live hypothesis
+  int steps_ = 0;
+  bool done_ = false;
+};
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_DECODING_BEAM_SEARCH_H_

@@ -1,0 +1,49 @@
+// How a translation is searched for, as a call asks for it (TranslateRequest in inference.proto) and as config.json has it by default.
+// beam_search.h carries it out.
+#ifndef SRU_MODELS_DECODING_SEARCH_OPTIONS_H_
+#define SRU_MODELS_DECODING_SEARCH_OPTIONS_H_
+
+#include "absl/status/status.h"
+
+namespace sru::models {
+
+inline constexpr int kMaxBeam = 64;
+inline constexpr double kMaxLengthPenaltyAlpha = 10;
+
+// What the log-probability of a hypothesis of n tokens, its end counted, is divided by.
+enum class LengthPenalty {
+  kGnmt,   // ((6 + n) / 6)^alpha
+  kPower,  // n^alpha
+  kNone,   // 1
+};
+
+constexpr const char* LengthPenaltyName(LengthPenalty penalty) {
+  switch (penalty) {
+    case LengthPenalty::kGnmt:
+      return "gnmt";
+    case LengthPenalty::kPower:
+      return "power";
+    case LengthPenalty::kNone:
+      return "none";
+  }
+  return "";
+}
+
+// Greedy search is that with beam_size 1 and LengthPenalty::kNone.
+struct SearchOptions {
+  int beam_size = 1;       // hypotheses that are kept at each step
+  int num_hypotheses = 1;  // of the answer; at most beam_size
+  LengthPenalty length_penalty = LengthPenalty::kNone;
+  double alpha = 0;
+  int max_length = 1;  // most tokens of a hypothesis, those of its prefix and its end counted
+};
+
+double LengthPenaltyOf(const SearchOptions& options, int num_tokens);
+
+// kInvalidArgument names the field of the request that is out of range, such as "length_penalty.alpha". `limit` is the largest
+// max_length, `limit_name` whence it comes.
+absl::Status ValidateSearch(const SearchOptions& options, int limit, const char* limit_name);
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_DECODING_SEARCH_OPTIONS_H_

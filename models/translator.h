@@ -1,0 +1,66 @@
+// The translator of the paper (section 4.3) as a program: a Transformer whose feed-forward layers are SRUs. With LN for layer norm and
+// MHA(q, k, v) for multi-head attention between four linear maps:
+//
+//   encoder   x = sqrt(d) E[source_t] + P[t];  each layer:  n = LN(x);  x += MHA(n, n, n);  x += W2 SRU(LN(x)) + b2
+//             m = LN(x)
+//   decoder   x = sqrt(d) E'[target_t] + P[t];  each layer:  n = LN1(x);  x += MHA(n, n, n), causal;
+//             x += MHA(LN2(x), m, m);  x += W2 SRU(LN(x)) + b2, in one direction from the state c
+//   output    log p_t = log softmax(G LN(x) + g)
+//
+// The axes are used one after the other. A sentence is encoded in one run, with all of its tokens on `source`, which leaves the keys and
+// values of every context attention in its slot. Then the slot is on `target`, with BOS and the prefix, and then with one token at a time. A
+// hypothesis is a copy of the slot: what copies have in common, such as the keys and values of the sentence, they share
+// (kernels/state_arena.h). Encoding and decoding of different sentences fit into one run.
+#ifndef SRU_MODELS_TRANSLATOR_H_
+#define SRU_MODELS_TRANSLATOR_H_
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/program.h"
+#include "kernels/program_executable.h"
+#include "models/config.h"
+#include "models/safetensors.h"
+
+namespace sru::models {
+
+// The program and the names of its parts. What a batch does not ask for is not computed.
+struct Translator {
+  kernels::Program program;
+  kernels::AxisId source = kernels::kNone;  // tokens of sentences that are encoded
+  kernels::AxisId target = kernels::kNone;  // tokens of hypotheses
+  // Inputs of source.
+  kernels::InputId source_ids = kernels::kNone;
+  // Inputs of target.
+  kernels::InputId target_ids = kernels::kNone;
+  kernels::InputId targets = kernels::kNone;  // the token that follows, -1 where none is predicted
+  kernels::InputId counts = kernels::kNone;   // how many candidates a token's place has
+  // States, [decoder layer]: what a hypothesis has of its sentence and of its own.
+  struct Layer {
+    kernels::FieldId context_keys = kernels::kNone;    // [source tokens][d_model]
+    kernels::FieldId context_values = kernels::kNone;  // [source tokens][d_model]
+    kernels::FieldId self_keys = kernels::kNone;       // [target tokens][d_model]
+    kernels::FieldId self_values = kernels::kNone;     // [target tokens][d_model]
+    kernels::FieldId c = kernels::kNone;               // [d_sru]
+  };
+  std::vector<Layer> layers;
+  // Outputs.
+  int log_probs = kernels::kNone;       // [target tokens]
+  int candidates = kernels::kNone;      // [target tokens][max_candidates]
+  int alignment = kernels::kNone;       // per target token its source tokens' weights
+  int encoder_output = kernels::kNone;  // [source tokens][d_model]: m, for tests
+  int max_candidates = 0;               // kMaxBeam, or a smaller vocabulary
+};
+
+// The limits of a workspace of the program: of each axis, tokens and sequences.
+kernels::ProgramLimits TranslatorLimits(const Translator& model, int max_source_tokens,
+                                        int max_sources, int max_target_tokens, int max_targets);
+
+// From the tensors that FORMAT.md lists. A tensor that the model does not use is an error. The views are those of `tensors`.
+// `max_candidates` 0 = kMaxBeam; tests ask for the whole vocabulary.
+absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,
+                                           const SafetensorsFile& tensors, int max_candidates = 0);
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_TRANSLATOR_H_

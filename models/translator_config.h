@@ -1,0 +1,36 @@
+// The key "translator" of config.json (FORMAT.md): a Transformer whose feed-forward layers are SRUs.
+#ifndef SRU_MODELS_TRANSLATOR_CONFIG_H_
+#define SRU_MODELS_TRANSLATOR_CONFIG_H_
+
+#include <string>
+
+#include "models/decoding/search_options.h"
+
+namespace sru::models {
+
+// Names are those of FORMAT.md.
+struct TranslatorConfig {
+  int d_model = 0;  // width of embeddings and of every layer's output
+  int heads = 0;    // of each attention; divides d_model
+  int d_sru = 0;    // outputs of each SRU layer, of both directions together
+  int encoder_layers = 0;
+  int decoder_layers = 0;
+  bool bidirectional_encoder = false;  // d_sru is even then
+  bool shared_embeddings = false;      // one table for source and target
+  int source_vocabulary = 0;
+  int target_vocabulary = 0;
+  int pad_id = 0;
+  int unk_id = 0;
+  int bos_id = 0;
+  int eos_id = 0;
+  int max_positions = 0;  // longest source, and longest target with its BOS, in tokens
+  // The default search. num_hypotheses is 1.
+  SearchOptions search;
+  // For users, such as "en"; may be empty.
+  std::string source_language;
+  std::string target_language;
+};
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_TRANSLATOR_CONFIG_H_
