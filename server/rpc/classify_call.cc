@@ -4,11 +4,11 @@
 namespace sru::server {
 namespace {
 
-class ClassifyCall final : public ComputeCall<v1::ClassifyRequest, v1::ClassifyResponse> {
+class ClassifyCall final : public SequenceCall<v1::ClassifyRequest, v1::ClassifyResponse> {
  public:
   ClassifyCall(const ServiceContext& context, grpc::CallbackServerContext* call,
                grpc::ByteBuffer* response_bytes)
-      : ComputeCall(Method::kClassify, context, call, response_bytes) {}
+      : SequenceCall(Method::kClassify, context, call, response_bytes) {}
 
  private:
   absl::Status ParseParameters(const v1::ClassifyRequest& request) override {
@@ -34,7 +34,7 @@ class ClassifyCall final : public ComputeCall<v1::ClassifyRequest, v1::ClassifyR
 
   size_t OutputSize(int /*num_tokens*/) const override { return 2 * model().labels().size(); }
 
-  int64_t AnswerBytes(int /*num_tokens*/) const override {
+  int64_t AnswerBytes(size_t /*index*/, int /*num_tokens*/) const override {
     // Per label: a message with a string, and its bytes on the wire; its name is in both.
     return 192 + 144 * top_k_ + name_bytes_;
   }

@@ -1,5 +1,6 @@
-// ComputeCall: what every call that computes sequences does, from the bytes of its request to those of
-// its answer. A call derives from it and says what its request asks for and what its answer is made of.
+// ComputeCall: what every call that goes through the batcher does, from the bytes of its request to those
+// of its answer. A call derives from it and says what its request asks for and what its answer is made of:
+// from SequenceCall if its request has `sequences`.
 #ifndef SRU_SERVER_RPC_COMPUTE_CALL_H_
 #define SRU_SERVER_RPC_COMPUTE_CALL_H_
 
@@ -28,11 +29,6 @@
 #include "server/rpc/service_context.h"
 
 namespace sru::server {
-
-// Whether the caller lets sequences be cut. A score of half a sequence would be of no use.
-inline bool MayTruncate(const v1::ClassifyRequest& request) { return request.truncate(); }
-inline bool MayTruncate(const v1::EncodeRequest& request) { return request.truncate(); }
-inline bool MayTruncate(const v1::ScoreRequest& /*request*/) { return false; }
 
 // Messages and results larger than this are freed as soon as they are not needed; smaller ones are
 // freed with their call, which is cheaper.
@@ -80,23 +76,39 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
  protected:
   ~ComputeCall() override = default;
 
+  // The following are called in this order; a sequence is one of those that ParseInput() has made.
+
   // Checks the fields that only this method has, and keeps what it needs.
   virtual absl::Status ParseParameters(const Request& request) = 0;
+  // Turns what is asked about into sequences, whose outputs are left null.
+  virtual absl::StatusOr<ParsedSequences> ParseInput(const Request& request) = 0;
+  // Whether the answer is made of parts of the request, which therefore has to stay.
+  virtual bool NeedsRequest() const { return false; }
   // The number of output floats that a sequence needs.
   virtual size_t OutputSize(int num_tokens) const = 0;
   // At least the bytes of its answer, both as a message and serialized.
-  virtual int64_t AnswerBytes(int num_tokens) const = 0;
-  // Called once all sequences are parsed: checks what the request says of each of them.
-  virtual absl::Status ParseSequenceParameters(const Request& /*request*/, size_t /*sequences*/) {
-    return absl::OkStatus();
-  }
+  virtual int64_t AnswerBytes(size_t index, int num_tokens) const = 0;
   // Says what to compute of sequence `index`, into the OutputSize() floats at `values`.
   virtual void SetOutput(size_t index, float* values, SequenceTask* task) = 0;
   // Writes the answer of sequence `index`.
   virtual void WriteSequence(size_t index, int num_tokens, bool truncated, float* values,
                              Response* response) const = 0;
+  // Frees what ParseInput() has kept, if that may be large; called once the answer is serialized.
+  virtual void FreeInput() {}
 
   const models::Model& model() const { return *served_->model; }
+  const RequestLimits& limits() const { return context_.limits; }
+  const Request& request() const { return *request_; }  // until the answer is written, if needed
+
+  // Of memory that the message's size does not tell: ParseInput() reserves it before it takes it, and
+  // returns what it did not need.
+  absl::Status Reserve(int64_t bytes) {
+    if (held_.Grow(bytes)) return absl::OkStatus();
+    const int64_t wanted = held_.bytes() + bytes;
+    if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetry;
+    return Refuse(RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
+  }
+  void ReturnReserved(int64_t bytes) { held_.ShrinkTo(held_.bytes() - bytes); }
 
  private:
   // Holds the messages of a call with one short text and a few labels.
@@ -122,13 +134,6 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     return status;
   }
 
-  absl::Status Reserve(int64_t bytes) {
-    if (held_.Grow(bytes)) return absl::OkStatus();
-    const int64_t wanted = held_.bytes() + bytes;
-    if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetry;
-    return Refuse(RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
-  }
-
   // Refuses, from an outline of the bytes, a request that would be refused anyway, and reserves the
   // memory for parsing it. Other faults of the request are left to the parser.
   absl::Status RefuseEarly(const grpc::ByteBuffer& bytes) {
@@ -145,7 +150,8 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     if (absl::Status status = CheckOutline(outline, context_.limits); !status.ok()) return status;
     const absl::StatusOr<Priority> priority = ParsePriority(outline.priority);
     if (served_ != nullptr && priority.ok() && outline.num_sequences > 0) {
-      absl::Status status = CheckAdmission(outline.num_sequences, outline.num_sequences, *priority);
+      absl::Status status =
+          CheckAdmission(outline.least_tokens(), outline.least_tasks(), *priority);
       if (!status.ok()) return status;
     }
     return Reserve(EstimateCallBytes(outline));
@@ -173,12 +179,9 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     if (absl::Status status = ParseParameters(*request_); !status.ok()) return status;
     absl::StatusOr<Priority> priority = ParsePriority(request_->priority());
     if (!priority.ok()) return priority.status();
-    absl::StatusOr<ParsedSequences> parsed = ParseSequences(
-        request_->sequences(), MayTruncate(*request_), InputOf(model()), context_.limits);
+    absl::StatusOr<ParsedSequences> parsed = ParseInput(*request_);
     if (!parsed.ok()) return parsed.status();
-    absl::Status good = ParseSequenceParameters(*request_, parsed->tasks.size());
-    if (!good.ok()) return good;
-    if (large && !context_.access_log->content()) FreeMessages();
+    if (large && !context_.access_log->content() && !NeedsRequest()) FreeMessages();
     if (absl::Status status = MakeOutputs(*priority, &parsed->tasks); !status.ok()) return status;
     truncated_ = std::move(parsed->truncated);
     times_.tokenize = context_.clock->Now() - arrival_;
@@ -210,10 +213,11 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     int64_t answer_bytes = 0;
     int64_t num_tokens = 0;
     results_.reserve(tasks->size());
-    for (const SequenceTask& task : *tasks) {
+    for (size_t i = 0; i < tasks->size(); ++i) {
+      const SequenceTask& task = (*tasks)[i];
       results_.push_back({output_size, task.num_tokens});
       output_size += OutputSize(task.num_tokens);
-      answer_bytes += AnswerBytes(task.num_tokens);
+      answer_bytes += AnswerBytes(i, task.num_tokens);
       num_tokens += task.num_tokens;
     }
     const auto output_bytes = static_cast<int64_t>(output_size * sizeof(float));
@@ -258,6 +262,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     }).IgnoreError();
     if (held_.bytes() > kLargeOutputBytes) {
       FreeMessages();
+      FreeInput();
       outputs_.reset();
       held_.ShrinkTo(kLargeOutputBytes / 2 + static_cast<int64_t>(response_bytes_->Length()));
     }
@@ -355,6 +360,36 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   CallTimes times_;
   std::optional<absl::Duration> retry_after_;
   RequestHandle handle_;
+};
+
+// Whether the caller lets sequences be cut. A score of half a sequence would be of no use.
+inline bool MayTruncate(const v1::ClassifyRequest& request) { return request.truncate(); }
+inline bool MayTruncate(const v1::EncodeRequest& request) { return request.truncate(); }
+inline bool MayTruncate(const v1::ScoreRequest& /*request*/) { return false; }
+
+// A call whose request has `sequences`.
+template <typename Request, typename Response>
+class SequenceCall : public ComputeCall<Request, Response> {
+ public:
+  using ComputeCall<Request, Response>::ComputeCall;
+
+ protected:
+  ~SequenceCall() override = default;
+
+  // Called once all sequences are parsed: checks what the request says of each of them.
+  virtual absl::Status ParseSequenceParameters(const Request& /*request*/, size_t /*sequences*/) {
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::StatusOr<ParsedSequences> ParseInput(const Request& request) final {
+    absl::StatusOr<ParsedSequences> parsed = ParseSequences(
+        request.sequences(), MayTruncate(request), InputOf(this->model()), this->limits());
+    if (!parsed.ok()) return parsed;
+    absl::Status good = ParseSequenceParameters(request, parsed->tasks.size());
+    if (!good.ok()) return good;
+    return parsed;
+  }
 };
 
 // Makes a `Call`, which answers the call whenever that may be.

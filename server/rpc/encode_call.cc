@@ -4,11 +4,11 @@
 namespace sru::server {
 namespace {
 
-class EncodeCall final : public ComputeCall<v1::EncodeRequest, v1::EncodeResponse> {
+class EncodeCall final : public SequenceCall<v1::EncodeRequest, v1::EncodeResponse> {
  public:
   EncodeCall(const ServiceContext& context, grpc::CallbackServerContext* call,
              grpc::ByteBuffer* response_bytes)
-      : ComputeCall(Method::kEncode, context, call, response_bytes) {}
+      : SequenceCall(Method::kEncode, context, call, response_bytes) {}
 
  private:
   absl::Status ParseParameters(const v1::EncodeRequest& request) override {
@@ -41,7 +41,7 @@ class EncodeCall final : public ComputeCall<v1::EncodeRequest, v1::EncodeRespons
     return static_cast<size_t>(has_token_vectors() ? num_tokens : 1) * width();
   }
 
-  int64_t AnswerBytes(int num_tokens) const override {
+  int64_t AnswerBytes(size_t /*index*/, int num_tokens) const override {
     // The values, both in the message and on the wire; half precision takes less.
     return 256 + 2 * static_cast<int64_t>(OutputSize(num_tokens) * sizeof(float));
   }

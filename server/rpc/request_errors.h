@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "server/rpc/request_limits.h"
 
 namespace sru::server {
@@ -19,9 +20,19 @@ inline absl::Status TooManySequences(int64_t found, const RequestLimits& limits)
                    " (--max_sequences_per_request); send several calls"));
 }
 
-inline absl::Status TooManyTokens(const RequestLimits& limits) {
+// `unit` is empty for the queries themselves, or " passages".
+inline absl::Status TooManyQueries(int64_t found, absl::string_view unit,
+                                   const RequestLimits& limits) {
   return absl::InvalidArgumentError(
-      absl::StrCat("sequences: more than ", limits.max_request_tokens,
+      absl::StrCat("queries: ", found, unit, " are too many, expected at most ",
+                   limits.max_sequences, " (--max_sequences_per_request); send several calls"));
+}
+
+// `field` is that of what the request asks about.
+inline absl::Status TooManyTokens(const RequestLimits& limits,
+                                  absl::string_view field = "sequences") {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": more than ", limits.max_request_tokens,
                    " tokens in all, expected at most that (--max_queue_tokens); send several "
                    "calls"));
 }

@@ -42,6 +42,7 @@ constexpr int kMaxGroupDepth = 100;
 // these values with the memory that is really taken.
 constexpr int64_t kCallBytes = 4096;     // the call, gRPC's part of it, the batcher's
 constexpr int64_t kSequenceBytes = 256;  // its message, its task, its result
+constexpr int64_t kQueryBytes = 512;     // the same of a query, and what is kept of its tokens
 constexpr int64_t kWordBytes = 80;       // a std::string in an arena, and a pointer to it
 constexpr int64_t kEntryWords = 2;       // what an entry of a map or a message takes, in words
 constexpr int64_t kIdBytes = 16;         // an array that was doubled, and a copy
@@ -164,6 +165,53 @@ bool ReadSequence(CodedInputStream& input, RequestOutline* outline) {
   return good;
 }
 
+// Whether it is the tag of a list of ids, packed or not.
+constexpr bool IsIdList(uint32_t tag, int field) {
+  return tag == Tag(field, kBytes) || tag == Tag(field, kVarint);
+}
+bool ReadIds(CodedInputStream& input, uint32_t tag, RequestOutline* outline) {
+  if ((tag & 7) == kVarint) {
+    uint64_t id = 0;
+    ++outline->num_unpacked_ids;
+    return input.ReadVarint64(&id);
+  }
+  uint32_t size = 0;
+  if (!input.ReadVarint32(&size) || !input.Skip(static_cast<int>(size))) return false;
+  outline->packed_id_bytes += size;
+  return true;
+}
+
+bool ReadQuery(CodedInputStream& input, RequestOutline* outline) {
+  using Tags = v1::PassageTags;
+  const auto read_tags = [&](uint32_t tag) {
+    if (tag == Tag(Tags::kLemmasFieldNumber, kBytes)) {
+      ++outline->num_words;
+      return SkipBytes(input);
+    }
+    if (IsIdList(tag, Tags::kPosIdsFieldNumber) || IsIdList(tag, Tags::kNerIdsFieldNumber)) {
+      return ReadIds(input, tag, outline);
+    }
+    return SkipField(input, tag, &outline->extra_fields);
+  };
+  return ReadMessage(input, [&](uint32_t tag) {
+    switch (tag) {
+      case Tag(v1::Query::kQuestionFieldNumber, kBytes):
+        return SkipBytes(input);
+      case Tag(v1::Query::kPassagesFieldNumber, kBytes):
+        ++outline->num_sequences;
+        return SkipBytes(input);
+      case Tag(v1::Query::kPassageTagsFieldNumber, kBytes):
+        ++outline->num_entries;
+        return ReadMessage(input, read_tags);
+      case Tag(v1::Query::kQuestionLemmasFieldNumber, kBytes):
+        ++outline->num_words;
+        return SkipBytes(input);
+      default:
+        return SkipField(input, tag, &outline->extra_fields);
+    }
+  });
+}
+
 bool ReadModelName(CodedInputStream& input, RequestOutline* outline) {
   uint32_t size = 0;
   if (!input.ReadVarint32(&size)) return false;
@@ -211,6 +259,48 @@ bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
       good = input.ReadVarint64(&value);  // a field of only some of the requests
     } else {
       good = SkipField(input, tag, &outline->extra_fields);
+    }
+    if (!good) return false;
+  }
+  return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
+}
+
+bool ReadAnswerOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
+  using Answer = v1::AnswerRequest;
+  *outline = RequestOutline();
+  outline->message_bytes = static_cast<int64_t>(bytes.Length());
+  if (bytes.Length() == 0) return true;
+  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
+  if (!reader.status().ok()) return false;
+  CodedInputStream input(&reader);
+  static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
+  while (const uint32_t tag = input.ReadTag()) {
+    uint64_t value = 0;
+    bool good = true;
+    switch (tag) {
+      case Tag(Answer::kQueriesFieldNumber, kBytes):
+        ++outline->num_queries;
+        good = ReadQuery(input, outline);
+        break;
+      case Tag(Answer::kModelFieldNumber, kBytes):
+        good = ReadModelName(input, outline);
+        break;
+      case Tag(Answer::kVersionFieldNumber, kVarint):
+        good = input.ReadVarint64(&value);
+        outline->version = static_cast<int64_t>(value);
+        break;
+      case Tag(Answer::kPriorityFieldNumber, kVarint):
+        good = input.ReadVarint64(&value);
+        outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
+        break;
+      case Tag(Answer::kTopNFieldNumber, kVarint):
+      case Tag(Answer::kMaxAnswerTokensFieldNumber, kVarint):
+      case Tag(Answer::kOnePerPassageFieldNumber, kVarint):
+      case Tag(Answer::kNoOverlapFieldNumber, kVarint):
+        good = input.ReadVarint64(&value);
+        break;
+      default:
+        good = SkipField(input, tag, &outline->extra_fields);
     }
     if (!good) return false;
   }
@@ -320,10 +410,17 @@ bool ReadStreamOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
 }
 
 absl::Status CheckOutline(const RequestOutline& outline, const RequestLimits& limits) {
-  if (outline.num_sequences > limits.max_sequences) {
-    return TooManySequences(outline.num_sequences, limits);
+  const bool has_queries = outline.num_queries > 0;
+  if (outline.num_queries > limits.max_sequences) {
+    return TooManyQueries(outline.num_queries, "", limits);
   }
-  if (outline.min_tokens() > limits.max_request_tokens) return TooManyTokens(limits);
+  if (outline.num_sequences > limits.max_sequences) {
+    return has_queries ? TooManyQueries(outline.num_sequences, " passages", limits)
+                       : TooManySequences(outline.num_sequences, limits);
+  }
+  if (outline.min_tokens() > limits.max_request_tokens) {
+    return TooManyTokens(limits, has_queries ? "queries" : "sequences");
+  }
   if (outline.extra_fields > kMaxExtraFields) return TooManyFields();
   return absl::OkStatus();
 }
@@ -331,8 +428,9 @@ absl::Status CheckOutline(const RequestOutline& outline, const RequestLimits& li
 int64_t EstimateCallBytes(const RequestOutline& outline) {
   return kCallBytes + kCopiesOfMessage * outline.message_bytes +
          kWordBytes * (outline.num_states + kEntryWords * outline.num_entries) +
-         kSequenceBytes * outline.num_sequences + kWordBytes * outline.num_words +
-         kIdBytes * outline.max_ids() + kExtraFieldBytes * outline.extra_fields;
+         kSequenceBytes * outline.num_sequences + kQueryBytes * outline.num_queries +
+         kWordBytes * outline.num_words + kIdBytes * outline.max_ids() +
+         kExtraFieldBytes * outline.extra_fields;
 }
 
 bool HasFewFields(const grpc::ByteBuffer& bytes) {

@@ -22,22 +22,32 @@ struct RequestOutline {
   bool long_model_name = false;  // over kMaxOutlineModelName bytes; `model` is empty then
   int64_t version = 0;
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
-  int num_sequences = 0;
+  int num_sequences = 0;  // those of an AnswerRequest are its passages
+  int num_queries = 0;    // of an AnswerRequest
 
-  int64_t num_words = 0;         // entries of tokens.values
+  int64_t num_words = 0;         // entries of tokens.values, and lemmas
   int64_t num_unpacked_ids = 0;  // entries of token_ids.values that are fields of their own,
   int64_t packed_id_bytes = 0;   // and the bytes of the others
   int64_t feature_bytes = 0;     // of features.data
   int64_t num_states = 0;        // entries of ScoreRequest.states
-  int64_t num_entries = 0;       // of GenerateRequest.stop and Sampling.logit_bias
+  int64_t num_entries = 0;       // of GenerateRequest.stop, Sampling.logit_bias, Query.passage_tags
   // Unknown fields, which protobuf keeps, and inputs of a sequence that a later one replaces, whose
   // memory it keeps too.
   int64_t extra_fields = 0;
   int64_t message_bytes = 0;
 
-  // Bounds on the number of tokens, not counting those of texts.
-  int64_t min_tokens() const { return num_words + num_unpacked_ids + packed_id_bytes / 10; }
+  // Bounds on the number of tokens, not counting those of texts. A token of a query has up to three
+  // tags: its lemma and two ids.
+  int64_t min_tokens() const {
+    const int64_t values = num_words + num_unpacked_ids + packed_id_bytes / 10;
+    return num_queries > 0 ? values / 3 : values;
+  }
   int64_t max_ids() const { return num_unpacked_ids + packed_id_bytes; }
+
+  // The least that the batcher is asked for. A query is one sequence, if its passages fit into a
+  // batch, with a token of the question and one of each passage.
+  int least_tasks() const { return num_queries > 0 ? num_queries : num_sequences; }
+  int64_t least_tokens() const { return int64_t{num_sequences} + num_queries; }
 };
 
 // Walks the fields of a message without reading texts, words, ids and features: O(number of
@@ -54,6 +64,9 @@ struct OutlineFields {
 bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
                  RequestOutline* outline);
 
+// The same for an AnswerRequest.
+bool ReadAnswerOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline);
+
 // The same for bytes that should be a `Request`.
 template <typename Request>
 bool ReadOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
@@ -63,6 +76,10 @@ bool ReadOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
     fields.states = Request::kStatesFieldNumber;
   }
   return ReadOutline(bytes, fields, outline);
+}
+template <>
+inline bool ReadOutline<v1::AnswerRequest>(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
+  return ReadAnswerOutline(bytes, outline);
 }
 
 // The same for a GenerateRequest, whose prompt is its one sequence, and whose stop_token_ids count as ids.

@@ -9,11 +9,11 @@
 namespace sru::server {
 namespace {
 
-class ScoreCall final : public ComputeCall<v1::ScoreRequest, v1::ScoreResponse> {
+class ScoreCall final : public SequenceCall<v1::ScoreRequest, v1::ScoreResponse> {
  public:
   ScoreCall(const ServiceContext& context, grpc::CallbackServerContext* call,
             grpc::ByteBuffer* response_bytes)
-      : ComputeCall(Method::kScore, context, call, response_bytes) {}
+      : SequenceCall(Method::kScore, context, call, response_bytes) {}
 
  private:
   // The buffers of one sequence besides its floats.
@@ -68,7 +68,7 @@ class ScoreCall final : public ComputeCall<v1::ScoreRequest, v1::ScoreResponse> 
     return static_cast<size_t>(num_tokens) * (1 + 2 * num_candidates_);
   }
 
-  int64_t AnswerBytes(int num_tokens) const override {
+  int64_t AnswerBytes(size_t /*index*/, int num_tokens) const override {
     // A candidate is a message with a string, in a list, and its bytes on the wire.
     const int64_t per_token =
         (token_log_probs_ ? 8 : 0) + (num_candidates_ == 0 ? 0 : 64 + 160 * num_candidates_);
