@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/enum_names.h"
 #include "kernels/stack_spec.h"
+#include "models/reader_config.h"
 #include "models/text/preprocessing.h"
 #include "models/translator_config.h"
 
@@ -133,7 +134,7 @@ constexpr const char* TaskName(Task task) {
 struct ModelConfig {
   std::string description;
   Task task = Task::kEncoder;
-  // Unused by a reader and a translator, as is `pooling`.
+  // A reader's is the stack over passages. Unused by a translator.
   EncoderConfig encoder;
   // False for a model that takes features only: `embedding` is unused then. The other tasks have
   // one; a translator's is that of the source.
@@ -148,6 +149,7 @@ struct ModelConfig {
   std::vector<std::string> labels;
   // kLanguageModel: the output layer's weight is the embedding.
   bool tied = false;
+  ReaderConfig reader;          // kReader
   TranslatorConfig translator;  // kTranslator
 };
 

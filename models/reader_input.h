@@ -1,0 +1,81 @@
+// What a reader's program gets of a question and its passages (reader.h): tokens with their places in the text, ids and features. All of
+// it takes time that grows linearly with the texts, whatever they say.
+#ifndef SRU_MODELS_READER_INPUT_H_
+#define SRU_MODELS_READER_INPUT_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "models/reader_config.h"
+#include "models/text/tokenizer.h"
+#include "models/text/unicode_word_tokenizer.h"
+
+namespace sru::models {
+
+// The tokens of a text. What spans point into is the caller's text.
+struct TokenizedText {
+  std::vector<TextSpan> spans;
+  std::vector<int32_t> ids;  // of the same size
+
+  size_t size() const { return spans.size(); }
+};
+
+// At most `max_tokens` tokens: to learn whether a text has more than n, ask for n + 1. `tokenizer` is that of a reader, "unicode_words".
+// kInvalidArgument, which names the position, when `text` is not valid UTF-8.
+absl::StatusOr<TokenizedText> TokenizeWithSpans(const Tokenizer& tokenizer, std::string_view text,
+                                                size_t max_tokens = Tokenizer::kNoLimit);
+
+// What a caller knows of the tokens of a passage, in their order.
+struct TokenTags {
+  absl::Span<const int32_t> pos_ids;
+  absl::Span<const int32_t> ner_ids;
+  std::vector<std::string_view> lemmas;
+};
+
+// kInvalidArgument when a list has not one entry per token that the model asks for, or an id is out of range, or the model does not use
+// the list. The message begins with the list as the proto names it: "pos_ids[3]: expected ..".
+absl::Status CheckTags(const ReaderConfig& config, const TokenTags& tags, size_t num_tokens);
+
+// The same for the lemmas of a question: "question_lemmas: expected ..".
+absl::Status CheckQuestionLemmas(const ReaderConfig& config,
+                                 const std::vector<std::string_view>& lemmas, size_t num_tokens);
+
+// What the features of a passage are told of its question. Immutable once made, and thread-safe.
+class QuestionFeatures {
+ public:
+  // Keeps views of `question` and `lemmas`, which must stay valid. `config` too.
+  QuestionFeatures(const ReaderConfig& config, std::string_view question,
+                   const TokenizedText& tokens, const std::vector<std::string_view>& lemmas);
+
+  // Writes [tokens][config.num_features()] to `features`, columns in the order of config.features:
+  //   exact  1 if the token is a token of the question, else 0
+  //   lower  the same, both in lower case (text/lower_case.h)
+  //   lemma  1 if the token's lemma is one of the question's, else 0; `lemmas` has passed CheckTags()
+  //   tf     how often the token is in the passage, in lower case, by the number of the passage's tokens
+  void Fill(std::string_view passage, const TokenizedText& tokens,
+            const std::vector<std::string_view>& lemmas, float* features) const;
+
+ private:
+  // Abseil's own view where it is not the standard's (Debian 12): only that one has a hash.
+  using Words = absl::flat_hash_set<absl::string_view>;
+
+  const ReaderConfig* config_;
+  // The question's tokens in lower case, one after the other; in a place that stays when this object moves.
+  std::unique_ptr<const std::string> lowered_;
+  Words exact_;
+  Words lower_;
+  Words lemmas_;
+};
+
+}  // namespace sru::models
+
+#endif  // SRU_MODELS_READER_INPUT_H_
