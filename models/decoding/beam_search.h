@@ -2,13 +2,13 @@
 // their log-probabilities and says which tokens come next.
 //
 //   BeamSearch search(options, bos_id, eos_id, prefix);
-//   if (!prefix.empty()) search.SetPrefixLogProb(sum of the log-probabilities of its tokens);
+//   search.SetPrefixLogProb(the sum of the log-probabilities of its tokens, if there are any);
 //   while (!search.done()) {
 //     ... for each place < search.live(): the candidates after its tokens, the last of which is search.last_token(place) ...
 //     search.Step(candidates, count, stride);
 //     ... place i goes on from what place search.parents()[i] was before ...
 //   }
-//   std::vector<FoundHypothesis> found = search.Take();
+//   std::vector<FoundHypothesis> found = search.Take(with_rows);
 //
 // Of each step, with the live hypotheses in places 0 to live() - 1, at first one with the prefix alone:
 //   - All live hypotheses are extended by all of their candidates. The best beam_size extensions by the sum of log-probabilities (of
@@ -61,29 +61,30 @@ class BeamSearch {
 
   bool done() const { return done_; }
   // Hypotheses that go on; 0 once the search is over.
-  int live() const { return static_cast<int>(live_.size()); }
-  // The last token of a live hypothesis: BOS or the prefix' last one before the first step.
+  int live() const { return done_ ? 0 : static_cast<int>(live_.size()); }
+  // The last token of a live hypothesis: BOS or the last one of the prefix before the first step.
   int32_t last_token(int place) const;
-  // Candidates that a live hypothesis needs: beam_size, or the whole vocabulary if that is smaller.
+  // Candidates that each live hypothesis needs; all tokens of a vocabulary that is smaller.
   int candidates_wanted() const { return options_.beam_size; }
   // Calls of Step() so far.
-  int steps() const { return steps_; }
+  int steps() const { return static_cast<int>(step_nodes_.size()); }
 
-  // `candidates` has live() rows of `stride`, of which the first `count` are the best tokens after a hypothesis, the best first.
-  // Requires !done() and count <= stride.
+  // `candidates` has live() rows of `stride`, of which the first `count` are the best tokens after a
+  // hypothesis, the best first. Requires !done() and count <= stride.
   void Step(const kernels::Candidate* candidates, int count, int stride);
-  // Where each live hypothesis comes from: its place before the last step. Ascends only where candidates do: a place may be named
-  // several times or not at all.
+  // Where each live hypothesis comes from: its place before the last step. A place may be named any
+  // number of times.
   const std::vector<int>& parents() const { return parents_; }
 
-  // The answer: num_hypotheses of them, or as many as there are. Requires done(). `rows` are filled in if wanted.
-  std::vector<FoundHypothesis> Take(bool with_rows) const;
+  // The answer: num_hypotheses of them, or as many as there are, with their `rows` if wanted. Requires
+  // done(). Ends the use of this search.
+  std::vector<FoundHypothesis> Take(bool with_rows);
 
  private:
-  // A generated token, and the one before it. The first ones have no parent.
+  // A generated token, and the one before it.
   struct Node {
-    int32_t token = 0;
-    int32_t parent = 0;  // index into nodes_, or kNoNode
+    int32_t token;
+    int32_t parent;  // index into nodes_, or kNoNode for the first one
   };
   static constexpr int32_t kNoNode = -1;
   struct Live {
@@ -91,31 +92,34 @@ class BeamSearch {
     double log_prob = 0;
   };
   struct Finished {
-    int32_t parent = kNoNode;  // node of the last token before EOS
-    bool with_end = false;
-    double log_prob = 0;
-    double score = 0;
+    int32_t node;  // of the last token, EOS left out
+    bool has_ended;
+    double log_prob;
+    double score;
   };
   struct Extension;
 
-  void AddFinished(const Finished& finished);
-  void Finish();
+  // Of length_ tokens.
+  void AddFinished(int32_t node, bool has_ended, double log_prob);
   FoundHypothesis Found(const Finished& finished, bool with_rows) const;
 
   SearchOptions options_;
   int32_t bos_id_;
   int32_t eos_id_;
   std::vector<int32_t> prefix_;
-  std::vector<Node> nodes_;  // those of one step are adjacent
+  std::vector<Node> nodes_;  // those of the live hypotheses after each step, step after step
+  std::vector<int32_t> step_nodes_;  // [step]: where its nodes begin
   std::vector<Live> live_;
-  std::vector<int> parents_;
+  std::vector<int> parents_;        // [live]
   std::vector<Finished> finished_;  // the best num_hypotheses, the best first
-  int64_t num_finished_ = 0;
-  bool best_has_ended_ = false;  // in this or an earlier step
-  int length_ = 0;               // tokens of a live hypothesis
-  int steps_ = 0;
-  bool done_ = false;
+  int64_t num_finished_ = 0;        // all of them
+  bool best_has_ended_ = false;     // the best extension of this or an earlier step
+  int length_;                      // tokens of every live hypothesis, the prefix counted
+  bool done_;
 };
+
+// What a source without tokens has, which is not run: one hypothesis, empty and finished.
+std::vector<FoundHypothesis> EmptyTranslation();
 
 }  // namespace sru::models
 

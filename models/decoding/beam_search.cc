@@ -1,0 +1,142 @@
+#include "models/decoding/beam_search.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace sru::models {
+namespace {
+
+double Sum(double log_prob, float next) {
+  const double sum = log_prob + next;
+  return std::isnan(sum) ? -std::numeric_limits<double>::infinity() : sum;
+}
+
+}  // namespace
+
+// A live hypothesis and one of its candidates.
+struct BeamSearch::Extension {
+  double log_prob;
+  int place;
+  int candidate;
+
+  bool operator<(const Extension& other) const {
+    if (log_prob != other.log_prob) return log_prob > other.log_prob;
+    if (place != other.place) return place < other.place;
+    return candidate < other.candidate;
+  }
+};
+
+BeamSearch::BeamSearch(const SearchOptions& options, int32_t bos_id, int32_t eos_id,
+                       std::vector<int32_t> prefix)
+    : options_(options),
+      bos_id_(bos_id),
+      eos_id_(eos_id),
+      prefix_(std::move(prefix)),
+      live_(1),
+      parents_(1, 0),
+      length_(static_cast<int>(prefix_.size())),
+      done_(length_ >= options.max_length) {}
+
+void BeamSearch::SetPrefixLogProb(double log_prob) { live_.front().log_prob = log_prob; }
+
+int32_t BeamSearch::last_token(int place) const {
+  const int32_t node = live_[place].node;
+  if (node != kNoNode) return nodes_[node].token;
+  return prefix_.empty() ? bos_id_ : prefix_.back();
+}
+
+void BeamSearch::Step(const kernels::Candidate* candidates, int count, int stride) {
+  std::vector<Extension> extensions;
+  extensions.reserve(live_.size() * count);
+  for (size_t place = 0; place < live_.size(); ++place) {
+    for (int i = 0; i < count; ++i) {
+      const double sum = Sum(live_[place].log_prob, candidates[place * stride + i].log_prob);
+      extensions.push_back({sum, static_cast<int>(place), i});
+    }
+  }
+  const auto kept = std::min(extensions.size(), static_cast<size_t>(options_.beam_size));
+  std::partial_sort(extensions.begin(), extensions.begin() + static_cast<std::ptrdiff_t>(kept),
+                    extensions.end());
+  extensions.resize(kept);
+
+  ++length_;
+  step_nodes_.push_back(static_cast<int32_t>(nodes_.size()));
+  std::vector<Live> next;
+  parents_.clear();
+  for (const Extension& extension : extensions) {
+    const int32_t node = live_[extension.place].node;
+    const int32_t token =
+        candidates[static_cast<size_t>(extension.place) * stride + extension.candidate].id;
+    if (token == eos_id_) {
+      AddFinished(node, /*has_ended=*/true, extension.log_prob);
+      if (&extension == &extensions.front()) best_has_ended_ = true;
+    } else {
+      next.push_back({static_cast<int32_t>(nodes_.size()), extension.log_prob});
+      nodes_.push_back({token, node});
+      parents_.push_back(extension.place);
+    }
+  }
+  live_ = std::move(next);
+  done_ = (best_has_ended_ && num_finished_ >= options_.num_hypotheses) ||
+          length_ >= options_.max_length || live_.empty();
+}
+
+void BeamSearch::AddFinished(int32_t node, bool has_ended, double log_prob) {
+  ++num_finished_;
+  const double score = log_prob / LengthPenaltyOf(options_, length_);
+  const auto worse = std::find_if(finished_.begin(), finished_.end(),
+                                  [score](const Finished& other) { return other.score < score; });
+  finished_.insert(worse, {node, has_ended, log_prob, score});
+  if (finished_.size() > static_cast<size_t>(options_.num_hypotheses)) finished_.pop_back();
+}
+
+std::vector<FoundHypothesis> BeamSearch::Take(bool with_rows) {
+  for (const Live& live : live_) {
+    if (num_finished_ >= options_.num_hypotheses) break;
+    AddFinished(live.node, /*has_ended=*/false, live.log_prob);
+  }
+  live_.clear();
+  std::vector<FoundHypothesis> found;
+  found.reserve(finished_.size());
+  for (const Finished& finished : finished_) found.push_back(Found(finished, with_rows));
+  return found;
+}
+
+FoundHypothesis BeamSearch::Found(const Finished& finished, bool with_rows) const {
+  FoundHypothesis found;
+  found.finished = finished.has_ended;
+  found.log_prob = finished.log_prob;
+  found.score = finished.score;
+  int generated = 0;
+  for (int32_t node = finished.node; node != kNoNode; node = nodes_[node].parent) ++generated;
+  const size_t length = prefix_.size() + generated;
+  found.tokens.resize(length);
+  std::copy(prefix_.begin(), prefix_.end(), found.tokens.begin());
+  if (with_rows) {
+    found.rows.resize(length);
+    for (size_t i = 0; i < prefix_.size(); ++i) {
+      found.rows[i] = {ChoiceRow::kPrefixStep, static_cast<int>(i)};
+    }
+  }
+  // A hypothesis has one node of each step.
+  int step = generated;
+  for (int32_t node = finished.node; node != kNoNode; node = nodes_[node].parent) {
+    --step;
+    found.tokens[prefix_.size() + step] = nodes_[node].token;
+    if (!with_rows) continue;
+    const int32_t parent = nodes_[node].parent;
+    const int place = parent == kNoNode ? 0 : parent - step_nodes_[step - 1];
+    found.rows[prefix_.size() + step] = {step, place};
+  }
+  return found;
+}
+
+std::vector<FoundHypothesis> EmptyTranslation() {
+  std::vector<FoundHypothesis> found(1);
+  found.front().finished = true;
+  return found;
+}
+
+}  // namespace sru::models

@@ -1,0 +1,46 @@
+#include "models/decoding/search_options.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+
+namespace sru::models {
+
+double LengthPenaltyOf(const SearchOptions& options, int num_tokens) {
+  switch (options.length_penalty) {
+    case LengthPenalty::kGnmt:
+      // Wu et al. (2016) divide 5 + n by 6. OpenNMT-py counts BOS, too.
+      return std::pow((5.0 + num_tokens + 1.0) / 6.0, options.alpha);
+    case LengthPenalty::kPower:
+      return std::pow(static_cast<double>(num_tokens), options.alpha);
+    case LengthPenalty::kNone:
+      return 1;
+  }
+  return 1;
+}
+
+absl::Status ValidateSearch(const SearchOptions& options, int limit, const char* limit_name) {
+  if (options.beam_size < 1 || options.beam_size > kMaxBeam) {
+    return absl::InvalidArgumentError(absl::StrCat("beam_size: expected an integer in [1, ",
+                                                   kMaxBeam, "], found ", options.beam_size));
+  }
+  if (options.num_hypotheses < 1 || options.num_hypotheses > options.beam_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("num_hypotheses: expected an integer in [1, ", options.beam_size,
+                     "], at most beam_size, found ", options.num_hypotheses));
+  }
+  // NaN is in no range.
+  if (!(options.alpha >= 0 && options.alpha <= kMaxLengthPenaltyAlpha)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("length_penalty.alpha: expected a number in [0, ", kMaxLengthPenaltyAlpha,
+                     "], found ", options.alpha));
+  }
+  if (options.max_length < 1 || options.max_length > limit) {
+    return absl::InvalidArgumentError(absl::StrCat("max_new_tokens: expected an integer in [1, ",
+                                                   limit, "] (", limit_name, "), found ",
+                                                   options.max_length));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace sru::models
