@@ -1,4 +1,4 @@
-"""The messages of sru/v1/inference.proto that classify.py, score.py and generate.py need, as dicts, on the wire.
+"""The messages of sru/v1/inference.proto that programs in Python need, as dicts, on the wire.
 
 Generated code (see README.md) is the usual way to talk to the server, but it comes from a tool
 that has to match the installed version of protobuf, and grpcio does not bring protobuf along. The
@@ -114,6 +114,77 @@ GENERATE_RESPONSE = {
     "prompt_tokens": (10, "int"),
     "generated_tokens": (11, "int"),
     "times": (12, STAGE_TIMES),
+}
+
+PASSAGE_TAGS = {"pos_ids": (1, ["int"]), "ner_ids": (2, ["int"]), "lemmas": (3, ["string"])}
+QUERY = {
+    "question": (1, "string"),
+    "passages": (2, ["string"]),
+    "passage_tags": (3, [PASSAGE_TAGS]),
+    "question_lemmas": (4, ["string"]),
+}
+ANSWER_REQUEST = {
+    "model": (1, "string"),
+    "version": (2, "int"),
+    "queries": (3, [QUERY]),
+    "top_n": (4, "int"),
+    "max_answer_tokens": (5, "int"),
+    "priority": (6, "int"),
+    "one_per_passage": (7, "int"),
+    "no_overlap": (8, "int"),
+}
+SPAN_ANSWER = {
+    "text": (1, "string"),
+    "passage": (2, "int"),
+    "start_byte": (3, "int"),
+    "end_byte": (4, "int"),
+    "start_char": (5, "int"),
+    "end_char": (6, "int"),
+    "log_score": (7, "double"),
+    "probability": (8, "float"),
+}
+QUERY_ANSWERS = {"answers": (1, [SPAN_ANSWER]), "token_count": (2, "int")}
+ANSWER_RESPONSE = {
+    "model": (1, "string"),
+    "version": (2, "int"),
+    "results": (3, [QUERY_ANSWERS]),
+    "times": (4, STAGE_TIMES),
+}
+
+LENGTH_PENALTY = {"form": (1, "int"), "alpha": (2, "float")}
+TRANSLATE_REQUEST = {
+    "model": (1, "string"),
+    "version": (2, "int"),
+    "sequences": (3, [SEQUENCE]),
+    "beam_size": (4, "int"),
+    "length_penalty": (5, LENGTH_PENALTY),
+    "num_hypotheses": (6, "int"),
+    "max_new_tokens": (7, "int"),
+    "return_alignment": (8, "int"),
+    "target_prefixes": (9, ["string"]),
+    "priority": (10, "int"),
+    "truncate": (11, "int"),
+}
+HYPOTHESIS = {
+    "text": (1, "string"),
+    "tokens": (2, ["string"]),
+    "score": (3, "double"),
+    "log_prob": (4, "double"),
+    "alignment": (5, ["float"]),
+    "token_ids": (6, ["int"]),
+    "unfinished": (7, "int"),
+}
+TRANSLATION = {
+    "hypotheses": (1, [HYPOTHESIS]),
+    "token_count": (2, "int"),
+    "truncated": (3, "int"),
+    "source_tokens": (4, ["string"]),
+}
+TRANSLATE_RESPONSE = {
+    "model": (1, "string"),
+    "version": (2, "int"),
+    "translations": (3, [TRANSLATION]),
+    "times": (4, STAGE_TIMES),
 }
 
 _DEFAULTS = {"string": "", "bytes": b"", "int": 0, "float": 0.0, "double": 0.0}
