@@ -92,7 +92,7 @@ TESTS_ALSO_INCLUDE = {
     "server/lifecycle": "kernels",  # a backend to load models of every task with
     "server/http": "server/rpc server/telemetry",  # errors and metrics as the page gets them
     "bench": "kernels/testing",
-    "models/decoding": "base",  # the check for UTF-8
+    "models/decoding": "base nlohmann",  # the check for UTF-8; golden JSON
     "models/text": "kernels nlohmann re2",  # every value of an enum; words as RE2 would cut them; golden JSON
 }
 TEST_HELPERS = "tests/testing"

@@ -28,9 +28,10 @@ struct SpanOptions {
 // The best spans of a passage, the best first; of equals the one with the smaller first token, then the smaller last token. Fewer than top_n
 // if there are no more. A sum that is not a number, or minus infinity, is no span.
 //
-// Takes O(num_tokens + top_n * (length + log num_tokens)) steps, length being the smaller of max_length and num_tokens.
+// Takes O(num_tokens + top_n * (length + log num_tokens)) steps, length being the smaller of max_length and num_tokens; `steps`, if not
+// null, gets their number (for tests).
 std::vector<Span> BestSpans(const float* start_logits, const float* end_logits, size_t num_tokens,
-                            const SpanOptions& options);
+                            const SpanOptions& options, size_t* steps = nullptr);
 
 struct PassageSpan {
   int passage = 0;  // index into MergeSpans()'s list
