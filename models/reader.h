@@ -12,9 +12,15 @@
 #ifndef SRU_MODELS_READER_H_
 #define SRU_MODELS_READER_H_
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "kernels/program.h"
 #include "kernels/program_executable.h"
+#include "kernels/weight_source.h"
 #include "models/config.h"
 #include "models/safetensors.h"
 
@@ -38,7 +44,19 @@ struct Reader {
   // Outputs: a value for each token of `passage`.
   int start_logits = kernels::kNone;
   int end_logits = kernels::kNone;
+  // Values on the way: a_i (kNone without `use_qemb`), d_i, h_j and v.
+  kernels::ValueId aligned = kernels::kNone;
+  kernels::ValueId passage_vectors = kernels::kNone;
+  kernels::ValueId question_vectors = kernels::kNone;
+  kernels::ValueId question_vector = kernels::kNone;
+  // m of all ids, to which views of the program point; not in the file.
+  std::shared_ptr<const std::vector<float>> match_table;
+  int64_t parameter_count = 0;  // the number of weights in the file
 };
+
+// m depends on the id alone, so it is computed for the whole vocabulary when the program is built, unless the table would be larger than this:
+// it takes as much memory as the embedding once more.
+inline constexpr size_t kMaxMatchTableBytes = size_t{64} << 20;
 
 // The limits of a workspace of the program, for `max_tokens` and `max_sequences` of passages and of questions each.
 kernels::ProgramLimits ReaderLimits(const Reader& reader, int max_tokens, int max_sequences);
@@ -46,7 +64,12 @@ kernels::ProgramLimits ReaderLimits(const Reader& reader, int max_tokens, int ma
 // From `embedding.weight`, `doc_rnn.rnns.*`, `question_rnn.rnns.*`, `start_attn.linear.*`, `end_attn.linear.*` and, where the config
 // has them, `qemb_match.linear.*`, `pos_embedding.weight`, `ner_embedding.weight` and `self_attn.linear.*`. A tensor that the model does
 // not use is an error. The views are those of `tensors`.
-absl::StatusOr<Reader> BuildReader(const ModelConfig& config, const SafetensorsFile& tensors);
+absl::StatusOr<Reader> BuildReader(const ModelConfig& config, const SafetensorsFile& tensors,
+                                   size_t max_match_table_bytes = kMaxMatchTableBytes);
+
+// Where the values of the program's weights come from (CompileOptions::weights). Borrows `tensors`.
+std::unique_ptr<kernels::WeightSource> WeightsOfReader(const Reader& reader,
+                                                       const SafetensorsFile& tensors);
 
 }  // namespace sru::models
 

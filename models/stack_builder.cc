@@ -18,6 +18,8 @@ bool AllZero(const FloatView& view) {
   return std::all_of(view.data, view.data + view.size, [](float value) { return value == 0.0f; });
 }
 
+}  // namespace
+
 kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::string& prefix,
                              TensorReader& reader) {
   kernels::LayerSpec layer;
@@ -52,8 +54,6 @@ kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::
   }
   return layer;
 }
-
-}  // namespace
 
 kernels::StackSpec ReadEncoder(const EncoderConfig& config, const std::string& prefix,
                                TensorReader& reader) {

@@ -13,8 +13,12 @@
 
 namespace sru::models {
 
-// Takes the encoder's tensors, `<prefix>rnn_lst.0.weight` and so on. What could not be taken is empty
-// in the result; `reader` has the error.
+// Takes the tensors of one layer, `<prefix>weight` and so on. What could not be taken is empty in the
+// result; `reader` has the error.
+kernels::LayerSpec ReadLayer(const EncoderConfig& config, int index, const std::string& prefix,
+                             TensorReader& reader);
+
+// Takes the encoder's tensors, `<prefix>rnn_lst.0.weight` and so on, in the same way.
 kernels::StackSpec ReadEncoder(const EncoderConfig& config, const std::string& prefix,
                                TensorReader& reader);
 
