@@ -220,32 +220,65 @@ void ReadHead(const json& root, ObjectReader& reader, ModelConfig* config) {
   }
 }
 
+absl::Status ReadEncoderKey(const std::string& source, ObjectReader& reader, ModelConfig* config) {
+  const json* encoder = reader.Required("encoder", "an object");
+  if (encoder == nullptr) return absl::OkStatus();
+  absl::StatusOr<EncoderConfig> read = ReadEncoder(*encoder, source, "encoder");
+  if (read.ok()) config->encoder = *read;
+  return read.status();
+}
+
+// The embedding of a model whose tokens are ids.
+absl::Status ReadEmbeddingOfIds(const json& object, const std::string& source,
+                                EmbeddingConfig* config) {
+  ObjectReader reader(object, source, "embedding");
+  reader.Integer("vocabulary_size", 1, kMaxVocabulary, &config->vocabulary_size);
+  return reader.Finish();
+}
+
+// Both keys, or an embedding alone where a model need not take text.
+absl::Status ReadTokens(const std::string& source, bool takes_text, ObjectReader& reader,
+                        ModelConfig* config) {
+  config->has_tokenizer = takes_text || reader.Has("preprocessing");
+  config->has_embedding = true;
+  const json* embedding = reader.Required(
+      "embedding", config->has_tokenizer ? "an object beside 'preprocessing'" : "an object");
+  if (!config->has_tokenizer) {
+    return embedding == nullptr ? absl::OkStatus()
+                                : ReadEmbeddingOfIds(*embedding, source, &config->embedding);
+  }
+  const json* preprocessing = reader.Required("preprocessing", "an object beside 'embedding'");
+  if (embedding == nullptr || preprocessing == nullptr) return absl::OkStatus();
+  const absl::Status tokenizer = ReadTokenizer(*preprocessing, source, &config->tokenizer);
+  absl::Status status =
+      ReadEmbedding(*embedding, source, config->tokenizer.type, &config->embedding);
+  status.Update(tokenizer);
+  if (status.ok()) status = CheckVocabularySize(*config, source);
+  return status;
+}
+
 // Reads the root's keys of a classifier, an encoder or a language model.
 absl::Status ReadStackModel(const json& root, const std::string& source, ObjectReader& reader,
                             ModelConfig* config) {
-  if (const json* encoder = reader.Required("encoder", "an object"); encoder != nullptr) {
-    absl::StatusOr<EncoderConfig> read = ReadEncoder(*encoder, source, "encoder");
-    if (!read.ok()) return read.status();
-    config->encoder = *read;
+  absl::Status status = ReadEncoderKey(source, reader, config);
+  if (status.ok() && (reader.Has("embedding") || reader.Has("preprocessing"))) {
+    status = ReadTokens(source, /*takes_text=*/true, reader, config);
   }
-
-  config->has_embedding = reader.Has("embedding");
-  const bool has_preprocessing = reader.Has("preprocessing");
-  if (config->has_embedding || has_preprocessing) {
-    const json* embedding = reader.Required("embedding", "an object beside 'preprocessing'");
-    const json* preprocessing = reader.Required("preprocessing", "an object beside 'embedding'");
-    if (embedding != nullptr && preprocessing != nullptr) {
-      const absl::Status tokenizer = ReadTokenizer(*preprocessing, source, &config->tokenizer);
-      absl::Status status =
-          ReadEmbedding(*embedding, source, config->tokenizer.type, &config->embedding);
-      status.Update(tokenizer);
-      if (status.ok()) status = CheckVocabularySize(*config, source);
-      if (!status.ok()) return status;
-    }
-  }
-  config->has_tokenizer = config->has_embedding;
+  if (!status.ok()) return status;
   ReadHead(root, reader, config);
   return absl::OkStatus();
+}
+
+absl::Status ReadReaderModel(const std::string& source, ObjectReader& reader, ModelConfig* config) {
+  absl::Status status = ReadEncoderKey(source, reader, config);
+  if (status.ok()) status = ReadTokens(source, /*takes_text=*/false, reader, config);
+  if (!status.ok()) return status;
+  if (config->has_tokenizer && config->tokenizer.type != TokenizerType::kUnicodeWords) {
+    reader.Fail("preprocessing.type", "expected \"unicode_words\" beside task \"reader\"",
+                TokenizerTypeName(config->tokenizer.type));
+  }
+  const json* object = reader.Required("reader", "an object beside task \"reader\"");
+  return object == nullptr ? absl::OkStatus() : ReadReaderConfig(*object, source, config);
 }
 
 }  // namespace
@@ -277,6 +310,10 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
       }
       break;
     case Task::kReader:
+      if (absl::Status status = ReadReaderModel(source, reader, &config); !status.ok()) {
+        return status;
+      }
+      break;
     case Task::kTranslator:
       return absl::UnimplementedError(
           absl::StrCat(source, ": key 'task': there is no ", TaskName(config.task), " yet"));

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/digest.h"
 #include "models/kernel_status.h"
+#include "models/reader.h"
 #include "models/stack_builder.h"
 #include "models/tokenizer_loader.h"
 #include "models/translator.h"
@@ -68,9 +69,7 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
   }
 
   model->dtype_ = options.dtype;
-  absl::Status compiled = model->task() == Task::kLanguageModel
-                              ? model->CompileLanguageModel(**weights, backend, options)
-                              : model->CompileStack(**weights, backend, options);
+  absl::Status compiled = model->Compile(**weights, backend, options);
   // What could not be read explains more than what the backend then made of zeros.
   if (!(*weights)->read_status().ok()) compiled = (*weights)->read_status();
   if (compiled.ok()) compiled = (*weights)->CheckAllRead();
@@ -78,6 +77,23 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(const std::string& dire
   model->backend_name_ = backend.name();
   model->backend_description_ = backend.description();
   return std::shared_ptr<const Model>(std::move(model));
+}
+
+absl::Status Model::Compile(const SafetensorsFile& weights, kernels::Backend& backend,
+                            const kernels::CompileOptions& options) {
+  switch (task()) {
+    case Task::kClassifier:
+    case Task::kEncoder:
+      return CompileStack(weights, backend, options);
+    case Task::kLanguageModel:
+      return CompileLanguageModel(weights, backend, options);
+    case Task::kReader:
+      return CompileReader(weights, backend, options);
+    case Task::kTranslator:
+      break;
+  }
+  return absl::UnimplementedError(
+      absl::StrCat(weights.source(), ": there is no ", TaskName(task()), " yet"));
 }
 
 absl::Status Model::MakeStateCodec(const SafetensorsFile& weights,
@@ -121,6 +137,20 @@ absl::Status Model::CompileLanguageModel(const SafetensorsFile& weights, kernels
     return status;
   }
   language_model_->program = kernels::WithoutWeights(std::move(language_model_->program));
+  return CompileError(weights.source(), backend, compiled);
+}
+
+absl::Status Model::CompileReader(const SafetensorsFile& weights, kernels::Backend& backend,
+                                  kernels::CompileOptions options) {
+  absl::StatusOr<Reader> reader = BuildReader(config_, weights);
+  if (!reader.ok()) return reader.status();
+  const std::unique_ptr<kernels::WeightSource> source = WeightsOfReader(*reader, weights);
+  options.weights = source.get();
+  const kernels::Status compiled = backend.Compile(reader->program, options, &program_);
+  parameter_count_ = reader->parameter_count;
+  reader->program = kernels::WithoutWeights(std::move(reader->program));
+  reader->match_table = nullptr;
+  reader_ = std::make_shared<const Reader>(*std::move(reader));
   return CompileError(weights.source(), backend, compiled);
 }
 

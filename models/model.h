@@ -77,12 +77,16 @@ class Model {
  private:
   Model();
 
+  absl::Status Compile(const SafetensorsFile& weights, kernels::Backend& backend,
+                       const kernels::CompileOptions& options);
   absl::Status MakeStateCodec(const SafetensorsFile& weights,
                               std::vector<kernels::FieldSpec> fields);
   absl::Status CompileStack(const SafetensorsFile& weights, kernels::Backend& backend,
                             kernels::CompileOptions options);
   absl::Status CompileLanguageModel(const SafetensorsFile& weights, kernels::Backend& backend,
                                     kernels::CompileOptions options);
+  absl::Status CompileReader(const SafetensorsFile& weights, kernels::Backend& backend,
+                             kernels::CompileOptions options);
 
   std::string name_;
   int64_t version_ = 0;

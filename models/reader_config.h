@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <string>
 #include <vector>
 
-#include "kernels/enum_names.h"
+#include "absl/status/status.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace sru::models {
 
@@ -68,6 +70,13 @@ struct ReaderConfig {
     return embedding_dim * (use_qemb ? 2 : 1) + num_features() + pos_dim + ner_dim;
   }
 };
+
+struct ModelConfig;
+
+// Reads the key "reader" into config->reader and checks it with the encoder, which has been read. kInvalidArgument, as ParseModelConfig()
+// has it.
+absl::Status ReadReaderConfig(const nlohmann::json& object, const std::string& source,
+                              ModelConfig* config);
 
 }  // namespace sru::models
 

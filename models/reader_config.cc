@@ -1,0 +1,87 @@
+#include "models/reader_config.h"
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/enum_names.h"
+#include "models/config.h"
+#include "models/object_reader.h"
+#include "nlohmann/json.hpp"
+
+namespace sru::models {
+namespace {
+
+using nlohmann::json;
+
+void ReadFeatures(ObjectReader& reader, std::vector<ReaderFeature>* features) {
+  const std::string expected =
+      absl::StrCat("expected an array of ", kernels::ListNames<ReaderFeatureName>(0, "\""),
+                   ", in this order and each at most once");
+  const json* array = reader.Required("features", "an array");
+  if (array == nullptr) return;
+  if (!array->is_array()) {
+    reader.Fail(reader.Path("features"), expected, *array);
+    return;
+  }
+  for (size_t i = 0; i < array->size(); ++i) {
+    const json& name = (*array)[i];
+    ReaderFeature feature;
+    if (!name.is_string() ||
+        !kernels::ParseNamed<ReaderFeatureName>(name.get_ref<const std::string&>(), &feature) ||
+        (!features->empty() && feature <= features->back())) {
+      reader.Fail(absl::StrCat(reader.Path("features"), "[", i, "]"), expected, name);
+      return;
+    }
+    features->push_back(feature);
+  }
+}
+
+// An embedding of tags, of which both keys are there or none.
+void ReadTags(const std::string& name, ObjectReader& reader, int* size, int* dim) {
+  const std::string size_key = name + "_size";
+  const std::string dim_key = name + "_dim";
+  if (!reader.Has(size_key) && !reader.Has(dim_key)) return;
+  reader.Integer(size_key, 1, ReaderConfig::kMaxTags, size);
+  reader.Integer(dim_key, 1, kMaxWidth, dim);
+}
+
+// What the stack's keys must be.
+absl::Status CheckEncoder(const EncoderConfig& encoder, const ReaderConfig& reader,
+                          const std::string& source) {
+  const auto error = [&](const char* key, const std::string& expected, const auto& found) {
+    return absl::InvalidArgumentError(absl::StrCat(source, ": key 'encoder.", key, "': expected ",
+                                                   expected, " beside task \"reader\", found ",
+                                                   found));
+  };
+  if (!encoder.bidirectional) return error("bidirectional", "true", "false");
+  if (encoder.proj_input_to_hidden_first) {
+    return error("proj_input_to_hidden_first", "false", "true");
+  }
+  if (const int size = reader.passage_input_size(); encoder.input_size != size) {
+    return error("input_size",
+                 absl::StrCat(size, " (embedding_dim", reader.use_qemb ? " twice" : "",
+                              ", the number of features, pos_dim and ner_dim)"),
+                 encoder.input_size);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status ReadReaderConfig(const json& object, const std::string& source, ModelConfig* config) {
+  ReaderConfig& read = config->reader;
+  ObjectReader reader(object, source, "reader");
+  reader.Integer("embedding_dim", 1, kMaxWidth, &read.embedding_dim);
+  reader.Integer("question_layers", 1, kMaxLayers, &read.question_layers);
+  ReadFeatures(reader, &read.features);
+  reader.Boolean("use_qemb", &read.use_qemb);
+  ReadTags("pos", reader, &read.pos_size, &read.pos_dim);
+  ReadTags("ner", reader, &read.ner_size, &read.ner_dim);
+  reader.Boolean("concat_rnn_layers", &read.concat_rnn_layers);
+  reader.Choice<QuestionMergeName>("question_merge", &read.question_merge);
+  reader.Integer("max_len", 1, ReaderConfig::kMaxAnswerTokens, &read.max_len);
+  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  return CheckEncoder(config->encoder, read, source);
+}
+
+}  // namespace sru::models
