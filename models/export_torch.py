@@ -3,7 +3,7 @@
 
 The checkpoint is a state_dict (or a dict with a "state_dict" entry) written by torch.save, of a
 module that holds an embedding (torch.nn.Embedding), an encoder (sru.SRU of the PyPI package "sru")
-and a classifier or, in a language model, an output layer (torch.nn.Linear). It becomes a directory
+and a classifier or, in a language model, an output layer (torch.nn.Linear), or of a translator, which is below. It becomes a directory
 REPOSITORY/MODEL/VERSION with config.json, model.safetensors and the tokenizer's vocab.txt or
 spm.model, which FORMAT.md describes.
 
@@ -15,9 +15,13 @@ import argparse
 import sys
 import textwrap
 
-from exporter.common import ExportError
-from exporter.stack import POOLINGS, export
+from exporter import stack, translator
+from exporter.common import ExportError, read_config
+from exporter.stack import POOLINGS
 from exporter.vocabulary import PREPROCESSINGS
+
+# Of tasks whose network is more than one SRU stack.
+EXPORTERS = {"translator": translator.export}
 
 EPILOG = """\
 the model config (--config) is a JSON object with these keys; any other key is informational:
@@ -52,6 +56,14 @@ A language model's modules are embedding_layer, rnn and output_layer if no --*-p
   export_torch.py --checkpoint book.pt --config book.json --out /srv/models/book/1
   sru_server --model_repository=/srv/models
   sru_client score --model=book "It was a dark and stormy night"
+
+A translator ("task": "translator" in the config) has the modules and names of OpenNMT-py (2018), with an
+sru.SRUCell in place of w_1 of each feed-forward layer: encoder.transformer.0.feed_forward.sru.weight. Its checkpoint may also be
+OpenNMT-py's own, a dict with "model" and "generator". The keys of its config are those of "translator" in FORMAT.md. With --subwords, or
+the key "subwords" (a file beside the config), it reads and writes text, else ids only:
+
+  export_torch.py --checkpoint multi30k.pt --config multi30k.json --subwords spm.model \\
+      --out /srv/models/multi30k/1
 
 A model that takes feature frames has no embedding: leave out --vocab, oov_id and preprocessing.
 A model that only encodes has no classifier: leave out --labels.
@@ -110,7 +122,10 @@ def main(arguments=None):
               "https://pytorch.org", file=sys.stderr)
         return 1
     try:
-        export(torch, parsed)
+        config = read_config(parsed.config)
+        task = config.get("task")
+        exporter = EXPORTERS.get(task, stack.export) if isinstance(task, str) else stack.export
+        exporter(torch, parsed, config)
     except ExportError as error:
         print(f"export_torch.py: error: {error}", file=sys.stderr)
         return 1

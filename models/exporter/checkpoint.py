@@ -7,7 +7,8 @@ import sys
 from exporter.common import ExportError
 
 
-def load_state_dict(torch, path):
+def load_checkpoint(torch, path):
+    """What torch.save wrote, whatever it is."""
     options = {"map_location": "cpu"}
     if "weights_only" in inspect.signature(torch.load).parameters:
         options["weights_only"] = True
@@ -22,7 +23,7 @@ def load_state_dict(torch, path):
         reason = error.strerror or error
         raise ExportError(f"cannot read the checkpoint {path}: {reason}") from error
     try:
-        checkpoint = torch.load(path, **options)
+        return torch.load(path, **options)
     # torch.load raises many types for a broken or foreign file: for one that is cut short even an
     # OSError, of which "Invalid argument" is all that it says.
     except Exception as error:
@@ -30,6 +31,14 @@ def load_state_dict(torch, path):
         raise ExportError(
             f"checkpoint {path}: cannot be loaded ({type(error).__name__}: {first_line}); expected "
             "a file written by torch.save(model.state_dict(), path); is it whole?") from error
+
+
+def load_state_dict(torch, path):
+    return state_dict_of(torch, path, load_checkpoint(torch, path))
+
+
+def state_dict_of(torch, path, checkpoint):
+    """The tensors by name, of a state_dict or of a dict that has one."""
     if isinstance(checkpoint, dict) and isinstance(checkpoint.get("state_dict"), dict):
         checkpoint = checkpoint["state_dict"]
     if not isinstance(checkpoint, dict) or not checkpoint:
@@ -83,15 +92,20 @@ def collect_tensors(torch, source, state, prefixes, expected):
                               "sru_config and the prefixes (--embedding-prefix, --encoder-prefix, "
                               "--classifier-prefix)")
         original, tensor = given[name]
-        if tensor.layout != torch.strided or not tensor.is_floating_point():
-            raise ExportError(f"{source}: tensor '{original}': expected floating-point numbers, "
-                              f"found {tensor.dtype} ({tensor.layout})")
-        if list(tensor.shape) != shape:
-            raise ExportError(f"{source}: tensor '{original}': expected shape {shape} from the "
-                              f"config, found {list(tensor.shape)}")
-        tensor = tensor.detach().to(device="cpu", dtype=torch.float32).contiguous()
-        if not bool(torch.isfinite(tensor).all()):
-            raise ExportError(f"{source}: tensor '{original}' holds values that are not finite in "
-                              "float32")
-        tensors[name] = tensor
+        tensors[name] = checked_tensor(torch, source, original, tensor, shape)
     return tensors
+
+
+def checked_tensor(torch, source, name, tensor, shape):
+    """The tensor in float32."""
+    if tensor.layout != torch.strided or not tensor.is_floating_point():
+        raise ExportError(f"{source}: tensor '{name}': expected floating-point numbers, "
+                          f"found {tensor.dtype} ({tensor.layout})")
+    if list(tensor.shape) != shape:
+        raise ExportError(f"{source}: tensor '{name}': expected shape {shape} from the "
+                          f"config, found {list(tensor.shape)}")
+    tensor = tensor.detach().to(device="cpu", dtype=torch.float32).contiguous()
+    if not bool(torch.isfinite(tensor).all()):
+        raise ExportError(f"{source}: tensor '{name}' holds values that are not finite in "
+                          "float32")
+    return tensor

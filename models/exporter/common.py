@@ -86,7 +86,4 @@ def read_config(path):
         raise ExportError(f"config {path}: is not JSON: {error}") from error
     if not isinstance(config, dict):
         raise ExportError(f"config {path}: expected a JSON object")
-    if "sru_config" not in config:
-        raise ExportError(f"config {path}: key 'sru_config' is missing; it holds the arguments of "
-                          "sru.SRU (see --help)")
     return config

@@ -5,7 +5,7 @@ import os
 import shutil
 
 from exporter.checkpoint import collect_tensors, load_state_dict
-from exporter.common import FORMAT_VERSION, MAX_LABELS, ExportError, read_config, read_lines
+from exporter.common import FORMAT_VERSION, MAX_LABELS, ExportError, read_lines
 from exporter.encoder import read_encoder
 from exporter.model_directory import (check_out, config_text, exists_message, write_directory,
                                       write_safetensors)
@@ -22,7 +22,7 @@ TASKS = {
     "language_model": ("embedding_layer", "rnn", "output_layer"),
 }
 
-OTHER_TASKS = ("reader", "translator")
+OTHER_TASKS = ("reader",)
 
 
 def read_task(source, config, arguments):
@@ -139,13 +139,15 @@ def module_prefixes(arguments, task, state, has_vocabulary, has_output):
     return dict(sorted(prefixes.items(), key=lambda item: -len(item[0])))
 
 
-def export(torch, arguments):
+def export(torch, arguments, source_config):
     out = check_out(arguments.out)
     if os.path.lexists(out) and not arguments.force:
         raise ExportError(exists_message(out))
 
-    source_config = read_config(arguments.config)
     source = f"config {arguments.config}"
+    if "sru_config" not in source_config:
+        raise ExportError(f"{source}: key 'sru_config' is missing; it holds the arguments of "
+                          "sru.SRU (see --help)")
     task = read_task(source, source_config, arguments)
     encoder = read_encoder(source, source_config["sru_config"])
     config = {"format_version": FORMAT_VERSION}

@@ -1,0 +1,235 @@
+"""Translators: a Transformer with SRUs in place of its feed-forward layers, under the names of OpenNMT-py (2018)."""
+
+import json
+import math
+import os
+import re
+import shutil
+
+from exporter.checkpoint import checked_tensor, load_checkpoint, state_dict_of
+from exporter.common import (FORMAT_VERSION, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, ExportError,
+                             check_integer)
+from exporter.model_directory import (check_out, config_text, exists_message, write_directory,
+                                      write_safetensors)
+from exporter.vocabulary import count_pieces
+
+# The limits of the server (models/translator_config.h, models/decoding/search_options.h).
+MAX_POSITIONS = 1 << 20
+MAX_BEAM = 64
+MAX_ALPHA = 10
+LENGTH_PENALTIES = ("gnmt", "power", "none")
+
+# What a checkpoint has beside the weights: constants of OpenNMT-py, and the scale of the highway term,
+# which these layers do not have.
+IGNORED = re.compile(r".*\.make_embedding\.pe\.pe|decoder\.transformer_layers\.\d+\.mask|"
+                     r".*\.feed_forward\.sru\.scale_x")
+
+SOURCE_TABLE = "encoder.embeddings.make_embedding.emb_luts.0.weight"
+TARGET_TABLE = "decoder.embeddings.make_embedding.emb_luts.0.weight"
+
+
+def read_translator(source, config):
+    """The "translator" object of config.json, all checked."""
+    result = {}
+
+    def integer(key, low, high):
+        if key not in config:
+            raise ExportError(f"{source}: {key}: is missing")
+        result[key] = check_integer(source, key, config[key], low, high)
+        return result[key]
+
+    def boolean(key):
+        if not isinstance(config.get(key), bool):
+            raise ExportError(f"{source}: {key}: expected true or false, "
+                              f"found {json.dumps(config.get(key))}")
+        result[key] = config[key]
+        return result[key]
+
+    width = integer("d_model", 1, MAX_WIDTH)
+    if width % integer("heads", 1, width) != 0:
+        raise ExportError(f"{source}: heads: expected a divisor of d_model {width}, "
+                          f"found {result['heads']}")
+    integer("d_sru", 1, MAX_WIDTH)
+    integer("encoder_layers", 1, MAX_LAYERS)
+    integer("decoder_layers", 1, MAX_LAYERS)
+    if boolean("bidirectional_encoder") and result["d_sru"] % 2 != 0:
+        raise ExportError(f"{source}: d_sru: expected an even number beside bidirectional_encoder, "
+                          f"found {result['d_sru']}")
+    shared = boolean("shared_embeddings")
+    integer("source_vocabulary", 1, MAX_VOCABULARY)
+    integer("target_vocabulary", 1, MAX_VOCABULARY)
+    if shared and result["source_vocabulary"] != result["target_vocabulary"]:
+        raise ExportError(f"{source}: target_vocabulary: expected {result['source_vocabulary']} as "
+                          "source_vocabulary, since shared_embeddings is true, "
+                          f"found {result['target_vocabulary']}")
+    for key in ("pad_id", "unk_id", "bos_id", "eos_id"):
+        integer(key, 0, result["target_vocabulary"] - 1)
+    integer("max_length", 1, integer("max_positions", 1, MAX_POSITIONS))
+    integer("beam_size", 1, MAX_BEAM)
+    penalty, alpha = config.get("length_penalty"), config.get("alpha")
+    if penalty not in LENGTH_PENALTIES:
+        raise ExportError(f"{source}: length_penalty: expected one of "
+                          f"{', '.join(LENGTH_PENALTIES)}, found {json.dumps(penalty)}")
+    if (isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not math.isfinite(alpha)
+            or not 0 <= alpha <= MAX_ALPHA):
+        raise ExportError(f"{source}: alpha: expected a number from 0 to {MAX_ALPHA}, "
+                          f"found {json.dumps(alpha)}")
+    result["length_penalty"], result["alpha"] = penalty, float(alpha)
+    for key in ("source_language", "target_language"):
+        if key in config:
+            if not isinstance(config[key], str):
+                raise ExportError(f"{source}: {key}: expected a string, "
+                                  f"found {json.dumps(config[key])}")
+            result[key] = config[key]
+    return result
+
+
+def expected_tensors(translator):
+    """Names and shapes of the tensors of a translator, as {name: shape}."""
+    width, d_sru = translator["d_model"], translator["d_sru"]
+    tensors = {SOURCE_TABLE: [translator["source_vocabulary"], width]}
+    if not translator["shared_embeddings"]:
+        tensors[TARGET_TABLE] = [translator["target_vocabulary"], width]
+
+    def norm(name):
+        tensors[name + ".weight"] = tensors[name + ".bias"] = [width]
+
+    def linear(name, outputs, inputs):
+        tensors[name + ".weight"] = [outputs, inputs]
+        tensors[name + ".bias"] = [outputs]
+
+    def attention(name):
+        for part in ("linear_keys", "linear_values", "linear_query", "final_linear"):
+            linear(f"{name}.{part}", width, width)
+
+    def feed_forward(name):
+        norm(name + ".layer_norm")
+        tensors[name + ".sru.weight"] = [width, 3 * d_sru]
+        tensors[name + ".sru.weight_c"] = tensors[name + ".sru.bias"] = [2 * d_sru]
+        linear(name + ".w_2", width, d_sru)
+
+    for i in range(translator["encoder_layers"]):
+        layer = f"encoder.transformer.{i}"
+        norm(layer + ".layer_norm")
+        attention(layer + ".self_attn")
+        feed_forward(layer + ".feed_forward")
+    for i in range(translator["decoder_layers"]):
+        layer = f"decoder.transformer_layers.{i}"
+        norm(layer + ".layer_norm_1")
+        norm(layer + ".layer_norm_2")
+        attention(layer + ".self_attn")
+        attention(layer + ".context_attn")
+        feed_forward(layer + ".feed_forward")
+    norm("encoder.layer_norm")
+    norm("decoder.layer_norm")
+    linear("generator.0", translator["target_vocabulary"], width)
+    return tensors
+
+
+def load_tensors(torch, path):
+    """The state_dict of a checkpoint. OpenNMT-py keeps the generator apart."""
+    checkpoint = load_checkpoint(torch, path)
+    if (isinstance(checkpoint, dict) and isinstance(checkpoint.get("model"), dict)
+            and isinstance(checkpoint.get("generator"), dict)):
+        generator = {f"generator.{name}": value for name, value in checkpoint["generator"].items()}
+        checkpoint = {**checkpoint["model"], **generator}
+    return state_dict_of(torch, path, checkpoint)
+
+
+def collect_tensors(torch, source, state, translator):
+    """The tensors that the format has, as {name: float32 tensor}, all checked."""
+    expected = expected_tensors(translator)
+    state = {name: tensor for name, tensor in state.items() if not IGNORED.fullmatch(name)}
+    shared = translator["shared_embeddings"]
+    for name in state:
+        if name not in expected and not (shared and name == TARGET_TABLE):
+            raise ExportError(f"{source}: tensor '{name}' is not part of a translator with this "
+                              "config")
+    tensors = {}
+    for name, shape in expected.items():
+        if name not in state:
+            raise ExportError(f"{source}: tensor '{name}' is missing (shape {shape}); check the "
+                              "config")
+        tensors[name] = checked_tensor(torch, source, name, state[name], shape)
+    # One table under two names.
+    if shared and TARGET_TABLE in state:
+        target = checked_tensor(torch, source, TARGET_TABLE, state[TARGET_TABLE],
+                                expected[SOURCE_TABLE])
+        if not torch.equal(target, tensors[SOURCE_TABLE]):
+            raise ExportError(f"{source}: tensor '{TARGET_TABLE}' differs from '{SOURCE_TABLE}'; "
+                              "\"shared_embeddings\": true says that they are one tensor")
+    return tensors
+
+
+def find_subwords(source, config, arguments):
+    """The path of the SentencePiece file, or None."""
+    if arguments.subwords is not None:
+        return arguments.subwords
+    name = config.get("subwords")
+    if name is None:
+        return None
+    if not isinstance(name, str):
+        raise ExportError(f"{source}: subwords: expected the name of a file, "
+                          f"found {json.dumps(name)}")
+    return os.path.join(os.path.dirname(os.path.abspath(arguments.config)), name)
+
+
+def check_subwords(path, translator):
+    pieces = count_pieces(path)
+    for key in ("source_vocabulary", "target_vocabulary"):
+        if pieces != translator[key]:
+            raise ExportError(f"subwords {path}: expected {translator[key]} pieces ({key}), "
+                              f"found {pieces}")
+
+
+def export(torch, arguments, source_config):
+    out = check_out(arguments.out)
+    if os.path.lexists(out) and not arguments.force:
+        raise ExportError(exists_message(out))
+    for flag, given in (("--vocab", arguments.vocab), ("--labels", arguments.labels),
+                        ("--embedding-prefix", arguments.embedding_prefix),
+                        ("--encoder-prefix", arguments.encoder_prefix),
+                        ("--output-prefix", arguments.classifier_prefix)):
+        if given is not None:
+            raise ExportError(f"{flag}: is not for a translator")
+    source = f"config {arguments.config}"
+    translator = read_translator(source, source_config)
+    config = {"format_version": FORMAT_VERSION}
+    if arguments.description:
+        config["description"] = arguments.description
+    config["task"] = "translator"
+    config["translator"] = translator
+    subwords = find_subwords(source, source_config, arguments)
+    if subwords is not None:
+        check_subwords(subwords, translator)
+        config["preprocessing"] = {"type": "sentencepiece"}
+    tensors = collect_tensors(torch, f"checkpoint {arguments.checkpoint}",
+                              load_tensors(torch, arguments.checkpoint), translator)
+
+    def write(directory):
+        with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
+            file.write(config_text(config))
+        write_safetensors(os.path.join(directory, "model.safetensors"), tensors)
+        if subwords is not None:
+            shutil.copyfile(subwords, os.path.join(directory, "spm.model"))
+
+    write_directory(out, arguments.force, write)
+    report(out, translator, subwords, tensors)
+
+
+def report(out, translator, subwords, tensors):
+    """Says what was written and how to use it."""
+    model = os.path.basename(os.path.dirname(out))
+    weights = sum(tensor.numel() for tensor in tensors.values())
+    print(f"wrote {out}:")
+    for name in sorted(os.listdir(out)):
+        print(f"  {name}  {os.path.getsize(os.path.join(out, name)):,} bytes")
+    print(f"{translator['encoder_layers']} encoder and {translator['decoder_layers']} decoder "
+          f"layers, {weights:,} weights, a translator"
+          + ("." if subwords is not None else " of ids: it has no subwords."))
+    print("Serve it and ask it:")
+    print(f"  sru_server --model_repository={os.path.dirname(os.path.dirname(out))}")
+    if subwords is not None:
+        print(f"  sru_client translate --model={model} 'your text'")
+    else:
+        print("  and send TokenIds (proto/sru/v1/inference.proto)")
