@@ -281,6 +281,37 @@ absl::Status ReadReaderModel(const std::string& source, ObjectReader& reader, Mo
   return object == nullptr ? absl::OkStatus() : ReadReaderConfig(*object, source, config);
 }
 
+// Reads the root's keys of a translator.
+absl::Status ReadTranslator(const json& root, const std::string& source, ObjectReader& reader,
+                            ModelConfig* config) {
+  const json* translator = reader.Required("translator", "an object beside task \"translator\"");
+  if (translator == nullptr) return absl::OkStatus();
+  absl::StatusOr<TranslatorConfig> read = ReadTranslatorConfig(*translator, source);
+  if (!read.ok()) return read.status();
+  config->translator = *std::move(read);
+  config->has_embedding = true;
+  config->embedding.vocabulary_size = config->translator.source_vocabulary;
+  config->has_tokenizer = reader.Has("preprocessing");
+  if (!config->has_tokenizer) return absl::OkStatus();
+  const json& preprocessing = root["preprocessing"];
+  if (absl::Status status = ReadTokenizer(preprocessing, source, &config->tokenizer);
+      !status.ok()) {
+    return status;
+  }
+  if (config->tokenizer.type != TokenizerType::kSentencePiece) {
+    reader.Fail("preprocessing.type", "expected \"sentencepiece\" beside task \"translator\"",
+                preprocessing["type"]);
+  }
+  // One file has the pieces of both sides.
+  if (config->translator.target_vocabulary != config->translator.source_vocabulary) {
+    reader.Fail("translator.target_vocabulary",
+                absl::StrCat("expected ", config->translator.source_vocabulary,
+                             " as translator.source_vocabulary beside 'preprocessing'"),
+                config->translator.target_vocabulary);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::string& source) {
@@ -315,8 +346,10 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
       }
       break;
     case Task::kTranslator:
-      return absl::UnimplementedError(
-          absl::StrCat(source, ": key 'task': there is no ", TaskName(config.task), " yet"));
+      if (absl::Status status = ReadTranslator(*root, source, reader, &config); !status.ok()) {
+        return status;
+      }
+      break;
   }
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
   return config;

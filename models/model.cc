@@ -90,10 +90,9 @@ absl::Status Model::Compile(const SafetensorsFile& weights, kernels::Backend& ba
     case Task::kReader:
       return CompileReader(weights, backend, options);
     case Task::kTranslator:
-      break;
+      return CompileTranslator(weights, backend, options);
   }
-  return absl::UnimplementedError(
-      absl::StrCat(weights.source(), ": there is no ", TaskName(task()), " yet"));
+  return absl::InternalError(absl::StrCat("no such task, ", static_cast<int>(task())));
 }
 
 absl::Status Model::MakeStateCodec(const SafetensorsFile& weights,
@@ -129,14 +128,27 @@ absl::Status Model::CompileLanguageModel(const SafetensorsFile& weights, kernels
   absl::StatusOr<LanguageModel> built = BuildLanguageModel(config_, weights);
   if (!built.ok()) return built.status();
   language_model_ = std::make_unique<LanguageModel>(*std::move(built));
-  options.weights = weights.weights();
-  const kernels::Status compiled = backend.Compile(language_model_->program, options, &program_);
-  parameter_count_ = static_cast<int64_t>(CountParameters(language_model_->program));
   if (absl::Status status = MakeStateCodec(weights, language_model_->program.fields);
       !status.ok()) {
     return status;
   }
-  language_model_->program = kernels::WithoutWeights(std::move(language_model_->program));
+  return CompileProgram(weights, backend, options, &language_model_->program);
+}
+
+absl::Status Model::CompileTranslator(const SafetensorsFile& weights, kernels::Backend& backend,
+                                      kernels::CompileOptions options) {
+  absl::StatusOr<Translator> built = BuildTranslator(config_, weights);
+  if (!built.ok()) return built.status();
+  translator_ = std::make_unique<Translator>(*std::move(built));
+  return CompileProgram(weights, backend, options, &translator_->program);
+}
+
+absl::Status Model::CompileProgram(const SafetensorsFile& weights, kernels::Backend& backend,
+                                   kernels::CompileOptions options, kernels::Program* program) {
+  options.weights = weights.weights();
+  const kernels::Status compiled = backend.Compile(*program, options, &program_);
+  parameter_count_ = static_cast<int64_t>(CountParameters(*program));
+  *program = kernels::WithoutWeights(std::move(*program));
   return CompileError(weights.source(), backend, compiled);
 }
 

@@ -87,6 +87,11 @@ class Model {
                                     kernels::CompileOptions options);
   absl::Status CompileReader(const SafetensorsFile& weights, kernels::Backend& backend,
                              kernels::CompileOptions options);
+  absl::Status CompileTranslator(const SafetensorsFile& weights, kernels::Backend& backend,
+                                 kernels::CompileOptions options);
+  // Also counts the weights, and keeps no more of `program` than their sizes.
+  absl::Status CompileProgram(const SafetensorsFile& weights, kernels::Backend& backend,
+                              kernels::CompileOptions options, kernels::Program* program);
 
   std::string name_;
   int64_t version_ = 0;

@@ -6,10 +6,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "models/file.h"
+#include "models/json.h"
 #include "models/text/byte_tokenizer.h"
 #include "models/text/character_tokenizer.h"
 #include "models/text/line_word_tokenizer.h"
 #include "models/text/preprocessing.h"
+#include "models/text/sentencepiece_model.h"
 #include "models/text/sentencepiece_tokenizer.h"
 #include "models/text/unicode_word_tokenizer.h"
 #include "models/text/vocabulary.h"
@@ -77,13 +79,35 @@ Loaded LoadUnicodeWords(const ModelConfig& config, const std::string& directory)
       });
 }
 
+// That the pieces which a translation neither reads nor writes have their ids: a file of another model may have as many pieces.
+absl::Status CheckPieces(const TranslatorConfig& config, const SentencePieceTokenizer& tokenizer,
+                         const std::string& path) {
+  const auto check = [&](const char* key, int id, PieceKind kind, const char* name) {
+    if (tokenizer.kind(id) == kind) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": expected ", name, " piece with the id ", id, " (translator.", key,
+                     " in config.json), found ", Quoted(tokenizer.TokenName(id))));
+  };
+  absl::Status status = check("unk_id", config.unk_id, PieceKind::kUnknown, "the unknown");
+  status.Update(check("pad_id", config.pad_id, PieceKind::kControl, "a control"));
+  status.Update(check("bos_id", config.bos_id, PieceKind::kControl, "a control"));
+  status.Update(check("eos_id", config.eos_id, PieceKind::kControl, "a control"));
+  return status;
+}
+
 Loaded LoadSentencePiece(const ModelConfig& config, const std::string& directory) {
   const std::string path = absl::StrCat(directory, "/", kSentencePieceFile);
   absl::StatusOr<FileContents> file = FileContents::Read(path, kMaxSentencePieceBytes);
   if (!file.ok()) return file.status();
-  auto tokenizer =
-      SentencePieceTokenizer::Parse(file->bytes(), config.embedding.vocabulary_size, path);
+  const bool translates = config.task == Task::kTranslator;
+  auto tokenizer = SentencePieceTokenizer::Parse(
+      file->bytes(), config.embedding.vocabulary_size, path,
+      translates ? "translator.source_vocabulary" : "embedding.vocabulary_size");
   if (!tokenizer.ok()) return tokenizer.status();
+  if (translates) {
+    absl::Status status = CheckPieces(config.translator, **tokenizer, path);
+    if (!status.ok()) return status;
+  }
   return *std::move(tokenizer);
 }
 

@@ -49,17 +49,19 @@ struct Translator {
   int candidates = kernels::kNone;      // [target tokens][max_candidates]
   int alignment = kernels::kNone;       // per target token its source tokens' weights
   int encoder_output = kernels::kNone;  // [source tokens][d_model]: m, for tests
-  int max_candidates = 0;               // kMaxBeam, or a smaller vocabulary
+  int max_candidates = 0;               // kMaxBeam, or fewer with a smaller vocabulary
 };
 
-// The limits of a workspace of the program: of each axis, tokens and sequences.
+// The limits of a workspace of the program: of each axis, tokens and sequences. Alignments cannot be
+// asked for as long as the result's max_attention_values is 0.
 kernels::ProgramLimits TranslatorLimits(const Translator& model, int max_source_tokens,
                                         int max_sources, int max_target_tokens, int max_targets);
 
 // From the tensors that FORMAT.md lists. A tensor that the model does not use is an error. The views are those of `tensors`.
-// `max_candidates` 0 = kMaxBeam; tests ask for the whole vocabulary.
+// A test may ask for more candidates.
 absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,
-                                           const SafetensorsFile& tensors, int max_candidates = 0);
+                                           const SafetensorsFile& tensors,
+                                           int max_candidates = kMaxBeam);
 
 }  // namespace sru::models
 

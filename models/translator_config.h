@@ -4,9 +4,13 @@
 
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "models/decoding/search_options.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace sru::models {
+
+inline constexpr int kMaxPositions = 1 << 20;
 
 // Names are those of FORMAT.md.
 struct TranslatorConfig {
@@ -30,6 +34,10 @@ struct TranslatorConfig {
   std::string source_language;
   std::string target_language;
 };
+
+// Reads the value of the key. kInvalidArgument as ParseModelConfig() has it.
+absl::StatusOr<TranslatorConfig> ReadTranslatorConfig(const nlohmann::json& object,
+                                                      const std::string& source);
 
 }  // namespace sru::models
 

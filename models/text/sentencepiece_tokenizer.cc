@@ -44,14 +44,14 @@ SentencePieceTokenizer::SentencePieceTokenizer(SentencePieceModel model)
 }
 
 absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> SentencePieceTokenizer::Parse(
-    std::string_view bytes, int expected_size, const std::string& source) {
+    std::string_view bytes, int expected_size, const std::string& source, const char* size_key) {
   absl::StatusOr<SentencePieceModel> model = SentencePieceModel::Parse(bytes, source);
   if (!model.ok()) return model.status();
   std::unique_ptr<SentencePieceTokenizer> tokenizer(new SentencePieceTokenizer(*std::move(model)));
   if (tokenizer->size() != expected_size) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        source, ": expected ", expected_size,
-        " pieces (embedding.vocabulary_size in config.json), found ", tokenizer->size()));
+    return absl::InvalidArgumentError(absl::StrCat(source, ": expected ", expected_size,
+                                                   " pieces (", size_key,
+                                                   " in config.json), found ", tokenizer->size()));
   }
   absl::StatusOr<SentencePieceNormalizer> normalizer =
       SentencePieceNormalizer::Create(tokenizer->model_, tokenizer->user_defined_);

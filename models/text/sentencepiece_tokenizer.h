@@ -23,16 +23,18 @@ namespace sru::models {
 // Ids and texts are those of the library. No symbols of start or end are added. Neighboring unknown characters are one token.
 class SentencePieceTokenizer final : public Tokenizer, public Detokenizer {
  public:
-  // Parses the contents of an spm.model that must have `expected_size` pieces. kInvalidArgument with `source`.
-  static absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> Parse(std::string_view bytes,
-                                                                       int expected_size,
-                                                                       const std::string& source);
+  // Parses the contents of an spm.model that must have `expected_size` pieces, as `size_key` of config.json says. kInvalidArgument with
+  // `source`.
+  static absl::StatusOr<std::unique_ptr<SentencePieceTokenizer>> Parse(
+      std::string_view bytes, int expected_size, const std::string& source,
+      const char* size_key = "embedding.vocabulary_size");
 
   // The id of a piece by its text, U+2581 for a space.
   int32_t Lookup(std::string_view piece) const override;
 
   int size() const override { return static_cast<int>(model_.pieces.size()); }
   std::string TokenName(int32_t id) const override { return model_.pieces[id].text; }
+  PieceKind kind(int32_t id) const { return model_.pieces[id].kind; }
 
   const Detokenizer* detokenizer() const override { return this; }
   // Control symbols have no text. The bytes that unknown characters are made of come one by one.

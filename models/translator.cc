@@ -1,0 +1,246 @@
+#include "models/translator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "models/tensor_reader.h"
+
+namespace sru::models {
+
+namespace ops = kernels::ops;
+
+namespace {
+
+using kernels::FieldId;
+using kernels::kNone;
+using kernels::ValueId;
+
+constexpr float kNormEpsilon = 1e-6f;
+
+// Takes tensors by their names in OpenNMT-py and adds the operations that they are the weights of.
+class Builder {
+ public:
+  Builder(const TranslatorConfig& config, const SafetensorsFile& tensors, Translator* model)
+      : config_(config), reader_(tensors), model_(model), program_(model->program) {}
+
+  absl::Status Build(int max_candidates) {
+    const kernels::FloatView source_table = Table("encoder.embeddings", config_.source_vocabulary);
+    const kernels::FloatView target_table =
+        config_.shared_embeddings ? source_table
+                                  : Table("decoder.embeddings", config_.target_vocabulary);
+    model_->source = program_.AddAxis("source");
+    model_->target = program_.AddAxis("target");
+    model_->source_ids =
+        program_.AddIds("source ids", model_->source, 0, config_.source_vocabulary);
+    model_->target_ids =
+        program_.AddIds("target ids", model_->target, 0, config_.target_vocabulary);
+    model_->targets = program_.AddIds("targets", model_->target, -1, config_.target_vocabulary);
+    model_->max_candidates = std::min(max_candidates, config_.target_vocabulary);
+    model_->counts = program_.AddIds("candidates", model_->target, 0, model_->max_candidates + 1);
+    AddFields();
+    const ValueId memory = Encode(source_table);
+    model_->encoder_output = program_.AddOutput("encoder output", memory);
+    KeepContext(memory);
+    Predict(Decode(target_table));
+    if (!reader_.status().ok()) return reader_.status();
+    return reader_.CheckAllTaken();
+  }
+
+ private:
+  kernels::FloatView Table(const std::string& embeddings, int vocabulary) {
+    return reader_.Take(embeddings + ".make_embedding.emb_luts.0.weight",
+                        {vocabulary, config_.d_model});
+  }
+
+  void AddFields() {
+    for (int i = 0; i < config_.decoder_layers; ++i) {
+      const auto add = [&](const char* name, int width, bool grows) {
+        return program_.AddField(absl::StrCat("layer ", i, " ", name), width, grows);
+      };
+      Translator::Layer layer;
+      layer.context_keys = add("context keys", config_.d_model, /*grows=*/true);
+      layer.context_values = add("context values", config_.d_model, /*grows=*/true);
+      layer.self_keys = add("keys", config_.d_model, /*grows=*/true);
+      layer.self_values = add("values", config_.d_model, /*grows=*/true);
+      layer.c = add("c", config_.d_sru, /*grows=*/false);
+      model_->layers.push_back(layer);
+    }
+  }
+
+  ValueId Embed(kernels::InputId ids, const kernels::FloatView& table, int vocabulary,
+                FieldId position_field) {
+    ops::Embed embed;
+    embed.ids = ids;
+    embed.table = table;
+    embed.vocabulary_size = vocabulary;
+    embed.width = config_.d_model;
+    embed.scale = std::sqrt(static_cast<float>(config_.d_model));
+    embed.positions = true;
+    embed.position_field = position_field;
+    return program_.Apply(embed);
+  }
+
+  ValueId Norm(ValueId x, const std::string& name) {
+    ops::Normalize norm;
+    norm.x = x;
+    norm.weight = reader_.Take(name + ".weight", {config_.d_model});
+    norm.bias = reader_.Take(name + ".bias", {config_.d_model});
+    norm.epsilon = kNormEpsilon;
+    return program_.Apply(norm);
+  }
+
+  // d_model outputs.
+  ValueId Linear(ValueId x, const std::string& name, int inputs) {
+    ops::Linear linear;
+    linear.x = x;
+    linear.width = config_.d_model;
+    linear.weight = reader_.Take(name + ".weight", {config_.d_model, inputs});
+    linear.bias = reader_.Take(name + ".bias", {config_.d_model});
+    return program_.Apply(linear);
+  }
+
+  ValueId Projection(ValueId x, const std::string& name) {
+    return Linear(x, name, config_.d_model);
+  }
+
+  ValueId Add(ValueId a, ValueId b) { return program_.Apply(ops::Add{a, b}); }
+  ValueId Append(ValueId x, FieldId field) { return program_.Apply(ops::Append{x, field}); }
+
+  // With what it attends to still to be set.
+  ops::Attend Attention(ValueId query, const std::string& name) {
+    ops::Attend attend;
+    attend.q = Projection(query, name + ".linear_query");
+    attend.heads = config_.heads;
+    const int width = config_.d_model / config_.heads;
+    attend.scale = 1 / std::sqrt(static_cast<float>(width));
+    return attend;
+  }
+
+  // x and what the sublayer makes of it.
+  ValueId AddAttention(ValueId x, ValueId attention, const std::string& name) {
+    return Add(x, Projection(attention, name + ".final_linear"));
+  }
+
+  // x + W2 SRU(LN(x)) + b2.
+  ValueId FeedForward(ValueId x, const std::string& name, int directions, FieldId state) {
+    kernels::LayerSpec layer;
+    layer.input_size = config_.d_model;
+    layer.hidden_size = config_.d_sru / directions;
+    layer.directions = directions;
+    layer.has_skip_term = false;
+    const int64_t outputs = layer.output_size();
+    layer.weight =
+        reader_.Take(name + ".sru.weight", {config_.d_model, outputs * layer.num_matrices});
+    layer.weight_c = reader_.Take(name + ".sru.weight_c", {2 * outputs});
+    layer.bias = reader_.Take(name + ".sru.bias", {2 * outputs});
+    ops::Stack stack;
+    stack.x = Norm(x, name + ".layer_norm");
+    stack.spec.input_size = config_.d_model;
+    stack.spec.layers.push_back(layer);
+    stack.state = state;
+    const ValueId h = program_.Apply(std::move(stack));
+    return Add(x, Linear(h, name + ".w_2", config_.d_sru));
+  }
+
+  ValueId Encode(const kernels::FloatView& table) {
+    ValueId x = Embed(model_->source_ids, table, config_.source_vocabulary, kNone);
+    for (int i = 0; i < config_.encoder_layers; ++i) {
+      const std::string name = absl::StrCat("encoder.transformer.", i);
+      const std::string self = name + ".self_attn";
+      const ValueId n = Norm(x, name + ".layer_norm");
+      ops::Attend attend = Attention(n, self);
+      attend.keys = Projection(n, self + ".linear_keys");
+      attend.values = Projection(n, self + ".linear_values");
+      x = AddAttention(x, program_.Apply(attend), self);
+      x = FeedForward(x, name + ".feed_forward", config_.bidirectional_encoder ? 2 : 1, kNone);
+    }
+    return Norm(x, "encoder.layer_norm");
+  }
+
+  static std::string DecoderLayer(int i) { return absl::StrCat("decoder.transformer_layers.", i); }
+
+  void KeepContext(ValueId memory) {
+    for (int i = 0; i < config_.decoder_layers; ++i) {
+      const std::string name = DecoderLayer(i) + ".context_attn";
+      Append(Projection(memory, name + ".linear_keys"), model_->layers[i].context_keys);
+      Append(Projection(memory, name + ".linear_values"), model_->layers[i].context_values);
+    }
+  }
+
+  ValueId Decode(const kernels::FloatView& table) {
+    ValueId x = Embed(model_->target_ids, table, config_.target_vocabulary,
+                      model_->layers.front().self_keys);
+    for (int i = 0; i < config_.decoder_layers; ++i) {
+      const Translator::Layer& fields = model_->layers[i];
+      const std::string name = DecoderLayer(i);
+      const std::string self = name + ".self_attn";
+      const ValueId n = Norm(x, name + ".layer_norm_1");
+      ops::Attend attend = Attention(n, self);
+      Append(Projection(n, self + ".linear_keys"), fields.self_keys);
+      Append(Projection(n, self + ".linear_values"), fields.self_values);
+      attend.key_field = fields.self_keys;
+      attend.value_field = fields.self_values;
+      attend.causal = true;
+      x = AddAttention(x, program_.Apply(attend), self);
+
+      const std::string context = name + ".context_attn";
+      ops::Attend across = Attention(Norm(x, name + ".layer_norm_2"), context);
+      across.key_field = fields.context_keys;
+      across.value_field = fields.context_values;
+      const ValueId attended = program_.Apply(across);
+      if (i + 1 == config_.decoder_layers) {
+        model_->alignment =
+            program_.AddOutput("alignment", attended, kernels::OutputType::kAttention);
+      }
+      x = AddAttention(x, attended, context);
+      x = FeedForward(x, name + ".feed_forward", /*directions=*/1, fields.c);
+    }
+    return Norm(x, "decoder.layer_norm");
+  }
+
+  void Predict(ValueId x) {
+    ops::Predict predict;
+    predict.x = x;
+    predict.vocabulary_size = config_.target_vocabulary;
+    predict.weight =
+        reader_.Take("generator.0.weight", {config_.target_vocabulary, config_.d_model});
+    predict.bias = reader_.Take("generator.0.bias", {config_.target_vocabulary});
+    predict.targets = model_->targets;
+    predict.counts = model_->counts;
+    predict.max_candidates = model_->max_candidates;
+    const ValueId predicted = program_.Apply(predict);
+    model_->log_probs = program_.AddOutput("log_probs", predicted, kernels::OutputType::kLogProb);
+    model_->candidates =
+        program_.AddOutput("candidates", predicted, kernels::OutputType::kCandidates);
+  }
+
+  const TranslatorConfig& config_;
+  TensorReader reader_;
+  Translator* const model_;
+  kernels::Program& program_;
+};
+
+}  // namespace
+
+kernels::ProgramLimits TranslatorLimits(const Translator& model, int max_source_tokens,
+                                        int max_sources, int max_target_tokens, int max_targets) {
+  kernels::ProgramLimits limits;
+  limits.axes.resize(model.program.axes.size());
+  limits.axes[model.source] = {max_source_tokens, max_sources};
+  limits.axes[model.target] = {max_target_tokens, max_targets};
+  return limits;
+}
+
+absl::StatusOr<Translator> BuildTranslator(const ModelConfig& config,
+                                           const SafetensorsFile& tensors, int max_candidates) {
+  Translator model;
+  Builder builder(config.translator, tensors, &model);
+  if (absl::Status status = builder.Build(max_candidates); !status.ok()) return status;
+  return model;
+}
+
+}  // namespace sru::models

@@ -1,0 +1,91 @@
+#include "models/translator_config.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "models/config.h"
+#include "models/object_reader.h"
+#include "nlohmann/json.hpp"
+
+namespace sru::models {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kKey[] = "translator";
+
+// The ids and sizes of both vocabularies.
+void ReadVocabularies(ObjectReader& reader, TranslatorConfig* config) {
+  reader.Boolean("shared_embeddings", &config->shared_embeddings);
+  reader.Integer("source_vocabulary", 1, kMaxVocabulary, &config->source_vocabulary);
+  reader.Integer("target_vocabulary", 1, kMaxVocabulary, &config->target_vocabulary);
+  if (config->shared_embeddings && config->target_vocabulary != config->source_vocabulary) {
+    reader.Fail(reader.Path("target_vocabulary"),
+                absl::StrCat("expected ", config->source_vocabulary,
+                             " as source_vocabulary, since shared_embeddings is true"),
+                config->target_vocabulary);
+  }
+  const int last = std::max(config->target_vocabulary, 1) - 1;
+  reader.Integer("pad_id", 0, last, &config->pad_id);
+  reader.Integer("unk_id", 0, last, &config->unk_id);
+  reader.Integer("bos_id", 0, last, &config->bos_id);
+  reader.Integer("eos_id", 0, last, &config->eos_id);
+}
+
+void ReadSearch(const json& object, ObjectReader& reader, TranslatorConfig* config) {
+  SearchOptions& search = config->search;
+  reader.Integer("max_length", 1, std::max(config->max_positions, 1), &search.max_length);
+  reader.Integer("beam_size", 1, kMaxBeam, &search.beam_size);
+  reader.Choice<LengthPenaltyName>("length_penalty", &search.length_penalty);
+  const std::string expected = absl::StrCat("a number from 0 to ", kMaxLengthPenaltyAlpha);
+  if (reader.Required("alpha", expected) == nullptr) return;
+  const json& alpha = object["alpha"];
+  if (alpha.is_number() && alpha.get<double>() >= 0 &&
+      alpha.get<double>() <= kMaxLengthPenaltyAlpha) {
+    search.alpha = alpha.get<double>();
+  } else {
+    reader.Fail(reader.Path("alpha"), absl::StrCat("expected ", expected), alpha);
+  }
+}
+
+void ReadLanguage(const json& object, const std::string& key, ObjectReader& reader,
+                  std::string* language) {
+  if (!reader.Has(key)) return;
+  const json& found = object[key];
+  if (found.is_string()) {
+    *language = found.get<std::string>();
+  } else {
+    reader.Fail(reader.Path(key), "expected a string", found);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<TranslatorConfig> ReadTranslatorConfig(const json& object,
+                                                      const std::string& source) {
+  TranslatorConfig config;
+  ObjectReader reader(object, source, kKey);
+  reader.Integer("d_model", 1, kMaxWidth, &config.d_model);
+  reader.Integer("heads", 1, std::max(config.d_model, 1), &config.heads);
+  if (config.heads > 0 && config.d_model % config.heads != 0) {
+    reader.Fail(reader.Path("heads"),
+                absl::StrCat("expected a divisor of d_model ", config.d_model), config.heads);
+  }
+  reader.Integer("d_sru", 1, kMaxWidth, &config.d_sru);
+  reader.Integer("encoder_layers", 1, kMaxLayers, &config.encoder_layers);
+  reader.Integer("decoder_layers", 1, kMaxLayers, &config.decoder_layers);
+  reader.Boolean("bidirectional_encoder", &config.bidirectional_encoder);
+  if (config.bidirectional_encoder && config.d_sru % 2 != 0) {
+    reader.Fail(reader.Path("d_sru"), "expected an even number beside bidirectional_encoder",
+                config.d_sru);
+  }
+  reader.Integer("max_positions", 1, kMaxPositions, &config.max_positions);
+  ReadVocabularies(reader, &config);
+  ReadSearch(object, reader, &config);
+  ReadLanguage(object, "source_language", reader, &config.source_language);
+  ReadLanguage(object, "target_language", reader, &config.target_language);
+  if (absl::Status status = reader.Finish(); !status.ok()) return status;
+  return config;
+}
+
+}  // namespace sru::models
