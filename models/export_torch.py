@@ -3,25 +3,24 @@
 
 The checkpoint is a state_dict (or a dict with a "state_dict" entry) written by torch.save, of a
 module that holds an embedding (torch.nn.Embedding), an encoder (sru.SRU of the PyPI package "sru")
-and a classifier or, in a language model, an output layer (torch.nn.Linear), or of a translator, which is below. It becomes a directory
-REPOSITORY/MODEL/VERSION with config.json, model.safetensors and the tokenizer's vocab.txt or
-spm.model, which FORMAT.md describes.
+and a classifier or, in a language model, an output layer (torch.nn.Linear), or of a reader or a
+translator, which are below. It becomes a directory REPOSITORY/MODEL/VERSION with config.json,
+model.safetensors and the tokenizer's vocab.txt or spm.model, which FORMAT.md describes.
 
 Needs PyTorch (Debian and Ubuntu: apt install python3-torch) and nothing else; not even the package
 "sru".
 """
 
 import argparse
+import os
 import sys
 import textwrap
 
-from exporter import stack, translator
+from exporter import reader, stack, translator
 from exporter.common import ExportError, read_config
+from exporter.model_directory import check_out, exists_message, report, write_model
 from exporter.stack import POOLINGS
 from exporter.vocabulary import PREPROCESSINGS
-
-# Of tasks whose network is more than one SRU stack.
-EXPORTERS = {"translator": translator.export}
 
 EPILOG = """\
 the model config (--config) is a JSON object with these keys; any other key is informational:
@@ -30,7 +29,8 @@ the model config (--config) is a JSON object with these keys; any other key is i
                  use_tanh, layer_norm, normalize_after, has_skip_term, rescale, v1,
                  proj_input_to_hidden_first, highway_bias. What matters to training only (dropout
                  and the like) is accepted and dropped; custom_m cannot be exported.
-  task           "language_model"; without it --labels make a classifier, and nothing an encoder.
+  task           "language_model", "reader" or "translator"; without it --labels make a classifier,
+                 and nothing an encoder.
   pooling        @POOLINGS@: how token vectors become the classifier's input.
                  "none" for a model without a classifier.
   preprocessing  the tokenizer (FORMAT.md):
@@ -45,6 +45,13 @@ of a language model also
   unit           "byte" or "word", in place of preprocessing: bytes, or words as line_words has them
   vocabulary     its symbols, in the order of their ids: byte values, or words (or give --vocab)
   tied           true if the output layer's weight is the embedding (default false)
+of a reader, in place of all but task, the options of the public code:
+  vocab_size, embedding_dim, hidden_size, doc_layers, question_layers, features, use_qemb, pos, ner
+  (with pos_size, pos_dim, ner_size, ner_dim), concat_rnn_layers, question_merge, max_len
+  sru            the arguments of every sru.SRUCell, where they differ from its defaults
+  lowercase      whether words are looked up in lower case; without --vocab, vocab.txt beside the
+                 config is the vocabulary then. Without both the model takes ids only.
+  unk_id         the line of the vocabulary, from 0, that stands for unknown words
 
 example:
   export_torch.py --checkpoint question.pt --config question.json --vocab vocab.txt \\
@@ -57,10 +64,16 @@ A language model's modules are embedding_layer, rnn and output_layer if no --*-p
   sru_server --model_repository=/srv/models
   sru_client score --model=book "It was a dark and stormy night"
 
-A translator ("task": "translator" in the config) has the modules and names of OpenNMT-py (2018), with an
-sru.SRUCell in place of w_1 of each feed-forward layer: encoder.transformer.0.feed_forward.sru.weight. Its checkpoint may also be
-OpenNMT-py's own, a dict with "model" and "generator". The keys of its config are those of "translator" in FORMAT.md. With --subwords, or
-the key "subwords" (a file beside the config), it reads and writes text, else ids only:
+A reader has the public code's names of modules:
+
+  export_torch.py --checkpoint squad.pt --config squad.json --vocab vocab.txt --out /srv/models/squad/1
+  sru_client answer --model=squad --question "Who wrote Hamlet?" plays.txt
+
+A translator has the modules and names of OpenNMT-py (2018), with an sru.SRUCell in place of w_1 of
+each feed-forward layer: encoder.transformer.0.feed_forward.sru.weight. Its checkpoint may also be
+OpenNMT-py's own, a dict with "model" and "generator". The keys of its config are those of
+"translator" in FORMAT.md. With --subwords, or the key "subwords" (a file beside the config), it
+reads and writes text, else ids only:
 
   export_torch.py --checkpoint multi30k.pt --config multi30k.json --subwords spm.model \\
       --out /srv/models/multi30k/1
@@ -68,6 +81,35 @@ the key "subwords" (a file beside the config), it reads and writes text, else id
 A model that takes feature frames has no embedding: leave out --vocab, oov_id and preprocessing.
 A model that only encodes has no classifier: leave out --labels.
 """
+
+
+# What reads the model of each task that can be exported. What else "task" says is a note.
+TASKS = {**dict.fromkeys(stack.TASKS, stack.read_model), "reader": reader.read_model,
+         "translator": translator.read_model}
+
+
+def read_task(source, config, arguments):
+    """What the model is for. A task that the format does not know is a note of the config."""
+    task = config.get("task")
+    if not isinstance(task, str) or task not in TASKS:
+        return "classifier" if arguments.labels else "encoder"
+    if task == "classifier" and not arguments.labels:
+        raise ExportError(f"{source}: task: a classifier needs --labels")
+    if task != "classifier" and arguments.labels:
+        raise ExportError(f"--labels: a model with the task \"{task}\" has none")
+    return task
+
+
+def export(torch, arguments):
+    out = check_out(arguments.out)
+    if os.path.lexists(out) and not arguments.force:
+        raise ExportError(exists_message(out))
+    config = read_config(arguments.config)
+    source = f"config {arguments.config}"
+    task = read_task(source, config, arguments)
+    model = TASKS[task](torch, arguments, task, source, config)
+    write_model(out, arguments.force, arguments.description, model)
+    report(out, model)
 
 
 def make_epilog():
@@ -122,10 +164,7 @@ def main(arguments=None):
               "https://pytorch.org", file=sys.stderr)
         return 1
     try:
-        config = read_config(parsed.config)
-        task = config.get("task")
-        exporter = EXPORTERS.get(task, stack.export) if isinstance(task, str) else stack.export
-        exporter(torch, parsed, config)
+        export(torch, parsed)
     except ExportError as error:
         print(f"export_torch.py: error: {error}", file=sys.stderr)
         return 1

@@ -1,10 +1,14 @@
 """Reads a checkpoint and checks its tensors."""
 
+import collections
 import inspect
 import re
 import sys
 
 from exporter.common import ExportError
+
+# What the user is told to check when a tensor is there that the config does not have, or the other way round.
+Settings = collections.namedtuple("Settings", "unknown missing")
 
 
 def load_checkpoint(torch, path):
@@ -41,6 +45,8 @@ def state_dict_of(torch, path, checkpoint):
     """The tensors by name, of a state_dict or of a dict that has one."""
     if isinstance(checkpoint, dict) and isinstance(checkpoint.get("state_dict"), dict):
         checkpoint = checkpoint["state_dict"]
+        if isinstance(checkpoint.get("network"), dict):  # the public code of readers
+            checkpoint = checkpoint["network"]
     if not isinstance(checkpoint, dict) or not checkpoint:
         raise ExportError(f"checkpoint {path}: expected a state_dict, found "
                           f"{type(checkpoint).__name__}; save model.state_dict()")
@@ -73,24 +79,26 @@ def rename_tensors(source, state, prefixes):
     return renamed
 
 
-def collect_tensors(torch, source, state, prefixes, expected):
-    """The tensors in the order of `expected`, as {name: float32 tensor}, all checked."""
-    given = rename_tensors(source, state, prefixes)
+def collect_tensors(torch, source, given, expected, settings):
+    """The tensors in the order of `expected`, as {name: float32 tensor}, all checked.
+
+    given: {name in the format: (name in the checkpoint, tensor)}
+    expected: {name: (shape, optional)}
+    """
     for name, (original, _) in given.items():
         if ".custom_m." in name:
             raise ExportError(f"{source}: tensor '{original}': a model with a custom module "
                               "(custom_m) cannot be exported")
         if name not in expected:
             raise ExportError(f"{source}: tensor '{original}' is not part of a model with this "
-                              "config; check sru_config, --vocab and --labels")
+                              f"config; check {settings.unknown}")
     tensors = {}
     for name, (shape, optional) in expected.items():
         if name not in given:
             if optional:
                 continue
             raise ExportError(f"{source}: tensor '{name}' is missing (shape {shape}); check "
-                              "sru_config and the prefixes (--embedding-prefix, --encoder-prefix, "
-                              "--classifier-prefix)")
+                              f"{settings.missing}")
         original, tensor = given[name]
         tensors[name] = checked_tensor(torch, source, original, tensor, shape)
     return tensors

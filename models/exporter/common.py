@@ -1,21 +1,31 @@
 """What every file of the exporter uses: its error, the limits of the format, and how text files are read."""
 
+import collections
 import json
 
 REQUIRED = object()
 
 FORMAT_VERSION = 1
 
-# The limits of the server (models/config.h).
+# The limits of the server (models/config.h, reader_config.h).
 MAX_WIDTH = 16384
 MAX_LAYERS = 256
 MAX_VOCABULARY = 1 << 24
 MAX_LABELS = 65536
 MAX_PIECES_BYTES = 256 << 20
+MAX_TAGS = 65536
+MAX_ANSWER_TOKENS = 1 << 20
 
 
 class ExportError(Exception):
     """What is wrong with the input, in one line for the user."""
+
+
+# A model that can be written: the object of config.json without the keys that all tasks have, the tensors by
+# name, the vocabulary (None for a model without text), and for the user what the model has before and after
+# its number of weights, and how to ask a server ("{model}" is its name).
+Exported = collections.namedtuple("Exported",
+                                  "config tensors vocabulary layers summary usage")
 
 
 def read_text(path, what):
@@ -63,6 +73,12 @@ def check_integer(source, key, value, low, high):
     if not is_integer(value) or not low <= value <= high:
         raise ExportError(f"{source}: {key}: expected an integer from {low} to {high}, "
                           f"found {json.dumps(value)}")
+    return value
+
+
+def check_boolean(source, key, value):
+    if not isinstance(value, bool):
+        raise ExportError(f"{source}: {key}: expected true or false, found {json.dumps(value)}")
     return value
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 
-from exporter.common import MAX_LAYERS, MAX_WIDTH, REQUIRED, ExportError, check_integer
+from exporter.common import MAX_LAYERS, MAX_WIDTH, REQUIRED, ExportError, check_boolean, check_integer
 
 # Arguments of sru.SRU that matter for inference, with the package's defaults, in the order in which
 # they are written.
@@ -33,22 +33,36 @@ DROPPED_ARGUMENTS = {
 }
 
 
-def read_encoder(source, arguments):
-    """The "encoder" object of config.json from the arguments of sru.SRU."""
+def read_encoder(source, config):
+    """The "encoder" object of config.json from the key sru_config of the model config."""
+    if "sru_config" not in config:
+        raise ExportError(f"{source}: key 'sru_config' is missing; it holds the arguments of "
+                          "sru.SRU (see --help)")
+    arguments = config["sru_config"]
+    check_arguments(source, "sru_config", arguments, set(ENCODER_ARGUMENTS), "sru.SRU")
+    return make_encoder(source, "sru_config", arguments)
+
+
+def check_arguments(source, where, arguments, known, of):
+    """Refuses what the key `where` has beside the arguments `known` of the class `of`."""
     if not isinstance(arguments, dict):
-        raise ExportError(f"{source}: sru_config: expected an object with the arguments of sru.SRU")
+        raise ExportError(f"{source}: {where}: expected an object with the arguments of {of}")
     if arguments.get("custom_m") is not None:
-        raise ExportError(f"{source}: sru_config.custom_m: a model with a custom module in place "
+        raise ExportError(f"{source}: {where}.custom_m: a model with a custom module in place "
                           "of the matrix products cannot be exported")
-    known = set(ENCODER_ARGUMENTS) | DROPPED_ARGUMENTS | {"custom_m"}
+    known = known | DROPPED_ARGUMENTS | {"custom_m"}
     for key in arguments:
         if key not in known:
-            raise ExportError(f"{source}: sru_config.{key}: is not an argument of sru.SRU; "
+            raise ExportError(f"{source}: {where}.{key}: is not an argument of {of}; "
                               f"expected one of {', '.join(sorted(known))}")
+
+
+def make_encoder(source, where, arguments):
+    """The "encoder" object from arguments that check_arguments() has accepted."""
     encoder = {}
     for key, default in ENCODER_ARGUMENTS.items():
         value = arguments.get(key, default)
-        name = f"sru_config.{key}"
+        name = f"{where}.{key}"
         if value is REQUIRED:
             raise ExportError(f"{source}: {name}: is missing")
         if key == "num_layers":
@@ -63,8 +77,34 @@ def read_encoder(source, arguments):
                 raise ExportError(f"{source}: {name}: expected a number from -1e6 to 1e6, "
                                   f"found {json.dumps(value)}")
             value = float(value)
-        elif not isinstance(value, bool):
-            raise ExportError(f"{source}: {name}: expected true or false, "
-                              f"found {json.dumps(value)}")
+        else:
+            check_boolean(source, name, value)
         encoder[key] = value
     return encoder
+
+
+def layer_tensors(encoder, prefix, input_size, num_layers):
+    """Names and shapes of the tensors of layers, as {name: (shape, optional)}: `prefix`0.weight and so on.
+
+    Follows the constructor of sru.SRUCell.
+    """
+    output_size = encoder["hidden_size"] * (2 if encoder["bidirectional"] else 1)
+    tensors = {}
+    for layer in range(num_layers):
+        name = f"{prefix}{layer}."
+        projection = encoder["projection_size"]
+        if not 0 < projection < min(input_size, output_size):
+            projection = 0
+        num_matrices = 4 if encoder["has_skip_term"] and input_size != output_size else 3
+        if projection:
+            tensors[name + "weight_proj"] = ([input_size, projection], False)
+        tensors[name + "weight"] = ([projection or input_size, output_size * num_matrices], False)
+        tensors[name + "weight_c"] = ([2 * output_size], False)
+        tensors[name + "bias"] = ([2 * output_size], False)
+        tensors[name + "scale_x"] = ([1], False)
+        if encoder["layer_norm"]:
+            width = output_size if encoder["normalize_after"] else input_size
+            tensors[name + "layer_norm.weight"] = ([width], False)
+            tensors[name + "layer_norm.bias"] = ([width], False)
+        input_size = output_size
+    return tensors

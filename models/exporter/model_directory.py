@@ -9,7 +9,7 @@ import struct
 import tempfile
 import textwrap
 
-from exporter.common import ExportError
+from exporter.common import FORMAT_VERSION, ExportError
 
 
 def write_safetensors(path, tensors):
@@ -81,3 +81,38 @@ def config_text(config):
 
     text = json.dumps(config, indent=2, ensure_ascii=False)
     return re.sub(r"\[\n([0-9,\s]+)\]", fill, text) + "\n"
+
+
+def write_model(out, force, description, model):
+    """Writes the files of an Exported model."""
+    config = {"format_version": FORMAT_VERSION}
+    if description:
+        config["description"] = description
+    config.update(model.config)
+
+    def write(directory):
+        with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
+            file.write(config_text(config))
+        write_safetensors(os.path.join(directory, "model.safetensors"), model.tensors)
+        vocabulary = model.vocabulary
+        if vocabulary is not None and vocabulary.words is not None:
+            with open(os.path.join(directory, "vocab.txt"), "w", encoding="utf-8",
+                      newline="\n") as file:
+                file.write("\n".join(vocabulary.words) + "\n")
+        if vocabulary is not None and vocabulary.pieces is not None:
+            shutil.copyfile(vocabulary.pieces, os.path.join(directory, "spm.model"))
+
+    write_directory(out, force, write)
+
+
+def report(out, model):
+    """Says what was written and how to use it."""
+    weights = sum(tensor.numel() for name, tensor in model.tensors.items()
+                  if not name.endswith(".scale_x"))  # a constant, not a weight
+    print(f"wrote {out}:")
+    for name in sorted(os.listdir(out)):
+        print(f"  {name}  {os.path.getsize(os.path.join(out, name)):,} bytes")
+    print(f"{model.layers}, {weights:,} weights, {model.summary}.")
+    print("Serve it and ask it:")
+    print(f"  sru_server --model_repository={os.path.dirname(os.path.dirname(out))}")
+    print("  " + model.usage.format(model=os.path.basename(os.path.dirname(out))))

@@ -1,49 +1,33 @@
 """Tasks whose network is one SRU stack: classifiers, encoders and language models."""
 
 import json
-import os
-import shutil
 
-from exporter.checkpoint import collect_tensors, load_state_dict
-from exporter.common import FORMAT_VERSION, MAX_LABELS, ExportError, read_lines
-from exporter.encoder import read_encoder
-from exporter.model_directory import (check_out, config_text, exists_message, write_directory,
-                                      write_safetensors)
+from exporter.checkpoint import Settings, collect_tensors, load_state_dict, rename_tensors
+from exporter.common import MAX_LABELS, ExportError, Exported, read_lines
+from exporter.encoder import layer_tensors, read_encoder
 from exporter.vocabulary import read_embedding, read_vocabulary
 
 # kernels/stack_spec.h; "none" is for models without a classifier only.
 POOLINGS = ("none", "first", "last", "max", "mean")
 
-# Tasks that can be exported, and the names of their modules (embedding, encoder, output layer).
-# What else "task" says is a note, unless the format may have a meaning for it one day.
+# The names of the modules: embedding, encoder, output layer.
 TASKS = {
     "classifier": ("embedding", "encoder", "out"),
     "encoder": ("embedding", "encoder", "out"),
     "language_model": ("embedding_layer", "rnn", "output_layer"),
 }
 
-OTHER_TASKS = ("reader",)
 
-
-def read_task(source, config, arguments):
-    """What the model is for. A task that the format does not know is a note of the config."""
-    task = config.get("task")
-    if task in OTHER_TASKS:
-        raise ExportError(f"{source}: task: a {task} cannot be exported; expected one of "
-                          f"{', '.join(TASKS)}")
-    if not isinstance(task, str) or task not in TASKS:
-        return "classifier" if arguments.labels else "encoder"
-    if task == "classifier" and not arguments.labels:
-        raise ExportError(f"{source}: task: a classifier needs --labels")
-    if task != "classifier" and arguments.labels:
-        raise ExportError(f"--labels: a model with the task \"{task}\" has none")
-    return task
+# What decides which tensors a model has.
+SETTINGS = Settings(unknown="sru_config, --vocab and --labels",
+                    missing="sru_config and the prefixes (--embedding-prefix, --encoder-prefix, "
+                    "--classifier-prefix)")
 
 
 def expected_tensors(encoder, vocabulary_size, num_labels, task="classifier"):
     """Names and shapes of the tensors of a model, as {name: (shape, optional)}.
 
-    Follows the constructors of sru.SRU and sru.SRUCell. A language model has no labels.
+    Follows the constructor of sru.SRU. A language model has no labels.
     """
     input_size, hidden = encoder["input_size"], encoder["hidden_size"]
     output_size = hidden * (2 if encoder["bidirectional"] else 1)
@@ -53,23 +37,7 @@ def expected_tensors(encoder, vocabulary_size, num_labels, task="classifier"):
     if encoder["proj_input_to_hidden_first"] and input_size != output_size:
         tensors["encoder.input_to_hidden.weight"] = ([output_size, input_size], False)
         input_size = output_size
-    for layer in range(encoder["num_layers"]):
-        prefix = f"encoder.rnn_lst.{layer}."
-        projection = encoder["projection_size"]
-        if not 0 < projection < min(input_size, output_size):
-            projection = 0
-        num_matrices = 4 if encoder["has_skip_term"] and input_size != output_size else 3
-        if projection:
-            tensors[prefix + "weight_proj"] = ([input_size, projection], False)
-        tensors[prefix + "weight"] = ([projection or input_size, output_size * num_matrices], False)
-        tensors[prefix + "weight_c"] = ([2 * output_size], False)
-        tensors[prefix + "bias"] = ([2 * output_size], False)
-        tensors[prefix + "scale_x"] = ([1], False)
-        if encoder["layer_norm"]:
-            width = output_size if encoder["normalize_after"] else input_size
-            tensors[prefix + "layer_norm.weight"] = ([width], False)
-            tensors[prefix + "layer_norm.bias"] = ([width], False)
-        input_size = output_size
+    tensors.update(layer_tensors(encoder, "encoder.rnn_lst.", input_size, encoder["num_layers"]))
     if num_labels:
         tensors["out.weight"] = ([num_labels, output_size], False)
         tensors["out.bias"] = ([num_labels], True)
@@ -139,20 +107,10 @@ def module_prefixes(arguments, task, state, has_vocabulary, has_output):
     return dict(sorted(prefixes.items(), key=lambda item: -len(item[0])))
 
 
-def export(torch, arguments, source_config):
-    out = check_out(arguments.out)
-    if os.path.lexists(out) and not arguments.force:
-        raise ExportError(exists_message(out))
-
-    source = f"config {arguments.config}"
-    if "sru_config" not in source_config:
-        raise ExportError(f"{source}: key 'sru_config' is missing; it holds the arguments of "
-                          "sru.SRU (see --help)")
-    task = read_task(source, source_config, arguments)
-    encoder = read_encoder(source, source_config["sru_config"])
-    config = {"format_version": FORMAT_VERSION}
-    if arguments.description:
-        config["description"] = arguments.description
+def read_model(torch, arguments, task, source, source_config):
+    """A model of one of these tasks. `source` names the config in messages."""
+    encoder = read_encoder(source, source_config)
+    config = {}
     language_model = task == "language_model"
     if language_model:
         config["task"] = task
@@ -180,32 +138,15 @@ def export(torch, arguments, source_config):
     prefixes = module_prefixes(arguments, task, state, vocabulary is not None,
                                language_model or bool(labels))
     checkpoint = f"checkpoint {arguments.checkpoint}"
-    tensors = collect_tensors(torch, checkpoint, state, prefixes,
-                              expected_tensors(encoder, size, len(labels), task))
+    tensors = collect_tensors(torch, checkpoint, rename_tensors(checkpoint, state, prefixes),
+                              expected_tensors(encoder, size, len(labels), task), SETTINGS)
     if tied:
         untie(torch, checkpoint, tensors)
-
-    def write(directory):
-        with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
-            file.write(config_text(config))
-        write_safetensors(os.path.join(directory, "model.safetensors"), tensors)
-        if vocabulary is not None and vocabulary.words is not None:
-            with open(os.path.join(directory, "vocab.txt"), "w", encoding="utf-8",
-                      newline="\n") as file:
-                file.write("\n".join(vocabulary.words) + "\n")
-        if vocabulary is not None and vocabulary.pieces is not None:
-            shutil.copyfile(vocabulary.pieces, os.path.join(directory, "spm.model"))
-
-    write_directory(out, arguments.force, write)
-    report(out, config, vocabulary, tensors)
+    return Exported(config, tensors, vocabulary, *describe(config, vocabulary))
 
 
-def report(out, config, vocabulary, tensors):
-    """Says what was written and how to use it."""
-    repository = os.path.dirname(os.path.dirname(out))
-    model = os.path.basename(os.path.dirname(out))
-    weights = sum(tensor.numel() for name, tensor in tensors.items()
-                  if not name.endswith(".scale_x"))  # a constant, not a weight
+def describe(config, vocabulary):
+    """What the model is made of beside its weights, and how to ask it."""
     encoder, labels = config["encoder"], config.get("labels", [])
     language_model = config.get("task") == "language_model"
     symbols = {"bytes": "bytes", "characters": "characters", "sentencepiece": "pieces"}.get(
@@ -213,13 +154,8 @@ def report(out, config, vocabulary, tensors):
     size = vocabulary.size if vocabulary is not None else 0
     last = ("a language model" + (", tied" if config.get("tied") else "") if language_model
             else f"{len(labels)} labels, pooling {config['pooling']}")
-    print(f"wrote {out}:")
-    for name in sorted(os.listdir(out)):
-        print(f"  {name}  {os.path.getsize(os.path.join(out, name)):,} bytes")
-    print(f"{encoder['num_layers']} layers, {weights:,} weights, {size:,} {symbols}, {last}.")
-    print("Serve it and ask it:")
-    print(f"  sru_server --model_repository={repository}")
     verb = "score" if language_model else "classify" if labels else "encode"
-    print(f"  sru_client {verb} --model={model} 'your text'" if vocabulary is not None else
-          "  and send Features (proto/sru/v1/inference.proto) of "
-          f"feature_size {encoder['input_size']}")
+    usage = (f"sru_client {verb} --model={{model}} 'your text'" if vocabulary is not None else
+             "and send Features (proto/sru/v1/inference.proto) of "
+             f"feature_size {encoder['input_size']}")
+    return f"{encoder['num_layers']} layers", f"{size:,} {symbols}, {last}", usage

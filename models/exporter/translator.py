@@ -4,14 +4,11 @@ import json
 import math
 import os
 import re
-import shutil
 
 from exporter.checkpoint import checked_tensor, load_checkpoint, state_dict_of
-from exporter.common import (FORMAT_VERSION, MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, ExportError,
+from exporter.common import (MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, ExportError, Exported,
                              check_integer)
-from exporter.model_directory import (check_out, config_text, exists_message, write_directory,
-                                      write_safetensors)
-from exporter.vocabulary import count_pieces
+from exporter.vocabulary import Vocabulary, count_pieces
 
 # The limits of the server (models/translator_config.h, models/decoding/search_options.h).
 MAX_POSITIONS = 1 << 20
@@ -182,54 +179,27 @@ def check_subwords(path, translator):
                               f"found {pieces}")
 
 
-def export(torch, arguments, source_config):
-    out = check_out(arguments.out)
-    if os.path.lexists(out) and not arguments.force:
-        raise ExportError(exists_message(out))
-    for flag, given in (("--vocab", arguments.vocab), ("--labels", arguments.labels),
+def read_model(torch, arguments, task, source, source_config):
+    for flag, given in (("--vocab", arguments.vocab),
                         ("--embedding-prefix", arguments.embedding_prefix),
                         ("--encoder-prefix", arguments.encoder_prefix),
                         ("--output-prefix", arguments.classifier_prefix)):
         if given is not None:
             raise ExportError(f"{flag}: is not for a translator")
-    source = f"config {arguments.config}"
     translator = read_translator(source, source_config)
-    config = {"format_version": FORMAT_VERSION}
-    if arguments.description:
-        config["description"] = arguments.description
-    config["task"] = "translator"
-    config["translator"] = translator
+    config = {"task": task, "translator": translator}
+    vocabulary = None
     subwords = find_subwords(source, source_config, arguments)
     if subwords is not None:
         check_subwords(subwords, translator)
         config["preprocessing"] = {"type": "sentencepiece"}
+        vocabulary = Vocabulary(config["preprocessing"], translator["source_vocabulary"],
+                                pieces=subwords)
     tensors = collect_tensors(torch, f"checkpoint {arguments.checkpoint}",
                               load_tensors(torch, arguments.checkpoint), translator)
-
-    def write(directory):
-        with open(os.path.join(directory, "config.json"), "w", encoding="utf-8") as file:
-            file.write(config_text(config))
-        write_safetensors(os.path.join(directory, "model.safetensors"), tensors)
-        if subwords is not None:
-            shutil.copyfile(subwords, os.path.join(directory, "spm.model"))
-
-    write_directory(out, arguments.force, write)
-    report(out, translator, subwords, tensors)
-
-
-def report(out, translator, subwords, tensors):
-    """Says what was written and how to use it."""
-    model = os.path.basename(os.path.dirname(out))
-    weights = sum(tensor.numel() for tensor in tensors.values())
-    print(f"wrote {out}:")
-    for name in sorted(os.listdir(out)):
-        print(f"  {name}  {os.path.getsize(os.path.join(out, name)):,} bytes")
-    print(f"{translator['encoder_layers']} encoder and {translator['decoder_layers']} decoder "
-          f"layers, {weights:,} weights, a translator"
-          + ("." if subwords is not None else " of ids: it has no subwords."))
-    print("Serve it and ask it:")
-    print(f"  sru_server --model_repository={os.path.dirname(os.path.dirname(out))}")
-    if subwords is not None:
-        print(f"  sru_client translate --model={model} 'your text'")
-    else:
-        print("  and send TokenIds (proto/sru/v1/inference.proto)")
+    return Exported(
+        config, tensors, vocabulary,
+        f"{translator['encoder_layers']} encoder and {translator['decoder_layers']} decoder layers",
+        "a translator" + ("" if vocabulary else " of ids: it has no subwords"),
+        "sru_client translate --model={model} 'your text'" if vocabulary else
+        "and send TokenIds (proto/sru/v1/inference.proto)")
