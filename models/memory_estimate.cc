@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/row_layout.h"
 #include "kernels/cpu/weight_layout.h"
+#include "models/reader.h"
 #include "models/tokenizer_loader.h"
 
 namespace sru::models {
@@ -75,6 +76,7 @@ struct Sizes {
   int64_t parts = 0;  // of a layer, each of which a thread may compute
   int64_t widest_row = 0;
   int64_t product_rows = 0;  // values per token that precede products, over all layers
+  int64_t program_row = 0;   // values per token that a program keeps beside its stacks'
 };
 
 // Rows of the output layer's weight, out.weight. A tied one is the embedding in the file, and yet
@@ -84,19 +86,18 @@ int64_t OutputRows(const ModelConfig& config) {
                                              : static_cast<int64_t>(config.labels.size());
 }
 
-Sizes SizesOf(const ModelConfig& config) {
-  const EncoderConfig& encoder = config.encoder;
-  Sizes sizes;
-  RowLayout rows = {1, encoder.input_size};
-  const int64_t embedding_stride = rows.stride();
-  sizes.widest_row = rows.stride();
+// The layers of a stack, which reads `rows`. `vocabulary_size` is that of an embedding before it, 0
+// without; returns whether nothing reads that embedding but the token table.
+bool AddLayers(const EncoderConfig& encoder, RowLayout rows, int64_t vocabulary_size,
+               Sizes* sizes) {
+  sizes->widest_row = std::max<int64_t>(sizes->widest_row, rows.stride());
   const RowLayout output = {encoder.directions(), encoder.hidden_size};
-  bool looks_up_input = false;  // nothing reads the embedding but the token table
+  bool looks_up_input = false;
   if (encoder.has_input_to_hidden()) {
-    sizes.in_file += int64_t{encoder.input_size} * encoder.output_size();
+    sizes->in_file += int64_t{encoder.input_size} * encoder.output_size();
     const int64_t packed = rows.stride() * ProductColumns(output.stride());
-    sizes.packed += packed;
-    sizes.passing = packed + int64_t{encoder.input_size} * encoder.output_size();
+    sizes->packed += packed;
+    sizes->passing = packed + int64_t{encoder.input_size} * encoder.output_size();
     rows = output;
   }
   for (int i = 0; i < encoder.num_layers; ++i) {
@@ -104,39 +105,46 @@ Sizes SizesOf(const ModelConfig& config) {
     const int64_t input = encoder.layer_input_size(i);
     const int64_t gates = encoder.has_skip_term && input != encoder.output_size() ? 4 : 3;
     RowLayout product = rows;
-    if (encoder.layer_norm && !encoder.normalize_after) sizes.product_rows += rows.stride();
+    if (encoder.layer_norm && !encoder.normalize_after) sizes->product_rows += rows.stride();
     if (projection > 0) {
       product = {1, static_cast<int>(projection)};
       const int64_t packed = rows.stride() * ProductColumns(product.stride());
-      sizes.in_file += input * projection;
-      sizes.packed += packed;
-      sizes.passing = std::max(sizes.passing, input * projection + packed);
-      sizes.product_rows += product.stride();
+      sizes->in_file += input * projection;
+      sizes->packed += packed;
+      sizes->passing = std::max(sizes->passing, input * projection + packed);
+      sizes->product_rows += product.stride();
     }
     const int64_t direction = product.stride() * ProductColumns(gates * output.padded());
     const int64_t weight = (projection > 0 ? projection : input) * encoder.output_size() * gates;
-    sizes.in_file += weight;
+    sizes->in_file += weight;
     const int64_t part = product.stride() * gates * std::min<int64_t>(kPartSize, output.padded());
-    sizes.passing_gates = std::max(sizes.passing_gates, weight + kPartCopies * part);
-    sizes.packed += direction * encoder.directions();
-    sizes.constants += int64_t{4} * output.stride();
-    if (i == 0 && config.has_embedding && !encoder.has_input_to_hidden()) {
-      const int64_t table = (config.embedding.vocabulary_size + kSpareRows) * encoder.directions() *
-                            gates * output.padded();
+    sizes->passing_gates = std::max(sizes->passing_gates, weight + kPartCopies * part);
+    sizes->packed += direction * encoder.directions();
+    sizes->constants += int64_t{4} * output.stride();
+    if (i == 0 && vocabulary_size > 0 && !encoder.has_input_to_hidden()) {
+      const int64_t table =
+          (vocabulary_size + kSpareRows) * encoder.directions() * gates * output.padded();
       if (table * kValueBytes <= static_cast<int64_t>(kernels::cpu::kMaxTokenProductBytes)) {
-        sizes.token_table = table;
+        sizes->token_table = table;
       }
-      looks_up_input = sizes.token_table > 0 && (gates == 4 || !encoder.has_skip_term);
+      looks_up_input = sizes->token_table > 0 && (gates == 4 || !encoder.has_skip_term);
     }
     rows = output;
   }
-  sizes.widest_row = std::max<int64_t>(sizes.widest_row, output.stride());
-  if (config.has_embedding) {
-    if (!looks_up_input) {
-      sizes.embedding = int64_t{config.embedding.vocabulary_size} * embedding_stride;
-    }
-    sizes.in_file += int64_t{config.embedding.vocabulary_size} * encoder.input_size;
-  }
+  sizes->widest_row = std::max<int64_t>(sizes->widest_row, output.stride());
+  sizes->parts = (output.stride() + kPartSize - 1) / kPartSize;
+  return looks_up_input;
+}
+
+Sizes SizesOfStack(const ModelConfig& config) {
+  const EncoderConfig& encoder = config.encoder;
+  Sizes sizes;
+  const RowLayout input = {1, encoder.input_size};
+  const RowLayout output = {encoder.directions(), encoder.hidden_size};
+  const int64_t vocabulary_size = config.has_embedding ? config.embedding.vocabulary_size : 0;
+  const bool looks_up_input = AddLayers(encoder, input, vocabulary_size, &sizes);
+  if (!looks_up_input) sizes.embedding = vocabulary_size * input.stride();
+  sizes.in_file += vocabulary_size * encoder.input_size;
   const int64_t outputs = OutputRows(config);
   if (!config.tied) sizes.in_file += outputs * encoder.output_size();
   sizes.packed += output.stride() * ProductColumns(outputs);
@@ -145,8 +153,53 @@ Sizes SizesOf(const ModelConfig& config) {
   sizes.passing =
       std::max(sizes.passing, std::min(block, outputs) * encoder.output_size() +
                                   output.stride() * ProductColumns(std::min(block, outputs)));
-  sizes.parts = (output.stride() + kPartSize - 1) / kPartSize;
   return sizes;
+}
+
+// Its values are in one workspace with those of the stacks.
+Sizes SizesOfReader(const ModelConfig& config) {
+  const ReaderConfig& reader = config.reader;
+  Sizes sizes;
+  const int64_t width = reader.embedding_dim;
+  const int64_t embedding = config.embedding.vocabulary_size * width;
+  sizes.in_file = embedding + int64_t{reader.pos_size} * reader.pos_dim +
+                  int64_t{reader.ner_size} * reader.ner_dim;
+  sizes.embedding = sizes.in_file;
+  sizes.program_row = 2 * width + config.encoder.input_size + reader.num_features() +
+                      reader.pos_dim + reader.ner_dim;
+  int64_t match_table = 0;  // in memory while all else is packed
+  if (reader.use_qemb) {
+    sizes.in_file += width * width;
+    // What the aligned question compares is a table, too, unless that is too large.
+    if (embedding * kValueBytes <= static_cast<int64_t>(kMaxMatchTableBytes)) {
+      sizes.embedding += embedding;
+      match_table = embedding;
+    }
+    sizes.program_row += 3 * width;
+  }
+  EncoderConfig question = config.encoder;
+  question.input_size = reader.embedding_dim;
+  question.num_layers = reader.question_layers;
+  const auto vectors = [&](const EncoderConfig& encoder) {
+    const int64_t layers = reader.concat_rnn_layers ? encoder.num_layers : 1;
+    // Those of each layer, and beside each other.
+    sizes.program_row += encoder.output_size() * (layers == 1 ? 1 : 2 * layers);
+    return encoder.output_size() * layers;
+  };
+  const int64_t passage_vector = vectors(config.encoder);
+  const int64_t question_vector = vectors(question);
+  for (const EncoderConfig& encoder : {config.encoder, question}) {
+    AddLayers(encoder, {1, encoder.input_size}, 0, &sizes);
+  }
+  sizes.passing += match_table;
+  sizes.passing_gates += match_table;
+  sizes.in_file += 2 * question_vector * passage_vector;
+  sizes.packed += 2 * question_vector * ProductColumns(passage_vector);
+  return sizes;
+}
+
+Sizes SizesOf(const ModelConfig& config) {
+  return config.task == Task::kReader ? SizesOfReader(config) : SizesOfStack(config);
 }
 
 MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const MemoryUse& use) {
@@ -157,7 +210,7 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   if (use.value_bytes == kValueBytes) {
     estimate.passing = std::max(estimate.passing, sizes.passing_gates * kValueBytes);
   }
-  if (config.has_embedding) {
+  if (config.has_tokenizer) {
     estimate.vocabulary = config.embedding.vocabulary_size * TokenBytes(config.tokenizer.type);
   }
   const int64_t rows = use.max_tokens + kSpareRows;
@@ -172,6 +225,7 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
     // One workspace scores and one generates; the latter has what comes after each sequence as well.
     bytes = 2 * bytes + 2 * pooled_rows * config.encoder.output_size() * kValueBytes;
   }
+  if (config.task == Task::kReader) bytes += rows * sizes.program_row * kValueBytes;
   // The buffer that features are gathered in.
   if (!config.has_embedding) {
     bytes += int64_t{use.max_tokens} * config.encoder.input_size * kValueBytes;
@@ -195,7 +249,7 @@ MemoryEstimate EstimateMemory(const std::string& directory, const MemoryUse& use
     const Sizes sizes = SizesOf(*config);
     // A file that is too small for what the config says is refused for that, once it is read.
     if (sizes.in_file * kValueBytes <= weights) estimate = EstimateOf(*config, sizes, use);
-    if (config->has_embedding && *TokenizerFile(config->tokenizer.type) != '\0') {
+    if (config->has_tokenizer && *TokenizerFile(config->tokenizer.type) != '\0') {
       words = FileBytes(absl::StrCat(directory, "/", TokenizerFile(config->tokenizer.type)));
     }
   }
