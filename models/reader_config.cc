@@ -77,7 +77,7 @@ absl::Status ReadReaderConfig(const json& object, const std::string& source, Mod
   reader.Boolean("use_qemb", &read.use_qemb);
   ReadTags("pos", reader, &read.pos_size, &read.pos_dim);
   ReadTags("ner", reader, &read.ner_size, &read.ner_dim);
-  reader.Boolean("concat_rnn_layers", &read.concat_rnn_layers);
+  reader.OptionalBoolean("concat_rnn_layers", &read.concat_rnn_layers);
   reader.Choice<QuestionMergeName>("question_merge", &read.question_merge);
   reader.Integer("max_len", 1, ReaderConfig::kMaxAnswerTokens, &read.max_len);
   if (absl::Status status = reader.Finish(); !status.ok()) return status;
