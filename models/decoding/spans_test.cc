@@ -111,7 +111,7 @@ TEST(SpansTest, EqualsTheDefinition) {
       for (const int top_n : {1, 3, 40, 1000}) {
         const SpanOptions options =
             Options(1 + static_cast<int>(random() % (n + 2)), top_n, no_overlap);
-        SCOPED_TRACE(testing::Message()
+        SCOPED_TRACE(::testing::Message()
                      << "round " << round << ", " << n << " tokens, at most " << options.max_length
                      << ", top " << top_n << (no_overlap ? ", no overlap" : ""));
         ASSERT_THAT(Best(start, end, options),
