@@ -309,7 +309,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SharedCaseTest);
 
 TEST(SharedCasesTest, AreThere) {
   if (!fs::exists(kSharedCases)) {
-    GTEST_SKIP() << kSharedCases << " is absent; the test export_shared_cases says why";
+    GTEST_SKIP() << kSharedCases << " is absent; the test export_shared_language_models says why";
   }
   EXPECT_EQ(Folders(kSharedCases).size(), 6u);
 }
