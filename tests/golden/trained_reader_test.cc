@@ -120,7 +120,9 @@ class TrainedReaderTest : public ::testing::Test {
     bool equal = true;
     for (const auto& [key, value] : found.items()) {
       equal = equal && recorded[key] == value;
-      if (is_float32()) EXPECT_EQ(value, recorded[key]) << key;
+      if (is_float32()) {
+        EXPECT_EQ(value, recorded[key]) << key;
+      }
     }
     if (!equal) return false;
     const double score = std::abs(span.log_score - recorded["log_score"].get<double>());
@@ -263,7 +265,9 @@ TEST_F(TrainedReaderTest, FindsThePassageAsTheReference) {
     const std::vector<models::PassageSpan> merged =
         models::MergeSpans(best, 1, /*one_per_passage=*/false);
     ASSERT_EQ(merged.size(), 1u);
-    if (is_float32()) EXPECT_EQ(merged[0].passage, recorded["best_paragraph"].get<int>());
+    if (is_float32()) {
+      EXPECT_EQ(merged[0].passage, recorded["best_paragraph"].get<int>());
+    }
   }
   Report(equal, answers);
 }
