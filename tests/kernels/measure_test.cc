@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <cstdint>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "kernels/bench/memory_reading.h"
 
 namespace sru::kernels {
 namespace {
@@ -32,6 +35,21 @@ TEST(MeasureTest, BodiesTakeTurns) {
   EXPECT_EQ(order, "abababababababab");  // three rounds of warm-up
   ASSERT_EQ(medians.size(), 2u);
   for (double us : medians) EXPECT_GE(us, 0);
+}
+
+TEST(MemoryReadingTest, EveryWayReadsEachWordOnce) {
+  for (const size_t bytes : {size_t{0}, size_t{64}, size_t{64 * 15 + 8}, size_t{64 * 1003}}) {
+    const MemoryReading reading(bytes);
+    EXPECT_GE(reading.words() * sizeof(uint64_t), bytes);
+    const uint64_t expected = reading.words() * (reading.words() - 1) / 2;
+    for (int number = 0; number < MemoryReading::num_ways(); ++number) {
+      EXPECT_EQ(reading.Run(number), expected)
+          << bytes << " bytes, " << MemoryReading::way(number).streams << " streams";
+    }
+    EXPECT_EQ(reading.Run(), expected);
+    EXPECT_GE(reading.fastest(), 0);
+    EXPECT_LT(reading.fastest(), MemoryReading::num_ways());
+  }
 }
 
 TEST(MeasureTest, OutOfTimeTheLeastNumberOfRoundsIsRun) {
