@@ -8,10 +8,7 @@
 #include "bench/generate_report.h"
 #include "bench/generate_requests.h"
 #include "bench/load_flags.h"
-#include "bench/loopback.h"
 #include "bench/report.h"
-#include "client/client.h"
-#include "client/find_model.h"
 
 namespace sru::bench {
 namespace {
@@ -36,14 +33,7 @@ a report.
 
 absl::StatusOr<std::vector<v1::GenerateRequest>> Prepare(const GenerateRequestOptions& options,
                                                          const std::string& address) {
-  // This must fail before anything is sent anywhere.
-  if (auto addresses = ResolveLoopback(address); !addresses.ok()) return addresses.status();
-  client::ConnectOptions connect;
-  connect.address = address;
-  connect.max_attempts = 1;
-  auto client = client::Client::Create(connect);
-  if (!client.ok()) return client.status();
-  auto model = client::FindModel(**client, options.model, options.version, {"language_model"});
+  auto model = FindModel(address, options.model, options.version, {"language_model"});
   if (!model.ok()) return model.status();
   return MakeGenerateRequests(options, *model);
 }

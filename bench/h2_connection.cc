@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
@@ -79,11 +80,12 @@ int ConnectTo(const SocketAddress& address) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<H2Connection>> H2Connection::Open(
-    const std::vector<SocketAddress>& addresses, const std::string& method, Done done) {
+    const std::vector<SocketAddress>& addresses, const std::string& method, Done done,
+    bool keep_answers) {
   for (const SocketAddress& address : addresses) {
     const int fd = ConnectTo(address);
     if (fd < 0) continue;
-    std::unique_ptr<H2Connection> connection(new H2Connection(fd, method, done));
+    std::unique_ptr<H2Connection> connection(new H2Connection(fd, method, done, keep_answers));
     if (connection->Handshake()) return connection;
     return absl::UnavailableError("cannot connect: what listens there does not speak HTTP/2");
   }
@@ -107,6 +109,13 @@ struct H2Connection::Callbacks {
     } else if (!absl::SimpleAtoi(text, &call->code)) {
       call->code = -1;
     }
+    return 0;
+  }
+
+  static int OnAnswerBytes(nghttp2_session*, uint8_t, int32_t stream, const uint8_t* bytes,
+                           size_t size, void* self) {
+    Call* call = static_cast<H2Connection*>(self)->Find(stream);
+    if (call != nullptr) call->answer.append(reinterpret_cast<const char*>(bytes), size);
     return 0;
   }
 
@@ -156,7 +165,7 @@ struct H2Connection::Callbacks {
   }
 };
 
-H2Connection::H2Connection(int fd, const std::string& method, Done done)
+H2Connection::H2Connection(int fd, const std::string& method, Done done, bool keep_answers)
     : fd_(fd), method_(method), done_(std::move(done)), session_(nullptr, nghttp2_session_del) {
   nghttp2_session_callbacks* callbacks = nullptr;
   nghttp2_session* session = nullptr;
@@ -165,6 +174,9 @@ H2Connection::H2Connection(int fd, const std::string& method, Done done)
   nghttp2_session_callbacks_set_on_header_callback(callbacks, Callbacks::OnHeader);
   nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, Callbacks::OnFrame);
   nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, Callbacks::OnStreamClose);
+  if (keep_answers) {
+    nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, Callbacks::OnAnswerBytes);
+  }
   if (nghttp2_session_client_new(&session, callbacks, this) != 0) std::abort();
   nghttp2_session_callbacks_del(callbacks);
   session_.reset(session);
@@ -222,7 +234,7 @@ uint32_t H2Connection::Start(const std::string& message, int64_t timeout_us) {
                                                 num_headers, &provider, nullptr);
   // While usable(), it fails only if there is no memory.
   if (stream < 0) std::abort();
-  calls_.push_back({&message, 0, true, -1, {}});
+  calls_.push_back({&message, 0, true, -1, {}, {}});
   ++open_calls_;
   return static_cast<uint32_t>(stream);
 }
@@ -322,7 +334,9 @@ void H2Connection::EndAnswered(uint32_t stream, bool with_trailers) {
   }
   const int code = call->code;
   if (code == 0) {
-    End(stream, absl::StatusCode::kOk, "");
+    const std::string answer = std::move(call->answer);
+    End(stream, absl::StatusCode::kOk,
+        absl::string_view(answer).substr(std::min(answer.size(), kGrpcPrefix)));
   } else if (!with_trailers) {
     End(stream, absl::StatusCode::kInternal, "the answer ended without a status");
   } else if (code < 0 || code > 16) {

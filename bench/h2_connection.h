@@ -3,7 +3,7 @@
 // gRPC's own client costs about as much per call as the server that it would measure, and under
 // overload it spends its time on calls that are already late. Here libnghttp2 speaks HTTP/2, and
 // this class adds the socket and the little of gRPC that a unary call needs. Many requests go out
-// in one system call; only the trailers of the answers are read.
+// in one system call; of the answers only the trailers are read, unless their messages are wanted.
 //
 // Not thread-safe: one thread makes all calls. Only Open() blocks.
 #ifndef SRU_BENCH_H2_CONNECTION_H_
@@ -27,17 +27,17 @@ namespace sru::bench {
 
 class H2Connection {
  public:
-  // Called once for each call that ends, from ReadAnswers() or Flush(), with its code and, unless
-  // the code is OK, its message. It may start calls, but must not cancel any or destroy the
-  // connection.
-  using Done =
-      std::function<void(uint32_t stream, absl::StatusCode code, absl::string_view message)>;
+  // Called once for each call that ends, from ReadAnswers() or Flush(), with its code. `text` is the
+  // error's message; if the code is OK, the serialized answer if answers are kept, else empty. It
+  // may start calls, but must not cancel any or destroy the connection.
+  using Done = std::function<void(uint32_t stream, absl::StatusCode code, absl::string_view text)>;
 
   // Connects to one of `addresses` and makes the HTTP/2 handshake; blocks for up to 5 seconds.
-  // `method` is the path of the unary method that all calls use. kUnavailable if nothing listens or
-  // if it does not speak HTTP/2.
+  // `method` is the path of the unary method that all calls use. `keep_answers`: whether the answers
+  // are kept for `done`. kUnavailable if nothing listens or if it does not speak HTTP/2.
   static absl::StatusOr<std::unique_ptr<H2Connection>> Open(
-      const std::vector<SocketAddress>& addresses, const std::string& method, Done done);
+      const std::vector<SocketAddress>& addresses, const std::string& method, Done done,
+      bool keep_answers = false);
   ~H2Connection();
 
   H2Connection(const H2Connection&) = delete;
@@ -72,13 +72,14 @@ class H2Connection {
     const std::string* request;
     size_t sent;  // bytes of the request with its gRPC prefix
     bool open;
-    int code;          // grpc-status; -1 = none yet
-    std::string text;  // grpc-message
+    int code;            // grpc-status; -1 = none yet
+    std::string text;    // grpc-message
+    std::string answer;  // with its gRPC prefix, if answers are kept
   };
   // The callbacks of libnghttp2.
   struct Callbacks;
 
-  H2Connection(int fd, const std::string& method, Done done);
+  H2Connection(int fd, const std::string& method, Done done, bool keep_answers);
 
   bool Handshake();
   // Moves what libnghttp2 wants to send to the output buffer.

@@ -3,13 +3,26 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "bench/answers_alone.h"
 #include "bench/commands.h"
 #include "bench/loopback.h"
+#include "bench/report.h"
 #include "client/client.h"
 #include "client/find_model.h"
 #include "client/names.h"
 
 namespace sru::bench {
+
+void AddRunFlags(LoadOptions* load, client::FlagSet* flags) {
+  flags->Add("in_flight", &load->in_flight, "closed loop: calls that are always on their way");
+  flags->Add("rate", &load->rate, "open loop: calls per second; 0 = closed loop");
+  flags->Add(
+      "max_outstanding", &load->max_outstanding,
+      "open loop: bound on the calls on their way; what is over it is not sent, but counted");
+  flags->Add("duration", &load->duration, "how long calls are sent and counted");
+  flags->Add("calls", &load->calls, "end after so many calls; 0 = by --duration only");
+  flags->Add("warmup", &load->warmup, "how long calls are sent before they count");
+}
 
 void AddConnectionFlags(LoadOptions* load, client::FlagSet* flags) {
   flags->Add("deadline", &load->deadline, "of each call; inf = none");
@@ -41,16 +54,16 @@ std::optional<int> ParseFlags(const std::string& command, const char* usage,
   return std::nullopt;
 }
 
-namespace {
-
-// The model that calls without a name reach.
-absl::StatusOr<v1::ModelInfo> FindModel(client::Client& client, const RequestOptions& options) {
-  std::vector<std::string> tasks = {"classifier", "encoder"};
-  if (options.method == "score") tasks = {"language_model"};
-  return client::FindModel(client, options.model, options.version, tasks);
+absl::StatusOr<v1::ModelInfo> FindModel(const std::string& address, const std::string& model,
+                                        int64_t version, const std::vector<std::string>& tasks) {
+  if (auto addresses = ResolveLoopback(address); !addresses.ok()) return addresses.status();
+  client::ConnectOptions connect;
+  connect.address = address;
+  connect.max_attempts = 1;
+  auto client = client::Client::Create(connect);
+  if (!client.ok()) return client.status();
+  return client::FindModel(**client, model, version, tasks);
 }
-
-}  // namespace
 
 absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& options,
                                                          LoadOptions* load) {
@@ -62,16 +75,43 @@ absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& o
   if (auto addresses = ResolveLoopback(load->address); !addresses.ok()) return addresses.status();
   v1::ModelInfo info;
   if (!options.lengths.empty()) {
-    client::ConnectOptions connect;
-    connect.address = load->address;
-    connect.max_attempts = 1;
-    auto client = client::Client::Create(connect);
-    if (!client.ok()) return client.status();
-    auto model = FindModel(**client, options);
+    std::vector<std::string> tasks = {"classifier", "encoder"};
+    if (options.method == "score") tasks = {"language_model"};
+    auto model = FindModel(load->address, options.model, options.version, tasks);
     if (!model.ok()) return model.status();
     info = *std::move(model);
   }
   return MakeRequests(options, info);
+}
+
+int RunAndReport(const std::string& command, LoadOptions load,
+                 const std::vector<std::string>& requests, bool check, bool json) {
+  load.stop = StopOnSignal();
+  std::vector<std::string> alone;
+  if (check) {
+    auto answers = AnswersAlone(load, requests);
+    if (!answers.ok()) return Fail(command, answers.status(), load);
+    alone = *std::move(answers);
+    load.check = [&alone](size_t request, absl::string_view answer) {
+      return WithoutTimes(answer) == alone[request];
+    };
+  }
+  load.on_progress = ProgressPrinter("");
+  auto result = RunLoad(load, requests);
+  EndProgress();
+  if (!result.ok()) return Fail(command, result.status(), load);
+  if (json) {
+    std::cout << ResultJson(load, *result)
+                     .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
+              << "\n";
+  } else {
+    std::cout << ResultText(load, *result);
+  }
+  if (result->ok == 0) {
+    std::cerr << "sru_bench " << command << ": no call was answered OK\n";
+    return kExitFailed;
+  }
+  return result->wrong > 0 ? kExitFailed : kExitOk;
 }
 
 int Fail(const std::string& command, const absl::Status& status, const LoadOptions& load) {

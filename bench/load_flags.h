@@ -1,18 +1,24 @@
-// What the subcommands share: parsing of flags; and for load, sweep and echo the flags of a
-// connection, the preparation of requests, and errors.
+// What the subcommands share: parsing of flags; and for those that send unary calls the flags of a
+// run and of its connections, the preparation of requests, the run with its report, and errors.
 #ifndef SRU_BENCH_LOAD_FLAGS_H_
 #define SRU_BENCH_LOAD_FLAGS_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "bench/load_generator.h"
 #include "bench/requests.h"
 #include "client/flag_set.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::bench {
+
+// Adds the flags that say how many calls there are, and when.
+void AddRunFlags(LoadOptions* load, client::FlagSet* flags);
 
 // Adds the flags that say how calls are sent.
 void AddConnectionFlags(LoadOptions* load, client::FlagSet* flags);
@@ -25,6 +31,24 @@ std::optional<int> ParseFlags(const std::string& command, const char* usage,
 // Sets load->method and makes the requests; asks the server about its model if necessary.
 absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& options,
                                                          LoadOptions* load);
+
+// The model that a call reaches which names this one, or none: see client::FindModel. Errors are also
+// those of ResolveLoopback, before anything is sent anywhere.
+absl::StatusOr<v1::ModelInfo> FindModel(const std::string& address, const std::string& model,
+                                        int64_t version, const std::vector<std::string>& tasks);
+
+template <typename Request>
+std::vector<std::string> Serialize(const std::vector<Request>& requests) {
+  std::vector<std::string> serialized;
+  for (const Request& request : requests) serialized.push_back(request.SerializeAsString());
+  return serialized;
+}
+
+// Runs the load, prints the result, as JSON or as text, and returns the exit code: kExitFailed if no
+// call was answered OK or an answer is wrong. With `check`, each request is first sent alone, one
+// after the other, and every answer of the run is compared with the one that it got then.
+int RunAndReport(const std::string& command, LoadOptions load,
+                 const std::vector<std::string>& requests, bool check, bool json);
 
 // Prints the error, with advice, to standard error and returns the exit code for it.
 int Fail(const std::string& command, const absl::Status& status, const LoadOptions& load);

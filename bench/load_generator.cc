@@ -75,9 +75,10 @@ class Worker {
     const size_t number = links_.size();
     auto connection = H2Connection::Open(
         addresses, run_->options->method,
-        [this, number](uint32_t stream, absl::StatusCode code, absl::string_view message) {
-          if (Call* call = Find(number, stream)) End(call, code, message);
-        });
+        [this, number](uint32_t stream, absl::StatusCode code, absl::string_view text) {
+          if (Call* call = Find(number, stream)) End(call, code, text);
+        },
+        run_->options->check != nullptr);
     if (!connection.ok()) return connection.status();
     links_.push_back({*std::move(connection), {}, 0});
     return absl::OkStatus();
@@ -129,6 +130,7 @@ class Worker {
  private:
   struct Call {
     int64_t intended_ns;
+    size_t request;
     bool counted;
     bool open;
   };
@@ -200,10 +202,11 @@ class Worker {
   void Start(size_t link, int64_t intended, bool counted, int64_t now) {
     Link& owner = links_[link];
     const int64_t deadline = run_->deadline_ns > 0 ? intended + run_->deadline_ns : 0;
-    const std::string& request = (*run_->requests)[next_request_++ % run_->requests->size()];
-    const uint32_t stream = owner.connection->Start(
-        request, deadline > 0 ? std::max<int64_t>(1, (deadline - now) / 1000) : 0);
-    owner.calls.push_back({intended, counted, true});
+    const size_t request = next_request_++ % run_->requests->size();
+    const uint32_t stream =
+        owner.connection->Start((*run_->requests)[request],
+                                deadline > 0 ? std::max<int64_t>(1, (deadline - now) / 1000) : 0);
+    owner.calls.push_back({intended, request, counted, true});
     if (deadline > 0) expiries_.push_back({deadline, link, stream});
     ++outstanding_;
     counters_.sent.fetch_add(1, std::memory_order_relaxed);
@@ -245,12 +248,17 @@ class Worker {
     return next;
   }
 
-  void End(Call* call, absl::StatusCode code, absl::string_view message) {
+  // `text` as in H2Connection::Done.
+  void End(Call* call, absl::StatusCode code, absl::string_view text) {
     const bool ok = code == absl::StatusCode::kOk;
     call->open = false;
     --outstanding_;
     if (!open_loop_) ++to_start_;
     (ok ? counters_.ok : counters_.not_ok).fetch_add(1, std::memory_order_relaxed);
+    if (ok && run_->options->check != nullptr) {
+      ++result_.checked;
+      if (!run_->options->check(call->request, text)) ++result_.wrong;
+    }
     if (!call->counted) return;
     const int64_t now = NowNs();
     const int64_t latency = now - call->intended_ns;
@@ -266,7 +274,7 @@ class Worker {
         code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kUnavailable;
     (refused ? result_.refused : result_.failed).Add(latency);
     ++result_.codes[code];
-    result_.first_error.try_emplace(code, message);
+    result_.first_error.try_emplace(code, text);
   }
 
   Run* const run_;
@@ -403,6 +411,8 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
     result.ok += part.ok;
     result.good += part.good;
     result.unsent += part.unsent;
+    result.checked += part.checked;
+    result.wrong += part.wrong;
     result.connection_lost = result.connection_lost || part.connection_lost;
     result.latency.Merge(part.latency);
     result.refused.Merge(part.refused);

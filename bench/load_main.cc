@@ -1,10 +1,6 @@
 // sru_bench load: makes one run against a server.
-#include <iostream>
-
-#include "absl/strings/str_format.h"
 #include "bench/commands.h"
 #include "bench/load_flags.h"
-#include "bench/report.h"
 
 namespace sru::bench {
 namespace {
@@ -34,13 +30,7 @@ int LoadMain(const std::vector<std::string>& args) {
   bool json = false;
   client::FlagSet flags;
   flags.Add("address", &load.address, "HOST:PORT of the server, on this machine", "SRU_ADDRESS");
-  flags.Add("in_flight", &load.in_flight, "closed loop: calls that are always on their way");
-  flags.Add("rate", &load.rate, "open loop: calls per second; 0 = closed loop");
-  flags.Add("max_outstanding", &load.max_outstanding,
-            "open loop: bound on the calls on their way; what is over it is not sent, but counted");
-  flags.Add("duration", &load.duration, "how long calls are sent and counted");
-  flags.Add("calls", &load.calls, "end after so many calls; 0 = by --duration only");
-  flags.Add("warmup", &load.warmup, "how long calls are sent before they count");
+  AddRunFlags(&load, &flags);
   AddConnectionFlags(&load, &flags);
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");
@@ -48,23 +38,7 @@ int LoadMain(const std::vector<std::string>& args) {
 
   auto requests = PrepareRequests(request, &load);
   if (!requests.ok()) return Fail("load", requests.status(), load);
-  load.on_progress = ProgressPrinter("");
-  load.stop = StopOnSignal();
-  auto result = RunLoad(load, *requests);
-  EndProgress();
-  if (!result.ok()) return Fail("load", result.status(), load);
-  if (json) {
-    std::cout << ResultJson(load, *result)
-                     .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-              << "\n";
-  } else {
-    std::cout << ResultText(load, *result);
-  }
-  if (result->ok == 0) {
-    std::cerr << "sru_bench load: no call was answered OK\n";
-    return kExitFailed;
-  }
-  return kExitOk;
+  return RunAndReport("load", load, *requests, /*check=*/false, json);
 }
 
 }  // namespace sru::bench

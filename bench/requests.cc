@@ -100,6 +100,23 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
   return lengths;
 }
 
+absl::StatusOr<std::vector<v1::Sequence>> ReadTexts(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    return absl::InvalidArgumentError(absl::StrCat("--input: cannot read the file '", path, "'"));
+  }
+  std::vector<v1::Sequence> sequences;
+  std::string line;
+  while (std::getline(file, line)) {
+    const absl::string_view text = absl::StripAsciiWhitespace(line);
+    if (!text.empty()) sequences.push_back(client::TextSequence(text));
+  }
+  if (sequences.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--input: the file '", path, "' has no text"));
+  }
+  return sequences;
+}
+
 void RequestOptions::AddFlags(client::FlagSet* flags) {
   flags->Add("method", &method, "classify, encode or score");
   flags->Add("model", &model, "name of the model; may be left out when the server has one");
@@ -162,20 +179,9 @@ absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& opti
       sequences.push_back(std::move(sequence));
     }
   } else if (!options.input.empty()) {
-    std::ifstream file(options.input);
-    if (!file) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--input: cannot read the file '", options.input, "'"));
-    }
-    std::string line;
-    while (std::getline(file, line)) {
-      const absl::string_view text = absl::StripAsciiWhitespace(line);
-      if (!text.empty()) sequences.push_back(client::TextSequence(text));
-    }
-    if (sequences.empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--input: the file '", options.input, "' has no text"));
-    }
+    auto texts = ReadTexts(options.input);
+    if (!texts.ok()) return texts.status();
+    sequences = *std::move(texts);
   } else {
     for (const char* question : kQuestions) sequences.push_back(client::TextSequence(question));
   }

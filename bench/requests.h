@@ -20,6 +20,9 @@ namespace sru::bench {
 absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, int count,
                                              uint64_t seed, absl::string_view flag = "lengths");
 
+// The lines of a file that are not empty. Errors name --input.
+absl::StatusOr<std::vector<v1::Sequence>> ReadTexts(const std::string& path);
+
 struct RequestOptions {
   std::string method = "classify";  // or "encode", "score"
   std::string model;

@@ -182,6 +182,28 @@ TEST_F(SruBenchTest, WordsCannotBeEncodedFromFeatures) {
   EXPECT_THAT(json::parse(output.out).value("error", ""), HasSubstr("words"));
 }
 
+TEST_F(SruBenchTest, AnswerAndTranslateNameTheFlag) {
+  for (const std::string command : {"answer", "translate"}) {
+    const struct {
+      const char* args;
+      const char* message;
+    } cases[] = {{"--address=192.0.2.1:50051", "192.0.2.1"},
+                 {"--chek", "unknown flag --chek; did you mean --check?"},
+                 {"--rate=x", "--rate: expected a number, found 'x'"},
+                 {"text", "unexpected argument 'text'"}};
+    for (const auto& c : cases) {
+      const Output output = Run(absl::StrCat(command, " ", c.args));
+      EXPECT_EQ(output.exit_code, 2) << command << " " << c.args;
+      EXPECT_THAT(output.err, AllOf(HasSubstr("sru_bench " + command), HasSubstr(c.message)));
+      EXPECT_THAT(output.out, IsEmpty());
+    }
+    const Output help = Run(command + " --help");
+    EXPECT_EQ(help.exit_code, 0);
+    EXPECT_THAT(help.out, AllOf(HasSubstr("examples:"), HasSubstr("lognormal:MEDIAN:SIGMA:MAX"),
+                                HasSubstr("--check"), HasSubstr("--max_outstanding")));
+  }
+}
+
 // What is wrong is said before anything is sent.
 TEST_F(SruBenchTest, GenerateNamesTheFlag) {
   const struct {

@@ -64,7 +64,7 @@ server                   | server/rpc server/http server/lifecycle            | 
 client                   | base proto                                         | absl grpc nlohmann openssl protobuf
 client/commands          | client proto                                       | absl nlohmann
 client/sru_client.cc     | client/commands                                    |
-bench                    | client models kernels kernels/bench proto          | absl grpc nghttp2 nlohmann
+bench                    | client models kernels kernels/bench proto          | absl grpc nghttp2 nlohmann protobuf
 
 tests/kernels/cuda_host  | kernels/cuda                                       |
 tests/kernels/cuda_runtime | kernels/cuda                                     | cuda
