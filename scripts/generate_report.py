@@ -9,37 +9,26 @@ the package `sru` 2.6.0 in the interpreter --python, to make the model of the pa
 compared with. Exits with 1 if a figure is not as wanted.
 """
 
-import argparse
-import datetime
 import json
 import os
-import pathlib
 import random
-import re
 import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
-import threading
 import time
-import urllib.request
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "client" / "python"))
 sys.dont_write_bytecode = True
-try:
-    import generate  # noqa: E402  (client/python)
-    import score  # noqa: E402
-except ImportError as missing_module:
-    print(f"SKIPPED: {missing_module} ({sys.executable})")
-    sys.exit(77)
+import report_common
+from report_common import (DTYPES, MemoryWatch, NotMeasured, ROOT, Server, at_least, at_most, bench, row,
+                           seconds)
+import generate  # client/python, where report_common looks
+import score
 
 # The size of the paper's model of 12 layers: a session's state is 12 x 2,048 float32 values, and h.
 PAPER = {"input_size": 256, "hidden_size": 2048, "num_layers": 12, "projection_size": 512}
 PAPER_VOCABULARY = 205
 PAPER_STATE_BYTES = 4 * 2048 * (12 + 1)
-DTYPES = ("float32", "bfloat16")
 
 # Steps tokens through the package, one at a time, as a program without a server would: the best next
 # token of each sequence is what it reads next.
@@ -64,127 +53,15 @@ print(sessions / statistics.median(times[5:]))
 """
 
 
-def progress(text):
-    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
-
-
-class NotMeasured(Exception):
-    """A part cannot run here; says why."""
-
-
-class Server:
-    """A server on ports that the system picks."""
-
-    def __init__(self, args, repository, dtype="float32", flags=()):
-        self.process = subprocess.Popen(
-            [
-                str(args.bin / "sru_server"),
-                f"--model_repository={repository}",
-                f"--backend={args.backend}",
-                f"--dtype={dtype}",
-                "--listen=127.0.0.1:0",
-                "--metrics_listen=127.0.0.1:0",
-                *flags,
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        found = re.match(r"listening on ([^,]+), metrics on (\S+)", self.process.stdout.readline())
-        if not found:
-            self.process.wait()
-            raise NotMeasured(self.process.stderr.read().strip().split("\n")[-1])
-        # Its log must not fill the pipe.
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
-        self.address = found.group(1)
-        self._metrics = f"http://{found.group(2)}/metrics"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.process.terminate()
-        self.process.wait()
-        self.process.stdout.close()
-
-    def memory_bytes(self):
-        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii")
-        return 1024 * int(re.search(r"VmRSS:\s+(\d+) kB", status).group(1))
-
-    def paused_texts(self):
-        with urllib.request.urlopen(self._metrics) as answer:
-            text = answer.read().decode("utf-8")
-        return sum(int(value) for value in re.findall(
-            r'^sru_generate_calls\{[^}]*state="paused"[^}]*\} (\d+)', text, re.MULTILINE))
-
-
-class MemoryWatch:
-    """The server's memory, every second; `settled` is what it was while `paused` texts did not go on."""
-
-    def __init__(self, server, paused=None):
-        self.samples = []
-        self.settled = []
-        self._server = server
-        self._paused = paused
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self):
-        while not self._stop.wait(1):
-            self.samples.append(self._server.memory_bytes())
-            if self._paused is not None and self._server.paused_texts() >= self._paused:
-                self.settled.append(self.samples[-1])
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
-
-
-def bench(args, command, server, *flags):
-    """The JSON object of a run of sru_bench."""
-    done = subprocess.run(
-        [str(args.bin / "sru_bench"), command, f"--address={server.address}", "--json", *flags],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
-    if not done.stdout.strip():
-        raise NotMeasured(done.stderr.strip().split("\n")[-1])
-    return json.loads(done.stdout)
-
-
-def seconds(value):
-    return f"{value:g}s"
-
-
-class Models:
-    """The repositories that are served, made when they are first asked for."""
-
-    def __init__(self, args, folder):
-        self._args, self._folder = args, pathlib.Path(folder)
-
-    def _make(self, name, make):
-        repository = self._folder / name
-        if not repository.exists():
-            progress(f"makes the repository '{name}'")
-            make(repository)
-        return repository
-
-    def _python(self, *command):
-        done = subprocess.run([self._args.python, *map(str, command)], stdout=subprocess.DEVNULL,
-                              stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode:
-            raise NotMeasured(done.stderr.strip().split("\n")[-1])
-
+class Models(report_common.Models):
     def book(self):
         """The bundled model, which is that of checkpoints/lm_war_and_peace."""
-        return self._make("book", lambda repository: shutil.copytree(
+        return self.make("book", lambda repository: shutil.copytree(
             ROOT / "models" / "pretrained" / "war_and_peace", repository / "war_and_peace"))
 
     def paper(self):
         """A model of the paper's size with random weights."""
-        return self._make("paper", lambda repository: self._python(
+        return self.make("paper", lambda repository: self.python(
             ROOT / "tests" / "golden" / "make_language_model.py", "--encoder", json.dumps(PAPER),
             "--vocabulary", PAPER_VOCABULARY, "--lengths", 1, "--out", repository / "paper" / "1"))
 
@@ -192,19 +69,7 @@ class Models:
         def make(repository):
             shutil.copytree(self.paper() / "paper", repository / "paper")
             shutil.copytree(ROOT / "models" / "pretrained" / "trec", repository / "trec")
-        return self._make("paper_and_classifier", make)
-
-
-def row(name, figure, wanted, good):
-    return {"name": name, "figure": figure, "wanted": wanted, "good": good}
-
-
-def at_most(name, value, limit, detail=""):
-    return row(name, f"{value:.2f}{detail}", f"at most {limit:g}", value <= limit)
-
-
-def at_least(name, value, limit, detail=""):
-    return row(name, f"{value:.1f}{detail}", f"at least {limit:g}", value >= limit)
+        return self.make("paper_and_classifier", make)
 
 
 def continuations(args, models):
@@ -341,7 +206,9 @@ def memory(args, models):
               "--duration=2s")
         idle = server.memory_bytes()
         # An idle session goes on until what its client does not read stops it.
-        with MemoryWatch(server, paused=900) as watch:
+        def is_settled():
+            return server.metric("sru_generate_calls", 'state="paused"') >= 900
+        with MemoryWatch(server, is_settled) as watch:
             result = bench(args, "generate", server, "--sessions=100", "--idle=900",
                            "--prompt=fixed:10", "--output=fixed:100",
                            f"--duration={seconds(60 + 3 * args.seconds)}")
@@ -372,8 +239,7 @@ def overload(args, models):
                            "--prompt=uniform:1:200", "--output=geometric:50:500",
                            "--temperature=0.8", "--deadline=10s",
                            f"--duration={seconds(args.overload_seconds)}")
-    third = max(1, len(watch.samples) // 3)
-    growth = statistics.median(watch.samples[-third:]) / statistics.median(watch.samples[third:2 * third])
+    growth = watch.growth()
     what = f"{args.overload_seconds / 60:g} minutes at 2x overload"
     return [
         row(f"{what}: texts that were lost", f"{result['lost']} of {result['texts']:,}", "0",
@@ -469,68 +335,16 @@ kernel_benchmarks --benchmark_filter=BM_DecodingStep               a step withou
 
 
 def report(args, results):
-    lines = [
-        "# Generate",
-        "",
-        "Written by `scripts/generate_report.py`. Each ratio is of two things measured in one run. The model of the"
-        f" paper's size has {PAPER['num_layers']} layers of {PAPER['hidden_size']:,} with projections of"
-        f" {PAPER['projection_size']} and random weights; the small one is `lm_war_and_peace`.",
-        "",
-        f"Machine: {os.cpu_count()} cores, backend {args.backend}. Date: {datetime.date.today()}.",
-        "",
-        "| | found | wanted |",
-        "|---|---|---|",
-    ]
-    for result in results:
-        for entry in result.get("rows", []):
-            found = entry["figure"] if entry["good"] else f"**{entry['figure']}**"
-            lines.append(f"| {entry['name']} | {found} | {entry['wanted']} |")
-    missing = [f"{result['part']}: {result['missing']}" for result in results if "missing" in result]
-    if missing:
-        lines += ["", "Not measured: " + "; ".join(missing) + "."]
-    return "\n".join(lines) + "\n\n" + COMMANDS
+    text = ("Each ratio is of two things measured in one run. The model of the paper's size has"
+            f" {PAPER['num_layers']} layers of {PAPER['hidden_size']:,} with projections of"
+            f" {PAPER['projection_size']} and random weights; the small one is `lm_war_and_peace`.")
+    return report_common.page("Generate", "generate_report.py", text, args, results, COMMANDS)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shared", type=pathlib.Path, default=ROOT.parent / "shared",
-                        help="folder with checkpoints/lm_war_and_peace")
-    parser.add_argument("--bin", type=pathlib.Path, default=ROOT / "build" / "bin",
-                        help="folder with sru_server, sru_bench and kernel_benchmarks")
-    parser.add_argument("--python", default=sys.executable, help="interpreter with torch and sru")
-    parser.add_argument("--backend", default="cpu")
-    parser.add_argument("--parts", default=",".join(PARTS), help="of " + ", ".join(PARTS))
-    parser.add_argument("--seconds", type=float, default=10, help="of each measurement")
-    parser.add_argument("--overload_seconds", type=float, default=600)
+    parser = report_common.make_parser(__doc__, PARTS, "checkpoints/lm_war_and_peace", "generate.md")
     parser.add_argument("--stops", type=int, default=1000)
-    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "docs" / "benchmarks" / "generate.md")
-    args = parser.parse_args()
-    unknown = [part for part in args.parts.split(",") if part not in PARTS]
-    if unknown:
-        parser.error(f"--parts: expected some of {', '.join(PARTS)}, found {unknown[0]}")
-    results = []
-    with tempfile.TemporaryDirectory() as folder:
-        models = Models(args, folder)
-        for part in args.parts.split(","):
-            progress(part)
-            result = {"part": part}
-            try:
-                result["rows"] = PARTS[part](args, models)
-                for entry in result["rows"]:
-                    progress(f"  {entry['name']}: {entry['figure']}, wanted {entry['wanted']}")
-            except NotMeasured as error:
-                result["missing"] = str(error)
-                progress(f"  not measured: {error}")
-            results.append(result)
-            # What was found so far is not lost if a later part is interrupted.
-            args.out.write_text(report(args, results), encoding="utf-8")
-    progress(f"wrote {args.out}")
-    rows = [entry for result in results for entry in result.get("rows", [])]
-    for entry in rows:
-        if not entry["good"]:
-            print(f"{entry['name']}: found {entry['figure']}, wanted {entry['wanted']}", file=sys.stderr)
-    return 0 if rows and all(entry["good"] for entry in rows) else 1
+    return report_common.run(parser, PARTS, Models, report)
 
 
 if __name__ == "__main__":
