@@ -321,7 +321,7 @@ TEST(BeamSearchTest, StopsOnceTheBestExtensionHasEndedAndThereAreEnough) {
 
 TEST(BeamSearchTest, AskingForMoreMayChangeTheFirst) {
   // Longer translations gain by the penalty: the one that is finished in step 2 is beaten later.
-  const Table table = ByLastToken({{-0.1f, -9, -9, -0.05f}, {}, {-1, -9, -9, -0.5f}});
+  const Table table = ByLastToken({{-0.1f, -9, -9, -0.05f}, {}, {-1, -9, -9, -0.6f}});
   const Search one(table, {2, 1, LengthPenalty::kPower, 1, 10}, {});
   const Search two(table, {2, 2, LengthPenalty::kPower, 1, 10}, {});
   ASSERT_EQ(one.found().size(), 1u);

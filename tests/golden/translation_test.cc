@@ -30,6 +30,7 @@ class TranslationTest : public ::testing::Test {
     config_ = models::SmallTranslatorConfig();
     config_.erase("preprocessing");
     config_["translator"]["decoder_layers"] = 2;
+    config_["translator"]["d_sru"] = 32;  // a page of c is not rounded up
     config_["translator"]["bidirectional_encoder"] = true;
     config_["translator"]["shared_embeddings"] = false;
     config_["translator"]["target_vocabulary"] = 83;
