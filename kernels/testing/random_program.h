@@ -49,6 +49,12 @@ class RandomProgram {
     stacks_.clear();
   }
 
+  // An operation that has what it needs and makes rows of `width` values.
+  kernels::ValueId Apply(kernels::Operation operation, int width) {
+    widths_.push_back(width);
+    return program.Apply(std::move(operation));
+  }
+
   kernels::ValueId Features(const std::string& name, kernels::AxisId axis, int width) {
     kernels::ops::Features op;
     op.input = program.AddFeatures(name, axis, width);
@@ -226,11 +232,6 @@ class RandomProgram {
 
  private:
   static float Deviation(int width) { return 1.0f / std::sqrt(static_cast<float>(width)); }
-
-  kernels::ValueId Apply(kernels::Operation operation, int width) {
-    widths_.push_back(width);
-    return program.Apply(std::move(operation));
-  }
 
   kernels::ValueId Stack(kernels::ops::Stack op, StackOptions options, const std::string& state) {
     options.pooling = kernels::Pooling::kNone;

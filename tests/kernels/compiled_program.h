@@ -75,6 +75,7 @@ inline constexpr Adjustment kBadAdjustment = {kBadId, kNaN, kNaN};
 struct Results {
   std::vector<std::vector<float>> values;
   std::vector<std::vector<Candidate>> candidates;
+  std::vector<std::vector<int>> keys;  // of kAttention: the values of a row, [sequence]
 };
 
 inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -89,6 +90,36 @@ inline bool SameBits(const std::vector<Candidate>& a, const std::vector<Candidat
 }
 
 inline constexpr uint64_t kEverything = ~uint64_t{0};
+
+inline bool HasAttention(const Program& program) {
+  return std::any_of(program.outputs.begin(), program.outputs.end(), [](const OutputSpec& output) {
+    return output.type == OutputType::kAttention;
+  });
+}
+
+// The keys that each sequence of an Attend's axis sees or may see in a batch that has not run yet.
+inline std::vector<int> KeysOf(const Program& program, const ProgramShape& shape,
+                               const ProgramData& data, const std::vector<std::vector<Slot>>& slots,
+                               const StateArena* arena, ValueId attend) {
+  const auto& op = std::get<ops::Attend>(program.operations[attend]);
+  const AxisId axis = shape.values[attend].axis;
+  std::vector<int> keys;
+  for (int b = 0; b < data.num_sequences(program, axis); ++b) {
+    if (op.key_field == kNone) {
+      const std::vector<int32_t> offsets = data.Offsets(program, shape.values[op.keys].axis);
+      const int sequence = op.map == kNone ? b : data.ids[op.map][b];
+      keys.push_back(offsets[sequence + 1] - offsets[sequence]);
+      continue;
+    }
+    StateArena::State state;
+    const bool has_state = static_cast<size_t>(axis) < slots.size() &&
+                           static_cast<size_t>(b) < slots[axis].size() && arena != nullptr &&
+                           arena->Take(slots[axis][b], &state).ok();
+    keys.push_back(has_state ? state.rows[op.key_field] : 0);
+    if (shape.field_axes[op.key_field] == axis) keys.back() += data.lengths[axis][b];
+  }
+  return keys;
+}
 
 // A batch in memory of its own, with poison around every input and output.
 class GuardedRun {
@@ -130,7 +161,17 @@ class GuardedRun {
       if (output.type == OutputType::kCandidates) {
         width = std::get<ops::Predict>(program.operations[output.value]).max_candidates;
       }
-      const size_t size = width * data.num_rows(program, shape.values[output.value].axis);
+      const AxisId axis = shape.values[output.value].axis;
+      size_t size = width * data.num_rows(program, axis);
+      keys_.emplace_back();
+      if (output.type == OutputType::kAttention) {
+        keys_.back() = KeysOf(program, shape, data, slots, arena, output.value);
+        const std::vector<int32_t> offsets = data.Offsets(program, axis);
+        size = 0;
+        for (size_t b = 0; b < keys_.back().size(); ++b) {
+          size += static_cast<size_t>(keys_.back()[b]) * (offsets[b + 1] - offsets[b]);
+        }
+      }
       values_.emplace_back(candidates ? 0 : size, kNaN);
       candidates_.emplace_back(candidates ? size : 0, kNoCandidate);
       OutputBatch given;
@@ -157,6 +198,7 @@ class GuardedRun {
       results.values.push_back(values_[i].values());
       results.candidates.push_back(candidates_[i].values());
     }
+    results.keys = keys_;
     return results;
   }
 
@@ -173,6 +215,7 @@ class GuardedRun {
   std::vector<Guarded<Sampling>> sampling_;
   std::vector<Guarded<Adjustment>> adjustments_;
   std::vector<Guarded<Candidate>> candidates_;
+  std::vector<std::vector<int>> keys_;
   std::vector<AxisBatch> axes_;
   std::vector<InputBatch> inputs_;
   std::vector<OutputBatch> outputs_;
@@ -180,6 +223,7 @@ class GuardedRun {
 };
 
 inline constexpr AxisLimits kWideLimits = {4096, 512};
+inline constexpr int64_t kWideAttention = int64_t{1} << 20;
 
 // A program on a backend, with one workspace and one arena.
 class Compiled {
@@ -196,6 +240,7 @@ class Compiled {
     EXPECT_TRUE(status.ok()) << status.message();
     ProgramLimits limits;
     limits.axes.assign(program.axes.size(), kWideLimits);
+    limits.max_attention_values = kWideAttention;
     MakeWorkspace(limits);
     ArenaOptions arena_options;
     arena_options.budget_bytes = size_t{64} << 20;
@@ -359,6 +404,33 @@ inline void ExpectSameBits(const Program& program, const Results& expected, cons
   }
 }
 
+// The attention of the rows of `pieces`, each without the keys that come after the last one that it sees
+// by the rule of `causal`, which must be zeros: of how many there are depends on the cut into runs.
+inline std::vector<float> AttentionOf(const Compiled& c, const ProgramData& data,
+                                      const Results& results, size_t output,
+                                      const std::vector<Piece>& pieces) {
+  const ValueId value = c.program().outputs[output].value;
+  const auto& op = std::get<ops::Attend>(c.program().operations[value]);
+  const std::vector<int32_t> offsets = data.Offsets(c.program(), c.shape().values[value].axis);
+  const std::vector<int>& keys = results.keys[output];
+  std::vector<float> attention;
+  for (const Piece& piece : pieces) {
+    size_t first = 0;
+    for (int b = 0; b < piece.sequence; ++b) {
+      first += static_cast<size_t>(keys[b]) * (offsets[b + 1] - offsets[b]);
+    }
+    const int length = offsets[piece.sequence + 1] - offsets[piece.sequence];
+    const int all = keys[piece.sequence];
+    for (int t = piece.begin; t < std::min(piece.end, length); ++t) {
+      const float* const row = results.values[output].data() + first + static_cast<size_t>(t) * all;
+      const int seen = op.causal ? std::max(0, all - (length - 1 - t)) : all;
+      attention.insert(attention.end(), row, row + seen);
+      for (int s = seen; s < all; ++s) EXPECT_EQ(row[s], 0.0f) << "row " << t << ", key " << s;
+    }
+  }
+  return attention;
+}
+
 // What the rows of one axis, or of the axis of its sequences, have become in a larger batch: the
 // concatenated rows of `pieces`.
 inline Results RowsOf(const Compiled& c, const ProgramData& data, const Results& results,
@@ -370,6 +442,10 @@ inline Results RowsOf(const Compiled& c, const ProgramData& data, const Results&
     rows.candidates.emplace_back();
     const AxisId of = c.shape().values[program.outputs[i].value].axis;
     if (data.SequencesOf(program, of) != axis) continue;
+    if (program.outputs[i].type == OutputType::kAttention) {
+      rows.values.back() = AttentionOf(c, data, results, i, pieces);
+      continue;
+    }
     const std::vector<int32_t> offsets = data.Offsets(program, of);
     const size_t width = results.values[i].size() / std::max(1, offsets.back());
     const size_t candidates = results.candidates[i].size() / std::max(1, offsets.back());

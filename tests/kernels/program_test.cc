@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/testing/system_programs.h"
 #include "tests/kernels/compiled_program.h"
 #include "tests/testing/strict_weight_source.h"
 
@@ -189,6 +190,91 @@ void AddAttendAllFields(RandomProgram* p, int width) {
   op.key_field = op.value_field = p->program.AddField("keys", width, true);
   p->Output(p->Append(p->Features("k", tokens, width), op.key_field), "appended");
   p->Output(p->Attend(op, width), "attend");
+}
+
+// The weights of an Attend as outputs; those of some are asked for twice.
+void AddAttention(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  for (const auto& [heads, causal] : {std::pair{1, false}, {1, true}, {3, true}, {2, false}}) {
+    const std::string name = std::to_string(heads) + (causal ? "_causal" : "_all");
+    ops::Attend op;
+    op.q = p->Features("q" + name, tokens, heads * width);
+    op.keys = p->Features("k" + name, tokens, heads * width);
+    op.values = p->Features("v" + name, tokens, heads);
+    op.heads = heads;
+    op.causal = causal;
+    const ValueId y = p->Attend(op, heads);
+    p->program.AddOutput("attention" + name, y, OutputType::kAttention);
+    if (heads == 1) continue;
+    p->Output(y, "attend" + name);
+    p->program.AddOutput("again" + name, y, OutputType::kAttention);
+  }
+}
+
+void AddAttentionMap(RandomProgram* p, int width) {
+  const AxisId passages = p->program.AddAxis("passages");
+  const AxisId questions = p->program.AddAxis("questions");
+  const AxisId asked = p->program.AddSequenceAxis("asked", questions);
+  const InputId map = p->program.AddMap("question_of", passages, questions);
+  const InputId asked_map = p->program.AddMap("asked_of", passages, asked);
+  for (const auto& [heads, causal] : {std::pair{1, false}, {2, false}, {1, true}}) {
+    const std::string name = std::to_string(heads) + (causal ? "_causal" : "_all");
+    ops::Attend op;
+    op.q = p->Features("q" + name, passages, heads * width);
+    op.keys = p->Features("k" + name, questions, heads * width);
+    op.values = p->Features("v" + name, questions, heads * 5);
+    op.heads = heads;
+    op.causal = causal;
+    op.map = map;
+    p->program.AddOutput("attention" + name, p->Attend(op, heads * 5), OutputType::kAttention);
+  }
+  ops::Attend op;
+  op.q = p->Features("q", passages, width);
+  op.keys = op.values = p->Features("k", asked, width);
+  op.map = asked_map;
+  p->program.AddOutput("of_sequences", p->Attend(op, width), OutputType::kAttention);
+}
+
+void AddAttentionFields(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  ops::Attend op;
+  op.heads = 2;
+  op.causal = true;
+  op.q = p->Features("q", tokens, 2 * width);
+  op.key_field = p->program.AddField("keys", 2 * width, true);
+  op.value_field = p->program.AddField("values", 2 * (width + 2), true);
+  p->Append(p->Features("k", tokens, 2 * width), op.key_field);
+  p->Append(p->Features("v", tokens, 2 * (width + 2)), op.value_field);
+  const ValueId y = p->Attend(op, 2 * (width + 2));
+  p->program.AddOutput("attention", y, OutputType::kAttention);
+  p->Output(y, "attend");
+}
+
+// As AddAttentionFields(), but rows see those of their run that come after them, too.
+void AddAttentionAllFields(RandomProgram* p, int width) {
+  const AxisId tokens = p->program.AddAxis("tokens");
+  ops::Attend op;
+  op.q = p->Features("q", tokens, width);
+  op.key_field = op.value_field = p->program.AddField("keys", width, true);
+  p->Append(p->Features("k", tokens, width), op.key_field);
+  p->program.AddOutput("attention", p->Attend(op, width), OutputType::kAttention);
+}
+
+// A source's run appends what its sentence is remembered by; the target's runs say which of its rows they
+// look at.
+void AddAlignment(RandomProgram* p, int width) {
+  const AxisId source = p->program.AddAxis("source");
+  const AxisId target = p->program.AddAxis("target");
+  ops::Attend op;
+  op.heads = 2;
+  op.key_field = p->program.AddField("memory_keys", 2 * width, true);
+  op.value_field = p->program.AddField("memory_values", 2 * width, true);
+  p->Append(p->Features("k", source, 2 * width), op.key_field);
+  p->Append(p->Features("v", source, 2 * width), op.value_field);
+  op.q = p->Features("q", target, 2 * width);
+  const ValueId y = p->Attend(op, 2 * width);
+  p->Output(y, "attend");
+  p->program.AddOutput("alignment", y, OutputType::kAttention);
 }
 
 void AddConcat(RandomProgram* p, int width) {
@@ -409,6 +495,49 @@ void AddTranslator(RandomProgram* p, int width) {
   p->Predict("token", y, target, 45, 6);
 }
 
+// A reader of every option but one, and one of none.
+void AddFullReader(RandomProgram* p, int width) {
+  testing::ReaderShape shape;
+  shape.embedding = width;
+  shape.hidden = width;
+  shape.layers = 2;
+  shape.tags = 7;
+  shape.concat_layers = true;
+  AddReaderSystem(p, shape);
+}
+
+void AddPlainReader(RandomProgram* p, int width) {
+  testing::ReaderShape shape;
+  shape.embedding = width;
+  shape.hidden = width;
+  shape.layers = 3;
+  shape.features = 0;
+  shape.aligned = false;
+  shape.self_attention = false;
+  AddReaderSystem(p, shape);
+}
+
+// `width` is that of a head.
+void AddDeepTranslator(RandomProgram* p, int width) {
+  testing::TranslatorShape shape;
+  shape.heads = 3;
+  shape.width = 3 * width;
+  shape.sru = 8 * width;
+  shape.encoder_layers = 1;
+  shape.decoder_layers = 2;
+  shape.bidirectional = true;
+  AddTranslatorSystem(p, shape, /*alignment=*/false);
+}
+
+void AddAligningTranslator(RandomProgram* p, int width) {
+  testing::TranslatorShape shape;
+  shape.heads = 2;
+  shape.width = 2 * width;
+  shape.sru = 5 * width;
+  shape.encoder_layers = 2;
+  AddTranslatorSystem(p, shape);
+}
+
 std::vector<Case> Cases() {
   std::vector<Case> cases;
   const auto add = [&](const std::string& name, void (*build)(RandomProgram*, int),
@@ -436,13 +565,17 @@ std::vector<Case> Cases() {
   add("Stack", AddStack, emulated ? few : std::vector<int>{1, 3, 16, 17, 40}, kRagged,
       Rounding::kChained);
   add("StackOfSequences", AddStackOfSequences, {1, 17}, kRagged, Rounding::kChained);
-  add("StackWithState", AddStackWithState, emulated ? few : std::vector<int>{1, 3, 16, 17, 40},
+  add("StackWithState", AddStackWithState, emulated ? few : std::vector<int>{1, 3, 16, 17, 40, 160},
       kRagged, Rounding::kChained, {0});
   add("Attend", AddAttend, few, longer, Rounding::kNone);
   add("AttendMap", AddAttendMap, few, kPairs, Rounding::kNone);
   add("AttendSequences", AddAttendSequences, {3, 64}, kPairs, Rounding::kNone);
   add("AttendFields", AddAttendFields, few, longer, Rounding::kNone, {0});
   add("AttendAllFields", AddAttendAllFields, few, longer, Rounding::kNone);
+  add("Attention", AddAttention, few, longer, Rounding::kNone);
+  add("AttentionMap", AddAttentionMap, few, kPairs, Rounding::kNone);
+  add("AttentionFields", AddAttentionFields, few, longer, Rounding::kNone, {0});
+  add("AttentionAllFields", AddAttentionAllFields, few, longer, Rounding::kNone);
   add("Concat", AddConcat, widths, kRagged, Rounding::kNone);
   add("Add", AddAdd, widths, kRagged, Rounding::kNone);
   add("Pool", AddPool, widths, kRagged, Rounding::kNone);
@@ -457,6 +590,13 @@ std::vector<Case> Cases() {
       Rounding::kChained);
   add("Translator", AddTranslator, {4, 9},
       {{{}, {}}, {{5, 1, 30}, {}}, {{}, {3, 1, 21}}, {{7, 2}, {4, 11}}}, Rounding::kChained, {1});
+  const std::vector<Lengths> questions = {{{}, {}}, {{1}, {1}}, {{30, 1, 77, 12}, {9, 2, 13}}};
+  add("FullReader", AddFullReader, {9, 16}, questions, Rounding::kChained);
+  add("PlainReader", AddPlainReader, {16}, questions, Rounding::kChained);
+  const std::vector<Lengths> sentences = {
+      {{}, {}}, {{5, 1, 30}, {}}, {{}, {3, 1, 21}}, {{7, 2}, {4, 11}}};
+  add("DeepTranslator", AddDeepTranslator, {3, 8}, sentences, Rounding::kChained, {1});
+  add("AligningTranslator", AddAligningTranslator, {5, 8}, sentences, Rounding::kChained, {1});
   add("Picks", AddPicks, few,
       {{{}},
        {{1}},
@@ -477,7 +617,19 @@ std::vector<Case> CutCases() {
   return cases;
 }
 
-class ProgramTest : public ::testing::TestWithParam<Case> {};
+// Whether the backend under test lacks what the program asks for.
+bool LacksAttention(const Program& program) {
+  return HasAttention(program) && TestedBackend::FromEnvironment().is_cuda();
+}
+
+class ProgramTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    RandomProgram p(7);
+    GetParam().build(&p);
+    if (LacksAttention(p.program)) GTEST_SKIP() << "the cuda backend does not have attention";
+  }
+};
 
 class CutProgramTest : public ProgramTest {};
 
@@ -541,6 +693,11 @@ TEST_P(ProgramTest, ResultsDoNotDependOnTheWorkspaceOrOtherOutputs) {
   }
 
   ProgramLimits exact;
+  for (size_t i = 0; i < p.program.outputs.size(); ++i) {
+    if (p.program.outputs[i].type != OutputType::kAttention) continue;
+    const auto size = static_cast<int64_t>(all.values[i].size());
+    exact.max_attention_values = std::max(exact.max_attention_values, size);
+  }
   for (size_t a = 0; a < p.program.axes.size(); ++a) {
     const auto axis = static_cast<AxisId>(a);
     if (p.program.axes[a].sequences_of != kNone) {
@@ -782,6 +939,116 @@ TEST(ProgramEdgeTest, OneAxisReadsWhatAnotherHasAppended) {
     }
     EXPECT_TRUE(SameBits(tested.Take(slots[b]).values, tested.Take(copy).values));
   }
+}
+
+// The weights with which a target's rows look at the source that their slot remembers: those of the
+// definition, the same bits row by row from a copy of the slot, and none without a source.
+TEST(ProgramEdgeTest, AlignmentOfWhatAnotherAxisHasAppended) {
+  for (const int width : {1, 5, 16}) {
+    RandomProgram p(5);
+    AddAlignment(&p, width);
+    if (LacksAttention(p.program)) GTEST_SKIP() << "the cuda backend does not have attention";
+    Compiled tested = CompileTested(p.program);
+    const ProgramData data = RandomData(p.program, {{20, 1, 300}, {4, 2, 3, 0}}, 6);
+    const std::vector<Slot> slots = {tested.NewSlot(), tested.NewSlot(), tested.NewSlot()};
+    std::vector<Piece> sources;
+    for (int b = 0; b < 3; ++b) sources.push_back(Whole(data, 0, b));
+    tested.Run(SliceOf(p.program, data, {sources, {}}), {slots, {}});
+    std::vector<Slot> copies;
+    for (const Slot slot : slots) {
+      ASSERT_TRUE(tested.arena().Copy(slot, &copies.emplace_back()).ok());
+    }
+    std::vector<Piece> targets;
+    for (int b = 0; b < 4; ++b) targets.push_back(Whole(data, 1, b));
+    const ProgramData target = SliceOf(p.program, data, {{}, targets});
+    const Results found =
+        tested.Run(target, {{}, {slots[0], slots[1], slots[2], tested.NewSlot()}});
+    const std::vector<float>& alignment = found.values[1];
+    ASSERT_EQ(alignment.size(), 4u * 20 + 2 * 1 + 3 * 300);
+    const float* row = alignment.data();
+    for (int b = 0; b < 3; ++b) {
+      const std::vector<int32_t> keys = data.Offsets(p.program, 0);
+      for (int t = 0; t < data.lengths[1][b]; ++t) {
+        const int at = data.Offsets(p.program, 1)[b] + t;
+        std::vector<double> expected;
+        double sum = 0;
+        for (int s = keys[b]; s < keys[b + 1]; ++s) {
+          double score = 0;
+          for (int i = 0; i < width; ++i) {
+            score += double{data.features[2][static_cast<size_t>(at) * 2 * width + i]} *
+                     data.features[0][static_cast<size_t>(s) * 2 * width + i];
+          }
+          expected.push_back(std::exp(score / std::sqrt(width)));
+          sum += expected.back();
+        }
+        for (const double e : expected) EXPECT_NEAR(*row++, e / sum, 1e-6);
+        const ProgramData step = SliceOf(p.program, data, {{}, {{b, t, t + 1}}});
+        ExpectSameBits(p.program, RowsOf(tested, target, found, 1, {{b, t, t + 1}}),
+                       RowsOf(tested, step, tested.Run(step, {{}, {copies[b]}}), 1, {{0, 0, 1}}),
+                       "sequence " + std::to_string(b) + ", row " + std::to_string(t));
+      }
+    }
+  }
+}
+
+// One value more than the limit is refused, and then no slot has changed; so is any with a limit of 0.
+// What is not asked for does not count.
+TEST(ProgramEdgeTest, AttentionIsLimited) {
+  RandomProgram p(6);
+  AddAttentionFields(&p, 3);
+  if (LacksAttention(p.program)) GTEST_SKIP() << "the cuda backend does not have attention";
+  Compiled tested = CompileTested(p.program);
+  const ProgramData data = RandomData(p.program, {{20, 7}}, 7);
+  const std::vector<std::vector<Slot>> slots = tested.NewSlots(data);
+  tested.Run(data, slots);
+  const StateArena::State before = tested.Take(slots[0][0]);
+  const Results expected = tested.Run(data, tested.NewSlots(data));
+  ProgramLimits limits;
+  limits.axes = {kWideLimits};
+  const int64_t values = 20 * 40 + 7 * 14;
+  for (const int64_t limit : {values - 1, int64_t{0}}) {
+    limits.max_attention_values = limit;
+    tested.MakeWorkspace(limits);
+    const Status status = tested.TryRun(data, slots);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              "outputs[0] (attention): expected at most " + std::to_string(limit) +
+                  " values of attention (limits.max_attention_values), found 898");
+    EXPECT_TRUE(SameBits(before.values, tested.Take(slots[0][0]).values));
+    const Results others = tested.Run(data, tested.NewSlots(data), uint64_t{1} << 1);
+    EXPECT_TRUE(SameBits(expected.values[1], others.values[1]));
+  }
+  limits.max_attention_values = values;
+  tested.MakeWorkspace(limits);
+  tested.Run(data, slots);
+
+  limits.max_attention_values = -1;
+  std::unique_ptr<ProgramWorkspace> workspace;
+  const Status refused = tested.executable().CreateWorkspace(limits, &workspace);
+  EXPECT_EQ(refused.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused.message(), "limits.max_attention_values: expected at least 0, found -1");
+}
+
+// Of keys that are on an axis, before anything runs.
+TEST(ProgramEdgeTest, AttentionOfAnAxisIsLimited) {
+  RandomProgram p(6);
+  AddAttentionMap(&p, 3);
+  if (LacksAttention(p.program)) GTEST_SKIP() << "the cuda backend does not have attention";
+  Compiled tested = CompileTested(p.program);
+  const ProgramData data = RandomData(p.program, {{3, 2, 9}, {8}}, 7);
+  ProgramLimits limits;
+  limits.axes.assign(p.program.axes.size(), kWideLimits);
+  limits.max_attention_values = 14 * 8;
+  tested.MakeWorkspace(limits);
+  tested.Run(data);
+  limits.max_attention_values = 14 * 8 - 1;
+  tested.MakeWorkspace(limits);
+  const Status status = tested.TryRun(data);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "outputs[0] (attention1_all): expected at most 111 values of attention "
+            "(limits.max_attention_values), found 112");
+  tested.Run(data, {}, uint64_t{1} << 3);  // one value for each row
 }
 
 // What a run of no rows leaves as it was, and that a sequence without a slot begins fresh beside others.
@@ -1063,7 +1330,7 @@ TEST(ProgramEdgeTest, AttentionAndPoolingOfExtremeScores) {
 TEST(ProgramEdgeTest, SplittingChangesNoBit) {
   TestedBackend tested = TestedBackend::FromEnvironment();
   if (tested.name != "cpu") GTEST_SKIP() << "of backend cpu";
-  for (const auto& build : {AddLanguageModel, AddReader, AddTranslator}) {
+  for (const auto& build : {AddLanguageModel, AddReader, AddTranslator, AddAttention}) {
     RandomProgram p(25);
     build(&p, 40);
     const ProgramData data = RandomData(p.program, {{150, 3, 40}, {30, 60}}, 26);
@@ -1077,6 +1344,7 @@ TEST(ProgramEdgeTest, SplittingChangesNoBit) {
       Compiled c(std::move(backend), tested.dtype, p.program);
       ProgramLimits limits;
       limits.axes.assign(p.program.axes.size(), kWideLimits);
+      limits.max_attention_values = kWideAttention;
       limits.turn = std::chrono::microseconds(threads - 1);
       c.MakeWorkspace(limits);
       results.push_back(c.Run(data, c.NewSlots(data)));

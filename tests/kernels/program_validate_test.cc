@@ -562,7 +562,7 @@ TEST(ValidateProgramTest, NamesWhatIsWrong) {
        [](Example& e) { e.program.outputs[2].value = 21; }},
       {"outputs[2] (dot): type: expected log_prob, candidates or picked, found rows",
        [](Example& e) { e.program.outputs[2].value = e.predict; }},
-      {"outputs[2] (dot): type: expected rows, log_prob, candidates or picked, found 7",
+      {"outputs[2] (dot): type: expected rows, log_prob, candidates, picked or attention, found 7",
        [](Example& e) { e.program.outputs[2].type = static_cast<OutputType>(7); }},
       {"outputs[0] (log_prob): value: expected a predict with targets, found operations[16] "
        "(row_dot)",
@@ -570,6 +570,10 @@ TEST(ValidateProgramTest, NamesWhatIsWrong) {
       {"outputs[1] (candidates): value: expected a predict with counts, found operations[16] "
        "(row_dot)",
        [](Example& e) { e.program.outputs[1].value = e.dot; }},
+      {"outputs[0] (log_prob): value: expected an attend, found operations[19] (predict)",
+       [](Example& e) { e.program.outputs[0].type = OutputType::kAttention; }},
+      {"outputs[2] (dot): value: expected an attend, found operations[16] (row_dot)",
+       [](Example& e) { e.program.outputs[2].type = OutputType::kAttention; }},
       {"outputs[0] (log_prob): value: expected a predict with targets, found operations[19] "
        "(predict) without",
        [](Example& e) { e.op<ops::Predict>(e.predict).targets = kNone; }},
