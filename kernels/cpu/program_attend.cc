@@ -14,14 +14,38 @@ namespace HWY_NAMESPACE {
 
 // Keys whose scores are exponentiated together: whole pages.
 constexpr size_t kBlockKeys = 16 * kStatePageRows;
+// Heads whose scores are kept at a time, so that rows of keys and values are read in one piece.
+constexpr size_t kGroupHeads = 8;
 
-// scores[i] = scale * q . k_i for four rows, which may be the same.
+using Vector = hn::Vec<FullVector>;
+
+// The last n values of a row, less than a vector, and zeros after them. Nothing past them is touched.
+HWY_INLINE Vector LoadRest(FullVector d, const float* from, size_t n) {
+#if HWY_TARGET <= HWY_AVX2
+  return hn::MaskedLoad(hn::FirstN(d, n), d, from);
+#else
+  HWY_ALIGN float values[hn::MaxLanes(d)] = {};
+  for (size_t i = 0; i < n; ++i) values[i] = from[i];
+  return hn::Load(d, values);
+#endif
+}
+HWY_INLINE void StoreRest(Vector v, FullVector d, size_t n, float* to) {
+#if HWY_TARGET <= HWY_AVX2
+  hn::BlendedStore(v, hn::FirstN(d, n), d, to);
+#else
+  HWY_ALIGN float values[hn::MaxLanes(d)];
+  hn::Store(v, d, values);
+  for (size_t i = 0; i < n; ++i) to[i] = values[i];
+#endif
+}
+
+// scores[i] = scale * q . k_i for four rows, which may be the same, from a column on.
 #if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* const (&keys)[4], size_t n,
-                       float scale, float* HWY_RESTRICT scores) {
+HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* const (&keys)[4], size_t column,
+                       size_t n, float scale, float* HWY_RESTRICT scores) {
   for (size_t i = 0; i < 4; ++i) {
     float sum = 0;
-    for (size_t j = 0; j < n; ++j) sum += q[j] * keys[i][j];
+    for (size_t j = 0; j < n; ++j) sum += q[j] * keys[i][column + j];
     scores[i] = scale * sum;
   }
 }
@@ -50,10 +74,14 @@ HWY_INLINE auto SumsOfFour(D d, V a, V b, V c, V e) {
   return SumOfBlocks(d, sums);
 }
 
-HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* const (&keys)[4], size_t n,
-                       float scale, float* HWY_RESTRICT scores) {
+HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* const (&keys)[4], size_t column,
+                       size_t n, float scale, float* HWY_RESTRICT scores) {
   const FullVector d;
   const size_t lanes = hn::Lanes(d);
+  const float* HWY_RESTRICT k0 = keys[0] + column;
+  const float* HWY_RESTRICT k1 = keys[1] + column;
+  const float* HWY_RESTRICT k2 = keys[2] + column;
+  const float* HWY_RESTRICT k3 = keys[3] + column;
   auto sum0 = hn::Zero(d);
   auto sum1 = hn::Zero(d);
   auto sum2 = hn::Zero(d);
@@ -61,77 +89,124 @@ HWY_INLINE void Scores(const float* HWY_RESTRICT q, const float* const (&keys)[4
   size_t j = 0;
   for (; j + lanes <= n; j += lanes) {
     const auto qs = hn::LoadU(d, q + j);
-    sum0 = hn::MulAdd(qs, hn::LoadU(d, keys[0] + j), sum0);
-    sum1 = hn::MulAdd(qs, hn::LoadU(d, keys[1] + j), sum1);
-    sum2 = hn::MulAdd(qs, hn::LoadU(d, keys[2] + j), sum2);
-    sum3 = hn::MulAdd(qs, hn::LoadU(d, keys[3] + j), sum3);
+    sum0 = hn::MulAdd(qs, hn::LoadU(d, k0 + j), sum0);
+    sum1 = hn::MulAdd(qs, hn::LoadU(d, k1 + j), sum1);
+    sum2 = hn::MulAdd(qs, hn::LoadU(d, k2 + j), sum2);
+    sum3 = hn::MulAdd(qs, hn::LoadU(d, k3 + j), sum3);
   }
-  auto sums = SumsOfFour(d, sum0, sum1, sum2, sum3);
+  if (j < n) {
+    const auto qs = LoadRest(d, q + j, n - j);
+    sum0 = hn::MulAdd(qs, LoadRest(d, k0 + j, n - j), sum0);
+    sum1 = hn::MulAdd(qs, LoadRest(d, k1 + j, n - j), sum1);
+    sum2 = hn::MulAdd(qs, LoadRest(d, k2 + j, n - j), sum2);
+    sum3 = hn::MulAdd(qs, LoadRest(d, k3 + j, n - j), sum3);
+  }
   const hn::CappedTag<float, 4> four;
-  if (j + 4 <= n) {
-    auto rest0 = hn::Zero(four);
-    auto rest1 = hn::Zero(four);
-    auto rest2 = hn::Zero(four);
-    auto rest3 = hn::Zero(four);
-    for (; j + 4 <= n; j += 4) {
-      const auto qs = hn::LoadU(four, q + j);
-      rest0 = hn::MulAdd(qs, hn::LoadU(four, keys[0] + j), rest0);
-      rest1 = hn::MulAdd(qs, hn::LoadU(four, keys[1] + j), rest1);
-      rest2 = hn::MulAdd(qs, hn::LoadU(four, keys[2] + j), rest2);
-      rest3 = hn::MulAdd(qs, hn::LoadU(four, keys[3] + j), rest3);
-    }
-    sums = hn::Add(sums, SumsOfFour(four, rest0, rest1, rest2, rest3));
-  }
-  for (; j < n; ++j) {
-    HWY_ALIGN const float column[4] = {keys[0][j], keys[1][j], keys[2][j], keys[3][j]};
-    sums = hn::MulAdd(hn::Set(four, q[j]), hn::Load(four, column), sums);
-  }
+  const auto sums = SumsOfFour(d, sum0, sum1, sum2, sum3);
   hn::StoreU(hn::Mul(sums, hn::Set(four, scale)), four, scores);
 }
 #endif
 
-// y = y * keep + sum_i weights[i] * v_i for the values of keys [first, last), some columns of which
-// are y's.
-HWY_INLINE void AddValues(const PagedRows& values, size_t column, size_t first, size_t last,
-                          const float* HWY_RESTRICT weights, size_t n, float keep,
-                          float* HWY_RESTRICT y) {
-  // Calls body(weight, row) for each key.
-  const auto for_each_key = [&](const auto& body) HWY_ATTR {
-    const float* HWY_RESTRICT weight = weights;
-    for (size_t key = first; key < last; key += kStatePageRows) {
-      const float* HWY_RESTRICT row = values.Page(key / kStatePageRows) + column;
-      const size_t end = last - key < kStatePageRows ? last - key : kStatePageRows;
-      for (size_t i = 0; i < end; ++i, row += values.width) body(*weight++, row);
-    }
-  };
+// What AddValues() does to the columns of a head: y = (y * keep + sum_i weights[i] * v_i) * scale, or
+// without the y before if there is none yet.
+struct HeadWeights {
+  HWY_ALIGN float weights[kBlockKeys];
+  float largest = -HUGE_VALF;  // of the scores so far
+  float sum = 0;               // of their exponentials
+  float keep = 0;
+  float scale = 1;
+};
+
+// Calls body(key, row) for keys [first, last), counted from `first`, and where a column of their values is.
+template <class Body>
+HWY_INLINE void ForEachKey(const PagedRows& values, size_t column, size_t first, size_t last,
+                           const Body& body) {
+  for (size_t key = first; key < last; key += kStatePageRows) {
+    const float* HWY_RESTRICT row = values.Page(key / kStatePageRows) + column;
+    const size_t end = last - key < kStatePageRows ? last - key : kStatePageRows;
+    for (size_t i = 0; i < end; ++i, row += values.width) body(key - first + i, row);
+  }
+}
+
+// kVectors whole vectors of each of kHeads heads. They are as many sums that do not wait for each other.
+template <size_t kHeads, size_t kVectors>
+HWY_INLINE void AddVectors(const PagedRows& values, size_t column, size_t head_size, size_t first,
+                           size_t last, const HeadWeights* heads, float* HWY_RESTRICT y) {
   const FullVector d;
   const size_t lanes = hn::Lanes(d);
-  size_t j = 0;
-  for (; j + 4 * lanes <= n; j += 4 * lanes) {
-    const auto keeps = hn::Set(d, keep);
-    auto y0 = hn::Mul(hn::LoadU(d, y + j), keeps);
-    auto y1 = hn::Mul(hn::LoadU(d, y + j + lanes), keeps);
-    auto y2 = hn::Mul(hn::LoadU(d, y + j + 2 * lanes), keeps);
-    auto y3 = hn::Mul(hn::LoadU(d, y + j + 3 * lanes), keeps);
-    for_each_key([&](float weight, const float* row) HWY_ATTR {
-      const auto w = hn::Set(d, weight);
-      y0 = hn::MulAdd(w, hn::LoadU(d, row + j), y0);
-      y1 = hn::MulAdd(w, hn::LoadU(d, row + j + lanes), y1);
-      y2 = hn::MulAdd(w, hn::LoadU(d, row + j + 2 * lanes), y2);
-      y3 = hn::MulAdd(w, hn::LoadU(d, row + j + 3 * lanes), y3);
-    });
-    hn::StoreU(y0, d, y + j);
-    hn::StoreU(y1, d, y + j + lanes);
-    hn::StoreU(y2, d, y + j + 2 * lanes);
-    hn::StoreU(y3, d, y + j + 3 * lanes);
+  Vector sums[kHeads][kVectors];
+  for (size_t h = 0; h < kHeads; ++h) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      sums[h][v] = hn::Zero(d);
+      if (first == 0) continue;
+      sums[h][v] = hn::Mul(hn::LoadU(d, y + h * head_size + v * lanes), hn::Set(d, heads[h].keep));
+    }
   }
-  ForEachVector(n - j, [&](auto part, size_t at) HWY_ATTR {
-    auto sum = hn::Mul(hn::LoadU(part, y + j + at), hn::Set(part, keep));
-    for_each_key([&](float weight, const float* row) HWY_ATTR {
-      sum = hn::MulAdd(hn::Set(part, weight), hn::LoadU(part, row + j + at), sum);
-    });
-    hn::StoreU(sum, part, y + j + at);
+  ForEachKey(values, column, first, last, [&](size_t key, const float* HWY_RESTRICT row) HWY_ATTR {
+    for (size_t h = 0; h < kHeads; ++h) {
+      const auto weight = hn::Set(d, heads[h].weights[key]);
+      for (size_t v = 0; v < kVectors; ++v) {
+        sums[h][v] = hn::MulAdd(weight, hn::LoadU(d, row + h * head_size + v * lanes), sums[h][v]);
+      }
+    }
   });
+  for (size_t h = 0; h < kHeads; ++h) {
+    for (size_t v = 0; v < kVectors; ++v) {
+      hn::StoreU(hn::Mul(sums[h][v], hn::Set(d, heads[h].scale)), d, y + h * head_size + v * lanes);
+    }
+  }
+}
+
+// The last n columns of a head, less than a vector.
+HWY_INLINE void AddRest(const PagedRows& values, size_t column, size_t n, size_t first, size_t last,
+                        const HeadWeights& head, float* HWY_RESTRICT y) {
+  const FullVector d;
+  auto sum = hn::Zero(d);
+  if (first != 0) sum = hn::Mul(LoadRest(d, y, n), hn::Set(d, head.keep));
+  ForEachKey(values, column, first, last, [&](size_t key, const float* HWY_RESTRICT row) HWY_ATTR {
+    sum = hn::MulAdd(hn::Set(d, head.weights[key]), LoadRest(d, row, n), sum);
+  });
+  StoreRest(hn::Mul(sum, hn::Set(d, head.scale)), d, n, y);
+}
+
+// Adds the values of keys [first, last), `head_size` columns for each head from `column` on.
+void AddValues(const PagedRows& values, size_t column, size_t head_size, size_t num_heads,
+               size_t first, size_t last, const HeadWeights* heads, float* y) {
+  const size_t lanes = hn::Lanes(FullVector());
+  size_t h = 0;
+  const auto at = [&](size_t head) { return head * head_size; };
+  if (head_size == lanes) {
+    for (; h + 8 <= num_heads; h += 8) {
+      AddVectors<8, 1>(values, column + at(h), head_size, first, last, heads + h, y + at(h));
+    }
+  } else if (head_size == 2 * lanes) {
+    for (; h + 4 <= num_heads; h += 4) {
+      AddVectors<4, 2>(values, column + at(h), head_size, first, last, heads + h, y + at(h));
+    }
+  } else if (head_size == 4 * lanes) {
+    for (; h + 2 <= num_heads; h += 2) {
+      AddVectors<2, 4>(values, column + at(h), head_size, first, last, heads + h, y + at(h));
+    }
+  }
+  for (; h < num_heads; ++h) {
+    const HeadWeights* head = heads + h;
+    const size_t from = column + at(h);
+    float* const to = y + at(h);
+    size_t j = 0;
+    for (; j + 8 * lanes <= head_size; j += 8 * lanes) {
+      AddVectors<1, 8>(values, from + j, head_size, first, last, head, to + j);
+    }
+    for (; j + 4 * lanes <= head_size; j += 4 * lanes) {
+      AddVectors<1, 4>(values, from + j, head_size, first, last, head, to + j);
+    }
+    for (; j + 2 * lanes <= head_size; j += 2 * lanes) {
+      AddVectors<1, 2>(values, from + j, head_size, first, last, head, to + j);
+    }
+    for (; j + lanes <= head_size; j += lanes) {
+      AddVectors<1, 1>(values, from + j, head_size, first, last, head, to + j);
+    }
+    if (j < head_size) AddRest(values, from + j, head_size - j, first, last, *head, to + j);
+  }
 }
 
 // Makes of scores their softmax, given the largest and the sum of the exponentials.
@@ -149,20 +224,38 @@ HWY_INLINE void FinishWeights(float largest, float sum, size_t n, float* HWY_RES
   }
 }
 
-// One row and head: y = sum_s a_s v_s over the first `num_keys` keys, at least one. The softmax is
-// computed block by block with the largest score so far. `attention` gets the a_s unless it is null.
-void AttendHead(const AttendCall& call, const float* q, size_t key_column, size_t key_size,
-                size_t value_column, size_t value_size, size_t num_keys, float* y,
-                float* attention) {
+// Makes of the scores of `count` keys, which are the first ones or follow those before them, their
+// exponentials.
+HWY_INLINE void Exponentiate(bool starts, size_t count, HeadWeights* head) {
   const FullVector d;
-  HWY_ALIGN float scores[kBlockKeys];
-  float largest = -HUGE_VALF;
-  float sum = 0;
-  for (size_t j = 0; j < value_size; ++j) y[j] = 0;
+  // Whole vectors; what is past the last key counts nothing.
+  size_t padded = count;
+  for (; padded % hn::Lanes(d) != 0; ++padded) head->weights[padded] = -HUGE_VALF;
+  auto largest = hn::Set(d, head->largest);
+  for (size_t j = 0; j < padded; j += hn::Lanes(d)) {
+    largest = hn::Max(largest, hn::Load(d, head->weights + j));
+  }
+  const float now = MaxOf(d, largest);
+  // How much of what came before is left.
+  head->keep = starts ? 0.0f : hn::GetLane(Exp(d, hn::Set(d, head->largest - now)));
+  head->sum = head->sum * head->keep + ExpAndSum(head->weights, padded, now);
+  head->largest = now;
+}
+
+// Heads [head, head + num_heads) of one row: y = sum_s a_s v_s over the first `num_keys` keys, at least
+// one. The softmax is computed block by block with the largest score so far. `attention` gets the a_s
+// of the first head unless it is null.
+void AttendHeads(const AttendCall& call, int row, size_t head, size_t num_heads, size_t num_keys,
+                 float* attention) {
+  const size_t key_size = call.keys.width / call.heads;
+  const size_t value_size = call.values.width / call.heads;
+  const float* q = call.q + row * call.keys.width + head * key_size;
+  float* y = call.y + row * call.values.width + head * value_size;
+  HeadWeights heads[kGroupHeads];
   for (size_t first = 0; first < num_keys; first += kBlockKeys) {
     const size_t count = num_keys - first < kBlockKeys ? num_keys - first : kBlockKeys;
     for (size_t key = 0; key < count; key += kStatePageRows) {
-      const float* page = call.keys.Page((first + key) / kStatePageRows) + key_column;
+      const float* page = call.keys.Page((first + key) / kStatePageRows) + head * key_size;
       const size_t end = count - key < kStatePageRows ? count - key : kStatePageRows;
       for (size_t i = 0; i < end; i += 4) {
         // The last one again in place of those that there are not.
@@ -170,52 +263,42 @@ void AttendHead(const AttendCall& call, const float* q, size_t key_column, size_
         for (size_t k = 0; k < 4; ++k) {
           four[k] = page + (i + k < end ? i + k : end - 1) * call.keys.width;
         }
-        Scores(q, four, key_size, call.scale, scores + key + i);
+        for (size_t h = 0; h < num_heads; ++h) {
+          Scores(q + h * key_size, four, h * key_size, key_size, call.scale,
+                 heads[h].weights + key + i);
+        }
       }
     }
     if (attention != nullptr) {
-      for (size_t j = 0; j < count; ++j) attention[first + j] = scores[j];
+      for (size_t j = 0; j < count; ++j) attention[first + j] = heads[0].weights[j];
     }
-    // Whole vectors; what is past the last key counts nothing.
-    size_t padded = count;
-    for (; padded % hn::Lanes(d) != 0; ++padded) scores[padded] = -HUGE_VALF;
-    auto block_largest = hn::Set(d, largest);
-    for (size_t j = 0; j < padded; j += hn::Lanes(d)) {
-      block_largest = hn::Max(block_largest, hn::Load(d, scores + j));
+    for (size_t h = 0; h < num_heads; ++h) {
+      Exponentiate(first == 0, count, &heads[h]);
+      if (first + count == num_keys) heads[h].scale = 1.0f / heads[h].sum;
     }
-    const float now = MaxOf(d, block_largest);
-    // How much of what came before is left.
-    const float keep = first == 0 ? 0.0f : hn::GetLane(Exp(d, hn::Set(d, largest - now)));
-    sum = sum * keep + ExpAndSum(scores, padded, now);
-    AddValues(call.values, value_column, first, first + count, scores, value_size, keep, y);
-    largest = now;
+    AddValues(call.values, head * value_size, value_size, num_heads, first, first + count, heads,
+              y);
   }
-  const float scale = 1.0f / sum;
-  for (size_t j = 0; j < value_size; ++j) y[j] *= scale;
-  if (attention != nullptr) FinishWeights(largest, sum, num_keys, attention);
+  if (attention != nullptr) FinishWeights(heads[0].largest, heads[0].sum, num_keys, attention);
 }
 
 void AttendRowsTarget(const AttendCall& call, int begin, int end) {
   const size_t heads = static_cast<size_t>(call.heads);
-  const size_t key_size = call.keys.width / heads;
-  const size_t value_size = call.values.width / heads;
-  // Head by head, so that its part of the keys stays in the cache.
-  for (size_t head = 0; head < heads; ++head) {
-    for (int row = begin; row < end; ++row) {
-      const int num_keys = call.causal ? call.num_keys - (call.rows - 1 - row) : call.num_keys;
-      const float* q = call.q + row * call.keys.width + head * key_size;
-      float* y = call.y + row * call.values.width + head * value_size;
-      float* attention = nullptr;
-      if (call.attention != nullptr && head == 0) {
-        attention = call.attention + static_cast<size_t>(row) * call.num_keys;
-        for (int j = num_keys > 0 ? num_keys : 0; j < call.num_keys; ++j) attention[j] = 0;
-      }
-      if (num_keys > 0) {
-        AttendHead(call, q, head * key_size, key_size, head * value_size, value_size,
-                   static_cast<size_t>(num_keys), y, attention);
-      } else {
-        for (size_t j = 0; j < value_size; ++j) y[j] = 0;
-      }
+  for (int row = begin; row < end; ++row) {
+    const int num_keys = call.causal ? call.num_keys - (call.rows - 1 - row) : call.num_keys;
+    float* attention = nullptr;
+    if (call.attention != nullptr) {
+      attention = call.attention + static_cast<size_t>(row) * call.num_keys;
+      for (int j = num_keys > 0 ? num_keys : 0; j < call.num_keys; ++j) attention[j] = 0;
+    }
+    if (num_keys <= 0) {
+      float* y = call.y + row * call.values.width;
+      for (size_t j = 0; j < call.values.width; ++j) y[j] = 0;
+      continue;
+    }
+    for (size_t head = 0; head < heads; head += kGroupHeads) {
+      AttendHeads(call, row, head, heads - head < kGroupHeads ? heads - head : kGroupHeads,
+                  static_cast<size_t>(num_keys), head == 0 ? attention : nullptr);
     }
   }
 }
