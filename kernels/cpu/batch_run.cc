@@ -32,6 +32,7 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
 
   void Run() {
     AssignPoolRows();
+    FindSingleRows();
     LoadInput();
     for (size_t i = 0; i < stack_.layers.size(); ++i) {
       RunLayer(i);
@@ -45,6 +46,17 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
   float* PooledRow(int b) {
     return ws_.pooled.data() +
            static_cast<size_t>(ws_.pool_row[b]) * stack_.layers.back().output.stride();
+  }
+
+  // Sequences of one row each are scanned together: for them alone it takes longer to begin a scan than to
+  // end it.
+  void FindSingleRows() {
+    single_rows_ = tokens_ == sequences_ && num_pooled_ == 0;
+    for (int b = 0; b < sequences_ && single_rows_; ++b) {
+      single_rows_ = Length(b) == 1;
+      ws_.after[b] = outputs_[b].final_state;
+      ws_.token_rows[b] = outputs_[b].token_vectors;
+    }
   }
 
   void LoadInput() {
@@ -145,6 +157,10 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
         runner.Run(product_input + static_cast<size_t>(begin) * product.k(), rows,
                    scratch.u.data());
       }
+      if (single_rows_ && layer.output.is_dense()) {
+        ScanSingleRows(index, part, begin, rows, scratch);
+        b = -1;
+      }
       while (b >= 0 && b < sequences_) {
         const int from = std::max(begin, batch_.offsets[b]);
         const int to = std::min(end, batch_.offsets[b + 1]);
@@ -224,6 +240,31 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
     }
   }
 
+  // Rows [begin, begin + rows), each a sequence; the layer's rows have no padding.
+  void ScanSingleRows(size_t index, const Part& part, int begin, int rows,
+                      const CpuWorkspace::Scratch& scratch) {
+    const Layer& layer = stack_.layers[index];
+    const size_t column = static_cast<size_t>(part.direction) * layer.output.size + part.first;
+    SingleSteps steps;
+    steps.rows = rows;
+    steps.u = scratch.u.data();
+    steps.u_stride = part.product->n();
+    steps.x_stride = layer.input.stride();
+    steps.x = ws_.x.data() + begin * steps.x_stride + column;
+    if (batch_.initial_states != nullptr) steps.before = batch_.initial_states + begin;
+    steps.after = ws_.after.data() + begin;
+    steps.c_column = index * layer.output.width() + column;
+    if (index + 1 == stack_.layers.size() && ScanFinishesOutputs()) {
+      steps.h_rows = ws_.token_rows.data() + begin;
+      steps.h_column = column;
+    } else {
+      steps.h_stride = layer.output.stride();
+      steps.h = ws_.h.data() + begin * steps.h_stride + column;
+      steps.rounds_h = stack_.rounds;
+    }
+    ScanSingleSteps(part.scan, steps);
+  }
+
   // Dimensions of the part, without padding.
   static int Dimensions(const Layer& layer, const Part& part) {
     return std::min(part.scan.padded, layer.output.size - part.first);
@@ -265,6 +306,8 @@ class BatchRun : ForwardPass<PackedStack, CpuWorkspace> {
       if (out.pooled != nullptr) layout.Unpack(pooled, out.pooled);
     }
   }
+
+  bool single_rows_ = false;  // every sequence has one row and none is pooled
 };
 
 }  // namespace

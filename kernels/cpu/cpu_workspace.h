@@ -49,6 +49,8 @@ class CpuWorkspace : public Workspace {
       scratch.push_back({AlignedBuffer(u_size), AlignedBuffer(hidden)});
     }
     pool_row.resize(limits.max_sequences);
+    after.resize(limits.max_sequences);
+    token_rows.resize(limits.max_sequences);
     const size_t pooled_rows = static_cast<size_t>(limits.max_sequences) + kClassifierRows;
     pooled = AlignedBuffer(pooled_rows * stack.layers.back().output.stride());
     if (stack.classifier != nullptr) {
@@ -61,6 +63,7 @@ class CpuWorkspace : public Workspace {
   size_t bytes() const override {
     size_t bytes =
         x.bytes() + h.bytes() + pooled.bytes() + logits.bytes() + pool_row.size() * sizeof(int);
+    bytes += (after.size() + token_rows.size()) * sizeof(float*);
     for (const Scratch& s : scratch) bytes += s.u.bytes() + s.c.bytes();
     for (const LayerRunners& layer : layers) bytes += layer.input->bytes();
     return bytes;
@@ -88,6 +91,9 @@ class CpuWorkspace : public Workspace {
   AlignedBuffer pooled;       // [sequences that need one][stride]
   AlignedBuffer logits;       // as pooled
   std::vector<int> pool_row;  // [sequence]: its row in `pooled`, or -1
+  // [sequence] of a batch of single rows: its final_state and token_vectors.
+  std::vector<float*> after;
+  std::vector<float*> token_rows;
 
  private:
   WorkspaceLimits limits_;

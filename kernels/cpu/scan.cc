@@ -82,6 +82,81 @@ HWY_NOINLINE void ScanRows(const ScanParameters& p, const ScanSteps& s) {
   for (; j < padded; j += lanes) ScanVectors<kHighway, kActivation, 1>(p, s, j);
 }
 
+// As ScanVectors(), the constants being loaded once for all rows.
+template <Highway kHighway, Activation kActivation, int kVectors>
+HWY_INLINE void StepVectors(const ScanParameters& p, const SingleSteps& s, size_t j) {
+  const D d;
+  const size_t lanes = hn::Lanes(d);
+  const V alpha = hn::Set(d, p.alpha);
+  V v_f[kVectors], v_r[kVectors], b_f[kVectors], b_r[kVectors];
+  for (int i = 0; i < kVectors; ++i) {
+    const size_t at = j + i * lanes;
+    v_f[i] = hn::Load(d, p.v_f + at);
+    v_r[i] = hn::Load(d, p.v_r + at);
+    b_f[i] = hn::Load(d, p.b_f + at);
+    b_r[i] = hn::Load(d, p.b_r + at);
+  }
+  const bool rounds_h = s.rounds_h;
+  const float* const* const befores = s.before;
+  float* const* const afters = s.after;
+  float* const* const h_rows = s.h_rows;
+  const float* HWY_RESTRICT u = s.u + j;
+  const float* HWY_RESTRICT x = kHighway == Highway::kInput ? s.x + j : nullptr;
+  float* h_row = s.h;
+  for (int row = 0; row < s.rows; ++row) {
+    const float* const before = befores != nullptr ? befores[row] : nullptr;
+    float* const after = afters != nullptr ? afters[row] : nullptr;
+    float* const h_at = h_rows == nullptr        ? h_row + j
+                        : h_rows[row] == nullptr ? nullptr
+                                                 : h_rows[row] + s.h_column + j;
+    for (int i = 0; i < kVectors; ++i) {
+      const float* at = u + i * lanes;
+      V highway = hn::Zero(d);
+      if constexpr (kHighway == Highway::kInput) {
+        highway = hn::Mul(alpha, hn::Load(d, x + i * lanes));
+      } else if constexpr (kHighway == Highway::kMatrix) {
+        highway = hn::Load(d, at + 3 * p.padded);
+      }
+      V c = hn::Zero(d);
+      if (before != nullptr) c = hn::LoadU(d, before + s.c_column + j + i * lanes);
+      const V h = ScanStep<kHighway, kActivation>(d, v_f[i], v_r[i], b_f[i], b_r[i],
+                                                  hn::Load(d, at), hn::Load(d, at + p.padded),
+                                                  hn::Load(d, at + 2 * p.padded), highway, c);
+      if (after != nullptr) hn::StoreU(c, d, after + s.c_column + j + i * lanes);
+      if (h_at != nullptr) {
+        hn::StoreU(rounds_h ? RoundToBFloat16(d, h) : h, d, h_at + i * lanes);
+      }
+    }
+    u += s.u_stride;
+    if constexpr (kHighway == Highway::kInput) x += s.x_stride;
+    if (h_rows == nullptr) h_row += s.h_stride;
+  }
+}
+
+template <Highway kHighway, Activation kActivation>
+HWY_NOINLINE void StepRows(const ScanParameters& p, const SingleSteps& s) {
+  const size_t lanes = hn::Lanes(D());
+  constexpr int kWide = HWY_TARGET <= HWY_AVX3 ? 4 : 2;
+  const size_t padded = static_cast<size_t>(p.padded);
+  size_t j = 0;
+  for (; j + kWide * lanes <= padded; j += kWide * lanes) {
+    StepVectors<kHighway, kActivation, kWide>(p, s, j);
+  }
+  for (; j < padded; j += lanes) StepVectors<kHighway, kActivation, 1>(p, s, j);
+}
+
+struct StepCall {
+  const ScanParameters& parameters;
+  const SingleSteps& steps;
+};
+
+struct StepVariant {
+  template <Highway kHighway, Activation kActivation>
+  HWY_INLINE static void Run(const StepCall& call) {
+    StepRows<kHighway, kActivation>(call.parameters, call.steps);
+  }
+};
+
 struct ScanCall {
   const ScanParameters& parameters;
   const ScanSteps& steps;
@@ -98,6 +173,10 @@ void ScanTarget(const ScanParameters& p, const ScanSteps& s) {
   DispatchScan<ScanVariant>(p, ScanCall{p, s});
 }
 
+void SingleStepsTarget(const ScanParameters& p, const SingleSteps& s) {
+  DispatchScan<StepVariant>(p, StepCall{p, s});
+}
+
 const char* TargetName() { return hwy::TargetName(HWY_TARGET); }
 
 }  // namespace HWY_NAMESPACE
@@ -108,10 +187,15 @@ HWY_AFTER_NAMESPACE();
 namespace sru::kernels::cpu {
 
 HWY_EXPORT(ScanTarget);
+HWY_EXPORT(SingleStepsTarget);
 HWY_EXPORT(TargetName);
 
 void Scan(const ScanParameters& parameters, const ScanSteps& steps) {
   HWY_DYNAMIC_DISPATCH(ScanTarget)(parameters, steps);
+}
+
+void ScanSingleSteps(const ScanParameters& parameters, const SingleSteps& steps) {
+  HWY_DYNAMIC_DISPATCH(SingleStepsTarget)(parameters, steps);
 }
 
 const char* VectorTargetName() { return HWY_DYNAMIC_DISPATCH(TargetName)(); }
