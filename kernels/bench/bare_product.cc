@@ -85,6 +85,26 @@ std::vector<BareProduct> BareProducts(const StackSpec& spec, DataType dtype, int
   return products;
 }
 
+void BareProductList::Add(int rows, int k, int n) {
+  if (rows == 0) return;
+  const BareProduct*& first = first_of_shape_[{rows, k, n}];
+  products_.push_back(first == nullptr ? std::make_unique<BareProduct>(dtype_, rows, k, n)
+                                       : std::make_unique<BareProduct>(first));
+  first = products_.back().get();
+  flop_ += first->flop();
+}
+
+void BareProductList::Add(int rows, const StackSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (layer.projection_size > 0) Add(rows, layer.input_size, layer.projection_size);
+    Add(rows, layer.product_size(), layer.output_size() * layer.num_matrices);
+  }
+}
+
+void BareProductList::Run() {
+  for (const auto& product : products_) product->Run();
+}
+
 void BareProduct::Run() {
   omp_set_num_threads(1);
   primitive_.execute(stream_, arguments_);

@@ -5,6 +5,9 @@
 #define SRU_KERNELS_BENCH_BARE_PRODUCT_H_
 
 #include <dnnl.hpp>
+#include <map>
+#include <memory>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -39,6 +42,27 @@ class BareProduct {
 // The product of each layer of `spec` with `rows` rows: all gates and directions in one. Low-rank
 // layers as if they were not.
 std::vector<BareProduct> BareProducts(const StackSpec& spec, DataType dtype, int rows);
+
+// All products of a model, one after the other. Those of equal shapes have weights of their own and share
+// x and y.
+class BareProductList {
+ public:
+  explicit BareProductList(DataType dtype) : dtype_(dtype) {}
+
+  // Nothing where there are no rows. Throws as BareProduct.
+  void Add(int rows, int k, int n);
+  // The products of each layer of a stack; of low-rank layers both.
+  void Add(int rows, const StackSpec& spec);
+  void Run();
+
+  double flop() const { return flop_; }
+
+ private:
+  const DataType dtype_;
+  double flop_ = 0;
+  std::map<std::tuple<int, int, int>, const BareProduct*> first_of_shape_;  // by rows, k, n
+  std::vector<std::unique_ptr<BareProduct>> products_;
+};
 
 }  // namespace sru::kernels
 

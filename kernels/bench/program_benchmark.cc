@@ -185,23 +185,11 @@ class LanguageModel {
   OutputBatch outputs_[2];
 };
 
-// Every product of the model, one after the other; equal shapes share x and y.
-std::vector<std::unique_ptr<BareProduct>> ProductsOf(const StackSpec& stack, int vocabulary,
-                                                     DataType dtype, int rows) {
-  std::vector<std::unique_ptr<BareProduct>> products;
-  const auto add = [&](int k, int n) {
-    for (const auto& product : products) {
-      if (!product->HasShape(k, n)) continue;
-      products.push_back(std::make_unique<BareProduct>(product.get()));
-      return;
-    }
-    products.push_back(std::make_unique<BareProduct>(dtype, rows, k, n));
-  };
-  for (const LayerSpec& layer : stack.layers) {
-    if (layer.projection_size > 0) add(layer.input_size, layer.projection_size);
-    add(layer.product_size(), layer.output_size() * layer.num_matrices);
-  }
-  add(stack.output_size(), vocabulary);
+// Every product of the model.
+BareProductList ProductsOf(const StackSpec& stack, int vocabulary, DataType dtype, int rows) {
+  BareProductList products(dtype);
+  products.Add(rows, stack);
+  products.Add(rows, stack.output_size(), vocabulary);
   return products;
 }
 
@@ -216,18 +204,14 @@ void BM_LanguageModel(benchmark::State& state) {
   constexpr int kBatch = 32;
   LanguageModel model(shape, dtype, kLength, kBatch, /*slots=*/false);
   if (!model.status().ok()) return state.SkipWithError(model.status().message().c_str());
-  const auto products = ProductsOf(model.stack(), shape.vocabulary, dtype, kLength * kBatch);
+  BareProductList products = ProductsOf(model.stack(), shape.vocabulary, dtype, kLength * kBatch);
   double tokens = 0;
   for (auto _ : state) {
     Rounds rounds;
     rounds.seconds = 20;
     rounds.most = 15;
-    const std::vector<double> medians =
-        AlternatingMedians(rounds, {[&] { model.Run(); },
-                                    [&] {
-                                      for (const auto& product : products) product->Run();
-                                    },
-                                    [&] { model.RunStackAlone(); }});
+    const std::vector<double> medians = AlternatingMedians(
+        rounds, {[&] { model.Run(); }, [&] { products.Run(); }, [&] { model.RunStackAlone(); }});
     state.SetIterationTime(medians[0] / 1e6);
     state.counters["products_ms"] = medians[1] / 1e3;
     state.counters["stack_ms"] = medians[2] / 1e3;
@@ -251,18 +235,15 @@ void BM_DecodingStep(benchmark::State& state) {
   const int batch = static_cast<int>(state.range(2));
   LanguageModel model(shape, dtype, 1, batch, /*slots=*/true, state.range(3) != 0);
   if (!model.status().ok()) return state.SkipWithError(model.status().message().c_str());
-  const auto products = ProductsOf(model.stack(), shape.vocabulary, dtype, batch);
+  BareProductList products = ProductsOf(model.stack(), shape.vocabulary, dtype, batch);
   const MemoryReading reading(model.weight_bytes());
   for (auto _ : state) {
     Rounds rounds;
     rounds.most = 1001;
     rounds.seconds = 4;
     const std::vector<double> medians = AlternatingMedians(
-        rounds, {[&] { model.Run(); },
-                 [&] {
-                   for (const auto& product : products) product->Run();
-                 },
-                 [&] { model.RunStackAlone(); }, [&] { benchmark::DoNotOptimize(reading.Run()); }});
+        rounds, {[&] { model.Run(); }, [&] { products.Run(); }, [&] { model.RunStackAlone(); },
+                 [&] { benchmark::DoNotOptimize(reading.Run()); }});
     state.counters["reading_us"] = medians[3];
     state.counters["to_reading"] = medians[0] / medians[3];
     state.counters["reading_gb_s"] = static_cast<double>(model.weight_bytes()) / medians[3] / 1e3;
