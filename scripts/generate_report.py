@@ -32,10 +32,10 @@ PAPER_STATE_BYTES = 4 * 2048 * (12 + 1)
 
 # Steps tokens through the package, one at a time, as a program without a server would: the best next
 # token of each sequence is what it reads next.
-PYTORCH = """
-import json, statistics, sys, time, torch, sru
+PYTORCH = report_common.PYTORCH_CHECKED + """
+import json, statistics, sru
 arguments, vocabulary, sessions, seconds, threads = json.loads(sys.argv[1])
-torch.manual_seed(0); torch.set_num_threads(threads); torch.set_flush_denormal(True)
+torch.manual_seed(0); torch.set_num_threads(threads)
 embedding = torch.nn.Embedding(vocabulary, arguments["input_size"])
 rnn = sru.SRU(**arguments).eval()
 output = torch.nn.Linear(arguments["hidden_size"], vocabulary)
@@ -49,7 +49,7 @@ with torch.no_grad():
         h, c = rnn(embedding(ids), c)
         ids = output(h).argmax(-1)
         times.append(time.monotonic() - start)
-print(sessions / statistics.median(times[5:]))
+print(sessions / statistics.median(times[5:]), file=out)
 """
 
 

@@ -37,12 +37,10 @@ WORDS = (25000, 50000, 100000)
 # seconds that all batches take: texts are ids and features already, as they are in the server's figure.
 # A variant is how many questions are padded to one length; "sorted" means that those of similar length
 # are put together first.
-PYTORCH = """
-import json, os, sys, time
-out, sys.stdout = sys.stdout, sys.stderr
+PYTORCH = report_common.PYTORCH_CHECKED + """
+import json
 sys.path.insert(0, sys.argv[1])
-import torch, reader
-torch.set_num_threads(1); torch.set_flush_denormal(True)
+import reader
 model, vocab = reader.load(sys.argv[2])
 config, variants = model.config, {}
 

@@ -287,6 +287,26 @@ def golden_cases(args, pattern, title, limit):
     return rows
 
 
+# The beginning of every program that PyTorch is timed with: one thread, and products that are worth
+# comparing with, which those of the distribution's PyTorch are not without OpenBLAS.
+PYTORCH_CHECKED = """
+import sys, time
+out, sys.stdout = sys.stdout, sys.stderr
+import torch
+torch.set_num_threads(1); torch.set_flush_denormal(True)
+
+def product_seconds(a=torch.randn(1024, 256), b=torch.randn(256, 768)):
+    start = time.monotonic()
+    a @ b
+    return time.monotonic() - start
+
+gflops = 2 * 1024 * 256 * 768 / min(product_seconds() for _ in range(20)) / 1e9
+if gflops < 20:
+    sys.exit("PyTorch's products run at %.0f GFLOP/s: a comparison would say nothing; "
+             "apt install libopenblas0-pthread" % gflops)
+"""
+
+
 class Reference:
     """A Python program that times things when it is told to: it is sent one JSON value per line, and
     answers each with one. It runs on one core."""

@@ -66,18 +66,17 @@ json.dump(config, open(os.path.join(sys.argv[3], "config.json"), "w"))
 
 # Times the reference's beam search, which takes a sentence at a time, on one thread. It is sent lists of
 # ids and answers with the seconds that all of them take and the best hypotheses.
-PYTORCH = """
-import json, os, sys, time
+PYTORCH = report_common.PYTORCH_CHECKED + """
+import json, os
 sys.path.insert(0, sys.argv[1])
-import torch, translator
-torch.set_num_threads(1); torch.set_flush_denormal(True)
+import translator
 config = json.load(open(os.path.join(sys.argv[2], "config.json")))
 model = translator.load(config, torch.load(os.path.join(sys.argv[2], "checkpoint.pt"), map_location="cpu"))
 for line in sys.stdin:
     sentences = json.loads(line)
     start = time.monotonic()
     tokens = [translator.beam_search(model, ids, beam=5)[0][0].tokens for ids in sentences]
-    print(json.dumps([time.monotonic() - start, tokens]), flush=True)
+    print(json.dumps([time.monotonic() - start, tokens]), file=out, flush=True)
 """
 
 # Times CTranslate2 on a plain Transformer (with a feed-forward layer of d_sru values where ours has an
