@@ -1,8 +1,5 @@
-// LanguageModelGenerator: the generator of one version of a language model. Each of its workers is a
-// thread that takes steps from a SequenceScheduler, runs them and hands them back.
-//
-// A step for which there is not enough memory (std::bad_alloc) is tried again. A device that fails for
-// good is taken out of service with all of its workers; its calls are computed again elsewhere.
+// LanguageModelGenerator: the generator of one version of a language model, whose steps are run by
+// StepWorkers.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_BATCHING_LANGUAGE_MODEL_GENERATOR_H_
