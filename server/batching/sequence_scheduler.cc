@@ -88,7 +88,10 @@ class ScheduledSequence : public OrderHook, public ExpiryHook {
   int lost_runs = 0;
   absl::Time starved_since = absl::InfiniteFuture();
   int64_t waiting_rows = 0;  // its part of the total
-  absl::Status end_status;   // why it is to end after the step that it is in
+  int branches = 1;          // as the request says
+  int64_t all_later = 0;     // rows by which it is expected to go on, with result_at_end
+  int64_t later = 0;  // of these, those that are left; its part of the total, once it has begun
+  absl::Status end_status;  // why it is to end after the step that it is in
   double predicted_seconds = 0;
   RequestTimes times;
 
@@ -210,8 +213,10 @@ class SchedulerImpl : public SequenceScheduler {
 
   absl::StatusOr<SequenceHandle> Submit(SequenceRequest&& request,
                                         absl::Duration* retry_after) override;
-  absl::Status CheckAdmission(int64_t rows, Priority priority, absl::Time deadline,
-                              absl::Duration* retry_after) override;
+  absl::StatusOr<std::vector<SequenceHandle>> SubmitTogether(
+      std::vector<SequenceRequest>&& requests, absl::Duration* retry_after) override;
+  absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
+                              absl::Time deadline, absl::Duration* retry_after) override;
   void Cancel(const SequenceHandle& handle) override;
   void Pause(const SequenceHandle& handle) override;
   void Resume(const SequenceHandle& handle) override;
@@ -228,7 +233,8 @@ class SchedulerImpl : public SequenceScheduler {
   struct Device {
     int workers = 0;
     bool lost = false;
-    int64_t bound = 0;  // sequences that have begun here
+    int64_t bound = 0;           // sequences that have begun here
+    int64_t begun_branches = 0;  // of these
     int running_steps = 0;
     int64_t running_rows = 0;
     bool fed_last = false;  // the last step had room for what is fed only
@@ -241,6 +247,13 @@ class SchedulerImpl : public SequenceScheduler {
     CondVar work;
   };
 
+  // What is to be admitted together.
+  struct Load {
+    int64_t rows = 0;
+    int64_t sequences = 1;
+    int least_steps = 1;
+    int64_t later = 0;
+  };
   struct Admission {
     bool expired = false;
     std::optional<RejectReason> refusal;
@@ -251,16 +264,25 @@ class SchedulerImpl : public SequenceScheduler {
     absl::Duration budget;
     absl::Duration retry_after;
     int64_t streams = 0;
+    int64_t waiting_sequences = 0;
     int64_t waiting_rows = 0;
     absl::Status stopped;
 
     bool accepted() const { return !expired && !refusal.has_value(); }
   };
 
-  Admission Judge(int64_t rows, int least_steps, Priority priority, absl::Time deadline)
+  // Of `count` requests, which are accepted together or not at all.
+  absl::Status Admit(SequenceRequest* requests, SequenceHandle* handles, size_t count,
+                     absl::Duration* retry_after);
+  absl::Status CheckLoad(const Load& load) const;
+  Admission Judge(const Load& load, Priority priority, absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status ToStatus(const Admission& admission, int64_t rows,
+  absl::Status ToStatus(const Admission& admission, const Load& load,
                         absl::Duration* retry_after) const;
+  // Until the end, where results come at the end only.
+  double PredictEnd(const OrderKey& key, const Load& load) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Until the first result, or `least_steps` - 1 steps more.
   double PredictSeconds(const OrderKey& key, int64_t rows, int least_steps) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Rows of sequences that decode and are not paused.
@@ -278,6 +300,7 @@ class SchedulerImpl : public SequenceScheduler {
   // Takes it out of wherever it waits.
   void Detach(ScheduledSequence* s) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountRows(ScheduledSequence* s, int64_t rows) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CountLater(ScheduledSequence* s, int64_t rows) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CountHeld(ScheduledSequence* s) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Unbind(ScheduledSequence* s) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Rewind(ScheduledSequence* s) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -306,8 +329,11 @@ class SchedulerImpl : public SequenceScheduler {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddDecoding(Device& device, StepImpl* step, int64_t most_rows, int64_t most_sequences)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AddFed(Device& device, StepImpl* step, int64_t most_rows, int64_t most_sequences)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The sequence that is fed next on the device; null if there is none.
+  ScheduledSequence* NextFed(const Device& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `most_rows`, or all of a sequence that is fed whole if it is the first and has at most `room`.
+  void AddFed(Device& device, StepImpl* step, int64_t most_rows, int64_t room,
+              int64_t most_sequences) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(ScheduledSequence* s, StepImpl* step, int64_t rows)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Idle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return closed_ && live_ == 0; }
@@ -342,6 +368,7 @@ class SchedulerImpl : public SequenceScheduler {
   int64_t paused_begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t holders_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t waiting_rows_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t begun_later_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t running_decode_rows_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t running_fed_rows_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t running_steps_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -365,26 +392,55 @@ SchedulerImpl::~SchedulerImpl() {
 
 absl::StatusOr<SequenceHandle> SchedulerImpl::Submit(SequenceRequest&& request,
                                                      absl::Duration* retry_after) {
-  auto scheduled = std::make_shared<ScheduledSequence>();
-  const StepNeed need = request.sequence->need();
-  if (need.rows > options_.max_waiting_rows) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("prompt: expected at most ", options_.max_waiting_rows,
-                     " tokens (max_queue_tokens), found ", need.rows));
+  SequenceHandle handle;
+  absl::Status status = Admit(&request, &handle, 1, retry_after);
+  if (!status.ok()) return status;
+  return handle;
+}
+
+absl::StatusOr<std::vector<SequenceHandle>> SchedulerImpl::SubmitTogether(
+    std::vector<SequenceRequest>&& requests, absl::Duration* retry_after) {
+  std::vector<SequenceHandle> handles(requests.size());
+  absl::Status status = Admit(requests.data(), handles.data(), requests.size(), retry_after);
+  if (!status.ok()) return status;
+  return handles;
+}
+
+absl::Status SchedulerImpl::Admit(SequenceRequest* requests, SequenceHandle* handles, size_t count,
+                                  absl::Duration* retry_after) {
+  Load load;
+  load.sequences = static_cast<int64_t>(count);
+  for (size_t i = 0; i < count; ++i) {
+    handles[i] = std::make_shared<ScheduledSequence>();
+    ScheduledSequence* const s = handles[i].get();
+    const StepNeed need = requests[i].sequence->need();
+    if (need.whole && need.rows > options_.max_step_tokens) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options_.words.fed, ": expected at most ", options_.max_step_tokens,
+                       " tokens each (max_batch_tokens), found ", need.rows));
+    }
+    s->branches = requests[i].branches;
+    if (options_.result_at_end) {
+      s->later = s->all_later = int64_t{requests[i].branches} * requests[i].least_steps;
+    }
+    load.rows += need.rows;
+    load.least_steps = std::max(load.least_steps, requests[i].least_steps);
+    load.later += s->all_later;
   }
+  if (absl::Status status = CheckLoad(load); !status.ok()) return status;
   Admission admission;
   {
     MutexLock lock(&mutex_);
-    admission = Judge(need.rows, request.least_steps, request.priority, request.deadline);
-    if (admission.accepted()) {
-      ScheduledSequence* const s = scheduled.get();
-      s->sequence = std::move(request.sequence);
-      s->priority = request.priority;
-      s->deadline = request.deadline;
+    admission = Judge(load, requests[0].priority, requests[0].deadline);
+    for (size_t i = 0; i < count && admission.accepted(); ++i) {
+      ScheduledSequence* const s = handles[i].get();
+      s->sequence = std::move(requests[i].sequence);
+      s->priority = requests[0].priority;
+      s->deadline = requests[0].deadline;
       s->arrival = admission.now;
       s->number = next_number_++;
       s->predicted_seconds = admission.predicted_seconds;
-      s->self = scheduled;
+      s->self = handles[i];
       ++live_;
       s->older = newest_;
       (newest_ == nullptr ? oldest_ : newest_->newer) = s;
@@ -394,32 +450,48 @@ absl::StatusOr<SequenceHandle> SchedulerImpl::Submit(SequenceRequest&& request,
         expiry_.Insert(s->expiry());
       }
       Attach(s, admission.now);
-      Wake();
     }
+    if (admission.accepted()) Wake();
   }
-  if (absl::Status status = ToStatus(admission, need.rows, retry_after); !status.ok()) {
-    return status;
-  }
-  return scheduled;
+  return ToStatus(admission, load, retry_after);
 }
 
-absl::Status SchedulerImpl::CheckAdmission(int64_t rows, Priority priority, absl::Time deadline,
-                                           absl::Duration* retry_after) {
+// What no wait would change.
+absl::Status SchedulerImpl::CheckLoad(const Load& load) const {
+  if (load.rows > options_.max_waiting_rows) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options_.words.fed, ": expected at most ", options_.max_waiting_rows,
+                     " tokens (max_queue_tokens), found ", load.rows));
+  }
+  if (load.sequences > options_.max_waiting_sequences) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options_.words.fed, ": expected at most ", options_.max_waiting_sequences,
+                     " (max_queue_sequences), found ", load.sequences));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SchedulerImpl::CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
+                                           absl::Time deadline, absl::Duration* retry_after) {
+  Load load;
+  load.rows = rows;
+  load.sequences = sequences;
   Admission admission;
   {
     MutexLock lock(&mutex_);
-    admission = Judge(rows, 1, priority, deadline);
+    admission = Judge(load, priority, deadline);
   }
-  return ToStatus(admission, rows, retry_after);
+  return ToStatus(admission, load, retry_after);
 }
 
-SchedulerImpl::Admission SchedulerImpl::Judge(int64_t rows, int least_steps, Priority priority,
+SchedulerImpl::Admission SchedulerImpl::Judge(const Load& load, Priority priority,
                                               absl::Time deadline) {
   Admission a;
   a.now = clock_->Now();
   a.budget = deadline - a.now;
   a.key = {Tick(a.now) - static_cast<int64_t>(priority), deadline, next_number_};
   a.streams = live_;
+  a.waiting_sequences = live_ - begun_;
   a.waiting_rows = waiting_rows_;
   if (!stopped_.ok()) {
     a.refusal = RejectReason::kNoWorker;
@@ -428,14 +500,19 @@ SchedulerImpl::Admission SchedulerImpl::Judge(int64_t rows, int least_steps, Pri
     a.refusal = RejectReason::kDraining;
   } else if (a.budget <= absl::ZeroDuration()) {
     a.expired = true;
-  } else if (live_ >= options_.max_streams) {
+  } else if (live_ + load.sequences > options_.max_streams) {
     a.refusal = RejectReason::kStreams;
-  } else if (waiting_rows_ + rows > options_.max_waiting_rows) {
+  } else if (waiting_rows_ + load.rows > options_.max_waiting_rows ||
+             a.waiting_sequences > options_.max_waiting_sequences - load.sequences) {
     a.refusal = RejectReason::kQueueFull;
   } else if (deadline != absl::InfiniteFuture() && fed_speed_.known()) {
-    a.predicted_seconds = PredictSeconds(a.key, rows, 1);
-    const double until_end =
-        least_steps > 1 ? PredictSeconds(a.key, rows, least_steps) : a.predicted_seconds;
+    double until_end = 0;
+    if (options_.result_at_end) {
+      a.predicted_seconds = until_end = PredictEnd(a.key, load);
+    } else {
+      a.predicted_seconds = until_end = PredictSeconds(a.key, load.rows, 1);
+      if (load.least_steps > 1) until_end = PredictSeconds(a.key, load.rows, load.least_steps);
+    }
     a.predicted = absl::Seconds(until_end * fed_speed_.margin());
     const bool idle = live_ - paused_ == 0;
     if (options_.admission_by_deadline && !idle && a.predicted > a.budget) {
@@ -447,7 +524,9 @@ SchedulerImpl::Admission SchedulerImpl::Judge(int64_t rows, int least_steps, Pri
     a.retry_after = kUnknownRetry;
     if (fed_speed_.known()) {
       const OrderKey last = {std::numeric_limits<int64_t>::max(), absl::InfiniteFuture(), 0};
-      a.retry_after = std::clamp(absl::Seconds(PredictSeconds(last, 0, 1)), kMinRetry, kMaxRetry);
+      const double seconds =
+          options_.result_at_end ? PredictEnd(last, Load()) : PredictSeconds(last, 0, 1);
+      a.retry_after = std::clamp(absl::Seconds(seconds), kMinRetry, kMaxRetry);
     }
     // Nobody knows when a stream ends.
     if (a.refusal == RejectReason::kStreams) a.retry_after = std::max(a.retry_after, kUnknownRetry);
@@ -455,7 +534,7 @@ SchedulerImpl::Admission SchedulerImpl::Judge(int64_t rows, int least_steps, Pri
   return a;
 }
 
-absl::Status SchedulerImpl::ToStatus(const Admission& a, int64_t rows,
+absl::Status SchedulerImpl::ToStatus(const Admission& a, const Load& load,
                                      absl::Duration* retry_after) const {
   if (a.expired) {
     return absl::DeadlineExceededError("the deadline had passed when the request was queued");
@@ -470,8 +549,15 @@ absl::Status SchedulerImpl::ToStatus(const Admission& a, int64_t rows,
       text = "the server is shutting down and takes no new requests";
       break;
     case RejectReason::kQueueFull:
-      text = absl::StrCat("the queue is full: ", a.waiting_rows, " of ", options_.max_waiting_rows,
-                          " tokens wait, the request has ", rows, " tokens; retry later");
+      if (a.waiting_rows + load.rows > options_.max_waiting_rows) {
+        text =
+            absl::StrCat("the queue is full: ", a.waiting_rows, " of ", options_.max_waiting_rows,
+                         " tokens wait, the request has ", load.rows, " tokens; retry later");
+      } else {
+        text = absl::StrCat("the queue is full: ", a.waiting_sequences, " of ",
+                            options_.max_waiting_sequences, " sequences wait, the request has ",
+                            load.sequences, "; retry later");
+      }
       break;
     case RejectReason::kStreams:
       text =
@@ -530,9 +616,27 @@ double SchedulerImpl::PredictSeconds(const OrderKey& key, int64_t rows, int leas
   return seconds + (least_steps - 1) * decode_speed_.Seconds(decode_rows + 1, 1);
 }
 
+double SchedulerImpl::PredictEnd(const OrderKey& key, const Load& load) const {
+  // The rows of all that has begun and of what begins earlier come before, as far as they fit into the
+  // same steps.
+  const SpeedModel& speed = decode_speed_.known() ? decode_speed_ : fed_speed_;
+  const int64_t in_step = std::min(options_.max_step_tokens, options_.max_step_sequences);
+  const int64_t all = begun_later_ + fresh_.Before(key).sequences + load.later;
+  const int64_t steps = std::max<int64_t>(load.least_steps, DivideUp(all, in_step));
+  const double together =
+      speed.Seconds(std::min(all, steps * in_step), steps) / std::max(1, num_workers_);
+  const double alone = speed.Seconds(load.later, load.least_steps);
+  return PredictSeconds(key, load.rows, 1) + std::max(together, alone);
+}
+
 void SchedulerImpl::CountRows(ScheduledSequence* s, int64_t rows) {
   waiting_rows_ += rows - s->waiting_rows;
   s->waiting_rows = rows;
+}
+
+void SchedulerImpl::CountLater(ScheduledSequence* s, int64_t rows) {
+  if (s->begun) begun_later_ += rows - s->later;
+  s->later = rows;
 }
 
 void SchedulerImpl::CountHeld(ScheduledSequence* s) {
@@ -544,12 +648,14 @@ void SchedulerImpl::CountHeld(ScheduledSequence* s) {
 void SchedulerImpl::Unbind(ScheduledSequence* s) {
   if (s->device == kAnyDevice) return;
   --devices_[s->device].bound;
+  devices_[s->device].begun_branches -= s->branches;
   s->device = kAnyDevice;
 }
 
 void SchedulerImpl::Rewind(ScheduledSequence* s) {
   s->sequence->Rewind();
   CountHeld(s);
+  CountLater(s, s->all_later);
   Unbind(s);
   ++counts_.replayed;
 }
@@ -577,7 +683,8 @@ void SchedulerImpl::Attach(ScheduledSequence* s, absl::Time now) {
   const int64_t rank =
       s->trying ? kTryingRank : Tick(s->arrival) - static_cast<int64_t>(s->priority);
   node->key = {rank, s->deadline, s->number};
-  node->weight = {s->need.rows, 1};
+  // In place of a number of sequences, the rows that follow; those of what has begun are in begun_later_.
+  node->weight = {s->need.rows, s->begun ? 0 : s->later};
   (s->device == kAnyDevice ? fresh_ : devices_[s->device].fed).Insert(node);
   s->place = Place::kFed;
 }
@@ -616,6 +723,7 @@ void SchedulerImpl::End(ScheduledSequence* s, const absl::Status& status, absl::
   s->sequence->Rewind();
   CountHeld(s);
   CountRows(s, 0);
+  CountLater(s, 0);
   Unbind(s);
   if (s->deadline != absl::InfiniteFuture()) expiry_.Erase(s->expiry());
   (s->older == nullptr ? oldest_ : s->older->newer) = s->newer;
@@ -630,8 +738,8 @@ void SchedulerImpl::End(ScheduledSequence* s, const absl::Status& status, absl::
 
 absl::Status SchedulerImpl::ExpiredStatus(const ScheduledSequence& s, absl::Time now) const {
   return StatusWithText(absl::StatusCode::kDeadlineExceeded, [&] {
-    return absl::StrCat("the deadline passed after ", absl::FormatDuration(now - s.arrival),
-                        s.recorded ? ", between two tokens" : ", before the first token");
+    return absl::StrCat("the deadline passed after ", absl::FormatDuration(now - s.arrival), ", ",
+                        s.recorded ? options_.words.after_result : options_.words.before_result);
   });
 }
 
@@ -772,7 +880,8 @@ bool SchedulerImpl::MayBeginHere(const Device& device) const {
   for (const Device& other : devices_) {
     if (!other.lost && device.bound > other.bound + kSlack) return false;
   }
-  return true;
+  return device.begun_branches == 0 || ScheduledSequence::OfOrder(fresh_.First())->branches <=
+                                           options_.max_begun_branches - device.begun_branches;
 }
 
 bool SchedulerImpl::MayStart(const Device& device) const {
@@ -787,10 +896,12 @@ void SchedulerImpl::Take(ScheduledSequence* s, StepImpl* step, int64_t rows) {
   if (s->device == kAnyDevice) {
     s->device = step->device_;
     ++devices_[s->device].bound;
+    devices_[s->device].begun_branches += s->branches;
   }
   if (!s->begun) {
     s->begun = true;
     ++begun_;
+    begun_later_ += s->later;
   }
   step->Add(s, s->granted);
 }
@@ -815,17 +926,27 @@ void SchedulerImpl::AddDecoding(Device& device, StepImpl* step, int64_t most_row
   }
 }
 
-void SchedulerImpl::AddFed(Device& device, StepImpl* step, int64_t most_rows,
+ScheduledSequence* SchedulerImpl::NextFed(const Device& device) const {
+  OrderNode* node = device.fed.First();
+  if (MayBeginHere(device)) {
+    OrderNode* const fresh = fresh_.First();
+    if (node == nullptr || fresh->key < node->key) node = fresh;
+  }
+  return node == nullptr ? nullptr : ScheduledSequence::OfOrder(node);
+}
+
+void SchedulerImpl::AddFed(Device& device, StepImpl* step, int64_t most_rows, int64_t room,
                            int64_t most_sequences) {
+  bool first = true;
   while (most_rows > 0 && most_sequences > 0 && step->shares_.size() < step->shares_.capacity()) {
-    OrderNode* node = device.fed.First();
-    if (MayBeginHere(device)) {
-      OrderNode* const fresh = fresh_.First();
-      if (node == nullptr || fresh->key < node->key) node = fresh;
+    ScheduledSequence* const s = NextFed(device);
+    if (s == nullptr) return;
+    int64_t rows = std::min(s->need.rows, most_rows);
+    if (s->need.whole && rows < s->need.rows) {
+      if (!first || s->need.rows > room) return;
+      rows = s->need.rows;
     }
-    if (node == nullptr) return;
-    ScheduledSequence* const s = ScheduledSequence::OfOrder(node);
-    const int64_t rows = std::min(s->need.rows, most_rows);
+    first = false;
     most_rows -= rows;
     most_sequences -= std::min<int64_t>(s->need.branches, rows);
     Take(s, step, rows);
@@ -866,11 +987,13 @@ std::unique_ptr<StepImpl> SchedulerImpl::Build(int device_index, absl::Time now,
   // Other workers that this one leaves something to.
   const int64_t free = UsefulSteps(device) - device.running_steps;
   const int64_t budget = options_.max_step_tokens;
-  const bool feed = !device.fed.empty() || MayBeginHere(device);
-  // Room that is left for what is fed; with room for one row only, the two take turns.
-  const int64_t left_rows = feed ? std::clamp<int64_t>(budget / 4, 1, kLeastPortion) : 0;
+  const ScheduledSequence* const next = NextFed(device);
+  const bool feed = next != nullptr;
+  // Room that is left for what is fed. With room for one row only, or for little else, the two take turns.
+  int64_t left_rows = feed ? std::clamp<int64_t>(budget / 4, 1, kLeastPortion) : 0;
+  if (feed && next->need.whole) left_rows = std::max(left_rows, next->need.rows);
   const int64_t left_sequences = feed ? 1 : 0;
-  const bool turns = feed && (budget <= left_rows || most_sequences <= left_sequences);
+  const bool turns = feed && (budget < 2 * left_rows || most_sequences <= left_sequences);
   const bool decode = device.decode_sequences > 0 && !(turns && !device.fed_last);
   device.fed_last = turns && !decode;
   int64_t decode_rows = 0;
@@ -889,7 +1012,7 @@ std::unique_ptr<StepImpl> SchedulerImpl::Build(int device_index, absl::Time now,
     for (const StepShare& share : step->shares_) {
       taken += share.rows;
     }
-    AddFed(device, step.get(), std::min(Portion(decode_rows), budget - taken),
+    AddFed(device, step.get(), std::min(Portion(decode_rows), budget - taken), budget - taken,
            most_sequences - static_cast<int64_t>(step->shares_.size()));
   }
 
@@ -1038,6 +1161,10 @@ void SchedulerImpl::FinishStep(std::unique_ptr<Step> finished, const absl::Statu
         if (absl::IsResourceExhausted(outcome)) tried_in_vain = true;
       }
       if (outcome.ok()) {
+        // It is not done before it says so.
+        if (s->need.decoding && s->later > 0) {
+          CountLater(s, std::max<int64_t>(s->later - s->granted, 1));
+        }
         s->need = s->sequence->need();
         RecordResult(s, now, &worst_ratio);
       }
@@ -1176,6 +1303,12 @@ absl::Status CheckOptions(const SchedulerOptions& options) {
   }
   if (options.max_waiting_rows < 1) {
     return out_of_range("max_waiting_rows", "at least 1", options.max_waiting_rows);
+  }
+  if (options.max_waiting_sequences < 1) {
+    return out_of_range("max_waiting_sequences", "at least 1", options.max_waiting_sequences);
+  }
+  if (options.max_begun_branches < 1) {
+    return out_of_range("max_begun_branches", "at least 1", options.max_begun_branches);
   }
   if (options.ageing_interval <= absl::ZeroDuration()) {
     return out_of_range("ageing_interval", "more than 0",

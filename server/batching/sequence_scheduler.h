@@ -9,13 +9,20 @@
 // arrival. A level of priority counts as one ageing_interval of waiting in both. A step holds at most
 // max_step_tokens rows. Beside sequences that decode, what is fed is bounded so that the step takes at
 // most kSlowestStep times as long as without it by the measured speed, or kLeastPortion rows; some room
-// is always left for it. Alone, it takes the whole step.
+// is always left for it. Alone, it takes the whole step. What can only be fed whole (StepNeed::whole) is
+// not bounded in this way if it is the first of a step to be fed: room is left for all of it, or, if that
+// is more than half of a step, it takes turns with what decodes.
 //
 // With several workers a second step starts only beside one of rows_per_step rows, or for what is
 // fed: what fits into one step takes little longer together than alone. A sequence stays on the
 // device on which it began.
 //
-// Admission is the batcher's (batcher.h), by the time of the first result: see generator.h.
+// Admission is the batcher's (batcher.h), by the time of the first result: see generator.h. Where results
+// come at the end only (SchedulerOptions::result_at_end), it is by the time of the end. Sequences may be
+// submitted together, and are admitted or refused together then.
+//
+// Where sequences are short (SchedulerOptions::max_begun_branches), no more begin than decode in a step
+// together: those that have begun end sooner and hold less memory, and those that wait hold none.
 //
 // A sequence ends when it says so, at its deadline, when it is cancelled, or with an error of its own.
 // What is in a step at that moment ends with the step. A paused one takes no step and keeps its memory;
@@ -40,6 +47,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -58,12 +66,26 @@ inline constexpr int kLeastPortion = 32;
 inline constexpr absl::Duration kMemoryRetry = absl::Milliseconds(10);
 inline constexpr absl::Duration kLoneWait = absl::Seconds(1);
 
+// How messages call things.
+struct SchedulerWords {
+  const char* fed = "prompt";  // the field that is fed
+  const char* before_result = "before the first token";
+  const char* after_result = "between two tokens";
+};
+
 struct SchedulerOptions {
   int max_step_tokens = 4096;        // at least 1
   int max_step_sequences = 256;      // at least 1
   int rows_per_step = 64;            // at least 1
   int max_streams = 1024;            // sequences that are there at a time; at least 1
   int64_t max_waiting_rows = 65536;  // to be fed, of all sequences; at least 1
+  // Sequences that have not begun; at least 1.
+  int64_t max_waiting_sequences = std::numeric_limits<int64_t>::max();
+  // SequenceRequest::branches of the sequences that have begun on a device; a single one may have more.
+  // At least 1.
+  int64_t max_begun_branches = std::numeric_limits<int64_t>::max();
+  bool result_at_end = false;
+  SchedulerWords words;
   bool admission_by_deadline = true;
   absl::Duration ageing_interval = absl::Milliseconds(500);
   std::vector<int> workers = {1};  // [device]; at least one in all
@@ -77,7 +99,9 @@ struct SequenceRequest {
   std::unique_ptr<StepSequence> sequence;
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
-  int least_steps = 1;  // after which it may end by itself; for admission
+  // After which it may end by itself, or with result_at_end is expected to; for admission.
+  int least_steps = 1;
+  int branches = 1;  // that it will have, at most; for max_begun_branches and result_at_end
 };
 
 // A step that a worker has taken and must give back to FinishStep().
@@ -114,9 +138,21 @@ class SequenceScheduler {
   // TryTakeStep(), TakeStep(), Cancel(), Suspend() or Stop(), with no lock held.
   virtual absl::StatusOr<SequenceHandle> Submit(SequenceRequest&& request,
                                                 absl::Duration* retry_after = nullptr) = 0;
-  // What Submit() would say now, about. A refusal counts as one of Submit().
-  virtual absl::Status CheckAdmission(int64_t rows, Priority priority, absl::Time deadline,
+  // The same for all of `requests`, at least one, which have the priority and the deadline of the first:
+  // all are accepted, or none. A refusal counts once. Those whose End() is called have been accepted, also
+  // if that is before this returns.
+  virtual absl::StatusOr<std::vector<SequenceHandle>> SubmitTogether(
+      std::vector<SequenceRequest>&& requests, absl::Duration* retry_after = nullptr) = 0;
+  // What Submit() would say now, about, to that many sequences of so many rows together. A refusal counts
+  // as one of Submit().
+  virtual absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
+                                      absl::Time deadline,
                                       absl::Duration* retry_after = nullptr) = 0;
+  // The same for one sequence.
+  absl::Status CheckAdmission(int64_t rows, Priority priority, absl::Time deadline,
+                              absl::Duration* retry_after = nullptr) {
+    return CheckAdmission(rows, 1, priority, deadline, retry_after);
+  }
 
   // May be called at any time, after the end too.
   virtual void Cancel(const SequenceHandle& handle) = 0;

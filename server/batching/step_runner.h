@@ -18,8 +18,9 @@ struct StepNeed {
   // Its first result is there: what a caller waits for in the beginning.
   bool has_result = false;
   // It goes on by one row per branch, all of them in one step. Else it is being fed, such as a prompt,
-  // in portions of any size.
+  // in portions of any size, or with `whole` in one of all rows.
   bool decoding = false;
+  bool whole = false;
   int64_t rows = 0;  // that it can be fed; at least 1 unless `done`
   int branches = 1;  // sequences of the runner's batch that it needs
 };

@@ -1,0 +1,422 @@
+#include "server/batching/translate_sequence.h"
+
+#include <algorithm>
+#include <new>
+#include <numeric>
+#include <utility>
+
+#include "models/kernel_status.h"
+
+namespace sru::server {
+
+using kernels::StateArena;
+
+PendingTranslation::PendingTranslation(TranslationRequest&& request, SequenceScheduler* scheduler,
+                                       TranslateObserver* observer, absl::Time submitted)
+    : scheduler_(scheduler), observer_(observer), submitted_(submitted) {
+  std::vector<TranslationResult> results(request.sentences.size());
+  size_t left = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!request.sentences[i].source.empty()) {
+      ++left;
+      continue;
+    }
+    TranslatedHypothesis nothing;
+    nothing.finished = true;
+    results[i].hypotheses.push_back(std::move(nothing));
+  }
+  request_ = std::move(request);
+  const MutexLock lock(&mutex_);
+  results_ = std::move(results);
+  left_ = left;
+}
+
+void PendingTranslation::SetHandles(std::vector<SequenceHandle> handles) {
+  bool cancel = false;
+  {
+    const MutexLock lock(&mutex_);
+    handles_ = std::move(handles);
+    cancel = cancelled_ || !failure_.ok();
+  }
+  if (cancel) CancelSentences();
+}
+
+void PendingTranslation::Cancel() {
+  {
+    const MutexLock lock(&mutex_);
+    cancelled_ = true;
+  }
+  CancelSentences();
+}
+
+void PendingTranslation::CancelSentences() {
+  for (size_t i = 0;; ++i) {
+    SequenceHandle handle;
+    {
+      const MutexLock lock(&mutex_);
+      if (i >= handles_.size()) return;
+      handle = handles_[i];
+    }
+    scheduler_->Cancel(handle);
+  }
+}
+
+void PendingTranslation::OnStep(int64_t number, absl::Time start, absl::Time end) {
+  const MutexLock lock(&mutex_);
+  if (number == last_step_) return;
+  last_step_ = number;
+  first_start_ = std::min(first_start_, start);
+  compute_ += end - start;
+}
+
+void PendingTranslation::OnSentence(size_t index, const absl::Status& status,
+                                    TranslationResult&& result) {
+  if (status.ok() && observer_ != nullptr) {
+    size_t tokens = 0;
+    for (const TranslatedHypothesis& hypothesis : result.hypotheses) {
+      tokens += hypothesis.tokens.size() + (hypothesis.finished ? 1 : 0);
+    }
+    observer_->OnSentence(static_cast<int>(tokens));
+  }
+  bool failed_first = false;
+  bool last = false;
+  {
+    const MutexLock lock(&mutex_);
+    if (status.ok()) {
+      results_[index] = std::move(result);
+    } else {
+      failed_first = failure_.ok();
+      failure_.Update(status);
+    }
+    last = --left_ == 0;
+  }
+  if (last) return Answer();
+  if (failed_first) CancelSentences();
+}
+
+void PendingTranslation::Answer() {
+  absl::Status status;
+  std::vector<TranslationResult> results;
+  TranslateTimes times;
+  {
+    const MutexLock lock(&mutex_);
+    status = failure_;
+    if (status.ok()) results = std::move(results_);
+    times.compute = compute_;
+    if (first_start_ != absl::InfiniteFuture()) times.queue = first_start_ - submitted_;
+  }
+  // What it holds may be gone with it.
+  const auto done = std::move(request_.done);
+  try {
+    done(status, std::move(results), times);
+  } catch (const std::bad_alloc&) {
+    // It counts as told.
+  }
+}
+
+TranslateSequence::TranslateSequence(std::shared_ptr<PendingTranslation> call, size_t index,
+                                     const Model& model)
+    : call_(std::move(call)),
+      task_(call_->task(index)),
+      index_(index),
+      model_(model),
+      num_candidates_(std::min(task_.search.beam_size, model.max_candidates)) {
+  begin_.reserve(task_.prefix.size() + 1);
+  begin_.push_back(model.bos_id);
+  begin_.insert(begin_.end(), task_.prefix.begin(), task_.prefix.end());
+}
+
+TranslateSequence::~TranslateSequence() { TranslateSequence::Rewind(); }
+
+StepNeed TranslateSequence::need() const {
+  StepNeed need;
+  need.done = need.has_result = done_;
+  if (done_) return need;
+  if (suspended_) {
+    need.done = need.cut_off = true;
+    return need;
+  }
+  if (!encoded_) {
+    need.rows = static_cast<int64_t>(task_.source.size());
+    need.whole = true;
+  } else if (found_) {
+    need.rows = std::max<int64_t>(TokensToAlign(), 1);
+    need.branches = static_cast<int>(result_.hypotheses.size());
+  } else if (begun_ < begin_.size()) {
+    need.rows = static_cast<int64_t>(begin_.size() - begun_);
+    need.decoding = need.rows == 1;
+  } else {
+    // At least one: what was not finished for want of memory is, then.
+    need.branches = std::max(search_->live() - num_fed_, 1);
+    need.rows = need.branches;
+    need.decoding = true;
+  }
+  return need;
+}
+
+int64_t TranslateSequence::TokensToAlign() const {
+  int64_t tokens = 0;
+  for (size_t i = 0; i < result_.hypotheses.size(); ++i) {
+    tokens += static_cast<int64_t>(result_.hypotheses[i].tokens.size());
+    if (i < aligned_.size()) tokens -= static_cast<int64_t>(aligned_[i]);
+  }
+  return tokens;
+}
+
+void TranslateSequence::FreeSlot(StateArena::Slot* slot) {
+  if (*slot != StateArena::kNoSlot) arena_->Free(*slot);
+  *slot = StateArena::kNoSlot;
+}
+
+void TranslateSequence::FreeSlots(std::vector<StateArena::Slot>* slots) {
+  for (StateArena::Slot& slot : *slots) FreeSlot(&slot);
+  slots->clear();
+}
+
+void TranslateSequence::Rewind() {
+  FreeSlot(&source_slot_);
+  FreeSlots(&slots_);
+  FreeSlots(&aligned_slots_);
+  arena_.reset();
+  encoded_ = false;
+  search_.reset();
+  begun_ = 0;
+  num_fed_ = 0;
+  reorder_ = false;
+  aligned_.clear();
+  if (!found_) steps_ = 0;
+}
+
+absl::Status TranslateSequence::BeginSearch() {
+  if (!search_.has_value()) {
+    const auto beam = static_cast<size_t>(task_.search.beam_size);
+    slots_.reserve(beam);
+    last_tokens_.resize(beam);
+    parents_.resize(beam);
+    candidates_.resize(beam * num_candidates_);
+    fed_.assign(beam, false);
+    num_fed_ = 0;
+    prefix_log_prob_ = 0;
+    search_.emplace(task_.search, model_.bos_id, model_.eos_id, task_.prefix);
+  }
+  if (!slots_.empty()) return absl::OkStatus();
+  StateArena::Slot slot = source_slot_;
+  if (task_.alignment) {
+    const kernels::Status status = arena_->Copy(source_slot_, &slot);
+    if (!status.ok()) return models::ToAbslStatus(status);
+  } else {
+    source_slot_ = StateArena::kNoSlot;
+  }
+  slots_.push_back(slot);
+  return absl::OkStatus();
+}
+
+absl::Status TranslateSequence::Reorder() {
+  const auto live = static_cast<size_t>(search_->live());
+  while (slots_.size() < live) {
+    StateArena::Slot slot = StateArena::kNoSlot;
+    const kernels::Status status = arena_->Allocate(&slot);
+    if (!status.ok()) return models::ToAbslStatus(status);
+    slots_.push_back(slot);
+  }
+  // Those that are not needed any more stay as they are, and are given back.
+  const std::vector<int>& parents = search_->parents();
+  std::iota(parents_.begin(), parents_.end(), 0);
+  if (!std::equal(parents.begin(), parents.end(), parents_.begin())) {
+    std::copy(parents.begin(), parents.end(), parents_.begin());
+    const kernels::Status status =
+        arena_->Reorder(slots_.data(), parents_.data(), static_cast<int>(slots_.size()));
+    if (!status.ok()) return models::ToAbslStatus(status);
+  }
+  while (slots_.size() > live) {
+    FreeSlot(&slots_.back());
+    slots_.pop_back();
+  }
+  for (size_t i = 0; i < live; ++i) {
+    last_tokens_[i] = search_->last_token(static_cast<int>(i));
+  }
+  reorder_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status TranslateSequence::StepSearch() {
+  const int live = search_->live();
+  try {
+    search_->Step(candidates_.data(), static_cast<int>(num_candidates_),
+                  static_cast<int>(num_candidates_));
+  } catch (const std::bad_alloc&) {
+    Rewind();  // where the search stands is not known
+    throw;
+  }
+  new_tokens_ += live;
+  ++steps_;
+  num_fed_ = 0;
+  fed_.assign(fed_.size(), false);
+  if (search_->done()) {
+    FreeSlots(&slots_);
+    FinishSearch();
+    return absl::OkStatus();
+  }
+  reorder_ = true;
+  return Reorder();
+}
+
+void TranslateSequence::FinishSearch() {
+  std::vector<models::FoundHypothesis> found = search_->Take(/*with_rows=*/false);
+  TranslationResult result;
+  std::vector<std::vector<int32_t>> ids;
+  result.hypotheses.resize(found.size());
+  if (task_.alignment) ids.resize(found.size());
+  bool any_tokens = false;
+  for (size_t i = 0; i < found.size(); ++i) {
+    TranslatedHypothesis& hypothesis = result.hypotheses[i];
+    if (task_.alignment && !found[i].tokens.empty()) {
+      any_tokens = true;
+      hypothesis.alignment.resize(found[i].tokens.size() * task_.source.size());
+      ids[i].reserve(found[i].tokens.size());
+      ids[i].push_back(model_.bos_id);
+      ids[i].insert(ids[i].end(), found[i].tokens.begin(), found[i].tokens.end() - 1);
+    }
+    hypothesis.tokens = std::move(found[i].tokens);
+    hypothesis.finished = found[i].finished;
+    hypothesis.log_prob = found[i].log_prob;
+    hypothesis.score = found[i].score;
+  }
+  // From here on nothing fails.
+  result_ = std::move(result);
+  aligned_ids_ = std::move(ids);
+  search_.reset();
+  found_ = true;
+  done_ = !any_tokens;
+}
+
+absl::Status TranslateSequence::BeginAlignment() {
+  const size_t count = result_.hypotheses.size();
+  aligned_slots_.reserve(count);
+  aligned_.reserve(count);
+  while (aligned_slots_.size() < count) {
+    StateArena::Slot slot = StateArena::kNoSlot;
+    const kernels::Status status = arena_->Copy(source_slot_, &slot);
+    if (!status.ok()) return models::ToAbslStatus(status);
+    aligned_slots_.push_back(slot);
+    aligned_.push_back(0);
+  }
+  return absl::OkStatus();
+}
+
+void TranslateSequence::PlanAlignment(int rows, int64_t most_weights, TranslateItem item,
+                                      std::vector<TranslateItem>* items) const {
+  item.kind = TranslateItem::Kind::kAlign;
+  item.num_weights = static_cast<int>(task_.source.size());
+  int64_t left = std::min<int64_t>(rows, most_weights / item.num_weights);
+  for (size_t i = 0; i < aligned_.size() && left > 0; ++i) {
+    const auto tokens = static_cast<int64_t>(aligned_ids_[i].size() - aligned_[i]);
+    if (tokens == 0) continue;
+    item.place = static_cast<int>(i);
+    item.ids = aligned_ids_[i].data() + aligned_[i];
+    item.count = static_cast<int>(std::min(tokens, left));
+    item.slot = aligned_slots_[i];
+    items->push_back(item);
+    left -= item.count;
+  }
+}
+
+absl::Status TranslateSequence::Plan(int rows, int64_t most_weights,
+                                     const std::shared_ptr<StateArena>& arena, size_t share,
+                                     std::vector<TranslateItem>* items) {
+  if (arena_ == nullptr) {
+    const kernels::Status status = arena->Allocate(&source_slot_);
+    if (!status.ok()) return models::ToAbslStatus(status);
+    arena_ = arena;
+  }
+  TranslateItem item;
+  item.sequence = this;
+  item.share = share;
+  if (!encoded_) {
+    item.kind = TranslateItem::Kind::kSource;
+    item.ids = task_.source.data();
+    item.count = static_cast<int>(task_.source.size());
+    item.slot = source_slot_;
+    items->push_back(item);
+    return absl::OkStatus();
+  }
+  if (found_) {
+    if (absl::Status status = BeginAlignment(); !status.ok()) return status;
+    PlanAlignment(rows, most_weights, item, items);
+    return absl::OkStatus();
+  }
+  if (search_.has_value() && search_->done()) {
+    FinishSearch();
+    return absl::OkStatus();
+  }
+  if (absl::Status status = BeginSearch(); !status.ok()) return status;
+  if (reorder_) {
+    if (absl::Status status = Reorder(); !status.ok()) return status;
+  }
+  item.kind = TranslateItem::Kind::kSearch;
+  if (begun_ < begin_.size()) {
+    item.ids = begin_.data() + begun_;
+    item.count = static_cast<int>(std::min<size_t>(begin_.size() - begun_, rows));
+    item.slot = slots_[0];
+    const bool all = begun_ + item.count == begin_.size();
+    item.targets = item.ids + 1;
+    item.num_targets = item.count - (all ? 1 : 0);
+    if (all) item.num_candidates = static_cast<int>(num_candidates_);
+    items->push_back(item);
+    return absl::OkStatus();
+  }
+  item.count = 1;
+  item.num_candidates = static_cast<int>(num_candidates_);
+  for (int place = 0; place < search_->live() && rows > 0; ++place) {
+    if (fed_[place]) continue;
+    item.place = place;
+    item.ids = &last_tokens_[place];
+    item.slot = slots_[place];
+    items->push_back(item);
+    --rows;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TranslateSequence::Commit(const TranslateItem& item, const Results& results) {
+  switch (item.kind) {
+    case TranslateItem::Kind::kSource:
+      encoded_ = true;
+      source_tokens_ += item.count;
+      return absl::OkStatus();
+    case TranslateItem::Kind::kAlign: {
+      std::vector<float>& alignment = result_.hypotheses[item.place].alignment;
+      const auto width = static_cast<size_t>(item.num_weights);
+      std::copy_n(results.weights, width * item.count,
+                  alignment.begin() + static_cast<std::ptrdiff_t>(aligned_[item.place] * width));
+      aligned_[item.place] += item.count;
+      done_ = TokensToAlign() == 0;
+      return absl::OkStatus();
+    }
+    case TranslateItem::Kind::kSearch:
+      break;
+  }
+  if (begun_ < begin_.size()) {
+    begun_ += item.count;
+    for (int i = 0; i < item.num_targets; ++i) prefix_log_prob_ += results.log_probs[i];
+    if (begun_ < begin_.size()) return absl::OkStatus();
+    if (!task_.prefix.empty()) search_->SetPrefixLogProb(prefix_log_prob_);
+  }
+  std::copy_n(results.candidates, num_candidates_,
+              candidates_.begin() + static_cast<std::ptrdiff_t>(item.place * num_candidates_));
+  fed_[item.place] = true;
+  ++num_fed_;
+  return num_fed_ == search_->live() ? StepSearch() : absl::OkStatus();
+}
+
+int TranslateSequence::TakeNewTokens() { return std::exchange(new_tokens_, 0); }
+
+int TranslateSequence::TakeSourceTokens() { return std::exchange(source_tokens_, 0); }
+
+void TranslateSequence::End(const absl::Status& status, const RequestTimes& /*times*/) {
+  // The call has a handle of this sequence, and is not to be kept by it.
+  const std::shared_ptr<PendingTranslation> call = std::move(call_);
+  call->OnSentence(index_, status, std::move(result_));
+}
+
+}  // namespace sru::server
