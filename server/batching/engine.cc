@@ -22,7 +22,9 @@
 #include "server/batching/kernel_batch_runner.h"
 #include "server/batching/language_model_generator.h"
 #include "server/batching/language_model_stepper.h"
+#include "server/batching/model_translations.h"
 #include "server/batching/score_batch_runner.h"
+#include "server/batching/translator_stepper.h"
 
 namespace sru::server {
 namespace {
@@ -121,7 +123,9 @@ class EngineImpl : public Engine {
   }
 
   ~EngineImpl() override {
-    if (generator_ != nullptr) generator_->Stop();  // its workers may report a device
+    // Their workers may report a device.
+    if (generator_ != nullptr) generator_->Stop();
+    if (translations_ != nullptr) translations_->Stop();
     batcher_->Close();
     for (std::thread& thread : threads_) thread.join();
     for (int core : cores_) ProcessCorePool().Release(core);
@@ -149,10 +153,39 @@ class EngineImpl : public Engine {
       if (instances() == 0) return lost_status_;
       if (!warm_up_status_.ok()) return warm_up_status_;
     }
-    if (generator_ == nullptr) return absl::OkStatus();
-    if (absl::Status status = generator_->Start(); !status.ok()) return status;
-    if (instances() > 0) return absl::OkStatus();
+    absl::Status status;
+    if (generator_ != nullptr) status = generator_->Start();
+    if (translations_ != nullptr) status = translations_->Start();
+    if (!status.ok() || instances() > 0) return status;
     return absl::UnavailableError("every device failed while the generator warmed up");
+  }
+
+  // Before Start().
+  absl::Status MakeTranslations(std::vector<std::unique_ptr<StepRunner>> runners,
+                                const EngineOptions& options) {
+    const models::Translator& model = *model_->translator();
+    const models::TranslatorConfig& config = model_->config().translator;
+    ModelTranslationsOptions translations;
+    translations.name = Name();
+    translations.model.bos_id = config.bos_id;
+    translations.model.eos_id = config.eos_id;
+    translations.model.max_candidates = model.max_candidates;
+    translations.source_vocabulary = config.source_vocabulary;
+    translations.target_vocabulary = config.target_vocabulary;
+    translations.max_positions = config.max_positions;
+    translations.num_devices = model_->compiled().num_devices();
+    translations.pin_cores = options.pin_cores;
+    translations.compute_turn = options.compute_turn;
+    translations.on_device_lost = [this](int device, const absl::Status& error) {
+      TakeOutDevice(device, error);
+    };
+    translations.scheduler = SchedulerOptionsOf(options);
+    translations.scheduler.max_waiting_sequences = options.batcher.max_queue_sequences;
+    auto made = ModelTranslations::Create(std::move(runners), translations, clock_,
+                                          options.translate_observer);
+    if (!made.ok()) return made.status();
+    translations_ = *std::move(made);
+    return absl::OkStatus();
   }
 
   // Before Start().
@@ -172,13 +205,8 @@ class EngineImpl : public Engine {
     generator.on_device_lost = [this](int device, const absl::Status& error) {
       TakeOutDevice(device, error);
     };
-    SchedulerOptions& scheduler = generator.scheduler;
-    scheduler.max_step_tokens = options.batcher.max_batch_tokens;
-    scheduler.max_step_sequences = options.batcher.max_batch_sequences;
-    scheduler.max_streams = options.max_streams;
-    scheduler.max_waiting_rows = options.batcher.max_queue_tokens;
-    scheduler.admission_by_deadline = options.batcher.admission_by_deadline;
-    scheduler.ageing_interval = options.batcher.ageing_interval;
+    generator.scheduler = SchedulerOptionsOf(options);
+    generator.scheduler.max_streams = options.max_streams;
     auto made = LanguageModelGenerator::Create(std::move(runners), generator, clock_,
                                                options.generate_observer);
     if (!made.ok()) return made.status();
@@ -206,6 +234,7 @@ class EngineImpl : public Engine {
     return sum;
   }
   Generator* generator() override { return generator_.get(); }
+  Translations* translations() override { return translations_.get(); }
 
   void TakeOutDevice(int device, const absl::Status& error) override {
     {
@@ -222,6 +251,7 @@ class EngineImpl : public Engine {
       if (left > 0) batcher_->SetNumWorkers(left);
     }
     if (generator_ != nullptr) generator_->LoseDevice(device, error);
+    if (translations_ != nullptr) translations_->LoseDevice(device, error);
     // Answers the waiting requests, hence not under the lock. A second caller finds an empty queue.
     if (instances() == 0) {
       batcher_->Stop(absl::UnavailableError(absl::StrCat(
@@ -233,7 +263,8 @@ class EngineImpl : public Engine {
   bool Drain(absl::Time deadline) override {
     batcher_->Close();
     // Together, not one after the other.
-    const bool generated = generator_ == nullptr || generator_->Drain(deadline);
+    const bool generated = (generator_ == nullptr || generator_->Drain(deadline)) &&
+                           (translations_ == nullptr || translations_->Drain(deadline));
     bool finished;
     {
       MutexLock lock(&mutex_);
@@ -251,6 +282,16 @@ class EngineImpl : public Engine {
   }
 
  private:
+  static SchedulerOptions SchedulerOptionsOf(const EngineOptions& options) {
+    SchedulerOptions scheduler;
+    scheduler.max_step_tokens = options.batcher.max_batch_tokens;
+    scheduler.max_step_sequences = options.batcher.max_batch_sequences;
+    scheduler.max_waiting_rows = options.batcher.max_queue_tokens;
+    scheduler.admission_by_deadline = options.batcher.admission_by_deadline;
+    scheduler.ageing_interval = options.batcher.ageing_interval;
+    return scheduler;
+  }
+
   // Empty when the system does not say which cores there are.
   static std::vector<int> AcquireCores(size_t workers) {
     std::vector<int> cores;
@@ -400,8 +441,10 @@ class EngineImpl : public Engine {
 
   // Both are thread-safe by themselves.
   const std::unique_ptr<Batcher> batcher_;
-  std::unique_ptr<LanguageModelGenerator> generator_;  // constant once started; may be null
-  std::atomic<int> in_service_{0};                     // workers; written under mutex_
+  // Constant once started; may be null.
+  std::unique_ptr<LanguageModelGenerator> generator_;
+  std::unique_ptr<ModelTranslations> translations_;
+  std::atomic<int> in_service_{0};  // workers; written under mutex_
 
   Mutex mutex_;
   CondVar changed_;  // signalled when one of the two counts below changes
@@ -417,6 +460,20 @@ int DefaultInstances(const kernels::CompiledModel& compiled) {
   }
   return NumCores();
 }
+
+// Of a model that computes in steps only, whose batcher gets no requests.
+class IdleRunner : public BatchRunner {
+ public:
+  explicit IdleRunner(int device) : device_(device) {}
+  int device() const override { return device_; }
+  absl::Status WarmUp() override { return absl::OkStatus(); }
+  absl::Status Run(const std::vector<const SequenceTask*>& /*sequences*/) override {
+    return absl::FailedPreconditionError("task: the model takes no batches");
+  }
+
+ private:
+  const int device_;
+};
 
 constexpr size_t kDefaultStateBytes = size_t{256} << 20;
 
@@ -457,32 +514,47 @@ absl::StatusOr<std::unique_ptr<BatchRunner>> MakeRunner(const models::Model& mod
       return ScoreBatchRunner::Create(model.program(), *model.language_model(), limits,
                                       *std::move(arena), CacheOf(prefixes, limits.device));
     }
+    case models::Task::kTranslator: {
+      absl::StatusOr<std::shared_ptr<kernels::StateArena>> arena =
+          state_arenas->arena(limits.device);
+      if (!arena.ok()) return arena.status();
+      return std::make_unique<IdleRunner>(limits.device);
+    }
     case models::Task::kReader:
-    case models::Task::kTranslator:
       break;
   }
   return absl::InternalError("task: no runner");
 }
 
-// One for each worker of the batcher, on the same device. None for a model that cannot generate.
+// One for each worker of the batcher, on the same device. None for a model that takes no steps.
 absl::StatusOr<std::vector<std::unique_ptr<StepRunner>>> MakeSteppers(
     const models::Model& model, kernels::WorkspaceLimits limits,
     const std::vector<std::unique_ptr<BatchRunner>>& runners, const StateArenas* state_arenas,
     const PrefixCaches& prefixes) {
   std::vector<std::unique_ptr<StepRunner>> steppers;
-  if (model.language_model() == nullptr) return steppers;
+  absl::Status lost;
+  if (model.language_model() == nullptr && model.translator() == nullptr) return steppers;
   for (const std::unique_ptr<BatchRunner>& runner : runners) {
     limits.device = runner->device();
     auto arena = state_arenas->arena(limits.device);
     if (!arena.ok()) return arena.status();
-    auto stepper =
-        LanguageModelStepper::Create(model.program(), *model.language_model(), limits,
-                                     *std::move(arena), CacheOf(prefixes, limits.device));
-    // A device that has failed meanwhile is taken out by the batcher's workers.
-    if (absl::IsUnavailable(stepper.status())) continue;
+    absl::StatusOr<std::unique_ptr<StepRunner>> stepper;
+    if (model.translator() != nullptr) {
+      stepper = TranslatorStepper::Create(model.program(), *model.translator(), limits,
+                                          *std::move(arena));
+    } else {
+      stepper = LanguageModelStepper::Create(model.program(), *model.language_model(), limits,
+                                             *std::move(arena), CacheOf(prefixes, limits.device));
+    }
+    // A device that has failed meanwhile is taken out by the batcher's workers, or not used.
+    if (absl::IsUnavailable(stepper.status())) {
+      lost = stepper.status();
+      continue;
+    }
     if (!stepper.ok()) return stepper.status();
     steppers.push_back(*std::move(stepper));
   }
+  if (steppers.empty() && model.translator() != nullptr) return lost;
   return steppers;
 }
 
@@ -541,7 +613,9 @@ absl::StatusOr<std::unique_ptr<Engine>> StartEngine(
                                              std::move(state_arenas), std::move(prefixes),
                                              std::move(runners), options, clock, observer);
   if (!steppers.empty()) {
-    absl::Status status = engine->MakeGenerator(std::move(steppers), options);
+    absl::Status status = engine->model()->translator() != nullptr
+                              ? engine->MakeTranslations(std::move(steppers), options)
+                              : engine->MakeGenerator(std::move(steppers), options);
     if (!status.ok()) return status;
   }
   if (absl::Status status = engine->Start(); !status.ok()) return status;

@@ -40,6 +40,8 @@ namespace sru::server {
 
 class GenerateObserver;
 class Generator;
+class TranslateObserver;
+class Translations;
 
 // Is told of every batch that ran, from the workers' threads.
 class BatchObserver {
@@ -63,6 +65,8 @@ struct EngineOptions {
   int max_streams = 1024;  // calls that generate at a time; over it they are refused
   // Is told of the steps of a language model's generator; must outlive the engine. May be null.
   GenerateObserver* generate_observer = nullptr;
+  // The same of a translator's translations.
+  TranslateObserver* translate_observer = nullptr;
   // Of each device, for the states of sequences; empty = 256 MiB on each, of this engine alone.
   StateBudgets state_budgets;
   // Of each device, for states after the beginnings of prompts (prefix_cache.h); 0 = none are kept.
@@ -101,6 +105,9 @@ class Engine {
   virtual std::optional<PrefixCache::Stats> prefix_stats() const { return std::nullopt; }
   // Null for a model that cannot generate. Drain() drains it, too.
   virtual Generator* generator() { return nullptr; }
+  // Null for a model that does not translate; one that does computes nothing else. Drain() drains it,
+  // too.
+  virtual Translations* translations() { return nullptr; }
 
   // Acts as if a batch had found that this device has failed. Does nothing if that is known
   // already.

@@ -83,7 +83,7 @@ class ModelTranslationsImpl : public ModelTranslations, private StepListener {
   absl::StatusOr<TranslateHandle> Submit(TranslationRequest&& request,
                                          absl::Duration* retry_after) override {
     if (absl::Status status = Check(request); !status.ok()) return status;
-    auto call = std::make_shared<PendingTranslation>(std::move(request), &scheduler(), observer_,
+    auto call = std::make_shared<PendingTranslation>(std::move(request), &scheduler(), &counts_,
                                                      clock_->Now());
     try {
       absl::Status status = Submit(call, retry_after);
@@ -112,7 +112,7 @@ class ModelTranslationsImpl : public ModelTranslations, private StepListener {
   bool Drain(absl::Time deadline) override { return workers_->Drain(deadline); }
 
   TranslationStats stats() const override {
-    const SchedulerStats scheduled = static_cast<const StepWorkers&>(*workers_).scheduler().stats();
+    const SchedulerStats scheduled = workers_->scheduler().stats();
     TranslationStats stats;
     stats.running = scheduled.running;
     stats.waiting = scheduled.waiting;
@@ -120,8 +120,8 @@ class ModelTranslationsImpl : public ModelTranslations, private StepListener {
     stats.steps = steps_.load(std::memory_order_relaxed);
     stats.source_tokens = source_tokens_.load(std::memory_order_relaxed);
     stats.new_tokens = new_tokens_.load(std::memory_order_relaxed);
-    stats.expired = scheduled.expired;
-    stats.cancelled = scheduled.cancelled;
+    stats.expired = counts_.expired.load(std::memory_order_relaxed);
+    stats.cancelled = counts_.cancelled.load(std::memory_order_relaxed);
     stats.replayed = scheduled.replayed;
     stats.rejected = scheduled.rejected;
     return stats;
@@ -211,20 +211,21 @@ class ModelTranslationsImpl : public ModelTranslations, private StepListener {
       auto& sequence = static_cast<TranslateSequence&>(*share.sequence);
       sequence.call().OnStep(number, start, end);
       source_tokens += sequence.TakeSourceTokens();
-      new_tokens += sequence.TakeNewTokens();
-      if (sequence.done()) lengths_.Add(sequence.source_tokens(), sequence.steps());
+      if (!sequence.done()) continue;
+      new_tokens += sequence.new_tokens();
+      lengths_.Add(sequence.source_tokens(), sequence.steps());
     }
     source_tokens_.fetch_add(source_tokens, std::memory_order_relaxed);
     new_tokens_.fetch_add(new_tokens, std::memory_order_relaxed);
     if (observer_ != nullptr) {
-      observer_->OnStep(static_cast<int>(step.shares().size()), source_tokens, new_tokens,
-                        end - start, status);
+      observer_->OnTranslationStep(static_cast<int>(step.shares().size()), end - start, status);
     }
   }
 
   const ModelTranslationsOptions options_;
   const Clock* const clock_;
   TranslateObserver* const observer_;
+  TranslationCounts counts_;
   LengthModel lengths_;
   std::atomic<int64_t> steps_{0};
   std::atomic<int64_t> source_tokens_{0};

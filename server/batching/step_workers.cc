@@ -37,7 +37,6 @@ class StepWorkersImpl : public StepWorkers {
   ~StepWorkersImpl() override { StepWorkersImpl::Stop(); }
 
   SequenceScheduler& scheduler() override { return *scheduler_; }
-  const SequenceScheduler& scheduler() const override { return *scheduler_; }
 
   void Stop() override {
     scheduler_->Suspend(options_.drain_status);

@@ -57,7 +57,6 @@ class StepWorkers {
   virtual ~StepWorkers() = default;
 
   virtual SequenceScheduler& scheduler() = 0;
-  virtual const SequenceScheduler& scheduler() const = 0;
 
   // Starts the workers and returns once each has warmed up. Call it once; before it nothing may be
   // submitted.

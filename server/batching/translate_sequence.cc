@@ -12,8 +12,8 @@ namespace sru::server {
 using kernels::StateArena;
 
 PendingTranslation::PendingTranslation(TranslationRequest&& request, SequenceScheduler* scheduler,
-                                       TranslateObserver* observer, absl::Time submitted)
-    : scheduler_(scheduler), observer_(observer), submitted_(submitted) {
+                                       TranslationCounts* counts, absl::Time submitted)
+    : scheduler_(scheduler), counts_(counts), submitted_(submitted) {
   std::vector<TranslationResult> results(request.sentences.size());
   size_t left = 0;
   for (size_t i = 0; i < results.size(); ++i) {
@@ -71,13 +71,6 @@ void PendingTranslation::OnStep(int64_t number, absl::Time start, absl::Time end
 
 void PendingTranslation::OnSentence(size_t index, const absl::Status& status,
                                     TranslationResult&& result) {
-  if (status.ok() && observer_ != nullptr) {
-    size_t tokens = 0;
-    for (const TranslatedHypothesis& hypothesis : result.hypotheses) {
-      tokens += hypothesis.tokens.size() + (hypothesis.finished ? 1 : 0);
-    }
-    observer_->OnSentence(static_cast<int>(tokens));
-  }
   bool failed_first = false;
   bool last = false;
   {
@@ -105,6 +98,8 @@ void PendingTranslation::Answer() {
     times.compute = compute_;
     if (first_start_ != absl::InfiniteFuture()) times.queue = first_start_ - submitted_;
   }
+  if (absl::IsDeadlineExceeded(status)) counts_->expired.fetch_add(1, std::memory_order_relaxed);
+  if (absl::IsCancelled(status)) counts_->cancelled.fetch_add(1, std::memory_order_relaxed);
   // What it holds may be gone with it.
   const auto done = std::move(request_.done);
   try {
@@ -240,7 +235,6 @@ absl::Status TranslateSequence::Reorder() {
 }
 
 absl::Status TranslateSequence::StepSearch() {
-  const int live = search_->live();
   try {
     search_->Step(candidates_.data(), static_cast<int>(num_candidates_),
                   static_cast<int>(num_candidates_));
@@ -248,7 +242,6 @@ absl::Status TranslateSequence::StepSearch() {
     Rewind();  // where the search stands is not known
     throw;
   }
-  new_tokens_ += live;
   ++steps_;
   num_fed_ = 0;
   fed_.assign(fed_.size(), false);
@@ -409,7 +402,13 @@ absl::Status TranslateSequence::Commit(const TranslateItem& item, const Results&
   return num_fed_ == search_->live() ? StepSearch() : absl::OkStatus();
 }
 
-int TranslateSequence::TakeNewTokens() { return std::exchange(new_tokens_, 0); }
+int TranslateSequence::new_tokens() const {
+  size_t tokens = 0;
+  for (const TranslatedHypothesis& hypothesis : result_.hypotheses) {
+    tokens += hypothesis.tokens.size() + (hypothesis.finished ? 1 : 0);
+  }
+  return static_cast<int>(tokens);
+}
 
 int TranslateSequence::TakeSourceTokens() { return std::exchange(source_tokens_, 0); }
 

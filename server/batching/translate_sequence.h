@@ -21,6 +21,7 @@
 #ifndef SRU_SERVER_BATCHING_TRANSLATE_SEQUENCE_H_
 #define SRU_SERVER_BATCHING_TRANSLATE_SEQUENCE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -40,12 +41,18 @@
 
 namespace sru::server {
 
+// How calls have ended.
+struct TranslationCounts {
+  std::atomic<int64_t> expired{0};
+  std::atomic<int64_t> cancelled{0};
+};
+
 class PendingTranslation {
  public:
-  // `scheduler` and `observer`, which may be null, must live until the call is answered. The results of
-  // sentences without a source are there at once.
+  // `scheduler` and `counts` must live until the call is answered. The results of sentences without a
+  // source are there at once.
   PendingTranslation(TranslationRequest&& request, SequenceScheduler* scheduler,
-                     TranslateObserver* observer, absl::Time submitted);
+                     TranslationCounts* counts, absl::Time submitted);
 
   // Constant until the call is answered.
   const TranslateTask& task(size_t index) const { return request_.sentences[index]; }
@@ -71,7 +78,7 @@ class PendingTranslation {
 
   TranslationRequest request_;
   SequenceScheduler* const scheduler_;
-  TranslateObserver* const observer_;
+  TranslationCounts* const counts_;
   const absl::Time submitted_;
 
   Mutex mutex_;
@@ -147,8 +154,6 @@ class TranslateSequence : public StepSequence {
   // std::bad_alloc, which is the same.
   absl::Status Commit(const TranslateItem& item, const Results& results);
 
-  // Tokens by which hypotheses have grown since the last call.
-  int TakeNewTokens();
   // The tokens of the source if it has been encoded since the last call.
   int TakeSourceTokens();
   // Valid until End().
@@ -157,6 +162,7 @@ class TranslateSequence : public StepSequence {
   // Of a sentence that is translated: for predictions.
   bool done() const { return done_; }
   int steps() const { return steps_; }
+  int new_tokens() const;  // of its translations, with their ends
   int source_tokens() const { return static_cast<int>(task_.source.size()); }
 
  private:
@@ -208,7 +214,6 @@ class TranslateSequence : public StepSequence {
   std::vector<std::vector<int32_t>> aligned_ids_;  // [hypothesis]: BOS and all tokens but the last
 
   int steps_ = 0;
-  int new_tokens_ = 0;
   int source_tokens_ = 0;
 };
 

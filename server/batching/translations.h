@@ -89,11 +89,9 @@ class TranslateObserver {
  public:
   virtual ~TranslateObserver() = default;
 
-  // A step that ran, or failed, with so many sentences. `hypotheses` have got a token each.
-  virtual void OnStep(int sentences, int source_tokens, int hypotheses, absl::Duration compute,
-                      const absl::Status& status) = 0;
-  // A sentence was translated; `tokens` are those of the hypotheses that it returns.
-  virtual void OnSentence(int tokens) = 0;
+  // A step that ran, or failed, with so many sentences.
+  virtual void OnTranslationStep(int sentences, absl::Duration compute,
+                                 const absl::Status& status) = 0;
 };
 
 // Counts and levels, for metrics. Cheap enough to be read on every scrape.
@@ -103,8 +101,8 @@ struct TranslationStats {
   int64_t waiting_tokens = 0;
   int64_t steps = 0;          // since the start
   int64_t source_tokens = 0;  // encoded since the start
-  int64_t new_tokens = 0;     // of all hypotheses, since the start
-  int64_t expired = 0;        // sentences whose deadline passed
+  int64_t new_tokens = 0;     // of the translations that were found, since the start
+  int64_t expired = 0;        // calls whose deadline passed
   int64_t cancelled =
       0;  // sentences, those that an error of another one of their call ended included
   int64_t replayed = 0;   // times that a sentence was computed again
