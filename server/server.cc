@@ -31,6 +31,7 @@
 #include "server/batching/device_watch.h"
 #include "server/batching/engine.h"
 #include "server/batching/generator.h"
+#include "server/batching/translations.h"
 #include "server/batching/state_arenas.h"
 #include "server/http/metrics_server.h"
 #include "server/http/status_page.h"
@@ -162,6 +163,25 @@ std::optional<GeneratorStats> GeneratorStatsOf(Engine& engine) {
   Generator* const generator = engine.generator();
   if (generator == nullptr) return std::nullopt;
   return generator->stats();
+}
+
+std::optional<TranslationStats> TranslationStatsOf(Engine& engine) {
+  Translations* const translations = engine.translations();
+  if (translations == nullptr) return std::nullopt;
+  return translations->stats();
+}
+
+// What waits for a model, whether for batches or for steps of translations.
+BatcherStats QueueOf(Engine& engine) {
+  BatcherStats stats = engine.batcher().stats();
+  const std::optional<TranslationStats> translations = TranslationStatsOf(engine);
+  if (!translations.has_value()) return stats;
+  stats.queued_sequences = translations->waiting;
+  stats.queued_tokens = translations->waiting_tokens;
+  stats.rejected = translations->rejected;
+  stats.expired = translations->expired;
+  stats.cancelled = translations->cancelled;
+  return stats;
 }
 
 // With mutual TLS every caller needs a certificate, and the status page asks for none.
@@ -459,6 +479,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
         static_cast<size_t>(options_.batching.prefix_cache_mb) * 1000000;
     engine_options.max_streams = options_.rpc.max_streams;
     engine_options.generate_observer = served->metrics.get();
+    engine_options.translate_observer = served->metrics.get();
     engine_options.on_device_lost = [this](int device, const absl::Status& error) {
       device_watch_.Report(device, error);
     };
@@ -712,10 +733,11 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     levels.answers_not_taken = unsent_.abandoned();
     if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
     for (const auto& served : registry_.List()) {
-      levels.models.push_back({served->name, served->version, served->engine->batcher().stats(),
+      levels.models.push_back({served->name, served->version, QueueOf(*served->engine),
                                served->engine->instances(), served->metrics->refusals(),
                                models::TaskName(served->model->task()), StatesOf(*served->engine),
-                               GeneratorStatsOf(*served->engine), served->engine->prefix_stats()});
+                               GeneratorStatsOf(*served->engine), served->engine->prefix_stats(),
+                               TranslationStatsOf(*served->engine)});
     }
     if (const ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();

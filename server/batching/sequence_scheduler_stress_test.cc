@@ -75,9 +75,11 @@ void Submit(SequenceScheduler& scheduler, const Clock& clock, uint64_t first, ui
     entry->plan.prompt = static_cast<int64_t>(1 + random() % (random() % 8 == 0 ? 300 : 10));
     entry->plan.tokens = static_cast<int>(1 + random() % 30);
     entry->plan.branches = static_cast<int>(1 + random() % 3);
+    entry->plan.whole = entry->plan.prompt + entry->plan.tokens <= 60 && random() % 2 == 0;
     SequenceRequest request;
     request.sequence = std::make_unique<PuppetSequence>(entry->plan, &entry->outcome);
     request.priority = static_cast<Priority>(random() % 3);
+    request.branches = entry->plan.branches;
     if (random() % 8 == 0) {
       request.deadline = clock.Now() + absl::Microseconds(random() % 20000);
     }
@@ -125,6 +127,7 @@ void RunStress(uint64_t seed, Stop stop) {
   options.rows_per_step = 8;
   options.max_streams = 200;
   options.max_waiting_rows = 3000;
+  options.max_begun_branches = 60;
   options.ageing_interval = absl::Milliseconds(2);
   options.workers = {kWorkersPerDevice, kWorkersPerDevice};
   auto created = SequenceScheduler::Create(options, &clock);

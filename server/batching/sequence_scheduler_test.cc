@@ -96,6 +96,36 @@ class SequenceSchedulerTest : public ::testing::Test {
     ASSERT_TRUE(status.ok()) << status;
   }
 
+  // Submits all of them together.
+  absl::Status SubmitTogether(const std::vector<Plan>& plans,
+                              absl::Duration timeout = absl::InfiniteDuration(),
+                              int least_steps = 1) {
+    std::vector<SequenceRequest> requests;
+    for (const Plan& plan : plans) {
+      SequenceRequest& request = requests.emplace_back();
+      outcomes_[plan.name] = std::make_unique<PuppetOutcome>();
+      auto sequence = std::make_unique<PuppetSequence>(plan, outcomes_[plan.name].get());
+      puppets_[plan.name] = sequence.get();
+      request.sequence = std::move(sequence);
+      request.deadline = clock_.Now() + timeout;
+      request.least_steps = least_steps;
+      request.branches = plan.branches;
+    }
+    retry_after_ = absl::ZeroDuration();
+    auto handles = scheduler_->SubmitTogether(std::move(requests), &retry_after_);
+    if (!handles.ok()) {
+      for (const SequenceRequest& request : requests) {  // NOLINT: only if accepted
+        EXPECT_NE(request.sequence, nullptr) << "consumed";
+      }
+      return handles.status();
+    }
+    for (size_t i = 0; i < plans.size(); ++i) {
+      handles_[plans[i].name] = (*handles)[i];
+      plans_[plans[i].name] = plans[i];
+    }
+    return absl::OkStatus();
+  }
+
   bool Take(int device = 0) {
     std::unique_ptr<Step> step = scheduler_->TryTakeStep(device);
     if (step == nullptr) return false;
@@ -432,6 +462,213 @@ TEST_F(SequenceSchedulerTest, BoundsOnStreamsAndOnWaitingTokens) {
   EXPECT_EQ(scheduler_->stats().rejected[RejectReason::kStreams], 2);
 }
 
+// A plan that is fed whole.
+Plan Whole(uint64_t name, int64_t prompt, int tokens, int branches = 1) {
+  Plan plan;
+  plan.name = name;
+  plan.prompt = prompt;
+  plan.tokens = tokens;
+  plan.branches = branches;
+  plan.whole = true;
+  return plan;
+}
+
+TEST_F(SequenceSchedulerTest, WhatIsFedWholeComesInOneStepOrWaitsForTheNext) {
+  Start();
+  Accept(Whole(1, 60, 1));
+  Accept(Whole(2, 60, 1));
+  Accept(Whole(3, 40, 1));
+  // The second does not fit beside the first, and the third waits behind it.
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 60)));
+  EXPECT_THAT(Run(), ElementsAre(Pair(2, 60), Pair(3, 40)));
+  for (uint64_t name = 1; name <= 3; ++name) ExpectEnd(name, kOk);
+}
+
+TEST_F(SequenceSchedulerTest, WhatIsFedWholeIsNotCutByThePortionsBesideNextTokens) {
+  options_.max_step_tokens = 200;
+  Start();
+  Accept({1, 1, 50});
+  Run();
+  Accept(Whole(2, 90, 1));
+  Accept(Whole(3, 90, 1));
+  Accept({4, 200, 1});
+  // A portion has kLeastPortion rows; the first that is fed whole may have more.
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 1), Pair(2, 90)));
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 1), Pair(3, 90)));
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 1), Pair(4, kLeastPortion)));
+  // Smaller ones share a portion.
+  scheduler_->Cancel(handles_[4]);
+  Accept(Whole(5, 20, 1));
+  Accept(Whole(6, 12, 1));
+  Accept(Whole(7, 1, 1));
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 1), Pair(5, 20), Pair(6, 12)));
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 1), Pair(7, 1)));
+}
+
+TEST_F(SequenceSchedulerTest, NextTokensLeaveRoomForAllOfWhatIsFedWhole) {
+  options_.max_step_tokens = 20;
+  options_.max_step_sequences = 20;
+  Start();
+  for (uint64_t name = 1; name <= 18; ++name) Accept({name, 1, 20});
+  Run();
+  Accept(Whole(20, 10, 1));
+  const Shares taken = Run();
+  EXPECT_THAT(taken, ::testing::SizeIs(11));
+  EXPECT_THAT(taken, ::testing::Contains(Pair(20, 10)));
+  ExpectEnd(20, kOk);
+}
+
+TEST_F(SequenceSchedulerTest, WhatFillsMostOfAStepTakesTurnsWithNextTokens) {
+  Start();
+  Accept({1, 1, 4});
+  Run();
+  for (uint64_t name = 2; name <= 4; ++name) Accept(Whole(name, 100, 1));
+  std::vector<Shares> steps;
+  while (outcomes_[4]->ends() == 0) {
+    steps.push_back(Run());
+    ASSERT_THAT(steps.back(), ::testing::SizeIs(1));
+  }
+  EXPECT_THAT(steps, ElementsAre(ElementsAre(Pair(2, 100)), ElementsAre(Pair(1, 1)),
+                                 ElementsAre(Pair(3, 100)), ElementsAre(Pair(1, 1)),
+                                 ElementsAre(Pair(4, 100))));
+}
+
+TEST_F(SequenceSchedulerTest, WhatIsFedWholeMustFitIntoAStep) {
+  Start();
+  const absl::Status status = Submit(Whole(1, 101, 1));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "prompt: expected at most 100 tokens each (max_batch_tokens), found 101");
+  Accept(Whole(2, 100, 1));
+  RunAll();
+  ExpectEnd(2, kOk);
+}
+
+TEST_F(SequenceSchedulerTest, WhatIsFedWholeIsFedAgainAfterALostDeviceAndForWantOfMemory) {
+  options_.workers = {1, 1};
+  Start();
+  Accept(Whole(1, 50, 3));
+  ASSERT_TRUE(Take(0));
+  scheduler_->LoseDevice(0, absl::UnavailableError("gone"));
+  Finish(Ms(1), 0, absl::UnavailableError("gone"));
+  full_ = true;
+  ASSERT_TRUE(Take(1));
+  EXPECT_THAT(shares(), ElementsAre(Pair(1, 50)));
+  Finish();
+  full_ = false;
+  clock_.Advance(kMemoryRetry);
+  ASSERT_TRUE(Take(1));
+  EXPECT_THAT(shares(), ElementsAre(Pair(1, 50)));
+  Finish();
+  while (Take(1)) Finish();
+  ExpectEnd(1, kOk);
+}
+
+TEST_F(SequenceSchedulerTest, SubmittedTogetherAllAreAcceptedOrNone) {
+  options_.max_streams = 4;
+  options_.max_waiting_sequences = 3;
+  Start();
+  EXPECT_EQ(SubmitTogether({Whole(1, 600, 1)}).code(), absl::StatusCode::kInvalidArgument);
+  absl::Status status = SubmitTogether({{1, 600, 1}, {2, 600, 1}});
+  EXPECT_EQ(status.message(),
+            "prompt: expected at most 1000 tokens (max_queue_tokens), found 1200");
+  status = SubmitTogether({{1, 1, 1}, {2, 1, 1}, {3, 1, 1}, {4, 1, 1}});
+  EXPECT_EQ(status.message(), "prompt: expected at most 3 (max_queue_sequences), found 4");
+  Accept({1, 1, 1});
+  Accept({2, 1, 1});
+  status = SubmitTogether({{3, 1, 1}, {4, 1, 1}});
+  EXPECT_EQ(GetRejectReason(status), RejectReason::kQueueFull) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("2 of 3 sequences wait, the request has 2"));
+  EXPECT_EQ(retry_after_, Ms(100));
+  EXPECT_EQ(scheduler_->stats().rejected[RejectReason::kQueueFull], 1);
+  EXPECT_EQ(scheduler_->stats().waiting, 2);
+  ASSERT_TRUE(Take());
+  // What has begun does not wait.
+  EXPECT_TRUE(SubmitTogether({{3, 1, 1}, {4, 1, 1}}).ok());
+  EXPECT_EQ(GetRejectReason(SubmitTogether({{5, 1, 1}})), RejectReason::kStreams);
+  EXPECT_EQ(
+      GetRejectReason(scheduler_->CheckAdmission(2, 2, Priority::kLow, absl::InfiniteFuture())),
+      RejectReason::kStreams);
+  Finish();
+  RunAll();
+  for (uint64_t name = 1; name <= 4; ++name) ExpectEnd(name, kOk);
+}
+
+TEST_F(SequenceSchedulerTest, NoMoreBeginThanDecodeTogether) {
+  options_.max_begun_branches = 6;
+  Start();
+  ASSERT_TRUE(SubmitTogether({Whole(1, 2, 3, 4), Whole(2, 2, 2, 2), Whole(3, 2, 2, 3)}).ok());
+  ASSERT_TRUE(SubmitTogether({Whole(4, 2, 2, 1)}).ok());
+  // 4 and 2 branches; the third waits for them, and what came later waits behind it.
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 2), Pair(2, 2)));
+  EXPECT_EQ(scheduler_->stats().running, 2);
+  EXPECT_EQ(scheduler_->stats().waiting, 2);
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 4), Pair(2, 2)));
+  ExpectEnd(2, kOk);
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 4)));
+  ExpectEnd(1, kOk);
+  EXPECT_THAT(Run(), ElementsAre(Pair(3, 2), Pair(4, 2)));
+  RunAll();
+  ExpectEnd(3, kOk);
+  ExpectEnd(4, kOk);
+}
+
+TEST_F(SequenceSchedulerTest, OneOfMoreBranchesThanMayBeginBeginsAlone) {
+  options_.max_begun_branches = 2;
+  Start();
+  ASSERT_TRUE(SubmitTogether({Whole(1, 2, 2, 5), Whole(2, 2, 1, 1)}).ok());
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 2)));
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 5)));
+  EXPECT_THAT(Run(), ElementsAre(Pair(2, 2)));
+  ExpectEnd(1, kOk);
+  ExpectEnd(2, kOk);
+}
+
+TEST_F(SequenceSchedulerTest, WhatGaveUpItsMemoryBeginsAgainAlthoughOthersWait) {
+  options_.max_begun_branches = 2;
+  options_.workers = {1, 1};
+  Start();
+  ASSERT_TRUE(SubmitTogether({Whole(1, 2, 9, 2), Whole(2, 2, 9, 2), Whole(3, 2, 9, 2)}).ok());
+  ASSERT_TRUE(Take(0));
+  ASSERT_TRUE(Take(1));
+  Finish();
+  Finish();
+  scheduler_->LoseDevice(0, absl::UnavailableError("gone"));
+  while (Take(1)) Finish();
+  for (uint64_t name = 1; name <= 3; ++name) ExpectEnd(name, kOk);
+  EXPECT_EQ(scheduler_->stats().replayed, 1);
+}
+
+TEST_F(SequenceSchedulerTest, WithResultsAtTheEndTheTimeOfAllStepsCounts) {
+  options_.result_at_end = true;
+  options_.max_step_tokens = 10;
+  Start();
+  // 1 ms a row: 10 steps of two rows after a row that is fed.
+  for (uint64_t name = 100; name < 110; ++name) {
+    ASSERT_TRUE(SubmitTogether({Whole(name, 1 + static_cast<int64_t>(name % 3), 11, 2)},
+                               absl::Seconds(9), 10)
+                    .ok());
+    for (Shares taken = TakeShares(); !taken.empty(); taken = TakeShares()) {
+      Finish(Ms(taken[0].second));
+    }
+    ExpectEnd(name, kOk);
+  }
+  ASSERT_TRUE(SubmitTogether({Whole(1, 1, 11, 2)}, absl::InfiniteDuration(), 10).ok());
+  ASSERT_TRUE(Take());
+  // Its own 10 steps take 20 ms alone and as long as 40 rows beside the other.
+  absl::Status status = SubmitTogether({Whole(2, 1, 11, 2)}, Ms(30), 10);
+  EXPECT_EQ(GetRejectReason(status), RejectReason::kDeadline) << status;
+  EXPECT_GT(retry_after_, Ms(15));
+  EXPECT_TRUE(SubmitTogether({Whole(3, 1, 11, 2)}, Ms(100), 10).ok());
+  // Many together take as long as their rows.
+  std::vector<Plan> many;
+  for (uint64_t name = 10; name < 20; ++name) many.push_back(Whole(name, 1, 11, 2));
+  status = SubmitTogether(many, Ms(200), 10);
+  EXPECT_EQ(GetRejectReason(status), RejectReason::kDeadline) << status;
+  EXPECT_TRUE(SubmitTogether(many, Ms(600), 10).ok());
+  Finish(Ms(1));
+}
+
 TEST_F(SequenceSchedulerTest, RefusesWhatWouldComeTooLateByTheMeasuredSpeed) {
   Start();
   // 1 ms a row.
@@ -707,6 +944,12 @@ TEST(SchedulerOptionsTest, NamesTheOptionThatIsOutOfRange) {
   options = {};
   options.max_waiting_rows = 0;
   EXPECT_THAT(message(options), HasSubstr("max_waiting_rows"));
+  options = {};
+  options.max_waiting_sequences = 0;
+  EXPECT_THAT(message(options), HasSubstr("max_waiting_sequences"));
+  options = {};
+  options.max_begun_branches = 0;
+  EXPECT_THAT(message(options), HasSubstr("max_begun_branches"));
   options = {};
   options.ageing_interval = absl::ZeroDuration();
   EXPECT_THAT(message(options), HasSubstr("ageing_interval"));

@@ -141,8 +141,7 @@ StepNeed TranslateSequence::need() const {
     need.rows = static_cast<int64_t>(begin_.size() - begun_);
     need.decoding = need.rows == 1;
   } else {
-    // At least one: what was not finished for want of memory is, then.
-    need.branches = std::max(search_->live() - num_fed_, 1);
+    need.branches = search_->live() - num_fed_;
     need.rows = need.branches;
     need.decoding = true;
   }
@@ -235,19 +234,19 @@ absl::Status TranslateSequence::Reorder() {
 }
 
 absl::Status TranslateSequence::StepSearch() {
+  ++steps_;
+  num_fed_ = 0;
+  std::fill(fed_.begin(), fed_.end(), false);
   try {
     search_->Step(candidates_.data(), static_cast<int>(num_candidates_),
                   static_cast<int>(num_candidates_));
+    if (search_->done()) FinishSearch();
   } catch (const std::bad_alloc&) {
     Rewind();  // where the search stands is not known
     throw;
   }
-  ++steps_;
-  num_fed_ = 0;
-  fed_.assign(fed_.size(), false);
-  if (search_->done()) {
+  if (found_) {
     FreeSlots(&slots_);
-    FinishSearch();
     return absl::OkStatus();
   }
   reorder_ = true;
@@ -338,10 +337,6 @@ absl::Status TranslateSequence::Plan(int rows, int64_t most_weights,
     PlanAlignment(rows, most_weights, item, items);
     return absl::OkStatus();
   }
-  if (search_.has_value() && search_->done()) {
-    FinishSearch();
-    return absl::OkStatus();
-  }
   if (absl::Status status = BeginSearch(); !status.ok()) return status;
   if (reorder_) {
     if (absl::Status status = Reorder(); !status.ok()) return status;
@@ -415,6 +410,9 @@ int TranslateSequence::TakeSourceTokens() { return std::exchange(source_tokens_,
 void TranslateSequence::End(const absl::Status& status, const RequestTimes& /*times*/) {
   // The call has a handle of this sequence, and is not to be kept by it.
   const std::shared_ptr<PendingTranslation> call = std::move(call_);
+  // Handles keep the sequence.
+  candidates_ = std::vector<kernels::Candidate>();
+  aligned_ids_ = std::vector<std::vector<int32_t>>();
   call->OnSentence(index_, status, std::move(result_));
 }
 

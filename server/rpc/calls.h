@@ -20,6 +20,10 @@ grpc::ServerUnaryReactor* StartEncode(const ServiceContext& context,
 grpc::ServerUnaryReactor* StartScore(const ServiceContext& context,
                                      grpc::CallbackServerContext* call,
                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
+grpc::ServerUnaryReactor* StartTranslate(const ServiceContext& context,
+                                         grpc::CallbackServerContext* call,
+                                         const grpc::ByteBuffer* request,
+                                         grpc::ByteBuffer* response);
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* StartGenerate(const ServiceContext& context,
                                                           grpc::CallbackServerContext* call,

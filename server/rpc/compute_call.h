@@ -1,6 +1,7 @@
-// ComputeCall: what every call that goes through the batcher does, from the bytes of its request to those
-// of its answer. A call derives from it and says what its request asks for and what its answer is made of:
-// from SequenceCall if its request has `sequences`.
+// ComputeCall: what every call that computes sequences and is answered at once does, from the bytes of its
+// request to those of its answer. A call derives from it and says what its request asks for and what its
+// answer is made of: from SequenceCall if its request has `sequences`. It goes through the batcher unless
+// it says otherwise.
 #ifndef SRU_SERVER_RPC_COMPUTE_CALL_H_
 #define SRU_SERVER_RPC_COMPUTE_CALL_H_
 
@@ -95,8 +96,53 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
                              Response* response) const = 0;
   // Frees what ParseInput() has kept, if that may be large; called once the answer is serialized.
   virtual void FreeInput() {}
+  // Tokens that have been computed besides those of the sequences, for the log.
+  virtual int64_t ComputedTokens() const { return 0; }
+
+  // What Batcher::CheckAdmission() says.
+  virtual absl::Status CheckAdmission(int64_t num_tokens, int num_sequences, Priority priority) {
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::Status status = served_->engine->batcher().CheckAdmission(
+        num_tokens, num_sequences, priority, deadline_, &retry_after);
+    return Refused(std::move(status), retry_after);
+  }
+  // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe before it
+  // returns. Nothing is thrown once that is sure.
+  virtual absl::Status SubmitWork(std::vector<SequenceTask> tasks, Priority priority) {
+    BatchRequest batch_request;
+    batch_request.sequences = std::move(tasks);
+    batch_request.priority = priority;
+    batch_request.deadline = deadline_;
+    batch_request.done = [this](const absl::Status& status, const RequestTimes& times) {
+      FinishWork(status, times);
+    };
+    absl::Duration retry_after = absl::ZeroDuration();
+    absl::StatusOr<RequestHandle> handle =
+        served_->engine->batcher().Submit(std::move(batch_request), &retry_after);
+    if (!handle.ok()) return Refused(handle.status(), retry_after);
+    handle_ = *std::move(handle);
+    return absl::OkStatus();
+  }
+  // The caller is gone. Called once the handler has returned.
+  virtual void CancelWork() {
+    if (handle_ != nullptr) served_->engine->batcher().Cancel(handle_);
+  }
+
+  // Answers the call, which may be gone when it returns.
+  void FinishWork(const absl::Status& status, const RequestTimes& times) {
+    times_.queue = times.queue;
+    times_.compute = times.compute;
+    FinishWith(status);
+  }
+  // Remembers when the caller should come back if `status` is not OK, and returns it.
+  absl::Status Refused(absl::Status status, absl::Duration retry_after) {
+    if (!status.ok()) retry_after_ = retry_after;
+    return status;
+  }
 
   const models::Model& model() const { return *served_->model; }
+  Engine& engine() const { return *served_->engine; }
+  absl::Time deadline() const { return deadline_; }
   const RequestLimits& limits() const { return context_.limits; }
   const Request& request() const { return *request_; }  // until the answer is written, if needed
 
@@ -157,14 +203,6 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     return Reserve(EstimateCallBytes(outline));
   }
 
-  absl::Status CheckAdmission(int64_t num_tokens, int num_sequences, Priority priority) {
-    absl::Duration retry_after = absl::ZeroDuration();
-    absl::Status status = served_->engine->batcher().CheckAdmission(
-        num_tokens, num_sequences, priority, deadline_, &retry_after);
-    if (!status.ok()) retry_after_ = retry_after;
-    return status;
-  }
-
   absl::Status Submit(grpc::ByteBuffer* bytes) {
     if (absl::Status status = RefuseEarly(*bytes); !status.ok()) return status;
     if (absl::Status status = ParseMessage(*bytes, request_); !status.ok()) return status;
@@ -185,25 +223,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     if (absl::Status status = MakeOutputs(*priority, &parsed->tasks); !status.ok()) return status;
     truncated_ = std::move(parsed->truncated);
     times_.tokenize = context_.clock->Now() - arrival_;
-
-    BatchRequest batch_request;
-    batch_request.sequences = std::move(parsed->tasks);
-    batch_request.priority = *priority;
-    batch_request.deadline = deadline_;
-    batch_request.done = [this](const absl::Status& status, const RequestTimes& times) {
-      times_.queue = times.queue;
-      times_.compute = times.compute;
-      FinishWith(status);
-    };
-    absl::Duration retry_after = absl::ZeroDuration();
-    absl::StatusOr<RequestHandle> handle =
-        served_->engine->batcher().Submit(std::move(batch_request), &retry_after);
-    if (!handle.ok()) {
-      retry_after_ = retry_after;
-      return handle.status();
-    }
-    handle_ = *std::move(handle);
-    return absl::OkStatus();
+    return SubmitWork(std::move(parsed->tasks), *priority);
   }
 
   // Allocates the results of `tasks` and points `tasks` at them. If they are large, asks the
@@ -286,6 +306,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
       record.version = model().version();
     }
     record.sequences = num_sequences_;
+    record.tokens = ComputedTokens();
     for (const SequenceResult& result : results_) record.tokens += result.num_tokens;
     record.times = times_;
     record.request = request_;
@@ -316,7 +337,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   void OnCancel() override {
     // This also removes a call whose deadline passes while all workers are busy: gRPC cancels it
     // then.
-    if (handle_ != nullptr) served_->engine->batcher().Cancel(handle_);
+    CancelWork();
   }
 
   void OnDone() override {

@@ -75,6 +75,12 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Service::EncodeStre
   return StartEncodeStream(context_, call);
 }
 
+grpc::ServerUnaryReactor* Service::Translate(grpc::CallbackServerContext* call,
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* response) {
+  return StartTranslate(context_, call, request, response);
+}
+
 grpc::ServerUnaryReactor* Service::ListModels(grpc::CallbackServerContext* call,
                                               const grpc::ByteBuffer* request,
                                               grpc::ByteBuffer* response) {

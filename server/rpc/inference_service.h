@@ -20,9 +20,10 @@ class Service final : public v1::InferenceService::WithRawCallbackMethod_Classif
                               v1::InferenceService::WithRawCallbackMethod_Score<
                                   v1::InferenceService::WithRawCallbackMethod_Generate<
                                       v1::InferenceService::WithRawCallbackMethod_EncodeStream<
-                                          v1::InferenceService::WithRawCallbackMethod_ListModels<
-                                              v1::InferenceService::WithRawCallbackMethod_GetModel<
-                                                  v1::InferenceService::Service>>>>>>> {
+                                          v1::InferenceService::WithRawCallbackMethod_Translate<
+                                              v1::InferenceService::WithRawCallbackMethod_ListModels<
+                                                  v1::InferenceService::WithRawCallbackMethod_GetModel<
+                                                      v1::InferenceService::Service>>>>>>>> {
  public:
   explicit Service(const ServiceContext& context) : context_(context) {}
 
@@ -39,6 +40,9 @@ class Service final : public v1::InferenceService::WithRawCallbackMethod_Classif
                                                        const grpc::ByteBuffer* request) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* EncodeStream(
       grpc::CallbackServerContext* call) override;
+  grpc::ServerUnaryReactor* Translate(grpc::CallbackServerContext* call,
+                                      const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* response) override;
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* call,
                                        const grpc::ByteBuffer* request,
                                        grpc::ByteBuffer* response) override;

@@ -375,6 +375,60 @@ bool ReadGenerateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline)
   return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
 }
 
+bool ReadTranslateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
+  using Translate = v1::TranslateRequest;
+  *outline = RequestOutline();
+  outline->message_bytes = static_cast<int64_t>(bytes.Length());
+  if (bytes.Length() == 0) return true;
+  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
+  if (!reader.status().ok()) return false;
+  constexpr int64_t kFieldsOfPenalty = 2;
+  CodedInputStream input(&reader);
+  static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
+  int64_t penalty_fields = 0;
+  while (const uint32_t tag = input.ReadTag()) {
+    uint64_t value = 0;
+    bool good = true;
+    switch (tag) {
+      case Tag(Translate::kSequencesFieldNumber, kBytes):
+        good = ReadSequence(input, outline);
+        ++outline->num_sequences;
+        break;
+      case Tag(Translate::kModelFieldNumber, kBytes):
+        good = ReadModelName(input, outline);
+        break;
+      case Tag(Translate::kVersionFieldNumber, kVarint):
+        good = input.ReadVarint64(&value);
+        outline->version = static_cast<int64_t>(value);
+        break;
+      case Tag(Translate::kPriorityFieldNumber, kVarint):
+        good = input.ReadVarint64(&value);
+        outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
+        break;
+      case Tag(Translate::kLengthPenaltyFieldNumber, kBytes):
+        good = ReadMessage(
+            input, [&](uint32_t field) { return SkipField(input, field, &penalty_fields); });
+        break;
+      case Tag(Translate::kTargetPrefixesFieldNumber, kBytes):
+        ++outline->num_entries;
+        good = SkipBytes(input);
+        break;
+      case Tag(Translate::kBeamSizeFieldNumber, kVarint):
+      case Tag(Translate::kNumHypothesesFieldNumber, kVarint):
+      case Tag(Translate::kMaxNewTokensFieldNumber, kVarint):
+      case Tag(Translate::kReturnAlignmentFieldNumber, kVarint):
+      case Tag(Translate::kTruncateFieldNumber, kVarint):
+        good = input.ReadVarint64(&value);
+        break;
+      default:
+        good = SkipField(input, tag, &outline->extra_fields);
+    }
+    if (!good) return false;
+  }
+  outline->extra_fields += std::max<int64_t>(penalty_fields - kFieldsOfPenalty, 0);
+  return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
+}
+
 bool ReadStreamOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
   *outline = RequestOutline();
   outline->message_bytes = static_cast<int64_t>(bytes.Length());

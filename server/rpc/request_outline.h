@@ -30,7 +30,8 @@ struct RequestOutline {
   int64_t packed_id_bytes = 0;   // and the bytes of the others
   int64_t feature_bytes = 0;     // of features.data
   int64_t num_states = 0;        // entries of ScoreRequest.states
-  int64_t num_entries = 0;       // of GenerateRequest.stop, Sampling.logit_bias, Query.passage_tags
+  // Of GenerateRequest.stop, Sampling.logit_bias, Query.passage_tags, TranslateRequest.target_prefixes.
+  int64_t num_entries = 0;
   // Unknown fields, which protobuf keeps, and inputs of a sequence that a later one replaces, whose
   // memory it keeps too.
   int64_t extra_fields = 0;
@@ -64,6 +65,9 @@ struct OutlineFields {
 bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
                  RequestOutline* outline);
 
+// The same for a TranslateRequest, whose target_prefixes count as entries.
+bool ReadTranslateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline);
+
 // The same for an AnswerRequest.
 bool ReadAnswerOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline);
 
@@ -80,6 +84,11 @@ bool ReadOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
 template <>
 inline bool ReadOutline<v1::AnswerRequest>(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
   return ReadAnswerOutline(bytes, outline);
+}
+template <>
+inline bool ReadOutline<v1::TranslateRequest>(const grpc::ByteBuffer& bytes,
+                                              RequestOutline* outline) {
+  return ReadTranslateOutline(bytes, outline);
 }
 
 // The same for a GenerateRequest, whose prompt is its one sequence, and whose stop_token_ids count as ids.

@@ -57,24 +57,30 @@ class SequenceParser {
   // Checks the length of a sequence with `found` tokens and returns how many of them to compute.
   absl::StatusOr<int> CheckLength(absl::string_view field, int64_t found,
                                   absl::string_view at_least, bool* truncated) const {
-    if (found <= limits_.max_sequence_tokens) return static_cast<int>(found);
+    if (found <= MaxTokens()) return static_cast<int>(found);
     if (!truncate_) {
+      const bool is_flag = MaxTokens() == limits_.max_sequence_tokens;
       return Error(
-          field, at_least, found, " tokens are too many, expected at most ",
-          limits_.max_sequence_tokens, " (--max_sequence_tokens); ",
+          field, at_least, found, " tokens are too many, expected at most ", MaxTokens(), " (",
+          is_flag ? "--max_sequence_tokens" : input_.max_tokens_name, "); ",
           index_ == kNoIndex ? "send less at a time" : "shorten the sequence or set truncate");
     }
     *truncated = true;
-    return limits_.max_sequence_tokens;
+    return MaxTokens();
+  }
+
+  int MaxTokens() const {
+    const int most = limits_.max_sequence_tokens;
+    return input_.max_tokens == 0 ? most : std::min(most, input_.max_tokens);
   }
 
   absl::Status ParseText(const std::string& text, SequenceTask* task, bool* truncated) const {
     if (input_.tokenizer == nullptr) return NoWords(".text");
     // One token more than the limit shows that there are more, without reading all of a long text.
     absl::StatusOr<std::vector<int32_t>> ids =
-        input_.tokenizer->Encode(text, static_cast<size_t>(limits_.max_sequence_tokens) + 1);
+        input_.tokenizer->Encode(text, static_cast<size_t>(MaxTokens()) + 1);
     if (!ids.ok()) return Error(".text", ids.status().message());
-    if (ids->empty()) {
+    if (ids->empty() && !input_.may_be_empty) {
       return Error(".text", "no tokens are left after preprocessing, expected at least one word");
     }
     absl::StatusOr<int> length =
@@ -88,7 +94,9 @@ class SequenceParser {
 
   absl::Status ParseTokens(const v1::Tokens& tokens, SequenceTask* task, bool* truncated) const {
     if (input_.tokenizer == nullptr) return NoWords(".tokens");
-    if (tokens.values_size() == 0) return Error(".tokens.values", "empty, expected at least one");
+    if (tokens.values_size() == 0 && !input_.may_be_empty) {
+      return Error(".tokens.values", "empty, expected at least one");
+    }
     absl::StatusOr<int> length = CheckLength(".tokens.values", tokens.values_size(), "", truncated);
     if (!length.ok()) return length.status();
     task->token_ids.reserve(*length);
@@ -109,7 +117,9 @@ class SequenceParser {
       return Error(".token_ids", "the model has no vocabulary, expected features of ",
                    input_.input_size, " values per frame");
     }
-    if (ids.values_size() == 0) return Error(".token_ids.values", "empty, expected at least one");
+    if (ids.values_size() == 0 && !input_.may_be_empty) {
+      return Error(".token_ids.values", "empty, expected at least one");
+    }
     for (int i = 0; i < ids.values_size(); ++i) {
       if (ids.values(i) < 0 || ids.values(i) >= input_.vocabulary_size) {
         return Error(absl::StrCat(".token_ids.values[", i, "]"), ids.values(i),

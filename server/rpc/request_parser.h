@@ -28,6 +28,10 @@ struct ModelInput {
   int vocabulary_size = 0;                       // 0: no token ids
   int input_size = 0;                            // features per token
   bool takes_features = true;
+  bool may_be_empty = false;  // sequences may have no tokens
+  // Most tokens of a sequence that the model takes, and what says so; 0: as many as the server allows.
+  int max_tokens = 0;
+  absl::string_view max_tokens_name;
 };
 
 struct ParsedSequences {

@@ -164,8 +164,23 @@ void AddStateSlots(const ServerLevels& levels, MetricFamily* family) {
   }
 }
 
+void AddTranslateSentences(const ServerLevels& levels, MetricFamily* family) {
+  for (const ModelLevels& model : levels.models) {
+    if (!model.translations.has_value()) continue;
+    for (const auto& [state, sentences] : {std::pair{"running", model.translations->running},
+                                           std::pair{"waiting", model.translations->waiting}}) {
+      Labels labels = LabelsOf(model);
+      labels.push_back({"state", state});
+      Add(family, std::move(labels), static_cast<double>(sentences));
+    }
+  }
+}
+
 void AddGeneratedTokens(const ServerLevels& levels, MetricFamily* family) {
   for (const ModelLevels& model : levels.models) {
+    if (model.translations.has_value()) {
+      Add(family, LabelsOf(model), static_cast<double>(model.translations->new_tokens));
+    }
     if (!model.generator.has_value()) continue;
     Add(family, LabelsOf(model), static_cast<double>(model.generator->new_tokens));
   }
@@ -316,8 +331,13 @@ constexpr LevelMetric kLevelMetrics[] = {
      [](const ModelLevels& m) -> double { return m.stats.running_batches; }},
     {"sru_open_streams", kGauge, "Calls of Generate and EncodeStream that are open.",
      [](const ServerLevels& l) -> double { return l.open_streams; }},
-    {"sru_generated_tokens_total", kCounter, "Tokens that calls of Generate have picked.",
+    {"sru_generated_tokens_total", kCounter,
+     "Tokens that calls of Generate have picked, and those of the translations that Translate has "
+     "found.",
      AddGeneratedTokens},
+    {"sru_translate_sentences", kGauge,
+     "Sentences of Translate that take steps (running) or have had none (waiting).",
+     AddTranslateSentences},
     {"sru_generate_calls", kGauge,
      "Calls of Generate that take steps (running), have had none (waiting), or wait for their "
      "clients to read (paused).",
@@ -394,13 +414,27 @@ ModelMetrics::GenerateSeries::GenerateSeries(const SeriesOwner& owner)
       next_token(
           owner, "sru_inter_token_seconds",
           "Time between two tokens of a call of Generate, one per step whatever its samples.",
-          DurationBuckets()),
-      sequences(owner, "sru_decode_batch_sequences",
-                "Calls of Generate that one step goes on with.", SizeBuckets()) {}
+          DurationBuckets()) {}
+
+ModelHistogram& ModelMetrics::decode_sequences() {
+  std::call_once(decode_made_, [this] {
+    decode_sequences_.emplace(owner_, "sru_decode_batch_sequences",
+                              "Calls of Generate, or sentences of Translate, that one step goes on "
+                              "with.",
+                              SizeBuckets());
+  });
+  return *decode_sequences_;
+}
 
 void ModelMetrics::OnStep(int sequences, int /*prompt_tokens*/, int /*new_tokens*/,
                           absl::Duration /*compute*/, const absl::Status& /*status*/) {
-  generate().sequences.Observe(sequences);
+  decode_sequences().Observe(sequences);
+}
+
+void ModelMetrics::OnTranslationStep(int sentences, absl::Duration compute,
+                                     const absl::Status& /*status*/) {
+  decode_sequences().Observe(sentences);
+  compute_duration_.Observe(compute);
 }
 
 void ModelMetrics::OnFirstToken(absl::Duration duration) {
@@ -437,6 +471,9 @@ std::shared_ptr<ModelMetrics> Metrics::ForModel(const std::string& model, int64_
     if (!Describe(method).has_stages || (answers && !answers(method))) continue;
     shared.metrics->request_duration_.Make(method);
     if (method == Method::kGenerate) shared.metrics->generate();
+    if (method == Method::kGenerate || method == Method::kTranslate) {
+      shared.metrics->decode_sequences();
+    }
   }
   ++shared.owners;
   return std::shared_ptr<ModelMetrics>(shared.metrics.get(),

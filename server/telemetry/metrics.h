@@ -38,6 +38,7 @@
 #include "server/batching/prefix_cache.h"
 #include "server/batching/reject_reason.h"
 #include "server/batching/state_arenas.h"
+#include "server/batching/translations.h"
 #include "server/telemetry/call_times.h"
 #include "server/telemetry/method.h"
 #include "server/telemetry/model_series.h"
@@ -48,7 +49,7 @@ namespace sru::server {
 class Metrics;
 
 // The series of one loaded model. Must not outlive its Metrics.
-class ModelMetrics : public BatchObserver, public GenerateObserver {
+class ModelMetrics : public BatchObserver, public GenerateObserver, public TranslateObserver {
  public:
   // Records a call that named this model. `times` is only read for an OK call.
   void OnCall(Method method, absl::StatusCode code, const CallTimes& times);
@@ -67,6 +68,10 @@ class ModelMetrics : public BatchObserver, public GenerateObserver {
   void OnFirstToken(absl::Duration duration) override;
   void OnNextToken(absl::Duration duration, int tokens) override;
 
+  // TranslateObserver:
+  void OnTranslationStep(int sentences, absl::Duration compute,
+                         const absl::Status& status) override;
+
  private:
   friend class Metrics;
 
@@ -75,7 +80,6 @@ class ModelMetrics : public BatchObserver, public GenerateObserver {
     explicit GenerateSeries(const SeriesOwner& owner);
     ModelHistogram first_token;
     ModelHistogram next_token;
-    ModelHistogram sequences;
   };
 
   ModelMetrics(prometheus::Registry* registry, const std::string& model, int64_t version,
@@ -104,6 +108,10 @@ class ModelMetrics : public BatchObserver, public GenerateObserver {
   ModelHistogram batch_fill_ratio_{owner_, "sru_batch_fill_ratio",
                                    "Tokens in one batch divided by --max_batch_tokens.",
                                    RatioBuckets()};
+  // Of a model that generates or translates.
+  std::once_flag decode_made_;
+  std::optional<ModelHistogram> decode_sequences_;
+  ModelHistogram& decode_sequences();
   std::once_flag generate_made_;
   std::optional<GenerateSeries> generate_;
   GenerateSeries& generate() {
@@ -124,6 +132,8 @@ struct ServerLevels {
     std::optional<StateArenas::Stats> states = {};    // of a model that keeps some
     std::optional<GeneratorStats> generator = {};     // of a model that generates
     std::optional<PrefixCache::Stats> prefixes = {};  // of a model with a prefix cache
+    // Of a model that translates; `stats` has what it shares with other models.
+    std::optional<TranslationStats> translations = {};
   };
   struct DeviceLevels {
     kernels::DeviceInfo info;

@@ -75,8 +75,9 @@ class PuppetSequence : public StepSequence {
   struct Plan {
     uint64_t name = 0;
     int64_t prompt = 1;
-    int tokens = 1;    // after which it ends
-    int branches = 1;  // rows of a step once it decodes; they all make the same tokens
+    int tokens = 1;      // after which it ends
+    int branches = 1;    // rows of a step once it decodes; they all make the same tokens
+    bool whole = false;  // the prompt, in one step
   };
 
   PuppetSequence(const Plan& plan, PuppetOutcome* outcome) : plan_(plan), outcome_(outcome) {}
@@ -105,6 +106,9 @@ class PuppetSequence : public StepSequence {
     }
     ASSERT_GE(rows, 1);
     ASSERT_LE(rows, pending);
+    if (need().whole) {
+      ASSERT_EQ(rows, pending);
+    }
     holds_ = true;
     for (int i = 0; i < rows; ++i, ++fed_) {
       state_ = Next(state_, fed_ < plan_.prompt ? plan_.name : tokens_[fed_ - plan_.prompt]);
@@ -128,6 +132,7 @@ class PuppetSequence : public StepSequence {
       return need;
     }
     need.decoding = pending == 1 && !tokens_.empty();
+    need.whole = plan_.whole && !need.decoding;
     need.rows = need.decoding ? plan_.branches : pending;
     need.branches = need.decoding ? plan_.branches : 1;
     return need;

@@ -1,0 +1,442 @@
+// Translations of small translators on the reference backend, end to end in process: the same hypotheses
+// as one at a time, in any mix, after a lost device and with little memory.
+#include "server/batching/model_translations.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/backend.h"
+#include "models/model.h"
+#include "server/base/clock.h"
+#include "server/base/mutex.h"
+#include "server/batching/engine.h"
+#include "tests/testing/failing_backend.h"
+#include "tests/testing/plain_translator.h"
+#include "tests/testing/translator_files.h"
+
+namespace sru::server {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int kVocabulary = 30;
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// What came of one call.
+class Answer {
+ public:
+  std::function<void(const absl::Status&, std::vector<TranslationResult>&&, const TranslateTimes&)>
+  done() {
+    return [this](const absl::Status& status, std::vector<TranslationResult>&& results,
+                  const TranslateTimes& times) {
+      const MutexLock lock(&mutex_);
+      EXPECT_FALSE(done_) << "answered twice";
+      EXPECT_GE(times.queue, absl::ZeroDuration());
+      done_ = true;
+      status_ = status;
+      results_ = std::move(results);
+      times_ = times;
+      changed_.SignalAll();
+    };
+  }
+  absl::Status Wait() {
+    EXPECT_TRUE(WaitUntil(&mutex_, &changed_, kPatience,
+                          [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return done_; }));
+    const MutexLock lock(&mutex_);
+    return status_;
+  }
+  bool is_done() {
+    const MutexLock lock(&mutex_);
+    return done_;
+  }
+  std::vector<TranslationResult> results() {
+    const MutexLock lock(&mutex_);
+    return results_;
+  }
+  TranslateTimes times() {
+    const MutexLock lock(&mutex_);
+    return times_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status status_ ABSL_GUARDED_BY(mutex_);
+  std::vector<TranslationResult> results_ ABSL_GUARDED_BY(mutex_);
+  TranslateTimes times_ ABSL_GUARDED_BY(mutex_);
+};
+
+void ExpectEqual(const TranslationResult& found, const TranslationResult& expected) {
+  ASSERT_EQ(found.hypotheses.size(), expected.hypotheses.size());
+  for (size_t i = 0; i < found.hypotheses.size(); ++i) {
+    SCOPED_TRACE(absl::StrCat("hypothesis ", i));
+    EXPECT_EQ(found.hypotheses[i].tokens, expected.hypotheses[i].tokens);
+    EXPECT_EQ(found.hypotheses[i].finished, expected.hypotheses[i].finished);
+    EXPECT_EQ(found.hypotheses[i].log_prob, expected.hypotheses[i].log_prob);
+    EXPECT_EQ(found.hypotheses[i].score, expected.hypotheses[i].score);
+    EXPECT_EQ(found.hypotheses[i].alignment, expected.hypotheses[i].alignment);
+  }
+}
+
+class ModelTranslationsTest : public ::testing::Test {
+ protected:
+  void Load(int num_devices = 1) {
+    nlohmann::json config = models::SmallTranslatorConfig();
+    nlohmann::json& translator = config["translator"];
+    translator["decoder_layers"] = 2;
+    translator["source_vocabulary"] = translator["target_vocabulary"] = kVocabulary;
+    translator["bidirectional_encoder"] = true;
+    config.erase("preprocessing");
+    models::WriteTranslator(directory_, "m", config, models::TranslatorTensors(config, 5));
+    devices_ = std::make_shared<testing::FailingDevices>(num_devices);
+    backend_ = std::make_unique<testing::FailingBackend>(devices_);
+    auto model = models::Model::Load(directory_.path("m"), "m", 1, *backend_, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    model_ = *std::move(model);
+    plain_ = std::make_unique<PlainTranslator>(*model_);
+    options_.instances = 2 * num_devices;
+  }
+  void Start() {
+    if (model_ == nullptr) Load();
+    auto engine = Engine::Create(model_, options_, &clock_, nullptr);
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    engine_ = *std::move(engine);
+    ASSERT_NE(engine_->translations(), nullptr);
+  }
+  Translations& translations() { return *engine_->translations(); }
+
+  static TranslateTask Task(int length, int beam, int num_hypotheses = 1, int first = 4) {
+    TranslateTask task;
+    for (int i = 0; i < length; ++i) task.source.push_back((first + 7 * i) % kVocabulary);
+    task.search.beam_size = beam;
+    task.search.num_hypotheses = num_hypotheses;
+    if (beam > 1) {
+      task.search.length_penalty = models::LengthPenalty::kGnmt;
+      task.search.alpha = 0.6;
+    }
+    task.search.max_length = 20;
+    return task;
+  }
+  // Of all kinds.
+  static std::vector<TranslateTask> Mix(int count, uint32_t seed) {
+    std::minstd_rand random(seed);
+    const auto upto = [&random](int most) { return static_cast<int>(random() % (most + 1)); };
+    std::vector<TranslateTask> tasks;
+    for (int i = 0; i < count; ++i) {
+      const int beam = upto(3) == 0 ? 1 : 1 + upto(7);
+      TranslateTask task = Task(upto(9) == 0 ? 0 : 1 + upto(upto(4) == 0 ? 40 : 12), beam,
+                                1 + upto(beam - 1), upto(kVocabulary));
+      task.search.max_length = 1 + upto(30);
+      const int prefix = std::min(upto(2) == 0 ? upto(9) : 0, task.search.max_length - 1);
+      for (int k = 0; k < prefix; ++k) task.prefix.push_back(upto(kVocabulary - 1));
+      task.alignment = upto(2) == 0;
+      tasks.push_back(std::move(task));
+    }
+    return tasks;
+  }
+
+  TranslateHandle Submit(std::vector<TranslateTask> tasks, Answer* answer,
+                         absl::Duration timeout = absl::InfiniteDuration()) {
+    TranslationRequest request;
+    request.sentences = std::move(tasks);
+    request.deadline = clock_.Now() + timeout;
+    request.done = answer->done();
+    auto handle = translations().Submit(std::move(request));
+    EXPECT_TRUE(handle.ok()) << handle.status();
+    return handle.ok() ? *handle : nullptr;
+  }
+  std::vector<TranslationResult> Translate(const std::vector<TranslateTask>& tasks) {
+    Answer answer;
+    Submit(tasks, &answer);
+    const absl::Status status = answer.Wait();
+    EXPECT_TRUE(status.ok()) << status;
+    EXPECT_THAT(answer.results(), SizeIs(tasks.size()));
+    return answer.results();
+  }
+  void ExpectPlain(const std::vector<TranslateTask>& tasks,
+                   const std::vector<TranslationResult>& results) {
+    ASSERT_EQ(results.size(), tasks.size());
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat("sentence ", i));
+      ExpectEqual(results[i], plain_->Translate(tasks[i]));
+    }
+  }
+  void ExpectNothingLeft() {
+    EXPECT_EQ(engine_->state_arenas()->stats().slots, 0);
+    const TranslationStats stats = translations().stats();
+    EXPECT_EQ(stats.running, 0);
+    EXPECT_EQ(stats.waiting, 0);
+    EXPECT_EQ(stats.waiting_tokens, 0);
+  }
+  std::string Refused(std::vector<TranslateTask> tasks) {
+    TranslationRequest request;
+    const size_t count = tasks.size();
+    request.sentences = std::move(tasks);
+    request.done = [](const absl::Status&, std::vector<TranslationResult>&&,
+                      const TranslateTimes&) { ADD_FAILURE() << "answered"; };
+    auto handle = translations().Submit(std::move(request));
+    EXPECT_FALSE(handle.ok());
+    EXPECT_EQ(request.sentences.size(), count) << "consumed";  // NOLINT: only if accepted
+    EXPECT_NE(request.done, nullptr);
+    EXPECT_EQ(handle.status().code(), absl::StatusCode::kInvalidArgument) << handle.status();
+    return std::string(handle.status().message());
+  }
+
+  RealClock clock_;
+  models::TempDirectory directory_;
+  EngineOptions options_;
+  std::shared_ptr<testing::FailingDevices> devices_;
+  std::unique_ptr<testing::FailingBackend> backend_;
+  std::shared_ptr<const models::Model> model_;
+  std::unique_ptr<PlainTranslator> plain_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(ModelTranslationsTest, GreedyAndBeamAsOneHypothesisAtATime) {
+  Start();
+  std::vector<TranslateTask> tasks = {Task(5, 1), Task(8, 3), Task(8, 5, 5), Task(1, 2, 2)};
+  tasks[2].alignment = true;
+  tasks[1].search.length_penalty = models::LengthPenalty::kPower;
+  for (const TranslateTask& task : tasks) ExpectPlain({task}, Translate({task}));
+  const TranslationResult beam = Translate({tasks[2]})[0];
+  ASSERT_THAT(beam.hypotheses, SizeIs(5));
+  EXPECT_EQ(beam.hypotheses[0].alignment.size(), beam.hypotheses[0].tokens.size() * 8);
+  ExpectNothingLeft();
+  EXPECT_GT(translations().stats().new_tokens, 0);
+  EXPECT_EQ(translations().stats().source_tokens, 5 + 8 + 8 + 1 + 8);
+}
+
+TEST_F(ModelTranslationsTest, TheSameHypothesesAloneAndInAnyMix) {
+  Load();
+  const std::vector<TranslateTask> tasks = Mix(60, 1);
+  // Steps of a few rows, so that sentences are divided and wait.
+  for (const int most_sequences : {256, 16, 3}) {
+    SCOPED_TRACE(absl::StrCat("max_batch_sequences ", most_sequences));
+    options_.batcher.max_batch_sequences = most_sequences;
+    options_.batcher.max_batch_tokens = most_sequences == 256 ? 4096 : 48;
+    Start();
+    std::vector<std::unique_ptr<Answer>> answers;
+    for (size_t i = 0; i < tasks.size(); i += 3) {
+      answers.push_back(std::make_unique<Answer>());
+      Submit({tasks.begin() + static_cast<std::ptrdiff_t>(i),
+              tasks.begin() + static_cast<std::ptrdiff_t>(i) + 3},
+             answers.back().get());
+    }
+    std::vector<TranslationResult> results;
+    for (const auto& answer : answers) {
+      EXPECT_TRUE(answer->Wait().ok());
+      for (TranslationResult& result : answer->results()) results.push_back(std::move(result));
+    }
+    ExpectPlain(tasks, results);
+    ExpectNothingLeft();
+    engine_.reset();
+  }
+}
+
+TEST_F(ModelTranslationsTest, APrefixIsFedInPortionsAndCounts) {
+  options_.batcher.max_batch_tokens = 4;
+  Start();
+  TranslateTask task = Task(4, 4, 2);
+  task.prefix = {5, 6, 7, 8, 9, 10, 11, 12, 13};
+  task.alignment = true;
+  const TranslationResult result = Translate({task})[0];
+  ExpectPlain({task}, {result});
+  for (const TranslatedHypothesis& hypothesis : result.hypotheses) {
+    ASSERT_GE(hypothesis.tokens.size(), task.prefix.size());
+    EXPECT_TRUE(std::equal(task.prefix.begin(), task.prefix.end(), hypothesis.tokens.begin()));
+  }
+  // One token is left.
+  task.search.max_length = 10;
+  ExpectPlain({task}, Translate({task}));
+  ExpectNothingLeft();
+}
+
+TEST_F(ModelTranslationsTest, ABeamOfMorePlacesThanABatchIsDivided) {
+  options_.batcher.max_batch_sequences = 5;
+  options_.batcher.max_batch_tokens = 40;
+  Start();
+  const TranslateTask task = Task(7, 64, 64);
+  ExpectPlain({task}, Translate({task}));
+  ExpectNothingLeft();
+}
+
+TEST_F(ModelTranslationsTest, ASentenceWithoutTokensIsNotRun) {
+  Start();
+  const std::vector<TranslationResult> results = Translate({Task(0, 5, 5), Task(0, 1)});
+  ASSERT_THAT(results[0].hypotheses, SizeIs(1));
+  EXPECT_THAT(results[0].hypotheses[0].tokens, IsEmpty());
+  EXPECT_TRUE(results[0].hypotheses[0].finished);
+  EXPECT_EQ(results[0].hypotheses[0].log_prob, 0);
+  EXPECT_EQ(translations().stats().steps, 0);
+  EXPECT_THAT(Translate({Task(0, 1), Task(3, 2), Task(0, 1)}), SizeIs(3));
+  EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
+  TranslationRequest late;
+  late.sentences = {Task(0, 1)};
+  EXPECT_EQ(translations().Submit(std::move(late)).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ModelTranslationsTest, BadTasksAreNamed) {
+  options_.batcher.max_batch_tokens = 64;
+  Start();
+  EXPECT_THAT(Refused({}), HasSubstr("sequences: expected at least one"));
+  EXPECT_THAT(Refused({Task(1, 1), Task(65, 1)}),
+              HasSubstr("sequences[1]: expected at most 64 tokens, found 65"));
+  TranslateTask task = Task(1, 1);
+  task.source = {kVocabulary};
+  EXPECT_THAT(Refused({task}), HasSubstr("sequences[0]: expected token ids from 0 to 29"));
+  task = Task(1, 1);
+  task.prefix = {-1};
+  EXPECT_THAT(Refused({task}), HasSubstr("target_prefixes[0]: expected token ids from 0 to 29"));
+  task.prefix.assign(20, 4);
+  EXPECT_THAT(Refused({task}), HasSubstr("target_prefixes[0]: expected fewer tokens than"));
+  EXPECT_THAT(Refused({Task(1, 65)}), HasSubstr("beam_size"));
+  EXPECT_THAT(Refused({Task(1, 2, 3)}), HasSubstr("num_hypotheses"));
+  task = Task(1, 2);
+  task.search.max_length = 101;
+  EXPECT_THAT(Refused({task}), HasSubstr("max_positions of the model"));
+}
+
+TEST_F(ModelTranslationsTest, WithLittleMemoryAllEndWithTheSameHypotheses) {
+  Load();
+  const std::vector<TranslateTask> tasks = Mix(40, 2);
+  // A few sentences at a time.
+  options_.state_budgets = {std::make_shared<kernels::ArenaBudget>(150000)};
+  Start();
+  ExpectPlain(tasks, Translate(tasks));
+  EXPECT_GT(translations().stats().steps, 0);
+  ExpectNothingLeft();
+}
+
+TEST_F(ModelTranslationsTest, WithoutMemoryEvenForOneTheCallFailsAndOthersGoOn) {
+  Load();
+  options_.state_budgets = {std::make_shared<kernels::ArenaBudget>(40000)};
+  Start();
+  // Its keys and values alone are more than that.
+  TranslateTask large = Task(90, 8, 8);
+  large.search.max_length = 90;
+  Answer answer;
+  Submit({Task(2, 1), large, Task(3, 2)}, &answer);
+  const absl::Status status = answer.Wait();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("memory"));
+  EXPECT_THAT(answer.results(), IsEmpty());
+  ExpectPlain({Task(2, 1)}, Translate({Task(2, 1)}));
+  ExpectNothingLeft();
+}
+
+TEST_F(ModelTranslationsTest, ALostDeviceIsReplayedOnAnother) {
+  Load(2);
+  const std::vector<TranslateTask> tasks = Mix(60, 3);
+  Start();
+  std::vector<std::unique_ptr<Answer>> answers;
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    answers.push_back(std::make_unique<Answer>());
+    Submit({tasks[i]}, answers.back().get());
+    if (i == 30) devices_->failed[0] = true;
+  }
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    SCOPED_TRACE(absl::StrCat("sentence ", i));
+    const absl::Status status = answers[i]->Wait();
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  devices_->failed[0] = false;  // for the plain ones
+  for (size_t i = 0; i < tasks.size(); ++i) ExpectPlain({tasks[i]}, answers[i]->results());
+  EXPECT_EQ(engine_->instances(), 2);
+  ExpectNothingLeft();
+}
+
+TEST_F(ModelTranslationsTest, WithoutADeviceCallsAreUnavailable) {
+  Load();
+  Start();
+  devices_->failed[0] = true;
+  Answer answer;
+  Submit({Task(5, 3), Task(6, 2)}, &answer);
+  EXPECT_EQ(answer.Wait().code(), absl::StatusCode::kUnavailable);
+  TranslationRequest request;
+  request.sentences = {Task(1, 1)};
+  EXPECT_EQ(translations().Submit(std::move(request)).status().code(),
+            absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ModelTranslationsTest, CancelledAndExpiredCallsGiveBackTheirRows) {
+  Start();
+  std::vector<TranslateTask> many(20, Task(30, 8));
+  for (TranslateTask& task : many) task.search.max_length = 100;
+  Answer cancelled;
+  const TranslateHandle handle = Submit(many, &cancelled);
+  translations().Cancel(handle);
+  EXPECT_EQ(cancelled.Wait().code(), absl::StatusCode::kCancelled);
+  translations().Cancel(handle);  // after the end
+  Answer expired;
+  Submit(many, &expired, absl::Milliseconds(3));
+  EXPECT_EQ(expired.Wait().code(), absl::StatusCode::kDeadlineExceeded);
+  ExpectPlain({Task(4, 2)}, Translate({Task(4, 2)}));
+  EXPECT_EQ(translations().stats().cancelled, 1);
+  EXPECT_EQ(translations().stats().expired, 1);
+  // The last of the cancelled ones may have been in the step that has just ended.
+  EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
+  ExpectNothingLeft();
+}
+
+TEST_F(ModelTranslationsTest, ADrainLetsThemEndUntilItsDeadline) {
+  Start();
+  std::vector<std::unique_ptr<Answer>> answers;
+  for (int i = 0; i < 5; ++i) {
+    answers.push_back(std::make_unique<Answer>());
+    Submit({Task(5 + i, 3)}, answers.back().get());
+  }
+  EXPECT_TRUE(engine_->Drain(clock_.Now() + kPatience));
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_TRUE(answers[i]->is_done());
+    EXPECT_TRUE(answers[i]->Wait().ok());
+    ExpectPlain({Task(5 + i, 3)}, answers[i]->results());
+  }
+}
+
+TEST_F(ModelTranslationsTest, ADrainThatRunsOutOfTimeEndsThem) {
+  Start();
+  std::vector<TranslateTask> many(200, Task(40, 8));
+  for (TranslateTask& task : many) task.search.max_length = 100;
+  Answer answer;
+  Submit(many, &answer);
+  EXPECT_FALSE(engine_->Drain(clock_.Now()));
+  EXPECT_EQ(answer.Wait().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(ModelTranslationsTest, TimesAreThoseOfTheCall) {
+  Start();
+  Answer answer;
+  Submit({Task(20, 5), Task(10, 5), Task(1, 1)}, &answer);
+  ASSERT_TRUE(answer.Wait().ok());
+  EXPECT_GT(answer.times().compute, absl::ZeroDuration());
+  EXPECT_GT(answer.times().queue, absl::ZeroDuration());
+}
+
+TEST_F(ModelTranslationsTest, BoundsAreThoseOfTheQueue) {
+  options_.batcher.max_queue_sequences = 3;
+  options_.batcher.max_queue_tokens = 50;
+  options_.batcher.max_batch_tokens = 50;
+  Start();
+  EXPECT_THAT(Refused(std::vector<TranslateTask>(4, Task(1, 1))),
+              HasSubstr("expected at most 3 (max_queue_sequences), found 4"));
+  EXPECT_THAT(Refused(std::vector<TranslateTask>(3, Task(20, 1))),
+              HasSubstr("expected at most 50 tokens (max_queue_tokens), found 60"));
+}
+
+}  // namespace
+}  // namespace sru::server
