@@ -315,7 +315,7 @@ TEST_F(ModelTranslationsTest, WithLittleMemoryAllEndWithTheSameHypotheses) {
   Load();
   const std::vector<TranslateTask> tasks = Mix(40, 2);
   // A few sentences at a time.
-  options_.state_budgets = {std::make_shared<kernels::ArenaBudget>(150000)};
+  options_.state_budgets = {std::make_shared<kernels::ArenaBudget>(60000)};
   Start();
   ExpectPlain(tasks, Translate(tasks));
   EXPECT_GT(translations().stats().steps, 0);
@@ -324,7 +324,7 @@ TEST_F(ModelTranslationsTest, WithLittleMemoryAllEndWithTheSameHypotheses) {
 
 TEST_F(ModelTranslationsTest, WithoutMemoryEvenForOneTheCallFailsAndOthersGoOn) {
   Load();
-  options_.state_budgets = {std::make_shared<kernels::ArenaBudget>(40000)};
+  options_.state_budgets = {std::make_shared<kernels::ArenaBudget>(10000)};
   Start();
   // Its keys and values alone are more than that.
   TranslateTask large = Task(90, 8, 8);

@@ -133,8 +133,10 @@ absl::Status TranslatorStepper::RunAll(const std::vector<TranslateItem>& items,
 
 absl::Status TranslatorStepper::RunItems(const std::vector<TranslateItem>& items, size_t begin,
                                          size_t end, std::vector<StepShare>& shares) {
-  const absl::Status status = CatchOutOfMemory(
-      [&] { return Pack(items, begin, end, shares) ? RunPacked() : absl::OkStatus(); });
+  const absl::Status status = CatchOutOfMemory([&] {
+    Pack(items, begin, end, shares);
+    return packed_.empty() ? absl::OkStatus() : RunPacked();
+  });
   if (absl::IsUnavailable(status)) return status;
   if (!status.ok() && end - begin > 1 &&
       (absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status))) {

@@ -118,7 +118,7 @@ class PlainTranslator {
     program_batch.arena = arena_.get();
     const kernels::Status status =
         model_.program().Run(program_batch, batch.outputs.data(), *workspace_);
-    EXPECT_TRUE(status.ok()) << status.message;
+    EXPECT_TRUE(status.ok()) << status.message();
   }
 
   void Encode(Slot slot) {
