@@ -69,7 +69,8 @@ bench                    | client models kernels kernels/bench proto          | 
 tests/kernels/cuda_host  | kernels/cuda                                       |
 tests/kernels/cuda_runtime | kernels/cuda                                     | cuda
 tests/testing            | tests/kernels/cuda_host server/batching            | absl grpc nlohmann openssl sentencepiece
-                         | server/base client kernels kernels/cuda proto      |
+                         | server/base client models models/decoding kernels  |
+                         | kernels/cuda proto                                 |
 tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime kernels | hwy
                          | kernels/common kernels/cpu kernels/cuda            |
                          | kernels/bench kernels/testing                      |

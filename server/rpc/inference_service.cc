@@ -26,8 +26,8 @@ grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* call, const 
 }
 
 // Ends a call that is answered in its handler.
-grpc::Status Answer(const ServiceContext& context, Method method, const ServedModel* served,
-                    const absl::Status& status, grpc::CallbackServerContext* call) {
+grpc::Status EndInHandler(const ServiceContext& context, Method method, const ServedModel* served,
+                          const absl::Status& status, grpc::CallbackServerContext* call) {
   EndedCall ended;
   ended.call = call;
   ended.request_id = AccessLog::Begin(*call);
@@ -97,7 +97,7 @@ grpc::ServerUnaryReactor* Service::ListModels(grpc::CallbackServerContext* call,
       }
       status = SerializeMessage(list_response, response);
     }
-    return Answer(context_, Method::kListModels, /*served=*/nullptr, status, call);
+    return EndInHandler(context_, Method::kListModels, /*served=*/nullptr, status, call);
   });
 }
 
@@ -119,7 +119,7 @@ grpc::ServerUnaryReactor* Service::GetModel(grpc::CallbackServerContext* call,
         status = SerializeMessage(get_response, response);
       }
     }
-    return Answer(context_, Method::kGetModel, served.get(), status, call);
+    return EndInHandler(context_, Method::kGetModel, served.get(), status, call);
   });
 }
 

@@ -15,15 +15,16 @@
 namespace sru::server {
 
 // Thread-safe; must outlive the gRPC server that it is registered with.
-class Service final : public v1::InferenceService::WithRawCallbackMethod_Classify<
-                          v1::InferenceService::WithRawCallbackMethod_Encode<
-                              v1::InferenceService::WithRawCallbackMethod_Score<
-                                  v1::InferenceService::WithRawCallbackMethod_Generate<
-                                      v1::InferenceService::WithRawCallbackMethod_EncodeStream<
-                                          v1::InferenceService::WithRawCallbackMethod_Translate<
-                                              v1::InferenceService::WithRawCallbackMethod_ListModels<
-                                                  v1::InferenceService::WithRawCallbackMethod_GetModel<
-                                                      v1::InferenceService::Service>>>>>>>> {
+class Service final
+    : public v1::InferenceService::WithRawCallbackMethod_Classify<
+          v1::InferenceService::WithRawCallbackMethod_Encode<
+              v1::InferenceService::WithRawCallbackMethod_Score<
+                  v1::InferenceService::WithRawCallbackMethod_Generate<
+                      v1::InferenceService::WithRawCallbackMethod_EncodeStream<
+                          v1::InferenceService::WithRawCallbackMethod_Translate<
+                              v1::InferenceService::WithRawCallbackMethod_ListModels<
+                                  v1::InferenceService::WithRawCallbackMethod_GetModel<
+                                      v1::InferenceService::Service>>>>>>>> {
  public:
   explicit Service(const ServiceContext& context) : context_(context) {}
 
