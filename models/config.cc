@@ -332,6 +332,12 @@ absl::StatusOr<ModelConfig> ParseModelConfig(std::string_view text, const std::s
   }
   config.task = reader.Has("labels") ? Task::kClassifier : Task::kEncoder;
   if (reader.Has("task")) reader.Choice<TaskName>("task", &config.task);
+  // The others read it.
+  if ((config.task == Task::kReader || config.task == Task::kTranslator) && reader.Has("labels")) {
+    reader.Fail("labels",
+                absl::StrCat("expected no such key beside task \"", TaskName(config.task), "\""),
+                (*root)["labels"]);
+  }
   switch (config.task) {
     case Task::kClassifier:
     case Task::kEncoder:
