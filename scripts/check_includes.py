@@ -74,7 +74,7 @@ tests/testing            | tests/kernels/cuda_host server/batching            | 
 tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime kernels | hwy
                          | kernels/common kernels/cpu kernels/cuda            |
                          | kernels/bench kernels/testing                      |
-tests/golden             | tests/testing models kernels                       | nlohmann
+tests/golden             | tests/testing models models/decoding kernels       | nlohmann
 tests/gpu                | kernels kernels/testing                            |
 tests/fuzz               | server/base server/compat server/rpc server/http   | absl
                          | server/telemetry server/transport models           |
