@@ -107,6 +107,23 @@ absl::Status CheckSequences(const google::protobuf::RepeatedPtrField<v1::Sequenc
   return absl::OkStatus();
 }
 
+absl::Status CheckQuery(const v1::Query& query, absl::string_view field) {
+  absl::Status status = CheckText(query.question(), field, ".question");
+  for (int k = 0; k < query.passages_size() && status.ok(); ++k) {
+    status = CheckText(query.passages(k), field, ".passages[", k, "]");
+  }
+  for (int k = 0; k < query.passage_tags_size() && status.ok(); ++k) {
+    const v1::PassageTags& tags = query.passage_tags(k);
+    for (int t = 0; t < tags.lemmas_size() && status.ok(); ++t) {
+      status = CheckText(tags.lemmas(t), field, ".passage_tags[", k, "].lemmas[", t, "]");
+    }
+  }
+  for (int k = 0; k < query.question_lemmas_size() && status.ok(); ++k) {
+    status = CheckText(query.question_lemmas(k), field, ".question_lemmas[", k, "]");
+  }
+  return status;
+}
+
 class GrpcClient : public Client {
  public:
   GrpcClient(const ConnectOptions& options, std::shared_ptr<grpc::Channel> channel,
@@ -150,6 +167,25 @@ class GrpcClient : public Client {
                                           const CallOptions& options) override {
     if (absl::Status status = CheckSequences(request.sequences()); !status.ok()) return status;
     return Call(*stub_, &v1::InferenceService::Stub::Score, request, options);
+  }
+
+  absl::StatusOr<v1::AnswerResponse> Answer(const v1::AnswerRequest& request,
+                                            const CallOptions& options) override {
+    for (int i = 0; i < request.queries_size(); ++i) {
+      absl::Status status = CheckQuery(request.queries(i), absl::StrCat("queries[", i, "]"));
+      if (!status.ok()) return status;
+    }
+    return Call(*stub_, &v1::InferenceService::Stub::Answer, request, options);
+  }
+
+  absl::StatusOr<v1::TranslateResponse> Translate(const v1::TranslateRequest& request,
+                                                  const CallOptions& options) override {
+    absl::Status status = CheckSequences(request.sequences());
+    for (int i = 0; i < request.target_prefixes_size() && status.ok(); ++i) {
+      status = CheckText(request.target_prefixes(i), "target_prefixes[", i, "]");
+    }
+    if (!status.ok()) return status;
+    return Call(*stub_, &v1::InferenceService::Stub::Translate, request, options);
   }
 
   absl::Status Generate(const v1::GenerateRequest& request,

@@ -134,6 +134,13 @@ class Client {
                                 const std::function<bool(const v1::GenerateResponse&)>& on_response,
                                 const CallOptions& options = {}) = 0;
 
+  // Tags of passages are those of ModelInfo.reader; a reader without them needs none.
+  virtual absl::StatusOr<v1::AnswerResponse> Answer(const v1::AnswerRequest& request,
+                                                    const CallOptions& options = {}) = 0;
+  // A long text takes long: the deadline is that of all sequences of the call together.
+  virtual absl::StatusOr<v1::TranslateResponse> Translate(const v1::TranslateRequest& request,
+                                                          const CallOptions& options = {}) = 0;
+
   // Sends what `next` fills in, until it returns false, and hands over the answer of each request
   // before it asks for the next one. Every request has a chunk or asks for the state.
   // `on_response` returns false to end the call, which then returns kCancelled.

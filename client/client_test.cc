@@ -85,6 +85,90 @@ TEST(ClientTest, Scores) {
   EXPECT_EQ(client->Score(request).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ClientTest, Answers) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  v1::AnswerRequest request;
+  v1::Query* query = request.add_queries();
+  query->set_question("Which is the longest?");
+  query->add_passages("one b\u00e4r");
+  query->add_passages("three");
+  query->add_question_lemmas("long");
+  query->add_passage_tags()->add_lemmas("one");
+  request.set_top_n(2);
+  server.FailNext({grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining")});
+  auto response = client->Answer(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(server.num_calls(), 2);
+  ASSERT_EQ(response->results_size(), 1);
+  ASSERT_EQ(response->results(0).answers_size(), 2);
+  EXPECT_EQ(response->results(0).answers(0).text(), "three");
+  EXPECT_EQ(response->results(0).answers(0).passage(), 1);
+  EXPECT_EQ(response->results(0).answers(1).end_byte(), 8);
+  EXPECT_EQ(response->results(0).answers(1).end_char(), 7);
+  EXPECT_EQ(server.answer_requests().back().SerializeAsString(), request.SerializeAsString());
+}
+
+TEST(ClientTest, TextsOfAQueryMustBeUtf8) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  const auto message = [&](auto change) {
+    v1::AnswerRequest request;
+    for (int i = 0; i < 2; ++i) {
+      v1::Query* query = request.add_queries();
+      query->set_question("q");
+      query->add_passages("p");
+      query->add_passage_tags()->add_lemmas("l");
+      query->add_question_lemmas("l");
+    }
+    change(request.mutable_queries(1));
+    const absl::Status status = client->Answer(request).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_EQ(message([](v1::Query* query) { query->set_question("a\xff"); }),
+            "queries[1].question: expected UTF-8, found an invalid byte at offset 1");
+  EXPECT_EQ(message([](v1::Query* query) { query->add_passages("\xff"); }),
+            "queries[1].passages[1]: expected UTF-8, found an invalid byte at offset 0");
+  EXPECT_EQ(message([](v1::Query* query) { query->add_passage_tags()->add_lemmas("\xff"); }),
+            "queries[1].passage_tags[1].lemmas[0]: expected UTF-8, found an invalid byte at "
+            "offset 0");
+  EXPECT_EQ(message([](v1::Query* query) { query->add_question_lemmas("\xff"); }),
+            "queries[1].question_lemmas[1]: expected UTF-8, found an invalid byte at offset 0");
+  EXPECT_EQ(server.num_calls(), 0);
+}
+
+TEST(ClientTest, Translates) {
+  FakeServer server;
+  const auto client = MakeClient(server);
+  v1::TranslateRequest request;
+  *request.add_sequences() = TextSequence("two words");
+  *request.add_sequences() = TextSequence("");
+  request.set_num_hypotheses(2);
+  request.set_return_alignment(true);
+  request.mutable_length_penalty()->set_alpha(0);
+  server.FailNext({grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining")});
+  auto response = client->Translate(request);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_EQ(server.num_calls(), 2);
+  ASSERT_EQ(response->translations_size(), 2);
+  ASSERT_EQ(response->translations(0).hypotheses_size(), 2);
+  EXPECT_EQ(response->translations(0).hypotheses(0).text(), "TWO WORDS");
+  EXPECT_THAT(response->translations(0).hypotheses(0).alignment(),
+              ElementsAre(1.0f, 0.0f, 0.25f, 0.75f));
+  EXPECT_EQ(response->translations(1).hypotheses(0).text(), "");
+  EXPECT_EQ(server.translate_requests().back().SerializeAsString(), request.SerializeAsString());
+
+  request.add_target_prefixes("fine");
+  request.add_target_prefixes("\xff");
+  EXPECT_EQ(client->Translate(request).status().message(),
+            "target_prefixes[1]: expected UTF-8, found an invalid byte at offset 0");
+  request.mutable_sequences(0)->set_text("\xff");
+  EXPECT_EQ(client->Translate(request).status().message(),
+            "sequences[0].text: expected UTF-8, found an invalid byte at offset 0");
+  EXPECT_EQ(server.num_calls(), 2);
+}
+
 TEST(ClientTest, GeneratesAndGoesOnAtAnotherServer) {
   FakeServer server;
   server.DrainGenerateAfter({2});

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "client/mutex_lock.h"
@@ -51,7 +52,7 @@ class FakeServer : private v1::InferenceService::Service {
     server_->GetHealthCheckService()->SetServingStatus(service, serving);
   }
 
-  // Makes the next calls of Classify, Encode, Score, Generate and EncodeStream fail with these statuses, one each.
+  // Makes the next calls of Classify, Encode, Score, Answer, Translate, Generate and EncodeStream fail with these statuses, one each.
   void FailNext(std::vector<grpc::Status> statuses) {
     MutexLock lock(&mu_);
     failures_ = std::move(statuses);
@@ -85,6 +86,14 @@ class FakeServer : private v1::InferenceService::Service {
   std::vector<v1::ScoreRequest> score_requests() const {
     MutexLock lock(&mu_);
     return score_requests_;
+  }
+  std::vector<v1::AnswerRequest> answer_requests() const {
+    MutexLock lock(&mu_);
+    return answer_requests_;
+  }
+  std::vector<v1::TranslateRequest> translate_requests() const {
+    MutexLock lock(&mu_);
+    return translate_requests_;
   }
   std::vector<v1::GenerateRequest> generate_requests() const {
     MutexLock lock(&mu_);
@@ -250,6 +259,138 @@ class FakeServer : private v1::InferenceService::Service {
     response->set_version(7);
     response->mutable_times()->set_total_us(1500);
     return grpc::Status::OK;
+  }
+
+  // A reader to which every word of a passage, between spaces and newlines, is an answer: the more
+  // bytes, the better. Refuses a passage "bad", and one without words.
+  grpc::Status Answer(grpc::ServerContext* /*context*/, const v1::AnswerRequest* request,
+                      v1::AnswerResponse* response) override {
+    MutexLock lock(&mu_);
+    answer_requests_.push_back(*request);
+    if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+    for (int i = 0; i < request->queries_size(); ++i) {
+      const v1::Query& query = request->queries(i);
+      std::vector<v1::SpanAnswer> spans;
+      for (int p = 0; p < query.passages_size(); ++p) {
+        const std::vector<v1::SpanAnswer> words = Words(query.passages(p), p);
+        if (words.empty() || query.passages(p) == "bad") {
+          return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                              absl::StrCat("queries[", i, "].passages[", p, "]: gives no tokens"));
+        }
+        const auto best = std::max_element(words.begin(), words.end(), IsWorse);
+        if (request->one_per_passage()) {
+          spans.push_back(*best);
+        } else {
+          spans.insert(spans.end(), words.begin(), words.end());
+        }
+      }
+      std::stable_sort(spans.begin(), spans.end(),
+                       [](const auto& a, const auto& b) { return IsWorse(b, a); });
+      const size_t wanted = std::max(1, request->top_n());
+      if (spans.size() > wanted) spans.resize(wanted);
+      v1::QueryAnswers* result = response->add_results();
+      result->mutable_answers()->Add(spans.begin(), spans.end());
+      result->set_token_count(static_cast<int>(spans.size()));
+    }
+    response->set_model("fake");
+    response->set_version(7);
+    response->mutable_times()->set_total_us(1500);
+    return grpc::Status::OK;
+  }
+
+  // Translates each word into itself in capitals, after the prefix. Hypothesis i repeats the last
+  // word i times more. Each token looks at the word in its place with 0.75 and at the first one
+  // with the rest. A translation of more than max_new_tokens tokens, if that is given, is cut off.
+  // Refuses "bad".
+  grpc::Status Translate(grpc::ServerContext* /*context*/, const v1::TranslateRequest* request,
+                         v1::TranslateResponse* response) override {
+    MutexLock lock(&mu_);
+    translate_requests_.push_back(*request);
+    if (grpc::Status status = TakeFailure(); !status.ok()) return status;
+    for (int i = 0; i < request->sequences_size(); ++i) {
+      const v1::Sequence& sequence = request->sequences(i);
+      if (sequence.text() == "bad") {
+        return grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
+                            absl::StrCat("sequences[", i, "].text: is too long"));
+      }
+      std::vector<std::string> source(sequence.tokens().values().begin(),
+                                      sequence.tokens().values().end());
+      for (const v1::SpanAnswer& word : Words(sequence.text(), 0)) source.push_back(word.text());
+      v1::Translation* translation = response->add_translations();
+      translation->set_token_count(static_cast<int>(source.size()));
+      translation->set_truncated(request->truncate());
+      if (request->return_alignment()) {
+        for (const std::string& word : source) {
+          translation->add_source_tokens(absl::StrCat("\u2581", word));
+        }
+      }
+      for (int h = 0; h < std::max(1, request->num_hypotheses()); ++h) {
+        *translation->add_hypotheses() = MakeHypothesis(*request, i, h, source);
+      }
+    }
+    response->set_model("fake");
+    response->set_version(7);
+    response->mutable_times()->set_total_us(1500);
+    return grpc::Status::OK;
+  }
+
+  static v1::Hypothesis MakeHypothesis(const v1::TranslateRequest& request, int sequence, int rank,
+                                       const std::vector<std::string>& source) {
+    v1::Hypothesis hypothesis;
+    if (source.empty()) return hypothesis;
+    std::vector<std::string> words;
+    if (request.target_prefixes_size() > 0 && !request.target_prefixes(sequence).empty()) {
+      words.push_back(request.target_prefixes(sequence));
+    }
+    for (const std::string& word : source) words.push_back(absl::AsciiStrToUpper(word));
+    for (int k = 0; k < rank; ++k) words.push_back(words.back());
+    const size_t most = request.max_new_tokens();
+    if (most > 0 && words.size() > most) {
+      words.resize(most);
+      hypothesis.set_unfinished(true);
+    }
+    for (size_t t = 0; t < words.size(); ++t) {
+      hypothesis.add_tokens(absl::StrCat("\u2581", words[t]));
+      hypothesis.add_token_ids(static_cast<int>(words[t].size()));
+      absl::StrAppend(hypothesis.mutable_text(), t == 0 ? "" : " ", words[t]);
+      for (size_t s = 0; s < source.size() && request.return_alignment(); ++s) {
+        const bool own = s == std::min(t, source.size() - 1);
+        hypothesis.add_alignment((own ? 0.75f : 0.0f) + (s == 0 ? 0.25f : 0.0f));
+      }
+    }
+    hypothesis.set_log_prob(-0.5 * static_cast<double>(words.size()));
+    hypothesis.set_score(-0.5 - 0.125 * rank);
+    return hypothesis;
+  }
+
+  // The words of a text with their places, as a reader answers with them.
+  static std::vector<v1::SpanAnswer> Words(const std::string& text, int passage) {
+    std::vector<v1::SpanAnswer> words;
+    int characters = 0;
+    bool in_word = false;
+    for (size_t at = 0; at < text.size(); ++at) {
+      const bool is_space = text[at] == ' ' || text[at] == '\n';
+      in_word = in_word && !is_space;
+      if (!is_space && !in_word) {
+        in_word = true;
+        v1::SpanAnswer& word = words.emplace_back();
+        word.set_passage(passage);
+        word.set_start_byte(static_cast<int>(at));
+        word.set_start_char(characters);
+      }
+      if ((static_cast<unsigned char>(text[at]) & 0xc0) != 0x80) ++characters;
+      if (!in_word) continue;
+      v1::SpanAnswer& word = words.back();
+      word.mutable_text()->push_back(text[at]);
+      word.set_end_byte(static_cast<int>(at) + 1);
+      word.set_end_char(characters);
+      word.set_log_score(static_cast<double>(word.text().size()));
+      word.set_probability(0.25f);
+    }
+    return words;
+  }
+  static bool IsWorse(const v1::SpanAnswer& a, const v1::SpanAnswer& b) {
+    return a.log_score() < b.log_score();
   }
 
   // A model of bytes whose next token is the letter that is as far from 'a' as the text so far is
@@ -446,6 +587,8 @@ class FakeServer : private v1::InferenceService::Service {
   v1::ClassifyRequest last_classify_ ABSL_GUARDED_BY(mu_);
   v1::EncodeRequest last_encode_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::ScoreRequest> score_requests_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::AnswerRequest> answer_requests_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::TranslateRequest> translate_requests_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::GenerateRequest> generate_requests_ ABSL_GUARDED_BY(mu_);
   std::vector<int> drain_after_ ABSL_GUARDED_BY(mu_);
   int corrupt_from_ ABSL_GUARDED_BY(mu_) = 1 << 30;
