@@ -13,7 +13,7 @@
 #include "client/commands/batches.h"
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
-#include "client/commands/score_input.h"
+#include "client/commands/line_input.h"
 #include "client/commands/score_printer.h"
 #include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
@@ -91,14 +91,14 @@ absl::Status Check(size_t num_arguments, Flags* flags) {
   return absl::OkStatus();
 }
 
-v1::ScoreRequest MakeRequest(const Flags& flags, const std::vector<ScoreInput::Item>& items) {
+v1::ScoreRequest MakeRequest(const Flags& flags, const std::vector<LineInput::Item>& items) {
   v1::ScoreRequest request;
   request.set_model(flags.input.model);
   request.set_version(flags.input.version);
   request.set_priority(flags.priority);
   request.set_token_log_probs(flags.per_token || flags.top_candidates > 0);
   request.set_top_candidates(flags.top_candidates);
-  for (const ScoreInput::Item& item : items) {
+  for (const LineInput::Item& item : items) {
     *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
   }
   return request;
@@ -106,12 +106,12 @@ v1::ScoreRequest MakeRequest(const Flags& flags, const std::vector<ScoreInput::I
 
 // One call and its answer.
 struct Answer {
-  std::vector<ScoreInput::Item> items;
+  std::vector<LineInput::Item> items;
   absl::StatusOr<v1::ScoreResponse> response = absl::UnknownError("not asked");
   absl::Duration latency;
 };
 
-Answer Ask(Client& client, const v1::ScoreRequest& request, std::vector<ScoreInput::Item> items) {
+Answer Ask(Client& client, const v1::ScoreRequest& request, std::vector<LineInput::Item> items) {
   Answer answer;
   answer.items = std::move(items);
   const absl::Time start = absl::Now();
@@ -131,7 +131,7 @@ Answer Ask(Client& client, const v1::ScoreRequest& request, std::vector<ScoreInp
 
 class Scorer {
  public:
-  Scorer(const Command& command, const Flags& flags, Client* client, ScoreInput* input,
+  Scorer(const Command& command, const Flags& flags, Client* client, LineInput* input,
          ScorePrinter* printer)
       : command_(command), flags_(flags), client_(client), input_(input), printer_(printer) {}
 
@@ -139,7 +139,7 @@ class Scorer {
   int ScoreEach() {
     OrderedJobs jobs(flags_.in_flight);
     for (;;) {
-      absl::StatusOr<std::vector<ScoreInput::Item>> items = input_->Next(flags_.input.batch);
+      absl::StatusOr<std::vector<LineInput::Item>> items = input_->Next(flags_.input.batch);
       if (!items.ok() || items->empty()) {
         if (!jobs.Drain()) return kExitFailed;
         if (!items.ok()) return Fail(items.status());
@@ -159,10 +159,10 @@ class Scorer {
     size_t source = 0;
     int64_t version = flags_.input.version;
     while (true) {
-      absl::StatusOr<std::vector<ScoreInput::Item>> next = input_->Next(flags_.input.batch);
+      absl::StatusOr<std::vector<LineInput::Item>> next = input_->Next(flags_.input.batch);
       if (!next.ok()) return Fail(next.status());
       if (next->empty()) return exit_code_;
-      for (ScoreInput::Item& item : Chunks(*std::move(next), newline_is_token)) {
+      for (LineInput::Item& item : Chunks(*std::move(next), newline_is_token)) {
         if (item.source != source) state->clear();
         source = item.source;
         v1::ScoreRequest request = MakeRequest(flags_, {item});
@@ -183,7 +183,7 @@ class Scorer {
 
  private:
   // All in one call; if it is refused because of one of them, one by one, so that only that fails.
-  std::vector<Answer> AskFor(const std::vector<ScoreInput::Item>& items) {
+  std::vector<Answer> AskFor(const std::vector<LineInput::Item>& items) {
     std::vector<Answer> answers;
     answers.push_back(Ask(*client_, MakeRequest(flags_, items), items));
     if (answers[0].response.status().code() != absl::StatusCode::kInvalidArgument ||
@@ -191,7 +191,7 @@ class Scorer {
       return answers;
     }
     answers.clear();
-    for (const ScoreInput::Item& item : items) {
+    for (const LineInput::Item& item : items) {
       answers.push_back(Ask(*client_, MakeRequest(flags_, {item}), {item}));
       const absl::StatusCode code = answers.back().response.status().code();
       if (code != absl::StatusCode::kOk && code != absl::StatusCode::kInvalidArgument) break;
@@ -201,10 +201,10 @@ class Scorer {
 
   // The texts as they are sent: where a newline gives no token, without blank ones, and together if
   // only their total is wanted.
-  std::vector<ScoreInput::Item> Chunks(std::vector<ScoreInput::Item> items,
-                                       bool newline_is_token) const {
-    std::vector<ScoreInput::Item> chunks;
-    for (ScoreInput::Item& item : items) {
+  std::vector<LineInput::Item> Chunks(std::vector<LineInput::Item> items,
+                                      bool newline_is_token) const {
+    std::vector<LineInput::Item> chunks;
+    for (LineInput::Item& item : items) {
       // An empty argument is a mistake that the server should name.
       const bool is_line = input_->has_lines();
       if (!newline_is_token && is_line && absl::StripAsciiWhitespace(item.text).empty()) {
@@ -248,7 +248,7 @@ class Scorer {
   const Command& command_;
   const Flags& flags_;
   Client* const client_;
-  ScoreInput* const input_;
+  LineInput* const input_;
   ScorePrinter* const printer_;
   int exit_code_ = kExitOk;
 };
@@ -299,7 +299,7 @@ int Score(const Command& command, const std::vector<std::string>& args) {
     output.preprocessing = model->preprocessing();
   }
 
-  ScoreInput input(texts, options.files, /*whole=*/options.carry);
+  LineInput input(texts, options.files, /*whole=*/options.carry);
   ScorePrinter printer(output, &input);
   Scorer scorer(command, options, client.get(), &input, &printer);
   if (!options.carry) {

@@ -72,7 +72,7 @@ std::string CandidateList(const v1::Candidates& candidates) {
 
 }  // namespace
 
-void ScorePrinter::Total::Add(const ScoreInput::Item& item, const v1::Score& score) {
+void ScorePrinter::Total::Add(const LineInput::Item& item, const v1::Score& score) {
   texts += item.num_lines;
   tokens += score.token_count();
   scored += score.scored_count();
@@ -86,7 +86,7 @@ void ScorePrinter::Total::Add(const Total& other) {
   log_prob += other.log_prob;
 }
 
-ScorePrinter::ScorePrinter(const ScorePrinterOptions& options, const ScoreInput* input)
+ScorePrinter::ScorePrinter(const ScorePrinterOptions& options, const LineInput* input)
     : options_(options),
       input_(input),
       token_rows_(
@@ -96,7 +96,7 @@ ScorePrinter::ScorePrinter(const ScorePrinterOptions& options, const ScoreInput*
       texts_(TextColumns(), &std::cout),
       tokens_(TokenColumns(options), &std::cout) {}
 
-void ScorePrinter::Add(const ScoreInput::Item& item, const v1::ScoreResponse& response,
+void ScorePrinter::Add(const LineInput::Item& item, const v1::ScoreResponse& response,
                        const v1::Score& score, absl::Duration latency) {
   if (totals_.empty() || totals_.back().source != item.source) {
     totals_.emplace_back();
@@ -126,7 +126,7 @@ void ScorePrinter::Flush() {
   }
 }
 
-std::vector<ScoredToken> ScorePrinter::Tokens(const ScoreInput::Item& item,
+std::vector<ScoredToken> ScorePrinter::Tokens(const LineInput::Item& item,
                                               const v1::Score& score) const {
   std::optional<std::vector<std::string>> texts;
   if (options_.tokens_are_split) {
@@ -147,7 +147,7 @@ std::vector<ScoredToken> ScorePrinter::Tokens(const ScoreInput::Item& item,
   return tokens;
 }
 
-void ScorePrinter::AddTokenRows(const ScoreInput::Item& item, const v1::Score& score) {
+void ScorePrinter::AddTokenRows(const LineInput::Item& item, const v1::Score& score) {
   const std::vector<ScoredToken> tokens = Tokens(item, score);
   const int unscored = score.token_count() - score.token_log_probs_size();
   for (int i = 0; i < static_cast<int>(tokens.size()); ++i) {
@@ -168,7 +168,7 @@ void ScorePrinter::AddTokenRows(const ScoreInput::Item& item, const v1::Score& s
   }
 }
 
-void ScorePrinter::PrintColored(const ScoreInput::Item& item, const v1::Score& score) {
+void ScorePrinter::PrintColored(const LineInput::Item& item, const v1::Score& score) {
   if (!legend_printed_) std::cout << ColorLegend() << "\n";
   legend_printed_ = true;
   std::vector<ScoredToken> tokens = Tokens(item, score);
@@ -187,7 +187,7 @@ void ScorePrinter::PrintColored(const ScoreInput::Item& item, const v1::Score& s
             << ", " << cells[2] << " bits per token, perplexity " << cells[3] << "\n";
 }
 
-Json ScorePrinter::TextJson(const ScoreInput::Item& item, const v1::ScoreResponse& response,
+Json ScorePrinter::TextJson(const LineInput::Item& item, const v1::ScoreResponse& response,
                             const v1::Score& score, absl::Duration latency) const {
   Json json = Json::object();
   if (const std::string& file = input_->source_name(item.source); !file.empty()) {

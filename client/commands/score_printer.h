@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 #include "client/commands/json_output.h"
-#include "client/commands/score_input.h"
+#include "client/commands/line_input.h"
 #include "client/text_table.h"
 #include "client/token_view.h"
 #include "sru/v1/inference.pb.h"
@@ -30,10 +30,10 @@ struct ScorePrinterOptions {
 class ScorePrinter {
  public:
   // `input` outlives the printer.
-  ScorePrinter(const ScorePrinterOptions& options, const ScoreInput* input);
+  ScorePrinter(const ScorePrinterOptions& options, const LineInput* input);
 
   // `score` is that of `item`, of a call that took `latency`.
-  void Add(const ScoreInput::Item& item, const v1::ScoreResponse& response, const v1::Score& score,
+  void Add(const LineInput::Item& item, const v1::ScoreResponse& response, const v1::Score& score,
            absl::Duration latency);
   // Prints what was added, as soon as nothing more is there to be added at once.
   void Flush();
@@ -48,21 +48,21 @@ class ScorePrinter {
     int64_t scored = 0;
     double log_prob = 0;
 
-    void Add(const ScoreInput::Item& item, const v1::Score& score);
+    void Add(const LineInput::Item& item, const v1::Score& score);
     void Add(const Total& other);
   };
 
   // The tokens of a text as far as a client knows them, with what predicts them.
-  std::vector<ScoredToken> Tokens(const ScoreInput::Item& item, const v1::Score& score) const;
-  void AddTokenRows(const ScoreInput::Item& item, const v1::Score& score);
-  void PrintColored(const ScoreInput::Item& item, const v1::Score& score);
-  Json TextJson(const ScoreInput::Item& item, const v1::ScoreResponse& response,
+  std::vector<ScoredToken> Tokens(const LineInput::Item& item, const v1::Score& score) const;
+  void AddTokenRows(const LineInput::Item& item, const v1::Score& score);
+  void PrintColored(const LineInput::Item& item, const v1::Score& score);
+  Json TextJson(const LineInput::Item& item, const v1::ScoreResponse& response,
                 const v1::Score& score, absl::Duration latency) const;
   std::string Name(const Total& total) const;
   Json TotalJson(const Total& total, bool with_file) const;
 
   const ScorePrinterOptions options_;
-  const ScoreInput* const input_;
+  const LineInput* const input_;
   const bool token_rows_;
   const bool colored_;
   std::vector<Total> totals_;  // one per source that has a text

@@ -1,6 +1,6 @@
-// The texts that `sru_client score` scores: from its arguments, from files or from standard input.
-#ifndef SRU_CLIENT_COMMANDS_SCORE_INPUT_H_
-#define SRU_CLIENT_COMMANDS_SCORE_INPUT_H_
+// The texts of a command: from its arguments, or the lines of files or of standard input.
+#ifndef SRU_CLIENT_COMMANDS_LINE_INPUT_H_
+#define SRU_CLIENT_COMMANDS_LINE_INPUT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -15,7 +15,7 @@
 namespace sru::client {
 
 // Not thread-safe.
-class ScoreInput {
+class LineInput {
  public:
   struct Item {
     size_t source = 0;  // which of the files; 0 if there are none
@@ -27,10 +27,10 @@ class ScoreInput {
   // `arguments` are texts, or names of files ("-" is standard input); if there are none, standard
   // input is read. `whole` hands lines over with their ends and blank ones too, so that they
   // together are the file; else lines come without their ends, and blank ones are skipped.
-  ScoreInput(std::vector<std::string> arguments, bool files, bool whole);
-  ~ScoreInput();
-  ScoreInput(const ScoreInput&) = delete;
-  ScoreInput& operator=(const ScoreInput&) = delete;
+  LineInput(std::vector<std::string> arguments, bool files, bool whole);
+  ~LineInput();
+  LineInput(const LineInput&) = delete;
+  LineInput& operator=(const LineInput&) = delete;
 
   // At most `max_items` texts of one source; none at the end. What a file's name is wrong with.
   absl::StatusOr<std::vector<Item>> Next(int max_items);
@@ -58,4 +58,4 @@ class ScoreInput {
 
 }  // namespace sru::client
 
-#endif  // SRU_CLIENT_COMMANDS_SCORE_INPUT_H_
+#endif  // SRU_CLIENT_COMMANDS_LINE_INPUT_H_

@@ -1,4 +1,4 @@
-#include "client/commands/score_input.h"
+#include "client/commands/line_input.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -24,18 +24,18 @@ std::vector<std::string> Sources(std::vector<std::string> arguments) {
 
 }  // namespace
 
-ScoreInput::ScoreInput(std::vector<std::string> arguments, bool files, bool whole)
+LineInput::LineInput(std::vector<std::string> arguments, bool files, bool whole)
     : arguments_(Sources(arguments)), files_(files || arguments.empty()), whole_(whole) {}
 
-ScoreInput::~ScoreInput() { Close(); }
+LineInput::~LineInput() { Close(); }
 
-void ScoreInput::Close() {
+void LineInput::Close() {
   reader_ = nullptr;
   if (fd_ > STDERR_FILENO) close(fd_);
   fd_ = -1;
 }
 
-absl::Status ScoreInput::OpenNext() {
+absl::Status LineInput::OpenNext() {
   line_ = 0;
   const std::string& name = arguments_[source_];
   if (name == kStandardInput) {
@@ -57,7 +57,7 @@ absl::Status ScoreInput::OpenNext() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<ScoreInput::Item>> ScoreInput::Next(int max_items) {
+absl::StatusOr<std::vector<LineInput::Item>> LineInput::Next(int max_items) {
   std::vector<Item> items;
   if (!files_) {
     // An empty argument is a mistake that the server should name.
@@ -86,13 +86,13 @@ absl::StatusOr<std::vector<ScoreInput::Item>> ScoreInput::Next(int max_items) {
   return items;
 }
 
-const std::string& ScoreInput::source_name(size_t source) const {
+const std::string& LineInput::source_name(size_t source) const {
   static const auto* const kNone = new std::string;
   const bool is_file = files_ && source < arguments_.size() && arguments_[source] != kStandardInput;
   return is_file ? arguments_[source] : *kNone;
 }
 
-std::string ScoreInput::Where(const Item& item) const {
+std::string LineInput::Where(const Item& item) const {
   const std::string& name = source_name(item.source);
   if (!name.empty()) return absl::StrCat(name, ":", item.line);
   return absl::StrCat(files_ ? "line " : "text ", item.line);
