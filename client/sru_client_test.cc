@@ -1,5 +1,4 @@
-// Runs the program sru_client, as a user would, against a fake server. Its path is
-// SRU_CLIENT_BINARY.
+// The subcommands of sru_client that have no test file of their own (sru_client_NAME_test.cc).
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -7,7 +6,6 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -20,8 +18,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "tests/testing/fake_server.h"
 #include "tests/testing/poll.h"
+#include "tests/testing/sru_client_fixture.h"
 
 namespace sru::client {
 namespace {
@@ -33,48 +31,6 @@ using ::testing::IsEmpty;
 using ::testing::IsSupersetOf;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-struct Output {
-  int exit_code = -1;
-  std::string out;
-  std::string err;
-};
-
-std::string ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-// Quotes for the shell.
-std::string Quote(const std::string& text) {
-  std::string quoted = "'";
-  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return quoted + "'";
-}
-
-class SruClientTest : public ::testing::Test {
- protected:
-  Output Run(const std::vector<std::string>& args, const std::string& input = "") {
-    const std::string base = ::testing::TempDir() + "/sru_client_test_" + std::to_string(getpid());
-    std::ofstream(base + ".in", std::ios::binary) << input;
-    // The shell runs it, so that this process, which has gRPC's threads, does not fork.
-    std::string command = "SRU_ADDRESS=" + server_.address() + " " + Quote(SRU_CLIENT_BINARY);
-    for (const std::string& arg : args) command += " " + Quote(arg);
-    command +=
-        " < " + Quote(base + ".in") + " > " + Quote(base + ".out") + " 2> " + Quote(base + ".err");
-    const int status = std::system(command.c_str());
-    Output output;
-    output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-    output.out = ReadAll(base + ".out");
-    output.err = ReadAll(base + ".err");
-    for (const char* suffix : {".in", ".out", ".err"}) unlink((base + suffix).c_str());
-    return output;
-  }
-
-  FakeServer server_;
-};
 
 TEST_F(SruClientTest, ClassifyPrintsATable) {
   const Output output = Run({"classify", "short", "a text that is long"});
@@ -283,15 +239,6 @@ TEST_F(SruClientTest, ScoreShowsTokensInColumns) {
   EXPECT_THAT(output.out, HasSubstr("   1         2   -2.0794  3.000  -\n"));
   output = Run({"score", "--per_token", "--tokens", "aa bb"});
   EXPECT_THAT(output.out, HasSubstr("   1         2   -2.0794  3.000  'bb'\n"));
-}
-
-std::vector<nlohmann::json> JsonLines(const std::string& text) {
-  std::vector<nlohmann::json> objects;
-  for (const auto line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    objects.push_back(nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false));
-    EXPECT_TRUE(objects.back().is_object()) << line;
-  }
-  return objects;
 }
 
 TEST_F(SruClientTest, ScorePrintsJson) {
