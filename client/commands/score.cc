@@ -10,15 +10,14 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/client.h"
-#include "client/commands/batches.h"
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
 #include "client/commands/line_input.h"
+#include "client/commands/ordered_batches.h"
 #include "client/commands/score_printer.h"
 #include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
 #include "client/find_model.h"
-#include "client/ordered_jobs.h"
 
 namespace sru::client {
 namespace {
@@ -104,30 +103,7 @@ v1::ScoreRequest MakeRequest(const Flags& flags, const std::vector<LineInput::It
   return request;
 }
 
-// One call and its answer.
-struct Answer {
-  std::vector<LineInput::Item> items;
-  absl::StatusOr<v1::ScoreResponse> response = absl::UnknownError("not asked");
-  absl::Duration latency;
-};
-
-Answer Ask(Client& client, const v1::ScoreRequest& request, std::vector<LineInput::Item> items) {
-  Answer answer;
-  answer.items = std::move(items);
-  const absl::Time start = absl::Now();
-  static_cast<void>(CallPatiently([&] {
-    answer.response = client.Score(request);
-    return answer.response.status();
-  }));
-  answer.latency = absl::Now() - start;
-  if (answer.response.ok() &&
-      answer.response->scores_size() != static_cast<int>(answer.items.size())) {
-    answer.response =
-        absl::InternalError(absl::StrCat("the server answered ", answer.response->scores_size(),
-                                         " of ", answer.items.size(), " texts"));
-  }
-  return answer;
-}
+using Answer = BatchAnswer<LineInput::Item, v1::ScoreResponse>;
 
 class Scorer {
  public:
@@ -137,20 +113,14 @@ class Scorer {
 
   // Scores all texts on their own, many at a time, and returns the exit code.
   int ScoreEach() {
-    OrderedJobs jobs(flags_.in_flight);
-    for (;;) {
-      absl::StatusOr<std::vector<LineInput::Item>> items = input_->Next(flags_.input.batch);
-      if (!items.ok() || items->empty()) {
-        if (!jobs.Drain()) return kExitFailed;
-        if (!items.ok()) return Fail(items.status());
-        return exit_code_;
-      }
-      const bool added = jobs.Add([this, items = *std::move(items)] {
-        std::vector<Answer> answers = AskFor(items);
-        return [this, answers = std::move(answers)] { return Print(answers); };
-      });
-      if (!added) return kExitFailed;
-    }
+    const absl::StatusOr<bool> done = AskInOrder<LineInput::Item, v1::ScoreResponse>(
+        flags_.in_flight, [this] { return input_->Next(flags_.input.batch); },
+        [this](const std::vector<LineInput::Item>& items) {
+          return Call(MakeRequest(flags_, items));
+        },
+        [this](const std::vector<Answer>& answers) { return Print(answers); });
+    if (!done.ok()) return Fail(done.status());
+    return *done ? exit_code_ : kExitFailed;
   }
 
   // Scores all texts as one (each file as one), from `state` on. Returns the exit code; `state` is
@@ -170,7 +140,8 @@ class Scorer {
         request.set_version(version);
         request.set_return_states(true);
         if (!state->empty()) request.add_states(*state);
-        const Answer answer = Ask(*client_, request, {std::move(item)});
+        const Answer answer = AskOnce<LineInput::Item, v1::ScoreResponse>(
+            [&](const auto& /*items*/) { return Call(request); }, {std::move(item)});
         if (!Print({answer}) || !answer.response.ok()) return kExitFailed;
         *state = answer.response->scores(0).state();
         version = answer.response->version();
@@ -182,21 +153,13 @@ class Scorer {
   }
 
  private:
-  // All in one call; if it is refused because of one of them, one by one, so that only that fails.
-  std::vector<Answer> AskFor(const std::vector<LineInput::Item>& items) {
-    std::vector<Answer> answers;
-    answers.push_back(Ask(*client_, MakeRequest(flags_, items), items));
-    if (answers[0].response.status().code() != absl::StatusCode::kInvalidArgument ||
-        items.size() == 1) {
-      return answers;
+  absl::StatusOr<v1::ScoreResponse> Call(const v1::ScoreRequest& request) {
+    absl::StatusOr<v1::ScoreResponse> response = client_->Score(request);
+    if (response.ok() && response->scores_size() != request.sequences_size()) {
+      return absl::InternalError(absl::StrCat("the server answered ", response->scores_size(),
+                                              " of ", request.sequences_size(), " texts"));
     }
-    answers.clear();
-    for (const LineInput::Item& item : items) {
-      answers.push_back(Ask(*client_, MakeRequest(flags_, {item}), {item}));
-      const absl::StatusCode code = answers.back().response.status().code();
-      if (code != absl::StatusCode::kOk && code != absl::StatusCode::kInvalidArgument) break;
-    }
-    return answers;
+    return response;
   }
 
   // The texts as they are sent: where a newline gives no token, without blank ones, and together if

@@ -1,0 +1,97 @@
+// Sends what a command reads in batches, many at a time, and hands the answers over in order.
+//
+// Item is what one batch has several of; Response is what the server answers to a batch. A batch
+// that the server refuses because of one of its items is sent again item by item, so that only the
+// bad one fails.
+#ifndef SRU_CLIENT_COMMANDS_ORDERED_BATCHES_H_
+#define SRU_CLIENT_COMMANDS_ORDERED_BATCHES_H_
+
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/commands/batches.h"
+#include "client/ordered_jobs.h"
+
+namespace sru::client {
+
+// One call and its answer.
+template <typename Item, typename Response>
+struct BatchAnswer {
+  std::vector<Item> items;
+  absl::StatusOr<Response> response = absl::UnknownError("not asked");
+  absl::Duration latency;
+};
+
+// Makes one call. Used by several threads at a time.
+template <typename Item, typename Response>
+using BatchCall = std::function<absl::StatusOr<Response>(const std::vector<Item>& items)>;
+
+// Calls again while the server refuses the call as too much (CallPatiently()).
+template <typename Item, typename Response>
+BatchAnswer<Item, Response> AskOnce(const BatchCall<Item, Response>& call,
+                                    std::vector<Item> items) {
+  BatchAnswer<Item, Response> answer;
+  answer.items = std::move(items);
+  const absl::Time start = absl::Now();
+  static_cast<void>(CallPatiently([&] {
+    answer.response = call(answer.items);
+    return answer.response.status();
+  }));
+  answer.latency = absl::Now() - start;
+  return answer;
+}
+
+// All items in one call; if it is refused because of one of them, one by one, until another error
+// comes.
+template <typename Item, typename Response>
+std::vector<BatchAnswer<Item, Response>> AskOrSplit(const BatchCall<Item, Response>& call,
+                                                    std::vector<Item> items) {
+  std::vector<BatchAnswer<Item, Response>> answers;
+  answers.push_back(AskOnce(call, std::move(items)));
+  if (answers[0].response.status().code() != absl::StatusCode::kInvalidArgument ||
+      answers[0].items.size() == 1) {
+    return answers;
+  }
+  const std::vector<Item> each = std::move(answers[0].items);
+  answers.clear();
+  for (const Item& item : each) {
+    answers.push_back(AskOnce(call, {item}));
+    const absl::StatusCode code = answers.back().response.status().code();
+    if (code != absl::StatusCode::kOk && code != absl::StatusCode::kInvalidArgument) break;
+  }
+  return answers;
+}
+
+// Sends the batches that `next` returns, until one is empty, with up to `in_flight` calls at a time,
+// and hands the answers to `take` in their order. `take` returns false to stop everything. Returns
+// the error of `next`, if it has one, after what came before has been handed over; else whether
+// `take` has always returned true.
+template <typename Item, typename Response>
+absl::StatusOr<bool> AskInOrder(
+    int in_flight, const std::function<absl::StatusOr<std::vector<Item>>()>& next,
+    const BatchCall<Item, Response>& call,
+    const std::function<bool(const std::vector<BatchAnswer<Item, Response>>&)>& take) {
+  OrderedJobs jobs(in_flight);
+  for (;;) {
+    absl::StatusOr<std::vector<Item>> items = next();
+    if (!items.ok() || items->empty()) {
+      if (!jobs.Drain()) return false;
+      if (!items.ok()) return items.status();
+      return true;
+    }
+    const bool added = jobs.Add([&call, &take, items = *std::move(items)] {
+      std::vector<BatchAnswer<Item, Response>> answers = AskOrSplit(call, items);
+      return [&take, answers = std::move(answers)] { return take(answers); };
+    });
+    if (!added) return false;
+  }
+}
+
+}  // namespace sru::client
+
+#endif  // SRU_CLIENT_COMMANDS_ORDERED_BATCHES_H_
