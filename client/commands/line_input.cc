@@ -24,8 +24,8 @@ std::vector<std::string> Sources(std::vector<std::string> arguments) {
 
 }  // namespace
 
-LineInput::LineInput(std::vector<std::string> arguments, bool files, bool whole)
-    : arguments_(Sources(arguments)), files_(files || arguments.empty()), whole_(whole) {}
+LineInput::LineInput(std::vector<std::string> arguments, bool files, Lines lines)
+    : arguments_(Sources(arguments)), files_(files || arguments.empty()), lines_(lines) {}
 
 LineInput::~LineInput() { Close(); }
 
@@ -53,7 +53,7 @@ absl::Status LineInput::OpenNext() {
       return absl::NotFoundError(absl::StrCat(name, ": cannot be read: ", reason));
     }
   }
-  reader_ = std::make_unique<LineReader>(fd_, whole_);
+  reader_ = std::make_unique<LineReader>(fd_, /*keep_ends=*/lines_ == Lines::kWithEnds);
   return absl::OkStatus();
 }
 
@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<LineInput::Item>> LineInput::Next(int max_items) {
     }
     for (std::string& line : lines) {
       ++line_;
-      if (!whole_ && absl::StripAsciiWhitespace(line).empty()) continue;
+      if (lines_ == Lines::kSkipBlank && absl::StripAsciiWhitespace(line).empty()) continue;
       items.push_back({source_, line_, std::move(line)});
     }
   }

@@ -24,10 +24,15 @@ class LineInput {
     int num_lines = 1;  // that went into `text`
   };
 
+  enum class Lines {
+    kSkipBlank,  // without their ends; blank ones are skipped
+    kAll,        // without their ends
+    kWithEnds    // with their ends, so that together they are the file
+  };
+
   // `arguments` are texts, or names of files ("-" is standard input); if there are none, standard
-  // input is read. `whole` hands lines over with their ends and blank ones too, so that they
-  // together are the file; else lines come without their ends, and blank ones are skipped.
-  LineInput(std::vector<std::string> arguments, bool files, bool whole);
+  // input is read.
+  LineInput(std::vector<std::string> arguments, bool files, Lines lines);
   ~LineInput();
   LineInput(const LineInput&) = delete;
   LineInput& operator=(const LineInput&) = delete;
@@ -38,6 +43,8 @@ class LineInput {
   // Whether the texts are lines, rather than arguments.
   bool has_lines() const { return files_; }
 
+  // Files, or 1 for arguments.
+  size_t num_sources() const { return files_ ? arguments_.size() : 1; }
   // "" for texts that are arguments or come from standard input.
   const std::string& source_name(size_t source) const;
   // "FILE:12", "line 12" or "text 12": for messages.
@@ -49,7 +56,7 @@ class LineInput {
 
   const std::vector<std::string> arguments_;
   const bool files_;
-  const bool whole_;
+  const Lines lines_;
   size_t source_ = 0;  // of the arguments, or of the texts
   int fd_ = -1;
   std::unique_ptr<LineReader> reader_;

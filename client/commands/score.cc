@@ -262,7 +262,8 @@ int Score(const Command& command, const std::vector<std::string>& args) {
     output.preprocessing = model->preprocessing();
   }
 
-  LineInput input(texts, options.files, /*whole=*/options.carry);
+  LineInput input(texts, options.files,
+                  options.carry ? LineInput::Lines::kWithEnds : LineInput::Lines::kSkipBlank);
   ScorePrinter printer(output, &input);
   Scorer scorer(command, options, client.get(), &input, &printer);
   if (!options.carry) {
