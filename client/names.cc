@@ -41,6 +41,15 @@ constexpr std::pair<const char*, v1::Pooling> kPoolings[] = {
 
 static_assert(std::size(kPoolings) == v1::Pooling_MAX + 1, "a name for each pooling");
 
+constexpr std::pair<const char*, v1::LengthPenalty::Form> kPenalties[] = {
+    {"", v1::LengthPenalty::FORM_UNSPECIFIED},
+    {"gnmt", v1::LengthPenalty::FORM_GNMT},
+    {"power", v1::LengthPenalty::FORM_POWER},
+    {"none", v1::LengthPenalty::FORM_NONE},
+};
+
+static_assert(std::size(kPenalties) == v1::LengthPenalty::Form_MAX + 1, "a name for each form");
+
 constexpr std::pair<const char*, v1::OutputFormat> kFormats[] = {
     {"float32", v1::OUTPUT_FORMAT_RAW_FLOAT32},
     {"float16", v1::OUTPUT_FORMAT_RAW_FLOAT16},
@@ -100,6 +109,17 @@ absl::Status ParsePooling(absl::string_view text, v1::Pooling* pooling) {
 const char* PoolingName(v1::Pooling pooling) {
   for (const auto& [name, value] : kPoolings) {
     if (value == pooling) return name;
+  }
+  return "unknown";
+}
+
+absl::Status ParseLengthPenalty(absl::string_view text, v1::LengthPenalty::Form* form) {
+  return Parse("length_penalty", text, kPenalties, form);
+}
+
+const char* LengthPenaltyName(v1::LengthPenalty::Form form) {
+  for (const auto& [name, value] : kPenalties) {
+    if (value == form) return name;
   }
   return "unknown";
 }

@@ -18,6 +18,10 @@ absl::Status ParsePriority(absl::string_view text, v1::Priority* priority);
 absl::Status ParsePooling(absl::string_view text, v1::Pooling* pooling);
 const char* PoolingName(v1::Pooling pooling);
 
+// "" (the model's own), "gnmt", "power", "none": how hypotheses of different length are compared.
+absl::Status ParseLengthPenalty(absl::string_view text, v1::LengthPenalty::Form* form);
+const char* LengthPenaltyName(v1::LengthPenalty::Form form);
+
 // "LOADING", "READY" and so on.
 std::string ModelStateName(v1::ModelStatus::State state);
 

@@ -724,8 +724,8 @@ TEST_F(SruClientTest, HelpTeachesWithExamples) {
     EXPECT_THAT(entry.second, Not(IsEmpty())) << line;
     commands.push_back(entry.first);
   }
-  EXPECT_THAT(commands, IsSupersetOf({"classify", "encode", "score", "generate", "models", "health",
-                                      "admin"}));
+  EXPECT_THAT(commands, IsSupersetOf({"classify", "encode", "score", "generate", "answer",
+                                      "translate", "models", "health", "admin"}));
   for (const std::string& command : commands) {
     const Output output = Run({command, "--help"});
     EXPECT_EQ(output.exit_code, 0) << command;

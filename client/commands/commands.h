@@ -10,12 +10,14 @@ extern const Command kClassify;
 extern const Command kEncode;
 extern const Command kScore;
 extern const Command kGenerate;
+extern const Command kAnswer;
+extern const Command kTranslate;
 extern const Command kModels;
 extern const Command kHealth;
 extern const Command kAdmin;
 
-inline constexpr const Command* kCommands[] = {&kClassify, &kEncode, &kScore, &kGenerate,
-                                               &kModels,   &kHealth, &kAdmin};
+inline constexpr const Command* kCommands[] = {
+    &kClassify, &kEncode, &kScore, &kGenerate, &kAnswer, &kTranslate, &kModels, &kHealth, &kAdmin};
 
 }  // namespace sru::client
 

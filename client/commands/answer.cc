@@ -1,0 +1,476 @@
+// sru_client answer: answers to questions, found in texts.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "client/commands/answer_printer.h"
+#include "client/commands/commands.h"
+#include "client/commands/common_flags.h"
+#include "client/commands/line_input.h"
+#include "client/commands/ordered_batches.h"
+#include "client/commands/passage_input.h"
+#include "client/flag_set.h"
+#include "client/names.h"
+#include "client/token_view.h"
+
+namespace sru::client {
+namespace {
+
+constexpr char kHelp[] =
+    R"(sru_client answer finds the answer to a question in texts, and prints the sentence that has it.
+
+usage: sru_client answer --question=QUESTION [--flag=value ...] [FILE ...]
+       sru_client answer --queries [--flag=value ...] [FILE ...]
+
+Without FILE, reads standard input; - is standard input, too. Each file is a passage, of any length
+that the server takes (max_sequence_tokens of sru_client models --json). With --paragraphs a blank
+line ends a passage, so that a file may be a book. All passages compete: the answers with the best
+scores are printed, the best first, each marked in its sentence. SCORE can be compared between all
+passages of a question; PROBABILITY says how sure the model is of the place within its passage.
+
+--queries reads a JSON object per line, {"question": "...", "passages": ["...", ...]}, and answers
+each. There, a model that asks for tags gets them: "passage_tags": [{"pos_ids": [...],
+"ner_ids": [...], "lemmas": [...]}, ...], one entry per passage, and "question_lemmas": [...].
+With --json, an "id" is repeated in the answer, and offsets are those in the passage; of a file, they
+are those in the file.
+
+A passage that the server refuses fails alone: standard error names it, and the exit code is 1.
+
+examples:
+  sru_client answer --question="Who wrote Hamlet?" drama.txt
+  sru_client answer --question="When did it end?" --top_n=3 --no_overlap < article.txt
+  sru_client answer --question="Where is it?" --paragraphs --one_per_passage --top_n=5 *.txt
+  sru_client answer --question="Who?" --json drama.txt | jq -r '.answers[0].text'
+  sru_client answer --queries --json < questions.jsonl > answers.jsonl
+)";
+
+// The limits of inference.proto.
+constexpr int kMaxTopN = 100;
+constexpr int kMaxAnswerTokens = 1000;
+// Passages go together in one call up to this many bytes.
+constexpr size_t kCallBytes = 1 << 20;
+
+struct Flags {
+  CommonFlags common;
+  std::string model;
+  int64_t version = 0;
+  std::string priority;
+  std::string question;
+  bool queries = false;
+  bool paragraphs = false;
+  int top_n = 1;
+  bool one_per_passage = false;
+  bool no_overlap = false;
+  int max_answer_tokens = 0;
+  int batch = 32;
+  int in_flight = 4;
+};
+
+absl::Status CheckRange(absl::string_view flag, int value, int low, int high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected ", low, " to ", high, ", found ", value));
+}
+
+absl::Status CheckAtLeast(absl::string_view flag, int64_t value, int64_t low) {
+  if (value >= low) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected at least ", low, ", found ", value));
+}
+
+// Checks the flags and makes what all requests have. kInvalidArgument names the flag.
+absl::StatusOr<v1::AnswerRequest> MakeRequest(const Flags& flags) {
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
+  absl::Status status = ParsePriority(flags.priority, &priority);
+  status.Update(CheckAtLeast("version", flags.version, 0));
+  status.Update(CheckRange("top_n", flags.top_n, 1, kMaxTopN));
+  status.Update(CheckRange("max_answer_tokens", flags.max_answer_tokens, 0, kMaxAnswerTokens));
+  status.Update(CheckAtLeast("batch", flags.batch, 1));
+  status.Update(CheckAtLeast("in_flight", flags.in_flight, 1));
+  if (!status.ok()) return status;
+  if (flags.queries && !flags.question.empty()) {
+    return absl::InvalidArgumentError("--queries and --question exclude each other");
+  }
+  if (flags.queries && flags.paragraphs) {
+    return absl::InvalidArgumentError("--queries and --paragraphs exclude each other");
+  }
+  if (!flags.queries && flags.question.empty()) {
+    return absl::InvalidArgumentError(
+        "--question: expected a question; --queries reads questions with their passages");
+  }
+  v1::AnswerRequest request;
+  request.set_model(flags.model);
+  request.set_version(flags.version);
+  request.set_priority(priority);
+  request.set_top_n(flags.top_n);
+  request.set_max_answer_tokens(flags.max_answer_tokens);
+  request.set_one_per_passage(flags.one_per_passage);
+  request.set_no_overlap(flags.no_overlap);
+  return request;
+}
+
+absl::StatusOr<v1::AnswerResponse> Call(Client* client, const v1::AnswerRequest& request) {
+  absl::StatusOr<v1::AnswerResponse> response = client->Answer(request);
+  if (response.ok() && response->results_size() != request.queries_size()) {
+    return absl::InternalError(absl::StrCat("the server answered ", response->results_size(),
+                                            " of ", request.queries_size(), " questions"));
+  }
+  for (int i = 0; response.ok() && i < request.queries_size(); ++i) {
+    const v1::Query& query = request.queries(i);
+    for (const v1::SpanAnswer& span : response->results(i).answers()) {
+      if (span.passage() < 0 || span.passage() >= query.passages_size()) {
+        return absl::InternalError(absl::StrCat("the server answered with passage ", span.passage(),
+                                                " of ", query.passages_size()));
+      }
+      absl::Status status = CheckSpan(span, query.passages(span.passage()));
+      if (!status.ok()) return status;
+    }
+  }
+  return response;
+}
+
+// One question, whose passages are those of files.
+class OneQuestion {
+ public:
+  using Passage = PassageInput::Passage;
+  using Answer = BatchAnswer<Passage, v1::AnswerResponse>;
+
+  OneQuestion(const Command& command, const Flags& flags, v1::AnswerRequest request, Client* client,
+              PassageInput* input)
+      : command_(command),
+        flags_(flags),
+        request_(std::move(request)),
+        client_(client),
+        input_(input) {
+    found_.question = flags.question;
+  }
+
+  // Returns the exit code.
+  int Run(AnswerPrinter* printer) {
+    const absl::Time start = absl::Now();
+    const absl::StatusOr<bool> done = AskInOrder<Passage, v1::AnswerResponse>(
+        flags_.in_flight, [this] { return input_->Next(flags_.batch, kCallBytes); },
+        [this](const std::vector<Passage>& passages) { return Ask(passages); },
+        [this](const std::vector<Answer>& answers) { return Take(answers); });
+    if (!done.ok()) Report(done.status().message());
+    for (const std::string& file : input_->empty_files()) {
+      Report(absl::StrCat(file, ": has no text"));
+    }
+    found_.latency_us = absl::ToDoubleMicroseconds(absl::Now() - start);
+    if (!found_.model.empty()) printer->Print(found_);
+    return exit_code_;
+  }
+
+ private:
+  void Report(absl::string_view message) {
+    std::cerr << "sru_client " << command_.name << ": " << message << "\n";
+    exit_code_ = kExitFailed;
+  }
+
+  absl::StatusOr<v1::AnswerResponse> Ask(const std::vector<Passage>& passages) {
+    v1::AnswerRequest request = request_;
+    v1::Query* query = request.add_queries();
+    query->set_question(flags_.question);
+    for (const Passage& passage : passages) query->add_passages(passage.text);
+    return Call(client_, request);
+  }
+
+  // False if there is no point in going on.
+  bool Take(const std::vector<Answer>& answers) {
+    for (const Answer& answer : answers) {
+      if (answer.response.ok()) {
+        Merge(answer.items, *answer.response);
+        continue;
+      }
+      const absl::Status status = answer.response.status();
+      // Another passage can succeed only if this one was to blame.
+      const bool is_passage = status.code() == absl::StatusCode::kInvalidArgument &&
+                              absl::StartsWith(status.message(), "queries[0].passage");
+      std::string message = flags_.common.Explain(status);
+      if (is_passage && !flags_.paragraphs &&
+          absl::StrContains(status.message(), "max_sequence_tokens")) {
+        absl::StrAppend(&message, "\n  --paragraphs cuts a file into passages, at blank lines");
+      }
+      Report(absl::StrCat(input_->Where(answer.items.front(), 0), ": ", message));
+      if (!is_passage) return false;
+    }
+    return true;
+  }
+
+  void Merge(const std::vector<Passage>& passages, const v1::AnswerResponse& response) {
+    found_.model = response.model();
+    found_.version = response.version();
+    found_.token_count += response.results(0).token_count();
+    for (const v1::SpanAnswer& span : response.results(0).answers()) {
+      std::vector<FoundAnswer>& best = found_.answers;
+      // Of equals the earlier passage, which came earlier.
+      const auto place = std::upper_bound(
+          best.begin(), best.end(), span.log_score(),
+          [](double score, const FoundAnswer& other) { return score > other.span.log_score(); });
+      if (place == best.end() && static_cast<int>(best.size()) >= flags_.top_n) continue;
+      const Passage& passage = passages[span.passage()];
+      FoundAnswer answer;
+      answer.span = span;
+      answer.begin = static_cast<size_t>(span.start_byte());
+      answer.end = static_cast<size_t>(span.end_byte());
+      answer.where = input_->Where(passage, answer.begin);
+      answer.passage = passage.text;
+      answer.file = input_->file(passage.source);
+      answer.line = PassageInput::Line(passage, answer.begin);
+      answer.number = passage.number;
+      answer.byte = passage.byte;
+      answer.character = passage.character;
+      best.insert(place, std::move(answer));
+      if (static_cast<int>(best.size()) > flags_.top_n) best.pop_back();
+    }
+  }
+
+  const Command& command_;
+  const Flags& flags_;
+  const v1::AnswerRequest request_;  // but for its query
+  Client* const client_;
+  PassageInput* const input_;
+  FoundAnswers found_;
+  int exit_code_ = kExitOk;
+};
+
+// A line of --queries.
+struct QueryLine {
+  LineInput::Item line;
+  absl::StatusOr<v1::Query> query = absl::UnknownError("not read");
+  Json extra = Json::object();
+};
+
+absl::Status WrongKey(absl::string_view key, absl::string_view expected) {
+  return absl::InvalidArgumentError(absl::StrCat(key, ": expected ", expected));
+}
+
+absl::Status ReadTexts(const Json& json, absl::string_view key,
+                       google::protobuf::RepeatedPtrField<std::string>* texts) {
+  const auto found = json.find(std::string(key));
+  if (found == json.end()) return absl::OkStatus();
+  if (!found->is_array()) return WrongKey(key, "a list of texts");
+  for (const Json& text : *found) {
+    if (!text.is_string()) return WrongKey(key, "a list of texts");
+    *texts->Add() = text.get<std::string>();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadIds(const Json& json, absl::string_view key,
+                     google::protobuf::RepeatedField<int32_t>* ids) {
+  const auto found = json.find(std::string(key));
+  if (found == json.end()) return absl::OkStatus();
+  if (!found->is_array()) return WrongKey(key, "a list of ids");
+  for (const Json& id : *found) {
+    const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
+    if (value < 0 || value > std::numeric_limits<int32_t>::max()) {
+      return WrongKey(key, "a list of ids");
+    }
+    ids->Add(static_cast<int32_t>(value));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::Query> ReadQuery(const Json& json) {
+  if (!json.is_object()) {
+    return absl::InvalidArgumentError(
+        R"(expected a JSON object such as {"question": "...", "passages": ["..."]})");
+  }
+  v1::Query query;
+  const auto question = json.find("question");
+  if (question == json.end() || !question->is_string()) return WrongKey("question", "a text");
+  query.set_question(question->get<std::string>());
+  if (json.find("passages") == json.end()) return WrongKey("passages", "a list of texts");
+  absl::Status status = ReadTexts(json, "passages", query.mutable_passages());
+  status.Update(ReadTexts(json, "question_lemmas", query.mutable_question_lemmas()));
+  if (!status.ok()) return status;
+  const auto tags = json.find("passage_tags");
+  if (tags == json.end()) return query;
+  if (!tags->is_array()) return WrongKey("passage_tags", "a list of objects");
+  for (const Json& entry : *tags) {
+    if (!entry.is_object()) return WrongKey("passage_tags", "a list of objects");
+    v1::PassageTags* tag = query.add_passage_tags();
+    status.Update(ReadIds(entry, "pos_ids", tag->mutable_pos_ids()));
+    status.Update(ReadIds(entry, "ner_ids", tag->mutable_ner_ids()));
+    status.Update(ReadTexts(entry, "lemmas", tag->mutable_lemmas()));
+    if (!status.ok()) return status;
+  }
+  return query;
+}
+
+QueryLine ReadQueryLine(LineInput::Item line) {
+  QueryLine item;
+  const Json json = Json::parse(line.text, nullptr, /*allow_exceptions=*/false);
+  item.line = std::move(line);
+  item.query = ReadQuery(json);
+  if (item.query.ok() && json.contains("id")) item.extra["id"] = json["id"];
+  return item;
+}
+
+// Many questions, each with its own passages.
+class ManyQuestions {
+ public:
+  using Answer = BatchAnswer<QueryLine, v1::AnswerResponse>;
+
+  ManyQuestions(const Command& command, const Flags& flags, v1::AnswerRequest request,
+                Client* client, LineInput* input, AnswerPrinter* printer)
+      : command_(command),
+        flags_(flags),
+        request_(std::move(request)),
+        client_(client),
+        input_(input),
+        printer_(printer) {}
+
+  // Returns the exit code.
+  int Run() {
+    const absl::StatusOr<bool> done = AskInOrder<QueryLine, v1::AnswerResponse>(
+        flags_.in_flight, [this] { return Next(); },
+        [this](const std::vector<QueryLine>& lines) { return Ask(lines); },
+        [this](const std::vector<Answer>& answers) { return Take(answers); });
+    if (!done.ok()) Report(done.status().message());
+    return done.ok() && !*done ? kExitFailed : exit_code_;
+  }
+
+ private:
+  void Report(absl::string_view message) {
+    std::cerr << "sru_client " << command_.name << ": " << message << "\n";
+    exit_code_ = kExitFailed;
+  }
+
+  absl::StatusOr<std::vector<QueryLine>> Next() {
+    absl::StatusOr<std::vector<LineInput::Item>> lines = input_->Next(flags_.batch);
+    if (!lines.ok()) return lines.status();
+    std::vector<QueryLine> items;
+    for (LineInput::Item& line : *lines) items.push_back(ReadQueryLine(std::move(line)));
+    return items;
+  }
+
+  absl::StatusOr<v1::AnswerResponse> Ask(const std::vector<QueryLine>& lines) {
+    v1::AnswerRequest request = request_;
+    for (const QueryLine& line : lines) {
+      if (!line.query.ok()) return line.query.status();
+      *request.add_queries() = *line.query;
+    }
+    return Call(client_, request);
+  }
+
+  // False if there is no point in going on.
+  bool Take(const std::vector<Answer>& answers) {
+    for (const Answer& answer : answers) {
+      if (!answer.response.ok()) {
+        const absl::Status status = answer.response.status();
+        Report(absl::StrCat(input_->Where(answer.items.front().line), ": ",
+                            flags_.common.Explain(status)));
+        // Another question can succeed only if this one was to blame.
+        if (status.code() != absl::StatusCode::kInvalidArgument) return false;
+        continue;
+      }
+      for (size_t i = 0; i < answer.items.size(); ++i) {
+        Print(answer.items[i], *answer.response, answer.response->results(static_cast<int>(i)),
+              answer.latency);
+      }
+    }
+    return std::cout.good();
+  }
+
+  void Print(const QueryLine& item, const v1::AnswerResponse& response,
+             const v1::QueryAnswers& result, absl::Duration latency) {
+    FoundAnswers found;
+    found.question = item.query->question();
+    found.model = response.model();
+    found.version = response.version();
+    found.token_count = result.token_count();
+    found.latency_us = absl::ToDoubleMicroseconds(latency);
+    for (const v1::SpanAnswer& span : result.answers()) {
+      FoundAnswer answer;
+      answer.span = span;
+      answer.where = input_->Where(item.line);
+      if (item.query->passages_size() > 1) {
+        absl::StrAppend(&answer.where, ", passage ", span.passage() + 1);
+      }
+      answer.passage = item.query->passages(span.passage());
+      answer.begin = static_cast<size_t>(span.start_byte());
+      answer.end = static_cast<size_t>(span.end_byte());
+      answer.number = span.passage() + 1;
+      found.answers.push_back(std::move(answer));
+    }
+    Json extra = {{"line", item.line.line}};
+    if (const std::string& file = input_->source_name(item.line.source); !file.empty()) {
+      extra["file"] = file;
+    }
+    extra.update(item.extra);
+    printer_->Print(found, extra);
+  }
+
+  const Command& command_;
+  const Flags& flags_;
+  const v1::AnswerRequest request_;  // but for its queries
+  Client* const client_;
+  LineInput* const input_;
+  AnswerPrinter* const printer_;
+  int exit_code_ = kExitOk;
+};
+
+int Answer(const Command& command, const std::vector<std::string>& args) {
+  Flags options;
+  // A book takes longer than a text to classify.
+  options.common.connect.deadline = absl::Minutes(1);
+  FlagSet flags;
+  flags.Add("question", &options.question, "QUESTION: what to look for");
+  flags.Add("top_n", &options.top_n, "answers to a question, the best first, up to 100");
+  flags.Add("one_per_passage", &options.one_per_passage, "at most the best answer of each passage");
+  flags.Add("no_overlap", &options.no_overlap,
+            "leave out an answer that overlaps a better one of the same passage");
+  flags.Add("max_answer_tokens", &options.max_answer_tokens,
+            "longest answer, up to 1000; 0 = the model's own");
+  flags.Add("paragraphs", &options.paragraphs, "a blank line ends a passage; else a file is one");
+  flags.Add("queries", &options.queries,
+            "the input has questions with their passages, a JSON object per line");
+  flags.Add("model", &options.model, "name of the model; may be left out when the server has one");
+  flags.Add("version", &options.version, "version of the model; 0 = the latest");
+  flags.Add("priority", &options.priority, "low, normal or high");
+  flags.Add("batch", &options.batch, "passages, or lines of --queries, per call");
+  flags.Add("in_flight", &options.in_flight, "calls at a time");
+  options.common.AddTo(&flags);
+  std::vector<std::string> files;
+  if (auto code = ParseArgs(command, args, &flags, &files)) return *code;
+  absl::StatusOr<v1::AnswerRequest> request = MakeRequest(options);
+  if (!request.ok()) return UsageError(command, request.status().message());
+  int exit_code = kExitOk;
+  const auto client = MakeClient(command, options.common, &exit_code);
+  if (client == nullptr) return exit_code;
+
+  AnswerPrinterOptions output;
+  output.json = options.common.json;
+  output.questions = options.queries;
+  output.color = ChooseTokenStyle(isatty(STDOUT_FILENO) != 0, std::getenv("NO_COLOR"),
+                                  std::getenv("TERM")) == TokenStyle::kColors;
+  AnswerPrinter printer(output);
+  if (options.queries) {
+    LineInput input(std::move(files), /*files=*/true, LineInput::Lines::kSkipBlank);
+    exit_code =
+        ManyQuestions(command, options, *std::move(request), client.get(), &input, &printer).Run();
+  } else {
+    PassageInput input(std::move(files), options.paragraphs);
+    exit_code =
+        OneQuestion(command, options, *std::move(request), client.get(), &input).Run(&printer);
+  }
+  return std::cout.good() ? exit_code : kExitFailed;
+}
+
+}  // namespace
+
+constexpr Command kAnswer = {"answer", "answers to questions, found in texts", kHelp, Answer};
+
+}  // namespace sru::client

@@ -1,0 +1,262 @@
+// sru_client translate: translations of texts.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/client.h"
+#include "client/commands/commands.h"
+#include "client/commands/common_flags.h"
+#include "client/commands/line_input.h"
+#include "client/commands/ordered_batches.h"
+#include "client/commands/text_input.h"
+#include "client/commands/translate_printer.h"
+#include "client/names.h"
+
+namespace sru::client {
+namespace {
+
+constexpr char kHelp[] =
+    R"(sru_client translate prints the most probable translation of each text.
+
+usage: sru_client translate [--flag=value ...] [TEXT ...]
+       sru_client translate --files [--flag=value ...] FILE ...
+
+Without TEXT, reads standard input, one text per line, and prints translations in the same order as
+they come; an empty line stays an empty line. A text that the server refuses fails alone: its line
+stays empty, standard error says why, and the exit code is 1.
+
+The search keeps the --beam_size most probable beginnings at each step; 1 is the fastest. Without
+flags the model's own beam and length penalty hold: sru_client models --json shows them. --n_best
+prints a table of the best translations; asking for several may change the first, since the search
+then goes on for longer. --prefix is what each translation has to begin with.
+
+--alignment draws, for each token of the translation, at which tokens of the text the model looked.
+
+examples:
+  sru_client translate "A man in an orange hat."
+  sru_client translate --stats < captions.en > captions.de
+  sru_client translate --files --beam_size=1 --in_flight=8 chapter1.txt chapter2.txt
+  sru_client translate --n_best=3 --beam_size=8 "A dog runs."
+  sru_client translate --prefix="Eine Katze" "A dog runs."
+  sru_client translate --alignment "Two men are at the stove preparing food."
+  sru_client translate --json --alignment "A dog runs." | jq '.hypotheses[0].alignment'
+  sru_client translate --tokens "▁A ▁dog ▁runs ."         (pieces of the model's vocabulary)
+)";
+
+// The limits of inference.proto.
+constexpr int kMaxBeam = 64;
+constexpr double kMaxAlpha = 10;
+constexpr int kDefaultColumns = 100;
+
+struct Flags {
+  CommonFlags common;
+  InputFlags input;
+  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
+  bool files = false;
+  int in_flight = 4;
+  int beam_size = 0;
+  int n_best = 1;
+  std::string length_penalty;
+  std::string alpha;
+  int max_new_tokens = 0;
+  std::string prefix;
+  bool alignment = false;
+  bool stats = false;
+};
+
+absl::Status CheckRange(absl::string_view flag, int value, int low, int high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected ", low, " to ", high, ", found ", value));
+}
+
+absl::Status CheckAtLeast(absl::string_view flag, int value, int low) {
+  if (value >= low) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected at least ", low, ", found ", value));
+}
+
+// Parses what flags name, checks them against each other and makes what all requests have.
+// kInvalidArgument names the flag.
+absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Flags* flags) {
+  absl::Status status = flags->input.Check(&flags->priority);
+  status.Update(CheckAtLeast("in_flight", flags->in_flight, 1));
+  status.Update(CheckRange("beam_size", flags->beam_size, 0, kMaxBeam));
+  status.Update(CheckRange("n_best", flags->n_best, 1, kMaxBeam));
+  status.Update(CheckAtLeast("max_new_tokens", flags->max_new_tokens, 0));
+  v1::LengthPenalty::Form form = v1::LengthPenalty::FORM_UNSPECIFIED;
+  status.Update(ParseLengthPenalty(flags->length_penalty, &form));
+  if (!status.ok()) return status;
+  if (flags->beam_size > 0 && flags->n_best > flags->beam_size) {
+    return absl::InvalidArgumentError(absl::StrCat("--n_best: expected at most --beam_size, ",
+                                                   flags->beam_size, ", found ", flags->n_best));
+  }
+  if (flags->files && num_arguments == 0) {
+    return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
+  }
+  v1::TranslateRequest request;
+  request.set_model(flags->input.model);
+  request.set_version(flags->input.version);
+  request.set_priority(flags->priority);
+  request.set_truncate(flags->input.truncate);
+  request.set_beam_size(flags->beam_size);
+  request.set_num_hypotheses(flags->n_best);
+  request.set_max_new_tokens(flags->max_new_tokens);
+  request.set_return_alignment(flags->alignment);
+  if (form != v1::LengthPenalty::FORM_UNSPECIFIED) {
+    request.mutable_length_penalty()->set_form(form);
+  }
+  if (!flags->alpha.empty()) {
+    double alpha = 0;
+    // NaN is in no range.
+    if (!absl::SimpleAtod(flags->alpha, &alpha) || !(alpha >= 0 && alpha <= kMaxAlpha)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--alpha: expected 0 to ", kMaxAlpha, ", found '", flags->alpha, "'"));
+    }
+    request.mutable_length_penalty()->set_alpha(static_cast<float>(alpha));
+  }
+  return request;
+}
+
+int Columns() {
+  winsize size = {};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return kDefaultColumns;
+}
+
+class Translator {
+ public:
+  using Answer = BatchAnswer<LineInput::Item, v1::TranslateResponse>;
+
+  Translator(const Command& command, const Flags& flags, v1::TranslateRequest request,
+             Client* client, LineInput* input, TranslatePrinter* printer)
+      : command_(command),
+        flags_(flags),
+        request_(std::move(request)),
+        client_(client),
+        input_(input),
+        printer_(printer) {}
+
+  // Translates all texts and returns the exit code.
+  int Run() {
+    const absl::StatusOr<bool> done = AskInOrder<LineInput::Item, v1::TranslateResponse>(
+        flags_.in_flight, [this] { return input_->Next(flags_.input.batch); },
+        [this](const std::vector<LineInput::Item>& items) { return Call(items); },
+        [this](const std::vector<Answer>& answers) { return Print(answers); });
+    if (!done.ok()) return CallError(command_, flags_.common, done.status());
+    return *done ? exit_code_ : kExitFailed;
+  }
+
+ private:
+  absl::StatusOr<v1::TranslateResponse> Call(const std::vector<LineInput::Item>& items) {
+    v1::TranslateRequest request = request_;
+    for (const LineInput::Item& item : items) {
+      // A sequence of words has one at least; an empty text has an empty translation.
+      const bool blank = absl::StripAsciiWhitespace(item.text).empty();
+      *request.add_sequences() = MakeSequence(item.text, flags_.input.tokens && !blank);
+      if (!flags_.prefix.empty()) request.add_target_prefixes(blank ? "" : flags_.prefix);
+    }
+    absl::StatusOr<v1::TranslateResponse> response = client_->Translate(request);
+    if (response.ok() && response->translations_size() != request.sequences_size()) {
+      return absl::InternalError(absl::StrCat("the server answered ", response->translations_size(),
+                                              " of ", request.sequences_size(), " texts"));
+    }
+    return response;
+  }
+
+  // False if there is no point in going on.
+  bool Print(const std::vector<Answer>& answers) {
+    bool go_on = true;
+    for (const Answer& answer : answers) {
+      if (!answer.response.ok()) {
+        const absl::Status status = answer.response.status();
+        std::cerr << "sru_client " << command_.name << ": " << input_->Where(answer.items.front())
+                  << ": " << flags_.common.Explain(status) << "\n";
+        exit_code_ = kExitFailed;
+        printer_->AddFailed();
+        // Another text can succeed only if this one was to blame.
+        go_on = go_on && status.code() == absl::StatusCode::kInvalidArgument;
+        continue;
+      }
+      for (size_t i = 0; i < answer.items.size(); ++i) {
+        printer_->Add(answer.items[i], *answer.response,
+                      answer.response->translations(static_cast<int>(i)), answer.latency);
+      }
+    }
+    printer_->Flush();
+    return go_on && std::cout.good();
+  }
+
+  const Command& command_;
+  const Flags& flags_;
+  const v1::TranslateRequest request_;  // but for its sequences
+  Client* const client_;
+  LineInput* const input_;
+  TranslatePrinter* const printer_;
+  int exit_code_ = kExitOk;
+};
+
+int Translate(const Command& command, const std::vector<std::string>& args) {
+  Flags options;
+  // A translation takes a step for each of its tokens, and calls wait for each other's.
+  options.common.connect.deadline = absl::Minutes(1);
+  options.input.batch = 16;
+  FlagSet flags;
+  flags.Add("beam_size", &options.beam_size,
+            "hypotheses that are kept at each step, up to 64; 1 = greedy, 0 = the model's own");
+  flags.Add("n_best", &options.n_best, "translations of each text, at most --beam_size");
+  flags.Add("length_penalty", &options.length_penalty,
+            "how translations of different length are compared: gnmt, power or none; without it "
+            "as the model says");
+  flags.Add("alpha", &options.alpha,
+            "strength of the length penalty, 0 to 10; without it the model's own");
+  flags.Add("max_new_tokens", &options.max_new_tokens,
+            "most tokens of a translation; 0 = the model's own");
+  flags.Add("prefix", &options.prefix, "TEXT: what each translation begins with");
+  flags.Add("alignment", &options.alignment,
+            "show at which tokens of the text each token looked, as a grid");
+  flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
+  flags.Add("in_flight", &options.in_flight, "calls at a time");
+  flags.Add("stats", &options.stats, "print numbers and speed to standard error");
+  options.input.AddTo(&flags);
+  options.common.AddTo(&flags);
+  std::vector<std::string> texts;
+  if (auto code = ParseArgs(command, args, &flags, &texts)) return *code;
+  absl::StatusOr<v1::TranslateRequest> request = MakeRequest(texts.size(), &options);
+  if (!request.ok()) return UsageError(command, request.status().message());
+  int exit_code = kExitOk;
+  const auto client = MakeClient(command, options.common, &exit_code);
+  if (client == nullptr) return exit_code;
+
+  TranslatePrinterOptions output;
+  output.json = options.common.json;
+  output.table = options.n_best > 1;
+  output.alignment = options.alignment;
+  output.terminal = isatty(STDOUT_FILENO) != 0;
+  output.columns = Columns();
+  LineInput input(std::move(texts), options.files, LineInput::Lines::kAll);
+  TranslatePrinter printer(output, &input);
+  const absl::Time start = absl::Now();
+  exit_code =
+      Translator(command, options, *std::move(request), client.get(), &input, &printer).Run();
+  if (options.stats && options.common.json) {
+    std::cerr << Dump(printer.StatsJson(absl::Now() - start)) << "\n";
+  } else if (options.stats) {
+    std::cerr << printer.Stats(absl::Now() - start) << "\n";
+  }
+  return std::cout.good() ? exit_code : kExitFailed;
+}
+
+}  // namespace
+
+constexpr Command kTranslate = {"translate", "translations of texts", kHelp, Translate};
+
+}  // namespace sru::client

@@ -1,0 +1,169 @@
+#include "client/commands/translate_printer.h"
+
+#include <algorithm>
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/alignment_view.h"
+#include "client/token_view.h"
+
+namespace sru::client {
+namespace {
+
+// Texts per second and the like; 0 if no time has passed.
+double Rate(int64_t count, absl::Duration elapsed) {
+  const double seconds = absl::ToDoubleSeconds(elapsed);
+  return seconds > 0 ? static_cast<double>(count) / seconds : 0;
+}
+
+// The names of the tokens of one side: the pieces, or their numbers if the model has none.
+std::vector<std::string> TokenNames(const google::protobuf::RepeatedPtrField<std::string>& pieces,
+                                    int count) {
+  std::vector<std::string> names(pieces.begin(), pieces.end());
+  for (int i = pieces.size(); i < count; ++i) names.push_back(absl::StrCat(i + 1));
+  names.resize(count);
+  return names;
+}
+
+// The number of rows of a hypothesis's alignment; 0 if it has none.
+int AlignmentRows(const v1::Hypothesis& hypothesis, int source_tokens) {
+  if (source_tokens == 0 || hypothesis.alignment_size() % source_tokens != 0) return 0;
+  return hypothesis.alignment_size() / source_tokens;
+}
+
+Json HypothesisJson(const v1::Hypothesis& hypothesis, int source_tokens, bool alignment) {
+  Json json = {{"text", hypothesis.text()},         {"score", hypothesis.score()},
+               {"log_prob", hypothesis.log_prob()}, {"tokens", Json::array()},
+               {"token_ids", Json::array()},        {"unfinished", hypothesis.unfinished()}};
+  for (const std::string& token : hypothesis.tokens()) json["tokens"].push_back(token);
+  for (const int32_t id : hypothesis.token_ids()) json["token_ids"].push_back(id);
+  if (!alignment) return json;
+  json["alignment"] = Json::array();
+  for (int row = 0; row < AlignmentRows(hypothesis, source_tokens); ++row) {
+    Json weights = Json::array();
+    for (int s = 0; s < source_tokens; ++s) {
+      weights.push_back(Exact(hypothesis.alignment(row * source_tokens + s)));
+    }
+    json["alignment"].push_back(std::move(weights));
+  }
+  return json;
+}
+
+}  // namespace
+
+TranslatePrinter::TranslatePrinter(const TranslatePrinterOptions& options, const LineInput* input)
+    : options_(options),
+      input_(input),
+      table_({{"TEXT", true}, {"SCORE", true}, {"LOG-PROB", true}, {"TRANSLATION"}}, &std::cout) {}
+
+// One line, whatever the model has written.
+std::string TranslatePrinter::Text(const v1::Hypothesis& hypothesis) const {
+  if (options_.terminal) return PrintableToken(hypothesis.text());
+  std::string text = hypothesis.text();
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  return text;
+}
+
+void TranslatePrinter::Add(const LineInput::Item& item, const v1::TranslateResponse& response,
+                           const v1::Translation& translation, absl::Duration latency) {
+  ++texts_;
+  source_tokens_ += translation.token_count();
+  if (translation.hypotheses_size() > 0) {
+    target_tokens_ += translation.hypotheses(0).token_ids_size();
+    unfinished_ += translation.hypotheses(0).unfinished() ? 1 : 0;
+  }
+  if (options_.json) {
+    std::cout << Dump(TextJson(item, response, translation, latency)) << "\n";
+  } else if (options_.alignment) {
+    PrintGrids(item, translation);
+  } else if (options_.table) {
+    for (const v1::Hypothesis& hypothesis : translation.hypotheses()) {
+      table_.AddRow({absl::StrCat(item.line), absl::StrFormat("%.4f", hypothesis.score()),
+                     absl::StrFormat("%.4f", hypothesis.log_prob()),
+                     absl::StrCat(Text(hypothesis), hypothesis.unfinished() ? " (cut)" : "")});
+    }
+  } else {
+    std::cout << (translation.hypotheses_size() > 0 ? Text(translation.hypotheses(0)) : "") << "\n";
+  }
+}
+
+void TranslatePrinter::AddFailed() {
+  if (!options_.json && !options_.alignment && !options_.table) std::cout << "\n";
+}
+
+void TranslatePrinter::Flush() {
+  if (options_.table && !options_.json && !options_.alignment) {
+    table_.Flush();
+  } else {
+    std::cout.flush();
+  }
+}
+
+void TranslatePrinter::PrintGrids(const LineInput::Item& item, const v1::Translation& translation) {
+  if (!legend_printed_) std::cout << AlignmentLegend() << "\n";
+  legend_printed_ = true;
+  const int source_tokens = translation.token_count();
+  const std::vector<std::string> source = TokenNames(translation.source_tokens(), source_tokens);
+  for (const v1::Hypothesis& hypothesis : translation.hypotheses()) {
+    const int rows = AlignmentRows(hypothesis, source_tokens);
+    std::cout << "\n"
+              << item.line << ": " << Text(hypothesis)
+              << absl::StrFormat("  (score %.4f)\n", hypothesis.score())
+              << AlignmentGrid(source, TokenNames(hypothesis.tokens(), rows),
+                               hypothesis.alignment(), options_.columns);
+  }
+}
+
+Json TranslatePrinter::TextJson(const LineInput::Item& item, const v1::TranslateResponse& response,
+                                const v1::Translation& translation, absl::Duration latency) const {
+  Json json = Json::object();
+  if (const std::string& file = input_->source_name(item.source); !file.empty()) {
+    json["file"] = file;
+  }
+  json["line"] = item.line;
+  json["text"] = item.text;
+  json["model"] = response.model();
+  json["version"] = response.version();
+  json["token_count"] = translation.token_count();
+  json["truncated"] = translation.truncated();
+  if (options_.alignment) {
+    json["source_tokens"] = Json::array();
+    for (const std::string& token : translation.source_tokens()) {
+      json["source_tokens"].push_back(token);
+    }
+  }
+  json["hypotheses"] = Json::array();
+  for (const v1::Hypothesis& hypothesis : translation.hypotheses()) {
+    json["hypotheses"].push_back(
+        HypothesisJson(hypothesis, translation.token_count(), options_.alignment));
+  }
+  json["latency_us"] = absl::ToDoubleMicroseconds(latency);
+  json["times"] = TimesJson(response.times());
+  return json;
+}
+
+std::string TranslatePrinter::Stats(absl::Duration elapsed) const {
+  std::string line = absl::StrFormat(
+      "%d %s, %d tokens, translated into %d in %.2f s: %.1f texts and %.0f tokens per second",
+      texts_, texts_ == 1 ? "text" : "texts", source_tokens_, target_tokens_,
+      absl::ToDoubleSeconds(elapsed), Rate(texts_, elapsed), Rate(target_tokens_, elapsed));
+  if (unfinished_ > 0) {
+    absl::StrAppend(&line, ", ", unfinished_, " cut off at the longest length");
+  }
+  return line;
+}
+
+Json TranslatePrinter::StatsJson(absl::Duration elapsed) const {
+  return {{"texts", texts_},
+          {"source_tokens", source_tokens_},
+          {"target_tokens", target_tokens_},
+          {"unfinished", unfinished_},
+          {"seconds", absl::ToDoubleSeconds(elapsed)},
+          {"texts_per_second", Rate(texts_, elapsed)},
+          {"tokens_per_second", Rate(target_tokens_, elapsed)}};
+}
+
+}  // namespace sru::client

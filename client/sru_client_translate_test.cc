@@ -1,0 +1,218 @@
+// sru_client translate, as a user runs it, against the fake server: each word becomes itself in
+// capitals.
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/testing/sru_client_fixture.h"
+
+namespace sru::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+class TranslateTest : public SruClientTest {};
+
+TEST_F(TranslateTest, PrintsALineForEachText) {
+  const Output output = Run({"translate", "a man", "two dogs"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, "A MAN\nTWO DOGS\n");
+  EXPECT_THAT(output.err, IsEmpty());
+  ASSERT_EQ(server_.translate_requests().size(), 1u);
+  const v1::TranslateRequest request = server_.translate_requests()[0];
+  EXPECT_EQ(request.num_hypotheses(), 1);
+  EXPECT_EQ(request.beam_size(), 0);
+  EXPECT_FALSE(request.has_length_penalty());
+  EXPECT_FALSE(request.return_alignment());
+  EXPECT_EQ(request.target_prefixes_size(), 0);
+}
+
+TEST_F(TranslateTest, SendsWhatTheFlagsSay) {
+  const Output output =
+      Run({"translate", "--model=m", "--version=3", "--priority=high", "--truncate",
+           "--beam_size=8", "--length_penalty=power", "--alpha=0.25", "--max_new_tokens=2",
+           "--prefix=Ein", "--tokens", "aa  bb", " "});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, "Ein AA\n\n");
+  ASSERT_EQ(server_.translate_requests().size(), 1u);
+  const v1::TranslateRequest request = server_.translate_requests()[0];
+  EXPECT_EQ(request.model(), "m");
+  EXPECT_EQ(request.version(), 3);
+  EXPECT_EQ(request.priority(), v1::PRIORITY_HIGH);
+  EXPECT_TRUE(request.truncate());
+  EXPECT_EQ(request.beam_size(), 8);
+  EXPECT_EQ(request.length_penalty().form(), v1::LengthPenalty::FORM_POWER);
+  EXPECT_EQ(request.length_penalty().alpha(), 0.25f);
+  EXPECT_EQ(request.max_new_tokens(), 2);
+  ASSERT_EQ(request.target_prefixes_size(), 2);
+  EXPECT_EQ(request.target_prefixes(0), "Ein");
+  EXPECT_EQ(request.target_prefixes(1), "");
+  ASSERT_EQ(request.sequences(0).tokens().values_size(), 2);
+  EXPECT_EQ(request.sequences(0).tokens().values(1), "bb");
+  EXPECT_FALSE(request.sequences(1).has_tokens());
+
+  // A penalty without a form keeps the model's; alpha 0 is not "none given".
+  EXPECT_EQ(Run({"translate", "--alpha=0", "aa"}).exit_code, 0);
+  EXPECT_TRUE(server_.translate_requests()[1].length_penalty().has_alpha());
+  EXPECT_EQ(server_.translate_requests()[1].length_penalty().form(),
+            v1::LengthPenalty::FORM_UNSPECIFIED);
+}
+
+TEST_F(TranslateTest, LinesKeepTheirPlaces) {
+  Output output = Run({"translate", "--batch=2"}, "one\n\nbad\nfour\r\n   \nsix");
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_EQ(output.out, "ONE\n\n\nFOUR\n\nSIX\n");
+  EXPECT_THAT(output.err, AllOf(HasSubstr("line 3: INVALID_ARGUMENT: sequences[0].text"),
+                                Not(HasSubstr("line 4"))));
+  output = Run({"translate"}, "");
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_THAT(output.out, IsEmpty());
+}
+
+TEST_F(TranslateTest, KeepsTheOrderOfManyCalls) {
+  std::string input;
+  std::string expected;
+  for (int i = 0; i < 200; ++i) {
+    absl::StrAppend(&input, "line x", i, "\n");
+    absl::StrAppend(&expected, "LINE X", i, "\n");
+  }
+  const Output output = Run({"translate", "--batch=3", "--in_flight=8"}, input);
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, expected);
+  EXPECT_GE(server_.translate_requests().size(), 67u);
+}
+
+TEST_F(TranslateTest, WaitsWhenTheServerIsOverloaded) {
+  server_.FailNext({FakeServer::Overloaded(0, 1000000)});
+  const Output output = Run({"translate", "a"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out, "A\n");
+  EXPECT_EQ(server_.num_calls(), 2);
+}
+
+// What no further text could get past.
+TEST_F(TranslateTest, OtherErrorsEndIt) {
+  server_.FailNext({grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                                 "model: 'fake' is a classifier, expected a translator")});
+  const Output output = Run({"translate", "--in_flight=1", "--batch=1"}, "one\ntwo\nthree\n");
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_THAT(output.err, AllOf(HasSubstr("line 1: FAILED_PRECONDITION"),
+                                HasSubstr("sru_client models"), Not(HasSubstr("line 2"))));
+  EXPECT_EQ(output.out, "\n");
+}
+
+TEST_F(TranslateTest, TheBestComeInATable) {
+  const Output output =
+      Run({"translate", "--n_best=2", "--max_new_tokens=2", "--batch=1"}, "a man\ndog\n");
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_THAT(output.out, AllOf(HasSubstr("TEXT    SCORE  LOG-PROB  TRANSLATION\n"
+                                          "   1  -0.5000   -1.0000  A MAN\n"
+                                          "   1  -0.6250   -1.0000  A MAN (cut)\n"),
+                                HasSubstr("   2  -0.6250   -1.0000  DOG DOG\n")));
+}
+
+TEST_F(TranslateTest, DrawsTheAlignment) {
+  const Output output = Run({"translate", "--alignment", "a man"});
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_THAT(output.out, HasSubstr("70% or more"));
+  EXPECT_THAT(output.out, HasSubstr("\n1: A MAN  (score -0.5000)\n"
+                                    "       \u2581\n"
+                                    "       m\n"
+                                    "     \u2581 a\n"
+                                    "     a n\n"
+                                    "\u2581A   \u2588\u2588\u00b7\n"
+                                    "\u2581MAN \u2591\u2591\u2588\u2588\n"));
+  EXPECT_TRUE(server_.translate_requests()[0].return_alignment());
+}
+
+TEST_F(TranslateTest, PrintsJson) {
+  const Output output =
+      Run({"translate", "--json", "--alignment", "--n_best=2", "--stats"}, "a man\n\nbad\n");
+  EXPECT_EQ(output.exit_code, 1);
+  const std::vector<nlohmann::json> objects = JsonLines(output.out);
+  ASSERT_EQ(objects.size(), 2u);
+  EXPECT_EQ(objects[0]["line"], 1);
+  EXPECT_EQ(objects[0]["text"], "a man");
+  EXPECT_EQ(objects[0]["model"], "fake");
+  EXPECT_EQ(objects[0]["version"], 7);
+  EXPECT_EQ(objects[0]["token_count"], 2);
+  EXPECT_EQ(objects[0]["source_tokens"], nlohmann::json({"\u2581a", "\u2581man"}));
+  ASSERT_EQ(objects[0]["hypotheses"].size(), 2u);
+  const nlohmann::json best = objects[0]["hypotheses"][0];
+  EXPECT_EQ(best["text"], "A MAN");
+  EXPECT_EQ(best["tokens"], nlohmann::json({"\u2581A", "\u2581MAN"}));
+  EXPECT_EQ(best["token_ids"], nlohmann::json({1, 3}));
+  EXPECT_EQ(best["score"], -0.5);
+  EXPECT_EQ(best["log_prob"], -1.0);
+  EXPECT_EQ(best["unfinished"], false);
+  EXPECT_EQ(best["alignment"],
+            nlohmann::json({nlohmann::json({1.0, 0.0}), nlohmann::json({0.25, 0.75})}));
+  EXPECT_EQ(objects[1]["line"], 2);
+  EXPECT_EQ(objects[1]["hypotheses"][0]["text"], "");
+  // The last line of standard error is the statistics.
+  const size_t line = output.err.rfind('\n', output.err.size() - 2);
+  const auto stats = nlohmann::json::parse(output.err.substr(line == std::string::npos ? 0 : line),
+                                           nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(stats["texts"], 2);
+  EXPECT_EQ(stats["source_tokens"], 2);
+  EXPECT_EQ(stats["target_tokens"], 2);
+}
+
+TEST_F(TranslateTest, SaysHowFastItWas) {
+  const Output output = Run({"translate", "--stats", "--max_new_tokens=1"}, "a man\ndog\n");
+  EXPECT_EQ(output.out, "A\nDOG\n");
+  EXPECT_THAT(output.err, AllOf(HasSubstr("2 texts, 3 tokens, translated into 2 in "),
+                                HasSubstr(" tokens per second, 1 cut off at the longest length")));
+}
+
+TEST_F(TranslateTest, ReadsFiles) {
+  const std::string base = ::testing::TempDir() + "/translate_test_" + std::to_string(getpid());
+  std::ofstream(base + ".one", std::ios::binary) << "a\n\nb\n";
+  std::ofstream(base + ".two", std::ios::binary) << "c\nbad\n";
+  Output output = Run({"translate", "--files", base + ".one", "-", base + ".two"}, "s\n");
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_EQ(output.out, "A\n\nB\nS\nC\n\n");
+  EXPECT_THAT(output.err, HasSubstr(base + ".two:2: INVALID_ARGUMENT"));
+  output = Run({"translate", "--files", base + ".one", base + ".absent"});
+  EXPECT_EQ(output.exit_code, 1);
+  EXPECT_EQ(output.out, "A\n\nB\n");
+  EXPECT_THAT(output.err, HasSubstr(base + ".absent: cannot be read: No such file"));
+  unlink((base + ".one").c_str());
+  unlink((base + ".two").c_str());
+}
+
+TEST_F(TranslateTest, ChecksItsFlags) {
+  const auto error = [this](const std::vector<std::string>& flags) {
+    std::vector<std::string> args = {"translate", "text"};
+    args.insert(args.end(), flags.begin(), flags.end());
+    const Output output = Run(args);
+    EXPECT_EQ(output.exit_code, 2);
+    return output.err;
+  };
+  EXPECT_THAT(error({"--beam_size=65"}), HasSubstr("--beam_size: expected 0 to 64, found 65"));
+  EXPECT_THAT(error({"--beam_size=-1"}), HasSubstr("--beam_size: expected 0 to 64, found -1"));
+  EXPECT_THAT(error({"--n_best=0"}), HasSubstr("--n_best: expected 1 to 64, found 0"));
+  EXPECT_THAT(error({"--n_best=3", "--beam_size=2"}),
+              HasSubstr("--n_best: expected at most --beam_size, 2, found 3"));
+  EXPECT_THAT(error({"--alpha=nan"}), HasSubstr("--alpha: expected 0 to 10, found 'nan'"));
+  EXPECT_THAT(error({"--alpha=10.5"}), HasSubstr("--alpha: expected 0 to 10"));
+  EXPECT_THAT(error({"--alpha=x"}), HasSubstr("--alpha: expected 0 to 10, found 'x'"));
+  EXPECT_THAT(error({"--length_penalty=big"}),
+              HasSubstr("--length_penalty: expected one of gnmt, power, none; found 'big'"));
+  EXPECT_THAT(error({"--max_new_tokens=-1"}), HasSubstr("--max_new_tokens: expected at least 0"));
+  EXPECT_THAT(error({"--in_flight=0"}), HasSubstr("--in_flight: expected at least 1"));
+  EXPECT_THAT(error({"--beem_size=2"}), HasSubstr("--beam_size"));
+  EXPECT_EQ(Run({"translate", "--files"}).exit_code, 2);
+  EXPECT_EQ(server_.num_calls(), 0);
+}
+
+}  // namespace
+}  // namespace sru::client
