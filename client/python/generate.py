@@ -156,7 +156,8 @@ def main():
             stop=args.stop,
             timeout=args.timeout,
         ):
-            sys.stdout.write(printable(message["text"]) if sys.stdout.isatty() else message["text"])
+            text = message["text"]
+            sys.stdout.write(sru_channel.printable(text) if sys.stdout.isatty() else text)
             sys.stdout.flush()
         if sys.stdout.isatty():
             print()
@@ -169,11 +170,6 @@ def main():
     finally:
         client.close()
     return 0
-
-
-def printable(text):
-    """Text without the control characters that a terminal would obey."""
-    return "".join(c if c in "\n\t" or c.isprintable() else "\\x%02X" % ord(c) for c in text)
 
 
 if __name__ == "__main__":

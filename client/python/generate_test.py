@@ -16,6 +16,7 @@ except ImportError:
     sys.exit(77)
 
 import generate
+import sru_channel
 import sru_wire
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -159,7 +160,7 @@ class GenerateTest(unittest.TestCase):
         self.assertEqual(model.requests[0]["prompt"]["text"], "ab\n")
 
     def test_control_characters_reach_no_terminal(self):
-        self.assertEqual(generate.printable("\x1b[1m\r\n\t\u00e4\u009b"), "\\x1B[1m\\x0D\n\t\u00e4\\x9B")
+        self.assertEqual(sru_channel.printable("\x1b[1m\r\n\t\u00e4\u009b"), "\\x1B[1m\\x0D\n\t\u00e4\\x9B")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
-"""The connection that classify.py, score.py and generate.py share, and its flags on their command
-lines."""
+"""The connection that the programs of this folder share, and its flags on their command lines."""
 
 import os
 import sys
@@ -75,6 +74,11 @@ def make_sequence(sequence):
     values = list(sequence)
     kind = "tokens" if values and isinstance(values[0], str) else "token_ids"
     return {kind: {"values": values}}
+
+
+def printable(text):
+    """Text without the control characters that a terminal would obey."""
+    return "".join(c if c in "\n\t" or c.isprintable() else "\\x%02X" % ord(c) for c in text)
 
 
 def read(path):
