@@ -595,6 +595,46 @@ TEST_F(SruClientTest, ListsModels) {
                                 HasSubstr("sru_client models")));
 }
 
+TEST_F(SruClientTest, ModelsSaysHowReadersAndTranslatorsAreSet) {
+  v1::ModelInfo model;
+  model.set_name("questions");
+  model.set_task("reader");
+  for (const char* feature : {"exact", "lemma"}) model.mutable_reader()->add_features(feature);
+  model.mutable_reader()->set_ner_size(9);
+  model.mutable_reader()->set_max_answer_tokens(15);
+  server_.AddModel(model);
+  model = v1::ModelInfo();
+  model.set_name("captions");
+  model.set_task("translator");
+  v1::TranslatorInfo* translator = model.mutable_translator();
+  translator->set_beam_size(5);
+  translator->mutable_length_penalty()->set_form(v1::LengthPenalty::FORM_GNMT);
+  translator->mutable_length_penalty()->set_alpha(0.6f);
+  translator->set_max_new_tokens(100);
+  translator->set_source_language("en");
+  translator->set_target_language("de");
+  server_.AddModel(model);
+
+  Output output = Run({"models"});
+  EXPECT_THAT(output.out, AllOf(HasSubstr("(answers of up to 15 tokens; needs ner_ids, lemmas)"),
+                                HasSubstr("  reader  "), HasSubstr("  translator  "),
+                                HasSubstr("(en to de; beam 5, gnmt 0.6)")));
+  output = Run({"models", "--json", "questions"});
+  nlohmann::json json = nlohmann::json::parse(output.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(json["reader"]["features"], nlohmann::json({"exact", "lemma"}));
+  EXPECT_EQ(json["reader"]["pos_size"], 0);
+  EXPECT_EQ(json["reader"]["ner_size"], 9);
+  EXPECT_EQ(json["reader"]["max_answer_tokens"], 15);
+  EXPECT_EQ(json.count("translator"), 0u);
+  output = Run({"models", "--json", "captions"});
+  json = nlohmann::json::parse(output.out, nullptr, /*allow_exceptions=*/false);
+  EXPECT_EQ(json["translator"]["beam_size"], 5);
+  EXPECT_EQ(json["translator"]["length_penalty"], "gnmt");
+  EXPECT_EQ(json["translator"]["alpha"].get<float>(), 0.6f);
+  EXPECT_EQ(json["translator"]["max_new_tokens"], 100);
+  EXPECT_EQ(json["translator"]["target_language"], "de");
+}
+
 TEST_F(SruClientTest, ModelsShowsStates) {
   Output output = Run({"models", "--status"});
   EXPECT_EQ(output.exit_code, 0) << output.err;

@@ -1,4 +1,5 @@
 // sru_client models: what the server has loaded.
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -29,7 +30,7 @@ examples:
   sru_client models --status               (also what is loading, unloading or could not be loaded)
 )";
 
-constexpr size_t kLabelsWidth = 60;
+constexpr size_t kAbilitiesWidth = 60;
 
 Json ModelJson(const v1::ModelInfo& model) {
   Json json = {{"name", model.name()},
@@ -52,7 +53,58 @@ Json ModelJson(const v1::ModelInfo& model) {
                {"instances", model.instances()},
                {"parameter_count", model.parameter_count()}};
   for (const std::string& label : model.labels()) json["labels"].push_back(label);
+  if (model.has_reader()) {
+    const v1::ReaderInfo& reader = model.reader();
+    json["reader"] = {{"features", Json::array()},
+                      {"pos_size", reader.pos_size()},
+                      {"ner_size", reader.ner_size()},
+                      {"max_answer_tokens", reader.max_answer_tokens()}};
+    for (const std::string& name : reader.features()) json["reader"]["features"].push_back(name);
+  }
+  if (model.has_translator()) {
+    const v1::TranslatorInfo& translator = model.translator();
+    json["translator"] = {{"source_language", translator.source_language()},
+                          {"target_language", translator.target_language()},
+                          {"beam_size", translator.beam_size()},
+                          {"length_penalty", LengthPenaltyName(translator.length_penalty().form())},
+                          {"alpha", Exact(translator.length_penalty().alpha())},
+                          {"max_new_tokens", translator.max_new_tokens()},
+                          {"target_vocabulary_size", translator.target_vocabulary_size()},
+                          {"max_positions", translator.max_positions()}};
+  }
   return json;
+}
+
+// What a model can do, in the last column: a classifier's labels, how a reader and a translator
+// are set.
+std::string Abilities(const v1::ModelInfo& model) {
+  if (model.has_reader()) {
+    const v1::ReaderInfo& reader = model.reader();
+    std::vector<std::string> tags;  // that a caller has to give
+    if (reader.pos_size() > 0) tags.emplace_back("pos_ids");
+    if (reader.ner_size() > 0) tags.emplace_back("ner_ids");
+    if (std::count(reader.features().begin(), reader.features().end(), "lemma") > 0) {
+      tags.emplace_back("lemmas");
+    }
+    return absl::StrCat("(answers of up to ", reader.max_answer_tokens(), " tokens",
+                        tags.empty() ? "" : "; needs ", absl::StrJoin(tags, ", "), ")");
+  }
+  if (model.has_translator()) {
+    const v1::TranslatorInfo& translator = model.translator();
+    std::string text = "(";
+    if (!translator.source_language().empty() || !translator.target_language().empty()) {
+      absl::StrAppend(&text, translator.source_language(), " to ", translator.target_language(),
+                      "; ");
+    }
+    absl::StrAppend(&text, "beam ", translator.beam_size());
+    const v1::LengthPenalty::Form form = translator.length_penalty().form();
+    if (form == v1::LengthPenalty::FORM_GNMT || form == v1::LengthPenalty::FORM_POWER) {
+      absl::StrAppend(&text, ", ", LengthPenaltyName(form), " ",
+                      Exact(translator.length_penalty().alpha()));
+    }
+    return absl::StrCat(text, ")");
+  }
+  return model.labels().empty() ? "(no classifier)" : absl::StrJoin(model.labels(), " ");
 }
 
 void PrintTable(const std::vector<v1::ModelInfo>& models) {
@@ -68,15 +120,13 @@ void PrintTable(const std::vector<v1::ModelInfo>& models) {
                    {"LABELS"}},
                   &std::cout);
   for (const v1::ModelInfo& model : models) {
-    table.AddRow(
-        {model.name(), absl::StrCat(model.version()), model.task(),
-         absl::StrCat(model.num_layers(), " x ", model.bidirectional() ? "2 x " : "",
-                      model.hidden_size()),
-         PoolingName(model.pooling()), absl::StrCat(model.vocabulary_size()),
-         absl::StrCat(model.parameter_count()), absl::StrCat(model.backend(), " ", model.dtype()),
-         absl::StrCat(model.instances()),
-         model.labels().empty() ? "(no classifier)"
-                                : OneLine(absl::StrJoin(model.labels(), " "), kLabelsWidth)});
+    table.AddRow({model.name(), absl::StrCat(model.version()), model.task(),
+                  absl::StrCat(model.num_layers(), " x ", model.bidirectional() ? "2 x " : "",
+                               model.hidden_size()),
+                  PoolingName(model.pooling()), absl::StrCat(model.vocabulary_size()),
+                  absl::StrCat(model.parameter_count()),
+                  absl::StrCat(model.backend(), " ", model.dtype()),
+                  absl::StrCat(model.instances()), OneLine(Abilities(model), kAbilitiesWidth)});
   }
   table.Flush();
 }

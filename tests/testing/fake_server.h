@@ -120,6 +120,12 @@ class FakeServer : private v1::InferenceService::Service {
     preprocessing_ = name;
   }
 
+  // A further model that ListModels() and GetModel() tell of.
+  void AddModel(const v1::ModelInfo& model) {
+    MutexLock lock(&mu_);
+    models_.push_back(model);
+  }
+
  private:
   // An admin service that knows one model, "fake".
   class FakeAdmin : public v1::AdminService::Service {
@@ -530,6 +536,10 @@ class FakeServer : private v1::InferenceService::Service {
                           const v1::ListModelsRequest* /*request*/,
                           v1::ListModelsResponse* response) override {
     *response->add_models() = MakeModel();
+    {
+      MutexLock lock(&mu_);
+      for (const v1::ModelInfo& model : models_) *response->add_models() = model;
+    }
     v1::ModelStatus* status = response->add_statuses();
     status->set_model("fake");
     status->set_version(9);
@@ -540,11 +550,16 @@ class FakeServer : private v1::InferenceService::Service {
 
   grpc::Status GetModel(grpc::ServerContext* /*context*/, const v1::GetModelRequest* request,
                         v1::GetModelResponse* response) override {
+    MutexLock lock(&mu_);
+    for (const v1::ModelInfo& model : models_) {
+      if (model.name() != request->model()) continue;
+      *response->mutable_model() = model;
+      return grpc::Status::OK;
+    }
     if (!request->model().empty() && request->model() != "fake") {
       return grpc::Status(grpc::StatusCode::NOT_FOUND,
                           absl::StrCat("model: there is no '", request->model(), "'"));
     }
-    MutexLock lock(&mu_);
     *response->mutable_model() = MakeModel();
     response->mutable_model()->set_preprocessing(preprocessing_);
     return grpc::Status::OK;
@@ -590,6 +605,7 @@ class FakeServer : private v1::InferenceService::Service {
   std::vector<v1::AnswerRequest> answer_requests_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::TranslateRequest> translate_requests_ ABSL_GUARDED_BY(mu_);
   std::vector<v1::GenerateRequest> generate_requests_ ABSL_GUARDED_BY(mu_);
+  std::vector<v1::ModelInfo> models_ ABSL_GUARDED_BY(mu_);
   std::vector<int> drain_after_ ABSL_GUARDED_BY(mu_);
   int corrupt_from_ ABSL_GUARDED_BY(mu_) = 1 << 30;
   std::vector<v1::EncodeStreamRequest> encode_stream_requests_ ABSL_GUARDED_BY(mu_);
