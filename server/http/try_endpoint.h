@@ -59,25 +59,10 @@
 #include "server/base/mutex.h"
 #include "server/http/page_message.h"
 #include "server/http/try_access.h"
+#include "server/http/try_messages.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server {
-
-struct TryRequest {
-  v1::ClassifyRequest classify;
-  absl::Duration timeout = absl::Seconds(5);
-};
-
-// The body of POST /try. kInvalidArgument names the key.
-absl::StatusOr<TryRequest> ParseTryRequest(absl::string_view body);
-
-struct TryGenerateRequest {
-  v1::GenerateRequest generate;
-  absl::Duration timeout = absl::Seconds(30);
-};
-
-// The body of POST /try/generate. kInvalidArgument names the key.
-absl::StatusOr<TryGenerateRequest> ParseTryGenerateRequest(absl::string_view body);
 
 class TryEndpoint {
  public:

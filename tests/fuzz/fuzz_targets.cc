@@ -32,7 +32,7 @@
 #include "server/base/log.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/http/page_host.h"
-#include "server/http/try_endpoint.h"
+#include "server/http/try_messages.h"
 #include "server/rpc/generate_parser.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"

@@ -1,0 +1,41 @@
+// The bodies of /try, /try/generate, ... (try_endpoint.h): JSON into the messages of the calls, and
+// their answers into JSON.
+#ifndef SRU_SERVER_HTTP_TRY_MESSAGES_H_
+#define SRU_SERVER_HTTP_TRY_MESSAGES_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server {
+
+struct TryRequest {
+  v1::ClassifyRequest classify;
+  absl::Duration timeout = absl::Seconds(5);
+};
+
+// The body of POST /try. kInvalidArgument names the key.
+absl::StatusOr<TryRequest> ParseTryRequest(absl::string_view body);
+
+struct TryGenerateRequest {
+  v1::GenerateRequest generate;
+  absl::Duration timeout = absl::Seconds(30);
+};
+
+// The body of POST /try/generate. kInvalidArgument names the key.
+absl::StatusOr<TryGenerateRequest> ParseTryGenerateRequest(absl::string_view body);
+
+// What a body of POST `path` looks like, for messages.
+const char* TryBodyAt(absl::string_view path);
+
+// The answers, one JSON object each.
+std::string ClassifyBody(const v1::ClassifyResponse& response);
+// Of one message of a text; "" if it has nothing to show.
+std::string GenerateBody(const v1::GenerateResponse& response);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_HTTP_TRY_MESSAGES_H_
