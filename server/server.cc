@@ -675,6 +675,14 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
                                                    v1::ClassifyResponse* response) {
       return stub->Classify(context, request, response);
     });
+    status_page_.try_endpoint().SetAnswer(
+        [stub](grpc::ClientContext* context, const v1::AnswerRequest& request,
+               v1::AnswerResponse* response) { return stub->Answer(context, request, response); });
+    status_page_.try_endpoint().SetTranslate([stub](grpc::ClientContext* context,
+                                                    const v1::TranslateRequest& request,
+                                                    v1::TranslateResponse* response) {
+      return stub->Translate(context, request, response);
+    });
     status_page_.try_endpoint().SetGenerate(
         [stub](grpc::ClientContext* context, const v1::GenerateRequest& request,
                const std::function<bool(const v1::GenerateResponse&)>& on_response) {

@@ -47,7 +47,10 @@ PageResponse MethodNotAllowed(const PageRequest& request) {
   return response;
 }
 
-bool IsTryPath(const std::string& path) { return path == "/try" || path == "/try/generate"; }
+bool IsTryPath(const std::string& path) {
+  return path == kTryPath || path == kTryGeneratePath || path == kTryAnswerPath ||
+         path == kTryTranslatePath;
+}
 
 }  // namespace
 

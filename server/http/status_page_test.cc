@@ -65,6 +65,9 @@ TEST_F(StatusPageTest, TheFilesAreThereWithTheirTypes) {
                                    std::pair{"/metrics.js", "text/javascript; charset=utf-8"},
                                    std::pair{"/try.js", "text/javascript; charset=utf-8"},
                                    std::pair{"/write.js", "text/javascript; charset=utf-8"},
+                                   std::pair{"/box.js", "text/javascript; charset=utf-8"},
+                                   std::pair{"/read.js", "text/javascript; charset=utf-8"},
+                                   std::pair{"/translate.js", "text/javascript; charset=utf-8"},
                                    std::pair{"/icon.svg", "image/svg+xml"}}) {
     const auto response = Request(path);
     ASSERT_TRUE(response.has_value()) << path;
@@ -84,8 +87,8 @@ TEST_F(StatusPageTest, ThePageLoadsNothingFromElsewhereAndRunsNothingInline) {
   EXPECT_THAT(policy, Not(HasSubstr("http")));
   EXPECT_EQ(HeaderOf(*response, "X-Content-Type-Options"), "nosniff");
   EXPECT_EQ(HeaderOf(*response, "X-Frame-Options"), "DENY");
-  for (const char* path :
-       {"/", "/style.css", "/page.js", "/chart.js", "/metrics.js", "/try.js", "/write.js"}) {
+  for (const char* path : {"/", "/style.css", "/page.js", "/chart.js", "/metrics.js", "/try.js",
+                           "/write.js", "/box.js", "/read.js", "/translate.js"}) {
     std::string body = Request(path)->body;
     // The name of the SVG namespace is no address that anything is loaded from.
     const std::string name_space = "http://www.w3.org/2000/svg";

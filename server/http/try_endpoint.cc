@@ -18,7 +18,6 @@ namespace {
 using nlohmann::json;
 
 constexpr char kHeader[] = "x-sru-try";
-constexpr char kGeneratePath[] = "/try/generate";
 constexpr char kJsonType[] = "application/json; charset=utf-8";
 
 int HttpStatusOf(absl::StatusCode code) {
@@ -112,6 +111,16 @@ void TryEndpoint::SetGenerate(GenerateFunction generate) {
   generate_ = std::move(generate);
 }
 
+void TryEndpoint::SetAnswer(AnswerFunction answer) {
+  MutexLock lock(&mutex_);
+  answer_ = std::move(answer);
+}
+
+void TryEndpoint::SetTranslate(TranslateFunction translate) {
+  MutexLock lock(&mutex_);
+  translate_ = std::move(translate);
+}
+
 void TryEndpoint::Close() {
   MutexLock lock(&mutex_);
   closed_ = true;
@@ -119,6 +128,8 @@ void TryEndpoint::Close() {
   while (!calls_.empty()) call_ended_.Wait(&mutex_);
   classify_ = nullptr;
   generate_ = nullptr;
+  answer_ = nullptr;
+  translate_ = nullptr;
 }
 
 template <typename Function, typename Call>
@@ -234,25 +245,47 @@ absl::StatusOr<std::string> TryEndpoint::Accept(const PageRequest& request, Plac
   return body;
 }
 
-absl::StatusOr<PageResponse> TryEndpoint::Classify(const PageRequest& request,
-                                                   const std::string& body, Refusal* refusal) {
-  absl::StatusOr<TryRequest> parsed = ParseTryRequest(body);
-  if (!parsed.ok()) return parsed.status();
+template <typename Request, typename Response>
+absl::StatusOr<PageResponse> TryEndpoint::Ask(
+    const PageRequest& request, const Request& call, absl::Duration timeout,
+    std::function<grpc::Status(grpc::ClientContext*, const Request&, Response*)> TryEndpoint::*
+        function,
+    std::string (*to_body)(const Response&), Refusal* refusal) {
   grpc::ClientContext context;
-  Prepare(parsed->timeout, request.header("authorization"), &context);
-  v1::ClassifyResponse response;
-  const grpc::Status status =
-      RunCall(&context, &TryEndpoint::classify_, [&](const ClassifyFunction& classify) {
-        return classify(&context, parsed->classify, &response);
-      });
+  Prepare(timeout, request.header("authorization"), &context);
+  Response response;
+  const grpc::Status status = RunCall(
+      &context, function, [&](const auto& chosen) { return chosen(&context, call, &response); });
   if (!status.ok()) {
     refusal->retry_after = RetryAfter(status).value_or(absl::ZeroDuration());
     return ToAbsl(status);
   }
   PageResponse page;
   page.content_type = kJsonType;
-  page.body = ClassifyBody(response);
+  page.body = to_body(response);
   return page;
+}
+
+absl::StatusOr<PageResponse> TryEndpoint::Answer(const PageRequest& request,
+                                                 const std::string& body, Place place,
+                                                 Refusal* refusal) {
+  if (request.path == kTryGeneratePath) return Generate(request, body, std::move(place));
+  if (request.path == kTryAnswerPath) {
+    absl::StatusOr<TryAnswerRequest> parsed = ParseTryAnswerRequest(body);
+    if (!parsed.ok()) return parsed.status();
+    return Ask(request, parsed->answer, parsed->timeout, &TryEndpoint::answer_, &AnswerBody,
+               refusal);
+  }
+  if (request.path == kTryTranslatePath) {
+    absl::StatusOr<TryTranslateRequest> parsed = ParseTryTranslateRequest(body);
+    if (!parsed.ok()) return parsed.status();
+    return Ask(request, parsed->translate, parsed->timeout, &TryEndpoint::translate_,
+               &TranslateBody, refusal);
+  }
+  absl::StatusOr<TryRequest> parsed = ParseTryRequest(body);
+  if (!parsed.ok()) return parsed.status();
+  return Ask(request, parsed->classify, parsed->timeout, &TryEndpoint::classify_, &ClassifyBody,
+             refusal);
 }
 
 absl::StatusOr<PageResponse> TryEndpoint::Generate(const PageRequest& request,
@@ -291,10 +324,8 @@ PageResponse TryEndpoint::Handle(const PageRequest& request) {
   absl::StatusOr<std::string> body = Accept(request, &place, &refusal);
   if (!body.ok()) {
     answer = body.status();
-  } else if (request.path == kGeneratePath) {
-    answer = Generate(request, *body, std::move(place));
   } else {
-    answer = Classify(request, *body, &refusal);
+    answer = Answer(request, *body, std::move(place), &refusal);
   }
   if (answer.ok()) return *std::move(answer);
   PageResponse response;

@@ -1,5 +1,5 @@
-// POST /try and POST /try/generate on the metrics port: classifies one text, or lets a language
-// model go on from one, for the boxes on the status page.
+// POST /try and the paths below it on the metrics port, for the boxes on the status page: classifies
+// a text, lets a language model go on from one, answers a question, translates a text.
 //
 // The text goes through the server's own methods on an in-process channel, so that the same
 // limits, deadline, authorization, scheduling and metrics apply as to every other caller.
@@ -26,6 +26,25 @@
 //   {"finish_reason": "length" or "stop", "model", "version", "prompt_tokens", "generated_tokens",
 //    "times": {...}}   the last one; or {"error": {...}} as above, if the call failed
 // The call is cancelled when the client closes the connection.
+//
+//   POST /try/answer, with the same headers
+//
+//   {"question": "Who wrote Hamlet?", "passage": "...", "model": "squad", "version": 1, "top_n": 3,
+//    "timeout_ms": 5000}
+//
+// "question" and "passage" are required. Answers do not overlap. The answers are
+//   200 {"model", "version", "answers": [{"text", "start_char", "end_char", "log_score",
+//        "probability"}, ...], "token_count", "times": {...}}, with offsets in code points
+//
+//   POST /try/translate, with the same headers
+//
+//   {"text": "A dog runs.", "model": "captions", "version": 1, "beam_size": 5, "num_hypotheses": 3,
+//    "timeout_ms": 30000}
+//
+// Only "text" is required. The answers are
+//   200 {"model", "version", "hypotheses": [{"text", "tokens", "score", "log_prob", "unfinished",
+//        "alignment": [[...], ...]}, ...], "source_tokens", "token_count", "truncated",
+//        "times": {...}}, with alignments in thousandths, empty if they are very large
 //
 // Access: the port is meant for monitoring, and is often open to more machines than the gRPC port.
 //   kLocal  only from this machine: the connection comes from a loopback address, no proxy has
@@ -75,6 +94,12 @@ class TryEndpoint {
       grpc::ClientContext*, const v1::GenerateRequest&,
       const std::function<bool(const v1::GenerateResponse&)>& on_response)>;
 
+  // One blocking call of Answer, of Translate.
+  using AnswerFunction = std::function<grpc::Status(grpc::ClientContext*, const v1::AnswerRequest&,
+                                                    v1::AnswerResponse*)>;
+  using TranslateFunction = std::function<grpc::Status(
+      grpc::ClientContext*, const v1::TranslateRequest&, v1::TranslateResponse*)>;
+
   // Further requests get 429: each occupies one of the few threads that make the pages.
   static constexpr int kMaxConcurrent = 2;
 
@@ -85,6 +110,8 @@ class TryEndpoint {
   // Until it is set, requests get 503.
   void SetClassify(ClassifyFunction classify);
   void SetGenerate(GenerateFunction generate);
+  void SetAnswer(AnswerFunction answer);
+  void SetTranslate(TranslateFunction translate);
 
   // Sets the function that checks the header Authorization, empty if there is none, before the body
   // is read. Without one everybody passes. Call this before the first request.
@@ -98,7 +125,8 @@ class TryEndpoint {
   // OK, or kPermissionDenied with advice on what to do. Checks the sender, not the method.
   absl::Status CheckAccess(const PageRequest& request) const;
 
-  // Answers /try, and /try/generate with PageResponse::write_body, which must not outlive this.
+  // Answers /try and the paths below it; /try/generate with PageResponse::write_body, which must not
+  // outlive this.
   PageResponse Handle(const PageRequest& request);
 
  private:
@@ -115,8 +143,16 @@ class TryEndpoint {
                        const Call& call);
   // Checks the sender and reads the body.
   absl::StatusOr<std::string> Accept(const PageRequest& request, Place* place, Refusal* refusal);
-  absl::StatusOr<PageResponse> Classify(const PageRequest& request, const std::string& body,
-                                        Refusal* refusal);
+  // Makes the call of one of the functions that have one answer; `to_body` writes that as JSON.
+  template <typename Request, typename Response>
+  absl::StatusOr<PageResponse> Ask(
+      const PageRequest& request, const Request& call, absl::Duration timeout,
+      std::function<grpc::Status(grpc::ClientContext*, const Request&, Response*)> TryEndpoint::*
+          function,
+      std::string (*to_body)(const Response&), Refusal* refusal);
+  // Reads the body and makes the call that belongs to the path.
+  absl::StatusOr<PageResponse> Answer(const PageRequest& request, const std::string& body,
+                                      Place place, Refusal* refusal);
   absl::StatusOr<PageResponse> Generate(const PageRequest& request, const std::string& body,
                                         Place place);
   void WriteText(const TryGenerateRequest& request, const std::string& authorization,
@@ -128,6 +164,8 @@ class TryEndpoint {
   Authenticator authenticator_ ABSL_GUARDED_BY(mutex_);
   ClassifyFunction classify_ ABSL_GUARDED_BY(mutex_);
   GenerateFunction generate_ ABSL_GUARDED_BY(mutex_);
+  AnswerFunction answer_ ABSL_GUARDED_BY(mutex_);
+  TranslateFunction translate_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int running_ ABSL_GUARDED_BY(mutex_) = 0;  // requests whose headers have arrived
   std::set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mutex_);  // that run

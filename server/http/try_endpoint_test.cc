@@ -22,6 +22,7 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr char kGoodBody[] = R"({"text": "Who wrote Hamlet ?"})";
 
@@ -523,6 +524,219 @@ TEST_F(TryGenerateTest, ClosingEndsIt) {
   FakeStream stream;
   response.write_body(&stream);
   EXPECT_EQ(stream.Events()[0]["error"]["message"], "the server is shutting down");
+}
+
+class TryAnswerTest : public ::testing::Test {
+ protected:
+  TryAnswerTest() {
+    endpoint_.SetAnswer([this](grpc::ClientContext* context, const v1::AnswerRequest& request,
+                               v1::AnswerResponse* response) {
+      request_ = request;
+      time_left_ = absl::FromChrono(context->deadline()) - absl::Now();
+      if (!status_.ok()) return status_;
+      response->set_model("squad");
+      response->set_version(4);
+      v1::QueryAnswers* result = response->add_results();
+      v1::SpanAnswer* answer = result->add_answers();
+      answer->set_text("b\u00e4r");
+      answer->set_start_byte(5);
+      answer->set_start_char(4);
+      answer->set_end_char(7);
+      answer->set_log_score(12.5);
+      answer->set_probability(0.75f);
+      result->set_token_count(9);
+      response->mutable_times()->set_total_us(123);
+      return grpc::Status::OK;
+    });
+  }
+
+  PageResponse Ask(const std::string& body) {
+    PageRequest request = GoodRequest(body);
+    request.path = "/try/answer";
+    return endpoint_.Handle(request);
+  }
+
+  v1::AnswerRequest request_;
+  absl::Duration time_left_;
+  grpc::Status status_;
+  TryEndpoint endpoint_{TryAccess::kLocal};
+};
+
+TEST_F(TryAnswerTest, Answers) {
+  const PageResponse response = Ask(
+      R"({"question": "Who?", "passage": "\u00e4\u00e4: b\u00e4r", "model": "squad", "version": 4,
+          "top_n": 2, "timeout_ms": 300})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  EXPECT_EQ(response.content_type, "application/json; charset=utf-8");
+  const json body = json::parse(response.body);
+  EXPECT_EQ(body["model"], "squad");
+  EXPECT_EQ(body["version"], 4);
+  EXPECT_EQ(body["token_count"], 9);
+  EXPECT_EQ(body["times"]["total_us"], 123);
+  ASSERT_EQ(body["answers"].size(), 1u);
+  EXPECT_EQ(body["answers"][0], (json{{"text", "b\u00e4r"},
+                                      {"start_char", 4},
+                                      {"end_char", 7},
+                                      {"log_score", 12.5},
+                                      {"probability", 0.75}}));
+  EXPECT_EQ(request_.model(), "squad");
+  EXPECT_EQ(request_.version(), 4);
+  EXPECT_EQ(request_.top_n(), 2);
+  EXPECT_TRUE(request_.no_overlap());
+  ASSERT_EQ(request_.queries_size(), 1);
+  EXPECT_EQ(request_.queries(0).question(), "Who?");
+  ASSERT_EQ(request_.queries(0).passages_size(), 1);
+  EXPECT_EQ(request_.queries(0).passages(0), "\u00e4\u00e4: b\u00e4r");
+  EXPECT_LE(time_left_, absl::Milliseconds(300));
+
+  EXPECT_EQ(Ask(R"({"question": "Who?", "passage": "x"})").status, 200);
+  EXPECT_EQ(request_.top_n(), 3);
+  EXPECT_LE(time_left_, absl::Seconds(5));
+  EXPECT_GT(time_left_, absl::Seconds(1));
+}
+
+TEST_F(TryAnswerTest, BadBodies) {
+  for (const auto& [body, part] : std::vector<std::pair<std::string, std::string>>{
+           {"{", "not valid JSON"},
+           {"{}", "question: is missing"},
+           {R"({"passage": "x"})", "question: is missing"},
+           {R"({"question": "x"})", "passage: is missing"},
+           {R"({"question": 5, "passage": "x"})", "question: expected a string, found 5"},
+           {R"({"question": "x", "passage": ["x"]})", "passage: expected a string"},
+           {R"({"question": "x", "passage": "x", "top_n": 0})", "top_n: expected 1 to 10, found 0"},
+           {R"({"question": "x", "passage": "x", "top_n": 11})", "top_n: expected 1 to 10"},
+           {R"({"question": "x", "passage": "x", "top_n": "1"})", "top_n: expected 1 to 10"},
+           {R"({"question": "x", "passage": "x", "timeout_ms": 10001})",
+            "timeout_ms: expected 1 to 10000"},
+           {R"({"question": "x", "passage": "x", "text": "x"})", "there is no key 'text'"}}) {
+    const PageResponse response = Ask(body);
+    EXPECT_EQ(response.status, 400) << body;
+    EXPECT_EQ(CodeOf(response), "INVALID_ARGUMENT");
+    EXPECT_THAT(MessageOf(response), HasSubstr(part)) << body;
+    EXPECT_THAT(MessageOf(response), Not(HasSubstr("\"prompt\"")));
+  }
+}
+
+TEST_F(TryAnswerTest, ErrorsAndAccessAreThoseOfTheOtherBoxes) {
+  status_ = ToGrpcStatus(absl::ResourceExhaustedError("queue full"), absl::Milliseconds(1200));
+  const std::string good = R"({"question": "x", "passage": "x"})";
+  PageResponse response = Ask(good);
+  EXPECT_EQ(response.status, 429);
+  EXPECT_EQ(HeaderOf(response, "Retry-After"), "2");
+  for (const char* path : {"/try/answer", "/try/translate"}) {
+    PageRequest request = GoodRequest(good);
+    request.path = path;
+    request.remote_address = "192.0.2.1";
+    EXPECT_EQ(endpoint_.Handle(request).status, 403);
+    request.remote_address = "127.0.0.1";
+    request.headers.erase("x-sru-try");
+    EXPECT_EQ(endpoint_.Handle(request).status, 403);
+    request.method = "GET";
+    response = endpoint_.Handle(request);
+    EXPECT_EQ(response.status, 405);
+    EXPECT_THAT(MessageOf(response), HasSubstr(std::string(path) + " takes POST; expected {"));
+  }
+  endpoint_.Close();
+  EXPECT_EQ(MessageOf(Ask(good)), "the server is shutting down");
+}
+
+class TryTranslateTest : public ::testing::Test {
+ protected:
+  TryTranslateTest() {
+    endpoint_.SetTranslate([this](grpc::ClientContext* context, const v1::TranslateRequest& request,
+                                  v1::TranslateResponse* response) {
+      request_ = request;
+      time_left_ = absl::FromChrono(context->deadline()) - absl::Now();
+      response->set_model("captions");
+      response->set_version(4);
+      *response->add_translations() = translation_;
+      response->mutable_times()->set_total_us(123);
+      return grpc::Status::OK;
+    });
+    translation_.set_token_count(2);
+    for (const char* token : {"\u2581a", "\u2581dog"}) translation_.add_source_tokens(token);
+    v1::Hypothesis* hypothesis = translation_.add_hypotheses();
+    hypothesis->set_text("ein Hund");
+    hypothesis->set_score(-0.5);
+    hypothesis->set_log_prob(-1.5);
+    for (const char* token : {"\u2581ein", "\u2581Hund"}) hypothesis->add_tokens(token);
+    for (const float weight : {0.75f, 0.25f, 0.0004f, 0.9996f}) hypothesis->add_alignment(weight);
+  }
+
+  PageResponse Ask(const std::string& body) {
+    PageRequest request = GoodRequest(body);
+    request.path = "/try/translate";
+    return endpoint_.Handle(request);
+  }
+
+  v1::Translation translation_;
+  v1::TranslateRequest request_;
+  absl::Duration time_left_;
+  TryEndpoint endpoint_{TryAccess::kLocal};
+};
+
+TEST_F(TryTranslateTest, Translates) {
+  const PageResponse response = Ask(
+      R"({"text": "a dog", "model": "captions", "version": 4, "beam_size": 8, "num_hypotheses": 2,
+          "timeout_ms": 60000})");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json body = json::parse(response.body);
+  EXPECT_EQ(body["model"], "captions");
+  EXPECT_EQ(body["version"], 4);
+  EXPECT_EQ(body["token_count"], 2);
+  EXPECT_EQ(body["truncated"], false);
+  EXPECT_EQ(body["source_tokens"], json({"\u2581a", "\u2581dog"}));
+  EXPECT_EQ(body["times"]["total_us"], 123);
+  ASSERT_EQ(body["hypotheses"].size(), 1u);
+  const json& best = body["hypotheses"][0];
+  EXPECT_EQ(best["text"], "ein Hund");
+  EXPECT_EQ(best["score"], -0.5);
+  EXPECT_EQ(best["log_prob"], -1.5);
+  EXPECT_EQ(best["unfinished"], false);
+  EXPECT_EQ(best["tokens"], json({"\u2581ein", "\u2581Hund"}));
+  EXPECT_EQ(best["alignment"], json::array({json::array({750, 250}), json::array({0, 1000})}));
+  EXPECT_EQ(request_.model(), "captions");
+  EXPECT_EQ(request_.version(), 4);
+  EXPECT_EQ(request_.beam_size(), 8);
+  EXPECT_EQ(request_.num_hypotheses(), 2);
+  EXPECT_TRUE(request_.return_alignment());
+  ASSERT_EQ(request_.sequences_size(), 1);
+  EXPECT_EQ(request_.sequences(0).text(), "a dog");
+  EXPECT_GT(time_left_, absl::Seconds(31));
+}
+
+// Without tokens, and where nobody could see anything.
+TEST_F(TryTranslateTest, AnAlignmentMayBeLeftOut) {
+  for (const int source_tokens : {0, 3, 200}) {
+    translation_.set_token_count(source_tokens);
+    translation_.mutable_hypotheses(0)->mutable_alignment()->Resize(
+        source_tokens == 200 ? 20200 : 4, 0.5f);
+    const json body = json::parse(Ask(R"({"text": ""})").body);
+    EXPECT_EQ(body["hypotheses"][0]["alignment"], json::array()) << source_tokens;
+  }
+  translation_.Clear();
+  EXPECT_EQ(json::parse(Ask(R"({"text": ""})").body)["hypotheses"], json::array());
+  EXPECT_EQ(request_.beam_size(), 0);
+  EXPECT_EQ(request_.num_hypotheses(), 0);
+  EXPECT_LE(time_left_, absl::Seconds(30));
+}
+
+TEST_F(TryTranslateTest, BadBodies) {
+  for (const auto& [body, part] : std::vector<std::pair<std::string, std::string>>{
+           {"{", "not valid JSON"},
+           {"{}", "text: is missing"},
+           {R"({"text": 5})", "text: expected a string, found 5"},
+           {R"({"text": "x", "beam_size": 65})", "beam_size: expected 0 to 64, found 65"},
+           {R"({"text": "x", "beam_size": -1})", "beam_size: expected 0 to 64"},
+           {R"({"text": "x", "num_hypotheses": 0})", "num_hypotheses: expected 1 to 10, found 0"},
+           {R"({"text": "x", "num_hypotheses": 11})", "num_hypotheses: expected 1 to 10"},
+           {R"({"text": "x", "timeout_ms": 60001})", "timeout_ms: expected 1 to 60000"},
+           {R"({"text": "x", "alpha": 1})", "there is no key 'alpha'"}}) {
+    const PageResponse response = Ask(body);
+    EXPECT_EQ(response.status, 400) << body;
+    EXPECT_EQ(CodeOf(response), "INVALID_ARGUMENT");
+    EXPECT_THAT(MessageOf(response), HasSubstr(part)) << body;
+  }
 }
 
 TEST(TryAccessTest, Parses) {

@@ -3,6 +3,7 @@
 Exits with 77, which CTest shows as skipped, where selenium, chromium or chromedriver is missing.
 """
 
+import http.server
 import json
 import os
 import re
@@ -65,6 +66,66 @@ class Server:
         self._directory.cleanup()
 
 
+class PlayedServer:
+    """The page as it is in the sources, and a server that has the models and answers that a test gives it:
+    there is no reader and no translator that could come with the project.
+
+    answers: {path: (HTTP status, dict)}. self.requests are the (path, dict) that have been sent."""
+
+    def __init__(self, models, answers):
+        self.requests = []
+        status = {
+            "time": 0, "version": "0", "state": "ready", "metrics": {},
+            "limits": {"max_batch_tokens": 1, "max_queue_tokens": 1, "max_queue_sequences": 1, "max_sequence_tokens": 1},
+            "try": {"allowed": True, "reason": ""},
+            "models": [dict({"version": 1, "latest": True, "state": "ready", "reason": "", "description": "",
+                             "backend": "cpu", "backend_description": "", "dtype": "float32", "instances": 1,
+                             "parameters": 1, "labels": [], "takes_text": True}, **model) for model in models]}
+        requests = self.requests
+        types = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def reply(self, code, kind, body):
+                self.send_response(code)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; "
+                                                            "img-src 'self'; connect-src 'self'")
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_GET(self):
+                if self.path == "/status.json":
+                    status["time"] += 1
+                    self.reply(200, "application/json", json.dumps(status).encode())
+                    return
+                name = "index.html" if self.path == "/" else os.path.basename(self.path)
+                with open(os.path.join(SOURCE_ROOT, "server", "http", "status_page", name), "rb") as file:
+                    self.reply(200, types[name.rsplit(".", 1)[1]], file.read())
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                requests.append((self.path, json.loads(body)))
+                code, answer = answers[self.path]
+                self.reply(code, "application/json", json.dumps(answer).encode())
+
+            def log_message(self, *_):
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = "http://127.0.0.1:%d/" % self._server.server_address[1]
+        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread.start()
+
+    def stop(self):
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+TIMES = {"tokenize_us": 1, "queue_us": 2, "compute_us": 3, "total_us": 6}
+
+
 class Load:
     """Calls the server through /try, one call after the other, until it is stopped."""
 
@@ -118,6 +179,24 @@ class StatusPageTest(unittest.TestCase):
         self.driver.get(server.url)
         self.wait(lambda: self.text("state") == "ready", "the state is ready")
         return server
+
+    def play(self, models, answers):
+        server = PlayedServer(models, answers)
+        self.addCleanup(server.stop)
+        self.driver.get(server.url)
+        self.wait(lambda: self.text("state") == "ready", "the state is ready")
+        return server
+
+    def fill(self, element_id, text):
+        box = self.driver.find_element(By.ID, element_id)
+        box.clear()
+        box.send_keys(text)
+
+    def press(self, form):
+        self.driver.find_element(By.CSS_SELECTOR, "#%s button[type=submit]" % form).click()
+
+    def elements(self, selector):
+        return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
     def wait(self, condition, what):
         # The page may replace an element between finding and reading it.
@@ -281,6 +360,92 @@ class StatusPageTest(unittest.TestCase):
         self.wait(lambda: "INVALID_ARGUMENT" in self.text("write-result"), "an error")
         self.assertIn("prompt", self.text("write-result"))
         self.assertEqual(self.driver.find_elements(By.CSS_SELECTOR, "#write img"), [])
+
+    def test_a_reader_marks_its_answers(self):
+        # Offsets are code points: in JavaScript the clef counts as two.
+        passage = "\N{MUSICAL SYMBOL G CLEF} <b>Anna</b> left. Bob stayed."
+        spans = [("Bob", 0.75), ("Anna", 0.125)]
+        answers = [{"text": text, "probability": p, "log_score": 5.25, "start_char": passage.index(text),
+                    "end_char": passage.index(text) + len(text)} for text, p in spans]
+        # One that shares its place with a better one has no mark.
+        answers.append(dict(answers[0], text="Bob stayed", end_char=passage.index(" stayed") + 7))
+        server = self.play(
+            [{"name": "questions", "task": "reader", "version": 3}, {"name": "other", "task": "classifier"}],
+            {"/try/answer": (200, {"model": "questions", "version": 3, "answers": answers, "token_count": 9,
+                                   "times": TIMES})})
+        self.wait(self.driver.find_element(By.ID, "read").is_displayed, "the box of readers")
+        self.assertFalse(self.driver.find_element(By.ID, "translate").is_displayed())
+        self.assertEqual([option.text for option in self.elements("#read-model option")], ["questions · 3"])
+        self.fill("read-question", "Who stayed?")
+        # ChromeDriver types only characters of the first plane.
+        self.driver.execute_script("document.getElementById('read-passage').value = arguments[0]", passage)
+        self.press("read")
+        self.wait(lambda: self.elements("#read-answer mark"), "marks")
+        self.assertEqual([mark.text for mark in self.elements("#read-answer mark")], ["Anna", "Bob"])
+        self.assertEqual([mark.text for mark in self.elements("#read-answer mark.best")], ["Bob"])
+        self.assertEqual(self.driver.find_element(By.CSS_SELECTOR, "#read-answer .passage").get_attribute(
+            "textContent"), passage)
+        self.assertEqual(self.elements("#read-answer b"), [])
+        self.assertEqual([row.text.split("\n") for row in self.elements("#read-answer .answer-row")],
+                         [["Bob", "75.0 %"], ["Anna", "12.5 %"], ["Bob stayed", "75.0 %"]])
+        self.assertIn("questions version 3, 9 tokens", self.text("read-answer"))
+        self.assertEqual(server.requests, [("/try/answer", {
+            "model": "questions", "version": 3, "question": "Who stayed?", "passage": passage})])
+        self.check_quiet(server)
+
+    def test_a_translator_shows_what_it_looked_at(self):
+        hypotheses = [
+            {"text": "Ein Hund", "tokens": ["\u2581Ein", "\u2581Hund"], "score": -0.5, "log_prob": -1,
+             "unfinished": False, "alignment": [[900, 100, 0], [0, 250, 750]]},
+            {"text": "<i>Der</i>", "tokens": ["<i>Der</i>"], "score": -0.75, "log_prob": -2, "unfinished": True,
+             "alignment": [[0, 1000, 0]]}]
+        server = self.play(
+            [{"name": "captions", "task": "translator"}, {"name": "ids", "task": "translator", "takes_text": False}],
+            {"/try/translate": (200, {"model": "captions", "version": 1, "hypotheses": hypotheses,
+                                      "source_tokens": ["\u2581A", "\u2581do", "g"], "token_count": 3,
+                                      "truncated": False, "times": TIMES})})
+        self.wait(self.driver.find_element(By.ID, "translate").is_displayed, "the box of translators")
+        self.assertEqual([option.text for option in self.elements("#translate-model option")], ["captions · 1"])
+        self.fill("translate-beam", "2")
+        self.fill("translate-text", "A dog")
+        self.press("translate")
+        self.wait(lambda: self.elements("#translate-answer .alignment"), "a grid")
+        self.assertEqual([entry.text for entry in self.elements("#translate-answer li")],
+                         ["Ein Hund -0.500", "<i>Der</i> -0.750, cut off"])
+        self.assertEqual(self.elements("#translate-answer i"), [])
+
+        def grid():
+            return self.driver.execute_script(
+                "return Array.from(document.querySelectorAll('.alignment tr'), row =>"
+                " Array.from(row.cells, cell => cell.classList.contains('weight')"
+                " ? getComputedStyle(cell).getPropertyValue('--weight') : cell.textContent));")
+
+        self.assertEqual(grid(), [["", "\u2581A", "\u2581do", "g"],
+                                  ["\u2581Ein", "0.900", "0.100", "0.000"],
+                                  ["\u2581Hund", "0.000", "0.250", "0.750"]])
+        cells = self.elements(".alignment .weight")
+        self.assertEqual(cells[5].get_attribute("title"), "\u2581Hund \u2190 g: 75.0 %")
+        self.assertEqual(len({cell.value_of_css_property("background-color") for cell in cells}), 5)
+        # The other translation has a grid of its own.
+        self.elements("#translate-answer button.translation")[1].click()
+        self.assertEqual(grid()[1:], [["<i>Der</i>", "0.000", "1.000", "0.000"]])
+        self.assertEqual(server.requests, [("/try/translate", {
+            "model": "captions", "version": 1, "text": "A dog", "beam_size": 2, "num_hypotheses": 2})])
+        self.check_quiet(server)
+
+    def test_a_refusal_of_a_box_is_shown(self):
+        error = (401, {"error": {"code": "UNAUTHENTICATED", "message": "<b>no</b> token"}})
+        server = self.play([{"name": "questions", "task": "reader"}, {"name": "captions", "task": "translator"}],
+                           {"/try/answer": error, "/try/translate": error})
+        self.wait(self.driver.find_element(By.ID, "read").is_displayed, "the box of readers")
+        for form, boxes in (("read", ("read-question", "read-passage")), ("translate", ("translate-text",))):
+            for box in boxes:
+                self.fill(box, "text")
+            self.assertFalse(self.driver.find_element(By.ID, form + "-token").is_displayed())
+            self.press(form)
+            self.wait(lambda: "UNAUTHENTICATED: <b>no</b> token" in self.text(form + "-answer"), "the error")
+            self.assertTrue(self.driver.find_element(By.ID, form + "-token").is_displayed())
+        self.assertEqual(len(server.requests), 2)
 
     def test_a_lost_server_is_told(self):
         server = self.open()

@@ -537,19 +537,54 @@ void FuzzTokens(std::string_view bytes) {
   Require(set->Find("") == nullptr, "the empty token is in no set");
 }
 
-void FuzzTry(std::string_view bytes) {
-  const auto request = server::ParseTryRequest({bytes.data(), bytes.size()});
-  if (!request.ok()) {
-    Require(request.status().code() == absl::StatusCode::kInvalidArgument,
-            "a bad body is the caller's error");
-    RequireMessage(request.status());
-    return;
-  }
-  Require(request->classify.sequences_size() == 1, "there is one sequence");
-  Require(request->timeout > absl::ZeroDuration() && request->timeout <= absl::Seconds(10),
-          "there is a deadline");
-  const std::string& text = request->classify.sequences(0).text();
+namespace {
+
+void RequireBadBody(const absl::Status& status) {
+  Require(status.code() == absl::StatusCode::kInvalidArgument, "a bad body is the caller's error");
+  RequireMessage(status);
+}
+
+void RequireDeadline(absl::Duration timeout, absl::Duration longest) {
+  Require(timeout > absl::ZeroDuration() && timeout <= longest, "there is a deadline");
+}
+
+void RequireUtf8(const std::string& text) {
   Require(FindInvalidUtf8(text) == text.size(), "the text is valid UTF-8");
+}
+
+}  // namespace
+
+void FuzzTry(std::string_view bytes) {
+  const absl::string_view body(bytes.data(), bytes.size());
+  if (const auto request = server::ParseTryRequest(body); request.ok()) {
+    Require(request->classify.sequences_size() == 1, "there is one sequence");
+    RequireDeadline(request->timeout, absl::Seconds(10));
+    RequireUtf8(request->classify.sequences(0).text());
+  } else {
+    RequireBadBody(request.status());
+  }
+  if (const auto request = server::ParseTryGenerateRequest(body); request.ok()) {
+    RequireDeadline(request->timeout, absl::Seconds(60));
+    RequireUtf8(request->generate.prompt().text());
+  } else {
+    RequireBadBody(request.status());
+  }
+  if (const auto request = server::ParseTryAnswerRequest(body); request.ok()) {
+    Require(request->answer.queries_size() == 1, "there is one question");
+    Require(request->answer.queries(0).passages_size() == 1, "there is one passage");
+    RequireDeadline(request->timeout, absl::Seconds(10));
+    RequireUtf8(request->answer.queries(0).question());
+    RequireUtf8(request->answer.queries(0).passages(0));
+  } else {
+    RequireBadBody(request.status());
+  }
+  if (const auto request = server::ParseTryTranslateRequest(body); request.ok()) {
+    Require(request->translate.sequences_size() == 1, "there is one text");
+    RequireDeadline(request->timeout, absl::Seconds(60));
+    RequireUtf8(request->translate.sequences(0).text());
+  } else {
+    RequireBadBody(request.status());
+  }
 }
 
 }  // namespace sru::fuzz

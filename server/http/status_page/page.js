@@ -2,6 +2,8 @@
 
 import { Chart } from "./chart.js";
 import * as m from "./metrics.js";
+import { updateRead } from "./read.js";
+import { updateTranslate } from "./translate.js";
 import { updateTry } from "./try.js";
 import { updateWrite } from "./write.js";
 
@@ -296,6 +298,8 @@ function receive(status) {
   drawAllMetrics(status);
   updateTry(status);
   updateWrite(status);
+  updateRead(status);
+  updateTranslate(status);
 }
 
 let lastAnswer = Date.now();

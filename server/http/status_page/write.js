@@ -1,5 +1,6 @@
 // The box in which a language model writes: its text comes through POST /try/generate as it is made.
 
+import { chosenModel, element, fillModels, requestHeaders } from "./box.js";
 import { formatSeconds } from "./metrics.js";
 
 const byId = (id) => document.getElementById(id);
@@ -19,24 +20,11 @@ export function updateWrite(status) {
   const candidates = status.models.filter((model) =>
     model.task === "language_model" && model.state === "ready");
   section.hidden = !(status.try.allowed && candidates.length > 0);
-  const options = candidates.map((model) => model.name + " " + model.version);
-  if (options.join("\n") === [...models.options].map((option) => option.value).join("\n")) return;
-  const chosen = models.value;
-  models.replaceChildren(...candidates.map((model) => {
-    const option = document.createElement("option");
-    option.textContent = `${model.name} · ${model.version}`;
-    option.value = model.name + " " + model.version;
-    option.dataset.name = model.name;
-    option.dataset.version = model.version;
-    return option;
-  }));
-  if (options.includes(chosen)) models.value = chosen;
+  fillModels(models, candidates);
 }
 
 function show(className, message) {
-  const line = document.createElement("p");
-  line.className = className;
-  line.textContent = message;
+  const line = element("p", className, message);
   if (className.includes("error")) line.setAttribute("role", "alert");
   result.replaceChildren(line);
 }
@@ -95,16 +83,12 @@ async function write(headers, request, begun) {
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   if (running !== null) return;
-  const { name, version } = models.selectedOptions[0].dataset;
-  const headers = { "Content-Type": "application/json", "X-Sru-Try": "1" };
-  if (token.value) headers.Authorization = "Bearer " + token.value;
   running = new AbortController();
   start.disabled = true;
   cancel.disabled = false;
   try {
-    const error = await write(headers, {
-      model: name,
-      version: Number(version),
+    const error = await write(requestHeaders(token), {
+      ...chosenModel(models),
       prompt: byId("write-prompt").value,
       max_new_tokens: Number(byId("write-tokens").value),
       temperature: Number(byId("write-temperature").value),
