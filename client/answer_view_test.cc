@@ -58,9 +58,9 @@ TEST(AnswerViewTest, MarksTheAnswer) {
 }
 
 TEST(AnswerViewTest, CutsLongSentences) {
-  EXPECT_EQ(Marked("one two three four five six seven", "four", 9), "... three [four] five ...");
-  EXPECT_EQ(Marked("one two three", "two", 4), "one [two] three")
-      << "nothing is cut where all of it fits";
+  const std::string text = "one two three four five six seven";
+  EXPECT_EQ(Marked(text, "four", 9), "... three [four] five six ...");
+  EXPECT_EQ(Marked(text, "four", 15), "one two three [four] five six seven");
   // Without spaces, between characters.
   EXPECT_EQ(Marked("\u00e4\u00f6\u00fcX\u00e4\u00f6\u00fc", "X", 3), "...\u00fc[X]\u00e4...");
 }

@@ -75,7 +75,7 @@ class AnswerTest(unittest.TestCase):
         best = response["results"][0]["answers"][0]
         self.assertEqual(best["text"], "l\u00e4ngeres")
         self.assertEqual(passages[0][best["start_char"] : best["end_char"]], best["text"])
-        self.assertEqual(best["log_score"], 9.0)
+        self.assertEqual(best["log_score"], 8.0)
         self.assertEqual(answer.marked(best, passages[0]), "ein [l\u00e4ngeres]")
         request = self.service.requests[0]
         self.assertEqual(request["queries"][1]["passage_tags"][0]["pos_ids"], [1, 300])
