@@ -78,17 +78,22 @@ class Packer {
     return {weight.data, weight.size, bias.data, bias.size, width};
   }
 
+  using EmbedKey = std::tuple<ViewKey, float, bool>;  // with the scale and `positions`
+
   // What `known` has for the key, or else what `make` makes.
-  template <typename T, typename Make>
-  static std::shared_ptr<const T> Shared(std::map<ViewKey, std::shared_ptr<const T>>* known,
-                                         const ViewKey& key, const Make& make) {
+  template <typename Key, typename T, typename Make>
+  static std::shared_ptr<const T> Shared(std::map<Key, std::shared_ptr<const T>>* known,
+                                         const Key& key, const Make& make) {
     std::shared_ptr<const T>& packed = (*known)[key];
     if (packed == nullptr) packed = make();
     return packed;
   }
 
   Status PackWeights(const ops::Embed& op, PackedOperation* packed) {
-    packed->embed = std::make_unique<EmbedTable>(op, arithmetic_.rounds, source_);
+    const EmbedKey key = {KeyOf(op.table, {}, op.width), op.scale, op.positions};
+    packed->embed = Shared(&embeds_, key, [&] {
+      return std::make_shared<EmbedTable>(op, arithmetic_.rounds, source_);
+    });
     return OkStatus();
   }
   Status PackWeights(const ops::Linear& op, PackedOperation* packed) {
@@ -124,6 +129,7 @@ class Packer {
   WeightSource* const source_;
   const CompileStack& compile_stack_;
   ProductShapes shapes_;
+  std::map<EmbedKey, std::shared_ptr<const EmbedTable>> embeds_;
   std::map<ViewKey, std::shared_ptr<const BlockedProduct>> linears_;
   std::map<ViewKey, std::shared_ptr<const Prediction>> predictions_;
 };

@@ -27,7 +27,7 @@ namespace sru::kernels::cpu {
 
 // The weights of one operation; most have none. Operations with the same weights share what is packed.
 struct PackedOperation {
-  std::unique_ptr<const EmbedTable> embed;
+  std::shared_ptr<const EmbedTable> embed;
   std::shared_ptr<const BlockedProduct> linear;
   std::shared_ptr<const Prediction> predict;
   std::unique_ptr<Executable> stack;
