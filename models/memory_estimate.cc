@@ -29,6 +29,8 @@ constexpr int64_t kPartSize = 128;
 constexpr int64_t kPartCopies = 3;
 // Rows of a language model's output layer that are packed at a time (program_product.cc).
 constexpr int64_t kOutputBlock = 512;
+// Positions whose sinusoids are kept (program_embed.cc).
+constexpr int64_t kSinusoidRows = 1024;
 // Bytes per word: its view, and its place in a hash map that is half full at worst.
 constexpr int64_t kWordBytes = 16 + 2 * 25;
 // Of a SentencePiece piece: the same, its text and score, and the nodes of the trie that few other pieces go through.
@@ -77,6 +79,7 @@ struct Sizes {
   int64_t widest_row = 0;
   int64_t product_rows = 0;  // values per token that precede products, over all layers
   int64_t program_row = 0;   // values per token that a program keeps beside its stacks'
+  int64_t stacks = 1;        // each with a workspace of its own
 };
 
 // Rows of the output layer's weight, out.weight. A tied one is the embedding in the file, and yet
@@ -198,8 +201,60 @@ Sizes SizesOfReader(const ModelConfig& config) {
   return sizes;
 }
 
+// Each SRU layer is a stack of its own; the values between them are in one workspace.
+Sizes SizesOfTranslator(const TranslatorConfig& config) {
+  Sizes sizes;
+  const int64_t width = config.d_model;
+  // A linear map of `inputs` values.
+  const auto linear = [&sizes](int64_t inputs, int64_t outputs) {
+    sizes.in_file += inputs * outputs;
+    const int64_t packed =
+        RowLayout{1, static_cast<int>(inputs)}.stride() * ProductColumns(outputs);
+    sizes.packed += packed;
+    sizes.constants += outputs;
+    const int64_t block = std::min(kOutputBlock, outputs);
+    sizes.passing = std::max(sizes.passing, inputs * outputs + packed * block / outputs);
+  };
+  const auto layers = [&](int count, int attentions, bool bidirectional) {
+    EncoderConfig sru;
+    sru.input_size = config.d_model;
+    sru.bidirectional = bidirectional;
+    sru.hidden_size = config.d_sru / sru.directions();
+    sru.num_layers = 1;
+    sru.has_skip_term = false;
+    for (int i = 0; i < count; ++i) {
+      for (int j = 0; j < 4 * attentions; ++j) linear(width, width);
+      AddLayers(sru, {1, config.d_model}, 0, &sizes);
+      linear(config.d_sru, width);
+    }
+  };
+  layers(config.encoder_layers, 1, config.bidirectional_encoder);
+  layers(config.decoder_layers, 2, false);
+  linear(width, config.target_vocabulary);
+  const int64_t words =
+      config.source_vocabulary + (config.shared_embeddings ? 0 : config.target_vocabulary);
+  sizes.embedding = words * width;
+  sizes.in_file += sizes.embedding;
+  // The sinusoids of the first positions, with each table.
+  sizes.constants += (config.shared_embeddings ? 1 : 2) * kSinusoidRows * width;
+  sizes.stacks = config.encoder_layers + config.decoder_layers;
+  // Of the source and of the target each: x, and queries, keys, values and what is attended to, or h.
+  sizes.program_row = 2 * (width + std::max<int64_t>(4 * width, width + config.d_sru));
+  return sizes;
+}
+
 Sizes SizesOf(const ModelConfig& config) {
-  return config.task == Task::kReader ? SizesOfReader(config) : SizesOfStack(config);
+  switch (config.task) {
+    case Task::kClassifier:
+    case Task::kEncoder:
+    case Task::kLanguageModel:
+      return SizesOfStack(config);
+    case Task::kReader:
+      return SizesOfReader(config);
+    case Task::kTranslator:
+      return SizesOfTranslator(config.translator);
+  }
+  return Sizes();
 }
 
 MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const MemoryUse& use) {
@@ -219,13 +274,14 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   int64_t bytes = rows * (2 * sizes.widest_row + sizes.product_rows) * use.value_bytes;
   bytes += pooled_rows * (config.encoder.output_size() + labels) * kValueBytes;
   bytes += std::min<int64_t>(sizes.parts, use.threads) * kChunkBytes;
+  bytes *= sizes.stacks;
   // The token vectors, and those of the tokens before, from which the tokens are predicted.
   if (config.task == Task::kLanguageModel) {
     bytes += 2 * rows * config.encoder.output_size() * kValueBytes;
     // One workspace scores and one generates; the latter has what comes after each sequence as well.
     bytes = 2 * bytes + 2 * pooled_rows * config.encoder.output_size() * kValueBytes;
   }
-  if (config.task == Task::kReader) bytes += rows * sizes.program_row * kValueBytes;
+  bytes += rows * sizes.program_row * kValueBytes;
   // The buffer that features are gathered in.
   if (!config.has_embedding) {
     bytes += int64_t{use.max_tokens} * config.encoder.input_size * kValueBytes;

@@ -7,7 +7,9 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "models/model.h"
+#include "models/translator.h"
 #include "tests/testing/test_files.h"
+#include "tests/testing/translator_files.h"
 
 namespace sru::models {
 namespace {
@@ -176,6 +178,53 @@ TEST_F(MemoryEstimateTest, AnOutputLayerCountsTiedOrNot) {
   tensors["out.weight"] = MakeTensor({1000, 4});
   WriteModel(root, tensors);
   EXPECT_GT(Estimate().packed, 0);
+}
+
+TEST_F(MemoryEstimateTest, OfATranslatorIsWhatTheBackendThenTakes) {
+  nlohmann::json config = SmallTranslatorConfig();
+  config.erase("preprocessing");
+  nlohmann::json& translator = config["translator"];
+  translator["d_model"] = 96;
+  translator["heads"] = 4;
+  translator["d_sru"] = 256;
+  translator["decoder_layers"] = 3;
+  translator["source_vocabulary"] = translator["target_vocabulary"] = 1500;
+  MemoryUse use;
+  use.max_tokens = 1000;
+  use.max_sequences = 50;
+  use.threads = 2;
+  use.workspaces = 3;
+  kernels::BackendOptions options;
+  options.cpu_threads = use.threads;
+  std::unique_ptr<kernels::Backend> backend;
+  ASSERT_TRUE(kernels::CreateBackend("cpu", options, &backend).ok());
+  int64_t packed_shared = 0;
+  for (const bool shared : {true, false}) {
+    translator["shared_embeddings"] = shared;
+    translator["bidirectional_encoder"] = shared;
+    WriteTranslator(directory_, "m", config, TranslatorTensors(config));
+    const MemoryEstimate estimate = Estimate(use);
+    EXPECT_EQ(estimate.vocabulary, 0);
+    const auto model = Model::Load(directory_.path("m"), "m", 1, *backend, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto packed = static_cast<double>((*model)->compiled().weight_bytes());
+    EXPECT_GT(static_cast<double>(estimate.packed), 0.95 * packed);
+    EXPECT_LT(static_cast<double>(estimate.packed), 1.15 * packed);
+    // The second table, with its sinusoids.
+    if (shared) {
+      packed_shared = estimate.packed;
+    } else {
+      EXPECT_GE(estimate.packed - packed_shared, int64_t{4} * (1500 + 1024) * 96);
+    }
+    kernels::ProgramLimits limits =
+        TranslatorLimits(*(*model)->translator(), use.max_tokens, use.max_sequences, use.max_tokens,
+                         use.max_sequences);
+    std::unique_ptr<kernels::ProgramWorkspace> workspace;
+    ASSERT_TRUE((*model)->program().CreateWorkspace(limits, &workspace).ok());
+    const auto in_workspace = static_cast<double>(workspace->bytes());
+    EXPECT_GT(static_cast<double>(estimate.workspaces) / 3, 0.95 * in_workspace);
+    EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 1.3 * in_workspace);
+  }
 }
 
 TEST_F(MemoryEstimateTest, FilesThatAreWrongCountAsFarAsTheyAreKnown) {
