@@ -73,11 +73,14 @@ __device__ __forceinline__ float SumOfLane(float (&values)[kAttendGroup], int la
 }
 
 // One row and head. `count` keys are seen, of which the lane's part of q, k and v begins at the
-// head's columns. `weights` is the warp's shared memory.
+// head's columns. `weights` is the warp's shared memory. `attention` gets the weights of the keys; it
+// holds their scores until the largest is known, each of which the lane reads that wrote it. Null = they
+// are not wanted.
+template <bool kAttention>
 __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& keys, int key_column,
                                            int key_size, const AttendRows& values, int value_column,
                                            int value_size, float scale, int count, float* weights,
-                                           float* y) {
+                                           float* y, float* attention) {
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   float top = -HUGE_VALF;
   float total = 0.0f;
@@ -99,6 +102,9 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
       const float dot = SumOfLane(dots, lane);
       if (lane / kAttendGroup == group / kAttendGroup && lane < seen) score = dot * scale;
     }
+    if constexpr (kAttention) {
+      if (attention != nullptr && lane < seen) attention[first + lane] = score;
+    }
     const float new_top = fmaxf(top, WarpMax(score));
     const float keep = first == 0 ? 0.0f : expf(top - new_top);
     const float weight = lane < seen ? expf(score - new_top) : 0.0f;
@@ -118,10 +124,14 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
     SyncWarp();  // before the weights are replaced
   }
   for (int j = lane; j < value_size; j += kWarpSize) y[j] = count > 0 ? y[j] / total : 0.0f;
+  if constexpr (kAttention) {
+    if (attention == nullptr) return;
+    for (int s = lane; s < count; s += kWarpSize) attention[s] = expf(attention[s] - top) / total;
+  }
 }
 
-// A template only so that a header may hold it.
-template <typename T>
+// kAttention: the weights of head 0 are wanted.
+template <typename T, bool kAttention>
 __global__ void __launch_bounds__(kRowThreads, kAttendBlocks)
     AttendKernel(const DependentArgs<AttendArgs> dependent) {
   const AttendArgs& args = dependent.Await();
@@ -152,8 +162,16 @@ __global__ void __launch_bounds__(kRowThreads, kAttendBlocks)
   const AttendRows keys(args.keys, first, args.key_stride, args.key_field, b, args.key_width);
   const AttendRows values(args.values, first, args.value_stride, args.value_field, b,
                           args.value_width);
-  AttendHead(q, keys, head * key_size, key_size, values, head * value_size, value_size, args.scale,
-             count - hidden, weights, y + head * value_size);
+  float* attention = nullptr;
+  if constexpr (kAttention) {
+    if (head == 0) {
+      attention = args.attention + args.attention_begin[b] + (row - args.offsets[b]) * count;
+      const int seen = count - hidden > 0 ? count - hidden : 0;
+      for (int s = seen + lane; s < count; s += kWarpSize) attention[s] = 0.0f;
+    }
+  }
+  AttendHead<kAttention>(q, keys, head * key_size, key_size, values, head * value_size, value_size,
+                         args.scale, count - hidden, weights, y + head * value_size, attention);
   // The padding, by the last head's warp.
   if (head == args.heads - 1 && args.value_width + lane < args.y_stride) {
     y[args.value_width + lane] = 0.0f;

@@ -163,6 +163,10 @@ struct AppendArgs {
   const int32_t* row_sequence;
   const int32_t* offsets;
   FieldPages field;
+  // [sequence]: the page, shared with other slots, whose rows the last page before this run must get
+  // first (StateArena::Run::copied_from()), by which a shared page is copied without a launch of its own;
+  // null = none.
+  const float* const* copied_from;
   const float* x;
 };
 
@@ -193,6 +197,10 @@ struct AttendArgs {
   FieldPages key_field;
   FieldPages value_field;
   bool appended;
+  // The weights of head 0, a row's at attention[attention_begin[sequence]] plus the row's place in its
+  // sequence times the keys; null = not wanted.
+  const int64_t* attention_begin;  // [q's sequence]
+  float* attention;
 };
 
 // y_b = the pool of the rows of sequence b, or sum_t softmax_t(weights_t) x_t.
@@ -245,21 +253,27 @@ struct PickAdjustment {
   float add;
 };
 
+// What the kernels read of the rows of which a Predict is asked something.
+struct PredictHeader {
+  BatchHeader rows;
+  int32_t max_count;  // of candidates, over these rows
+  int32_t reserved[3];
+};
+
 // Of rows of logits: what Predict answers. Row r of the launch is number first + r of the rows that
 // are asked for. Where symbols are picked, all rows of x are asked for.
 struct PredictArgs {
-  const BatchHeader* header;  // of the rows that are asked for
+  const PredictHeader* header;
   int max_rows;
   int first;
   float* logits;  // [r][logit_stride], without bias; the kernel adds it, and adjusts them
   int logit_stride;
   int vocabulary_size;
-  const float* bias;             // [vocabulary_size]; null = zeros
-  const int32_t* targets;        // [first + r]; -1: no log-probability
-  const int32_t* counts;         // [first + r]: of candidates
-  float* log_prob;               // [first + r]
-  PredictCandidate* candidates;  // [first + r][max_candidates]
-  int max_candidates;
+  const float* bias;                  // [vocabulary_size]; null = zeros
+  const int32_t* targets;             // [first + r]; -1: no log-probability
+  const int32_t* counts;              // [first + r]: of candidates
+  float* log_prob;                    // [first + r]
+  PredictCandidate* candidates;       // [first + r][header->max_count]
   const PickSampling* sampling;       // [first + r]; null = nothing is picked, nor is the rest read
   const int32_t* adjustment_offsets;  // [first + r]; null = nothing is adjusted
   const PickAdjustment* adjustments;

@@ -81,7 +81,8 @@ template <typename Launch>
 auto WithKernel(const AttendArgs& args, const Launch& launch) {
   LaunchShape shape = PerWarp(int64_t{args.max_rows} * args.heads);
   shape.shared_bytes = kAttendSharedBytes;
-  return launch(AttendKernel<float>, shape, args);
+  return args.attention != nullptr ? launch(AttendKernel<float, true>, shape, args)
+                                   : launch(AttendKernel<float, false>, shape, args);
 }
 template <typename Launch>
 auto WithKernel(const PoolRowsArgs& args, const Launch& launch) {

@@ -15,18 +15,26 @@ cudaError_t LoadPredictKernel() {
 }  // namespace
 
 cudaError_t LoadOperationKernels() {
-  for (const cudaError_t error :
-       {LoadKernel(CopyRowsKernel<float>), LoadKernel(CopyRowsKernel<BFloat16>),
-        LoadKernel(EmbedRowsKernel<float>), LoadKernel(EmbedRowsKernel<BFloat16>),
-        LoadKernel(AddBiasKernel<float>), LoadKernel(AddRowsKernel<float>),
-        LoadKernel(GatherStateKernel<float>), LoadKernel(ScatterStateKernel<float>),
-        LoadKernel(ShiftRowsKernel<float>), LoadKernel(KeepLastKernel<float>),
-        LoadKernel(LastRowsKernel<float>), LoadKernel(AppendKernel<float>),
-        LoadKernel(AttendKernel<float>, kAttendSharedBytes), LoadKernel(PoolRowsKernel<float>),
-        LoadKernel(RowDotKernel<float>), LoadPredictKernel<kPredictThreads, false>(),
-        LoadPredictKernel<kPredictThreads, true>(),
-        LoadPredictKernel<kLargePredictThreads, false>(),
-        LoadPredictKernel<kLargePredictThreads, true>()}) {
+  for (const cudaError_t error : {LoadKernel(CopyRowsKernel<float>),
+                                  LoadKernel(CopyRowsKernel<BFloat16>),
+                                  LoadKernel(EmbedRowsKernel<float>),
+                                  LoadKernel(EmbedRowsKernel<BFloat16>),
+                                  LoadKernel(AddBiasKernel<float>),
+                                  LoadKernel(AddRowsKernel<float>),
+                                  LoadKernel(GatherStateKernel<float>),
+                                  LoadKernel(ScatterStateKernel<float>),
+                                  LoadKernel(ShiftRowsKernel<float>),
+                                  LoadKernel(KeepLastKernel<float>),
+                                  LoadKernel(LastRowsKernel<float>),
+                                  LoadKernel(AppendKernel<float>),
+                                  LoadKernel(AttendKernel<float, false>, kAttendSharedBytes),
+                                  LoadKernel(AttendKernel<float, true>, kAttendSharedBytes),
+                                  LoadKernel(PoolRowsKernel<float>),
+                                  LoadKernel(RowDotKernel<float>),
+                                  LoadPredictKernel<kPredictThreads, false>(),
+                                  LoadPredictKernel<kPredictThreads, true>(),
+                                  LoadPredictKernel<kLargePredictThreads, false>(),
+                                  LoadPredictKernel<kLargePredictThreads, true>()}) {
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;

@@ -171,15 +171,22 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
     PredictKernel(const DependentArgs<PredictArgs> dependent) {
   const PredictArgs& args = dependent.Await();
   const int number = args.first + static_cast<int>(blockIdx.x);
-  if (number >= args.header->num_tokens) return;  // the whole block
+  if (number >= args.header->rows.num_tokens) return;  // the whole block
   auto* const shared = reinterpret_cast<PredictShared<kThreads>*>(DynamicShared());
   BlockMath<kThreads> block(&shared->block);
   const Logits<kThreads> logits = {args.logits + int64_t{blockIdx.x} * args.logit_stride,
                                    args.vocabulary_size};
-  if (args.bias != nullptr) {
-    logits.ForEach([&](int v, float logit) { logits.at[v] = logit + args.bias[v]; });
+  Word64 best = 0;
+  if (args.bias == nullptr) {
+    best = logits.Best(~0ULL);
+  } else {
+    logits.ForEach([&](int v, float product) {
+      const float logit = product + args.bias[v];
+      logits.at[v] = logit;
+      const Word64 key = KeyOf(logit, v);
+      if (key > best) best = key;
+    });
   }
-  const Word64 best = logits.Best(~0ULL);
   const float top = block.Max(best == 0 ? -HUGE_VALF : LogitOf(best));
   float exponentials = 0.0f;
   logits.ForEach([&](int, float logit) { exponentials += expf(logit - top); });
@@ -190,7 +197,7 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
   }
   const int count = args.counts[number];
   if (count > 0) {
-    PredictCandidate* candidates = args.candidates + int64_t{number} * args.max_candidates;
+    PredictCandidate* candidates = args.candidates + int64_t{number} * args.header->max_count;
     Candidates<kThreads>(logits, block, shared).Choose(count, best, [&](int place, Word64 key) {
       candidates[place] = {IdOf(key), LogitOf(key) - top - log_sum};
     });

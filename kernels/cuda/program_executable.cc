@@ -63,12 +63,6 @@ class CudaProgram : public ProgramExecutable {
     Status status =
         ValidateBatch(packed_->program, packed_->shape, workspace.limits(), batch, outputs);
     if (!status.ok()) return status;
-    for (size_t i = 0; outputs != nullptr && i < packed_->program.outputs.size(); ++i) {
-      const OutputSpec& output = packed_->program.outputs[i];
-      if (output.type != OutputType::kAttention || outputs[i].values == nullptr) continue;
-      return Status(StatusCode::kUnsupported, "outputs[" + std::to_string(i) + "] (" + output.name +
-                                                  "): the cuda backend does not have attention");
-    }
     auto& ws = static_cast<CudaProgramWorkspace&>(workspace);
     if (ws.gpu().lost()) return ws.gpu().LostError();
     try {

@@ -72,14 +72,7 @@ class Forward {
     return {Input<int32_t>(of.in), Input<int32_t>(of.out), Input<float*>(layout_.pages)};
   }
   // Whether the batch wants an output of the operation of this type.
-  bool Wants(OutputType type) const {
-    const std::vector<OutputSpec>& outputs = packed_.program.outputs;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const bool is_wanted = (bucket_.users >> i & 1) != 0;
-      if (is_wanted && outputs[i].value == id_ && outputs[i].type == type) return true;
-    }
-    return false;
-  }
+  bool Wants(OutputType type) const { return bucket_.wants(packed_.program, id_, type); }
 
   Status Start(const OperationArgs& args) { return ws_.stream->RunOperation(args); }
 
@@ -279,6 +272,10 @@ class Forward {
       args.value_field = PagesOf(op.value_field);
       args.appended = packed_.shape.field_axes[op.key_field] == axis();
     }
+    if (Wants(OutputType::kAttention)) {
+      args.attention_begin = Input<int64_t>(layout_.attentions[id_]);
+      args.attention = ws_.attentions[id_].weights.as<float>();
+    }
     return Start(args);
   }
 
@@ -408,6 +405,7 @@ class Forward {
     args.row_sequence = row_sequence();
     args.offsets = offsets(axis());
     args.field = PagesOf(op.field);
+    args.copied_from = Input<const float*>(field(op.field, axis()).copied);
     args.x = value(op.x);
     return Start(args);
   }
@@ -420,8 +418,9 @@ class Forward {
     const int chunk = ws_.predict_chunk(operation().group);
     for (int first = 0; first < count; first += chunk) {
       const int rows = std::min(chunk, count - first);
+      const PredictHeader* const header = Input<PredictHeader>(asked.header);
       CopyRowsArgs copy{};
-      copy.header = Input<BatchHeader>(asked.header);
+      copy.header = &header->rows;
       copy.max_rows = rows;
       copy.first = first;
       copy.rows = Input<int32_t>(asked.rows);
@@ -435,7 +434,7 @@ class Forward {
       SRU_RETURN_IF_ERROR(Start(copy));
       SRU_RETURN_IF_ERROR(Multiply(rows, ws_.predicted.data(), ws_.logits.data()));
       PredictArgs args{};
-      args.header = copy.header;
+      args.header = header;
       args.max_rows = rows;
       args.first = first;
       args.logits = ws_.logits.as<float>();
@@ -446,7 +445,6 @@ class Forward {
       args.counts = Input<int32_t>(asked.counts);
       args.log_prob = prediction.log_prob.as<float>();
       args.candidates = prediction.candidates.as<PredictCandidate>();
-      args.max_candidates = op.max_candidates;
       if (Wants(OutputType::kPicked)) {
         args.sampling = Input<PickSampling>(layout_.inputs[op.sampling]);
         args.picked = prediction.picked.as<PredictCandidate>();

@@ -55,6 +55,10 @@ struct PackedProgram {
   AxisId sequences_of(AxisId axis) const {
     return is_sequence_axis(axis) ? program.axes[axis].sequences_of : axis;
   }
+  // Whether rows are added to a growing field of the slots of this axis.
+  bool appends(const FieldUse& use) const {
+    return program.fields[use.field].grows && shape.field_axes[use.field] == use.axis;
+  }
   // The index in field_uses; it must be there.
   int use_of(FieldId field, AxisId axis) const;
   const ProductShape& shape_of(const PackedOperation& operation) const {

@@ -72,10 +72,15 @@ ProgramBucket ProgramRun::MakeBucket() {
   for (size_t i = 0; i < program.operations.size(); ++i) {
     const ValueId id = static_cast<ValueId>(i);
     int asked = 0;
+    int32_t max_count = 0;
     if (std::holds_alternative<ops::Predict>(program.operations[i]) && runs(id)) {
-      ForEachAsked(id, [&](int, int32_t, int32_t) { ++asked; });
+      ForEachAsked(id, [&](int, int32_t, int32_t count) {
+        ++asked;
+        max_count = std::max(max_count, count);
+      });
     }
     asked_.push_back(asked);
+    max_count_.push_back(max_count);
     bucket.predicted.push_back(ws_.RowBucket(packed_.shape.values[i].axis, asked));
   }
   return bucket;
@@ -116,9 +121,9 @@ size_t ProgramRun::WriteInput() {
   for (size_t a = 0; a < packed_.program.axes.size(); ++a) WriteAxis(static_cast<AxisId>(a));
   WriteInputs();
   for (size_t i = 0; i < asked_.size(); ++i) {
-    if (std::holds_alternative<ops::Predict>(packed_.program.operations[i])) {
-      WritePredict(static_cast<ValueId>(i));
-    }
+    const ValueId id = static_cast<ValueId>(i);
+    if (std::holds_alternative<ops::Predict>(packed_.program.operations[i])) WritePredict(id);
+    if (bucket_.wants(packed_.program, id, OutputType::kAttention)) WriteAttention(id);
   }
   return WriteFields();
 }
@@ -193,7 +198,7 @@ void ProgramRun::WriteInputs() {
 
 void ProgramRun::WritePredict(ValueId id) {
   const ProgramLayout::Predict& layout = layout_.predicts[id];
-  *Host<BatchHeader>(layout.header) = BatchHeader{asked_[id], {}};
+  *Host<PredictHeader>(layout.header) = PredictHeader{{asked_[id], {}}, max_count_[id], {}};
   if (asked_[id] == 0) return;
   int32_t* const rows = Host<int32_t>(layout.rows);
   int32_t* const targets = Host<int32_t>(layout.targets);
@@ -205,6 +210,37 @@ void ProgramRun::WritePredict(ValueId id) {
     counts[asked] = count;
     ++asked;
   });
+}
+
+void ProgramRun::WriteAttention(ValueId id) {
+  const auto& attend = std::get<ops::Attend>(packed_.program.operations[id]);
+  const AxisId axis = packed_.shape.values[id].axis;
+  const auto length = [&](AxisId of, int b) {
+    if (packed_.is_sequence_axis(of)) return 1;
+    return static_cast<int>(batch_.axes[of].offsets[b + 1] - batch_.axes[of].offsets[b]);
+  };
+  int64_t* const begin = Host<int64_t>(layout_.attentions[id]);
+  int64_t end = 0;
+  for (int b = 0; b < sequences_[axis]; ++b) {
+    begin[b] = end;
+    const int rows = length(axis, b);
+    if (rows == 0) continue;
+    int keys = 0;
+    if (attend.key_field != kNone) {
+      const bool appended = packed_.shape.field_axes[attend.key_field] == axis;
+      keys = states_[axis].rows(attend.key_field, b) + (appended ? rows : 0);
+    } else {
+      keys = length(packed_.shape.values[attend.keys].axis,
+                    attend.map == kNone ? b : batch_.inputs[attend.map].ids[b]);
+    }
+    end += int64_t{rows} * keys;
+  }
+}
+
+size_t ProgramRun::AttentionBytes(ValueId id) const {
+  const AxisId axis = packed_.shape.values[id].axis;
+  return sizeof(float) * CountAttention(packed_.program, packed_.shape, batch_, id,
+                                        bucket_.has_slots(axis) ? &states_[axis] : nullptr);
 }
 
 size_t ProgramRun::WriteFields() {
@@ -224,6 +260,9 @@ size_t ProgramRun::WriteFields() {
       const std::vector<float*>& of_sequence = states.pages(use.field, b);
       Host<int32_t>(layout.in)[b] = states.rows(use.field, b);
       Host<int32_t>(layout.out)[b] = static_cast<int32_t>(num_pages);
+      if (packed_.appends(use)) {
+        Host<const float*>(layout.copied)[b] = states.copied_from(use.field, b);
+      }
       std::copy(of_sequence.begin(), of_sequence.end(), pages + num_pages);
       num_pages += of_sequence.size();
     }
@@ -253,10 +292,10 @@ Status ProgramRun::EnqueueResults() const {
                                    asked * sizeof(float));
         break;
       case OutputType::kCandidates: {
-        if (asked == 0) break;
-        const auto& predict = std::get<ops::Predict>(packed_.program.operations[output.value]);
+        const size_t candidates = asked * max_count_[output.value];
+        if (candidates == 0) break;
         status = stream.CopyToHost(prediction.host_candidates.data(), prediction.candidates.data(),
-                                   asked * predict.max_candidates * sizeof(PredictCandidate));
+                                   candidates * sizeof(PredictCandidate));
         break;
       }
       case OutputType::kPicked:
@@ -264,8 +303,13 @@ Status ProgramRun::EnqueueResults() const {
         status = stream.CopyToHost(prediction.host_picked.data(), prediction.picked.data(),
                                    asked * sizeof(PredictCandidate));
         break;
-      case OutputType::kAttention:  // CudaProgram::Run() has refused it
+      case OutputType::kAttention: {
+        const CudaProgramWorkspace::Attention& attention = ws_.attentions[output.value];
+        const size_t bytes = AttentionBytes(output.value);
+        if (bytes == 0) break;
+        status = stream.CopyToHost(attention.host_weights.data(), attention.weights.data(), bytes);
         break;
+      }
     }
   }
   return status;
@@ -301,7 +345,7 @@ void ProgramRun::ReadResults() const {
           for (int c = 0; c < count; ++c) {
             outputs_[i].candidates[row * most + c] = {from[c].id, from[c].log_prob};
           }
-          from += most;
+          from += max_count_[output.value];
         });
         break;
       }
@@ -312,8 +356,12 @@ void ProgramRun::ReadResults() const {
         }
         break;
       }
-      case OutputType::kAttention:
+      case OutputType::kAttention: {
+        const size_t bytes = AttentionBytes(output.value);
+        if (bytes == 0) break;
+        std::memcpy(outputs_[i].values, ws_.attentions[output.value].host_weights.data(), bytes);
         break;
+      }
     }
   }
 }

@@ -47,6 +47,9 @@ class ProgramRun {
   void WriteAxis(AxisId axis);
   void WriteInputs();
   void WritePredict(ValueId predict);
+  void WriteAttention(ValueId attend);
+  // The weights that are wanted of an Attend.
+  size_t AttentionBytes(ValueId attend) const;
   size_t WriteFields();
   template <typename T>
   T* Host(size_t offset) const {
@@ -61,6 +64,7 @@ class ProgramRun {
   std::vector<int> rows_;       // [axis]
   std::vector<int> sequences_;  // [axis]
   std::vector<int> asked_;      // [operation]: rows of which a Predict is asked something
+  std::vector<int> max_count_;  // [operation]: most candidates that are asked of one of them
   const ProgramBucket bucket_;
   const ProgramLayout layout_;
   std::vector<StateArena::Run> states_;  // [axis]; begun where there are slots

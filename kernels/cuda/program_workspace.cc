@@ -32,6 +32,7 @@ struct ValueBuffers {
       for (ValueId argument : packed.operations[i].arguments) last_use[original[argument]] = i;
     }
     for (const OutputSpec& output : packed.program.outputs) {
+      if (output.type != OutputType::kRows) continue;
       last_use[original[output.value]] = std::numeric_limits<size_t>::max();
     }
     std::vector<ValueId> holder;  // [buffer]
@@ -79,6 +80,14 @@ int PredictChunk(int n, const std::vector<int>& row_buckets) {
 
 }  // namespace
 
+bool ProgramBucket::wants(const Program& program, ValueId operation, OutputType type) const {
+  for (size_t i = 0; i < program.outputs.size(); ++i) {
+    const OutputSpec& output = program.outputs[i];
+    if (output.value == operation && output.type == type && (users >> i & 1) != 0) return true;
+  }
+  return false;
+}
+
 ProgramLayout::ProgramLayout(const PackedProgram& packed, const ProgramBucket& bucket) {
   const Program& program = packed.program;
   size_t end = 0;
@@ -122,12 +131,15 @@ ProgramLayout::ProgramLayout(const PackedProgram& packed, const ProgramBucket& b
     Predict predict;
     if (std::holds_alternative<ops::Predict>(program.operations[i])) {
       const size_t bytes = bucket.predicted[i] * sizeof(int32_t);
-      predict.header = take(sizeof(BatchHeader));
+      predict.header = take(sizeof(PredictHeader));
       predict.rows = take(bytes);
       predict.targets = take(bytes);
       predict.counts = take(bytes);
     }
     predicts.push_back(predict);
+    const bool attends = bucket.wants(program, static_cast<ValueId>(i), OutputType::kAttention);
+    const size_t sequences = bucket.sequences[packed.shape.values[i].axis];
+    attentions.push_back(take(attends ? sequences * sizeof(int64_t) : 0));
   }
   for (const FieldUse& use : packed.field_uses) {
     Field field;
@@ -136,6 +148,9 @@ ProgramLayout::ProgramLayout(const PackedProgram& packed, const ProgramBucket& b
       const size_t bytes = bucket.sequences[use.axis] * (grows ? sizeof(int32_t) : sizeof(float*));
       field.in = take(bytes);
       field.out = take(bytes);
+      if (packed.appends(use)) {
+        field.copied = take(bucket.sequences[use.axis] * sizeof(float*));
+      }
     }
     fields.push_back(field);
   }
@@ -305,6 +320,14 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     on_host.push_back({&prediction.host_picked, picked});
   }
   ws->outputs.resize(program.outputs.size());
+  ws->attentions.resize(packed.operations.size());
+  for (size_t i = 0; i < packed.operations.size(); ++i) {
+    if (!largest.wants(program, static_cast<ValueId>(i), OutputType::kAttention)) continue;
+    Attention& attention = ws->attentions[i];
+    const size_t weights = static_cast<size_t>(limits.max_attention_values) * sizeof(float);
+    on_device.push_back({&attention.weights, weights});
+    on_host.push_back({&attention.host_weights, weights});
+  }
   for (size_t i = 0; i < program.outputs.size(); ++i) {
     const ValueId value = program.outputs[i].value;
     if (program.outputs[i].type != OutputType::kRows) continue;

@@ -35,6 +35,8 @@ struct ProgramBucket {
   std::vector<int> predicted;  // [operation]: rows that a Predict answers, else 0
 
   bool has_slots(AxisId axis) const { return (users & ProgramShape::StateBit(axis)) != 0; }
+  // Whether an output of this type of an operation is wanted.
+  bool wants(const Program& program, ValueId operation, OutputType type) const;
   bool operator<(const ProgramBucket& o) const {
     return std::tie(users, rows, sequences, predicted) <
            std::tie(o.users, o.rows, o.sequences, o.predicted);
@@ -54,21 +56,24 @@ struct ProgramLayout {
     size_t entries = 0;       // SequenceEntry [sequences], where the axis has a stack
   };
   struct Predict {
-    size_t header = 0;  // BatchHeader
+    size_t header = 0;  // PredictHeader
     size_t rows = 0;    // int32_t, as those that follow
     size_t targets = 0;
     size_t counts = 0;
   };
   struct Field {
-    size_t in = 0;   // pointers; of a growing field int32_t: the rows before,
-    size_t out = 0;  // and the first page
+    size_t in = 0;      // pointers; of a growing field int32_t: the rows before,
+    size_t out = 0;     // and the first page
+    size_t copied = 0;  // pointers to shared pages, of a growing field that the axis writes
   };
 
   std::vector<Axis> axes;
   std::vector<size_t> inputs;
   std::vector<Predict> predicts;  // [operation]
-  std::vector<Field> fields;      // [PackedProgram::field_uses], of axes with slots
-  size_t pages = 0;               // float* [pages]
+  // [operation]: int64_t [sequences], where each one's weights begin, of an Attend whose are wanted.
+  std::vector<size_t> attentions;
+  std::vector<Field> fields;  // [PackedProgram::field_uses], of axes with slots
+  size_t pages = 0;           // float* [pages]
 };
 
 // What a program has on one device.
@@ -138,7 +143,12 @@ class CudaProgramWorkspace : public ProgramWorkspace {
     ArrayView host_log_prob, host_candidates, host_picked;
   };
   std::vector<Prediction> predictions;  // [operation]; empty of others
-  std::vector<ArrayView> outputs;       // [output]: rows, or nothing
+  // The weights of an Attend.
+  struct Attention {
+    ArrayView weights, host_weights;
+  };
+  std::vector<Attention> attentions;  // [operation]; empty where no output has them
+  std::vector<ArrayView> outputs;     // [output]: rows, or nothing
 
   GpuStream stream;
   BasicGraphCache<ProgramBucket> graphs;

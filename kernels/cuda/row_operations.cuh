@@ -118,8 +118,17 @@ __global__ void __launch_bounds__(kRowThreads)
   const RowPlace at = PlaceOf(args.width);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const int b = args.row_sequence[at.row];
-  const int row = args.field.rows_before[b] + at.row - args.offsets[b];
+  const int before = args.field.rows_before[b];
+  const int row = before + at.row - args.offsets[b];
   T* page = args.field.pages[args.field.page_begin[b] + row / kStatePageRows];
+  const float* shared = args.copied_from[b];
+  if (shared != nullptr && row == before) {
+    // The sequence's first new row is in the page that replaces the shared one.
+#pragma unroll 4
+    for (int i = 0; i < before % kStatePageRows; ++i) {
+      page[i * args.width + at.column] = shared[i * args.width + at.column];
+    }
+  }
   page[int64_t{row % kStatePageRows} * args.width + at.column] =
       args.x[int64_t{at.row} * args.stride + at.column];
 }

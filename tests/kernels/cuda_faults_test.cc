@@ -310,7 +310,7 @@ Bytes RunPredict() {
   std::vector<float> unadjusted(adjustments.size());
   const std::vector<int32_t> targets = {580, 300 + 2 * (kThreads - 1), 0, -1};
   const std::vector<int32_t> counts = {5, 0, 3, 0};
-  const BatchHeader header = {kRows, {}};
+  const PredictHeader header = {{kRows, {}}, 5, {}};
   std::vector<float> log_prob(kRows);
   std::vector<PredictCandidate> candidates(size_t{kRows} * 5);
   std::vector<PredictCandidate> picked(kRows);
@@ -326,7 +326,6 @@ Bytes RunPredict() {
   args.counts = counts.data();
   args.log_prob = log_prob.data();
   args.candidates = candidates.data();
-  args.max_candidates = 5;
   args.sampling = sampling.data();
   args.adjustment_offsets = offsets.data();
   args.adjustments = adjustments.data();
