@@ -50,7 +50,8 @@ class BasicGraphCache {
     return status.code() == StatusCode::kDeviceLost ? status : OkStatus();
   }
 
-  // Null when there is none. The pointer holds until the next Insert().
+  // Null when there is none. The pointer holds until `capacity` other buckets have been found or
+  // inserted.
   Graph* Find(const Key& bucket) {
     const auto found = by_bucket_.find(bucket);
     if (found == by_bucket_.end()) return nullptr;

@@ -87,7 +87,7 @@ class CudaProgram : public ProgramExecutable {
   Status RunBatch(const ProgramBatch& batch, const OutputBatch* outputs,
                   CudaProgramWorkspace& ws) const {
     ProgramRun run(*packed_, batch, outputs, ws);
-    if (run.is_empty()) return OkStatus();
+    if (run.parts().empty()) return OkStatus();
     Status status = run.BeginStates();
     if (!status.ok()) return ws.gpu().Observe(status);
     // Also after an error: the staging memory and the pages must be free for others.
@@ -109,15 +109,26 @@ class CudaProgram : public ProgramExecutable {
   }
 
   Status Enqueue(ProgramRun& run, CudaProgramWorkspace& ws) const {
-    const size_t bytes = run.WriteInput();
     const ProgramOnDevice& device = devices_[ws.limits().device];
-    const auto enqueue = [&] { return EnqueueProgram(*packed_, device, run.bucket(), ws); };
-    Graph* graph = nullptr;
-    Status status = ws.graphs.Prepare(run.bucket(), *ws.stream, enqueue, &graph);
-    if (status.ok()) {
-      status = ws.stream->CopyToDevice(ws.input.data(), ws.host_input.data(), bytes);
+    const auto enqueue = [&](const ProgramBucket& bucket) {
+      return EnqueueProgram(*packed_, device, bucket, ws);
+    };
+    Status status;
+    // All of them while the stream is idle.
+    std::vector<Graph*> graphs;
+    for (const ProgramRun::Part& part : run.parts()) {
+      if (!status.ok()) return status;
+      status = ws.graphs.Prepare(
+          part.bucket, *ws.stream, [&] { return enqueue(part.bucket); }, &graphs.emplace_back());
     }
-    if (status.ok()) status = graph != nullptr ? ws.stream->Launch(*graph) : enqueue();
+    for (size_t i = 0; i < graphs.size() && status.ok(); ++i) {
+      const ProgramRun::Part& part = run.parts()[i];
+      const size_t bytes = run.WriteInput(part);
+      const CudaProgramWorkspace::Staging& staging = ws.staging[part.bucket.part];
+      status = ws.stream->CopyToDevice(staging.input.data(), staging.host_input.data(), bytes);
+      if (!status.ok()) break;
+      status = graphs[i] != nullptr ? ws.stream->Launch(*graphs[i]) : enqueue(part.bucket);
+    }
     return status.ok() ? run.EnqueueResults() : status;
   }
 

@@ -50,7 +50,7 @@ class Forward {
 
   template <typename T>
   const T* Input(size_t offset) const {
-    return reinterpret_cast<const T*>(ws_.input.as<char>() + offset);
+    return reinterpret_cast<const T*>(ws_.staging[bucket_.part].input.as<char>() + offset);
   }
   const int32_t* Ids(InputId input) const { return Input<int32_t>(layout_.inputs[input]); }
   const AxisHeader* header(AxisId axis) const {

@@ -1,5 +1,5 @@
-// The operations of a program for one bucket: what runs between the copy of a batch to the device
-// and the copies of its results back.
+// The operations of a part of a program for one bucket: what runs between the copy of a batch to the
+// device and the copies of its results back.
 #ifndef SRU_KERNELS_CUDA_PROGRAM_FORWARD_H_
 #define SRU_KERNELS_CUDA_PROGRAM_FORWARD_H_
 

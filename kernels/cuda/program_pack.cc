@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -185,6 +186,57 @@ class Packer {
   std::map<std::tuple<const float*, size_t, int, DataType>, TensorIndex> known_;
 };
 
+// Sets of axes that grow together.
+class AxisSets {
+ public:
+  explicit AxisSets(size_t axes) : next_(axes) { std::iota(next_.begin(), next_.end(), 0); }
+
+  void Join(AxisId a, AxisId b) { next_[Find(a)] = Find(b); }
+
+  // The number of each axis' set, counted from 0.
+  std::vector<int> Numbers() const {
+    std::vector<int> of_root(next_.size(), -1);
+    std::vector<int> numbers;
+    int count = 0;
+    for (size_t a = 0; a < next_.size(); ++a) {
+      int& number = of_root[Find(static_cast<AxisId>(a))];
+      if (number < 0) number = count++;
+      numbers.push_back(number);
+    }
+    return numbers;
+  }
+
+ private:
+  AxisId Find(AxisId axis) const {
+    while (next_[axis] != axis) axis = next_[axis];
+    return axis;
+  }
+
+  std::vector<AxisId> next_;
+};
+
+std::vector<int> PartsOf(const PackedProgram& packed) {
+  const Program& program = packed.program;
+  AxisSets sets(program.axes.size());
+  for (size_t a = 0; a < program.axes.size(); ++a) {
+    sets.Join(static_cast<AxisId>(a), packed.sequences_of(static_cast<AxisId>(a)));
+  }
+  for (const InputSpec& input : program.inputs) {
+    if (input.target != kNone) sets.Join(input.axis, input.target);
+  }
+  for (size_t i = 0; i < packed.operations.size(); ++i) {
+    const AxisId axis = packed.shape.values[i].axis;
+    for (ValueId argument : packed.operations[i].arguments) {
+      sets.Join(axis, packed.shape.values[argument].axis);
+    }
+    const auto* const predict = std::get_if<ops::Predict>(&program.operations[i]);
+    if (predict != nullptr && predict->adjustments != kNone) {
+      sets.Join(axis, program.inputs[predict->adjustments].axis);
+    }
+  }
+  return sets.Numbers();
+}
+
 }  // namespace
 
 PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
@@ -204,6 +256,14 @@ PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
   for (size_t i = 0; i < given.operations.size(); ++i) {
     std::visit([&](const auto& op) { packer.Pack(static_cast<ValueId>(i), op); },
                given.operations[i]);
+  }
+  parts = PartsOf(*this);
+  for (size_t a = 0; a < parts.size(); ++a) {
+    if (static_cast<size_t>(parts[a]) == part_users.size()) part_users.push_back(0);
+    part_users[parts[a]] |= ProgramShape::StateBit(static_cast<AxisId>(a));
+  }
+  for (size_t i = 0; i < given.outputs.size(); ++i) {
+    part_users[parts[shape.values[given.outputs[i].value].axis]] |= uint64_t{1} << i;
   }
 }
 

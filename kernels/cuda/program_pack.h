@@ -4,6 +4,7 @@
 #ifndef SRU_KERNELS_CUDA_PROGRAM_PACK_H_
 #define SRU_KERNELS_CUDA_PROGRAM_PACK_H_
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -73,6 +74,10 @@ struct PackedProgram {
   std::vector<ProductGroup> groups;
   std::vector<FieldUse> field_uses;
   std::vector<std::vector<FieldId>> written_fields;  // [axis]
+  // Axes whose operations read values of one another, or whose inputs point to one another, are a part
+  // of the program. Parts meet in slots alone, of which each is on one axis of a batch.
+  std::vector<int> parts;            // [axis]
+  std::vector<uint64_t> part_users;  // [part]: those of its operations (ProgramShape::users)
   std::vector<bool> has_stack;       // [axis]: an operation needs its sequences by length
   std::vector<bool> has_operations;  // [axis]; else only inputs are on it
   HostTensors tensors;               // emptied by ReleaseHostCopy(), with those of the stacks

@@ -27,12 +27,13 @@ ProgramRun::ProgramRun(const PackedProgram& packed, const ProgramBatch& batch,
       outputs_(outputs),
       ws_(workspace),
       users_(BatchUsers(packed.program, batch, outputs)),
-      bucket_(MakeBucket()),
-      layout_(packed, bucket_) {}
-
-bool ProgramRun::is_empty() const {
-  return users_ == 0 ||
-         std::all_of(sequences_.begin(), sequences_.end(), [](int n) { return n == 0; });
+      bucket_(MakeBucket()) {
+  for (size_t number = 0; number < packed.part_users.size(); ++number) {
+    ProgramBucket bucket = bucket_.OfPart(packed, static_cast<int>(number));
+    if (bucket.is_empty()) continue;
+    const ProgramLayout layout(packed, bucket);
+    parts_.push_back({std::move(bucket), layout});
+  }
 }
 
 template <typename Use>
@@ -66,8 +67,16 @@ ProgramBucket ProgramRun::MakeBucket() {
     const AxisBatch& given = batch_.axes[packed_.sequences_of(axis)];
     sequences_.push_back(given.num_sequences);
     rows_.push_back(packed_.is_sequence_axis(axis) ? given.num_sequences : given.num_rows());
-    bucket.rows.push_back(ws_.RowBucket(axis, rows_[a]));
     bucket.sequences.push_back(ws_.SequenceBucketOf(axis, sequences_[a]));
+  }
+  std::vector<bool> coarse(rows_.size());
+  for (size_t a = 0; a < rows_.size(); ++a) {
+    // The first of those with the most rows is not.
+    for (size_t other = 0; other < rows_.size() && packed_.has_operations[a]; ++other) {
+      if (packed_.parts[other] != packed_.parts[a] || !packed_.has_operations[other]) continue;
+      if (rows_[other] > rows_[a] || (rows_[other] == rows_[a] && other < a)) coarse[a] = true;
+    }
+    bucket.rows.push_back(ws_.RowBucket(static_cast<AxisId>(a), rows_[a], coarse[a]));
   }
   for (size_t i = 0; i < program.operations.size(); ++i) {
     const ValueId id = static_cast<ValueId>(i);
@@ -81,7 +90,8 @@ ProgramBucket ProgramRun::MakeBucket() {
     }
     asked_.push_back(asked);
     max_count_.push_back(max_count);
-    bucket.predicted.push_back(ws_.RowBucket(packed_.shape.values[i].axis, asked));
+    const AxisId axis = packed_.shape.values[i].axis;
+    bucket.predicted.push_back(ws_.RowBucket(axis, asked, coarse[axis]));
   }
   return bucket;
 }
@@ -107,47 +117,54 @@ Status ProgramRun::BeginStates() {
     }
     if (!status.ok()) return status;
   }
-  size_t pages = 0;
-  for (const FieldUse& use : packed_.field_uses) {
-    if (!bucket_.has_slots(use.axis) || !packed_.program.fields[use.field].grows) continue;
-    for (int b = 0; b < sequences_[use.axis]; ++b) {
-      pages += states_[use.axis].pages(use.field, b).size();
+  for (const Part& part : parts_) {
+    size_t pages = 0;
+    for (const FieldUse& use : packed_.field_uses) {
+      if (!part.bucket.has_slots(use.axis) || !packed_.program.fields[use.field].grows) continue;
+      for (int b = 0; b < sequences_[use.axis]; ++b) {
+        pages += states_[use.axis].pages(use.field, b).size();
+      }
     }
+    Status status = ws_.ReservePages(part.bucket.part, part.layout, pages);
+    if (!status.ok()) return status;
   }
-  return ws_.ReservePages(layout_, pages);
+  return OkStatus();
 }
 
-size_t ProgramRun::WriteInput() {
-  for (size_t a = 0; a < packed_.program.axes.size(); ++a) WriteAxis(static_cast<AxisId>(a));
-  WriteInputs();
+size_t ProgramRun::WriteInput(const Part& part) {
+  for (size_t a = 0; a < packed_.program.axes.size(); ++a) {
+    if (is_of(part, static_cast<AxisId>(a))) WriteAxis(part, static_cast<AxisId>(a));
+  }
+  WriteInputs(part);
   for (size_t i = 0; i < asked_.size(); ++i) {
     const ValueId id = static_cast<ValueId>(i);
-    if (std::holds_alternative<ops::Predict>(packed_.program.operations[i])) WritePredict(id);
-    if (bucket_.wants(packed_.program, id, OutputType::kAttention)) WriteAttention(id);
+    if (!is_of(part, packed_.shape.values[i].axis)) continue;
+    if (std::holds_alternative<ops::Predict>(packed_.program.operations[i])) WritePredict(part, id);
+    if (part.bucket.wants(packed_.program, id, OutputType::kAttention)) WriteAttention(part, id);
   }
-  return WriteFields();
+  return WriteFields(part);
 }
 
-void ProgramRun::WriteAxis(AxisId axis) {
-  const ProgramLayout::Axis& layout = layout_.axes[axis];
+void ProgramRun::WriteAxis(const Part& part, AxisId axis) {
+  const ProgramLayout::Axis& layout = part.layout.axes[axis];
   const int count = sequences_[axis];
   AxisHeader header{};
   header.rows.num_tokens = rows_[axis];
   header.num_sequences = count;
-  *Host<AxisHeader>(layout.header) = header;
-  int32_t* const offsets = Host<int32_t>(layout.offsets);
+  *Host<AxisHeader>(part, layout.header) = header;
+  int32_t* const offsets = Host<int32_t>(part, layout.offsets);
   if (packed_.is_sequence_axis(axis) || count == 0) {
     std::iota(offsets, offsets + count + 1, 0);  // a row for each sequence
   } else {
     std::copy_n(batch_.axes[axis].offsets, count + 1, offsets);
   }
   if (!packed_.has_operations[axis]) return;
-  int32_t* const row_sequence = Host<int32_t>(layout.row_sequence);
+  int32_t* const row_sequence = Host<int32_t>(part, layout.row_sequence);
   for (int b = 0; b < count; ++b) {
     std::fill(row_sequence + offsets[b], row_sequence + offsets[b + 1], b);
   }
   if (!packed_.has_stack[axis]) return;
-  SequenceEntry* const entries = Host<SequenceEntry>(layout.entries);
+  SequenceEntry* const entries = Host<SequenceEntry>(part, layout.entries);
   for (int b = 0; b < count; ++b) {
     SequenceEntry& entry = entries[b];
     entry = SequenceEntry{};
@@ -161,13 +178,14 @@ void ProgramRun::WriteAxis(AxisId axis) {
     return a.length != b.length ? a.length > b.length : a.index < b.index;
   });
   const SequenceEntry spare{0, 0, 0, Pooling::kNone, -1, -1, -1, -1};
-  std::fill(entries + count, entries + bucket_.sequences[axis], spare);
+  std::fill(entries + count, entries + part.bucket.sequences[axis], spare);
 }
 
-void ProgramRun::WriteInputs() {
+void ProgramRun::WriteInputs(const Part& part) {
   if (batch_.inputs == nullptr) return;
   for (size_t i = 0; i < packed_.program.inputs.size(); ++i) {
     const InputSpec& input = packed_.program.inputs[i];
+    if (!is_of(part, input.axis)) continue;
     const size_t rows = rows_[input.axis];
     const void* from = batch_.inputs[i].ids;
     size_t bytes = rows * sizeof(int32_t);
@@ -192,17 +210,18 @@ void ProgramRun::WriteInputs() {
         break;
     }
     // What is not given is not needed.
-    if (from != nullptr && bytes > 0) std::memcpy(Host<char>(layout_.inputs[i]), from, bytes);
+    if (from != nullptr && bytes > 0)
+      std::memcpy(Host<char>(part, part.layout.inputs[i]), from, bytes);
   }
 }
 
-void ProgramRun::WritePredict(ValueId id) {
-  const ProgramLayout::Predict& layout = layout_.predicts[id];
-  *Host<PredictHeader>(layout.header) = PredictHeader{{asked_[id], {}}, max_count_[id], {}};
+void ProgramRun::WritePredict(const Part& part, ValueId id) {
+  const ProgramLayout::Predict& layout = part.layout.predicts[id];
+  *Host<PredictHeader>(part, layout.header) = PredictHeader{{asked_[id], {}}, max_count_[id], {}};
   if (asked_[id] == 0) return;
-  int32_t* const rows = Host<int32_t>(layout.rows);
-  int32_t* const targets = Host<int32_t>(layout.targets);
-  int32_t* const counts = Host<int32_t>(layout.counts);
+  int32_t* const rows = Host<int32_t>(part, layout.rows);
+  int32_t* const targets = Host<int32_t>(part, layout.targets);
+  int32_t* const counts = Host<int32_t>(part, layout.counts);
   int asked = 0;
   ForEachAsked(id, [&](int row, int32_t target, int32_t count) {
     rows[asked] = row;
@@ -212,14 +231,14 @@ void ProgramRun::WritePredict(ValueId id) {
   });
 }
 
-void ProgramRun::WriteAttention(ValueId id) {
+void ProgramRun::WriteAttention(const Part& part, ValueId id) {
   const auto& attend = std::get<ops::Attend>(packed_.program.operations[id]);
   const AxisId axis = packed_.shape.values[id].axis;
   const auto length = [&](AxisId of, int b) {
     if (packed_.is_sequence_axis(of)) return 1;
     return static_cast<int>(batch_.axes[of].offsets[b + 1] - batch_.axes[of].offsets[b]);
   };
-  int64_t* const begin = Host<int64_t>(layout_.attentions[id]);
+  int64_t* const begin = Host<int64_t>(part, part.layout.attentions[id]);
   int64_t end = 0;
   for (int b = 0; b < sequences_[axis]; ++b) {
     begin[b] = end;
@@ -243,31 +262,31 @@ size_t ProgramRun::AttentionBytes(ValueId id) const {
                                         bucket_.has_slots(axis) ? &states_[axis] : nullptr);
 }
 
-size_t ProgramRun::WriteFields() {
-  float** const pages = Host<float*>(layout_.pages);
+size_t ProgramRun::WriteFields(const Part& part) {
+  float** const pages = Host<float*>(part, part.layout.pages);
   size_t num_pages = 0;
   for (size_t i = 0; i < packed_.field_uses.size(); ++i) {
     const FieldUse& use = packed_.field_uses[i];
-    if (!bucket_.has_slots(use.axis)) continue;
+    if (!part.bucket.has_slots(use.axis)) continue;
     const StateArena::Run& states = states_[use.axis];
-    const ProgramLayout::Field& layout = layout_.fields[i];
+    const ProgramLayout::Field& layout = part.layout.fields[i];
     for (int b = 0; b < sequences_[use.axis]; ++b) {
       if (!packed_.program.fields[use.field].grows) {
-        Host<const float*>(layout.in)[b] = states.in(use.field, b);
-        Host<float*>(layout.out)[b] = states.out(use.field, b);
+        Host<const float*>(part, layout.in)[b] = states.in(use.field, b);
+        Host<float*>(part, layout.out)[b] = states.out(use.field, b);
         continue;
       }
       const std::vector<float*>& of_sequence = states.pages(use.field, b);
-      Host<int32_t>(layout.in)[b] = states.rows(use.field, b);
-      Host<int32_t>(layout.out)[b] = static_cast<int32_t>(num_pages);
+      Host<int32_t>(part, layout.in)[b] = states.rows(use.field, b);
+      Host<int32_t>(part, layout.out)[b] = static_cast<int32_t>(num_pages);
       if (packed_.appends(use)) {
-        Host<const float*>(layout.copied)[b] = states.copied_from(use.field, b);
+        Host<const float*>(part, layout.copied)[b] = states.copied_from(use.field, b);
       }
       std::copy(of_sequence.begin(), of_sequence.end(), pages + num_pages);
       num_pages += of_sequence.size();
     }
   }
-  return layout_.pages + num_pages * sizeof(float*);
+  return part.layout.pages + num_pages * sizeof(float*);
 }
 
 Status ProgramRun::EnqueueResults() const {

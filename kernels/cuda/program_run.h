@@ -1,4 +1,4 @@
-// One batch of a program: its bucket, its input in the staging memory, its results out of it, the
+// One batch of a program: its buckets, its input in the staging memory, its results out of it, the
 // states that it reads and writes.
 #ifndef SRU_KERNELS_CUDA_PROGRAM_RUN_H_
 #define SRU_KERNELS_CUDA_PROGRAM_RUN_H_
@@ -21,15 +21,19 @@ class ProgramRun {
   ProgramRun(const PackedProgram& packed, const ProgramBatch& batch, const OutputBatch* outputs,
              CudaProgramWorkspace& workspace);
 
-  // Whether there is nothing to compute.
-  bool is_empty() const;
-  const ProgramBucket& bucket() const { return bucket_; }
+  // A part of the program for which the batch has something to do.
+  struct Part {
+    ProgramBucket bucket;
+    ProgramLayout layout;
+  };
+  // Empty if there is nothing to compute.
+  const std::vector<Part>& parts() const { return parts_; }
 
   // Takes the pages that the slots go on to; they are given up with the object unless Commit() is
   // called.
   Status BeginStates();
-  // Fills the staging memory. Returns the bytes of it that the batch uses.
-  size_t WriteInput();
+  // Fills a part's staging memory. Returns the bytes of it that the batch uses.
+  size_t WriteInput(const Part& part);
   // Puts the copies of the results on the stream.
   Status EnqueueResults() const;
   // Copies them to where the caller wants them.
@@ -44,16 +48,19 @@ class ProgramRun {
   // For every row of which a Predict is asked something, in order: use(row, target, count).
   template <typename Use>
   void ForEachAsked(ValueId predict, const Use& use) const;
-  void WriteAxis(AxisId axis);
-  void WriteInputs();
-  void WritePredict(ValueId predict);
-  void WriteAttention(ValueId attend);
+  void WriteAxis(const Part& part, AxisId axis);
+  void WriteInputs(const Part& part);
+  void WritePredict(const Part& part, ValueId predict);
+  void WriteAttention(const Part& part, ValueId attend);
   // The weights that are wanted of an Attend.
   size_t AttentionBytes(ValueId attend) const;
-  size_t WriteFields();
+  size_t WriteFields(const Part& part);
+  bool is_of(const Part& part, AxisId axis) const {
+    return packed_.parts[axis] == part.bucket.part;
+  }
   template <typename T>
-  T* Host(size_t offset) const {
-    return reinterpret_cast<T*>(ws_.host_input.as<char>() + offset);
+  T* Host(const Part& part, size_t offset) const {
+    return reinterpret_cast<T*>(ws_.staging[part.bucket.part].host_input.as<char>() + offset);
   }
 
   const PackedProgram& packed_;
@@ -65,8 +72,8 @@ class ProgramRun {
   std::vector<int> sequences_;  // [axis]
   std::vector<int> asked_;      // [operation]: rows of which a Predict is asked something
   std::vector<int> max_count_;  // [operation]: most candidates that are asked of one of them
-  const ProgramBucket bucket_;
-  const ProgramLayout layout_;
+  const ProgramBucket bucket_;  // of the whole program
+  std::vector<Part> parts_;
   std::vector<StateArena::Run> states_;  // [axis]; begun where there are slots
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <variant>
@@ -22,14 +23,21 @@ struct ValueBuffers {
 
   ValueBuffers(const PackedProgram& packed, const std::vector<std::vector<int>>& row_buckets) {
     const size_t count = packed.operations.size();
+    // One part of the program runs after the other.
+    std::vector<size_t> order(count);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return packed.parts[packed.shape.values[a].axis] < packed.parts[packed.shape.values[b].axis];
+    });
     // Append's value is x itself.
     std::vector<ValueId> original(count);
-    std::vector<size_t> last_use(count);
-    for (size_t i = 0; i < count; ++i) {
+    std::vector<size_t> last_use(count);  // [operation]: a place in `order`
+    for (size_t place = 0; place < count; ++place) {
+      const size_t i = order[place];
       const auto* const append = std::get_if<ops::Append>(&packed.program.operations[i]);
       original[i] = append != nullptr ? original[append->x] : static_cast<ValueId>(i);
-      last_use[original[i]] = i;
-      for (ValueId argument : packed.operations[i].arguments) last_use[original[argument]] = i;
+      last_use[original[i]] = place;
+      for (ValueId argument : packed.operations[i].arguments) last_use[original[argument]] = place;
     }
     for (const OutputSpec& output : packed.program.outputs) {
       if (output.type != OutputType::kRows) continue;
@@ -37,7 +45,8 @@ struct ValueBuffers {
     }
     std::vector<ValueId> holder;  // [buffer]
     of_value.assign(count, -1);
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t place = 0; place < count; ++place) {
+      const size_t i = order[place];
       const ValueSpec& value = packed.shape.values[i];
       if (value.width == 0) continue;
       if (original[i] != static_cast<ValueId>(i)) {
@@ -48,7 +57,7 @@ struct ValueBuffers {
                             packed.stride(static_cast<ValueId>(i)) * sizeof(float);
       int chosen = -1;
       for (size_t b = 0; b < bytes.size(); ++b) {
-        if (last_use[holder[b]] >= i) continue;
+        if (last_use[holder[b]] >= place) continue;
         const int buffer = static_cast<int>(b);
         // The smallest that is large enough, else the largest.
         const bool fits = bytes[b] >= needed;
@@ -79,6 +88,24 @@ int PredictChunk(int n, const std::vector<int>& row_buckets) {
 }
 
 }  // namespace
+
+ProgramBucket ProgramBucket::OfPart(const PackedProgram& packed, int number) const {
+  ProgramBucket of_part = *this;
+  of_part.part = number;
+  of_part.users &= packed.part_users[number];
+  for (size_t a = 0; a < rows.size(); ++a) {
+    if (packed.parts[a] != number) of_part.rows[a] = of_part.sequences[a] = 0;
+  }
+  for (size_t i = 0; i < predicted.size(); ++i) {
+    if (packed.parts[packed.shape.values[i].axis] != number) of_part.predicted[i] = 0;
+  }
+  return of_part;
+}
+
+bool ProgramBucket::is_empty() const {
+  return users == 0 ||
+         std::all_of(sequences.begin(), sequences.end(), [](int n) { return n == 0; });
+}
 
 bool ProgramBucket::wants(const Program& program, ValueId operation, OutputType type) const {
   for (size_t i = 0; i < program.outputs.size(); ++i) {
@@ -175,9 +202,13 @@ CudaProgramWorkspace::CudaProgramWorkspace(const PackedProgram& packed, std::sha
   }
 }
 
-int CudaProgramWorkspace::RowBucket(AxisId axis, int rows) const {
+int CudaProgramWorkspace::RowBucket(AxisId axis, int rows, bool coarse) const {
+  if (rows == 0) return 0;
   const std::vector<int>& buckets = row_buckets_[axis];
-  return rows == 0 ? 0 : *std::lower_bound(buckets.begin(), buckets.end(), rows);
+  if (!coarse) return *std::lower_bound(buckets.begin(), buckets.end(), rows);
+  int bucket = buckets.front();
+  while (bucket < rows) bucket *= 2;
+  return std::min(bucket, buckets[buckets.size() - 2]);
 }
 
 int CudaProgramWorkspace::SequenceBucketOf(AxisId axis, int sequences) const {
@@ -268,16 +299,6 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
     if (input.type != InputType::kAdjustments) continue;
     unadjusted = std::max(unadjusted, largest.rows[input.axis] * sizeof(float));
   }
-  // Pages to begin with: of sequences that are twice as long as a page and what a batch adds.
-  size_t pages = 0;
-  for (const FieldUse& use : packed.field_uses) {
-    if (!program.fields[use.field].grows) continue;
-    pages += 3 * static_cast<size_t>(ws->max_sequences_[use.axis]) +
-             largest.rows[use.axis] / kStatePageRows;
-  }
-  ws->input_bytes_ = ProgramLayout(packed, largest).pages;
-  const size_t input_bytes = ws->input_bytes_ + pages * sizeof(float*);
-
   struct Array {
     ArrayView* array;
     size_t bytes;
@@ -293,9 +314,23 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
                                   {&ws->rounded, rounded},
                                   {&ws->predicted, predicted},
                                   {&ws->logits, logits},
-                                  {&ws->unadjusted, unadjusted},
-                                  {&ws->input, input_bytes}};
-  std::vector<Array> on_host = {{&ws->host_input, input_bytes}};
+                                  {&ws->unadjusted, unadjusted}};
+  std::vector<Array> on_host;
+  ws->staging.resize(packed.part_users.size());
+  for (size_t part = 0; part < ws->staging.size(); ++part) {
+    Staging& staging = ws->staging[part];
+    staging.bytes = ProgramLayout(packed, largest.OfPart(packed, static_cast<int>(part))).pages;
+    // Pages to begin with: of sequences that are twice as long as a page and what a batch adds.
+    size_t pages = 0;
+    for (const FieldUse& use : packed.field_uses) {
+      if (!program.fields[use.field].grows) continue;
+      if (static_cast<size_t>(packed.parts[use.axis]) != part) continue;
+      pages += 3 * static_cast<size_t>(ws->max_sequences_[use.axis]) +
+               largest.rows[use.axis] / kStatePageRows;
+    }
+    on_device.push_back({&staging.input, staging.bytes + pages * sizeof(float*)});
+    on_host.push_back({&staging.host_input, staging.bytes + pages * sizeof(float*)});
+  }
   const ValueBuffers buffers(packed, ws->row_buckets_);
   ws->value_buffer_ = buffers.of_value;
   ws->values_.resize(buffers.bytes.size());
@@ -367,21 +402,22 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
   return status;
 }
 
-Status CudaProgramWorkspace::ReservePages(const ProgramLayout& layout, size_t pages) {
-  if (layout.pages + pages * sizeof(float*) <= input.bytes()) return OkStatus();
-  const size_t bytes = input_bytes_ + 2 * pages * sizeof(float*);
+Status CudaProgramWorkspace::ReservePages(int part, const ProgramLayout& layout, size_t pages) {
+  Staging& of_part = staging[part];
+  if (layout.pages + pages * sizeof(float*) <= of_part.input.bytes()) return OkStatus();
+  const size_t bytes = of_part.bytes + 2 * pages * sizeof(float*);
   DeviceBuffer larger;
   PinnedBuffer host_larger;
   Status status = stream.CreateInitialized(gpu_, bytes, &larger);
   if (status.ok()) status = PinnedBuffer::Create(gpu_, bytes, &host_larger);
   if (!status.ok()) return status;
   // The arrays of the first room stay: they are part of an allocation that holds the others too.
-  bytes_ += 2 * (bytes - grown_input_.bytes());
+  bytes_ += 2 * (bytes - of_part.grown.bytes());
   graphs.Clear();
-  grown_input_ = std::move(larger);
-  host_grown_input_ = std::move(host_larger);
-  input = ArrayView(grown_input_.data(), bytes);
-  host_input = ArrayView(host_grown_input_.data(), bytes);
+  of_part.grown = std::move(larger);
+  of_part.host_grown = std::move(host_larger);
+  of_part.input = ArrayView(of_part.grown.data(), bytes);
+  of_part.host_input = ArrayView(of_part.host_grown.data(), bytes);
   return OkStatus();
 }
 

@@ -27,25 +27,37 @@ namespace sru::kernels::cuda {
 // Most device memory that the logits of a Predict take.
 inline constexpr size_t kMaxLogitBytes = size_t{64} << 20;
 
-// What a recorded graph of a program depends on.
+// What a recorded graph of a program depends on. Graphs are recorded of each part of the program
+// (PackedProgram::parts) by itself: sentences that a translator encodes and hypotheses that go on in the
+// same batch take as many graphs as there are buckets of the ones and of the others, and not a graph for
+// each pair. In a part of several axes only the one with the most rows has eight row buckets per
+// doubling; the others, whose spare rows cost little beside it, have powers of two: passages and
+// questions with up to 32,768 tokens of each have 72 by 12 pairs of row counts, of which steady traffic
+// uses a dozen. A cache keeps kMaxGraphs graphs at most, and what comes once is not recorded at all.
 struct ProgramBucket {
-  uint64_t users = 0;          // BatchUsers(): outputs that are wanted, axes with slots
-  std::vector<int> rows;       // [axis]: one of the axis' row buckets, or 0
+  int part = 0;
+  uint64_t users = 0;     // of the part, of BatchUsers(): outputs that are wanted, axes with slots
+  std::vector<int> rows;  // [axis]: one of the axis' row buckets; 0 of other parts
   std::vector<int> sequences;  // [axis]
   std::vector<int> predicted;  // [operation]: rows that a Predict answers, else 0
+
+  // Of a bucket of the whole program.
+  ProgramBucket OfPart(const PackedProgram& packed, int number) const;
+  // Whether a batch has nothing for the part to do.
+  bool is_empty() const;
 
   bool has_slots(AxisId axis) const { return (users & ProgramShape::StateBit(axis)) != 0; }
   // Whether an output of this type of an operation is wanted.
   bool wants(const Program& program, ValueId operation, OutputType type) const;
   bool operator<(const ProgramBucket& o) const {
-    return std::tie(users, rows, sequences, predicted) <
-           std::tie(o.users, o.rows, o.sequences, o.predicted);
+    return std::tie(part, users, rows, sequences, predicted) <
+           std::tie(o.part, o.users, o.rows, o.sequences, o.predicted);
   }
 };
 
-// Where the parts of a batch are in the staging memory, in bytes from its beginning. The same on the
-// host and on the device, and the same for every batch of a bucket, except that the pages, which
-// come last, are as many as they are. One copy brings all of it.
+// Where what a batch brings to a part of the program is in the part's staging memory, in bytes from its
+// beginning. The same on the host and on the device, and the same for every batch of a bucket, except
+// that the pages, which come last, are as many as they are. One copy brings all of it.
 struct ProgramLayout {
   ProgramLayout(const PackedProgram& packed, const ProgramBucket& bucket);
 
@@ -89,11 +101,19 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   const std::shared_ptr<Gpu> gpu_;  // outlives all that follows
   DeviceBuffer device_memory_;      // of the arrays below
   PinnedBuffer host_memory_;
-  // Of `input` and `host_input` once there are more pages than those have room for.
-  DeviceBuffer grown_input_;
-  PinnedBuffer host_grown_input_;
 
  public:
+  // Staging memory of a part of the program.
+  struct Staging {
+    ArrayView input;
+    ArrayView host_input;
+    size_t bytes = 0;  // of the largest batch, without pages
+    // Of the arrays once there are more pages than the first ones had room for.
+    DeviceBuffer grown;
+    PinnedBuffer host_grown;
+  };
+  std::vector<Staging> staging;  // [part]
+
   // kResourceExhausted when the device's budget does not hold it.
   static Status Create(const PackedProgram& packed, const ProgramOnDevice& device,
                        const ProgramLimits& limits,
@@ -104,8 +124,8 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   size_t bytes() const override { return bytes_; }
 
   Gpu& gpu() const { return *gpu_; }
-  // The smallest bucket that holds this many, 0 for 0.
-  int RowBucket(AxisId axis, int rows) const;
+  // The smallest bucket that holds this many, 0 for 0. `coarse`: of the powers of two.
+  int RowBucket(AxisId axis, int rows, bool coarse) const;
   int SequenceBucketOf(AxisId axis, int sequences) const;
 
   // How the product of an operation is computed for this many rows.
@@ -122,8 +142,8 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   // Rows of a value. A value whose buffer another one has taken over must not be read any more.
   float* value(ValueId id) const { return values_[value_buffer_[id]].as<float>(); }
 
-  // Room for this many pages in the staging memory; what is recorded is dropped if that moves it.
-  Status ReservePages(const ProgramLayout& layout, size_t pages);
+  // Room for this many pages in a part's staging memory; what is recorded is dropped if that moves it.
+  Status ReservePages(int part, const ProgramLayout& layout, size_t pages);
 
   // Scratch of one operation.
   ArrayView x, h, normalized, projected, u;  // a stack's
@@ -133,9 +153,6 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   ArrayView predicted;                       // what a Predict multiplies
   ArrayView logits;
   ArrayView unadjusted;  // of a Predict's logits, those that are adjusted
-
-  ArrayView input;
-  ArrayView host_input;
 
   // Results of a Predict, in the order of the rows that are asked for.
   struct Prediction {
@@ -176,7 +193,6 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   std::vector<Choices> stack_choices_;         // [stack]
   std::vector<ArrayView> values_;
   std::vector<int> value_buffer_;  // [operation]: index into values_
-  size_t input_bytes_ = 0;         // of the largest batch, without pages
   size_t bytes_ = 0;
 };
 

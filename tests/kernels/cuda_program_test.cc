@@ -945,6 +945,381 @@ TEST(CudaPickTest, PicksCandidatesAndTargetsComeTogether) {
   }
 }
 
+// As a translator has it: sentences are encoded on one axis, which adds keys and values of attention to
+// their slots, and hypotheses go on on the other one.
+class Translating : public RandomProgram {
+ public:
+  static constexpr int kWords = 30;
+  static constexpr int kWidth = 8;
+  static constexpr int kMost = 12;  // candidates
+
+  Translating() : RandomProgram(25) {
+    source = program.AddAxis("source");
+    const InputId source_ids = program.AddIds("source_ids", source, 0, kWords);
+    target = program.AddAxis("target");
+    const InputId target_ids = program.AddIds("target_ids", target, 0, kWords);
+    const FieldId context_keys = program.AddField("context_keys", kWidth, /*grows=*/true);
+    const FieldId context_values = program.AddField("context_values", kWidth, /*grows=*/true);
+    const FieldId keys = program.AddField("keys", kWidth, /*grows=*/true);
+    const FieldId values = program.AddField("values", kWidth, /*grows=*/true);
+    // Operations of the two axes in turn, as no program need have them.
+    const ValueId words = Embed(source_ids, kWords, kWidth, /*positions=*/true);
+    const ValueId y = Embed(target_ids, kWords, kWidth, /*positions=*/true, keys, 2.0f);
+    const ValueId n = Normalize(words);
+    const ValueId m = Normalize(y);
+    ops::Attend whole;
+    whole.q = Linear(n, kWidth);
+    whole.keys = Linear(n, kWidth);
+    whole.values = Linear(n, kWidth);
+    whole.heads = 2;
+    const ValueId attended = Add(words, Linear(Attend(whole, kWidth), kWidth));
+    Append(Linear(m, kWidth), keys);
+    Append(Linear(m, kWidth), values);
+    ops::Attend self;
+    self.q = Linear(m, kWidth);
+    self.key_field = keys;
+    self.value_field = values;
+    self.heads = 2;
+    self.causal = true;
+    const ValueId seen = Add(y, Linear(Attend(self, kWidth), kWidth));
+    StackOptions options;
+    options.input_size = kWidth;
+    options.hidden_size = 8;
+    options.vocabulary_size = 0;
+    const ValueId encoded = Normalize(Add(attended, Linear(Stack(attended, options), kWidth)));
+    Append(Linear(encoded, kWidth), context_keys);
+    Append(Linear(encoded, kWidth), context_values);
+    ops::Attend context;
+    context.q = Linear(Normalize(seen), kWidth);
+    context.key_field = context_keys;
+    context.value_field = context_values;
+    context.heads = 2;
+    const ValueId read = Attend(context, kWidth);
+    program.AddOutput("alignment", read, OutputType::kAttention);
+    const ValueId both = Add(seen, Linear(read, kWidth));
+    options.directions = 1;
+    const ValueId z = Add(both, Linear(Stack(both, options, "c"), kWidth));
+    Output(encoded, "encoded");
+    Predict("next", z, target, kWords, kMost);
+  }
+  enum Outputs { kAlignment, kEncoded, kNextLogProb, kNext };
+  enum Inputs { kSourceIds, kTargetIds, kTargets, kCounts };
+
+  AxisId source, target;
+};
+
+// Of a translator: one that is made for these tests, a device that serves it, and slots on the axis of
+// the target.
+struct TranslatingRig : Rig {
+  explicit TranslatingRig(int num_devices = 1, BackendOptions options = {})
+      : Rig(num_devices, options) {
+    limits.max_attention_values = 2000;
+    Prepare(model.program, {64, 16});
+    MakeArena();
+  }
+
+  // A slot per sentence, which has been encoded.
+  std::vector<StateArena::Slot> Encode(const std::vector<int>& lengths, unsigned seed) {
+    Call call(model.program, {lengths, {}}, seed);
+    for (size_t i = 0; i < lengths.size(); ++i) call.slots[model.source].push_back(Slot());
+    call.wanted.assign(call.wanted.size(), false);
+    const Status status = Run(call);
+    EXPECT_TRUE(status.ok()) << status.message();
+    return call.slots[model.source];
+  }
+
+  StateArena::Slot CopyOf(StateArena::Slot from) {
+    StateArena::Slot slot = StateArena::kNoSlot;
+    EXPECT_TRUE(arena->Copy(from, &slot).ok());
+    return slot;
+  }
+
+  // One more token of each hypothesis, `count` candidates of each.
+  Call Step(const std::vector<StateArena::Slot>& slots, unsigned seed, int count = 3) const {
+    Call call(model.program, {{}, std::vector<int>(slots.size(), 1)}, seed);
+    call.slots[model.target] = slots;
+    call.data.ids[Translating::kTargets].assign(slots.size(), -1);
+    call.data.ids[Translating::kCounts].assign(slots.size(), count);
+    call.wanted[Translating::kNextLogProb] = false;
+    return call;
+  }
+
+  const Translating model;
+};
+
+void ExpectSameCandidates(const Call& expected, size_t expected_row, const Call& found, size_t row,
+                          int count) {
+  for (int i = 0; i < count; ++i) {
+    const Candidate& a =
+        expected.candidates[Translating::kNext][expected_row * Translating::kMost + i];
+    const Candidate& b = found.candidates[Translating::kNext][row * Translating::kMost + i];
+    EXPECT_EQ(a.id, b.id) << "row " << row << ", place " << i;
+    EXPECT_EQ(a.log_prob, b.log_prob) << "row " << row << ", place " << i;
+  }
+}
+
+// A beam search forks and reorders hypotheses at every step, whose last pages are shared then.
+TEST(CudaProgramTest, SharedPagesAreCopiedByTheRunItself) {
+  TranslatingRig rig;
+  HostDeviceControl& control = *rig.controls[0];
+  constexpr int kBeam = 5;
+  std::vector<StateArena::Slot> beam = rig.Encode({7}, 1);
+  const StateArena::Slot alone = rig.CopyOf(beam[0]);
+  while (beam.size() < kBeam) beam.push_back(rig.CopyOf(beam[0]));
+  std::mt19937 random(2);
+  // Past the second page.
+  for (unsigned step = 0; step < 2 * kStatePageRows + 4; ++step) {
+    SCOPED_TRACE(step);
+    // The hypothesis that is followed alone is always the parent of another one.
+    Call call = rig.Step(beam, step);
+    Call follow = rig.Step({alone}, step);
+    follow.data.ids[Translating::kTargetIds][0] = call.data.ids[Translating::kTargetIds][0];
+    const int64_t waits = control.waits;
+    ASSERT_TRUE(rig.Run(call).ok());
+    EXPECT_EQ(control.waits, waits + 1) << "for the results, and for no copy";
+    ASSERT_TRUE(rig.Run(follow).ok());
+    ExpectSameCandidates(follow, 0, call, 0, 3);
+    int parents[kBeam] = {0, 0};
+    for (int i = 2; i < kBeam; ++i) parents[i] = static_cast<int>(random() % kBeam);
+    ASSERT_TRUE(rig.arena->Reorder(beam.data(), parents, kBeam).ok());
+  }
+  StateArena::State expected, found;
+  ASSERT_TRUE(rig.arena->Take(alone, &expected).ok());
+  for (const int i : {0, 1}) {
+    ASSERT_TRUE(rig.arena->Take(beam[i], &found).ok());
+    EXPECT_EQ(found.rows, expected.rows);
+    EXPECT_EQ(found.values, expected.values);
+  }
+}
+
+TEST(CudaProgramTest, ARunThatFailsLeavesSharedPagesAsTheyWere) {
+  TranslatingRig rig;
+  HostDeviceControl& control = *rig.controls[0];
+  std::vector<StateArena::Slot> beam = rig.Encode({9}, 1);
+  Call first = rig.Step(beam, 1);
+  ASSERT_TRUE(rig.Run(first).ok());
+  beam.push_back(rig.CopyOf(beam[0]));
+  StateArena::State before, after;
+  ASSERT_TRUE(rig.arena->Take(beam[0], &before).ok());
+  const size_t used = rig.arena->stats().used_bytes;
+  Call next = rig.Step(beam, 2);
+  control.failing_waits = 1;
+  EXPECT_EQ(rig.Run(next).code(), StatusCode::kInternal);
+  EXPECT_EQ(rig.arena->stats().used_bytes, used);
+  for (const StateArena::Slot slot : beam) {
+    ASSERT_TRUE(rig.arena->Take(slot, &after).ok());
+    EXPECT_EQ(after.values, before.values);
+  }
+  // Two hypotheses that go on with the same token stay the same.
+  next.data.ids[Translating::kTargetIds] = {4, 4};
+  ASSERT_TRUE(rig.Run(next).ok());
+  ExpectSameCandidates(next, 0, next, 1, 3);
+}
+
+TEST(CudaProgramTest, OnlyWhatIsAskedForIsCopiedBack) {
+  TranslatingRig rig;
+  HostDeviceControl& control = *rig.controls[0];
+  const std::vector<StateArena::Slot> sentences = rig.Encode({7, 40, 3}, 1);
+  Call call = rig.Step(sentences, 2);
+  call.data.ids[Translating::kCounts] = {3, 0, 4};
+  for (const bool alignment : {false, true}) {
+    call.wanted[Translating::kAlignment] = alignment;
+    for (int run = 0; run < 2; ++run) {
+      const int64_t before = control.bytes_to_host;
+      ASSERT_TRUE(rig.Run(call).ok());
+      // Of two rows, as many candidates as the one has that has the most.
+      const int64_t candidates = 2 * 4 * sizeof(Candidate);
+      const int64_t weights = (7 + 40 + 3) * sizeof(float);
+      EXPECT_EQ(control.bytes_to_host - before, candidates + (alignment ? weights : 0));
+    }
+  }
+  EXPECT_EQ(call.candidates[Translating::kNext][Translating::kMost].id, kNone) << "not asked for";
+  const std::vector<float>& weights = call.values[Translating::kAlignment];
+  for (const auto& [begin, end] : {std::pair{0, 7}, {7, 47}, {47, 50}}) {
+    EXPECT_NEAR(std::accumulate(&weights[begin], &weights[end], 0.0), 1.0, 1e-5);
+  }
+}
+
+TEST(CudaProgramTest, AttentionIsTheSameInAnyBatchAndWithinItsLimit) {
+  TranslatingRig rig;
+  const std::vector<int> lengths = {33, 1, 64 - 34 - 5, 5};
+  const std::vector<StateArena::Slot> sentences = rig.Encode(lengths, 1);
+  // A prefix, of which each token has its weights.
+  const std::vector<int> tokens = {3, 5, 1, 40};
+  Call all(rig.model.program, {{}, tokens}, 3);
+  for (const StateArena::Slot slot : sentences) {
+    all.slots[rig.model.target].push_back(rig.CopyOf(slot));
+  }
+  ASSERT_TRUE(rig.Run(all).ok());
+  const float* weights = all.values[Translating::kAlignment].data();
+  const int32_t* ids = all.data.ids[Translating::kTargetIds].data();
+  for (size_t b = 0; b < tokens.size(); ++b) {
+    // Alone, and a token at a time.
+    for (int t = 0; t < tokens[b]; ++t) {
+      Call one = rig.Step({sentences[b]}, 4);
+      one.data.ids[Translating::kTargetIds][0] = *ids++;
+      ASSERT_TRUE(rig.Run(one).ok());
+      for (int s = 0; s < lengths[b]; ++s) {
+        EXPECT_EQ(one.values[Translating::kAlignment][s], *weights++) << b << " " << t << " " << s;
+      }
+    }
+  }
+  // A weight for each of 33 words and of each token, and some more.
+  const std::vector<StateArena::Slot> more = rig.Encode({33, 31}, 5);
+  Call refused(rig.model.program, {{}, {60, 1}}, 6);
+  refused.slots[rig.model.target] = more;
+  const Status status = rig.Run(refused);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("outputs[0] (alignment): expected at most 2000"));
+  EXPECT_THAT(status.message(), HasSubstr("found 2011"));
+  Call fits(rig.model.program, {{}, {59, 1}}, 6);
+  fits.slots[rig.model.target] = more;
+  EXPECT_TRUE(rig.Run(fits).ok()) << "nothing was added before";
+}
+
+TEST(CudaProgramTest, PartsThatShareNoValuesAreRecordedByThemselves) {
+  TranslatingRig rig;
+  HostDeviceControl& control = *rig.controls[0];
+  control.graphs_recorded = 0;
+  // Row counts of four buckets each. Every pair comes twice.
+  for (const int words : {5, 20, 40, 60}) {
+    for (const int hypotheses : {1, 2, 5, 16}) {
+      const std::vector<StateArena::Slot> sentence = rig.Encode({3}, 1);
+      std::vector<StateArena::Slot> slots;
+      for (int i = 0; i < hypotheses; ++i) slots.push_back(rig.CopyOf(sentence[0]));
+      for (int run = 0; run < 2; ++run) {
+        Call step = rig.Step(slots, 2);
+        ASSERT_TRUE(rig.Run(step).ok());
+        Call both(rig.model.program, {{words}, std::vector<int>(hypotheses, 1)}, 2);
+        both.slots[rig.model.source] = {rig.Slot()};
+        both.slots[rig.model.target] = slots;
+        both.data.ids[Translating::kTargets].assign(hypotheses, -1);
+        both.data.ids[Translating::kCounts].assign(hypotheses, 3);
+        both.wanted[Translating::kNextLogProb] = false;
+        ASSERT_TRUE(rig.Run(both).ok());
+        Call whole(rig.model.program, {{words}, {}}, 2);
+        whole.data.ids[Translating::kSourceIds] = both.data.ids[Translating::kSourceIds];
+        whole.slots[rig.model.source] = {rig.Slot()};
+        ASSERT_TRUE(rig.Run(whole).ok());
+        EXPECT_EQ(whole.values[Translating::kEncoded], both.values[Translating::kEncoded]);
+      }
+    }
+  }
+  // Of sources, four row counts, and one without an output; of targets, three sequence counts.
+  EXPECT_EQ(control.graphs_recorded, 5 + 3);
+}
+
+TEST(CudaProgramTest, ADeviceLostInABatchOfBothAxesIsNoticedAndNoSlotGoesOn) {
+  bool succeeded = false;
+  for (int operations = 0; !succeeded; ++operations) {
+    SCOPED_TRACE(operations);
+    ASSERT_LT(operations, 200);
+    BackendOptions options;
+    options.cuda_dependent_launch = operations % 2 == 1;
+    TranslatingRig rig(2, options);
+    std::vector<StateArena::Slot> beam = rig.Encode({7}, 1);
+    beam.push_back(rig.CopyOf(beam[0]));
+    Call first = rig.Step(beam, 1);
+    ASSERT_TRUE(rig.Run(first).ok());
+    beam.push_back(rig.CopyOf(beam[1]));
+    Call both(rig.model.program, {{6, 9}, {1, 1, 1}}, 2);
+    both.slots[rig.model.source] = {rig.Slot(), rig.Slot()};
+    both.slots[rig.model.target] = beam;
+    const StateArena::Stats before = rig.arena->stats();
+    rig.controls[0]->operations_until_lost = operations;
+    const Status status = rig.Run(both);
+    succeeded = status.ok();
+    if (succeeded) break;
+    EXPECT_EQ(status.code(), StatusCode::kDeviceLost) << status.message();
+    EXPECT_EQ(rig.arena->stats().used_bytes, before.used_bytes);
+    EXPECT_TRUE(rig.backend->devices()[0].lost);
+    // The other device serves, from slots of its own.
+    ArenaOptions arena_options;
+    arena_options.budget_bytes = size_t{1} << 20;
+    arena_options.device = 1;
+    ASSERT_TRUE(rig.executable->CreateArena(arena_options, &rig.arena).ok());
+    Call again(rig.model.program, {{6, 9}, {}}, 2);
+    again.slots[rig.model.source] = {rig.Slot(), rig.Slot()};
+    EXPECT_TRUE(rig.Run(again, 1).ok());
+  }
+  EXPECT_TRUE(succeeded);
+}
+
+// Of passages and questions that meet by a map.
+class Reading : public RandomProgram {
+ public:
+  explicit Reading(int width = 8) : RandomProgram(26) {
+    passage = program.AddAxis("passage");
+    const InputId passage_ids = program.AddIds("passage_ids", passage, 0, 50);
+    question = program.AddAxis("question");
+    const InputId question_ids = program.AddIds("question_ids", question, 0, 50);
+    const AxisId questions = program.AddSequenceAxis("questions", question);
+    const InputId map = program.AddMap("question_of", passage, question);
+    const ValueId x = Embed(passage_ids, 50, width);
+    const ValueId q = Embed(question_ids, 50, width);
+    ops::Attend align;
+    align.q = Linear(x, width, true, true);
+    align.keys = Linear(q, width, true, true);
+    align.values = q;
+    align.map = map;
+    StackOptions options;
+    options.input_size = 2 * width;
+    options.hidden_size = width;
+    options.vocabulary_size = 0;
+    const ValueId h = Stack(Concat({x, Attend(align, width)}), options);
+    options.input_size = width;
+    const ValueId of_question = Stack(q, options);
+    const ValueId v = WeightedPool(of_question, questions, Linear(of_question, 1));
+    Output(RowDot(h, Linear(v, 2 * width), map), "start");
+    Output(RowDot(h, Linear(v, 2 * width), map), "end");
+  }
+
+  AxisId passage, question;
+};
+
+TEST(CudaProgramTest, TheAxisWithFewerRowsHasFewerBuckets) {
+  const Reading model;
+  Rig rig;
+  ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, {256, 8}));
+  HostDeviceControl& control = *rig.controls[0];
+  for (const int words : {33, 40, 47, 50, 55, 64}) {
+    for (int run = 0; run < 2; ++run) {
+      Call call(model.program, {{200}, {words}}, 1);
+      ASSERT_TRUE(rig.Run(call).ok());
+    }
+  }
+  EXPECT_EQ(control.graphs_recorded, 1) << "of 64 words";
+  // Where questions have the most rows, they have the buckets: of 48 and of 64 words.
+  for (const int words : {33, 48, 50, 64}) {
+    Call call(model.program, {{20}, {words}}, 1);
+    ASSERT_TRUE(rig.Run(call).ok());
+  }
+  EXPECT_EQ(control.graphs_recorded, 3);
+  // Neither limits nor results depend on it.
+  Call most(model.program, {{256}, {256}}, 2);
+  ASSERT_TRUE(rig.Run(most).ok());
+  Call also(model.program, {{256, 0}, {250, 6}}, 2);
+  also.data.ids = most.data.ids;
+  also.data.ids[2] = {0, 1};
+  ASSERT_TRUE(rig.Run(also).ok());
+}
+
+TEST(CudaProgramTest, AWorkspaceGrowsByTheRow) {
+  const Reading reading(32);
+  const Translating translating;
+  const auto bytes = [](const Program& program, int rows) {
+    Rig rig;
+    rig.Prepare(program, {rows, 64});
+    return static_cast<double>(rig.workspaces[0]->bytes() - kProductWorkspaceBytes);
+  };
+  for (const Program* program : {&reading.program, &translating.program}) {
+    const double once = bytes(*program, 4096);
+    EXPECT_LT(bytes(*program, 4 * 4096), 4.05 * once);
+    // All values of a row at a time, and scratch of its largest operation.
+    EXPECT_LT(once / 4096, 16 << 10);
+  }
+}
+
 TEST(CudaProgramTest, SequencesWithoutRowsKeepTheirStates) {
   class WithLast : public RandomProgram {
    public:

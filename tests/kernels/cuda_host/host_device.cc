@@ -299,6 +299,7 @@ class HostStream : public Stream {
   }
 
   Status Wait() override {
+    ++control_->waits;
     Status status = Fail();
     Work work;
     work.swap(work_);

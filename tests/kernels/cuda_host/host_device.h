@@ -65,6 +65,7 @@ struct HostDeviceControl {
   std::atomic<int64_t> graphs_recorded{0};
   std::atomic<int64_t> graphs_alive{0};
   std::atomic<int64_t> graph_launches{0};
+  std::atomic<int64_t> waits{0};
   std::atomic<int64_t> copies_to_host{0};  // recorded or put on a stream
   std::atomic<int64_t> fused_layers{0};    // recorded or run
   std::atomic<int64_t> kernels{0};         // the same
