@@ -71,13 +71,14 @@ struct AddBiasArgs {
   float* y;
 };
 
-// y = a + b.
+// y = a + (b + bias).
 struct AddRowsArgs {
   const AxisHeader* axis;
   int max_rows;
   int stride;
   const float* a;
   const float* b;
+  const float* bias;  // [stride]; null = zeros
   float* y;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <variant>
 
 #include "kernels/cuda/stack_pass.h"
@@ -45,6 +46,7 @@ class Forward {
 
   int width(ValueId value) const { return packed_.shape.values[value].width; }
   int stride(ValueId value) const { return packed_.stride(value); }
+  int row_stride(ValueId value) const { return packed_.row_stride(value); }
   AxisId axis_of(ValueId value) const { return packed_.shape.values[value].axis; }
   const float* value(ValueId id) const { return ws_.value(id); }
 
@@ -130,17 +132,19 @@ class Forward {
 
   Status Run(const ops::Linear& op) {
     if (rows() == 0) return OkStatus();
+    if (operation().first != kNone && operation().first != id_) return OkStatus();  // it is made
     const void* x = value(op.x);
     if (packed_.dtype != DataType::kFloat32) {
       SRU_RETURN_IF_ERROR(Round(op.x));
       x = ws_.rounded.data();
     }
     SRU_RETURN_IF_ERROR(Multiply(rows(), x, y()));
+    if (operation().adds_bias_later) return OkStatus();
     if (operation().bias == kNoTensor && !op.relu) return OkStatus();
     AddBiasArgs args{};
     args.axis = header(axis());
     args.max_rows = rows();
-    args.stride = stride();
+    args.stride = row_stride(id_);
     args.bias = device_.weights->floats(operation().bias);
     args.relu = op.relu;
     args.y = y();
@@ -257,14 +261,14 @@ class Forward {
     args.row_sequence = row_sequence();
     args.offsets = offsets(axis());
     args.q = value(op.q);
-    args.q_stride = stride(op.q);
+    args.q_stride = row_stride(op.q);
     args.y = y();
     args.y_stride = stride();
     if (op.keys != kNone) {
       args.keys = value(op.keys);
       args.values = value(op.values);
-      args.key_stride = stride(op.keys);
-      args.value_stride = stride(op.values);
+      args.key_stride = row_stride(op.keys);
+      args.value_stride = row_stride(op.values);
       args.key_offsets = offsets(axis_of(op.keys));
       if (op.map != kNone) args.map = Ids(op.map);
     } else {
@@ -300,6 +304,10 @@ class Forward {
     args.stride = stride();
     args.a = value(op.a);
     args.b = value(op.b);
+    if (operation().bias_of != kNone) {
+      if (operation().bias_of == op.a) std::swap(args.a, args.b);
+      args.bias = device_.weights->floats(packed_.operations[operation().bias_of].bias);
+    }
     args.y = y();
     return Start(args);
   }
@@ -401,7 +409,7 @@ class Forward {
     args.axis = header(axis());
     args.max_rows = rows();
     args.width = width(op.x);
-    args.stride = stride();
+    args.stride = row_stride(op.x);
     args.row_sequence = row_sequence();
     args.offsets = offsets(axis());
     args.field = PagesOf(op.field);

@@ -37,9 +37,7 @@ class Packer {
   }
 
   void Pack(ValueId id, const ops::Linear& op) {
-    PackedOperation& packed = Begin(id, {op.x});
-    AddProduct(GroupOf(axis(), kNone), op.weight, op.x, op.width, &packed);
-    packed.bias = AddBias(op.bias, op.width);
+    Begin(id, {op.x});  // PackLinears() does the rest
   }
 
   void Pack(ValueId id, const ops::Normalize& op) {
@@ -97,11 +95,105 @@ class Packer {
 
   void Pack(ValueId id, const ops::Predict& op) {
     PackedOperation& packed = Begin(id, {op.x});
-    AddProduct(GroupOf(axis(), id), op.weight, op.x, op.vocabulary_size, &packed);
+    packed.product.weights = AddRows(options_.dtype, op.weight, packed_.shape.values[op.x].width);
+    AddProduct(GroupOf(axis(), id), op.x, RowLayout::RoundUp(op.vocabulary_size), &packed);
     packed.bias = AddBias(op.bias, op.vocabulary_size);
   }
 
+  // Those of `program`, when the readers of every value are known.
+  void PackLinears(const Program& program) {
+    const size_t count = program.operations.size();
+    readers_.assign(count, {});
+    is_output_.assign(count, false);
+    for (size_t i = 0; i < count; ++i) {
+      for (ValueId argument : packed_.operations[i].arguments) {
+        readers_[argument].push_back(static_cast<ValueId>(i));
+      }
+    }
+    for (const OutputSpec& output : program.outputs) is_output_[output.value] = true;
+    for (size_t i = 0; i < count; ++i) {
+      const auto* const linear = std::get_if<ops::Linear>(&program.operations[i]);
+      if (linear == nullptr || packed_.operations[i].first != kNone) continue;
+      id_ = static_cast<ValueId>(i);
+      const std::vector<ValueId> together = Together(program, id_);
+      if (together.size() > 1) {
+        PackTogether(program, together);
+        continue;
+      }
+      PackedOperation& packed = packed_.operations[i];
+      packed.product.weights =
+          AddRows(options_.dtype, linear->weight, packed_.shape.values[linear->x].width);
+      AddProduct(GroupOf(axis(), kNone), linear->x, RowLayout::RoundUp(linear->width), &packed);
+      packed.bias = AddBias(linear->bias, linear->width);
+      if (packed.bias == kNoTensor || linear->relu) continue;
+      if (is_output_[i] || readers_[i].size() != 1) continue;
+      PackedOperation& reader = packed_.operations[readers_[i][0]];
+      if (!std::holds_alternative<ops::Add>(program.operations[readers_[i][0]])) continue;
+      if (reader.bias_of != kNone) continue;
+      packed.adds_bias_later = true;
+      reader.bias_of = id_;
+    }
+  }
+
  private:
+  // Operations that make one product, the first of which is `first`.
+  std::vector<ValueId> Together(const Program& program, ValueId first) const {
+    constexpr size_t kMost = 3;  // all their rows are in memory at a time
+    std::vector<ValueId> together = {first};
+    if (!IsForAttention(program, first)) return together;
+    const ValueId x = std::get<ops::Linear>(program.operations[first]).x;
+    for (size_t i = first + 1; i < program.operations.size() && together.size() < kMost; ++i) {
+      const ValueId id = static_cast<ValueId>(i);
+      const auto* const linear = std::get_if<ops::Linear>(&program.operations[i]);
+      if (linear == nullptr || linear->x != x || packed_.operations[i].first != kNone) continue;
+      // One must not run where another does not.
+      if (packed_.shape.users[i] != packed_.shape.users[first]) continue;
+      if (IsForAttention(program, id)) together.push_back(id);
+    }
+    return together;
+  }
+
+  // Whether all that reads a Linear's value takes rows of any stride.
+  bool IsForAttention(const Program& program, ValueId id) const {
+    if (std::get<ops::Linear>(program.operations[id]).relu || is_output_[id]) return false;
+    return std::all_of(readers_[id].begin(), readers_[id].end(), [&](ValueId reader) {
+      const Operation& operation = program.operations[reader];
+      if (std::holds_alternative<ops::Append>(operation)) {
+        return readers_[reader].empty() && !is_output_[reader];
+      }
+      return std::holds_alternative<ops::Attend>(operation);
+    });
+  }
+
+  void PackTogether(const Program& program, const std::vector<ValueId>& together) {
+    const ValueId x = std::get<ops::Linear>(program.operations[together[0]]).x;
+    const int width = packed_.shape.values[x].width;
+    std::vector<uint8_t> weights;
+    std::vector<float> biases;
+    bool has_bias = false;
+    int n = 0;
+    for (ValueId id : together) {
+      const auto& linear = std::get<ops::Linear>(program.operations[id]);
+      packed_.operations[id].first = together[0];
+      packed_.operations[id].column = n;
+      n += RowLayout::RoundUp(linear.width);
+      AppendRows(options_.dtype, linear.weight, width, &weights);
+      ReadRows(source_, linear.bias, 1, [&](size_t, size_t count, const float* values) {
+        biases.insert(biases.end(), values, values + count);
+        has_bias = true;
+      });
+      biases.resize(n);
+    }
+    for (ValueId id : together) packed_.operations[id].row_stride = n;
+    PackedOperation& packed = packed_.operations[together[0]];
+    packed.product.weights = Add(std::move(weights));
+    AddProduct(GroupOf(axis(), kNone), x, n, &packed);
+    if (!has_bias) return;
+    std::vector<uint8_t> bytes(biases.size() * sizeof(float));
+    std::memcpy(bytes.data(), biases.data(), bytes.size());
+    packed.bias = Add(std::move(bytes));
+  }
+
   PackedOperation& Begin(ValueId id, std::vector<ValueId> arguments = {}) {
     id_ = id;
     packed_.operations[id].arguments = std::move(arguments);
@@ -121,14 +213,21 @@ class Packer {
     const auto [known, is_new] =
         known_.try_emplace({values.data, values.size, width, dtype}, kNoTensor);
     if (!is_new) return known->second;
+    std::vector<uint8_t> bytes;
+    AppendRows(dtype, values, width, &bytes);
+    return known->second = Add(std::move(bytes));
+  }
+
+  void AppendRows(DataType dtype, const FloatView& values, int width, std::vector<uint8_t>* bytes) {
     const size_t stride = RowLayout::RoundUp(width);
     const size_t rows = RowLayout::RoundUp(static_cast<int>(values.size / width));
-    std::vector<uint8_t> bytes(rows * stride * ValueBytes(dtype));
+    const size_t begin = bytes->size();
+    bytes->resize(begin + rows * stride * ValueBytes(dtype));
     WithStorageType(dtype, [&](auto type) {
       using T = decltype(type);
       ReadRows(source_, values, width, [&](size_t first, size_t count, const float* from) {
         for (size_t row = 0; row < count; ++row) {
-          uint8_t* const to = &bytes[(first + row) * stride * sizeof(T)];
+          uint8_t* const to = bytes->data() + begin + (first + row) * stride * sizeof(T);
           for (int j = 0; j < width; ++j) {
             const T value = FromFloat<T>(from[row * width + j]);
             std::memcpy(to + j * sizeof(T), &value, sizeof(T));
@@ -136,7 +235,6 @@ class Packer {
         }
       });
     });
-    return known->second = Add(std::move(bytes));
   }
 
   TensorIndex AddBias(const FloatView& bias, int width) {
@@ -153,17 +251,16 @@ class Packer {
     return index;
   }
 
-  void AddProduct(int group_index, const FloatView& weight, ValueId x, int width,
-                  PackedOperation* packed) {
+  // With rows of n values; the weights are packed.
+  void AddProduct(int group_index, ValueId x, int n, PackedOperation* packed) {
     ProductGroup& group = packed_.groups[group_index];
     ProductShape shape;
     shape.k = packed_.stride(x);
-    shape.n = RowLayout::RoundUp(width);
+    shape.n = n;
     shape.dtype = options_.dtype;
     shape.tf32 = options_.tf32;
     shape.float32_result = true;
     packed->group = group_index;
-    packed->product.weights = AddRows(options_.dtype, weight, packed_.shape.values[x].width);
     const auto found = std::find(group.shapes.begin(), group.shapes.end(), shape);
     packed->product.shape = static_cast<int>(found - group.shapes.begin());
     if (found != group.shapes.end()) return;
@@ -183,6 +280,8 @@ class Packer {
   const PackOptions options_;
   WeightSource* const source_;
   ValueId id_ = kNone;
+  std::vector<std::vector<ValueId>> readers_;  // [value]
+  std::vector<bool> is_output_;                // [value]
   std::map<std::tuple<const float*, size_t, int, DataType>, TensorIndex> known_;
 };
 
@@ -257,6 +356,7 @@ PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
     std::visit([&](const auto& op) { packer.Pack(static_cast<ValueId>(i), op); },
                given.operations[i]);
   }
+  packer.PackLinears(given);
   parts = PartsOf(*this);
   for (size_t a = 0; a < parts.size(); ++a) {
     if (static_cast<size_t>(parts[a]) == part_users.size()) part_users.push_back(0);
@@ -265,6 +365,16 @@ PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
   for (size_t i = 0; i < given.outputs.size(); ++i) {
     part_users[parts[shape.values[given.outputs[i].value].axis]] |= uint64_t{1} << i;
   }
+}
+
+ValueId PackedProgram::OriginalOf(ValueId value) const {
+  const auto* const append = std::get_if<ops::Append>(&program.operations[value]);
+  return append != nullptr ? OriginalOf(append->x) : value;
+}
+
+int PackedProgram::row_stride(ValueId value) const {
+  const int shared = operations[OriginalOf(value)].row_stride;
+  return shared > 0 ? shared : stride(value);
 }
 
 int PackedProgram::use_of(FieldId field, AxisId axis) const {

@@ -26,9 +26,19 @@ struct ProductGroup {
 
 // Of one operation; what it does not have is not set.
 struct PackedOperation {
-  int stack = -1;                    // index into PackedProgram::stacks
-  int group = -1;                    // of the product
-  PackedProduct product;             // its shape is one of the group's; y = x w is float32
+  int stack = -1;         // index into PackedProgram::stacks
+  int group = -1;         // of the product
+  PackedProduct product;  // its shape is one of the group's; y = x w is float32
+  // Linear operations of the same x that attention alone reads, such as queries, keys and values, are one
+  // product: the first of them has it, with its weights and biases, and their values are columns of its
+  // rows. Of each of them, the first, and where its columns begin.
+  ValueId first = kNone;  // kNone: it is not one of several
+  int column = 0;
+  int row_stride = 0;  // of the product's rows; 0 = as of any value
+  // A bias that an Add, which alone reads the value, adds with its own sum: of the Linear, that it is so,
+  // and of the Add, whose it is. It saves a launch and a pass over the rows.
+  bool adds_bias_later = false;
+  ValueId bias_of = kNone;
   TensorIndex table = kNoTensor;     // Embed: [vocabulary][stride] in the storage type
   TensorIndex divisors = kNoTensor;  // Embed: float64, of the sinusoids (operation_args.h)
   TensorIndex weight = kNoTensor;    // Normalize: float32, padded
@@ -51,6 +61,11 @@ struct PackedProgram {
   // Values are rows of this layout, whatever their width means.
   RowLayout layout(ValueId value) const { return {1, shape.values[value].width}; }
   int stride(ValueId value) const { return layout(value).stride(); }
+  // Of the rows in memory, which several values may share, and the value's place in them.
+  int row_stride(ValueId value) const;
+  int column(ValueId value) const { return operations[OriginalOf(value)].column; }
+  // Of an Append, whose value it is.
+  ValueId OriginalOf(ValueId value) const;
   bool is_sequence_axis(AxisId axis) const { return program.axes[axis].sequences_of != kNone; }
   // The axis whose sequences an axis has: itself, or that of a sequence axis.
   AxisId sequences_of(AxisId axis) const {

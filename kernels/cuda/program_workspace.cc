@@ -29,13 +29,14 @@ struct ValueBuffers {
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       return packed.parts[packed.shape.values[a].axis] < packed.parts[packed.shape.values[b].axis];
     });
-    // Append's value is x itself.
+    // Append's value is x itself, and those of one product are in its rows.
     std::vector<ValueId> original(count);
     std::vector<size_t> last_use(count);  // [operation]: a place in `order`
     for (size_t place = 0; place < count; ++place) {
       const size_t i = order[place];
-      const auto* const append = std::get_if<ops::Append>(&packed.program.operations[i]);
-      original[i] = append != nullptr ? original[append->x] : static_cast<ValueId>(i);
+      original[i] = packed.OriginalOf(static_cast<ValueId>(i));
+      const ValueId first = packed.operations[original[i]].first;
+      if (first != kNone) original[i] = first;
       last_use[original[i]] = place;
       for (ValueId argument : packed.operations[i].arguments) last_use[original[argument]] = place;
     }
@@ -54,7 +55,7 @@ struct ValueBuffers {
         continue;
       }
       const size_t needed = static_cast<size_t>(row_buckets[value.axis].back()) *
-                            packed.stride(static_cast<ValueId>(i)) * sizeof(float);
+                            packed.row_stride(static_cast<ValueId>(i)) * sizeof(float);
       int chosen = -1;
       for (size_t b = 0; b < bytes.size(); ++b) {
         if (last_use[holder[b]] >= place) continue;
@@ -333,6 +334,9 @@ Status CudaProgramWorkspace::Create(const PackedProgram& packed, const ProgramOn
   }
   const ValueBuffers buffers(packed, ws->row_buckets_);
   ws->value_buffer_ = buffers.of_value;
+  for (size_t i = 0; i < packed.operations.size(); ++i) {
+    ws->value_column_.push_back(packed.column(static_cast<ValueId>(i)));
+  }
   ws->values_.resize(buffers.bytes.size());
   for (size_t i = 0; i < buffers.bytes.size(); ++i) {
     on_device.push_back({&ws->values_[i], buffers.bytes[i]});

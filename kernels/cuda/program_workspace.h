@@ -140,7 +140,9 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   int predict_chunk(int group) const { return predict_chunks_[group]; }
 
   // Rows of a value. A value whose buffer another one has taken over must not be read any more.
-  float* value(ValueId id) const { return values_[value_buffer_[id]].as<float>(); }
+  float* value(ValueId id) const {
+    return values_[value_buffer_[id]].as<float>() + value_column_[id];
+  }
 
   // Room for this many pages in a part's staging memory; what is recorded is dropped if that moves it.
   Status ReservePages(int part, const ProgramLayout& layout, size_t pages);
@@ -193,6 +195,7 @@ class CudaProgramWorkspace : public ProgramWorkspace {
   std::vector<Choices> stack_choices_;         // [stack]
   std::vector<ArrayView> values_;
   std::vector<int> value_buffer_;  // [operation]: index into values_
+  std::vector<int> value_column_;  // [operation]: in the rows there
   size_t bytes_ = 0;
 };
 

@@ -91,8 +91,9 @@ __global__ void __launch_bounds__(kRowThreads)
   const RowPlace at = PlaceOf(args.stride);
   if (!IsRow(args.axis, args.max_rows, at.row)) return;
   const int64_t i = int64_t{at.row} * args.stride + at.column;
-  const T sum = args.a[i] + args.b[i];
-  args.y[i] = sum;
+  T b = args.b[i];
+  if (args.bias != nullptr) b += args.bias[at.column];
+  args.y[i] = args.a[i] + b;
 }
 
 template <typename T>

@@ -22,6 +22,7 @@
 #include "kernels/program_executable.h"
 #include "kernels/state_arena.h"
 #include "kernels/testing/random_program.h"
+#include "kernels/testing/random_systems.h"
 #include "tests/kernels/cuda_host/host_device.h"
 #include "tests/kernels/cuda_host/shim_mode.h"
 
@@ -36,6 +37,9 @@ using ::sru::testing::MakeHostDevice;
 using ::sru::testing::ProgramData;
 using ::sru::testing::RandomData;
 using ::sru::testing::RandomProgram;
+using ::sru::testing::RandomReader;
+using ::sru::testing::RandomTranslator;
+using ::sru::testing::ReaderSizes;
 using ::sru::testing::SetShimMode;
 using ::sru::testing::ShimMode;
 using ::sru::testing::StackOptions;
@@ -945,71 +949,9 @@ TEST(CudaPickTest, PicksCandidatesAndTargetsComeTogether) {
   }
 }
 
-// As a translator has it: sentences are encoded on one axis, which adds keys and values of attention to
-// their slots, and hypotheses go on on the other one.
-class Translating : public RandomProgram {
- public:
-  static constexpr int kWords = 30;
-  static constexpr int kWidth = 8;
-  static constexpr int kMost = 12;  // candidates
+constexpr int kMostCandidates = 12;
 
-  Translating() : RandomProgram(25) {
-    source = program.AddAxis("source");
-    const InputId source_ids = program.AddIds("source_ids", source, 0, kWords);
-    target = program.AddAxis("target");
-    const InputId target_ids = program.AddIds("target_ids", target, 0, kWords);
-    const FieldId context_keys = program.AddField("context_keys", kWidth, /*grows=*/true);
-    const FieldId context_values = program.AddField("context_values", kWidth, /*grows=*/true);
-    const FieldId keys = program.AddField("keys", kWidth, /*grows=*/true);
-    const FieldId values = program.AddField("values", kWidth, /*grows=*/true);
-    // Operations of the two axes in turn, as no program need have them.
-    const ValueId words = Embed(source_ids, kWords, kWidth, /*positions=*/true);
-    const ValueId y = Embed(target_ids, kWords, kWidth, /*positions=*/true, keys, 2.0f);
-    const ValueId n = Normalize(words);
-    const ValueId m = Normalize(y);
-    ops::Attend whole;
-    whole.q = Linear(n, kWidth);
-    whole.keys = Linear(n, kWidth);
-    whole.values = Linear(n, kWidth);
-    whole.heads = 2;
-    const ValueId attended = Add(words, Linear(Attend(whole, kWidth), kWidth));
-    Append(Linear(m, kWidth), keys);
-    Append(Linear(m, kWidth), values);
-    ops::Attend self;
-    self.q = Linear(m, kWidth);
-    self.key_field = keys;
-    self.value_field = values;
-    self.heads = 2;
-    self.causal = true;
-    const ValueId seen = Add(y, Linear(Attend(self, kWidth), kWidth));
-    StackOptions options;
-    options.input_size = kWidth;
-    options.hidden_size = 8;
-    options.vocabulary_size = 0;
-    const ValueId encoded = Normalize(Add(attended, Linear(Stack(attended, options), kWidth)));
-    Append(Linear(encoded, kWidth), context_keys);
-    Append(Linear(encoded, kWidth), context_values);
-    ops::Attend context;
-    context.q = Linear(Normalize(seen), kWidth);
-    context.key_field = context_keys;
-    context.value_field = context_values;
-    context.heads = 2;
-    const ValueId read = Attend(context, kWidth);
-    program.AddOutput("alignment", read, OutputType::kAttention);
-    const ValueId both = Add(seen, Linear(read, kWidth));
-    options.directions = 1;
-    const ValueId z = Add(both, Linear(Stack(both, options, "c"), kWidth));
-    Output(encoded, "encoded");
-    Predict("next", z, target, kWords, kMost);
-  }
-  enum Outputs { kAlignment, kEncoded, kNextLogProb, kNext };
-  enum Inputs { kSourceIds, kTargetIds, kTargets, kCounts };
-
-  AxisId source, target;
-};
-
-// Of a translator: one that is made for these tests, a device that serves it, and slots on the axis of
-// the target.
+// A translator and a device that serves it.
 struct TranslatingRig : Rig {
   explicit TranslatingRig(int num_devices = 1, BackendOptions options = {})
       : Rig(num_devices, options) {
@@ -1038,21 +980,21 @@ struct TranslatingRig : Rig {
   Call Step(const std::vector<StateArena::Slot>& slots, unsigned seed, int count = 3) const {
     Call call(model.program, {{}, std::vector<int>(slots.size(), 1)}, seed);
     call.slots[model.target] = slots;
-    call.data.ids[Translating::kTargets].assign(slots.size(), -1);
-    call.data.ids[Translating::kCounts].assign(slots.size(), count);
-    call.wanted[Translating::kNextLogProb] = false;
+    call.data.ids[RandomTranslator::kTargets].assign(slots.size(), -1);
+    call.data.ids[RandomTranslator::kCounts].assign(slots.size(), count);
+    call.wanted[RandomTranslator::kLogProb] = false;
     return call;
   }
 
-  const Translating model;
+  const RandomTranslator model;
 };
 
 void ExpectSameCandidates(const Call& expected, size_t expected_row, const Call& found, size_t row,
                           int count) {
   for (int i = 0; i < count; ++i) {
     const Candidate& a =
-        expected.candidates[Translating::kNext][expected_row * Translating::kMost + i];
-    const Candidate& b = found.candidates[Translating::kNext][row * Translating::kMost + i];
+        expected.candidates[RandomTranslator::kCandidates][expected_row * kMostCandidates + i];
+    const Candidate& b = found.candidates[RandomTranslator::kCandidates][row * kMostCandidates + i];
     EXPECT_EQ(a.id, b.id) << "row " << row << ", place " << i;
     EXPECT_EQ(a.log_prob, b.log_prob) << "row " << row << ", place " << i;
   }
@@ -1073,7 +1015,8 @@ TEST(CudaProgramTest, SharedPagesAreCopiedByTheRunItself) {
     // The hypothesis that is followed alone is always the parent of another one.
     Call call = rig.Step(beam, step);
     Call follow = rig.Step({alone}, step);
-    follow.data.ids[Translating::kTargetIds][0] = call.data.ids[Translating::kTargetIds][0];
+    follow.data.ids[RandomTranslator::kTargetIds][0] =
+        call.data.ids[RandomTranslator::kTargetIds][0];
     const int64_t waits = control.waits;
     ASSERT_TRUE(rig.Run(call).ok());
     EXPECT_EQ(control.waits, waits + 1) << "for the results, and for no copy";
@@ -1111,7 +1054,7 @@ TEST(CudaProgramTest, ARunThatFailsLeavesSharedPagesAsTheyWere) {
     EXPECT_EQ(after.values, before.values);
   }
   // Two hypotheses that go on with the same token stay the same.
-  next.data.ids[Translating::kTargetIds] = {4, 4};
+  next.data.ids[RandomTranslator::kTargetIds] = {4, 4};
   ASSERT_TRUE(rig.Run(next).ok());
   ExpectSameCandidates(next, 0, next, 1, 3);
 }
@@ -1121,9 +1064,9 @@ TEST(CudaProgramTest, OnlyWhatIsAskedForIsCopiedBack) {
   HostDeviceControl& control = *rig.controls[0];
   const std::vector<StateArena::Slot> sentences = rig.Encode({7, 40, 3}, 1);
   Call call = rig.Step(sentences, 2);
-  call.data.ids[Translating::kCounts] = {3, 0, 4};
+  call.data.ids[RandomTranslator::kCounts] = {3, 0, 4};
   for (const bool alignment : {false, true}) {
-    call.wanted[Translating::kAlignment] = alignment;
+    call.wanted[RandomTranslator::kAlignment] = alignment;
     for (int run = 0; run < 2; ++run) {
       const int64_t before = control.bytes_to_host;
       ASSERT_TRUE(rig.Run(call).ok());
@@ -1133,8 +1076,9 @@ TEST(CudaProgramTest, OnlyWhatIsAskedForIsCopiedBack) {
       EXPECT_EQ(control.bytes_to_host - before, candidates + (alignment ? weights : 0));
     }
   }
-  EXPECT_EQ(call.candidates[Translating::kNext][Translating::kMost].id, kNone) << "not asked for";
-  const std::vector<float>& weights = call.values[Translating::kAlignment];
+  EXPECT_EQ(call.candidates[RandomTranslator::kCandidates][kMostCandidates].id, kNone)
+      << "not asked for";
+  const std::vector<float>& weights = call.values[RandomTranslator::kAlignment];
   for (const auto& [begin, end] : {std::pair{0, 7}, {7, 47}, {47, 50}}) {
     EXPECT_NEAR(std::accumulate(&weights[begin], &weights[end], 0.0), 1.0, 1e-5);
   }
@@ -1151,16 +1095,17 @@ TEST(CudaProgramTest, AttentionIsTheSameInAnyBatchAndWithinItsLimit) {
     all.slots[rig.model.target].push_back(rig.CopyOf(slot));
   }
   ASSERT_TRUE(rig.Run(all).ok());
-  const float* weights = all.values[Translating::kAlignment].data();
-  const int32_t* ids = all.data.ids[Translating::kTargetIds].data();
+  const float* weights = all.values[RandomTranslator::kAlignment].data();
+  const int32_t* ids = all.data.ids[RandomTranslator::kTargetIds].data();
   for (size_t b = 0; b < tokens.size(); ++b) {
     // Alone, and a token at a time.
     for (int t = 0; t < tokens[b]; ++t) {
       Call one = rig.Step({sentences[b]}, 4);
-      one.data.ids[Translating::kTargetIds][0] = *ids++;
+      one.data.ids[RandomTranslator::kTargetIds][0] = *ids++;
       ASSERT_TRUE(rig.Run(one).ok());
       for (int s = 0; s < lengths[b]; ++s) {
-        EXPECT_EQ(one.values[Translating::kAlignment][s], *weights++) << b << " " << t << " " << s;
+        EXPECT_EQ(one.values[RandomTranslator::kAlignment][s], *weights++)
+            << b << " " << t << " " << s;
       }
     }
   }
@@ -1193,15 +1138,16 @@ TEST(CudaProgramTest, PartsThatShareNoValuesAreRecordedByThemselves) {
         Call both(rig.model.program, {{words}, std::vector<int>(hypotheses, 1)}, 2);
         both.slots[rig.model.source] = {rig.Slot()};
         both.slots[rig.model.target] = slots;
-        both.data.ids[Translating::kTargets].assign(hypotheses, -1);
-        both.data.ids[Translating::kCounts].assign(hypotheses, 3);
-        both.wanted[Translating::kNextLogProb] = false;
+        both.data.ids[RandomTranslator::kTargets].assign(hypotheses, -1);
+        both.data.ids[RandomTranslator::kCounts].assign(hypotheses, 3);
+        both.wanted[RandomTranslator::kLogProb] = false;
         ASSERT_TRUE(rig.Run(both).ok());
         Call whole(rig.model.program, {{words}, {}}, 2);
-        whole.data.ids[Translating::kSourceIds] = both.data.ids[Translating::kSourceIds];
+        whole.data.ids[RandomTranslator::kSourceIds] = both.data.ids[RandomTranslator::kSourceIds];
         whole.slots[rig.model.source] = {rig.Slot()};
         ASSERT_TRUE(rig.Run(whole).ok());
-        EXPECT_EQ(whole.values[Translating::kEncoded], both.values[Translating::kEncoded]);
+        EXPECT_EQ(whole.values[RandomTranslator::kEncoded],
+                  both.values[RandomTranslator::kEncoded]);
       }
     }
   }
@@ -1245,40 +1191,8 @@ TEST(CudaProgramTest, ADeviceLostInABatchOfBothAxesIsNoticedAndNoSlotGoesOn) {
   EXPECT_TRUE(succeeded);
 }
 
-// Of passages and questions that meet by a map.
-class Reading : public RandomProgram {
- public:
-  explicit Reading(int width = 8) : RandomProgram(26) {
-    passage = program.AddAxis("passage");
-    const InputId passage_ids = program.AddIds("passage_ids", passage, 0, 50);
-    question = program.AddAxis("question");
-    const InputId question_ids = program.AddIds("question_ids", question, 0, 50);
-    const AxisId questions = program.AddSequenceAxis("questions", question);
-    const InputId map = program.AddMap("question_of", passage, question);
-    const ValueId x = Embed(passage_ids, 50, width);
-    const ValueId q = Embed(question_ids, 50, width);
-    ops::Attend align;
-    align.q = Linear(x, width, true, true);
-    align.keys = Linear(q, width, true, true);
-    align.values = q;
-    align.map = map;
-    StackOptions options;
-    options.input_size = 2 * width;
-    options.hidden_size = width;
-    options.vocabulary_size = 0;
-    const ValueId h = Stack(Concat({x, Attend(align, width)}), options);
-    options.input_size = width;
-    const ValueId of_question = Stack(q, options);
-    const ValueId v = WeightedPool(of_question, questions, Linear(of_question, 1));
-    Output(RowDot(h, Linear(v, 2 * width), map), "start");
-    Output(RowDot(h, Linear(v, 2 * width), map), "end");
-  }
-
-  AxisId passage, question;
-};
-
 TEST(CudaProgramTest, TheAxisWithFewerRowsHasFewerBuckets) {
-  const Reading model;
+  const RandomReader model;
   Rig rig;
   ASSERT_NO_FATAL_FAILURE(rig.Prepare(model.program, {256, 8}));
   HostDeviceControl& control = *rig.controls[0];
@@ -1305,14 +1219,16 @@ TEST(CudaProgramTest, TheAxisWithFewerRowsHasFewerBuckets) {
 }
 
 TEST(CudaProgramTest, AWorkspaceGrowsByTheRow) {
-  const Reading reading(32);
-  const Translating translating;
+  ReaderSizes sizes;
+  sizes.width = sizes.hidden_size = 32;
+  const RandomReader reader(sizes);
+  const RandomTranslator translator;
   const auto bytes = [](const Program& program, int rows) {
     Rig rig;
     rig.Prepare(program, {rows, 64});
     return static_cast<double>(rig.workspaces[0]->bytes() - kProductWorkspaceBytes);
   };
-  for (const Program* program : {&reading.program, &translating.program}) {
+  for (const Program* program : {&reader.program, &translator.program}) {
     const double once = bytes(*program, 4096);
     EXPECT_LT(bytes(*program, 4 * 4096), 4.05 * once);
     // All values of a row at a time, and scratch of its largest operation.
