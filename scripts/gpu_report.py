@@ -43,7 +43,7 @@ class Report:
         self.logs = logs  # one file per step; all of them together are FOLDER/gpu.log
         os.makedirs(logs, exist_ok=True)
         self.data = {"facts": facts, "steps": [], "checks": {}, "scan": [], "classify": [],
-                     "pytorch": None, "server": None}
+                     "systems": [], "pytorch": None, "server": None}
 
     def write(self):
         os.makedirs(self.folder, exist_ok=True)
@@ -103,6 +103,14 @@ def markdown(data):
                            f"{r['without_token_table_us']:.1f}",
                            f"{r['run_p50_us']:.1f}", f"{r['run_p99_us']:.1f}")
                           for r in data["classify"]]))
+    if data["systems"]:
+        out.append("## Readers and translators\n")
+        out.append("Random weights of the paper's sizes, from the call of Run() to the results: a step of a beam "
+                   "search of 5, an encoder of sentences of 25 words, passages of 130 tokens with questions of 12.\n")
+        out.append(table(("system", "type", "sequences", "rows", "p50 us", "p99 us", "rows/s", "workspace, MB"),
+                         [(r["name"], r["type"], r["sequences"], r["rows"], f"{r['run_p50_us']:.1f}",
+                           f"{r['run_p99_us']:.1f}", f"{r['rows'] / r['run_p50_us'] * 1e6:.0f}",
+                           f"{r['workspace_mb']:.0f}") for r in data["systems"]]))
     if data["pytorch"]:
         out += pytorch_section(data["pytorch"])
     if data["server"]:
@@ -457,7 +465,7 @@ def check(steps, program, environment):
 
 def bench(steps, program, environment):
     """Runs gpu_bench's own benchmarks."""
-    for name in ("scan", "classify"):
+    for name in ("scan", "classify", "systems"):
         done = steps.run(name, [program, name], 45, environment)
         steps.report.data[name] = parse_json(done)
         if done is not None and not steps.report.data[name]:

@@ -39,6 +39,8 @@ BENCH = """case "$1" in
   classify) cp "$OUT/gpu.json" "$OUT/gpu.log" "$HERE/"
     echo '[{"type": "float32", "tokens": 10, "gpu_and_copy_us": 50.0, "without_token_table_us": 66.0,
  "run_p50_us": 70.0, "run_p99_us": 90.0}]';;
+  systems) echo '[{"name": "reader", "type": "float32", "sequences": 1, "rows": 142, "run_p50_us": 300.0,
+ "run_p99_us": 320.0, "workspace_mb": 80.5}]';;
 esac"""
 SANITIZER = """[ "$1" != --help ] || { echo "  --kernel-name arg   --kernel-name-exclude arg"; exit 0; }
 echo "$*" >>"$HERE/sanitized"
@@ -160,7 +162,7 @@ class MachineTest(unittest.TestCase):
         self.program("cuda/bin/compute-sanitizer", "exit 0")
         self.assertEqual(self.report(), 1)
         for name in ("results of checks, float32", "results of checks, bfloat16_fused",
-                     "results of scan", "results of classify", "sanitizer racecheck, float32"):
+                     "results of scan", "results of classify", "results of systems", "sanitizer racecheck, float32"):
             self.assertEqual(self.results[name], "failed", name)
 
     def test_only_pytorch_may_be_missing(self):

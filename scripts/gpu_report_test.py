@@ -113,6 +113,8 @@ class ReportTest(unittest.TestCase):
                          "length": 128, "us": 100.0, "bytes_per_s": 3.5e12, "ratio": 0.83}]
         data["classify"] = [{"type": "float32", "tokens": 10, "gpu_and_copy_us": 61.0,
                              "without_token_table_us": 66.0, "run_p50_us": 70.0, "run_p99_us": 90.0}]
+        data["systems"] = [{"name": "translator, step", "type": "bfloat16", "sequences": 32, "rows": 160,
+                            "run_p50_us": 400.0, "run_p99_us": 450.0, "workspace_mb": 210.4}]
         rows = [result("sst_2", 32, "float32", 10.0, 60.0, 80.0),
                 result("sst_2", 32, "bfloat16", 10.0, 60.0, fused=4.0)]
         data["pytorch"] = {"torch": "2", "cudnn": 9, "results": rows, "left_out": [["b", 1, "c"]],
@@ -122,7 +124,9 @@ class ReportTest(unittest.TestCase):
         self.report.write()
         text = self.markdown()
         for wanted in ("NVIDIA Paper", "2 checks, 1 failed", "golden b: error 2e-05", "| 3500 | 0.83",
-                       "| 61.0 | missed | 66.0 |", "least 6.0 (target 5: reached)",
+                       "| 61.0 | missed | 66.0 |",
+                       "| translator, step | bfloat16 | 32 | 160 | 400.0 | 450.0 | 400000 | 210 |",
+                       "least 6.0 (target 5: reached)",
                        "median 6.0 (target 10: missed)", "1 rows were left out", "| 6.0 | 80.0 | 8.0 |",
                        "fused layers, 1 rows: least 15.0, median 15.0", "| 10.0 | 4.0 | 60.0 |",
                        "60 of 60 questions", "| 64 in flight | 1234 | 10 | 20 |"):

@@ -6,13 +6,15 @@
 //   gpu_bench classify     one question of the bundled TREC model's shape: from the call of Run()
 //                          to the answer, and the part of it that the GPU and the copies take, also
 //                          without the token table (token_table.h)
+//   gpu_bench systems      steps of a translator's beam search, its encoder, and batches of a reader, with
+//                          random weights of the paper's sizes: from the call of Run() to the results
 //   gpu_bench interactive  reads lines "layers input hidden directions length batch type", answers
 //                          each with the microseconds of one forward pass; keeps one shape in
 //                          memory; compare_pytorch_gpu.py alternates it with PyTorch
 //
 // The types are float32, bfloat16 and bfloat16_fused (all layers that can be).
 //
-// scan and classify print a JSON array, one object per line.
+// scan, classify and systems print a JSON array, one object per line.
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
@@ -39,13 +41,23 @@
 #include "kernels/cuda/product_plan.h"
 #include "kernels/cuda/scan_shape.h"
 #include "kernels/cuda/token_table.h"
+#include "kernels/program_executable.h"
+#include "kernels/state_arena.h"
+#include "kernels/testing/random_program.h"
 #include "kernels/testing/random_stack.h"
+#include "kernels/testing/random_systems.h"
 
 namespace sru::kernels::cuda {
 namespace {
 
+using ::sru::testing::ProgramData;
+using ::sru::testing::RandomData;
+using ::sru::testing::RandomReader;
 using ::sru::testing::RandomStack;
+using ::sru::testing::RandomTranslator;
+using ::sru::testing::ReaderSizes;
 using ::sru::testing::StackOptions;
+using ::sru::testing::TranslatorSizes;
 
 constexpr int kExitNoGpu = 77;
 constexpr double kTimedSeconds = 20e-3;  // of one timing
@@ -431,10 +443,186 @@ int RunClassify(const std::shared_ptr<Gpu>& gpu) {
   return 0;
 }
 
+// Readers and translators -------------------------------------------------------------------------
+
+using Slots = std::vector<StateArena::Slot>;
+
+// A program on the backend and what one batch of it brings and wants.
+class System {
+ public:
+  System(Backend& backend, const Program& program, DataType dtype, std::vector<AxisLimits> axes)
+      : program_(program) {
+    CompileOptions options;
+    options.dtype = dtype;
+    Check(backend.Compile(program, options, &executable_));
+    ProgramLimits limits;
+    limits.axes = std::move(axes);
+    Check(executable_->CreateWorkspace(limits, &workspace_));
+    ArenaOptions arena;
+    arena.budget_bytes = size_t{4} << 30;
+    Check(executable_->CreateArena(arena, &arena_));
+  }
+
+  StateArena& arena() { return *arena_; }
+  size_t workspace_bytes() const { return workspace_->bytes(); }
+
+  // `slots` is [axis]; empty = none. Returns the microseconds of Run().
+  double Run(const ProgramData& data, const std::vector<Slots>& slots,
+             const std::vector<int>& wanted) {
+    std::vector<AxisBatch> axes(program_.axes.size());
+    std::vector<std::vector<int32_t>> offsets(axes.size());
+    for (size_t a = 0; a < axes.size(); ++a) {
+      offsets[a] = data.Offsets(program_, static_cast<AxisId>(a));
+      axes[a].num_sequences = static_cast<int>(offsets[a].size()) - 1;
+      axes[a].offsets = offsets[a].data();
+      if (a < slots.size() && !slots[a].empty()) axes[a].slots = slots[a].data();
+    }
+    std::vector<InputBatch> inputs(program_.inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) inputs[i].ids = data.ids[i].data();
+    // Wide enough for any output of these programs: a value or a list of candidates for each row.
+    values_.resize(size_t{1} << 17);
+    candidates_.resize(size_t{1} << 17);
+    std::vector<OutputBatch> outputs(program_.outputs.size());
+    for (int output : wanted) {
+      if (program_.outputs[output].type == OutputType::kCandidates) {
+        outputs[output].candidates = candidates_.data();
+      } else {
+        outputs[output].values = values_.data();
+      }
+    }
+    ProgramBatch batch;
+    batch.axes = axes.data();
+    batch.inputs = inputs.data();
+    batch.arena = arena_.get();
+    const auto begin = std::chrono::steady_clock::now();
+    Check(executable_->Run(batch, outputs.data(), *workspace_));
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    return took.count();
+  }
+
+ private:
+  const Program& program_;
+  std::unique_ptr<ProgramExecutable> executable_;
+  std::unique_ptr<ProgramWorkspace> workspace_;
+  std::unique_ptr<StateArena> arena_;
+  std::vector<float> values_;
+  std::vector<Candidate> candidates_;
+};
+
+void PrintSystem(bool first, const char* name, DataType dtype, int sequences, int rows,
+                 const std::vector<double>& us, size_t workspace_bytes) {
+  std::vector<double> sorted = us;
+  std::sort(sorted.begin(), sorted.end());
+  std::printf(
+      "%s{\"kind\": \"system\", \"name\": \"%s\", \"type\": \"%s\", \"sequences\": %d, "
+      "\"rows\": %d, \"run_p50_us\": %.2f, \"run_p99_us\": %.2f, \"workspace_mb\": %.1f}",
+      first ? "" : ",\n", name, DataTypeName(dtype), sequences, rows, Median(us),
+      sorted[sorted.size() * 99 / 100], static_cast<double>(workspace_bytes) / 1e6);
+  std::fflush(stdout);
+}
+
+// Steps 21 to 60 of a beam search whose hypotheses are forked at every step, and the encoder.
+void BenchTranslator(Backend& backend, DataType dtype, int sentences, bool first) {
+  constexpr int kBeam = 5;
+  constexpr int kWords = 25;
+  constexpr int kPrefix = 20;
+  constexpr int kSteps = 40;
+  TranslatorSizes sizes;  // the paper's
+  sizes.vocabulary_size = 32000;
+  sizes.width = 512;
+  sizes.heads = 8;
+  sizes.hidden_size = 2048;
+  sizes.layers = 5;
+  sizes.max_candidates = 64;
+  const RandomTranslator model(sizes);
+  System system(backend, model.program, dtype, {{4096, 256}, {4096, 256}});
+  StateArena& arena = system.arena();
+  const ProgramData words = RandomData(model.program, {std::vector<int>(sentences, kWords), {}}, 1);
+  std::vector<double> encoder_us;
+  Slots encoded;
+  for (int run = 0; run < 20; ++run) {
+    for (StateArena::Slot slot : encoded) arena.Free(slot);
+    encoded.assign(sentences, StateArena::kNoSlot);
+    for (StateArena::Slot& slot : encoded) Check(arena.Allocate(&slot));
+    const double us = system.Run(words, {encoded, {}}, {});
+    if (run >= 3) encoder_us.push_back(us);
+  }
+  PrintSystem(first, "translator, encoder", dtype, sentences, sentences * kWords, encoder_us,
+              system.workspace_bytes());
+
+  ProgramData prefix = RandomData(model.program, {{}, std::vector<int>(sentences, kPrefix)}, 2);
+  (void)system.Run(prefix, {{}, encoded}, {});
+  Slots hypotheses;
+  std::vector<int> parents;
+  for (int s = 0; s < sentences; ++s) {
+    for (int i = 0; i < kBeam; ++i) {
+      parents.push_back(s * kBeam + i / 2);
+      Check(arena.Copy(encoded[s], &hypotheses.emplace_back()));
+    }
+  }
+  const int rows = static_cast<int>(hypotheses.size());
+  ProgramData data = RandomData(model.program, {{}, std::vector<int>(rows, 1)}, 3);
+  data.ids[RandomTranslator::kTargets].assign(rows, -1);
+  data.ids[RandomTranslator::kCounts].assign(rows, kBeam);
+  std::vector<double> step_us;
+  std::vector<double> reorder_us;
+  for (int step = 0; step < kSteps; ++step) {
+    const double us = system.Run(data, {{}, hypotheses}, {RandomTranslator::kCandidates});
+    const auto begin = std::chrono::steady_clock::now();
+    Check(arena.Reorder(hypotheses.data(), parents.data(), rows));
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+    if (step < 3) continue;  // without a graph, or recording one
+    step_us.push_back(us);
+    reorder_us.push_back(took.count());
+  }
+  PrintSystem(false, "translator, step", dtype, sentences, rows, step_us, system.workspace_bytes());
+  PrintSystem(false, "translator, reorder on the host", dtype, sentences, rows, reorder_us,
+              system.workspace_bytes());
+}
+
+void BenchReader(Backend& backend, DataType dtype, int queries) {
+  ReaderSizes sizes;  // DrQA's
+  sizes.vocabulary_size = 20000;
+  sizes.width = 300;
+  sizes.hidden_size = 128;
+  sizes.layers = 3;
+  const RandomReader model(sizes);
+  constexpr int kPassage = 130;
+  constexpr int kQuestion = 12;
+  System system(backend, model.program, dtype, {{8192, 256}, {8192, 256}, {0, 0}});
+  ProgramData data =
+      RandomData(model.program,
+                 {std::vector<int>(queries, kPassage), std::vector<int>(queries, kQuestion)}, 1);
+  std::vector<double> us;
+  for (int run = 0; run < 60; ++run) {
+    const double took = system.Run(data, {}, {RandomReader::kStart, RandomReader::kEnd});
+    if (run >= 3) us.push_back(took);
+  }
+  PrintSystem(false, "reader", dtype, queries, queries * (kPassage + kQuestion), us,
+              system.workspace_bytes());
+}
+
+int RunSystems() {
+  std::unique_ptr<Backend> backend;
+  Check(CreateBackend("cuda", BackendOptions(), &backend));
+  std::printf("[\n");
+  bool first = true;
+  for (const DataType dtype : {DataType::kFloat32, DataType::kBFloat16}) {
+    for (const int sentences : {1, 32}) {
+      BenchTranslator(*backend, dtype, sentences, first);
+      first = false;
+    }
+    for (const int queries : {1, 32}) BenchReader(*backend, dtype, queries);
+  }
+  std::printf("\n]\n");
+  return 0;
+}
+
 int Main(int argc, char** argv) {
   const std::string command = argc == 2 ? argv[1] : "";
-  if (command != "scan" && command != "classify" && command != "interactive") {
-    std::fprintf(stderr, "usage: gpu_bench scan|classify|interactive\n");
+  if (command != "scan" && command != "classify" && command != "systems" &&
+      command != "interactive") {
+    std::fprintf(stderr, "usage: gpu_bench scan|classify|systems|interactive\n");
     return 2;
   }
   std::vector<std::unique_ptr<Device>> devices;
@@ -452,6 +640,7 @@ int Main(int argc, char** argv) {
     Check(cudaSetDevice(gpu->device().ordinal()));
     return RunScan(gpu->device());
   }
+  if (command == "systems") return RunSystems();
   return command == "classify" ? RunClassify(gpu) : RunInteractive(gpu);
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/program_executable.h"
 #include "kernels/state_arena.h"
 #include "kernels/testing/random_program.h"
+#include "kernels/testing/random_systems.h"
 
 namespace sru::testing {
 namespace {
@@ -88,7 +89,9 @@ void Decoder(RandomProgram* p, int width) {
   p->Predict("token", y, target, 70, 3);
 }
 
-// A program on a backend, with a slot for each sequence of axis 0 if it has fields.
+using Slots = std::vector<std::vector<StateArena::Slot>>;  // [axis]; empty = none
+
+// A program on a backend, with `sequences` slots if it has fields.
 class Running {
  public:
   Status Prepare(Backend& backend, DataType dtype, const Program& program, int rows,
@@ -99,6 +102,7 @@ class Running {
     Status status = backend.Compile(program, options, &executable_);
     kernels::ProgramLimits limits;
     limits.axes.assign(program.axes.size(), {rows, sequences});
+    limits.max_attention_values = kMaxAttention;
     if (status.ok()) status = executable_->CreateWorkspace(limits, &workspace_);
     if (!status.ok() || program.fields.empty()) return status;
     kernels::ArenaOptions arena_options;
@@ -111,8 +115,12 @@ class Running {
     return status;
   }
 
-  // `results` is [output]: rows, log-probabilities, or those of the candidates.
-  Status Run(const ProgramData& data, std::vector<std::vector<float>>* results) {
+  const std::vector<StateArena::Slot>& slots() const { return slots_; }
+  StateArena& arena() { return *arena_; }
+
+  // `results` is [output]: rows, log-probabilities, attention, or the log-probabilities of candidates.
+  Status Run(const ProgramData& data, const Slots& slots,
+             std::vector<std::vector<float>>* results) {
     const Program& program = *program_;
     std::vector<kernels::AxisBatch> axes(program.axes.size());
     std::vector<std::vector<int32_t>> offsets(axes.size());
@@ -121,7 +129,9 @@ class Running {
       axes[a].num_sequences = static_cast<int>(offsets[a].size()) - 1;
       axes[a].offsets = offsets[a].data();
     }
-    if (!slots_.empty()) axes[0].slots = slots_.data();
+    for (size_t a = 0; a < slots.size(); ++a) {
+      if (!slots[a].empty()) axes[a].slots = slots[a].data();
+    }
     std::vector<kernels::InputBatch> inputs(program.inputs.size());
     for (size_t i = 0; i < inputs.size(); ++i) {
       inputs[i].ids = data.ids[i].empty() ? nullptr : data.ids[i].data();
@@ -140,6 +150,9 @@ class Running {
         const auto& predict = std::get<ops::Predict>(program.operations[output.value]);
         candidates[i].resize(rows * predict.max_candidates);
         outputs[i].candidates = candidates[i].data();
+      } else if (output.type == OutputType::kAttention) {
+        (*results)[i].resize(kMaxAttention);
+        outputs[i].values = (*results)[i].data();
       } else {
         (*results)[i].resize(rows * std::max(1, shape.values[output.value].width));
         outputs[i].values = (*results)[i].data();
@@ -160,12 +173,98 @@ class Running {
   }
 
  private:
+  static constexpr size_t kMaxAttention = 1 << 16;
+
   const Program* program_ = nullptr;
   std::unique_ptr<kernels::ProgramExecutable> executable_;
   std::unique_ptr<kernels::ProgramWorkspace> workspace_;
   std::unique_ptr<StateArena> arena_;
   std::vector<StateArena::Slot> slots_;
 };
+
+// The largest |expected - found| over the largest |expected| or 1; infinite for what is not a number.
+double LargestError(const std::vector<std::vector<float>>& expected,
+                    const std::vector<std::vector<float>>& found) {
+  double largest = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    double scale = 1;
+    for (const float value : expected[i]) scale = std::max(scale, std::abs(double{value}));
+    for (size_t k = 0; k < expected[i].size(); ++k) {
+      const double error = std::abs(double{expected[i][k]} - double{found[i][k]}) / scale;
+      largest = error >= 0 ? std::max(largest, error) : INFINITY;
+    }
+  }
+  return largest;
+}
+
+// A translator's steps, with sentences that come while others go on and hypotheses that are forked and
+// reordered. The first hypothesis of each step runs once more alone, in a slot of its own, and must have
+// the same bits.
+Status CheckTranslator(Backend& tested, Backend& reference, DataType dtype, bool small, int width,
+                       double* largest, bool* same_bits) {
+  TranslatorSizes sizes;
+  sizes.vocabulary_size = small ? 70 : 9000;
+  sizes.width = sizes.hidden_size = width;
+  sizes.layers = small ? 1 : 3;
+  const RandomTranslator model(sizes, 51);
+  constexpr int kBeam = 5;
+  constexpr int kSlots = 2 * kBeam;
+  Running running[2];
+  Status status = running[0].Prepare(reference, DataType::kFloat32, model.program, 200, kSlots);
+  if (status.ok()) status = running[1].Prepare(tested, dtype, model.program, 200, kSlots);
+  const auto axes = [&](std::vector<int> source, std::vector<int> target) {
+    return RandomData(model.program, {std::move(source), std::move(target)}, 52);
+  };
+  *largest = 0;
+  *same_bits = true;
+  std::vector<std::vector<float>> results[2];
+  const ProgramData first = axes({small ? 20 : 90}, {});
+  for (int i = 0; i < 2 && status.ok(); ++i) {
+    const std::vector<StateArena::Slot>& slots = running[i].slots();
+    status = running[i].Run(first, {{slots[0]}, {}}, &results[i]);
+    // The hypotheses, and one that goes on alone.
+    std::vector<int> parents(kSlots, 0);
+    if (status.ok()) status = running[i].arena().Reorder(slots.data(), parents.data(), kSlots);
+  }
+  if (status.ok()) *largest = LargestError(results[0], results[1]);
+  for (int step = 0; step < (small ? 20 : 40) && status.ok(); ++step) {
+    // A sentence comes at each fourth step.
+    const bool comes = step % 4 == 1;
+    ProgramData data =
+        axes(comes ? std::vector<int>{30, 7} : std::vector<int>{}, std::vector<int>(kBeam, 1));
+    data.ids[RandomTranslator::kTargetIds][0] = step % 70;
+    std::fill(data.ids[RandomTranslator::kCounts].begin(),
+              data.ids[RandomTranslator::kCounts].end(), sizes.max_candidates);
+    const int parents[kBeam] = {0, 0, step % kBeam, 1, 4};
+    for (int i = 0; i < 2 && status.ok(); ++i) {
+      const std::vector<StateArena::Slot>& slots = running[i].slots();
+      Slots given(2);
+      given[model.target].assign(slots.begin(), slots.begin() + kBeam);
+      StateArena::Slot sentences[2];
+      for (StateArena::Slot& slot : sentences) {
+        if (comes && status.ok()) status = running[i].arena().Allocate(&slot);
+        if (comes) given[model.source].push_back(slot);
+      }
+      if (status.ok()) status = running[i].Run(data, given, &results[i]);
+      for (const StateArena::Slot slot : given[model.source]) running[i].arena().Free(slot);
+      if (status.ok()) status = running[i].arena().Reorder(slots.data(), parents, kBeam);
+    }
+    if (!status.ok()) return status;
+    *largest = std::max(*largest, LargestError(results[0], results[1]));
+    ProgramData alone = axes({}, {1});
+    alone.ids[RandomTranslator::kTargetIds] = {step % 70};
+    alone.ids[RandomTranslator::kTargets] = {data.ids[RandomTranslator::kTargets][0]};
+    alone.ids[RandomTranslator::kCounts] = {sizes.max_candidates};
+    std::vector<std::vector<float>> of_one;
+    status = running[1].Run(alone, {{}, {running[1].slots()[kBeam]}}, &of_one);
+    for (const int output : {RandomTranslator::kLogProb, RandomTranslator::kCandidates}) {
+      for (size_t k = 0; k < of_one[output].size(); ++k) {
+        *same_bits = *same_bits && of_one[output][k] == results[1][output][k];
+      }
+    }
+  }
+  return status;
+}
 
 }  // namespace
 
@@ -181,6 +280,13 @@ void CheckPrograms(
       {"language model", LanguageModel, {{1, 40, 7, small ? 20 : 300}}},
       {"reader", Reader, {{30, 1, small ? 20 : 400}, {5, 12}}},
       {"decoder", Decoder, {{3, small ? 20 : 200, 1, 33}}},
+  };
+  const auto report_error = [&](const std::string& name, double largest) {
+    const double most = dtype == DataType::kFloat32 ? 1e-5 : 5e-2;
+    char detail[100];
+    std::snprintf(detail, sizeof(detail), "largest error %.2e, expected at most %.0e", largest,
+                  most);
+    report(name, largest <= most, detail);
   };
   for (const Kind& kind : kinds) {
     for (const int width : small ? std::vector<int>{12} : std::vector<int>{12, 64, 256}) {
@@ -198,27 +304,29 @@ void CheckPrograms(
       for (unsigned run = 0; run < 2 && status.ok(); ++run) {
         const ProgramData data = RandomData(p.program, kind.lengths, 42 + run);
         std::vector<std::vector<float>> expected, found;
-        status = expecting.Run(data, &expected);
-        if (status.ok()) status = running.Run(data, &found);
-        for (size_t i = 0; i < expected.size() && status.ok(); ++i) {
-          double scale = 1;
-          for (const float value : expected[i]) scale = std::max(scale, std::abs(double{value}));
-          for (size_t k = 0; k < expected[i].size(); ++k) {
-            const double error = std::abs(double{expected[i][k]} - double{found[i][k]}) / scale;
-            largest = error >= 0 ? std::max(largest, error) : INFINITY;
-          }
-        }
+        status = expecting.Run(data, {expecting.slots()}, &expected);
+        if (status.ok()) status = running.Run(data, {running.slots()}, &found);
+        if (status.ok()) largest = std::max(largest, LargestError(expected, found));
       }
       if (!status.ok()) {
         report(name, false, status.message());
         continue;
       }
-      const double most = dtype == DataType::kFloat32 ? 1e-5 : 5e-2;
-      char detail[100];
-      std::snprintf(detail, sizeof(detail), "largest error %.2e, expected at most %.0e", largest,
-                    most);
-      report(name, largest <= most, detail);
+      report_error(name, largest);
     }
+  }
+  for (const int width : small ? std::vector<int>{12} : std::vector<int>{64, 256}) {
+    const std::string name = "program, translator of width " + std::to_string(width);
+    double largest = 0;
+    bool same_bits = false;
+    const Status status =
+        CheckTranslator(tested, reference, dtype, small, width, &largest, &same_bits);
+    if (!status.ok()) {
+      report(name, false, status.message());
+      continue;
+    }
+    report_error(name, largest);
+    report(name + ", same bits", same_bits, same_bits ? "alone and in a beam" : "other bits alone");
   }
 }
 

@@ -26,9 +26,11 @@
 // clang-format on
 #include "kernels/cuda/device_math.cuh"
 #include "kernels/cuda/kernel_args.h"
+#include "kernels/cuda/row_operations.cuh"
 #include "kernels/cuda/running_pool.cuh"
 #include "kernels/cuda/shared_memory.cuh"
 #include "kernels/cuda/tensor_core.cuh"
+#include "kernels/state_arena.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -95,6 +97,9 @@ void CheckedSyncThreads(int site) {
 #include "kernels/cuda/predict.cuh"
 #undef SRU_FAULT_FILE
 #define SRU_FAULT_FILE 70000
+#include "kernels/cuda/attend.cuh"
+#undef SRU_FAULT_FILE
+#define SRU_FAULT_FILE 80000
 // clang-format on
 namespace sru::kernels::cuda {
 namespace {
@@ -341,6 +346,48 @@ Bytes RunPredict() {
   return results;
 }
 
+// Two heads and more keys than a warp takes twice, with the weights of the first head.
+Bytes RunAttend() {
+  constexpr int kRows = 3;
+  constexpr int kKeys = 70;
+  constexpr int kWidth = 80;
+  AxisHeader axis{};
+  axis.rows.num_tokens = kRows;
+  axis.num_sequences = 1;
+  const std::vector<int32_t> row_sequence(kRows);
+  const std::vector<int32_t> offsets = {0, kRows};
+  const std::vector<int32_t> key_offsets = {0, kKeys};
+  const std::vector<int64_t> attention_begin = {0};
+  const auto q = Random<float>(size_t{kRows} * kWidth, 1);
+  const auto keys = Random<float>(size_t{kKeys} * kWidth, 2);
+  const auto values = Random<float>(size_t{kKeys} * kWidth, 3);
+  std::vector<float> y(size_t{kRows} * kWidth);
+  std::vector<float> attention(size_t{kRows} * kKeys);
+  AttendArgs args{};
+  args.axis = &axis;
+  args.max_rows = kRows;
+  args.heads = 2;
+  args.key_width = args.value_width = kWidth;
+  args.scale = 3.0f;
+  args.row_sequence = row_sequence.data();
+  args.offsets = offsets.data();
+  args.q = q.data();
+  args.y = y.data();
+  args.keys = keys.data();
+  args.values = values.data();
+  args.q_stride = args.y_stride = args.key_stride = args.value_stride = kWidth;
+  args.key_offsets = key_offsets.data();
+  args.attention_begin = attention_begin.data();
+  args.attention = attention.data();
+  Launch(
+      Blocks(kRows * args.heads * kWarpSize), kRowThreads, [&] { AttendKernel<float, true>(args); },
+      kAttendSharedBytes);
+  Bytes results = BytesOf(y);
+  const Bytes weights = BytesOf(attention);
+  results.insert(results.end(), weights.begin(), weights.end());
+  return results;
+}
+
 constexpr int kHanded = 64;
 Bytes RunHandDown() {
   std::vector<int> from(kHanded);
@@ -383,6 +430,8 @@ constexpr KernelCase kCases[] = {
     // be, or one after the other (3). Parts of a row are summed anew only when the sum before has been
     // read, unless logits are no numbers (1).
     {"predict", RunPredict<kLargePredictThreads>, 6},
+    // The weights of the keys are replaced after a shuffle (1).
+    {"attend", RunAttend, 1},
     {"hand_down", RunHandDown},
     {"hand_up", RunHandUp},
     {"refill", RunRefill},
@@ -455,15 +504,15 @@ TEST_P(CudaFaultsTest, AWaitForOneGroupTooFewShows) {
 }
 
 TEST_P(CudaFaultsTest, AMissingBarrierShows) {
-  for (int site : Sites(Kind::kWarpBarrier)) ExpectShown({Break::kMissing, {site}});
-  const std::vector<int> blocks = Sites(Kind::kBlockBarrier);
+  std::vector<int> barriers = Sites(Kind::kWarpBarrier);
+  for (int site : Sites(Kind::kBlockBarrier)) barriers.push_back(site);
   if (GetParam().hidden_barriers == 0) {
-    for (int site : blocks) ExpectShown({Break::kMissing, {site}});
+    for (int site : barriers) ExpectShown({Break::kMissing, {site}});
   } else {
-    const auto hidden = std::count_if(blocks.begin(), blocks.end(), [this](int site) {
+    const auto hidden = std::count_if(barriers.begin(), barriers.end(), [this](int site) {
       return !Any(Shows(GetParam(), {Break::kMissing, {site}}, expected_));
     });
-    EXPECT_EQ(hidden, GetParam().hidden_barriers) << "of " << blocks.size();
+    EXPECT_EQ(hidden, GetParam().hidden_barriers) << "of " << barriers.size();
   }
   const std::vector<int> roles = Sites(Kind::kRoleBarrier);
   for (int site : roles) ExpectShown({Break::kMissing, {site}});
