@@ -19,6 +19,18 @@ namespace sru::kernels::cuda {
 // Each warp's weights of 32 keys.
 inline constexpr size_t kAttendSharedBytes = kRowThreads * sizeof(float);
 
+// Up to 32 rows of keys or values: two runs of adjacent ones.
+struct RowsOfWarp {
+  static_assert(kWarpSize == 2 * kStatePageRows, "as many pages as runs");
+  __device__ __forceinline__ const float* Row(int s) const {
+    return (s < kStatePageRows ? low : high) + int64_t{s % kStatePageRows} * stride;
+  }
+
+  const float* low;
+  const float* high;
+  int stride;
+};
+
 // The keys or the values of a sequence: adjacent rows, or rows in pages.
 class AttendRows {
  public:
@@ -33,9 +45,15 @@ class AttendRows {
     }
   }
 
-  __device__ __forceinline__ const float* Row(int s) const {
-    if (pages_ == nullptr) return rows_ + int64_t{s} * stride_;
-    return pages_[s / kStatePageRows] + int64_t{s % kStatePageRows} * stride_;
+  // The `count` rows from `first` on, which is a multiple of 32. The addresses of pages are read here,
+  // once, so that no load of a row waits for that of its page.
+  __device__ __forceinline__ RowsOfWarp At(int first, int count) const {
+    if (pages_ == nullptr) {
+      const float* const low = rows_ + int64_t{first} * stride_;
+      return {low, low + int64_t{kStatePageRows} * stride_, stride_};
+    }
+    const int page = first / kStatePageRows;
+    return {pages_[page], pages_[count > kStatePageRows ? page + 1 : page], stride_};
   }
 
  private:
@@ -46,7 +64,9 @@ class AttendRows {
 
 // Blocks that must fit a multiprocessor's registers; left to itself the compiler spills for more.
 inline constexpr int kAttendBlocks = 4;
-// Keys whose products with q are summed over the lanes together.
+// Keys whose products with q are summed over the lanes together, and rows whose loads are on their way
+// at a time. Where fewer are left, the last one is read again: a branch around each load would make it
+// wait for the one before.
 inline constexpr int kAttendGroup = 8;
 
 // The sum over all lanes of their values[lane % kAttendGroup], for each lane its own; `values` is used
@@ -86,18 +106,21 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
   float total = 0.0f;
   for (int first = 0; first < count; first += kWarpSize) {
     const int seen = count - first < kWarpSize ? count - first : kWarpSize;
+    const RowsOfWarp these = keys.At(first, seen);
     float score = -HUGE_VALF;  // of key `lane` of these
 #pragma unroll 1
     for (int group = 0; group < seen; group += kAttendGroup) {
+      const float* rows[kAttendGroup];
       float dots[kAttendGroup] = {};  // this lane's part of each
+#pragma unroll
+      for (int s = 0; s < kAttendGroup; ++s) {
+        rows[s] = these.Row(group + s < seen ? group + s : seen - 1) + key_column;
+      }
 #pragma unroll 1
       for (int j = lane; j < key_size; j += kWarpSize) {
+        const float of_q = q[j];
 #pragma unroll
-        for (int s = 0; s < kAttendGroup; ++s) {
-          if (group + s < seen) {
-            dots[s] = fmaf(q[j], keys.Row(first + group + s)[key_column + j], dots[s]);
-          }
-        }
+        for (int s = 0; s < kAttendGroup; ++s) dots[s] = fmaf(of_q, rows[s][j], dots[s]);
       }
       const float dot = SumOfLane(dots, lane);
       if (lane / kAttendGroup == group / kAttendGroup && lane < seen) score = dot * scale;
@@ -112,18 +135,30 @@ __device__ __forceinline__ void AttendHead(const float* q, const AttendRows& key
     top = new_top;
     weights[lane] = weight;
     SyncWarp();
+    const RowsOfWarp summed = values.At(first, seen);
+    const bool is_last = first + kWarpSize >= count;
 #pragma unroll 1
     for (int j = lane; j < value_size; j += kWarpSize) {
       float sum = first == 0 ? 0.0f : y[j] * keep;
-#pragma unroll 4
-      for (int s = 0; s < seen; ++s) {
-        sum = fmaf(weights[s], values.Row(first + s)[value_column + j], sum);
+#pragma unroll 1
+      for (int group = 0; group < seen; group += kAttendGroup) {
+        float of_rows[kAttendGroup];
+#pragma unroll
+        for (int s = 0; s < kAttendGroup; ++s) {
+          const int row = group + s < seen ? group + s : seen - 1;
+          of_rows[s] = summed.Row(row)[value_column + j];
+        }
+        // The weights of the rows that are read again are 0.
+#pragma unroll
+        for (int s = 0; s < kAttendGroup; ++s) sum = fmaf(weights[group + s], of_rows[s], sum);
       }
-      y[j] = sum;
+      y[j] = is_last ? sum / total : sum;
     }
     SyncWarp();  // before the weights are replaced
   }
-  for (int j = lane; j < value_size; j += kWarpSize) y[j] = count > 0 ? y[j] / total : 0.0f;
+  if (count <= 0) {
+    for (int j = lane; j < value_size; j += kWarpSize) y[j] = 0.0f;
+  }
   if constexpr (kAttention) {
     if (attention == nullptr) return;
     for (int s = lane; s < count; s += kWarpSize) attention[s] = expf(attention[s] - top) / total;

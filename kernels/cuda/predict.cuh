@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kThreads, (kPredictBlocks<kThreads, kPicks>))
     best = logits.Best(~0ULL);
   } else {
     logits.ForEach([&](int v, float product) {
-      const float logit = product + args.bias[v];
+      const float logit = product + Unpack(LoadReadOnly<1>(args.bias + v), 0);
       logits.at[v] = logit;
       const Word64 key = KeyOf(logit, v);
       if (key > best) best = key;
