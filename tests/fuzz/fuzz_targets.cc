@@ -1,10 +1,12 @@
 #include "tests/fuzz/fuzz_targets.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -17,6 +19,8 @@
 #include "kernels/state_arena.h"
 #include "models/config.h"
 #include "models/digest.h"
+#include "models/reader_config.h"
+#include "models/reader_input.h"
 #include "models/safetensors.h"
 #include "models/stack_builder.h"
 #include "models/state_codec.h"
@@ -160,7 +164,63 @@ void CheckSpans(std::string_view text, bool valid) {
   Require(status.ok() == valid, "exactly invalid UTF-8 is refused");
 }
 
+void CheckReaderConfig(const models::ModelConfig& config) {
+  const models::ReaderConfig& reader = config.reader;
+  Require(config.has_embedding && config.encoder.bidirectional &&
+              config.encoder.input_size == reader.passage_input_size(),
+          "the layers over passages read what the reader's parts give");
+  Require(!config.has_tokenizer || config.tokenizer.type == models::TokenizerType::kUnicodeWords,
+          "the tokens of a reader have offsets");
+  Require(reader.embedding_dim > 0 && reader.question_layers > 0 && reader.max_len > 0,
+          "sizes are positive");
+  Require((reader.pos_size > 0) == (reader.pos_dim > 0) &&
+              (reader.ner_size > 0) == (reader.ner_dim > 0),
+          "an embedding of tags has both sizes");
+  Require(std::is_sorted(reader.features.begin(), reader.features.end(), std::less_equal<>()),
+          "features are in their order");
+}
+
 }  // namespace
+
+void FuzzReader(std::string_view bytes) {
+  if (bytes.empty()) return;
+  const size_t length = std::min<size_t>(static_cast<uint8_t>(bytes[0]), bytes.size() - 1);
+  const std::string_view question = bytes.substr(1, length);
+  const std::string_view passage = bytes.substr(1 + length);
+  const models::UnicodeWordTokenizer tokenizer(ThreeSymbols("a\nb\n'"), /*oov_id=*/1,
+                                               /*lowercase=*/true);
+  const auto asked = models::TokenizeWithSpans(tokenizer, question);
+  const auto given = models::TokenizeWithSpans(tokenizer, passage);
+  for (const auto* tokens : {&asked, &given}) {
+    if (!tokens->ok()) RequireMessage(tokens->status());
+  }
+  if (!asked.ok() || !given.ok()) return;
+  for (size_t i = 0; i < given->size(); ++i) {
+    const models::TextSpan& last = given->spans[std::min(i + 15, given->size() - 1)];
+    const std::string_view answer =
+        passage.substr(given->spans[i].begin_byte, last.end_byte - given->spans[i].begin_byte);
+    Require(!answer.empty() && FindInvalidUtf8(answer) == answer.size(),
+            "an answer is cut at character borders");
+    Require(given->ids[i] >= 0 && given->ids[i] < tokenizer.size(), "ids are in range");
+  }
+  models::ReaderConfig config;
+  config.features = {models::ReaderFeature::kExact, models::ReaderFeature::kLower,
+                     models::ReaderFeature::kTf};
+  const models::QuestionFeatures features(config, question, *asked, {});
+  std::vector<float> values(given->size() * config.features.size(), -1.0f);
+  features.Fill(passage, *given, {}, values.data());
+  double different = 0;  // tokens: each of n equal ones adds 1 / n
+  for (size_t i = 0; i < given->size(); ++i) {
+    const float exact = values[3 * i];
+    const float lower = values[3 * i + 1];
+    const float tf = values[3 * i + 2];
+    Require((exact == 0 || exact == 1) && (lower == 0 || lower == 1), "features are flags");
+    Require(exact <= lower, "what is equal is equal in lower case");
+    Require(tf > 0 && tf <= 1, "a token is in its passage");
+    different += 1 / (static_cast<double>(tf) * static_cast<double>(given->size()));
+  }
+  Require(std::abs(different - std::round(different)) < 1e-3, "each token is counted once");
+}
 
 void FuzzSafetensors(std::string_view bytes) {
   auto file = models::SafetensorsFile::Parse(bytes, "fuzz");
@@ -202,11 +262,14 @@ void FuzzConfig(std::string_view bytes) {
     return;
   }
   const auto between = [](int value, int low, int high) { return low <= value && value <= high; };
-  Require(between(config->encoder.input_size, 1, models::kMaxWidth), "input_size is in range");
-  Require(between(config->encoder.hidden_size, 1, models::kMaxWidth), "hidden_size is in range");
-  Require(between(config->encoder.num_layers, 1, models::kMaxLayers), "num_layers is in range");
-  Require(between(config->encoder.projection_size, 0, models::kMaxWidth),
-          "projection_size is in range");
+  if (config->task != models::Task::kTranslator) {
+    Require(between(config->encoder.input_size, 1, models::kMaxWidth), "input_size is in range");
+    Require(between(config->encoder.hidden_size, 1, models::kMaxWidth), "hidden_size is in range");
+    Require(between(config->encoder.num_layers, 1, models::kMaxLayers), "num_layers is in range");
+    Require(between(config->encoder.projection_size, 0, models::kMaxWidth),
+            "projection_size is in range");
+  }
+  if (config->task == models::Task::kReader) CheckReaderConfig(*config);
   if (config->has_embedding) {
     const int size = config->embedding.vocabulary_size;
     Require(between(size, 1, models::kMaxVocabulary), "vocabulary_size is in range");

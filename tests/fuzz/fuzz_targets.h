@@ -16,6 +16,8 @@ void FuzzConfig(std::string_view bytes);
 void FuzzVocabulary(std::string_view bytes);
 // a text to classify; the first byte is the limit of tokens
 void FuzzTokenizer(std::string_view bytes);
+// a question and a passage for a reader; the first byte is the question's length
+void FuzzReader(std::string_view bytes);
 // spm.model, with texts that it cuts up; the first two bytes are the expected number of pieces
 void FuzzSentencePiece(std::string_view bytes);
 // the message of a Classify or Score call
@@ -40,6 +42,7 @@ inline constexpr Target kTargets[] = {
     {"config", FuzzConfig},
     {"vocabulary", FuzzVocabulary},
     {"tokenizer", FuzzTokenizer},
+    {"reader", FuzzReader},
     {"request", FuzzRequest},
     {"state", FuzzState},
     {"headers", FuzzHeaders},
