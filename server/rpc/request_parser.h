@@ -31,7 +31,7 @@ struct ModelInput {
   bool may_be_empty = false;  // sequences may have no tokens
   // Most tokens of a sequence that the model takes, and what says so; 0: as many as the server allows.
   int max_tokens = 0;
-  absl::string_view max_tokens_name;
+  absl::string_view max_tokens_name = {};
 };
 
 struct ParsedSequences {
