@@ -78,7 +78,7 @@ tests/golden             | tests/testing models models/decoding kernels       | 
 tests/gpu                | kernels kernels/testing                            |
 tests/fuzz               | server/base server/compat server/rpc server/http   | absl
                          | server/telemetry server/transport models           |
-                         | models/text kernels base                           |
+                         | models/text models/decoding kernels base           |
                          | proto                                              |
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann
                          | server/base server/compat models kernels           |

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <set>
@@ -16,8 +17,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
+#include "kernels/enum_names.h"
+#include "kernels/program.h"
 #include "kernels/state_arena.h"
 #include "models/config.h"
+#include "models/decoding/beam_search.h"
 #include "models/digest.h"
 #include "models/reader_config.h"
 #include "models/reader_input.h"
@@ -288,6 +292,24 @@ void FuzzConfig(std::string_view bytes) {
                 !config->encoder.bidirectional,
             "a language model reads symbols in one direction");
   }
+  if (config->task == models::Task::kTranslator) {
+    const models::TranslatorConfig& translator = config->translator;
+    Require(translator.heads > 0 && translator.d_model % translator.heads == 0, "heads divide");
+    Require(!translator.bidirectional_encoder || translator.d_sru % 2 == 0, "directions are equal");
+    Require(between(translator.encoder_layers, 1, models::kMaxLayers) &&
+                between(translator.decoder_layers, 1, models::kMaxLayers),
+            "layers are in range");
+    Require(translator.source_vocabulary == translator.target_vocabulary ||
+                (!translator.shared_embeddings && !config->has_tokenizer),
+            "what is shared has one size");
+    for (const int id :
+         {translator.pad_id, translator.unk_id, translator.bos_id, translator.eos_id}) {
+      Require(between(id, 0, translator.target_vocabulary - 1), "ids are in range");
+    }
+    Require(
+        models::ValidateSearch(translator.search, translator.max_positions, "max_positions").ok(),
+        "the default search can be asked for");
+  }
   Require(!config->tied || (config->task == models::Task::kLanguageModel &&
                             config->encoder.input_size == config->encoder.output_size()),
           "a tied output layer has the embedding's shape");
@@ -544,6 +566,77 @@ void FuzzState(std::string_view bytes) {
   kernels::StateArena::State taken;
   Require(arena.Take(slot, &taken).ok() && kCodec->Encode(taken, state.memo) == sealed,
           "what is put in comes out");
+}
+
+void FuzzSearch(std::string_view bytes) {
+  constexpr size_t kOptionBytes = 8;
+  constexpr size_t kCandidateBytes = 5;
+  constexpr int32_t kBos = 2;
+  constexpr int32_t kEos = 3;
+  if (bytes.size() < kOptionBytes + kCandidateBytes) return;
+  const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
+  models::SearchOptions options;
+  options.beam_size = 1 + byte(0) % models::kMaxBeam;
+  options.num_hypotheses = 1 + byte(1) % options.beam_size;
+  const auto penalties = kernels::AllNamed<models::LengthPenaltyName>();
+  options.length_penalty = penalties[byte(2) % penalties.size()];
+  options.alpha = byte(3) / 255.0 * models::kMaxLengthPenaltyAlpha;
+  options.max_length = 1 + byte(4) % 32;
+  Require(models::ValidateSearch(options, 32, "fuzz").ok(), "the options are valid");
+  const std::vector<int32_t> prefix(byte(5) % options.max_length, byte(6));
+  const int count = 1 + byte(7) % options.beam_size;
+  models::BeamSearch search(options, kBos, kEos, prefix);
+
+  // The bytes again and again: a search that ends must do so by itself.
+  size_t at = kOptionBytes;
+  const auto next = [&] {
+    if (at + kCandidateBytes > bytes.size()) at = kOptionBytes;
+    kernels::Candidate candidate;
+    candidate.id = byte(at);
+    std::memcpy(&candidate.log_prob, bytes.data() + at + 1, sizeof(candidate.log_prob));
+    at += kCandidateBytes;
+    return candidate;
+  };
+  int steps = 0;
+  while (!search.done()) {
+    const int live = search.live();
+    Require(live >= 1 && live <= options.beam_size, "something is live, and no more than the beam");
+    std::vector<kernels::Candidate> candidates(static_cast<size_t>(live) * count);
+    for (kernels::Candidate& candidate : candidates) candidate = next();
+    search.Step(candidates.data(), count, count);
+    for (int place = 0; place < search.live(); ++place) {
+      const int parent = search.parents()[place];
+      Require(parent >= 0 && parent < live, "a parent was live");
+      Require(search.last_token(place) != kEos, "what has ended does not go on");
+    }
+    ++steps;
+    Require(steps + static_cast<int>(prefix.size()) <= options.max_length,
+            "a search ends at the longest length");
+  }
+  Require(search.live() == 0, "nothing is live when the search is over");
+  const std::vector<models::FoundHypothesis> found = search.Take(/*with_rows=*/true);
+  Require(!found.empty() && static_cast<int>(found.size()) <= options.num_hypotheses,
+          "there are as many hypotheses as wanted, or fewer");
+  for (size_t i = 0; i < found.size(); ++i) {
+    Require(!std::isnan(found[i].log_prob) && !std::isnan(found[i].score), "sums are numbers");
+    Require(i == 0 || found[i - 1].score >= found[i].score, "the best is first");
+    Require(found[i].rows.size() == found[i].tokens.size(), "each token has its row");
+    Require(static_cast<int>(found[i].tokens.size()) + (found[i].finished ? 1 : 0) <=
+                options.max_length,
+            "hypotheses are as long as allowed");
+    Require(std::equal(prefix.begin(), prefix.end(), found[i].tokens.begin()),
+            "a hypothesis begins with the prefix");
+    for (size_t t = 0; t < found[i].rows.size(); ++t) {
+      const models::ChoiceRow& row = found[i].rows[t];
+      const bool in_prefix = t < prefix.size();
+      Require(row.step == (in_prefix ? models::ChoiceRow::kPrefixStep
+                                     : static_cast<int>(t - prefix.size())),
+              "a token is of its step");
+      Require(row.row >= 0 &&
+                  row.row < (in_prefix ? static_cast<int>(prefix.size()) : options.beam_size),
+              "a row is a place");
+    }
+  }
 }
 
 void FuzzHeaders(std::string_view bytes) {

@@ -25,6 +25,8 @@ void FuzzRequest(std::string_view bytes);
 // the state of a Score call; with an odd first byte, the rows and values of one that is sealed here,
 // as random bytes never have the right digest
 void FuzzState(std::string_view bytes);
+// what a beam search is given: the first eight bytes say how it searches, then each five are a candidate
+void FuzzSearch(std::string_view bytes);
 // the headers traceparent, x-request-id, authorization and host
 void FuzzHeaders(std::string_view bytes);
 // the file of tokens
@@ -45,6 +47,7 @@ inline constexpr Target kTargets[] = {
     {"reader", FuzzReader},
     {"request", FuzzRequest},
     {"state", FuzzState},
+    {"search", FuzzSearch},
     {"headers", FuzzHeaders},
     {"tokens", FuzzTokens},
     {"try", FuzzTry},
