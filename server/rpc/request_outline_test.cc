@@ -89,6 +89,40 @@ TEST(RequestOutlineTest, WhatGenerateIsMadeOfIsCounted) {
   EXPECT_FALSE(ReadGenerateOutline(Buffer("\x1a\x05x", 100), &outline));
 }
 
+TEST(RequestOutlineTest, WhatTranslateIsMadeOfIsCounted) {
+  v1::TranslateRequest request;
+  request.set_model("t");
+  request.set_version(2);
+  request.add_sequences()->set_text("text");
+  request.add_sequences()->mutable_token_ids()->add_values(3);
+  for (int i = 0; i < 5; ++i) request.add_sequences()->mutable_tokens()->add_values("w");
+  request.set_beam_size(5);
+  request.mutable_length_penalty()->set_form(v1::LengthPenalty::FORM_POWER);
+  request.mutable_length_penalty()->set_alpha(0.5f);
+  request.set_num_hypotheses(2);
+  request.set_max_new_tokens(10);
+  request.set_return_alignment(true);
+  for (int i = 0; i < 7; ++i) request.add_target_prefixes("prefix");
+  request.set_priority(v1::PRIORITY_LOW);
+  request.set_truncate(true);
+  RequestOutline outline;
+  const std::string bytes = request.SerializeAsString();
+  ASSERT_TRUE(ReadOutline<v1::TranslateRequest>(Buffer(bytes, 7), &outline));
+  EXPECT_EQ(outline.model, "t");
+  EXPECT_EQ(outline.version, 2);
+  EXPECT_EQ(outline.priority, v1::PRIORITY_LOW);
+  EXPECT_EQ(outline.num_sequences, 7);
+  EXPECT_EQ(outline.num_words, 5);
+  EXPECT_EQ(outline.packed_id_bytes, 1);
+  EXPECT_EQ(outline.num_entries, 7);
+  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
+  // A second penalty is merged into the first.
+  ASSERT_TRUE(ReadOutline<v1::TranslateRequest>(Buffer(bytes + bytes, 7), &outline));
+  EXPECT_EQ(outline.extra_fields, 2);
+  EXPECT_FALSE(ReadOutline<v1::TranslateRequest>(Buffer("\x2a\x05x", 7), &outline));
+}
+
 TEST(RequestOutlineTest, WhatAStreamIsMadeOfIsCounted) {
   v1::EncodeStreamRequest request;
   request.mutable_start()->set_model("m");

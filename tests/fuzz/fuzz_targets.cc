@@ -44,6 +44,7 @@
 #include "server/rpc/generate_parser.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
+#include "server/rpc/translate_parser.h"
 #include "server/telemetry/request_id.h"
 #include "server/telemetry/trace_context.h"
 #include "server/transport/auth_tokens.h"
@@ -458,6 +459,45 @@ void FuzzGenerateRequest(const grpc::ByteBuffer& bytes, const std::vector<Splitt
   }
 }
 
+// The same for a TranslateRequest.
+void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& splitters) {
+  v1::TranslateRequest request;
+  if (const absl::Status parsed = ParseAndCheckOutline(bytes, &request); !parsed.ok()) {
+    RequireMessage(parsed);
+    return;
+  }
+  const grpc::Slice slice(bytes.data(), bytes.size());
+  server::RequestOutline outline;
+  Require(server::ReadTranslateOutline(grpc::ByteBuffer(&slice, 1), &outline) &&
+              outline.num_entries == request.target_prefixes_size(),
+          "the outline counts the prefixes");
+  models::TranslatorConfig config;
+  config.max_positions = 20;
+  config.search.beam_size = 4;
+  config.search.max_length = 12;
+  server::RequestLimits limits;
+  limits.max_new_tokens = 16;
+  const auto search = server::ParseSearch(request, config, limits);
+  if (!search.ok()) {
+    Require(search.status().code() == absl::StatusCode::kInvalidArgument, "bad fields are errors");
+    RequireMessage(search.status());
+    return;
+  }
+  const absl::Status valid = models::ValidateSearch(*search, 16, "--max_new_tokens");
+  Require(valid.ok(), "what is parsed is valid");
+  for (const Splitter& splitter : splitters) {
+    const auto prefixes = server::ParsePrefixes(request, request.sequences_size(),
+                                                splitter.tokenizer.get(), search->max_length);
+    if (!prefixes.ok()) {
+      RequireMessage(prefixes.status());
+      continue;
+    }
+    for (const std::vector<int32_t>& prefix : *prefixes) {
+      Require(prefix.size() < static_cast<size_t>(search->max_length), "a prefix leaves a token");
+    }
+  }
+}
+
 // The same for a message of EncodeStream.
 void FuzzStreamRequest(const grpc::ByteBuffer& bytes) {
   v1::EncodeStreamRequest request;
@@ -482,6 +522,7 @@ void FuzzRequest(std::string_view bytes) {
   const grpc::ByteBuffer buffer(&slice, 1);
   FuzzGenerateRequest(buffer, *kSplitters);
   FuzzStreamRequest(buffer);
+  FuzzTranslateRequest(bytes, *kSplitters);
   v1::ScoreRequest score;
   if (const absl::Status parsed = ParseAndCheckOutline(bytes, &score); !parsed.ok()) {
     RequireMessage(parsed);
