@@ -25,6 +25,8 @@ constexpr int64_t kProductColumns = 64;
 // Bytes per thread: the product of a chunk of rows for one part of a layer (packed_stack.cc).
 constexpr int64_t kChunkBytes = 256 << 10;
 constexpr int64_t kPartSize = 128;
+// Threads that share a product of a program at most (cpu_program.h).
+constexpr int64_t kProgramThreads = 4;
 // Float32 matrices of a part's size that packing it takes (product.cc).
 constexpr int64_t kPartCopies = 3;
 // Rows of a language model's output layer that are packed at a time (program_product.cc).
@@ -185,10 +187,12 @@ Sizes SizesOfReader(const ModelConfig& config) {
   question.num_layers = reader.question_layers;
   const auto vectors = [&](const EncoderConfig& encoder) {
     const int64_t layers = reader.concat_rnn_layers ? encoder.num_layers : 1;
+    sizes.stacks += layers;
     // Those of each layer, and beside each other.
     sizes.program_row += encoder.output_size() * (layers == 1 ? 1 : 2 * layers);
     return encoder.output_size() * layers;
   };
+  sizes.stacks = 0;
   const int64_t passage_vector = vectors(config.encoder);
   const int64_t question_vector = vectors(question);
   for (const EncoderConfig& encoder : {config.encoder, question}) {
@@ -282,6 +286,9 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
     bytes = 2 * bytes + 2 * pooled_rows * config.encoder.output_size() * kValueBytes;
   }
   bytes += rows * sizes.program_row * kValueBytes;
+  // A piece of a product, per thread (program_product.cc).
+  if (config.task == Task::kReader)
+    bytes += std::min<int64_t>(kProgramThreads, use.threads) * kChunkBytes;
   // The buffer that features are gathered in.
   if (!config.has_embedding) {
     bytes += int64_t{use.max_tokens} * config.encoder.input_size * kValueBytes;

@@ -7,7 +7,9 @@
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "models/model.h"
+#include "models/reader.h"
 #include "models/translator.h"
+#include "tests/testing/random_reader.h"
 #include "tests/testing/test_files.h"
 #include "tests/testing/translator_files.h"
 
@@ -221,6 +223,51 @@ TEST_F(MemoryEstimateTest, OfATranslatorIsWhatTheBackendThenTakes) {
                          use.max_sequences);
     std::unique_ptr<kernels::ProgramWorkspace> workspace;
     ASSERT_TRUE((*model)->program().CreateWorkspace(limits, &workspace).ok());
+    const auto in_workspace = static_cast<double>(workspace->bytes());
+    EXPECT_GT(static_cast<double>(estimate.workspaces) / 3, 0.95 * in_workspace);
+    EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 1.3 * in_workspace);
+  }
+}
+
+TEST_F(MemoryEstimateTest, OfAReaderIsWhatTheBackendThenTakes) {
+  RandomReader reader;
+  reader.words = 2000;
+  reader.dim = 40;
+  reader.hidden = 64;
+  reader.layers = 3;
+  reader.question_layers = 2;
+  MemoryUse use;
+  use.max_tokens = 1000;
+  use.max_sequences = 50;
+  use.threads = 2;
+  use.workspaces = 3;
+  kernels::BackendOptions options;
+  options.cpu_threads = use.threads;
+  std::unique_ptr<kernels::Backend> backend;
+  ASSERT_TRUE(kernels::CreateBackend("cpu", options, &backend).ok());
+  for (const bool variant : {false, true}) {
+    reader.use_qemb = !variant;
+    reader.concat = variant;
+    reader.pos = variant;
+    directory_.Write("m/config.json", reader.Config().dump());
+    directory_.Write("m/model.safetensors", Safetensors(reader.Tensors()));
+    const MemoryEstimate estimate = Estimate(use);
+    EXPECT_EQ(estimate.vocabulary, 0);
+    const auto model = Model::Load(directory_.path("m"), "m", 1, *backend, {});
+    ASSERT_TRUE(model.ok()) << model.status();
+    const auto packed = static_cast<double>((*model)->compiled().weight_bytes());
+    EXPECT_GT(static_cast<double>(estimate.packed), 0.95 * packed);
+    EXPECT_LT(static_cast<double>(estimate.packed), 1.2 * packed);
+    // The table of matches takes the embedding's size once more, for good and while it is packed.
+    EXPECT_GE(estimate.packed, int64_t{4} * (variant ? 1 : 2) * reader.words * reader.dim);
+    EXPECT_GE(estimate.passing, int64_t{4} * (variant ? 0 : 1) * reader.words * reader.dim);
+    std::unique_ptr<kernels::ProgramWorkspace> workspace;
+    ASSERT_TRUE(
+        (*model)
+            ->program()
+            .CreateWorkspace(ReaderLimits(*(*model)->reader(), use.max_tokens, use.max_sequences),
+                             &workspace)
+            .ok());
     const auto in_workspace = static_cast<double>(workspace->bytes());
     EXPECT_GT(static_cast<double>(estimate.workspaces) / 3, 0.95 * in_workspace);
     EXPECT_LT(static_cast<double>(estimate.workspaces) / 3, 1.3 * in_workspace);

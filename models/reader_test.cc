@@ -14,6 +14,7 @@
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/random_reader.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::models {
@@ -23,33 +24,12 @@ using nlohmann::json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-constexpr int kWords = 12;
-constexpr int kDim = 4;
-constexpr int kHidden = 3;
-constexpr int kPosSize = 5;
-constexpr int kPosDim = 2;
-
-struct Variant {
-  std::string name;
-  std::vector<std::string> features = {"exact", "tf"};
-  bool use_qemb = true;
-  bool pos = false;
-  bool concat = false;
-  bool self_attention = true;
-  int layers = 2;
-  int question_layers = 1;
-  int hidden = kHidden;
-
-  int input_size() const {
-    return kDim * (use_qemb ? 2 : 1) + static_cast<int>(features.size()) + (pos ? kPosDim : 0);
-  }
-};
-
-std::vector<Variant> Variants() {
-  std::vector<Variant> variants(7);
+std::vector<RandomReader> Variants() {
+  std::vector<RandomReader> variants(7);
   variants[0].name = "plain";
   variants[1].name = "without_aligned_question";
   variants[1].use_qemb = false;
+  variants[1].features = {"exact", "lower", "tf"};
   variants[2].name = "without_features";
   variants[2].features.clear();
   variants[3].name = "tags";
@@ -65,74 +45,6 @@ std::vector<Variant> Variants() {
   return variants;
 }
 
-json ConfigOf(const Variant& variant) {
-  json config = {{"format_version", 1},
-                 {"task", "reader"},
-                 {"encoder",
-                  {{"input_size", variant.input_size()},
-                   {"hidden_size", variant.hidden},
-                   {"num_layers", variant.layers},
-                   {"bidirectional", true},
-                   {"rescale", true}}},
-                 {"embedding", {{"vocabulary_size", kWords}}},
-                 {"reader",
-                  {{"embedding_dim", kDim},
-                   {"question_layers", variant.question_layers},
-                   {"features", variant.features},
-                   {"use_qemb", variant.use_qemb},
-                   {"concat_rnn_layers", variant.concat},
-                   {"question_merge", variant.self_attention ? "self_attn" : "avg"},
-                   {"max_len", 4}}}};
-  if (variant.pos) {
-    config["reader"]["pos_size"] = kPosSize;
-    config["reader"]["pos_dim"] = kPosDim;
-  }
-  return config;
-}
-
-class TensorMaker {
- public:
-  TestTensor operator()(std::vector<int64_t> shape) {
-    TestTensor tensor = MakeTensor(std::move(shape));
-    for (float& value : tensor.values) value = distribution_(random_);
-    return tensor;
-  }
-
- private:
-  std::mt19937 random_{3};
-  std::uniform_real_distribution<float> distribution_{-0.8f, 0.8f};
-};
-
-TestTensors TensorsOf(const Variant& variant) {
-  TensorMaker make;
-  TestTensors tensors = {{"embedding.weight", make({kWords, kDim})}};
-  const auto linear = [&](const std::string& module, int64_t out, int64_t in) {
-    tensors[module + ".linear.weight"] = make({out, in});
-    tensors[module + ".linear.bias"] = make({out});
-  };
-  if (variant.pos) tensors["pos_embedding.weight"] = make({kPosSize, kPosDim});
-  if (variant.use_qemb) linear("qemb_match", kDim, kDim);
-  const int64_t output = 2 * variant.hidden;
-  const auto layers = [&](const std::string& prefix, int64_t input, int count) {
-    for (int i = 0; i < count; ++i) {
-      const std::string layer = prefix + std::to_string(i) + ".";
-      tensors[layer + "weight"] = make({input, output * (input == output ? 3 : 4)});
-      tensors[layer + "weight_c"] = make({2 * output});
-      tensors[layer + "bias"] = make({2 * output});
-      tensors[layer + "scale_x"] = make({1});
-      input = output;
-    }
-  };
-  layers("doc_rnn.rnns.", variant.input_size(), variant.layers);
-  layers("question_rnn.rnns.", kDim, variant.question_layers);
-  const int64_t passage_width = output * (variant.concat ? variant.layers : 1);
-  const int64_t question_width = output * (variant.concat ? variant.question_layers : 1);
-  if (variant.self_attention) linear("self_attn", 1, question_width);
-  linear("start_attn", passage_width, question_width);
-  linear("end_attn", passage_width, question_width);
-  return tensors;
-}
-
 struct Pair {
   std::vector<int32_t> passage;
   std::vector<int32_t> question;
@@ -140,18 +52,18 @@ struct Pair {
   std::vector<int32_t> pos;
 };
 
-Pair MakePair(const Variant& variant, int passage_size, int question_size, uint32_t seed) {
+Pair MakePair(const RandomReader& variant, int passage_size, int question_size, uint32_t seed) {
   std::mt19937 random(seed);
   Pair pair;
   for (int i = 0; i < passage_size; ++i) {
-    pair.passage.push_back(static_cast<int32_t>(random() % kWords));
-    pair.pos.push_back(static_cast<int32_t>(random() % kPosSize));
+    pair.passage.push_back(static_cast<int32_t>(random() % variant.words));
+    pair.pos.push_back(static_cast<int32_t>(random() % variant.pos_size));
     for (size_t k = 0; k < variant.features.size(); ++k) {
       pair.features.push_back(static_cast<float>(random() % 5) * 0.25f);
     }
   }
   for (int i = 0; i < question_size; ++i) {
-    pair.question.push_back(static_cast<int32_t>(random() % kWords));
+    pair.question.push_back(static_cast<int32_t>(random() % variant.words));
   }
   return pair;
 }
@@ -164,15 +76,16 @@ struct Logits {
 // The equations at the top of reader.h, one after the other in float64, on rows of values.
 class PlainReader {
  public:
-  PlainReader(const Variant& variant, const TestTensors& tensors)
+  PlainReader(const RandomReader& variant, const TestTensors& tensors)
       : variant_(variant), tensors_(tensors) {}
 
   Logits Read(const Pair& pair) const {
-    Rows x = Embed("embedding.weight", kDim, pair.passage);
-    const Rows question = Embed("embedding.weight", kDim, pair.question);
+    Rows x = Embed("embedding.weight", variant_.dim, pair.passage);
+    const Rows question = Embed("embedding.weight", variant_.dim, pair.question);
     const size_t num_features = variant_.features.size();
     const Rows aligned = variant_.use_qemb ? Align(x, question) : Rows();
-    const Rows pos = variant_.pos ? Embed("pos_embedding.weight", kPosDim, pair.pos) : Rows();
+    const Rows pos =
+        variant_.pos ? Embed("pos_embedding.weight", variant_.pos_dim, pair.pos) : Rows();
     for (size_t i = 0; i < x.size(); ++i) {
       x[i].insert(x[i].end(), pair.features.begin() + i * num_features,
                   pair.features.begin() + (i + 1) * num_features);
@@ -298,7 +211,7 @@ class PlainReader {
     return y;
   }
 
-  const Variant& variant_;
+  const RandomReader& variant_;
   const TestTensors& tensors_;
 };
 
@@ -307,9 +220,9 @@ class ReaderTest : public ::testing::Test {
   ReaderTest() { EXPECT_TRUE(kernels::CreateBackend("reference", &backend_).ok()); }
 
   // Builds the variant's reader, with `tensors`.
-  absl::StatusOr<Reader> Build(const Variant& variant, const TestTensors& tensors,
+  absl::StatusOr<Reader> Build(const RandomReader& variant, const TestTensors& tensors,
                                size_t max_match_table_bytes = kMaxMatchTableBytes) {
-    auto config = ParseModelConfig(ConfigOf(variant).dump(), "c.json");
+    auto config = ParseModelConfig(variant.Config().dump(), "c.json");
     if (!config.ok()) return config.status();
     bytes_ = Safetensors(tensors);
     auto file = SafetensorsFile::Parse(bytes_, "m.safetensors");
@@ -384,7 +297,7 @@ class ReaderTest : public ::testing::Test {
   std::unique_ptr<SafetensorsFile> file_;
 };
 
-std::vector<Pair> SomePairs(const Variant& variant) {
+std::vector<Pair> SomePairs(const RandomReader& variant) {
   return {MakePair(variant, 7, 3, 1), MakePair(variant, 1, 1, 2), MakePair(variant, 4, 6, 3)};
 }
 
@@ -394,9 +307,9 @@ void ExpectNear(const std::vector<double>& expected, const std::vector<double>& 
 }
 
 TEST_F(ReaderTest, EqualsThePlainEquations) {
-  for (const Variant& variant : Variants()) {
+  for (const RandomReader& variant : Variants()) {
     SCOPED_TRACE(variant.name);
-    const TestTensors tensors = TensorsOf(variant);
+    const TestTensors tensors = variant.Tensors();
     const PlainReader plain(variant, tensors);
     const std::vector<Pair> pairs = SomePairs(variant);
     // With the table of matches and without.
@@ -417,14 +330,14 @@ TEST_F(ReaderTest, EqualsThePlainEquations) {
 
 // The table is as large as the embedding.
 TEST_F(ReaderTest, ATableThatIsTooLargeIsNotMade) {
-  const Variant variant = Variants()[0];
-  const size_t bytes = sizeof(float) * kWords * kDim;
-  EXPECT_NE(Build(variant, TensorsOf(variant), bytes)->match_table, nullptr);
-  EXPECT_EQ(Build(variant, TensorsOf(variant), bytes - 1)->match_table, nullptr);
+  const RandomReader variant = Variants()[0];
+  const size_t bytes = sizeof(float) * variant.words * variant.dim;
+  EXPECT_NE(Build(variant, variant.Tensors(), bytes)->match_table, nullptr);
+  EXPECT_EQ(Build(variant, variant.Tensors(), bytes - 1)->match_table, nullptr);
 }
 
 TEST_F(ReaderTest, ErrorsNameTheTensor) {
-  const Variant variant = Variants()[3];
+  const RandomReader variant = Variants()[3];
   const auto error = [&](const TestTensors& tensors) {
     return std::string(Build(variant, tensors).status().message());
   };
@@ -432,7 +345,7 @@ TEST_F(ReaderTest, ErrorsNameTheTensor) {
        {"embedding.weight", "qemb_match.linear.bias", "doc_rnn.rnns.1.weight_c",
         "question_rnn.rnns.0.scale_x", "self_attn.linear.weight", "start_attn.linear.bias",
         "end_attn.linear.weight", "pos_embedding.weight"}) {
-    TestTensors tensors = TensorsOf(variant);
+    TestTensors tensors = variant.Tensors();
     tensors[name] = MakeTensor({7, 7});
     EXPECT_THAT(error(tensors),
                 AllOf(HasSubstr("m.safetensors"), HasSubstr(name), HasSubstr("[7, 7]")));
@@ -440,16 +353,16 @@ TEST_F(ReaderTest, ErrorsNameTheTensor) {
     EXPECT_EQ(Build(variant, tensors).status().code(), absl::StatusCode::kNotFound);
     EXPECT_THAT(error(tensors), HasSubstr(name));
   }
-  TestTensors tensors = TensorsOf(variant);
-  tensors["fixed_embedding"] = MakeTensor({3, kDim});
+  TestTensors tensors = variant.Tensors();
+  tensors["fixed_embedding"] = MakeTensor({3, 4});
   EXPECT_THAT(error(tensors), AllOf(HasSubstr("fixed_embedding"), HasSubstr("is not part of")));
 }
 
 TEST_F(ReaderTest, AModelHasIt) {
-  const Variant variant = Variants()[0];
+  const RandomReader variant = Variants()[0];
   TempDirectory directory;
-  json config = ConfigOf(variant);
-  TestTensors tensors = TensorsOf(variant);
+  json config = variant.Config();
+  TestTensors tensors = variant.Tensors();
   directory.Write("m/1/config.json", config.dump());
   directory.Write("m/1/model.safetensors", Safetensors(tensors));
   const auto without_words = Model::Load(directory.path("m/1"), "m", 1, *backend_, {});
@@ -460,7 +373,7 @@ TEST_F(ReaderTest, AModelHasIt) {
   config["preprocessing"] = {{"type", "unicode_words"}, {"lowercase", true}};
   directory.Write("m/1/config.json", config.dump());
   std::string words;
-  for (int i = 0; i < kWords; ++i) words += "word" + std::to_string(i) + "\n";
+  for (int i = 0; i < variant.words; ++i) words += "word" + std::to_string(i) + "\n";
   directory.Write("m/1/vocab.txt", words);
   for (const std::string& name : kernels::AvailableBackends()) {
     std::unique_ptr<kernels::Backend> backend;
@@ -477,7 +390,7 @@ TEST_F(ReaderTest, AModelHasIt) {
     EXPECT_EQ(model.reader()->match_table, nullptr);
     const auto& embed = std::get<kernels::ops::Embed>(model.reader()->program.operations[0]);
     EXPECT_EQ(embed.table.data, nullptr);
-    EXPECT_EQ(embed.table.size, static_cast<size_t>(kWords * kDim));
+    EXPECT_EQ(embed.table.size, static_cast<size_t>(variant.words * variant.dim));
     // What is in the file, but for constants; the table of matches is not.
     size_t weights = 0;
     for (const auto& [tensor, contents] : tensors) {
