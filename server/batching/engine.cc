@@ -23,6 +23,7 @@
 #include "server/batching/language_model_generator.h"
 #include "server/batching/language_model_stepper.h"
 #include "server/batching/model_translations.h"
+#include "server/batching/reader_batch_runner.h"
 #include "server/batching/score_batch_runner.h"
 #include "server/batching/translator_stepper.h"
 
@@ -483,7 +484,6 @@ absl::StatusOr<std::shared_ptr<const StateArenas>> MakeStateArenas(const models:
   switch (model.task()) {
     case models::Task::kClassifier:
     case models::Task::kEncoder:
-      return nullptr;
     case models::Task::kReader:
       return nullptr;
     case models::Task::kLanguageModel:
@@ -521,7 +521,7 @@ absl::StatusOr<std::unique_ptr<BatchRunner>> MakeRunner(const models::Model& mod
       return std::make_unique<IdleRunner>(limits.device);
     }
     case models::Task::kReader:
-      break;
+      return ReaderBatchRunner::Create(model.program(), *model.reader(), limits);
   }
   return absl::InternalError("task: no runner");
 }

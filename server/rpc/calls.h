@@ -20,6 +20,9 @@ grpc::ServerUnaryReactor* StartEncode(const ServiceContext& context,
 grpc::ServerUnaryReactor* StartScore(const ServiceContext& context,
                                      grpc::CallbackServerContext* call,
                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
+grpc::ServerUnaryReactor* StartAnswer(const ServiceContext& context,
+                                      grpc::CallbackServerContext* call,
+                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response);
 grpc::ServerUnaryReactor* StartTranslate(const ServiceContext& context,
                                          grpc::CallbackServerContext* call,
                                          const grpc::ByteBuffer* request,

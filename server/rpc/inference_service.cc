@@ -65,6 +65,12 @@ grpc::ServerUnaryReactor* Service::Score(grpc::CallbackServerContext* call,
   return StartScore(context_, call, request, response);
 }
 
+grpc::ServerUnaryReactor* Service::Answer(grpc::CallbackServerContext* call,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) {
+  return StartAnswer(context_, call, request, response);
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* Service::Generate(grpc::CallbackServerContext* call,
                                                               const grpc::ByteBuffer* request) {
   return StartGenerate(context_, call, request);

@@ -19,12 +19,13 @@ class Service final
     : public v1::InferenceService::WithRawCallbackMethod_Classify<
           v1::InferenceService::WithRawCallbackMethod_Encode<
               v1::InferenceService::WithRawCallbackMethod_Score<
-                  v1::InferenceService::WithRawCallbackMethod_Generate<
-                      v1::InferenceService::WithRawCallbackMethod_EncodeStream<
-                          v1::InferenceService::WithRawCallbackMethod_Translate<
-                              v1::InferenceService::WithRawCallbackMethod_ListModels<
-                                  v1::InferenceService::WithRawCallbackMethod_GetModel<
-                                      v1::InferenceService::Service>>>>>>>> {
+                  v1::InferenceService::WithRawCallbackMethod_Answer<
+                      v1::InferenceService::WithRawCallbackMethod_Translate<
+                          v1::InferenceService::WithRawCallbackMethod_Generate<
+                              v1::InferenceService::WithRawCallbackMethod_EncodeStream<
+                                  v1::InferenceService::WithRawCallbackMethod_ListModels<
+                                      v1::InferenceService::WithRawCallbackMethod_GetModel<
+                                          v1::InferenceService::Service>>>>>>>>> {
  public:
   explicit Service(const ServiceContext& context) : context_(context) {}
 
@@ -37,6 +38,9 @@ class Service final
   grpc::ServerUnaryReactor* Score(grpc::CallbackServerContext* call,
                                   const grpc::ByteBuffer* request,
                                   grpc::ByteBuffer* response) override;
+  grpc::ServerUnaryReactor* Answer(grpc::CallbackServerContext* call,
+                                   const grpc::ByteBuffer* request,
+                                   grpc::ByteBuffer* response) override;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* Generate(grpc::CallbackServerContext* call,
                                                        const grpc::ByteBuffer* request) override;
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* EncodeStream(
