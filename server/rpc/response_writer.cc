@@ -180,6 +180,21 @@ void WriteTranslatorInfo(const models::TranslatorConfig& config, v1::ModelInfo* 
   translator->set_max_positions(config.max_positions);
 }
 
+void WriteReaderInfo(const models::ModelConfig& config, v1::ModelInfo* info) {
+  info->set_input_size(config.reader.embedding_dim);
+  info->set_output_size(config.encoder.output_size());
+  info->set_hidden_size(config.encoder.hidden_size);
+  info->set_num_layers(config.encoder.num_layers + config.reader.question_layers);
+  info->set_bidirectional(config.encoder.bidirectional);
+  v1::ReaderInfo* const reader = info->mutable_reader();
+  for (const models::ReaderFeature feature : config.reader.features) {
+    reader->add_features(models::ReaderFeatureName(feature));
+  }
+  reader->set_pos_size(config.reader.pos_size);
+  reader->set_ner_size(config.reader.ner_size);
+  reader->set_max_answer_tokens(config.reader.max_len);
+}
+
 // The sizes of the model's parts, as far as its task has them.
 void WriteSizes(const models::Model& model, v1::ModelInfo* info) {
   switch (model.task()) {
@@ -195,6 +210,7 @@ void WriteSizes(const models::Model& model, v1::ModelInfo* info) {
       return;
     }
     case models::Task::kReader:
+      WriteReaderInfo(model.config(), info);
       return;
     case models::Task::kTranslator:
       WriteTranslatorInfo(model.config().translator, info);
