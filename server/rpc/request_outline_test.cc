@@ -55,6 +55,100 @@ TEST(RequestOutlineTest, TheFieldsOfEncodeAreTheSame) {
   EXPECT_EQ(outline.num_sequences, 1);
 }
 
+TEST(RequestOutlineTest, WhatAnswerIsMadeOfIsCounted) {
+  v1::AnswerRequest request;
+  request.set_model("reader");
+  request.set_version(4);
+  request.set_top_n(1);
+  request.set_max_answer_tokens(1);
+  request.set_priority(v1::PRIORITY_HIGH);
+  request.set_one_per_passage(true);
+  request.set_no_overlap(true);
+  for (int q = 0; q < 2; ++q) {
+    v1::Query* const query = request.add_queries();
+    query->set_question("Who wrote it ?");
+    for (int i = 0; i < 3; ++i) {
+      query->add_passages(std::string(1000, 'p'));
+      v1::PassageTags* const tags = query->add_passage_tags();
+      for (int t = 0; t < 5; ++t) {
+        tags->add_pos_ids(t);
+        tags->add_ner_ids(t);
+        tags->add_lemmas("lemma");
+      }
+    }
+    query->add_question_lemmas("who");
+  }
+  const std::string bytes = request.SerializeAsString();
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::AnswerRequest>(Buffer(bytes, 7), &outline));
+  EXPECT_EQ(outline.model, "reader");
+  EXPECT_EQ(outline.version, 4);
+  EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
+  EXPECT_EQ(outline.num_queries, 2);
+  EXPECT_EQ(outline.num_sequences, 6);
+  EXPECT_EQ(outline.num_entries, 6);
+  EXPECT_EQ(outline.num_words, 32);
+  EXPECT_EQ(outline.packed_id_bytes, 60);
+  EXPECT_EQ(outline.extra_fields, 0);
+  EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
+  EXPECT_EQ(outline.least_tasks(), 2);
+  EXPECT_EQ(outline.least_tokens(), 8);
+  // Up to three tags are those of one token.
+  EXPECT_LE(outline.min_tokens(), 30 + 2);
+  for (size_t length = 0; length < bytes.size(); length += length < 50 ? 1 : 97) {
+    v1::AnswerRequest parsed;
+    const std::string prefix = bytes.substr(0, length);
+    EXPECT_EQ(ReadOutline<v1::AnswerRequest>(Buffer(prefix, 100), &outline),
+              parsed.ParseFromString(prefix))
+        << length;
+  }
+}
+
+TEST(RequestOutlineTest, TagsOfAnswerNeedNotBePacked) {
+  // queries { passage_tags { pos_ids: 1 ner_ids: 2 ner_ids: 3 field 99: 1 } field 99: 1 }
+  const std::string tags("\x08\x01\x10\x02\x10\x03\x98\x06\x01", 9);
+  const std::string query = std::string("\x1a\x09", 2) + tags + std::string("\x98\x06\x01", 3);
+  const std::string bytes = std::string("\x1a\x0e", 2) + query;
+  v1::AnswerRequest parsed;
+  ASSERT_TRUE(parsed.ParseFromString(bytes));
+  ASSERT_EQ(parsed.queries(0).passage_tags(0).ner_ids_size(), 2);
+  RequestOutline outline;
+  ASSERT_TRUE(ReadOutline<v1::AnswerRequest>(Buffer(bytes, 3), &outline));
+  EXPECT_EQ(outline.num_unpacked_ids, 3);
+  EXPECT_EQ(outline.extra_fields, 2);
+}
+
+TEST(RequestOutlineTest, RefusesTooManyQueriesAndPassages) {
+  RequestLimits limits;
+  limits.max_sequences = 4;
+  limits.max_request_tokens = 100;
+  RequestOutline outline;
+  outline.num_queries = 4;
+  outline.num_sequences = 4;
+  outline.num_words = 302;
+  EXPECT_TRUE(CheckOutline(outline, limits).ok());
+  const auto error = [&limits](const RequestOutline& o) {
+    const absl::Status status = CheckOutline(o, limits);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  RequestOutline many = outline;
+  many.num_queries = 5;
+  EXPECT_EQ(error(many),
+            "queries: 5 are too many, expected at most 4 (--max_sequences_per_request); send "
+            "several calls");
+  many = outline;
+  many.num_sequences = 10000;
+  EXPECT_EQ(error(many),
+            "queries: 10000 passages are too many, expected at most 4 "
+            "(--max_sequences_per_request); send several calls");
+  many = outline;
+  ++many.num_words;
+  EXPECT_EQ(error(many),
+            "queries: more than 100 tokens in all, expected at most that (--max_queue_tokens); "
+            "send several calls");
+}
+
 TEST(RequestOutlineTest, WhatGenerateIsMadeOfIsCounted) {
   v1::GenerateRequest request;
   request.set_model("lm");

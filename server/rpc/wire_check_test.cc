@@ -49,6 +49,27 @@ TEST(WireCheckTest, NamesTheStringThatIsNotUtf8) {
             "sequences[2].tokens.values[1]: expected UTF-8, found byte 0xe2 at offset 3");
 }
 
+TEST(WireCheckTest, NamesTheTextOfAQuery) {
+  v1::AnswerRequest request;
+  request.add_queries()->set_question("fine");
+  v1::Query* const query = request.add_queries();
+  query->set_question("QUESTION");
+  query->add_passages("fine");
+  query->add_passages("PASSAGE");
+  query->add_passage_tags();
+  query->add_passage_tags()->add_lemmas("LEMMA");
+  const std::string good = request.SerializeAsString();
+  const auto explain = [](const std::string& bytes) {
+    return std::string(ExplainParseFailure(*v1::AnswerRequest::descriptor(), bytes).message());
+  };
+  EXPECT_EQ(explain(Replace(good, "QUESTION", "QUESTIO\xe2")),
+            "queries[1].question: expected UTF-8, found byte 0xe2 at offset 7");
+  EXPECT_EQ(explain(Replace(good, "PASSAGE", "PA\xffSAGE")),
+            "queries[1].passages[1]: expected UTF-8, found byte 0xff at offset 2");
+  EXPECT_EQ(explain(Replace(good, "LEMMA", "\xc0MMMA")),
+            "queries[1].passage_tags[1].lemmas[0]: expected UTF-8, found byte 0xc0 at offset 0");
+}
+
 TEST(WireCheckTest, NamesWhereTheWireFormatBreaks) {
   EXPECT_EQ(Explain("\x1a\x05\x0a"),
             "message: malformed protobuf, length 5 where 1 bytes are left at byte 0");

@@ -41,6 +41,7 @@
 #include "server/compat/protobuf_compat.h"
 #include "server/http/page_host.h"
 #include "server/http/try_messages.h"
+#include "server/rpc/answer_parser.h"
 #include "server/rpc/generate_parser.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
@@ -498,6 +499,110 @@ void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& s
   }
 }
 
+// What a reader gets of queries: tokens of the texts, as many as were counted before, in parts that fit into a batch.
+void CheckQueries(const server::Queries& queries, const server::QueryLengths& lengths,
+                  const std::vector<server::ParsedQuery>& parsed,
+                  const models::ReaderConfig& config, const server::RequestLimits& limits) {
+  Require(parsed.size() == static_cast<size_t>(queries.size()), "a query stays one");
+  size_t text = 0;
+  for (int q = 0; q < queries.size(); ++q) {
+    Require(parsed[q].question.size() == static_cast<size_t>(lengths.lengths[text++]),
+            "the tokens of a question are counted");
+    for (int i = 0; i < queries[q].passages_size(); ++i) {
+      const server::ParsedPassage& passage = parsed[q].passages[i];
+      const auto length = static_cast<size_t>(lengths.lengths[text++]);
+      Require(passage.ids.size() == length && passage.places.size() == length &&
+                  passage.features.size() == length * config.num_features(),
+              "the tokens of a passage are counted, and each has features");
+      uint32_t end = 0;
+      for (const server::TokenPlace& place : passage.places) {
+        Require(place.begin_byte >= end && place.end_byte > place.begin_byte &&
+                    place.end_byte <= queries[q].passages(i).size(),
+                "tokens are parts of their passage, in order");
+        end = place.end_byte;
+      }
+      Require(server::LongestSpanBytes(passage.places, 2) <=
+                  static_cast<int64_t>(queries[q].passages(i).size()),
+              "a span is a part of its passage");
+    }
+  }
+  int64_t total = 0;
+  int last_parts = 0;
+  for (const server::QueryPart& part :
+       server::CutQueries(queries, parsed, limits.max_batch_tokens)) {
+    Require(part.num_tokens <= limits.max_batch_tokens && !part.task.passages.empty(),
+            "a part fits into a batch");
+    total += part.num_tokens;
+    if (part.is_last) ++last_parts;
+  }
+  Require(total == lengths.total && last_parts == queries.size(), "the parts are all of a query");
+}
+
+// An AnswerRequest and its outline, and whatever its texts and tags say.
+void FuzzAnswerRequest(const grpc::ByteBuffer& bytes) {
+  v1::AnswerRequest request;
+  const absl::Status parsed = server::ParseMessage(bytes, &request);
+  if (!parsed.ok()) {
+    RequireMessage(parsed);
+    return;
+  }
+  server::RequestOutline outline;
+  Require(server::ReadAnswerOutline(bytes, &outline), "a message has an outline");
+  int64_t passages = 0;
+  int64_t tags = 0;
+  int64_t words = 0;
+  int64_t ids = 0;
+  for (const v1::Query& query : request.queries()) {
+    passages += query.passages_size();
+    tags += query.passage_tags_size();
+    words += query.question_lemmas_size();
+    for (const v1::PassageTags& passage : query.passage_tags()) {
+      words += passage.lemmas_size();
+      ids += passage.pos_ids_size() + passage.ner_ids_size();
+    }
+  }
+  Require(outline.num_queries == request.queries_size() && outline.num_sequences == passages &&
+              outline.num_entries == tags && outline.num_words == words && ids <= outline.max_ids(),
+          "the outline counts what a query is made of");
+  if (request.model().size() <= server::kMaxOutlineModelName) {
+    Require(outline.model == request.model() && outline.version == request.version() &&
+                outline.priority == request.priority(),
+            "the outline says what the message says");
+  }
+  const auto options = server::ParseAnswerOptions(request, 15);
+  if (!options.ok()) RequireMessage(options.status());
+  server::RequestLimits limits;
+  limits.max_sequences = 4;
+  limits.max_sequence_tokens = 8;
+  limits.max_request_tokens = 32;
+  limits.max_batch_tokens = 12;
+  const auto lengths = server::MeasureQueries(request.queries(), limits);
+  if (!lengths.ok()) {
+    Require(lengths.status().code() == absl::StatusCode::kInvalidArgument,
+            "bad texts are the caller's error");
+    RequireMessage(lengths.status());
+    return;
+  }
+  static const auto* const kTokenizer =
+      new models::UnicodeWordTokenizer(ThreeSymbols("a\nb\n'"), /*oov_id=*/1, /*lowercase=*/true);
+  models::ReaderConfig plain;
+  plain.features = {models::ReaderFeature::kExact, models::ReaderFeature::kTf};
+  models::ReaderConfig tagged;
+  tagged.features = {models::ReaderFeature::kLower, models::ReaderFeature::kLemma};
+  tagged.pos_size = 3;
+  tagged.ner_size = 2;
+  for (const models::ReaderConfig& config : {plain, tagged}) {
+    const auto queries = server::ParseQueries(request.queries(), config, *kTokenizer);
+    if (queries.ok()) {
+      CheckQueries(request.queries(), *lengths, *queries, config, limits);
+      continue;
+    }
+    Require(queries.status().code() == absl::StatusCode::kInvalidArgument,
+            "bad tags are the caller's error");
+    RequireMessage(queries.status());
+  }
+}
+
 // The same for a message of EncodeStream.
 void FuzzStreamRequest(const grpc::ByteBuffer& bytes) {
   v1::EncodeStreamRequest request;
@@ -523,6 +628,7 @@ void FuzzRequest(std::string_view bytes) {
   FuzzGenerateRequest(buffer, *kSplitters);
   FuzzStreamRequest(buffer);
   FuzzTranslateRequest(bytes, *kSplitters);
+  FuzzAnswerRequest(buffer);
   v1::ScoreRequest score;
   if (const absl::Status parsed = ParseAndCheckOutline(bytes, &score); !parsed.ok()) {
     RequireMessage(parsed);
