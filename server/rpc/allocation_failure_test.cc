@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <new>
@@ -12,21 +13,27 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "google/protobuf/arena.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/support/server_callback.h"
 #include "gtest/gtest.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
+#include "models/text/unicode_word_tokenizer.h"
+#include "models/text/vocabulary.h"
 #include "server/base/mutex.h"
+#include "server/batching/reader_batch_runner.h"
 #include "server/batching/score_batch_runner.h"
 #include "server/compat/protobuf_compat.h"
+#include "server/rpc/answer_parser.h"
 #include "server/rpc/inference_service.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
 #include "tests/testing/failing_allocations.h"
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/puppet_engine.h"
+#include "tests/testing/small_reader.h"
 #include "tests/testing/test_files.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -179,8 +186,17 @@ class AllocationFailureTest : public ::testing::Test {
     auto runner =
         ScoreBatchRunner::Create((*lm)->program(), *(*lm)->language_model(), limits, arena_);
     ASSERT_TRUE(runner.ok()) << runner.status();
+
+    models::WriteSmallReader(directory_, "reader/1");
+    absl::StatusOr<std::shared_ptr<const models::Model>> reader = Load("reader");
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    auto reader_runner =
+        ReaderBatchRunner::Create((*reader)->program(), *(*reader)->reader(), limits);
+    ASSERT_TRUE(reader_runner.ok()) << reader_runner.status();
     registry_.Replace(
-        {served_, Serve(*lm, std::make_unique<ArmedRunner>(*std::move(runner), &batch_failure_))});
+        {served_, Serve(*lm, std::make_unique<ArmedRunner>(*std::move(runner), &batch_failure_)),
+         Serve(*reader,
+               std::make_unique<ArmedRunner>(*std::move(reader_runner), &batch_failure_))});
 
     context_.registry = &registry_;
     context_.metrics = &metrics_;
@@ -190,6 +206,7 @@ class AllocationFailureTest : public ::testing::Test {
     context_.access_log = &access_log_;
     context_.clock = &clock_;
     context_.received = &received_;
+    context_.limits.max_batch_tokens = 2000;  // queries are cut
     service_ = std::make_unique<class Service>(context_);
   }
 
@@ -243,6 +260,21 @@ class AllocationFailureTest : public ::testing::Test {
     request.set_return_states(true);
     request.set_token_log_probs(true);
     request.set_top_candidates(2);
+    return request;
+  }
+
+  // Of two queries, the second in several parts and large enough for its call to free it early.
+  static v1::AnswerRequest AnswerRequest() {
+    v1::AnswerRequest request;
+    request.set_model("reader");
+    request.add_queries()->set_question("a b?");
+    request.mutable_queries(0)->add_passages("c d a b .");
+    std::string long_text;
+    for (int i = 0; i < 400; ++i) long_text += "a b ";
+    v1::Query* const query = request.add_queries();
+    query->set_question("who?");
+    for (int i = 0; i < 3; ++i) query->add_passages(long_text);
+    request.set_top_n(20);
     return request;
   }
 
@@ -320,6 +352,23 @@ class AllocationFailureTest : public ::testing::Test {
     }
   }
 
+  template <typename Request>
+  static void ExpectEstimateCovers(const Request& request, const std::string& name) {
+    const grpc::ByteBuffer bytes = Bytes(request);
+    RequestOutline outline;
+    ASSERT_TRUE(ReadOutline<Request>(bytes, &outline)) << name;
+    sru::testing::ArmAllocations(std::numeric_limits<int64_t>::max(), false);
+    google::protobuf::Arena arena;
+    auto* parsed = CreateOnArena<Request>(&arena);
+    const absl::Status status = ParseMessage(bytes, parsed);
+    sru::testing::DisarmAllocations();
+    ASSERT_TRUE(status.ok()) << name << ": " << status;
+    const int64_t taken = sru::testing::AllocatedBytes() + static_cast<int64_t>(bytes.Length());
+    EXPECT_GE(EstimateCallBytes(outline), taken) << name;
+    // Nor is it many times as much, or the budget would be useless.
+    EXPECT_LE(EstimateCallBytes(outline), 8 * taken + 100000) << name;
+  }
+
   void ExpectNothingLeft() {
     EXPECT_EQ(in_flight_.count(), 0);
     EXPECT_EQ(unsent_.count(), 0);
@@ -341,6 +390,9 @@ class AllocationFailureTest : public ::testing::Test {
   }
   auto Score() {
     return [this](auto... arguments) { return service_->Score(arguments...); };
+  }
+  auto Answer() {
+    return [this](auto... arguments) { return service_->Answer(arguments...); };
   }
   auto Encode() {
     return [this](auto... arguments) { return service_->Encode(arguments...); };
@@ -378,6 +430,10 @@ TEST_F(AllocationFailureTest, InTheWorkerForEncode) { FailInWorker(EncodeRequest
 TEST_F(AllocationFailureTest, InTheHandlerOfScore) { FailInHandler(ScoreRequest(), Score()); }
 
 TEST_F(AllocationFailureTest, InTheWorkerForScore) { FailInWorker(ScoreRequest(), Score()); }
+
+TEST_F(AllocationFailureTest, InTheHandlerOfAnswer) { FailInHandler(AnswerRequest(), Answer()); }
+
+TEST_F(AllocationFailureTest, InTheWorkerForAnswer) { FailInWorker(AnswerRequest(), Answer()); }
 
 // A call that goes on from states, which are as bytes in it.
 TEST_F(AllocationFailureTest, WithStates) {
@@ -486,20 +542,95 @@ TEST_F(AllocationFailureTest, EstimatesCoverWhatParsingTakes) {
   requests[5].second.add_sequences()->mutable_features()->set_data(std::string(1 << 20, '\0'));
   requests[6].first = "a text";
   requests[6].second.add_sequences()->set_text(std::string(1 << 20, 'a'));
-  for (const auto& [name, request] : requests) {
-    const grpc::ByteBuffer bytes = Bytes(request);
-    RequestOutline outline;
-    ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(bytes, &outline)) << name;
-    sru::testing::ArmAllocations(std::numeric_limits<int64_t>::max(), false);
-    google::protobuf::Arena arena;
-    auto* parsed = CreateOnArena<v1::ClassifyRequest>(&arena);
-    const absl::Status status = ParseMessage(bytes, parsed);
-    sru::testing::DisarmAllocations();
-    ASSERT_TRUE(status.ok()) << name << ": " << status;
-    const int64_t taken = sru::testing::AllocatedBytes() + static_cast<int64_t>(bytes.Length());
-    EXPECT_GE(EstimateCallBytes(outline), taken) << name;
-    // Nor is it many times as much, or the budget would be useless.
-    EXPECT_LE(EstimateCallBytes(outline), 8 * taken + 100000) << name;
+  for (const auto& [name, request] : requests) ExpectEstimateCovers(request, name);
+}
+
+TEST_F(AllocationFailureTest, EstimatesCoverWhatParsingQueriesTakes) {
+  const auto with_query = [](const std::function<void(v1::Query*)>& fill, int count = 1) {
+    v1::AnswerRequest request;
+    for (int i = 0; i < count; ++i) fill(request.add_queries());
+    return request;
+  };
+  ExpectEstimateCovers(with_query([](v1::Query* /*query*/) {}, 256), "empty queries");
+  ExpectEstimateCovers(with_query([](v1::Query* query) { query->add_passages(""); }, 256),
+                       "queries of a passage");
+  ExpectEstimateCovers(with_query([](v1::Query* query) {
+                         for (int i = 0; i < 256; ++i) query->add_passages("");
+                       }),
+                       "empty passages");
+  ExpectEstimateCovers(with_query([](v1::Query* query) {
+                         for (int i = 0; i < 60000; ++i) query->add_passage_tags();
+                       }),
+                       "empty tags");
+  ExpectEstimateCovers(with_query([](v1::Query* query) {
+                         for (int i = 0; i < 20000; ++i) {
+                           query->add_passage_tags()->add_pos_ids(1);
+                           query->mutable_passage_tags(i)->add_ner_ids(1);
+                           query->mutable_passage_tags(i)->add_lemmas("");
+                         }
+                       }),
+                       "tags of one token");
+  ExpectEstimateCovers(with_query([](v1::Query* query) {
+                         v1::PassageTags* const tags = query->add_passage_tags();
+                         for (int i = 0; i < 300000; ++i) {
+                           tags->add_pos_ids(1);
+                           tags->add_ner_ids(1);
+                         }
+                       }),
+                       "ids");
+  ExpectEstimateCovers(with_query([](v1::Query* query) {
+                         for (int i = 0; i < 60000; ++i) query->add_question_lemmas("");
+                       }),
+                       "empty lemmas");
+  ExpectEstimateCovers(
+      with_query([](v1::Query* query) { query->add_passages(std::string(1 << 20, 'a')); }),
+      "a text");
+}
+
+// The same of what the tokens of queries take: while they are read, and afterwards.
+TEST_F(AllocationFailureTest, EstimatesCoverTheTokensOfQueries) {
+  models::ReaderConfig config;
+  config.features = {models::ReaderFeature::kExact, models::ReaderFeature::kLower,
+                     models::ReaderFeature::kLemma, models::ReaderFeature::kTf};
+  auto vocabulary = models::Vocabulary::Parse("<PAD>\n<UNK>\na\n", 3, "test");
+  ASSERT_TRUE(vocabulary.ok()) << vocabulary.status();
+  const models::UnicodeWordTokenizer tokenizer(*std::move(vocabulary), 1, /*lowercase=*/true);
+  RequestLimits limits;
+  limits.max_sequence_tokens = limits.max_batch_tokens = 1 << 20;
+  limits.max_request_tokens = 1 << 20;
+  for (const bool different : {false, true}) {
+    for (const int length : {1, 10, 1000, 50000}) {
+      v1::AnswerRequest request;
+      v1::Query* const query = request.add_queries();
+      v1::PassageTags* const tags = query->add_passage_tags();
+      std::string text;
+      for (int i = 0; i < length; ++i) {
+        // One byte per token, or words that are all different.
+        absl::StrAppend(&text, different ? absl::StrCat(i, " ") : ".");
+        query->add_question_lemmas("l");
+        tags->add_lemmas("l");
+      }
+      query->set_question(text);
+      query->add_passages(text);
+      const auto lengths = MeasureQueries(request.queries(), limits);
+      ASSERT_TRUE(lengths.ok()) << lengths.status();
+      const QueryBytes estimate = EstimateQueryBytes(*lengths, config);
+      sru::testing::ArmAllocations(std::numeric_limits<int64_t>::max(), false);
+      const auto parsed = ParseQueries(request.queries(), config, tokenizer);
+      const std::vector<QueryPart> parts =
+          CutQueries(request.queries(), *parsed, limits.max_batch_tokens);
+      sru::testing::DisarmAllocations();
+      ASSERT_TRUE(parsed.ok()) << parsed.status();
+      EXPECT_GE(estimate.peak, sru::testing::AllocatedBytes()) << length;
+      EXPECT_LE(estimate.peak, 8 * sru::testing::AllocatedBytes() + 10000) << length;
+      const ParsedPassage& passage = (*parsed)[0].passages[0];
+      const auto kept = static_cast<int64_t>(
+          sizeof(ParsedPassage) + sizeof(QueryPart) + sizeof(AnswerTask::Passage) +
+          ((*parsed)[0].question.capacity() + passage.ids.capacity()) * sizeof(int32_t) +
+          passage.features.capacity() * sizeof(float) +
+          passage.places.capacity() * sizeof(TokenPlace));
+      EXPECT_GE(estimate.kept, kept) << length;
+    }
   }
 }
 
