@@ -3,14 +3,11 @@
 #include <memory>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "models/text/lower_case.h"
 
 namespace sru::models {
 namespace {
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 // The tokens of a text in lower case: as one string, and the end of each in it.
 struct LoweredTokens {
@@ -27,7 +24,7 @@ struct LoweredTokens {
   }
 
   // Of token `index` in `lowered`, which is `text` or what it was moved to.
-  absl::string_view Token(size_t index, const std::string& lowered) const {
+  std::string_view Token(size_t index, const std::string& lowered) const {
     const size_t begin = index == 0 ? 0 : ends[index - 1];
     return {lowered.data() + begin, ends[index] - begin};
   }
@@ -99,15 +96,18 @@ QuestionFeatures::QuestionFeatures(const ReaderConfig& config, std::string_view 
                                    const std::vector<std::string_view>& lemmas)
     : config_(&config) {
   if (config.has(ReaderFeature::kExact)) {
-    for (const TextSpan& span : tokens.spans) exact_.insert(View(span.Of(question)));
+    exact_ = WordIndex(tokens.size());
+    for (const TextSpan& span : tokens.spans) exact_.Add(span.Of(question));
   }
   if (config.has(ReaderFeature::kLower)) {
     LoweredTokens lowered(question, tokens);
     lowered_ = std::make_unique<const std::string>(std::move(lowered.text));
-    for (size_t i = 0; i < tokens.size(); ++i) lower_.insert(lowered.Token(i, *lowered_));
+    lower_ = WordIndex(tokens.size());
+    for (size_t i = 0; i < tokens.size(); ++i) lower_.Add(lowered.Token(i, *lowered_));
   }
   if (config.has(ReaderFeature::kLemma)) {
-    for (const std::string_view lemma : lemmas) lemmas_.insert(View(lemma));
+    lemmas_ = WordIndex(lemmas.size());
+    for (const std::string_view lemma : lemmas) lemmas_.Add(lemma);
   }
 }
 
@@ -128,24 +128,21 @@ void QuestionFeatures::Fill(std::string_view passage, const TokenizedText& token
     switch (config_->features[column]) {
       case ReaderFeature::kExact:
         fill(column,
-             [&](size_t i) { return is_one(exact_.contains(View(tokens.spans[i].Of(passage)))); });
+             [&](size_t i) { return is_one(exact_.contains(tokens.spans[i].Of(passage))); });
         break;
       case ReaderFeature::kLower:
         fill(column, [&](size_t i) { return is_one(lower_.contains(lower(i))); });
         break;
       case ReaderFeature::kLemma:
-        fill(column, [&](size_t i) { return is_one(lemmas_.contains(View(lemmas[i]))); });
+        fill(column, [&](size_t i) { return is_one(lemmas_.contains(lemmas[i])); });
         break;
       case ReaderFeature::kTf: {
-        absl::flat_hash_map<absl::string_view, size_t> first_place;
-        std::vector<size_t> first(size);  // where a token is for the first time
-        std::vector<int> counts(size);    // by that place
-        for (size_t i = 0; i < size; ++i) {
-          first[i] = first_place.try_emplace(lower(i), i).first->second;
-          ++counts[first[i]];
-        }
+        WordIndex words(size);
+        std::vector<int> numbers(size);  // of the tokens
+        std::vector<int> counts(size);   // by number
+        for (size_t i = 0; i < size; ++i) ++counts[numbers[i] = words.Add(lower(i))];
         const auto total = static_cast<double>(size);
-        fill(column, [&](size_t i) { return static_cast<float>(counts[first[i]] / total); });
+        fill(column, [&](size_t i) { return static_cast<float>(counts[numbers[i]] / total); });
         break;
       }
     }

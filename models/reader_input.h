@@ -10,14 +10,13 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "models/reader_config.h"
 #include "models/text/tokenizer.h"
 #include "models/text/unicode_word_tokenizer.h"
+#include "models/text/word_index.h"
 
 namespace sru::models {
 
@@ -65,15 +64,12 @@ class QuestionFeatures {
             const std::vector<std::string_view>& lemmas, float* features) const;
 
  private:
-  // Abseil's own view where it is not the standard's (Debian 12): only that one has a hash.
-  using Words = absl::flat_hash_set<absl::string_view>;
-
   const ReaderConfig* config_;
   // The question's tokens in lower case, one after the other; in a place that stays when this object moves.
   std::unique_ptr<const std::string> lowered_;
-  Words exact_;
-  Words lower_;
-  Words lemmas_;
+  WordIndex exact_;
+  WordIndex lower_;
+  WordIndex lemmas_;
 };
 
 }  // namespace sru::models
