@@ -206,7 +206,7 @@ class AllocationFailureTest : public ::testing::Test {
     context_.access_log = &access_log_;
     context_.clock = &clock_;
     context_.received = &received_;
-    context_.limits.max_batch_tokens = 2000;  // queries are cut
+    context_.limits.max_batch_tokens = 1000;  // queries are cut
     service_ = std::make_unique<class Service>(context_);
   }
 
@@ -270,7 +270,7 @@ class AllocationFailureTest : public ::testing::Test {
     request.add_queries()->set_question("a b?");
     request.mutable_queries(0)->add_passages("c d a b .");
     std::string long_text;
-    for (int i = 0; i < 400; ++i) long_text += "a b ";
+    for (int i = 0; i < 60; ++i) long_text += "a word-of-more-than-fifteen-bytes ";
     v1::Query* const query = request.add_queries();
     query->set_question("who?");
     for (int i = 0; i < 3; ++i) query->add_passages(long_text);
