@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "hwy/cache_control.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/program_attend.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -242,6 +244,15 @@ HWY_INLINE void Exponentiate(bool starts, size_t count, HeadWeights* head) {
   head->largest = now;
 }
 
+HWY_INLINE void PrefetchRows(const PagedRows& rows, size_t page, size_t first, size_t column,
+                             size_t n) {
+  constexpr size_t kLine = 64 / sizeof(float);
+  const float* row = rows.Page(page) + first * rows.width + column;
+  for (size_t i = 0; i < 4; ++i, row += rows.width) {
+    for (size_t j = 0; j < n; j += kLine) hwy::Prefetch(row + j);
+  }
+}
+
 // Heads [head, head + num_heads) of one row: y = sum_s a_s v_s over the first `num_keys` keys, at least
 // one. The softmax is computed block by block with the largest score so far. `attention` gets the a_s
 // of the first head unless it is null.
@@ -255,13 +266,19 @@ void AttendHeads(const AttendCall& call, int row, size_t head, size_t num_heads,
   for (size_t first = 0; first < num_keys; first += kBlockKeys) {
     const size_t count = num_keys - first < kBlockKeys ? num_keys - first : kBlockKeys;
     for (size_t key = 0; key < count; key += kStatePageRows) {
-      const float* page = call.keys.Page((first + key) / kStatePageRows) + head * key_size;
+      const size_t at_page = (first + key) / kStatePageRows;
+      const float* page = call.keys.Page(at_page) + head * key_size;
       const size_t end = count - key < kStatePageRows ? count - key : kStatePageRows;
       for (size_t i = 0; i < end; i += 4) {
         // The last one again in place of those that there are not.
         const float* four[4];
         for (size_t k = 0; k < 4; ++k) {
           four[k] = page + (i + k < end ? i + k : end - 1) * call.keys.width;
+        }
+        // What is read next is on its way meanwhile: the values of these keys, and the next page of keys.
+        PrefetchRows(call.values, at_page, i, head * value_size, num_heads * value_size);
+        if (first + key + kStatePageRows < num_keys) {
+          PrefetchRows(call.keys, at_page + 1, i, head * key_size, num_heads * key_size);
         }
         for (size_t h = 0; h < num_heads; ++h) {
           Scores(q + h * key_size, four, h * key_size, key_size, call.scale,
