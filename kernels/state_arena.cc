@@ -60,6 +60,10 @@ struct Page {
   Block* block = nullptr;
   Page* next_free = nullptr;
   int references = 0;  // slots and runs that hold it; 0 = free
+  // The last call that began a run in which slots get pages of their own in place of this one, and how many
+  // of the references are theirs.
+  uint64_t leaving_call = 0;
+  int leaving = 0;
 };
 
 // A piece of memory and its pages. It is in one list of its field unless all its pages are in use.
@@ -449,6 +453,19 @@ struct StateArena::Impl {
                       std::to_string(budget->taken()) + " bytes of the budget are taken");
   }
 
+  // Whether a slot that adds rows to a page in the run that `call` begins needs one of its own. The last of
+  // the slots that share it does not, if all others are in the run and leave it: what it adds comes after
+  // the rows that they copy.
+  static bool MustLeave(Page* page, uint64_t call) {
+    if (page->leaving_call != call) {
+      page->leaving_call = call;
+      page->leaving = 0;
+    }
+    if (page->references - page->leaving <= 1) return false;
+    ++page->leaving;
+    return true;
+  }
+
   // Ends a run: its pages that have not gone to a slot are free again.
   void End(std::unique_ptr<Run::Impl> run) {
     const std::lock_guard<std::mutex> lock(mutex);
@@ -524,13 +541,18 @@ Status StateArena::Reorder(const Slot* slots, const int* parents, int count) try
   std::vector<std::vector<FieldState>>& reordering = impl_->reordering;
   if (reordering.size() < static_cast<size_t>(count)) reordering.resize(count);
   try {
-    for (int i = 0; i < count; ++i) reordering[i] = impl_->slots[slots[parents[i]]].fields;
+    for (int i = 0; i < count; ++i) {
+      if (parents[i] != i) reordering[i] = impl_->slots[slots[parents[i]]].fields;
+    }
   } catch (const std::bad_alloc&) {
     reordering.clear();  // it holds no references yet
     throw;
   }
-  for (int i = 0; i < count; ++i) Impl::AddReferences(&reordering[i]);
   for (int i = 0; i < count; ++i) {
+    if (parents[i] != i) Impl::AddReferences(&reordering[i]);
+  }
+  for (int i = 0; i < count; ++i) {
+    if (parents[i] == i) continue;
     reordering[i].swap(impl_->slots[slots[i]].fields);
     impl_->ReleaseAll(&reordering[i]);
   }
@@ -738,7 +760,7 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
           }
           num_pages = PagesOf(state.rows + r.rows_added[i]);
           field.replaces_last_page =
-              state.rows % kStatePageRows != 0 && state.pages.back()->references > 1;
+              state.rows % kStatePageRows != 0 && Impl::MustLeave(state.pages.back(), call);
           const size_t added = num_pages - state.pages.size() + (field.replaces_last_page ? 1 : 0);
           num_copies += field.replaces_last_page ? 1 : 0;
           impl_->needed[f] += added;

@@ -266,6 +266,46 @@ TEST(StateArenaTest, CopiesShareUntilOneIsWrittenTo) {
   EXPECT_EQ(other.values[last + 4], 30);
 }
 
+// Of slots that share a page and add to it in one run, the last one keeps it; a slot that shares it and is
+// not in the run keeps the others from it.
+TEST(StateArenaTest, TheLastOfARunThatSharesAPageKeepsIt) {
+  for (const bool others_share : {false, true}) {
+    const TestArena arena(kRowAndCache);
+    const Slot first = NewSlot(*arena.arena);
+    ASSERT_TRUE(Step(*arena.arena, first, 1, 3, 10).ok());
+    const Slot slots[] = {first, CopyOf(*arena.arena, first), CopyOf(*arena.arena, first)};
+    if (others_share) CopyOf(*arena.arena, first);
+    const State before = Held(*arena.arena, first);
+    const int added[] = {1, 1, 1};
+    const auto write = [&](StateArena::Run* run) {
+      for (const int b : {0, 1, 2}) {
+        std::fill_n(run->out(kRow, b), 3, 5.0f);
+        std::fill_n(run->pages(kCache, b)[0] + 3 * 2, 2, 20.0f + b);
+      }
+    };
+    // A run that is given up leaves all as they were.
+    StateArena::Run run;
+    ASSERT_TRUE(arena->BeginRun(slots, added, 3, {kRow, kCache}, &run).ok());
+    write(&run);
+    run = StateArena::Run();
+    for (const Slot slot : slots) EXPECT_EQ(Held(*arena.arena, slot).values, before.values);
+
+    const int copies = arena.memory->copies_within();
+    ASSERT_TRUE(arena->BeginRun(slots, added, 3, {kRow, kCache}, &run).ok());
+    EXPECT_EQ(arena.memory->copies_within() - copies, others_share ? 3 : 2);
+    write(&run);
+    run.Commit();
+    for (const int b : {0, 1, 2}) {
+      State expected = before;
+      std::fill_n(expected.values.begin(), 3, 5.0f);
+      ++expected.rows[kCache];
+      expected.values.insert(expected.values.end(), 2, 20.0f + b);
+      EXPECT_EQ(Held(*arena.arena, slots[b]).rows, expected.rows) << b;
+      EXPECT_EQ(Held(*arena.arena, slots[b]).values, expected.values) << b;
+    }
+  }
+}
+
 TEST(StateArenaTest, RunsMayCopySharedPagesThemselves) {
   const TestArena arena(kRowAndCache);
   arena.memory->LetRunsCopyPages();
