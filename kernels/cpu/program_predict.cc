@@ -166,7 +166,10 @@ void PredictThread::TakePiece(const Prediction& prediction, const Call& call, co
       const int target = call.targets[t] - piece.first;
       if (target >= 0 && target < piece.columns) row.target = z[target];
     }
-    if (call.candidates != nullptr && call.counts[t] > 0) {
+    // Once there are as many as are asked for, most pieces have none that is better than the worst of them.
+    if (call.candidates != nullptr && call.counts[t] > 0 &&
+        (row.candidates < call.counts[t] ||
+         largest > call.candidates[t * call.max_candidates].log_prob)) {
       TakeCandidates(z, piece.first, piece.columns, call.counts[t],
                      call.candidates + t * call.max_candidates, &row.candidates);
     }

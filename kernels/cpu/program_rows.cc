@@ -20,11 +20,24 @@ void AddTarget(const float* a, const float* b, size_t n, float* y) {
   });
 }
 
-void AddAndRectifyTarget(const float* a, const float* b, size_t n, float* y) {
-  ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
-    const auto sum = hn::Add(hn::LoadU(d, a + j), hn::LoadU(d, b + j));
-    hn::StoreU(hn::Max(hn::Zero(d), sum), d, y + j);
-  });
+template <bool kRectifies>
+HWY_INLINE void AddBiasToRows(const float* z, size_t z_stride, const float* HWY_RESTRICT bias,
+                              int rows, size_t n, float* HWY_RESTRICT y, size_t y_stride) {
+  for (int row = 0; row < rows; ++row, z += z_stride, y += y_stride) {
+    ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
+      const auto sum = hn::Add(hn::LoadU(d, z + j), hn::LoadU(d, bias + j));
+      hn::StoreU(kRectifies ? hn::Max(hn::Zero(d), sum) : sum, d, y + j);
+    });
+  }
+}
+
+void AddBiasTarget(const float* z, size_t z_stride, const float* bias, int rows, size_t n,
+                   bool rectifies, float* y, size_t y_stride) {
+  if (rectifies) {
+    AddBiasToRows<true>(z, z_stride, bias, rows, n, y, y_stride);
+  } else {
+    AddBiasToRows<false>(z, z_stride, bias, rows, n, y, y_stride);
+  }
 }
 
 void ScaleTarget(float scale, const float* x, size_t n, float* y) {
@@ -107,7 +120,7 @@ HWY_AFTER_NAMESPACE();
 namespace sru::kernels::cpu {
 
 HWY_EXPORT(AddTarget);
-HWY_EXPORT(AddAndRectifyTarget);
+HWY_EXPORT(AddBiasTarget);
 HWY_EXPORT(ScaleTarget);
 HWY_EXPORT(ScaleAndAddTarget);
 HWY_EXPORT(MaxTarget);
@@ -118,8 +131,9 @@ void AddRows(const float* a, const float* b, size_t n, float* y) {
   HWY_DYNAMIC_DISPATCH(AddTarget)(a, b, n, y);
 }
 
-void AddRowsAndRectify(const float* a, const float* b, size_t n, float* y) {
-  HWY_DYNAMIC_DISPATCH(AddAndRectifyTarget)(a, b, n, y);
+void AddBias(const float* z, size_t z_stride, const float* bias, int rows, size_t n, bool rectifies,
+             float* y, size_t y_stride) {
+  HWY_DYNAMIC_DISPATCH(AddBiasTarget)(z, z_stride, bias, rows, n, rectifies, y, y_stride);
 }
 
 void ScaleRow(float scale, const float* x, size_t n, float* y) {

@@ -179,12 +179,8 @@ class ProgramRun {
         const int count = std::min(product.group_rows(), end - first);
         ws_.threads[thread].products.Multiply(
             product, Row(op.x, first), nullptr, count, [&](const ProductPiece& piece) {
-              const float* bias = packed.bias.data() + piece.first;
-              for (int row = 0; row < piece.rows; ++row) {
-                const float* z = piece.z + row * piece.stride;
-                float* y = Row(id, first + piece.row + row) + piece.first;
-                (op.relu ? AddRowsAndRectify : AddRows)(z, bias, piece.columns, y);
-              }
+              AddBias(piece.z, piece.stride, packed.bias.data() + piece.first, piece.rows,
+                      piece.columns, op.relu, Row(id, first + piece.row) + piece.first, Width(id));
               MayEndTurn(thread);
             });
       }

@@ -46,7 +46,7 @@ TEST(ProgramRowsTest, EveryWidthMatchesPlainLoops) {
     std::vector<float> y(n + 1, kUnwritten);
     AddRows(a.data() + 1, b.data(), n, y.data());
     for (int i = 0; i < n; ++i) EXPECT_EQ(y[i], a[i + 1] + b[i]);
-    AddRowsAndRectify(a.data() + 1, b.data(), n, y.data());
+    AddBias(a.data() + 1, n, b.data(), 1, n, /*rectifies=*/true, y.data(), n);
     for (int i = 0; i < n; ++i) EXPECT_EQ(y[i], std::max(0.0f, a[i + 1] + b[i]));
     ScaleRow(3.0f, a.data() + 1, n, y.data());
     for (int i = 0; i < n; ++i) EXPECT_EQ(y[i], 3.0f * a[i + 1]);
@@ -59,6 +59,27 @@ TEST(ProgramRowsTest, EveryWidthMatchesPlainLoops) {
     for (int i = 0; i < n; ++i) dot += static_cast<double>(a[i]) * b[i];
     EXPECT_NEAR(DotRows(a.data(), b.data(), n), dot, 1e-6 * n);
     EXPECT_EQ(y[n], b[n]) << "a value past the row was written";
+  }
+}
+
+// Rows apart from each other, what is between them being left alone.
+TEST(ProgramRowsTest, AddsABiasToEveryRow) {
+  constexpr int kRows = 3;
+  for (const int n : kWidths) {
+    for (const bool rectifies : {false, true}) {
+      SCOPED_TRACE(std::to_string(n) + (rectifies ? " rectified" : ""));
+      const std::vector<float> z = Random(kRows * (n + 5), 1);
+      const std::vector<float> bias = Random(n, 2);
+      std::vector<float> y(kRows * (n + 3), kUnwritten);
+      AddBias(z.data(), n + 5, bias.data(), kRows, n, rectifies, y.data(), n + 3);
+      for (int row = 0; row < kRows; ++row) {
+        for (int i = 0; i < n; ++i) {
+          const float sum = z[row * (n + 5) + i] + bias[i];
+          EXPECT_EQ(y[row * (n + 3) + i], rectifies ? std::max(0.0f, sum) : sum);
+        }
+        for (int i = n; i < n + 3; ++i) EXPECT_EQ(y[row * (n + 3) + i], kUnwritten);
+      }
+    }
   }
 }
 
