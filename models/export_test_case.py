@@ -36,6 +36,14 @@ def read_safetensors(path):
     return tensors
 
 
+def pieces_model(*pieces):
+    """The bytes of a ModelProto with these pieces, and another field."""
+    def field(key, data):
+        return bytes([key << 3 | 2, len(data)]) + data
+
+    return b"".join(field(1, field(1, piece.encode())) for piece in pieces) + field(2, b"")
+
+
 class ExportTestCase(unittest.TestCase):
     """Runs the exporter in a directory of its own."""
 

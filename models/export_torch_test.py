@@ -18,7 +18,7 @@ except ImportError:
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.dont_write_bytecode = True
 import export_torch  # noqa: E402
-from export_test_case import ExportTestCase, read_safetensors  # noqa: E402
+from export_test_case import ExportTestCase, pieces_model, read_safetensors  # noqa: E402
 from exporter.common import REQUIRED  # noqa: E402
 from exporter.encoder import read_encoder  # noqa: E402
 from exporter.stack import expected_tensors  # noqa: E402
@@ -82,14 +82,6 @@ def tied_state(**changes):
                        "output_layer.weight": table, "rnn.rnn_lst.0.weight": torch.ones(4, 12),
                        "rnn.rnn_lst.0.weight_c": torch.ones(8),
                        "rnn.rnn_lst.0.bias": torch.ones(8), **changes})
-
-
-def pieces_model(*pieces):
-    """The bytes of a ModelProto with these pieces, and another field."""
-    def field(key, data):
-        return bytes([key << 3 | 2, len(data)]) + data
-
-    return b"".join(field(1, field(1, piece.encode())) for piece in pieces) + field(2, b"")
 
 
 class ExportTest(ExportTestCase):
