@@ -375,7 +375,10 @@ void ExpectSame(const testing::Translation& a, const testing::Translation& b, co
 TEST_P(TranslatorTest, EverySearchFindsWhatTheReferenceFound) {
   const json recorded = json::parse(std::ifstream(directory_ / "expected.json"));
   std::vector<RecordedSearch> searches;
-  for (const json& search : recorded["searches"]) {
+  // Kernels that run on the host are slow: of their searches a part, with sentences of every length.
+  const size_t step = tested_.name == "cuda_host" ? 5 : 1;
+  for (size_t i = 0; i < recorded["searches"].size(); i += step) {
+    const json& search = recorded["searches"][i];
     RecordedSearch& next = searches.emplace_back();
     const int beam = search["beam"];
     next.sentence.source = sentences_[search["sentence"]].source;
@@ -394,7 +397,7 @@ TEST_P(TranslatorTest, EverySearchFindsWhatTheReferenceFound) {
     described.erase("hypotheses");
     next.name = described.dump();
   }
-  ASSERT_GE(searches.size(), 30u);
+  ASSERT_GE(searches.size() * step, 30u);
 
   testing::TranslationDriver driver(model_->program(), translator(), config(), arena_.get(),
                                     workspace_.get());
