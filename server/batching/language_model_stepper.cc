@@ -73,6 +73,7 @@ LanguageModelStepper::LanguageModelStepper(const kernels::ProgramExecutable& exe
   continues_.reserve(limits.max_sequences);
   first_picks_.reserve(limits.max_sequences);
   pick_adjustments_.reserve(max_picks);
+  packed_.reserve(limits.max_sequences);
 }
 
 absl::Status LanguageModelStepper::WarmUp() {
@@ -181,14 +182,13 @@ absl::Status LanguageModelStepper::RunItems(size_t begin, size_t end,
     status = RunItems(begin, middle, shares);
     return status.ok() ? RunItems(middle, end, shares) : status;
   }
+  for (size_t i = begin; i < end; ++i) shares[items_[i].share].status.Update(status);
+  if (!status.ok()) return absl::OkStatus();
   int row = 0;
   int pick = 0;
-  for (size_t i = begin; i < end; ++i) {
+  for (const size_t i : packed_) {
     const GenerateItem& item = items_[i];
     absl::Status& outcome = shares[item.share].status;
-    if (!outcome.ok()) continue;
-    outcome = status;
-    if (!status.ok()) continue;
     GenerateSequence::Results results;
     const auto most = static_cast<size_t>(model_.max_candidates);
     results.max_candidates = model_.max_candidates;
@@ -198,7 +198,8 @@ absl::Status LanguageModelStepper::RunItems(size_t begin, size_t end,
     if (any_pick_candidates_) results.pick_candidates = pick_candidates_.get() + pick * most;
     row += item.count;
     pick += item.num_picks;
-    outcome = CatchOutOfMemory([&] { return item.sequence->Commit(item, results); });
+    // It has run, whatever came of another item of its share.
+    outcome.Update(CatchOutOfMemory([&] { return item.sequence->Commit(item, results); }));
   }
   return absl::OkStatus();
 }
@@ -209,9 +210,11 @@ int LanguageModelStepper::Pack(size_t begin, size_t end, const std::vector<StepS
   num_picks_ = 0;
   any_scores_ = any_candidates_ = any_pick_candidates_ = false;
   packed_adjustments_.clear();
+  packed_.clear();
   for (size_t i = begin; i < end; ++i) {
     const GenerateItem& item = items_[i];
     if (!shares[item.share].status.ok()) continue;
+    packed_.push_back(i);
     // Only its state is wanted.
     if (item.count == 0 && item.num_picks == 0) continue;
     const GenerateSequence& sequence = *item.sequence;

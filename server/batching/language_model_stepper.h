@@ -109,6 +109,7 @@ class LanguageModelStepper : public StepRunner {
   // Made when they are asked for, for the first time.
   std::unique_ptr<kernels::Candidate[]> candidates_;       // [max_tokens][max_candidates]
   std::unique_ptr<kernels::Candidate[]> pick_candidates_;  // [max_picks][max_candidates]
+  std::vector<size_t> packed_;                             // the items that are in it
   std::vector<kernels::AxisBatch> axes_;
   std::vector<kernels::InputBatch> inputs_;
   std::vector<kernels::OutputBatch> outputs_;
