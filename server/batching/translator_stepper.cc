@@ -144,7 +144,8 @@ absl::Status TranslatorStepper::RunItems(const std::vector<TranslateItem>& items
     const absl::Status first = RunItems(items, begin, middle, shares);
     return first.ok() ? RunItems(items, middle, end, shares) : first;
   }
-  Commit(status, shares);
+  for (size_t i = begin; i < end; ++i) shares[items[i].share].status.Update(status);
+  if (status.ok()) Commit(shares);
   return absl::OkStatus();
 }
 
@@ -197,14 +198,10 @@ absl::Status TranslatorStepper::RunPacked() {
   return models::ToAbslStatus(executable_.Run(batch, outputs_.data(), *workspace_));
 }
 
-void TranslatorStepper::Commit(const absl::Status& status, std::vector<StepShare>& shares) {
+void TranslatorStepper::Commit(std::vector<StepShare>& shares) {
   for (const Packed& packed : packed_) {
     const TranslateItem& item = *packed.item;
     absl::Status& outcome = shares[item.share].status;
-    // Of one share, only what comes last in it can fail by itself.
-    if (!outcome.ok()) continue;
-    outcome = status;
-    if (!status.ok()) continue;
     TranslateSequence::Results results;
     if (item.kind == Kind::kSearch) {
       const int last = packed.row + item.count - 1;
@@ -213,7 +210,8 @@ void TranslatorStepper::Commit(const absl::Status& status, std::vector<StepShare
     } else if (item.kind == Kind::kAlign) {
       results.weights = weights_.get() + packed.weight;
     }
-    outcome = CatchOutOfMemory([&] { return item.sequence->Commit(item, results); });
+    // It has run, whatever came of another item of its share.
+    outcome.Update(CatchOutOfMemory([&] { return item.sequence->Commit(item, results); }));
   }
 }
 

@@ -51,7 +51,7 @@ class TranslatorStepper : public StepRunner {
   void Pack(const std::vector<TranslateItem>& items, size_t begin, size_t end,
             const std::vector<StepShare>& shares);
   // Passes the results of the batch on.
-  void Commit(const absl::Status& status, std::vector<StepShare>& shares);
+  void Commit(std::vector<StepShare>& shares);
   absl::Status RunPacked();
   absl::Status RunWarmUpBatch(int num_tokens);
 
