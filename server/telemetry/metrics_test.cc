@@ -326,6 +326,36 @@ TEST(MetricsTest, ShowsTheMemoryOfStates) {
   EXPECT_THAT(Metrics().Text(levels), HasSubstr("sru_state_budget_bytes{device=\"5\"} 16000000"));
 }
 
+TEST(MetricsTest, DescribesTranslations) {
+  Metrics metrics;
+  const auto model =
+      metrics.ForModel("mt", 1, 4096, [](Method method) { return method == Method::kTranslate; });
+  std::string text = metrics.Text(ServerLevels());
+  EXPECT_THAT(text, HasSubstr("sru_decode_batch_sequences_count{model=\"mt\",version=\"1\"} 0"));
+  EXPECT_THAT(text, Not(HasSubstr("sru_time_to_first_token_seconds")));
+  model->OnTranslationStep(7, absl::Milliseconds(30), absl::OkStatus());
+  ServerLevels levels;
+  levels.models.resize(2);
+  levels.models[0].model = "mt";
+  levels.models[0].version = 1;
+  TranslationStats stats;
+  stats.running = 2;
+  stats.waiting = 3;
+  stats.new_tokens = 60;
+  levels.models[0].translations = stats;
+  levels.models[1].model = "trec";
+  text = metrics.Text(levels);
+  for (const char* line :
+       {"sru_decode_batch_sequences_sum{model=\"mt\",version=\"1\"} 7",
+        "sru_compute_duration_seconds_count{model=\"mt\",version=\"1\"} 1",
+        "sru_translate_sentences{model=\"mt\",version=\"1\",state=\"running\"} 2",
+        "sru_translate_sentences{model=\"mt\",version=\"1\",state=\"waiting\"} 3",
+        "sru_generated_tokens_total{model=\"mt\",version=\"1\"} 60"}) {
+    EXPECT_THAT(text, HasSubstr(line));
+  }
+  EXPECT_THAT(text, Not(HasSubstr("sru_translate_sentences{model=\"trec\"")));
+}
+
 TEST(MetricsTest, ShowsPrefixCaches) {
   ServerLevels levels;
   ServerLevels::ModelLevels model;
