@@ -19,6 +19,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/server_fixture.h"
+#include "tests/testing/python_with_torch.h"
 #include "tests/testing/subprocess.h"
 #include "tests/testing/test_files.h"
 
@@ -26,15 +27,6 @@ namespace sru::testing {
 namespace {
 
 namespace fs = std::filesystem;
-
-// The python3 on the path may not be the distribution's, which has the package python3-torch.
-std::string PythonWithTorch() {
-  for (const char* python : {"python3", "/usr/bin/python3"}) {
-    Subprocess import({python, "-c", "import torch"});
-    if (import.Wait(absl::Minutes(2)) == 0) return python;
-  }
-  return "";
-}
 
 class CheckpointsTest : public ::testing::TestWithParam<std::pair<const char*, size_t>> {
  protected:
