@@ -117,6 +117,7 @@ TEST_F(TranslateTest, TheBestComeInATable) {
                                           "   1  -0.5000   -1.0000  A MAN\n"
                                           "   1  -0.6250   -1.0000  A MAN (cut)\n"),
                                 HasSubstr("   2  -0.6250   -1.0000  DOG DOG\n")));
+  EXPECT_THAT(Run({"translate", "--n_best=2", "bad"}).out, IsEmpty());
 }
 
 TEST_F(TranslateTest, DrawsTheAlignment) {

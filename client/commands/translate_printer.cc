@@ -96,7 +96,7 @@ void TranslatePrinter::AddFailed() {
 
 void TranslatePrinter::Flush() {
   if (options_.table && !options_.json && !options_.alignment) {
-    table_.Flush();
+    if (texts_ > 0) table_.Flush();  // no head of an empty table
   } else {
     std::cout.flush();
   }

@@ -42,7 +42,9 @@ FEATURES = [
 OPTIONAL = frozenset(metric for feature in FEATURES for metric in feature.metrics)
 
 # Metrics that exist only with a GPU: this server's own, and those of NVIDIA's DCGM exporter, named as in its documentation.
+# And that of a translator, since none is bundled.
 EXTERNAL = frozenset({
+    "sru_translate_sentences",
     "sru_device_lost_total", "sru_gpu_memory_bytes",
     "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_XID_ERRORS",
 })

@@ -1,8 +1,10 @@
 // The status page's endpoints on a real server: text that is typed into the box takes the same path
 // as every other call.
 #include <atomic>
+#include <numeric>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -11,6 +13,8 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/integration/server_fixture.h"
+#include "tests/testing/test_files.h"
+#include "tests/testing/translator_files.h"
 
 namespace sru::testing {
 namespace {
@@ -109,6 +113,51 @@ TEST(TryTest, WritesWhatGenerateWrites) {
   EXPECT_EQ(text, expected);
   EXPECT_EQ(server.Metric("sru_generated_tokens_total{model=\"war_and_peace\",version=\"1\"}"),
             100);
+}
+
+TEST(TryTest, TranslatesWhatTranslateTranslates) {
+  models::TempDirectory repository;
+  models::WriteSmallTranslator(repository, "captions/1");
+  RunningServer server(TestOptions(repository.path()));
+  ASSERT_TRUE(server.started());
+  const std::string headers = "Content-Type: application/json\r\nX-Sru-Try: 1\r\n";
+  const HttpResponse response =
+      Try(server, json{{"text", "ab cab"}, {"beam_size", 4}, {"num_hypotheses", 2}}.dump(), headers,
+          "/try/translate");
+  ASSERT_EQ(response.status, 200) << response.body;
+  const json body = json::parse(response.body);
+
+  v1::TranslateRequest request;
+  request.add_sequences()->set_text("ab cab");
+  request.set_beam_size(4);
+  request.set_num_hypotheses(2);
+  request.set_return_alignment(true);
+  v1::TranslateResponse expected;
+  grpc::ClientContext context;
+  ASSERT_TRUE(server.stub().Translate(&context, request, &expected).ok());
+  const v1::Translation& translation = expected.translations(0);
+  EXPECT_EQ(body["model"], "captions");
+  EXPECT_EQ(body["token_count"], translation.token_count());
+  EXPECT_EQ(body["source_tokens"].size(), static_cast<size_t>(translation.token_count()));
+  ASSERT_EQ(body["hypotheses"].size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    const v1::Hypothesis& hypothesis = translation.hypotheses(i);
+    const json& found = body["hypotheses"][i];
+    EXPECT_EQ(found["text"], hypothesis.text());
+    EXPECT_EQ(found["score"], hypothesis.score());
+    EXPECT_EQ(found["tokens"].size(), static_cast<size_t>(hypothesis.tokens_size()));
+    ASSERT_EQ(found["alignment"].size(), found["tokens"].size());
+    for (const json& row : found["alignment"]) {
+      const auto weights = row.get<std::vector<int>>();
+      EXPECT_NEAR(std::accumulate(weights.begin(), weights.end(), 0), 1000, 5) << row;
+    }
+  }
+
+  EXPECT_EQ(Try(server, R"({"text": "a", "num_hypotheses": 9})", headers, "/try/translate").status,
+            400);
+  const HttpResponse wrong = Try(server, R"({"text": "a"})");
+  EXPECT_EQ(wrong.status, 400) << wrong.body;
+  EXPECT_EQ(Try(server, R"({"text": ""})", headers, "/try/translate").status, 200);
 }
 
 TEST(TryTest, TheSameLimitsApply) {
