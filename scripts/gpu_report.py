@@ -26,6 +26,10 @@ NO_GPU = 77
 FULL_SECONDS = 480.0  # limits of steps are for a run of 8 minutes; a shorter run has shorter ones
 PYTORCH_SHARE = 0.3  # of the time, kept for the comparison
 MAX_LOGIT_ERROR = 1e-4  # of the server in float32
+# Of the trained models' answers and translations in float32, whose recorded scores are rounded and whose decisions are more
+# than this apart.
+MAX_SCORE_ERROR = 1e-3
+TRAINED = {"reader": "reader_squad", "translator": "translator_multi30k"}
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 CHECKS = {"float32": ["--dtype=float32"], "bfloat16": ["--dtype=bfloat16"],
           "bfloat16_fused": ["--dtype=bfloat16", "--fuse_layers"]}
@@ -43,7 +47,7 @@ class Report:
         self.logs = logs  # one file per step; all of them together are FOLDER/gpu.log
         os.makedirs(logs, exist_ok=True)
         self.data = {"facts": facts, "steps": [], "checks": {}, "scan": [], "classify": [],
-                     "systems": [], "pytorch": None, "server": None}
+                     "systems": [], "trained": [], "pytorch": None, "server": None}
 
     def write(self):
         os.makedirs(self.folder, exist_ok=True)
@@ -111,6 +115,12 @@ def markdown(data):
                          [(r["name"], r["type"], r["sequences"], r["rows"], f"{r['run_p50_us']:.1f}",
                            f"{r['run_p99_us']:.1f}", f"{r['rows'] / r['run_p50_us'] * 1e6:.0f}",
                            f"{r['workspace_mb']:.0f}") for r in data["systems"]]))
+    if data["trained"]:
+        out.append("## Trained models in the server, float32\n")
+        out.append("Answers with their offsets and translations (beam 5) that the reference recorded; they must be equal, "
+                   f"and their scores within {MAX_SCORE_ERROR:.0e}.\n")
+        out.append(table(("model", "recorded", "equal", "largest difference of a score"),
+                         [(r["name"], r["recorded"], r["equal"], f"{r['difference']:.1e}") for r in data["trained"]]))
     if data["pytorch"]:
         out += pytorch_section(data["pytorch"])
     if data["server"]:
@@ -314,39 +324,156 @@ def finish_sanitizer(steps, name, path, started, process):
                      found[-1] if found else "no summary line: the tool has not looked at anything")
 
 
+def server_log(steps, name):
+    return os.path.join(steps.report.logs, re.sub(r"\W+", "_", name) + ".log")
+
+
+def start_server(steps, name, prefix, repository, environment, backend):
+    """A server process; None if it cannot be started, which is recorded as a failure of the step `name`."""
+    program = os.path.join(prefix, "bin", "sru_server")
+    with open(server_log(steps, name), "w", encoding="utf-8") as log:
+        try:
+            return subprocess.Popen(
+                [program, "--backend=" + backend, "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
+                 "--model_repository=" + repository],
+                stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment})
+        except OSError as error:
+            steps.record(name, "failed", 0, f"{program} does not start: {error}")
+            return None
+
+
+def await_address(steps, name, server, started):
+    """(address, the line that says it) of a server that start_server() has started; (None, None) if it ends or says
+    nothing, which is recorded."""
+    while True:
+        with open(server_log(steps, name), encoding="utf-8", errors="replace") as log:
+            said = log.read()
+        found = re.search(r"listening on (\S+),", said)
+        if found:
+            return found.group(1), said.splitlines()[0][:200]
+        if server.poll() is not None or time.monotonic() - started > steps.within(60):
+            hint = ""
+            if "GLIBC" in said:
+                hint = "this machine's C or C++ library is older than the one of the build; "
+            steps.record(name, "failed", time.monotonic() - started,
+                         f"the server does not start: {hint}" + " ".join(said.split())[-300:])
+            return None, None
+        time.sleep(0.05)
+
+
+def stop_server(steps, server):
+    server.terminate()
+    try:
+        server.wait(timeout=steps.within(20))
+    except subprocess.TimeoutExpired:
+        server.kill()
+        server.wait()
+        steps.record("server drains", "failed", 20, "it had to be killed")
+
+
+def shared_folder():
+    """The folder with the trained checkpoints; None if it is not here."""
+    for folder in (os.environ.get("SRU_SHARED_DIR"), os.path.join(ROOT, "..", "shared"), os.path.join(ROOT, "shared")):
+        if folder and os.path.isdir(os.path.join(folder, "checkpoints")):
+            return folder
+    return None
+
+
+def client_lines(steps, prefix, environment, arguments, lines):
+    """What sru_client prints for these lines of input, as JSON."""
+    said = subprocess.run([os.path.join(prefix, "bin", "sru_client"), *arguments], input="".join(l + "\n" for l in lines),
+                          capture_output=True, text=True, timeout=steps.within(60), check=True,
+                          env={**os.environ, **environment}).stdout
+    return [json.loads(line) for line in said.splitlines()]
+
+
+def compare_answers(recorded, found):
+    """How many recorded spans were found, and the largest difference of their scores."""
+    keys = ("start_byte", "end_byte", "start_char", "end_char")
+    best = [f["answers"][0] for f in found]
+    equal = [(r, b) for r, b in zip(recorded, best)
+             if r["answer"] == b["text"] and all(r[key] == b[key] for key in keys)]
+    return len(equal), max([abs(r["log_score"] - b["log_score"]) for r, b in equal], default=0.0)
+
+
+def compare_translations(recorded, found):
+    """The same of beam 5."""
+    pairs = [(r["beam5_best"], f["hypotheses"][0]) for r, f in zip(recorded, found)]
+    equal = [(r, h) for r, h in pairs if r["text"] == h["text"]]
+    return len(equal), max([abs(r["score"] - h["score"]) for r, h in equal], default=0.0)
+
+
+def drive_trained(steps, prefix, build, environment, backend="cuda"):
+    """The trained reader and translator in the server against what the reference recorded. Needs the checkpoints, and
+    PyTorch to export them."""
+    name = "trained models"
+    if steps.out_of_time(name):
+        return
+    started = time.monotonic()
+    shared = shared_folder()
+    if shared is None or importlib.util.find_spec("torch") is None:
+        steps.record(name, "skipped", 0, "../shared/checkpoints is not here; SRU_SHARED_DIR names another folder"
+                     if shared is None else "this Python has no torch, with which they are exported")
+        return
+    repository = os.path.join(build, "trained")
+    shutil.rmtree(repository, ignore_errors=True)
+    sources = {task: os.path.join(shared, "checkpoints", folder) for task, folder in TRAINED.items()}
+    for task, source in sources.items():
+        files = [("--vocab", "vocab.txt"), ("--subwords", "spm.model")]
+        given = [word for flag, file in files if os.path.exists(os.path.join(source, file))
+                 for word in (flag, os.path.join(source, file))]
+        if steps.run(f"export of the {task}",
+                     [sys.executable, "-B", "models/export_torch.py", "--checkpoint", os.path.join(source, "checkpoint.pt"),
+                      "--config", os.path.join(source, "config.json"), *given,
+                      "--out", os.path.join(repository, task, "1")], 60) is None:
+            return
+    server = start_server(steps, name, prefix, repository, environment, backend)
+    if server is None:
+        return
+    try:
+        address, _ = await_address(steps, name, server, started)
+        if address is None:
+            return
+        mistakes = []
+        for task, source in sources.items():
+            with open(os.path.join(source, "expected.jsonl"), encoding="utf-8") as file:
+                recorded = [json.loads(line) for line in file]
+            if task == "reader":
+                found = client_lines(steps, prefix, environment,
+                                     ["answer", "--queries", "--json", "--model=" + task, "--address=" + address],
+                                     [json.dumps({"question": r["question"], "passages": [r["paragraph"]]})
+                                      for r in recorded])
+                equal, difference = compare_answers(recorded, found)
+            else:
+                found = client_lines(steps, prefix, environment,
+                                     ["translate", "--json", "--beam_size=5", "--model=" + task, "--address=" + address],
+                                     [r["source"] for r in recorded])
+                equal, difference = compare_translations(recorded, found)
+            steps.report.data["trained"].append(
+                {"name": task, "recorded": len(recorded), "equal": equal, "difference": difference})
+            if len(found) != len(recorded) or equal != len(recorded) or not difference <= MAX_SCORE_ERROR:
+                mistakes.append(f"{task}: {equal} of {len(recorded)} equal, a score differs by {difference:.1e}")
+        steps.record(name, "failed" if mistakes else "ok", time.monotonic() - started, "; ".join(mistakes))
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, IndexError, TypeError) as error:
+        steps.record(name, "failed", time.monotonic() - started, repr(error)[:300])
+    finally:
+        stop_server(steps, server)
+
+
 def drive_server(steps, prefix, environment, backend="cuda", seconds=5.0):
     """Classify over the wire on the GPU."""
     name = "server"
     if steps.out_of_time(name):
         return
     started = time.monotonic()
-    log_path = os.path.join(steps.report.logs, "server.log")
-    program = os.path.join(prefix, "bin", "sru_server")
-    with open(log_path, "w", encoding="utf-8") as log:
-        try:
-            server = subprocess.Popen(
-                [program, "--backend=" + backend, "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
-                 "--model_repository=" + os.path.join(prefix, "share", "sru", "models")],
-                stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment})
-        except OSError as error:
-            steps.record(name, "failed", 0, f"{program} does not start: {error}")
-            return
+    server = start_server(steps, name, prefix, os.path.join(prefix, "share", "sru", "models"), environment, backend)
+    if server is None:
+        return
     try:
-        address = None
-        while address is None:
-            with open(log_path, encoding="utf-8", errors="replace") as log:
-                said = log.read()
-            found = re.search(r"listening on (\S+),", said)
-            address = found.group(1) if found else None
-            if server.poll() is not None or time.monotonic() - started > steps.within(60):
-                hint = ""
-                if "GLIBC" in said:
-                    hint = "this machine's C or C++ library is older than the one of the build; "
-                steps.record(name, "failed", time.monotonic() - started,
-                             f"the server does not start: {hint}" + " ".join(said.split())[-300:])
-                return
-            time.sleep(0.05)
-        steps.record("server starts", "ok", time.monotonic() - started, said.splitlines()[0][:200])
+        address, line = await_address(steps, name, server, started)
+        if address is None:
+            return
+        steps.record("server starts", "ok", time.monotonic() - started, line)
         with open(os.path.join(ROOT, "tests", "data", "trec_questions.jsonl"),
                   encoding="utf-8") as file:
             questions = [json.loads(line) for line in file]
@@ -383,13 +510,7 @@ def drive_server(steps, prefix, environment, backend="cuda", seconds=5.0):
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
         steps.record(name, "failed", time.monotonic() - started, repr(error)[:300])
     finally:
-        server.terminate()
-        try:
-            server.wait(timeout=steps.within(20))
-        except subprocess.TimeoutExpired:
-            server.kill()
-            server.wait()
-            steps.record("server drains", "failed", 20, "it had to be killed")
+        stop_server(steps, server)
 
 
 def server_mistakes(result):
@@ -531,6 +652,7 @@ def main():
         bench(steps, programs.bench, environment)
     if prefix:
         drive_server(steps, prefix, environment)
+        drive_trained(steps, prefix, build, environment)
     if programs:
         sanitize(steps, programs.check, environment,
                  one_by_one="Exclusive" in " ".join(nvidia_smi("compute_mode")))

@@ -160,7 +160,8 @@ class ReportTest(unittest.TestCase):
         self.assertIsNone(steps.run("late", ["touch", self.folder.name + "/x"], 10))
         self.assertFalse(os.path.exists(self.folder.name + "/x"))
         gpu_report.drive_server(steps, "/nonexistent", {})
-        self.assertEqual([s["result"] for s in self.report.data["steps"]], ["skipped"] * 2)
+        gpu_report.drive_trained(steps, "/nonexistent", self.folder.name, {})
+        self.assertEqual([s["result"] for s in self.report.data["steps"]], ["skipped"] * 3)
         self.assertFalse(steps.failed)
 
     def test_json_is_found_among_other_output(self):
@@ -184,6 +185,32 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(len(server["loads"]), 3)
         self.assertGreater(server["loads"][0]["rate"], 0)
         self.assertIn("60 of 60", self.markdown())
+
+    def test_drives_the_trained_reader_and_translator(self):
+        prefix = os.path.join(self.folder.name, "prefix")
+        os.makedirs(prefix)
+        os.symlink(os.path.abspath(PROGRAMS), os.path.join(prefix, "bin"))
+        steps = self.steps(seconds=250)
+        gpu_report.drive_trained(steps, prefix, self.folder.name, {}, backend="cpu")
+        self.assertFalse(steps.failed, self.report.data["steps"])
+        last = self.report.data["steps"][-1]
+        self.assertEqual(last["name"], "trained models")
+        if last["result"] == "skipped":
+            self.assertRegex(last["note"], "shared/checkpoints|torch")
+            self.skipTest(last["note"])
+        self.assertEqual([(r["name"], r["recorded"], r["equal"]) for r in self.report.data["trained"]],
+                         [("reader", 300, 300), ("translator", 300, 300)])
+        self.assertIn("| translator | 300 | 300 |", self.markdown())
+
+    def test_answers_and_translations_are_compared_with_all_that_was_recorded(self):
+        span = {"start_byte": 3, "end_byte": 6, "start_char": 2, "end_char": 5, "log_score": 4.5}
+        recorded = [{"answer": "one", **span}, {"answer": "two", **span}, {"answer": "six", **span}]
+        found = [{"answers": [{"text": "one", **span, "log_score": 4.25}]},
+                 {"answers": [{"text": "too", **span}]}, {"answers": [{"text": "six", **span, "end_char": 6}]}]
+        self.assertEqual(gpu_report.compare_answers(recorded, found), (1, 0.25))
+        recorded = [{"beam5_best": {"text": "eins", "score": -1.0}}, {"beam5_best": {"text": "zwei", "score": -2.0}}]
+        found = [{"hypotheses": [{"text": "eins", "score": -1.5}]}, {"hypotheses": [{"text": "drei", "score": -2.0}]}]
+        self.assertEqual(gpu_report.compare_translations(recorded, found), (1, 0.5))
 
     def test_a_server_that_is_wrong_or_refuses_has_failed(self):
         good = {"questions": 60, "right": 60, "logit_error": 1e-6,
