@@ -103,7 +103,7 @@ function(sru_backend_tests name program)
     list(FILTER variants INCLUDE REGEX
          "^(cpu|reference|cpu_avx2|cpu_bfloat16|cpu_bfloat16_amx_emulated|cpu_bfloat16_avx2|cuda_host|cuda_host_bfloat16|cuda_host_bfloat16_fused):")
     # A minute each; the golden cases take the same kernels through the sanitizers in a second.
-    if(name MATCHES "^(backend|program|language_model|translator)$")
+    if(name MATCHES "^(backend|program|language_model|translator|trained_reader)$")
       list(FILTER variants EXCLUDE REGEX "^cuda_host_bfloat16")
     endif()
   endif()

@@ -1,4 +1,4 @@
-"""Tests of export_torch.py with readers. Exits with 77, which CTest shows as skipped, without PyTorch."""
+"""Tests of export_torch.py with readers. Exits with 77 (skipped) without PyTorch."""
 
 import contextlib
 import glob

@@ -1,4 +1,4 @@
-"""What tests of export_torch.py share. Exits with 77, which CTest shows as skipped, without PyTorch."""
+"""What tests of export_torch.py share. Exits with 77 (skipped) without PyTorch."""
 
 import contextlib
 import io

@@ -66,7 +66,8 @@ A language model's modules are embedding_layer, rnn and output_layer if no --*-p
 
 A reader has the public code's names of modules:
 
-  export_torch.py --checkpoint squad.pt --config squad.json --vocab vocab.txt --out /srv/models/squad/1
+  export_torch.py --checkpoint squad.pt --config squad.json --vocab vocab.txt \\
+      --out /srv/models/squad/1
   sru_client answer --model=squad --question "Who wrote Hamlet?" plays.txt
 
 A translator has the modules and names of OpenNMT-py (2018), with an sru.SRUCell in place of w_1 of

@@ -7,7 +7,8 @@ import sys
 
 from exporter.common import ExportError
 
-# What the user is told to check when a tensor is there that the config does not have, or the other way round.
+# What the user is told to check when a tensor is there that the config does not have, or the other
+# way round.
 Settings = collections.namedtuple("Settings", "unknown missing")
 
 

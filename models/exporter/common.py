@@ -1,4 +1,5 @@
-"""What every file of the exporter uses: its error, the limits of the format, and how text files are read."""
+"""What every file of the exporter uses: its error, the limits of the format, and the reading of
+text files."""
 
 import collections
 import json
@@ -21,9 +22,9 @@ class ExportError(Exception):
     """What is wrong with the input, in one line for the user."""
 
 
-# A model that can be written: the object of config.json without the keys that all tasks have, the tensors by
-# name, the vocabulary (None for a model without text), and for the user what the model has before and after
-# its number of weights, and how to ask a server ("{model}" is its name).
+# A model that can be written: the object of config.json without the keys that all tasks have, the
+# tensors by name and the vocabulary (None for a model without text). For the user: its layers, what
+# is said after the number of its weights, and how to ask a server ("{model}" is its name).
 Exported = collections.namedtuple("Exported",
                                   "config tensors vocabulary layers summary usage")
 

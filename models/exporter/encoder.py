@@ -1,9 +1,10 @@
-"""The arguments of sru.SRU, which become the "encoder" object of config.json."""
+"""The arguments of sru.SRU, which become the "encoder" object of config.json, and its tensors."""
 
 import json
 import math
 
-from exporter.common import MAX_LAYERS, MAX_WIDTH, REQUIRED, ExportError, check_boolean, check_integer
+from exporter.common import (MAX_LAYERS, MAX_WIDTH, REQUIRED, ExportError, check_boolean,
+                             check_integer)
 
 # Arguments of sru.SRU that matter for inference, with the package's defaults, in the order in which
 # they are written.
@@ -84,9 +85,9 @@ def make_encoder(source, where, arguments):
 
 
 def layer_tensors(encoder, prefix, input_size, num_layers):
-    """Names and shapes of the tensors of layers, as {name: (shape, optional)}: `prefix`0.weight and so on.
+    """Names and shapes of the tensors of layers, as {name: (shape, optional)}.
 
-    Follows the constructor of sru.SRUCell.
+    They are `prefix`0.weight and so on. Follows the constructor of sru.SRUCell.
     """
     output_size = encoder["hidden_size"] * (2 if encoder["bidirectional"] else 1)
     tensors = {}

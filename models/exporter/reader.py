@@ -1,4 +1,4 @@
-"""Document readers: DrQA with SRU, as the public code of the paper names its options and its modules."""
+"""Document readers: DrQA with SRU, whose options and modules have the names of the public code."""
 
 import os
 
@@ -98,8 +98,8 @@ def read_options(source, config):
 def read_features(source, config):
     names = config.get("features")
     if not isinstance(names, list) or names != [name for name in FEATURES if name in names]:
-        raise ExportError(f"{source}: features: expected an array of {', '.join(FEATURES)}, in this "
-                          f"order and each at most once, found {shortened(names)}")
+        raise ExportError(f"{source}: features: expected an array of {', '.join(FEATURES)}, in "
+                          f"this order and each at most once, found {shortened(names)}")
     if config.get("num_features", len(names)) != len(names):
         raise ExportError(f"{source}: num_features: expected {len(names)}, the number of features, "
                           f"found {shortened(config['num_features'])}")
@@ -119,8 +119,8 @@ def read_cells(source, config, reader, layers):
                      hidden_size=integer(source, config, "hidden_size", 1, MAX_WIDTH),
                      input_size=passage_input_size(reader))
     if arguments["input_size"] > MAX_WIDTH:
-        raise ExportError(f"{source}: embedding_dim, features, pos_dim and ner_dim: the layers over "
-                          f"passages would read {arguments['input_size']} values, expected at most "
+        raise ExportError(f"{source}: embedding_dim, features, pos_dim and ner_dim: the layers "
+                          f"over passages would read {arguments['input_size']} values, expected at most "
                           f"{MAX_WIDTH}")
     return make_encoder(source, "sru", arguments)
 
@@ -131,8 +131,8 @@ def passage_input_size(reader):
 
 
 def read_words(source, config, arguments, size):
-    """The vocabulary: --vocab, or vocab.txt beside a config that says how words are looked up. None for a
-    model that takes ids only."""
+    """The vocabulary: --vocab, or vocab.txt beside a config that says how words are looked up. None
+    for a model that takes ids only."""
     path = arguments.vocab
     if path is None and "lowercase" in config:
         path = os.path.join(os.path.dirname(arguments.config), "vocab.txt")

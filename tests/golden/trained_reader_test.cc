@@ -31,7 +31,7 @@ using nlohmann::json;
 constexpr double kTolerance = 1e-3;
 // Of answers in bfloat16, which moves log scores by some hundredths: how many must be the recorded ones.
 constexpr double kEqualInBFloat16 = 0.97;
-// Kernels that are emulated get every so many-th question.
+// Kernels that are emulated, and those that take their time, get every so many-th question.
 constexpr int kSlowStep = 12;
 constexpr int kQueriesPerBatch = 16;
 
@@ -101,7 +101,10 @@ class TrainedReaderTest : public ::testing::Test {
     return computed;
   }
 
-  bool is_slow() const { return tested_.name == "cuda_host"; }
+  bool is_slow() const {
+    return tested_.name == "cuda_host" || tested_.name == "reference" ||
+           tested_.cpu_isa == "amx_emulated";
+  }
   bool is_float32() const { return tested_.dtype == kernels::DataType::kFloat32; }
 
   // Whether the span is the recorded one; if it must be, expects so.
@@ -141,7 +144,7 @@ class TrainedReaderTest : public ::testing::Test {
     RecordProperty("largest_difference_of_log_scores", std::to_string(worst_score_));
     RecordProperty("largest_difference_of_probabilities", std::to_string(worst_probability_));
     RecordProperty("equal_answers", std::to_string(equal) + " of " + std::to_string(all));
-    EXPECT_GE(equal, is_float32() ? all : kEqualInBFloat16 * all) << "of " << all;
+    EXPECT_GE(equal, is_float32() ? all : std::floor(kEqualInBFloat16 * all)) << "of " << all;
   }
 
   models::SpanOptions Options(int top_n) const {
