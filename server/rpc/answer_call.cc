@@ -76,8 +76,8 @@ class AnswerCall final : public ComputeCall<v1::AnswerRequest, v1::AnswerRespons
           std::max(longest, LongestSpanBytes(PassageOf(part, i).places, options_.spans.max_length));
     }
     const auto num_passages = static_cast<int64_t>(part.task.passages.size());
-    return 256 + kTokenBytes * num_tokens +
-           options_.top_n * (kFoundBytes * num_passages + kMessageBytes + 2 * longest);
+    return 256 + kTokenBytes * num_tokens + options_.spans.top_n * kFoundBytes * num_passages +
+           options_.top_n * (kMessageBytes + 2 * longest);
   }
 
   void SetOutput(size_t index, float* values, SequenceTask* /*task*/) override {

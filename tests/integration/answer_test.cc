@@ -17,6 +17,7 @@
 #include "tests/integration/server_fixture.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/small_reader.h"
+#include "tests/testing/unread_call.h"
 
 namespace sru::testing {
 namespace {
@@ -659,6 +660,24 @@ TEST_F(AnswerTest, APassageOfAHundredThousandWords) {
   v1::AnswerResponse response;
   EXPECT_THAT(Answer(server, request_, &response).error_message(),
               StartsWith("queries[0].passages[3]: at least 100001 tokens are too many"));
+}
+
+// While a client does not take its answer, nothing but the answer is held of a large call.
+TEST_F(AnswerTest, AnAnswerThatNobodyTakesHoldsNoPassages) {
+  server::Options options = Options();
+  options.memory.send_timeout = absl::InfiniteDuration();
+  RunningServer server(options);
+  ASSERT_TRUE(server.started());
+  std::string passage;
+  for (int i = 0; i < 600; ++i) passage += "a-word ";
+  request_.mutable_queries(0)->clear_passages();
+  for (int i = 0; i < 10; ++i) query()->add_passages(passage.substr(0, 4000));
+  UnreadCall unread(server.server().address().port, kMethod, request_.SerializeAsString());
+  ASSERT_TRUE(PollUntil([&server] { return server.Metric("sru_unsent_answers") == 1; }));
+  EXPECT_GT(server.Metric("sru_inflight_bytes"), 0);
+  EXPECT_LT(server.Metric("sru_inflight_bytes"), static_cast<double>(request_.ByteSizeLong()));
+  unread.Close();
+  EXPECT_TRUE(PollUntil([&server] { return server.Metric("sru_inflight_bytes") == 0; }));
 }
 
 // What an answer takes is reserved before it is made: a hundred answers of a word of a megabyte each.
