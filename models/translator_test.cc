@@ -76,7 +76,7 @@ class PlainTranslator {
     Rows rows(ids.size(), std::vector<double>(width));
     for (size_t t = 0; t < ids.size(); ++t) {
       for (size_t i = 0; i < width; ++i) {
-        const double even = static_cast<double>(i / 2 * 2);
+        const auto even = static_cast<double>(i - i % 2);
         const double angle =
             static_cast<double>(t) / std::pow(10000.0, even / static_cast<double>(width));
         rows[t][i] = std::sqrt(static_cast<double>(width)) * table[ids[t] * width + i] +
@@ -182,7 +182,7 @@ class TranslatorTest : public ::testing::Test {
 
   absl::StatusOr<std::shared_ptr<const Model>> Load() {
     WriteTranslator(directory_, "m", config_, tensors_);
-    if (pieces_ != "") directory_.Write("m/spm.model", pieces_);
+    if (!pieces_.empty()) directory_.Write("m/spm.model", pieces_);
     return Model::Load(directory_.path("m"), "m", 3, *backend_, kernels::CompileOptions());
   }
 
