@@ -25,6 +25,7 @@
 #include "server/base/mutex.h"
 #include "server/batching/reader_batch_runner.h"
 #include "server/batching/score_batch_runner.h"
+#include "server/batching/translations.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/rpc/answer_parser.h"
 #include "server/rpc/inference_service.h"
@@ -35,6 +36,7 @@
 #include "tests/testing/puppet_engine.h"
 #include "tests/testing/small_reader.h"
 #include "tests/testing/test_files.h"
+#include "tests/testing/translator_files.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 // It loses a few bytes of its own when an allocation of its own fails: what it had taken just
@@ -158,6 +160,25 @@ class ArmedRunner final : public BatchRunner {
   BatchFailure& failure_;
 };
 
+// Lets what follows the last step of a translation fail in that way, up to its answer.
+class StepFailure final : public TranslateObserver {
+ public:
+  explicit StepFailure(BatchFailure* failure) : failure_(*failure) {}
+  void OnTranslationStep(int /*sentences*/, absl::Duration /*compute*/,
+                         const absl::Status& /*status*/) override {
+    if (++steps_ != last_step_) return;
+    steps_ = 0;
+    failure_.ArmBatch();
+  }
+  // Of each call; what has run so far was one.
+  void SetLastStep() { last_step_ = steps_.exchange(0); }
+
+ private:
+  BatchFailure& failure_;
+  std::atomic<int> steps_{0};
+  std::atomic<int> last_step_{0};
+};
+
 class AllocationFailureTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -193,8 +214,13 @@ class AllocationFailureTest : public ::testing::Test {
     auto reader_runner =
         ReaderBatchRunner::Create((*reader)->program(), *(*reader)->reader(), limits);
     ASSERT_TRUE(reader_runner.ok()) << reader_runner.status();
+
+    models::WriteSmallTranslator(directory_, "translator/1");
+    absl::StatusOr<std::shared_ptr<const models::Model>> translator = Load("translator");
+    ASSERT_TRUE(translator.ok()) << translator.status();
     registry_.Replace(
-        {served_, Serve(*lm, std::make_unique<ArmedRunner>(*std::move(runner), &batch_failure_)),
+        {ServeTranslator(*translator), served_,
+         Serve(*lm, std::make_unique<ArmedRunner>(*std::move(runner), &batch_failure_)),
          Serve(*reader,
                std::make_unique<ArmedRunner>(*std::move(reader_runner), &batch_failure_))});
 
@@ -227,6 +253,22 @@ class AllocationFailureTest : public ::testing::Test {
                                             &clock_, served->metrics.get());
     EXPECT_TRUE(engine.ok()) << engine.status();
     if (engine.ok()) served->engine = *std::move(engine);
+    return served;
+  }
+
+  std::shared_ptr<ServedModel> ServeTranslator(std::shared_ptr<const models::Model> model) {
+    auto served = std::make_shared<ServedModel>();
+    served->name = model->name();
+    served->version = 1;
+    served->model = model;
+    served->metrics = metrics_.ForModel(model->name(), 1, 4096);
+    EngineOptions options;
+    options.instances = 1;
+    options.translate_observer = &step_failure_;
+    auto engine = Engine::Create(std::move(model), options, &clock_, served->metrics.get());
+    EXPECT_TRUE(engine.ok()) << engine.status();
+    if (engine.ok()) served->engine = *std::move(engine);
+    translations_ = served->engine->translations();
     return served;
   }
 
@@ -275,6 +317,19 @@ class AllocationFailureTest : public ::testing::Test {
     query->set_question("who?");
     for (int i = 0; i < 3; ++i) query->add_passages(long_text);
     request.set_top_n(20);
+    return request;
+  }
+
+  static v1::TranslateRequest TranslateRequest() {
+    v1::TranslateRequest request;
+    request.set_model("translator");
+    request.add_sequences()->set_text("a b c a b c");
+    request.add_target_prefixes("c");
+    request.add_sequences()->set_text("");
+    request.add_target_prefixes("");
+    request.set_beam_size(4);
+    request.set_num_hypotheses(3);
+    request.set_return_alignment(true);
     return request;
   }
 
@@ -394,6 +449,9 @@ class AllocationFailureTest : public ::testing::Test {
   auto Answer() {
     return [this](auto... arguments) { return service_->Answer(arguments...); };
   }
+  auto Translate() {
+    return [this](auto... arguments) { return service_->Translate(arguments...); };
+  }
   auto Encode() {
     return [this](auto... arguments) { return service_->Encode(arguments...); };
   }
@@ -407,9 +465,11 @@ class AllocationFailureTest : public ::testing::Test {
   ByteBudget budget_{64 << 20};
   ReceivedMessages received_;
   BatchFailure batch_failure_;
+  StepFailure step_failure_{&batch_failure_};
   std::unique_ptr<kernels::Backend> backend_;
   ModelRegistry registry_;
   std::shared_ptr<ServedModel> served_;
+  Translations* translations_ = nullptr;
   std::shared_ptr<kernels::StateArena> arena_;  // of the language model
   ServiceContext context_;
   std::unique_ptr<Service> service_;
@@ -447,6 +507,24 @@ TEST_F(AllocationFailureTest, WithStates) {
   for (const v1::Score& score : response.scores()) request.add_states(score.state());
   FailInHandler(request, Score());
   FailInWorker(request, Score());
+}
+
+TEST_F(AllocationFailureTest, InTheHandlerOfTranslate) {
+  FailInHandler(TranslateRequest(), Translate());
+  const TranslationStats stats = translations_->stats();
+  EXPECT_EQ(stats.running + stats.waiting, 0);
+}
+
+TEST_F(AllocationFailureTest, InTheWorkerForTranslate) {
+  grpc::Status status;
+  grpc::ByteBuffer response;
+  Call(TranslateRequest(), Translate(), std::numeric_limits<int64_t>::max(), false, &status,
+       &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  step_failure_.SetLastStep();
+  FailInWorker(TranslateRequest(), Translate());
+  const TranslationStats stats = translations_->stats();
+  EXPECT_EQ(stats.running + stats.waiting, 0);
 }
 
 TEST_F(AllocationFailureTest, InTheHandlerOfGetModel) {
@@ -543,6 +621,17 @@ TEST_F(AllocationFailureTest, EstimatesCoverWhatParsingTakes) {
   requests[6].first = "a text";
   requests[6].second.add_sequences()->set_text(std::string(1 << 20, 'a'));
   for (const auto& [name, request] : requests) ExpectEstimateCovers(request, name);
+}
+
+TEST_F(AllocationFailureTest, EstimatesCoverWhatParsingTranslationsTakes) {
+  v1::TranslateRequest request = TranslateRequest();
+  ExpectEstimateCovers(request, "small");
+  for (int i = 0; i < 5000; ++i) request.add_target_prefixes("");
+  ExpectEstimateCovers(request, "prefixes");
+  for (int i = 0; i < 5000; ++i) {
+    request.add_target_prefixes("a prefix of more than fifteen bytes");
+  }
+  ExpectEstimateCovers(request, "long prefixes");
 }
 
 TEST_F(AllocationFailureTest, EstimatesCoverWhatParsingQueriesTakes) {
