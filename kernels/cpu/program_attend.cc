@@ -244,11 +244,12 @@ HWY_INLINE void Exponentiate(bool starts, size_t count, HeadWeights* head) {
   head->largest = now;
 }
 
-HWY_INLINE void PrefetchRows(const PagedRows& rows, size_t page, size_t first, size_t column,
+// Four rows of a page, from row `first` on.
+HWY_INLINE void PrefetchRows(const float* page, size_t width, size_t first, size_t column,
                              size_t n) {
   constexpr size_t kLine = 64 / sizeof(float);
-  const float* row = rows.Page(page) + first * rows.width + column;
-  for (size_t i = 0; i < 4; ++i, row += rows.width) {
+  const float* row = page + first * width + column;
+  for (size_t i = 0; i < 4; ++i, row += width) {
     for (size_t j = 0; j < n; j += kLine) hwy::Prefetch(row + j);
   }
 }
@@ -269,6 +270,10 @@ void AttendHeads(const AttendCall& call, int row, size_t head, size_t num_heads,
       const size_t at_page = (first + key) / kStatePageRows;
       const float* page = call.keys.Page(at_page) + head * key_size;
       const size_t end = count - key < kStatePageRows ? count - key : kStatePageRows;
+      const float* const next = first + key + kStatePageRows < num_keys
+                                    ? call.keys.Page(at_page + 1)
+                                : row + 1 == call.rows ? call.next_keys
+                                                       : nullptr;
       for (size_t i = 0; i < end; i += 4) {
         // The last one again in place of those that there are not.
         const float* four[4];
@@ -276,9 +281,10 @@ void AttendHeads(const AttendCall& call, int row, size_t head, size_t num_heads,
           four[k] = page + (i + k < end ? i + k : end - 1) * call.keys.width;
         }
         // What is read next is on its way meanwhile: the values of these keys, and the next page of keys.
-        PrefetchRows(call.values, at_page, i, head * value_size, num_heads * value_size);
-        if (first + key + kStatePageRows < num_keys) {
-          PrefetchRows(call.keys, at_page + 1, i, head * key_size, num_heads * key_size);
+        PrefetchRows(call.values.Page(at_page), call.values.width, i, head * value_size,
+                     num_heads * value_size);
+        if (next != nullptr) {
+          PrefetchRows(next, call.keys.width, i, head * key_size, num_heads * key_size);
         }
         for (size_t h = 0; h < num_heads; ++h) {
           Scores(q + h * key_size, four, h * key_size, key_size, call.scale,

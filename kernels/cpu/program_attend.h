@@ -33,6 +33,8 @@ struct AttendCall {
   float* y = nullptr;   // [rows][values.width]
   // [rows][num_keys]: the weights of head 0, 0 where a row does not see a key; null = not wanted.
   float* attention = nullptr;
+  // The first page of keys of the call that follows, which is fetched ahead; null = it is not known.
+  const float* next_keys = nullptr;
 };
 
 // Computes rows [begin, end) of the call's.

@@ -253,6 +253,9 @@ class ProgramRun {
       call.keys.pages = run.pages(op.key_field, b).data();
       call.values.pages = run.pages(op.value_field, b).data();
       call.num_keys = run.rows(op.key_field, b);
+      if (b + 1 < rows.num_sequences && !run.pages(op.key_field, b + 1).empty()) {
+        call.next_keys = run.pages(op.key_field, b + 1)[0];
+      }
       if (packed_.shape.field_axes[op.key_field] == axis) call.num_keys += call.rows;
     } else {
       const AxisRows keys = RowsOf(op.keys);

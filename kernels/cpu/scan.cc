@@ -1,5 +1,7 @@
 #include "kernels/cpu/scan.h"
 
+#include "hwy/cache_control.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/scan.cc"
 #include "hwy/foreach_target.h"  // must come before highway.h
@@ -109,6 +111,19 @@ HWY_INLINE void StepVectors(const ScanParameters& p, const SingleSteps& s, size_
     float* const h_at = h_rows == nullptr        ? h_row + j
                         : h_rows[row] == nullptr ? nullptr
                                                  : h_rows[row] + s.h_column + j;
+    // States are anywhere in memory, so that nothing else fetches them ahead.
+    constexpr int kAhead = 4;
+    if (row + kAhead < s.rows) {
+      const size_t column = s.c_column + j;
+      for (int i = 0; i < kVectors; ++i) {
+        if (befores != nullptr && befores[row + kAhead] != nullptr) {
+          hwy::Prefetch(befores[row + kAhead] + column + i * lanes);
+        }
+        if (afters != nullptr && afters[row + kAhead] != nullptr) {
+          hwy::Prefetch(afters[row + kAhead] + column + i * lanes);
+        }
+      }
+    }
     for (int i = 0; i < kVectors; ++i) {
       const float* at = u + i * lanes;
       V highway = hn::Zero(d);
