@@ -110,8 +110,7 @@ def squad_score(prediction, gold):
 
 
 def goldens(args, _):
-    return report_common.golden_cases(args, "^reader_(cpu|reference|cuda)", "golden cases, logits",
-                                      GOLDEN_LIMIT)
+    return report_common.golden_cases(args, "reader", "golden cases, logits", GOLDEN_LIMIT)
 
 
 SPAN = ("start_char", "end_char", "start_byte", "end_byte")

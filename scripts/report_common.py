@@ -254,10 +254,11 @@ def of_all(name, found, total, exact=True):
     return row(name, f"{found:,} of {total:,}", "all" if exact else "", found == total or not exact)
 
 
-def golden_cases(args, pattern, title, limit):
-    """The largest difference that each backend's test of golden cases records; `pattern` is of CTest's
-    names. Tests that this machine cannot run are left out, but not all of them may be."""
+def golden_cases(args, test, title, limit):
+    """The largest difference that the test of golden cases, `test`, records on each backend. Backends that
+    this machine lacks are left out, but not all of them may be."""
     build = args.bin.parent
+    pattern = f"^{test}_(cpu|reference|cuda|cuda_host)(_bfloat16)?$"
     listed = subprocess.run(["ctest", "--test-dir", str(build), "-N", "-R", pattern],
                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
     names = re.findall(r"Test\s+#\d+: (\S+)", listed.stdout)
@@ -266,8 +267,9 @@ def golden_cases(args, pattern, title, limit):
         for name in names:
             if not re.match(pattern, name):
                 continue  # a fixture
+            # What exports the cases runs before the first.
             done = subprocess.run(
-                ["ctest", "--test-dir", str(build), "-R", f"^{name}$"],
+                ["ctest", "--test-dir", str(build), "-R", f"^{name}$", *(["-FS", ".*"] if rows else [])],
                 env={**os.environ, "GTEST_OUTPUT": f"json:{folder}/{name}/"},
                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False)
             found = [float(test["largest_difference"])
@@ -283,7 +285,7 @@ def golden_cases(args, pattern, title, limit):
                 entry.update(good=False, figure=entry["figure"] + ", the test fails")
             rows.append(entry)
     if not rows:
-        raise NotMeasured(f"no test {pattern} of {build} has recorded a largest difference")
+        raise NotMeasured(f"no test {pattern} of {build} has recorded a largest difference (is it built?)")
     return rows
 
 
@@ -359,9 +361,10 @@ def overload(args, command, repository, shape):
     """Twice the calls per second that the server can answer, each answer compared with that of the same
     call alone. `shape`: flags of sru_bench that say what the calls are."""
     with Server(args, repository) as server:
-        closed = bench(args, command, server, *shape, "--in_flight=32",
-                       f"--duration={seconds(args.seconds)}", "--warmup=2s", "--deadline=60s")
-        capacity = closed["throughput_per_s"]
+        capacity = max(
+            bench(args, command, server, *shape, f"--in_flight={in_flight}",
+                  f"--duration={seconds(args.seconds)}", "--warmup=2s", "--deadline=60s")["throughput_per_s"]
+            for in_flight in (32, 128, 512))
         # A call may wait about as long as 64 of them take.
         deadline = max(0.25, 64 / capacity)
         with MemoryWatch(server) as watch:
