@@ -11,6 +11,8 @@ is needed. For each kernel's main loop it prints
 * waits: places in the whole kernel where an instruction waits for a load from global memory, and how
   many of the loads waited for had no other one begun beside them ("alone").
 
+Of attention it looks at the loops over eight keys and eight values: static cycles per key and value.
+
     scripts/gpu_static.py --architectures=80,90,100 [--nvcc=PATH] [--source=FOLDER] [--kernels=scan]
 
 prints Markdown tables. Used by tests/kernels/cuda_sass_test.py, which holds the figures.
@@ -26,18 +28,19 @@ import subprocess
 import sys
 import tempfile
 
-FILES = ("scan", "fused", "rows")
+FILES = ("scan", "fused", "rows", "operations")
 # Opcodes: bits 0 to 11 of an instruction, the form (registers, constant bank, ...) included.
 LDG, STG, LDS, STS, LDGSTS, LDGDEPBAR, DEPBAR = 0x981, 0x986, 0x984, 0x988, 0xfae, 0x9af, 0x91a
 BRA, EXIT, MUFU, LDC, BAR, HMMA = 0x947, 0x94d, 0x308, 0xb82, 0xb1d, 0x23c
 LDCU = 0x7ac
 LD, ST, ACQBULK = 0x980, 0x985, 0x82e
 # Cycles from an instruction to its result, for those that take a scoreboard.
-LATENCY = {MUFU: 20, LDS: 31, LDC: 35, LDCU: 35, HMMA: 18, LDG: 300}
+LATENCY = {MUFU: 20, LDS: 31, LDC: 35, LDCU: 35, HMMA: 18, LDG: 300, LD: 300}
 OTHER_LATENCY = 20
 # Of a fused layer: steps of a chunk, and in it two gates and an activation of each.
 FUSED_STEPS = 16
 FUSED_MUFU = 3 * FUSED_STEPS
+ATTEND_GROUP = 8  # kAttendGroup
 READ_LATENCY = 12  # until a memory instruction has read its registers
 
 
@@ -183,6 +186,13 @@ def fused_chunk(code):
     return min(found, key=len, default=None)
 
 
+def attend_loops(code):
+    """The loops over a group of keys and over one of values, by the loads that they have for each."""
+    found = [body(code, loop) for loop in loops(code)]
+    return [loop for loop in found
+            if sum(i.opcode in (LDG, LD) for i in loop) >= ATTEND_GROUP]
+
+
 def scan_steps(loop, by_token):
     """Steps of a round: each copies 4 planes, and the id of a later step."""
     return sum(i.opcode == LDGSTS for i in loop) / (5 if by_token else 4)
@@ -206,6 +216,9 @@ def figures(kernels):
         if kernel == "FusedKernel" and (chunk := fused_chunk(code)):
             instructions = len(chunk) / FUSED_STEPS
             cycles = static_cycles(chunk, rounds=1) / FUSED_STEPS
+        if kernel == "AttendKernel" and (groups := attend_loops(code)):
+            instructions = sum(map(len, groups)) / ATTEND_GROUP
+            cycles = sum(map(static_cycles, groups)) / ATTEND_GROUP
         rows.append(Figures(kernel, dtype, tuple(arguments), instructions, cycles, waits, alone))
     return sorted(rows)
 

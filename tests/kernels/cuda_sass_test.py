@@ -4,6 +4,7 @@
 
 * the scan's steps have more instructions, or take more static cycles, than the limits below;
 * the steps of a fused layer's chunk have;
+* a key and a value of attention have, for 32 columns of a head;
 * one of these kernels waits for loads from global memory one after the other.
 
 Usage: cuda_sass_test.py NVCC SOURCE_ROOT ARCHITECTURES, such as "80 90". Exits with 77 (skipped)
@@ -33,6 +34,9 @@ ALONE = 2
 POOL = (150, 5)
 # Of a fused layer's step: instructions and static cycles.
 FUSED = (30, 75)
+# Of a key and a value: instructions and static cycles, of which there were 760 to 820 when each load waited for the one
+# before.
+ATTEND = (35, 160)
 
 
 def check_scan(architecture, rows):
@@ -86,6 +90,23 @@ def check_fused(architecture, rows):
     return errors
 
 
+def check_attend(architecture, rows):
+    errors = []
+    kernels = [row for row in rows if row.kernel == "AttendKernel"]
+    for row in kernels:
+        where = f"sm_{architecture}, attention, {row.arguments}"
+        if row.instructions is None:
+            errors.append(f"{where}: no loop over eight keys or values")
+            continue
+        for what, value, limit in (("instructions per key and value", row.instructions, ATTEND[0]),
+                                   ("static cycles per key and value", row.cycles, ATTEND[1])):
+            if value > limit:
+                errors.append(f"{where}: expected at most {limit} {what}, found {value:.1f}")
+    if len(kernels) != 2:
+        errors.append(f"sm_{architecture}: expected 2 kernels of attention, found {len(kernels)}")
+    return errors
+
+
 def main():
     nvcc, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].replace(";", " ").split()
     if not nvcc or shutil.which(nvcc) is None:
@@ -104,6 +125,7 @@ def main():
             errors += check_scan(architecture, figures("scan"))
             errors += check_pool(architecture, figures("rows"))
             errors += check_fused(architecture, figures("fused"))
+            errors += check_attend(architecture, figures("operations"))
     if errors:
         sys.exit("\n".join(errors))
 
