@@ -374,8 +374,9 @@ TEST_F(ModelTranslationsTest, WithoutADeviceCallsAreUnavailable) {
 }
 
 TEST_F(ModelTranslationsTest, CancelledAndExpiredCallsGiveBackTheirRows) {
+  options_.batcher.admission_by_deadline = false;
   Start();
-  std::vector<TranslateTask> many(20, Task(30, 8));
+  std::vector<TranslateTask> many(200, Task(30, 8));
   for (TranslateTask& task : many) task.search.max_length = 100;
   Answer cancelled;
   const TranslateHandle handle = Submit(many, &cancelled);

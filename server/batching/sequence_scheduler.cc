@@ -880,8 +880,12 @@ bool SchedulerImpl::MayBeginHere(const Device& device) const {
   for (const Device& other : devices_) {
     if (!other.lost && device.bound > other.bound + kSlack) return false;
   }
-  return device.begun_branches == 0 || ScheduledSequence::OfOrder(fresh_.First())->branches <=
-                                           options_.max_begun_branches - device.begun_branches;
+  if (device.begun_branches == 0) return true;
+  const ScheduledSequence& first = *ScheduledSequence::OfOrder(fresh_.First());
+  // What is urgent does not wait for others to end.
+  const bool urgent = first.priority == Priority::kHigh;
+  const int64_t begun = urgent ? device.begun_branches / 2 : device.begun_branches;
+  return first.branches <= options_.max_begun_branches - begun;
 }
 
 bool SchedulerImpl::MayStart(const Device& device) const {

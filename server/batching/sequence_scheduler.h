@@ -22,7 +22,8 @@
 // submitted together, and are admitted or refused together then.
 //
 // Where sequences are short (SchedulerOptions::max_begun_branches), no more begin than decode in a step
-// together: those that have begun end sooner and hold less memory, and those that wait hold none.
+// together: those that have begun end sooner and hold less memory, and those that wait hold none. One of
+// high priority begins until there are twice as many.
 //
 // A sequence ends when it says so, at its deadline, when it is cancelled, or with an error of its own.
 // What is in a step at that moment ends with the step. A paused one takes no step and keeps its memory;

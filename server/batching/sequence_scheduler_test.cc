@@ -613,6 +613,19 @@ TEST_F(SequenceSchedulerTest, NoMoreBeginThanDecodeTogether) {
   ExpectEnd(4, kOk);
 }
 
+TEST_F(SequenceSchedulerTest, AHighPriorityBeginsBesideAsManyAsMayBegin) {
+  options_.max_begun_branches = 4;
+  Start();
+  ASSERT_TRUE(SubmitTogether({Whole(1, 2, 9, 4)}).ok());
+  Run();
+  ASSERT_TRUE(SubmitTogether({Whole(2, 2, 1, 1)}).ok());
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 4)));
+  Accept(Whole(3, 2, 1, 1), Priority::kHigh);
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 4), Pair(3, 2)));
+  ExpectEnd(3, kOk);
+  EXPECT_THAT(Run(), ElementsAre(Pair(1, 4)));
+}
+
 TEST_F(SequenceSchedulerTest, OneOfMoreBranchesThanMayBeginBeginsAlone) {
   options_.max_begun_branches = 2;
   Start();
