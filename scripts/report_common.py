@@ -10,6 +10,7 @@ import argparse
 import collections
 import concurrent.futures
 import datetime
+import functools
 import json
 import os
 import pathlib
@@ -361,12 +362,20 @@ def overload(args, command, repository, shape):
     """Twice the calls per second that the server can answer, each answer compared with that of the same
     call alone. `shape`: flags of sru_bench that say what the calls are."""
     with Server(args, repository) as server:
+        timing = [f"--duration={seconds(args.seconds)}", "--warmup=2s"]
         capacity = max(
-            bench(args, command, server, *shape, f"--in_flight={in_flight}",
-                  f"--duration={seconds(args.seconds)}", "--warmup=2s", "--deadline=60s")["throughput_per_s"]
-            for in_flight in (32, 128, 512))
+            bench(args, command, server, *shape, *timing, f"--in_flight={in_flight}",
+                  "--deadline=60s")["throughput_per_s"] for in_flight in (32, 128, 512))
         # A call may wait about as long as 64 of them take.
         deadline = max(0.25, 64 / capacity)
+        # A closed loop may not find all that a server can do: is twice that really too much?
+        for _ in range(4):
+            found = bench(args, command, server, *shape, *timing, f"--rate={2 * capacity:.3f}",
+                          f"--deadline={1000 * deadline:.0f}ms")["goodput_per_s"]
+            enough = found <= 1.25 * capacity
+            capacity = max(capacity, found)
+            if enough:
+                break
         with MemoryWatch(server) as watch:
             result = bench(args, command, server, *shape, f"--rate={2 * capacity:.3f}", "--check",
                            f"--deadline={1000 * deadline:.0f}ms",
@@ -433,22 +442,24 @@ def deadlines(args, repository, connect, request, flags=()):
     with Server(args, repository, flags=flags) as server:
         client = connect(server.address)
         client(request(0))
+        requests = [request(i) for i in range(calls)]
         start = time.monotonic()
-        waiters = [_waiter(client.start(request(i))) for i in range(calls)]
+        waiters = [_waiter(client.start(values)) for values in requests]
         concurrent.futures.wait(waiters)
         all_of_them = time.monotonic() - start
         timeout = all_of_them / 4
-        ends, codes = [], {}
-        start = time.monotonic()
+        late, codes = [], {}
+        lock = threading.Lock()
 
-        def ended(call):
-            ends.append(time.monotonic() - start)
-            code = call.code().name
-            codes[code] = codes.get(code, 0) + 1
+        def ended(call, deadline):
+            with lock:
+                late.append(max(0.0, time.monotonic() - deadline))
+                code = call.code().name
+                codes[code] = codes.get(code, 0) + 1
         futures = []
-        for i in range(calls):
-            call = client.start(request(i), timeout)
-            call.add_done_callback(ended)
+        for values in requests:
+            call = client.start(values, timeout)
+            call.add_done_callback(functools.partial(ended, deadline=time.monotonic() + timeout))
             futures.append(_waiter(call))
         concurrent.futures.wait(futures)
         idle_after = time.monotonic()
@@ -461,7 +472,8 @@ def deadlines(args, repository, connect, request, flags=()):
         row(f"{calls} calls with a quarter of the time that they need: answered, too late, refused at once",
             ", ".join(f"{codes.get(code, 0)}" for code in ("OK", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"))),
         count("the same: ended in any other way", unexpected, 0),
-        at_most("the same: end of the last / the deadline", max(ends) / timeout, 1.1),
+        at_most("the same: most seconds from a call's deadline to its end", max(late), 0.1,
+                f" (deadline after {timeout:.2f} s)"),
         at_most("the next call / the time that all of them need", next_call / all_of_them, 0.25),
     ]
 
