@@ -526,6 +526,12 @@ absl::StatusOr<std::unique_ptr<BatchRunner>> MakeRunner(const models::Model& mod
   return absl::InternalError("task: no runner");
 }
 
+// How many turns of a batch (EngineOptions::compute_turn) a step computes before it yields its core. All
+// sequences of a step wait for it, hundreds of times each, and a thread that yields may be given its core
+// back only after every other thread has had a slice of milliseconds. So steps of one model do not have to
+// wait for batches of another one at every turn.
+constexpr int kStepTurns = 5;
+
 // One for each worker of the batcher, on the same device. None for a model that takes no steps.
 absl::StatusOr<std::vector<std::unique_ptr<StepRunner>>> MakeSteppers(
     const models::Model& model, kernels::WorkspaceLimits limits,
@@ -534,6 +540,7 @@ absl::StatusOr<std::vector<std::unique_ptr<StepRunner>>> MakeSteppers(
   std::vector<std::unique_ptr<StepRunner>> steppers;
   absl::Status lost;
   if (model.language_model() == nullptr && model.translator() == nullptr) return steppers;
+  limits.turn *= kStepTurns;
   for (const std::unique_ptr<BatchRunner>& runner : runners) {
     limits.device = runner->device();
     auto arena = state_arenas->arena(limits.device);
