@@ -41,12 +41,12 @@ then goes on for longer. --prefix is what each translation has to begin with.
 --alignment draws, for each token of the translation, at which tokens of the text the model looked.
 
 examples:
-  sru_client translate "A man in an orange hat."
+  sru_client translate "A ship sails past the old lighthouse."
   sru_client translate --stats < captions.en > captions.de
   sru_client translate --files --beam_size=1 --in_flight=8 chapter1.txt chapter2.txt
   sru_client translate --n_best=3 --beam_size=8 "A dog runs."
   sru_client translate --prefix="Eine Katze" "A dog runs."
-  sru_client translate --alignment "Two men are at the stove preparing food."
+  sru_client translate --alignment "The baker sells warm bread every morning."
   sru_client translate --json --alignment "A dog runs." | jq '.hypotheses[0].alignment'
   sru_client translate --tokens "▁A ▁dog ▁runs ."         (pieces of the model's vocabulary)
 )";

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Has an SRU inference server translate texts. Needs Python 3.7 and grpcio.
 
-    python3 translate.py "A man in an orange hat."
+    python3 translate.py "A ship sails past the old lighthouse."
     python3 translate.py --beam_size=1 < captions.en > captions.de
 """
 
@@ -99,7 +99,7 @@ def alignment(hypothesis, translation):
 def main():
     parser = argparse.ArgumentParser(
         description="Has an SRU inference server translate texts, and prints a line for each.",
-        epilog='example: translate.py --beam_size=8 "A man in an orange hat."',
+        epilog='example: translate.py --beam_size=8 "A ship sails past the old lighthouse."',
     )
     parser.add_argument("texts", nargs="*", help="without any: one per line of standard input")
     parser.add_argument("--beam_size", type=int, default=0, help="1 = greedy; 0 = the model's own")
