@@ -321,7 +321,7 @@ PARTS = {part.__name__: part for part in (continuations, steps, rates, package, 
 NOTES = """## How to read it
 
 One session is bound by memory: a step reads every weight once, and takes 1.0 to 1.15 times as long as reading alone. The package in PyTorch, with
-OpenBLAS, reads the same float32 weights in 2 to 3 times the time of the plain reading. So with one session and weights of the same type nothing can be five times as
+OpenBLAS, takes about twice the time of reading the same float32 weights. So with one session and weights of the same type nothing can be five times as
 fast; bfloat16 halves what is read, and only smaller weights would bring more. With 32 sessions a weight that was read serves all of them. Without
 OpenBLAS (the reference BLAS, which Debian installs by default), PyTorch is up to five times slower, and `package` refuses to compare."""
 
