@@ -165,9 +165,9 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
 
   models::SearchOptions search_;
   bool return_alignment_ = false;
-  std::vector<std::vector<int32_t>> prefixes_;  // [sequence]
-  std::vector<std::vector<int32_t>> sources_;   // [sequence], with the alignment
-  std::vector<TranslationResult> translations_;      // [sequence], once the call is done
+  std::vector<std::vector<int32_t>> prefixes_;   // [sequence]
+  std::vector<std::vector<int32_t>> sources_;    // [sequence], with the alignment
+  std::vector<TranslationResult> translations_;  // [sequence], once the call is done
   TranslateHandle handle_;
 };
 

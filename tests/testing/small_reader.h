@@ -10,8 +10,7 @@
 namespace sru::models {
 
 inline constexpr int kSmallReaderWords = 12;
-inline constexpr char kSmallReaderVocabulary[] =
-    "<PAD>\n<UNK>\na\nb\nc\nd\ne\nf\ng\nh\n.\n?\n";
+inline constexpr char kSmallReaderVocabulary[] = "<PAD>\n<UNK>\na\nb\nc\nd\ne\nf\ng\nh\n.\n?\n";
 inline constexpr int kSmallReaderPos = 5;
 inline constexpr int kSmallReaderNer = 3;
 
@@ -19,24 +18,23 @@ inline constexpr int kSmallReaderNer = 3;
 // with the aligned question and the features "exact" and "tf". With `tags` also the feature "lemma" and
 // embeddings of 5 parts of speech and 3 named entities.
 inline nlohmann::json SmallReaderConfig(bool tags = false) {
-  nlohmann::json config = {
-      {"format_version", 1},
-      {"description", "a test"},
-      {"task", "reader"},
-      {"encoder",
-       {{"input_size", tags ? 16 : 10},
-        {"hidden_size", 3},
-        {"num_layers", 2},
-        {"bidirectional", true}}},
-      {"embedding", {{"vocabulary_size", kSmallReaderWords}, {"oov_id", 1}}},
-      {"preprocessing", {{"type", "unicode_words"}, {"lowercase", true}}},
-      {"reader",
-       {{"embedding_dim", 4},
-        {"question_layers", 1},
-        {"features", {"exact", "tf"}},
-        {"use_qemb", true},
-        {"question_merge", "self_attn"},
-        {"max_len", 4}}}};
+  nlohmann::json config = {{"format_version", 1},
+                           {"description", "a test"},
+                           {"task", "reader"},
+                           {"encoder",
+                            {{"input_size", tags ? 16 : 10},
+                             {"hidden_size", 3},
+                             {"num_layers", 2},
+                             {"bidirectional", true}}},
+                           {"embedding", {{"vocabulary_size", kSmallReaderWords}, {"oov_id", 1}}},
+                           {"preprocessing", {{"type", "unicode_words"}, {"lowercase", true}}},
+                           {"reader",
+                            {{"embedding_dim", 4},
+                             {"question_layers", 1},
+                             {"features", {"exact", "tf"}},
+                             {"use_qemb", true},
+                             {"question_merge", "self_attn"},
+                             {"max_len", 4}}}};
   if (tags) {
     nlohmann::json& reader = config["reader"];
     reader["features"] = {"exact", "lemma", "tf"};
