@@ -139,6 +139,7 @@ TEST_F(TranslationTest, ASentenceHasTheSameBitsAloneAndInAnyBatch) {
         ASSERT_EQ(found.alignments[h].size(), other.alignments[h].size());
         EXPECT_EQ(found.alignments[h].size(),
                   found.hypotheses[h].tokens.size() * sentences[i].source.size());
+        if (found.alignments[h].empty()) continue;
         EXPECT_EQ(std::memcmp(found.alignments[h].data(), other.alignments[h].data(),
                               found.alignments[h].size() * sizeof(float)),
                   0);
