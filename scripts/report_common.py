@@ -496,8 +496,9 @@ def drain(args, repository, connect, request, flags=()):
             call = client.start(request(i))
             call.add_done_callback(ended)
             futures.append(_waiter(call))
-        # Until the server has all of them.
-        while (server.metric("sru_requests_in_flight") + sum(future.done() for future in futures)
+        # Until the server has all of them. Those that are done are counted first: one that ends in
+        # between is counted by neither then, not by both.
+        while (sum(future.done() for future in futures) + server.metric("sru_requests_in_flight")
                < calls):
             time.sleep(0.001)
         server.process.send_signal(signal.SIGTERM)
