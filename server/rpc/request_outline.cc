@@ -12,15 +12,18 @@ namespace {
 
 using google::protobuf::io::CodedInputStream;
 using Classify = v1::ClassifyRequest;
-using Encode = v1::EncodeRequest;
-using Score = v1::ScoreRequest;
 
-static_assert(int{Classify::kModelFieldNumber} == int{Encode::kModelFieldNumber});
-static_assert(int{Classify::kVersionFieldNumber} == int{Encode::kVersionFieldNumber});
-static_assert(int{Classify::kSequencesFieldNumber} == int{Encode::kSequencesFieldNumber});
-static_assert(int{Classify::kModelFieldNumber} == int{Score::kModelFieldNumber});
-static_assert(int{Classify::kVersionFieldNumber} == int{Score::kVersionFieldNumber});
-static_assert(int{Classify::kSequencesFieldNumber} == int{Score::kSequencesFieldNumber});
+// Whether a request has the fields that all have under the same numbers.
+template <typename Request>
+constexpr bool kHasCommonFields =
+    int{Request::kModelFieldNumber} == int{Classify::kModelFieldNumber} &&
+    int{Request::kVersionFieldNumber} == int{Classify::kVersionFieldNumber};
+static_assert(kHasCommonFields<v1::EncodeRequest> && kHasCommonFields<v1::ScoreRequest> &&
+              kHasCommonFields<v1::AnswerRequest> && kHasCommonFields<v1::GenerateRequest> &&
+              kHasCommonFields<v1::TranslateRequest>);
+static_assert(int{Classify::kSequencesFieldNumber} ==
+              int{v1::EncodeRequest::kSequencesFieldNumber});
+static_assert(int{Classify::kSequencesFieldNumber} == int{v1::ScoreRequest::kSequencesFieldNumber});
 
 enum WireType : uint32_t {
   kVarint = 0,
@@ -221,143 +224,112 @@ bool ReadModelName(CodedInputStream& input, RequestOutline* outline) {
   return input.Skip(static_cast<int>(size));
 }
 
-}  // namespace
+bool SkipNumber(CodedInputStream& input) {
+  uint64_t value = 0;
+  return input.ReadVarint64(&value);
+}
 
-bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
-                 RequestOutline* outline) {
+// Reads a field that every request has, of which only the number of the priority differs, or skips one
+// that no request has.
+bool ReadCommonField(CodedInputStream& input, uint32_t tag, int priority_field,
+                     RequestOutline* outline) {
+  constexpr uint32_t kModel = Tag(Classify::kModelFieldNumber, kBytes);
+  constexpr uint32_t kVersion = Tag(Classify::kVersionFieldNumber, kVarint);
+  uint64_t value = 0;
+  if (tag == kModel) return ReadModelName(input, outline);
+  if (tag == kVersion) {
+    if (!input.ReadVarint64(&value)) return false;
+    outline->version = static_cast<int64_t>(value);
+    return true;
+  }
+  if (tag == Tag(priority_field, kVarint)) {
+    if (!input.ReadVarint64(&value)) return false;
+    outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
+    return true;
+  }
+  return SkipField(input, tag, &outline->extra_fields);
+}
+
+// Calls read(input, tag) for each field of a whole message.
+template <typename Read>
+bool ReadRequest(const grpc::ByteBuffer& bytes, RequestOutline* outline, const Read& read) {
   *outline = RequestOutline();
   outline->message_bytes = static_cast<int64_t>(bytes.Length());
   if (bytes.Length() == 0) return true;
   // The reader takes the buffer by a pointer to non-const but does not change it.
   grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
   if (!reader.status().ok()) return false;
-  constexpr uint32_t kModel = Tag(Classify::kModelFieldNumber, kBytes);
-  constexpr uint32_t kVersion = Tag(Classify::kVersionFieldNumber, kVarint);
-  constexpr uint32_t kSequences = Tag(Classify::kSequencesFieldNumber, kBytes);
-  const uint32_t priority = Tag(fields.priority, kVarint);
-  const uint32_t states = fields.states == 0 ? 0 : Tag(fields.states, kBytes);
   CodedInputStream input(&reader);
   static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
   while (const uint32_t tag = input.ReadTag()) {
-    uint64_t value = 0;
-    bool good = true;
-    if (tag == kSequences) {
-      good = ReadSequence(input, outline);
-      ++outline->num_sequences;
-    } else if (tag == kModel) {
-      good = ReadModelName(input, outline);
-    } else if (tag == kVersion) {
-      good = input.ReadVarint64(&value);
-      outline->version = static_cast<int64_t>(value);
-    } else if (tag == priority) {
-      good = input.ReadVarint64(&value);
-      outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
-    } else if (tag == states) {
-      good = SkipBytes(input);
-      ++outline->num_states;
-    } else if ((tag & 7) == kVarint && tag > kSequences && tag < priority) {
-      good = input.ReadVarint64(&value);  // a field of only some of the requests
-    } else {
-      good = SkipField(input, tag, &outline->extra_fields);
-    }
-    if (!good) return false;
+    if (!read(input, tag)) return false;
   }
   return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
+}
+
+// Of a message that may come several times, whose parts are merged then: those that take memory beyond
+// what it has fields.
+int64_t FieldsBeyond(int64_t found, int64_t fields) { return std::max<int64_t>(found - fields, 0); }
+
+}  // namespace
+
+bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
+                 RequestOutline* outline) {
+  constexpr uint32_t kSequences = Tag(Classify::kSequencesFieldNumber, kBytes);
+  const uint32_t priority = Tag(fields.priority, kVarint);
+  const uint32_t states = fields.states == 0 ? 0 : Tag(fields.states, kBytes);
+  return ReadRequest(bytes, outline, [&](CodedInputStream& input, uint32_t tag) {
+    if (tag == kSequences) {
+      ++outline->num_sequences;
+      return ReadSequence(input, outline);
+    }
+    if (tag == states) {
+      ++outline->num_states;
+      return SkipBytes(input);
+    }
+    // A field of only some of the requests.
+    if ((tag & 7) == kVarint && tag > kSequences && tag < priority) return SkipNumber(input);
+    return ReadCommonField(input, tag, fields.priority, outline);
+  });
 }
 
 bool ReadAnswerOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
   using Answer = v1::AnswerRequest;
-  *outline = RequestOutline();
-  outline->message_bytes = static_cast<int64_t>(bytes.Length());
-  if (bytes.Length() == 0) return true;
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
-  if (!reader.status().ok()) return false;
-  CodedInputStream input(&reader);
-  static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
-  while (const uint32_t tag = input.ReadTag()) {
-    uint64_t value = 0;
-    bool good = true;
+  return ReadRequest(bytes, outline, [&](CodedInputStream& input, uint32_t tag) {
     switch (tag) {
       case Tag(Answer::kQueriesFieldNumber, kBytes):
         ++outline->num_queries;
-        good = ReadQuery(input, outline);
-        break;
-      case Tag(Answer::kModelFieldNumber, kBytes):
-        good = ReadModelName(input, outline);
-        break;
-      case Tag(Answer::kVersionFieldNumber, kVarint):
-        good = input.ReadVarint64(&value);
-        outline->version = static_cast<int64_t>(value);
-        break;
-      case Tag(Answer::kPriorityFieldNumber, kVarint):
-        good = input.ReadVarint64(&value);
-        outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
-        break;
+        return ReadQuery(input, outline);
       case Tag(Answer::kTopNFieldNumber, kVarint):
       case Tag(Answer::kMaxAnswerTokensFieldNumber, kVarint):
       case Tag(Answer::kOnePerPassageFieldNumber, kVarint):
       case Tag(Answer::kNoOverlapFieldNumber, kVarint):
-        good = input.ReadVarint64(&value);
-        break;
+        return SkipNumber(input);
       default:
-        good = SkipField(input, tag, &outline->extra_fields);
+        return ReadCommonField(input, tag, Answer::kPriorityFieldNumber, outline);
     }
-    if (!good) return false;
-  }
-  return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
+  });
 }
 
 bool ReadGenerateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
   using Generate = v1::GenerateRequest;
-  *outline = RequestOutline();
-  outline->message_bytes = static_cast<int64_t>(bytes.Length());
-  if (bytes.Length() == 0) return true;
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
-  if (!reader.status().ok()) return false;
-  CodedInputStream input(&reader);
-  static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
-  while (const uint32_t tag = input.ReadTag()) {
-    uint64_t value = 0;
-    uint32_t size = 0;
-    bool good = true;
+  return ReadRequest(bytes, outline, [&](CodedInputStream& input, uint32_t tag) {
+    if (IsIdList(tag, Generate::kStopTokenIdsFieldNumber)) return ReadIds(input, tag, outline);
     switch (tag) {
-      case Tag(Generate::kModelFieldNumber, kBytes):
-        good = ReadModelName(input, outline);
-        break;
-      case Tag(Generate::kVersionFieldNumber, kVarint):
-        good = input.ReadVarint64(&value);
-        outline->version = static_cast<int64_t>(value);
-        break;
-      case Tag(Generate::kPriorityFieldNumber, kVarint):
-        good = input.ReadVarint64(&value);
-        outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
-        break;
       case Tag(Generate::kPromptFieldNumber, kBytes):
         // A later one is merged into the first, whose memory stays.
         if (++outline->num_sequences > 1) ++outline->extra_fields;
-        good = ReadSequence(input, outline);
-        break;
+        return ReadSequence(input, outline);
       case Tag(Generate::kStateFieldNumber, kBytes):
         ++outline->num_states;
-        good = SkipBytes(input);
-        break;
+        return SkipBytes(input);
       case Tag(Generate::kSamplingFieldNumber, kBytes):
         // Nearly all fields that it can have many of are entries of logit_bias.
-        good = ReadMessage(
+        return ReadMessage(
             input, [&](uint32_t field) { return SkipField(input, field, &outline->num_entries); });
-        break;
       case Tag(Generate::kStopFieldNumber, kBytes):
         ++outline->num_entries;
-        good = SkipBytes(input);
-        break;
-      case Tag(Generate::kStopTokenIdsFieldNumber, kBytes):
-        good = input.ReadVarint32(&size) && input.Skip(static_cast<int>(size));
-        outline->packed_id_bytes += size;
-        break;
-      case Tag(Generate::kStopTokenIdsFieldNumber, kVarint):
-        ++outline->num_unpacked_ids;
-        good = input.ReadVarint64(&value);
-        break;
+        return SkipBytes(input);
       case Tag(Generate::kMaxNewTokensFieldNumber, kVarint):
       case Tag(Generate::kMinNewTokensFieldNumber, kVarint):
       case Tag(Generate::kNumSamplesFieldNumber, kVarint):
@@ -365,102 +337,63 @@ bool ReadGenerateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline)
       case Tag(Generate::kTopCandidatesFieldNumber, kVarint):
       case Tag(Generate::kReturnStateFieldNumber, kVarint):
       case Tag(Generate::kEchoFieldNumber, kVarint):
-        good = input.ReadVarint64(&value);
-        break;
+        return SkipNumber(input);
       default:
-        good = SkipField(input, tag, &outline->extra_fields);
+        return ReadCommonField(input, tag, Generate::kPriorityFieldNumber, outline);
     }
-    if (!good) return false;
-  }
-  return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
+  });
 }
 
 bool ReadTranslateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
   using Translate = v1::TranslateRequest;
-  *outline = RequestOutline();
-  outline->message_bytes = static_cast<int64_t>(bytes.Length());
-  if (bytes.Length() == 0) return true;
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
-  if (!reader.status().ok()) return false;
   constexpr int64_t kFieldsOfPenalty = 2;
-  CodedInputStream input(&reader);
-  static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
   int64_t penalty_fields = 0;
-  while (const uint32_t tag = input.ReadTag()) {
-    uint64_t value = 0;
-    bool good = true;
+  const bool good = ReadRequest(bytes, outline, [&](CodedInputStream& input, uint32_t tag) {
     switch (tag) {
       case Tag(Translate::kSequencesFieldNumber, kBytes):
-        good = ReadSequence(input, outline);
         ++outline->num_sequences;
-        break;
-      case Tag(Translate::kModelFieldNumber, kBytes):
-        good = ReadModelName(input, outline);
-        break;
-      case Tag(Translate::kVersionFieldNumber, kVarint):
-        good = input.ReadVarint64(&value);
-        outline->version = static_cast<int64_t>(value);
-        break;
-      case Tag(Translate::kPriorityFieldNumber, kVarint):
-        good = input.ReadVarint64(&value);
-        outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
-        break;
+        return ReadSequence(input, outline);
       case Tag(Translate::kLengthPenaltyFieldNumber, kBytes):
-        good = ReadMessage(
+        return ReadMessage(
             input, [&](uint32_t field) { return SkipField(input, field, &penalty_fields); });
-        break;
       case Tag(Translate::kTargetPrefixesFieldNumber, kBytes):
         ++outline->num_entries;
-        good = SkipBytes(input);
-        break;
+        return SkipBytes(input);
       case Tag(Translate::kBeamSizeFieldNumber, kVarint):
       case Tag(Translate::kNumHypothesesFieldNumber, kVarint):
       case Tag(Translate::kMaxNewTokensFieldNumber, kVarint):
       case Tag(Translate::kReturnAlignmentFieldNumber, kVarint):
       case Tag(Translate::kTruncateFieldNumber, kVarint):
-        good = input.ReadVarint64(&value);
-        break;
+        return SkipNumber(input);
       default:
-        good = SkipField(input, tag, &outline->extra_fields);
+        return ReadCommonField(input, tag, Translate::kPriorityFieldNumber, outline);
     }
-    if (!good) return false;
-  }
-  outline->extra_fields += std::max<int64_t>(penalty_fields - kFieldsOfPenalty, 0);
-  return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
+  });
+  outline->extra_fields += FieldsBeyond(penalty_fields, kFieldsOfPenalty);
+  return good;
 }
 
 bool ReadStreamOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
-  *outline = RequestOutline();
-  outline->message_bytes = static_cast<int64_t>(bytes.Length());
-  if (bytes.Length() == 0) return true;
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
-  if (!reader.status().ok()) return false;
-  constexpr uint32_t kStart = Tag(v1::EncodeStreamRequest::kStartFieldNumber, kBytes);
-  constexpr uint32_t kChunk = Tag(v1::EncodeStreamRequest::kChunkFieldNumber, kBytes);
-  constexpr uint32_t kReturnState = Tag(v1::EncodeStreamRequest::kReturnStateFieldNumber, kVarint);
+  using Stream = v1::EncodeStreamRequest;
   constexpr int64_t kFieldsOfStart = 6;
-  CodedInputStream input(&reader);
-  static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
   int64_t start_fields = 0;
-  while (const uint32_t tag = input.ReadTag()) {
-    uint64_t value = 0;
-    bool good = true;
-    if (tag == kChunk) {
-      // A later one is merged into the first, whose memory stays.
-      if (++outline->num_sequences > 1) ++outline->extra_fields;
-      good = ReadSequence(input, outline);
-    } else if (tag == kStart) {
-      good = ReadMessage(input,
-                         [&](uint32_t field) { return SkipField(input, field, &start_fields); });
-    } else if (tag == kReturnState) {
-      good = input.ReadVarint64(&value);
-    } else {
-      good = SkipField(input, tag, &outline->extra_fields);
+  const bool good = ReadRequest(bytes, outline, [&](CodedInputStream& input, uint32_t tag) {
+    switch (tag) {
+      case Tag(Stream::kChunkFieldNumber, kBytes):
+        // A later one is merged into the first, whose memory stays.
+        if (++outline->num_sequences > 1) ++outline->extra_fields;
+        return ReadSequence(input, outline);
+      case Tag(Stream::kStartFieldNumber, kBytes):
+        return ReadMessage(input,
+                           [&](uint32_t field) { return SkipField(input, field, &start_fields); });
+      case Tag(Stream::kReturnStateFieldNumber, kVarint):
+        return SkipNumber(input);
+      default:
+        return SkipField(input, tag, &outline->extra_fields);
     }
-    if (!good) return false;
-  }
-  outline->extra_fields += std::max<int64_t>(start_fields - kFieldsOfStart, 0);
-  return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
+  });
+  outline->extra_fields += FieldsBeyond(start_fields, kFieldsOfStart);
+  return good;
 }
 
 absl::Status CheckOutline(const RequestOutline& outline, const RequestLimits& limits) {
