@@ -4,6 +4,9 @@
 #   docker build --target runtime-cuda -t sru-server:cuda .
 #   docker build --target test .                               (builds and runs every test)
 #
+# Each stage is of the architecture that its base has, amd64 or arm64: docker buildx build --platform linux/arm64 ..., or
+# deploy/build_image.sh --arch=arm64.
+#
 # The runtime images contain no distribution: no shell, no package manager, only the two programs, the shared
 # libraries that they load (deploy/image_rootfs.sh collects them), the packages' names and licenses for scanners, and
 # the bundled model. So any base works whose libraries the programs were built against.
@@ -34,7 +37,7 @@ ENV PATH=/usr/local/bin \
     SRU_ADDRESS=127.0.0.1:50051
 # A number, so that Kubernetes can see that it is not root.
 USER 65532:65532
-EXPOSE 50051 9090
+EXPOSE 50051 8080 9090
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/usr/local/bin/sru_server"]
 HEALTHCHECK --interval=10s --timeout=3s --start-period=60s --retries=3 \

@@ -53,4 +53,4 @@ format:  ## rewrite the C++ files with clang-format
 	@clang-format -i $(FORMATTED)
 
 clean:  ## remove the build folders
-	@rm -rf build build-debug build-asan build-tsan build-gpu_prefix
+	@rm -rf build build-debug build-asan build-tsan build-gpu_prefix build-client build-arm64

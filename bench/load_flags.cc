@@ -74,7 +74,7 @@ absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& o
   // This must fail before anything is sent anywhere.
   if (auto addresses = ResolveLoopback(load->address); !addresses.ok()) return addresses.status();
   v1::ModelInfo info;
-  if (!options.lengths.empty()) {
+  if (NeedModel(options)) {
     std::vector<std::string> tasks = {"classifier", "encoder"};
     if (options.method == "score") tasks = {"language_model"};
     auto model = FindModel(load->address, options.model, options.version, tasks);

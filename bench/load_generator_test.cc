@@ -11,6 +11,7 @@
 #include "bench/requests.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "inference/open_inference.pb.h"
 #include "tests/testing/fake_server.h"
 
 namespace sru::bench {
@@ -18,6 +19,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::Ge;
 using ::testing::HasSubstr;
 using ::testing::Le;
@@ -318,6 +320,52 @@ TEST(MakeRequestsTest, FillsCallsWithSequences) {
   ASSERT_TRUE(encode.ParseFromString(requests->front()));
   EXPECT_EQ(encode.sequences(0).features().feature_size(), 6);
   EXPECT_EQ(encode.sequences(0).features().data().size(), 3u * 6 * 4);
+}
+
+TEST(MakeRequestsTest, TheSameCallsOfTheOpenInferenceProtocol) {
+  RequestOptions options;
+  options.protocol = "open_inference";
+  options.sequences = 2;
+  options.priority = "low";
+  EXPECT_EQ(*MethodPath(options), "/inference.GRPCInferenceService/ModelInfer");
+  EXPECT_TRUE(NeedModel(options));
+  v1::ModelInfo info;
+  info.set_name("m");
+  auto requests = MakeRequests(options, info);
+  ASSERT_TRUE(requests.ok()) << requests.status();
+  inference::ModelInferRequest request;
+  ASSERT_TRUE(request.ParseFromString(requests->front()));
+  EXPECT_EQ(request.model_name(), "m");
+  EXPECT_EQ(request.parameters().at("priority").string_param(), "low");
+  ASSERT_EQ(request.inputs_size(), 1);
+  EXPECT_EQ(request.inputs(0).name(), "text");
+  EXPECT_THAT(request.inputs(0).shape(), ElementsAre(2));
+  v1::ClassifyRequest native;
+  options.protocol = "native";
+  ASSERT_TRUE(native.ParseFromString(MakeRequests(options, info)->front()));
+  std::string raw;
+  for (const v1::Sequence& sequence : native.sequences()) {
+    raw += std::string({static_cast<char>(sequence.text().size()), 0, 0, 0}) + sequence.text();
+  }
+  EXPECT_EQ(request.raw_input_contents(0), raw);
+
+  options.protocol = "open_inference";
+  options.model = "named";
+  EXPECT_FALSE(NeedModel(options));
+  options.lengths = "uniform:1:5";
+  EXPECT_TRUE(NeedModel(options));
+  info.set_vocabulary_size(10);
+  requests = MakeRequests(options, info);
+  ASSERT_TRUE(request.ParseFromString(requests->front()));
+  EXPECT_EQ(request.model_name(), "named");
+  ASSERT_EQ(request.inputs_size(), 2);
+  EXPECT_EQ(request.inputs(1).name(), "lengths");
+  EXPECT_EQ(request.raw_input_contents(0).size(), 2 * request.inputs(0).shape(1) * sizeof(int32_t));
+
+  options.top_k = 1;
+  EXPECT_THAT(std::string(MakeRequests(options, info).status().message()), HasSubstr("--top_k"));
+  options.protocol = "x";
+  EXPECT_THAT(std::string(MethodPath(options).status().message()), HasSubstr("--protocol"));
 }
 
 TEST(MakeRequestsTest, ErrorsNameTheFlag) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <fstream>
+#include <initializer_list>
 #include <random>
 
 #include "absl/status/status.h"
@@ -13,6 +14,7 @@
 #include "absl/strings/strip.h"
 #include "client/client.h"
 #include "client/names.h"
+#include "inference/open_inference.pb.h"
 
 namespace sru::bench {
 namespace {
@@ -40,6 +42,72 @@ constexpr const char* kQuestions[] = {
     "What does the abbreviation NATO mean ?",
     "Which company made the first pocket calculator ?",
 };
+
+constexpr char kOpenInference[] = "open_inference";
+
+// A little-endian value of a tensor.
+template <typename Value>
+void AppendRaw(Value value, std::string* raw) {
+  raw->append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Sequences of one form, which is that of the first, as tensors; rows are padded to the longest.
+void AddTensors(const std::vector<v1::Sequence>& sequences, inference::ModelInferRequest* request) {
+  const auto add = [request](const char* name, const char* datatype,
+                             std::initializer_list<int64_t> shape) {
+    auto* const input = request->add_inputs();
+    input->set_name(name);
+    input->set_datatype(datatype);
+    for (const int64_t size : shape) input->add_shape(size);
+    return request->add_raw_input_contents();
+  };
+  const auto batch = static_cast<int64_t>(sequences.size());
+  if (sequences[0].has_text()) {
+    std::string* const raw = add("text", "BYTES", {batch});
+    for (const v1::Sequence& sequence : sequences) {
+      AppendRaw(static_cast<uint32_t>(sequence.text().size()), raw);
+      raw->append(sequence.text());
+    }
+    return;
+  }
+  const bool has_ids = sequences[0].has_token_ids();
+  const int64_t width = has_ids ? 1 : sequences[0].features().feature_size();
+  const auto length_of = [&](const v1::Sequence& sequence) {
+    return has_ids
+               ? int64_t{sequence.token_ids().values_size()}
+               : static_cast<int64_t>(sequence.features().data().size() / sizeof(float)) / width;
+  };
+  int64_t longest = 0;
+  for (const v1::Sequence& sequence : sequences) {
+    longest = std::max(longest, length_of(sequence));
+  }
+  std::string* const raw = has_ids ? add("token_ids", "INT32", {batch, longest})
+                                   : add("features", "FP32", {batch, longest, width});
+  for (const v1::Sequence& sequence : sequences) {
+    const size_t row = raw->size() + longest * width * sizeof(float);
+    for (const int32_t id : sequence.token_ids().values()) AppendRaw(id, raw);
+    raw->append(sequence.features().data());
+    raw->resize(row);
+  }
+  std::string* const lengths = add("lengths", "INT32", {batch});
+  for (const v1::Sequence& sequence : sequences) {
+    AppendRaw(static_cast<int32_t>(length_of(sequence)), lengths);
+  }
+}
+
+inference::ModelInferRequest OpenInferenceRequest(const RequestOptions& options,
+                                                  const std::string& model,
+                                                  const std::vector<v1::Sequence>& sequences) {
+  inference::ModelInferRequest request;
+  request.set_model_name(model);
+  if (options.version != 0) request.set_model_version(absl::StrCat(options.version));
+  if (!options.priority.empty()) {
+    (*request.mutable_parameters())["priority"].set_string_param(options.priority);
+  }
+  AddTensors(sequences, &request);
+  if (options.method == "encode") request.add_outputs()->set_name("encoding");
+  return request;
+}
 
 }  // namespace
 
@@ -119,6 +187,8 @@ absl::StatusOr<std::vector<v1::Sequence>> ReadTexts(const std::string& path) {
 
 void RequestOptions::AddFlags(client::FlagSet* flags) {
   flags->Add("method", &method, "classify, encode or score");
+  flags->Add("protocol", &protocol,
+             "native (sru.v1), or open_inference: the same as ModelInfer calls");
   flags->Add("model", &model, "name of the model; may be left out when the server has one");
   flags->Add("version", &version, "version of the model; 0 = the latest");
   flags->Add("priority", &priority, "low, normal or high");
@@ -133,12 +203,26 @@ void RequestOptions::AddFlags(client::FlagSet* flags) {
   flags->Add("seed", &seed, "seed of the lengths and of the arrivals");
 }
 
+bool NeedModel(const RequestOptions& options) {
+  if (!options.lengths.empty()) return true;
+  return options.protocol == kOpenInference && options.model.empty();
+}
+
 absl::StatusOr<std::string> MethodPath(const RequestOptions& options) {
-  if (options.method == "classify") return std::string("/sru.v1.InferenceService/Classify");
-  if (options.method == "encode") return std::string("/sru.v1.InferenceService/Encode");
-  if (options.method == "score") return std::string("/sru.v1.InferenceService/Score");
-  return absl::InvalidArgumentError(
-      absl::StrCat("--method: expected classify, encode or score, found '", options.method, "'"));
+  std::string path;
+  if (options.method == "classify") path = "/sru.v1.InferenceService/Classify";
+  if (options.method == "encode") path = "/sru.v1.InferenceService/Encode";
+  if (options.method == "score") path = "/sru.v1.InferenceService/Score";
+  if (path.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--method: expected classify, encode or score, found '", options.method, "'"));
+  }
+  if (options.protocol == "native") return path;
+  if (options.protocol == kOpenInference) {
+    return std::string("/inference.GRPCInferenceService/ModelInfer");
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--protocol: expected native or open_inference, found '", options.protocol, "'"));
 }
 
 absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& options,
@@ -150,6 +234,11 @@ absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& opti
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
   if (absl::Status status = client::ParsePriority(options.priority, &priority); !status.ok()) {
     return status;
+  }
+
+  if (options.protocol == kOpenInference && options.top_k != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--top_k: expected 0 with --protocol=open_inference, found ", options.top_k));
   }
 
   std::vector<v1::Sequence> sequences;
@@ -192,6 +281,15 @@ absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& opti
   std::vector<std::string> requests;
   size_t next = 0;
   for (size_t call = 0; call < num_calls; ++call) {
+    if (options.protocol == kOpenInference) {
+      std::vector<v1::Sequence> batch;
+      for (int i = 0; i < options.sequences; ++i) {
+        batch.push_back(sequences[next++ % sequences.size()]);
+      }
+      const std::string& model = options.model.empty() ? info.name() : options.model;
+      requests.push_back(OpenInferenceRequest(options, model, batch).SerializeAsString());
+      continue;
+    }
     v1::ClassifyRequest classify;
     v1::EncodeRequest encode;
     v1::ScoreRequest score;

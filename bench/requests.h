@@ -1,4 +1,4 @@
-// What the load generator sends: serialized Classify, Encode or Score requests.
+// What the load generator sends: serialized Classify, Encode or Score requests, of sru.v1 or of the Open Inference Protocol.
 #ifndef SRU_BENCH_REQUESTS_H_
 #define SRU_BENCH_REQUESTS_H_
 
@@ -25,6 +25,7 @@ absl::StatusOr<std::vector<v1::Sequence>> ReadTexts(const std::string& path);
 
 struct RequestOptions {
   std::string method = "classify";  // or "encode", "score"
+  std::string protocol = "native";  // or "open_inference"
   std::string model;
   int64_t version = 0;
   std::string priority;  // "", "low", "normal" or "high"
@@ -37,10 +38,13 @@ struct RequestOptions {
   void AddFlags(client::FlagSet* flags);
 };
 
-// The path of the gRPC method. kInvalidArgument if `method` is none of them.
+// Whether a model has to be found before requests can be made: they have its ids or features, or its name.
+bool NeedModel(const RequestOptions& options);
+
+// The path of the gRPC method. kInvalidArgument if `method` or `protocol` is none of them.
 absl::StatusOr<std::string> MethodPath(const RequestOptions& options);
 
-// Makes several hundred requests, or as many as the input file fills. With `lengths`, `info` must
+// Makes several hundred requests, or as many as the input file fills. If NeedModel(), `info` must
 // describe the server's model. Errors name the flag or the file.
 absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& options,
                                                       const v1::ModelInfo& info);

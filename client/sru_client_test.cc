@@ -78,6 +78,48 @@ TEST_F(SruClientTest, ClassifyPrintsJsonForEachLineOfStandardInput) {
   EXPECT_EQ(objects[1]["version"], 7);
 }
 
+TEST_F(SruClientTest, BlankLinesHaveAnswersIfEmptyTextsAreSkipped) {
+  const std::string lines = "one\n\n  \na text that is long\n";
+  Output output = Run({"classify", "--skip_empty"}, lines);
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  EXPECT_EQ(output.out,
+            "LABEL  PROBABILITY  TOKENS  TEXT\n"
+            "SHORT       0.7500       3  one\n"
+            "-                -       0\n"
+            "-                -       0\n"
+            "LONG        0.7500       3  a text that is long\n");
+  EXPECT_TRUE(server_.last_classify().skip_empty());
+  for (const char* command : {"classify", "encode", "score"}) {
+    output = Run({command, "--json", "--skip_empty", "--batch=2"}, lines);
+    EXPECT_EQ(output.exit_code, 0) << output.err;
+    std::vector<nlohmann::json> objects = JsonLines(output.out);
+    ASSERT_GE(objects.size(), 4u) << command;
+    for (int i = 0; i < 4; ++i) EXPECT_EQ(objects[i]["line"], i + 1) << command;
+    EXPECT_EQ(objects[1]["token_count"], 0) << command;
+    EXPECT_GT(objects[3]["token_count"], 0) << command;
+  }
+  EXPECT_TRUE(server_.last_encode().skip_empty());
+  EXPECT_TRUE(server_.score_requests().back().skip_empty());
+  output = Run({"classify", "--skip_empty", "--tokens", "--json"}, "\none two\n");
+  EXPECT_EQ(JsonLines(output.out).size(), 2u) << output.err;
+}
+
+TEST_F(SruClientTest, WarnsWhenMostWordsAreUnknown) {
+  Output output = Run({"classify", "zzy zzx"});
+  EXPECT_EQ(output.exit_code, 0);
+  EXPECT_THAT(output.out, HasSubstr("3 (2 unknown)"));
+  EXPECT_THAT(output.err,
+              StartsWith("sru_client classify: warning: the model's vocabulary does not have 2 of "
+                         "3 words"));
+  // One line for all texts.
+  output = Run({"encode", "--json"}, "zzy zzx\nzzy zzx\n");
+  EXPECT_EQ(JsonLines(output.out)[0]["unknown_tokens"], 2);
+  EXPECT_THAT(output.err, HasSubstr("does not have 4 of 4 words"));
+  output = Run({"classify", "--truncate", "zzy", "two words", "more words"});
+  EXPECT_THAT(output.out, HasSubstr("3 (cut, 1 unknown)"));
+  EXPECT_THAT(output.err, IsEmpty());
+}
+
 // A server that has nothing to serve is the one that an operator looks at most.
 TEST_F(SruClientTest, AServerThatDoesNotServeIsAskedWhy) {
   server_.SetServing("", false);
@@ -697,6 +739,10 @@ TEST_F(SruClientTest, WrongCommandLinesExitWithTwo) {
       {{"encode", "--pooling=sum", "x"}, "--pooling: expected one of default, none, first, last"},
       {{"encode", "--output_format=int8", "x"}, "--output_format: expected one of float32"},
       {{"encode", "--raw", "--json", "x"}, "--raw and --json exclude each other"},
+      {{"encode", "--raw", "--skip_empty", "x"}, "--raw and --skip_empty exclude each other"},
+      {{"encode", "--stream", "--skip_empty", "x"}, "--stream and --skip_empty exclude each"},
+      {{"score", "--carry", "--skip_empty", "x"}, "--skip_empty and --carry (with --state_in"},
+      {{"generate", "--skip_empty", "x"}, "unknown flag --skip_empty"},
       {{"encode", "--stream", "--pooling=max", "x"}, "expected --pooling=none, found max"},
       {{"encode", "--stream", "--truncate", "x"}, "--stream and --truncate exclude each other"},
       {{"encode", "--features", "x"}, "--features reads standard input; it takes no TEXT"},

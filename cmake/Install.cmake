@@ -8,7 +8,10 @@ set(CMAKE_INSTALL_RPATH "\$ORIGIN/../lib")
 set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
 
 install(CODE [[
-  set(programs "$<TARGET_FILE:sru_server>" "$<TARGET_FILE:sru_client>" "$<TARGET_FILE:sru_bench>")
+  # With SRU_CLIENT_ONLY there is sru_client alone.
+  set(programs "$<$<TARGET_EXISTS:sru_server>:$<TARGET_FILE:sru_server>>" "$<TARGET_FILE:sru_client>"
+               "$<$<TARGET_EXISTS:sru_bench>:$<TARGET_FILE:sru_bench>>")
+  list(REMOVE_ITEM programs "")
   file(GET_RUNTIME_DEPENDENCIES EXECUTABLES ${programs}
        RESOLVED_DEPENDENCIES_VAR libraries
        UNRESOLVED_DEPENDENCIES_VAR missing

@@ -4,12 +4,23 @@
 # The root of the includes: a header is included by its path from here, "kernels/backend.h".
 get_filename_component(SRU_SOURCE_ROOT ${CMAKE_CURRENT_LIST_DIR}/.. ABSOLUTE)
 
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
+  set(SRU_X86 TRUE)
+else()
+  set(SRU_X86 FALSE)
+endif()
+
 function(sru_set_properties target)
   target_compile_features(${target} PUBLIC cxx_std_17)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
-  target_include_directories(${target} PUBLIC ${SRU_SOURCE_ROOT})
+  target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${SRU_SOURCE_ROOT}>)
   target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${SRU_WERROR}>:-Werror>
                                            $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+  if(NOT SRU_X86)
+    # Compilers make a * b + c one operation where every processor has it, as on arm64. It would depend on how a loop is compiled
+    # whether they do, and with it the bits of a result.
+    target_compile_options(${target} PRIVATE -ffp-contract=off)
+  endif()
   if(SRU_SANITIZE)
     target_compile_options(${target} PUBLIC -fsanitize=${SRU_SANITIZE} -fno-omit-frame-pointer)
     if(SRU_SANITIZE MATCHES "undefined")
@@ -43,6 +54,14 @@ endfunction()
 # whose tests compute sets this to another value.
 set(SRU_TEST_OPTIMIZATION -O0)
 
+# Seconds. An emulated processor takes ten times as long.
+set(SRU_TEST_TIMEOUT 300)
+set(SRU_BACKEND_TEST_TIMEOUT 600)
+if(CMAKE_CROSSCOMPILING)
+  set(SRU_TEST_TIMEOUT 3000)
+  set(SRU_BACKEND_TEST_TIMEOUT 6000)
+endif()
+
 # The compile options of a program that is a test.
 function(sru_set_test_options target)
   if(SRU_SANITIZE)  # with optimization, a test's instrumented code takes more than twice as long to compile
@@ -66,7 +85,7 @@ function(sru_test name)
   sru_binary(${name} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   sru_set_test_options(${name})
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT 300)
+  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${SRU_TEST_TIMEOUT})
 endfunction()
 
 # sru_tests(DEPS targets... TESTS names...): an sru_test of each NAME.cc.
@@ -83,7 +102,11 @@ endfunction()
 # what they name. <NAME>_cuda_host runs the CUDA backend with its kernels compiled for the host;
 # <NAME>_cuda needs a GPU and has the label `gpu`. ..._fused sets SRU_CUDA_FUSE_LAYERS as well, ..._early
 # and ..._reversed SRU_CUDA_HOST_MODE (tests/kernels/cuda_host/launch_shim.h).
+#
+# Options for tests of what is built of the kernels, which other tests have taken through every mode of the emulated GPU:
+# MODEL leaves ..._early and ..._reversed out. TRAINED is for models of full size: under sanitizers, the CPU backend alone.
 function(sru_backend_tests name program)
+  cmake_parse_arguments(ARG "MODEL;TRAINED" "" "" ${ARGN})
   set(variants
       cpu:cpu,float32,auto reference:reference,float32,auto
       cpu_avx512:cpu,float32,avx512 cpu_avx2:cpu,float32,avx2
@@ -99,12 +122,25 @@ function(sru_backend_tests name program)
       cuda_host_bfloat16_fused_reversed:cuda_host,bfloat16,auto
       cuda:cuda,float32,auto cuda_bfloat16:cuda,bfloat16,auto
       cuda_bfloat16_fused:cuda,bfloat16,auto)
+  if(ARG_MODEL OR ARG_TRAINED)
+    list(FILTER variants EXCLUDE REGEX "_(early|reversed):")
+  endif()
+  if(ARG_TRAINED)
+    list(FILTER variants EXCLUDE REGEX "_fused:")
+  endif()
   if(SRU_SANITIZE)  # slow: one of each kind of code
     list(FILTER variants INCLUDE REGEX
          "^(cpu|reference|cpu_avx2|cpu_bfloat16|cpu_bfloat16_amx_emulated|cpu_bfloat16_avx2|cuda_host|cuda_host_bfloat16|cuda_host_bfloat16_fused):")
     # A minute each; the golden cases take the same kernels through the sanitizers in a second.
     if(name MATCHES "^(backend|program|language_model|translator|trained_reader)$")
       list(FILTER variants EXCLUDE REGEX "^cuda_host_bfloat16")
+    endif()
+    # The reference backend is what every other entry of these compares with, so it runs there as well.
+    if(name MATCHES "^(backend|program|program_pick)$")
+      list(FILTER variants EXCLUDE REGEX "^(reference|cpu_bfloat16_avx2):")
+    endif()
+    if(ARG_TRAINED)
+      list(FILTER variants INCLUDE REGEX "^(cpu|cpu_bfloat16):")
     endif()
   endif()
   sru_set_test_options(${program})
@@ -121,8 +157,8 @@ function(sru_backend_tests name program)
       list(APPEND environment SRU_CUDA_HOST_MODE=${CMAKE_MATCH_1})
     endif()
     add_test(NAME ${entry} COMMAND ${program} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
-    set_tests_properties(${entry} PROPERTIES ENVIRONMENT "${environment}" TIMEOUT 600
-                         SKIP_RETURN_CODE 77)
+    set_tests_properties(${entry} PROPERTIES ENVIRONMENT "${environment}"
+                         TIMEOUT ${SRU_BACKEND_TEST_TIMEOUT} SKIP_RETURN_CODE 77)
     if(backend STREQUAL cuda_host)  # the longest: begin with them
       set_tests_properties(${entry} PROPERTIES COST 100)
     endif()

@@ -3,9 +3,12 @@
 #
 #   deploy/build_image.sh [--target=cpu|cuda|test] [--tag=NAME] [--engine=docker|podman|buildah]
 #                         [--base=current|stable] [--local_base] [--cuda=13|12] [--cuda_toolkit=DIR] [--prebuilt=BUILD]
+#                         [--arch=amd64|arm64]
 #
 #   --target        cpu (default) and cuda make an image; test builds and runs every test in the build image
 #   --tag           name of the image; default: sru-server:cpu, sru-server:cuda
+#   --arch          of the machines that the image is for; default: this machine's. For another one the engine compiles under
+#                   qemu, if it can, which takes hours; --prebuilt with a cross build (scripts/arm64.sh) takes seconds
 #   --engine        default: the first of docker, podman, buildah that works here
 #   --base          what the programs are built on: current is Debian sid with a current gRPC, stable is Debian 12 with
 #                   its gRPC 1.51. Default: current or, with a message, stable if current is not available. The CUDA
@@ -16,7 +19,8 @@
 #                   compute capability 8.0 on with either
 #   --cuda_toolkit  with --local_base and --target=cuda: a CUDA toolkit of this machine to put into that base
 #   --prebuilt      uses the programs of this build folder (cmake --preset release, then build) and the libraries of
-#                   this machine, including gRPC, instead of compiling: takes seconds and needs no base image
+#                   this machine, or those that it was cross-compiled with, including gRPC, instead of compiling: takes
+#                   seconds and needs no base image
 #
 # Its label io.grpc.version says which gRPC an image has, as its `sru_server --version` does.
 #
@@ -31,7 +35,7 @@ fail() {
   exit 1
 }
 
-target=cpu tag='' engine='' base='' local_base='' cuda='' cuda_toolkit='' prebuilt=''
+target=cpu tag='' engine='' base='' local_base='' cuda='' cuda_toolkit='' prebuilt='' arch=''
 for argument in "$@"; do
   case "$argument" in
     --target=cpu | --target=cuda | --target=test) target=${argument#*=} ;;
@@ -42,14 +46,14 @@ for argument in "$@"; do
     --cuda=13 | --cuda=12) cuda=${argument#*=} ;;
     --cuda_toolkit=?*) cuda_toolkit=${argument#*=} ;;
     --prebuilt=?*) prebuilt=${argument#*=} ;;
+    --arch=amd64 | --arch=arm64) arch=${argument#*=} ;;
     -h | --help)
-      sed -n '2,27s/^# \{0,1\}//p' "$0"
+      sed -n '2,31s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *) fail "unexpected argument '$argument'; --help lists what there is" ;;
   esac
 done
-tag=${tag:-sru-server:$target}
 if [ -n "$prebuilt" ] && [ ! -x "$prebuilt/bin/sru_server" ]; then
   fail "--prebuilt: $prebuilt/bin/sru_server is missing; build it with: make build"
 fi
@@ -59,11 +63,37 @@ fi
 if [ -n "$prebuilt" ] && [ -n "$base" ]; then
   fail "--prebuilt takes the gRPC that $prebuilt was built with; leave it out, or leave out --base=$base"
 fi
+case "$(uname -m)" in
+  x86_64) own_arch=amd64 ;;
+  aarch64) own_arch=arm64 ;;
+  *) own_arch=$(uname -m) ;;
+esac
+if [ -n "$prebuilt" ]; then
+  case "$(readelf -h "$prebuilt/bin/sru_server" 2>/dev/null)" in
+    *X86-64*) built_arch=amd64 ;;
+    *AArch64*) built_arch=arm64 ;;
+    *) built_arch=$own_arch ;;
+  esac
+  if [ "${arch:-$own_arch}" != "$built_arch" ]; then
+    fail "--prebuilt: expected programs for ${arch:-$own_arch}, found $prebuilt/bin/sru_server for $built_arch;" \
+      "build others, or give --arch=$built_arch"
+  fi
+fi
+arch=${arch:-$own_arch}
+if [ "$arch" != "$own_arch" ] && [ -n "$local_base" ]; then
+  fail "--local_base makes bases of this machine's architecture, $own_arch; use --prebuilt with --arch=$arch (scripts/arm64.sh)"
+fi
 if [ "$target" = cuda ] && [ "$base" = current ]; then
   fail "--base: expected stable for --target=cuda, found current; no base has both a CUDA toolkit and a current gRPC"
 fi
 if [ -n "$cuda" ] && { [ "$target" != cuda ] || [ -n "$cuda_toolkit" ]; }; then
   fail "--cuda chooses the base of --target=cuda; leave it out with --target=$target${cuda_toolkit:+ and --cuda_toolkit}"
+fi
+
+if [ "$arch" = "$own_arch" ]; then
+  tag=${tag:-sru-server:$target}
+else
+  tag=${tag:-sru-server:$target-$arch}
 fi
 
 works() {
@@ -92,8 +122,9 @@ buildah_() {
   buildah --root "$storage" --runroot "$work/run" --storage-driver vfs "$@"
 }
 
-version=$(sed -n 's/^project(sru_server VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)
+version=$(cat VERSION)
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+sysroot=
 arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision"
   --build-arg "CREATED=$(date -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}" +%Y-%m-%dT%H:%M:%SZ)")
 
@@ -101,16 +132,19 @@ arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision"
 format=(--format docker)
 [ "$engine" != docker ] || format=()
 
+platform=()
+[ "$arch" = "$own_arch" ] || platform=(--platform "linux/$arch")
+
 # build STAGE TAG CONTEXT [OPTION...]
 build() {
   local stage=$1 tag=$2 context=$3
   shift 3
   case "$engine" in
     docker | podman)
-      "$engine" build "${format[@]}" -f Dockerfile --target "$stage" -t "$tag" "$@" "$context"
+      "$engine" build "${platform[@]}" "${format[@]}" -f Dockerfile --target "$stage" -t "$tag" "$@" "$context"
       ;;
     buildah)
-      buildah_ bud --isolation chroot "${format[@]}" -f "$PWD/Dockerfile" --target "$stage" -t "$tag" "$@" "$context"
+      buildah_ bud --isolation chroot "${platform[@]}" "${format[@]}" -f "$PWD/Dockerfile" --target "$stage" -t "$tag" "$@" "$context"
       ;;
   esac
 }
@@ -160,7 +194,8 @@ if [ -n "$prebuilt" ]; then
   stage=runtime-prebuilt context=$work/context
   mkdir "$context"
   cmake --install "$prebuilt" --prefix "$work/prefix" --component runtime --strip >/dev/null
-  deploy/image_rootfs.sh "$work/prefix" "$context/rootfs"
+  sysroot=$(sed -n 's/^SRU_SYSROOT:[A-Z]*=//p' "$prebuilt/CMakeCache.txt")
+  SRU_SYSROOT=$sysroot deploy/image_rootfs.sh "$work/prefix" "$context/rootfs"
 else
   if [ -n "$local_base" ]; then
     command -v debootstrap >/dev/null || fail "--local_base needs debootstrap (scripts/deps.sh deploy)"
@@ -211,12 +246,15 @@ if [ "$stage" = test ]; then
 fi
 
 # The label comes from the program itself.
-case "$engine" in
+[ "$engine" != buildah ] || container=$(buildah_ from "${platform[@]}" --pull-never "$tag")
+case "$engine${sysroot:+ of another architecture}" in
+  *' of another architecture')
+    grpc=$(qemu-aarch64-static -L "$context/rootfs" "$context/rootfs/usr/local/bin/sru_server" --version)
+    ;;
   docker | podman)
-    grpc=$("$engine" run --rm --network none "$tag" --version)
+    grpc=$("$engine" run "${platform[@]}" --rm --network none "$tag" --version)
     ;;
   buildah)
-    container=$(buildah_ from --pull-never "$tag")
     # buildah run sets limits that only the privileged may.
     if [ "$(id -u)" -eq 0 ]; then
       grpc=$(chroot "$(buildah_ mount "$container")" /usr/local/bin/sru_server --version)
@@ -230,7 +268,7 @@ grpc=$(sed -n 's/.*gRPC \([0-9][0-9.]*\).*/\1/p' <<<"$grpc")
 case "$engine" in
   docker | podman)
     printf 'FROM %s\nLABEL io.grpc.version="%s"\n' "$tag" "$grpc" >"$work/Dockerfile"
-    "$engine" build "${format[@]}" -q -f "$work/Dockerfile" -t "$tag" "$work" >/dev/null
+    "$engine" build "${platform[@]}" "${format[@]}" -q -f "$work/Dockerfile" -t "$tag" "$work" >/dev/null
     size=$("$engine" image inspect --format '{{.Size}}' "$tag")
     ;;
   buildah)

@@ -198,7 +198,8 @@ class ExportTest(ExportTestCase):
                 ("[]", "expected a JSON object"),
                 (b"\xff", "not valid UTF-8 at byte 0"),
                 ('{"pooling": "max", "pooling": "max"}', "key 'pooling' appears twice"),
-                ("{}", "key 'sru_config' is missing"),
+                ("{}", "bidirectional: the tensors of 'encoder' give 6 values per token, which may be one direction of "
+                 "6 or two of 3; say --sru bidirectional=false or --sru bidirectional=true"),
                 (sru(custom_m="x"), "custom_m"),
                 (sru(hidden=3), "sru_config.hidden: is not an argument of sru.SRU"),
                 (sru(hidden_size=0), "sru_config.hidden_size: expected an integer from 1 to 16384"),
@@ -293,8 +294,6 @@ class ExportTest(ExportTestCase):
             self.assertIn("cut.pt: cannot be loaded", error)
             self.assertIn("is it whole?", error)
 
-    @unittest.skipUnless("weights_only" in torch.load.__code__.co_varnames,
-                         "this PyTorch has no weights_only loading")
     def test_never_runs_code_from_a_checkpoint(self):
         marker = self.path("marker")
 
@@ -521,7 +520,8 @@ class ExportTest(ExportTestCase):
         with contextlib.redirect_stdout(output), self.assertRaises(SystemExit) as exit_:
             export_torch.main(["--help"])
         self.assertEqual(exit_.exception.code, 0)
-        for word in ("sru_config", "oov_id", "example:", "sru_server"):
+        for word in ("sru_config", "oov_id", "example:", "sru_server", "A CLASSIFIER", "AN ENCODER", "A LANGUAGE MODEL",
+                     "A READER", "A TRANSLATOR", "--check mine.json"):
             self.assertIn(word, output.getvalue())
 
 

@@ -56,15 +56,22 @@ server/rpc               | server/lifecycle server/transport server/telemetry | 
                          | server/batching server/base server/compat          |
                          | models models/text models/decoding kernels         |
                          | kernels/common base proto                          |
-server/http              | server/base models proto                           | absl boost grpc nlohmann prometheus
-server                   | server/rpc server/http server/lifecycle            | absl grpc re2
-                         | server/transport server/telemetry server/batching  |
-                         | server/base server/compat models kernels           |
+server/open_inference    | server/rpc server/lifecycle server/telemetry       | absl grpc protobuf
+                         | server/batching server/base models kernels base    |
+                         | proto                                              |
+server/http              | server/base models proto                           | absl boost grpc nlohmann openssl prometheus
+server/rest              | server/http server/telemetry server/base base proto | absl grpc nlohmann protobuf
+server                   | server/rpc server/open_inference server/rest       | absl grpc re2
+                         | server/http server/lifecycle server/transport      |
+                         | server/telemetry server/batching server/base       |
+                         | server/compat models kernels                       |
 
 client                   | base proto                                         | absl grpc nlohmann openssl protobuf
 client/commands          | client proto                                       | absl nlohmann
 client/sru_client.cc     | client/commands                                    |
-bench                    | client models kernels kernels/bench proto          | absl grpc nghttp2 nlohmann protobuf
+client/example           | client                                             |
+bench                    | client models kernels kernels/bench proto          | absl boost grpc nghttp2 nlohmann protobuf
+bench/http_libraries     | server/http                                        | civetweb httplib libevent microhttpd
 
 tests/kernels/cuda_host  | kernels/cuda                                       |
 tests/kernels/cuda_runtime | kernels/cuda                                     | cuda
@@ -76,7 +83,8 @@ tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/c
                          | kernels/bench kernels/testing                      |
 tests/golden             | tests/testing models models/decoding kernels       | nlohmann
 tests/gpu                | kernels kernels/testing                            |
-tests/fuzz               | server/base server/compat server/rpc server/http   | absl
+tests/fuzz               | server/base server/compat server/rpc server/http   | absl grpc nlohmann protobuf
+                         | server/open_inference server/rest                  |
                          | server/telemetry server/transport models           |
                          | models/text models/decoding kernels base           |
                          | proto                                              |
@@ -90,6 +98,7 @@ tests/deploy             | tests/testing client                               | 
 # libraries that only tests use.
 TESTS_ALSO_INCLUDE = {
     "server/transport": "proto",  # a service to accept connections for
+    "server/rpc": "server/open_inference",  # calls in its form, which also have to do without memory
     "server/lifecycle": "kernels",  # a backend to load models of every task with
     "server/http": "server/rpc server/telemetry",  # errors and metrics as the page gets them
     "bench": "kernels/testing",
@@ -102,6 +111,8 @@ TEST_LIBRARIES = "gmock gtest"
 # library -> what its headers' names begin with
 LIBRARIES = {
     "absl": "absl/", "benchmark": "benchmark/", "boost": "boost/",
+    "civetweb": "civetweb.h", "httplib": "httplib.h", "libevent": "event2/",
+    "microhttpd": "microhttpd.h",
     "cuda": "cuda_runtime cuda_bf16 cuda.h cublas nvml", "dnnl": "dnnl oneapi/", "gmock": "gmock/",
     "grpc": "grpc/ grpcpp/", "gtest": "gtest/", "hwy": "hwy/", "nghttp2": "nghttp2/",
     "nlohmann": "nlohmann/", "openmp": "omp.h", "openssl": "openssl/", "prometheus": "prometheus/",
@@ -109,7 +120,7 @@ LIBRARIES = {
     "utf8proc": "utf8proc.h",
 }
 SYSTEM = ("arpa/", "linux/", "net/", "netinet/", "sanitizer/", "sys/")
-GENERATED = ("sru/v1/", "google/rpc/")  # from proto/
+GENERATED = ("sru/v1/", "inference/", "google/rpc/")  # from proto/
 SOURCES = (".h", ".cc", ".cu", ".cuh", ".proto")
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 IMPORT = re.compile(r'^\s*import\s+(?:public\s+|weak\s+)?(")([^"]+)"')

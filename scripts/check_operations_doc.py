@@ -57,10 +57,10 @@ def scrape(server, client):
     """The text of /metrics of a server that has answered calls of each kind."""
     process = subprocess.Popen(
         [server, "--model_repository=" + os.path.join(ROOT, "models", "pretrained"),
-         "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0"],
+         "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=127.0.0.1:0"],
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
-        grpc_port, metrics_port = re.findall(r"127\.0\.0\.1:(\d+)", process.stdout.readline())
+        grpc_port, metrics_port = re.findall(r"127\.0\.0\.1:(\d+)", process.stdout.readline())[:2]
         for arguments in (["classify", "Who wrote Hamlet ?"], ["encode", "Who wrote Hamlet ?"],
                           ["models"], ["classify", "--model=none", "x"]):
             subprocess.run([client, arguments[0], "--address=127.0.0.1:" + grpc_port, *arguments[1:]],

@@ -53,7 +53,7 @@ title "Starting the server on models/pretrained"
 : >"$work/out"
 started=$(milliseconds)
 "$bin/sru_server" --model_repository=models/pretrained --listen=127.0.0.1:0 \
-  --metrics_listen=127.0.0.1:0 >"$work/out" 2>"$work/log" &
+  --metrics_listen=127.0.0.1:0 --http_listen= >"$work/out" 2>"$work/log" &
 server=$!
 # It prints one line when it is ready: listening on ADDRESS:PORT, metrics on ADDRESS:PORT
 while ! grep -q '^listening on ' "$work/out"; do

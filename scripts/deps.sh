@@ -1,76 +1,106 @@
 #!/usr/bin/env bash
 # Installs the packages of the distribution that are missing, and only those (Debian 12 and 13, Ubuntu 24.04).
 #
-#   scripts/deps.sh [GROUP...]      groups: build test lint fuzz full bench deploy machine; default: build
+#   scripts/deps.sh [--print] [GROUP...]      groups: build cpp_client test lint fuzz full bench deploy clients machine arm64; default: build
 #
+#   --print  prints the names of the packages and installs nothing
 #   build  compiler, build tools and libraries
-#   test   what the tests need in addition: the Python client's gRPC, openssl to make certificates, nginx,
+#   cpp_client  those of `build` that the C++ client library needs (client/README.md)
+#   test   what the tests need in addition: the Python client's gRPC, curl, openssl to make certificates, nginx,
 #          SentencePiece, whose ids ours are compared with
 #   lint   clang-format and clang-tidy
 #   fuzz   clang, for the libFuzzer programs of tests/fuzz
 #   full   PyTorch and Chromium: without them the tests of models/export_torch.py and of the status
 #          page in a browser are skipped
 #   bench  what `make bench` compares with: PyTorch, a fast BLAS under it, and what compiles the
-#          published package's operator
+#          published package's operator; h2load for scripts/doors_report.py
 #   deploy Prometheus (its service, on port 9090, starts where there is systemd), kubectl, buildah, and
 #          kubernetes-validate from PyPI in .cache/deploy-venv: the tests of deploy/ skip what is missing
+#   clients  clients that others wrote, from PyPI in .cache/clients-venv: the tests of tests/clients skip without
+#          them
 #   machine  what scripts/fresh_machine.sh needs to make a machine
+#   arm64  what scripts/arm64.sh needs in addition to `build`
 set -euo pipefail
 
 build=(g++ cmake ninja-build make pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
   protobuf-compiler-grpc prometheus-cpp-dev libboost-dev libdnnl-dev libhwy-dev libre2-dev
   libnghttp2-dev libjemalloc-dev libssl-dev libutf8proc-dev nlohmann-json3-dev libgtest-dev libgmock-dev
   libbenchmark-dev python3)
-test=(openssl python3-grpcio python3-protobuf nginx-light libsentencepiece-dev)
+cpp_client=(g++ cmake ninja-build pkg-config libabsl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler
+  protobuf-compiler-grpc libssl-dev libutf8proc-dev nlohmann-json3-dev)
+test=(curl openssl python3-grpcio python3-numpy python3-protobuf nginx-light libsentencepiece-dev)
 lint=(clang-format clang-tidy)
-fuzz=(clang libclang-rt-dev)
+fuzz=(clang libclang-rt-dev libomp-dev)
 full=(python3-torch chromium chromium-driver python3-selenium)
-bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++)
+bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++ nghttp2-client)
 # netavark: from 1.33 on, buildah does not start without it.
 deploy=(prometheus python3-yaml python3-venv buildah netavark debootstrap)
+clients=(python3-venv)
 machine=(debootstrap git util-linux)
+arm64=(g++-aarch64-linux-gnu qemu-user-static mmdebstrap)
 # kubectl also comes in packages with other names, and Ubuntu has none.
 if ! command -v kubectl >/dev/null && grep -q '^ID=debian' /etc/os-release 2>/dev/null; then
   deploy+=(kubernetes-client)
 fi
 
+print=
+if [ "${1:-}" = --print ]; then
+  print=yes
+  shift
+fi
 wanted=()
 for group in "${@:-build}"; do
   case "$group" in
     build) wanted+=("${build[@]}") ;;
+    cpp_client) wanted+=("${cpp_client[@]}") ;;
     test) wanted+=("${test[@]}") ;;
     lint) wanted+=("${lint[@]}") ;;
     fuzz) wanted+=("${fuzz[@]}") ;;
     full) wanted+=("${full[@]}") ;;
     bench) wanted+=("${bench[@]}") ;;
     deploy) wanted+=("${deploy[@]}") ;;
+    clients) wanted+=("${clients[@]}") ;;
     machine) wanted+=("${machine[@]}") ;;
+    arm64) wanted+=("${arm64[@]}") ;;
     -h | --help)
-      sed -n '2,18s/^# \{0,1\}//p' "$0"
+      sed -n '2,23s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     *)
-      echo "deps: unknown group '$group', expected build, test, lint, fuzz, full, bench, deploy or machine" >&2
+      echo "deps: unknown group '$group', expected build, cpp_client, test, lint, fuzz, full, bench, deploy," \
+        "clients, machine or arm64" >&2
       exit 2
       ;;
   esac
 done
 
-# Called last, once the packages are installed. Without a network the test that needs it is skipped.
-make_deploy_venv() {
-  case " ${*:-build} " in *" deploy "*) ;; *) return ;; esac
+if [ -n "$print" ]; then
+  printf '%s\n' "${wanted[@]}"
+  exit 0
+fi
+
+# Makes .cache/NAME-venv from tests/NAME/requirements.txt. Without a network the tests that need it are skipped.
+make_venv() {
   local root venv
   root=$(cd "$(dirname "$0")/.." && pwd)
-  venv=$root/.cache/deploy-venv
-  if [ -x "$venv/bin/python" ] && cmp -s "$root/tests/deploy/requirements.txt" "$venv/requirements.txt"; then
+  venv=$root/.cache/$1-venv
+  if [ -x "$venv/bin/python" ] && cmp -s "$root/tests/$1/requirements.txt" "$venv/requirements.txt"; then
     return
   fi
-  echo "deps: making .cache/deploy-venv"
-  if /usr/bin/python3 -m venv "$venv" && "$venv/bin/pip" install -q -r "$root/tests/deploy/requirements.txt"; then
-    cp "$root/tests/deploy/requirements.txt" "$venv/"
+  echo "deps: making .cache/$1-venv"
+  if /usr/bin/python3 -m venv "$venv" && "$venv/bin/pip" install -q -r "$root/tests/$1/requirements.txt"; then
+    cp "$root/tests/$1/requirements.txt" "$venv/"
   else
-    echo "deps: no kubernetes-validate from PyPI; the test of the manifests' schemas will be skipped" >&2
+    echo "deps: not everything of tests/$1/requirements.txt could be had from PyPI; tests that need it are skipped" >&2
   fi
+}
+
+# Called last, once the packages are installed.
+make_venvs() {
+  local group
+  for group in "${@:-build}"; do
+    case "$group" in deploy | clients) make_venv "$group" ;; esac
+  done
 }
 
 if ! command -v apt-get >/dev/null; then
@@ -84,7 +114,7 @@ for package in "${wanted[@]}"; do
 done
 if [ ${#missing[@]} -eq 0 ]; then
   echo "deps: all ${#wanted[@]} packages are installed (${*:-build})"
-  make_deploy_venv "$@"
+  make_venvs "$@"
   exit 0
 fi
 
@@ -108,5 +138,5 @@ for step in "update" "install -y --no-install-recommends ${missing[*]}"; do
     exit 1
   fi
 done
-make_deploy_venv "$@"
+make_venvs "$@"
 echo "deps: done"

@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Tries what is committed here on a fresh machine: it makes a new Debian in a folder of its own with a new clone in it, and
+# Tries what is committed here on a fresh machine: it makes a new Debian or Ubuntu in a folder of its own with a new clone in it, and
 # runs the README's two commands there, `make demo` and `make test`. Prints their output, and how long each step took.
 #
 #   scripts/fresh_machine.sh SUITE [--command=COMMAND] [--root=DIR] [--keep]
 #
-#   SUITE      bookworm (Debian 12), trixie (13), or sid: with a current gRPC and protobuf, from experimental
+#   SUITE      bookworm (Debian 12), trixie (13), sid: with a current gRPC and protobuf, from experimental; noble
+#              (Ubuntu 24.04)
 #   --command  runs this instead of the two commands, in the clone, with bash
 #   --root     where the machine is made; default: build/fresh_machine/SUITE. A machine that --keep left there is used
 #              again, with a new clone, and kept again.
 #   --keep     keeps the machine's folder at the end; default: removes it
 #
-# Needs root, debootstrap (scripts/deps.sh machine) and a Debian mirror: SRU_DEBIAN_MIRROR, as scripts/debian_root.sh
-# uses it. The machine has processes, mounts and semaphores of its own, which end with it however it ends; it shares
+# Needs root, debootstrap (scripts/deps.sh machine) and a mirror: SRU_DEBIAN_MIRROR or SRU_UBUNTU_MIRROR, as
+# scripts/debian_root.sh uses them. The machine has processes, mounts and semaphores of its own, which end with it however it ends; it shares
 # the network. After a failure the logs stay in DIR.logs. The exit code is that of the command that failed.
 set -euo pipefail
 
@@ -30,21 +31,21 @@ suite='' keep='' root='' commands=()
 for argument in "$@"; do
   case "$argument" in
     -h | --help)
-      sed -n '2,16s/^# \{0,1\}//p' "$0"
+      sed -n '2,17s/^# \{0,1\}//p' "$0"
       exit 0
       ;;
     --command=?*) commands=("${argument#*=}") ;;
     --root=?*) root=${argument#*=} ;;
     --keep) keep=yes ;;
-    bookworm | trixie | sid)
+    bookworm | trixie | sid | noble)
       [ -z "$suite" ] || wrong_usage "expected one SUITE, found $suite and $argument"
       suite=$argument
       ;;
     -*) wrong_usage "unexpected argument '$argument'" ;;
-    *) wrong_usage "SUITE: expected bookworm, trixie or sid, found '$argument'" ;;
+    *) wrong_usage "SUITE: expected bookworm, trixie, sid or noble, found '$argument'" ;;
   esac
 done
-[ -n "$suite" ] || wrong_usage "SUITE: expected bookworm, trixie or sid, found none"
+[ -n "$suite" ] || wrong_usage "SUITE: expected bookworm, trixie, sid or noble, found none"
 [ ${#commands[@]} -gt 0 ] || commands=("make demo" "make test")
 
 source=$(readlink -f "$(dirname "$0")/..")
@@ -149,7 +150,9 @@ in_machine() {
 }
 
 if [ -z "$used_again" ]; then
-  run "a fresh Debian" "$source/scripts/debian_root.sh" "$suite" "$root"
+  system=Debian
+  [ "$suite" != noble ] || system=Ubuntu
+  run "a fresh $system" "$source/scripts/debian_root.sh" "$suite" "$root"
   # These files are as in an installed Debian. No service of a package starts: it would meet this machine's on the network.
   cp -L /etc/resolv.conf "$root/etc/resolv.conf"
   printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n127.0.1.1 fresh\n' >"$root/etc/hosts"

@@ -4,7 +4,7 @@
   make build && scripts/generate_report.py --shared=../shared          about 25 minutes
 
 Every figure is a ratio of two things that are measured in one run on one machine, or a count. Parts can
-be left out or chosen: --parts=continuations,resume. Needs grpcio in this interpreter, and PyTorch and
+be left out or chosen: --parts=continuations,resume. Needs grpcio and numpy in this interpreter, and PyTorch and
 the package `sru` 2.6.0 in the interpreter --python, to make the model of the paper's size and as what is
 compared with. Exits with 1 if a figure is not as wanted.
 """
@@ -22,8 +22,7 @@ sys.dont_write_bytecode = True
 import report_common
 from report_common import (DTYPES, MemoryWatch, NotMeasured, ROOT, Server, at_least, at_most, bench, row,
                            seconds)
-import generate  # client/python, where report_common looks
-import score
+from sru_inference import Client  # client/python, where report_common looks
 
 # The size of the paper's model of 12 layers: a session's state is 12 x 2,048 float32 values, and h.
 PAPER = {"input_size": 256, "hidden_size": 2048, "num_layers": 12, "projection_size": 512}
@@ -91,13 +90,13 @@ def continuations(args, models):
     rows = []
     for dtype in DTYPES:
         with Server(args, repository, dtype) as server:
-            client = generate.Client(server.address)
+            client = Client(server.address)
             equal = 0
             for entry in entries:
                 expected = encode(entry, "continuation")
                 found = []
                 for message in client.generate(encode(entry, "prompt"), max_new_tokens=len(expected)):
-                    found += message["token_ids"]
+                    found += message.token_ids.tolist()
                 equal += found == expected
             client.close()
         exact = dtype == "float32"
@@ -180,19 +179,18 @@ def first_token(args, models):
     prompt = [random.randrange(PAPER_VOCABULARY) for _ in range(1000)]
     generated, scored = [], []
     with Server(args, models.paper()) as server:
-        generator, scorer = generate.Client(server.address), score.Client(server.address)
+        client = Client(server.address)
         for _ in range(21):
             # Another first token each time, so that no kept prefix helps.
             prompt[0] = (prompt[0] + 1) % PAPER_VOCABULARY
             start = time.monotonic()
-            next(generator.generate(prompt, max_new_tokens=1))
+            next(client.generate(prompt, max_new_tokens=1))
             generated.append(time.monotonic() - start)
             prompt[0] = (prompt[0] + 1) % PAPER_VOCABULARY
             start = time.monotonic()
-            scorer.score([prompt], timeout=100)
+            client.score([prompt], timeout=100)
             scored.append(time.monotonic() - start)
-        generator.close()
-        scorer.close()
+        client.close()
     ratio = statistics.median(generated[1:]) / statistics.median(scored[1:])
     return [at_most("prompt of 1,000 tokens: time to first token / Score of the prompt", ratio, 1.1,
                     f" ({1e3 * statistics.median(generated[1:]):.0f} ms)")]
@@ -283,15 +281,15 @@ def resume(args, models):
     length, trials = 60, args.stops
     equal = states = 0
     with Server(args, models.book()) as server:
-        client = generate.Client(server.address)
+        client = Client(server.address)
 
         def run(**arguments):
             ids, log_probs, text, last = [], [], "", None
             for last in client.generate(token_log_probs=True, return_state=True, **arguments):
-                ids += last["token_ids"]
-                log_probs += last["log_probs"]
-                text += last["text"]
-            return ids, log_probs, text, last["state"]
+                ids += last.token_ids.tolist()
+                log_probs += last.log_probs.tolist()
+                text += last.text
+            return ids, log_probs, text, last.state
 
         wholes = {}
         for trial in range(trials):

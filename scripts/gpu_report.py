@@ -335,6 +335,7 @@ def start_server(steps, name, prefix, repository, environment, backend):
         try:
             return subprocess.Popen(
                 [program, "--backend=" + backend, "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
+                 "--http_listen=",
                  "--model_repository=" + repository],
                 stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment})
         except OSError as error:

@@ -23,7 +23,7 @@ for program in sru_server sru_client sru_bench; do
 done
 
 env -i "$work/moved/bin/sru_server" --backend=auto --model_repository="$work/moved/share/sru/models" \
-  --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 >"$work/server" 2>&1 &
+  --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --http_listen= >"$work/server" 2>&1 &
 server=$!
 for _ in $(seq 300); do
   address=$(sed -n 's/^listening on \([^,]*\),.*/\1/p' "$work/server")

@@ -6,7 +6,7 @@
 Compares the reader with the reference in PyTorch (SHARED/reference/reader.py): golden cases, recorded
 answers, exact match and F1 on SQuAD, and speed; measures long passages; and checks what every call is
 promised under load. Every figure is a ratio of two things that are measured in one run on one machine, a
-count, or a difference. Parts can be left out or chosen: --parts=checkpoint,squad. Needs grpcio in this
+count, or a difference. Parts can be left out or chosen: --parts=checkpoint,squad. Needs grpcio and numpy in this
 interpreter, and PyTorch and the package `sru` 2.6.0 in the interpreter --python. Exits with 1 if a figure
 is not as wanted.
 """
@@ -117,7 +117,7 @@ SPAN = ("start_char", "end_char", "start_byte", "end_byte")
 
 
 def same_span(expected, found):
-    return expected["answer"] == found["text"] and all(expected[key] == found[key] for key in SPAN)
+    return expected["answer"] == found.text and all(expected[key] == getattr(found, key) for key in SPAN)
 
 
 def checkpoint(args, models):
@@ -129,11 +129,11 @@ def checkpoint(args, models):
     rows = []
     for dtype in DTYPES:
         with Server(args, repository, dtype) as server, answer_method(server.address) as answer:
-            found = [result["answers"] for response in answer.all(
+            found = [result.answers for response in answer.all(
                 {"queries": [{"question": entry["question"], "passages": [entry["paragraph"]]}
                              for entry in part], "top_n": 3} for part in chunks(single, 30))
-                     for result in response["results"]]
-            by_passage = [response["results"][0]["answers"] for response in answer.all(
+                     for result in response.results]
+            by_passage = [response.results[0].answers for response in answer.all(
                 {"queries": [{"question": entry["question"], "passages": entry["paragraphs"]}],
                  "top_n": len(entry["paragraphs"]), "one_per_passage": 1} for entry in several)]
         exact = dtype == "float32"
@@ -147,15 +147,15 @@ def checkpoint(args, models):
         right = [(entry, spans[0]) for entry, spans in zip(single, found) if same_span(entry, spans[0])]
         rows.append(difference(
             f"the same: largest difference of a score, {dtype}",
-            max(abs(entry["log_score"] - span["log_score"]) for entry, span in right),
+            max(abs(entry["log_score"] - span.log_score) for entry, span in right),
             SCORE_LIMIT if exact else None))
         rows.append(difference(
             f"the same: largest difference of a probability, {dtype}",
-            max(abs(entry["probability"] - span["probability"]) for entry, span in right)))
+            max(abs(entry["probability"] - span.probability) for entry, span in right)))
         rows.append(of_all(f"questions on several passages: the best passage, {dtype}",
-                           sum(entry["best_paragraph"] == spans[0]["passage"]
+                           sum(entry["best_paragraph"] == spans[0].passage
                                for entry, spans in zip(several, by_passage)), len(several), exact))
-        pairs = [(expected, {span["passage"]: span for span in spans}.get(i))
+        pairs = [(expected, {span.passage: span for span in spans}.get(i))
                  for entry, spans in zip(several, by_passage) for i, expected in enumerate(entry["answers"])]
         rows.append(of_all(f"the same: answers of all passages, {dtype}",
                            sum(span is not None and same_span(expected, span) for expected, span in pairs),
@@ -172,9 +172,9 @@ def squad(args, models):
     for dtype in DTYPES:
         limit = 0.1 if dtype == "float32" else 0.5
         with Server(args, repository, dtype) as server, answer_method(server.address) as answer:
-            texts = [result["answers"][0]["text"] for response in answer.all(
+            texts = [result.answers[0].text for response in answer.all(
                 {"queries": [{"question": question, "passages": [passage]} for question, passage, _ in part]}
-                for part in chunks(questions, 32)) for result in response["results"]]
+                for part in chunks(questions, 32)) for result in response.results]
         scores = [squad_score(text, gold) for text, (_, _, gold) in zip(texts, questions)]
         for i, (name, key) in enumerate((("exact match", "dev_exact_match"), ("F1", "dev_f1"))):
             found = 100 * statistics.fmean(score[i] for score in scores)
@@ -213,9 +213,9 @@ def pytorch(args, models):
                 for _ in range(ROUNDS):
                     for variant in variants:
                         theirs[variant].append(reference.ask(variant))
-                    times = [response["times"] for response in answer.all(requests, 1)]
-                    ours.append(sum(time["compute_us"] for time in times) / 1e6)
-                    whole.append(sum(time["total_us"] for time in times) / 1e6)
+                    times = [response.times for response in answer.all(requests, 1)]
+                    ours.append(sum(time.compute_us for time in times) / 1e6)
+                    whole.append(sum(time.total_us for time in times) / 1e6)
             best = min(variants, key=lambda variant: statistics.median(theirs[variant]))
             mine, reference_s = statistics.median(ours), statistics.median(theirs[best])
             rows.append(at_least(
@@ -262,8 +262,8 @@ def long_passages(args, models):
         with Server(args, repository, flags=flags) as server, answer_method(server.address) as answer:
             responses = [answer(request) for _ in range(5)]
             memory.append(server.memory_bytes("VmHWM"))
-        times.append(statistics.median(response["times"]["total_us"] for response in responses[1:]) / 1e6)
-        tokens.append(responses[0]["results"][0]["token_count"])
+        times.append(statistics.median(response.times.total_us for response in responses[1:]) / 1e6)
+        tokens.append(responses[0].results[0].token_count)
     rows = [row(f"a passage of {number:,} words ({count:,} tokens): time, most memory of the process",
                 f"{seconds:.2f} s, {most / 1e6:,.0f} MB")
             for number, count, seconds, most in zip(WORDS, tokens, times, memory)]

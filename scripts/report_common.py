@@ -3,7 +3,7 @@ a table with what is wanted of each, and the promises that every call keeps unde
 
 A report is a list of parts. A part is a function of (args, models) that returns rows, or raises
 NotMeasured with the reason. Every figure is a ratio of two things that are measured in one run on one
-machine, or a count. Needs Python 3.8 and grpcio.
+machine, or a count. Needs Python 3.9, grpcio and numpy.
 """
 
 import argparse
@@ -29,7 +29,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "client" / "python"))
 try:
     import grpc  # noqa: E402
-    import sru_wire  # noqa: E402  (client/python)
+    from sru_inference.v1 import inference_pb2  # noqa: E402  (client/python)
 except ImportError as missing_module:
     print(f"SKIPPED: {missing_module} ({sys.executable})")
     sys.exit(77)
@@ -57,6 +57,7 @@ class Server:
                 f"--dtype={dtype}",
                 "--listen=127.0.0.1:0",
                 "--metrics_listen=127.0.0.1:0",
+                "--http_listen=",
                 *flags,
             ],
             stdout=subprocess.PIPE,
@@ -64,7 +65,8 @@ class Server:
             text=True,
             preexec_fn=None if core is None else lambda: os.sched_setaffinity(0, {core}),
         )
-        found = re.match(r"listening on ([^,]+), metrics on (\S+)", self.process.stdout.readline())
+        ready = self.process.stdout.readline()
+        found = re.match(r"listening on ([^,]+), metrics on ([^,\s]+)", ready)
         if not found:
             self.process.wait()
             raise NotMeasured(self.process.stderr.read().strip().split("\n")[-1])
@@ -72,6 +74,8 @@ class Server:
         threading.Thread(target=self.process.stderr.read, daemon=True).start()
         self.address = found.group(1)
         self._metrics = f"http://{found.group(2)}/metrics"
+        http = re.search(r", HTTP on ([^,\s]+)", ready)
+        self.http_address = http.group(1) if http else None
 
     def __enter__(self):
         return self
@@ -129,14 +133,15 @@ class MemoryWatch:
 
 
 class Method:
-    """A unary method of a server, from dict to dict by two tables of sru_wire, on a connection of its own."""
+    """A unary method of a server, from the fields of a request as a dict to the response, on a connection of its own."""
 
-    def __init__(self, address, name, request, response):
+    def __init__(self, address, name):
+        request, response = (getattr(inference_pb2, name + kind) for kind in ("Request", "Response"))
         self._channel = grpc.insecure_channel(address, [("grpc.max_receive_message_length", -1)])
         self._call = self._channel.unary_unary(
             f"/sru.v1.InferenceService/{name}",
-            request_serializer=lambda values: sru_wire.encode(request, values),
-            response_deserializer=lambda data: sru_wire.decode(response, data))
+            request_serializer=lambda values: request(**values).SerializeToString(),
+            response_deserializer=response.FromString)
 
     def start(self, values, timeout=600):
         """A grpc.Future."""
@@ -165,11 +170,11 @@ class Method:
 
 
 def answer_method(address):
-    return Method(address, "Answer", sru_wire.ANSWER_REQUEST, sru_wire.ANSWER_RESPONSE)
+    return Method(address, "Answer")
 
 
 def translate_method(address):
-    return Method(address, "Translate", sru_wire.TRANSLATE_REQUEST, sru_wire.TRANSLATE_RESPONSE)
+    return Method(address, "Translate")
 
 
 def chunks(values, size):

@@ -10,7 +10,7 @@ here, in float32 and bfloat16, and asks for
 * the test part of the book as one stream, carried by states from call to call, in calls of 7, 1,000 and
   4,096 tokens, and a beginning of it in calls of 1: all of them must give equal bits.
 
-Needs PyTorch for the export and grpcio for the calls. Exits with 1 if a figure is not as wanted.
+Needs PyTorch for the export, grpcio and numpy for the calls. Exits with 1 if a figure is not as wanted.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "client" / "python"))
 sys.dont_write_bytecode = True
-import score  # noqa: E402  (client/python)
+from sru_inference import Client  # noqa: E402  (client/python)
 
 CHUNKS = (4096, 1000, 7, 1)
 # Tokens that are read in calls of one token, and all that the reference backend reads.
@@ -59,6 +59,7 @@ class Server:
                 "--max_sequence_tokens=4096",
                 "--listen=127.0.0.1:0",
                 "--metrics_listen=127.0.0.1:0",
+                "--http_listen=",
             ],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -70,7 +71,7 @@ class Server:
             self.error = self.process.stderr.read().strip().split("\n")[-1]
             self.client = None
             return
-        self.client = score.Client(found.group(1))
+        self.client = Client(found.group(1))
 
     def __enter__(self):
         return self
@@ -111,14 +112,14 @@ def passage_differences(client, corpus):
                  for p in passages]
         response = client.score([corpus.encode(text) for text in texts], token_log_probs=True,
                                 timeout=300)
-        for passage, text, found in zip(passages, texts, response["scores"]):
+        for passage, text, found in zip(passages, texts, response):
             expected = passage["log_probs"][1:]
-            if found["token_count"] != len(text) or found["scored_count"] != len(expected):
-                sys.exit(f"a passage of {len(text)} bytes: {found['scored_count']} are scored")
-            for a, b in zip(expected, found["token_log_probs"]):
+            if found.token_count != len(text) or found.scored_count != len(expected):
+                sys.exit(f"a passage of {len(text)} bytes: {found.scored_count} are scored")
+            for a, b in zip(expected, found.token_log_probs.tolist()):
                 log_prob = max(log_prob, abs(a - b))
             if len(text) >= LEAST_BYTES:
-                bits = max(bits, abs(score.bits_per_token(found) - passage["bpc"]))
+                bits = max(bits, abs(found.bits_per_token - passage["bpc"]))
     return log_prob, bits
 
 
@@ -132,10 +133,10 @@ class Stream:
             response = client.score(
                 [ids[i:i + chunk]], states=[self.state] if self.state else [], return_states=True,
                 token_log_probs=True, timeout=300)
-            found = response["scores"][0]
-            self.log_probs += found["token_log_probs"]
-            self.log_prob += found["log_prob"]
-            self.state = found["state"]
+            found = response[0]
+            self.log_probs += found.token_log_probs.tolist()
+            self.log_prob += found.log_prob
+            self.state = found.state
         self.seconds = time.monotonic() - start
         self.tokens_per_second = len(ids) / self.seconds
 

@@ -60,6 +60,7 @@ def server(*flags, repository=ROOT / "models" / "pretrained"):
         f"--model_repository={repository}",
         "--listen=127.0.0.1:0",
         "--metrics_listen=127.0.0.1:0",
+        "--http_listen=",
         *flags,
     )
 

@@ -7,7 +7,7 @@ Compares the translator with the reference in PyTorch (SHARED/reference/translat
 recorded translations, BLEU and speed; with CTranslate2 in operations per second; measures time by length
 and the memory of a hypothesis; and checks what every call is promised under load. Every figure is a ratio
 of two things that are measured in one run on one machine, a count, or a difference. Parts can be left out
-or chosen: --parts=checkpoint,bleu. Needs grpcio in this interpreter, and PyTorch in the interpreter
+or chosen: --parts=checkpoint,bleu. Needs grpcio and numpy in this interpreter, and PyTorch in the interpreter
 --python. sacrebleu and CTranslate2 are installed from PyPI into a virtual environment, --tools. Exits with
 1 if a figure is not as wanted.
 """
@@ -204,7 +204,7 @@ def translated(method, texts, per_call=25, **fields):
     """The translations of texts (or of lists of ids), in their order."""
     requests = ({"sequences": [{"text": text} if isinstance(text, str) else {"token_ids": {"values": text}}
                                for text in part], **fields} for part in chunks(texts, per_call))
-    return [found for response in method.all(requests) for found in response["translations"]]
+    return [found for response in method.all(requests) for found in response.translations]
 
 
 def goldens(args, _):
@@ -213,13 +213,13 @@ def goldens(args, _):
 
 
 def same_tokens(expected, found):
-    return expected["tokens"] == found["token_ids"] and expected.get("finished", True) != found["unfinished"]
+    return expected["tokens"] == found.token_ids and expected.get("finished", True) != found.unfinished
 
 
 def alignment_agrees(entry, found):
     """Whether each token looks most at the source piece that was recorded, wherever one was."""
     width = len(entry["source_ids"])
-    weights = chunks(found["hypotheses"][0]["alignment"], width)
+    weights = chunks(found.hypotheses[0].alignment, width)
     return len(weights) == len(entry["alignment"]) and all(
         piece is None or max(range(width), key=weight.__getitem__) == piece
         for piece, weight in zip(entry["alignment"], weights))
@@ -239,27 +239,27 @@ def checkpoint(args, models):
             best = translated(method, sources, beam_size=5)
             five = translated(method, sources, beam_size=5, num_hypotheses=5)
         rows.append(of_all(f"recorded source pieces, {dtype}",
-                           sum(entry["pieces"] == found["source_tokens"]
+                           sum(entry["pieces"] == found.source_tokens
                                for entry, found in zip(entries, greedy)), len(entries), exact))
         scores, log_probs = [0.0], [0.0]
         for name, key, all_found in (("greedy", "greedy", greedy), ("beam 5", "beam5_best", best)):
-            pairs = [(entry[key], found["hypotheses"][0]) for entry, found in zip(entries, all_found)]
+            pairs = [(entry[key], found.hypotheses[0]) for entry, found in zip(entries, all_found)]
             right = [pair for pair in pairs if same_tokens(*pair)]
             rows.append(of_all(f"recorded translations, {name}: all tokens equal, {dtype}", len(right),
                                len(pairs), exact))
             rows.append(of_all(f"the same: texts equal, {dtype}",
-                               sum(expected["text"] == found["text"] for expected, found in pairs),
+                               sum(expected["text"] == found.text for expected, found in pairs),
                                len(pairs), exact))
-            log_probs += [abs(expected["log_prob"] - found["log_prob"]) for expected, found in right]
-            scores += [abs(expected["score"] - found["score"]) for expected, found in right
+            log_probs += [abs(expected["log_prob"] - found.log_prob) for expected, found in right]
+            scores += [abs(expected["score"] - found.score) for expected, found in right
                        if "score" in expected]
-        pairs = [(entry["beam5"], found["hypotheses"]) for entry, found in zip(entries, five)]
+        pairs = [(entry["beam5"], found.hypotheses) for entry, found in zip(entries, five)]
         right = [pair for pair in pairs if len(pair[0]) == len(pair[1]) and all(map(same_tokens, *pair))]
         rows.append(of_all(f"recorded translations, the five best of beam 5: all tokens equal, {dtype}",
                            len(right), len(pairs), exact))
         for expected, found in right:
-            log_probs += [abs(a["log_prob"] - b["log_prob"]) for a, b in zip(expected, found)]
-            scores += [abs(a["score"] - b["score"]) for a, b in zip(expected, found)]
+            log_probs += [abs(a["log_prob"] - b.log_prob) for a, b in zip(expected, found)]
+            scores += [abs(a["score"] - b.score) for a, b in zip(expected, found)]
         for name, values in (("score", scores), ("log-probability", log_probs)):
             rows.append(difference(f"the same: largest difference of a {name} where tokens are equal, {dtype}",
                                    max(values), SCORE_LIMIT if exact else None))
@@ -279,7 +279,7 @@ def bleu(args, models):
                 for name, beam in (("greedy", 1), ("beam 5", 5)):
                     found = translated(method, sources, beam_size=beam)
                     score, signature = scorer.ask(
-                        [[translation["hypotheses"][0]["text"] for translation in found], references])
+                        [[translation.hypotheses[0].text for translation in found], references])
                     rows.append(row(f"BLEU, test_2016_flickr, {name} ({signature}), {dtype}".replace("|", " "),
                                     f"{score:.2f}", f"{BLEU[name]} within {BLEU_LIMITS[dtype]}",
                                     abs(score - BLEU[name]) <= BLEU_LIMITS[dtype]))
@@ -310,9 +310,9 @@ def pytorch(args, models):
                     elapsed, tokens = reference.ask(sentences)
                     theirs.append(elapsed)
                     answers = [method(request) for _ in range(3)]
-                    ours.append(statistics.median(answer["times"]["total_us"] for answer in answers) / 1e6)
-                    equal = sum(found["hypotheses"][0]["token_ids"] == expected
-                                for found, expected in zip(answers[0]["translations"], tokens))
+                    ours.append(statistics.median(answer.times.total_us for answer in answers) / 1e6)
+                    equal = sum(found.hypotheses[0].token_ids == expected
+                                for found, expected in zip(answers[0].translations, tokens))
             mine, reference_s = statistics.median(ours), statistics.median(theirs)
             rows.append(at_least(
                 f"one core, {SENTENCES} sentences, beam 5: the reference's time in PyTorch (float32) / ours, {dtype}",
@@ -358,7 +358,7 @@ def ctranslate2(args, models):
                     request = {"sequences": [{"token_ids": {"values": sentence}} for sentence in ids],
                                "beam_size": beam, "max_new_tokens": TARGET}
                     answer = method(request)
-                    lengths = {len(found["hypotheses"][0]["token_ids"]) for found in answer["translations"]}
+                    lengths = {len(found.hypotheses[0].token_ids) for found in answer.translations}
                     if lengths != {TARGET}:
                         raise NotMeasured(f"expected translations of {TARGET} tokens, found {sorted(lengths)}")
                     reference.ask([ids, beam])
@@ -366,7 +366,7 @@ def ctranslate2(args, models):
                     end = time.monotonic() + 2 * args.seconds
                     while len(ours) < ROUNDS or (time.monotonic() < end and len(ours) < 51):
                         theirs.append(reference.ask([ids, beam]))
-                        ours.append(method(request)["times"]["total_us"] / 1e6)
+                        ours.append(method(request).times.total_us / 1e6)
                     mine, other = statistics.median(ours), statistics.median(theirs)
                     rates = flop(size, 4, sentences, beam) / mine, flop(size, 2, sentences, beam) / other
                     rows.append(at_least(
@@ -393,7 +393,7 @@ def by_length(args, models):
                 for length in LENGTHS:
                     answer = method({"sequences": [{"token_ids": {"values": ids}}], "beam_size": beam,
                                      "max_new_tokens": length})
-                    times[length].append(answer["times"]["total_us"] / 1e3)
+                    times[length].append(answer.times.total_us / 1e3)
             medians = [statistics.median(times[length][3:]) for length in LENGTHS]
             slope, start = linear_fit(LENGTHS, medians)
             largest = max(abs(found - start - slope * length) / found

@@ -60,13 +60,16 @@ void PrintAddresses(const Server& server) {
   const std::string address = server.address().ToString();
   const std::string metrics = server.metrics_address().ToString();
   const std::optional<ListenAddress> admin = server.admin_address();
+  const std::optional<ListenAddress> http = server.http_address();
   std::string line = absl::StrCat("listening on ", address, ", metrics on ", metrics);
   if (admin.has_value()) absl::StrAppend(&line, ", admin on ", admin->ToString());
+  if (http.has_value()) absl::StrAppend(&line, ", HTTP on ", http->ToString());
   if (GetLogOptions().format == LogFormat::kJson) {
     line = FormatLogLine(LogLevel::kInfo, line, absl::Now(),
                          {{"address", address},
                           {"metrics_address", metrics},
-                          {"admin_address", admin.has_value() ? admin->ToString() : ""}},
+                          {"admin_address", admin.has_value() ? admin->ToString() : ""},
+                          {"http_address", http.has_value() ? http->ToString() : ""}},
                          LogFormat::kJson);
   }
   // A pipe that is full because nobody reads it must not hold up the start.

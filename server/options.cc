@@ -12,17 +12,6 @@
 namespace sru::server {
 namespace {
 
-// "" for no address.
-absl::StatusOr<std::optional<ListenAddress>> ParseOptionalAddress(absl::string_view flag,
-                                                                  absl::string_view text) {
-  std::optional<ListenAddress> address;
-  if (text.empty()) return address;
-  absl::StatusOr<ListenAddress> parsed = ParseListenAddress(flag, text);
-  if (!parsed.ok()) return parsed.status();
-  address = *std::move(parsed);
-  return address;
-}
-
 void AddFrontDoorFlags(Options* options, FlagTable* flags) {
   flags->AddParsed("listen", &options->listen, options->listen.ToString(), ParseListenAddress,
                    "HOST:PORT of the gRPC service; 0.0.0.0 takes IPv6 too, as gRPC does. Port 0 "
@@ -31,7 +20,7 @@ void AddFrontDoorFlags(Options* options, FlagTable* flags) {
                    "(--version says which one it is).");
   flags->AddParsed("admin_listen", &options->admin_listen,
                    options->admin_listen.has_value() ? options->admin_listen->ToString() : "",
-                   ParseOptionalAddress,
+                   ParseOptionalListenAddress,
                    "HOST:PORT of AdminService (LoadModel, UnloadModel). Empty: there is none. "
                    "Whoever reaches it can load and unload models: an address of the network, "
                    "unlike 127.0.0.1:50052, needs --admin_tokens_file, --auth_tokens_file or "
@@ -59,7 +48,7 @@ absl::Status CheckStatusPageTry(const Options& o) {
   }
   SecurityOptions without_tls = o.security;
   without_tls.tls_cert.clear();
-  if (CheckListenHost(without_tls, "metrics_listen", o.http.listen.host).ok()) {
+  if (CheckListenHost(without_tls, "metrics_listen", o.http.metrics_listen.host).ok()) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
@@ -67,7 +56,7 @@ absl::Status CheckStatusPageTry(const Options& o) {
       "clear, as the port of the page (--metrics_listen) has no TLS; expected local or off, or "
       "--metrics_listen on 127.0.0.1, or --auth_without_tls where something in front of the server "
       "encrypts, found all with --metrics_listen=",
-      o.http.listen.ToString()));
+      o.http.metrics_listen.ToString()));
 }
 
 // Rules about flags of several rooms.
@@ -86,6 +75,10 @@ absl::Status CheckRooms(const Options& o) {
   }
   if (absl::Status status = CheckListenHost(o.security, "listen", o.listen.host); !status.ok()) {
     return status;
+  }
+  if (o.http.http_listen.has_value()) {
+    absl::Status status = CheckListenHost(o.security, "http_listen", o.http.http_listen->host);
+    if (!status.ok()) return status;
   }
   std::optional<std::string> admin_host;
   if (o.admin_listen.has_value()) admin_host = o.admin_listen->host;

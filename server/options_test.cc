@@ -1,6 +1,7 @@
 #include "server/options.h"
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -61,7 +62,9 @@ TEST(OptionsTest, DefaultsNeedOnlyARepository) {
   EXPECT_EQ(options->models.repository, "models");
   EXPECT_EQ(options->listen.ToString(),
             kGrpcWithstandsFloods ? "0.0.0.0:50051" : "127.0.0.1:50051");
-  EXPECT_EQ(options->http.listen.ToString(), "0.0.0.0:9090");
+  EXPECT_EQ(options->http.metrics_listen.ToString(), "0.0.0.0:9090");
+  ASSERT_TRUE(options->http.http_listen.has_value());
+  EXPECT_EQ(options->http.http_listen->ToString(), "0.0.0.0:8080");
   EXPECT_EQ(options->batching.backend, "auto");
   EXPECT_EQ(options->batching.compile.dtype, kernels::DataType::kFloat32);
   EXPECT_EQ(options->batching.engine.batcher.max_queue_delay, absl::ZeroDuration());
@@ -316,10 +319,28 @@ TEST(OptionsTest, NamesOfTheStatusPage) {
               AllOf(HasSubstr("--status_page_host"), HasSubstr("http://sru.example.org")));
 }
 
-TEST(OptionsTest, TokensDoNotCrossTheNetworkForTheStatusPage) {
+TEST(OptionsTest, TokensDoNotCrossTheNetworkByHttp) {
   Options options = Valid();
   options.listen.host = "127.0.0.1";
-  options.http.listen.host = "0.0.0.0";
+  options.security.auth_tokens_file = "tokens";
+  EXPECT_THAT(ErrorOf(options), AllOf(HasSubstr("--auth_tokens_file"), HasSubstr("--http_listen")));
+  options.http.http_listen->host = "127.0.0.1";
+  EXPECT_TRUE(ValidateOptions(options).ok());
+  options.http.http_listen = std::nullopt;
+  EXPECT_TRUE(ValidateOptions(options).ok());
+}
+
+TEST(OptionsTest, HttpMayBeOff) {
+  EXPECT_FALSE(Parse({"--http_listen="})->http.http_listen.has_value());
+  EXPECT_EQ(Parse({"--http_listen=[::1]:0"})->http.http_listen->ToString(), "[::1]:0");
+  EXPECT_THAT(ParseError({"--http_listen=8080"}), HasSubstr("--http_listen: expected HOST:PORT"));
+}
+
+TEST(OptionsTest, TokensDoNotCrossTheNetworkForTheStatusPage) {
+  Options options = Valid();
+  options.http.http_listen = std::nullopt;
+  options.listen.host = "127.0.0.1";
+  options.http.metrics_listen.host = "0.0.0.0";
   options.security.auth_tokens_file = "tokens";
   EXPECT_TRUE(ValidateOptions(options).ok());
   options.http.status_page_try = TryAccess::kAll;
@@ -331,9 +352,9 @@ TEST(OptionsTest, TokensDoNotCrossTheNetworkForTheStatusPage) {
   options.security.auth_without_tls = true;
   EXPECT_TRUE(ValidateOptions(options).ok());
   options.security.auth_without_tls = false;
-  options.http.listen.host = "127.0.0.1";
+  options.http.metrics_listen.host = "127.0.0.1";
   EXPECT_TRUE(ValidateOptions(options).ok());
-  options.http.listen.host = "0.0.0.0";
+  options.http.metrics_listen.host = "0.0.0.0";
   options.security.tls_client_ca = "ca";  // then it is off
   EXPECT_TRUE(ValidateOptions(options).ok());
 }

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -33,11 +34,16 @@
 #include "server/batching/generator.h"
 #include "server/batching/state_arenas.h"
 #include "server/batching/translations.h"
+#include "server/http/http_server.h"
 #include "server/http/metrics_server.h"
 #include "server/http/status_page.h"
 #include "server/lifecycle/load_failure.h"
 #include "server/lifecycle/model_manager.h"
 #include "server/lifecycle/model_registry.h"
+#include "server/open_inference/open_inference_service.h"
+#include "server/open_inference/repository_service.h"
+#include "server/rest/error_response.h"
+#include "server/rest/gateway.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/byte_budget.h"
 #include "server/rpc/compute_call.h"
@@ -73,6 +79,12 @@ constexpr absl::Duration kStreamGrace = absl::Milliseconds(200);
 // How long given answers may take to leave while the server drains: enough for a client that reads,
 // and the limit for one that does not.
 constexpr absl::Duration kAnswerGrace = absl::Seconds(1);
+
+// Of calls over HTTP: from the first byte of a request to its last header, the TLS handshake
+// likewise; for the whole body; and between two requests of a connection.
+constexpr absl::Duration kHttpHeaderTimeout = absl::Seconds(10);
+constexpr absl::Duration kHttpBodyTimeout = absl::Seconds(60);
+constexpr absl::Duration kHttpIdleTimeout = absl::Seconds(90);
 
 // Enough for a name and what protobuf puts around it.
 constexpr int kMaxAdminMessageBytes = 64 << 10;
@@ -140,6 +152,32 @@ RequestLimits LimitsFrom(const Options& options) {
   limits.max_request_tokens = batcher.max_queue_tokens;
   limits.max_batch_tokens = batcher.max_batch_tokens;
   return limits;
+}
+
+// What a client of the HTTP port may take.
+HttpServer::Limits CallLimits(const Options& options, const MemoryBudgets& budgets) {
+  HttpServer::Limits limits;
+  limits.max_connections = options.connections.max_connections;
+  limits.max_header_bytes = static_cast<size_t>(options.connections.max_metadata_bytes);
+  limits.max_body_bytes = static_cast<size_t>(options.rpc.max_message_bytes);
+  limits.max_total_body_bytes = static_cast<size_t>(budgets.receive_bytes);
+  limits.header_timeout = kHttpHeaderTimeout;
+  limits.body_timeout = kHttpBodyTimeout;
+  limits.answer_timeout = options.memory.send_timeout;
+  limits.part_timeout = options.memory.send_timeout;
+  limits.stream_timeout = absl::InfiniteDuration();
+  limits.handling_timeout = absl::InfiniteDuration();
+  limits.idle_timeout = std::min(kHttpIdleTimeout, options.connections.max_idle);
+  return limits;
+}
+
+// What does not come as far as a route.
+RestError MalformedRequest(int http_status, const std::string& text) {
+  RestError error(http_status == 501   ? absl::UnimplementedError(text)
+                  : http_status == 431 ? absl::ResourceExhaustedError(text)
+                                       : absl::InvalidArgumentError(text));
+  error.http_status = http_status;
+  return error;
 }
 
 ModelManagerOptions ManagerOptionsFrom(const Options& options) {
@@ -226,6 +264,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (absl::Status status = LoadModels(); !status.ok()) return status;
     if (absl::Status status = StartGrpc(); !status.ok()) return status;
     if (absl::Status status = StartAdmin(); !status.ok()) return status;
+    if (absl::Status status = StartCallServer(); !status.ok()) return status;
     started_ = true;
     UpdateHealth();
     if (options_.models.control != ModelControl::kStatic) manager_->StartThread();
@@ -237,6 +276,10 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::optional<ListenAddress> admin_address() const override {
     if (admin_listener_ == nullptr) return std::nullopt;
     return admin_listener_->address();
+  }
+  std::optional<ListenAddress> http_address() const override {
+    if (call_server_ == nullptr) return std::nullopt;
+    return call_server_->address();
   }
 
   void Reload() override {
@@ -269,6 +312,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     absl::Time closed;
     // Before the batchers close: streams that wait for their clients end with their states.
     open_streams_.Drain();
+    if (call_server_ != nullptr) call_server_->BeginDrain();
     {
       // Including those that were unloaded but still have calls.
       const std::vector<std::shared_ptr<ServedModel>> models = manager_->InMemory();
@@ -282,6 +326,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     absl::SleepFor(closed + kRefusalGrace - clock_.Now());
     listener_->Stop();
     status_page_.try_endpoint().Close();
+    if (gateway_ != nullptr) gateway_->Close();
+    if (call_server_ != nullptr) call_server_->Stop();
     // gRPC converts the date to its own clock at once.
     grpc_server_->Shutdown(absl::ToChronoTime(clock_.WallNow() + kStreamGrace));
     grpc_server_->Wait();
@@ -396,6 +442,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
     for (const auto& [model, in_service] : serving) health->SetServingStatus(model, in_service);
     health->SetServingStatus(v1::InferenceService::service_full_name(), ready());
+    health->SetServingStatus(inference::GRPCInferenceService::service_full_name(), ready());
     health->SetServingStatus("", ready());
   }
 
@@ -407,7 +454,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     pages.alive = [this] { return in_service_.load(); };
     pages.other = [this](const PageRequest& request) { return status_page_.Handle(request); };
     absl::StatusOr<std::unique_ptr<MetricsServer>> server =
-        MetricsServer::Start(options_.http.listen, std::move(pages));
+        MetricsServer::Start(options_.http.metrics_listen, std::move(pages));
     if (!server.ok()) return server.status();
     metrics_server_ = *std::move(server);
     return absl::OkStatus();
@@ -552,7 +599,12 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     // The ports are opened and closed again: until the server takes calls, it should refuse
     // connections.
     const auto listen = Listener::Open("listen", options_.listen, {});
-    if (!listen.ok() || !options_.admin_listen.has_value()) return listen.status();
+    if (!listen.ok()) return listen.status();
+    if (options_.http.http_listen.has_value()) {
+      const auto http = Listener::Open("http_listen", *options_.http.http_listen, {});
+      if (!http.ok()) return http.status();
+    }
+    if (!options_.admin_listen.has_value()) return absl::OkStatus();
     return Listener::Open("admin_listen", *options_.admin_listen, {}).status();
   }
 
@@ -655,12 +707,21 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     context.read_pause = &read_pause_;
     service_ = std::make_unique<Service>(context);
     builder.RegisterService(service_.get());
+    OpenInferenceService::Options open_inference;
+    open_inference.context = context;
+    open_inference.ready = [this] { return ready(); };
+    open_inference.max_queue_delay = options_.batching.engine.batcher.max_queue_delay;
+    open_inference_service_ = std::make_unique<OpenInferenceService>(std::move(open_inference));
+    builder.RegisterService(open_inference_service_.get());
     builder.RegisterCallbackGenericService(&unknown_method_service_);
     SetConnectionArguments(options_, options_.rpc.max_message_bytes, quota_, &builder);
     grpc_server_ = builder.BuildAndStart();
     if (grpc_server_ == nullptr) {
       return absl::InternalError("gRPC cannot start its server; GRPC_VERBOSITY=error says why");
     }
+    grpc::ChannelArguments own_channel;
+    own_channel.SetMaxReceiveMessageSize(-1);
+    open_inference_service_->SetChannel(grpc_server_->InProcessChannel(own_channel));
     listener_->Start();
     if (absl::Status status = CheckHandshakes(*listener_); !status.ok()) return status;
     unsent_.Start();
@@ -713,6 +774,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (!listener.ok()) return listener.status();
     admin_listener_ = *std::move(listener);
     builder.RegisterService(admin_service_.get());
+    repository_service_ = std::make_unique<RepositoryService>(
+        options_.models.control, manager_.get(), &metrics_, &access_log_);
+    builder.RegisterService(repository_service_.get());
     builder.RegisterCallbackGenericService(&unknown_admin_method_service_);
     SetConnectionArguments(options_, kMaxAdminMessageBytes, quota_, &builder);
     admin_server_ = builder.BuildAndStart();
@@ -723,6 +787,84 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     admin_listener_->Start();
     serving_admin_listener_ = admin_listener_.get();
     return CheckHandshakes(*admin_listener_);
+  }
+
+  Gateway::Options MakeGatewayOptions() {
+    Gateway::Options gateway;
+    grpc::ChannelArguments arguments;
+    arguments.SetMaxReceiveMessageSize(-1);
+    gateway.channel = grpc_server_->InProcessChannel(arguments);
+    gateway.authenticate = [this](absl::string_view authorization) {
+      return credentials_->CheckToken(authorization);
+    };
+    gateway.memory.reserve = [this](int64_t bytes) {
+      MutexLock lock(&gateway_memory_mutex_);
+      return gateway_memory_.Grow(bytes);
+    };
+    gateway.memory.release = [this](int64_t bytes) {
+      MutexLock lock(&gateway_memory_mutex_);
+      gateway_memory_.ShrinkTo(gateway_memory_.bytes() - bytes);
+    };
+    gateway.page_hosts = options_.http.status_page_hosts;
+    gateway.on_refused = [this](const PageRequest& request, int http_status,
+                                const absl::Status& reason) {
+      const std::string id = request.header("x-request-id");
+      const std::string traceparent = request.header("traceparent");
+      const std::string user_agent = request.header("user-agent");
+      CallHeaders headers;
+      headers.request_id = id;
+      headers.traceparent = traceparent;
+      headers.user_agent = user_agent;
+      if (absl::IsUnauthenticated(reason)) {
+        access_log_.OnAuthenticationFailure(request.path, reason.message(), headers, "");
+      } else {
+        access_log_.OnHttpRefusal(request.path, http_status, reason, headers,
+                                  request.remote_address);
+      }
+    };
+    return gateway;
+  }
+
+  // Calls over HTTP. Like the gRPC port, this one refuses connections until the server takes calls,
+  // so that balancers and clients go to another server meanwhile.
+  absl::Status StartCallServer() {
+    if (!options_.http.http_listen.has_value()) return absl::OkStatus();
+    gateway_ = std::make_unique<Gateway>(MakeGatewayOptions());
+    HttpServer::Options options;
+    options.keep_alive = true;
+    options.threads = options_.http.http_threads;
+    options.limits = CallLimits(options_, budgets_);
+    options.make_error = [](int status, const std::string& text) {
+      return ErrorResponse(ErrorForm::kV1, MalformedRequest(status, text));
+    };
+    if (options_.security.has_tls()) {
+      options.tls_context = [this] { return credentials_->TlsContext(); };
+      options.on_handshake_failure = [this](const std::string& detail, const std::string& peer) {
+        OnHttpHandshakeFailure(detail, peer);
+      };
+    }
+    options.on_refused = [this] { OnConnectionRefused(); };
+    options.check_headers = [this](const PageRequest& request) {
+      return gateway_->CheckHeaders(request);
+    };
+    absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
+        *options_.http.http_listen, std::move(options),
+        [this](const std::shared_ptr<HttpCall>& call) { gateway_->Handle(call); });
+    if (!server.ok()) {
+      return absl::Status(server.status().code(),
+                          absl::StrCat("--http_listen: ", server.status().message()));
+    }
+    call_server_ = *std::move(server);
+    serving_call_server_ = call_server_.get();
+    return absl::OkStatus();
+  }
+
+  // On the HTTP port's threads.
+  void OnHttpHandshakeFailure(const std::string& detail, const std::string& peer) {
+    const HandshakeFailure failure =
+        detail.empty() ? HandshakeFailure::kClosedByClient : ClassifyHandshakeFailure(detail);
+    security_metrics_.OnHandshakeFailure(failure);
+    access_log_.OnHandshakeFailure(HandshakeFailureName(failure), detail, peer);
   }
 
   ServerLevels Levels() const {
@@ -740,6 +882,10 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     levels.open_streams = open_streams_.count();
     levels.answers_not_taken = unsent_.abandoned();
     if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
+    if (const HttpServer* const http = serving_call_server_.load()) {
+      const HttpServer::Stats stats = http->stats();
+      levels.http = {stats.connections, stats.body_bytes, stats.answers};
+    }
     for (const auto& served : registry_.List()) {
       levels.models.push_back({served->name, served->version, QueueOf(*served->engine),
                                served->engine->instances(), served->metrics->refusals(),
@@ -846,6 +992,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   Mutex health_mutex_;  // held while health is computed and published
   ReadPause read_pause_{options_.connections.read_pause};
   std::unique_ptr<Service> service_;
+  std::unique_ptr<OpenInferenceService> open_inference_service_;
   std::shared_ptr<ReceiveLedger> receive_ledger_;
   RateLimit ledger_log_limit_{kClosedLogLines};
   std::unique_ptr<Listener> listener_;
@@ -854,12 +1001,18 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::atomic<Listener*> serving_admin_listener_{nullptr};
   std::unique_ptr<grpc::Server> grpc_server_;
   std::unique_ptr<AdminService> admin_service_;
+  std::unique_ptr<RepositoryService> repository_service_;
   std::unique_ptr<Listener> admin_listener_;
   std::unique_ptr<ConnectionGuard> guard_;  // null = none; asks the listeners
   std::unique_ptr<grpc::Server> admin_server_;
   StatusPage status_page_{[this] { return Snapshot(); }, TryAccessFrom(options_),
                           options_.http.status_page_hosts};
   std::unique_ptr<MetricsServer> metrics_server_;
+  Mutex gateway_memory_mutex_;
+  ByteReservation gateway_memory_ ABSL_GUARDED_BY(gateway_memory_mutex_){&inflight_budget_};
+  std::unique_ptr<Gateway> gateway_;                       // null = none
+  std::unique_ptr<HttpServer> call_server_;                // likewise
+  std::atomic<HttpServer*> serving_call_server_{nullptr};  // for the metrics port
 };
 
 }  // namespace

@@ -35,6 +35,8 @@ class Server {
   virtual ListenAddress metrics_address() const = 0;
   // Empty without options.admin_listen.
   virtual std::optional<ListenAddress> admin_address() const = 0;
+  // Empty without options.http.http_listen.
+  virtual std::optional<ListenAddress> http_address() const = 0;
 
   // Checks at once what is otherwise checked at intervals: the repository, with
   // --model_control=poll, and the files of TLS and tokens. Logs what it does. Returns before it is

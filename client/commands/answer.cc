@@ -211,6 +211,7 @@ class OneQuestion {
     found_.model = response.model();
     found_.version = response.version();
     found_.token_count += response.results(0).token_count();
+    found_.unknown_tokens += response.results(0).unknown_tokens();
     for (const v1::SpanAnswer& span : response.results(0).answers()) {
       std::vector<FoundAnswer>& best = found_.answers;
       // Of equals the earlier passage, which came earlier.
@@ -391,6 +392,7 @@ class ManyQuestions {
     found.model = response.model();
     found.version = response.version();
     found.token_count = result.token_count();
+    found.unknown_tokens = result.unknown_tokens();
     found.latency_us = absl::ToDoubleMicroseconds(latency);
     for (const v1::SpanAnswer& span : result.answers()) {
       FoundAnswer answer;
@@ -466,6 +468,7 @@ int Answer(const Command& command, const std::vector<std::string>& args) {
     exit_code =
         OneQuestion(command, options, *std::move(request), client.get(), &input).Run(&printer);
   }
+  printer.unknown_words().Warn(command);
   return std::cout.good() ? exit_code : kExitFailed;
 }
 

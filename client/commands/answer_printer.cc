@@ -50,6 +50,7 @@ AnswerPrinter::AnswerPrinter(const AnswerPrinterOptions& options)
     : options_(options), table_(Columns(options.questions), &std::cout) {}
 
 void AnswerPrinter::Print(const FoundAnswers& found, const Json& extra) {
+  unknown_words_.Add(found.token_count, found.unknown_tokens);
   if (!options_.json) {
     for (const FoundAnswer& answer : found.answers) {
       std::vector<std::string> row = {absl::StrFormat("%.3f", answer.span.log_score()),
@@ -71,6 +72,7 @@ void AnswerPrinter::Print(const FoundAnswers& found, const Json& extra) {
   json["answers"] = Json::array();
   for (const FoundAnswer& answer : found.answers) json["answers"].push_back(AnswerJson(answer));
   json["token_count"] = found.token_count;
+  json["unknown_tokens"] = found.unknown_tokens;
   json["latency_us"] = found.latency_us;
   std::cout << Dump(json) << "\n";
   std::cout.flush();

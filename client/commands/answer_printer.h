@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "client/commands/json_output.h"
+#include "client/commands/unknown_words.h"
 #include "client/text_table.h"
 #include "sru/v1/inference.pb.h"
 
@@ -42,6 +43,7 @@ struct FoundAnswers {
   std::string question;
   std::vector<FoundAnswer> answers;
   int64_t token_count = 0;
+  int64_t unknown_tokens = 0;
   std::string model;
   int64_t version = 0;
   double latency_us = 0;
@@ -55,9 +57,13 @@ class AnswerPrinter {
   // `extra` is put into the JSON object before the answers.
   void Print(const FoundAnswers& found, const Json& extra = Json::object());
 
+  // Of all that was printed.
+  const UnknownWords& unknown_words() const { return unknown_words_; }
+
  private:
   const AnswerPrinterOptions options_;
   TextTable table_;
+  UnknownWords unknown_words_;
 };
 
 }  // namespace sru::client

@@ -1,4 +1,5 @@
 // sru_client classify: labels with probabilities for texts.
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "client/commands/common_flags.h"
 #include "client/commands/json_output.h"
 #include "client/commands/text_input.h"
+#include "client/commands/unknown_words.h"
 #include "client/text_table.h"
 
 namespace sru::client {
@@ -30,6 +32,7 @@ examples:
   sru_client classify "How many moons does Jupiter have ?"
   sru_client classify --top_k=3 "Who wrote Hamlet ?" "Where is Samarkand ?"
   sru_client classify --json < questions.txt > answers.jsonl
+  sru_client classify --skip_empty < lines.txt           (an answer for each line, blank or not)
   sru_client classify --tokens "who wrote hamlet ?"      (words that are split already)
   sru_client classify --model=trec --version=1 --deadline=500ms "What is a haiku ?"
 )";
@@ -50,6 +53,7 @@ v1::ClassifyRequest MakeRequest(const Flags& flags, const std::vector<TextInput:
   request.set_version(flags.input.version);
   request.set_top_k(flags.top_k);
   request.set_truncate(flags.input.truncate);
+  request.set_skip_empty(flags.input.skip_empty);
   request.set_priority(flags.priority);
   for (const TextInput::Item& item : items) {
     *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
@@ -70,19 +74,23 @@ TextTable MakeTable(bool times) {
 
 std::string Milliseconds(double us) { return absl::StrFormat("%.2f ms", us / 1000); }
 
-// One row per label; the first also shows what holds for the text as a whole.
+// One row per label; the first also shows what holds for the text as a whole. A text without tokens
+// has no labels, but a row.
 void AddRows(const Flags& flags, const TextInput::Item& item, const v1::Classification& result,
              double latency_us, double server_us, TextTable* table) {
-  for (int rank = 0; rank < result.labels_size(); ++rank) {
-    const v1::Label& label = result.labels(rank);
+  for (int rank = 0; rank < std::max(1, result.labels_size()); ++rank) {
     const bool first = rank == 0;
-    std::vector<std::string> row = {label.name(), absl::StrFormat("%.4f", label.probability())};
+    std::vector<std::string> row = {"-", "-"};
+    if (rank < result.labels_size()) {
+      const v1::Label& label = result.labels(rank);
+      row = {label.name(), absl::StrFormat("%.4f", label.probability())};
+    }
     if (flags.times) {
       row.push_back(first ? Milliseconds(latency_us) : "");
       row.push_back(first ? Milliseconds(server_us) : "");
     }
-    row.push_back(first ? absl::StrCat(result.token_count(), result.truncated() ? " (cut)" : "")
-                        : "");
+    row.push_back(
+        first ? TokenCell(result.token_count(), result.truncated(), result.unknown_tokens()) : "");
     row.push_back(first ? OneLine(item.text, kTextWidth) : "");
     table->AddRow(std::move(row));
   }
@@ -96,6 +104,7 @@ Json ResultJson(const TextInput::Item& item, const v1::ClassifyResponse& respons
                {"version", response.version()},
                {"labels", Json::array()},
                {"token_count", result.token_count()},
+               {"unknown_tokens", result.unknown_tokens()},
                {"truncated", result.truncated()}};
   for (const v1::Label& label : result.labels()) {
     json["labels"].push_back({{"name", label.name()},
@@ -109,7 +118,8 @@ Json ResultJson(const TextInput::Item& item, const v1::ClassifyResponse& respons
 }
 
 absl::Status Print(const Flags& flags, const std::vector<TextInput::Item>& items,
-                   const v1::ClassifyResponse& response, absl::Duration latency, TextTable* table) {
+                   const v1::ClassifyResponse& response, absl::Duration latency, TextTable* table,
+                   UnknownWords* words) {
   if (response.classifications_size() != static_cast<int>(items.size())) {
     return absl::InternalError(absl::StrCat("the server answered ", response.classifications_size(),
                                             " of ", items.size(), " texts"));
@@ -117,6 +127,7 @@ absl::Status Print(const Flags& flags, const std::vector<TextInput::Item>& items
   const double latency_us = absl::ToDoubleMicroseconds(latency);
   for (size_t i = 0; i < items.size(); ++i) {
     const v1::Classification& result = response.classifications(static_cast<int>(i));
+    words->Add(result.token_count(), result.unknown_tokens());
     if (flags.common.json) {
       std::cout << Dump(ResultJson(items[i], response, result, latency_us)) << "\n";
     } else {
@@ -135,6 +146,7 @@ int Classify(const Command& command, const std::vector<std::string>& args) {
   Flags options;
   FlagSet flags;
   options.input.AddTo(&flags);
+  options.input.AddSkipEmpty(&flags);
   flags.Add("top_k", &options.top_k, "labels per text, the most probable first; 0 = all");
   flags.Add("times", &options.times,
             "also show how long each call took, here and inside the server");
@@ -152,14 +164,17 @@ int Classify(const Command& command, const std::vector<std::string>& args) {
   if (client == nullptr) return exit_code;
 
   TextTable table = MakeTable(options.times);
-  TextInput input(std::move(texts));
-  return RunBatches(
+  TextInput input(std::move(texts), options.input.skip_empty);
+  UnknownWords words;
+  exit_code = RunBatches(
       command, options.common, options.input.batch, &input,
       CallAndPrint<v1::ClassifyResponse>(
           [&](const auto& items) { return client->Classify(MakeRequest(options, items)); },
           [&](const auto& items, const v1::ClassifyResponse& response, absl::Duration latency) {
-            return Print(options, items, response, latency, &table);
+            return Print(options, items, response, latency, &table, &words);
           }));
+  words.Warn(command);
+  return exit_code;
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "client/commands/json_output.h"
 #include "client/commands/state_file.h"
 #include "client/commands/text_input.h"
+#include "client/commands/unknown_words.h"
 #include "client/find_model.h"
 #include "client/names.h"
 #include "client/text_table.h"
@@ -42,6 +43,7 @@ keeps what the model remembers at the end, and --state_in goes on from there.
 examples:
   sru_client encode "How many moons does Jupiter have ?"
   sru_client encode --normalize --json < texts.txt > vectors.jsonl
+  sru_client encode --skip_empty --json < lines.txt   (an object for each line, blank or not)
   sru_client encode --pooling=none "one vector per token"
   sru_client encode --raw < texts.txt > vectors.f32   (numpy.fromfile("vectors.f32", "<f4"))
   tail -f words.txt | sru_client encode --stream
@@ -80,6 +82,9 @@ absl::Status CheckStream(size_t num_arguments, Flags* flags) {
   if (flags->input.truncate) {
     return absl::InvalidArgumentError("--stream and --truncate exclude each other");
   }
+  if (flags->input.skip_empty) {
+    return absl::InvalidArgumentError("--stream and --skip_empty exclude each other");
+  }
   if (flags->chunk_frames < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("--chunk_frames: expected at least 1, found ", flags->chunk_frames));
@@ -99,6 +104,11 @@ absl::Status Check(Flags* flags) {
   if (flags->raw && flags->common.json) {
     return absl::InvalidArgumentError("--raw and --json exclude each other");
   }
+  if (flags->raw && flags->input.skip_empty) {
+    return absl::InvalidArgumentError(
+        "--raw and --skip_empty exclude each other: a text without tokens has no bytes, so that "
+        "nobody could tell which one has none");
+  }
   if (flags->raw && isatty(STDOUT_FILENO) != 0) {
     return absl::InvalidArgumentError(
         "--raw writes bytes, which a terminal cannot show: send them to a file with > FILE");
@@ -111,6 +121,7 @@ v1::EncodeRequest MakeRequest(const Flags& flags, const std::vector<TextInput::I
   request.set_model(flags.input.model);
   request.set_version(flags.input.version);
   request.set_truncate(flags.input.truncate);
+  request.set_skip_empty(flags.input.skip_empty);
   request.set_pooling(flags.pooling);
   request.set_normalize(flags.normalize);
   request.set_output_format(flags.format);
@@ -130,6 +141,7 @@ Json ResultJson(const TextInput::Item& item, const v1::EncodeResponse& response,
                {"shape", Json::array()},
                {"values", Json::array()},
                {"token_count", result.token_count()},
+               {"unknown_tokens", result.unknown_tokens()},
                {"truncated", result.truncated()}};
   for (const int64_t size : result.shape()) json["shape"].push_back(size);
   for (const float value : values) json["values"].push_back(Exact(value));
@@ -150,19 +162,21 @@ void AddRow(const TextInput::Item& item, const v1::Encoding& result,
   }
   table->AddRow({absl::StrCat("[", absl::StrJoin(result.shape(), ", "), "]"),
                  absl::StrFormat("%.4f", std::sqrt(squares)),
-                 absl::StrCat(result.token_count(), result.truncated() ? " (cut)" : ""),
+                 TokenCell(result.token_count(), result.truncated(), result.unknown_tokens()),
                  absl::StrCat(absl::StrJoin(first, " "), width > kShownValues ? " ..." : ""),
                  OneLine(item.text, kTextWidth)});
 }
 
 absl::Status Print(const Flags& flags, const std::vector<TextInput::Item>& items,
-                   const v1::EncodeResponse& response, absl::Duration latency, TextTable* table) {
+                   const v1::EncodeResponse& response, absl::Duration latency, TextTable* table,
+                   UnknownWords* words) {
   if (response.encodings_size() != static_cast<int>(items.size())) {
     return absl::InternalError(absl::StrCat("the server answered ", response.encodings_size(),
                                             " of ", items.size(), " texts"));
   }
   for (size_t i = 0; i < items.size(); ++i) {
     const v1::Encoding& result = response.encodings(static_cast<int>(i));
+    words->Add(result.token_count(), result.unknown_tokens());
     if (flags.raw) {
       std::cout.write(result.data().data(), static_cast<std::streamsize>(result.data().size()));
       continue;
@@ -189,7 +203,8 @@ absl::Status Print(const Flags& flags, const std::vector<TextInput::Item>& items
 }
 
 int EncodeInChunks(const Command& command, const Flags& flags, Client& client,
-                   std::vector<std::string> texts, std::string state, TextTable* table) {
+                   std::vector<std::string> texts, std::string state, TextTable* table,
+                   UnknownWords* words) {
   absl::StatusOr<v1::ModelInfo> model =
       FindModel(client, flags.input.model, flags.input.version, {"classifier", "encoder"});
   if (!model.ok()) return CallError(command, flags.common, model.status());
@@ -214,7 +229,7 @@ int EncodeInChunks(const Command& command, const Flags& flags, Client& client,
         response.set_model(model->name());
         response.set_version(model->version());
         *response.add_encodings() = encoding;
-        return Print(flags, {item}, response, latency, table);
+        return Print(flags, {item}, response, latency, table, words);
       },
       &last);
   if (status.ok() && !flags.state_out.empty()) status = WriteState(flags.state_out, last);
@@ -226,6 +241,7 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
   Flags options;
   FlagSet flags;
   options.input.AddTo(&flags);
+  options.input.AddSkipEmpty(&flags);
   flags.Add("pooling", &options.pooling_name,
             "default (the model's own), none, first, last, max or mean");
   flags.Add("normalize", &options.normalize, "scale each vector to length 1");
@@ -257,17 +273,23 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
 
   TextTable table({{"SHAPE"}, {"LENGTH", true}, {"TOKENS", true}, {"FIRST VALUES"}, {"TEXT"}},
                   &std::cout);
+  UnknownWords words;
   if (options.stream) {
-    return EncodeInChunks(command, options, *client, std::move(texts), std::move(state), &table);
+    exit_code = EncodeInChunks(command, options, *client, std::move(texts), std::move(state),
+                               &table, &words);
+    words.Warn(command);
+    return exit_code;
   }
-  TextInput input(std::move(texts));
-  return RunBatches(
+  TextInput input(std::move(texts), options.input.skip_empty);
+  exit_code = RunBatches(
       command, options.common, options.input.batch, &input,
       CallAndPrint<v1::EncodeResponse>(
           [&](const auto& items) { return client->Encode(MakeRequest(options, items)); },
           [&](const auto& items, const v1::EncodeResponse& response, absl::Duration latency) {
-            return Print(options, items, response, latency, &table);
+            return Print(options, items, response, latency, &table, &words);
           }));
+  words.Warn(command);
+  return exit_code;
 }
 
 }  // namespace

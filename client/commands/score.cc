@@ -44,6 +44,7 @@ examples:
   sru_client score --top_candidates=5 "It was a dark and"           (what else might have come?)
   sru_client score --files --carry --totals chapter1.txt chapter2.txt
   sru_client score --json < texts.txt > scores.jsonl       (the last line has the total)
+  sru_client score --json --skip_empty < lines.txt         (an object for each line, blank or not)
   sru_client score --state_out=s.bin "It was a dark" ; sru_client score --state_in=s.bin " night"
 )";
 
@@ -87,6 +88,10 @@ absl::Status Check(size_t num_arguments, Flags* flags) {
         "--state_in, --state_out: expected one file, found ", num_arguments, " that begin anew"));
   }
   flags->carry = flags->carry || keeps_state;
+  if (flags->carry && flags->input.skip_empty) {
+    return absl::InvalidArgumentError(
+        "--skip_empty and --carry (with --state_in, --state_out) exclude each other");
+  }
   return absl::OkStatus();
 }
 
@@ -97,6 +102,7 @@ v1::ScoreRequest MakeRequest(const Flags& flags, const std::vector<LineInput::It
   request.set_priority(flags.priority);
   request.set_token_log_probs(flags.per_token || flags.top_candidates > 0);
   request.set_top_candidates(flags.top_candidates);
+  request.set_skip_empty(flags.input.skip_empty);
   for (const LineInput::Item& item : items) {
     *request.add_sequences() = MakeSequence(item.text, flags.input.tokens);
   }
@@ -220,6 +226,7 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   Flags options;
   FlagSet flags;
   options.input.AddTo(&flags, /*can_truncate=*/false);
+  options.input.AddSkipEmpty(&flags);
   flags.Add("files", &options.files, "the arguments are names of files; - is standard input");
   flags.Add("carry", &options.carry, "score the texts as one: each goes on from the one before");
   flags.Add("totals", &options.totals, "print nothing but the total, or that of each file");
@@ -262,8 +269,10 @@ int Score(const Command& command, const std::vector<std::string>& args) {
     output.preprocessing = model->preprocessing();
   }
 
-  LineInput input(texts, options.files,
-                  options.carry ? LineInput::Lines::kWithEnds : LineInput::Lines::kSkipBlank);
+  const LineInput::Lines lines = options.carry              ? LineInput::Lines::kWithEnds
+                                 : options.input.skip_empty ? LineInput::Lines::kAll
+                                                            : LineInput::Lines::kSkipBlank;
+  LineInput input(texts, options.files, lines);
   ScorePrinter printer(output, &input);
   Scorer scorer(command, options, client.get(), &input, &printer);
   if (!options.carry) {
@@ -273,6 +282,7 @@ int Score(const Command& command, const std::vector<std::string>& args) {
     exit_code = scorer.ScoreAsOne(newline_is_token, &state);
   }
   printer.Finish();
+  printer.unknown_words().Warn(command);
   if (exit_code == kExitOk && !options.state_out.empty()) {
     if (absl::Status status = WriteState(options.state_out, state); !status.ok()) {
       return CallError(command, options.common, status);

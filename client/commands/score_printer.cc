@@ -103,6 +103,7 @@ void ScorePrinter::Add(const LineInput::Item& item, const v1::ScoreResponse& res
     totals_.back().source = item.source;
   }
   totals_.back().Add(item, score);
+  unknown_words_.Add(score.token_count(), score.unknown_tokens());
   if (options_.totals_only) return;
   if (options_.json) {
     std::cout << Dump(TextJson(item, response, score, latency)) << "\n";
@@ -199,6 +200,7 @@ Json ScorePrinter::TextJson(const LineInput::Item& item, const v1::ScoreResponse
   json["version"] = response.version();
   const Figures figures = {score.token_count(), score.scored_count(), score.log_prob()};
   figures.WriteTo(&json);
+  json["unknown_tokens"] = score.unknown_tokens();
   if (options_.per_token) {
     json["token_log_probs"] = Json::array();
     for (const float value : score.token_log_probs()) {

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "client/commands/json_output.h"
 #include "client/commands/line_input.h"
+#include "client/commands/unknown_words.h"
 #include "client/text_table.h"
 #include "client/token_view.h"
 #include "sru/v1/inference.pb.h"
@@ -40,6 +41,9 @@ class ScorePrinter {
   // Prints the totals. Call last.
   void Finish();
 
+  // Of all texts that were added.
+  const UnknownWords& unknown_words() const { return unknown_words_; }
+
  private:
   struct Total {
     size_t source = 0;
@@ -65,6 +69,7 @@ class ScorePrinter {
   const LineInput* const input_;
   const bool token_rows_;
   const bool colored_;
+  UnknownWords unknown_words_;
   std::vector<Total> totals_;  // one per source that has a text
   TextTable texts_;
   TextTable tokens_;

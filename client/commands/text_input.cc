@@ -25,6 +25,12 @@ void InputFlags::AddTo(FlagSet* flags, bool can_truncate) {
   flags->Add("batch", &batch, "texts per call");
 }
 
+void InputFlags::AddSkipEmpty(FlagSet* flags) {
+  flags->Add("skip_empty", &skip_empty,
+             "answer a text without tokens with nothing instead of refusing it; blank lines then "
+             "are such texts, and each has its answer in its place");
+}
+
 absl::Status InputFlags::Check(v1::Priority* parsed_priority) const {
   if (batch < 1) {
     return absl::InvalidArgumentError(absl::StrCat("--batch: expected at least 1, found ", batch));
@@ -36,7 +42,8 @@ absl::Status InputFlags::Check(v1::Priority* parsed_priority) const {
   return ParsePriority(priority, parsed_priority);
 }
 
-TextInput::TextInput(std::vector<std::string> texts) : texts_(std::move(texts)), reader_(0) {
+TextInput::TextInput(std::vector<std::string> texts, bool keep_blank)
+    : texts_(std::move(texts)), keep_blank_(keep_blank), reader_(0) {
   from_stdin_ = texts_.empty();
   if (from_stdin_ && isatty(STDIN_FILENO) != 0) {
     std::cerr << "reading texts from the terminal, one per line; end with Ctrl-D\n";
@@ -58,7 +65,7 @@ std::vector<TextInput::Item> TextInput::Next(int max_items) {
     for (std::string& line : lines) {
       ++line_;
       // An empty argument is a mistake that the server should name; a blank line is not.
-      if (from_stdin_ && absl::StripAsciiWhitespace(line).empty()) continue;
+      if (from_stdin_ && !keep_blank_ && absl::StripAsciiWhitespace(line).empty()) continue;
       items.push_back({line_, std::move(line)});
     }
   }

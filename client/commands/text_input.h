@@ -19,11 +19,14 @@ struct InputFlags {
   int64_t version = 0;
   bool truncate = false;
   bool tokens = false;
+  bool skip_empty = false;
   std::string priority;
   int batch = 32;
 
   // `can_truncate`: whether the call has that field.
   void AddTo(FlagSet* flags, bool can_truncate = true);
+  // For a call that has the field skip_empty.
+  void AddSkipEmpty(FlagSet* flags);
   // Parses `priority`. kInvalidArgument names the flag that is out of range.
   absl::Status Check(v1::Priority* parsed_priority) const;
 };
@@ -36,7 +39,8 @@ class TextInput {
     std::string text;
   };
 
-  explicit TextInput(std::vector<std::string> texts);
+  // `keep_blank`: blank lines are texts too, rather than skipped.
+  explicit TextInput(std::vector<std::string> texts, bool keep_blank = false);
 
   bool from_stdin() const { return from_stdin_; }
 
@@ -47,6 +51,7 @@ class TextInput {
   std::vector<std::string> texts_;
   size_t next_ = 0;
   bool from_stdin_ = false;
+  const bool keep_blank_;
   int64_t line_ = 0;
   LineReader reader_;
 };

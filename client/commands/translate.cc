@@ -247,6 +247,7 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   const absl::Time start = absl::Now();
   exit_code =
       Translator(command, options, *std::move(request), client.get(), &input, &printer).Run();
+  printer.unknown_words().Warn(command);
   if (options.stats && options.common.json) {
     std::cerr << Dump(printer.StatsJson(absl::Now() - start)) << "\n";
   } else if (options.stats) {

@@ -71,6 +71,7 @@ void TranslatePrinter::Add(const LineInput::Item& item, const v1::TranslateRespo
                            const v1::Translation& translation, absl::Duration latency) {
   ++texts_;
   source_tokens_ += translation.token_count();
+  unknown_words_.Add(translation.token_count(), translation.unknown_tokens());
   if (translation.hypotheses_size() > 0) {
     target_tokens_ += translation.hypotheses(0).token_ids_size();
     unfinished_ += translation.hypotheses(0).unfinished() ? 1 : 0;
@@ -128,6 +129,7 @@ Json TranslatePrinter::TextJson(const LineInput::Item& item, const v1::Translate
   json["model"] = response.model();
   json["version"] = response.version();
   json["token_count"] = translation.token_count();
+  json["unknown_tokens"] = translation.unknown_tokens();
   json["truncated"] = translation.truncated();
   if (options_.alignment) {
     json["source_tokens"] = Json::array();

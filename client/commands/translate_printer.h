@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "client/commands/json_output.h"
 #include "client/commands/line_input.h"
+#include "client/commands/unknown_words.h"
 #include "client/text_table.h"
 #include "sru/v1/inference.pb.h"
 
@@ -39,6 +40,7 @@ class TranslatePrinter {
   // What was printed in all: "64 texts, 832 tokens, ..."; `elapsed` is the time that it took.
   std::string Stats(absl::Duration elapsed) const;
   Json StatsJson(absl::Duration elapsed) const;
+  const UnknownWords& unknown_words() const { return unknown_words_; }
 
  private:
   std::string Text(const v1::Hypothesis& hypothesis) const;
@@ -50,6 +52,7 @@ class TranslatePrinter {
   const LineInput* const input_;
   TextTable table_;
   bool legend_printed_ = false;
+  UnknownWords unknown_words_;
   int64_t texts_ = 0;
   int64_t source_tokens_ = 0;
   int64_t target_tokens_ = 0;  // of the best hypothesis of each text

@@ -1,10 +1,5 @@
 #include "kernels/cpu/cpu_isa.h"
 
-#include <cpuid.h>
-#include <immintrin.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <cmath>
 #include <dnnl.hpp>
 #include <mutex>
@@ -17,26 +12,6 @@
 namespace sru::kernels::cpu {
 namespace {
 
-struct Leaf {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-};
-
-Leaf ReadLeaf(unsigned leaf, unsigned subleaf) {
-  Leaf l;
-  __get_cpuid_count(leaf, subleaf, &l.eax, &l.ebx, &l.ecx, &l.edx);
-  return l;
-}
-
-bool AsksForTiles() {
-  constexpr unsigned kBf16 = 1u << 22;
-  constexpr unsigned kTile = 1u << 24;
-  const unsigned features = ReadLeaf(7, 0).edx;
-  if ((features & kBf16) == 0 || (features & kTile) == 0) return false;
-  constexpr int kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
-  constexpr int kTileData = 18;               // XFEATURE_XTILEDATA
-  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-}
-
 std::string Machine() {
   std::string names;
   const auto add = [&](bool has, const char* name) {
@@ -46,6 +21,7 @@ std::string Machine() {
   add(HasAvx512(), "avx512");
   add(HasAvx512Bf16(), "avx512_bf16");
   add(HasAmx(), "amx");
+  add(HasNeon(), "neon");
   return names.empty() ? "none of them" : names;
 }
 
@@ -90,30 +66,11 @@ void ChooseBest(CpuIsa* isa) {
     isa->products = BFloat16Products::kOneDnn;
     isa->tiles = &Avx512TileKernel();
   } else {
-    isa->name = HasAvx512() ? "avx512" : HasAvx2() ? "avx2" : "baseline";
+    isa->name = HasAvx512() ? "avx512" : HasAvx2() ? "avx2" : HasNeon() ? "neon" : "baseline";
   }
 }
 
 }  // namespace
-
-bool HasAvx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
-
-bool HasAvx512() {
-  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512cd") &&
-         __builtin_cpu_supports("avx512vl");
-}
-
-bool HasAvx512Bf16() {
-  constexpr unsigned kBf16 = 1u << 5;
-  static const bool has = HasAvx512() && (ReadLeaf(7, 1).eax & kBf16) != 0;
-  return has;
-}
-
-bool HasAmx() {
-  static const bool has = HasAvx512Bf16() && AsksForTiles();
-  return has;
-}
 
 bool AgreesWithEmulation(const TileKernel& kernel) {
   constexpr int kRows = 45;  // two full groups of rows and a part
@@ -178,12 +135,14 @@ Status ChooseCpuIsa(const std::string& name, CpuIsa* isa) {
   } else if (name == "amx") {
     status = require(HasAmx());
     if (status.ok()) ChooseBest(isa);
+  } else if (name == "neon") {
+    status = require(HasNeon());
   } else if (name == "amx_emulated") {
     isa->tiles = &EmulatedTileKernel();
     if (HasAvx512Bf16()) isa->products = BFloat16Products::kOneDnn;
   } else {
     status = InvalidArgument(
-        "cpu_isa: expected auto, avx2, avx512, avx512_bf16, amx, or for tests onednn_bf16, "
+        "cpu_isa: expected auto, avx2, avx512, avx512_bf16, amx, neon, or for tests onednn_bf16, "
         "amx_emulated; found '" +
         name + "'");
   }

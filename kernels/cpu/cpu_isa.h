@@ -5,6 +5,7 @@
 //   avx512         oneDNN, AVX-512             the same
 //   avx512_bf16    oneDNN, AVX-512             own tiles with VDPBF16PS (tile_kernel.h)
 //   amx            oneDNN, AVX-512             own tiles with TDPBF16PS
+//   neon           oneDNN for arm64, NEON      products in float32 of values rounded to bfloat16
 //
 // and, for comparisons and tests: onednn_bf16 (as avx512_bf16, products by oneDNN), amx_emulated
 // (the tiles of AMX in plain C++, runs anywhere).
@@ -23,17 +24,19 @@ namespace sru::kernels::cpu {
 enum class BFloat16Products { kFloat32, kOneDnn };
 
 struct CpuIsa {
-  std::string name;                   // one of the above, or "baseline" without AVX2
+  std::string name;                   // one of the above, or "baseline" where there is none
   const TileKernel* tiles = nullptr;  // for stacks in bfloat16
   BFloat16Products products = BFloat16Products::kFloat32;
   std::string note;  // why it is not the best that the processor claims to have, or empty
 };
 
+// What the processor has: processor_x86.cc, processor_other.cc.
 bool HasAvx2();
 bool HasAvx512();
 bool HasAvx512Bf16();
 // Also asks the system for the permission to use tiles, which the process then keeps.
 bool HasAmx();
+bool HasNeon();
 
 // `name` is one of the above or "auto", the best that the machine has.
 //

@@ -7,6 +7,7 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "kernels/status.h"
 
@@ -15,7 +16,7 @@ namespace sru::kernels::cpu {
 // Batches run in parallel on the callers' threads; a product must not start threads of its own.
 inline void UseOneThread() { omp_set_num_threads(1); }
 
-// Runs `body` and turns what oneDNN and the allocator throw into a status.
+// Runs `body` and turns what oneDNN, the allocator and std::thread throw into a status.
 template <typename Body>
 Status CatchErrors(const char* action, Body body) {
   try {
@@ -23,6 +24,14 @@ Status CatchErrors(const char* action, Body body) {
     return OkStatus();
   } catch (const std::bad_alloc&) {
     return Status(StatusCode::kResourceExhausted, std::string(action) + ": out of memory");
+  } catch (const std::system_error& e) {
+    if (e.code() != std::errc::resource_unavailable_try_again) {
+      return Internal(std::string(action) + ": " + e.what());
+    }
+    return Status(StatusCode::kResourceExhausted,
+                  std::string(action) + ": a thread cannot be started (" + e.what() +
+                      "): the limit of threads (ulimit -u, pids.max of the control group) or of "
+                      "memory (ulimit -v) is reached");
   } catch (const std::exception& e) {
     return Internal(std::string(action) + ": " + e.what());
   }

@@ -235,7 +235,7 @@ HWY_INLINE void Exponentiate(bool starts, size_t count, HeadWeights* head) {
   for (; padded % hn::Lanes(d) != 0; ++padded) head->weights[padded] = -HUGE_VALF;
   auto largest = hn::Set(d, head->largest);
   for (size_t j = 0; j < padded; j += hn::Lanes(d)) {
-    largest = hn::Max(largest, hn::Load(d, head->weights + j));
+    largest = Larger(largest, hn::Load(d, head->weights + j));
   }
   const float now = MaxOf(d, largest);
   // How much of what came before is left.

@@ -104,7 +104,7 @@ size_t FindEqualTarget(const float* z, size_t n, float logit) {
 float LargestTarget(const float* z, size_t n) {
   const FullVector d;
   auto largest = hn::Set(d, -HUGE_VALF);
-  for (size_t j = 0; j < n; j += hn::Lanes(d)) largest = hn::Max(largest, hn::LoadU(d, z + j));
+  for (size_t j = 0; j < n; j += hn::Lanes(d)) largest = Larger(largest, hn::LoadU(d, z + j));
   return MaxOf(d, largest);
 }
 

@@ -21,7 +21,7 @@ float AddBiasTarget(float* z, const float* bias, size_t n) {
   for (size_t j = 0; j < n; j += hn::Lanes(d)) {
     const auto sum = hn::Add(hn::LoadU(d, z + j), hn::LoadU(d, bias + j));
     hn::StoreU(sum, d, z + j);
-    largest = hn::Max(largest, sum);
+    largest = Larger(largest, sum);
   }
   return MaxOf(d, largest);
 }

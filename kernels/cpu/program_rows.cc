@@ -26,7 +26,7 @@ HWY_INLINE void AddBiasToRows(const float* z, size_t z_stride, const float* HWY_
   for (int row = 0; row < rows; ++row, z += z_stride, y += y_stride) {
     ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
       const auto sum = hn::Add(hn::LoadU(d, z + j), hn::LoadU(d, bias + j));
-      hn::StoreU(kRectifies ? hn::Max(hn::Zero(d), sum) : sum, d, y + j);
+      hn::StoreU(kRectifies ? Larger(hn::Zero(d), sum) : sum, d, y + j);
     });
   }
 }
@@ -54,7 +54,7 @@ void ScaleAndAddTarget(float scale, const float* x, const float* a, size_t n, fl
 
 void MaxTarget(const float* x, size_t n, float* y) {
   ForEachVector(n, [&](auto d, size_t j) HWY_ATTR {
-    hn::StoreU(hn::Max(hn::LoadU(d, y + j), hn::LoadU(d, x + j)), d, y + j);
+    hn::StoreU(Larger(hn::LoadU(d, y + j), hn::LoadU(d, x + j)), d, y + j);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "hwy/highway.h"
+#include "kernels/cpu/larger-inl.h"
 
 #if defined(SRU_KERNELS_CPU_ROW_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SRU_KERNELS_CPU_ROW_MATH_INL_H_
@@ -34,13 +35,13 @@ HWY_INLINE void ForEachVector(size_t n, const Body& body) {
 }
 
 // e^x for x of at most 0; relative error below 1e-7 down to e^-87, and less than 2e-38 below. NaN
-// stays NaN: constants come first in Max, so that on x86 it comes through.
+// stays NaN: constants come first in Larger(), so that it comes through.
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V Exp(D d, V x) {
 #if HWY_TARGET <= HWY_AVX3
-  x = hn::Max(hn::Set(d, -110.0f), x);
+  x = Larger(hn::Set(d, -110.0f), x);
 #else
-  x = hn::Max(hn::Set(d, -87.0f), x);
+  x = Larger(hn::Set(d, -87.0f), x);
 #endif
   const V n = hn::Round(hn::Mul(x, hn::Set(d, 1.44269504f)));
   // ln 2 in two parts, of which the first has few bits, so that its multiples are exact.

@@ -4,6 +4,7 @@
 
 #include "hwy/highway.h"
 #include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/larger-inl.h"
 #include "kernels/cpu/scan.h"
 
 #if defined(SRU_KERNELS_CPU_SCAN_MATH_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -24,10 +25,10 @@ using V = hn::Vec<D>;
 
 // 2^x; relative error below 2e-7. Minimax polynomial on [-1/2, 1/2], the integer part goes into the
 // exponent. Far from 0 the result is 0 or infinity with AVX-512; before, x is clamped to [-126,
-// 126]. Constants come first in Max and Min, so that on x86 a NaN comes through.
+// 126]. Constants come first in Larger() and Smaller(), so that a NaN comes through.
 HWY_INLINE V Exp2(D d, V x) {
 #if HWY_TARGET > HWY_AVX3
-  x = hn::Min(hn::Set(d, 126.0f), hn::Max(hn::Set(d, -126.0f), x));
+  x = Smaller(hn::Set(d, 126.0f), Larger(hn::Set(d, -126.0f), x));
 #endif
   const V n = hn::Round(x);
   const V r = hn::Sub(x, n);
@@ -53,7 +54,7 @@ HWY_INLINE V Exp2(D d, V x) {
 HWY_INLINE V Reciprocal(D d, V x) {
 #if HWY_TARGET <= HWY_AVX3
   const V y = hn::ApproximateReciprocal(x);
-  const V finite = hn::Min(hn::Set(d, 0x1p126f), x);  // 0 * infinity would be NaN
+  const V finite = Smaller(hn::Set(d, 0x1p126f), x);  // 0 * infinity would be NaN
   return hn::Mul(y, hn::NegMulAdd(finite, y, hn::Set(d, 2.0f)));
 #else
   return hn::Div(hn::Set(d, 1.0f), x);
@@ -73,7 +74,7 @@ HWY_INLINE V Gate(D d, V z) {
 // tanh(x) = (1 - e) / (1 + e) with e = exp(-2x): exactly 0 at 0, so that padding stays zero.
 HWY_INLINE V Tanh(D d, V x) {
   const V one = hn::Set(d, 1.0f);
-  const V e = Exp2(d, hn::Min(hn::Set(d, 126.0f), hn::Mul(x, hn::Set(d, 2.0f * kExp2GateScale))));
+  const V e = Exp2(d, Smaller(hn::Set(d, 126.0f), hn::Mul(x, hn::Set(d, 2.0f * kExp2GateScale))));
   return hn::Mul(hn::Sub(one, e), Reciprocal(d, hn::Add(one, e)));
 }
 
@@ -141,7 +142,7 @@ HWY_INLINE void PoolStep(Pooling pooling, bool first, const V (&h)[kVectors], V 
       for (int i = 0; i < kVectors; ++i) pool[i] = h[i];
       return;
     case Pooling::kMax:
-      for (int i = 0; i < kVectors; ++i) pool[i] = hn::Max(pool[i], h[i]);
+      for (int i = 0; i < kVectors; ++i) pool[i] = Larger(pool[i], h[i]);
       return;
     case Pooling::kMean:
       for (int i = 0; i < kVectors; ++i) pool[i] = hn::Add(pool[i], h[i]);

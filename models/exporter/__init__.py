@@ -1,1 +1,2 @@
-"""The parts of export_torch.py: one file per kind of network, and what these share."""
+"""The exporter of PyTorch checkpoints: command.py is the command, and there is one file per kind of network and per
+concern. Needs nothing but PyTorch, and that only when it exports (--verify and --check: grpcio, too); importing it has no side effects."""

@@ -1,68 +1,46 @@
-"""Reads a checkpoint and checks its tensors."""
+"""Gives the tensors of a checkpoint the format's names, and checks them."""
 
 import collections
-import inspect
+import fnmatch
 import re
-import sys
 
-from exporter.common import ExportError
+from .common import ExportError, listed
 
 # What the user is told to check when a tensor is there that the config does not have, or the other
 # way round.
 Settings = collections.namedtuple("Settings", "unknown missing")
 
 
-def load_checkpoint(torch, path):
-    """What torch.save wrote, whatever it is."""
-    options = {"map_location": "cpu"}
-    if "weights_only" in inspect.signature(torch.load).parameters:
-        options["weights_only"] = True
-    else:
-        print(f"warning: this PyTorch ({torch.__version__}) has no weights_only loading: a "
-              "checkpoint can run code when it is loaded. Export only files that you trust.",
-              file=sys.stderr)
-    try:
-        with open(path, "rb") as file:
-            file.read(1)
-    except OSError as error:
-        reason = error.strerror or error
-        raise ExportError(f"cannot read the checkpoint {path}: {reason}") from error
-    try:
-        return torch.load(path, **options)
-    # torch.load raises many types for a broken or foreign file: for one that is cut short even an
-    # OSError, of which "Invalid argument" is all that it says.
-    except Exception as error:
-        first_line = (str(error).strip() or "no reason given").split("\n")[0]
-        raise ExportError(
-            f"checkpoint {path}: cannot be loaded ({type(error).__name__}: {first_line}); expected "
-            "a file written by torch.save(model.state_dict(), path); is it whole?") from error
+def drop_ignored(source, state, patterns):
+    """The tensors without those that --ignore names."""
+    for pattern in patterns:
+        kept = {name: tensor for name, tensor in state.items() if not fnmatch.fnmatchcase(name, pattern)}
+        if len(kept) == len(state):
+            raise ExportError(f"--ignore {pattern}: no tensor of the {source} has such a name; the first are "
+                              f"{listed(state, 4)}")
+        state = kept
+    return state
 
 
-def load_state_dict(torch, path):
-    return state_dict_of(torch, path, load_checkpoint(torch, path))
+def strangers_message(source, names, prefixes, hint):
+    """Which tensors are no module's, and what can be done."""
+    groups = []
+    for name in names:
+        pattern = name.split(".")[0] + ".*" if "." in name else name
+        if pattern not in groups:
+            groups.append(pattern)
+    more = f" ({len(names)} such tensors)" if len(names) > 1 else ""
+    # A pattern that would take a module of the model along is no advice.
+    safe = [pattern for pattern in groups if not any((prefix + ".").startswith(pattern[:-1]) for prefix in prefixes)]
+    flags = " ".join(f"--ignore '{pattern}'" for pattern in (safe if len(safe) == len(groups) else names)[:6])
+    return (f"{source}: tensor '{names[0]}' belongs to no module of the model{more}; the modules are "
+            f"{', '.join(repr(prefix) for prefix in prefixes)} (--embedding-prefix, --encoder-prefix and --classifier-prefix "
+            f"name them). If the answer does not depend on the rest: {flags}{hint}")
 
 
-def state_dict_of(torch, path, checkpoint):
-    """The tensors by name, of a state_dict or of a dict that has one."""
-    if isinstance(checkpoint, dict) and isinstance(checkpoint.get("state_dict"), dict):
-        checkpoint = checkpoint["state_dict"]
-        if isinstance(checkpoint.get("network"), dict):  # the public code of readers
-            checkpoint = checkpoint["network"]
-    if not isinstance(checkpoint, dict) or not checkpoint:
-        raise ExportError(f"checkpoint {path}: expected a state_dict, found "
-                          f"{type(checkpoint).__name__}; save model.state_dict()")
-    for name, value in checkpoint.items():
-        if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            raise ExportError(f"checkpoint {path}: entry '{name}' is a {type(value).__name__}, "
-                              "expected a tensor; save model.state_dict()")
-    if all(name.startswith("module.") for name in checkpoint):  # torch.nn.DataParallel
-        checkpoint = {name[len("module."):]: value for name, value in checkpoint.items()}
-    return checkpoint
-
-
-def rename_tensors(source, state, prefixes):
+def rename_tensors(source, state, prefixes, hint=""):
     """Gives the tensors the format's names; `prefixes` maps names of modules to the format's."""
-    renamed = {}
+    renamed, strangers = {}, []
     for name, tensor in state.items():
         for prefix, canonical in prefixes.items():
             start = prefix + "." if prefix else ""
@@ -73,10 +51,9 @@ def rename_tensors(source, state, prefixes):
                     renamed[canonical + "." + name[len(start):]] = (name, tensor)
                     break
         else:
-            raise ExportError(
-                f"{source}: tensor '{name}' belongs to no module of the model; the modules are "
-                f"{', '.join(repr(prefix) for prefix in prefixes)} (--embedding-prefix, "
-                "--encoder-prefix and --classifier-prefix name them)")
+            strangers.append(name)
+    if strangers:
+        raise ExportError(strangers_message(source, strangers, prefixes, hint))
     return renamed
 
 

@@ -3,6 +3,9 @@ text files."""
 
 import collections
 import json
+import sys
+import threading
+import time
 
 REQUIRED = object()
 
@@ -29,6 +32,42 @@ Exported = collections.namedtuple("Exported",
                                   "config tensors vocabulary layers summary usage")
 
 
+class Progress:
+    """Says on standard error what takes longer than two seconds, and how long it took."""
+
+    PATIENCE_S = 2.0
+
+    def __init__(self, what):
+        self._what, self._said = what, False
+        self._timer = threading.Timer(self.PATIENCE_S, self._say)
+        self._timer.daemon = True
+
+    def _say(self):
+        self._said = True
+        print(f"{self._what} ...", file=sys.stderr, flush=True)
+
+    def __enter__(self):
+        self._start = time.monotonic()
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_):
+        self._timer.cancel()
+        if self._said:
+            print(f"  done after {time.monotonic() - self._start:.0f} s", file=sys.stderr, flush=True)
+
+
+def listed(names, most=6):
+    """'a', 'b' and 3 more"""
+    names = list(names)
+    text = ", ".join(f"'{name}'" for name in names[:most])
+    return text + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def count_of(number, thing):
+    return f"{number:,} {thing}" + ("" if number == 1 else "s")
+
+
 def read_text(path, what):
     try:
         with open(path, "rb") as file:
@@ -43,7 +82,11 @@ def read_text(path, what):
 
 def read_lines(path, what):
     """The lines of a file that holds one entry per line: none empty, none twice."""
-    text = read_text(path, what)
+    return check_lines(read_text(path, what), what, path)
+
+
+def check_lines(text, what, path):
+    """The lines of a text, as read_lines() wants them."""
     if text.startswith("\ufeff"):
         raise ExportError(f"{what} {path}: starts with a byte order mark; remove it")
     lines = text.split("\n")

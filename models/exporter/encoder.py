@@ -3,7 +3,7 @@
 import json
 import math
 
-from exporter.common import (MAX_LAYERS, MAX_WIDTH, REQUIRED, ExportError, check_boolean,
+from .common import (MAX_LAYERS, MAX_WIDTH, REQUIRED, ExportError, check_boolean,
                              check_integer)
 
 # Arguments of sru.SRU that matter for inference, with the package's defaults, in the order in which
@@ -34,6 +34,10 @@ DROPPED_ARGUMENTS = {
 }
 
 
+# Modules in place of the products, of the released package and of 3.0.0.dev.
+CUSTOM_ARGUMENTS = ("custom_m", "transform_module")
+
+
 def read_encoder(source, config):
     """The "encoder" object of config.json from the key sru_config of the model config."""
     if "sru_config" not in config:
@@ -48,10 +52,14 @@ def check_arguments(source, where, arguments, known, of):
     """Refuses what the key `where` has beside the arguments `known` of the class `of`."""
     if not isinstance(arguments, dict):
         raise ExportError(f"{source}: {where}: expected an object with the arguments of {of}")
-    if arguments.get("custom_m") is not None:
-        raise ExportError(f"{source}: {where}.custom_m: a model with a custom module in place "
-                          "of the matrix products cannot be exported")
-    known = known | DROPPED_ARGUMENTS | {"custom_m"}
+    for key in CUSTOM_ARGUMENTS:
+        if arguments.get(key) is not None:
+            raise ExportError(f"{source}: {where}.{key}: a model with a custom module in place "
+                              "of the matrix products cannot be exported")
+    if isinstance(arguments.get("projection_size"), list):
+        raise ExportError(f"{source}: {where}.projection_size: expected one size for all layers, found "
+                          f"{json.dumps(arguments['projection_size'])}; lists, which only sru 3.0.0.dev takes, cannot be served")
+    known = known | DROPPED_ARGUMENTS | set(CUSTOM_ARGUMENTS)
     for key in arguments:
         if key not in known:
             raise ExportError(f"{source}: {where}.{key}: is not an argument of {of}; "

@@ -9,7 +9,7 @@ import struct
 import tempfile
 import textwrap
 
-from exporter.common import FORMAT_VERSION, ExportError
+from .common import FORMAT_VERSION, ExportError
 
 
 def write_safetensors(path, tensors):
@@ -105,14 +105,22 @@ def write_model(out, force, description, model):
     write_directory(out, force, write)
 
 
-def report(out, model):
-    """Says what was written and how to use it."""
-    weights = sum(tensor.numel() for name, tensor in model.tensors.items()
-                  if not name.endswith(".scale_x"))  # a constant, not a weight
+def count_weights(model):
+    """As the server counts them: without scale_x, a constant, and with v1 without weight_c, which is zeros."""
+    unused = (".scale_x", ".weight_c") if model.config.get("encoder", {}).get("v1") else (".scale_x",)
+    return sum(tensor.numel() for name, tensor in model.tensors.items() if not name.endswith(unused))
+
+
+def report(out, model, notes):
+    """Says what was written, what was found out about it and how to use it."""
+    weights = count_weights(model)
     print(f"wrote {out}:")
     for name in sorted(os.listdir(out)):
         print(f"  {name}  {os.path.getsize(os.path.join(out, name)):,} bytes")
     print(f"{model.layers}, {weights:,} weights, {model.summary}.")
+    for note in notes:
+        print(textwrap.fill(note, 118, initial_indent="note: ", subsequent_indent="      ", break_long_words=False,
+                            break_on_hyphens=False))
     print("Serve it and ask it:")
     print(f"  sru_server --model_repository={os.path.dirname(os.path.dirname(out))}")
     print("  " + model.usage.format(model=os.path.basename(os.path.dirname(out))))

@@ -2,12 +2,13 @@
 
 import os
 
-from exporter.checkpoint import Settings, collect_tensors, load_state_dict
-from exporter.common import (MAX_ANSWER_TOKENS, MAX_LAYERS, MAX_TAGS, MAX_VOCABULARY, MAX_WIDTH,
+from .checkpoint import Settings, collect_tensors, drop_ignored
+from .checkpoint_file import read_checkpoint
+from .common import (MAX_ANSWER_TOKENS, MAX_LAYERS, MAX_TAGS, MAX_VOCABULARY, MAX_WIDTH,
                              ExportError, Exported, check_boolean, check_integer,
                              read_lines, shortened)
-from exporter.encoder import check_arguments, layer_tensors, make_encoder
-from exporter.vocabulary import Vocabulary
+from .encoder import check_arguments, layer_tensors, make_encoder
+from .vocabulary import Vocabulary
 
 # models/reader_config.h
 FEATURES = ("exact", "lower", "lemma", "tf")
@@ -46,7 +47,7 @@ def read_model(torch, arguments, task, source, config):
     exported["reader"] = reader
 
     checkpoint = f"checkpoint {arguments.checkpoint}"
-    state = load_state_dict(torch, arguments.checkpoint)
+    state = drop_ignored(checkpoint, read_checkpoint(torch, arguments).state, arguments.ignore)
     given = {name: (name, tensor) for name, tensor in state.items()
              if name not in IGNORED_TENSORS}
     tensors = collect_tensors(torch, checkpoint, given, expected_tensors(encoder, reader, size),

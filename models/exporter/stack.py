@@ -2,10 +2,15 @@
 
 import json
 
-from exporter.checkpoint import Settings, collect_tensors, load_state_dict, rename_tensors
-from exporter.common import MAX_LABELS, ExportError, Exported, read_lines
-from exporter.encoder import layer_tensors, read_encoder
-from exporter.vocabulary import read_embedding, read_vocabulary
+from .checkpoint import Settings, collect_tensors, drop_ignored, rename_tensors
+from .checkpoint_file import read_checkpoint
+from .common import MAX_LABELS, ExportError, Exported, count_of, listed
+from .encoder import layer_tensors, read_encoder
+from .encoder_shapes import check_options, from_linear_names, infer_encoder, sizes
+from .head import fold_head, head_tensors, hidden_before, layers_before
+from .modules import Found, find_embedding, find_encoder, find_output, under
+from .vocabulary import fit_rows, read_embedding, read_vocabulary
+from .vocabulary_file import read_words
 
 # kernels/stack_spec.h; "none" is for models without a classifier only.
 POOLINGS = ("none", "first", "last", "max", "mean")
@@ -47,9 +52,12 @@ def expected_tensors(encoder, vocabulary_size, num_labels, task="classifier"):
     return tensors
 
 
-def read_pooling(source, config, labels):
+def read_pooling(source, config, labels, arguments):
     poolings = [name for name in POOLINGS if name != "none" or not labels]
     pooling = config.get("pooling", None if labels else "none")
+    if pooling is None and arguments.config is None:
+        raise ExportError(f"--pooling: is needed beside --labels: {', '.join(poolings)}; how token vectors become the "
+                          "classifier's input does not show in a checkpoint")
     if pooling not in poolings:
         raise ExportError(f"{source}: pooling: expected one of {', '.join(poolings)}"
                           f"{' (the model has labels)' if labels else ''}, found "
@@ -83,32 +91,140 @@ def untie(torch, source, tensors):
     del tensors["out.weight"]
 
 
-def module_prefixes(arguments, task, state, has_vocabulary, has_output):
-    """Names of modules in the checkpoint, mapped to the format's."""
+def usual_names(task, state):
+    """The names that embedding, encoder and output layer have if nothing else is said."""
     embedding, encoder, output = TASKS[task]
     # A language model of words may hold its table one level deeper.
     if task == "language_model" and embedding + ".embedding.weight" in state:
         embedding += ".embedding"
+    return embedding, encoder, output
 
-    def chosen(given, default):
-        return default if given is None else given
 
-    prefixes = {}
-    if has_vocabulary:
-        prefixes[chosen(arguments.embedding_prefix, embedding)] = "embedding"
-    if has_output:
-        prefixes[chosen(arguments.classifier_prefix, output)] = "out"
-    encoder = chosen(arguments.encoder_prefix, encoder)
-    if encoder in prefixes or len(prefixes) != has_vocabulary + has_output:
-        raise ExportError(
-            "--embedding-prefix, --encoder-prefix and --classifier-prefix must differ")
-    prefixes[encoder] = "encoder"
+def read_source(torch, arguments):
+    """The Checkpoint, without what --ignore names and under the names of the released package."""
+    checkpoint = read_checkpoint(torch, arguments)
+    source = f"checkpoint {arguments.checkpoint}"
+    state = drop_ignored(source, checkpoint.state, arguments.ignore)
+    state, transposed = from_linear_names(source, state)
+    if transposed:
+        arguments.notes.append("the checkpoint is one of sru 3.0.0.dev; its weights were transposed")
+    return checkpoint._replace(state=state)
+
+
+def read_arguments(torch, arguments, task, source, config, checkpoint):
+    """The config with sru_config, which the checkpoint and --sru give if the config does not have it."""
+    if "sru_config" in config:
+        if not arguments.sru or not isinstance(config["sru_config"], dict):
+            return config
+        return {**config, "sru_config": {**config["sru_config"], **arguments.sru}}
+    usual = usual_names(task, checkpoint.state)[1]
+    prefix = find_encoder(checkpoint.state, arguments.encoder_prefix, usual).prefix
+    if sizes(checkpoint.state, prefix) is None:
+        raise ExportError(f"checkpoint {arguments.checkpoint}: no sru.SRU was found in it (tensors named "
+                          f"...rnn_lst.0.weight); it has {listed(checkpoint.state, 4)}")
+    inferred, assumed = infer_encoder(f"checkpoint {arguments.checkpoint}", checkpoint.state, prefix,
+                                      {**checkpoint.options, **arguments.sru})
+    inferred.update(arguments.sru)
+    shown = ", ".join(f"{key}={json.dumps(value)}" for key, value in inferred.items() if value not in (False, 0))
+    arguments.notes.append(f"the checkpoint says: sru.SRU({shown})")
+    assumed = [text for text in assumed if text.split("=")[0] not in arguments.sru]
+    if assumed:
+        arguments.notes.append(f"the checkpoint does not say, so the package's defaults were taken: {', '.join(assumed)}. If "
+                               "the module was made with others, say so with --sru KEY=VALUE; --check tells")
+    return {**config, "sru_config": inferred}
+
+
+def find_modules(torch, arguments, task, checkpoint, vocabulary, outputs):
+    """Names of modules in the checkpoint mapped to the format's, and the tensors, of which some may have been made:
+    those of a head that was folded, or of a tied output layer. `outputs`: of the output layer, 0 without one."""
+    state = dict(checkpoint.state)
+    source = f"checkpoint {arguments.checkpoint}"
+    usual_embedding, usual_encoder, usual_output = usual_names(task, state)
+    encoder = find_encoder(state, arguments.encoder_prefix, usual_encoder)
+    found = {"encoder": encoder}
+    if vocabulary is not None:
+        found["embedding"] = (find_embedding(state, encoder.prefix, arguments.embedding_prefix, usual_embedding,
+                                             vocabulary.size) or Found(usual_embedding, "usual"))
+    embedding = found["embedding"].prefix if vocabulary is not None else None
+    if outputs:
+        rows = outputs
+        if task == "language_model" and embedding + ".weight" in state:
+            rows = state[embedding + ".weight"].shape[0]  # both may be padded
+        output = find_output(state, encoder.prefix, embedding, arguments.classifier_prefix, usual_output, rows)
+        prefix = output.prefix if output is not None else arguments.classifier_prefix
+        known = sizes(state, encoder.prefix)
+        taken = {name for name in state if under(name, encoder.prefix) and (encoder.prefix or "rnn_lst" in name)
+                 or (embedding is not None and under(name, embedding))}
+        names = head_tensors(state, taken, prefix)
+        if output is not None and output.prefix + ".weight" in state:
+            names = layers_before(state, head_tensors(state, taken, None), output.prefix, known and known[1])
+        if known is not None and names:
+            folded = fold_head(torch, source, checkpoint._replace(state=state), names, known[1], rows, arguments.fold_head,
+                               arguments.notes)
+            if folded is not None:
+                state = {name: tensor for name, tensor in state.items() if name not in names}
+                state.update({f"{usual_output}.{name}": tensor for name, tensor in folded.items()})
+                output = Found(usual_output, "usual")
+        found["out"] = output or Found(usual_output, "usual")
+        hidden = hidden_before(found["out"].prefix, checkpoint.classes)
+        if hidden:
+            arguments.notes.append(f"{listed(hidden)} before the output layer '{found['out'].prefix}' has no weights and was "
+                                   "taken for Dropout; an activation there could not be served")
+    prefixes = {module.prefix: name for name, module in found.items()}
+    if len(prefixes) != len(found):
+        raise ExportError("--embedding-prefix, --encoder-prefix and --classifier-prefix must differ")
+    if any(module.how == "found" for module in found.values()):
+        names = {"embedding": "embedding", "encoder": "encoder", "out": "output layer"}
+        arguments.notes.append("found by shape and name: " + ", ".join(
+            f"{names[name]} '{module.prefix}'" for name, module in found.items()))
     # The longest first: a prefix may be the start of another.
-    return dict(sorted(prefixes.items(), key=lambda item: -len(item[0])))
+    return dict(sorted(prefixes.items(), key=lambda item: -len(item[0]))), state
+
+
+def prefix_of(prefixes, name):
+    return next((prefix for prefix, canonical in prefixes.items() if canonical == name), None)
+
+
+def is_tied(torch, state, prefixes):
+    """Whether the output layer's weight is the embedding."""
+    table = state.get(f"{prefix_of(prefixes, 'embedding')}.weight")
+    weight = state.get(f"{prefix_of(prefixes, 'out')}.weight")
+    return table is not None and weight is not None and table.shape == weight.shape and torch.equal(table, weight)
+
+
+def keep_encoder(state, prefixes, notes):
+    """The tensors of the modules `prefixes` alone; says what was left out."""
+    def is_kept(name):
+        return any(under(name, prefix) and (prefix or name.startswith(("rnn_lst.", "input_to_hidden.")))
+                   for prefix in prefixes)
+
+    left = [name for name in state if not is_kept(name)]
+    if left:
+        notes.append(f"left out, since only the encoder is exported: {listed(left)}")
+    return {name: tensor for name, tensor in state.items() if is_kept(name)}
+
+
+def stranger_hint(arguments, task, vocabulary, state, prefixes, width):
+    hints = []
+    for name, tensor in state.items():
+        if name.endswith(".weight") and tensor.shape in ((width,), (width, width)) and "out" in prefixes.values() and (
+                not any(under(name, prefix) for prefix in prefixes)):
+            hints.append(f"if '{name[:-len('.weight')]}' is between the pooling and the output layer, as a norm or a layer with "
+                         "an activation, the model cannot be served as a classifier, but --encoder_only can")
+            break
+    if task == "encoder" and not arguments.encoder_only:
+        hints.append("a classifier's output layer needs --labels, or pass --encoder_only to leave it out")
+    if vocabulary is None:
+        hints.append("an embedding needs --vocab")
+    return "".join(f"; {hint}" for hint in hints)
 
 
 def read_model(torch, arguments, task, source, source_config):
     """A model of one of these tasks. `source` names the config in messages."""
+    checkpoint = None
+    if "sru_config" not in source_config:
+        checkpoint = read_source(torch, arguments)
+    source_config = read_arguments(torch, arguments, task, source, source_config, checkpoint)
     encoder = read_encoder(source, source_config)
     config = {}
     language_model = task == "language_model"
@@ -118,31 +234,82 @@ def read_model(torch, arguments, task, source, source_config):
 
     vocabulary = read_vocabulary(source, source_config, task, arguments)
     if vocabulary is not None:
-        config["embedding"] = read_embedding(source, source_config, vocabulary)
-        config["preprocessing"] = vocabulary.preprocessing
+        read_embedding(source, source_config, vocabulary, arguments)  # before the checkpoint is read
 
-    labels = read_lines(arguments.labels, "labels") if arguments.labels else []
-    if len(labels) > MAX_LABELS:
-        raise ExportError(f"labels {arguments.labels}: expected at most {MAX_LABELS}, "
-                          f"found {len(labels)}")
+    labels = read_labels(arguments)
     tied = language_model and check_language_model(source, source_config, encoder)
-    if not language_model:
-        config["pooling"] = read_pooling(source, source_config, labels)
+    pooling = None if language_model else read_pooling(source, source_config, labels, arguments)
+
+    checkpoint = checkpoint or read_source(torch, arguments)
+    where = f"checkpoint {arguments.checkpoint}"
+    prefixes, state = find_modules(torch, arguments, task, checkpoint, vocabulary,
+                                   vocabulary.size if language_model else len(labels))
+    if language_model and (f"{prefix_of(prefixes, 'out')}.weight" not in state) and (
+            tied or arguments.config is None) and f"{prefix_of(prefixes, 'embedding')}.weight" in state:
+        state[f"{prefix_of(prefixes, 'out')}.weight"] = state[f"{prefix_of(prefixes, 'embedding')}.weight"]
+    if language_model and "tied" not in source_config and arguments.config is None:
+        tied = is_tied(torch, state, prefixes)
+    if arguments.encoder_only:
+        state = keep_encoder(state, prefixes, arguments.notes)
+    size = fit_vocabulary(where, state, prefixes, vocabulary, task, arguments) if vocabulary is not None else 0
+    check_options(where, "sru_config", encoder, state, prefix_of(prefixes, "encoder"))
+
+    if vocabulary is not None:
+        config["embedding"] = read_embedding(source, source_config, vocabulary, arguments, quiet=True)
+        config["preprocessing"] = vocabulary.preprocessing
+    if pooling is not None:
+        config["pooling"] = pooling
     if labels:
         config["labels"] = labels
     if tied:
         config["tied"] = True
-
-    state = load_state_dict(torch, arguments.checkpoint)
-    size = vocabulary.size if vocabulary is not None else 0
-    prefixes = module_prefixes(arguments, task, state, vocabulary is not None,
-                               language_model or bool(labels))
-    checkpoint = f"checkpoint {arguments.checkpoint}"
-    tensors = collect_tensors(torch, checkpoint, rename_tensors(checkpoint, state, prefixes),
+    width = encoder["hidden_size"] * (2 if encoder["bidirectional"] else 1)
+    tensors = collect_tensors(torch, where,
+                              rename_tensors(where, state, prefixes, stranger_hint(arguments, task, vocabulary, state,
+                                                                                   prefixes, width)),
                               expected_tensors(encoder, size, len(labels), task), SETTINGS)
     if tied:
-        untie(torch, checkpoint, tensors)
+        untie(torch, where, tensors)
     return Exported(config, tensors, vocabulary, *describe(config, vocabulary))
+
+
+def read_labels(arguments):
+    if arguments.labels:
+        labels = read_words(arguments.labels, "labels", arguments.notes, numbers=False)
+        source = f"labels {arguments.labels}"
+    else:
+        labels, source = arguments.config_labels or [], f"config {arguments.config}: labels"
+        if not isinstance(labels, list) or not all(isinstance(label, str) and label for label in labels) or (
+                len(set(labels)) != len(labels)):
+            raise ExportError(f"{source}: expected different names, found {json.dumps(labels)[:80]}")
+    if arguments.encoder_only:
+        return []
+    if len(labels) > MAX_LABELS:
+        raise ExportError(f"{source}: expected at most {MAX_LABELS}, found {len(labels)}")
+    return labels
+
+
+def fit_vocabulary(where, state, prefixes, vocabulary, task, arguments):
+    """Cuts the embedding, or names its rows, where it is larger than the vocabulary; returns the vocabulary's size."""
+    name = f"{prefix_of(prefixes, 'embedding')}.weight"
+    if name not in state or state[name].dim() != 2:
+        return vocabulary.size
+    found = state[name].shape[0]
+    size = fit_rows(where, name, found, vocabulary, task, arguments)
+    if size > vocabulary.size or size < vocabulary.size:
+        more = (f"; the first number is that of the vocabulary, which has {count_of(vocabulary.size, 'word')}"
+                + ("" if size < vocabulary.size else
+                   ". If the rows after them stand for no word: --extra_rows=cut, or --extra_rows=name to keep them"))
+        raise ExportError(f"{where}: tensor '{name}': expected shape [{vocabulary.size}, {state[name].shape[1]}] from the "
+                          f"config, found {list(state[name].shape)}{more}")
+    if size < found:
+        cut = {name}
+        if task == "language_model":
+            cut |= {f"{prefix_of(prefixes, 'out')}.weight", f"{prefix_of(prefixes, 'out')}.bias"}
+        for part in cut:
+            if part in state and state[part].shape[0] == found:
+                state[part] = state[part][:size]
+    return size
 
 
 def describe(config, vocabulary):
@@ -153,7 +320,8 @@ def describe(config, vocabulary):
         config.get("preprocessing", {}).get("type"), "words")
     size = vocabulary.size if vocabulary is not None else 0
     last = ("a language model" + (", tied" if config.get("tied") else "") if language_model
-            else f"{len(labels)} labels, pooling {config['pooling']}")
+            else f"{len(labels)} labels, pooling {config['pooling']}" if labels
+            else f"an encoder, pooling {config['pooling']}")
     verb = "score" if language_model else "classify" if labels else "encode"
     usage = (f"sru_client {verb} --model={{model}} 'your text'" if vocabulary is not None else
              "and send Features (proto/sru/v1/inference.proto) of "

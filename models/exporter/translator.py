@@ -5,10 +5,11 @@ import math
 import os
 import re
 
-from exporter.checkpoint import checked_tensor, load_checkpoint, state_dict_of
-from exporter.common import (MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, ExportError, Exported,
+from .checkpoint import checked_tensor, drop_ignored
+from .checkpoint_file import load_checkpoint, read_checkpoint
+from .common import (MAX_LAYERS, MAX_VOCABULARY, MAX_WIDTH, ExportError, Exported,
                              check_integer)
-from exporter.vocabulary import Vocabulary, count_pieces
+from .vocabulary import Vocabulary, count_pieces
 
 # The limits of the server (models/translator_config.h, models/decoding/search_options.h).
 MAX_POSITIONS = 1 << 20
@@ -123,14 +124,15 @@ def expected_tensors(translator):
     return tensors
 
 
-def load_tensors(torch, path):
+def load_tensors(torch, arguments):
     """The state_dict of a checkpoint. OpenNMT-py keeps the generator apart."""
-    checkpoint = load_checkpoint(torch, path)
-    if (isinstance(checkpoint, dict) and isinstance(checkpoint.get("model"), dict)
-            and isinstance(checkpoint.get("generator"), dict)):
-        generator = {f"generator.{name}": value for name, value in checkpoint["generator"].items()}
-        checkpoint = {**checkpoint["model"], **generator}
-    return state_dict_of(torch, path, checkpoint)
+    loaded = load_checkpoint(torch, arguments.checkpoint)
+    if (isinstance(loaded, dict) and isinstance(loaded.get("model"), dict)
+            and isinstance(loaded.get("generator"), dict)):
+        generator = {f"generator.{name}": value for name, value in loaded["generator"].items()}
+        loaded = {**loaded["model"], **generator}
+    state = read_checkpoint(torch, arguments, loaded).state
+    return drop_ignored(f"checkpoint {arguments.checkpoint}", state, arguments.ignore)
 
 
 def collect_tensors(torch, source, state, translator):
@@ -196,7 +198,7 @@ def read_model(torch, arguments, task, source, source_config):
         vocabulary = Vocabulary(config["preprocessing"], translator["source_vocabulary"],
                                 pieces=subwords)
     tensors = collect_tensors(torch, f"checkpoint {arguments.checkpoint}",
-                              load_tensors(torch, arguments.checkpoint), translator)
+                              load_tensors(torch, arguments), translator)
     return Exported(
         config, tensors, vocabulary,
         f"{translator['encoder_layers']} encoder and {translator['decoder_layers']} decoder layers",

@@ -3,8 +3,10 @@
 import json
 import os
 
-from exporter.common import (MAX_PIECES_BYTES, MAX_VOCABULARY, REQUIRED, ExportError, check_integer,
-                             is_integer, read_lines, shortened)
+from .common import (MAX_PIECES_BYTES, MAX_VOCABULARY, REQUIRED, ExportError, check_integer, count_of, is_integer,
+                     shortened)
+from .vocabulary_file import UNUSED, check_reachable, read_words
+from .words import never_given
 
 # models/config.h, each with its own keys and their defaults.
 PREPROCESSINGS = {
@@ -21,6 +23,9 @@ PREPROCESSINGS = {
 # Where they differ from the others, which need oov_id and a vocabulary.
 WITHOUT_OOV = ("bytes", "line_words", "sentencepiece")
 OPTIONAL_OOV = ("characters",)
+
+# How an unknown word is called by convention, in lower case.
+UNKNOWN_WORDS = ("<unk>", "[unk]", "<oov>", "[oov]", "unk", "<unknown>", "__unk__", "__oov__", "oov", "unktoken", "<unk_token>")
 
 # What a newline becomes with line_words.
 END_OF_LINE = "</s>"
@@ -175,7 +180,7 @@ def read_vocabulary(source, config, task, arguments):
 
     where, words = f"vocabulary {arguments.vocab}", None
     if arguments.vocab:
-        words = read_lines(arguments.vocab, "vocabulary")
+        words = read_words(arguments.vocab, "vocabulary", arguments.notes)
     if language_model and "vocabulary" in config:
         check_words(f"{source}: vocabulary", config["vocabulary"])
         if words is not None and words != config["vocabulary"]:
@@ -188,10 +193,43 @@ def read_vocabulary(source, config, task, arguments):
         raise ExportError(f"{where}: expected at most {MAX_VOCABULARY} words, found {len(words)}")
     if kind == "line_words" and END_OF_LINE not in words:
         raise ExportError(f"{where}: the word {END_OF_LINE}, which a newline becomes, is missing")
+    if not arguments.any_words:
+        check_reachable(where, never_given(preprocessing, words), words, arguments.notes)
     return Vocabulary(preprocessing, len(words), words)
 
 
-def read_embedding(source, config, vocabulary):
+def fit_rows(source, name, rows, vocabulary, task, arguments):
+    """Lets the vocabulary and an embedding of `rows` rows, which tensor `name` is, have the same size; returns how many
+    rows are exported. Embeddings are often padded to a multiple of 8 or more."""
+    size = vocabulary.size
+    extra = rows - size
+    if extra <= 0:
+        return rows  # the shapes are checked with the others
+    padded = any(rows == -(-size // multiple) * multiple for multiple in (8, 16, 32, 64, 128, 256, 512, 1024))
+    choice = arguments.extra_rows or (("name" if task == "language_model" else "cut") if padded else None)
+    if choice is None:
+        return rows
+    if choice == "cut":
+        arguments.notes.append(f"the embedding has {rows:,} rows, the vocabulary {count_of(size, 'word')}: the last "
+                               f"{count_of(extra, 'row')} were left out")
+        return size
+    if vocabulary.words is None:
+        raise ExportError(f"{source}: tensor '{name}' has {rows} rows for {size} symbols of a tokenizer that cannot have more; "
+                          "leave the others out with --extra_rows=cut (which changes the probabilities that the model gave "
+                          "to them)")
+    vocabulary.words = vocabulary.words + [UNUSED.format(number) for number in range(size, rows)]
+    vocabulary.size = rows
+    arguments.notes.append(f"the embedding has {rows:,} rows, the vocabulary {count_of(size, 'word')}: the others were named "
+                           f"{UNUSED.format(size)} and so on")
+    return rows
+
+
+def find_unknown(words):
+    """The ids of the words that stand for unknown ones by convention."""
+    return [index for index, word in enumerate(words or []) if word.lower() in UNKNOWN_WORDS]
+
+
+def read_embedding(source, config, vocabulary, arguments, quiet=False):
     """The "embedding" object of config.json."""
     kind = vocabulary.preprocessing["type"]
     embedding = {"vocabulary_size": vocabulary.size}
@@ -202,5 +240,14 @@ def read_embedding(source, config, vocabulary):
         embedding["oov_id"] = check_integer(source, "oov_id", config["oov_id"], 0,
                                             vocabulary.size - 1)
     elif kind not in OPTIONAL_OOV:
-        raise ExportError(f"{source}: key 'oov_id' is missing (see --help)")
+        likely = find_unknown(vocabulary.words)
+        if arguments.config is None and len(likely) == 1:
+            embedding["oov_id"] = likely[0]
+            if not quiet:
+                arguments.notes.append(f"unknown words become '{vocabulary.words[likely[0]]}', whose id is "
+                                       f"{likely[0]} (--oov_id)")
+            return embedding
+        hint = "; ".join(f"word {index} is '{vocabulary.words[index]}'" for index in likely)
+        raise ExportError(f"{source}: key 'oov_id' is missing: the id that stands for unknown words"
+                          f"{' (' + hint + ')' if hint else ''}; give it there or as --oov_id")
     return embedding

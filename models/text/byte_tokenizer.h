@@ -21,6 +21,7 @@ class ByteTokenizer final : public Tokenizer, public Detokenizer {
   // The id of a token of one byte.
   int32_t Lookup(std::string_view token) const override;
 
+  int32_t unknown_id() const override { return kNotFound; }
   int size() const override { return static_cast<int>(vocabulary_.size()); }
   std::string TokenName(int32_t id) const override;
 

@@ -25,6 +25,7 @@ class CharacterTokenizer final : public Tokenizer, public Detokenizer {
   // The id of a line of the vocabulary, or of a newline or carriage return.
   int32_t Lookup(std::string_view token) const override;
 
+  int32_t unknown_id() const override { return oov_id_; }
   int size() const override { return vocabulary_->size(); }
   std::string TokenName(int32_t id) const override { return std::string(vocabulary_->word(id)); }
 

@@ -25,6 +25,7 @@ class LineWordTokenizer final : public Tokenizer, public Detokenizer {
 
   int32_t Lookup(std::string_view word) const override;
 
+  int32_t unknown_id() const override { return unknown_; }
   int size() const override { return vocabulary_->size(); }
   std::string TokenName(int32_t id) const override { return std::string(vocabulary_->word(id)); }
 

@@ -32,6 +32,8 @@ class SentencePieceTokenizer final : public Tokenizer, public Detokenizer {
   // The id of a piece by its text, U+2581 for a space.
   int32_t Lookup(std::string_view piece) const override;
 
+  // With byte fallback text never gives it: an unknown character is its bytes.
+  int32_t unknown_id() const override { return model_.unknown_id; }
   int size() const override { return static_cast<int>(model_.pieces.size()); }
   std::string TokenName(int32_t id) const override { return model_.pieces[id].text; }
   PieceKind kind(int32_t id) const { return model_.pieces[id].kind; }

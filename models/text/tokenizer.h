@@ -55,6 +55,10 @@ class Tokenizer {
   // or kNotFound if there is none.
   virtual int32_t Lookup(std::string_view token) const = 0;
 
+  // The id of unknown tokens, whether from text or from Lookup(); kNotFound if there is none. A symbol for unknown tokens that a
+  // caller sends itself has this id, too.
+  virtual int32_t unknown_id() const = 0;
+
   // Number of ids.
   virtual int size() const = 0;
 

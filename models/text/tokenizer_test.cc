@@ -40,6 +40,18 @@ std::vector<std::unique_ptr<const Tokenizer>> Tokenizers() {
   return tokenizers;
 }
 
+TEST(TokenizerTest, WhatIsUnknownHasOneId) {
+  const auto tokenizers = Tokenizers();
+  // Bytes are all known.
+  EXPECT_EQ(tokenizers[0]->unknown_id(), Tokenizer::kNotFound);
+  for (size_t i = 1; i < tokenizers.size(); ++i) {
+    EXPECT_EQ(tokenizers[i]->unknown_id(), 0) << i;
+    EXPECT_EQ(tokenizers[i]->Lookup("zz"), tokenizers[i]->unknown_id()) << i;
+    EXPECT_EQ(*tokenizers[i]->Encode("z"), std::vector<int32_t>{0}) << i;
+    EXPECT_NE(tokenizers[i]->Lookup("a"), tokenizers[i]->unknown_id()) << i;
+  }
+}
+
 // One word that never ends, nothing but white space, many words, marks on marks, apostrophes.
 // SentencePiece has a test of its own.
 TEST(TokenizerTest, HostileTextTakesLinearTime) {

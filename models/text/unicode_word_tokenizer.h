@@ -45,6 +45,7 @@ class UnicodeWordTokenizer final : public Tokenizer {
   // The id of a token, in lower case if the tokenizer lower-cases.
   int32_t Lookup(std::string_view token) const override;
 
+  int32_t unknown_id() const override { return oov_id_; }
   int size() const override { return vocabulary_->size(); }
   std::string TokenName(int32_t id) const override { return std::string(vocabulary_->word(id)); }
 

@@ -21,16 +21,15 @@ class WordTokenizer final : public Tokenizer {
   WordTokenizer(const PreprocessingConfig& preprocessing, std::unique_ptr<Vocabulary> vocabulary,
                 int32_t oov_id);
 
-  // No preprocessing; oov_id() when unknown.
+  // No preprocessing; unknown_id() when unknown.
   int32_t Lookup(std::string_view word) const override {
     const int32_t id = vocabulary_->Find(word);
     return id == Vocabulary::kNotFound ? oov_id_ : id;
   }
 
+  int32_t unknown_id() const override { return oov_id_; }
   int size() const override { return vocabulary_->size(); }
   std::string TokenName(int32_t id) const override { return std::string(vocabulary_->word(id)); }
-
-  int32_t oov_id() const { return oov_id_; }
 
  private:
   absl::Status AppendIds(std::string_view text, size_t max_tokens,

@@ -42,9 +42,9 @@ TEST(WordTokenizerTest, RefusesInvalidUtf8) {
 TEST(WordTokenizerTest, LooksUpWordsAsTheyAre) {
   const auto tokenizer = MakeTokenizer({PreprocessingType::kLowercase, false});
   EXPECT_EQ(tokenizer->Lookup("How"), 3);
-  EXPECT_EQ(tokenizer->Lookup("HOW"), tokenizer->oov_id());
-  EXPECT_EQ(tokenizer->Lookup(""), tokenizer->oov_id());
-  EXPECT_EQ(tokenizer->Lookup("how ?"), tokenizer->oov_id());
+  EXPECT_EQ(tokenizer->Lookup("HOW"), tokenizer->unknown_id());
+  EXPECT_EQ(tokenizer->Lookup(""), tokenizer->unknown_id());
+  EXPECT_EQ(tokenizer->Lookup("how ?"), tokenizer->unknown_id());
 }
 
 }  // namespace

@@ -34,4 +34,14 @@ absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::s
   return ListenAddress{std::string(host), port};
 }
 
+absl::StatusOr<std::optional<ListenAddress>> ParseOptionalListenAddress(absl::string_view flag,
+                                                                        absl::string_view text) {
+  std::optional<ListenAddress> address;
+  if (text.empty()) return address;
+  absl::StatusOr<ListenAddress> parsed = ParseListenAddress(flag, text);
+  if (!parsed.ok()) return parsed.status();
+  address = *std::move(parsed);
+  return address;
+}
+
 }  // namespace sru::server

@@ -2,6 +2,7 @@
 #ifndef SRU_SERVER_BASE_LISTEN_ADDRESS_H_
 #define SRU_SERVER_BASE_LISTEN_ADDRESS_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -20,6 +21,9 @@ struct ListenAddress {
 
 // Takes "HOST:PORT" and "[IPV6]:PORT"; kInvalidArgument names `flag`.
 absl::StatusOr<ListenAddress> ParseListenAddress(absl::string_view flag, absl::string_view text);
+// Likewise, of an address that may be left out: "" is none.
+absl::StatusOr<std::optional<ListenAddress>> ParseOptionalListenAddress(absl::string_view flag,
+                                                                        absl::string_view text);
 
 }  // namespace sru::server
 

@@ -62,7 +62,7 @@ void AddFlags(BatchingOptions* options, FlagTable* flags) {
                                 "always float32."));
   flags->Add("cpu_isa", &options->hardware.cpu_isa,
              "Instruction set of backend cpu: auto (the best of this machine), avx2, avx512, "
-             "avx512_bf16 or amx.");
+             "avx512_bf16, amx; on arm64 neon.");
   flags->Add("cpu_threads", &options->hardware.cpu_threads, {0, 1024},
              "Most cores that one large batch of backend cpu may use when others are idle. 0 = "
              "all.");

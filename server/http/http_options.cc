@@ -6,10 +6,18 @@
 namespace sru::server {
 
 void AddFlags(HttpOptions* options, FlagTable* flags) {
-  flags->AddParsed("metrics_listen", &options->listen, options->listen.ToString(),
+  flags->AddParsed("metrics_listen", &options->metrics_listen, options->metrics_listen.ToString(),
                    ParseListenAddress,
                    "HOST:PORT of the status page (/), /metrics, /healthz and /readyz. Port 0 lets "
                    "the system choose one.");
+  flags->AddParsed("http_listen", &options->http_listen,
+                   options->http_listen.has_value() ? options->http_listen->ToString() : "",
+                   ParseOptionalListenAddress,
+                   "HOST:PORT of the same calls over HTTP/1.1 with JSON. Port 0 lets the system "
+                   "choose one. Empty: calls come over gRPC only.");
+  flags->Add("http_threads", &options->http_threads, {1, 256},
+             "Threads that read requests of --http_listen, turn JSON into messages and back, and "
+             "write answers.");
   flags->AddParsed("status_page_try", &options->status_page_try,
                    TryAccessName(options->status_page_try), ParseTryAccess,
                    "off, local or all: who may try a model in the box of the status page. local: "

@@ -1,7 +1,8 @@
-// The server's options on its HTTP port.
+// The server's options on its HTTP ports.
 #ifndef SRU_SERVER_HTTP_HTTP_OPTIONS_H_
 #define SRU_SERVER_HTTP_HTTP_OPTIONS_H_
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,10 @@
 namespace sru::server {
 
 struct HttpOptions {
-  ListenAddress listen = {"0.0.0.0", 9090};
+  ListenAddress metrics_listen = {"0.0.0.0", 9090};
+  // Of the calls; nothing: calls come over gRPC only.
+  std::optional<ListenAddress> http_listen = ListenAddress{"0.0.0.0", 8080};
+  int http_threads = 2;
   TryAccess status_page_try = TryAccess::kLocal;
   std::vector<std::string> status_page_hosts;  // names by which pages are shown; page_host.h
 };

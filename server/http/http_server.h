@@ -1,25 +1,30 @@
-// An HTTP/1.1 server for few and small requests that slow or silent clients cannot hold up: for
-// probes, a scraper, and people who look at a page. Boost.Beast implements HTTP; this decides which
-// connections may stay open, and for how long.
+// An HTTP/1.1 server that slow or silent clients cannot hold up: for probes, a scraper, people who
+// look at a page, and for calls. Boost.Beast implements HTTP and Boost.Asio the sockets; this
+// decides which connections may stay open, and for how long.
 //
-// One thread does all reading and writing, so no connection can occupy a thread. A connection
-// carries one request. Each of its three parts (headers, body, answer) has a time limit as a whole,
-// which bytes that trickle in do not renew. An answer can be sent in parts while it is made. When all connections are taken, the oldest one of the
-// address that has the most is closed to make room for a new one.
+// A few threads do all reading and writing, each for its own connections, so no connection can
+// occupy a thread. Headers, body and answer have a time limit as a whole, which bytes that trickle
+// in do not renew. An answer can be sent in parts while it is made. When all connections are taken,
+// the oldest one of the address that has the most is closed to make room for a new one.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_HTTP_HTTP_SERVER_H_
 #define SRU_SERVER_HTTP_HTTP_SERVER_H_
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/base/listen_address.h"
 #include "server/http/page_message.h"
+
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
 namespace sru::server {
 
@@ -30,7 +35,11 @@ class HttpCall {
   virtual const PageRequest& request() const = 0;
   // True when the connection is gone, so that nobody would get the answer.
   virtual bool gone() const = 0;
-  // Sends the answer and then closes the connection. May be called from any thread, at most once.
+  // `on_gone` runs once, on one of the server's threads, when the connection is gone before its
+  // answer has been written; at once if it is gone already. It must return at once. Call this at
+  // most once.
+  virtual void OnGone(std::function<void()> on_gone) = 0;
+  // Sends the answer. May be called from any thread, at most once.
   // Without it, the connection is closed when the server stops or has to make room. Several calls
   // may share an answer.
   virtual void Reply(std::shared_ptr<const PageResponse> response) = 0;
@@ -49,13 +58,49 @@ class HttpServer {
     int max_connections = 512;
     size_t max_header_bytes = 8 << 10;
     size_t max_body_bytes = 64 << 10;
-    absl::Duration header_timeout = absl::Seconds(2);   // from the connection to the last header
+    // Of all bodies that are being read or whose calls are not answered. 0 = no bound. Over it,
+    // requests are answered with 503 and Retry-After.
+    size_t max_total_body_bytes = 0;
+    absl::Duration header_timeout = absl::Seconds(2);   // from their first byte to the last header
     absl::Duration body_timeout = absl::Seconds(5);     // for the whole body
     absl::Duration answer_timeout = absl::Seconds(10);  // until the client has taken all of it
     absl::Duration stream_timeout = absl::Seconds(90);  // likewise, of an answer in parts
+    // Likewise, of what the client has been sent of it so far.
+    absl::Duration part_timeout = absl::InfiniteDuration();
+    absl::Duration idle_timeout = absl::Seconds(60);  // between two requests of a connection
+    // How long a handler may take. It limits its own time; this is for a reply that was lost.
+    absl::Duration handling_timeout = absl::Seconds(60);
   };
 
-  // Called on the server's one thread, so it must return at once. By then the body has been read,
+  struct Options {
+    Limits limits;
+    int threads = 1;
+    // A connection carries any number of requests, one after the other. Bodies may be chunked, and
+    // a client that closes its side of the connection is gone.
+    bool keep_alive = false;
+    // Called when the headers of a request have arrived, before its body is read. If it returns an
+    // answer, that is sent, and the handler does not see the request. Must return at once. May be
+    // null.
+    std::function<std::shared_ptr<const PageResponse>(const PageRequest& request)> check_headers;
+    // The answer to what is no request; null: a line of text.
+    std::function<PageResponse(int status, const std::string& text)> make_error;
+    // Turns TLS on: gives the context for a connection that has just come. Called on the server's
+    // threads.
+    std::function<std::shared_ptr<ssl_ctx_st>()> tls_context;
+    // A TLS handshake failed. `detail` is OpenSSL's reason; empty: the client closed the connection
+    // after it had sent something, or its time was up. `peer` is in gRPC's form.
+    std::function<void(const std::string& detail, const std::string& peer)> on_handshake_failure;
+    // A connection was closed to make room for another.
+    std::function<void()> on_refused;
+  };
+
+  struct Stats {
+    int64_t connections = 0;           // open now
+    std::array<int64_t, 6> answers{};  // so far, by the first digit of their status
+    int64_t body_bytes = 0;            // of all bodies that are being read or handled
+  };
+
+  // Called on one of the server's threads, so it must return at once. By then the body has been read,
   // or the reason why it cannot be read is known. An exception is answered with 503 (memory) or
   // 500.
   using Handler = std::function<void(const std::shared_ptr<HttpCall>& call)>;
@@ -63,9 +108,12 @@ class HttpServer {
   // kUnavailable, with the reason, if the server cannot listen on `address`. Port 0 lets the system
   // choose.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const ListenAddress& address,
-                                                           const Limits& limits, Handler handler);
+                                                           Options options, Handler handler);
   // Like Stop().
   virtual ~HttpServer() = default;
+
+  // From now on, answers say that their connections are closed, and they are.
+  virtual void BeginDrain() = 0;
 
   // Stops listening and closes connections whose request is not complete; answers that are being
   // written get half a second. No call of the handler runs afterwards, and replies are dropped.
@@ -73,6 +121,8 @@ class HttpServer {
 
   // The address with the actual port.
   virtual const ListenAddress& address() const = 0;
+
+  virtual Stats stats() const = 0;
 };
 
 }  // namespace sru::server

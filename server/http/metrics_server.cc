@@ -105,8 +105,11 @@ class MetricsServerImpl final : public MetricsServer {
   }
 
   absl::Status Listen(const ListenAddress& address, const HttpServer::Limits& limits) {
-    absl::StatusOr<std::unique_ptr<HttpServer>> http = HttpServer::Start(
-        address, limits, [this](const std::shared_ptr<HttpCall>& call) { Handle(call); });
+    HttpServer::Options options;
+    options.limits = limits;
+    absl::StatusOr<std::unique_ptr<HttpServer>> http =
+        HttpServer::Start(address, std::move(options),
+                          [this](const std::shared_ptr<HttpCall>& call) { Handle(call); });
     if (!http.ok()) {
       return absl::Status(http.status().code(),
                           absl::StrCat("--metrics_listen: ", http.status().message()));

@@ -98,10 +98,11 @@ TEST_F(MetricsServerTest, AnAnswerInParts) {
 }
 
 TEST_F(MetricsServerTest, APartIsSentBeforeTheNextIsMade) {
-  absl::Notification arrived;
-  write_parts_ = [&](PageStream* stream) {
+  // The page's thread may still be in it when the test is over.
+  const auto arrived = std::make_shared<absl::Notification>();
+  write_parts_ = [arrived](PageStream* stream) {
     stream->Write("first");
-    arrived.WaitForNotification();
+    arrived->WaitForNotification();
   };
   SlowConnection client(server_->address().port);
   client.Send("GET /parts HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -110,7 +111,7 @@ TEST_F(MetricsServerTest, APartIsSentBeforeTheNextIsMade) {
     answer += client.ReadSome();
     return absl::StrContains(answer, "5\r\nfirst\r\n");
   }));
-  arrived.Notify();
+  arrived->Notify();
 }
 
 // What is made for a client that does not read waits, and ends when the client goes away.

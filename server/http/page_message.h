@@ -1,31 +1,77 @@
-// A request to the metrics port and its answer, independent of the HTTP library.
+// A request to one of the HTTP ports and its answer, independent of the HTTP library.
 #ifndef SRU_SERVER_HTTP_PAGE_MESSAGE_H_
 #define SRU_SERVER_HTTP_PAGE_MESSAGE_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
-#include <map>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 namespace sru::server {
 
+// Headers by lower-case name, in the order of their first appearance. A header that came twice has
+// both values, joined by ", ". Requests have few, so a search looks at all of them.
+class PageHeaders {
+ public:
+  using Entry = std::pair<std::string, std::string>;
+
+  PageHeaders() = default;
+  PageHeaders(std::initializer_list<Entry> entries) : entries_(entries) {}
+
+  // Adds the header, empty, if there is none.
+  std::string& operator[](absl::string_view lower_case_name) {
+    const auto it = Position(lower_case_name);
+    if (it != entries_.end()) return const_cast<std::string&>(it->second);
+    entries_.emplace_back(std::string(lower_case_name), std::string());
+    return entries_.back().second;
+  }
+  // Null if it was not sent.
+  const std::string* Find(absl::string_view lower_case_name) const {
+    const auto it = Position(lower_case_name);
+    return it == entries_.end() ? nullptr : &it->second;
+  }
+  size_t count(absl::string_view lower_case_name) const {
+    return Position(lower_case_name) == entries_.end() ? 0 : 1;
+  }
+  void erase(absl::string_view lower_case_name) {
+    const auto it = Position(lower_case_name);
+    if (it != entries_.end()) entries_.erase(it);
+  }
+
+  size_t size() const { return entries_.size(); }
+  std::vector<Entry>::const_iterator begin() const { return entries_.begin(); }
+  std::vector<Entry>::const_iterator end() const { return entries_.end(); }
+
+ private:
+  std::vector<Entry>::const_iterator Position(absl::string_view name) const {
+    return std::find_if(entries_.begin(), entries_.end(),
+                        [name](const Entry& entry) { return entry.first == name; });
+  }
+
+  std::vector<Entry> entries_;
+};
+
 struct PageRequest {
   std::string method;          // "GET"
-  std::string path;            // without the query
+  std::string path;            // without the query, undecoded
+  std::string query;           // after '?', undecoded
   std::string remote_address;  // of the connection: "127.0.0.1", "::1"
-  // By lower-case name. A header that came twice has both values, joined by ", ".
-  std::map<std::string, std::string> headers;
+  int remote_port = 0;
+  PageHeaders headers;
   // Reads the body; called at most once. kInvalidArgument: its length is not stated;
   // kResourceExhausted: it is too long; kDeadlineExceeded: it did not arrive completely in time.
   std::function<absl::StatusOr<std::string>()> read_body;
 
   // "" if it was not sent.
-  std::string header(const std::string& lower_case_name) const {
-    const auto it = headers.find(lower_case_name);
-    return it == headers.end() ? "" : it->second;
+  std::string header(absl::string_view lower_case_name) const {
+    const std::string* const value = headers.Find(lower_case_name);
+    return value == nullptr ? "" : *value;
   }
 };
 
@@ -36,6 +82,10 @@ class PageStream {
   // Sends some more, and waits while the client has much of it to take. False once nobody reads:
   // then the rest need not be made.
   virtual bool Write(std::string part) = 0;
+  // Sends some more without waiting. `written` runs once, on any thread and possibly before this
+  // returns: with true when the client should be sent more, with false once nobody reads. The next
+  // part, by either function, may be written when it has run.
+  virtual void AsyncWrite(std::string part, std::function<void(bool)> written) = 0;
 };
 
 struct PageResponse {

@@ -8,9 +8,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "google/rpc/retry.pb.h"
 #include "nlohmann/json.hpp"
+#include "server/http/call_error.h"
 #include "server/http/page_host.h"
+#include "server/http/page_origin.h"
 
 namespace sru::server {
 namespace {
@@ -20,46 +21,9 @@ using nlohmann::json;
 constexpr char kHeader[] = "x-sru-try";
 constexpr char kJsonType[] = "application/json; charset=utf-8";
 
-int HttpStatusOf(absl::StatusCode code) {
-  switch (code) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kOutOfRange:
-      return 400;
-    case absl::StatusCode::kUnauthenticated:
-      return 401;
-    case absl::StatusCode::kPermissionDenied:
-      return 403;
-    case absl::StatusCode::kNotFound:
-      return 404;
-    case absl::StatusCode::kResourceExhausted:
-      return 429;
-    case absl::StatusCode::kCancelled:
-      return 499;
-    case absl::StatusCode::kUnimplemented:
-      return 501;
-    case absl::StatusCode::kUnavailable:
-      return 503;
-    case absl::StatusCode::kDeadlineExceeded:
-      return 504;
-    default:
-      return 500;
-  }
-}
-
 bool IsLoopbackAddress(absl::string_view address) {
   return address == "::1" || absl::StartsWith(address, "127.") ||
          absl::StartsWith(address, "::ffff:127.");
-}
-
-// Whether, according to the browser, a web page of another origin sent this.
-bool IsCrossOrigin(const PageRequest& request) {
-  const std::string site = request.header("sec-fetch-site");
-  if (!site.empty() && site != "same-origin") return true;
-  const std::string origin = request.header("origin");
-  if (origin.empty()) return false;
-  const size_t at = origin.find("://");
-  return at == std::string::npos || origin.substr(at + 3) != request.header("host");
 }
 
 std::string ErrorBody(const absl::Status& status) {
@@ -72,26 +36,10 @@ std::string ErrorBody(const absl::Status& status) {
 // A server-sent event. JSON has no line ends of its own.
 std::string Event(const std::string& data) { return absl::StrCat("data: ", data, "\n\n"); }
 
-absl::Status ToAbsl(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
-}
-
 void Prepare(absl::Duration timeout, const std::string& authorization,
              grpc::ClientContext* context) {
   context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
   if (!authorization.empty()) context->AddMetadata("authorization", authorization);
-}
-
-std::optional<absl::Duration> RetryAfter(const grpc::Status& status) {
-  google::rpc::Status details;
-  if (!details.ParseFromString(status.error_details())) return std::nullopt;
-  for (const google::protobuf::Any& detail : details.details()) {
-    google::rpc::RetryInfo info;
-    if (!detail.UnpackTo(&info)) continue;
-    return absl::Seconds(info.retry_delay().seconds()) +
-           absl::Nanoseconds(info.retry_delay().nanos());
-  }
-  return std::nullopt;
 }
 
 }  // namespace
@@ -189,7 +137,8 @@ absl::StatusOr<std::string> TryEndpoint::Accept(const PageRequest& request, Plac
         absl::StrCat(request.path, " takes POST; ", TryBodyAt(request.path)));
   }
   if (absl::Status status = CheckAccess(request); !status.ok()) return status;
-  if (IsCrossOrigin(request)) {
+  // No person sends this without the page.
+  if (IsCrossOrigin(request) || request.header("sec-fetch-site") == "none") {
     return absl::PermissionDeniedError(
         "the request comes from a page of another origin; open the server's own page");
   }
@@ -257,7 +206,7 @@ absl::StatusOr<PageResponse> TryEndpoint::Ask(
   const grpc::Status status = RunCall(
       &context, function, [&](const auto& chosen) { return chosen(&context, call, &response); });
   if (!status.ok()) {
-    refusal->retry_after = RetryAfter(status).value_or(absl::ZeroDuration());
+    refusal->retry_after = RetryAfterOf(status).value_or(absl::ZeroDuration());
     return ToAbsl(status);
   }
   PageResponse page;

@@ -363,6 +363,9 @@ class FakeStream : public PageStream {
     body += part;
     return writes < gone_after;
   }
+  void AsyncWrite(std::string part, std::function<void(bool)> written) override {
+    written(Write(std::move(part)));
+  }
 
   // The JSON objects of the events.
   std::vector<json> Events() const {

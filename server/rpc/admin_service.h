@@ -32,8 +32,6 @@ class AdminService final
                                         grpc::ByteBuffer* response) override;
 
  private:
-  absl::Status CheckControl() const;
-
   const ModelControl control_;
   ModelManager& manager_;
   Metrics& metrics_;

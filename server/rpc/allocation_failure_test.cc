@@ -27,6 +27,8 @@
 #include "server/batching/score_batch_runner.h"
 #include "server/batching/translations.h"
 #include "server/compat/protobuf_compat.h"
+#include "server/open_inference/infer_form.h"
+#include "server/open_inference/model_infer.h"
 #include "server/rpc/answer_parser.h"
 #include "server/rpc/inference_service.h"
 #include "server/rpc/request_outline.h"
@@ -333,6 +335,30 @@ class AllocationFailureTest : public ::testing::Test {
     return request;
   }
 
+  // Of the Open Inference Protocol, for `model`: texts, or ids of which there are enough to be freed before their call.
+  static inference::ModelInferRequest InferRequestOf(const std::string& model, bool has_ids) {
+    inference::ModelInferRequest request;
+    request.set_model_name(model);
+    request.set_id("an id that is longer than what fits into a string");
+    auto* const input = request.add_inputs();
+    if (has_ids) {
+      input->set_name("token_ids");
+      input->set_datatype("INT64");
+      input->add_shape(2);
+      input->add_shape(1000);
+      for (int i = 0; i < 2000; ++i) input->mutable_contents()->add_int64_contents(i % 5);
+    } else {
+      input->set_name("text");
+      input->set_datatype("BYTES");
+      input->add_shape(3);
+      for (int i = 0; i < 3; ++i) input->mutable_contents()->add_bytes_contents("a b c");
+    }
+    return request;
+  }
+  auto ModelInfer() {
+    return [this](auto... arguments) { return StartModelInfer(context_, arguments...); };
+  }
+
   // Makes one call through `handle` while the allocation number `first` on this thread fails.
   // Returns whether an allocation failed.
   template <typename Request, typename Handle>
@@ -525,6 +551,71 @@ TEST_F(AllocationFailureTest, InTheWorkerForTranslate) {
   FailInWorker(TranslateRequest(), Translate());
   const TranslationStats stats = translations_->stats();
   EXPECT_EQ(stats.running + stats.waiting, 0);
+}
+
+TEST_F(AllocationFailureTest, InTheHandlerOfModelInfer) {
+  FailInHandler(InferRequestOf("m", /*has_ids=*/false), ModelInfer());
+  inference::ModelInferRequest encode = InferRequestOf("m", /*has_ids=*/true);
+  encode.add_outputs()->set_name("encoding");
+  (*encode.mutable_parameters())["pooling"].set_string_param("none");
+  FailInHandler(encode, ModelInfer());
+  FailInHandler(InferRequestOf("lm", /*has_ids=*/false), ModelInfer());
+}
+
+TEST_F(AllocationFailureTest, InTheWorkerForModelInfer) {
+  FailInWorker(InferRequestOf("m", /*has_ids=*/false), ModelInfer());
+  inference::ModelInferRequest encode = InferRequestOf("m", /*has_ids=*/true);
+  encode.add_outputs()->set_name("encoding");
+  (*encode.mutable_parameters())["pooling"].set_string_param("none");
+  FailInWorker(encode, ModelInfer());
+  FailInWorker(InferRequestOf("lm", /*has_ids=*/false), ModelInfer());
+}
+
+TEST_F(AllocationFailureTest, TheEstimateOfAModelInferCoversWhatItsRequestTakes) {
+  const auto expect_covers = [this](const inference::ModelInferRequest& request) {
+    SCOPED_TRACE(request.inputs(0).name());
+    auto call = std::make_unique<InferCall>(&budget_);
+    const grpc::ByteBuffer bytes = Bytes(request);
+    ASSERT_TRUE(call->bytes.Read(bytes));
+    ASSERT_TRUE(ReadInferRequest(call->bytes.view(), &call->request).ok());
+    call->served = served_;
+    call->limits = context_.limits;
+    const ClassifyForm form = MakeClassifyForm(std::move(call));
+    RequestOutline outline;
+    ASSERT_TRUE(form->ReadOutline(&outline).ok());
+    sru::testing::ArmAllocations(std::numeric_limits<int64_t>::max(), false);
+    google::protobuf::Arena arena;
+    auto* const parsed = CreateOnArena<v1::ClassifyRequest>(&arena);
+    const absl::Status status = form->Parse(parsed);
+    sru::testing::DisarmAllocations();
+    ASSERT_TRUE(status.ok()) << status;
+    const int64_t taken = sru::testing::AllocatedBytes() + static_cast<int64_t>(bytes.Length());
+    EXPECT_GE(EstimateCallBytes(outline), taken);
+    EXPECT_LE(EstimateCallBytes(outline), 8 * taken + 100000);
+  };
+  expect_covers(InferRequestOf("m", /*has_ids=*/false));
+  inference::ModelInferRequest ids = InferRequestOf("m", /*has_ids=*/true);
+  expect_covers(ids);
+  auto* const lengths = ids.add_inputs();
+  lengths->set_name("lengths");
+  lengths->set_datatype("INT32");
+  lengths->add_shape(2);
+  for (const int length : {1, 1000}) lengths->mutable_contents()->add_int_contents(length);
+  expect_covers(ids);
+  inference::ModelInferRequest texts;
+  auto* const text = texts.add_inputs();
+  text->set_name("text");
+  text->set_datatype("BYTES");
+  text->add_shape(256);
+  for (int i = 0; i < 256; ++i) text->mutable_contents()->add_bytes_contents("");
+  expect_covers(texts);
+  inference::ModelInferRequest frames;
+  auto* const features = frames.add_inputs();
+  features->set_name("features");
+  features->set_datatype("FP32");
+  for (const int64_t size : {4, 500, 4}) features->add_shape(size);
+  for (int i = 0; i < 4 * 500 * 4; ++i) features->mutable_contents()->add_fp32_contents(1);
+  expect_covers(frames);
 }
 
 TEST_F(AllocationFailureTest, InTheHandlerOfGetModel) {

@@ -15,8 +15,8 @@ namespace {
 class AnswerCall final : public ComputeCall<v1::AnswerRequest, v1::AnswerResponse> {
  public:
   AnswerCall(const ServiceContext& context, grpc::CallbackServerContext* call,
-             grpc::ByteBuffer* response_bytes)
-      : ComputeCall(Method::kAnswer, context, call, response_bytes) {}
+             grpc::ByteBuffer* response_bytes, Form form)
+      : ComputeCall(Method::kAnswer, context, call, response_bytes, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::AnswerRequest& request) override {
@@ -49,10 +49,15 @@ class AnswerCall final : public ComputeCall<v1::AnswerRequest, v1::AnswerRespons
     parts_ = CutQueries(request.queries(), queries_, limits().max_batch_tokens);
     ParsedSequences sequences;
     sequences.tasks.resize(parts_.size());
-    sequences.truncated.resize(parts_.size());
+    sequences.counts.resize(parts_.size());
     for (size_t i = 0; i < parts_.size(); ++i) {
+      sequences.counts[i].computed = parts_[i].num_tokens;
       sequences.tasks[i].num_tokens = parts_[i].num_tokens;
       sequences.tasks[i].answer = &parts_[i].task;
+    }
+    for (const ParsedQuery& query : queries_) {
+      sequences.words.words += query.num_tokens;
+      sequences.words.unknown += query.unknown;
     }
     return sequences;
   }
@@ -89,24 +94,23 @@ class AnswerCall final : public ComputeCall<v1::AnswerRequest, v1::AnswerRespons
   }
 
   // Writes all of a query with its last part.
-  void WriteSequence(size_t index, int /*num_tokens*/, bool /*truncated*/, float* /*values*/,
+  void WriteSequence(size_t index, const TokenCounts& /*counts*/, float* /*values*/,
                      v1::AnswerResponse* response) const override {
     if (!parts_[index].is_last) return;
     size_t first = index;
     while (parts_[first].first_passage > 0) --first;
     const ParsedQuery& query = queries_[parts_[index].query];
-    auto token_count = static_cast<int32_t>(query.question.size());
     std::vector<std::vector<models::Span>> spans;
     spans.reserve(query.passages.size());
     for (size_t part = first; part <= index; ++part) {
       for (const AnswerTask::Passage& passage : parts_[part].task.passages) {
         spans.push_back(models::BestSpans(passage.start_logits, passage.end_logits,
                                           static_cast<size_t>(passage.length), options_.spans));
-        token_count += passage.length;
       }
     }
     v1::QueryAnswers* const answers = response->add_results();
-    answers->set_token_count(token_count);
+    answers->set_token_count(query.num_tokens);
+    answers->set_unknown_tokens(query.unknown);
     const auto best = models::MergeSpans(spans, options_.top_n, options_.one_per_passage);
     for (const models::PassageSpan& found : best) {
       WriteSpan(found, parts_[index].query, answers->add_answers());
@@ -146,8 +150,9 @@ class AnswerCall final : public ComputeCall<v1::AnswerRequest, v1::AnswerRespons
 
 grpc::ServerUnaryReactor* StartAnswer(const ServiceContext& context,
                                       grpc::CallbackServerContext* call,
-                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return StartCall<AnswerCall>(context, call, request, response);
+                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
+                                      AnswerForm form) {
+  return StartCall<AnswerCall>(context, call, request, response, std::move(form));
 }
 
 }  // namespace sru::server

@@ -109,13 +109,20 @@ class QueryParser {
     for (int i = 0; i < query.passages_size(); ++i) {
       absl::StatusOr<ParsedPassage> passage = ParsePassage(query, index, i, features);
       if (!passage.ok()) return passage.status();
+      Count(passage->ids, &parsed);
       parsed.passages.push_back(*std::move(passage));
     }
     parsed.question.assign(question->ids.begin(), question->ids.end());
+    Count(parsed.question, &parsed);
     return parsed;
   }
 
  private:
+  void Count(const std::vector<int32_t>& ids, ParsedQuery* query) const {
+    query->num_tokens += static_cast<int>(ids.size());
+    query->unknown += static_cast<int>(std::count(ids.begin(), ids.end(), tokenizer_.unknown_id()));
+  }
+
   absl::StatusOr<ParsedPassage> ParsePassage(const v1::Query& query, int index, int passage,
                                              const models::QuestionFeatures& features) const {
     const std::string& text = query.passages(passage);

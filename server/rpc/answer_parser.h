@@ -60,6 +60,8 @@ struct ParsedPassage {
 struct ParsedQuery {
   std::vector<int32_t> question;  // ids
   std::vector<ParsedPassage> passages;
+  int num_tokens = 0;  // of the question and all passages
+  int unknown = 0;     // of those: the vocabulary does not have them
 };
 
 // Passages of a query that are computed at once.

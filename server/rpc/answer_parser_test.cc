@@ -89,6 +89,8 @@ TEST_F(AnswerParserTest, KeepsIdsPlacesAndFeatures) {
   EXPECT_THAT(first.question, ElementsAre(2, 3, 4, 6));
   ASSERT_EQ(first.passages.size(), 2u);
   EXPECT_THAT(first.passages[0].ids, ElementsAre(1, 5, 3));
+  EXPECT_EQ(first.num_tokens, 4 + 3 + 2);
+  EXPECT_EQ(first.unknown, 3);
   ASSERT_EQ(first.passages[0].places.size(), 3u);
   const TokenPlace& second = first.passages[0].places[1];
   EXPECT_EQ(second.begin_byte, 6u);

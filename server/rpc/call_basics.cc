@@ -62,6 +62,18 @@ TaskFilter AnswersOf(Method method) {
     case Method::kGetModel:
     case Method::kLoadModel:
     case Method::kUnloadModel:
+    case Method::kModelInfer:  // its models have names
+    case Method::kModelStreamInfer:
+    case Method::kServerLive:
+    case Method::kServerReady:
+    case Method::kModelReady:
+    case Method::kServerMetadata:
+    case Method::kModelMetadata:
+    case Method::kModelConfig:
+    case Method::kModelStatistics:
+    case Method::kRepositoryIndex:
+    case Method::kRepositoryModelLoad:
+    case Method::kRepositoryModelUnload:
       break;
   }
   return nullptr;

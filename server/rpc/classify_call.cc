@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "server/rpc/calls.h"
 #include "server/rpc/compute_call.h"
 
@@ -7,8 +9,8 @@ namespace {
 class ClassifyCall final : public SequenceCall<v1::ClassifyRequest, v1::ClassifyResponse> {
  public:
   ClassifyCall(const ServiceContext& context, grpc::CallbackServerContext* call,
-               grpc::ByteBuffer* response_bytes)
-      : SequenceCall(Method::kClassify, context, call, response_bytes) {}
+               grpc::ByteBuffer* response_bytes, Form form)
+      : SequenceCall(Method::kClassify, context, call, response_bytes, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::ClassifyRequest& request) override {
@@ -45,13 +47,15 @@ class ClassifyCall final : public SequenceCall<v1::ClassifyRequest, v1::Classify
     task->output.probabilities = values + model().labels().size();
   }
 
-  void WriteSequence(size_t /*index*/, int num_tokens, bool truncated, float* values,
+  void WriteSequence(size_t /*index*/, const TokenCounts& counts, float* values,
                      v1::ClassifyResponse* response) const override {
     v1::Classification* classification = response->add_classifications();
+    if (counts.computed == 0) return;
     WriteLabels(model().labels(), values, values + model().labels().size(),
                 static_cast<int>(top_k_), classification);
-    classification->set_token_count(num_tokens);
-    classification->set_truncated(truncated);
+    classification->set_token_count(counts.computed);
+    classification->set_truncated(counts.truncated);
+    classification->set_unknown_tokens(counts.unknown);
   }
 
   int64_t top_k_ = 0;
@@ -62,9 +66,9 @@ class ClassifyCall final : public SequenceCall<v1::ClassifyRequest, v1::Classify
 
 grpc::ServerUnaryReactor* StartClassify(const ServiceContext& context,
                                         grpc::CallbackServerContext* call,
-                                        const grpc::ByteBuffer* request,
-                                        grpc::ByteBuffer* response) {
-  return StartCall<ClassifyCall>(context, call, request, response);
+                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
+                                        ClassifyForm form) {
+  return StartCall<ClassifyCall>(context, call, request, response, std::move(form));
 }
 
 }  // namespace sru::server

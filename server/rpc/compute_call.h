@@ -5,6 +5,7 @@
 #ifndef SRU_SERVER_RPC_COMPUTE_CALL_H_
 #define SRU_SERVER_RPC_COMPUTE_CALL_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <new>
@@ -24,6 +25,7 @@
 #include "server/compat/protobuf_compat.h"
 #include "server/rpc/call_basics.h"
 #include "server/rpc/end_call.h"
+#include "server/rpc/message_form.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
 #include "server/rpc/response_writer.h"
@@ -47,17 +49,22 @@ inline constexpr int64_t kLargeOutputBytes = 64 << 10;
 template <typename Request, typename Response>
 class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
  public:
+  using Form = MessageFormPtr<Request, Response>;
+
+  // The messages are `Request` and `Response`, or what `form` makes of them; then `method` is that of the form.
   ComputeCall(Method method, const ServiceContext& context, grpc::CallbackServerContext* call,
-              grpc::ByteBuffer* response_bytes)
+              grpc::ByteBuffer* response_bytes, Form form)
       : context_(context),
         arrival_(context.clock->Now()),
         call_(call),
         request_id_(AccessLog::Begin(*call)),
         request_(CreateOnArena<Request>(&arena_)),
-        method_(method),
-        deadline_(DeadlineOf(*call, *context.clock)),
+        method_(form == nullptr ? method : form->method()),
+        deadline_(std::min(DeadlineOf(*call, *context.clock),
+                           form == nullptr ? absl::InfiniteFuture() : arrival_ + form->timeout())),
         response_bytes_(response_bytes),
-        held_(context.budget) {
+        held_(context.budget),
+        form_(std::move(form)) {
     context_.in_flight->Enter();
   }
   ComputeCall(const ComputeCall&) = delete;
@@ -92,7 +99,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   // Says what to compute of sequence `index`, into the OutputSize() floats at `values`.
   virtual void SetOutput(size_t index, float* values, SequenceTask* task) = 0;
   // Writes the answer of sequence `index`.
-  virtual void WriteSequence(size_t index, int num_tokens, bool truncated, float* values,
+  virtual void WriteSequence(size_t index, const TokenCounts& counts, float* values,
                              Response* response) const = 0;
   // Frees what ParseInput() has kept, if that may be large; called once the answer is serialized.
   virtual void FreeInput() {}
@@ -109,6 +116,14 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe before it
   // returns. Nothing is thrown once that is sure.
   virtual absl::Status SubmitWork(std::vector<SequenceTask> tasks, Priority priority) {
+    // Those without tokens are answered without a batch.
+    tasks.erase(std::remove_if(tasks.begin(), tasks.end(),
+                               [](const SequenceTask& task) { return task.num_tokens == 0; }),
+                tasks.end());
+    if (tasks.empty()) {
+      FinishWork(absl::OkStatus(), RequestTimes());
+      return absl::OkStatus();
+    }
     BatchRequest batch_request;
     batch_request.sequences = std::move(tasks);
     batch_request.priority = priority;
@@ -162,7 +177,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
 
   struct SequenceResult {
     size_t offset = 0;  // of its floats in outputs_
-    int num_tokens = 0;
+    TokenCounts counts;
   };
 
   void CountRefusal(RejectReason reason) {
@@ -184,11 +199,14 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   // memory for parsing it. Other faults of the request are left to the parser.
   absl::Status RefuseEarly(const grpc::ByteBuffer& bytes) {
     RequestOutline outline;
-    if (!ReadOutline<Request>(bytes, &outline)) {
+    if (form_ != nullptr) {
+      served_ = form_->served();
+      if (absl::Status status = form_->ReadOutline(&outline); !status.ok()) return status;
+    } else if (!ReadOutline<Request>(bytes, &outline)) {
       return ExplainParseFailure(*Request::descriptor(), bytes);
     }
     num_sequences_ = outline.num_sequences;
-    if (!outline.long_model_name) {
+    if (form_ == nullptr && !outline.long_model_name) {
       absl::StatusOr<std::shared_ptr<ServedModel>> served =
           context_.registry->Find(outline.model, outline.version, AnswersOf(method_));
       if (served.ok()) served_ = *std::move(served);
@@ -205,7 +223,8 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
 
   absl::Status Submit(grpc::ByteBuffer* bytes) {
     if (absl::Status status = RefuseEarly(*bytes); !status.ok()) return status;
-    if (absl::Status status = ParseMessage(*bytes, request_); !status.ok()) return status;
+    absl::Status read = form_ == nullptr ? ParseMessage(*bytes, request_) : form_->Parse(request_);
+    if (!read.ok()) return read;
     const bool large = bytes->Length() > kLargeMessageBytes;
     if (large) bytes->Clear();
     if (served_ == nullptr) {
@@ -220,35 +239,39 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     absl::StatusOr<ParsedSequences> parsed = ParseInput(*request_);
     if (!parsed.ok()) return parsed.status();
     if (large && !context_.access_log->content() && !NeedsRequest()) FreeMessages();
-    if (absl::Status status = MakeOutputs(*priority, &parsed->tasks); !status.ok()) return status;
-    truncated_ = std::move(parsed->truncated);
+    served_->metrics->OnWords(parsed->words.words, parsed->words.unknown);
+    if (absl::Status status = MakeOutputs(*priority, &*parsed); !status.ok()) return status;
     times_.tokenize = context_.clock->Now() - arrival_;
     return SubmitWork(std::move(parsed->tasks), *priority);
   }
 
-  // Allocates the results of `tasks` and points `tasks` at them. If they are large, asks the
+  // Allocates the results of the tasks and points the tasks at them. If they are large, asks the
   // batcher first.
-  absl::Status MakeOutputs(Priority priority, std::vector<SequenceTask>* tasks) {
+  absl::Status MakeOutputs(Priority priority, ParsedSequences* parsed) {
+    std::vector<SequenceTask>& tasks = parsed->tasks;
     size_t output_size = 0;
     int64_t answer_bytes = 0;
     int64_t num_tokens = 0;
-    results_.reserve(tasks->size());
-    for (size_t i = 0; i < tasks->size(); ++i) {
-      const SequenceTask& task = (*tasks)[i];
-      results_.push_back({output_size, task.num_tokens});
-      output_size += OutputSize(task.num_tokens);
-      answer_bytes += AnswerBytes(i, task.num_tokens);
-      num_tokens += task.num_tokens;
+    int num_computed = 0;
+    results_.reserve(tasks.size());
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      const int tokens = tasks[i].num_tokens;
+      results_.push_back({output_size, parsed->counts[i]});
+      output_size += OutputSize(tokens);
+      answer_bytes += AnswerBytes(i, tokens);
+      num_tokens += tokens;
+      if (tokens > 0) ++num_computed;
     }
+    if (form_ != nullptr) answer_bytes += form_->ExtraAnswerBytes(tasks);
     const auto output_bytes = static_cast<int64_t>(output_size * sizeof(float));
-    if (output_bytes + answer_bytes > kLargeOutputBytes) {
-      absl::Status status = CheckAdmission(num_tokens, static_cast<int>(tasks->size()), priority);
+    if (output_bytes + answer_bytes > kLargeOutputBytes && num_computed > 0) {
+      absl::Status status = CheckAdmission(num_tokens, num_computed, priority);
       if (!status.ok()) return status;
     }
     if (absl::Status status = Reserve(output_bytes + answer_bytes); !status.ok()) return status;
     outputs_.reset(new float[output_size]);  // not initialized: the engine writes all of it
-    for (size_t i = 0; i < tasks->size(); ++i) {
-      SetOutput(i, outputs_.get() + results_[i].offset, &(*tasks)[i]);
+    for (size_t i = 0; i < tasks.size(); ++i) {
+      SetOutput(i, outputs_.get() + results_[i].offset, &tasks[i]);
     }
     return absl::OkStatus();
   }
@@ -258,10 +281,10 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     response->set_model(model().name());
     response->set_version(model().version());
     for (size_t i = 0; i < results_.size(); ++i) {
-      WriteSequence(i, results_[i].num_tokens, truncated_[i], outputs_.get() + results_[i].offset,
-                    response);
+      WriteSequence(i, results_[i].counts, outputs_.get() + results_[i].offset, response);
     }
     times_.total = context_.clock->Now() - arrival_;
+    if (form_ != nullptr) return form_->Write(*response, response_bytes_);
     WriteTimes(times_, response->mutable_times());
     return SerializeMessage(*response, response_bytes_);
   }
@@ -273,6 +296,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
       status = CatchOutOfMemory([] { return DeadlinePassed(); });
     }
     if (IsOutOfMemory(status)) retry_after_ = kMemoryRetry;
+    if (form_ != nullptr && !status.ok()) status = Explained(status);
     if (!status.ok()) times_.total = context_.clock->Now() - arrival_;
     grpc::Status answer = EndCall(context_.metrics, context_.access_log, Ended(status));
     // An answer that cannot be held back is sent by itself.
@@ -291,6 +315,16 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     Finish(std::move(answer));
   }
 
+  // `status` in the terms of the form; as it is if there is no memory for that.
+  absl::Status Explained(const absl::Status& status) const {
+    absl::Status explained = status;
+    CatchOutOfMemory([&] {
+      explained = form_->Explain(status);
+      return absl::OkStatus();
+    }).IgnoreError();
+    return explained;
+  }
+
   // Moves the request's id out of the call.
   EndedCall Ended(const absl::Status& status) {
     EndedCall ended;
@@ -307,7 +341,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     }
     record.sequences = num_sequences_;
     record.tokens = ComputedTokens();
-    for (const SequenceResult& result : results_) record.tokens += result.num_tokens;
+    for (const SequenceResult& result : results_) record.tokens += result.counts.computed;
     record.times = times_;
     record.request = request_;
     return ended;
@@ -372,11 +406,11 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   const absl::Time deadline_;
   grpc::ByteBuffer* const response_bytes_;
   ByteReservation held_;
+  const Form form_;  // null: the messages are those of sru.v1
 
   std::shared_ptr<ServedModel> served_;
   int num_sequences_ = 0;
   std::vector<SequenceResult> results_;
-  std::vector<bool> truncated_;
   std::unique_ptr<float[]> outputs_;  // written by the engine until `done`
   CallTimes times_;
   std::optional<absl::Duration> retry_after_;
@@ -404,8 +438,10 @@ class SequenceCall : public ComputeCall<Request, Response> {
 
  private:
   absl::StatusOr<ParsedSequences> ParseInput(const Request& request) final {
-    absl::StatusOr<ParsedSequences> parsed = ParseSequences(
-        request.sequences(), MayTruncate(request), InputOf(this->model()), this->limits());
+    ModelInput input = InputOf(this->model());
+    input.may_be_empty = request.skip_empty();
+    absl::StatusOr<ParsedSequences> parsed =
+        ParseSequences(request.sequences(), MayTruncate(request), input, this->limits());
     if (!parsed.ok()) return parsed;
     absl::Status good = ParseSequenceParameters(request, parsed->tasks.size());
     if (!good.ok()) return good;
@@ -417,10 +453,11 @@ class SequenceCall : public ComputeCall<Request, Response> {
 template <typename Call>
 grpc::ServerUnaryReactor* StartCall(const ServiceContext& context,
                                     grpc::CallbackServerContext* call,
-                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
+                                    const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
+                                    typename Call::Form form) {
   Call* reactor = nullptr;
   try {
-    reactor = new Call(context, call, response);
+    reactor = new Call(context, call, response, std::move(form));
   } catch (const std::bad_alloc&) {
     context.metrics->OnRefusalWithoutModel(RejectReason::kMemory);
     return FinishAtOnce(call, NoMemory());

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "server/rpc/calls.h"
 #include "server/rpc/compute_call.h"
 
@@ -7,8 +9,8 @@ namespace {
 class EncodeCall final : public SequenceCall<v1::EncodeRequest, v1::EncodeResponse> {
  public:
   EncodeCall(const ServiceContext& context, grpc::CallbackServerContext* call,
-             grpc::ByteBuffer* response_bytes)
-      : SequenceCall(Method::kEncode, context, call, response_bytes) {}
+             grpc::ByteBuffer* response_bytes, Form form)
+      : SequenceCall(Method::kEncode, context, call, response_bytes, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::EncodeRequest& request) override {
@@ -51,18 +53,24 @@ class EncodeCall final : public SequenceCall<v1::EncodeRequest, v1::EncodeRespon
     (has_token_vectors() ? task->output.token_vectors : task->output.pooled) = values;
   }
 
-  void WriteSequence(size_t /*index*/, int num_tokens, bool truncated, float* values,
+  void WriteSequence(size_t /*index*/, const TokenCounts& counts, float* values,
                      v1::EncodeResponse* response) const override {
     v1::Encoding* encoding = response->add_encodings();
-    const int64_t rows = has_token_vectors() ? num_tokens : 1;
+    if (counts.computed == 0) {
+      encoding->add_shape(0);
+      if (has_token_vectors()) encoding->add_shape(width());
+      return;
+    }
+    const int64_t rows = has_token_vectors() ? counts.computed : 1;
     if (normalize_) {
       for (int64_t row = 0; row < rows; ++row) Normalize(values + row * width(), width());
     }
     if (has_token_vectors()) encoding->add_shape(rows);
     encoding->add_shape(width());
     WriteValues(values, rows, width(), format_, encoding);
-    encoding->set_token_count(num_tokens);
-    encoding->set_truncated(truncated);
+    encoding->set_token_count(counts.computed);
+    encoding->set_truncated(counts.truncated);
+    encoding->set_unknown_tokens(counts.unknown);
   }
 
   kernels::Pooling pooling_ = kernels::Pooling::kNone;
@@ -74,8 +82,9 @@ class EncodeCall final : public SequenceCall<v1::EncodeRequest, v1::EncodeRespon
 
 grpc::ServerUnaryReactor* StartEncode(const ServiceContext& context,
                                       grpc::CallbackServerContext* call,
-                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return StartCall<EncodeCall>(context, call, request, response);
+                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
+                                      EncodeForm form) {
+  return StartCall<EncodeCall>(context, call, request, response, std::move(form));
 }
 
 }  // namespace sru::server

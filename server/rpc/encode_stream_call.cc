@@ -201,9 +201,15 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
                                                      ": expected ", FormName(form_),
                                                      " as in the chunks before it"));
     }
-    absl::Status status = ParseSequence(chunk, "chunk", InputOf(model()), context_.limits, &task);
+    TokenCounts counts;
+    absl::Status status =
+        ParseSequence(chunk, "chunk", InputOf(model()), context_.limits, &task, &counts);
     if (!status.ok()) return status;
     form_ = chunk.input_case();
+    unknown_tokens_ = counts.unknown;
+    WordCounts words;
+    AddWords(form_, counts, &words);
+    served_->metrics->OnWords(words.words, words.unknown);
     const int64_t values = int64_t{task.num_tokens} * width_;
     // The values, in the message and on the wire.
     status = Reserve(&chunk_held_, 3 * values * static_cast<int64_t>(sizeof(float)) + StateBytes() +
@@ -297,6 +303,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     encoding->add_shape(width_);
     WriteValues(outputs_.get(), chunk_tokens_, width_, format_, encoding);
     encoding->set_token_count(chunk_tokens_);
+    encoding->set_unknown_tokens(unknown_tokens_);
     outputs_ = nullptr;
     return WriteResponse(&response);
   }
@@ -455,6 +462,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   absl::Time message_arrival_;
   bool return_state_ = false;
   int chunk_tokens_ = 0;
+  int unknown_tokens_ = 0;  // of the chunk
   CallTimes chunk_times_;
   std::unique_ptr<float[]> outputs_;
   std::unique_ptr<float[]> next_state_;

@@ -13,7 +13,8 @@ void Count(Metrics* metrics, const EndedCall& ended) {
   if (!ended.method.has_value()) {
     metrics->OnUnknownMethod();
   } else if (ended.model_metrics != nullptr) {
-    ended.model_metrics->OnCall(*ended.method, code, ended.record.times.value_or(CallTimes()));
+    ended.model_metrics->OnCall(*ended.method, code, ended.record.times.value_or(CallTimes()),
+                                ended.record.sequences);
   } else {
     metrics->OnCallWithoutModel(*ended.method, code);
   }

@@ -116,6 +116,7 @@ class GenerateCall final : public StreamCall<Reactor> {
     }
     GenerateTask task;
     if (absl::Status status = ParseTask(request, &task); !status.ok()) return status;
+    token_texts_ = request.token_texts();
     if (absl::Status status = Reserve(&held_, AnswerBytes(task)); !status.ok()) return status;
     num_sequences_ = task.num_samples;
     num_tokens_ = static_cast<int64_t>(task.prompt.size());
@@ -163,9 +164,12 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
   absl::Status ParseTask(const v1::GenerateRequest& request, GenerateTask* task) const {
-    absl::Status status = ParseGenerate(
-        request, InputOf(model()), model().language_model()->max_candidates, context_.limits, task);
+    WordCounts words;
+    absl::Status status =
+        ParseGenerate(request, InputOf(model()), model().language_model()->max_candidates,
+                      context_.limits, task, &words);
     if (!status.ok()) return status;
+    served_->metrics->OnWords(words.words, words.unknown);
     if (!request.state().empty()) {
       auto state = std::make_shared<models::SequenceState>();
       status = model().state_codec().Decode(request.state(), state.get());
@@ -185,7 +189,8 @@ class GenerateCall final : public StreamCall<Reactor> {
     const int64_t echoed = task.echo ? static_cast<int64_t>(task.prompt.size()) : 0;
     const int64_t tokens = 2 * static_cast<int64_t>(kMostWaitingTokens) + echoed;
     const int64_t per_token =
-        32 + (task.num_candidates == 0 ? 0 : 64 + int64_t{160} * task.num_candidates);
+        32 + (task.num_candidates == 0 ? 0 : 64 + int64_t{160} * task.num_candidates) +
+        (token_texts_ ? 160 : 0);
     const auto state_bytes = static_cast<int64_t>(model().state_codec().bytes());
     return task.num_samples *
            (512 + per_token * tokens + (task.return_state ? 3 * state_bytes : 0));
@@ -359,6 +364,11 @@ class GenerateCall final : public StreamCall<Reactor> {
     response.set_text(news.text);
     response.mutable_token_ids()->Add(news.token_ids.begin(), news.token_ids.end());
     response.mutable_log_probs()->Add(news.log_probs.begin(), news.log_probs.end());
+    if (token_texts_) {
+      for (const int32_t id : news.token_ids) {
+        response.add_token_texts(model().tokenizer()->TokenName(id));
+      }
+    }
     if (num_candidates_ > 0) {
       // The first token of an echoed fresh prompt has none.
       const size_t with = news.candidates.size() / num_candidates_;
@@ -420,6 +430,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   // Constant once the call is submitted.
   std::shared_ptr<ServedModel> served_;
   size_t num_candidates_ = 0;
+  bool token_texts_ = false;
   size_t most_waiting_tokens_ = 0;
 
   grpc::ByteBuffer outgoing_;  // of the thread that set sending_ or ended_

@@ -2,10 +2,12 @@
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
@@ -15,6 +17,7 @@
 #include "models/model.h"
 #include "models/sequence_state.h"
 #include "server/base/clock.h"
+#include "server/base/mutex.h"
 #include "server/batching/engine.h"
 #include "server/rpc/inference_service.h"
 #include "sru/v1/inference.grpc.pb.h"
@@ -209,6 +212,78 @@ class GenerateCallTest : public ::testing::Test {
   std::unique_ptr<v1::InferenceService::Stub> stub_;
   v1::GenerateRequest request_;
 };
+
+// A client of gRPC's callback interface that reads when it is told to.
+class PausedReader final : public grpc::ClientReadReactor<v1::GenerateResponse> {
+ public:
+  PausedReader(v1::InferenceService::Stub& stub, const v1::GenerateRequest& request) {
+    stub.async()->Generate(&context_, &request, this);
+    AddHold();
+    StartCall();
+  }
+  // The text of the next message; "" if there is none.
+  std::string Read() {
+    {
+      MutexLock lock(&mutex_);
+      text_ = std::nullopt;
+    }
+    StartRead(&response_);
+    EXPECT_TRUE(PollUntil([this] {
+      MutexLock lock(&mutex_);
+      return text_.has_value();
+    }));
+    MutexLock lock(&mutex_);
+    return *text_;
+  }
+  grpc::Status Finish() {
+    RemoveHold();
+    EXPECT_TRUE(PollUntil([this] {
+      MutexLock lock(&mutex_);
+      return status_.has_value();
+    }));
+    MutexLock lock(&mutex_);
+    return *status_;
+  }
+
+ private:
+  void OnReadDone(bool ok) override {
+    MutexLock lock(&mutex_);
+    text_ = ok ? response_.text() : "";
+  }
+  void OnDone(const grpc::Status& status) override {
+    MutexLock lock(&mutex_);
+    status_ = status;
+  }
+
+  grpc::ClientContext context_;
+  v1::GenerateResponse response_;
+  Mutex mutex_;
+  std::optional<std::string> text_ ABSL_GUARDED_BY(mutex_);
+  std::optional<grpc::Status> status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// gRPC's transport within the process drops a message that is sent together with the status while nobody reads.
+TEST_F(GenerateCallTest, AClientWithinTheProcessGetsTheLastMessageToo) {
+  stub_ = v1::InferenceService::NewStub(server_->InProcessChannel(grpc::ChannelArguments()));
+  PausedReader reader(*stub_, request_);
+  ASSERT_TRUE(PollUntil([this] { return generator_.num_calls() == 1; }));
+  generator_.Send(0, Chunk("one", {2}));
+  EXPECT_EQ(reader.Read(), "one");
+  generator_.Send(0, Last(Chunk(" end", {3}), FinishReason::kStop));
+  generator_.Finish(0, absl::OkStatus(), {});
+  // The message is on its way, and the client has not begun to read it.
+  ASSERT_TRUE(PollUntil([this] { return in_flight_.count() == 0; }));
+  EXPECT_EQ(reader.Read(), " end");
+  EXPECT_EQ(reader.Read(), "");
+  EXPECT_TRUE(reader.Finish().ok());
+}
+
+TEST_F(GenerateCallTest, TokensComeWithTheirTextsIfAskedFor) {
+  request_.set_token_texts(true);
+  const auto call = Start();
+  generator_.Send(0, Chunk("one", {3, 2}));
+  EXPECT_THAT(call->MustRead().token_texts(), ElementsAre("b", "a"));
+}
 
 TEST_F(GenerateCallTest, SendsWhatComes) {
   request_.set_token_log_probs(true);

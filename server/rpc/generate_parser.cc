@@ -34,15 +34,19 @@ bool IsEmpty(const v1::Sequence& prompt) {
 }
 
 absl::Status ParsePrompt(const v1::GenerateRequest& request, const ModelInput& input,
-                         const RequestLimits& limits, GenerateTask* task) {
+                         const RequestLimits& limits, GenerateTask* task, WordCounts* words) {
   if (IsEmpty(request.prompt())) {
     if (!request.state().empty()) return absl::OkStatus();
     return Wrong("prompt: empty, expected at least one token, or a state to go on from");
   }
   SequenceTask sequence;
-  absl::Status status = ParseSequence(request.prompt(), "prompt", input, limits, &sequence);
-  if (status.ok()) task->prompt = std::move(sequence.token_ids);
-  return status;
+  TokenCounts counts;
+  absl::Status status =
+      ParseSequence(request.prompt(), "prompt", input, limits, &sequence, &counts);
+  if (!status.ok()) return status;
+  task->prompt = std::move(sequence.token_ids);
+  AddWords(request.prompt().input_case(), counts, words);
+  return absl::OkStatus();
 }
 
 absl::Status ParseSampling(const v1::Sampling& sampling, int vocabulary_size, GenerateTask* task) {
@@ -106,7 +110,8 @@ absl::Status ParseStops(const v1::GenerateRequest& request, int vocabulary_size,
 }  // namespace
 
 absl::Status ParseGenerate(const v1::GenerateRequest& request, const ModelInput& input,
-                           int max_candidates, const RequestLimits& limits, GenerateTask* task) {
+                           int max_candidates, const RequestLimits& limits, GenerateTask* task,
+                           WordCounts* words) {
   absl::Status status = ParseLengths(request, limits, task);
   if (status.ok()) status = ParseSampling(request.sampling(), input.vocabulary_size, task);
   if (status.ok()) status = ParseStops(request, input.vocabulary_size, task);
@@ -126,7 +131,7 @@ absl::Status ParseGenerate(const v1::GenerateRequest& request, const ModelInput&
   task->echo = request.echo();
   task->token_log_probs = request.token_log_probs();
   task->return_state = request.return_state();
-  return ParsePrompt(request, input, limits, task);
+  return ParsePrompt(request, input, limits, task, words);
 }
 
 }  // namespace sru::server

@@ -1,45 +1,17 @@
 #include "server/rpc/inference_service.h"
 
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/rpc/answer_at_once.h"
 #include "server/rpc/calls.h"
-#include "server/rpc/compute_call.h"
-#include "server/rpc/end_call.h"
 #include "server/rpc/request_parser.h"
 #include "server/rpc/response_writer.h"
 
 namespace sru::server {
 namespace {
-
-// Ends a call in its handler with the status that `work` returns.
-template <typename Work>
-grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* call, const Work& work) {
-  try {
-    return FinishAtOnce(call, work());
-  } catch (const std::bad_alloc&) {
-    return FinishAtOnce(call, NoMemory());
-  }
-}
-
-// Ends a call that is answered in its handler.
-grpc::Status EndInHandler(const ServiceContext& context, Method method, const ServedModel* served,
-                          const absl::Status& status, grpc::CallbackServerContext* call) {
-  EndedCall ended;
-  ended.call = call;
-  ended.request_id = AccessLog::Begin(*call);
-  ended.method = method;
-  ended.record.status = &status;
-  if (served != nullptr) {
-    ended.model_metrics = served->metrics.get();
-    ended.record.model = served->model->name();
-    ended.record.version = served->model->version();
-  }
-  return EndCall(context.metrics, context.access_log, std::move(ended));
-}
 
 void WriteServedModel(const ServedModel& served, const RequestLimits& limits, v1::ModelInfo* info) {
   WriteModelInfo(*served.model, served.engine->instances(), limits.max_sequence_tokens, info);

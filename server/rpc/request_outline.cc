@@ -277,6 +277,7 @@ bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
                  RequestOutline* outline) {
   constexpr uint32_t kSequences = Tag(Classify::kSequencesFieldNumber, kBytes);
   const uint32_t priority = Tag(fields.priority, kVarint);
+  const uint32_t skip_empty = Tag(fields.skip_empty, kVarint);
   const uint32_t states = fields.states == 0 ? 0 : Tag(fields.states, kBytes);
   return ReadRequest(bytes, outline, [&](CodedInputStream& input, uint32_t tag) {
     if (tag == kSequences) {
@@ -287,6 +288,7 @@ bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
       ++outline->num_states;
       return SkipBytes(input);
     }
+    if (tag == skip_empty) return SkipNumber(input);
     // A field of only some of the requests.
     if ((tag & 7) == kVarint && tag > kSequences && tag < priority) return SkipNumber(input);
     return ReadCommonField(input, tag, fields.priority, outline);
@@ -337,6 +339,7 @@ bool ReadGenerateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline)
       case Tag(Generate::kTopCandidatesFieldNumber, kVarint):
       case Tag(Generate::kReturnStateFieldNumber, kVarint):
       case Tag(Generate::kEchoFieldNumber, kVarint):
+      case Tag(Generate::kTokenTextsFieldNumber, kVarint):
         return SkipNumber(input);
       default:
         return ReadCommonField(input, tag, Generate::kPriorityFieldNumber, outline);

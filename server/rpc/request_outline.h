@@ -61,6 +61,7 @@ struct RequestOutline {
 struct OutlineFields {
   int priority = 0;
   int states = 0;  // 0: the request has none
+  int skip_empty = 0;
 };
 bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
                  RequestOutline* outline);
@@ -76,6 +77,7 @@ template <typename Request>
 bool ReadOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
   OutlineFields fields;
   fields.priority = Request::kPriorityFieldNumber;
+  fields.skip_empty = Request::kSkipEmptyFieldNumber;
   if constexpr (std::is_same_v<Request, v1::ScoreRequest>) {
     fields.states = Request::kStatesFieldNumber;
   }

@@ -55,6 +55,23 @@ TEST(RequestOutlineTest, TheFieldsOfEncodeAreTheSame) {
   EXPECT_EQ(outline.num_sequences, 1);
 }
 
+// They do not count as unknown fields, of which a request may have few.
+TEST(RequestOutlineTest, FieldsAfterThePriorityAreKnown) {
+  RequestOutline outline;
+  v1::ClassifyRequest classify;
+  classify.set_skip_empty(true);
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(classify.SerializeAsString(), 5), &outline));
+  EXPECT_EQ(outline.extra_fields, 0);
+  v1::EncodeRequest encode;
+  encode.set_skip_empty(true);
+  ASSERT_TRUE(ReadOutline<v1::EncodeRequest>(Buffer(encode.SerializeAsString(), 5), &outline));
+  EXPECT_EQ(outline.extra_fields, 0);
+  v1::ScoreRequest score;
+  score.set_skip_empty(true);
+  ASSERT_TRUE(ReadOutline<v1::ScoreRequest>(Buffer(score.SerializeAsString(), 5), &outline));
+  EXPECT_EQ(outline.extra_fields, 0);
+}
+
 TEST(RequestOutlineTest, WhatAnswerIsMadeOfIsCounted) {
   v1::AnswerRequest request;
   request.set_model("reader");

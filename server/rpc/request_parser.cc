@@ -27,25 +27,32 @@ class SequenceParser {
                  const RequestLimits& limits)
       : name_(name), index_(index), truncate_(truncate), input_(input), limits_(limits) {}
 
-  absl::Status Parse(const v1::Sequence& sequence, SequenceTask* task, bool* truncated) const {
+  absl::Status Parse(const v1::Sequence& sequence, SequenceTask* task, TokenCounts* counts) const {
+    absl::Status status = ParseForm(sequence, task, counts);
+    counts->computed = task->num_tokens;
+    return status;
+  }
+
+  static constexpr int kNoIndex = -1;
+
+ private:
+  absl::Status ParseForm(const v1::Sequence& sequence, SequenceTask* task,
+                         TokenCounts* counts) const {
     switch (sequence.input_case()) {
       case v1::Sequence::kText:
-        return ParseText(sequence.text(), task, truncated);
+        return ParseText(sequence.text(), task, counts);
       case v1::Sequence::kTokens:
-        return ParseTokens(sequence.tokens(), task, truncated);
+        return ParseTokens(sequence.tokens(), task, counts);
       case v1::Sequence::kTokenIds:
-        return ParseTokenIds(sequence.token_ids(), task, truncated);
+        return ParseTokenIds(sequence.token_ids(), task, counts);
       case v1::Sequence::kFeatures:
-        return ParseFeatures(sequence.features(), task, truncated);
+        return ParseFeatures(sequence.features(), task, counts);
       case v1::Sequence::INPUT_NOT_SET:
         break;
     }
     return Error("", "empty sequence, expected one of text, tokens, token_ids, features");
   }
 
-  static constexpr int kNoIndex = -1;
-
- private:
   template <typename... Args>
   absl::Status Error(absl::string_view field, const Args&... what) const {
     if (index_ == kNoIndex) {
@@ -56,7 +63,7 @@ class SequenceParser {
 
   // Checks the length of a sequence with `found` tokens and returns how many of them to compute.
   absl::StatusOr<int> CheckLength(absl::string_view field, int64_t found,
-                                  absl::string_view at_least, bool* truncated) const {
+                                  absl::string_view at_least, TokenCounts* counts) const {
     if (found <= MaxTokens()) return static_cast<int>(found);
     if (!truncate_) {
       const bool is_flag = MaxTokens() == limits_.max_sequence_tokens;
@@ -65,8 +72,13 @@ class SequenceParser {
           is_flag ? "--max_sequence_tokens" : input_.max_tokens_name, "); ",
           index_ == kNoIndex ? "send less at a time" : "shorten the sequence or set truncate");
     }
-    *truncated = true;
+    counts->truncated = true;
     return MaxTokens();
+  }
+
+  void CountUnknown(const SequenceTask& task, TokenCounts* counts) const {
+    counts->unknown = static_cast<int>(
+        std::count(task.token_ids.begin(), task.token_ids.end(), input_.tokenizer->unknown_id()));
   }
 
   int MaxTokens() const {
@@ -74,7 +86,7 @@ class SequenceParser {
     return input_.max_tokens == 0 ? most : std::min(most, input_.max_tokens);
   }
 
-  absl::Status ParseText(const std::string& text, SequenceTask* task, bool* truncated) const {
+  absl::Status ParseText(const std::string& text, SequenceTask* task, TokenCounts* counts) const {
     if (input_.tokenizer == nullptr) return NoWords(".text");
     // One token more than the limit shows that there are more, without reading all of a long text.
     absl::StatusOr<std::vector<int32_t>> ids =
@@ -84,20 +96,22 @@ class SequenceParser {
       return Error(".text", "no tokens are left after preprocessing, expected at least one word");
     }
     absl::StatusOr<int> length =
-        CheckLength(".text", static_cast<int64_t>(ids->size()), "at least ", truncated);
+        CheckLength(".text", static_cast<int64_t>(ids->size()), "at least ", counts);
     if (!length.ok()) return length.status();
     ids->resize(*length);
     task->token_ids = *std::move(ids);
     task->num_tokens = *length;
+    CountUnknown(*task, counts);
     return absl::OkStatus();
   }
 
-  absl::Status ParseTokens(const v1::Tokens& tokens, SequenceTask* task, bool* truncated) const {
+  absl::Status ParseTokens(const v1::Tokens& tokens, SequenceTask* task,
+                           TokenCounts* counts) const {
     if (input_.tokenizer == nullptr) return NoWords(".tokens");
     if (tokens.values_size() == 0 && !input_.may_be_empty) {
       return Error(".tokens.values", "empty, expected at least one");
     }
-    absl::StatusOr<int> length = CheckLength(".tokens.values", tokens.values_size(), "", truncated);
+    absl::StatusOr<int> length = CheckLength(".tokens.values", tokens.values_size(), "", counts);
     if (!length.ok()) return length.status();
     task->token_ids.reserve(*length);
     for (int i = 0; i < *length; ++i) {
@@ -109,10 +123,12 @@ class SequenceParser {
       task->token_ids.push_back(id);
     }
     task->num_tokens = *length;
+    CountUnknown(*task, counts);
     return absl::OkStatus();
   }
 
-  absl::Status ParseTokenIds(const v1::TokenIds& ids, SequenceTask* task, bool* truncated) const {
+  absl::Status ParseTokenIds(const v1::TokenIds& ids, SequenceTask* task,
+                             TokenCounts* counts) const {
     if (input_.vocabulary_size == 0) {
       return Error(".token_ids", "the model has no vocabulary, expected features of ",
                    input_.input_size, " values per frame");
@@ -126,7 +142,7 @@ class SequenceParser {
                      " is out of range, expected 0 to ", input_.vocabulary_size - 1);
       }
     }
-    absl::StatusOr<int> length = CheckLength(".token_ids.values", ids.values_size(), "", truncated);
+    absl::StatusOr<int> length = CheckLength(".token_ids.values", ids.values_size(), "", counts);
     if (!length.ok()) return length.status();
     task->token_ids.assign(ids.values().begin(), ids.values().begin() + *length);
     task->num_tokens = *length;
@@ -134,7 +150,7 @@ class SequenceParser {
   }
 
   absl::Status ParseFeatures(const v1::Features& features, SequenceTask* task,
-                             bool* truncated) const {
+                             TokenCounts* counts) const {
     if (!input_.takes_features) {
       return Error(".features", "the model takes text, tokens or token_ids");
     }
@@ -144,16 +160,19 @@ class SequenceParser {
     }
     const std::string& data = features.data();
     const size_t frame_bytes = static_cast<size_t>(input_.input_size) * sizeof(float);
-    if (data.empty()) return Error(".features.data", "empty, expected at least one frame");
+    if (data.empty() && !input_.may_be_empty) {
+      return Error(".features.data", "empty, expected at least one frame");
+    }
     if (data.size() % frame_bytes != 0) {
       return Error(".features.data", data.size(), " bytes, expected a multiple of ", frame_bytes,
                    " (feature_size ", input_.input_size, " x 4 bytes)");
     }
-    absl::StatusOr<int> length = CheckLength(
-        ".features.data", static_cast<int64_t>(data.size() / frame_bytes), "", truncated);
+    absl::StatusOr<int> length =
+        CheckLength(".features.data", static_cast<int64_t>(data.size() / frame_bytes), "", counts);
     if (!length.ok()) return length.status();
     task->features.resize(static_cast<size_t>(*length) * input_.input_size);
-    std::memcpy(task->features.data(), data.data(), task->features.size() * sizeof(float));
+    const size_t bytes = task->features.size() * sizeof(float);  // less than all if they are cut
+    if (bytes > 0) std::memcpy(task->features.data(), data.data(), bytes);
     for (size_t i = 0; i < task->features.size(); ++i) {
       if (!std::isfinite(task->features[i])) {
         return Error(".features.data", "value ", i % input_.input_size, " of frame ",
@@ -219,14 +238,13 @@ absl::StatusOr<ParsedSequences> ParseSequences(
   }
   ParsedSequences parsed;
   parsed.tasks.resize(sequences.size());
-  parsed.truncated.resize(sequences.size());
+  parsed.counts.resize(sequences.size());
   int64_t total_tokens = 0;
   for (int i = 0; i < sequences.size(); ++i) {
-    bool truncated = false;
     absl::Status status = SequenceParser("sequences", i, truncate, input, limits)
-                              .Parse(sequences[i], &parsed.tasks[i], &truncated);
+                              .Parse(sequences[i], &parsed.tasks[i], &parsed.counts[i]);
     if (!status.ok()) return status;
-    parsed.truncated[i] = truncated;
+    AddWords(sequences[i].input_case(), parsed.counts[i], &parsed.words);
     total_tokens += parsed.tasks[i].num_tokens;
     // Checked inside the loop, so that no request makes the server hold more than this.
     if (total_tokens > limits.max_request_tokens) {
@@ -237,11 +255,16 @@ absl::StatusOr<ParsedSequences> ParseSequences(
 }
 
 absl::Status ParseSequence(const v1::Sequence& sequence, absl::string_view name,
-                           const ModelInput& input, const RequestLimits& limits,
-                           SequenceTask* task) {
-  bool truncated = false;
+                           const ModelInput& input, const RequestLimits& limits, SequenceTask* task,
+                           TokenCounts* counts) {
   return SequenceParser(name, SequenceParser::kNoIndex, /*truncate=*/false, input, limits)
-      .Parse(sequence, task, &truncated);
+      .Parse(sequence, task, counts);
+}
+
+void AddWords(v1::Sequence::InputCase form, const TokenCounts& counts, WordCounts* words) {
+  if (form != v1::Sequence::kText && form != v1::Sequence::kTokens) return;
+  words->words += counts.computed;
+  words->unknown += counts.unknown;
 }
 
 absl::StatusOr<Priority> ParsePriority(v1::Priority priority) {

@@ -28,15 +28,29 @@ struct ModelInput {
   int vocabulary_size = 0;                       // 0: no token ids
   int input_size = 0;                            // features per token
   bool takes_features = true;
-  bool may_be_empty = false;  // sequences may have no tokens
+  bool may_be_empty = false;  // a sequence may have no tokens, but must have one of its forms
   // Most tokens of a sequence that the model takes, and what says so; 0: as many as the server allows.
   int max_tokens = 0;
   absl::string_view max_tokens_name = {};
 };
 
+// What an answer says of the tokens of a sequence.
+struct TokenCounts {
+  int computed = 0;
+  int unknown = 0;         // of those: the vocabulary does not have them
+  bool truncated = false;  // tokens were cut off
+};
+
+// How many tokens the texts and words of a request became. Ids and features are not counted.
+struct WordCounts {
+  int64_t words = 0;
+  int64_t unknown = 0;  // of those: the vocabulary does not have them
+};
+
 struct ParsedSequences {
   std::vector<SequenceTask> tasks;  // outputs are left null
-  std::vector<bool> truncated;      // per sequence: tokens were cut off
+  std::vector<TokenCounts> counts;  // per sequence
+  WordCounts words;
 };
 
 // Parses the bytes of a message. Strings that are not UTF-8 and broken wire format are
@@ -57,8 +71,11 @@ absl::StatusOr<ParsedSequences> ParseSequences(
 
 // One sequence that is the field `name` of its message, and is not cut.
 absl::Status ParseSequence(const v1::Sequence& sequence, absl::string_view name,
-                           const ModelInput& input, const RequestLimits& limits,
-                           SequenceTask* task);
+                           const ModelInput& input, const RequestLimits& limits, SequenceTask* task,
+                           TokenCounts* counts);
+
+// Adds a sequence to the words of its request, if it has a form that is counted.
+void AddWords(v1::Sequence::InputCase form, const TokenCounts& counts, WordCounts* words);
 
 absl::StatusOr<Priority> ParsePriority(v1::Priority priority);
 

@@ -55,6 +55,17 @@ class RequestParserTest : public ::testing::Test {
     features->set_feature_size(feature_size);
   }
 
+  static std::vector<bool> Truncated(const ParsedSequences& parsed) {
+    std::vector<bool> truncated;
+    for (const TokenCounts& counts : parsed.counts) truncated.push_back(counts.truncated);
+    return truncated;
+  }
+  static std::vector<int> Unknown(const ParsedSequences& parsed) {
+    std::vector<int> unknown;
+    for (const TokenCounts& counts : parsed.counts) unknown.push_back(counts.unknown);
+    return unknown;
+  }
+
   std::unique_ptr<models::Tokenizer> tokenizer_;
   ModelInput words_;   // a model with a vocabulary
   ModelInput frames_;  // a model that takes features only
@@ -93,8 +104,64 @@ TEST_F(RequestParserTest, EveryFormOfInput) {
   EXPECT_THAT(parsed->tasks[1].token_ids, ElementsAre(2, 0));
   EXPECT_EQ(parsed->tasks[1].num_tokens, 2);
   EXPECT_THAT(parsed->tasks[2].token_ids, ElementsAre(3));
-  EXPECT_THAT(parsed->truncated, ElementsAre(false, false, false));
+  EXPECT_THAT(Truncated(*parsed), ElementsAre(false, false, false));
   EXPECT_TRUE(parsed->tasks[0].features.empty());
+}
+
+TEST_F(RequestParserTest, CountsWhatTheVocabularyDoesNotHave) {
+  limits_.max_sequences = 5;
+  limits_.max_request_tokens = 20;
+  request_.set_truncate(true);
+  request_.add_sequences()->set_text("how many dogs dogs");
+  // What is cut off is not counted.
+  request_.add_sequences()->set_text("how many cats how dogs dogs");
+  v1::Tokens* tokens = request_.add_sequences()->mutable_tokens();
+  tokens->add_values("How");
+  tokens->add_values("many");
+  // The id of unknown words, but nobody looked for a word.
+  request_.add_sequences()->mutable_token_ids()->add_values(0);
+  AddFeatures({0, 0});
+  const auto parsed = Parse(words_);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_THAT(Unknown(*parsed), ElementsAre(2, 0, 1, 0, 0));
+  EXPECT_EQ(parsed->counts[1].computed, 4);
+  EXPECT_EQ(parsed->words.words, 4 + 4 + 2);
+  EXPECT_EQ(parsed->words.unknown, 3);
+}
+
+TEST_F(RequestParserTest, NothingIsUnknownWithoutAnIdForIt) {
+  const models::ByteTokenizer bytes({'a', 'b'});
+  const ModelInput input{&bytes, /*vocabulary_size=*/2, kInputSize};
+  request_.add_sequences()->set_text("abba");
+  const auto parsed = Parse(input);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_THAT(Unknown(*parsed), ElementsAre(0));
+  EXPECT_EQ(parsed->words.words, 4);
+  EXPECT_EQ(parsed->words.unknown, 0);
+}
+
+TEST_F(RequestParserTest, SequencesMayBeEmptyIfTheCallerSaysSo) {
+  limits_.max_sequences = 6;
+  request_.add_sequences()->set_text("");
+  request_.add_sequences()->set_text(" \n\t");
+  request_.add_sequences()->mutable_tokens();
+  request_.add_sequences()->mutable_token_ids();
+  AddFeatures({});
+  request_.add_sequences()->set_text("how");
+  EXPECT_THAT(Error(words_), StartsWith("sequences[0].text: no tokens are left"));
+  words_.may_be_empty = true;
+  const auto parsed = Parse(words_);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(parsed->tasks[i].num_tokens, 0) << i;
+    EXPECT_EQ(parsed->counts[i].computed, 0) << i;
+  }
+  EXPECT_EQ(parsed->counts[5].computed, 1);
+  // A form that the model does not take is wrong whatever it holds, and so is none at all.
+  request_.mutable_sequences(4)->mutable_features()->set_feature_size(kInputSize + 1);
+  EXPECT_THAT(Error(words_), StartsWith("sequences[4].features.feature_size: expected 2"));
+  request_.mutable_sequences(3)->Clear();
+  EXPECT_THAT(Error(words_), StartsWith("sequences[3]: empty sequence, expected one of"));
 }
 
 TEST_F(RequestParserTest, FeaturesWithAndWithoutVocabulary) {
@@ -218,7 +285,7 @@ TEST_F(RequestParserTest, TooLongIsCutWhenAsked) {
   EXPECT_THAT(parsed->tasks[2].token_ids, ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(parsed->tasks[3].features, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
   for (const SequenceTask& task : parsed->tasks) EXPECT_EQ(task.num_tokens, 4);
-  EXPECT_THAT(parsed->truncated, ElementsAre(true, true, true, true));
+  EXPECT_THAT(Truncated(*parsed), ElementsAre(true, true, true, true));
 }
 
 TEST_F(RequestParserTest, TextThatIsNotUtf8) {

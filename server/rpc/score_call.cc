@@ -12,8 +12,8 @@ namespace {
 class ScoreCall final : public SequenceCall<v1::ScoreRequest, v1::ScoreResponse> {
  public:
   ScoreCall(const ServiceContext& context, grpc::CallbackServerContext* call,
-            grpc::ByteBuffer* response_bytes)
-      : SequenceCall(Method::kScore, context, call, response_bytes) {}
+            grpc::ByteBuffer* response_bytes, Form form)
+      : SequenceCall(Method::kScore, context, call, response_bytes, std::move(form)) {}
 
  private:
   // The buffers of one sequence besides its floats.
@@ -92,11 +92,19 @@ class ScoreCall final : public SequenceCall<v1::ScoreRequest, v1::ScoreResponse>
     task->score = &score;
   }
 
-  void WriteSequence(size_t index, int num_tokens, bool /*truncated*/, float* /*values*/,
+  void WriteSequence(size_t index, const TokenCounts& counts, float* /*values*/,
                      v1::ScoreResponse* response) const override {
     const Sequence& sequence = sequences_[index];
     v1::Score* const score = response->add_scores();
-    WriteScore(sequence.task, num_tokens, token_log_probs_, *model().tokenizer(), score);
+    if (counts.computed == 0) {
+      // It stays in the state that it went on from; where it would begin, there is none.
+      if (return_states_ && sequence.task.state != nullptr) {
+        score->set_state(model().state_codec().Encode(sequence.state.state, sequence.final_memo));
+      }
+      return;
+    }
+    WriteScore(sequence.task, counts.computed, token_log_probs_, *model().tokenizer(), score);
+    score->set_unknown_tokens(counts.unknown);
     if (return_states_) {
       score->set_state(model().state_codec().Encode(sequence.final_state, sequence.final_memo));
     }
@@ -113,8 +121,9 @@ class ScoreCall final : public SequenceCall<v1::ScoreRequest, v1::ScoreResponse>
 
 grpc::ServerUnaryReactor* StartScore(const ServiceContext& context,
                                      grpc::CallbackServerContext* call,
-                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response) {
-  return StartCall<ScoreCall>(context, call, request, response);
+                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
+                                     ScoreForm form) {
+  return StartCall<ScoreCall>(context, call, request, response, std::move(form));
 }
 
 }  // namespace sru::server

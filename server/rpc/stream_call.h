@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/base/out_of_memory.h"
@@ -120,7 +121,14 @@ class StreamCall : public Reactor, protected OpenStream {
   // The same with a last message before it, which stays as it is until the call is gone.
   void SendAndEnd(const grpc::ByteBuffer* bytes, absl::Status status) {
     grpc::Status answer = Ending(std::move(status));
-    this->StartWriteAndFinish(bytes, grpc::WriteOptions(), std::move(answer));
+    if (IsOverNetwork()) {
+      this->StartWriteAndFinish(bytes, grpc::WriteOptions(), std::move(answer));
+      return;
+    }
+    // On a channel within the process, gRPC drops a last message that comes together with the status unless the
+    // client is reading at that moment.
+    last_status_ = std::move(answer);
+    this->StartWrite(bytes);
   }
 
   // The socket of the call's connection; -1 if it is not known.
@@ -206,7 +214,13 @@ class StreamCall : public Reactor, protected OpenStream {
     }).IgnoreError();
   }
 
+  bool IsOverNetwork() const {
+    const std::string peer = call_->peer();
+    return absl::StartsWith(peer, "ipv") || absl::StartsWith(peer, "unix");
+  }
+
   void OnWriteDone(bool ok) final {
+    if (last_status_.has_value()) return this->Finish(*std::move(last_status_));
     if (context_.unsent->Remove(&unsent_message_)) Unref();
     OnSent(ok && !abandoned_.load());
   }
@@ -233,7 +247,8 @@ class StreamCall : public Reactor, protected OpenStream {
   std::atomic<bool> abandoned_{false};
   Unsent unsent_message_{this};
   Unsent unsent_end_{this};
-  std::string model_;  // empty: none was found
+  std::optional<grpc::Status> last_status_;  // what follows the last message
+  std::string model_;                        // empty: none was found
   int64_t version_ = 0;
   std::shared_ptr<ModelMetrics> metrics_;
 };

@@ -24,8 +24,8 @@ constexpr int64_t kSearchBytes = 8;
 class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::TranslateResponse> {
  public:
   TranslateCall(const ServiceContext& context, grpc::CallbackServerContext* call,
-                grpc::ByteBuffer* response_bytes)
-      : ComputeCall(Method::kTranslate, context, call, response_bytes) {}
+                grpc::ByteBuffer* response_bytes, Form form)
+      : ComputeCall(Method::kTranslate, context, call, response_bytes, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::TranslateRequest& request) override {
@@ -118,11 +118,12 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
     if (handle_ != nullptr) engine().translations()->Cancel(handle_);
   }
 
-  void WriteSequence(size_t index, int num_tokens, bool truncated, float* /*values*/,
+  void WriteSequence(size_t index, const TokenCounts& counts, float* /*values*/,
                      v1::TranslateResponse* response) const override {
     v1::Translation* const translation = response->add_translations();
-    translation->set_token_count(num_tokens);
-    translation->set_truncated(truncated);
+    translation->set_token_count(counts.computed);
+    translation->set_truncated(counts.truncated);
+    translation->set_unknown_tokens(counts.unknown);
     for (const TranslatedHypothesis& hypothesis : translations_[index].hypotheses) {
       WriteHypothesis(hypothesis, translation->add_hypotheses());
     }
@@ -176,8 +177,8 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
 grpc::ServerUnaryReactor* StartTranslate(const ServiceContext& context,
                                          grpc::CallbackServerContext* call,
                                          const grpc::ByteBuffer* request,
-                                         grpc::ByteBuffer* response) {
-  return StartCall<TranslateCall>(context, call, request, response);
+                                         grpc::ByteBuffer* response, TranslateForm form) {
+  return StartCall<TranslateCall>(context, call, request, response, std::move(form));
 }
 
 }  // namespace sru::server

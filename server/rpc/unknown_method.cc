@@ -3,13 +3,33 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "server/rpc/end_call.h"
 
 namespace sru::server {
 namespace {
 
 constexpr size_t kMaxMethodLength = 200;
+
+// What a caller of the Open Inference Protocol, whose service is divided between two ports, should know.
+absl::string_view HintOf(absl::string_view method) {
+  if (!absl::ConsumePrefix(&method, "/inference.GRPCInferenceService/")) {
+    return "see its services with server reflection (`grpcurl list`)";
+  }
+  if (absl::StartsWith(method, "Repository")) {
+    return "the model repository is on the port of --admin_listen";
+  }
+  for (const absl::string_view of_triton :
+       {"SystemSharedMemory", "CudaSharedMemory", "Trace", "Log"}) {
+    if (absl::StartsWith(method, of_triton)) {
+      return "this server has no shared memory, traces or log settings as Triton has";
+    }
+  }
+  return "models are served on the port of --listen";
+}
 
 class UnknownMethodCall final : public grpc::ServerGenericBidiReactor {
  public:
@@ -22,8 +42,7 @@ grpc::ServerGenericBidiReactor* UnknownMethodService::CreateReactor(
     grpc::GenericCallbackServerContext* call) {
   const std::string method = call->method().substr(0, kMaxMethodLength);
   const absl::Status status = absl::UnimplementedError(
-      absl::StrCat("there is no method ", method,
-                   " on this port; see its services with server reflection (`grpcurl list`)"));
+      absl::StrCat("there is no method ", method, " on this port; ", HintOf(method)));
   EndedCall ended;
   ended.call = call;
   ended.request_id = AccessLog::Begin(*call);

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "server/base/http_peer.h"
 #include "server/telemetry/request_id.h"
 #include "server/telemetry/trace_context.h"
 
@@ -86,7 +87,8 @@ void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
   if (!Take(level, &suppressed)) return;
 
   const std::string code = absl::StatusCodeToString(record.status->code());
-  const std::string peer = call->peer();
+  std::string peer(ParseHttpPeer(FindHeader(*call, kHttpPeerHeader)));
+  if (peer.empty()) peer = call->peer();
   std::vector<LogField> fields = {{"method", record.method}, {"code", code}};
   if (!record.status->ok()) {
     const absl::string_view error = options_.content
@@ -139,6 +141,30 @@ void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_v
             ParseTraceparent(headers.traceparent), &fields);
   if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
   Log(LogLevel::kWarning, "authentication failed", fields);
+}
+
+void AccessLog::OnHttpRefusal(absl::string_view path, int http_status, const absl::Status& reason,
+                              const CallHeaders& headers, absl::string_view peer) {
+  int64_t suppressed = 0;
+  if (!Take(LogLevel::kWarning, &suppressed)) return;
+  absl::string_view error =
+      options_.content ? reason.message().substr(0, kMaxErrorLength) : ErrorWithoutContent(reason);
+  if (!options_.content && absl::IsInvalidArgument(reason)) {
+    error = error.substr(0, error.find_first_of("'\""));
+  }
+  const std::string code = absl::StatusCodeToString(reason.code());
+  std::vector<LogField> fields = {{"method", path.substr(0, kMaxErrorLength)},
+                                  {"http_status", http_status},
+                                  {"code", code},
+                                  {"error", error},
+                                  {"peer", peer}};
+  if (!headers.user_agent.empty()) {
+    fields.push_back({"user_agent", headers.user_agent.substr(0, kMaxErrorLength)});
+  }
+  AppendIds(IsValidRequestId(headers.request_id) ? headers.request_id : "",
+            ParseTraceparent(headers.traceparent), &fields);
+  if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
+  Log(LogLevel::kWarning, "HTTP request refused", fields);
 }
 
 void AccessLog::OnHandshakeFailure(absl::string_view reason, absl::string_view detail,

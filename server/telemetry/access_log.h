@@ -6,6 +6,8 @@
 // metadata, but with an error as trailing metadata, because clients do not retry an error that
 // comes with initial metadata.
 //
+// Callers. The peer of a call that came over HTTP is the client of the HTTP port (http_peer.h).
+//
 // Privacy. A line holds no part of the text or data of a request; for an INVALID_ARGUMENT it names
 // only the field. `content` adds the request.
 //
@@ -90,6 +92,11 @@ class AccessLog {
   // client's certificate, "" if it has none.
   void OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
                                const CallHeaders& headers, absl::string_view certificate);
+
+  // Logs a request over HTTP that was refused before a service had seen it. Of an INVALID_ARGUMENT the line has only what stands
+  // before the first quotation, as `reason` may quote the request.
+  void OnHttpRefusal(absl::string_view path, int http_status, const absl::Status& reason,
+                     const CallHeaders& headers, absl::string_view peer);
 
   // Logs a connection that failed in its TLS handshake.
   void OnHandshakeFailure(absl::string_view reason, absl::string_view detail,

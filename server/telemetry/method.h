@@ -17,7 +17,20 @@ enum class Method {
   kListModels,
   kGetModel,
   kLoadModel,
-  kUnloadModel
+  kUnloadModel,
+  // Of the Open Inference Protocol. A message of a ModelStreamInfer counts as a ModelInfer, too.
+  kModelInfer,
+  kModelStreamInfer,
+  kServerLive,
+  kServerReady,
+  kModelReady,
+  kServerMetadata,
+  kModelMetadata,
+  kModelConfig,
+  kModelStatistics,
+  kRepositoryIndex,
+  kRepositoryModelLoad,
+  kRepositoryModelUnload
 };
 
 struct MethodInfo {
@@ -51,6 +64,30 @@ constexpr MethodInfo Describe(Method method) {
       return {"LoadModel", false};
     case Method::kUnloadModel:
       return {"UnloadModel", false};
+    case Method::kModelInfer:
+      return {"ModelInfer", true};
+    case Method::kModelStreamInfer:
+      return {"ModelStreamInfer", false, true};
+    case Method::kServerLive:
+      return {"ServerLive", false};
+    case Method::kServerReady:
+      return {"ServerReady", false};
+    case Method::kModelReady:
+      return {"ModelReady", false};
+    case Method::kServerMetadata:
+      return {"ServerMetadata", false};
+    case Method::kModelMetadata:
+      return {"ModelMetadata", false};
+    case Method::kModelConfig:
+      return {"ModelConfig", false};
+    case Method::kModelStatistics:
+      return {"ModelStatistics", false};
+    case Method::kRepositoryIndex:
+      return {"RepositoryIndex", false};
+    case Method::kRepositoryModelLoad:
+      return {"RepositoryModelLoad", false};
+    case Method::kRepositoryModelUnload:
+      return {"RepositoryModelUnload", false};
   }
   return {};
 }

@@ -99,6 +99,24 @@ void AddBackendInfo(const ServerLevels& levels, MetricFamily* family) {
   Add(family, {{"backend", levels.backend}, {"dtype", levels.dtype}, {"isa", levels.isa}}, 1);
 }
 
+void AddHttpConnections(const ServerLevels& levels, MetricFamily* family) {
+  if (levels.http.has_value()) Add(family, {}, static_cast<double>(levels.http->connections));
+}
+
+void AddHttpBodies(const ServerLevels& levels, MetricFamily* family) {
+  if (levels.http.has_value()) Add(family, {}, static_cast<double>(levels.http->body_bytes));
+}
+
+// From 2xx on: the server gives no other answers.
+void AddHttpRequests(const ServerLevels& levels, MetricFamily* family) {
+  if (!levels.http.has_value()) return;
+  for (size_t digit = 2; digit < levels.http->answers.size(); ++digit) {
+    if (digit == 3) continue;
+    Add(family, {{"code", absl::StrCat(digit, "xx")}},
+        static_cast<double>(levels.http->answers[digit]));
+  }
+}
+
 void AddModelInfo(const ServerLevels& levels, MetricFamily* family) {
   for (const ModelLevels& model : levels.models) {
     Labels labels = LabelsOf(model);
@@ -262,6 +280,12 @@ constexpr LevelMetric kLevelMetrics[] = {
      [](const ServerLevels& l) -> double { return l.requests_in_flight; }},
     {"sru_connections", kGauge, "Client connections that are open.",
      [](const ServerLevels& l) -> double { return l.connections; }},
+    {"sru_http_connections", kGauge, "Connections of the HTTP port that are open.",
+     AddHttpConnections},
+    {"sru_http_requests_total", kCounter,
+     "Requests over HTTP that were answered, by class of status.", AddHttpRequests},
+    {"sru_http_body_bytes", kGauge, "Bodies of HTTP requests that are being read or handled.",
+     AddHttpBodies},
     {"sru_log_lines_suppressed_total", kCounter,
      "Lines of --log_requests over --log_requests_per_second.",
      [](const ServerLevels& l) -> double { return l.suppressed_log_lines; }},
@@ -392,8 +416,52 @@ ModelMetrics::ModelMetrics(prometheus::Registry* registry, const std::string& mo
                            int64_t version, int max_batch_tokens)
     : owner_(registry, model, absl::StrCat(version)), max_batch_tokens_(max_batch_tokens) {}
 
-void ModelMetrics::OnCall(Method method, absl::StatusCode code, const CallTimes& times) {
+namespace {
+
+void AddTo(std::atomic<int64_t>* sum, int64_t value) {
+  sum->fetch_add(value, std::memory_order_relaxed);
+}
+void AddTo(std::atomic<int64_t>* sum, absl::Duration duration) {
+  AddTo(sum, absl::ToInt64Nanoseconds(duration));
+}
+absl::Duration DurationOf(const std::atomic<int64_t>& sum) {
+  return absl::Nanoseconds(sum.load(std::memory_order_relaxed));
+}
+
+}  // namespace
+
+void ModelMetrics::Sum(absl::StatusCode code, const CallTimes& times, int64_t sequences) {
+  if (code != absl::StatusCode::kOk) {
+    AddTo(&sums_.failed, 1);
+    AddTo(&sums_.failed_total, times.total);
+    return;
+  }
+  AddTo(&sums_.succeeded, 1);
+  AddTo(&sums_.sequences, sequences);
+  AddTo(&sums_.tokenize, times.tokenize);
+  AddTo(&sums_.queue, times.queue);
+  AddTo(&sums_.compute, times.compute);
+  AddTo(&sums_.total, times.total);
+}
+
+ModelMetrics::CallSums ModelMetrics::sums() const {
+  CallSums sums;
+  sums.succeeded = sums_.succeeded.load(std::memory_order_relaxed);
+  sums.failed = sums_.failed.load(std::memory_order_relaxed);
+  sums.sequences = sums_.sequences.load(std::memory_order_relaxed);
+  sums.times.tokenize = DurationOf(sums_.tokenize);
+  sums.times.queue = DurationOf(sums_.queue);
+  sums.times.compute = DurationOf(sums_.compute);
+  sums.times.total = DurationOf(sums_.total);
+  sums.failed_total = DurationOf(sums_.failed_total);
+  sums.batches = sums_.batches.load(std::memory_order_relaxed);
+  return sums;
+}
+
+void ModelMetrics::OnCall(Method method, absl::StatusCode code, const CallTimes& times,
+                          int64_t sequences) {
   requests_.Count(method, code);
+  if (Describe(method).has_stages) Sum(code, times, sequences);
   if (code != absl::StatusCode::kOk || !Describe(method).has_stages) return;
   request_duration_.Observe(method, times.total);
   tokenize_duration_.Observe(times.tokenize);
@@ -402,6 +470,7 @@ void ModelMetrics::OnCall(Method method, absl::StatusCode code, const CallTimes&
 
 void ModelMetrics::OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
                            const absl::Status& /*status*/) {
+  AddTo(&sums_.batches, 1);
   compute_duration_.Observe(compute);
   batch_sequences_.Observe(num_sequences);
   batch_tokens_.Observe(num_tokens);
@@ -428,11 +497,13 @@ ModelHistogram& ModelMetrics::decode_sequences() {
 
 void ModelMetrics::OnStep(int sequences, int /*prompt_tokens*/, int /*new_tokens*/,
                           absl::Duration /*compute*/, const absl::Status& /*status*/) {
+  AddTo(&sums_.batches, 1);
   decode_sequences().Observe(sequences);
 }
 
 void ModelMetrics::OnTranslationStep(int sentences, absl::Duration compute,
                                      const absl::Status& /*status*/) {
+  AddTo(&sums_.batches, 1);
   decode_sequences().Observe(sentences);
   compute_duration_.Observe(compute);
 }

@@ -13,6 +13,8 @@
 #ifndef SRU_SERVER_TELEMETRY_METRICS_H_
 #define SRU_SERVER_TELEMETRY_METRICS_H_
 
+#include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -51,8 +53,25 @@ class Metrics;
 // The series of one loaded model. Must not outlive its Metrics.
 class ModelMetrics : public BatchObserver, public GenerateObserver, public TranslateObserver {
  public:
-  // Records a call that named this model. `times` is only read for an OK call.
-  void OnCall(Method method, absl::StatusCode code, const CallTimes& times);
+  // Records a call that named this model, with its sequences. Of `times` only the total is read unless the call ended with OK.
+  void OnCall(Method method, absl::StatusCode code, const CallTimes& times, int64_t sequences = 1);
+
+  // Sums over all calls that compute, since the model was loaded.
+  struct CallSums {
+    int64_t succeeded = 0;
+    int64_t failed = 0;
+    int64_t sequences = 0;  // this and the times: of calls that succeeded
+    CallTimes times;
+    absl::Duration failed_total;
+    int64_t batches = 0;  // that were computed, or steps
+  };
+  CallSums sums() const;
+
+  // Counts the tokens of a call that its texts and words gave, and those of them that the vocabulary does not have.
+  void OnWords(int64_t words, int64_t unknown) {
+    text_tokens_.Add(words);
+    unknown_tokens_.Add(unknown);
+  }
 
   // Counts a call of this model that was refused before the batcher, which counts its own refusals.
   void OnRefusal(RejectReason reason) { refusals_.Count(reason); }
@@ -85,9 +104,25 @@ class ModelMetrics : public BatchObserver, public GenerateObserver, public Trans
   ModelMetrics(prometheus::Registry* registry, const std::string& model, int64_t version,
                int max_batch_tokens);
 
+  // CallSums, of nanoseconds.
+  struct AtomicSums {
+    std::atomic<int64_t> succeeded{0};
+    std::atomic<int64_t> failed{0};
+    std::atomic<int64_t> sequences{0};
+    std::atomic<int64_t> tokenize{0};
+    std::atomic<int64_t> queue{0};
+    std::atomic<int64_t> compute{0};
+    std::atomic<int64_t> total{0};
+    std::atomic<int64_t> failed_total{0};
+    std::atomic<int64_t> batches{0};
+  };
+
+  void Sum(absl::StatusCode code, const CallTimes& times, int64_t sequences);
+
   const SeriesOwner owner_;
   const int max_batch_tokens_;
   RejectCounters refusals_;  // shown as levels
+  AtomicSums sums_;
 
   // The table of metrics per model that are recorded as things happen, one entry each.
   RequestCounters requests_{owner_};
@@ -108,6 +143,12 @@ class ModelMetrics : public BatchObserver, public GenerateObserver, public Trans
   ModelHistogram batch_fill_ratio_{owner_, "sru_batch_fill_ratio",
                                    "Tokens in one batch divided by --max_batch_tokens.",
                                    RatioBuckets()};
+  ModelCounter text_tokens_{owner_, "sru_text_tokens_total",
+                            "Tokens that texts and words of calls were turned into; ids and "
+                            "features are not counted."};
+  ModelCounter unknown_tokens_{owner_, "sru_unknown_tokens_total",
+                               "Tokens of sru_text_tokens_total that the model's vocabulary does "
+                               "not have."};
   // Of a model that generates or translates.
   std::once_flag decode_made_;
   std::optional<ModelHistogram> decode_sequences_;
@@ -142,6 +183,13 @@ struct ServerLevels {
   bool ready = false;
   int64_t requests_in_flight = 0;
   int64_t connections = 0;
+  // Of the HTTP port for calls; nothing: there is none.
+  struct HttpLevels {
+    int64_t connections = 0;
+    int64_t body_bytes = 0;
+    std::array<int64_t, 6> answers{};  // by the first digit of their status
+  };
+  std::optional<HttpLevels> http;
   int64_t suppressed_log_lines = 0;
   int64_t dropped_log_lines = 0;
   int64_t receive_memory_limit_bytes = 0;

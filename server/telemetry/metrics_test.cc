@@ -29,6 +29,31 @@ CallTimes Times(absl::Duration total) {
   return times;
 }
 
+TEST(MetricsTest, SumsOfTheCallsOfAModel) {
+  Metrics metrics;
+  const std::shared_ptr<ModelMetrics> model = metrics.ForModel("m", 1, 100);
+  CallTimes times;
+  times.tokenize = absl::Microseconds(1);
+  times.queue = absl::Microseconds(2);
+  times.compute = absl::Microseconds(4);
+  times.total = absl::Microseconds(8);
+  model->OnCall(Method::kClassify, absl::StatusCode::kOk, times, /*sequences=*/3);
+  model->OnCall(Method::kModelInfer, absl::StatusCode::kOk, times, /*sequences=*/2);
+  model->OnCall(Method::kEncode, absl::StatusCode::kInvalidArgument, times, /*sequences=*/9);
+  model->OnCall(Method::kModelMetadata, absl::StatusCode::kOk, times);
+  model->OnBatch(5, 50, absl::Microseconds(4), absl::OkStatus());
+  const ModelMetrics::CallSums sums = model->sums();
+  EXPECT_EQ(sums.succeeded, 2);
+  EXPECT_EQ(sums.failed, 1);
+  EXPECT_EQ(sums.sequences, 5);
+  EXPECT_EQ(sums.batches, 1);
+  EXPECT_EQ(sums.times.tokenize, absl::Microseconds(2));
+  EXPECT_EQ(sums.times.queue, absl::Microseconds(4));
+  EXPECT_EQ(sums.times.compute, absl::Microseconds(8));
+  EXPECT_EQ(sums.times.total, absl::Microseconds(16));
+  EXPECT_EQ(sums.failed_total, absl::Microseconds(8));
+}
+
 TEST(MetricsTest, CountsCallsByMethodModelVersionAndCode) {
   Metrics metrics;
   const auto model = metrics.ForModel("trec", 3, 4096);
@@ -114,6 +139,20 @@ TEST(MetricsTest, DescribesTextsThatAreGenerated) {
     EXPECT_THAT(text, HasSubstr(line));
   }
   EXPECT_THAT(text, Not(HasSubstr("sru_time_to_first_token_seconds_count{model=\"trec\"")));
+}
+
+TEST(MetricsTest, CountsWordsAndThoseThatAreUnknown) {
+  Metrics metrics;
+  const auto model = metrics.ForModel("trec", 1, 4096);
+  // Both are there from the start, so that a rate has a beginning.
+  std::string text = metrics.Text(ServerLevels());
+  EXPECT_THAT(text, HasSubstr("sru_text_tokens_total{model=\"trec\",version=\"1\"} 0"));
+  EXPECT_THAT(text, HasSubstr("sru_unknown_tokens_total{model=\"trec\",version=\"1\"} 0"));
+  model->OnWords(7, 2);
+  model->OnWords(4, 0);
+  text = metrics.Text(ServerLevels());
+  EXPECT_THAT(text, HasSubstr("sru_text_tokens_total{model=\"trec\",version=\"1\"} 11"));
+  EXPECT_THAT(text, HasSubstr("sru_unknown_tokens_total{model=\"trec\",version=\"1\"} 2"));
 }
 
 TEST(MetricsTest, DescribesBatches) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -50,6 +51,25 @@ class SeriesOwner {
   prometheus::Registry& registry_;
   const std::string model_;
   const std::string version_;
+};
+
+// One counter. The first one with a name makes the family, with the help text.
+class ModelCounter {
+ public:
+  ModelCounter(const SeriesOwner& owner, const char* name, const char* help)
+      : family_(prometheus::BuildCounter().Name(name).Help(help).Register(owner.registry())),
+        series_(family_.Add(owner.Labels())) {}
+  ~ModelCounter() { family_.Remove(&series_); }
+  ModelCounter(const ModelCounter&) = delete;
+  ModelCounter& operator=(const ModelCounter&) = delete;
+
+  void Add(int64_t count) {
+    if (count > 0) series_.Increment(static_cast<double>(count));
+  }
+
+ private:
+  prometheus::Family<prometheus::Counter>& family_;
+  prometheus::Counter& series_;
 };
 
 // One histogram. The first one with a name makes the family, with the help text.

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "server/base/log.h"
@@ -51,8 +52,13 @@ struct Credentials::Shared {
   absl::Status Use(const TlsCertificates& newer) {
     if (absl::Status status = certificates->Use(newer.pem); !status.ok()) return status;
     metrics->SetCertificateExpiry(newer.not_after);
+    MutexLock lock(&mutex);
+    tls_context = newer.context;
     return absl::OkStatus();
   }
+
+  Mutex mutex;
+  std::shared_ptr<ssl_ctx_st> tls_context ABSL_GUARDED_BY(mutex);
 };
 
 namespace {
@@ -255,6 +261,11 @@ std::shared_ptr<grpc::ServerCredentials> Credentials::ForAdminListener() const {
                                  [shared = shared_](const CallToCheck& call) {
                                    return CheckCall(*shared, shared->admin_tokens, call);
                                  });
+}
+
+std::shared_ptr<ssl_ctx_st> Credentials::TlsContext() const {
+  MutexLock lock(&shared_->mutex);
+  return shared_->tls_context;
 }
 
 absl::Status Credentials::CheckToken(absl::string_view authorization) const {

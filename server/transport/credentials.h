@@ -28,6 +28,8 @@
 #include "server/transport/security_metrics.h"
 #include "server/transport/security_options.h"
 
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
+
 namespace sru::server {
 
 class Credentials {
@@ -45,6 +47,10 @@ class Credentials {
   // port may have tokens of its own.
   std::shared_ptr<grpc::ServerCredentials> ForListener() const;
   std::shared_ptr<grpc::ServerCredentials> ForAdminListener() const;
+
+  // For a connection of a port that is not gRPC's: OpenSSL's context with the newest certificates;
+  // null without TLS.
+  std::shared_ptr<ssl_ctx_st> TlsContext() const;
 
   // For calls that come another way than through a listener: OK when tokens are off or the header
   // `authorization` has one that is known, else kUnauthenticated, counted.

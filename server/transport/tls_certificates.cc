@@ -278,6 +278,14 @@ absl::StatusOr<TlsCertificates> CheckTlsCertificates(TlsPem pem, absl::Time now)
       return Error("tls_client_ca", "expected an authority that is valid now, found ", fault);
     }
   }
+  if (!pem.client_ca.empty()) {
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+  }
+  // Sessions are not taken up again: connections stay open.
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION);
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+  result.context = std::shared_ptr<SSL_CTX>(std::move(*made));
   result.pem = std::move(pem);
   return result;
 }

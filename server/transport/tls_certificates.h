@@ -5,12 +5,15 @@
 #ifndef SRU_SERVER_TRANSPORT_TLS_CERTIFICATES_H_
 #define SRU_SERVER_TRANSPORT_TLS_CERTIFICATES_H_
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+
+struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
 namespace sru::server {
 
@@ -27,6 +30,9 @@ struct TlsCertificates {
   std::string subject;
   absl::Time not_after;  // when the first certificate of the chain to expire does so
   std::vector<std::string> client_authorities;  // the subjects of those in client_ca
+  // With all of it, for a port that is not gRPC's: what gRPC offers, and client certificates
+  // required where there is a client_ca.
+  std::shared_ptr<ssl_ctx_st> context;
 };
 
 // kInvalidArgument names the flag (--tls_cert, --tls_key, --tls_client_ca), what was expected and

@@ -117,6 +117,7 @@ class Server:
             "--model_repository=" + repository,
             "--listen=127.0.0.1:0",
             "--metrics_listen=127.0.0.1:0",
+            "--http_listen=",
             *flags,
             *os.environ.get("SRU_ATTACKS_FLAGS", "").split(),
         ]

@@ -38,7 +38,7 @@ SERVER = ""
 SOURCE_ROOT = ""
 TIMEOUT = 60
 # The columns of the table of models.
-HEADS = ["Model", "State", "Runs on", "Calls/s", "p50", "p99", "Waiting", "Batch fill", "Refused"]
+HEADS = ["Model", "State", "Runs on", "Calls/s", "p50", "p99", "Waiting", "Batch fill", "Refused", "Unknown words"]
 
 
 class Server:
@@ -53,10 +53,11 @@ class Server:
             shutil.copytree(bundled, os.path.join(self._directory.name, name, version))
         self.process = subprocess.Popen(
             [SERVER, "--model_repository=" + self._directory.name, "--version_policy=all", "--listen=127.0.0.1:0",
-             "--metrics_listen=127.0.0.1:0", *flags],
+             "--metrics_listen=127.0.0.1:0", "--http_listen=", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         ports = re.findall(r"127\.0\.0\.1:(\d+)", self.process.stdout.readline())
         self.url = "http://127.0.0.1:%s/" % ports[1]
+        self.http_port = int(ports[2]) if len(ports) > 2 else None
 
     def stop(self):
         if self.process.poll() is None:
@@ -270,6 +271,13 @@ class StatusPageTest(unittest.TestCase):
         self.assertIn("sequences[0]", self.text("try-answer"))
         self.assertEqual(self.driver.find_elements(By.CSS_SELECTOR, "#try-answer img"), [])
 
+    def test_shows_the_share_of_unknown_words(self):
+        server = self.open()
+        with Load(server.url, text="qqzz is qqyy qqxx"):
+            self.wait(lambda: self.model_cells(2)["Unknown words"] == "75 %", "three of four words are unknown")
+        alarming = self.driver.find_elements(By.CSS_SELECTOR, "#models .alarming")
+        self.assertEqual([one.text for one in alarming], ["75 %"])
+
     def test_figures_follow_the_load(self):
         server = self.open()
         self.wait(lambda: self.number("calls") == 0, "no calls yet")
@@ -294,6 +302,8 @@ class StatusPageTest(unittest.TestCase):
             self.assertIn("latest", self.model_cells(2)["Model"])
             self.wait(lambda: re.match(r"[1-9]", self.model_cells(2)["Calls/s"]), "calls of 2")
             self.assertEqual(self.model_cells(1)["Calls/s"], "0")
+            self.assertEqual(self.model_cells(2)["Unknown words"], "0 %")
+            self.assertEqual(self.model_cells(1)["Unknown words"], "\u2013")
             # The choice of models has them too.
             Select(self.driver.find_element(By.ID, "scope")).select_by_visible_text("trec · 1")
             self.assertEqual(self.number("calls"), 0)
@@ -477,6 +487,52 @@ class StatusPageTest(unittest.TestCase):
             "Promise.all([fetch('/status.json'), fetch('/try', {method: 'POST', headers, body})])"
             ".then((answers) => done(answers.map((answer) => answer.status)), (error) => done(String(error)));"),
             [403, 403])
+
+    def test_pages_of_other_origins_cannot_call(self):
+        """Neither a page of another site, nor one whose own name points to the port of --http_listen."""
+
+        class Page(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.end_headers()
+                self.wfile.write(b"<!doctype html><title>a page of somebody else</title>")
+
+            def log_message(self, *_):
+                pass
+
+        server = Server("--http_listen=127.0.0.1:0")
+        self.addCleanup(server.stop)
+        foreign = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
+        thread = threading.Thread(target=foreign.serve_forever)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(foreign.server_close)
+        self.addCleanup(foreign.shutdown)
+
+        call = (
+            "const done = arguments[0];"
+            "const body = JSON.stringify({model: 'trec', sequences: [{text: 'x'}]});"
+            "const json = {method: 'POST', headers: {'Content-Type': 'application/json'}, body};"
+            "const simple = {method: 'POST', mode: 'no-cors', headers: {'Content-Type': 'text/plain'}, body};"
+            "const blob = {method: 'POST', mode: 'no-cors', body: new Blob([body])};"
+            "Promise.all([['/v1/models', {}], ['/v1/classify', json], ['/v1/classify', simple], ['/v1/classify', blob]]"
+            ".map(([path, options]) => fetch('http://HOST:%d' + path, options)"
+            ".then((answer) => answer.type + ' ' + answer.status, () => 'blocked'))).then(done);" % server.http_port)
+        for host in ("127.0.0.1", "evil.example"):
+            self.driver.get("http://evil.example:%d/" % foreign.server_address[1])
+            answers = self.driver.execute_async_script(call.replace("HOST", host))
+            self.assertEqual(answers[:2], ["blocked", "blocked"], host)
+            self.assertEqual(answers[2:], ["opaque 0", "opaque 0"], host)  # sent, and refused, see below
+        self.driver.get("http://evil.example:%d/v1/models" % server.http_port)
+        self.assertIn("evil.example", self.driver.find_element(By.TAG_NAME, "body").text)
+        answers = self.driver.execute_async_script(call.replace("HOST", "evil.example"))
+        self.assertEqual(answers[:2], ["basic 403", "basic 403"])
+
+        with urllib.request.urlopen(server.url + "metrics", timeout=TIMEOUT) as metrics:
+            lines = metrics.read().decode().splitlines()
+        self.assertIn('sru_http_requests_total{code="2xx"} 0', lines)
+        self.assertFalse([line for line in lines if line.startswith("sru_requests_total{")])
 
     def test_fits_a_phone(self):
         server = self.open()

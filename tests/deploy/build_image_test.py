@@ -114,9 +114,42 @@ class BuildImageTest(unittest.TestCase):
         self.assertRegex(dockerfile, r"ARG CUDA_BASE=\S+cuda:13\.")
         self.assertRegex(dockerfile, r'ARG CUDA_REQUIRED=13\.0\n(.*\n)*?.*NVIDIA_REQUIRE_CUDA="cuda>=\$\{CUDA_REQUIRED\}"')
 
+    def test_the_image_has_the_version_of_the_project(self):
+        self.build()
+        self.assertRegex(self.built("runtime-cpu"), r"--build-arg VERSION=%s " % running.read("VERSION").strip())
+
     def test_the_time_in_the_image_can_be_given(self):
         self.build(SOURCE_DATE_EPOCH="1000000000")
         self.assertIn("CREATED=2001-09-09T01:46:40Z", self.built("runtime-cpu"))
+
+    def test_builds_for_another_architecture(self):
+        own = "arm64" if os.uname().machine == "aarch64" else "amd64"
+        other = "amd64" if own == "arm64" else "arm64"
+        done = self.build("--arch=" + other)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("--platform linux/" + other, self.built("base"))
+        self.assertIn("--platform linux/" + other, self.built("runtime-cpu"))
+        self.assertIn("-t sru-server:cpu-" + other, self.built("runtime-cpu"))
+        os.remove(self.calls)
+        self.assertEqual(self.build("--arch=" + own).returncode, 0)
+        self.assertNotIn("--platform", self.built("runtime-cpu"))
+        self.assertIn("-t sru-server:cpu ", self.built("runtime-cpu"))
+
+        done = self.build("--arch=mips")
+        self.assertIn("unexpected argument '--arch=mips'", done.stderr)
+        done = self.build("--arch=" + other, "--local_base")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("--local_base makes bases of this machine's architecture, %s;" % own, done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            os.mkdir(os.path.join(folder, "bin"))
+            server = os.path.join(folder, "bin", "sru_server")
+            with open(server, "wb") as file:  # an ELF header of 64 bits: magic, type, machine, version
+                machine = 183 if other == "arm64" else 62
+                file.write(b"\x7fELF\2\1\1" + bytes(9) + bytes((2, 0, machine, 0, 1, 0, 0, 0)) + bytes(40))
+            os.chmod(server, 0o755)
+            done = self.build("--prebuilt=" + folder)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("--prebuilt: expected programs for %s, found %s for %s" % (own, server, other), done.stderr)
 
     def test_refuses_what_does_not_go_together(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -72,12 +72,23 @@ class ArgumentsTest(unittest.TestCase):
     def test_help_names_every_option(self):
         done = run("--help")
         self.assertEqual(done.returncode, 0, done.stderr)
-        for word in ("bookworm", "trixie", "sid", "--command", "--root", "--keep", "SRU_DEBIAN_MIRROR"):
+        for word in ("bookworm", "trixie", "sid", "noble", "--command", "--root", "--keep", "SRU_DEBIAN_MIRROR"):
             self.assertIn(word, done.stdout)
 
+    def test_ubuntu_needs_its_keys(self):
+        if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+            self.skipTest("needs root and debootstrap")
+        done = subprocess.run(
+            [os.path.join(running.ROOT, "scripts", "debian_root.sh"), "noble", "/nonexistent/root"],
+            env={**os.environ, "SRU_UBUNTU_KEYRING": "/nonexistent/keys"},
+            stderr=subprocess.PIPE, universal_newlines=True, timeout=running.DEADLINE_S, check=False,
+        )
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("SRU_UBUNTU_KEYRING: expected the keys of Ubuntu's package ubuntu-keyring, found no /nonexistent/keys", done.stderr)
+
     def test_refuses_what_it_does_not_know(self):
-        self.assertIn("SUITE: expected bookworm, trixie or sid, found none", self.refused())
-        self.assertIn("SUITE: expected bookworm, trixie or sid, found 'jessie'", self.refused("jessie"))
+        self.assertIn("SUITE: expected bookworm, trixie, sid or noble, found none", self.refused())
+        self.assertIn("SUITE: expected bookworm, trixie, sid or noble, found 'jessie'", self.refused("jessie"))
         self.assertIn("expected one SUITE, found sid and trixie", self.refused("sid", "trixie"))
         self.assertIn("unexpected argument '--kep'", self.refused("sid", "--kep"))
         self.assertIn("unexpected argument '--command='", self.refused("sid", "--command="))

@@ -191,7 +191,7 @@ class ImageTest(unittest.TestCase):
         self.assertGreater(int(group), 0)
         self.assertEqual(config["Entrypoint"], ["/usr/local/bin/sru_server"], "exec form, so that it gets signals")
         self.assertFalse(config.get("Cmd"))
-        self.assertEqual(set(config["ExposedPorts"]), {"50051/tcp", "9090/tcp"})
+        self.assertEqual(set(config["ExposedPorts"]), {"50051/tcp", "8080/tcp", "9090/tcp"})
         # This is not the server's default, which depends on its gRPC: the engine decides who reaches the port.
         self.assertEqual(self.image.environment()["SRU_LISTEN"], "0.0.0.0:50051")
         self.assertEqual(config["StopSignal"], "SIGTERM")
@@ -246,7 +246,9 @@ class ImageTest(unittest.TestCase):
     def test_runs(self):
         health = self.image.config["Healthcheck"]["Test"][1:]
         with Container(self.image) as container:
-            self.assertIn("listening on 0.0.0.0:50051, metrics on 0.0.0.0:9090", container.first_line)
+            self.assertIn(
+                "listening on 0.0.0.0:50051, metrics on 0.0.0.0:9090, HTTP on 0.0.0.0:8080", container.first_line
+            )
             self.assertEqual(container.status("NSpid").split()[-1], "1", "as in a container, where signals differ")
             self.assertEqual(set(container.status("Uid").split()), {self.image.config["User"].split(":")[0]})
             self.assertEqual(int(container.status("CapEff"), 16), 0)

@@ -61,8 +61,30 @@ class SchemaTest(unittest.TestCase):
             validate(pod, version)
 
 
+# Protocols of KServe (its constants.InferenceServiceProtocol).
+KSERVE_PROTOCOLS = {"v1", "v2", "grpc-v1", "grpc-v2"}
+RUNTIME = {
+    "annotations": None, "containers": [None], "protocolVersions": [str],
+    "supportedModelFormats": [{"name": str, "version": str, "autoSelect": bool}],
+}
+SERVICE = {
+    "predictor": {
+        "minReplicas": int, "maxReplicas": int, "terminationGracePeriodSeconds": int,
+        "model": {
+            "modelFormat": {"name": str, "version": str}, "runtime": str, "storageUri": str, "protocolVersion": str,
+            "resources": None,
+        },
+    },
+}
+
+
 class CustomResourcesTest(unittest.TestCase):
-    """Checks by hand the fields that these definitions have, and the types of the values that we set."""
+    """Checks by hand the fields that these definitions have, and the types of the values that we set.
+
+    PyPI has no package with KServe's definitions as schemas. The fields below are those of its Go types (servingruntime_types.go of
+    v1alpha1; predictor.go, component.go and inference_service.go of v1beta1), as far as the manifests use them. This cannot see a field
+    that a version of KServe removes, defaults that its webhooks set, nor what its controller makes of the pod.
+    """
 
     def check(self, value, shape, path):
         if isinstance(shape, dict):
@@ -99,28 +121,29 @@ class CustomResourcesTest(unittest.TestCase):
 
     def test_kserve(self):
         runtime, = load_all("kserve", "servingruntime.yaml")
-        self.check(
-            runtime["spec"],
-            {
-                "annotations": None, "containers": [None],
-                "supportedModelFormats": [{"name": str, "version": str, "autoSelect": bool}],
-            },
-            "ServingRuntime.spec",
-        )
+        self.check(runtime["spec"], RUNTIME, "ServingRuntime.spec")
+        self.assertLessEqual(set(runtime["spec"]["protocolVersions"]), KSERVE_PROTOCOLS)
         service, = load_all("kserve", "inferenceservice.yaml")
-        self.check(
-            service["spec"],
-            {
-                "predictor": {
-                    "minReplicas": int, "maxReplicas": int, "terminationGracePeriodSeconds": int,
-                    "model": {
-                        "modelFormat": {"name": str, "version": str}, "runtime": str, "storageUri": str,
-                        "resources": None,
-                    },
-                },
-            },
-            "InferenceService.spec",
+        self.check(service["spec"], SERVICE, "InferenceService.spec")
+        # KServe refuses an InferenceService whose runtime does not name its protocol.
+        self.assertIn(
+            service["spec"]["predictor"]["model"]["protocolVersion"], runtime["spec"]["protocolVersions"]
         )
+
+    def test_the_checks_find_mistakes(self):
+        for change in (
+            lambda spec: spec.update(protocolVersion=["v2"]),
+            lambda spec: spec.update(protocolVersions="v2"),
+            lambda spec: spec["supportedModelFormats"][0].update(version=1),
+        ):
+            runtime, = load_all("kserve", "servingruntime.yaml")
+            change(runtime["spec"])
+            with self.assertRaises(AssertionError):
+                self.check(runtime["spec"], RUNTIME, "ServingRuntime.spec")
+        service, = load_all("kserve", "inferenceservice.yaml")
+        service["spec"]["predictor"]["protocolVersion"] = "grpc-v2"  # a field of the model, not of the predictor
+        with self.assertRaises(AssertionError):
+            self.check(service["spec"], SERVICE, "InferenceService.spec")
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ class ManifestsTest(unittest.TestCase):
             self.check_env(container)
             values = {k: v for k, v in self.env(container).items() if v is not None}
             # Started with the same variables, except paths and ports of this machine, it must get as far as serving.
-            values.update(SRU_LISTEN="127.0.0.1:0", SRU_METRICS_LISTEN="127.0.0.1:0")
+            values.update(SRU_LISTEN="127.0.0.1:0", SRU_HTTP_LISTEN="127.0.0.1:0", SRU_METRICS_LISTEN="127.0.0.1:0")
             values.update(SRU_MODEL_REPOSITORY=running.MODELS)
             # There is no GPU either, nor the time for load balancers to turn away.
             values.update(SRU_BACKEND="cpu", SRU_DRAIN_DELAY_S="0")
@@ -74,13 +74,16 @@ class ManifestsTest(unittest.TestCase):
             ports = {port["name"]: port["containerPort"] for port in container["ports"]}
             env = self.env(container)
             self.assertEqual(env["SRU_LISTEN"], "0.0.0.0:%d" % ports["grpc"])
+            self.assertEqual(env["SRU_HTTP_LISTEN"], "0.0.0.0:%d" % ports["http"])
             self.assertEqual(env["SRU_METRICS_LISTEN"], "0.0.0.0:%d" % ports["metrics"])
             self.assertEqual(container["readinessProbe"]["grpc"]["port"], ports["grpc"])
             for service in (resources["Service", "sru-server"], resources["Service", "sru-server-headless"]):
                 self.assertTrue(matches(service["spec"]["selector"], pod["metadata"]["labels"]))
                 for port in service["spec"]["ports"]:
-                    self.assertEqual(port["targetPort"], "grpc")
-                    self.assertEqual(port["port"], ports["grpc"])
+                    self.assertIn(port["targetPort"], ("grpc", "http"))
+                    self.assertEqual(port["port"], ports[port["targetPort"]])
+            names = [port["name"] for port in resources["Service", "sru-server"]["spec"]["ports"]]
+            self.assertEqual(names, ["grpc", "http"])
             for rule in resources["NetworkPolicy", "sru-server"]["spec"]["ingress"]:
                 for port in rule["ports"]:
                     self.assertIn(port["port"], ports)
@@ -151,12 +154,14 @@ class ManifestsTest(unittest.TestCase):
                 self.assertTrue(matches(monitor["spec"]["selector"]["matchLabels"], labels))
                 self.assertIn(monitor["spec"]["jobLabel"], labels)
 
-    def test_network_is_closed_but_for_the_two_ports(self):
+    def test_network_is_closed_but_for_the_three_ports(self):
         for _, resources, _, _, _ in self.each():
             policy = resources["NetworkPolicy", "sru-server"]["spec"]
             self.assertEqual(set(policy["policyTypes"]), {"Ingress", "Egress"})
             self.assertFalse(policy.get("egress"))
             self.assertTrue(all(rule["from"] and rule["ports"] for rule in policy["ingress"]))
+            open_ports = [[port["port"] for port in rule["ports"]] for rule in policy["ingress"]]
+            self.assertEqual(open_ports, [["grpc", "http"], ["metrics"]])
 
     def test_the_headless_service_is_headless(self):
         for _, resources, _, _, _ in self.each():
@@ -213,9 +218,12 @@ class ManifestsTest(unittest.TestCase):
         self.check_env(container)
         env = self.env(container)
         self.assertEqual(env["SRU_MODEL_REPOSITORY"], "/mnt/models", "where the storage initializer writes")
-        port, = container["ports"]
-        self.assertEqual(env["SRU_LISTEN"], "0.0.0.0:%d" % port["containerPort"])
-        self.assertEqual(container["readinessProbe"]["grpc"]["port"], port["containerPort"])
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        self.assertEqual(list(ports), ["h2c", "http"], "KServe takes the protocol of a port from its name")
+        self.assertEqual(env["SRU_LISTEN"], "0.0.0.0:%d" % ports["h2c"])
+        self.assertEqual(env["SRU_HTTP_LISTEN"], "0.0.0.0:%d" % ports["http"])
+        self.assertEqual(container["readinessProbe"]["grpc"]["port"], ports["h2c"])
+        self.assertEqual(runtime["spec"]["protocolVersions"], ["grpc-v2", "v2"])
         predictor = service["spec"]["predictor"]
         model = predictor["model"]
         self.assertEqual(model["runtime"], runtime["metadata"]["name"])

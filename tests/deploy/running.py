@@ -94,6 +94,7 @@ class Server:
             "SRU_MODEL_REPOSITORY": MODELS,
             "SRU_LISTEN": "127.0.0.1:0",
             "SRU_METRICS_LISTEN": "127.0.0.1:0",
+            "SRU_HTTP_LISTEN": "127.0.0.1:0",
         }
         variables.update(environment or {})
         self.process = subprocess.Popen(
@@ -102,7 +103,7 @@ class Server:
             stdout=subprocess.PIPE,
             universal_newlines=True,
         )
-        found = re.match(r"listening on (\S+), metrics on (\S+)", self.process.stdout.readline())
+        found = re.match(r"listening on (\S+), metrics on ([^,\s]+)", self.process.stdout.readline())
         if not found:
             self.__exit__()
             raise RuntimeError("the server did not start")

@@ -76,7 +76,10 @@ class ServerProcess {
         SRU_SERVER_BINARY,
         absl::StrCat("--model_repository=",
                      std::filesystem::absolute("models/pretrained").string()),
-        "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--instances=1"};
+        "--listen=127.0.0.1:0",
+        "--metrics_listen=127.0.0.1:0",
+        "--http_listen=",
+        "--instances=1"};
     command.insert(command.end(), flags.begin(), flags.end());
     return command;
   }

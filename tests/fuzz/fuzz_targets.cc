@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <set>
 #include <string>
@@ -17,6 +18,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
+#include "google/protobuf/message.h"
+#include "grpcpp/support/proto_buffer_reader.h"
+#include "inference/open_inference.pb.h"
 #include "kernels/enum_names.h"
 #include "kernels/program.h"
 #include "kernels/state_arena.h"
@@ -37,10 +41,20 @@
 #include "models/text/unicode_word_tokenizer.h"
 #include "models/text/vocabulary.h"
 #include "models/text/word_tokenizer.h"
+#include "nlohmann/json.hpp"
 #include "server/base/log.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/http/page_host.h"
 #include "server/http/try_messages.h"
+#include "server/open_inference/infer_parameters.h"
+#include "server/open_inference/infer_request.h"
+#include "server/open_inference/sequence_input.h"
+#include "server/rest/completions_request.h"
+#include "server/rest/json_message.h"
+#include "server/rest/memory_hold.h"
+#include "server/rest/v2_json_reader.h"
+#include "server/rest/v2_request.h"
+#include "server/rest/v2_tensor.h"
 #include "server/rpc/answer_parser.h"
 #include "server/rpc/generate_parser.h"
 #include "server/rpc/request_outline.h"
@@ -445,8 +459,9 @@ void FuzzGenerateRequest(const grpc::ByteBuffer& bytes, const std::vector<Splitt
     server::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3, /*input_size=*/2};
     input.takes_features = false;
     server::GenerateTask task;
+    server::WordCounts words;
     const absl::Status status =
-        server::ParseGenerate(request, input, /*max_candidates=*/3, limits, &task);
+        server::ParseGenerate(request, input, /*max_candidates=*/3, limits, &task, &words);
     if (!status.ok()) {
       Require(status.code() == absl::StatusCode::kInvalidArgument, "bad fields are errors");
       RequireMessage(status);
@@ -454,6 +469,9 @@ void FuzzGenerateRequest(const grpc::ByteBuffer& bytes, const std::vector<Splitt
     }
     Require(task.prompt.size() <= 8 && (!task.prompt.empty() || !request.state().empty()),
             "a prompt has tokens, and few enough");
+    Require(words.unknown >= 0 && words.unknown <= words.words &&
+                words.words <= static_cast<int64_t>(task.prompt.size()),
+            "unknown tokens are some of the words, which are some of the prompt");
     Require(task.max_new_tokens >= 1 && task.max_new_tokens <= 16 &&
                 task.min_new_tokens <= task.max_new_tokens && task.num_samples >= 1,
             "the numbers are within their limits");
@@ -646,8 +664,9 @@ void FuzzRequest(std::string_view bytes) {
   limits.max_sequence_tokens = 8;
   limits.max_request_tokens = 16;
   for (const Splitter& splitter : *kSplitters) {
-    const server::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
-                                   /*input_size=*/2};
+    server::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
+                             /*input_size=*/2};
+    input.may_be_empty = request.skip_empty();
     const auto sequences =
         server::ParseSequences(request.sequences(), request.truncate(), input, limits);
     if (!sequences.ok()) {
@@ -658,8 +677,13 @@ void FuzzRequest(std::string_view bytes) {
     }
     Require(sequences->tasks.size() == static_cast<size_t>(request.sequences_size()),
             "each sequence becomes a task");
+    for (const server::TokenCounts& counts : sequences->counts) {
+      Require(counts.unknown >= 0 && counts.unknown <= counts.computed,
+              "unknown tokens are some of all");
+    }
     for (const server::SequenceTask& task : sequences->tasks) {
-      Require(task.num_tokens >= 1 && task.num_tokens <= limits.max_sequence_tokens,
+      Require(task.num_tokens >= (request.skip_empty() ? 0 : 1) &&
+                  task.num_tokens <= limits.max_sequence_tokens,
               "the limit on tokens holds");
       Require(task.token_ids.size() * 2 + task.features.size() ==
                   static_cast<size_t>(task.num_tokens) * 2,
@@ -667,6 +691,53 @@ void FuzzRequest(std::string_view bytes) {
       for (const int32_t id : task.token_ids) Require(id >= 0 && id < 3, "ids are in range");
     }
   }
+}
+
+void FuzzInfer(std::string_view bytes) {
+  server::SilenceProtobufLog();
+  server::InferRequest request;
+  absl::Status status =
+      server::ReadInferRequest(absl::string_view(bytes.data(), bytes.size()), &request);
+  inference::ModelInferRequest parsed;
+  const bool parses = parsed.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
+  if (status.ok()) {
+    // protobuf also refuses names of tensors that are not UTF-8.
+    Require(!parses || (request.model_name == parsed.model_name() && request.id == parsed.id()),
+            "names are those of the message");
+    const bool has_as_many =
+        request.inputs.size() == static_cast<size_t>(parsed.inputs_size()) &&
+        request.raw_inputs.size() == static_cast<size_t>(parsed.raw_input_contents_size());
+    Require(!parses || has_as_many, "there are as many inputs as in the message");
+    status.Update(server::ReadCommonParameters(request).status());
+    status.Update(server::CheckContents(request));
+  }
+  server::RequestLimits limits;
+  limits.max_sequences = 4;
+  const server::SequenceModel model{"model", /*takes_text=*/true, /*vocabulary_size=*/3,
+                                    /*takes_features=*/true, /*input_size=*/2};
+  server::SequenceInput input;
+  server::RequestOutline outline;
+  google::protobuf::RepeatedPtrField<v1::Sequence> sequences;
+  if (status.ok()) status = server::FindSequenceInput(request, model, &input);
+  if (status.ok()) status = server::OutlineSequences(request, input, limits, &outline);
+  if (status.ok()) status = server::ReadSequences(request, input, model, &sequences);
+  if (!status.ok()) {
+    Require(absl::IsInvalidArgument(status) || absl::IsUnimplemented(status),
+            "bad requests are the caller's error");
+    RequireMessage(status);
+    return;
+  }
+  Require(sequences.size() == outline.num_sequences && sequences.size() <= limits.max_sequences,
+          "there are as many sequences as were counted");
+  int64_t ids = 0;
+  for (const v1::Sequence& sequence : sequences) {
+    for (const int32_t id : sequence.token_ids().values())
+      Require(id >= 0 && id < 3, "ids are in range");
+    ids += sequence.token_ids().values_size();
+    Require(sequence.features().data().size() % (2 * sizeof(float)) == 0, "frames are whole");
+    Require(FindInvalidUtf8(sequence.text()) == sequence.text().size(), "texts are UTF-8");
+  }
+  Require(ids <= static_cast<int64_t>(bytes.size()), "ids were sent");
 }
 
 void FuzzState(std::string_view bytes) {
@@ -888,6 +959,165 @@ void FuzzTry(std::string_view bytes) {
   } else {
     RequireBadBody(request.status());
   }
+}
+
+namespace {
+
+// What the reader takes is JSON by another parser, and the reverse, up to the nesting.
+void RequireSameJson(absl::string_view text) {
+  if (FindInvalidUtf8({text.data(), text.size()}) != text.size()) return;
+  if (text.find('\0') != absl::string_view::npos) return;  // the other parser takes it for the end
+  server::JsonReader reader(text);
+  const bool accepted = reader.Skip() && reader.ExpectEnd();
+  if (!accepted) RequireMessage(reader.status());
+  const bool too_deep = static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+                          return c == '[' || c == '{';
+                        })) > server::JsonReader::kMaxDepth;
+  bool is_json = true;
+  try {
+    is_json = !nlohmann::json::parse(text.begin(), text.end()).is_discarded();
+  } catch (const nlohmann::json::out_of_range&) {
+    return;  // a number that no double holds
+  } catch (const nlohmann::json::parse_error&) {
+    is_json = false;
+  }
+  Require(accepted == is_json || (too_deep && !accepted),
+          "JSON is what another parser takes for it");
+}
+
+// Values that have a form in JSON come back from it as they were, except for the bits of a NaN.
+void RequireSameValues(const inference::ModelInferRequest::InferInputTensor& input,
+                       const std::string& raw) {
+  const auto type = server::ParseTensorType(input.datatype());
+  const std::vector<int64_t> shape(input.shape().begin(), input.shape().end());
+  const auto count = server::CountElements(shape, 1 << 20, "input");
+  if (!type.has_value() || !count.ok()) return;
+  std::string json;
+  if (!server::AppendTensorData(raw, *type, *count, "input", &json).ok()) return;
+  Require(json.size() <= server::JsonBytesBound(raw.size(), *type, *count), "the bound holds");
+  if (json.find("\"NaN\"") != std::string::npos || *type == server::TensorType::kBool) return;
+  std::string again;
+  Require(server::ReadTensorData(json, *type, shape, "input", &again).ok(), "JSON is read again");
+  Require(again == raw, "values survive their form in JSON");
+}
+
+}  // namespace
+
+void FuzzV2(std::string_view bytes) {
+  if (bytes.size() < 2) return;
+  const size_t length =
+      static_cast<unsigned char>(bytes[0]) << 8 | static_cast<unsigned char>(bytes[1]);
+  const std::string body(bytes.substr(2));
+  RequireSameJson(body);
+  constexpr int64_t kMemory = 16 << 10;
+  int64_t used = 0;
+  auto budget = std::make_shared<server::MemoryBudget>();
+  budget->reserve = [&](int64_t size) {
+    Require(size >= 0, "what is reserved is a size");
+    if (used + size > kMemory) return false;
+    used += size;
+    return true;
+  };
+  budget->release = [&](int64_t size) { used -= size; };
+  {
+    server::MemoryHold memory(budget);
+    Require(memory.Grow(static_cast<int64_t>(body.size())), "the body fits");
+    auto request = server::ParseHttpInferRequest(body, length == 0 ? "" : absl::StrCat(length), "m",
+                                                 "1", &memory);
+    if (!request.ok()) {
+      Require(
+          absl::IsInvalidArgument(request.status()) || absl::IsResourceExhausted(request.status()),
+          "bad requests are the caller's error");
+      RequireMessage(request.status());
+    } else {
+      inference::ModelInferRequest message;
+      grpc::ProtoBufferReader reader(&request->message);
+      Require(message.ParseFromZeroCopyStream(&reader), "the message is one");
+      Require(message.raw_input_contents_size() == message.inputs_size(), "inputs have values");
+      for (int i = 0; i < message.inputs_size(); ++i) {
+        RequireSameValues(message.inputs(i), message.raw_input_contents(i));
+      }
+    }
+  }
+  Require(used == 0, "what was reserved is given back");
+}
+
+namespace {
+
+// A budget that says afterwards whether everything was given back.
+struct CountedMemory {
+  explicit CountedMemory(int64_t limit) {
+    budget->reserve = [this, limit](int64_t bytes) {
+      if (bytes < 0 || used + bytes > limit) return false;
+      used += bytes;
+      return true;
+    };
+    budget->release = [this](int64_t bytes) { used -= bytes; };
+  }
+  int64_t used = 0;
+  std::shared_ptr<server::MemoryBudget> budget = std::make_shared<server::MemoryBudget>();
+};
+
+void RequireRefusal(const absl::Status& status) {
+  if (absl::IsResourceExhausted(status)) return;
+  Require(status.code() == absl::StatusCode::kInvalidArgument, "a bad body is the caller's error");
+  RequireMessage(status);
+}
+
+// What is read can be written, and what is written is read as the same.
+void FuzzJson(std::string_view text, google::protobuf::Message* message) {
+  CountedMemory memory(int64_t{1} << 20);
+  {
+    server::MemoryHold hold(memory.budget);
+    const absl::Status status =
+        server::ParseJsonMessage({text.data(), text.size()}, &hold, message);
+    if (!status.ok()) return RequireRefusal(status);
+    Require(hold.bytes() > 0 || text.empty(), "memory is reserved");
+    for (const server::JsonFields fields : {server::JsonFields::kAll, server::JsonFields::kSet}) {
+      std::string json;
+      server::MemoryHold unlimited(nullptr);
+      Require(server::WriteJsonMessage(*message, fields, &unlimited, &json).ok(),
+              "a message can be written");
+      const std::unique_ptr<google::protobuf::Message> again(message->New());
+      Require(server::ParseJsonMessage(json, &unlimited, again.get()).ok(),
+              "what is written can be read");
+      Require(again->SerializeAsString().size() == message->SerializeAsString().size(),
+              "nothing is lost");
+    }
+  }
+  Require(memory.used == 0, "memory is given back");
+}
+
+}  // namespace
+
+void FuzzRest(std::string_view bytes) {
+  if (bytes.empty()) return;
+  v1::ClassifyRequest classify;
+  v1::EncodeRequest encode;
+  v1::ScoreRequest score;
+  v1::GenerateRequest generate;
+  v1::AnswerRequest answer;
+  v1::TranslateRequest translate;
+  google::protobuf::Message* const messages[] = {&classify, &encode, &score,
+                                                 &generate, &answer, &translate};
+  FuzzJson(bytes.substr(1), messages[static_cast<unsigned char>(bytes[0]) % std::size(messages)]);
+}
+
+void FuzzCompletions(std::string_view bytes) {
+  CountedMemory memory(int64_t{1} << 20);
+  server::CompletionsRequest request;
+  {
+    server::MemoryHold hold(memory.budget);
+    const server::RestError error =
+        server::ParseCompletionsRequest({bytes.data(), bytes.size()}, &hold, &request);
+    if (!error.status.ok()) return RequireRefusal(error.status);
+  }
+  Require(memory.used == 0, "memory is given back");
+  Require(!request.prompts.empty(), "there is a prompt");
+  Require(request.generate.max_new_tokens() >= 0, "lengths are not negative");
+  Require(request.generate.num_samples() >= 1 && request.generate.num_samples() <= 64,
+          "there are 1 to 64 texts");
+  for (const v1::Sequence& prompt : request.prompts) RequireUtf8(prompt.text());
 }
 
 }  // namespace sru::fuzz

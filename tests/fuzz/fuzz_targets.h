@@ -22,6 +22,8 @@ void FuzzReader(std::string_view bytes);
 void FuzzSentencePiece(std::string_view bytes);
 // the message of a Classify or Score call
 void FuzzRequest(std::string_view bytes);
+// the message of a ModelInfer call
+void FuzzInfer(std::string_view bytes);
 // the state of a Score call; with an odd first byte, the rows and values of one that is sealed here,
 // as random bytes never have the right digest
 void FuzzState(std::string_view bytes);
@@ -33,6 +35,14 @@ void FuzzHeaders(std::string_view bytes);
 void FuzzTokens(std::string_view bytes);
 // the body of POST /try
 void FuzzTry(std::string_view bytes);
+// the body of POST /v2/models/NAME/infer; the first two bytes are the length of its JSON, 0 = all of it
+void FuzzV2(std::string_view bytes);
+// the body of a request below /v1; the first byte says which message it is for
+void FuzzRest(std::string_view bytes);
+// the body of POST /v1/completions
+void FuzzCompletions(std::string_view bytes);
+// what a client sends on a connection of the HTTP port; the first byte is the size of the pieces
+void FuzzHttp(std::string_view bytes);
 
 struct Target {
   const char* name;  // also the directory of its seeds under corpus/
@@ -46,11 +56,16 @@ inline constexpr Target kTargets[] = {
     {"tokenizer", FuzzTokenizer},
     {"reader", FuzzReader},
     {"request", FuzzRequest},
+    {"infer", FuzzInfer},
     {"state", FuzzState},
     {"search", FuzzSearch},
     {"headers", FuzzHeaders},
     {"tokens", FuzzTokens},
     {"try", FuzzTry},
+    {"http", FuzzHttp},
+    {"v2", FuzzV2},
+    {"rest", FuzzRest},
+    {"completions", FuzzCompletions},
     {"sentencepiece", FuzzSentencePiece},
 };
 

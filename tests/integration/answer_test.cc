@@ -172,12 +172,27 @@ PlainReader* AnswerTest::tagged_ = nullptr;
 RunningServer* AnswerTest::server_ = nullptr;
 RunningServer* AnswerTest::small_ = nullptr;
 
+TEST_F(AnswerTest, CountsWhatTheVocabularyDoesNotHave) {
+  const char* const kTextTokens = "sru_text_tokens_total{model=\"reader\",version=\"1\"}";
+  const char* const kUnknown = "sru_unknown_tokens_total{model=\"reader\",version=\"1\"}";
+  const double text_tokens = server_->Metric(kTextTokens);
+  const double unknown = server_->Metric(kUnknown);
+  query()->set_question("a zz?");
+  query()->set_passages(0, "zz yy a .");
+  const v1::AnswerResponse response = MustAnswer(*server_, request_);
+  EXPECT_EQ(response.results(0).token_count(), 3 + 4 + 2);
+  EXPECT_EQ(response.results(0).unknown_tokens(), 3);
+  EXPECT_EQ(server_->Metric(kTextTokens), text_tokens + 9);
+  EXPECT_EQ(server_->Metric(kUnknown), unknown + 3);
+}
+
 TEST_F(AnswerTest, AnswersEveryField) {
   const v1::AnswerResponse response = MustAnswer(*server_, request_);
   EXPECT_EQ(response.model(), "reader");
   EXPECT_EQ(response.version(), 1);
   ASSERT_EQ(response.results_size(), 1);
   EXPECT_EQ(response.results(0).token_count(), 3 + 5 + 2);
+  EXPECT_EQ(response.results(0).unknown_tokens(), 0);
   ASSERT_EQ(response.results(0).answers_size(), 1);
   const v1::SpanAnswer& answer = response.results(0).answers(0);
   EXPECT_EQ(answer.text(),

@@ -145,6 +145,12 @@ v1::Sequence Part(Form form, int begin, int end) {
   return part;
 }
 
+// How many tokens of that part the vocabulary does not have.
+int UnknownWords(Form form, int begin, int end) {
+  if (form != Form::kText && form != Form::kTokens) return 0;
+  return static_cast<int>(std::count(kWords + 2 * begin, kWords + 2 * end - 1, 'x'));
+}
+
 v1::EncodeStreamRequest First(const std::string& model, const std::string& state = "") {
   v1::EncodeStreamRequest request;
   request.mutable_start()->set_model(model);
@@ -218,6 +224,7 @@ TEST_P(EncodeStreamTest, ChunksHaveTheBitsOfTheWhole) {
           *request.mutable_chunk() = Part(form, begin, end);
           const v1::EncodeStreamResponse response = stream.MustAnswer(request);
           EXPECT_EQ(response.encoding().token_count(), end - begin);
+          EXPECT_EQ(response.encoding().unknown_tokens(), UnknownWords(form, begin, end));
           EXPECT_THAT(response.encoding().shape(), ::testing::ElementsAre(end - begin, kHidden));
           EXPECT_TRUE(response.state().empty());
           EXPECT_GT(response.times().total_us(), 0);

@@ -100,8 +100,9 @@ class ModelMemoryTest : public ::testing::TestWithParam<kernels::DataType> {
     // Small workspaces, since these are not what is measured.
     process_ = std::make_unique<Subprocess>(std::vector<std::string>{
         SRU_SERVER_BINARY, "--model_repository=" + repository_.path(), "--listen=127.0.0.1:0",
-        "--metrics_listen=127.0.0.1:0", "--admin_listen=127.0.0.1:0", "--model_control=explicit",
-        "--instances=1", "--max_batch_tokens=128", "--max_sequence_tokens=128", "--backend=cpu",
+        "--metrics_listen=127.0.0.1:0", "--http_listen=", "--admin_listen=127.0.0.1:0",
+        "--model_control=explicit", "--instances=1", "--max_batch_tokens=128",
+        "--max_sequence_tokens=128", "--backend=cpu",
         absl::StrCat("--dtype=", kernels::DataTypeName(GetParam()))});
     ASSERT_TRUE(PollUntil([this] {
       return process_->HasExited() || absl::StrContains(process_->out(), "\n");

@@ -29,9 +29,9 @@ using ::testing::HasSubstr;
 std::vector<std::string> Command(const std::string& repository,
                                  const std::vector<std::string>& flags = {}) {
   // Not --backend=auto, which warns of a machine with a toolkit and no GPU.
-  std::vector<std::string> command = {SRU_SERVER_BINARY, "--model_repository=" + repository,
-                                      "--backend=cpu", "--listen=127.0.0.1:0",
-                                      "--metrics_listen=127.0.0.1:0"};
+  std::vector<std::string> command = {
+      SRU_SERVER_BINARY,      "--model_repository=" + repository, "--backend=cpu",
+      "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",     "--http_listen=127.0.0.1:0"};
   command.insert(command.end(), flags.begin(), flags.end());
   return command;
 }
@@ -63,14 +63,17 @@ class ServerProcess {
     EXPECT_TRUE(PollUntil([this] {
       return process_.HasExited() || absl::StrContains(process_.out(), "\n");
     })) << process_.err();
-    // listening on 127.0.0.1:PORT, metrics on 127.0.0.1:PORT
+    // listening on 127.0.0.1:PORT, metrics on 127.0.0.1:PORT, HTTP on 127.0.0.1:PORT
     const std::string line = process_.out();
-    EXPECT_THAT(line, ::testing::MatchesRegex(
-                          "listening on 127.0.0.1:[0-9]+, metrics on 127.0.0.1:[0-9]+\n"))
+    EXPECT_THAT(
+        line, ::testing::MatchesRegex("listening on 127.0.0.1:[0-9]+, metrics on 127.0.0.1:[0-9]+, "
+                                      "HTTP on 127.0.0.1:[0-9]+\n"))
         << process_.err();
     address_ = line.substr(13, line.find(',') - 13);
-    const size_t colon = line.rfind(':');
-    metrics_port_ = colon == std::string::npos ? 0 : std::atoi(line.c_str() + colon + 1);
+    const size_t metrics = line.find("metrics on 127.0.0.1:");
+    metrics_port_ = metrics == std::string::npos ? 0 : std::atoi(line.c_str() + metrics + 21);
+    const size_t http = line.rfind(':');
+    http_port_ = http == std::string::npos ? 0 : std::atoi(line.c_str() + http + 1);
     channel_ = MakeChannel(address_);
     stub_ = v1::InferenceService::NewStub(channel_);
   }
@@ -80,11 +83,13 @@ class ServerProcess {
   v1::InferenceService::Stub& stub() { return *stub_; }
   HttpResponse Get(const std::string& path) const { return HttpGet(metrics_port_, path); }
   int metrics_port() const { return metrics_port_; }
+  int http_port() const { return http_port_; }
 
  private:
   Subprocess process_;
   std::string address_;
   int metrics_port_ = 0;
+  int http_port_ = 0;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::InferenceService::Stub> stub_;
 };
@@ -219,12 +224,15 @@ TEST(StartTest, TakenPorts) {
   const std::string metrics = absl::StrCat("127.0.0.1:", first.metrics_port());
   ExpectRefusesToStart(Command(kBundledRepository, {"--metrics_listen=" + metrics}),
                        {"cannot listen on " + metrics});
+  const std::string http = absl::StrCat("127.0.0.1:", first.http_port());
+  ExpectRefusesToStart(Command(kBundledRepository, {"--http_listen=" + http}),
+                       {"--http_listen", "cannot listen on " + http});
 }
 
 // This must be found before models are loaded, which may take minutes.
 TEST(StartTest, AWrongAddressIsNoticedFirst) {
   ServerProcess first({});
-  for (const std::string flag : {"--listen=", "--admin_listen="}) {
+  for (const std::string flag : {"--listen=", "--admin_listen=", "--http_listen="}) {
     Subprocess process(Command(kBundledRepository, {"--model_control=explicit",
                                                     "--load_models=trec", flag + first.address()}));
     EXPECT_EQ(process.Wait(), 1);

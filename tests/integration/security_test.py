@@ -3,11 +3,13 @@
     security_test.py SRU_SERVER SRU_CLIENT MODEL_REPOSITORY
 """
 
+import http.client
 import os
 import signal
 import re
 import shutil
 import socket
+import ssl
 import struct
 import subprocess
 import sys
@@ -66,6 +68,7 @@ class Files(unittest.TestCase):
         cls.theirs = Authority(cls.directory, "theirs")
         cls.server_pair = cls.ours.issue("server")
         cls.client_pair = cls.ours.issue("client")
+        cls.theirs_server = cls.theirs.issue("server")
         cls.stranger_pair = cls.theirs.issue("client")
         cls.expired_pair = cls.ours.issue("expired", days=-1)
 
@@ -126,6 +129,63 @@ class TlsTest(Files):
             self.assertEqual(handshake_failures(server, "closed_by_client"), 1)
             server.await_log("peer=ipv4:127.0.0.1:%d" % peers[-1])
             self.assertEqual(server.log().count("TLS handshake failed"), 1)
+
+    def https(self, server, body=b"", pair=None, authority=None, headers=(), path="/v1/classify"):
+        """The answer's status and body; None when there is no connection."""
+        context = ssl.create_default_context(cafile=(authority or self.ours).certificate)
+        if pair:
+            context.load_cert_chain(*pair)
+        connection = http.client.HTTPSConnection("localhost", server.http_port, context=context, timeout=30)
+        try:
+            headers = {"Content-Type": "application/json", **dict(headers)}
+            connection.request("POST", path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        except OSError:
+            return None
+        finally:
+            connection.close()
+
+    def test_http_has_the_same_files(self):
+        request = b'{"sequences": [{"text": "Where is Lake Titicaca ?"}]}'
+        certificate, key = self.write("http.crt", read(self.server_pair[0])), self.write("http.key", read(self.server_pair[1]))
+        tokens = self.write("tokens", "team %s\n" % TOKEN)
+        flags = ["--auth_tokens_file=" + tokens, "--credentials_poll_interval_s=0.05"]
+        with Server(*self.tls_flags((certificate, key)), *flags) as server:
+            bearer = {"Authorization": "Bearer " + TOKEN}
+            status, body = self.https(server, request, headers=bearer)
+            self.assertEqual(status, 200, body)
+            self.assertIn(b"LOC", body)
+            self.assertEqual(self.https(server, request)[0], 401)
+            self.assertIsNone(self.https(server, request, authority=self.theirs, headers=bearer))
+            server.await_log("TLS handshake failed reason=refused_by_client")
+            with socket.create_connection(("127.0.0.1", server.http_port), timeout=30) as plain:
+                plain.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                plain.recv(1000)
+            server.await_metric('sru_tls_handshake_failures_total{reason="not_tls"}', 1)
+            for sent in (b"", b"\x16\x03\x01\x02\x00"):
+                with socket.create_connection(("127.0.0.1", server.http_port), timeout=30) as leaving:
+                    leaving.sendall(sent)
+            server.await_metric('sru_tls_handshake_failures_total{reason="closed_by_client"}', 1)
+            # New connections see renewed files.
+            self.write("http.key", read(self.theirs_server[1]))
+            self.write("http.crt", read(self.theirs_server[0]))
+            await_true(
+                lambda: (self.https(server, request, authority=self.theirs, headers=bearer) or [0])[0] == 200,
+                "the new certificate is used",
+            )
+
+    def test_http_asks_for_client_certificates(self):
+        request = b'{"sequences": [{"text": "Where is Lake Titicaca ?"}]}'
+        with Server(*self.tls_flags(client_ca=self.ours.certificate)) as server:
+            self.assertEqual(self.https(server, request, pair=self.client_pair)[0], 200)
+            for pair, reason in (
+                (self.stranger_pair, "bad_client_certificate"),
+                (None, "no_client_certificate"),
+            ):
+                before = handshake_failures(server, reason)
+                self.assertIsNone(self.https(server, request, pair=pair))
+                await_true(lambda: handshake_failures(server, reason) > before, reason)
 
     def test_client_certificates(self):
         admin = ["--admin_listen=127.0.0.1:0", "--model_control=explicit"]

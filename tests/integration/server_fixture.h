@@ -23,7 +23,8 @@ inline server::Options TestOptions(const std::string& repository) {
   server::Options options;
   options.models.repository = repository;
   options.listen = {"127.0.0.1", 0};
-  options.http.listen = {"127.0.0.1", 0};
+  options.http.metrics_listen = {"127.0.0.1", 0};
+  options.http.http_listen = server::ListenAddress{"127.0.0.1", 0};
   options.drain_timeout = absl::Seconds(60);
   return options;
 }

@@ -1,6 +1,6 @@
 """A real server process, certificates made by openssl, and calls, for the Python tests in this folder.
 
-Needs grpcio and the program openssl; a machine without them skips the tests visibly.
+Needs grpcio, protobuf, numpy and the program openssl; a machine without them skips the tests visibly.
 """
 
 import json
@@ -14,9 +14,11 @@ import time
 import urllib.request
 
 try:
+    import google.protobuf  # noqa: F401
     import grpc
-except ImportError:
-    print("SKIPPED: this Python has no grpcio (%s)" % sys.executable)
+    import numpy  # noqa: F401
+except ImportError as missing:
+    print("SKIPPED: %s (%s)" % (missing, sys.executable))
     sys.exit(77)
 if shutil.which("openssl") is None:
     print("SKIPPED: there is no program openssl")
@@ -26,7 +28,7 @@ SERVER, CLIENT, REPOSITORY = sys.argv[1:4]
 PYTHON_CLIENT = os.path.join(os.path.dirname(__file__), "..", "..", "client", "python")
 sys.path.insert(0, PYTHON_CLIENT)
 
-import sru_wire  # noqa: E402
+from sru_inference.v1 import inference_pb2  # noqa: E402
 
 SERVICE = "/sru.v1.InferenceService/"
 HEALTH = "/grpc.health.v1.Health/Check"
@@ -55,6 +57,7 @@ class Server:
             "--model_repository=" + REPOSITORY,
             "--listen=127.0.0.1:0",
             "--metrics_listen=127.0.0.1:0",
+            "--http_listen=127.0.0.1:0",
             *flags,
         ]
         if files:
@@ -73,6 +76,8 @@ class Server:
             self.stop()
             raise RuntimeError("the server did not start: " + self.log())
         self.port, self.metrics_port = int(found.group(1)), int(found.group(2))
+        http = re.search(r", HTTP on [^ ]+:(\d+)", self.first_line)
+        self.http_port = int(http.group(1)) if http else None
         self.address = "localhost:%d" % self.port
 
     def __enter__(self):
@@ -99,10 +104,6 @@ class Server:
             return self._closed_log
         with open(self._log, encoding="utf-8") as log:
             return log.read()
-
-    def await_log(self, text):
-        """Lines are written a moment after the event that they report."""
-        await_true(lambda: text in self.log(), "the log has '%s'" % text)
 
     def await_log(self, text):
         """A thread of the log writes the lines, shortly after the events that they report."""
@@ -145,6 +146,8 @@ class Server:
 def refusal(*flags, env=None):
     """The line with which a server refuses to start."""
     command = [SERVER, "--model_repository=" + REPOSITORY, "--metrics_listen=127.0.0.1:0", *flags]
+    if not any(flag.startswith("--http_listen") for flag in flags):
+        command.append("--http_listen=127.0.0.1:0")
     if not any(flag.startswith("--listen") for flag in flags):
         command.append("--listen=127.0.0.1:0")
     done = subprocess.run(
@@ -179,8 +182,10 @@ def call(channel, method, request=b"", metadata=(), timeout=20):
 
 
 def classify_request(*texts, **fields):
-    fields["sequences"] = [{"text": text} for text in texts]
-    return sru_wire.encode(sru_wire.CLASSIFY_REQUEST, fields)
+    request = inference_pb2.ClassifyRequest(**fields)
+    for text in texts:
+        request.sequences.add(text=text)
+    return request.SerializeToString()
 
 
 def call_once(server, credentials, method=HEALTH, metadata=(), name="localhost"):

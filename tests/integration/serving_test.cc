@@ -245,6 +245,161 @@ TEST_F(ServingTest, ScoresAgreeWithTheEquations) {
   }
 }
 
+TEST_F(ServingTest, TellsHowManyWordsAreUnknown) {
+  const char* const kTextTokens = "sru_text_tokens_total{model=\"trec\",version=\"1\"}";
+  const char* const kUnknown = "sru_unknown_tokens_total{model=\"trec\",version=\"1\"}";
+  const double text_tokens = server_->Metric(kTextTokens);
+  const double unknown = server_->Metric(kUnknown);
+  v1::ClassifyRequest classify;
+  classify.add_sequences()->set_text("Who wrote qqqzz and qqqyy?");
+  classify.add_sequences()->mutable_tokens()->add_values("qqqzz");
+  classify.add_sequences()->mutable_token_ids()->add_values(1);  // its oov_id
+  v1::ClassifyResponse classified;
+  ASSERT_TRUE(server_->Classify(classify, &classified).ok());
+  EXPECT_EQ(classified.classifications(0).token_count(), 6);
+  EXPECT_EQ(classified.classifications(0).unknown_tokens(), 2);
+  EXPECT_EQ(classified.classifications(1).unknown_tokens(), 1);
+  EXPECT_EQ(classified.classifications(2).unknown_tokens(), 0);
+  v1::EncodeRequest encode;
+  *encode.mutable_sequences() = classify.sequences();
+  v1::EncodeResponse encoded;
+  ASSERT_TRUE(server_->Encode(encode, &encoded).ok());
+  EXPECT_EQ(encoded.encodings(0).unknown_tokens(), 2);
+  // Twice the words of both calls; an id is nobody's word.
+  EXPECT_EQ(server_->Metric(kTextTokens), text_tokens + 2 * 7);
+  EXPECT_EQ(server_->Metric(kUnknown), unknown + 2 * 3);
+}
+
+// Bytes are never unknown; those of prompts are counted as well.
+TEST_F(ServingTest, CountsTheTokensOfPrompts) {
+  const char* const kTextTokens = "sru_text_tokens_total{model=\"war_and_peace\",version=\"1\"}";
+  const double text_tokens = server_->Metric(kTextTokens);
+  v1::GenerateRequest request;
+  request.mutable_prompt()->set_text("The prince");
+  request.set_max_new_tokens(2);
+  grpc::ClientContext context;
+  const auto reader = server_->stub().Generate(&context, request);
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+  }
+  ASSERT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(server_->Metric(kTextTokens), text_tokens + 10);
+  EXPECT_EQ(server_->Metric("sru_unknown_tokens_total{model=\"war_and_peace\",version=\"1\"}"), 0);
+}
+
+TEST_F(ServingTest, EmptySequencesAreSkippedIfTheCallSaysSo) {
+  v1::ClassifyRequest classify;
+  classify.add_sequences()->set_text("");
+  classify.add_sequences()->set_text("Who wrote it?");
+  classify.add_sequences()->set_text(" \n ");
+  classify.add_sequences()->mutable_token_ids();
+  v1::ClassifyResponse classified;
+  const grpc::Status refused = server_->Classify(classify, &classified);
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("sequences[0].text"));
+  classify.set_skip_empty(true);
+  ASSERT_TRUE(server_->Classify(classify, &classified).ok());
+  ASSERT_EQ(classified.classifications_size(), 4);
+  for (const int i : {0, 2, 3}) {
+    EXPECT_EQ(classified.classifications(i).token_count(), 0) << i;
+    EXPECT_EQ(classified.classifications(i).labels_size(), 0) << i;
+  }
+  // The others have the bits that they have alone.
+  v1::ClassifyRequest alone;
+  *alone.add_sequences() = classify.sequences(1);
+  v1::ClassifyResponse single;
+  ASSERT_TRUE(server_->Classify(alone, &single).ok());
+  EXPECT_EQ(classified.classifications(1).SerializeAsString(),
+            single.classifications(0).SerializeAsString());
+
+  v1::EncodeRequest encode;
+  *encode.mutable_sequences() = classify.sequences();
+  encode.set_skip_empty(true);
+  for (const v1::OutputFormat format : {v1::OUTPUT_FORMAT_FLOATS, v1::OUTPUT_FORMAT_RAW_FLOAT32}) {
+    for (const v1::Pooling pooling : {v1::POOLING_MAX, v1::POOLING_NONE}) {
+      encode.set_output_format(format);
+      encode.set_pooling(pooling);
+      v1::EncodeResponse encoded;
+      ASSERT_TRUE(server_->Encode(encode, &encoded).ok());
+      ASSERT_EQ(encoded.encodings_size(), 4);
+      for (const int i : {0, 2, 3}) {
+        const v1::Encoding& encoding = encoded.encodings(i);
+        if (pooling == v1::POOLING_NONE) {
+          EXPECT_THAT(encoding.shape(), ElementsAre(0, 128));
+        } else {
+          EXPECT_THAT(encoding.shape(), ElementsAre(0));
+        }
+        EXPECT_EQ(encoding.values_size(), 0);
+        EXPECT_TRUE(encoding.data().empty());
+        EXPECT_EQ(encoding.token_count(), 0);
+      }
+      EXPECT_GT(encoded.encodings(1).token_count(), 0);
+    }
+  }
+}
+
+TEST_F(ServingTest, AnEmptyScoreKeepsItsState) {
+  v1::ScoreRequest request;
+  request.add_sequences()->set_text("The prince");
+  request.set_return_states(true);
+  v1::ScoreResponse first;
+  ASSERT_TRUE(Score(request, &first).ok());
+  const std::string& state = first.scores(0).state();
+  request.Clear();
+  request.add_sequences()->set_text("");
+  request.add_sequences()->set_text(" said");
+  request.add_sequences()->set_text("");
+  request.add_states(state);
+  request.add_states(state);
+  request.add_states("");
+  request.set_return_states(true);
+  request.set_token_log_probs(true);
+  request.set_top_candidates(2);
+  v1::ScoreResponse response;
+  EXPECT_EQ(Score(request, &response).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.set_skip_empty(true);
+  ASSERT_TRUE(Score(request, &response).ok());
+  ASSERT_EQ(response.scores_size(), 3);
+  for (const int i : {0, 2}) {
+    const v1::Score& score = response.scores(i);
+    EXPECT_EQ(score.token_count(), 0);
+    EXPECT_EQ(score.scored_count(), 0);
+    EXPECT_EQ(score.log_prob(), 0);
+    EXPECT_EQ(score.token_log_probs_size(), 0);
+    EXPECT_EQ(score.candidates_size(), 0);
+  }
+  EXPECT_TRUE(response.scores(0).state() == state);
+  EXPECT_TRUE(response.scores(2).state().empty());
+  EXPECT_EQ(response.scores(1).scored_count(), 5);
+}
+
+// Nothing is computed, but the call ends as any other.
+TEST_F(ServingTest, ACallOfNothingButEmptySequencesNeedsNoBatch) {
+  const std::string calls =
+      "sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\",version=\"1\"}";
+  const char* const kBatches = "sru_batch_sequences_count{model=\"trec\",version=\"1\"}";
+  const double calls_before = std::max(0.0, server_->Metric(calls));
+  const double batches_before = server_->Metric(kBatches);
+  v1::ClassifyRequest request;
+  for (int i = 0; i < 200; ++i) request.add_sequences()->set_text("");
+  request.set_skip_empty(true);
+  grpc::ClientContext context;
+  context.AddMetadata("x-request-id", "empty-1");
+  v1::ClassifyResponse response;
+  ASSERT_TRUE(server_->stub().Classify(&context, request, &response).ok());
+  EXPECT_EQ(response.classifications_size(), 200);
+  EXPECT_EQ(response.model(), "trec");
+  EXPECT_GT(response.times().total_us(), 0);
+  EXPECT_EQ(response.times().compute_us(), 0);
+  EXPECT_EQ(context.GetServerInitialMetadata().count("x-request-id"), 1u);
+  EXPECT_EQ(server_->Metric(calls), calls_before + 1);
+  EXPECT_EQ(server_->Metric(kBatches), batches_before);
+  EXPECT_TRUE(PollUntil([] {
+    return server_->Metric("sru_requests_in_flight") == 0 &&
+           server_->Metric("sru_inflight_bytes") == 0;
+  }));
+}
+
 // A call for another task than the model's names both.
 TEST_F(ServingTest, ATaskIsNotAnothers) {
   v1::ScoreRequest score;

@@ -131,7 +131,8 @@ class Plain {
 TEST_F(TranslateTest, TextsAreThoseOfOneHypothesisAtATime) {
   Plain plain(repository_->path("text/1"));
   request_.clear_sequences();
-  const std::vector<std::string> texts = {"a", "a b c", "", "cab cab", "   ", "b b b b b b b b"};
+  const std::vector<std::string> texts = {"a",   "a b c",           "",        "cab cab",
+                                          "   ", "b b b b b b b b", "a zz q b"};
   for (const std::string& text : texts) {
     request_.add_sequences()->set_text(text);
     request_.add_target_prefixes(text == "a b c" ? "c" : "");
@@ -155,6 +156,7 @@ TEST_F(TranslateTest, TextsAreThoseOfOneHypothesisAtATime) {
       const server::TranslationResult expected =
           plain.Translate(texts[i], request_.target_prefixes(i), search, beam == 4);
       EXPECT_EQ(translation.token_count(), static_cast<int>(source.size()));
+      EXPECT_EQ(translation.unknown_tokens(), texts[i] == "a zz q b" ? 2 : 0);
       EXPECT_FALSE(translation.truncated());
       EXPECT_EQ(translation.source_tokens_size(), beam == 4 ? source.size() : 0u);
       ASSERT_EQ(translation.hypotheses_size(), static_cast<int>(expected.hypotheses.size()));

@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <stdexcept>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
+
+#include "kernels/cpu/library_calls.h"
 
 namespace sru::kernels::cpu {
 namespace {
@@ -25,6 +29,21 @@ TEST(ParallelRunnerTest, EachItemOnceAndSlotsAreExclusive) {
     });
     for (const auto& count : runs) EXPECT_EQ(count, 1);
   }
+}
+
+// The message goes to the operator, who can raise a limit.
+TEST(CatchErrorsTest, SaysWhatAThreadIsMissing) {
+  const Status status = CatchErrors("starting threads", [] {
+    throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  });
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted);
+  EXPECT_NE(status.message().find("starting threads: a thread cannot be started"),
+            std::string::npos);
+  EXPECT_NE(status.message().find("pids.max"), std::string::npos);
+  const Status other = CatchErrors("starting threads", [] {
+    throw std::system_error(std::make_error_code(std::errc::permission_denied));
+  });
+  EXPECT_EQ(other.code(), StatusCode::kInternal);
 }
 
 // There is scratch memory for as many threads as there are items.

@@ -46,6 +46,24 @@ TEST(CpuIsaTest, AutoIsTheBestOfTheMachine) {
   } else {
     EXPECT_EQ(isa.tiles, nullptr);
   }
+#if defined(__x86_64__)
+  EXPECT_FALSE(HasNeon());
+#elif defined(__aarch64__)
+  EXPECT_EQ(isa.name, "neon");
+#endif
+}
+
+TEST(CpuIsaTest, NeonIsOfArm64) {
+  CpuIsa isa;
+  const Status status = ChooseCpuIsa("neon", &isa);
+  if (HasNeon()) {
+    EXPECT_TRUE(status.ok());
+    EXPECT_EQ(isa.name, "neon");
+    EXPECT_EQ(isa.tiles, nullptr);
+  } else {
+    EXPECT_EQ(status.code(), StatusCode::kUnavailable);
+    EXPECT_THAT(status.message(), HasSubstr("this machine has no 'neon'; it has"));
+  }
 }
 
 TEST(CpuIsaTest, RefusesWhatIsUnknownOrAbsent) {

@@ -14,7 +14,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "client/mutex_lock.h"
 #include "google/rpc/retry.pb.h"
@@ -158,7 +161,21 @@ class FakeServer : private v1::InferenceService::Service {
     return status;
   }
 
-  // Answers with two labels; a long text is more probably "LONG". Refuses the text "bad".
+  static bool IsBlank(const v1::Sequence& sequence) {
+    return absl::StripAsciiWhitespace(sequence.text()).empty() &&
+           sequence.tokens().values().empty();
+  }
+
+  static int UnknownWords(const v1::Sequence& sequence) {
+    const auto is_unknown = [](absl::string_view word) { return absl::StartsWith(word, "zz"); };
+    const std::vector<absl::string_view> words = absl::StrSplit(sequence.text(), ' ');
+    return static_cast<int>(std::count_if(words.begin(), words.end(), is_unknown) +
+                            std::count_if(sequence.tokens().values().begin(),
+                                          sequence.tokens().values().end(), is_unknown));
+  }
+
+  // Answers with two labels; a long text is more probably "LONG". Refuses the text "bad". Words that begin with "zz" are unknown. With
+  // skip_empty a blank text has an empty answer.
   grpc::Status Classify(grpc::ServerContext* context, const v1::ClassifyRequest* request,
                         v1::ClassifyResponse* response) override {
     MutexLock lock(&mu_);
@@ -176,6 +193,8 @@ class FakeServer : private v1::InferenceService::Service {
       }
       const float p = sequence.text().size() > 10 ? 0.75f : 0.25f;
       v1::Classification* result = response->add_classifications();
+      if (request->skip_empty() && IsBlank(sequence)) continue;
+      result->set_unknown_tokens(UnknownWords(sequence));
       AddLabel(result, p > 0.5f ? "LONG" : "SHORT", p > 0.5f ? 1 : 0, 0.75f);
       if (request->top_k() != 1) {
         AddLabel(result, p > 0.5f ? "SHORT" : "LONG", p > 0.5f ? 0 : 1, 0.25f);
@@ -197,6 +216,11 @@ class FakeServer : private v1::InferenceService::Service {
     if (grpc::Status status = TakeFailure(); !status.ok()) return status;
     for (int i = 0; i < request->sequences_size(); ++i) {
       v1::Encoding* result = response->add_encodings();
+      if (request->skip_empty() && IsBlank(request->sequences(i))) {
+        result->add_shape(0);
+        continue;
+      }
+      result->set_unknown_tokens(UnknownWords(request->sequences(i)));
       result->add_shape(2);
       switch (request->output_format()) {
         case v1::OUTPUT_FORMAT_RAW_FLOAT32:

@@ -59,6 +59,11 @@ export function mean(h) {
   return h === null || h.count === 0 ? null : h.sum / h.count;
 }
 
+// null when there is nothing of which it could be a share.
+export function share(part, whole) {
+  return whole > 0 ? part / whole : null;
+}
+
 // Increase per second of a counter; a server that was started anew counts from 0.
 export function rate(now, before, seconds) {
   if (seconds <= 0) return null;

@@ -68,6 +68,9 @@ function figures(wanted) {
     oldest: ages.length > 0 ? Math.max(...ages) : 0,
     running: m.total(now, "sru_running_batches", wanted),
     refused: m.total(now, "sru_rejections_total", wanted),
+    // Since it was loaded: a share of few words would jump.
+    unknown: m.share(m.total(now, "sru_unknown_tokens_total", wanted),
+      m.total(now, "sru_text_tokens_total", wanted)),
     inFlight: m.total(now, "sru_requests_in_flight"),
     writes: m.series(now, "sru_generated_tokens_total", wanted).length > 0,
     generated: increase("sru_generated_tokens_total"),
@@ -203,6 +206,11 @@ function describeBackend(model) {
   return [runs];
 }
 
+// Most words unknown means a wrong vocabulary, or texts of another kind.
+function describeUnknown(share) {
+  return element("span", share > 0.5 ? "alarming" : "", m.formatPercent(share));
+}
+
 // The table of models: the head of a column, its class, and what its cell holds of a model of
 // status.json and its figures.
 const COLUMNS = [
@@ -215,6 +223,7 @@ const COLUMNS = [
   ["Waiting", "number", (model, f) => [m.formatNumber(f.waitingTokens) + " tokens"]],
   ["Batch fill", "number", (model, f) => [m.formatPercent(f.fill)]],
   ["Refused", "number", (model, f) => [m.formatNumber(f.refused)]],
+  ["Unknown words", "number", (model, f) => [describeUnknown(f.unknown)]],
 ];
 
 byId("models").tHead.rows[0].append(...COLUMNS.map(([name, className]) => {

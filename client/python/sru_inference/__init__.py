@@ -1,0 +1,60 @@
+"""A client for the SRU inference server.
+
+    import sru_inference
+
+    with sru_inference.Client("localhost:50051") as client:
+        print(client.classify(["Who wrote Hamlet ?"])[0].label)
+
+Client is for threads, aio.Client for asyncio; they have the same methods. errors.py has what they raise, results.py
+what they return, v1 the generated messages of the contract.
+"""
+
+from . import aio, errors, results, v1
+from ._connection import read_package_file
+from ._requests import Chunk, PassageTags, Query, Sampling
+from .client import Client, TextStream
+from .errors import (
+    AbortedError,
+    CancelledError,
+    DeadlineExceededError,
+    FailedPreconditionError,
+    InferenceError,
+    InternalError,
+    InvalidArgumentError,
+    MessageTooLargeError,
+    NotFoundError,
+    PermissionDeniedError,
+    ResourceExhaustedError,
+    UnauthenticatedError,
+    UnavailableError,
+    UnimplementedError,
+)
+
+__version__ = read_package_file("VERSION").strip()
+
+__all__ = [
+    "AbortedError",
+    "CancelledError",
+    "Chunk",
+    "Client",
+    "DeadlineExceededError",
+    "FailedPreconditionError",
+    "InferenceError",
+    "InternalError",
+    "InvalidArgumentError",
+    "MessageTooLargeError",
+    "NotFoundError",
+    "PassageTags",
+    "PermissionDeniedError",
+    "Query",
+    "ResourceExhaustedError",
+    "Sampling",
+    "TextStream",
+    "UnauthenticatedError",
+    "UnavailableError",
+    "UnimplementedError",
+    "aio",
+    "errors",
+    "results",
+    "v1",
+]

@@ -1,0 +1,74 @@
+"""The channels of a client, opened when they are first needed. For both kinds of client."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Dict
+
+from . import details_pb2
+from ._connection import Connection
+from .v1 import admin_pb2_grpc, inference_pb2_grpc
+
+HEALTH_METHOD = "/grpc.health.v1.Health/Check"
+
+
+class Stubs:
+    """A channel and what is called through it."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+        self.inference: Any = inference_pb2_grpc.InferenceServiceStub(channel)  # type: ignore[no-untyped-call]
+        self.admin: Any = admin_pb2_grpc.AdminServiceStub(channel)  # type: ignore[no-untyped-call]
+        self.health: Any = channel.unary_unary(
+            HEALTH_METHOD,
+            request_serializer=details_pb2.HealthCheckRequest.SerializeToString,
+            response_deserializer=details_pb2.HealthCheckResponse.FromString,
+        )
+
+
+class Channels:
+    """One channel to servers that serve, and one to any server, to ask it how it is. Thread-safe.
+
+    Channels do not survive a fork: gRPC's threads and connections stay with the parent, and a child that used them
+    would wait for ever. So a client that has opened one is refused in the child.
+    """
+
+    def __init__(self, connection: Connection, grpc: Any) -> None:
+        """grpc: the module grpc or grpc.aio, which opens the channels."""
+        self._connection = connection
+        self._grpc = grpc
+        self._lock = threading.Lock()
+        self._open: Dict[bool, Stubs] = {}
+        self._process = 0  # that has opened channels
+        self._closed = False
+
+    def get(self, any_server: bool = False) -> Stubs:
+        if self._process not in (0, os.getpid()):
+            raise RuntimeError(
+                "the client was used before os.fork(): gRPC cannot go on in the child, which needs a client of its own"
+            )
+        stubs = self._open.get(any_server)
+        if stubs is not None:
+            return stubs
+        with self._lock:
+            if self._closed:
+                raise RuntimeError("the client is closed")
+            self._process = os.getpid()
+            stubs = self._open.get(any_server)
+            if stubs is None:
+                connection = self._connection
+                options = connection.channel_options(connection.options.only_serving and not any_server)
+                if connection.credentials is None:
+                    channel = self._grpc.insecure_channel(connection.target, options)
+                else:
+                    channel = self._grpc.secure_channel(connection.target, connection.credentials, options)
+                stubs = self._open[any_server] = Stubs(channel)
+            return stubs
+
+    def close(self) -> Dict[bool, Stubs]:
+        """What is to be closed. Calls from now on are refused."""
+        with self._lock:
+            self._closed = True
+            stubs, self._open = self._open, {}
+            return stubs if self._process == os.getpid() else {}  # to close the parent's would disturb it

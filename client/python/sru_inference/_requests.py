@@ -1,0 +1,358 @@
+"""Arguments of Python to messages of the contract. Errors are ValueError or TypeError and name the argument."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from .v1 import inference_pb2 as pb
+
+# One input sequence: a text; words that are split already; vocabulary ids; or features, a float array
+# [frames, feature_size].
+SequenceInput = Union[str, Sequence[str], Sequence[int], "npt.NDArray[Any]"]
+
+POOLINGS = ("default", "none", "last", "max", "mean", "first")  # by number
+PRIORITIES = ("", "low", "normal", "high")
+PRECISIONS = ("float32", "float16", "bfloat16")
+LENGTH_PENALTIES = ("", "gnmt", "power", "none")
+_FORMATS = {
+    "float32": pb.OUTPUT_FORMAT_RAW_FLOAT32,
+    "float16": pb.OUTPUT_FORMAT_RAW_FLOAT16,
+    "bfloat16": pb.OUTPUT_FORMAT_RAW_BFLOAT16,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PassageTags:
+    """What the caller knows of each token of one passage, for a reader that asks for it (ModelInfo.reader)."""
+
+    pos_ids: Sequence[int] = ()
+    ner_ids: Sequence[int] = ()
+    lemmas: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Query:
+    """A question and the passages that its answer is looked for in. Tags: none, or one entry per passage."""
+
+    question: str
+    passages: Sequence[str]
+    passage_tags: Sequence[PassageTags] = ()
+    question_lemmas: Sequence[str] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sampling:
+    """How the next token is picked. Zeros are off; without a temperature the most probable token comes each time.
+
+    temperature: 0 = greedy.
+    top_k: of the most probable k only.
+    top_p: of the fewest that have this probability together.
+    min_p: of those at least this fraction as probable as the first.
+    seed: fixes the text for good; None = a random one.
+    logit_bias: added to the logits of token ids.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 0.0
+    min_p: float = 0.0
+    seed: Optional[int] = None
+    repetition_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Chunk:
+    """A piece of an encode_stream: `sequence`, and whether its answer is to have the state after it."""
+
+    sequence: Optional[SequenceInput] = None
+    return_state: bool = False
+
+
+def choose(names: Sequence[str], value: str, argument: str) -> int:
+    if value not in names:
+        expected = ", ".join(name for name in names if name)
+        raise ValueError(f"{argument}: expected one of {expected}, found {value!r}")
+    return names.index(value)
+
+
+def fill_sequence(message: pb.Sequence, sequence: SequenceInput, argument: str) -> None:
+    if isinstance(sequence, str):
+        message.text = text(sequence, argument)
+        return
+    if isinstance(sequence, (bytes, bytearray)):
+        raise TypeError(f"{argument}: expected a text, found bytes; decode them first")
+    if isinstance(sequence, np.ndarray):
+        _fill_array(message, sequence, argument)
+        return
+    try:
+        values: List[Any] = list(sequence)
+    except TypeError:
+        found = type(sequence).__name__
+        raise TypeError(
+            f"{argument}: expected a text, a list of words or of token ids, or an array, found {found}"
+        ) from None
+    if values and isinstance(values[0], str):
+        message.tokens.values.extend(texts(values, argument))
+    elif all(isinstance(value, (int, np.integer)) for value in values):
+        _fill_ids(message, [int(value) for value in values], argument)
+    else:
+        _fill_array(message, np.asarray(values), argument)
+
+
+def _fill_ids(message: pb.Sequence, ids: List[int], argument: str) -> None:
+    message.token_ids.SetInParent()
+    try:
+        message.token_ids.values.extend(ids)
+    except ValueError as error:
+        raise ValueError(f"{argument}: expected token ids of 32 bits: {error}") from None
+
+
+def _fill_array(message: pb.Sequence, array: npt.NDArray[Any], argument: str) -> None:
+    if array.ndim == 1 and np.issubdtype(array.dtype, np.integer):
+        _fill_ids(message, array.tolist(), argument)
+    elif array.ndim == 2 and np.issubdtype(array.dtype, np.floating):
+        message.features.feature_size = array.shape[1]
+        message.features.data = np.ascontiguousarray(array, dtype="<f4").tobytes()
+    else:
+        raise ValueError(
+            f"{argument}: expected token ids [length] or features, floats [frames, feature_size], found an array "
+            f"{list(array.shape)} of {array.dtype}"
+        )
+
+
+def fill_sequences(message: Any, sequences: Iterable[SequenceInput]) -> None:
+    _not_one(sequences, "sequences")
+    for index, sequence in enumerate(sequences):
+        fill_sequence(message.add(), sequence, f"sequences[{index}]")
+
+
+def _not_one(values: Any, argument: str) -> None:
+    """A text is a sequence of texts to Python, but hardly ever meant as one."""
+    if isinstance(values, (str, bytes)):
+        raise TypeError(f"{argument}: expected a list, found a single text; write [text]")
+
+
+def texts(values: Iterable[str], argument: str) -> List[str]:
+    _not_one(values, argument)
+    return [text(value, f"{argument}[{index}]") for index, value in enumerate(values)]
+
+
+def text(value: str, argument: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{argument}: expected a text, found {type(value).__name__}")
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{argument}: expected Unicode, found {value[error.start:error.end]!r} at {error.start}"
+        ) from None
+    return value
+
+
+def classify(
+    sequences: Iterable[SequenceInput],
+    model: str,
+    version: int,
+    top_k: int,
+    truncate: bool,
+    skip_empty: bool,
+    priority: str,
+) -> pb.ClassifyRequest:
+    request = pb.ClassifyRequest(model=text(model, "model"), version=version, top_k=top_k, truncate=truncate)
+    request.skip_empty = skip_empty
+    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
+    fill_sequences(request.sequences, sequences)
+    return request
+
+
+def encode(
+    sequences: Iterable[SequenceInput],
+    model: str,
+    version: int,
+    pooling: str,
+    normalize: bool,
+    precision: str,
+    truncate: bool,
+    skip_empty: bool,
+    priority: str,
+) -> pb.EncodeRequest:
+    request = pb.EncodeRequest(model=text(model, "model"), version=version, truncate=truncate, normalize=normalize)
+    request.skip_empty = skip_empty
+    request.pooling = choose(POOLINGS, pooling, "pooling")  # type: ignore[assignment]
+    request.output_format = output_format(precision)
+    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
+    fill_sequences(request.sequences, sequences)
+    return request
+
+
+def output_format(precision: str) -> Any:
+    return _FORMATS[PRECISIONS[choose(PRECISIONS, precision, "precision")]]
+
+
+def score(
+    sequences: Iterable[SequenceInput],
+    model: str,
+    version: int,
+    states: Iterable[bytes],
+    return_states: bool,
+    token_log_probs: bool,
+    top_candidates: int,
+    skip_empty: bool,
+    priority: str,
+) -> pb.ScoreRequest:
+    request = pb.ScoreRequest(
+        model=text(model, "model"), version=version, states=list(states), return_states=return_states
+    )
+    request.token_log_probs = token_log_probs
+    request.top_candidates = top_candidates
+    request.skip_empty = skip_empty
+    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
+    fill_sequences(request.sequences, sequences)
+    return request
+
+
+def generate(
+    prompt: SequenceInput,
+    model: str,
+    version: int,
+    state: bytes,
+    sampling: Union[Sampling, Mapping[str, Any], None],
+    max_new_tokens: int,
+    min_new_tokens: int,
+    stop: Iterable[str],
+    stop_token_ids: Iterable[int],
+    num_samples: int,
+    token_log_probs: bool,
+    top_candidates: int,
+    return_state: bool,
+    echo: bool,
+    token_texts: bool,
+    priority: str,
+) -> pb.GenerateRequest:
+    request = pb.GenerateRequest(
+        model=text(model, "model"),
+        version=version,
+        state=state,
+        max_new_tokens=max_new_tokens,
+        min_new_tokens=min_new_tokens,
+        stop=texts(stop, "stop"),
+        stop_token_ids=list(stop_token_ids),
+        num_samples=num_samples,
+        token_log_probs=token_log_probs,
+        top_candidates=top_candidates,
+        return_state=return_state,
+        echo=echo,
+        token_texts=token_texts,
+    )
+    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
+    if len(prompt) or not state:
+        fill_sequence(request.prompt, prompt, "prompt")
+    if sampling is not None:
+        if not isinstance(sampling, Sampling):
+            try:
+                sampling = Sampling(**sampling)
+            except TypeError as error:
+                known = ", ".join(field.name for field in dataclasses.fields(Sampling))
+                raise TypeError(f"sampling: expected a Sampling, or a dict of some of {known}: {error}") from None
+        for field in dataclasses.fields(Sampling):
+            value = getattr(sampling, field.name)
+            if field.name == "logit_bias":
+                request.sampling.logit_bias.update(value)
+            elif value is not None:
+                setattr(request.sampling, field.name, value)
+    return request
+
+
+def stream_start(
+    model: str, version: int, precision: str, normalize: bool, state: bytes, priority: str
+) -> pb.EncodeStreamStart:
+    start = pb.EncodeStreamStart(model=text(model, "model"), version=version, normalize=normalize, state=state)
+    start.output_format = output_format(precision)
+    start.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
+    return start
+
+
+def stream_chunk(chunk: Union[Chunk, SequenceInput], index: int) -> pb.EncodeStreamRequest:
+    if not isinstance(chunk, Chunk):
+        chunk = Chunk(chunk)
+    request = pb.EncodeStreamRequest(return_state=chunk.return_state)
+    if chunk.sequence is not None:
+        fill_sequence(request.chunk, chunk.sequence, f"chunks[{index}]")
+    elif not chunk.return_state:
+        raise ValueError(f"chunks[{index}]: expected a sequence or return_state, found neither")
+    return request
+
+
+def answer(
+    queries: Iterable[Union[Query, Tuple[str, Sequence[str]]]],
+    model: str,
+    version: int,
+    top_n: int,
+    max_answer_tokens: int,
+    one_per_passage: bool,
+    no_overlap: bool,
+    priority: str,
+) -> pb.AnswerRequest:
+    request = pb.AnswerRequest(
+        model=text(model, "model"),
+        version=version,
+        top_n=top_n,
+        max_answer_tokens=max_answer_tokens,
+        one_per_passage=one_per_passage,
+        no_overlap=no_overlap,
+    )
+    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
+    _not_one(queries, "queries")
+    for index, query in enumerate(queries):
+        where = f"queries[{index}]"
+        if not isinstance(query, Query):
+            if isinstance(query, str) or len(query) != 2:
+                raise TypeError(f"{where}: expected a Query, or a question and a list of passages")
+            query = Query(*query)
+        message = request.queries.add()
+        message.question = text(query.question, where + ".question")
+        message.passages.extend(texts(query.passages, where + ".passages"))
+        message.question_lemmas.extend(texts(query.question_lemmas, where + ".question_lemmas"))
+        for tags in query.passage_tags:
+            message.passage_tags.add(pos_ids=tags.pos_ids, ner_ids=tags.ner_ids, lemmas=tags.lemmas)
+    return request
+
+
+def translate(
+    sequences: Iterable[SequenceInput],
+    model: str,
+    version: int,
+    beam_size: int,
+    num_hypotheses: int,
+    length_penalty: str,
+    alpha: Optional[float],
+    max_new_tokens: int,
+    target_prefixes: Iterable[str],
+    return_alignment: bool,
+    truncate: bool,
+    priority: str,
+) -> pb.TranslateRequest:
+    request = pb.TranslateRequest(
+        model=text(model, "model"),
+        version=version,
+        beam_size=beam_size,
+        num_hypotheses=num_hypotheses,
+        max_new_tokens=max_new_tokens,
+        target_prefixes=texts(target_prefixes, "target_prefixes"),
+        return_alignment=return_alignment,
+        truncate=truncate,
+    )
+    form = choose(LENGTH_PENALTIES, length_penalty, "length_penalty")
+    request.length_penalty.form = form  # type: ignore[assignment]
+    if alpha is not None:
+        request.length_penalty.alpha = alpha
+    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
+    fill_sequences(request.sequences, sequences)
+    return request

@@ -1,0 +1,473 @@
+"""The client for threads; aio.py has the same for asyncio."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import queue
+import threading
+import time
+from concurrent import futures
+from typing import Any, Callable, Deque, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+
+import grpc
+
+from . import _requests, details_pb2, results
+from ._common import ClientBase, not_ready, serving_status
+from ._requests import Chunk, Query, Sampling, SequenceInput
+from ._resume import Call, Resumption
+from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of
+from .v1 import admin_pb2, inference_pb2 as pb
+
+
+class TextStream(Iterator[results.GeneratedText]):
+    """The texts of a generate() as they come. Iterate over it; cancel() ends it early, from any thread, and so does
+    leaving a `with` block or dropping it. One thread at a time may iterate."""
+
+    def __init__(self, start: Callable[[pb.GenerateRequest], Any], resumption: Resumption) -> None:
+        self._start = start
+        self._resumption = resumption
+        self._next: Optional[Call] = resumption.first()
+        self._call: Any = None
+        self._cancelled = threading.Event()
+
+    def __next__(self) -> results.GeneratedText:
+        while True:
+            if self._call is None:
+                if self._next is None:
+                    raise StopIteration
+                if self._cancelled.wait(self._next.wait) if self._next.wait else self._cancelled.is_set():
+                    raise CancelledError("the caller has cancelled the call")
+                self._call = self._start(self._next.request)
+                if self._cancelled.is_set():  # between the check and the start
+                    self._call.cancel()
+            error: Optional[InferenceError] = None
+            try:
+                message = next(self._call, None)
+            except grpc.RpcError as raised:
+                error, message = from_rpc(raised), None
+            if message is None:
+                self._ended(error)
+                continue
+            try:
+                wanted = self._resumption.take(message)
+            except InferenceError:
+                self.cancel()
+                raise
+            if self._resumption.complete:
+                self._call.cancel()
+                self._ended(None)
+            if wanted:
+                return results.generated_text(message)
+
+    def _ended(self, error: Optional[InferenceError]) -> None:
+        self._call = self._next = None
+        self._next = self._resumption.ended(error)
+
+    def cancel(self) -> None:
+        """Ends the call. The next item is a CancelledError, unless the texts are complete."""
+        self._cancelled.set()
+        call = self._call
+        if call is not None:
+            call.cancel()
+
+    def __enter__(self) -> TextStream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
+
+
+class Client(ClientBase):
+    """Calls the servers at an address.
+
+    address: "HOST:PORT", or any other target of gRPC; several addresses as ["10.0.0.1:50051", "10.0.0.2:50051"], or
+        "dns:///NAME:PORT" for a name with several. Calls go in turn to all of them that serve.
+    timeout: seconds for a call, all attempts included, if the call does not say otherwise; math.inf = no end. The
+        server drops work that it cannot finish in time.
+    stream_timeout: the same for generate() and encode_stream().
+    max_attempts: of a call that finds no connection or a server that shuts down, 1 to 5; 1 = no retry. All methods
+        but load_model() and unload_model(), which are never retried, only read.
+    initial_backoff, max_backoff: seconds between them.
+    max_message_bytes: the largest answer that is accepted. Token vectors of long texts are large.
+    only_serving: whether calls go only to servers whose health service says that they serve. Questions about the
+        server (models, model, health, load_model, unload_model) go to any.
+    tls: use TLS, as any of the following does, too.
+    tls_ca: a PEM file of the authorities to trust (None = those that the system trusts).
+    tls_cert, tls_key: PEM files of this client's certificate and its key, for servers that ask for one (mutual TLS).
+    tls_server_name: if it is not the host in the address.
+    token, token_file: what to send as a bearer token. The file is read again every 10 s. Without TLS the token is
+        sent only to an address of this machine, unless token_without_tls says that something else encrypts.
+    channel_options: further arguments of the gRPC channel.
+
+    A sequence is a text (str), a list of words, a list or an integer array of token ids [length], or a float array
+    of features [frames, feature_size]. `model` may be left out when the server has one for the call; version 0 is
+    the latest. `priority` is "low", "normal" or "high". `request_id` is sent along and appears in the server's log.
+
+    Every method raises an InferenceError (errors.py), and ValueError or TypeError for arguments that cannot be sent.
+    Connects with the first call. Thread-safe: share one client, since each has connections of its own. Not across
+    os.fork(): a client that has made no call yet works in the child, any other raises RuntimeError there. gRPC
+    itself wants its first call after the fork, so make clients in the worker processes.
+    """
+
+    _grpc = grpc
+
+    def close(self) -> None:
+        """Ends the calls that are running. Calls from now on raise RuntimeError."""
+        for stubs in self._channels.close().values():
+            stubs.channel.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _call(self, method: Any, request: Any, timeout: Optional[float], request_id: str) -> Tuple[Any, str]:
+        try:
+            response, call = method.with_call(
+                request,
+                timeout=self._connection.timeout(timeout),
+                metadata=self._connection.metadata(request_id),
+            )
+        except grpc.RpcError as error:
+            raise from_rpc(error) from error
+        return response, request_id_of(call.initial_metadata()) if request_id else ""
+
+    def classify(
+        self,
+        sequences: Iterable[SequenceInput],
+        *,
+        model: str = "",
+        version: int = 0,
+        top_k: int = 0,
+        truncate: bool = False,
+        skip_empty: bool = False,
+        priority: str = "",
+        timeout: Optional[float] = None,
+        request_id: str = "",
+    ) -> results.Response[results.Classification]:
+        """Labels with probabilities for each sequence.
+
+        top_k: how many labels, the most probable first; 0 = all.
+        truncate: cut sequences that are too long instead of refusing them.
+        skip_empty: a text without tokens has no labels instead of failing the call.
+        """
+        request = _requests.classify(sequences, model, version, top_k, truncate, skip_empty, priority)
+        response, sent_id = self._call(self._channels.get().inference.Classify, request, timeout, request_id)
+        return results.classifications(response, sent_id)
+
+    def encode(
+        self,
+        sequences: Iterable[SequenceInput],
+        *,
+        model: str = "",
+        version: int = 0,
+        pooling: str = "default",
+        normalize: bool = False,
+        precision: str = "float32",
+        truncate: bool = False,
+        skip_empty: bool = False,
+        priority: str = "",
+        timeout: Optional[float] = None,
+        request_id: str = "",
+    ) -> results.Encodings:
+        """A float32 array for each sequence: [width], or with pooling "none" [tokens, width].
+
+        pooling: "default" (the model's own), "none", "last", "max", "mean" or "first".
+        normalize: scale each vector to length 1.
+        precision: "float32", "float16" or "bfloat16", to which values are rounded on the wire.
+        skip_empty: a text without tokens has the shape [0], or [0, width], instead of failing the call.
+            encode(...).array() is all of them as one array.
+        """
+        request = _requests.encode(
+            sequences, model, version, pooling, normalize, precision, truncate, skip_empty, priority
+        )
+        response, sent_id = self._call(self._channels.get().inference.Encode, request, timeout, request_id)
+        return results.encodings(response, sent_id, precision)
+
+    def score(
+        self,
+        sequences: Iterable[SequenceInput],
+        *,
+        model: str = "",
+        version: int = 0,
+        states: Iterable[bytes] = (),
+        return_states: bool = False,
+        token_log_probs: bool = False,
+        top_candidates: int = 0,
+        skip_empty: bool = False,
+        priority: str = "",
+        timeout: Optional[float] = None,
+        request_id: str = "",
+    ) -> results.Response[results.Score]:
+        """How probable each sequence is.
+
+        states: none, or one for each sequence: b"" where it begins, or the `state` of a score that it goes on from.
+        top_candidates: for each token, how many that might have stood in its place; at most 128.
+        """
+        request = _requests.score(
+            sequences, model, version, states, return_states, token_log_probs, top_candidates, skip_empty, priority
+        )
+        response, sent_id = self._call(self._channels.get().inference.Score, request, timeout, request_id)
+        return results.scores(response, sent_id)
+
+    def generate(
+        self,
+        prompt: SequenceInput = "",
+        *,
+        model: str = "",
+        version: int = 0,
+        state: bytes = b"",
+        sampling: Union[Sampling, Mapping[str, Any], None] = None,
+        max_new_tokens: int = 0,
+        min_new_tokens: int = 0,
+        stop: Iterable[str] = (),
+        stop_token_ids: Iterable[int] = (),
+        num_samples: int = 0,
+        token_log_probs: bool = False,
+        top_candidates: int = 0,
+        return_state: bool = False,
+        echo: bool = False,
+        token_texts: bool = False,
+        priority: str = "",
+        timeout: Optional[float] = None,
+        request_id: str = "",
+    ) -> TextStream:
+        """A text that goes on from a prompt, piece by piece as it is made: `for piece in client.generate(...):
+        print(piece.text)`.
+
+        prompt: may be empty with a state only.
+        state: of an earlier score or generate, to go on from.
+        sampling: a Sampling, or a dict of its fields; None = the most probable token each time.
+        max_new_tokens: 0 = as many as the server allows.
+        stop, stop_token_ids: end the text before one of these.
+        echo: begin with the prompt.
+        token_texts: what a user reads for each token.
+
+        If the server has to stop in the middle because it shuts down, the text goes on at another one, without a
+        token lost or repeated, as long as not `max_attempts` calls in a row bring no token.
+        """
+        request = _requests.generate(
+            prompt,
+            model,
+            version,
+            state,
+            sampling,
+            max_new_tokens,
+            min_new_tokens,
+            stop,
+            stop_token_ids,
+            num_samples,
+            token_log_probs,
+            top_candidates,
+            return_state,
+            echo,
+            token_texts,
+            priority,
+        )
+        seconds = self._connection.timeout(timeout, stream=True)
+        self._connection.metadata(request_id)  # is it valid?
+        deadline = None if seconds is None else time.monotonic() + seconds
+
+        def start(part: pb.GenerateRequest) -> Any:
+            return self._channels.get().inference.Generate(
+                part,
+                timeout=None if deadline is None else max(0.001, deadline - time.monotonic()),
+                metadata=self._connection.metadata(request_id),
+            )
+
+        return TextStream(start, Resumption(request, self._connection.options.max_attempts))
+
+    def encode_stream(
+        self,
+        chunks: Iterable[Union[Chunk, SequenceInput]],
+        *,
+        model: str = "",
+        version: int = 0,
+        state: bytes = b"",
+        return_state: bool = False,
+        normalize: bool = False,
+        precision: str = "float32",
+        priority: str = "",
+        timeout: Optional[float] = None,
+        request_id: str = "",
+    ) -> Iterator[results.EncodedChunk]:
+        """Token vectors of one long sequence that comes in chunks, one item per chunk, in order; with a
+        unidirectional model.
+
+        chunks: sequences of one form throughout, or Chunks. The next one is taken when the answer to the one before
+            has been.
+        state: of an earlier stream, to go on from.
+        return_state: one more item at the end, without values, has the state after all chunks.
+        """
+        start = _requests.stream_start(model, version, precision, normalize, state, priority)
+        seconds = self._connection.timeout(timeout, stream=True)
+        metadata = self._connection.metadata(request_id)
+
+        def stream() -> Iterator[results.EncodedChunk]:
+            call: Any = None
+            requests: queue.SimpleQueue[Optional[pb.EncodeStreamRequest]] = queue.SimpleQueue()
+            try:
+                for index, chunk in enumerate(
+                    itertools.chain(chunks, [Chunk(return_state=True)] if return_state else [])
+                ):
+                    request = _requests.stream_chunk(chunk, index)
+                    if call is None:
+                        request.start.CopyFrom(start)
+                        method = self._channels.get().inference.EncodeStream
+                        call = method(iter(requests.get, None), timeout=seconds, metadata=metadata)
+                    requests.put(request)
+                    response = next(call, None)
+                    if response is None:
+                        raise InternalError(f"the call has ended without an answer to chunks[{index}]")
+                    yield results.encoded_chunk(response, precision)
+                requests.put(None)
+                if call is not None and next(call, None) is not None:
+                    raise InternalError("the call goes on after the answers to all chunks")
+            except grpc.RpcError as error:
+                raise from_rpc(error) from error
+            finally:
+                requests.put(None)
+                if call is not None:
+                    call.cancel()
+
+        return stream()
+
+    def answer(
+        self,
+        queries: Iterable[Union[Query, Tuple[str, Sequence[str]]]],
+        *,
+        model: str = "",
+        version: int = 0,
+        top_n: int = 1,
+        max_answer_tokens: int = 0,
+        one_per_passage: bool = False,
+        no_overlap: bool = False,
+        priority: str = "",
+        timeout: Optional[float] = None,
+        request_id: str = "",
+    ) -> results.Response[results.QueryAnswers]:
+        """The spans of passages that answer questions.
+
+        queries: each a question and a list of passages, or a Query.
+        top_n: how many spans for each, of all its passages together.
+        one_per_passage: at most the best of each passage.
+        no_overlap: leave out what overlaps a better one.
+        """
+        request = _requests.answer(
+            queries, model, version, top_n, max_answer_tokens, one_per_passage, no_overlap, priority
+        )
+        response, sent_id = self._call(self._channels.get().inference.Answer, request, timeout, request_id)
+        return results.answers(response, sent_id)
+
+    def translate(
+        self,
+        sequences: Iterable[SequenceInput],
+        *,
+        model: str = "",
+        version: int = 0,
+        beam_size: int = 0,
+        num_hypotheses: int = 0,
+        length_penalty: str = "",
+        alpha: Optional[float] = None,
+        max_new_tokens: int = 0,
+        target_prefixes: Iterable[str] = (),
+        return_alignment: bool = False,
+        truncate: bool = False,
+        priority: str = "",
+        timeout: Optional[float] = None,
+        request_id: str = "",
+    ) -> results.Response[results.Translation]:
+        """The most probable translations of each sequence; zeros stand for the model's own values.
+
+        beam_size: 1 = greedy.
+        num_hypotheses: how many to return.
+        length_penalty: "gnmt", "power" or "none".
+        alpha: its strength.
+        target_prefixes: none, or for each sequence what its translation begins with.
+        """
+        request = _requests.translate(
+            sequences,
+            model,
+            version,
+            beam_size,
+            num_hypotheses,
+            length_penalty,
+            alpha,
+            max_new_tokens,
+            target_prefixes,
+            return_alignment,
+            truncate,
+            priority,
+        )
+        response, sent_id = self._call(self._channels.get().inference.Translate, request, timeout, request_id)
+        return results.translations(response, sent_id, return_alignment)
+
+    def translate_all(
+        self, texts: Iterable[SequenceInput], *, batch: int = 16, in_flight: int = 4, **arguments: Any
+    ) -> Iterator[str]:
+        """The best translation of each of any number of texts, in order. `in_flight` calls of `batch` texts run at a
+        time; `arguments` are those of translate()."""
+        remaining = iter(texts)
+        calls: Deque[futures.Future[results.Response[results.Translation]]] = collections.deque()
+        with futures.ThreadPoolExecutor(max_workers=in_flight) as pool:
+            while True:
+                part = list(itertools.islice(remaining, batch))
+                if part:
+                    calls.append(pool.submit(self.translate, part, **arguments))
+                if not calls:
+                    return
+                if not part or len(calls) > in_flight:
+                    for translation in calls.popleft().result():
+                        yield translation.text
+
+    def models(self, *, timeout: Optional[float] = None, request_id: str = "") -> results.Models:
+        """All loaded models, and the states of all versions."""
+        stubs = self._channels.get(any_server=True)
+        return results.models(self._call(stubs.inference.ListModels, pb.ListModelsRequest(), timeout, request_id)[0])
+
+    def model(
+        self, name: str = "", version: int = 0, *, timeout: Optional[float] = None, request_id: str = ""
+    ) -> results.ModelInfo:
+        """One loaded model; the name may be left out when there is one."""
+        request = pb.GetModelRequest(model=_requests.text(name, "name"), version=version)
+        stubs = self._channels.get(any_server=True)
+        return results.model_info(self._call(stubs.inference.GetModel, request, timeout, request_id)[0].model)
+
+    def load_model(
+        self, name: str, *, timeout: Optional[float] = None, request_id: str = ""
+    ) -> Tuple[results.ModelStatus, ...]:
+        """Loads the versions of a model and returns their states; the address must be the server's --admin_listen.
+        Takes as long as the model needs: set the timeout accordingly."""
+        request = admin_pb2.LoadModelRequest(model=_requests.text(name, "name"))
+        stubs = self._channels.get(any_server=True)
+        return results.statuses(self._call(stubs.admin.LoadModel, request, timeout, request_id)[0].statuses)
+
+    def unload_model(self, name: str, *, timeout: Optional[float] = None, request_id: str = "") -> None:
+        """Unloads a model; the address must be the server's --admin_listen. NotFoundError if it is not loaded."""
+        request = admin_pb2.UnloadModelRequest(model=_requests.text(name, "name"))
+        self._call(self._channels.get(any_server=True).admin.UnloadModel, request, timeout, request_id)
+
+    def health(self, service: str = "", *, timeout: Optional[float] = None) -> str:
+        """One of "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN" and "UNKNOWN", as grpc.health.v1 defines them.
+
+        service: "" is the server as a whole. NotFoundError if the server knows no such service.
+        """
+        request = details_pb2.HealthCheckRequest(service=_requests.text(service, "service"))
+        return serving_status(self._call(self._channels.get(any_server=True).health, request, timeout, "")[0])
+
+    def wait_ready(self, timeout: float = 30.0) -> None:
+        """Waits until a server is connected and serves, so that the first call does not have to.
+        DeadlineExceededError, with the reason, if none does within `timeout` seconds."""
+        ready = grpc.channel_ready_future(self._channels.get().channel)
+        try:
+            ready.result(timeout=self._connection.timeout(timeout))
+        except grpc.FutureTimeoutError:
+            ready.cancel()
+            why: Union[str, InferenceError]
+            try:
+                why = self.health(timeout=1)
+            except InferenceError as error:
+                why = error
+            raise not_ready(self._connection.target, timeout, why) from None

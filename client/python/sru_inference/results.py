@@ -1,0 +1,491 @@
+"""What calls return. Arrays are numpy arrays of the caller's own; lists of results are tuples in the order of the
+request."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, Callable, Generic, Iterable, Optional, Sequence, Tuple, Type, TypeVar, Union, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from .v1 import inference_pb2 as pb
+
+Floats = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int32]
+_T = TypeVar("_T")
+_FINISH_REASONS = ("", "length", "stop")  # by number
+
+
+@dataclasses.dataclass(frozen=True)
+class StageTimes:
+    """How a call spent its time inside the server, in microseconds: preparing the request, waiting for a batch, in
+    the forward pass, and in all. Of a text that was generated, queue_us is the time until its first token,
+    compute_us that of all steps."""
+
+    tokenize_us: float
+    queue_us: float
+    compute_us: float
+    total_us: float
+
+
+class Response(Sequence[_T], Generic[_T]):
+    """The results of a call, one per sequence in the order of the request: response[0], len(response), iteration.
+
+    model, version: the model that answered.
+    times: where the call spent its time.
+    request_id: its id in the server's log; "" if the call was given none.
+    """
+
+    def __init__(self, results: Iterable[_T], message: Any, request_id: str) -> None:
+        self.results: Tuple[_T, ...] = tuple(results)
+        self.model: str = message.model
+        self.version: int = message.version
+        self.times = _copy(StageTimes, message.times)
+        self.request_id = request_id
+
+    @overload
+    def __getitem__(self, index: int) -> _T: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Tuple[_T, ...]: ...
+
+    def __getitem__(self, index: Union[int, slice]) -> Union[_T, Tuple[_T, ...]]:
+        return self.results[index]
+
+    def __len__(self) -> int:
+        return len(self.results)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(model={self.model!r}, version={self.version}, results={self.results!r})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Label:
+    """index: its position among the model's labels. logit: the score before the softmax."""
+
+    name: str
+    index: int
+    probability: float
+    logit: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Classification:
+    """labels: the most probable first.
+    unknown_tokens: words that the vocabulary does not have, of those that were computed."""
+
+    labels: Tuple[Label, ...]
+    token_count: int
+    truncated: bool
+    unknown_tokens: int
+
+    @property
+    def label(self) -> str:
+        """Name of the most probable label; "" without labels (an empty text that was skipped)."""
+        return self.labels[0].name if self.labels else ""
+
+    @property
+    def probability(self) -> float:
+        """Probability of the most probable label, in [0, 1]; 0 without labels."""
+        return self.labels[0].probability if self.labels else 0.0
+
+    @property
+    def probabilities(self) -> Floats:
+        """[labels], in the order of `labels`."""
+        return np.array([label.probability for label in self.labels], np.float32)
+
+    @property
+    def logits(self) -> Floats:
+        """[labels], in the order of `labels`."""
+        return np.array([label.logit for label in self.labels], np.float32)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Encoding:
+    """values: float32 [width] for a pooled vector, [tokens, width] for token vectors. np.asarray(encoding) is the
+    same array."""
+
+    values: Floats
+    token_count: int
+    truncated: bool
+    unknown_tokens: int
+
+    def __array__(self, dtype: Any = None, copy: Optional[bool] = None) -> npt.NDArray[Any]:
+        if dtype is None or np.dtype(dtype) == self.values.dtype:
+            return self.values.copy() if copy else self.values
+        if copy is False:
+            raise ValueError(f"expected float32, or a copy, found {np.dtype(dtype)}")
+        return self.values.astype(dtype)
+
+
+class Encodings(Response[Encoding]):
+    """Encoding by encoding, or all in one array."""
+
+    def array(self) -> Floats:
+        """[sequences, width] of pooled vectors, or [sequences, tokens, width] where all have the same number of
+        tokens."""
+        shapes = sorted({encoding.values.shape for encoding in self})
+        if len(shapes) > 1:
+            raise ValueError(
+                f"expected encodings of one shape, found {' and '.join(str(list(shape)) for shape in shapes[:2])}"
+            )
+        return np.stack([encoding.values for encoding in self])
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A token that might have come. text: what a user reads for it. log_prob: natural logarithm."""
+
+    token_id: int
+    text: str
+    log_prob: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Score:
+    """log_prob: sum of the natural logarithms of the probabilities of the scored tokens, which are all with a state,
+        else all but the first.
+    token_log_probs: float32 [scored_count], and candidates: one tuple for each of them, if they were asked for.
+    state: where a later call can go on, if it was asked for."""
+
+    token_count: int
+    scored_count: int
+    log_prob: float
+    token_log_probs: Floats
+    candidates: Tuple[Tuple[Candidate, ...], ...]
+    state: bytes
+    unknown_tokens: int
+
+    @property
+    def bits_per_token(self) -> Optional[float]:
+        """Bits that a scored token costs on average; None if none was scored."""
+        return -self.log_prob / math.log(2) / self.scored_count if self.scored_count else None
+
+    @property
+    def perplexity(self) -> Optional[float]:
+        """How many tokens the model was undecided between, on average; None if none was scored."""
+        return math.exp(-self.log_prob / self.scored_count) if self.scored_count else None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GeneratedText:
+    """Some more of one text.
+
+    sample: which of num_samples.
+    text: what is added, whole characters.
+    token_ids: int32 [n], the tokens that are added; the text of a token may come later.
+    log_probs: float32 [n], candidates and token_texts, one for each token, if asked for.
+    finish_reason: "" while the text goes on; in the last item of each sample "length" or "stop", with the state (if
+        asked for) and the numbers of tokens.
+    """
+
+    model: str
+    version: int
+    sample: int
+    text: str
+    token_ids: Ids
+    log_probs: Floats
+    candidates: Tuple[Tuple[Candidate, ...], ...]
+    finish_reason: str
+    state: bytes
+    prompt_tokens: int
+    generated_tokens: int
+    times: StageTimes
+    token_texts: Tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EncodedChunk:
+    """values: float32 [tokens, width] of the chunk; None in the answer to a request for the state alone.
+    state: if asked for."""
+
+    values: Optional[Floats]
+    token_count: int
+    unknown_tokens: int
+    state: bytes
+    times: StageTimes
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanAnswer:
+    """A part of a passage: passages[passage][start_char:end_char] == text, in characters of a Python string;
+    start_byte and end_byte are offsets into its UTF-8. log_score can be compared between all passages of a question,
+    probability within one."""
+
+    text: str
+    passage: int
+    start_byte: int
+    end_byte: int
+    start_char: int
+    end_char: int
+    log_score: float
+    probability: float
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryAnswers:
+    """answers: the best first. token_count: tokens of the question and all passages."""
+
+    answers: Tuple[SpanAnswer, ...]
+    token_count: int
+    unknown_tokens: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Hypothesis:
+    """score: log_prob by the length penalty.
+    tokens, token_ids: pieces of the text, without beginning and end.
+    alignment: if asked for, float32 [tokens, source tokens], each row of which adds up to 1; else None.
+    unfinished: it was cut at the longest length."""
+
+    text: str
+    tokens: Tuple[str, ...]
+    token_ids: Ids
+    score: float
+    log_prob: float
+    alignment: Optional[Floats]
+    unfinished: bool
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Translation:
+    """hypotheses: the best first.
+    token_count: source tokens that were computed.
+    source_tokens: the source's pieces, if the alignment was asked for."""
+
+    hypotheses: Tuple[Hypothesis, ...]
+    token_count: int
+    truncated: bool
+    source_tokens: Tuple[str, ...]
+    unknown_tokens: int
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.hypotheses[0].text if self.hypotheses else ""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReaderInfo:
+    """features: of "exact", "lower", "lemma" and "tf".
+    pos_size, ner_size: numbers of the tags that a caller must give."""
+
+    features: Tuple[str, ...]
+    pos_size: int
+    ner_size: int
+    max_answer_tokens: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TranslatorInfo:
+    """The defaults of a search, and what the model reads and writes."""
+
+    beam_size: int
+    max_new_tokens: int
+    target_vocabulary_size: int
+    source_language: str
+    target_language: str
+    max_positions: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelInfo:
+    """A loaded model.
+    task: "classifier", "encoder", "language_model", "reader" or "translator".
+    input_size: features per token.
+    output_size: width of an encoding. inference.proto describes all fields."""
+
+    name: str
+    version: int
+    description: str
+    task: str
+    input_size: int
+    output_size: int
+    hidden_size: int
+    num_layers: int
+    bidirectional: bool
+    labels: Tuple[str, ...]
+    vocabulary_size: int
+    preprocessing: str
+    max_sequence_tokens: int
+    backend: str
+    backend_description: str
+    dtype: str
+    instances: int
+    parameter_count: int
+    reader: Optional[ReaderInfo]
+    translator: Optional[TranslatorInfo]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelStatus:
+    """state: "LOADING", "READY", "UNLOADING" or "FAILED".
+    version: 0 if the state is that of the model's directory.
+    message: why it failed; of a model that is ready, why files that changed since could not be loaded."""
+
+    model: str
+    version: int
+    state: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Models:
+    """models: those that are served, by name and version.
+    statuses: every version in memory or that could not be loaded."""
+
+    models: Tuple[ModelInfo, ...]
+    statuses: Tuple[ModelStatus, ...]
+
+
+def _copy(kind: Type[_T], message: Any, **others: Any) -> _T:
+    """A dataclass of the fields of a message that have the same names; `others` are those that do not."""
+    names = (field.name for field in dataclasses.fields(kind) if field.name not in others)  # type: ignore[arg-type]
+    return kind(**{name: getattr(message, name) for name in names}, **others)
+
+
+def _floats(values: Any) -> Floats:
+    return np.array(values, np.float32)
+
+
+def _candidates(message: Any) -> Tuple[Tuple[Candidate, ...], ...]:
+    return tuple(tuple(_copy(Candidate, one) for one in entry.candidates) for entry in message)
+
+
+def classifications(message: pb.ClassifyResponse, request_id: str) -> Response[Classification]:
+    return Response(
+        (
+            Classification(
+                tuple(Label(label.name, label.index, label.probability, label.logit) for label in one.labels),
+                one.token_count,
+                one.truncated,
+                one.unknown_tokens,
+            )
+            for one in message.classifications
+        ),
+        message,
+        request_id,
+    )
+
+
+def encoding_values(encoding: pb.Encoding, precision: str) -> Floats:
+    """The values of an encoding in a raw format. ValueError if they do not fit the shape."""
+    values: npt.NDArray[Any]
+    size = 4 if precision == "float32" else 2
+    if len(encoding.data) != size * math.prod(encoding.shape):
+        raise ValueError(
+            f"the answer has {len(encoding.data)} bytes of {precision} for the shape {list(encoding.shape)}"
+        )
+    if precision == "bfloat16":  # the upper half of a float32
+        values = (np.frombuffer(encoding.data, "<u2").astype(np.uint32) << 16).view(np.float32)
+    else:
+        values = np.frombuffer(encoding.data, "<f4" if precision == "float32" else "<f2").astype(np.float32)
+    return values.reshape(tuple(encoding.shape))
+
+
+def encodings(message: pb.EncodeResponse, request_id: str, precision: str) -> Encodings:
+    return Encodings(
+        (
+            Encoding(encoding_values(one, precision), one.token_count, one.truncated, one.unknown_tokens)
+            for one in message.encodings
+        ),
+        message,
+        request_id,
+    )
+
+
+def scores(message: pb.ScoreResponse, request_id: str) -> Response[Score]:
+    return Response(
+        (
+            _copy(Score, one, token_log_probs=_floats(one.token_log_probs), candidates=_candidates(one.candidates))
+            for one in message.scores
+        ),
+        message,
+        request_id,
+    )
+
+
+def generated_text(message: pb.GenerateResponse) -> GeneratedText:
+    return _copy(
+        GeneratedText,
+        message,
+        token_ids=np.array(message.token_ids, np.int32),
+        log_probs=_floats(message.log_probs),
+        candidates=_candidates(message.candidates),
+        finish_reason=(
+            _FINISH_REASONS[message.finish_reason] if message.finish_reason < 3 else str(message.finish_reason)
+        ),
+        times=_copy(StageTimes, message.times),
+        token_texts=tuple(message.token_texts),
+    )
+
+
+def encoded_chunk(message: pb.EncodeStreamResponse, precision: str) -> EncodedChunk:
+    encoding = message.encoding
+    return EncodedChunk(
+        encoding_values(encoding, precision) if message.HasField("encoding") else None,
+        encoding.token_count,
+        encoding.unknown_tokens,
+        message.state,
+        _copy(StageTimes, message.times),
+    )
+
+
+def answers(message: pb.AnswerResponse, request_id: str) -> Response[QueryAnswers]:
+    return Response(
+        (
+            QueryAnswers(tuple(_copy(SpanAnswer, span) for span in one.answers), one.token_count, one.unknown_tokens)
+            for one in message.results
+        ),
+        message,
+        request_id,
+    )
+
+
+def translations(message: pb.TranslateResponse, request_id: str, alignment: bool) -> Response[Translation]:
+    def hypothesis(one: pb.Hypothesis, width: int) -> Hypothesis:
+        rows = _floats(one.alignment).reshape(-1, width) if width else np.zeros((0, 0), np.float32)
+        return _copy(
+            Hypothesis,
+            one,
+            tokens=tuple(one.tokens),
+            token_ids=np.array(one.token_ids, np.int32),
+            alignment=rows if alignment else None,
+        )
+
+    return Response(
+        (
+            _copy(
+                Translation,
+                one,
+                hypotheses=tuple(hypothesis(each, one.token_count) for each in one.hypotheses),
+                source_tokens=tuple(one.source_tokens),
+            )
+            for one in message.translations
+        ),
+        message,
+        request_id,
+    )
+
+
+def model_info(message: pb.ModelInfo) -> ModelInfo:
+    def part(name: str, make: Callable[[Any], Any]) -> Any:
+        return make(getattr(message, name)) if message.HasField(name) else None
+
+    return _copy(
+        ModelInfo,
+        message,
+        labels=tuple(message.labels),
+        reader=part("reader", lambda reader: _copy(ReaderInfo, reader, features=tuple(reader.features))),
+        translator=part("translator", lambda translator: _copy(TranslatorInfo, translator)),
+    )
+
+
+def statuses(messages: Iterable[pb.ModelStatus]) -> Tuple[ModelStatus, ...]:
+    return tuple(_copy(ModelStatus, one, state=pb.ModelStatus.State.Name(one.state)) for one in messages)
+
+
+def models(message: pb.ListModelsResponse) -> Models:
+    return Models(tuple(model_info(one) for one in message.models), statuses(message.statuses))

@@ -1,0 +1,506 @@
+"""Both clients against a server of this process: what arrives, what comes back, errors, streams."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import unittest
+import unittest.mock
+
+import grpc
+import numpy as np
+from fake_service import FakeService, Refusal
+
+import sru_inference
+from sru_inference import aio
+from sru_inference.v1 import admin_pb2
+from sru_inference.v1 import inference_pb2 as pb
+
+
+def classify(request):
+    """The label of a text is its first word; some texts are orders to fail."""
+    text = request.sequences[0].text
+    if text == "full":
+        raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "the queue is full", retry_after=0.0625)
+    if text == "too much":
+        raise Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, "the call alone is too much")
+    if hasattr(grpc.StatusCode, text):
+        raise Refusal(getattr(grpc.StatusCode, text), "as you like it")
+    labels = [
+        pb.Label(name=sequence.text.split()[0], index=3, probability=0.75, logit=1.5) for sequence in request.sequences
+    ]
+    return pb.ClassifyResponse(
+        model=request.model or "m",
+        version=4,
+        classifications=[pb.Classification(labels=[label], token_count=2, unknown_tokens=1) for label in labels],
+        times=pb.StageTimes(total_us=7),
+    )
+
+
+def encode(request):
+    """As many zeros as its ids say."""
+    shapes = [list(sequence.token_ids.values) for sequence in request.sequences]
+    return pb.EncodeResponse(
+        encodings=[pb.Encoding(shape=shape, data=bytes(4 * int(np.prod(shape)))) for shape in shapes]
+    )
+
+
+def encode_stream(requests):
+    """A chunk's values are its ids; the state is how many there were."""
+    count = 0
+    for index, request in enumerate(requests):
+        if request.HasField("start") != (index == 0):
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "start")
+        if index == 0 and request.start.state:
+            count = int(request.start.state)
+        ids = list(request.chunk.token_ids.values)
+        if ids == [13]:
+            raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "chunk: an unlucky number")
+        count += len(ids)
+        response = pb.EncodeStreamResponse(state=b"%d" % count if request.return_state else b"")
+        if request.HasField("chunk"):
+            response.encoding.shape.extend([len(ids), 1])
+            response.encoding.data = np.array(ids, "<f4").tobytes()
+            response.encoding.token_count = len(ids)
+        yield response
+
+
+class Letters:
+    """A language model whose token at position p is the letter p letters after 'a' and whose state is the position.
+    Each step says after how many tokens a call stops, and with which code."""
+
+    def __init__(self, *steps):
+        self.steps = list(steps)
+
+    def __call__(self, request):
+        stops_after, code = self.steps.pop(0) if self.steps else (1000, None)
+        start = int(request.state or b"0") + len(request.prompt.text)
+        wanted = request.max_new_tokens
+        for k in range(min(wanted, stops_after)):
+            position = start + k
+            message = pb.GenerateResponse(
+                model="m", version=5, text=chr(ord("a") + position % 26), token_ids=[position]
+            )
+            last = k + 1 == wanted
+            if last:
+                message.finish_reason = pb.FINISH_REASON_LENGTH
+            if last or k + 1 == stops_after:
+                message.state = b"%d" % (position + 1)
+                message.prompt_tokens, message.generated_tokens = len(request.prompt.text), k + 1
+            yield message
+        if stops_after < wanted:
+            raise Refusal(code, "the server is shutting down")
+
+
+def translate(request):
+    hypotheses = [
+        pb.Hypothesis(text=sequence.text.upper(), token_ids=[1], score=-0.5) for sequence in request.sequences
+    ]
+    if any(one.text == "BAD" for one in hypotheses):
+        raise Refusal(grpc.StatusCode.INVALID_ARGUMENT, "sequences[1].text: bad")
+    return pb.TranslateResponse(translations=[pb.Translation(hypotheses=[one], token_count=1) for one in hypotheses])
+
+
+def answer(request):
+    spans = [pb.SpanAnswer(text="x", passage=0, start_char=0, end_char=1, log_score=2.0, probability=0.5)]
+    return pb.AnswerResponse(
+        model="r", results=[pb.QueryAnswers(answers=spans, token_count=5) for _ in request.queries]
+    )
+
+
+def score(request):
+    candidates = [pb.Candidates(candidates=[pb.Candidate(token_id=1, text="a", log_prob=-1.0)])]
+    one = pb.Score(
+        token_count=2, scored_count=1, log_prob=-1.0, token_log_probs=[-1.0], candidates=candidates, state=b"\xff\x00"
+    )
+    return pb.ScoreResponse(scores=[one] * len(request.sequences))
+
+
+def health(service):
+    return {"": 1, "sru.v1.InferenceService": 2}.get(service, 3)
+
+
+ANSWERS = {
+    "Classify": classify,
+    "Encode": encode,
+    "EncodeStream": encode_stream,
+    "Translate": translate,
+    "Answer": answer,
+    "Score": score,
+    "ListModels": lambda request: pb.ListModelsResponse(
+        models=[
+            pb.ModelInfo(name="m", version=4, task="reader", reader=pb.ReaderInfo(features=["exact"]), labels=["A"])
+        ],
+        statuses=[pb.ModelStatus(model="m", version=5, state=pb.ModelStatus.FAILED, message="no vocab.txt")],
+    ),
+    "GetModel": lambda request: pb.GetModelResponse(model=pb.ModelInfo(name=request.model, version=request.version)),
+    "LoadModel": lambda request: admin_pb2.LoadModelResponse(
+        statuses=[pb.ModelStatus(model=request.model, version=1, state=2)]
+    ),
+    "UnloadModel": lambda request: admin_pb2.UnloadModelResponse(),
+    "health": health,
+}
+
+
+class AsyncAdapter:
+    """aio.Client with the methods of Client, so that one test serves both."""
+
+    # One for all: gRPC hands what belongs to one loop to another.
+    _loop = asyncio.new_event_loop()
+
+    def __init__(self, *args, **kwargs):
+        self._client = aio.Client(*args, **kwargs)
+
+    def __getattr__(self, name):
+        def method(*args, **kwargs):
+            result = getattr(self._client, name)(*args, **kwargs)
+            return self._iterate(result) if hasattr(result, "__aiter__") else self._loop.run_until_complete(result)
+
+        return method
+
+    def _iterate(self, items):
+        async def step():
+            return await items.__anext__()
+
+        while True:
+            try:
+                yield self._loop.run_until_complete(step())
+            except StopAsyncIteration:
+                return
+
+    def close(self):
+        self._loop.run_until_complete(self._client.close())
+
+
+class CallsTest(unittest.TestCase):
+    make_client = sru_inference.Client
+
+    def setUp(self):
+        self.service = FakeService(**ANSWERS)
+        self.addCleanup(self.service.stop)
+        self.client = self.connect(self.service)
+
+    def connect(self, service, **options):
+        client = self.make_client(service.address, **options)
+        self.addCleanup(client.close)
+        return client
+
+    def test_classify(self):
+        response = self.client.classify(
+            ["one two", "three"],
+            model="trec",
+            version=4,
+            top_k=2,
+            truncate=True,
+            skip_empty=True,
+            priority="high",
+            request_id="id-1",
+        )
+        self.assertEqual(
+            (response.model, response.version, response.times.total_us, response.request_id), ("trec", 4, 7, "id-1")
+        )
+        self.assertEqual([one.label for one in response], ["one", "three"])
+        self.assertEqual((response[0].probability, response[0].token_count, response[0].unknown_tokens), (0.75, 2, 1))
+        self.assertEqual(response[0].logits.tolist(), [1.5])
+        request = self.service.requests[0]
+        self.assertEqual((request.model, request.version, request.top_k), ("trec", 4, 2))
+        self.assertEqual((request.truncate, request.skip_empty, request.priority), (True, True, pb.PRIORITY_HIGH))
+        self.assertRegex(self.service.metadata[0]["user-agent"], r"^sru-inference-python/\d+\.\d+\.\d+ ")
+
+    def test_other_calls(self):
+        self.assertEqual([one.values.shape for one in self.client.encode([[2, 3], [4]])], [(2, 3), (4,)])
+        self.assertEqual(self.service.requests[-1].output_format, pb.OUTPUT_FORMAT_RAW_FLOAT32)
+        scored = self.client.score(["a"], states=[b"s"], return_states=True, token_log_probs=True, top_candidates=1)[0]
+        self.assertEqual(
+            (scored.state, scored.token_log_probs.tolist(), scored.candidates[0][0].text), (b"\xff\x00", [-1.0], "a")
+        )
+        self.assertEqual(self.service.requests[-1].states, [b"s"])
+        self.assertEqual(self.client.answer([("Who?", ["x y"])])[0].answers[0].text, "x")
+        self.assertEqual(self.client.translate(["a"], beam_size=1)[0].text, "A")
+        models = self.client.models()
+        self.assertEqual((models.models[0].reader.features, models.models[0].labels), (("exact",), ("A",)))
+        self.assertIsNone(models.models[0].translator)
+        self.assertEqual((models.statuses[0].state, models.statuses[0].message), ("FAILED", "no vocab.txt"))
+        self.assertEqual(self.client.model("m", 7).version, 7)
+        self.assertEqual(self.client.load_model("m")[0].state, "READY")
+        self.assertIsNone(self.client.unload_model("m"))
+        self.assertEqual(self.client.health(), "SERVING")
+        self.assertEqual(self.client.health("sru.v1.InferenceService"), "NOT_SERVING")
+        self.client.wait_ready(timeout=20)
+
+    def test_answers_beyond_four_mebibytes(self):
+        self.assertEqual(self.client.encode([[1 << 20, 2]])[0].values.shape, (1 << 20, 2))
+        client = self.connect(self.service, max_message_bytes=1 << 20)
+        with self.assertRaisesRegex(sru_inference.MessageTooLargeError, "max_message_bytes of this client") as raised:
+            client.encode([[1 << 20, 2]])
+        self.assertIsNone(raised.exception.retry_after)
+
+    def test_errors(self):
+        names = "INVALID_ARGUMENT NOT_FOUND FAILED_PRECONDITION UNAUTHENTICATED PERMISSION_DENIED DEADLINE_EXCEEDED"
+        for name in [*names.split(), "ABORTED", "INTERNAL", "UNIMPLEMENTED"]:
+            kind = getattr(sru_inference, "".join(part.title() for part in name.split("_")) + "Error")
+            with self.assertRaisesRegex(kind, f"^{name}: as you like it$") as raised:
+                self.client.classify([name], request_id="r-" + name)
+            self.assertEqual((raised.exception.code.name, raised.exception.request_id), (name, "r-" + name))
+            self.assertIsNone(raised.exception.retry_after)
+            self.assertIsInstance(raised.exception, sru_inference.InferenceError)
+        with self.assertRaises(sru_inference.InferenceError) as raised:
+            self.client.classify(["DATA_LOSS"])
+        self.assertEqual(raised.exception.code, grpc.StatusCode.DATA_LOSS)
+        with self.assertRaises(sru_inference.ResourceExhaustedError) as raised:
+            self.client.classify(["full"])
+        self.assertEqual(raised.exception.retry_after, 0.0625)
+        with self.assertRaises(sru_inference.ResourceExhaustedError) as raised:
+            self.client.classify(["too much"])
+        self.assertIsNone(raised.exception.retry_after)
+        requests = len(self.service.requests)
+        with self.assertRaisesRegex(TypeError, "sequences: expected a list"):
+            self.client.classify("a text")
+        self.assertEqual(len(self.service.requests), requests)
+
+    def test_calls_are_repeated_only_if_the_server_goes_away(self):
+        client = self.connect(self.service, max_attempts=3, initial_backoff=0.002)
+        for name, attempts in (("UNAVAILABLE", 3), ("INTERNAL", 1)):
+            self.service.requests.clear()
+            with self.assertRaises(sru_inference.InferenceError):
+                client.classify([name])
+            self.assertEqual(len(self.service.requests), attempts)
+
+    def test_a_deadline_passes(self):
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        service = FakeService(Classify=lambda request: gate.wait() and pb.ClassifyResponse())
+        self.addCleanup(service.stop)
+        self.addCleanup(gate.set)
+        with self.assertRaises(sru_inference.DeadlineExceededError):
+            self.connect(service, timeout=0.2).classify(["a"])
+        with self.assertRaises(sru_inference.DeadlineExceededError):
+            self.connect(service).classify(["a"], timeout=0.2)
+
+    def test_waiting_in_vain_says_why(self):
+        service = FakeService(health=lambda service: 2)
+        self.addCleanup(service.stop)
+        with self.assertRaisesRegex(
+            sru_inference.DeadlineExceededError, "not ready within 0.2 s: its health is NOT_SERVING"
+        ):
+            self.connect(service).wait_ready(0.2)
+        service.stop()
+        with self.assertRaisesRegex(
+            sru_inference.DeadlineExceededError, "not ready within 0.2 s: .*(refused|failed|connect)"
+        ):
+            self.connect(service).wait_ready(0.2)
+
+    def test_a_server_that_does_not_serve_can_be_asked_about(self):
+        service = FakeService(health=lambda service: 2, ListModels=ANSWERS["ListModels"], Classify=classify)
+        self.addCleanup(service.stop)
+        client = self.connect(service, max_attempts=1)
+        self.assertEqual((client.health(), client.models().statuses[0].state), ("NOT_SERVING", "FAILED"))
+        with self.assertRaises(sru_inference.UnavailableError):
+            client.classify(["a"], timeout=5)
+        self.assertEqual(self.connect(service, only_serving=False).classify(["a"])[0].label, "a")
+
+    def test_several_addresses(self):
+        other = FakeService(**ANSWERS)
+        self.addCleanup(other.stop)
+        client = self.make_client([self.service.address, other.address])
+        self.addCleanup(client.close)
+        calls = 0
+        while not (self.service.requests and other.requests):  # until both are connected
+            client.classify(["a"])
+            calls += 1
+            self.assertLess(calls, 5000)
+
+    def test_encode_stream(self):
+        items = list(
+            self.client.encode_stream(
+                [[1, 2], sru_inference.Chunk([3], return_state=True), np.array([4])], return_state=True
+            )
+        )
+        self.assertEqual([item.values.tolist() for item in items[:3]], [[[1], [2]], [[3]], [[4]]])
+        self.assertEqual([item.state for item in items], [b"", b"3", b"", b"4"])
+        self.assertIsNone(items[3].values)
+        rest = list(self.client.encode_stream([[5]], state=items[3].state, return_state=True))
+        self.assertEqual(rest[-1].state, b"5")
+        self.assertEqual(list(self.client.encode_stream([])), [])
+
+    def test_errors_of_an_encode_stream(self):
+        found = []
+        with self.assertRaisesRegex(sru_inference.InvalidArgumentError, "an unlucky number"):
+            for item in self.client.encode_stream([[1], [13], [2]]):
+                found.append(item.token_count)
+        self.assertEqual(found, [1])
+        with self.assertRaisesRegex(ValueError, r"chunks\[1\]: expected a sequence or return_state"):
+            list(self.client.encode_stream([[1], sru_inference.Chunk()]))
+
+        def chunks():
+            yield [1]
+            raise KeyError("the caller's own")
+
+        with self.assertRaisesRegex(KeyError, "the caller's own"):
+            list(self.client.encode_stream(chunks()))
+
+    def test_a_stream_that_is_refused_at_once(self):
+        def refuse(requests):
+            raise Refusal(grpc.StatusCode.UNAUTHENTICATED, "no token")
+
+        service = FakeService(EncodeStream=refuse, Generate=refuse)
+        self.addCleanup(service.stop)
+        client = self.connect(service)
+        for _ in range(20):
+            with self.assertRaisesRegex(sru_inference.UnauthenticatedError, "no token"):
+                list(client.encode_stream([[1], [2]]))
+        with self.assertRaisesRegex(sru_inference.UnauthenticatedError, "no token"):
+            list(client.generate("a"))
+
+    def test_generate(self):
+        service = FakeService(Generate=Letters())
+        self.addCleanup(service.stop)
+        pieces = list(
+            self.connect(service).generate(
+                "abc", max_new_tokens=3, sampling={"temperature": 0.5, "seed": 3}, stop=["x"]
+            )
+        )
+        self.assertEqual("".join(piece.text for piece in pieces), "def")
+        self.assertEqual([piece.finish_reason for piece in pieces], ["", "", "length"])
+        self.assertEqual((pieces[0].token_ids.tolist(), pieces[-1].state, pieces[-1].generated_tokens), ([3], b"6", 3))
+        self.assertEqual((service.requests[0].sampling.seed, list(service.requests[0].stop)), (3, ["x"]))
+
+    def test_a_text_goes_on_where_a_server_stopped(self):
+        service = FakeService(Generate=Letters((2, grpc.StatusCode.UNAVAILABLE), (1, grpc.StatusCode.UNAVAILABLE)))
+        self.addCleanup(service.stop)
+        pieces = list(self.connect(service).generate("abc", max_new_tokens=6))
+        self.assertEqual("".join(piece.text for piece in pieces), "defghi")
+        self.assertEqual([request.state for request in service.requests], [b"", b"5", b"6"])
+        self.assertEqual((pieces[-1].prompt_tokens, pieces[-1].generated_tokens), (3, 6))
+
+    def test_errors_of_a_text(self):
+        service = FakeService(Generate=Letters((2, grpc.StatusCode.INTERNAL)))
+        self.addCleanup(service.stop)
+        found = []
+        with self.assertRaises(sru_inference.InternalError):
+            for piece in self.connect(service).generate("abc", max_new_tokens=6):
+                found.append(piece.text)
+        self.assertEqual(found, ["d", "e"])
+
+    def test_many_texts_keep_their_order(self):
+        texts = [f"text x{i}" for i in range(100)] + [""]
+        found = list(self.client.translate_all(iter(texts), batch=3, in_flight=5))
+        self.assertEqual(found, [text.upper() for text in texts])
+        self.assertEqual(len(self.service.requests), 34)
+        self.assertEqual(list(self.client.translate_all([])), [])
+        with self.assertRaises(sru_inference.InvalidArgumentError):
+            list(self.client.translate_all(["good", "bad"]))
+
+    def test_a_closed_client_refuses_calls(self):
+        self.client.classify(["a"])
+        client = self.make_client(self.service.address)
+        client.close()
+        if self.make_client is sru_inference.Client:
+            with self.assertRaisesRegex(RuntimeError, "the client is closed"):
+                client.classify(["a"])
+
+
+class AioCallsTest(CallsTest):
+    make_client = AsyncAdapter
+
+    @classmethod
+    def tearDownClass(cls):
+        AsyncAdapter._loop.run_until_complete(AsyncAdapter._loop.shutdown_asyncgens())
+        AsyncAdapter._loop.close()
+
+
+class ThreadsTest(unittest.TestCase):
+    def test_threads_share_a_client(self):
+        service = FakeService(**ANSWERS)
+        self.addCleanup(service.stop)
+        with sru_inference.Client(service.address) as client:
+            found = []
+
+            def call(word):
+                for _ in range(20):
+                    found.append(client.classify([word])[0].label == word)
+
+            threads = [threading.Thread(target=call, args=(f"w{i}",)) for i in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(found, [True] * 160)
+
+    def test_a_text_can_be_cancelled(self):
+        service = FakeService(Generate=Letters())
+        self.addCleanup(service.stop)
+        with sru_inference.Client(service.address) as client:
+            pieces = client.generate("a", max_new_tokens=1000)
+            next(pieces)
+            canceller = threading.Thread(target=pieces.cancel)
+            canceller.start()
+            canceller.join()
+            with self.assertRaises(sru_inference.CancelledError):
+                for _ in pieces:
+                    pass
+            with client.generate("a", max_new_tokens=3) as pieces:
+                next(pieces)
+
+    def test_asyncio_calls_at_once_and_cancelled(self):
+        service = FakeService(Generate=Letters(), **{name: ANSWERS[name] for name in ("Classify", "EncodeStream")})
+        self.addCleanup(service.stop)
+
+        async def main():
+            async with aio.Client(service.address) as client:
+                found = await asyncio.gather(*(client.classify([f"w{i}"]) for i in range(100)))
+                self.assertEqual([one[0].label for one in found], [f"w{i}" for i in range(100)])
+
+                async def chunks():
+                    yield [1]
+                    yield [2, 3]
+
+                self.assertEqual([item.token_count async for item in client.encode_stream(chunks())], [1, 2])
+                pieces = client.generate("a", max_new_tokens=1000)
+                await pieces.__anext__()
+                pieces.cancel()
+                with self.assertRaises(sru_inference.CancelledError):
+                    async for _ in pieces:
+                        pass
+            with self.assertRaisesRegex(RuntimeError, "the client is closed"):
+                await client.classify(["a"])
+
+        asyncio.run(main())
+
+
+FORK = """
+import os, sys
+import sru_inference
+client = sru_inference.Client(sys.argv[1])
+child = os.fork()
+if child:
+    os.waitpid(child, 0)
+print(client.classify(["parent" if child else "child"])[0].label, flush=True)
+os._exit(0)
+"""
+
+
+class ForkTest(unittest.TestCase):
+    def setUp(self):
+        self.service = FakeService(Classify=classify)
+        self.addCleanup(self.service.stop)
+
+    def test_a_client_without_calls_is_inherited(self):
+        # In a process of its own, in which gRPC has done nothing yet.
+        command = [sys.executable, "-B", "-c", FORK, self.service.address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.stdout.split(), ["child", "parent"], done.stderr)
+
+    def test_a_client_with_calls_is_refused_in_the_child(self):
+        # No fork: gRPC may hang after one, in the parent as well.
+        with sru_inference.Client(self.service.address) as client:
+            client.classify(["parent"])
+            with unittest.mock.patch("os.getpid", return_value=os.getpid() + 1):
+                with self.assertRaisesRegex(RuntimeError, r"used before os.fork\(\)"):
+                    client.classify(["child"])
+            client.classify(["parent"])
+
+
+if __name__ == "__main__":
+    unittest.main()

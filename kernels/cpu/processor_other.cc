@@ -1,0 +1,24 @@
+// What a processor that is not x86 has (cpu_isa.h), which is no instruction set of x86, and no tiles.
+#include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/tile_kernel.h"
+
+namespace sru::kernels::cpu {
+
+bool HasAvx2() { return false; }
+bool HasAvx512() { return false; }
+bool HasAvx512Bf16() { return false; }
+bool HasAmx() { return false; }
+
+bool HasNeon() {
+#ifdef __aarch64__
+  return true;
+#else
+  return false;
+#endif
+}
+
+// Never called, because of the above.
+const TileKernel& AmxTileKernel() { return EmulatedTileKernel(); }
+const TileKernel& Avx512TileKernel() { return EmulatedTileKernel(); }
+
+}  // namespace sru::kernels::cpu

@@ -1,0 +1,504 @@
+"""Tests of the exporter on the checkpoints and vocabularies that people have. Exits with 77, which CTest shows as skipped,
+without PyTorch."""
+
+import argparse
+import collections
+import contextlib
+import io
+import json
+import os
+import pathlib
+import struct
+import unittest
+
+from export_test_case import ExportTestCase, read_safetensors
+
+import torch
+
+import export_torch
+from exporter import words
+from exporter.common import Progress
+from exporter.encoder_shapes import infer_encoder
+
+LABELS = "no\nyes\n"
+WORDS = ["<pad>", "<unk>", "the", "film", "good", "bad", "!"]
+
+
+def make_state(rows=7, width=4, hidden=3, layers=1, directions=2, matrices=None, seed=7, names=("emb", "net.rnn", "head")):
+    """The state_dict of a classifier whose modules have these names."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def tensor(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    embedding, encoder, head = names
+    state, inputs, output = {embedding + ".weight": tensor(rows, width)}, width, hidden * directions
+    for i in range(layers):
+        layer = f"{encoder}.rnn_lst.{i}."
+        count = matrices or (3 if inputs == output else 4)
+        state.update({layer + "weight": tensor(inputs, output * count), layer + "weight_c": tensor(2 * output),
+                      layer + "bias": tensor(2 * output), layer + "scale_x": torch.ones(1)})
+        inputs = output
+    if head:
+        state.update({head + ".weight": tensor(2, output), head + ".bias": tensor(2)})
+    return state
+
+
+def config(**changes):
+    made = {"sru_config": {"input_size": 4, "hidden_size": 3, "num_layers": 1, "bidirectional": True}, "pooling": "max",
+            "preprocessing": "whitespace", "oov_id": 1, **changes}
+    return {key: value for key, value in made.items() if value is not None}
+
+
+def linear(outputs, inputs, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(outputs, inputs, generator=generator), torch.randn(outputs, generator=generator)
+
+
+class HyperParameters:
+    """A class of the user's own program."""
+
+    def __init__(self):
+        self.bidirectional = True
+        self.hidden_size = 3
+
+
+class CheckpointsTest(ExportTestCase):
+
+    def run_export(self, config=None, state=None, vocabulary="\n".join(WORDS) + "\n", labels=LABELS, **arguments):
+        return super().run_export(globals()["config"]() if config is None else config,
+                                  make_state() if state is None else state, vocabulary, labels, **arguments)
+
+    def tensors(self):
+        return read_safetensors(os.path.join(self.out, "model.safetensors"))
+
+    def assert_exported(self, state, names=("emb", "net.rnn", "head")):
+        """The model has the tensors of `state`."""
+        tensors = self.tensors()
+        for name, tensor in state.items():
+            for module, canonical in zip(names, ("embedding", "encoder", "out")):
+                if name.startswith(module + "."):
+                    self.assertTrue(torch.equal(tensors[canonical + name[len(module):]], tensor), name)
+        self.assertEqual(len(tensors), len(state))
+
+    def run_without_config(self, state, *extra, vocabulary="\n".join(WORDS) + "\n", labels=LABELS):
+        torch.save(state, self.path("m.pt"))
+        arguments = ["--checkpoint", self.path("m.pt"), "--out", self.out, "--force", *extra]
+        if vocabulary is not None:
+            arguments += ["--vocab", self.write("v.txt", vocabulary), "--preprocessing", "whitespace"]
+        if labels is not None:
+            arguments += ["--labels", self.write("l.txt", labels)]
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            code = export_torch.main(arguments)
+        return code, " ".join(output.getvalue().split())
+
+    # ------------------------------------------------------------ forms of checkpoints
+
+    def test_dicts_around_the_weights(self):
+        state = make_state()
+        optimizer = {"state": {0: {"exp_avg": torch.ones(2)}}, "param_groups": [{"lr": 0.1}]}
+        for given in ({"model_state_dict": state, "optimizer_state_dict": optimizer, "epoch": 3},
+                      {"model": state, "optimizer": optimizer},
+                      {"model": state, "ema": make_state(seed=8)},
+                      {"net": {"state_dict": state}},
+                      {"_orig_mod." + name: tensor for name, tensor in state.items()},
+                      {"module._orig_mod." + name: tensor for name, tensor in state.items()},
+                      {"n_averaged": torch.tensor(3), **{"module." + name: tensor for name, tensor in state.items()}},
+                      {**state, **{"ema_model." + name: -tensor for name, tensor in state.items()}}):
+            with self.subTest(list(given)[:2]):
+                self.assert_exports(state=given, extra=["--force"])
+                self.assert_exported(state)
+        self.assert_exports(state={"model": make_state(seed=8), "ema": state}, extra=["--force", "--weights", "ema"])
+        self.assert_exported(state)
+
+    def test_several_state_dicts_need_a_choice(self):
+        state = {"teacher": make_state(), "student": make_state(seed=8)}
+        self.assert_refused("choose one with --weights: 'teacher', 'student'", state=state)
+        self.assert_refused("--weights nobody: the checkpoint", state=state, extra=["--weights", "nobody"])
+        self.assert_exports(state=state, extra=["--weights", "student"])
+        self.assert_exported(state["student"])
+
+    def test_lightning_files_with_objects(self):
+        state = {"model." + name: tensor for name, tensor in make_state().items()}
+        file = {"epoch": 1, "state_dict": state, "hyper_parameters": argparse.Namespace(
+            bidirectional=True, root=pathlib.Path("/data"), own=HyperParameters()),
+                "callbacks": {"checkpoint": HyperParameters()}, "counts": collections.Counter("abc")}
+        try:
+            import numpy
+            file["best"] = numpy.float64(0.5)
+            file["array"] = numpy.zeros(3)
+        except ImportError:
+            pass
+        code, output = self.run_without_config(file, "--pooling", "max")
+        self.assertEqual(code, 0, output)
+        self.assertTrue(self.config()["encoder"]["bidirectional"])
+        self.assert_exported(state, ("model.emb", "model.net.rnn", "model.head"))
+
+    def test_hyper_parameters_of_a_class_of_ones_own(self):
+        code, output = self.run_without_config({"state_dict": make_state(), "hparams": HyperParameters()}, "--pooling", "max")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(self.config()["encoder"]["hidden_size"], 3)
+
+    def test_a_whole_pickled_module(self):
+        module = torch.nn.Module()
+        module.emb = torch.nn.Embedding(7, 4)
+        module.net = torch.nn.Module()
+        module.net.rnn = SRU()
+        module.head = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(6, 2))
+        code, output = self.run_without_config(module, "--pooling", "max")
+        self.assertEqual(code, 0, output)
+        self.assertEqual(self.config()["encoder"]["use_tanh"], True)
+        self.assertEqual(self.config()["encoder"]["bidirectional"], True)
+        self.assertNotIn("taken for Dropout", output)
+        self.assertTrue(torch.equal(self.tensors()["out.weight"], module.head[1].weight))
+        module.head = torch.nn.Sequential(torch.nn.Linear(6, 5), torch.nn.ReLU(), torch.nn.Linear(5, 2))
+        code, output = self.run_without_config(module, "--pooling", "max")
+        self.assertEqual(code, 1, output)
+        self.assertIn("'head.1' (ReLU)", output)
+        self.assertIn("--encoder_only", output)
+
+    def test_an_attack_is_refused_in_every_form(self):
+        marker = self.path("marker")
+
+        class Evil:
+            def __reduce__(self):
+                return (eval, (f"__import__('os').mkdir({marker!r})",))
+
+        self.assert_refused("builtin__.eval, which no checkpoint needs", state={"state_dict": make_state(), "x": Evil()})
+        torch.save({**make_state(), "x": Evil()}, self.path("old.pt"), _use_new_zipfile_serialization=False)
+        with contextlib.redirect_stderr(io.StringIO()) as errors:
+            code = export_torch.main(["--checkpoint", self.path("old.pt"), "--out", self.out, "--encoder_only"])
+        self.assertEqual(code, 1)
+        self.assertIn("cannot be loaded", errors.getvalue())
+        self.assertFalse(os.path.exists(marker))
+
+    def test_the_form_before_zip_archives(self):
+        torch.save(make_state(), self.path("m.pt"), _use_new_zipfile_serialization=False)
+        self.write("c.json", json.dumps(config()))
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.assertEqual(export_torch.main([
+                "--checkpoint", self.path("m.pt"), "--config", self.path("c.json"), "--out", self.out, "--vocab",
+                self.write("v.txt", "\n".join(WORDS)), "--labels", self.write("l.txt", LABELS)]), 0)
+        self.assert_exported(make_state())
+
+    def test_safetensors(self):
+        state, header, data = make_state(), {}, b""
+        for name, tensor in state.items():
+            values = struct.pack(f"<{tensor.numel()}f", *tensor.flatten().tolist())
+            header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + len(values)]}
+            data += values
+        text = json.dumps(header).encode()
+        contents = struct.pack("<Q", len(text)) + text + data
+        arguments = ["--config", self.write("c.json", json.dumps(config())), "--out", self.out, "--vocab",
+                     self.write("v.txt", "\n".join(WORDS)), "--labels", self.write("l.txt", LABELS)]
+        for kept, expected in ((len(contents) - 4, "damaged"), (40, "damaged"), (len(contents), "")):
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                code = export_torch.main(["--checkpoint", self.write("m.safetensors", contents[:kept]), *arguments])
+            self.assertEqual(code, 1 if expected else 0, output.getvalue())
+            self.assertIn(expected, output.getvalue())
+        self.assert_exported(state)
+        for header in ('{"a": 1}', '{"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}',
+                       '{"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}'):
+            errors = io.StringIO()
+            with contextlib.redirect_stderr(errors):
+                code = export_torch.main(["--checkpoint", self.write("x.safetensors", struct.pack("<Q", len(header)) +
+                                                                     header.encode() + bytes(4)), *arguments, "--force"])
+            self.assertEqual(code, 1)
+            self.assertIn("tensor 'a'", errors.getvalue())
+
+    def test_damaged_archives(self):
+        torch.save(make_state(), self.path("m.pt"))
+        with open(self.path("m.pt"), "rb") as file:
+            whole = file.read()
+        for position in range(0, len(whole), len(whole) // 60):
+            damaged = bytearray(whole)
+            damaged[position] ^= 0xff
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+                code = export_torch.main(["--checkpoint", self.write("d.pt", bytes(damaged)), "--encoder_only", "--force",
+                                          "--sru", "bidirectional=true", "--out", self.out, "--ignore", "emb.*"])
+            # Padding between the archive's members may change; tensors have checksums.
+            self.assertIn(code, (0, 1), output.getvalue())
+            if code == 0:
+                self.assert_exported({name: value for name, value in make_state().items() if ".rnn." in name})
+
+    def test_files_that_are_something_else(self):
+        for contents, message in ((b"", "it is empty"), (b"<html>404</html>", "a page of the web"),
+                                  (b"version https://git-lfs.github.com/spec/v1\n", "a pointer of Git LFS")):
+            errors = io.StringIO()
+            with contextlib.redirect_stderr(errors):
+                code = export_torch.main(["--checkpoint", self.write("m.pt", contents), "--out", self.out])
+            self.assertEqual(code, 1)
+            self.assertIn(message, errors.getvalue())
+
+    def test_slow_steps_are_announced(self):
+        output = io.StringIO()
+        with contextlib.redirect_stderr(output):
+            with Progress("reading"):
+                pass
+            self.assertEqual(output.getvalue(), "")
+            with Progress("reading") as progress:
+                progress._say()  # what the timer does
+        self.assertEqual(output.getvalue(), "reading ...\n  done after 0 s\n")
+
+    # ------------------------------------------------------------ modules
+
+    def test_names_are_found(self):
+        output = " ".join(self.assert_exports().split())
+        self.assertIn("found by shape and name: encoder 'net.rnn', embedding 'emb', output layer 'head'", output)
+        self.assert_exported(make_state())
+
+    def test_candidates_are_listed(self):
+        state = {**make_state(), "other.rnn_lst.0.weight": torch.ones(4, 24)}
+        self.assert_refused("choose one with --encoder-prefix: 'net.rnn', 'other'", state=state)
+        state = {**make_state(), "char_emb.weight": torch.ones(7, 4)}
+        self.assert_refused("choose one with --embedding-prefix: 'emb', 'char_emb'", state=state)
+        state = {**make_state(), "head2.weight": torch.ones(2, 6), "head2.bias": torch.ones(2)}
+        self.assert_refused("choose one with --classifier-prefix: 'head', 'head2'", state=state)
+
+    def test_further_tensors(self):
+        state = {**make_state(), "criterion.weight": torch.ones(2), "bn.num_batches_tracked": torch.tensor(3)}
+        self.assert_refused("tensor 'criterion.weight' belongs to no module of the model", state=state)
+        self.assert_refused("--ignore 'criterion.*'", state=state)
+        self.assert_refused("--ignore nothing.*: no tensor of the checkpoint", state=state, extra=["--ignore", "nothing.*"])
+        self.assert_exports(state=state, extra=["--ignore", "criterion.*"])
+        self.assert_exported(make_state())
+
+    def test_encoder_only(self):
+        state = make_state()
+        self.assert_refused("--encoder_only", state=state, labels=None)
+        output = self.assert_exports(state=state, labels=None, extra=["--encoder_only"])
+        self.assertIn("left out, since only the encoder is exported: 'head.weight', 'head.bias'", " ".join(output.split()))
+        self.assertNotIn("labels", self.config())
+        self.assertEqual(self.config()["pooling"], "max")
+        self.assertNotIn("out.weight", self.tensors())
+
+    def test_padded_embedding(self):
+        state = make_state(rows=8)
+        output = self.assert_exports(state=state)
+        self.assertIn("the embedding has 8 rows, the vocabulary 7 words", output)
+        self.assertTrue(torch.equal(self.tensors()["embedding.weight"], state["emb.weight"][:7]))
+        state = make_state(rows=9)
+        code, output = self.run_export(state=state, extra=["--force"])
+        self.assertEqual(code, 1)
+        self.assertIn("expected shape [7, 4] from the config, found [9, 4]", output)
+        self.assertIn("--extra_rows=cut", output)
+        self.assert_exports(state=state, extra=["--force", "--extra_rows=name"])
+        with open(os.path.join(self.out, "vocab.txt"), encoding="utf-8") as file:
+            self.assertEqual(file.read().split(), WORDS + ["<unused_7>", "<unused_8>"])
+
+    def test_padded_language_model_keeps_its_probabilities(self):
+        state = make_state(rows=8, hidden=4, directions=1, names=("wte", "rnn", None))
+        state.update({"lm_head.weight": torch.randn(8, 4), "lm_head.bias": torch.randn(8)})
+        lm = {"task": "language_model", "unit": "word", "sru_config": {"input_size": 4, "hidden_size": 4, "num_layers": 1}}
+        self.assert_exports(config=lm, state=state, labels=None, vocabulary="\n".join([*WORDS[:6], "</s>"]) + "\n")
+        self.assertEqual(self.config()["embedding"], {"vocabulary_size": 8})
+        self.assertTrue(torch.equal(self.tensors()["out.weight"], state["lm_head.weight"]))
+
+    # ------------------------------------------------------------ heads
+
+    def head_state(self, **head):
+        return {**make_state(names=("emb", "net.rnn", None)), **head}
+
+    def test_linear_heads_are_folded(self):
+        first, first_bias = linear(5, 6, 1)
+        second, second_bias = linear(2, 5, 2)
+        x = torch.randn(6)
+        for names, extra in ((("head.0", "head.1"), []), (("fc1", "fc2"), ["--fold_head"]),
+                             (("head.0", "head.3"), ["--fold_head"])):
+            state = self.head_state(**{names[0] + ".weight": first, names[0] + ".bias": first_bias,
+                                       names[1] + ".weight": second, names[1] + ".bias": second_bias})
+            if extra:
+                self.assert_refused("--fold_head", state=state)
+            self.assert_exports(state=state, extra=extra)
+            tensors = self.tensors()
+            self.assertTrue(torch.allclose(tensors["out.weight"] @ x + tensors["out.bias"],
+                                           second @ (first @ x + first_bias) + second_bias, atol=1e-5))
+            os.rename(self.out, self.path(f"done{len(names[0])}{len(extra)}{names[1]}"))
+
+    def test_batch_norm_is_folded(self):
+        norm = torch.nn.BatchNorm1d(6)
+        norm.running_mean.uniform_(-1, 1)
+        norm.running_var.uniform_(0.5, 2)
+        norm.weight.data.uniform_(-1, 1)
+        norm.bias.data.uniform_(-1, 1)
+        head = torch.nn.Sequential(norm, torch.nn.Dropout(), torch.nn.Linear(6, 2)).eval()
+        state = self.head_state(**{"head." + name: tensor for name, tensor in head.state_dict().items()})
+        self.assert_exports(state=state, extra=["--fold_head"])
+        x, tensors = torch.randn(3, 6), self.tensors()
+        self.assertTrue(torch.allclose(x @ tensors["out.weight"].t() + tensors["out.bias"], head(x), atol=1e-5))
+
+    def test_other_heads_are_refused(self):
+        first, bias = linear(5, 6, 1)
+        second, second_bias = linear(2, 5, 2)
+        state = self.head_state(**{"head.0.weight": first, "head.0.bias": bias, "head.2.weight": second,
+                                   "head.2.bias": second_bias})
+        self.assert_refused("'head.1' has no weights and may be an activation", state=state)
+        out, out_bias = linear(2, 6, 3)
+        state = self.head_state(**{"head.0.weight": torch.ones(6), "head.0.bias": torch.ones(6), "head.1.weight": out,
+                                   "head.1.bias": out_bias})
+        self.assert_refused("'head.0' is not a linear map, and the server's classifier is one linear layer", state=state)
+        state = self.head_state(**{"norm.weight": torch.ones(6), "norm.bias": torch.ones(6), "head.weight": out,
+                                   "head.bias": out_bias})
+        self.assert_refused("if 'norm' is between the pooling and the output layer", state=state)
+        same, same_bias = linear(6, 6, 4)
+        for names in (("head.0", "head.2"), ("fc1", "fc2")):
+            state = self.head_state(**{names[0] + ".weight": same, names[0] + ".bias": same_bias, names[1] + ".weight": out,
+                                       names[1] + ".bias": out_bias})
+            self.assert_refused("With an activation it cannot be served", state=state)
+
+    def test_dropout_before_the_head(self):
+        out, bias = linear(2, 6, 3)
+        output = self.assert_exports(state=self.head_state(**{"head.1.weight": out, "head.1.bias": bias}))
+        self.assertIn("'head.0' before the output layer 'head.1' has no weights", " ".join(output.split()))
+
+    # ------------------------------------------------------------ sru 3.0.0.dev
+
+    def test_names_of_sru_3(self):
+        state = make_state()
+        new = {name.replace(".0.weight", ".0.transform_module.weight")
+               if name.endswith("rnn_lst.0.weight") else name: tensor for name, tensor in state.items()}
+        new["net.rnn.rnn_lst.0.transform_module.weight"] = state["net.rnn.rnn_lst.0.weight"].t().contiguous()
+        output = self.assert_exports(state=new)
+        self.assertIn("sru 3.0.0.dev", output)
+        self.assert_exported(state)
+
+    def test_what_only_sru_3_has_is_refused(self):
+        state = make_state()
+        del state["net.rnn.rnn_lst.0.weight"]
+        code, output = self.run_export(state={**state, "net.rnn.rnn_lst.0.transform_module.linear1.weight": torch.ones(2, 2)})
+        self.assertEqual(code, 1)
+        self.assertIn("SRU++", output)
+        self.assertIn("3.0.0.dev", output)
+        self.assert_refused("lists, which only sru 3.0.0.dev takes", state=make_state(),
+                            config=config(sru_config={"input_size": 4, "hidden_size": 3, "projection_size": [2, 3]}))
+        self.assert_refused("sru_config.transform_module: a model with a custom module", state=make_state(),
+                            config=config(sru_config={"input_size": 4, "hidden_size": 3, "transform_module": "x"}))
+        state = make_state(layers=3, hidden=8, width=16, directions=1)
+        for i, size in ((1, 2), (2, 3)):
+            state[f"net.rnn.rnn_lst.{i}.weight_proj"] = torch.ones(8, size)
+            state[f"net.rnn.rnn_lst.{i}.weight"] = torch.ones(size, 24)
+        code, output = self.run_without_config(state, "--pooling", "max", "--sru", "bidirectional=false")
+        self.assertEqual(code, 1)
+        self.assertIn("projections of different sizes, 2, 3", output)
+
+    # ------------------------------------------------------------ options
+
+    def test_config_is_told_from_the_tensors(self):
+        code, output = self.run_without_config(make_state(), "--pooling", "mean", "--sru", "bidirectional=true")
+        self.assertEqual(code, 0, output)
+        self.assertIn("the package's defaults were taken: use_tanh=false", output)
+        self.assertIn("unknown words become '<unk>', whose id is 1", output)
+        made = self.config()
+        self.assertEqual((made["encoder"]["hidden_size"], made["encoder"]["input_size"], made["pooling"]), (3, 4, "mean"))
+        code, output = self.run_without_config(make_state(), "--sru", "bidirectional=true")
+        self.assertEqual(code, 1)
+        self.assertIn("--pooling: is needed", output)
+
+    def test_inferred_arguments(self):
+        def infer(state, **options):
+            return infer_encoder("c", state, "net.rnn", {"bidirectional": False, **options})[0]
+
+        state = make_state(layers=2, hidden=5, directions=1)
+        self.assertEqual(infer(state)["num_layers"], 2)
+        self.assertTrue(infer(state)["has_skip_term"])
+        self.assertFalse(infer(make_state(layers=2, hidden=5, directions=1, matrices=3))["has_skip_term"])
+        state["net.rnn.rnn_lst.1.scale_x"] = torch.tensor([3 ** 0.5])
+        self.assertEqual((infer(state)["rescale"], infer(state)["highway_bias"]), (True, 0.0))
+        for norm, after in ((4, False), (5, True)):
+            state["net.rnn.rnn_lst.0.layer_norm.weight"] = torch.ones(norm)
+            self.assertEqual((infer(state)["layer_norm"], infer(state)["normalize_after"]), (True, after))
+        self.assertFalse(infer(state)["v1"])
+        for i in range(2):
+            state[f"net.rnn.rnn_lst.{i}.weight_c"].zero_()
+        self.assertTrue(infer(state)["v1"])
+
+    def test_options_that_contradict_the_tensors(self):
+        state = make_state()
+        state["net.rnn.rnn_lst.0.scale_x"] = torch.tensor([1.73])
+        self.assert_refused("sru_config.rescale: expected true, since tensor 'net.rnn.rnn_lst.0.scale_x' is 1.73",
+                            state=state)
+        self.assert_exports(state=state, extra=["--sru", "rescale=true"])
+        os.rename(self.out, self.path("done"))
+        self.assert_refused("sru_config.v1: expected false, since tensor", extra=["--sru", "v1=true"])
+
+    def test_weights_are_counted_as_the_server_does(self):
+        state = make_state()
+        state["net.rnn.rnn_lst.0.weight_c"].zero_()
+        self.assertIn("150 weights", self.assert_exports(state=state, extra=["--sru", "v1=true"]))  # 162 with weight_c
+
+    def test_config_in_the_served_form(self):
+        self.assert_exports()
+        with open(os.path.join(self.out, "config.json"), encoding="utf-8") as file:
+            served = json.load(file)
+        before = self.config()
+        output = self.assert_exports(config=served, labels=None, extra=["--force"])
+        self.assertIn("served form", output)
+        self.assertEqual(self.config(), before)
+
+    # ------------------------------------------------------------ vocabularies
+
+    def assert_words(self, vocabulary, expected, note):
+        output = " ".join(self.assert_exports(vocabulary=vocabulary, extra=["--force"]).split())
+        self.assertIn(note, output)
+        with open(os.path.join(self.out, "vocab.txt"), encoding="utf-8") as file:
+            self.assertEqual(file.read().split("\n")[:-1], expected)
+
+    def test_vocabularies_with_numbers(self):
+        counts = [0, 0, 900, 70, 70, 8, 3]
+        for separator, name in (("\t", "a tab"), (" ", "a blank")):
+            self.assert_words("".join(f"{word}{separator}{count}\n" for word, count in zip(WORDS, counts)), WORDS,
+                              f"each line is a word, {name} and a count; the counts were left out")
+            ids = sorted(enumerate(WORDS), key=lambda pair: pair[1])
+            self.assert_words("".join(f"{word}{separator}{number}\n" for number, word in ids), WORDS,
+                              f"each line is a word, {name} and its id")
+
+    def test_vocabularies_of_json(self):
+        ids = {word: index for index, word in enumerate(WORDS)}
+        self.assert_words(json.dumps(ids), WORDS, "an object of JSON with the id of each word")
+        self.assert_words(json.dumps({"model": {"type": "WordLevel", "vocab": ids}}), WORDS, "the id of each word")
+        self.assert_words(json.dumps({**{w: i for w, i in ids.items() if i != 5}}), [*WORDS[:5], "<unused_5>", "!"], "no word has")
+        os.rename(self.out, self.path("done"))
+        self.assert_refused("tokenizer of the type BPE", vocabulary=json.dumps({"model": {"type": "BPE", "vocab": ids}}))
+        self.assert_refused("have the same id, 1", vocabulary=json.dumps({"a": 1, "b": 1}))
+
+    def test_words_that_no_text_gives(self):
+        output = self.assert_exports(vocabulary="\n".join([*WORDS[:5], "New York", "!"]))
+        self.assertIn("1 word of 7 can never come out of the preprocessing: 'New York' has white space in it",
+                      " ".join(output.split()))
+        os.rename(self.out, self.path("done"))
+        capitals = "\n".join(word.title() for word in ["aa", "bb", "cc", "dd", "ee", "ff", "gg"])
+        self.assert_refused("has a capital, and text is looked up in lower case", config=config(preprocessing="lowercase"),
+                            vocabulary=capitals)
+        self.assert_exports(config=config(preprocessing="lowercase"), vocabulary=capitals, extra=["--any_words"])
+
+    def test_words_as_tokenizers_give_them(self):
+        clean = {"type": "sentence_classification", "lowercase": True}
+        self.assertEqual(words.split(clean, "Don't (stop)!"), ["do", "n't", "(", "stop", ")", "!"])
+        self.assertEqual([word for word, _ in words.never_given(clean, ["'s", "n't", "do", "<unk>", "don't", "a-b", "Do"])],
+                         ["don't", "a-b", "Do"])
+        self.assertEqual(words.split({"type": "unicode_words", "lowercase": False}, "3,000.50 don't"),
+                         ["3", ",", "000", ".", "50", "don", "'", "t"])
+        self.assertEqual(words.split({"type": "line_words"}, "a  b\nc\n"), ["a", "b", "</s>", "c", "</s>"])
+        self.assertEqual(words.split({"type": "whitespace"}, "a\u3000b"), ["a", "b"])
+
+
+class SRU(torch.nn.Module):
+    """The attributes that sru.SRU has."""
+
+    def __init__(self):
+        super().__init__()
+        self.bidirectional, self.has_skip_term = True, True
+        cell = torch.nn.Module()
+        cell.rescale, cell.v1, cell.normalize_after, cell.activation = False, False, False, "tanh"
+        cell.weight = torch.nn.Parameter(torch.randn(4, 24))
+        cell.weight_c = torch.nn.Parameter(torch.randn(12))
+        cell.bias = torch.nn.Parameter(torch.randn(12))
+        cell.register_buffer("scale_x", torch.ones(1))
+        self.rnn_lst = torch.nn.ModuleList([cell])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,172 @@
+"""Tests of --verify and --check against the server, whose path is the first argument. Exits with 77, which CTest shows as
+skipped, without PyTorch or grpcio."""
+
+import contextlib
+import io
+import json
+import sys
+import unittest
+
+from export_reader_test import VOCABULARY, reader_config, reader_state
+from export_test_case import ExportTestCase
+from export_translator_test import translator_config, translator_state
+
+try:
+    import grpc  # noqa: F401
+except ImportError:
+    print("SKIPPED: grpcio is not installed (apt install python3-grpcio)")
+    sys.exit(77)
+
+import torch
+
+import export_torch
+from exporter.reference import layer
+
+SERVER = None
+WORDS = ["<pad>", "<unk>", "the", "film", "good", "bad", "!", "a"]
+
+
+def tensor(generator, *shape):
+    return torch.randn(*shape, generator=generator) * 0.5
+
+
+def make_state(encoder, rows, outputs):
+    """The state_dict of a model with these arguments of sru.SRU."""
+    generator = torch.Generator().manual_seed(3)
+    inputs, output = encoder["input_size"], encoder["hidden_size"] * (2 if encoder.get("bidirectional") else 1)
+    state = {"embedding.weight": tensor(generator, rows, inputs)} if rows else {}
+    for i in range(encoder["num_layers"]):
+        name = f"encoder.rnn_lst.{i}."
+        size = inputs
+        projection = encoder.get("projection_size", 0)
+        if 0 < projection < min(inputs, output):
+            state[name + "weight_proj"] = tensor(generator, inputs, projection)
+            size = projection
+        count = 4 if encoder.get("has_skip_term", True) and inputs != output else 3
+        state[name + "weight"] = tensor(generator, size, output * count)
+        state[name + "weight_c"] = tensor(generator, 2 * output)
+        state[name + "bias"] = tensor(generator, 2 * output)
+        state[name + "scale_x"] = torch.tensor([1.7 if encoder.get("rescale") else 1.0])
+        if encoder.get("layer_norm"):
+            width = output if encoder.get("normalize_after") else inputs
+            state[name + "layer_norm.weight"] = tensor(generator, width)
+            state[name + "layer_norm.bias"] = tensor(generator, width)
+        inputs = output
+    if outputs:
+        state.update({"out.weight": tensor(generator, outputs, output), "out.bias": tensor(generator, outputs)})
+    return state
+
+
+PLAIN = {"input_size": 6, "hidden_size": 4, "num_layers": 2, "bidirectional": True}
+RICH = {"input_size": 6, "hidden_size": 8, "num_layers": 3, "use_tanh": True, "layer_norm": True, "rescale": True,
+        "projection_size": 3, "normalize_after": True}
+
+
+class VerifyTest(ExportTestCase):
+
+    def run_verify(self, encoder, *extra, labels=True, words=True, **config):
+        """Exit code and what was printed."""
+        torch.save(make_state(encoder, len(WORDS) if words else 0, 2 if labels else 0), self.path("m.pt"))
+        config = {"sru_config": encoder, **({"preprocessing": "whitespace", "oov_id": 1} if words else {}), **config}
+        arguments = ["--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(config)), "--out", self.out,
+                     "--server", SERVER, "--force", *extra]
+        if words:
+            arguments += ["--vocab", self.write("v.txt", "\n".join(WORDS))]
+        if labels:
+            arguments += ["--labels", self.write("l.txt", "no\nyes\n")]
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            code = export_torch.main(arguments)
+        return code, output.getvalue()
+
+    def assert_same(self, *arguments, **keywords):
+        code, output = self.run_verify(*arguments, **keywords)
+        self.assertEqual(code, 0, output)
+        self.assertIn("are the same within", output)
+        self.assertNotIn("DIFFERENT", output)
+        return output
+
+    def test_classifier_with_texts(self):
+        output = self.assert_same(PLAIN, "--verify", "--verify_text", "the  film was very good !", pooling="last")
+        self.assertIn("2 of 6 words (33%) are unknown", output)
+        self.assertEqual(output.count("logits"), 7)
+
+    def test_encoder_of_features_with_every_option(self):
+        output = self.assert_same(RICH, "--verify", labels=False, words=False)
+        self.assertEqual(output.count("vectors"), 6)
+
+    def test_language_model(self):
+        encoder = {"input_size": 6, "hidden_size": 5, "num_layers": 2}
+        state = make_state(encoder, 3, 3)
+        names = {"embedding": "embedding_layer", "encoder": "rnn", "out": "output_layer"}
+        torch.save({names[name.split(".")[0]] + name[len(name.split(".")[0]):]: value for name, value in state.items()},
+                   self.path("m.pt"))
+        config = {"task": "language_model", "unit": "byte", "vocabulary": [10, 97, 98], "sru_config": encoder}
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            code = export_torch.main(["--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(config)),
+                                      "--out", self.out, "--server", SERVER, "--verify_text", "abba\n"])
+        self.assertEqual(code, 0, output.getvalue())
+        self.assertEqual(output.getvalue().count("log-probs"), 6)
+
+    def run_other(self, config, state, *extra):
+        torch.save(state, self.path("m.pt"))
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            code = export_torch.main(["--checkpoint", self.path("m.pt"), "--config", self.write("c.json", json.dumps(config)),
+                                      "--out", self.out, "--force", "--server", SERVER, "--verify", *extra])
+        return code, output.getvalue()
+
+    def test_translator_without_subwords(self):
+        for bidirectional in (False, True):
+            config = translator_config(bidirectional_encoder=bidirectional)
+            code, output = self.run_other(config, translator_state(config))
+            self.assertEqual(code, 0, output)
+            self.assertEqual(output.count("beam"), 12)
+
+    def test_reader(self):
+        code, output = self.run_other(reader_config(), reader_state(), "--vocab", self.write("v.txt", VOCABULARY))
+        self.assertEqual(code, 0, output)
+        self.assertEqual(output.count("passage of"), 6)
+        code, output = self.run_other(reader_config(), reader_state(), "--vocab", self.path("v.txt"), "--check", "mine.json")
+        self.assertEqual(code, 1, output)
+        self.assertIn("this is a reader", output)
+
+    def test_check_finds_a_wrong_option(self):
+        ids = [[2, 3, 4], [7], [5, 1, 1, 6, 2, 3]]
+        encoder = {**PLAIN, "use_tanh": True}
+        state = make_state(encoder, len(WORDS), 2)
+        logits = []
+        defaults = {"use_tanh": True, "has_skip_term": True, "layer_norm": False, "rescale": False, "bidirectional": True}
+        for sequence in ids:
+            h = state["embedding.weight"][sequence].double()
+            for i in range(2):
+                start = f"encoder.rnn_lst.{i}."
+                h = layer(torch, h, {name[len(start):]: value.double() for name, value in state.items()
+                                     if name.startswith(start)}, defaults)
+            logits.append((h.max(0).values @ state["out.weight"].double().t() + state["out.bias"]).tolist())
+        given = self.write("mine.json", json.dumps({"ids": ids, "logits": logits}))
+        self.assert_same(encoder, "--check", given, pooling="max")
+        for wrong, pooling in ((PLAIN, "max"), (encoder, "mean")):
+            code, output = self.run_verify(wrong, "--check", given, pooling=pooling)
+            self.assertEqual(code, 2, output)
+            self.assertIn("DIFFERENT", output)
+            self.assertIn("the server does not compute what the numbers of", output)
+
+    def test_bad_checks(self):
+        for contents, message in (({"ids": [[1]]}, "one of logits, vectors; found ids"),
+                                  ({"ids": [[1]], "logits": [[1, 2], [3, 4]]}, "lists of the same length"),
+                                  ({"ids": [["the"]], "logits": [[1, 2]]}, 'ids[0]: found ["the"]'),
+                                  ({"ids": [[1]], "logits": [["x"]]}, 'logits[0]: expected numbers, found "x"'),
+                                  ({"ids": [[99]], "logits": [[1, 2]]}, "sru_server refused Classify: INVALID_ARGUMENT")):
+            code, output = self.run_verify(PLAIN, "--check", self.write("mine.json", json.dumps(contents)), pooling="max")
+            self.assertEqual(code, 1, output)
+            self.assertIn(message, output)
+        code, output = self.run_verify(PLAIN, "--verify", "--server", self.path("absent"), pooling="max")
+        self.assertEqual(code, 1, output)
+        self.assertIn("is not a program that can be run", output)
+
+
+if __name__ == "__main__":
+    SERVER = sys.argv.pop(1)
+    unittest.main()

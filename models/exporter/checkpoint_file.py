@@ -1,0 +1,288 @@
+"""Reads a file of weights, of torch.save or of safetensors, and finds the state_dict in it."""
+
+import collections
+import inspect
+import json
+import os
+import re
+import struct
+import zipfile
+
+from . import inert_pickle
+from .common import ExportError, Progress, count_of, listed
+
+# The tensors by name; what else the file says: `options`, the hyper-parameters that training kept, and `classes`, the class
+# of each module by name, of a module that was pickled whole (else empty).
+Checkpoint = collections.namedtuple("Checkpoint", "state options classes")
+
+# Under which names training programs keep a state_dict, the preferred first.
+USUAL_KEYS = ("state_dict", "model_state_dict", "model", "module", "net", "network", "params", "weights")
+AVERAGED = re.compile(r"(^|[._/])(ema|swa|averaged|shadow)([._/]|$)|(^|[._/])ema_|_ema([._/]|$)", re.IGNORECASE)
+NOT_WEIGHTS = re.compile(r"optim|sched|scaler|callback|loops|amp\b", re.IGNORECASE)
+HYPER_KEYS = ("hyper_parameters", "hparams", "config", "args", "opt", "cfg", "model_args", "hyperparameters")
+
+# Counters that modules keep beside their weights.
+COUNTERS = re.compile(r"(.*\.)?(n_averaged|num_batches_tracked|_extra_state)")
+
+SAFETENSORS_TYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64",
+                     "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool"}
+MAX_SAFETENSORS_HEADER = 100 << 20
+
+
+def load_checkpoint(torch, path):
+    """What the file holds, whatever it is."""
+    try:
+        size = os.path.getsize(path)
+        with open(path, "rb") as file:
+            start = file.read(512)
+    except OSError as error:
+        raise ExportError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
+    kind = check_kind(path, start, size)
+    with Progress(f"reading the checkpoint {path} ({size / 1e6:,.0f} MB)"):
+        if kind == "safetensors":
+            return load_safetensors(torch, path, size)
+        try:
+            return inert_pickle.load(torch, path) if kind == "zip" else load_old(torch, path)
+        # A broken or foreign file raises many types; torch.load, even an OSError of which "Invalid argument" is all that
+        # it says.
+        except Exception as error:
+            if isinstance(error, ExportError):
+                raise
+            if isinstance(error, inert_pickle.HostileError):
+                raise ExportError(f"checkpoint {path}: cannot be loaded: {error}") from error
+            raise ExportError(
+                f"checkpoint {path}: cannot be loaded ({describe_error(error)}); expected a file written by "
+                "torch.save(model.state_dict(), path); is it whole?") from error
+
+
+def load_old(torch, path):
+    """A file of torch.save before 1.6, which was no zip archive. Plain ones only."""
+    if "weights_only" not in inspect.signature(torch.load).parameters:
+        raise ExportError(f"checkpoint {path}: has the form of PyTorch before 1.6, which this PyTorch ({torch.__version__}) "
+                          "can only load by running what is in it; load it and write it again with torch.save")
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
+def describe_error(error):
+    lines = [line.strip() for line in re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split("\n") if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else 'no reason given'}"
+
+
+def check_kind(path, start, size):
+    """safetensors, zip (torch.save since 1.6) or other (before). Refuses what is plainly neither."""
+    def refuse(what):
+        raise ExportError(f"checkpoint {path}: cannot be loaded: {what}; expected a file written by "
+                          "torch.save(model.state_dict(), path); is it whole?")
+
+    if not start:
+        refuse("it is empty")
+    if start.startswith(b"version https://git-lfs"):
+        refuse("it is a pointer of Git LFS, not the file itself (git lfs pull)")
+    if start.lstrip()[:1] == b"<":
+        refuse("it is a page of the web (HTML or XML), as a failed download leaves it")
+    if len(start) > 9 and start[8:9] == b"{" and struct.unpack("<Q", start[:8])[0] <= MAX_SAFETENSORS_HEADER:
+        return "safetensors"
+    if start.startswith(b"PK"):
+        if not zipfile.is_zipfile(path):
+            refuse(f"its {size:,} bytes begin as torch.save writes them, but the end is missing, as after a download or a "
+                   "copy that was cut short")
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = archive.namelist()
+        except Exception as error:  # a damaged directory raises many types
+            refuse(f"it is a damaged zip archive ({describe_error(error)})")
+        if any(name.endswith("/constants.pkl") for name in names):
+            refuse("it is a TorchScript program (torch.jit.save); write its weights with "
+                   "torch.save(torch.jit.load(path).state_dict(), other_path)")
+        if not any(name.endswith("data.pkl") for name in names):
+            refuse(f"it is a zip archive of {listed(names, 3)}")
+        return "zip"
+    return "other"
+
+
+def load_safetensors(torch, path, size):
+    def refuse(what):
+        raise ExportError(f"checkpoint {path}: is not a safetensors file, or a damaged one: {what}; is it whole?")
+
+    with open(path, "rb") as file:
+        length = struct.unpack("<Q", file.read(8))[0]
+        if 8 + length > size:
+            refuse(f"its header should have {length:,} bytes, the file has {size:,}")
+        try:
+            header = json.loads(file.read(length).decode("utf-8"))
+        except (ValueError, RecursionError) as error:
+            refuse(f"its header is not JSON: {error}")
+        data = bytearray(file.read())
+    if not isinstance(header, dict):
+        refuse("its header is no object")
+    state = {}
+    header.pop("__metadata__", None)
+    for name, entry in header.items():
+        try:
+            begin, end = entry["data_offsets"]
+            dtype = getattr(torch, SAFETENSORS_TYPES[entry["dtype"]])
+            shape = [int(extent) for extent in entry["shape"]]
+            if not 0 <= begin <= end <= len(data):
+                refuse(f"tensor '{name}' should end at byte {end:,} of {len(data):,}")
+            values = torch.frombuffer(data, dtype=torch.uint8, offset=begin, count=end - begin).clone().view(
+                dtype) if end > begin else torch.empty(0, dtype=dtype)
+            state[name] = values.reshape(shape)
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            refuse(f"tensor '{name}': {describe_error(error)}")
+    return state
+
+
+# ------------------------------------------------------------ the state_dict in it
+
+
+def is_state_dict(torch, value):
+    if not isinstance(value, dict) or not value or not all(isinstance(name, str) for name in value):
+        return False
+    tensors = sum(isinstance(item, torch.Tensor) for item in value.values())
+    return tensors > 0 and 2 * tensors >= len(value)
+
+
+def find_state_dicts(torch, value, path=(), depth=0):
+    """Every state_dict and every pickled module in a checkpoint, as (path of keys, value)."""
+    if inert_pickle.is_module(value) or is_state_dict(torch, value):
+        yield path, value
+        return
+    inner = inert_pickle.plain(value)
+    if inner is None or depth == 3:
+        return
+    for key, item in inner.items():
+        if isinstance(key, str) and not NOT_WEIGHTS.search(key):
+            yield from find_state_dicts(torch, item, (*path, key), depth + 1)
+
+
+def choose_state_dict(path, found, wanted):
+    """The one of `found` that is exported; and what else there is, as names."""
+    names = {".".join(keys): value for keys, value in found}
+    if wanted is not None:
+        if wanted not in names:
+            raise ExportError(f"--weights {wanted}: the checkpoint {path} has no such state_dict; it has "
+                              f"{listed([name or '(the file itself)' for name in names])}")
+        return wanted, names[wanted]
+    if len(names) == 1:
+        return next(iter(names.items()))
+    live = {name: value for name, value in names.items() if not AVERAGED.search(name)} or names
+    for key in USUAL_KEYS:
+        chosen = [name for name in live if name.split(".")[0] == key]
+        if len(chosen) == 1:
+            return chosen[0], live[chosen[0]]
+    if len(live) == 1:
+        return next(iter(live.items()))
+    raise ExportError(f"checkpoint {path}: has several state_dicts; choose one with --weights: {listed(names)}")
+
+
+def module_state(module):
+    """The state_dict of a pickled module, without its class."""
+    state = {}
+    for name, inner in inert_pickle.walk_modules(module):
+        prefix = name + "." if name else ""
+        transient = inner.state.get("_non_persistent_buffers_set") or ()
+        for kind in ("_parameters", "_buffers"):
+            for key, tensor in (inner.state.get(kind) or {}).items():
+                if tensor is not None and key not in transient:
+                    state[prefix + key] = tensor
+    return state
+
+
+def module_options(module):
+    """What the sru.SRU in a pickled module was made with, as far as its weights do not say it."""
+    for _, inner in inert_pickle.walk_modules(module):
+        cells = inner.state["_modules"].get("rnn_lst")
+        if not inert_pickle.is_module(cells):
+            continue
+        options = {key: inner.state[key] for key in ("bidirectional", "has_skip_term") if key in inner.state}
+        for cell in cells.state["_modules"].values():
+            if inert_pickle.is_module(cell):
+                options.update({key: cell.state[key] for key in ("rescale", "v1", "normalize_after", "highway_bias")
+                                if key in cell.state})
+                if "activation" in cell.state:
+                    options["use_tanh"] = cell.state["activation"] == "tanh"
+        return {key: value for key, value in options.items() if isinstance(value, (bool, int, float))}
+    return {}
+
+
+def find_options(checkpoint):
+    """The hyper-parameters that a checkpoint has beside its weights, all levels in one dict."""
+    result = {}
+
+    def collect(value, depth):
+        inner = inert_pickle.plain(value)
+        if inner is None or depth > 3:
+            return
+        for key, item in inner.items():
+            if isinstance(key, str) and isinstance(item, (bool, int, float)):
+                result.setdefault(key, item)
+            elif isinstance(key, str):
+                collect(item, depth + 1)
+
+    for key in HYPER_KEYS:
+        collect(checkpoint.get(key), 0)
+    return result
+
+
+def read_checkpoint(torch, arguments, loaded=None):
+    """The Checkpoint of a file; `loaded` is what load_checkpoint() gave, if it was called before."""
+    path = arguments.checkpoint
+    if loaded is None:
+        loaded = load_checkpoint(torch, path)
+    found = list(find_state_dicts(torch, loaded))
+    if not found:
+        kind = getattr(loaded, "class_name", "") or type(loaded).__name__
+        inside = f" of {listed([str(key) for key in loaded])}" if isinstance(loaded, dict) and loaded else ""
+        raise ExportError(f"checkpoint {path}: expected a state_dict, found {kind}{inside}; save model.state_dict()")
+    name, chosen = choose_state_dict(path, found, arguments.weights)
+    others = [".".join(keys) for keys, _ in found if ".".join(keys) != name]
+    if name:
+        arguments.notes.append(f"the weights are those of the entry '{name}' of the checkpoint"
+                               + (f"; it also has {listed(others)} (--weights)" if others else ""))
+    classes, options = {}, find_options(loaded) if isinstance(loaded, dict) else {}
+    if inert_pickle.is_module(chosen):
+        classes = {inner: module.class_name for inner, module in inert_pickle.walk_modules(chosen)}
+        options.update(module_options(chosen))
+        arguments.notes.append(f"the checkpoint is a whole module ({chosen.class_name}), of which only the weights and "
+                               "the options were read")
+        chosen = module_state(chosen)
+    for key, value in chosen.items():
+        if not isinstance(value, torch.Tensor) and not COUNTERS.fullmatch(key):
+            raise ExportError(f"checkpoint {path}: entry '{key}' is a {type(value).__name__}, expected a tensor; "
+                              "save model.state_dict()")
+    return clean_names(Checkpoint(chosen, options, classes), arguments)
+
+
+def without_compile(name):
+    return re.sub(r"(^|\.)_orig_mod(\.|$)", lambda match: match.group(1) and match.group(2), name)
+
+
+def clean_names(checkpoint, arguments):
+    """Drops counters, and the prefixes that wrappers put before the names: torch.compile's and DataParallel's."""
+    state = {name: tensor for name, tensor in checkpoint.state.items() if not COUNTERS.fullmatch(name)}
+    compiled = any("_orig_mod" in name for name in state)
+    state = {without_compile(name): tensor for name, tensor in state.items()}
+    parallel = state and all(name.startswith("module.") for name in state)
+    if parallel:
+        state = {name[len("module."):]: tensor for name, tensor in state.items()}
+    classes = {re.sub(r"^module(\.|$)", "", without_compile(name)) if parallel else without_compile(name): kind
+               for name, kind in checkpoint.classes.items()}
+    if compiled or parallel:
+        arguments.notes.append("left out of the names: " + " and ".join(
+            prefix for prefix, there in (("_orig_mod. (torch.compile)", compiled),
+                                         ("module. (DataParallel or an averaged model)", parallel)) if there))
+    state, averaged = without_averages(state)
+    if averaged:
+        arguments.notes.append(f"left out: {count_of(len(averaged), 'tensor')} of a moving average beside the weights "
+                               f"({listed(averaged, 2)})")
+    return checkpoint._replace(state=state, classes=classes)
+
+
+def without_averages(state):
+    """The tensors without those of a second, averaged copy such as ema_model.*; and the names of these."""
+    averaged = [name for name in state if AVERAGED.search(name)]
+    rest = {name: tensor for name, tensor in state.items() if name not in set(averaged)}
+    has_layers = re.compile(r"(.*\.)?(rnn_lst|rnns)\.0\.")
+    if averaged and any(map(has_layers.match, averaged)) and any(map(has_layers.match, rest)):
+        return rest, averaged
+    return state, []

@@ -1,0 +1,204 @@
+"""Exports a PyTorch checkpoint of an SRU model to the model repository of the SRU inference server.
+
+The checkpoint is that of a module with an embedding (torch.nn.Embedding), an encoder (sru.SRU of the
+PyPI package "sru") and a classifier or, in a language model, an output layer (torch.nn.Linear), or of
+a reader or a translator. It becomes a directory REPOSITORY/MODEL/VERSION with config.json,
+model.safetensors and the tokenizer's vocab.txt or spm.model, which FORMAT.md describes.
+
+Needs PyTorch (Debian and Ubuntu: apt install python3-torch) and nothing else; not even the package
+"sru". --verify and --check also need grpcio and sru_server.
+"""
+
+import argparse
+import json
+import os
+import sys
+
+from . import reader, stack, translator
+from .common import ExportError, read_config
+from .encoder import ENCODER_ARGUMENTS
+from .help_text import epilog
+from .model_directory import check_out, exists_message, report, write_model
+from .verify import STACK_TASKS, VERIFIED_TASKS, compare
+
+# What reads the model of each task that can be exported. What else "task" says is a note.
+TASKS = {**dict.fromkeys(stack.TASKS, stack.read_model), "reader": reader.read_model,
+         "translator": translator.read_model}
+
+# The numbers of the server differ from PyTorch's.
+EXIT_DIFFERENT = 2
+
+
+def read_task(source, config, arguments):
+    """What the model is for. A task that the format does not know is a note of the config."""
+    task = config.get("task")
+    if not isinstance(task, str) or task not in TASKS:
+        return "classifier" if has_labels(arguments) else "encoder"
+    if arguments.encoder_only:
+        if task in ("reader", "translator"):
+            raise ExportError(f"--encoder_only: a model with the task \"{task}\" has no encoder of its own")
+        return "encoder"
+    if task == "classifier" and not has_labels(arguments):
+        raise ExportError(f"{source}: task: a classifier needs --labels")
+    if task != "classifier" and has_labels(arguments):
+        raise ExportError(f"--labels: a model with the task \"{task}\" has none")
+    return task
+
+
+def has_labels(arguments):
+    return bool(arguments.labels or arguments.config_labels) and not arguments.encoder_only
+
+
+def from_served_form(source, config, arguments):
+    """A config.json of the served format as the exporter's config; others as they are."""
+    if "sru_config" in config or not isinstance(config.get("encoder", config.get("translator")), dict):
+        return config
+    if config.get("task") == "reader":
+        raise ExportError(f"{source}: is a config.json as the server reads it (FORMAT.md); of a reader, the options of the "
+                          "public code are expected (see --help)")
+    if isinstance(config.get("translator"), dict):
+        return {**config, **config["translator"], "task": "translator"}
+    known = {**config, "sru_config": config["encoder"]}
+    if isinstance(config.get("embedding"), dict) and "oov_id" in config["embedding"]:
+        known["oov_id"] = config["embedding"]["oov_id"]
+    if not arguments.labels and isinstance(config.get("labels"), list):
+        arguments.config_labels = config["labels"]
+    arguments.notes.append(f"{source} is in the served form (FORMAT.md) and was read as such")
+    return known
+
+
+def with_flags(config, arguments):
+    """The config with what flags say."""
+    config = dict(config)
+    for key in ("task", "pooling", "preprocessing", "oov_id"):
+        value = getattr(arguments, key)
+        if value is not None:
+            config[key] = value
+    return config
+
+
+def export(torch, arguments):
+    """Writes the model; returns its Exported form and the path."""
+    out = check_out(arguments.out)
+    if os.path.lexists(out) and not arguments.force:
+        raise ExportError(exists_message(out))
+    source = f"config {arguments.config}" if arguments.config else "command line"
+    config = read_config(arguments.config) if arguments.config else {}
+    config = with_flags(from_served_form(source, config, arguments), arguments)
+    task = read_task(source, config, arguments)
+    if arguments.config is None and task in ("reader", "translator"):
+        raise ExportError(f"--config: is needed for a {task}; --help shows one")
+    if (arguments.verify or arguments.verify_text) and task not in VERIFIED_TASKS:
+        raise ExportError(f"--verify: compares a {', '.join(VERIFIED_TASKS)}; this is a {task}")
+    if arguments.check and task not in STACK_TASKS:
+        raise ExportError(f"--check: compares a {', '.join(STACK_TASKS)}; this is a {task}")
+    model = TASKS[task](torch, arguments, task, source, config)
+    write_model(out, arguments.force, arguments.description, model)
+    report(out, model, arguments.notes)
+    return model, out
+
+
+def wants_comparison(arguments):
+    return arguments.verify or arguments.verify_text or arguments.check
+
+
+def sru_option(text):
+    """KEY=VALUE of --sru, as (key, value)."""
+    key, found, value = text.partition("=")
+    if not found or key not in ENCODER_ARGUMENTS:
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE with a key of {', '.join(ENCODER_ARGUMENTS)}; found '{text}'")
+    try:
+        return key, json.loads(value.lower())
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{key}: expected true, false or a number, found '{value}'") from None
+
+
+def parse_arguments(arguments, program):
+    parser = argparse.ArgumentParser(
+        prog=program, description=__doc__, epilog=epilog().replace("export_torch.py", program),
+        formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", required=True, metavar="M.pt",
+                        help="the weights: a file of torch.save or of safetensors")
+    parser.add_argument("--config", metavar="C.json", help="model config, see below")
+    parser.add_argument("--vocab", metavar="V.txt", help="vocabulary, one word per line, line number = id from 0")
+    parser.add_argument("--subwords", metavar="SPM.model", help="SentencePiece model, for the preprocessing sentencepiece")
+    parser.add_argument("--labels", metavar="L.txt",
+                        help="names of the classifier's outputs, one per line, in their order")
+    parser.add_argument("--out", required=True, metavar="REPOSITORY/MODEL/VERSION",
+                        help="directory to write; the version is a positive integer")
+    parser.add_argument("--description", default="", help="free text for users of the model")
+    parser.add_argument("--force", action="store_true", help="replace --out when it exists")
+
+    group = parser.add_argument_group("what the config says, or in its place")
+    group.add_argument("--task", choices=sorted(TASKS), help="what the model is for")
+    group.add_argument("--sru", metavar="KEY=VALUE", action="append", type=sru_option, default=[],
+                       help="an argument that sru.SRU was made with, such as use_tanh=true; may be given several times")
+    group.add_argument("--pooling", help="how token vectors become the classifier's input")
+    group.add_argument("--preprocessing", metavar="NAME", help="the tokenizer")
+    group.add_argument("--oov_id", type=int, metavar="ID",
+                       help="the id of unknown words (without a config: that of <unk> or the like)")
+
+    group = parser.add_argument_group("which tensors are which")
+    group.add_argument("--embedding-prefix", metavar="NAME",
+                       help="name of the embedding in the module (default: embedding; of a language model "
+                       "embedding_layer; else the one of the right shape)")
+    group.add_argument("--encoder-prefix", metavar="NAME",
+                       help="name of the sru.SRU in the module; empty when the checkpoint is that of the sru.SRU itself "
+                       "(default: encoder; of a language model rnn; else the one that has rnn_lst)")
+    group.add_argument("--classifier-prefix", "--output-prefix", metavar="NAME", dest="classifier_prefix",
+                       help="name of the classifier, or the output layer, in the module (default: out; of a language model "
+                       "output_layer; else the one of the right shape)")
+    group.add_argument("--weights", metavar="KEY",
+                       help="the entry of the checkpoint that is exported, such as ema, if it has several state_dicts")
+    group.add_argument("--ignore", metavar="PATTERN", action="append", default=[],
+                       help="leave out tensors with these names, such as 'criterion.*'; may be given several times")
+    group.add_argument("--encoder_only", action="store_true",
+                       help="export embedding and encoder without the classifier, for Encode")
+    group.add_argument("--fold_head", action="store_true",
+                       help="the head's linear layers have no activation between them: make one of them")
+    group.add_argument("--extra_rows", choices=("cut", "name"),
+                       help="what becomes of rows of the embedding after those of the vocabulary: they are left out, or kept "
+                       "under names that no text gives (default: padding to a multiple of 8 is cut, of a language model named)")
+    group.add_argument("--any_words", action="store_true", help="accept a vocabulary that the preprocessing mostly cannot give")
+
+    group = parser.add_argument_group("whether the export is right")
+    group.add_argument("--verify", action="store_true", help="compare the server's numbers with PyTorch's")
+    group.add_argument("--verify_text", metavar="TEXT", action="append", default=[],
+                       help="verify with this text, too; may be given several times")
+    group.add_argument("--check", metavar="FILE.json", help="compare the server's numbers with your own, see below")
+    group.add_argument("--server", metavar="SRU_SERVER", help="the program that --verify and --check start")
+    group.add_argument("--tolerance", type=float, default=1e-4, metavar="X",
+                       help="largest difference that is accepted, relative to the largest number if that is over 1 (default %(default)s)")
+    parsed = parser.parse_args(arguments)
+    parsed.sru = dict(parsed.sru)
+    parsed.notes, parsed.config_labels = [], None
+    return parsed
+
+
+def main(arguments=None, program="export_torch.py"):
+    """Runs the command; `program` is its name in messages. Returns the exit code."""
+    parsed = parse_arguments(arguments, program)
+    if sys.byteorder != "little":
+        print(f"{program}: error: runs on little-endian machines only", file=sys.stderr)
+        return 1
+    try:
+        import torch  # here, so that --help works without it
+    except ImportError:
+        print(f"{program}: error: PyTorch is needed: apt install python3-torch, or see "
+              "https://pytorch.org", file=sys.stderr)
+        return 1
+    try:
+        model, out = export(torch, parsed)
+        if wants_comparison(parsed) and not compare(torch, model, out, parsed):
+            return EXIT_DIFFERENT
+    except ExportError as error:
+        print(f"{program}: error: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"{program}: error: cannot write {parsed.out}: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+"""Starts sru_server with one model for --verify and --check, and calls it."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+
+from .common import ExportError, Progress
+
+START_S = 60.0
+CALL_S = 60.0
+
+
+def find_server(given):
+    """The program: --server, build/bin beside this folder's project, or PATH."""
+    if given is not None:
+        if not os.access(given, os.X_OK) or os.path.isdir(given):
+            raise ExportError(f"--server {given}: is not a program that can be run")
+        return given
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    built = os.path.join(root, "build", "bin", "sru_server")
+    found = built if os.access(built, os.X_OK) else shutil.which("sru_server")
+    if found is None:
+        raise ExportError("--verify and --check need the program sru_server: build it (make build), put it into PATH or name it "
+                          "with --server")
+    return found
+
+
+class ServedModel:
+    """A server on a free port that has only this model, until the end of the `with`."""
+
+    def __init__(self, program, out):
+        try:
+            import grpc
+        except ImportError:
+            raise ExportError("--verify and --check need the Python package grpcio: apt install python3-grpcio, or "
+                              "pip install grpcio") from None
+        self._grpc, self._program, self._out = grpc, program, out
+        self.name = os.path.basename(os.path.dirname(out))
+        self._lines = []
+        self._ready = threading.Event()
+
+    def __enter__(self):
+        self._directory = tempfile.TemporaryDirectory()
+        os.mkdir(os.path.join(self._directory.name, self.name))
+        os.symlink(self._out, os.path.join(self._directory.name, self.name, os.path.basename(self._out)))
+        self._process = None
+        try:
+            with Progress("starting sru_server"):
+                self._start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _start(self):
+        try:
+            self._process = subprocess.Popen(
+                [self._program, f"--model_repository={self._directory.name}", "--listen=127.0.0.1:0",
+                 "--metrics_listen=127.0.0.1:0", "--http_listen="],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        except OSError as error:
+            raise ExportError(f"cannot start {self._program}: {error.strerror}") from error
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        deadline = time.monotonic() + START_S
+        while not self._ready.wait(0.05):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self._reader.join(1)
+                said = next((line for line in reversed(self._lines) if line.strip()), "nothing").strip()
+                raise ExportError(f"{self._program} did not start; it said: {said}")
+        self._channel = self._grpc.insecure_channel(self._address)
+
+    def _read(self):
+        for line in self._process.stdout:
+            self._lines = [*self._lines[-20:], line]
+            match = re.search(r"listening on (\S+?)(,|\s|$)", line)
+            if match is not None and not self._ready.is_set():
+                self._address = match.group(1)
+                self._ready.set()
+
+    def call(self, method, request):
+        """The bytes of the answer."""
+        call = self._channel.unary_unary(f"/sru.v1.InferenceService/{method}")
+        try:
+            return call(request, timeout=CALL_S)
+        except self._grpc.RpcError as error:
+            raise ExportError(f"sru_server refused {method}: {error.code().name}: {error.details()}") from error
+
+    def __exit__(self, *_):
+        if getattr(self, "_channel", None) is not None:
+            self._channel.close()
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._reader.join(5)
+            self._process.stdout.close()
+        self._directory.cleanup()

@@ -1,0 +1,229 @@
+"""--verify and --check: the numbers of the served model beside those of PyTorch, as a table."""
+
+import struct
+
+from . import wire
+from .common import ExportError, is_integer, read_config, shortened
+from .reference import Reference
+from .reference_reader import ReaderReference, made_up_queries
+from .reference_translator import TranslatorReference
+from .served_model import ServedModel, find_server
+from .words import split
+
+# Of the sequences that are made up: short ones, and longer than what a scan computes at once.
+LENGTHS = (1, 2, 3, 7, 20, 50)
+
+STACK_TASKS = ("classifier", "encoder", "language_model")
+
+# What --verify takes; --check takes the former.
+VERIFIED_TASKS = (*STACK_TASKS, "translator", "reader")
+
+# Of a translation of made-up ids, which rarely ends by itself.
+MOST_TOKENS = 12
+
+
+def ids_of(model, text):
+    """The ids of a text as the model's tokenizer gives them, and how many of its words are unknown."""
+    preprocessing = model.config["preprocessing"]
+    kind = preprocessing["type"]
+    if kind == "bytes":
+        index = {value: number for number, value in enumerate(preprocessing["vocabulary"])}
+        missing = [byte for byte in text.encode("utf-8") if byte not in index]
+        if missing:
+            raise ExportError(f"--verify_text: the vocabulary has no byte {missing[0]}")
+        return [index[byte] for byte in text.encode("utf-8")], 0
+    if kind == "sentencepiece":
+        try:
+            import sentencepiece
+        except ImportError:
+            raise ExportError("--verify_text: needs the Python package sentencepiece for this model") from None
+        return sentencepiece.SentencePieceProcessor(model_file=model.vocabulary.pieces).encode(text), 0
+    index = {word: number for number, word in enumerate(model.vocabulary.words)}
+    oov = model.config["embedding"].get("oov_id", index.get("<unk>"))
+    words = split(preprocessing, text)
+    unknown = [word for word in words if word not in index]
+    if unknown and oov is None:
+        raise ExportError(f"--verify_text: the vocabulary has no '{unknown[0]}', and nothing stands for unknown words")
+    return [index.get(word, oov) for word in words], len(unknown)
+
+
+def made_up(torch, model):
+    """Sequences of several lengths: lists of ids, or tensors of frames."""
+    generator = torch.Generator().manual_seed(20)
+    if task_of(model) == "translator":
+        translator = model.config["translator"]
+        return [torch.randint(translator["source_vocabulary"], (length,), generator=generator).tolist()
+                for length in LENGTHS if length <= translator["max_positions"]]
+    if model.vocabulary is None:
+        return [torch.randn(length, model.config["encoder"]["input_size"], generator=generator) for length in LENGTHS]
+    return [torch.randint(model.vocabulary.size, (length,), generator=generator).tolist() for length in LENGTHS]
+
+
+def to_wire(value):
+    """What is sent for a text, ids or frames."""
+    if isinstance(value, (str, list)):
+        return value
+    flat = value.flatten().tolist()
+    return struct.pack(f"<{len(flat)}f", *flat), value.shape[1]
+
+
+def task_of(model):
+    return model.config.get("task") or ("classifier" if model.config.get("labels") else "encoder")
+
+
+class Table:
+    """Rows of a comparison, the counts of unknown words, and the verdict."""
+
+    def __init__(self, tolerance):
+        self._tolerance, self._rows, self.different, self._words, self._unknown = tolerance, [], 0, 0, 0
+
+    def add(self, what, tokens, unknown, expected, found):
+        if len(expected) != len(found):
+            difference, largest, good = None, None, False
+        else:
+            largest = max((abs(value) for value in expected), default=0.0)
+            difference = max((abs(a - b) for a, b in zip(expected, found)), default=0.0)
+            good = difference <= self._tolerance * max(1.0, largest)  # false for what is not a number
+        self.different += not good
+        if unknown is not None:
+            self._words, self._unknown = self._words + tokens, self._unknown + unknown
+        self._rows.append((what, "" if tokens is None else str(tokens), "" if unknown is None else str(unknown),
+                           f"{len(expected)} != {len(found)}" if difference is None else str(len(expected)),
+                           "" if largest is None else f"{largest:.4g}", "" if difference is None else f"{difference:.2g}",
+                           "same" if good else "DIFFERENT"))
+
+    def print(self, against):
+        head = ("sequence", "tokens", "unknown", "numbers", "largest", "difference", "verdict")
+        widths = [max(len(row[i]) for row in [head, *self._rows]) for i in range(len(head))]
+        print(f"The server beside {against}:")
+        for row in [head, *self._rows]:
+            print("  " + "  ".join([row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:]))]))
+        if self._words:
+            print(f"  {self._unknown:,} of {self._words:,} words ({self._unknown / self._words:.0%}) are unknown to the "
+                  "vocabulary")
+        print(f"{self.different} of {len(self._rows)} differ: the server does not compute what {against} does."
+              if self.different else f"All {len(self._rows)} are the same within {self._tolerance:g}.")
+
+
+def verify(torch, model, served, arguments, table):
+    """Compares with PyTorch; returns the name of what it was compared with."""
+    task = task_of(model)
+    if task == "reader":
+        return verify_reader(torch, model, served, arguments, table)
+    reference = (TranslatorReference(torch, model.config["translator"], model.tensors) if task == "translator" else
+                 Reference(torch, model.config, model.tensors))
+    items = [(f"made up, {len(value)}", value, value, None) for value in made_up(torch, model)]
+    for text in arguments.verify_text:
+        if model.vocabulary is None:
+            raise ExportError("--verify_text: the model takes ids or features, not text")
+        ids, unknown = ids_of(model, text)
+        if not ids:
+            raise ExportError(f"--verify_text: no token is left of {shortened(text)}")
+        items.append((shortened(text)[:30], text, ids, unknown))
+    for what, given, inputs, unknown in items:
+        length = len(inputs)
+        if task == "translator":
+            most = min(MOST_TOKENS, model.config["translator"]["max_length"])
+            for beam in (1, min(3, model.config["translator"]["beam_size"])):
+                ids, ended, found = wire.read_translation(
+                    served.call("Translate", wire.translate(served.name, to_wire(given), beam, most)))
+                target = ids + [model.config["translator"]["eos_id"]] * ended
+                table.add(f"{what}: log-prob, beam {beam}", length, unknown, [reference.log_prob(inputs, target)], [found])
+            continue
+        if task == "language_model":
+            if length > 1:
+                found = wire.read_log_probs(served.call("Score", wire.score(served.name, to_wire(given))))
+                table.add(f"{what}: log-probs", length, unknown, reference.log_probs(inputs).tolist(), found)
+            continue
+        found = wire.read_vectors(served.call("Encode", wire.encode(served.name, to_wire(given), True)))
+        table.add(f"{what}: vectors", length, None, reference.vectors(inputs).flatten().tolist(), found)
+        if task == "classifier":
+            found = wire.read_logits(served.call("Classify", wire.classify(served.name, to_wire(given))))
+            table.add(f"{what}: logits", length, unknown, reference.logits(inputs).tolist(), found)
+    return f"PyTorch ({reference.name})"
+
+
+def verify_reader(torch, model, served, arguments, table):
+    """The same for a reader, on questions and passages of the vocabulary's words."""
+    reader = model.config["reader"]
+    tags = [key for key in ("pos_size", "ner_size") if key in reader] + ["lemma"] * ("lemma" in reader["features"])
+    if tags or model.vocabulary is None or arguments.verify_text:
+        raise ExportError("--verify: a reader is compared on texts of its own vocabulary's words, without lemmas and tags; "
+                          + ("leave out --verify_text" if arguments.verify_text else "this model wants "
+                             + (", ".join(tags) or "ids")))
+    reference = ReaderReference(torch, model.config, model.tensors, model.vocabulary.words)
+    for question, passage in made_up_queries(torch, model.vocabulary.words, LENGTHS):
+        found = wire.read_answer(served.call("Answer", wire.answer(served.name, question, passage)))
+        tokens = len(reference.tokens(passage))
+        table.add(f"passage of {tokens}: score", tokens, None, list(reference.answer(question, passage)), found)
+    return f"PyTorch ({reference.name})"
+
+
+CHECKED = {"classifier": ("logits", "vectors"), "encoder": ("vectors",), "language_model": ("log_probs",)}
+
+
+def flat(source, value):
+    if isinstance(value, list):
+        return [number for item in value for number in flat(source, item)]
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ExportError(f"{source}: expected numbers, found {shortened(value)}")
+    return [float(value)]
+
+
+def read_checked(path, model):
+    """(sequences, kind of numbers, numbers by sequence) of --check."""
+    source = f"--check {path}"
+    given = read_config(path)
+    inputs = [key for key in ("ids", "texts", "features") if key in given]
+    kinds = [kind for kind in CHECKED[task_of(model)] if kind in given]
+    if len(inputs) != 1 or len(kinds) != 1:
+        raise ExportError(f"{source}: expected an object with one of ids, texts and features, and one of "
+                          f"{', '.join(CHECKED[task_of(model)])}; found {', '.join(given) or 'nothing'}")
+    sequences, expected = given[inputs[0]], given[kinds[0]]
+    if not isinstance(sequences, list) or not isinstance(expected, list) or not sequences or len(sequences) != len(expected):
+        raise ExportError(f"{source}: expected lists of the same length, one entry per sequence, as {inputs[0]} and {kinds[0]}")
+    for index, value in enumerate(sequences):
+        good = {"ids": isinstance(value, list) and value and all(is_integer(number) and number >= 0 for number in value),
+                "texts": isinstance(value, str),
+                "features": isinstance(value, list) and value and all(isinstance(frame, list) for frame in value)}
+        if not good[inputs[0]]:
+            raise ExportError(f"{source}: {inputs[0]}[{index}]: found {shortened(value)}")
+    return sequences, kinds[0], [flat(f"{source}: {kinds[0]}[{index}]", value) for index, value in enumerate(expected)]
+
+
+def check(torch, model, served, path, table):
+    """Compares with the numbers of a file."""
+    sequences, kind, expected = read_checked(path, model)
+    for index, (value, numbers) in enumerate(zip(sequences, expected)):
+        if isinstance(value, list) and isinstance(value[0], list):
+            value = torch.tensor(value)
+        unknown, tokens = None, None if isinstance(value, str) else len(value)
+        if isinstance(value, str) and model.config.get("preprocessing", {}).get("type") not in (None, "bytes", "sentencepiece"):
+            ids, unknown = ids_of(model, value)
+            tokens = len(ids)
+        if kind == "logits":
+            found = wire.read_logits(served.call("Classify", wire.classify(served.name, to_wire(value))))
+        elif kind == "vectors":
+            found = wire.read_vectors(served.call("Encode", wire.encode(served.name, to_wire(value), False)))
+        else:
+            found = wire.read_log_probs(served.call("Score", wire.score(served.name, to_wire(value))))
+            if len(numbers) == 1:
+                found = [sum(found)]
+        table.add(f"{index}: {kind}", tokens, unknown, numbers, found)
+    return f"the numbers of {path}"
+
+
+def compare(torch, model, out, arguments):
+    """Runs what --verify, --verify_text and --check ask for; returns whether all numbers are the same."""
+    if arguments.check is not None:
+        read_checked(arguments.check, model)  # before a server is started
+    same = True
+    with ServedModel(find_server(arguments.server), out) as served:
+        for wanted, run in ((arguments.verify or arguments.verify_text,
+                             lambda table: verify(torch, model, served, arguments, table)),
+                            (arguments.check, lambda table: check(torch, model, served, arguments.check, table))):
+            if wanted:
+                table = Table(arguments.tolerance)
+                table.print(run(table))
+                same = same and not table.different
+    return same

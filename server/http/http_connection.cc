@@ -1,0 +1,581 @@
+#include "server/http/http_connection.h"
+
+#include <algorithm>
+#include <atomic>
+#include <boost/beast/http/status.hpp>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "server/base/mutex.h"
+
+namespace sru::server {
+namespace {
+
+// How much of an answer in parts may wait to be sent.
+constexpr size_t kMaxUnsentBytes = 64 << 10;
+// How much a client may still send while it does not take its answer.
+constexpr size_t kMaxIgnoredBytes = 256 << 10;
+// How much of later requests is read while one is answered.
+constexpr size_t kMaxPipelinedBytes = 16 << 10;
+// The rest of a refused request is read up to this size, to keep the connection.
+constexpr uint64_t kMaxRestBytes = 64 << 10;
+constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+PageResponse ErrorResponse(int status, absl::string_view text) {
+  PageResponse response;
+  response.status = status;
+  response.body = absl::StrCat(text, "\n");
+  return response;
+}
+
+}  // namespace
+
+class HttpConnection::Call final : public HttpCall, public std::enable_shared_from_this<Call> {
+ public:
+  Call(PageRequest request, std::weak_ptr<HttpConnection> connection, std::weak_ptr<HttpJobs> jobs)
+      : request_(std::move(request)), connection_(std::move(connection)), jobs_(std::move(jobs)) {}
+
+  const PageRequest& request() const override { return request_; }
+  bool gone() const override { return gone_; }
+
+  void OnGone(std::function<void()> on_gone) override {
+    {
+      MutexLock lock(&mutex_);
+      if (ended_) return;
+      if (!gone_) {
+        on_gone_ = std::move(on_gone);
+        return;
+      }
+    }
+    on_gone();
+  }
+
+  void Reply(std::shared_ptr<const PageResponse> response) override {
+    Post([self = shared_from_this(), response = std::move(response)](HttpConnection* open) {
+      open->Reply(self.get(), response);
+    });
+  }
+
+  std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) override {
+    PageResponse copy;
+    copy.status = head.status;
+    copy.content_type = head.content_type;
+    copy.headers = head.headers;
+    Post([self = shared_from_this(), head = std::move(copy)](HttpConnection* open) {
+      open->BeginParts(self.get(), head);
+    });
+    return std::make_unique<Stream>(shared_from_this());
+  }
+
+  // On the connection's thread: its answer has left, or nobody will get it.
+  void End(bool gone) {
+    std::function<void()> on_gone;
+    std::function<void(bool)> written;
+    {
+      MutexLock lock(&mutex_);
+      if (ended_) return;
+      ended_ = true;
+      gone_ = gone;
+      on_gone = std::exchange(on_gone_, nullptr);
+      written = std::exchange(written_, nullptr);
+      changed_.SignalAll();
+    }
+    if (gone && on_gone != nullptr) on_gone();
+    if (written != nullptr) written(!gone);
+  }
+
+  // The connection has written so much of what the stream was given.
+  void OnSent(size_t bytes) {
+    std::function<void(bool)> written;
+    {
+      MutexLock lock(&mutex_);
+      unsent_bytes_ -= bytes;
+      if (unsent_bytes_ < kMaxUnsentBytes) written = std::exchange(written_, nullptr);
+      changed_.SignalAll();
+    }
+    if (written != nullptr) written(true);
+  }
+
+ private:
+  class Stream final : public PageStream {
+   public:
+    explicit Stream(std::shared_ptr<Call> call) : call_(std::move(call)) {}
+    ~Stream() override {
+      call_->Post([call = call_](HttpConnection* open) { open->EndParts(call.get()); });
+    }
+    // A chunk without bytes would be the last one.
+    bool Write(std::string part) override {
+      return part.empty() ? !call_->gone() : call_->Send(std::move(part));
+    }
+    void AsyncWrite(std::string part, std::function<void(bool)> written) override {
+      if (part.empty()) return written(!call_->gone());
+      call_->AsyncSend(std::move(part), std::move(written));
+    }
+
+   private:
+    const std::shared_ptr<Call> call_;
+  };
+
+  bool Send(std::string part) {
+    {
+      MutexLock lock(&mutex_);
+      while (unsent_bytes_ >= kMaxUnsentBytes && !ended_) changed_.Wait(&mutex_);
+      if (ended_) return false;
+      unsent_bytes_ += part.size();
+    }
+    return PostPart(std::move(part));
+  }
+
+  void AsyncSend(std::string part, std::function<void(bool)> written) {
+    bool more = false;
+    {
+      MutexLock lock(&mutex_);
+      if (!ended_) {
+        unsent_bytes_ += part.size();
+        more = unsent_bytes_ < kMaxUnsentBytes;
+        if (!more) written_ = std::exchange(written, nullptr);
+      }
+    }
+    PostPart(std::move(part));
+    if (written != nullptr) written(more);
+  }
+
+  bool PostPart(std::string part) {
+    return Post([self = shared_from_this(), part = std::move(part)](HttpConnection* open) {
+      open->AddPart(self.get(), part);
+    });
+  }
+
+  // Runs `job` on the connection's thread if it is still open; false if it is not.
+  template <typename Job>
+  bool Post(Job job) {
+    const std::shared_ptr<HttpJobs> jobs = jobs_.lock();
+    if (jobs == nullptr || gone_) return false;
+    jobs->Post([connection = connection_, job = std::move(job)] {
+      if (const auto open = connection.lock()) job(open.get());
+    });
+    return true;
+  }
+
+  const PageRequest request_;
+  const std::weak_ptr<HttpConnection> connection_;
+  const std::weak_ptr<HttpJobs> jobs_;
+  std::atomic<bool> gone_{false};
+  Mutex mutex_;
+  CondVar changed_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  size_t unsent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::function<void()> on_gone_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(bool)> written_ ABSL_GUARDED_BY(mutex_);  // of a part that is not sent yet
+};
+
+HttpConnection::HttpConnection(std::unique_ptr<HttpTransport> transport, std::string remote_address,
+                               int remote_port, Owner* owner)
+    : owner_(*owner),
+      transport_(std::move(transport)),
+      remote_address_(std::move(remote_address)),
+      remote_port_(remote_port),
+      parser_(owner->options().limits.max_header_bytes, owner->options().limits.max_body_bytes) {}
+
+HttpConnection::~HttpConnection() { ReleaseBody(); }
+
+void HttpConnection::EndsIn(absl::Duration duration) {
+  deadline_ = duration == absl::InfiniteDuration()
+                  ? SteadyTime::max()
+                  : std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(duration);
+}
+
+void HttpConnection::Start() {
+  EndsIn(owner_.options().limits.header_timeout);
+  transport_->Start(shared_from_this());
+}
+
+void HttpConnection::OnStarted(bool ok) {
+  if (closed_) return;
+  if (!ok) return Close(/*reset=*/false);
+  stage_ = Stage::kHeader;
+  started_request_ = true;  // the first one has to come within the time of the headers
+  EndsIn(owner_.options().limits.header_timeout);
+  Process();
+}
+
+bool HttpConnection::WantsToRead() const {
+  switch (stage_) {
+    case Stage::kStarting:
+      return false;
+    case Stage::kHeader:
+    case Stage::kBody:
+    case Stage::kRest:
+    case Stage::kClosing:
+      return true;
+    case Stage::kHandling:
+    case Stage::kWriting:
+    case Stage::kParts:
+      // To hear when the client goes away.
+      return owner_.options().keep_alive && in_.size() < kMaxPipelinedBytes;
+  }
+  return false;
+}
+
+void HttpConnection::OnRead(bool ok, absl::string_view data) {
+  reading_ = false;
+  if (closed_) return;
+  if (!ok) {
+    peer_closed_ = true;
+    if (stage_ == Stage::kBody && !owner_.options().keep_alive) {
+      return Dispatch(absl::DeadlineExceededError(
+          absl::StrCat("the body did not come whole within ",
+                       absl::FormatDuration(owner_.options().limits.body_timeout))));
+    }
+    return Close(/*reset=*/false);
+  }
+  if (stage_ == Stage::kClosing) {
+    ignored_bytes_ += data.size();
+    if (ignored_bytes_ > kMaxIgnoredBytes) return Close(/*reset=*/true);
+    return Process();
+  }
+  in_.append(data.data(), data.size());
+  Process();
+}
+
+void HttpConnection::Process() {
+  if (processing_) return;  // whoever does goes on
+  processing_ = true;
+  absl::string_view in = in_;
+  while (!closed_ && Step(&in)) {
+  }
+  processing_ = false;
+  if (closed_) return;
+  in_.erase(0, in_.size() - in.size());
+  if (in_.empty() && in_.capacity() > kMaxPipelinedBytes) in_ = std::string();
+  if (reading_ || peer_closed_ || !WantsToRead()) return;
+  reading_ = true;
+  transport_->Read(shared_from_this());
+}
+
+bool HttpConnection::Step(absl::string_view* in) {
+  switch (stage_) {
+    case Stage::kHeader:
+      return StepHeader(in);
+    case Stage::kBody:
+      return StepBody(in);
+    case Stage::kRest:
+      return StepRest(in);
+    default:
+      return false;
+  }
+}
+
+bool HttpConnection::StepHeader(absl::string_view* in) {
+  if (in->empty()) return false;
+  if (!started_request_) {
+    started_request_ = true;
+    EndsIn(owner_.options().limits.header_timeout);
+  }
+  switch (parser_.ReadHeader(in)) {
+    case HttpRequestParser::Result::kNeedMore:
+      return false;
+    case HttpRequestParser::Result::kError:
+      Refuse(parser_.error_status(), parser_.error());
+      return true;
+    case HttpRequestParser::Result::kDone:
+      break;
+  }
+  OnHeader();
+  return true;
+}
+
+void HttpConnection::OnHeader() {
+  const HttpServer::Options& options = owner_.options();
+  const uint64_t length = parser_.content_length().value_or(0);
+  PageRequest& request = parser_.request();
+  request.remote_address = remote_address_;
+  request.remote_port = remote_port_;
+  is_head_ = request.method == "HEAD";
+  complete_ = length == 0 && !parser_.chunked();
+  close_after_ = !options.keep_alive || !parser_.keep_alive();
+  if (options.check_headers != nullptr) {
+    if (std::shared_ptr<const PageResponse> refusal = options.check_headers(request)) {
+      // A client that was not told to go on may send the body or not, so its end is unknown.
+      if (!complete_ &&
+          (parser_.chunked() || parser_.expects_continue() || length > kMaxRestBytes)) {
+        close_after_ = true;
+      }
+      return Write(std::move(refusal));
+    }
+  }
+  if (!options.keep_alive && !parser_.content_length().has_value()) {
+    complete_ = true;  // it is not read
+    return Dispatch(absl::InvalidArgumentError("Content-Length: expected the size of the body"));
+  }
+  if (length > options.limits.max_body_bytes) {
+    close_after_ = true;
+    return Dispatch(absl::ResourceExhaustedError(absl::StrCat("the body has ", length,
+                                                              " bytes, expected at "
+                                                              "most ",
+                                                              options.limits.max_body_bytes)));
+  }
+  if (complete_) return Dispatch(std::string());
+  stage_ = Stage::kBody;
+  EndsIn(options.limits.body_timeout);
+  if (!parser_.expects_continue() || parser_.is_http_1_0()) return;
+  // Nothing else is being written, and these few bytes fit into the kernel's buffer.
+  head_ = kContinue;
+  sends_ = transport_->Write(head_, {}, shared_from_this()) == HttpTransport::Sent::kLater;
+  if (!sends_) head_.clear();
+}
+
+bool HttpConnection::StepBody(absl::string_view* in) {
+  if (in->empty()) return false;
+  const HttpRequestParser::Result result = parser_.ReadBody(in, &body_);
+  // What the string really holds, which grows in leaps.
+  if (body_.capacity() > reserved_) {
+    const size_t more = body_.capacity() - reserved_;
+    if (!owner_.ReserveBody(more)) {
+      close_after_ = true;
+      body_ = std::string();
+      Dispatch(absl::UnavailableError(
+          "the requests that the server is reading hold all the memory that they may; try again"));
+      return true;
+    }
+    reserved_ += more;
+  }
+  switch (result) {
+    case HttpRequestParser::Result::kNeedMore:
+      return false;
+    case HttpRequestParser::Result::kError:
+      if (parser_.error_status() == 413) {
+        close_after_ = true;
+        Dispatch(absl::ResourceExhaustedError(
+            absl::StrCat(parser_.error(), ", which is the most that the server takes")));
+      } else {
+        Refuse(parser_.error_status(), parser_.error());
+      }
+      return true;
+    case HttpRequestParser::Result::kDone:
+      break;
+  }
+  complete_ = true;
+  Dispatch(std::move(body_));
+  return true;
+}
+
+bool HttpConnection::StepRest(absl::string_view* in) {
+  body_.clear();
+  switch (parser_.ReadBody(in, &body_)) {
+    case HttpRequestParser::Result::kNeedMore:
+      return false;
+    case HttpRequestParser::Result::kError:
+      Close(/*reset=*/false);
+      return true;
+    case HttpRequestParser::Result::kDone:
+      break;
+  }
+  complete_ = true;
+  EndRequest();
+  return true;
+}
+
+void HttpConnection::Dispatch(absl::StatusOr<std::string> body) {
+  PageRequest request = std::move(parser_.request());
+  request.read_body = [body = std::move(body)]() mutable { return std::move(body); };
+  call_ = std::make_shared<Call>(std::move(request), weak_from_this(), owner_.jobs());
+  stage_ = Stage::kHandling;
+  handling_.store(true, std::memory_order_relaxed);
+  EndsIn(owner_.options().limits.handling_timeout);
+  const std::shared_ptr<Call> call = call_;
+  owner_.Handle(call);
+}
+
+void HttpConnection::Refuse(int status, const std::string& text) {
+  close_after_ = true;
+  const auto& make_error = owner_.options().make_error;
+  Write(std::make_shared<const PageResponse>(make_error == nullptr ? ErrorResponse(status, text)
+                                                                   : make_error(status, text)));
+}
+
+std::string HttpConnection::HeadOf(const PageResponse& response, bool in_parts) {
+  const auto reason = boost::beast::http::obsolete_reason(
+      boost::beast::http::int_to_status(static_cast<unsigned>(response.status)));
+  close_after_ = close_after_ || owner_.draining();
+  std::string head = absl::StrCat("HTTP/1.1 ", response.status, " ",
+                                  absl::string_view(reason.data(), reason.size()),
+                                  "\r\nContent-Type: ", response.content_type);
+  if (!in_parts) {
+    absl::StrAppend(&head, "\r\nContent-Length: ", response.body.size());
+  } else if (chunked_) {
+    head += "\r\nTransfer-Encoding: chunked";
+  }
+  for (const auto& [name, value] : response.headers) {
+    absl::StrAppend(&head, "\r\n", name, ": ", value);
+  }
+  if (close_after_) {
+    head += "\r\nConnection: close";
+  } else if (parser_.is_http_1_0()) {
+    head += "\r\nConnection: keep-alive";
+  }
+  head += "\r\n\r\n";
+  return head;
+}
+
+void HttpConnection::Reply(const Call* call, std::shared_ptr<const PageResponse> response) {
+  if (!closed_ && stage_ == Stage::kHandling && call_.get() == call) Write(std::move(response));
+}
+
+void HttpConnection::Write(std::shared_ptr<const PageResponse> response) {
+  owner_.OnAnswer(response->status);
+  stage_ = Stage::kWriting;
+  handling_.store(false, std::memory_order_relaxed);
+  response_ = std::move(response);
+  EndsIn(owner_.options().limits.answer_timeout);
+  if (sends_) return;  // after "100 Continue", which is still on its way
+  head_ = HeadOf(*response_, /*in_parts=*/false);
+  Send(head_, is_head_ ? absl::string_view() : absl::string_view(response_->body));
+}
+
+void HttpConnection::Send(absl::string_view first, absl::string_view second) {
+  sends_ = true;
+  if (transport_->Write(first, second, shared_from_this()) == HttpTransport::Sent::kAll) {
+    sends_ = false;
+    OnSent();
+  }
+}
+
+void HttpConnection::OnWritten(bool ok) {
+  sends_ = false;
+  if (closed_) return;
+  if (!ok) return Close(/*reset=*/false);
+  if (head_ == kContinue) {
+    head_.clear();
+    if (stage_ == Stage::kWriting) {
+      head_ = HeadOf(*response_, /*in_parts=*/false);
+      Send(head_, is_head_ ? absl::string_view() : absl::string_view(response_->body));
+    } else if (stage_ == Stage::kParts) {
+      WriteParts();
+    }
+    return;
+  }
+  OnSent();
+}
+
+void HttpConnection::OnSent() {
+  if (stage_ == Stage::kWriting) return EndRequest();
+  if (stage_ != Stage::kParts) return;
+  sending_.clear();
+  const size_t bytes = std::exchange(sending_bytes_, 0);
+  deadline_ = parts_deadline_;
+  const std::shared_ptr<Call> call = call_;
+  if (bytes > 0) call->OnSent(bytes);
+  if (closed_) return;
+  if (!unsent_.empty()) return WriteParts();
+  if (parts_ended_) EndRequest();
+}
+
+// The answer has been written.
+void HttpConnection::EndRequest() {
+  if (call_ != nullptr) std::exchange(call_, nullptr)->End(/*gone=*/false);
+  response_ = nullptr;
+  head_.clear();
+  if (close_after_ || owner_.draining()) {
+    ReleaseBody();
+    transport_->ShutdownSend(shared_from_this());
+    if (owner_.draining() || peer_closed_) return Close(/*reset=*/false);
+    // If this closed at once and more data came, the kernel would reset the connection, and the
+    // client might lose the answer.
+    stage_ = Stage::kClosing;
+    in_.clear();
+    EndsIn(owner_.options().limits.answer_timeout);
+    return Process();
+  }
+  if (!complete_) {
+    stage_ = Stage::kRest;
+    EndsIn(owner_.options().limits.body_timeout);
+    return Process();
+  }
+  ReleaseBody();
+  parser_.Reset();
+  stage_ = Stage::kHeader;
+  started_request_ = false;
+  parts_ended_ = false;
+  chunked_ = true;
+  EndsIn(owner_.options().limits.idle_timeout);
+  Process();
+}
+
+void HttpConnection::ReleaseBody() {
+  if (body_.capacity() > 0) body_ = std::string();
+  if (reserved_ > 0) owner_.ReleaseBody(std::exchange(reserved_, 0));
+}
+
+void HttpConnection::BeginParts(const Call* call, const PageResponse& head) {
+  if (closed_ || stage_ != Stage::kHandling || call_.get() != call) return;
+  owner_.OnAnswer(head.status);
+  // Clients of HTTP/1.0 know no chunks: for them the end of the connection is the end.
+  chunked_ = !parser_.is_http_1_0();
+  if (!chunked_) close_after_ = true;
+  stage_ = Stage::kParts;
+  handling_.store(false, std::memory_order_relaxed);
+  EndsIn(owner_.options().limits.stream_timeout);
+  parts_deadline_ = deadline_;
+  unsent_ = HeadOf(head, /*in_parts=*/true);
+  WriteParts();
+}
+
+void HttpConnection::AddPart(const Call* call, std::string part) {
+  if (closed_ || stage_ != Stage::kParts || call_.get() != call || parts_ended_) return;
+  unsent_bytes_ += part.size();
+  if (is_head_) {
+    // Nothing is sent.
+  } else if (chunked_) {
+    absl::StrAppend(&unsent_, absl::Hex(part.size()), "\r\n", part, "\r\n");
+  } else {
+    unsent_ += part;
+  }
+  WriteParts();
+}
+
+void HttpConnection::EndParts(const Call* call) {
+  if (closed_ || stage_ != Stage::kParts || call_.get() != call || parts_ended_) return;
+  parts_ended_ = true;
+  if (chunked_ && !is_head_) unsent_ += "0\r\n\r\n";
+  if (!sends_ && unsent_.empty()) return EndRequest();
+  WriteParts();
+}
+
+void HttpConnection::WriteParts() {
+  if (sends_ || (unsent_.empty() && unsent_bytes_ == 0)) return;
+  sending_ = std::exchange(unsent_, std::string());
+  sending_bytes_ = std::exchange(unsent_bytes_, 0);
+  const absl::Duration limit = owner_.options().limits.part_timeout;
+  if (limit != absl::InfiniteDuration()) {
+    EndsIn(limit);
+    deadline_ = std::min(deadline_, parts_deadline_);
+  }
+  Send(sending_, {});
+}
+
+void HttpConnection::OnDeadline() {
+  if (stage_ == Stage::kBody && !sends_) {
+    // The handler tells the client, which may not have seen that it is late.
+    close_after_ = true;
+    return Dispatch(absl::DeadlineExceededError(
+        absl::StrCat("the body did not come whole within ",
+                     absl::FormatDuration(owner_.options().limits.body_timeout))));
+  }
+  const bool idle = is_idle() && !started_request_;
+  Close(/*reset=*/!idle);
+}
+
+void HttpConnection::Close(bool reset) {
+  if (closed_) return;
+  closed_ = true;
+  const auto self = shared_from_this();
+  transport_->Close(reset);
+  ReleaseBody();
+  owner_.OnClosed(this);
+  if (call_ != nullptr) std::exchange(call_, nullptr)->End(/*gone=*/true);
+}
+
+}  // namespace sru::server

@@ -1,0 +1,165 @@
+// HttpConnection: what is said on one connection: requests are read, handed to the handler and
+// answered, one after the other, each part within its time. Knows no sockets (http_transport.h), no
+// threads and no bounds on the number of connections (http_server.h).
+//
+// Used on one thread. Only the HttpCall that a handler gets may be used from any: it posts what
+// it does to that thread.
+#ifndef SRU_SERVER_HTTP_HTTP_CONNECTION_H_
+#define SRU_SERVER_HTTP_HTTP_CONNECTION_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "server/http/http_request_parser.h"
+#include "server/http/http_server.h"
+#include "server/http/http_transport.h"
+
+namespace sru::server {
+
+// Runs jobs on a connection's thread. Thread-safe.
+class HttpJobs {
+ public:
+  virtual ~HttpJobs() = default;
+  virtual void Post(std::function<void()> job) = 0;
+};
+
+class HttpConnection final : public HttpTransport::User,
+                             public std::enable_shared_from_this<HttpConnection> {
+ public:
+  using SteadyTime = std::chrono::steady_clock::time_point;
+
+  // The server as its connections see it.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual const HttpServer::Options& options() const = 0;
+    // Expires with the server.
+    virtual std::weak_ptr<HttpJobs> jobs() = 0;
+    // Connections are to be closed after their answers.
+    virtual bool draining() const = 0;
+    virtual void Handle(const std::shared_ptr<HttpCall>& call) = 0;
+    // Counts an answer.
+    virtual void OnAnswer(int status) = 0;
+    // Memory for bodies; false if there is no more.
+    virtual bool ReserveBody(size_t bytes) = 0;
+    virtual void ReleaseBody(size_t bytes) = 0;
+    // The connection is closed.
+    virtual void OnClosed(HttpConnection* connection) = 0;
+  };
+
+  HttpConnection(std::unique_ptr<HttpTransport> transport, std::string remote_address,
+                 int remote_port, Owner* owner);
+  ~HttpConnection() override;
+
+  void Start();
+
+  // With `reset`, an answer that the client has not taken yet is dropped.
+  void Close(bool reset);
+  bool closed() const { return closed_; }
+
+  // To be looked at now and then; OnDeadline() when it has passed.
+  SteadyTime deadline() const { return deadline_; }
+  void OnDeadline();
+
+  // A handler has its request and has not answered. From any thread.
+  bool is_handling() const { return handling_.load(std::memory_order_relaxed); }
+  bool is_writing() const { return stage_ == Stage::kWriting || stage_ == Stage::kParts; }
+  // No request has begun. When the server drains, such a connection may be closed.
+  bool is_idle() const { return stage_ == Stage::kHeader && in_.empty(); }
+
+  class Call;
+
+ private:
+  friend class Call;
+
+  enum class Stage {
+    kStarting,  // the TLS handshake
+    kHeader,    // and the time between two requests
+    kBody,
+    kHandling,
+    kWriting,
+    kParts,    // of an answer that is made while it is sent
+    kRest,     // answered; the rest of the request is still to come
+    kClosing,  // answered; the client has to close its side
+  };
+
+  // HttpTransport::User:
+  void OnStarted(bool ok) override;
+  void OnRead(bool ok, absl::string_view data) override;
+  void OnWritten(bool ok) override;
+
+  void EndsIn(absl::Duration duration);
+  // Goes on with what was read, as far as it goes, and reads on.
+  void Process();
+  // One step with what is in `in`; false when that takes more.
+  bool Step(absl::string_view* in);
+  bool StepHeader(absl::string_view* in);
+  bool StepBody(absl::string_view* in);
+  bool StepRest(absl::string_view* in);
+  bool WantsToRead() const;
+  void OnHeader();
+  // Makes the request and hands it to the handler.
+  void Dispatch(absl::StatusOr<std::string> body);
+  // The request is wrong, so no more is read.
+  void Refuse(int status, const std::string& text);
+  void Write(std::shared_ptr<const PageResponse> response);
+  void Send(absl::string_view first, absl::string_view second);
+  void OnSent();
+  void EndRequest();
+  void ReleaseBody();
+
+  // From Call.
+  void Reply(const Call* call, std::shared_ptr<const PageResponse> response);
+  void BeginParts(const Call* call, const PageResponse& head);
+  void AddPart(const Call* call, std::string part);
+  void EndParts(const Call* call);
+  void WriteParts();
+
+  std::string HeadOf(const PageResponse& response, bool in_parts);
+
+  Owner& owner_;
+  const std::unique_ptr<HttpTransport> transport_;
+  const std::string remote_address_;
+  const int remote_port_;
+  HttpRequestParser parser_;
+  Stage stage_ = Stage::kStarting;
+  std::atomic<bool> handling_{false};  // the stage is kHandling
+  bool closed_ = false;
+  bool reading_ = false;
+  bool peer_closed_ = false;
+  bool processing_ = false;
+  bool started_request_ = false;
+  SteadyTime deadline_ = SteadyTime::max();
+  std::string in_;  // read and not used yet
+  std::string body_;
+  size_t reserved_ = 0;   // of the memory of all bodies
+  bool complete_ = true;  // the request was read to its end
+  bool close_after_ = false;
+  bool is_head_ = false;
+  std::shared_ptr<Call> call_;
+  std::string head_;  // of the answer that is being written
+  std::shared_ptr<const PageResponse> response_;
+  // An answer in parts: what waits, and what is being written.
+  std::string unsent_;
+  std::string sending_;
+  size_t unsent_bytes_ = 0;  // as the handler counts them
+  size_t sending_bytes_ = 0;
+  bool sends_ = false;
+  bool parts_ended_ = false;
+  bool chunked_ = true;
+  SteadyTime parts_deadline_ = SteadyTime::max();
+  size_t ignored_bytes_ = 0;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_HTTP_HTTP_CONNECTION_H_

@@ -1,0 +1,225 @@
+#include "server/http/http_request_parser.h"
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/basic_parser.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/optional.hpp>
+#include <boost/system/error_code.hpp>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace sru::server {
+namespace {
+
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+// Far more than any client sends.
+constexpr int kMaxFields = 100;
+constexpr absl::string_view kLineEnd = "\r\n";
+
+absl::string_view ToView(boost::beast::string_view text) { return {text.data(), text.size()}; }
+
+// tchar of RFC 9110, of which methods are made.
+bool IsTokenChar(char c) {
+  return absl::ascii_isalnum(c) || (c != 0 && std::strchr("!#$%&'*+-.^_`|~", c) != nullptr);
+}
+
+}  // namespace
+
+class HttpRequestParser::Beast final : public http::basic_parser<true> {
+ public:
+  explicit Beast(HttpRequestParser* parser) : parser_(*parser) {
+    header_limit(static_cast<std::uint32_t>(parser->max_header_bytes_ + 4));
+    body_limit(std::numeric_limits<std::uint64_t>::max());
+    eager(false);
+  }
+
+ private:
+  using View = boost::beast::string_view;
+
+  void on_request_impl(http::verb /*verb*/, View method, View target, int version,
+                       error_code& /*error*/) override {
+    parser_.OnRequest(ToView(method), ToView(target), version);
+  }
+  void on_response_impl(int /*code*/, View /*reason*/, int /*version*/,
+                        error_code& /*error*/) override {}
+  void on_field_impl(http::field /*field*/, View name, View value, error_code& error) override {
+    if (!parser_.in_header_) return;  // nobody needs what follows the last chunk
+    parser_.OnField(ToView(name), ToView(value));
+    if (!parser_.error_.empty()) error = http::error::bad_field;
+  }
+  void on_header_impl(error_code& /*error*/) override {}
+  void on_body_init_impl(const boost::optional<std::uint64_t>& /*length*/,
+                         error_code& /*error*/) override {}
+  std::size_t on_body_impl(View body, error_code& error) override { return Append(body, error); }
+  void on_chunk_header_impl(std::uint64_t /*size*/, View /*extensions*/,
+                            error_code& /*error*/) override {}
+  std::size_t on_chunk_body_impl(std::uint64_t /*remain*/, View body, error_code& error) override {
+    return Append(body, error);
+  }
+  void on_finish_impl(error_code& /*error*/) override {}
+
+  std::size_t Append(View body, error_code& error) {
+    std::string* const whole = parser_.body_;
+    if (body.size() > parser_.max_body_bytes_ - std::min(parser_.max_body_bytes_, whole->size())) {
+      error = http::error::body_limit;
+      return 0;
+    }
+    whole->append(body.data(), body.size());
+    return body.size();
+  }
+
+  HttpRequestParser& parser_;
+};
+
+HttpRequestParser::HttpRequestParser(size_t max_header_bytes, size_t max_body_bytes)
+    : max_header_bytes_(max_header_bytes), max_body_bytes_(max_body_bytes) {}
+
+HttpRequestParser::~HttpRequestParser() = default;
+
+void HttpRequestParser::Reset() {
+  beast_ = nullptr;
+  request_ = {};
+  scanned_ = line_begin_ = 0;
+  fields_ = 0;
+  version_ = 11;
+  in_header_ = true;
+  chunked_ = expects_continue_ = has_host_ = false;
+  content_length_.reset();
+  error_status_ = 0;
+  error_.clear();
+}
+
+HttpRequestParser::Result HttpRequestParser::Error(int status, std::string text) {
+  // The first fault counts.
+  if (error_.empty()) {
+    error_status_ = status;
+    error_ = std::move(text);
+  }
+  return Result::kError;
+}
+
+bool HttpRequestParser::is_http_1_0() const { return version_ == 10; }
+bool HttpRequestParser::keep_alive() const { return beast_ != nullptr && beast_->keep_alive(); }
+
+HttpRequestParser::Result HttpRequestParser::ReadHeader(absl::string_view* in) {
+  // Some clients send an empty line after a body (RFC 9112, section 2.2).
+  const size_t skip = scanned_ == 0 && absl::StartsWith(*in, kLineEnd) ? kLineEnd.size() : 0;
+  const absl::string_view text = in->substr(skip);
+  if (!text.empty() && !IsTokenChar(text.front()) && text != "\r") {
+    return Error(400, "not an HTTP/1.1 request: expected the name of a method");
+  }
+  size_t end = 0;
+  while (end == 0) {
+    const size_t feed = text.find('\n', scanned_);
+    if (feed == absl::string_view::npos) break;
+    if (feed == 0 || text[feed - 1] != '\r') {
+      return Error(400, "not an HTTP/1.1 request: a line ends without CR");
+    }
+    if (line_begin_ > 0 && (text[line_begin_] == ' ' || text[line_begin_] == '\t')) {
+      return Error(400, "a header is continued on the next line, which HTTP no longer allows");
+    }
+    if (feed == line_begin_ + 1) end = feed + 1;
+    scanned_ = line_begin_ = feed + 1;
+  }
+  if (end > max_header_bytes_ || (end == 0 && text.size() > max_header_bytes_)) {
+    return Error(431, absl::StrCat("the headers have more than ", max_header_bytes_, " bytes"));
+  }
+  if (end == 0) {
+    // What was skipped is passed again and skipped again.
+    if (skip > 0) scanned_ = line_begin_ = 0;
+    return Result::kNeedMore;
+  }
+  beast_ = std::make_unique<Beast>(this);
+  error_code error;
+  const size_t used = beast_->put(boost::asio::const_buffer(text.data(), end), error);
+  if (!error_.empty()) return Result::kError;
+  if (error || used != end || !beast_->is_header_done()) {
+    return Error(400, absl::StrCat("not an HTTP/1.1 request: ", error.message()));
+  }
+  in_header_ = false;
+  if (chunked_ && (version_ == 10 || content_length_.has_value())) {
+    return Error(400, "Transfer-Encoding: expected neither Content-Length nor HTTP/1.0 beside it");
+  }
+  in->remove_prefix(skip + end);
+  return Result::kDone;
+}
+
+HttpRequestParser::Result HttpRequestParser::ReadBody(absl::string_view* in, std::string* body) {
+  if (beast_->is_done()) return Result::kDone;
+  if (in->empty()) return Result::kNeedMore;
+  body_ = body;
+  beast_->eager(true);
+  error_code error;
+  const size_t used = beast_->put(boost::asio::const_buffer(in->data(), in->size()), error);
+  in->remove_prefix(std::min(used, in->size()));
+  body_ = nullptr;
+  if (error == http::error::body_limit) {
+    return Error(413, absl::StrCat("the body has more than ", max_body_bytes_, " bytes"));
+  }
+  if (error && error != http::error::need_more) {
+    return Error(400, absl::StrCat("the body is not in chunks: ", error.message()));
+  }
+  if (beast_->is_done()) return Result::kDone;
+  if (in->size() > max_header_bytes_) {
+    return Error(400, absl::StrCat("a chunk begins with more than ", max_header_bytes_, " bytes"));
+  }
+  return Result::kNeedMore;
+}
+
+void HttpRequestParser::OnRequest(absl::string_view method, absl::string_view target, int version) {
+  version_ = version;
+  request_.method = std::string(method);
+  const absl::string_view resource = target.substr(0, target.find('#'));
+  const size_t query = resource.find('?');
+  request_.path = std::string(resource.substr(0, query));
+  if (query != absl::string_view::npos) request_.query = std::string(resource.substr(query + 1));
+}
+
+void HttpRequestParser::OnField(absl::string_view name, absl::string_view value) {
+  if (++fields_ > kMaxFields) {
+    Error(431, absl::StrCat("more than ", kMaxFields, " headers"));
+    return;
+  }
+  std::string& all = request_.headers[absl::AsciiStrToLower(name)];
+  const bool again = !all.empty();
+  if (again) all += ", ";
+  all.append(value.data(), value.size());
+  if (absl::EqualsIgnoreCase(name, "content-length")) {
+    uint64_t length = 0;
+    const bool digits = !value.empty() && std::all_of(value.begin(), value.end(), [](char c) {
+      return absl::ascii_isdigit(c);
+    });
+    if (content_length_.has_value() || !digits || !absl::SimpleAtoi(value, &length)) {
+      Error(400, "Content-Length: expected one whole number");
+      return;
+    }
+    content_length_ = length;
+  } else if (absl::EqualsIgnoreCase(name, "transfer-encoding")) {
+    if (chunked_ || !absl::EqualsIgnoreCase(value, "chunked")) {
+      Error(chunked_ ? 400 : 501, "Transfer-Encoding: expected chunked, and nothing else");
+      return;
+    }
+    chunked_ = true;
+  } else if (absl::EqualsIgnoreCase(name, "expect")) {
+    if (!absl::EqualsIgnoreCase(value, "100-continue")) {
+      Error(417, "Expect: expected 100-continue");
+      return;
+    }
+    expects_continue_ = true;
+  } else if (absl::EqualsIgnoreCase(name, "host")) {
+    if (has_host_) Error(400, "Host: expected one, found several");
+    has_host_ = true;
+  }
+}
+
+}  // namespace sru::server

@@ -1,0 +1,335 @@
+#include "server/http/http_server.h"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/base/mutex.h"
+#include "tests/testing/poll.h"
+#include "tests/testing/slow_connection.h"
+
+namespace sru::server {
+namespace {
+
+using ::sru::testing::PollUntil;
+using ::sru::testing::SlowConnection;
+using std::chrono::milliseconds;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr milliseconds kLong(10000);
+
+std::string Get(const std::string& path) {
+  return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+}
+std::string Post(const std::string& path, const std::string& body) {
+  return absl::StrCat("POST ", path,
+                      " HTTP/1.1\r\nHost: localhost\r\nContent-Length: ", body.size(), "\r\n\r\n",
+                      body);
+}
+
+class HttpServerTest : public ::testing::Test {
+ protected:
+  HttpServerTest() {
+    options_.keep_alive = true;
+    options_.threads = 2;
+    options_.check_headers = [](const PageRequest& request) -> std::shared_ptr<const PageResponse> {
+      if (request.path != "/forbidden") return nullptr;
+      PageResponse response;
+      response.status = 401;
+      return std::make_shared<const PageResponse>(std::move(response));
+    };
+  }
+  ~HttpServerTest() override { server_.reset(); }
+
+  int Start() {
+    auto server =
+        HttpServer::Start({"127.0.0.1", 0}, options_,
+                          [this](const std::shared_ptr<HttpCall>& call) { Handle(call); });
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    return server_->address().port;
+  }
+
+  // "/hold" is kept, everything else is echoed.
+  void Handle(const std::shared_ptr<HttpCall>& call) {
+    ++handled_;
+    if (call->request().path == "/hold") {
+      call->OnGone([this] { ++gone_; });
+      MutexLock lock(&mutex_);
+      held_.push_back(call);
+      return;
+    }
+    PageResponse response;
+    absl::StatusOr<std::string> body = call->request().read_body();
+    if (!body.ok()) response.status = 503;
+    response.body = absl::StrCat("<", call->request().path, ":",
+                                 body.ok() ? *body : body.status().ToString(), ">");
+    call->Reply(std::move(response));
+  }
+
+  std::shared_ptr<HttpCall> Held(size_t index) {
+    std::shared_ptr<HttpCall> call;
+    EXPECT_TRUE(PollUntil([&] {
+      MutexLock lock(&mutex_);
+      if (held_.size() > index) call = held_[index];
+      return call != nullptr;
+    }));
+    return call;
+  }
+
+  // What comes until it ends with `end`.
+  static std::string ReadUntil(SlowConnection* client, const std::string& end) {
+    std::string text;
+    EXPECT_TRUE(PollUntil([&] {
+      text += client->ReadSome();
+      return absl::StrContains(text, end);
+    })) << text;
+    return text;
+  }
+
+  HttpServer::Options options_;
+  Mutex mutex_;
+  std::vector<std::shared_ptr<HttpCall>> held_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<int> handled_{0};
+  std::atomic<int> gone_{0};
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(HttpServerTest, AConnectionCarriesManyRequests) {
+  SlowConnection client(Start());
+  for (int i = 0; i < 3; ++i) {
+    client.Send(Post("/a", absl::StrCat(i)));
+    const std::string answer = ReadUntil(&client, absl::StrCat("</a:", i, ">"));
+    EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), Not(HasSubstr("Connection:"))));
+  }
+  client.Send(
+      "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "3\r\nhel\r\n2\r\nlo\r\n0\r\n\r\n");
+  ReadUntil(&client, "</a:hello>");
+  client.Send("GET /b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(client.ReadAll(), AllOf(HasSubstr("Connection: close"), HasSubstr("</b:>")));
+  const HttpServer::Stats stats = server_->stats();
+  EXPECT_EQ(stats.answers[2], 5);
+  EXPECT_EQ(stats.body_bytes, 0);
+}
+
+TEST_F(HttpServerTest, AnswersComeInTheOrderOfTheRequests) {
+  SlowConnection client(Start());
+  client.Send(Get("/hold") + Post("/a", "one") + Get("/forbidden") + Get("/hold") +
+              Post("/b", "two"));
+  const std::shared_ptr<HttpCall> first = Held(0);
+  PageResponse response;
+  response.body = "<held 0>";
+  first->Reply(response);
+  std::string text = ReadUntil(&client, "</a:one>");
+  EXPECT_LT(text.find("<held 0>"), text.find("</a:one>"));
+  response.body = "<held 1>";
+  Held(1)->Reply(response);
+  text += ReadUntil(&client, "</b:two>");
+  EXPECT_LT(text.find("</a:one>"), text.find("401"));
+  EXPECT_LT(text.find("401"), text.find("<held 1>"));
+  EXPECT_LT(text.find("<held 1>"), text.find("</b:two>"));
+}
+
+TEST_F(HttpServerTest, HeadersAreCheckedBeforeTheBodyIsRead) {
+  const int port = Start();
+  {
+    SlowConnection client(port);
+    client.Send("POST /forbidden HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n");
+    ReadUntil(&client, "401 Unauthorized");
+    // A short body is taken all the same, and the connection goes on.
+    client.Send("hello" + Get("/a"));
+    ReadUntil(&client, "</a:>");
+  }
+  for (const std::string header :
+       {"Content-Length: 5\r\nExpect: 100-continue\r\n", "Content-Length: 5000000\r\n",
+        "Transfer-Encoding: chunked\r\n"}) {
+    SlowConnection client(port, "POST /forbidden HTTP/1.1\r\nHost: x\r\n" + header + "\r\n");
+    EXPECT_THAT(client.ReadAll(),
+                AllOf(HasSubstr("401 Unauthorized"), HasSubstr("Connection: close"),
+                      Not(HasSubstr("100 Continue"))));
+  }
+  EXPECT_EQ(handled_, 1);
+}
+
+TEST_F(HttpServerTest, AClientMayAskBeforeItSendsTheBody) {
+  SlowConnection client(Start());
+  client.Send("POST /a HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n");
+  ReadUntil(&client, "HTTP/1.1 100 Continue\r\n\r\n");
+  client.Send("hello");
+  ReadUntil(&client, "</a:hello>");
+}
+
+TEST_F(HttpServerTest, WhatIsNoRequestEndsTheConnection) {
+  options_.make_error = [](int status, const std::string& text) {
+    PageResponse response;
+    response.status = status;
+    response.body = "{" + text + "}";
+    return response;
+  };
+  SlowConnection client(Start());
+  client.Send(Get("/a") + "POST /b HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx" +
+              Get("/c"));
+  EXPECT_THAT(client.ReadAll(), AllOf(HasSubstr("</a:>"), HasSubstr("400 Bad Request"),
+                                      HasSubstr("{Content-Length: "), Not(HasSubstr("/c"))));
+}
+
+TEST_F(HttpServerTest, OldClients) {
+  const int port = Start();
+  SlowConnection once(port, "GET /a HTTP/1.0\r\n\r\n");
+  EXPECT_THAT(once.ReadAll(), AllOf(HasSubstr("</a:>"), HasSubstr("Connection: close")));
+  SlowConnection kept(port);
+  for (int i = 0; i < 2; ++i) {
+    kept.Send("GET /a HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+    EXPECT_THAT(ReadUntil(&kept, "</a:>"), HasSubstr("Connection: keep-alive"));
+  }
+  // They know no chunks: an answer in parts ends with the connection.
+  kept.Send("GET /hold HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
+  auto stream = Held(0)->ReplyInParts(PageResponse());
+  EXPECT_TRUE(stream->Write("part"));
+  stream.reset();
+  EXPECT_THAT(kept.ReadAll(), AllOf(HasSubstr("Connection: close"), HasSubstr("\r\n\r\npart"),
+                                    Not(HasSubstr("chunked"))));
+}
+
+TEST_F(HttpServerTest, AnAnswerInPartsLeavesTheConnectionOpen) {
+  SlowConnection client(Start());
+  client.Send(Get("/hold") + Get("/a"));
+  auto stream = Held(0)->ReplyInParts(PageResponse());
+  std::atomic<int> written{0};
+  for (const std::string part : {"one", "three"}) {
+    stream->AsyncWrite(part, [&](bool more) { written += more ? 1 : 100; });
+  }
+  ReadUntil(&client, "3\r\none\r\n");
+  stream.reset();
+  const std::string text = ReadUntil(&client, "</a:>");
+  EXPECT_THAT(text, HasSubstr("0\r\n\r\nHTTP/1.1 200 OK"));
+  EXPECT_EQ(written, 2);
+}
+
+// A writer that does not wait is told when its reader has taken enough, and when it has gone.
+TEST_F(HttpServerTest, AWriterIsHeldBackByItsReader) {
+  const int port = Start();
+  auto client = std::make_unique<SlowConnection>(port, "", 4096);
+  client->Send(Get("/hold"));
+  const std::shared_ptr<PageStream> stream = Held(0)->ReplyInParts(PageResponse());
+  std::atomic<int64_t> bytes{0};
+  std::atomic<bool> ended{false};
+  std::function<void(bool)> next = [&](bool more) {
+    if (!more) {
+      ended = true;
+      return;
+    }
+    bytes += 100000;
+    stream->AsyncWrite(std::string(100000, 'x'), next);
+  };
+  next(true);
+  int64_t before = -1;
+  EXPECT_TRUE(PollUntil([&] {
+    const int64_t now = bytes;
+    return std::exchange(before, now) == now && now > 100000;
+  }));
+  EXPECT_LT(bytes, 32 << 20);
+  EXPECT_FALSE(ended);
+  client.reset();
+  EXPECT_TRUE(PollUntil([&] { return ended.load(); }));
+  EXPECT_EQ(gone_, 1);
+}
+
+TEST_F(HttpServerTest, AHandlerHearsThatItsClientIsGone) {
+  const int port = Start();
+  {
+    SlowConnection client(port, Get("/hold"));
+    Held(0);
+    EXPECT_EQ(gone_, 0);
+  }
+  EXPECT_TRUE(PollUntil([this] { return gone_ == 1; }));
+  EXPECT_TRUE(Held(0)->gone());
+  Held(0)->Reply(PageResponse());  // nobody gets it
+  // It does not hear of those that got their answers.
+  {
+    SlowConnection client(port, Get("/hold"));
+    Held(1)->Reply(PageResponse());
+    ReadUntil(&client, "200 OK");
+  }
+  EXPECT_TRUE(PollUntil([this] { return server_->stats().connections == 0; }));
+  EXPECT_EQ(gone_, 1);
+}
+
+TEST_F(HttpServerTest, BodiesShareMemory) {
+  options_.limits.max_total_body_bytes = 40000;
+  options_.limits.body_timeout = absl::Hours(1);
+  const int port = Start();
+  auto half = std::make_unique<SlowConnection>(port);
+  const std::string large = Post("/a", std::string(30000, 'x'));
+  half->Send(large.substr(0, large.size() - 1));
+  ASSERT_TRUE(PollUntil([this] { return server_->stats().body_bytes >= 29000; }));
+  SlowConnection refused(port, large);
+  EXPECT_THAT(refused.ReadAll(), AllOf(HasSubstr("503"), HasSubstr("UNAVAILABLE")));
+  half.reset();
+  EXPECT_TRUE(PollUntil([this] { return server_->stats().body_bytes == 0; }));
+  SlowConnection client(port);
+  client.Send(large);
+  ReadUntil(&client, "x>");
+}
+
+TEST_F(HttpServerTest, BodiesInChunksAreBounded) {
+  options_.limits.max_body_bytes = 10;
+  SlowConnection client(Start());
+  client.Send(
+      "POST /a HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n01234567890\r\n");
+  EXPECT_THAT(client.ReadAll(), AllOf(HasSubstr("RESOURCE_EXHAUSTED"), HasSubstr("10 bytes")));
+}
+
+TEST_F(HttpServerTest, IdleConnectionsAreClosed) {
+  options_.limits.idle_timeout = absl::Milliseconds(100);
+  options_.limits.header_timeout = absl::Hours(1);
+  SlowConnection client(Start());
+  client.Send(Get("/a"));
+  ReadUntil(&client, "</a:>");
+  EXPECT_LT(client.TimeUntilClosed(kLong), kLong);
+}
+
+TEST_F(HttpServerTest, ADrainEndsConnectionsAfterTheirAnswers) {
+  SlowConnection client(Start());
+  client.Send(Get("/hold"));
+  const std::shared_ptr<HttpCall> call = Held(0);
+  server_->BeginDrain();
+  call->Reply(PageResponse());
+  EXPECT_THAT(client.ReadAll(), AllOf(HasSubstr("200 OK"), HasSubstr("Connection: close")));
+}
+
+TEST_F(HttpServerTest, RoomIsMadeAndCounted) {
+  std::atomic<int> refused{0};
+  options_.limits.max_connections = 4;
+  options_.on_refused = [&] { ++refused; };
+  const int port = Start();
+  SlowConnection busy(port, Get("/hold"));
+  Held(0);
+  std::vector<std::unique_ptr<SlowConnection>> idle;
+  for (int i = 0; i < 6; ++i) {
+    idle.push_back(std::make_unique<SlowConnection>(port));
+    idle.back()->Send(Get("/a"));
+    ReadUntil(idle.back().get(), "</a:>");
+  }
+  EXPECT_EQ(refused, 3);
+  EXPECT_LT(idle[0]->TimeUntilClosed(kLong), kLong);
+  // Whoever waits for an answer stays.
+  Held(0)->Reply(PageResponse());
+  ReadUntil(&busy, "200 OK");
+  server_.reset();
+}
+
+}  // namespace
+}  // namespace sru::server

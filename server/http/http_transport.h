@@ -1,0 +1,46 @@
+// The bytes of one connection, with or without TLS. All of it runs on the connection's one thread.
+#ifndef SRU_SERVER_HTTP_HTTP_TRANSPORT_H_
+#define SRU_SERVER_HTTP_HTTP_TRANSPORT_H_
+
+#include <memory>
+
+#include "absl/strings/string_view.h"
+
+namespace sru::server {
+
+class HttpTransport {
+ public:
+  // Who is told how operations end. Each operation keeps its user alive. After Close() nothing more
+  // is to be done, but operations under way still end.
+  class User {
+   public:
+    virtual ~User() = default;
+    // `ok`: requests may be read. Otherwise the TLS handshake has failed.
+    virtual void OnStarted(bool ok) = 0;
+    // Not `ok`: the client has closed its side, or the connection is broken. `data` is valid during
+    // the call.
+    virtual void OnRead(bool ok, absl::string_view data) = 0;
+    virtual void OnWritten(bool ok) = 0;
+  };
+  enum class Sent { kAll, kLater };
+
+  virtual ~HttpTransport() = default;
+
+  // The handshake, if there is one. May call OnStarted() before it returns.
+  virtual void Start(std::shared_ptr<User> user) = 0;
+  // Reads some. One at a time; does not call OnRead() before it returns.
+  virtual void Read(std::shared_ptr<User> user) = 0;
+  // Writes both parts. One at a time. kAll: it is done. kLater: OnWritten() follows, and until then
+  // the parts must stay where they are.
+  virtual Sent Write(absl::string_view first, absl::string_view second,
+                     std::shared_ptr<User> user) = 0;
+  // The client is told that nothing more will come.
+  virtual void ShutdownSend(std::shared_ptr<User> user) = 0;
+  // With `reset`, what the client has not taken yet is dropped; otherwise the kernel keeps it and
+  // goes on sending it.
+  virtual void Close(bool reset) = 0;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_HTTP_HTTP_TRANSPORT_H_

@@ -1,0 +1,76 @@
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "server/open_inference/infer_form.h"
+#include "server/open_inference/infer_response.h"
+
+namespace sru::server {
+namespace {
+
+class Form final : public SequenceInferForm<v1::ClassifyRequest, v1::ClassifyResponse> {
+ public:
+  using SequenceInferForm::SequenceInferForm;
+
+ private:
+  absl::Status ReadParameter(const InferParameter& parameter,
+                             v1::ClassifyRequest* request) override {
+    if (parameter.name != "truncate") return UnknownParameter(parameter, "truncate");
+    const absl::StatusOr<bool> truncate = ReadBool(parameter);
+    if (truncate.ok()) request->set_truncate(*truncate);
+    return truncate.status();
+  }
+
+  void SetOutputs(v1::ClassifyRequest* request) const override {
+    const bool only_best = call().outputs.size() == 1 && call().outputs[0] == OutputTensor::kLabel;
+    request->set_top_k(only_best ? 1 : 0);
+  }
+
+  absl::Status Write(const v1::ClassifyResponse& classified, grpc::ByteBuffer* bytes) override {
+    const int batch = classified.classifications_size();
+    const auto num_labels = static_cast<int64_t>(model().labels().size());
+    InferResponse response(model().name(), model().version(), call().id);
+    for (const OutputTensor output : call().outputs) {
+      const OutputInfo info = Describe(output);
+      if (output == OutputTensor::kLabel) {
+        size_t size = 0;
+        for (const v1::Classification& one : classified.classifications()) {
+          size += InferResponse::BytesOfString(one.labels(0).name().size());
+        }
+        response.Add(info.name, info.datatype, {batch}, size);
+      } else {
+        response.Add(info.name, info.datatype, {batch, num_labels},
+                     batch * num_labels * sizeof(float));
+      }
+    }
+    if (absl::Status status = response.Allocate(); !status.ok()) return status;
+    for (size_t i = 0; i < call().outputs.size(); ++i) {
+      WriteValues(call().outputs[i], classified, response.values(i));
+    }
+    response.MoveTo(bytes);
+    return absl::OkStatus();
+  }
+
+  void WriteValues(OutputTensor output, const v1::ClassifyResponse& classified, uint8_t* to) const {
+    if (output == OutputTensor::kLabel) {
+      for (const v1::Classification& one : classified.classifications()) {
+        to = InferResponse::WriteString(one.labels(0).name(), to);
+      }
+      return;
+    }
+    // The labels of the message are sorted by probability, the values of the tensor are not.
+    for (const v1::Classification& one : classified.classifications()) {
+      for (const v1::Label& label : one.labels()) {
+        const float value = output == OutputTensor::kLogits ? label.logit() : label.probability();
+        std::memcpy(to + label.index() * sizeof(value), &value, sizeof(value));
+      }
+      to += model().labels().size() * sizeof(float);
+    }
+  }
+};
+
+}  // namespace
+
+ClassifyForm MakeClassifyForm(InferCallPtr call) { return std::make_unique<Form>(std::move(call)); }
+
+}  // namespace sru::server

@@ -1,0 +1,39 @@
+// MessageBytes: the bytes of a message in one piece. Those of a small message are not copied; a larger one, which comes in several
+// pieces, is copied into memory from the budget of calls.
+#ifndef SRU_SERVER_OPEN_INFERENCE_MESSAGE_BYTES_H_
+#define SRU_SERVER_OPEN_INFERENCE_MESSAGE_BYTES_H_
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
+#include "server/rpc/byte_budget.h"
+
+namespace sru::server {
+
+// Not thread-safe.
+class MessageBytes {
+ public:
+  explicit MessageBytes(ByteBudget* budget) : held_(budget) {}
+
+  // False if the budget has no room for a copy. May throw std::bad_alloc.
+  bool Read(const grpc::ByteBuffer& buffer);
+
+  // Until Release().
+  absl::string_view view() const { return view_; }
+  // Of the copy.
+  int64_t copied_bytes() const { return held_.bytes(); }
+  void Release();
+
+ private:
+  grpc::Slice slice_;
+  ByteReservation held_;
+  std::unique_ptr<char[]> copy_;
+  absl::string_view view_;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_OPEN_INFERENCE_MESSAGE_BYTES_H_

@@ -1,0 +1,108 @@
+#include "server/open_inference/model_infer.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "server/base/out_of_memory.h"
+#include "server/batching/reject_reason.h"
+#include "server/open_inference/infer_form.h"
+#include "server/open_inference/model_version.h"
+#include "server/rpc/answer_at_once.h"
+#include "server/rpc/call_basics.h"
+#include "server/rpc/calls.h"
+#include "server/rpc/end_call.h"
+
+namespace sru::server {
+namespace {
+
+absl::Status Read(const ServiceContext& context, const grpc::ByteBuffer& bytes, InferCall* call) {
+  if (!call->bytes.Read(bytes)) {
+    return MakeRefusal(RejectReason::kMemory,
+                       NoMemoryLeft(*context.budget, static_cast<int64_t>(bytes.Length())));
+  }
+  InferRequest& request = call->request;
+  if (absl::Status status = ReadInferRequest(call->bytes.view(), &request); !status.ok()) {
+    return status;
+  }
+  auto served = FindModel(*context.registry, "model_", request.model_name, request.model_version);
+  if (!served.ok()) return served.status();
+  call->served = *std::move(served);
+  const absl::StatusOr<CommonParameters> common = ReadCommonParameters(request);
+  if (!common.ok()) return common.status();
+  call->common = *common;
+  call->limits = context.limits;
+  call->id = std::string(request.id);
+  return ChooseOutputs(call->model(), request.outputs, &call->kind, &call->outputs);
+}
+
+// The end of a call that has not got as far as to have a form.
+grpc::Status EndEarly(const ServiceContext& context, grpc::CallbackServerContext* call,
+                      const ServedModel* served, const absl::Status& status,
+                      int64_t message_bytes) {
+  EndedCall ended;
+  if (const std::optional<RejectReason> reason = GetRejectReason(status); reason.has_value()) {
+    if (served != nullptr) {
+      served->metrics->OnRefusal(*reason);
+    } else {
+      context.metrics->OnRefusalWithoutModel(*reason);
+    }
+    if (message_bytes <= context.budget->limit()) ended.retry_after = kMemoryRetry;
+  }
+  ended.call = call;
+  ended.request_id = AccessLog::Begin(*call);
+  ended.method = Method::kModelInfer;
+  ended.record.status = &status;
+  if (served != nullptr) {
+    ended.model_metrics = served->metrics.get();
+    ended.record.model = served->name;
+    ended.record.version = served->version;
+  }
+  return EndCall(context.metrics, context.access_log, std::move(ended));
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* StartModelInfer(const ServiceContext& context,
+                                          grpc::CallbackServerContext* call,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response) {
+  InferCallPtr infer;
+  absl::Status status = CatchOutOfMemory([&] {
+    infer = std::make_unique<InferCall>(context.budget);
+    return Read(context, *request, infer.get());
+  });
+  if (!status.ok()) {
+    const auto bytes = static_cast<int64_t>(request->Length());
+    context.received->Note(context.listener, *call, bytes);
+    if (IsOutOfMemory(status)) {
+      context.metrics->OnRefusalWithoutModel(RejectReason::kMemory);
+      return FinishAtOnce(call, NoMemory());
+    }
+    return AnswerAtOnce(
+        call, [&] { return EndEarly(context, call, infer->served.get(), status, bytes); });
+  }
+  try {
+    switch (infer->kind) {
+      case InferKind::kClassify:
+        return StartClassify(context, call, request, response, MakeClassifyForm(std::move(infer)));
+      case InferKind::kEncode:
+        return StartEncode(context, call, request, response, MakeEncodeForm(std::move(infer)));
+      case InferKind::kScore:
+        return StartScore(context, call, request, response, MakeScoreForm(std::move(infer)));
+      case InferKind::kAnswer:
+        return StartAnswer(context, call, request, response, MakeAnswerForm(std::move(infer)));
+      case InferKind::kTranslate:
+        return StartTranslate(context, call, request, response,
+                              MakeTranslateForm(std::move(infer)));
+    }
+  } catch (const std::bad_alloc&) {
+    // There is none for the form.
+  }
+  context.metrics->OnRefusalWithoutModel(RejectReason::kMemory);
+  return FinishAtOnce(call, NoMemory());
+}
+
+}  // namespace sru::server

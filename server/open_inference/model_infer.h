@@ -1,0 +1,19 @@
+// ModelInfer: reads a request as far as to find its model and the call that answers it, and starts that call in its form.
+#ifndef SRU_SERVER_OPEN_INFERENCE_MODEL_INFER_H_
+#define SRU_SERVER_OPEN_INFERENCE_MODEL_INFER_H_
+
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/rpc/service_context.h"
+
+namespace sru::server {
+
+// As those of server/rpc/calls.h.
+grpc::ServerUnaryReactor* StartModelInfer(const ServiceContext& context,
+                                          grpc::CallbackServerContext* call,
+                                          const grpc::ByteBuffer* request,
+                                          grpc::ByteBuffer* response);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_OPEN_INFERENCE_MODEL_INFER_H_

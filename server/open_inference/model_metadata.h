@@ -1,0 +1,33 @@
+// What the Open Inference Protocol says of a model and the server besides its answers. Pure functions, thread-safe.
+#ifndef SRU_SERVER_OPEN_INFERENCE_MODEL_METADATA_H_
+#define SRU_SERVER_OPEN_INFERENCE_MODEL_METADATA_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "inference/open_inference.pb.h"
+#include "server/lifecycle/model_registry.h"
+
+namespace sru::server {
+
+void WriteServerMetadata(inference::ServerMetadataResponse* metadata);
+
+// `versions`: all that are loaded.
+void WriteModelMetadata(const ServedModel& served, const std::vector<int64_t>& versions,
+                        inference::ModelMetadataResponse* metadata);
+
+// What of the server's options a config shows.
+struct ConfigLimits {
+  int max_sequences = 0;
+  int max_sequence_tokens = 0;
+  absl::Duration max_queue_delay;
+};
+void WriteModelConfig(const ServedModel& served, const std::vector<int64_t>& versions,
+                      const ConfigLimits& limits, inference::ModelConfig* config);
+
+void WriteModelStatistics(const ServedModel& served, inference::ModelStatistics* statistics);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_OPEN_INFERENCE_MODEL_METADATA_H_

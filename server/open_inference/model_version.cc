@@ -1,0 +1,34 @@
+#include "server/open_inference/model_version.h"
+
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "server/open_inference/infer_request.h"
+
+namespace sru::server {
+
+absl::StatusOr<int64_t> ParseModelVersion(absl::string_view field, absl::string_view text) {
+  if (text.empty()) return 0;
+  int64_t version = 0;
+  if (absl::SimpleAtoi(text, &version) && version > 0) return version;
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": ", Quoted(text),
+                   ", expected a positive number, or nothing for the latest version"));
+}
+
+absl::StatusOr<std::shared_ptr<ServedModel>> FindModel(const ModelRegistry& registry,
+                                                       absl::string_view prefix,
+                                                       absl::string_view name,
+                                                       absl::string_view version) {
+  if (name.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(prefix, "name: empty, expected the name of a model"));
+  }
+  const absl::StatusOr<int64_t> number =
+      ParseModelVersion(absl::StrCat(prefix, "version"), version);
+  if (!number.ok()) return number.status();
+  return registry.Find(std::string(name), *number);
+}
+
+}  // namespace sru::server

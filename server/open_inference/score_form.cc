@@ -1,0 +1,42 @@
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "server/open_inference/infer_form.h"
+#include "server/open_inference/infer_response.h"
+
+namespace sru::server {
+namespace {
+
+class Form final : public SequenceInferForm<v1::ScoreRequest, v1::ScoreResponse> {
+ public:
+  using SequenceInferForm::SequenceInferForm;
+
+ private:
+  absl::Status ReadParameter(const InferParameter& parameter,
+                             v1::ScoreRequest* /*request*/) override {
+    return UnknownParameter(parameter, "");
+  }
+
+  absl::Status Write(const v1::ScoreResponse& scored, grpc::ByteBuffer* bytes) override {
+    const int batch = scored.scores_size();
+    const OutputInfo info = Describe(OutputTensor::kLogProb);
+    InferResponse response(model().name(), model().version(), call().id);
+    response.Add(info.name, info.datatype, {batch}, batch * sizeof(double));
+    if (absl::Status status = response.Allocate(); !status.ok()) return status;
+    uint8_t* to = response.values(0);
+    for (const v1::Score& score : scored.scores()) {
+      const double log_prob = score.log_prob();
+      std::memcpy(to, &log_prob, sizeof(log_prob));
+      to += sizeof(log_prob);
+    }
+    response.MoveTo(bytes);
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+ScoreForm MakeScoreForm(InferCallPtr call) { return std::make_unique<Form>(std::move(call)); }
+
+}  // namespace sru::server

@@ -1,0 +1,469 @@
+#include "server/rest/completions.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "nlohmann/json.hpp"
+#include "server/base/mutex.h"
+#include "server/rest/completions_request.h"
+#include "server/rest/event_stream.h"
+#include "server/rest/json_message.h"
+#include "server/rest/openapi.h"
+#include "server/telemetry/request_id.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server {
+namespace {
+
+using nlohmann::json;
+using SharedCall = std::shared_ptr<RestCall>;
+
+constexpr char kGenerate[] = "/sru.v1.InferenceService/Generate";
+constexpr char kReplacement[] = "\xEF\xBF\xBD";
+
+// How many prompts of a request are under way at a time: enough to fill a batch, and few of the server's open streams.
+constexpr size_t kMostAtOnce = 16;
+
+// What OpenAI has for each token of a choice, as the members of four lists.
+struct TokenLists {
+  std::string tokens;
+  std::string log_probs;
+  std::string candidates;
+  std::string offsets;
+
+  void Clear() { *this = TokenLists(); }
+};
+
+// One text, as far as it has come.
+struct Choice {
+  std::string text;
+  TokenLists lists;
+  int64_t num_tokens = 0;  // since the beginning of the text
+  int64_t offset = 0;      // of the next token, in code points
+  const char* finish = nullptr;
+};
+
+int64_t CodePoints(absl::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+void Separate(std::string* list) {
+  if (!list->empty()) *list += ',';
+}
+
+const char* FinishName(v1::FinishReason reason) {
+  switch (reason) {
+    case v1::FINISH_REASON_LENGTH:
+      return "length";
+    case v1::FINISH_REASON_STOP:
+      return "stop";
+    default:
+      return nullptr;
+  }
+}
+
+// The calls of one request and what becomes of their answers.
+class Completions : public std::enable_shared_from_this<Completions> {
+ public:
+  Completions(SharedCall call, CompletionsRequest request)
+      : call_(std::move(call)),
+        request_(std::move(request)),
+        id_(absl::StrCat("cmpl-", MakeRequestId())),
+        created_(absl::ToUnixSeconds(absl::Now())),
+        choices_(request_.prompts.size() * static_cast<size_t>(samples())),
+        streams_(request_.prompts.size()) {
+    if (request_.stream) events_ = std::make_shared<EventStream>(call_, ErrorForm::kOpenAi);
+  }
+
+  void Start() {
+    if (events_ != nullptr) events_->Start();
+    for (size_t i = 0; i < kMostAtOnce; ++i) StartNext();
+  }
+
+ private:
+  int samples() const { return request_.generate.num_samples(); }
+  // Texts whose last token is left out are sent when they are complete.
+  bool sends_parts() const { return request_.stream && !request_.score_only; }
+
+  void StartNext() {
+    size_t prompt = 0;
+    v1::GenerateRequest generate;
+    {
+      MutexLock lock(&mutex_);
+      if (ended_ || next_prompt_ == request_.prompts.size()) return;
+      prompt = next_prompt_++;
+      generate = request_.generate;
+      *generate.mutable_prompt() = std::move(request_.prompts[prompt]);
+    }
+    std::shared_ptr<GrpcStream> stream = call_->ServerStream(
+        kGenerate, ToByteBuffer(generate),
+        [self = shared_from_this(), prompt](const grpc::ByteBuffer& bytes) {
+          self->OnMessage(prompt, bytes);
+        },
+        [self = shared_from_this(), prompt](const GrpcAnswer& answer) {
+          self->OnDone(prompt, answer);
+        });
+    bool cancel = false;
+    {
+      MutexLock lock(&mutex_);
+      streams_[prompt] = stream;
+      cancel = ended_;
+    }
+    if (cancel) {
+      stream->Cancel();
+    } else {
+      stream->Next();
+    }
+  }
+
+  void Next(size_t prompt) {
+    if (const std::shared_ptr<GrpcStream> stream = StreamOf(prompt)) stream->Next();
+  }
+  std::shared_ptr<GrpcStream> StreamOf(size_t prompt) {
+    MutexLock lock(&mutex_);
+    return streams_[prompt];
+  }
+
+  void OnMessage(size_t prompt, const grpc::ByteBuffer& bytes) {
+    v1::GenerateResponse response;
+    if (!FromByteBuffer(bytes, &response) || response.sample() < 0 ||
+        response.sample() >= samples()) {
+      return Fail({absl::InternalError("a service answered with a message that cannot be read")});
+    }
+    std::string part;
+    {
+      MutexLock lock(&mutex_);
+      if (ended_) return;
+      const size_t index =
+          prompt * static_cast<size_t>(samples()) + static_cast<size_t>(response.sample());
+      Choice& choice = choices_[index];
+      model_ = response.model();
+      Add(response, &choice);
+      if (response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED && response.sample() == 0) {
+        prompt_tokens_ += response.prompt_tokens();
+      }
+      if (!request_.score_only) completion_tokens_ += response.generated_tokens();
+      if (sends_parts()) {
+        part = Chunk(index);
+        choice.text.clear();
+        choice.lists.Clear();
+      } else if (!call_->memory().Grow(static_cast<int64_t>(2 * bytes.Length()))) {
+        part.clear();
+        out_of_memory_ = true;
+      }
+    }
+    if (out_of_memory_) {
+      return Fail({absl::ResourceExhaustedError(
+          "the requests of the server hold all the memory that they may; retry later")});
+    }
+    if (!sends_parts()) return Next(prompt);
+    events_->Send(part, [self = shared_from_this(), prompt](bool more) {
+      if (more) {
+        self->Next(prompt);
+      } else {
+        self->CancelAll();
+      }
+    });
+  }
+
+  // Of `response`, what the choice is to have.
+  void Add(const v1::GenerateResponse& response, Choice* choice)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    absl::StrAppend(&choice->text, response.text());
+    choice->finish = FinishName(response.finish_reason());
+    int count = response.token_ids_size();
+    if (request_.score_only && response.finish_reason() != v1::FINISH_REASON_UNSPECIFIED &&
+        count > 0) {
+      // The token that Generate was asked for only because it must be asked for one.
+      --count;
+      const std::string& last = response.token_texts(count);
+      const absl::string_view left_out = absl::EndsWith(choice->text, last)
+                                             ? absl::string_view(last)
+                                             : absl::string_view(kReplacement);
+      if (absl::EndsWith(choice->text, left_out))
+        choice->text.resize(choice->text.size() - left_out.size());
+      choice->finish = "length";
+    }
+    if (!request_.logprobs.has_value()) return;
+    for (int i = 0; i < count; ++i) AddToken(response, i, choice);
+  }
+
+  void AddToken(const v1::GenerateResponse& response, int i, Choice* choice) const {
+    TokenLists& lists = choice->lists;
+    const std::string& text = response.token_texts(i);
+    Separate(&lists.tokens);
+    AppendJsonString(text, &lists.tokens);
+    Separate(&lists.offsets);
+    absl::StrAppend(&lists.offsets, choice->offset);
+    choice->offset += CodePoints(text);
+    Separate(&lists.log_probs);
+    Separate(&lists.candidates);
+    // Nothing predicts the first token of a prompt.
+    if (request_.echo && choice->num_tokens++ == 0) {
+      lists.log_probs += "null";
+      lists.candidates += "null";
+      return;
+    }
+    AppendJsonNumber(response.log_probs(i), &lists.log_probs);
+    std::vector<absl::string_view> seen;
+    lists.candidates += '{';
+    const auto add = [&](const std::string& name, float log_prob) {
+      if (std::find(seen.begin(), seen.end(), name) != seen.end()) return;
+      if (!seen.empty()) lists.candidates += ',';
+      seen.push_back(name);
+      AppendJsonString(name, &lists.candidates);
+      lists.candidates += ':';
+      AppendJsonNumber(log_prob, &lists.candidates);
+    };
+    if (i < response.candidates_size()) {
+      for (const v1::Candidate& candidate : response.candidates(i).candidates()) {
+        add(candidate.text(), candidate.log_prob());
+      }
+    }
+    add(text, response.log_probs(i));
+    lists.candidates += '}';
+  }
+
+  void OnDone(size_t prompt, const GrpcAnswer& answer) {
+    bool all = false;
+    {
+      MutexLock lock(&mutex_);
+      streams_[prompt] = nullptr;
+      all = ++done_prompts_ == choices_.size() / static_cast<size_t>(samples()) && !ended_;
+    }
+    if (!answer.status.ok()) return Fail(ErrorOfCall(answer.status));
+    if (all) return End();
+    StartNext();
+  }
+
+  void End() {
+    std::vector<std::string> chunks;
+    std::string body;
+    {
+      MutexLock lock(&mutex_);
+      if (std::exchange(ended_, true)) return;
+      if (!request_.stream) {
+        body = WholeAnswer();
+      } else if (!sends_parts()) {
+        for (size_t i = 0; i < choices_.size(); ++i) chunks.push_back(Chunk(i));
+      }
+      if (request_.include_usage) chunks.push_back(UsageChunk());
+    }
+    if (!request_.stream) {
+      PageResponse response;
+      response.content_type = kJsonContentType;
+      response.body = std::move(body);
+      return call_->Reply(std::move(response));
+    }
+    for (const std::string& chunk : chunks) events_->Send(chunk, nullptr);
+    events_->End("[DONE]");
+  }
+
+  void Fail(const RestError& error) {
+    {
+      MutexLock lock(&mutex_);
+      if (std::exchange(ended_, true)) return;
+    }
+    CancelAll();
+    if (events_ != nullptr) {
+      events_->Fail(error);
+    } else {
+      call_->Fail(error);
+    }
+  }
+
+  void CancelAll() {
+    std::vector<std::shared_ptr<GrpcStream>> streams;
+    {
+      MutexLock lock(&mutex_);
+      ended_ = true;
+      streams = streams_;
+    }
+    for (const std::shared_ptr<GrpcStream>& stream : streams) {
+      if (stream != nullptr) stream->Cancel();
+    }
+  }
+
+  std::string Head() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::string text = absl::StrCat(R"({"id":")", id_, R"(","object":"text_completion","created":)",
+                                    created_, ",\"model\":");
+    AppendJsonString(model_, &text);
+    return text;
+  }
+
+  void AppendChoice(size_t index, std::string* json) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const Choice& choice = choices_[index];
+    absl::StrAppend(json, "{\"index\":", index, ",\"text\":");
+    AppendJsonString(choice.text, json);
+    *json += ",\"logprobs\":";
+    if (request_.logprobs.has_value()) {
+      absl::StrAppend(json, "{\"tokens\":[", choice.lists.tokens, "],\"token_logprobs\":[",
+                      choice.lists.log_probs, "],\"top_logprobs\":[", choice.lists.candidates,
+                      "],\"text_offset\":[", choice.lists.offsets, "]}");
+    } else {
+      *json += "null";
+    }
+    *json += ",\"finish_reason\":";
+    if (choice.finish != nullptr) {
+      absl::StrAppend(json, "\"", choice.finish, "\"}");
+    } else {
+      *json += "null}";
+    }
+  }
+
+  std::string Usage() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return absl::StrCat("{\"prompt_tokens\":", prompt_tokens_,
+                        ",\"completion_tokens\":", completion_tokens_,
+                        ",\"total_tokens\":", prompt_tokens_ + completion_tokens_, "}");
+  }
+
+  std::string Chunk(size_t index) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::string text = absl::StrCat(Head(), ",\"choices\":[");
+    AppendChoice(index, &text);
+    absl::StrAppend(&text, "]", request_.include_usage ? ",\"usage\":null}" : "}");
+    return text;
+  }
+  std::string UsageChunk() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return absl::StrCat(Head(), ",\"choices\":[],\"usage\":", Usage(), "}");
+  }
+  std::string WholeAnswer() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::string text = absl::StrCat(Head(), ",\"choices\":[");
+    for (size_t i = 0; i < choices_.size(); ++i) {
+      if (i > 0) text += ',';
+      AppendChoice(i, &text);
+    }
+    absl::StrAppend(&text, "],\"usage\":", Usage(), "}");
+    return text;
+  }
+
+  const SharedCall call_;
+  CompletionsRequest request_;  // the prompts: guarded by mutex_
+  const std::string id_;
+  const int64_t created_;
+  std::shared_ptr<EventStream> events_;  // null: one answer
+  std::atomic<bool> out_of_memory_{false};
+
+  Mutex mutex_;
+  std::vector<Choice> choices_ ABSL_GUARDED_BY(mutex_);  // those of a prompt stand together
+  std::vector<std::shared_ptr<GrpcStream>> streams_
+      ABSL_GUARDED_BY(mutex_);  // by prompt; null: not under way
+  std::string model_ ABSL_GUARDED_BY(mutex_);
+  size_t next_prompt_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t done_prompts_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t prompt_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t completion_tokens_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+json CompletionsOperation() {
+  return {{"summary",
+           "Goes on from prompts, as OpenAI's API does. With \"stream\": true the answer is "
+           "server-sent events, "
+           "the last of which is [DONE]."},
+          {"requestBody", JsonBody(SchemaReference("CompletionRequest"))},
+          {"responses",
+           {{"200",
+             {{"description", "The texts, or events of one Completion each."},
+              {"content",
+               {{kJsonContentType, {{"schema", SchemaReference("Completion")}}},
+                {"text/event-stream", {{"schema", SchemaReference("Completion")}}}}}}}}}};
+}
+
+json CompletionsSchemas() {
+  const json text = {{"type", "string"}};
+  const json whole = {{"type", "integer"}};
+  const json number = {{"type", "number"}};
+  const json flag = {{"type", "boolean"}};
+  const json texts = {{"type", "array"}, {"items", text}};
+  const json ids = {{"type", "array"}, {"items", whole}};
+  const json numbers_or_null = {{"type", "array"}, {"items", {{"type", {"number", "null"}}}}};
+  const json log_probs = {
+      {"type", {"object", "null"}},
+      {"required", {"tokens", "token_logprobs", "top_logprobs", "text_offset"}},
+      {"properties",
+       {{"tokens", texts},
+        {"token_logprobs", numbers_or_null},
+        {"top_logprobs", {{"type", "array"}, {"items", {{"type", {"object", "null"}}}}}},
+        {"text_offset", ids}}}};
+  const json choice = {{"type", "object"},
+                       {"required", {"index", "text", "logprobs", "finish_reason"}},
+                       {"properties",
+                        {{"index", whole},
+                         {"text", text},
+                         {"logprobs", log_probs},
+                         {"finish_reason", {{"enum", {"stop", "length", nullptr}}}}}}};
+  const json usage = {
+      {"type", {"object", "null"}},
+      {"required", {"prompt_tokens", "completion_tokens", "total_tokens"}},
+      {"properties",
+       {{"prompt_tokens", whole}, {"completion_tokens", whole}, {"total_tokens", whole}}}};
+  json request = {{"type", "object"}, {"required", {"prompt"}}, {"additionalProperties", false}};
+  request["properties"] = {
+      {"model", text},
+      {"prompt", {{"oneOf", {text, texts, ids, {{"type", "array"}, {"items", ids}}}}}},
+      {"max_tokens", {{"type", "integer"}, {"minimum", 0}, {"default", 16}}},
+      {"min_tokens", {{"type", "integer"}, {"minimum", 0}}},
+      {"temperature", {{"type", "number"}, {"minimum", 0}, {"default", 1}}},
+      {"top_p", {{"type", "number"}, {"minimum", 0}, {"maximum", 1}}},
+      {"top_k", {{"type", "integer"}, {"minimum", 0}}},
+      {"min_p", {{"type", "number"}, {"minimum", 0}, {"maximum", 1}}},
+      {"n", {{"type", "integer"}, {"minimum", 1}, {"maximum", 64}, {"default", 1}}},
+      {"stop", {{"oneOf", {text, texts}}}},
+      {"stop_token_ids", ids},
+      {"seed", whole},
+      {"logprobs", {{"type", {"integer", "null"}}, {"minimum", 0}, {"maximum", 5}}},
+      {"echo", flag},
+      {"stream", flag},
+      {"stream_options", {{"type", "object"}, {"properties", {{"include_usage", flag}}}}},
+      {"presence_penalty", number},
+      {"frequency_penalty", number},
+      {"repetition_penalty", number},
+      {"logit_bias", {{"type", "object"}, {"additionalProperties", number}}},
+      {"best_of", {{"type", "integer"}, {"description", "Equal to n."}}},
+      {"suffix", {{"type", {"string", "null"}}, {"maxLength", 0}}},
+      {"user", text}};
+  json completion = {{"type", "object"},
+                     {"required", {"id", "object", "created", "model", "choices"}}};
+  completion["properties"] = {
+      {"id", text},    {"object", {{"const", "text_completion"}}},          {"created", whole},
+      {"model", text}, {"choices", {{"type", "array"}, {"items", choice}}}, {"usage", usage}};
+  return {{"CompletionRequest", std::move(request)}, {"Completion", std::move(completion)}};
+}
+
+}  // namespace
+
+RouteGroup CompletionsRoutes() {
+  Route route;
+  route.method = "POST";
+  route.path = "/v1/completions";
+  route.content_types = {kJsonContentType};
+  route.errors = ErrorForm::kOpenAi;
+  route.handle = [](const SharedCall& call) {
+    CompletionsRequest request;
+    const RestError error = ParseCompletionsRequest(call->body(), &call->memory(), &request);
+    if (!error.status.ok()) return call->Fail(error);
+    // The prompts stay, until they are sent.
+    call->memory().ShrinkTo(2 * static_cast<int64_t>(call->body().size()));
+    std::string().swap(call->body());
+    std::make_shared<Completions>(call, std::move(request))->Start();
+  };
+  route.openapi = CompletionsOperation;
+  RouteGroup group;
+  group.routes.push_back(std::move(route));
+  group.schemas = CompletionsSchemas;
+  return group;
+}
+
+}  // namespace sru::server

@@ -1,0 +1,13 @@
+// POST /v1/completions: OpenAI's API for texts that go on from a prompt, for language models.
+#ifndef SRU_SERVER_REST_COMPLETIONS_H_
+#define SRU_SERVER_REST_COMPLETIONS_H_
+
+#include "server/rest/route.h"
+
+namespace sru::server {
+
+RouteGroup CompletionsRoutes();
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_REST_COMPLETIONS_H_

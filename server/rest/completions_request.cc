@@ -1,0 +1,342 @@
+#include "server/rest/completions_request.h"
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "server/rest/json_message.h"
+
+namespace sru::server {
+namespace {
+
+using nlohmann::json;
+
+// What a tree of values takes for each byte of its text at most: lists of empty lists are the worst.
+constexpr int64_t kBytesPerByte = 24;
+constexpr int kMostDepth = 4;
+constexpr int kMostLogprobs = 5;
+constexpr int kDefaultMaxTokens = 16;
+
+// What the field must be and what it is, as the error says it.
+struct Problem {
+  std::string param;
+  std::string message;
+};
+
+std::string Shown(const json& value) {
+  if (value.is_structured()) return value.is_array() ? "a list" : "an object";
+  return Excerpt(value.dump(-1, ' ', false, json::error_handler_t::replace));
+}
+
+// JSON without keys that come twice or deep nesting, both of which the tree would not show or not bear.
+absl::Status ParseTree(absl::string_view body, MemoryHold* memory, json* tree) {
+  if (!memory->Grow(kBytesPerByte * static_cast<int64_t>(body.size()))) {
+    return absl::ResourceExhaustedError(
+        "the requests of the server hold all the memory that they may; retry later");
+  }
+  absl::Status problem;
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  const auto check = [&](int depth, json::parse_event_t event, json& value) {
+    if (event == json::parse_event_t::object_start) keys.emplace_back();
+    if (event == json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
+    if (depth > kMostDepth)
+      problem.Update(absl::InvalidArgumentError("the body is nested too deeply"));
+    if (event == json::parse_event_t::key && !keys.empty()) {
+      const auto& name = value.get_ref<const std::string&>();
+      if (!keys.back().insert(name).second) {
+        problem.Update(
+            absl::InvalidArgumentError(absl::StrCat(Excerpt(name), ": the key comes twice")));
+      }
+    }
+    // What is too deep is not kept.
+    return depth <= kMostDepth;
+  };
+  try {
+    *tree = json::parse(body.begin(), body.end(), check);
+  } catch (const json::exception& error) {
+    return JsonSyntaxError(error.what());
+  }
+  if (problem.ok() && !tree->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat("expected an object, found ", Shown(*tree)));
+  }
+  return problem;
+}
+
+// The fields of the object, one after the other; each function takes what it knows. The first problem counts.
+class FieldReader {
+ public:
+  explicit FieldReader(const json& object) : object_(object) {}
+
+  const std::optional<Problem>& problem() const { return problem_; }
+  void Fail(const std::string& name, const std::string& message) {
+    if (!problem_.has_value()) problem_ = Problem{name, absl::StrCat(name, ": ", message)};
+  }
+
+  // Null if the field is left out.
+  const json* Take(const std::string& name) {
+    known_.insert(name);
+    const auto found = object_.find(name);
+    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  int64_t Integer(const std::string& name, int64_t fallback, int64_t least, int64_t most) {
+    const json* const value = Take(name);
+    if (value == nullptr) return fallback;
+    const bool is_small =
+        value->is_number_integer() &&
+        (!value->is_number_unsigned() ||
+         value->get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()));
+    if (!is_small || value->get<int64_t>() < least || value->get<int64_t>() > most) {
+      Fail(name, absl::StrCat("expected a whole number from ", least, " to ", most, ", found ",
+                              Shown(*value)));
+      return fallback;
+    }
+    return value->get<int64_t>();
+  }
+  float Number(const std::string& name, double fallback, double least, double most) {
+    const json* const value = Take(name);
+    if (value == nullptr) return static_cast<float>(fallback);
+    if (!value->is_number() || !(value->get<double>() >= least) ||
+        !(value->get<double>() <= most)) {
+      Fail(name,
+           absl::StrCat("expected a number from ", least, " to ", most, ", found ", Shown(*value)));
+      return static_cast<float>(fallback);
+    }
+    return static_cast<float>(value->get<double>());
+  }
+  bool Boolean(const std::string& name) {
+    const json* const value = Take(name);
+    if (value == nullptr) return false;
+    if (!value->is_boolean())
+      Fail(name, absl::StrCat("expected true or false, found ", Shown(*value)));
+    return value->is_boolean() && value->get<bool>();
+  }
+  std::string String(const std::string& name) {
+    const json* const value = Take(name);
+    if (value == nullptr) return "";
+    if (!value->is_string()) Fail(name, absl::StrCat("expected a string, found ", Shown(*value)));
+    return value->is_string() ? value->get<std::string>() : "";
+  }
+
+  // After all fields have been taken.
+  void RefuseOthers() {
+    for (const auto& item : object_.items()) {
+      if (known_.count(item.key()) == 0) {
+        return Fail(Excerpt(item.key()),
+                    "unknown field; docs/rest.md has those that are supported");
+      }
+    }
+  }
+
+ private:
+  const json& object_;
+  std::set<std::string> known_;
+  std::optional<Problem> problem_;
+};
+
+bool IsTokenId(const json& value) {
+  return value.is_number_integer() && value <= std::numeric_limits<int32_t>::max() &&
+         value >= std::numeric_limits<int32_t>::min();
+}
+
+// False, with a problem, if the list has anything but ids.
+bool ReadTokenIds(const json& list, const std::string& name, v1::Sequence* prompt,
+                  FieldReader* fields) {
+  for (size_t i = 0; i < list.size(); ++i) {
+    if (!IsTokenId(list[i])) {
+      fields->Fail("prompt", absl::StrCat("expected a token id at ", name, "[", i, "], found ",
+                                          Shown(list[i])));
+      return false;
+    }
+    prompt->mutable_token_ids()->add_values(list[i].get<int32_t>());
+  }
+  return true;
+}
+
+void ReadPrompts(FieldReader* fields, std::vector<v1::Sequence>* prompts) {
+  const json* const value = fields->Take("prompt");
+  if (value == nullptr) {
+    return fields->Fail(
+        "prompt",
+        "expected a string, a list of strings, a list of token ids or a list of such lists");
+  }
+  if (value->is_string()) {
+    prompts->emplace_back().set_text(value->get<std::string>());
+    return;
+  }
+  if (!value->is_array() || value->empty()) {
+    return fields->Fail("prompt",
+                        absl::StrCat("expected a string or a list that is not empty, found ",
+                                     value->is_array() ? "an empty list" : Shown(*value)));
+  }
+  if (value->front().is_number()) {
+    ReadTokenIds(*value, "prompt", &prompts->emplace_back(), fields);
+    return;
+  }
+  if (value->size() > kMostPrompts) {
+    return fields->Fail("prompt", absl::StrCat("expected at most ", kMostPrompts,
+                                               " prompts, found ", value->size()));
+  }
+  for (size_t i = 0; i < value->size(); ++i) {
+    const json& prompt = (*value)[i];
+    v1::Sequence& sequence = prompts->emplace_back();
+    if (prompt.is_string()) {
+      sequence.set_text(prompt.get<std::string>());
+    } else if (!prompt.is_array()) {
+      return fields->Fail("prompt",
+                          absl::StrCat("expected a string or a list of token ids at prompt[", i,
+                                       "], found ", Shown(prompt)));
+    } else if (!ReadTokenIds(prompt, absl::StrCat("prompt[", i, "]"), &sequence, fields)) {
+      return;
+    }
+  }
+}
+
+void ReadStops(FieldReader* fields, v1::GenerateRequest* generate) {
+  const json* const value = fields->Take("stop");
+  if (value == nullptr) return;
+  if (value->is_string()) return generate->add_stop(value->get<std::string>());
+  const char* const expected = "expected a string or a list of strings, found ";
+  if (!value->is_array()) return fields->Fail("stop", absl::StrCat(expected, Shown(*value)));
+  for (const json& stop : *value) {
+    if (!stop.is_string())
+      return fields->Fail("stop", absl::StrCat(expected, Shown(stop), " in the list"));
+    generate->add_stop(stop.get<std::string>());
+  }
+}
+
+void ReadStopTokens(FieldReader* fields, v1::GenerateRequest* generate) {
+  const json* const value = fields->Take("stop_token_ids");
+  if (value == nullptr) return;
+  if (!value->is_array())
+    return fields->Fail("stop_token_ids", absl::StrCat("expected a list, found ", Shown(*value)));
+  for (const json& id : *value) {
+    if (!IsTokenId(id))
+      return fields->Fail("stop_token_ids", absl::StrCat("expected token ids, found ", Shown(id)));
+    generate->add_stop_token_ids(id.get<int32_t>());
+  }
+}
+
+void ReadLogitBias(FieldReader* fields, v1::Sampling* sampling) {
+  const json* const value = fields->Take("logit_bias");
+  if (value == nullptr) return;
+  if (!value->is_object()) {
+    return fields->Fail(
+        "logit_bias",
+        absl::StrCat("expected an object from token ids to numbers, found ", Shown(*value)));
+  }
+  for (const auto& item : value->items()) {
+    int32_t id = 0;
+    if (!absl::SimpleAtoi(item.key(), &id) || !item.value().is_number()) {
+      return fields->Fail(
+          "logit_bias", absl::StrCat("expected token ids and numbers, found '", Excerpt(item.key()),
+                                     "': ", Shown(item.value())));
+    }
+    const auto bias = item.value().get<double>();
+    if (!(std::abs(bias) <= 100)) {
+      return fields->Fail("logit_bias", absl::StrCat("expected numbers from -100 to 100, found ",
+                                                     Shown(item.value())));
+    }
+    (*sampling->mutable_logit_bias())[id] = static_cast<float>(bias);
+  }
+}
+
+void ReadSeed(FieldReader* fields, v1::Sampling* sampling) {
+  const json* const value = fields->Take("seed");
+  if (value == nullptr) return;
+  if (!value->is_number_integer()) {
+    return fields->Fail("seed", absl::StrCat("expected a whole number, found ", Shown(*value)));
+  }
+  sampling->set_seed(value->get<uint64_t>());
+}
+
+void ReadStream(FieldReader* fields, CompletionsRequest* request) {
+  request->stream = fields->Boolean("stream");
+  const json* const value = fields->Take("stream_options");
+  if (value == nullptr) return;
+  if (!value->is_object() || !request->stream) {
+    return fields->Fail("stream_options",
+                        request->stream ? absl::StrCat("expected an object, found ", Shown(*value))
+                                        : "expected with \"stream\": true only");
+  }
+  FieldReader options(*value);
+  request->include_usage = options.Boolean("include_usage");
+  options.RefuseOthers();
+  if (options.problem().has_value()) fields->Fail("stream_options", options.problem()->message);
+}
+
+// What is known of, and not supported.
+void RefuseOptions(FieldReader* fields, int64_t n) {
+  const json* const suffix = fields->Take("suffix");
+  if (suffix != nullptr &&
+      !(suffix->is_string() && suffix->get_ref<const std::string&>().empty())) {
+    fields->Fail("suffix", "not supported: these models write forward only");
+  }
+  const json* const best_of = fields->Take("best_of");
+  if (best_of != nullptr && *best_of != n) {
+    fields->Fail("best_of",
+                 absl::StrCat("not supported, unless it is n (", n, "), found ", Shown(*best_of)));
+  }
+}
+
+}  // namespace
+
+RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
+                                  CompletionsRequest* request) {
+  json tree;
+  if (absl::Status status = ParseTree(body, memory, &tree); !status.ok()) return {status};
+  FieldReader fields(tree);
+  v1::GenerateRequest& generate = request->generate;
+  v1::Sampling& sampling = *generate.mutable_sampling();
+  generate.set_model(fields.String("model"));
+  ReadPrompts(&fields, &request->prompts);
+  const int64_t most = std::numeric_limits<int32_t>::max();
+  request->echo = fields.Boolean("echo");
+  generate.set_echo(request->echo);
+  const int64_t max_tokens = fields.Integer("max_tokens", kDefaultMaxTokens, 0, most);
+  request->score_only = max_tokens == 0;
+  if (request->score_only && !request->echo)
+    fields.Fail("max_tokens", "expected more than 0, or \"echo\": true");
+  generate.set_max_new_tokens(static_cast<int32_t>(request->score_only ? 1 : max_tokens));
+  generate.set_min_new_tokens(static_cast<int32_t>(fields.Integer("min_tokens", 0, 0, most)));
+  const int64_t n = fields.Integer("n", 1, 1, 64);
+  generate.set_num_samples(static_cast<int32_t>(n));
+  sampling.set_temperature(fields.Number("temperature", 1, 0, 100));
+  sampling.set_top_p(fields.Number("top_p", 0, 0, 1));
+  sampling.set_top_k(static_cast<int32_t>(fields.Integer("top_k", 0, 0, most)));
+  sampling.set_min_p(fields.Number("min_p", 0, 0, 1));
+  sampling.set_repetition_penalty(fields.Number("repetition_penalty", 0, 0, 100));
+  sampling.set_presence_penalty(fields.Number("presence_penalty", 0, -100, 100));
+  sampling.set_frequency_penalty(fields.Number("frequency_penalty", 0, -100, 100));
+  ReadLogitBias(&fields, &sampling);
+  ReadSeed(&fields, &sampling);
+  ReadStops(&fields, &generate);
+  ReadStopTokens(&fields, &generate);
+  if (fields.Take("logprobs") != nullptr) {
+    request->logprobs = static_cast<int>(fields.Integer("logprobs", 0, 0, kMostLogprobs));
+    generate.set_token_log_probs(true);
+    generate.set_token_texts(true);
+    generate.set_top_candidates(*request->logprobs);
+  }
+  // Which text the last token has must be known in order to leave it out.
+  if (request->score_only) generate.set_token_texts(true);
+  ReadStream(&fields, request);
+  RefuseOptions(&fields, n);
+  static_cast<void>(fields.Take("user"));
+  fields.RefuseOthers();
+  if (!fields.problem().has_value()) return {};
+  RestError error(absl::InvalidArgumentError(fields.problem()->message));
+  error.param = fields.problem()->param;
+  return error;
+}
+
+}  // namespace sru::server

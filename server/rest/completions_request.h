@@ -1,0 +1,50 @@
+// The body of POST /v1/completions: OpenAI's request, read into calls of Generate.
+//
+//   model               may be left out if the server has one language model
+//   prompt              a string, a list of strings, a list of token ids, or a list of such lists
+//   max_tokens          16 by default; 0 with echo: only the prompt's log-probabilities
+//   temperature         1 by default; 0: the most probable token
+//   top_p, n, stop, seed, echo, presence_penalty, frequency_penalty, logit_bias
+//   logprobs            0 to 5: how many candidates come with each token
+//   stream, stream_options.include_usage
+//   user                ignored
+//   suffix, best_of     refused, unless they ask for nothing (best_of equal to n)
+//   top_k, min_p, repetition_penalty, min_tokens, stop_token_ids: as in GenerateRequest, under the names that vLLM has for them
+//
+// null is the same as a field that is left out. Fields that are not listed are refused by name, as OpenAI does: what an option
+// was meant to change should not silently stay as it is.
+//
+// Pure functions.
+#ifndef SRU_SERVER_REST_COMPLETIONS_REQUEST_H_
+#define SRU_SERVER_REST_COMPLETIONS_REQUEST_H_
+
+#include <optional>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "server/rest/error_response.h"
+#include "server/rest/memory_hold.h"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server {
+
+struct CompletionsRequest {
+  v1::GenerateRequest generate;       // of each prompt, which it lacks
+  std::vector<v1::Sequence> prompts;  // at least one
+  std::optional<int> logprobs;
+  bool echo = false;
+  bool score_only = false;  // max_tokens 0: the one token that `generate` asks for is not wanted
+  bool stream = false;
+  bool include_usage = false;
+};
+
+// The most prompts of a request.
+inline constexpr int kMostPrompts = 256;
+
+// An error with an OK status if all is well; otherwise it names the field, also as `param`.
+RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
+                                  CompletionsRequest* request);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_REST_COMPLETIONS_REQUEST_H_

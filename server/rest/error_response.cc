@@ -1,0 +1,85 @@
+#include "server/rest/error_response.h"
+
+#include <cmath>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+#include "server/http/call_error.h"
+
+namespace sru::server {
+namespace {
+
+using nlohmann::json;
+
+// When nothing else is known: as long as a replica needs to leave a load balancer's list.
+constexpr absl::Duration kRetryUnavailable = absl::Seconds(1);
+
+// OpenAI's names for kinds of errors, as its server uses them.
+const char* OpenAiType(int http_status) {
+  switch (http_status) {
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 429:
+      return "rate_limit_error";
+    default:
+      return http_status < 500 ? "invalid_request_error" : "server_error";
+  }
+}
+
+int StatusOf(const RestError& error) {
+  return error.http_status != 0 ? error.http_status : HttpStatusOf(error.status.code());
+}
+
+}  // namespace
+
+RestError ErrorOfCall(const grpc::Status& status) {
+  RestError error(ToAbsl(status));
+  error.retry_after = RetryAfterOf(status);
+  return error;
+}
+
+std::string ErrorBody(ErrorForm form, const RestError& error) {
+  const std::string code = absl::StatusCodeToString(error.status.code());
+  const std::string message(error.status.message());
+  json body;
+  switch (form) {
+    case ErrorForm::kV1:
+      body = {{"error", {{"code", code}, {"message", message}}}};
+      break;
+    case ErrorForm::kOpenInference:
+      body = {{"error", message}, {"code", code}};
+      break;
+    case ErrorForm::kOpenAi:
+      body = {{"error",
+               {{"message", message},
+                {"type", OpenAiType(StatusOf(error))},
+                {"param", error.param.empty() ? json() : json(error.param)},
+                {"code", code}}}};
+      break;
+  }
+  return body.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+PageResponse ErrorResponse(ErrorForm form, const RestError& error) {
+  PageResponse response;
+  response.status = StatusOf(error);
+  response.content_type = kJsonContentType;
+  response.body = ErrorBody(form, error);
+  response.headers = error.headers;
+  std::optional<absl::Duration> retry_after = error.retry_after;
+  if (!retry_after.has_value() && response.status == 503) retry_after = kRetryUnavailable;
+  if (retry_after.has_value()) {
+    // The header is in whole seconds; rounded up, so that nobody comes too early.
+    const double seconds = std::ceil(absl::ToDoubleSeconds(*retry_after));
+    response.headers.emplace_back("Retry-After", absl::StrCat(static_cast<int64_t>(seconds)));
+  }
+  if (response.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return response;
+}
+
+}  // namespace sru::server

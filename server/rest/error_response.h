@@ -1,0 +1,67 @@
+// How a refusal looks over HTTP: the status that belongs to a gRPC code, and a body in the form of the API that was
+// called.
+//
+//   gRPC code             HTTP   remarks
+//   INVALID_ARGUMENT      400
+//   FAILED_PRECONDITION   400    the model cannot do what is asked; another request might
+//   OUT_OF_RANGE          400
+//   UNAUTHENTICATED       401    with WWW-Authenticate: Bearer
+//   PERMISSION_DENIED     403
+//   NOT_FOUND             404
+//   ALREADY_EXISTS        409
+//   ABORTED               409
+//   RESOURCE_EXHAUSTED    429    with Retry-After if the call said when
+//   CANCELLED             499    nobody reads it
+//   UNIMPLEMENTED         501
+//   UNAVAILABLE           503    with Retry-After
+//   DEADLINE_EXCEEDED     504
+//   others                500
+//
+// Pure functions.
+#ifndef SRU_SERVER_REST_ERROR_RESPONSE_H_
+#define SRU_SERVER_REST_ERROR_RESPONSE_H_
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "grpcpp/support/status.h"
+#include "server/http/page_message.h"
+
+namespace sru::server {
+
+inline constexpr char kJsonContentType[] = "application/json";
+
+enum class ErrorForm {
+  kV1,             // {"error": {"code": "INVALID_ARGUMENT", "message": "..."}}
+  kOpenInference,  // {"error": "...", "code": "INVALID_ARGUMENT"}
+  kOpenAi,         // {"error": {"message", "type", "param", "code"}}
+};
+
+struct RestError {
+  RestError() = default;
+  // A conversion: most refusals are a status and nothing else.
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  RestError(absl::Status error) : status(std::move(error)) {}
+
+  absl::Status status;
+  int http_status = 0;                        // 0: that of the code
+  std::optional<absl::Duration> retry_after;  // UNAVAILABLE without it gets one second
+  std::string param;                          // OpenAI: the field that is wrong; "": null
+  std::vector<std::pair<std::string, std::string>> headers;  // such as Allow
+};
+
+// Takes over the RetryInfo in the details of the status.
+RestError ErrorOfCall(const grpc::Status& status);
+
+// The body alone, as an event of a stream carries it.
+std::string ErrorBody(ErrorForm form, const RestError& error);
+
+PageResponse ErrorResponse(ErrorForm form, const RestError& error);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_REST_ERROR_RESPONSE_H_

@@ -1,0 +1,157 @@
+#include "server/rest/event_stream.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace sru::server {
+namespace {
+
+constexpr char kComment[] = ": keep-alive\n\n";
+
+std::string Event(absl::string_view data) { return absl::StrCat("data: ", data, "\n\n"); }
+
+}  // namespace
+
+EventStream::EventStream(std::shared_ptr<RestCall> call, ErrorForm errors,
+                         absl::Duration keep_alive)
+    : call_(std::move(call)), errors_(errors), keep_alive_(keep_alive) {}
+
+void EventStream::Start() {
+  MutexLock lock(&mutex_);
+  if (!ending_) SetAlarm();
+}
+
+void EventStream::SetAlarm() {
+  // Weak: the alarm, which is a member, keeps the function.
+  alarm_.Set(absl::ToChronoTime(absl::Now() + keep_alive_),
+             [weak = weak_from_this()](bool expired) {
+               if (!expired) return;
+               if (const std::shared_ptr<EventStream> self = weak.lock()) self->OnAlarm();
+             });
+}
+
+void EventStream::OnAlarm() {
+  bool comment = false;
+  {
+    MutexLock lock(&mutex_);
+    if (ending_ || broken_) return;
+    comment = std::exchange(quiet_, true) && !writing_;
+    SetAlarm();
+  }
+  if (comment) Push(kComment, nullptr, /*last=*/false);
+}
+
+void EventStream::Send(absl::string_view data, std::function<void(bool)> sent) {
+  Push(Event(data), std::move(sent), /*last=*/false);
+}
+
+void EventStream::End(absl::string_view data) {
+  Push(data.empty() ? "" : Event(data), nullptr, /*last=*/true);
+}
+
+void EventStream::Fail(const RestError& error) {
+  bool as_answer = false;
+  {
+    MutexLock lock(&mutex_);
+    if (ending_) return;
+    ending_ = true;
+    alarm_.Cancel();
+    as_answer = !std::exchange(begun_, true);
+    if (!as_answer) waiting_.push_back({Event(ErrorBody(errors_, error)), nullptr});
+  }
+  if (as_answer) {
+    call_->Fail(error);
+  } else {
+    Pump();
+  }
+}
+
+void EventStream::Push(std::string text, std::function<void(bool)> sent, bool last) {
+  bool refused = false;
+  bool begin = false;
+  {
+    MutexLock lock(&mutex_);
+    refused = ending_ || broken_;
+    if (!refused) {
+      begin = !begun_;
+      begun_ = true;
+      quiet_ = false;
+      ending_ = last;
+      if (last) alarm_.Cancel();
+      waiting_.push_back({std::move(text), std::move(sent)});
+      writing_ = writing_ || begin;  // until there is a stream
+    }
+  }
+  if (refused) {
+    if (sent != nullptr) sent(false);  // NOLINT(bugprone-use-after-move): moved otherwise
+    return;
+  }
+  if (begin) {
+    PageResponse head;
+    head.content_type = "text/event-stream; charset=utf-8";
+    // Neither caches nor proxies that collect an answer may hold events back.
+    head.headers.emplace_back("Cache-Control", "no-store");
+    head.headers.emplace_back("X-Accel-Buffering", "no");
+    std::unique_ptr<PageStream> stream = call_->ReplyInParts(std::move(head));
+    MutexLock lock(&mutex_);
+    stream_ = std::move(stream);
+    writing_ = false;
+  }
+  Pump();
+}
+
+// Writes what waits, one part at a time; destroys the stream when the last has been written. A write may end before
+// AsyncWrite() returns: the loop goes on then, rather than one function in the other.
+void EventStream::Pump() {
+  {
+    MutexLock lock(&mutex_);
+    if (pumping_) return;
+    pumping_ = true;
+  }
+  while (true) {
+    Part part;
+    PageStream* stream = nullptr;
+    std::unique_ptr<PageStream> ended;
+    {
+      MutexLock lock(&mutex_);
+      while (!waiting_.empty() && waiting_.front().text.empty()) waiting_.pop_front();
+      const bool nothing = waiting_.empty() || broken_;
+      if (writing_ || stream_ == nullptr || nothing) {
+        pumping_ = false;
+        if (ending_ && nothing && !writing_) ended = std::move(stream_);
+        return;
+      }
+      part = std::move(waiting_.front());
+      waiting_.pop_front();
+      writing_ = true;
+      stream = stream_.get();
+    }
+    stream->AsyncWrite(std::move(part.text),
+                       [self = shared_from_this(), sent = std::move(part.sent)](bool ok) {
+                         self->OnWritten(ok, sent);
+                       });
+  }
+}
+
+void EventStream::OnWritten(bool ok, const std::function<void(bool)>& sent) {
+  std::deque<Part> dropped;
+  {
+    MutexLock lock(&mutex_);
+    writing_ = false;
+    if (!ok) {
+      broken_ = true;
+      dropped.swap(waiting_);
+      alarm_.Cancel();
+    }
+  }
+  if (sent != nullptr) sent(ok);
+  for (const Part& part : dropped) {
+    if (part.sent != nullptr) part.sent(false);
+  }
+  Pump();
+}
+
+}  // namespace sru::server

@@ -1,0 +1,77 @@
+// EventStream: an answer of server-sent events (text/event-stream), sent as the client takes them.
+//
+// The answer begins with the first event, so that what fails before it has an HTTP status of its own. While nothing comes, a comment
+// now and then keeps proxies from closing the connection.
+//
+// Thread-safe.
+#ifndef SRU_SERVER_REST_EVENT_STREAM_H_
+#define SRU_SERVER_REST_EVENT_STREAM_H_
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "grpcpp/alarm.h"
+#include "server/base/mutex.h"
+#include "server/http/page_message.h"
+#include "server/rest/error_response.h"
+#include "server/rest/route.h"
+
+namespace sru::server {
+
+class EventStream : public std::enable_shared_from_this<EventStream> {
+ public:
+  static constexpr absl::Duration kKeepAlive = absl::Seconds(15);
+
+  // Errors have the form of `errors`. Between comments there are `keep_alive`.
+  EventStream(std::shared_ptr<RestCall> call, ErrorForm errors,
+              absl::Duration keep_alive = kKeepAlive);
+  EventStream(const EventStream&) = delete;
+  EventStream& operator=(const EventStream&) = delete;
+
+  // Starts the clock for comments.
+  void Start();
+
+  // Sends `data` (without line ends) as an event. `sent` runs when more should come, or with false when nobody reads any more.
+  // Events are sent in the order of the calls; callers bound what waits by waiting for `sent`.
+  void Send(absl::string_view data, std::function<void(bool)> sent);
+
+  // Sends a last event, unless it is empty, and ends the answer. Nothing may come after it.
+  void End(absl::string_view data);
+  // Ends the answer with an error: as an event if the answer has begun, otherwise as the answer.
+  void Fail(const RestError& error);
+
+ private:
+  struct Part {
+    std::string text;
+    std::function<void(bool)> sent;
+  };
+
+  void Push(std::string text, std::function<void(bool)> sent, bool last);
+  void Pump();
+  void OnWritten(bool ok, const std::function<void(bool)>& sent);
+  void SetAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void OnAlarm();
+
+  const std::shared_ptr<RestCall> call_;
+  const ErrorForm errors_;
+  const absl::Duration keep_alive_;
+  Mutex mutex_;
+  grpc::Alarm alarm_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<PageStream> stream_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Part> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool begun_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool pumping_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is in Pump()
+  bool quiet_ ABSL_GUARDED_BY(mutex_) = true;     // since the last look
+  bool ending_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // nobody reads
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_REST_EVENT_STREAM_H_

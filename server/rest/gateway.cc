@@ -1,0 +1,412 @@
+#include "server/rest/gateway.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <map>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "server/base/http_peer.h"
+#include "server/base/mutex.h"
+#include "server/base/out_of_memory.h"
+#include "server/http/page_host.h"
+#include "server/http/page_origin.h"
+#include "server/rest/completions.h"
+#include "server/rest/error_response.h"
+#include "server/rest/grpc_call.h"
+#include "server/rest/openapi.h"
+#include "server/rest/route.h"
+#include "server/rest/v1_routes.h"
+#include "server/rest/v2_routes.h"
+#include "server/telemetry/request_id.h"
+
+namespace sru::server {
+namespace {
+
+constexpr char kTimeoutHeader[] = "x-request-timeout-ms";
+constexpr int64_t kMostTimeoutMs = 24 * 60 * 60 * 1000;
+
+// What a page of a browser sends and programs do not. Browsers leave Origin out of a GET for the page's own origin, and the
+// Sec-Fetch headers where the page came over plain HTTP.
+bool IsFromBrowser(const PageRequest& request) {
+  return request.headers.count("origin") > 0 || request.headers.count("sec-fetch-site") > 0 ||
+         absl::StartsWith(request.header("user-agent"), "Mozilla/");
+}
+
+std::string MediaType(const std::string& content_type) {
+  const std::string type = absl::AsciiStrToLower(content_type.substr(0, content_type.find(';')));
+  return std::string(absl::StripAsciiWhitespace(type));
+}
+
+absl::Status ParseTimeout(const std::string& text, absl::Duration* timeout) {
+  int64_t milliseconds = 0;
+  const bool digits = !text.empty() && std::all_of(text.begin(), text.end(),
+                                                   [](char c) { return absl::ascii_isdigit(c); });
+  if (!digits || !absl::SimpleAtoi(text, &milliseconds) || milliseconds < 1 ||
+      milliseconds > kMostTimeoutMs) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("X-Request-Timeout-Ms: expected a whole number from 1 to ", kMostTimeoutMs,
+                     ", found '", text.substr(0, 32), "'"));
+  }
+  *timeout = absl::Milliseconds(milliseconds);
+  return absl::OkStatus();
+}
+
+// gRPC fails calls whose metadata has other characters.
+bool IsMetadata(absl::string_view value) {
+  return std::all_of(value.begin(), value.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
+}
+
+CallInfo InfoOf(const PageRequest& request, const std::string& request_id) {
+  CallInfo info;
+  const auto add = [&info](const char* name, const std::string& value) {
+    if (!value.empty() && IsMetadata(value)) info.metadata.emplace_back(name, value);
+  };
+  add("authorization", request.header("authorization"));
+  add("traceparent", request.header("traceparent"));
+  add(kRequestIdHeader, request_id);
+  add("user-agent", request.header("user-agent"));
+  add(kHttpPeerHeader, MakeHttpPeer(request.remote_address, request.remote_port));
+  const std::string* const timeout = request.headers.Find(kTimeoutHeader);
+  // CheckHeaders() has seen that it is right.
+  if (timeout != nullptr) ParseTimeout(*timeout, &info.timeout).IgnoreError();
+  return info;
+}
+
+RestError BodyError(const absl::Status& status) {
+  RestError error(status);
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+      error.http_status = 411;
+      break;
+    case absl::StatusCode::kResourceExhausted:
+      error.http_status = 413;
+      break;
+    case absl::StatusCode::kDeadlineExceeded:
+      error.http_status = 408;
+      break;
+    default:
+      break;
+  }
+  return error;
+}
+
+RestError OutOfMemory() { return {OutOfMemoryStatus()}; }
+
+}  // namespace
+
+struct Gateway::State {
+  explicit State(Options given)
+      : options(std::move(given)),
+        budget(std::make_shared<const MemoryBudget>(options.memory)),
+        calls(options.channel) {}
+
+  // OK, or the refusal of the sender, whatever he asks for.
+  absl::Status CheckSender(const PageRequest& request) const {
+    if (!IsFromBrowser(request)) return absl::OkStatus();
+    if (IsCrossOrigin(request)) {
+      return absl::PermissionDeniedError(
+          "the request comes from a web page of another origin; this server answers programs, and "
+          "pages of its own");
+    }
+    if (!IsAllowedPageHost(request.header("host"), options.page_hosts)) {
+      return absl::PermissionDeniedError(WrongPageHost(request.header("host")));
+    }
+    return absl::OkStatus();
+  }
+
+  RestError Check(const PageRequest& request, const RouteTable::Match& match) const {
+    if (closed) return {absl::UnavailableError("the server is shutting down")};
+    if (absl::Status status = CheckSender(request); !status.ok()) return {status};
+    if (match.route == nullptr && match.allowed.empty()) {
+      return {absl::NotFoundError(absl::StrCat("there is nothing at ", request.path.substr(0, 200),
+                                               "; there are ", routes.Summary()))};
+    }
+    if (match.route == nullptr) {
+      RestError error(absl::UnimplementedError(absl::StrCat(request.path, " does not take ",
+                                                            request.method.substr(0, 32),
+                                                            "; it takes ", match.allowed)));
+      error.http_status = 405;
+      error.headers.emplace_back("Allow", match.allowed);
+      return error;
+    }
+    const Route& route = *match.route;
+    if (route.needs_token && options.authenticate != nullptr) {
+      absl::Status status = options.authenticate(request.header("authorization"));
+      if (!status.ok()) return {status};
+    }
+    if (!route.content_types.empty()) {
+      if (absl::Status status = CheckContent(request, route); !status.ok()) {
+        RestError error(status);
+        error.http_status = 415;
+        return error;
+      }
+    }
+    const std::string* const timeout = request.headers.Find(kTimeoutHeader);
+    if (timeout != nullptr) {
+      absl::Duration ignored;
+      if (absl::Status status = ParseTimeout(*timeout, &ignored); !status.ok()) {
+        RestError error(status);
+        error.param = "X-Request-Timeout-Ms";
+        return error;
+      }
+    }
+    return {};
+  }
+
+  static absl::Status CheckContent(const PageRequest& request, const Route& route) {
+    const std::string encoding = absl::AsciiStrToLower(request.header("content-encoding"));
+    if (!encoding.empty() && encoding != "identity") {
+      return absl::InvalidArgumentError(absl::StrCat("Content-Encoding: expected none, found '",
+                                                     encoding.substr(0, 32),
+                                                     "': the server unpacks nothing"));
+    }
+    const std::string* const type = request.headers.Find("content-type");
+    if (type == nullptr) return absl::OkStatus();
+    const std::string media = MediaType(*type);
+    for (const std::string& allowed : route.content_types) {
+      if (media == allowed) return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat("Content-Type: expected ",
+                                                   absl::StrJoin(route.content_types, " or "),
+                                                   ", found '", type->substr(0, 64), "'"));
+  }
+
+  void Refused(const PageRequest& request, const RestError& error, int http_status) const {
+    if (options.on_refused != nullptr) options.on_refused(request, http_status, error.status);
+  }
+
+  const Options options;
+  const std::shared_ptr<const MemoryBudget> budget;
+  RouteTable routes;
+  std::atomic<bool> closed{false};
+  GrpcCalls calls;
+};
+
+// An answer that keeps what it reserved until the client has taken it.
+struct HeldResponse {
+  MemoryHold memory;
+  PageResponse response;
+};
+
+class Gateway::Call final : public RestCall, public std::enable_shared_from_this<Call> {
+ public:
+  Call(std::shared_ptr<State> state, std::shared_ptr<HttpCall> http, RouteTable::Match match)
+      : state_(std::move(state)),
+        http_(std::move(http)),
+        match_(std::move(match)),
+        memory_(state_->budget) {
+    const std::string id = http_->request().header(kRequestIdHeader);
+    if (!id.empty()) request_id_ = IsValidRequestId(id) ? id : MakeRequestId();
+  }
+
+  void Start() {
+    absl::StatusOr<std::string> body = std::string();
+    if (!match_.route->content_types.empty()) body = http_->request().read_body();
+    if (!body.ok()) return Refuse(BodyError(body.status()));
+    body_ = *std::move(body);
+    if (!memory_.Grow(static_cast<int64_t>(body_.size()))) {
+      return Refuse({absl::ResourceExhaustedError(
+          "the requests of the server hold all the memory that they may; "
+          "retry later")});
+    }
+    // The connection must not keep this alive.
+    http_->OnGone([weak = weak_from_this()] {
+      if (const std::shared_ptr<Call> self = weak.lock()) self->OnGone();
+    });
+    Guard([this] { match_.route->handle(shared_from_this()); });
+  }
+
+  const PageRequest& request() const override { return http_->request(); }
+  const std::string& parameter(const std::string& name) const override {
+    static const auto* const kNone = new std::string();
+    const auto found = match_.parameters.find(name);
+    return found == match_.parameters.end() ? *kNone : found->second;
+  }
+  std::string& body() override { return body_; }
+  MemoryHold& memory() override { return memory_; }
+
+  std::shared_ptr<GrpcCall> Unary(const std::string& method, grpc::ByteBuffer request,
+                                  GrpcCalls::OnDone done) override {
+    called_ = true;
+    std::shared_ptr<GrpcCall> call =
+        state_->calls.Unary(method, request, Info(), Guarded(std::move(done)));
+    CancelIfGone(call);
+    return call;
+  }
+
+  std::shared_ptr<GrpcStream> ServerStream(const std::string& method, grpc::ByteBuffer request,
+                                           GrpcCalls::OnMessage on_message,
+                                           GrpcCalls::OnDone done) override {
+    called_ = true;
+    std::shared_ptr<GrpcStream> call = state_->calls.ServerStream(
+        method, request, Info(),
+        [self = shared_from_this(), on_message = std::move(on_message)](grpc::ByteBuffer message) {
+          self->Guard([&] { on_message(message); });
+        },
+        Guarded(std::move(done)));
+    CancelIfGone(call);
+    return call;
+  }
+
+  void Reply(PageResponse response) override {
+    if (answered_.exchange(true)) return;
+    AddRequestId(&response);
+    auto held =
+        std::make_shared<HeldResponse>(HeldResponse{std::move(memory_), std::move(response)});
+    http_->Reply(std::shared_ptr<const PageResponse>(held, &held->response));
+  }
+
+  void Fail(const RestError& error) override {
+    // The services log what they refuse themselves.
+    if (!called_) return Refuse(error);
+    Reply(ErrorResponse(match_.errors, error));
+  }
+
+  std::unique_ptr<PageStream> ReplyInParts(PageResponse head) override {
+    answered_ = true;
+    AddRequestId(&head);
+    return http_->ReplyInParts(head);
+  }
+
+ private:
+  // Fails a request before a service has seen it.
+  void Refuse(const RestError& error) {
+    const PageResponse response = ErrorResponse(match_.errors, error);
+    state_->Refused(http_->request(), error, response.status);
+    Reply(response);
+  }
+
+  CallInfo Info() {
+    std::string id;
+    {
+      MutexLock lock(&mutex_);
+      id = request_id_;
+    }
+    return InfoOf(http_->request(), id);
+  }
+
+  void OnGone() {
+    std::vector<std::weak_ptr<GrpcCall>> calls;
+    {
+      MutexLock lock(&mutex_);
+      gone_ = true;
+      calls.swap(calls_);
+    }
+    for (const std::weak_ptr<GrpcCall>& call : calls) {
+      if (const std::shared_ptr<GrpcCall> running = call.lock()) running->Cancel();
+    }
+  }
+
+  void CancelIfGone(const std::shared_ptr<GrpcCall>& call) {
+    {
+      MutexLock lock(&mutex_);
+      calls_.push_back(call);
+      if (!gone_) return;
+    }
+    call->Cancel();
+  }
+
+  void AddRequestId(PageResponse* response) {
+    MutexLock lock(&mutex_);
+    if (!request_id_.empty()) response->headers.emplace_back("X-Request-Id", request_id_);
+  }
+
+  // Handlers run where nobody catches what they throw.
+  template <typename Run>
+  void Guard(const Run& run) {
+    try {
+      run();
+    } catch (const std::bad_alloc&) {
+      Fail(OutOfMemory());
+    } catch (const std::exception& error) {
+      Fail({absl::InternalError(error.what())});
+    }
+  }
+
+  GrpcCalls::OnDone Guarded(GrpcCalls::OnDone done) {
+    return [self = shared_from_this(), done = std::move(done)](GrpcAnswer answer) {
+      self->Guard([&] {
+        if (!answer.request_id.empty()) {
+          MutexLock lock(&self->mutex_);
+          self->request_id_ = answer.request_id;
+        }
+        done(std::move(answer));
+      });
+    };
+  }
+
+  const std::shared_ptr<State> state_;
+  const std::shared_ptr<HttpCall> http_;
+  const RouteTable::Match match_;
+  std::string body_;
+  MemoryHold memory_;
+  std::atomic<bool> answered_{false};
+  std::atomic<bool> called_{false};  // a service has seen the request
+  Mutex mutex_;
+  std::string request_id_ ABSL_GUARDED_BY(mutex_);
+  bool gone_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::weak_ptr<GrpcCall>> calls_
+      ABSL_GUARDED_BY(mutex_);  // to cancel when the client is gone
+};
+
+namespace {
+
+// What the gateway serves by itself.
+Route DescriptionRoute(std::string description) {
+  Route route;
+  route.method = "GET";
+  route.path = "/openapi.json";
+  auto response = std::make_shared<PageResponse>();
+  response->content_type = kJsonContentType;
+  response->body = std::move(description);
+  route.handle = [response](const std::shared_ptr<RestCall>& call) { call->Reply(*response); };
+  return route;
+}
+
+}  // namespace
+
+Gateway::Gateway(Options options) : state_(std::make_shared<State>(std::move(options))) {
+  std::vector<RouteGroup> groups = {V1Routes(), CompletionsRoutes(), OpenInferenceRoutes()};
+  state_->routes.Add({DescriptionRoute(OpenApiText(groups))});
+  for (RouteGroup& group : groups) state_->routes.Add(std::move(group.routes));
+}
+
+Gateway::~Gateway() { Close(); }
+
+std::shared_ptr<const PageResponse> Gateway::CheckHeaders(const PageRequest& request) const {
+  const RouteTable::Match match = state_->routes.Find(request.method, request.path);
+  const RestError error = state_->Check(request, match);
+  if (error.status.ok()) return nullptr;
+  PageResponse response = ErrorResponse(match.errors, error);
+  const std::string id = request.header(kRequestIdHeader);
+  if (!id.empty() && IsValidRequestId(id)) response.headers.emplace_back("X-Request-Id", id);
+  state_->Refused(request, error, response.status);
+  return std::make_shared<const PageResponse>(std::move(response));
+}
+
+void Gateway::Handle(const std::shared_ptr<HttpCall>& call) {
+  // Once more: it costs little, and the server may have been closed since.
+  if (std::shared_ptr<const PageResponse> refusal = CheckHeaders(call->request())) {
+    call->Reply(std::move(refusal));
+    return;
+  }
+  RouteTable::Match match = state_->routes.Find(call->request().method, call->request().path);
+  std::make_shared<Call>(state_, call, std::move(match))->Start();
+}
+
+void Gateway::Close() {
+  state_->closed = true;
+  state_->calls.Close();
+}
+
+}  // namespace sru::server

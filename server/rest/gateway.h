@@ -1,0 +1,70 @@
+// Gateway: HTTP requests with JSON become gRPC calls on a channel within the process, so that the parser, the limits, the
+// deadlines, the metrics and the access log of the services count for them too. docs/rest.md has the routes.
+//
+//   X-Request-Id          as x-request-id of gRPC; comes back with the answer
+//   traceparent           likewise
+//   X-Request-Timeout-Ms  the deadline: a whole number of milliseconds, from 1 to 86400000
+//   Authorization         Bearer TOKEN, if the server asks for tokens
+//
+// Web sites of other origins must not get in: there are no CORS answers, OPTIONS is refused, and so is what a browser sends for a
+// page of another origin or of a name that a stranger can own (page_host.h).
+//
+// Thread-safe.
+#ifndef SRU_SERVER_REST_GATEWAY_H_
+#define SRU_SERVER_REST_GATEWAY_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "grpcpp/channel.h"
+#include "server/http/http_server.h"
+#include "server/http/page_message.h"
+#include "server/rest/memory_hold.h"
+
+namespace sru::server {
+
+class Gateway {
+ public:
+  struct Options {
+    // Within the process, without a limit on the messages that it receives.
+    std::shared_ptr<grpc::Channel> channel;
+    // OK, or why a request with this header Authorization ("" = none) is refused. Null: everybody passes.
+    std::function<absl::Status(absl::string_view authorization)> authenticate;
+    // What requests and answers reserve that the services do not: JSON, and what it expands to.
+    MemoryBudget memory;
+    // Names under which pages may be opened besides those of page_host.h, and so call this.
+    std::vector<std::string> page_hosts;
+    // Called for a request that is refused before a service has seen it, for the log.
+    std::function<void(const PageRequest& request, int http_status, const absl::Status& reason)>
+        on_refused;
+  };
+
+  explicit Gateway(Options options);
+  // Like Close().
+  ~Gateway();
+  Gateway(const Gateway&) = delete;
+  Gateway& operator=(const Gateway&) = delete;
+
+  // Null if the request may go on, otherwise its refusal. To be called before the body is read.
+  std::shared_ptr<const PageResponse> CheckHeaders(const PageRequest& request) const;
+
+  // Answers a request, when its call has ended. Does not block. Looks at the headers again.
+  void Handle(const std::shared_ptr<HttpCall>& call);
+
+  // Cancels the calls that run and waits for their ends. From now on requests get 503.
+  void Close();
+
+ private:
+  class Call;
+  struct State;
+
+  const std::shared_ptr<State> state_;  // shared with the calls
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_REST_GATEWAY_H_

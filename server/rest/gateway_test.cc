@@ -1,0 +1,690 @@
+#include "server/rest/gateway.h"
+
+#include <atomic>
+#include <functional>
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "google/rpc/retry.pb.h"
+#include "grpcpp/grpcpp.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "server/base/http_peer.h"
+#include "server/base/mutex.h"
+#include "server/rest/event_stream.h"
+#include "sru/v1/inference.grpc.pb.h"
+#include "tests/testing/poll.h"
+
+namespace sru::server {
+namespace {
+
+using ::nlohmann::json;
+using ::sru::testing::PollUntil;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+// A service that does what the test says and remembers what it was sent.
+class FakeService final : public v1::InferenceService::Service {
+ public:
+  std::function<grpc::Status(grpc::ServerContext*, const v1::ClassifyRequest&,
+                             v1::ClassifyResponse*)>
+      classify;
+  std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&,
+                             grpc::ServerWriter<v1::GenerateResponse>*)>
+      generate;
+
+ private:
+  grpc::Status Classify(grpc::ServerContext* context, const v1::ClassifyRequest* request,
+                        v1::ClassifyResponse* response) override {
+    return classify(context, *request, response);
+  }
+  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
+                        grpc::ServerWriter<v1::GenerateResponse>* writer) override {
+    return generate(context, *request, writer);
+  }
+  grpc::Status ListModels(grpc::ServerContext* /*context*/,
+                          const v1::ListModelsRequest* /*request*/,
+                          v1::ListModelsResponse* response) override {
+    for (const int version : {1, 2}) {
+      v1::ModelInfo& model = *response->add_models();
+      model.set_name("trec");
+      model.set_version(version);
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status GetModel(grpc::ServerContext* /*context*/, const v1::GetModelRequest* request,
+                        v1::GetModelResponse* response) override {
+    response->mutable_model()->set_name(request->model());
+    response->mutable_model()->set_version(request->version());
+    return grpc::Status::OK;
+  }
+};
+
+// What a client gets; shared by the call and its stream.
+struct Client {
+  Mutex mutex;
+  std::shared_ptr<const PageResponse> response
+      ABSL_GUARDED_BY(mutex);  // whole, or the head of one in parts
+  std::string parts ABSL_GUARDED_BY(mutex);
+  bool reads ABSL_GUARDED_BY(mutex) = true;
+  bool gone ABSL_GUARDED_BY(mutex) = false;
+  bool ended ABSL_GUARDED_BY(mutex) = false;
+  std::function<void(bool)> written ABSL_GUARDED_BY(mutex);
+  std::function<void()> on_gone ABSL_GUARDED_BY(mutex);
+};
+
+class FakeStream final : public PageStream {
+ public:
+  explicit FakeStream(std::shared_ptr<Client> client) : client_(std::move(client)) {}
+  ~FakeStream() override {
+    MutexLock lock(&client_->mutex);
+    client_->ended = true;
+  }
+  bool Write(std::string /*part*/) override { return false; }
+  void AsyncWrite(std::string part, std::function<void(bool)> written) override {
+    bool gone = false;
+    {
+      MutexLock lock(&client_->mutex);
+      gone = client_->gone;
+      if (!gone) client_->parts += part;
+      if (!gone && !client_->reads) {
+        client_->written = std::move(written);
+        return;
+      }
+    }
+    written(!gone);
+  }
+
+ private:
+  const std::shared_ptr<Client> client_;
+};
+
+class FakeHttpCall final : public HttpCall {
+ public:
+  FakeHttpCall(PageRequest request, std::shared_ptr<Client> client)
+      : request_(std::move(request)), client_(std::move(client)) {}
+  const PageRequest& request() const override { return request_; }
+  bool gone() const override {
+    MutexLock lock(&client_->mutex);
+    return client_->gone;
+  }
+  void OnGone(std::function<void()> on_gone) override {
+    MutexLock lock(&client_->mutex);
+    client_->on_gone = std::move(on_gone);
+  }
+  void Reply(std::shared_ptr<const PageResponse> response) override {
+    MutexLock lock(&client_->mutex);
+    EXPECT_EQ(client_->response, nullptr) << "answered twice";
+    client_->response = std::move(response);
+  }
+  std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) override {
+    MutexLock lock(&client_->mutex);
+    EXPECT_EQ(client_->response, nullptr) << "answered twice";
+    client_->response = std::make_shared<const PageResponse>(head);
+    return std::make_unique<FakeStream>(client_);
+  }
+
+ private:
+  const PageRequest request_;
+  const std::shared_ptr<Client> client_;
+};
+
+class GatewayTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    service_.classify = [](grpc::ServerContext*, const v1::ClassifyRequest& request,
+                           v1::ClassifyResponse* response) {
+      response->set_model(request.model());
+      for (const v1::Sequence& sequence : request.sequences()) {
+        response->add_classifications()->add_labels()->set_name(sequence.text());
+      }
+      return grpc::Status::OK;
+    };
+    service_.generate = [](grpc::ServerContext*, const v1::GenerateRequest& request,
+                           grpc::ServerWriter<v1::GenerateResponse>* writer) {
+      for (int i = 0; i < request.max_new_tokens(); ++i) {
+        v1::GenerateResponse response;
+        response.set_model("lm");
+        response.set_text(absl::StrCat(i % 10));
+        const bool last = i + 1 == request.max_new_tokens();
+        if (last) {
+          response.set_finish_reason(v1::FINISH_REASON_LENGTH);
+          response.set_prompt_tokens(2);
+          response.set_generated_tokens(request.max_new_tokens());
+        }
+        if (!writer->Write(response)) break;
+      }
+      return grpc::Status::OK;
+    };
+    grpc::ServerBuilder builder;
+    builder.RegisterService(&service_);
+    server_ = builder.BuildAndStart();
+    Gateway::Options options;
+    options.channel = server_->InProcessChannel(grpc::ChannelArguments());
+    options.memory.reserve = [this](int64_t bytes) {
+      if (used_.fetch_add(bytes) + bytes <= limit_) return true;
+      used_ -= bytes;
+      return false;
+    };
+    options.memory.release = [this](int64_t bytes) { used_ -= bytes; };
+    options.authenticate = [](absl::string_view authorization) {
+      if (authorization == "Bearer secret") return absl::OkStatus();
+      return absl::UnauthenticatedError("a token is needed");
+    };
+    options.page_hosts = {"sru.example"};
+    options.on_refused = [this](const PageRequest& request, int status,
+                                const absl::Status& /*reason*/) {
+      refused_.push_back(absl::StrCat(request.path, " ", status));
+    };
+    gateway_ = std::make_unique<Gateway>(std::move(options));
+  }
+
+  void TearDown() override {
+    gateway_->Close();
+    {
+      MutexLock lock(&client_->mutex);
+      client_->response = nullptr;
+    }
+    EXPECT_TRUE(PollUntil([this] { return used_ == 0; })) << used_;
+    gateway_ = nullptr;
+    server_->Shutdown();
+    server_->Wait();
+  }
+
+  static PageRequest Request(const std::string& method, const std::string& path,
+                             const std::string& body = "") {
+    PageRequest request;
+    request.method = method;
+    request.path = path;
+    request.remote_address = "10.1.2.3";
+    request.remote_port = 4711;
+    request.headers["host"] = "localhost:8080";
+    request.headers["authorization"] = "Bearer secret";
+    if (method == "POST") request.headers["content-type"] = "application/json";
+    request.read_body = [body] { return body; };
+    return request;
+  }
+
+  // The refusal of the headers, or the answer.
+  std::shared_ptr<const PageResponse> Ask(const PageRequest& request) {
+    std::shared_ptr<const PageResponse> refusal = gateway_->CheckHeaders(request);
+    if (refusal != nullptr) return refusal;
+    Start(request);
+    return Await();
+  }
+  void Start(const PageRequest& request) {
+    client_ = std::make_shared<Client>();
+    gateway_->Handle(std::make_shared<FakeHttpCall>(request, client_));
+  }
+  std::shared_ptr<const PageResponse> Await() {
+    EXPECT_TRUE(PollUntil([this] {
+      MutexLock lock(&client_->mutex);
+      return client_->response != nullptr;
+    }));
+    MutexLock lock(&client_->mutex);
+    return client_->response;
+  }
+  // All that came in parts.
+  std::string AwaitEnd() {
+    EXPECT_TRUE(PollUntil([this] {
+      MutexLock lock(&client_->mutex);
+      return client_->ended;
+    }));
+    MutexLock lock(&client_->mutex);
+    return client_->parts;
+  }
+  std::string Parts() {
+    MutexLock lock(&client_->mutex);
+    return client_->parts;
+  }
+
+  static std::string Header(const PageResponse& response, const std::string& name) {
+    for (const auto& [key, value] : response.headers) {
+      if (key == name) return value;
+    }
+    return "";
+  }
+  void ExpectRefusal(const PageRequest& request, int status, const std::string& code,
+                     const std::string& part) {
+    SCOPED_TRACE(part);
+    const auto response = Ask(request);
+    EXPECT_EQ(response->status, status);
+    EXPECT_EQ(response->content_type, "application/json");
+    const json error = json::parse(response->body).at("error");
+    EXPECT_EQ(error.at("code"), code);
+    EXPECT_THAT(error.at("message").get<std::string>(), HasSubstr(part));
+  }
+
+  FakeService service_;
+  std::unique_ptr<grpc::Server> server_;
+  std::atomic<int64_t> used_{0};
+  std::atomic<int64_t> limit_{int64_t{1} << 30};
+  std::vector<std::string> refused_;
+  std::shared_ptr<Client> client_ = std::make_shared<Client>();
+  std::unique_ptr<Gateway> gateway_;
+};
+
+TEST_F(GatewayTest, AJsonRequestIsACall) {
+  const auto response = Ask(
+      Request("POST", "/v1/classify", R"({"model":"m","sequences":[{"text":"a"},{"text":"b"}]})"));
+  EXPECT_EQ(response->status, 200);
+  EXPECT_EQ(response->content_type, "application/json");
+  const json answer = json::parse(response->body);
+  EXPECT_EQ(answer.at("model"), "m");
+  EXPECT_EQ(answer.at("classifications").at(1).at("labels").at(0).at("name"), "b");
+  EXPECT_TRUE(refused_.empty());
+}
+
+TEST_F(GatewayTest, HeadersGoWithTheCall) {
+  std::multimap<std::string, std::string> seen;
+  absl::Duration left;
+  service_.classify = [&](grpc::ServerContext* context, const v1::ClassifyRequest&,
+                          v1::ClassifyResponse*) {
+    for (const auto& [name, value] : context->client_metadata()) {
+      seen.emplace(std::string(name.data(), name.size()), std::string(value.data(), value.size()));
+    }
+    left = absl::FromChrono(context->deadline()) - absl::Now();
+    context->AddInitialMetadata("x-request-id", "of-the-service");
+    return grpc::Status::OK;
+  };
+  PageRequest request = Request("POST", "/v1/classify", "{}");
+  request.headers["x-request-id"] = "mine";
+  request.headers["traceparent"] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  request.headers["x-request-timeout-ms"] = "50000";
+  request.headers["user-agent"] = "curl/8";
+  const auto response = Ask(request);
+  EXPECT_EQ(response->status, 200);
+  EXPECT_EQ(Header(*response, "X-Request-Id"), "of-the-service");
+  EXPECT_EQ(seen.find("x-request-id")->second, "mine");
+  EXPECT_EQ(seen.find("authorization")->second, "Bearer secret");
+  EXPECT_EQ(seen.find("user-agent")->second, "curl/8");
+  EXPECT_THAT(seen.find("traceparent")->second, StartsWith("00-4bf9"));
+  EXPECT_EQ(ParseHttpPeer(seen.find(kHttpPeerHeader)->second), "ipv4:10.1.2.3:4711");
+  EXPECT_GT(left, absl::Seconds(10));
+  EXPECT_LE(left, absl::Seconds(51));
+}
+
+TEST_F(GatewayTest, ErrorsOfCallsAreJson) {
+  service_.classify = [](grpc::ServerContext*, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
+    google::rpc::RetryInfo info;
+    info.mutable_retry_delay()->set_seconds(2);
+    info.mutable_retry_delay()->set_nanos(1);
+    google::rpc::Status details;
+    details.add_details()->PackFrom(info);
+    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full",
+                        details.SerializeAsString());
+  };
+  const auto response = Ask(Request("POST", "/v1/classify", "{}"));
+  EXPECT_EQ(response->status, 429);
+  EXPECT_EQ(Header(*response, "Retry-After"), "3");
+  EXPECT_EQ(response->body,
+            R"({"error":{"code":"RESOURCE_EXHAUSTED","message":"the queue is full"}})");
+}
+
+TEST_F(GatewayTest, BadHeadersAreRefusedBeforeTheBody) {
+  PageRequest request = Request("POST", "/v1/classify");
+  request.read_body = [] {
+    ADD_FAILURE() << "the body was read";
+    return "";
+  };
+  const auto with = [&request](const std::string& name, const std::string& value) {
+    PageRequest changed = request;
+    changed.headers[name] = value;
+    return changed;
+  };
+  ExpectRefusal(Request("GET", "/v1/nothing"), 404, "NOT_FOUND", "POST /v1/classify");
+  ExpectRefusal(Request("OPTIONS", "/v1/classify"), 405, "UNIMPLEMENTED", "it takes POST");
+  EXPECT_EQ(Header(*Ask(Request("PUT", "/v1/models")), "Allow"), "GET");
+  ExpectRefusal(with("content-type", "text/plain"), 415, "INVALID_ARGUMENT",
+                "Content-Type: expected application/json, found 'text/plain'");
+  ExpectRefusal(with("content-encoding", "gzip"), 415, "INVALID_ARGUMENT",
+                "Content-Encoding: expected none, found 'gzip'");
+  ExpectRefusal(with("authorization", "Bearer wrong"), 401, "UNAUTHENTICATED", "a token is needed");
+  EXPECT_EQ(Header(*Ask(with("authorization", "")), "WWW-Authenticate"), "Bearer");
+  for (const char* value :
+       {"0", "-1", "1.5", "", "abc", "86400001", "99999999999999999999", " 5"}) {
+    ExpectRefusal(with("x-request-timeout-ms", value), 400, "INVALID_ARGUMENT",
+                  "X-Request-Timeout-Ms: expected");
+  }
+  // The errors of an API have its form.
+  const json error = json::parse(Ask(Request("GET", "/v1/completions"))->body).at("error");
+  EXPECT_EQ(error.at("type"), "invalid_request_error");
+  EXPECT_THAT(refused_, ::testing::Contains("/v1/classify 415"));
+  // What a route finds wrong itself is told as well.
+  refused_.clear();
+  ExpectRefusal(Request("POST", "/v1/classify", "{"), 400, "INVALID_ARGUMENT", "JSON");
+  EXPECT_THAT(refused_, ::testing::ElementsAre("/v1/classify 400"));
+}
+
+TEST_F(GatewayTest, OtherOriginsAreRefused) {
+  const auto with = [](std::initializer_list<std::pair<const char*, const char*>> headers) {
+    PageRequest request = Request("POST", "/v1/classify", "{}");
+    for (const auto& [name, value] : headers) request.headers[name] = value;
+    return request;
+  };
+  for (const PageRequest& request :
+       {with({{"origin", "http://evil.example"}}), with({{"origin", "null"}}),
+        with({{"sec-fetch-site", "cross-site"}}), with({{"sec-fetch-site", "same-site"}}),
+        with({{"origin", "http://localhost:9090"}})}) {
+    ExpectRefusal(request, 403, "PERMISSION_DENIED", "a web page of another origin");
+  }
+  // A name that a stranger made point here.
+  for (const PageRequest& request :
+       {with({{"host", "evil.example"}, {"origin", "http://evil.example"}}),
+        with({{"host", "evil.example"}, {"sec-fetch-site", "same-origin"}}),
+        with({{"host", "evil.example"}, {"user-agent", "Mozilla/5.0 (X11)"}})}) {
+    ExpectRefusal(request, 403, "PERMISSION_DENIED", "evil.example");
+  }
+  EXPECT_EQ(
+      Ask(with({{"origin", "http://localhost:8080"}, {"sec-fetch-site", "same-origin"}}))->status,
+      200);
+  EXPECT_EQ(Ask(with({{"host", "sru.example"}, {"origin", "https://sru.example"}}))->status, 200);
+  // Programs may call by any name.
+  EXPECT_EQ(Ask(with({{"host", "balancer.example"}, {"user-agent", "python-requests/2"}}))->status,
+            200);
+  for (const auto& [name, value] : Ask(with({}))->headers)
+    EXPECT_THAT(name, Not(StartsWith("Access-Control")));
+}
+
+TEST_F(GatewayTest, BodiesThatCannotBeReadAreRefused) {
+  const std::vector<std::pair<absl::Status, int>> cases = {
+      {absl::InvalidArgumentError("no length"), 411},
+      {absl::ResourceExhaustedError("too long"), 413},
+      {absl::DeadlineExceededError("too slow"), 408},
+  };
+  for (const auto& [status, http_status] : cases) {
+    PageRequest request = Request("POST", "/v1/classify");
+    request.read_body = [status = status]() -> absl::StatusOr<std::string> { return status; };
+    EXPECT_EQ(Ask(request)->status, http_status);
+  }
+  ExpectRefusal(Request("POST", "/v1/classify", "{"), 400, "INVALID_ARGUMENT",
+                "the body is not JSON");
+}
+
+TEST_F(GatewayTest, MemoryIsBoundedAndGivenBack) {
+  limit_ = 100000;
+  ExpectRefusal(Request("POST", "/v1/classify", std::string(50000, ' ') + "{}"), 429,
+                "RESOURCE_EXHAUSTED", "memory");
+  const auto response = Ask(Request("POST", "/v1/classify", R"({"sequences":[{"text":"a"}]})"));
+  EXPECT_EQ(response->status, 200);
+  EXPECT_GT(used_, 0);  // until the client has the answer
+}
+
+TEST_F(GatewayTest, ACallIsCancelledWhenItsClientIsGone) {
+  std::atomic<bool> entered{false};
+  std::atomic<bool> cancelled{false};
+  service_.classify = [&](grpc::ServerContext* context, const v1::ClassifyRequest&,
+                          v1::ClassifyResponse*) {
+    entered = true;
+    cancelled = PollUntil([context] { return context->IsCancelled(); });
+    return grpc::Status::CANCELLED;
+  };
+  Start(Request("POST", "/v1/classify", "{}"));
+  ASSERT_TRUE(PollUntil([&] { return entered.load(); }));
+  std::function<void()> on_gone;
+  {
+    MutexLock lock(&client_->mutex);
+    on_gone = client_->on_gone;
+  }
+  on_gone();
+  EXPECT_EQ(Await()->status, 499);
+  EXPECT_TRUE(PollUntil([&] { return cancelled.load(); }));
+}
+
+TEST_F(GatewayTest, CloseCancelsWhatRunsAndRefusesTheRest) {
+  std::atomic<bool> entered{false};
+  service_.classify = [&](grpc::ServerContext* context, const v1::ClassifyRequest&,
+                          v1::ClassifyResponse*) {
+    entered = true;
+    PollUntil([context] { return context->IsCancelled(); });
+    return grpc::Status::CANCELLED;
+  };
+  Start(Request("POST", "/v1/classify", "{}"));
+  ASSERT_TRUE(PollUntil([&] { return entered.load(); }));
+  gateway_->Close();
+  EXPECT_EQ(Await()->status, 503);
+  const auto response = Ask(Request("POST", "/v1/classify", "{}"));
+  EXPECT_EQ(response->status, 503);
+  EXPECT_EQ(Header(*response, "Retry-After"), "1");
+  Start(Request("POST", "/v1/classify", "{}"));  // whose headers were looked at before
+  EXPECT_EQ(Await()->status, 503);
+}
+
+TEST_F(GatewayTest, ModelsAreListedInBothForms) {
+  json answer = json::parse(Ask(Request("GET", "/v1/models"))->body);
+  EXPECT_EQ(answer.at("object"), "list");
+  ASSERT_EQ(answer.at("data").size(), 1);
+  EXPECT_EQ(answer.at("data").at(0).at("id"), "trec");
+  EXPECT_EQ(answer.at("models").size(), 2);
+  PageRequest request = Request("GET", "/v1/models/a%20b");
+  request.query = "version=2";
+  answer = json::parse(Ask(request)->body);
+  EXPECT_EQ(answer.at("id"), "a b");
+  EXPECT_EQ(answer.at("model").at("version"), "2");
+  request.query = "version=x";
+  ExpectRefusal(request, 400, "INVALID_ARGUMENT", "query: version: expected a whole number");
+  request.query = "v=1";
+  ExpectRefusal(request, 400, "INVALID_ARGUMENT", "query: expected version=NUMBER, found 'v=1'");
+  EXPECT_EQ(Ask(Request("GET", "/v1/models/%zz"))->status, 404);
+}
+
+TEST_F(GatewayTest, GenerateAnswersByEvents) {
+  const auto response =
+      Ask(Request("POST", "/v1/generate", R"({"prompt":{"text":"a"},"max_new_tokens":2})"));
+  EXPECT_EQ(response->status, 200);
+  EXPECT_THAT(response->content_type, StartsWith("text/event-stream"));
+  EXPECT_EQ(AwaitEnd(),
+            "data: {\"model\":\"lm\",\"text\":\"0\"}\n\n"
+            "data: "
+            "{\"model\":\"lm\",\"text\":\"1\",\"finish_reason\":\"FINISH_REASON_LENGTH\",\"prompt_"
+            "tokens\":2,"
+            "\"generated_tokens\":2}\n\n");
+}
+
+TEST_F(GatewayTest, AStreamThatFailsSaysSo) {
+  int messages = 0;
+  service_.generate = [&](grpc::ServerContext*, const v1::GenerateRequest&,
+                          grpc::ServerWriter<v1::GenerateResponse>* writer) {
+    for (int i = 0; i < messages; ++i) writer->Write(v1::GenerateResponse());
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server drains");
+  };
+  // Before the first message the answer has a status of its own.
+  EXPECT_EQ(Ask(Request("POST", "/v1/generate", "{}"))->status, 503);
+  messages = 1;
+  EXPECT_EQ(Ask(Request("POST", "/v1/generate", "{}"))->status, 200);
+  EXPECT_EQ(AwaitEnd(),
+            "data: {}\n\ndata: {\"error\":{\"code\":\"UNAVAILABLE\",\"message\":\"the server "
+            "drains\"}}\n\n");
+}
+
+TEST_F(GatewayTest, ASlowReaderStopsTheService) {
+  std::atomic<int> written{0};
+  service_.generate = [&](grpc::ServerContext*, const v1::GenerateRequest&,
+                          grpc::ServerWriter<v1::GenerateResponse>* writer) {
+    v1::GenerateResponse response;
+    response.set_text(std::string(1000, 'x'));
+    for (int i = 0; i < 1000; ++i) {
+      if (!writer->Write(response)) break;
+      ++written;
+    }
+    return grpc::Status::OK;
+  };
+  client_ = std::make_shared<Client>();
+  {
+    MutexLock lock(&client_->mutex);
+    client_->reads = false;
+  }
+  gateway_->Handle(std::make_shared<FakeHttpCall>(Request("POST", "/v1/generate", "{}"), client_));
+  // Each time that the client takes an event, the service may send about one more.
+  for (int i = 1; i <= 5; ++i) {
+    std::function<void(bool)> taken;
+    ASSERT_TRUE(PollUntil([&] {
+      MutexLock lock(&client_->mutex);
+      taken = std::exchange(client_->written, nullptr);
+      return taken != nullptr;
+    }));
+    EXPECT_LE(written, i + 2);
+    taken(i < 5);  // then it is gone
+  }
+  EXPECT_TRUE(PollUntil([&] {
+    MutexLock lock(&client_->mutex);
+    return client_->ended;
+  }));
+  EXPECT_LT(written, 10);
+}
+
+TEST_F(GatewayTest, CompletionsHaveOpenAisForm) {
+  const auto response = Ask(
+      Request("POST", "/v1/completions", R"({"model":"lm","prompt":["a","b"],"max_tokens":3})"));
+  const json answer = json::parse(response->body);
+  EXPECT_THAT(answer.at("id").get<std::string>(), StartsWith("cmpl-"));
+  EXPECT_EQ(answer.at("object"), "text_completion");
+  EXPECT_EQ(answer.at("model"), "lm");
+  ASSERT_EQ(answer.at("choices").size(), 2);
+  EXPECT_EQ(
+      answer.at("choices").at(1),
+      json({{"index", 1}, {"text", "012"}, {"logprobs", nullptr}, {"finish_reason", "length"}}));
+  EXPECT_EQ(answer.at("usage"),
+            json({{"prompt_tokens", 4}, {"completion_tokens", 6}, {"total_tokens", 10}}));
+}
+
+TEST_F(GatewayTest, CompletionsCanBeStreamed) {
+  const auto response = Ask(Request(
+      "POST", "/v1/completions",
+      R"({"prompt":"a","max_tokens":2,"stream":true,"stream_options":{"include_usage":true}})"));
+  EXPECT_EQ(response->status, 200);
+  std::vector<std::string> events = absl::StrSplit(AwaitEnd(), "\n\n", absl::SkipEmpty());
+  ASSERT_EQ(events.size(), 4);
+  const auto event = [&](int i) { return json::parse(events[i].substr(6)); };
+  EXPECT_EQ(event(0).at("choices").at(0).at("text"), "0");
+  EXPECT_EQ(event(0).at("choices").at(0).at("finish_reason"), nullptr);
+  EXPECT_EQ(event(0).at("usage"), nullptr);
+  EXPECT_EQ(event(1).at("choices").at(0).at("finish_reason"), "length");
+  EXPECT_EQ(event(2).at("choices"), json::array());
+  EXPECT_EQ(event(2).at("usage").at("total_tokens"), 4);
+  EXPECT_EQ(events[3], "data: [DONE]");
+}
+
+TEST_F(GatewayTest, TokensOfCompletionsHaveLogProbabilities) {
+  service_.generate = [](grpc::ServerContext*, const v1::GenerateRequest& request,
+                         grpc::ServerWriter<v1::GenerateResponse>* writer) {
+    EXPECT_TRUE(request.echo() && request.token_log_probs() && request.token_texts());
+    EXPECT_EQ(request.top_candidates(), 1);
+    v1::GenerateResponse response;
+    response.set_text("\u00e4bc");
+    for (const char* text : {"\u00e4", "b", "c"}) response.add_token_texts(text);
+    for (const int id : {1, 2, 3}) response.add_token_ids(id);
+    for (const float log_prob : {0.0f, -1.0f, -2.0f}) response.add_log_probs(log_prob);
+    response.add_candidates();
+    for (const char* text : {"b", "x"}) {
+      v1::Candidate& candidate = *response.add_candidates()->add_candidates();
+      candidate.set_text(text);
+      candidate.set_log_prob(-1);
+    }
+    response.set_finish_reason(v1::FINISH_REASON_LENGTH);
+    response.set_prompt_tokens(2);
+    response.set_generated_tokens(1);
+    writer->Write(response);
+    return grpc::Status::OK;
+  };
+  json answer =
+      json::parse(Ask(Request("POST", "/v1/completions",
+                              R"({"prompt":"a","max_tokens":1,"echo":true,"logprobs":1})"))
+                      ->body);
+  EXPECT_EQ(answer.at("choices").at(0).at("logprobs"), json::parse(R"({"tokens":["\u00e4","b","c"],
+      "token_logprobs":[null,-1.0,-2.0],"top_logprobs":[null,{"b":-1.0},{"x":-1.0,"c":-2.0}],"text_offset":[0,1,2]})"));
+  // Without new tokens, the prompt alone is scored.
+  answer = json::parse(Ask(Request("POST", "/v1/completions",
+                                   R"({"prompt":"a","max_tokens":0,"echo":true,"logprobs":1})"))
+                           ->body);
+  EXPECT_EQ(answer.at("choices").at(0).at("text"), "\u00e4b");
+  EXPECT_EQ(answer.at("choices").at(0).at("logprobs").at("tokens"), json({"\u00e4", "b"}));
+  EXPECT_EQ(answer.at("choices").at(0).at("finish_reason"), "length");
+  EXPECT_EQ(answer.at("usage").at("completion_tokens"), 0);
+}
+
+TEST_F(GatewayTest, CompletionsThatFailAreCancelledTogether) {
+  std::atomic<int> cancelled{0};
+  service_.generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                          grpc::ServerWriter<v1::GenerateResponse>*) {
+    if (request.prompt().text() == "bad")
+      return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such model");
+    if (PollUntil([context] { return context->IsCancelled(); })) ++cancelled;
+    return grpc::Status::CANCELLED;
+  };
+  const auto response = Ask(Request("POST", "/v1/completions", R"({"prompt":["a","bad"]})"));
+  EXPECT_EQ(response->status, 404);
+  EXPECT_EQ(json::parse(response->body).at("error"), json({{"message", "no such model"},
+                                                           {"type", "not_found_error"},
+                                                           {"param", nullptr},
+                                                           {"code", "NOT_FOUND"}}));
+  EXPECT_TRUE(PollUntil([&] { return cancelled == 1; }));
+}
+
+TEST_F(GatewayTest, TheDescriptionHasEveryRoute) {
+  const json description = json::parse(Ask(Request("GET", "/openapi.json"))->body);
+  EXPECT_EQ(description.at("openapi"), "3.1.0");
+  for (const char* path : {"/v1/classify", "/v1/encode", "/v1/score", "/v1/answer", "/v1/translate",
+                           "/v1/generate", "/v1/completions", "/v1/models", "/v1/models/{name}"}) {
+    EXPECT_TRUE(description.at("paths").contains(path)) << path;
+  }
+  EXPECT_EQ(
+      description.at("components").at("schemas").at("Label").at("properties").at("name").at("type"),
+      "string");
+}
+
+// A RestCall for the stream alone.
+class StreamedCall final : public RestCall {
+ public:
+  explicit StreamedCall(std::shared_ptr<Client> client) : client_(std::move(client)) {}
+  const PageRequest& request() const override { return request_; }
+  const std::string& parameter(const std::string& /*name*/) const override { return body_; }
+  std::string& body() override { return body_; }
+  MemoryHold& memory() override { return memory_; }
+  std::shared_ptr<GrpcCall> Unary(const std::string& /*method*/, grpc::ByteBuffer /*request*/,
+                                  GrpcCalls::OnDone /*done*/) override {
+    return nullptr;
+  }
+  std::shared_ptr<GrpcStream> ServerStream(const std::string& /*method*/,
+                                           grpc::ByteBuffer /*request*/,
+                                           GrpcCalls::OnMessage /*on_message*/,
+                                           GrpcCalls::OnDone /*done*/) override {
+    return nullptr;
+  }
+  void Reply(PageResponse /*response*/) override {}
+  void Fail(const RestError& /*error*/) override {}
+  std::unique_ptr<PageStream> ReplyInParts(PageResponse /*head*/) override {
+    return std::make_unique<FakeStream>(client_);
+  }
+
+ private:
+  const std::shared_ptr<Client> client_;
+  const PageRequest request_;
+  std::string body_;
+  MemoryHold memory_{nullptr};
+};
+
+TEST_F(GatewayTest, ASilentStreamIsKeptAlive) {
+  const auto events = std::make_shared<EventStream>(std::make_shared<StreamedCall>(client_),
+                                                    ErrorForm::kV1, absl::Milliseconds(1));
+  events->Start();
+  EXPECT_TRUE(
+      PollUntil([this] { return Parts().size() > std::string(": keep-alive\n\n").size(); }));
+  EXPECT_THAT(Parts(), StartsWith(": keep-alive\n\n: keep-alive\n\n"));
+  events->Send("{}", nullptr);
+  events->End("last");
+  EXPECT_THAT(AwaitEnd(), ::testing::EndsWith("data: {}\n\ndata: last\n\n"));
+}
+
+}  // namespace
+}  // namespace sru::server

@@ -1,0 +1,291 @@
+#include "server/rest/json_message.h"
+
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/util/json_util.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "sru/v1/inference.pb.h"
+
+namespace sru::server {
+namespace {
+
+using ::google::protobuf::util::MessageDifferencer;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+template <typename Message>
+absl::Status Parse(const std::string& json, Message* message) {
+  MemoryHold unlimited(nullptr);
+  return ParseJsonMessage(json, &unlimited, message);
+}
+
+template <typename Message>
+std::string ErrorOf(const std::string& json) {
+  Message message;
+  const absl::Status status = Parse(json, &message);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << json;
+  return std::string(status.message());
+}
+
+template <typename Message>
+std::string Written(const Message& message, JsonFields fields) {
+  MemoryHold unlimited(nullptr);
+  std::string json;
+  EXPECT_TRUE(WriteJsonMessage(message, fields, &unlimited, &json).ok());
+  return json;
+}
+
+// What protobuf's utility reads from it.
+template <typename Message>
+Message ReadByProtobuf(const std::string& json) {
+  Message message;
+  EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(json, &message).ok()) << json;
+  return message;
+}
+
+template <typename Message>
+void ExpectAsProtobuf(const std::string& json) {
+  SCOPED_TRACE(json);
+  Message message;
+  const absl::Status status = Parse(json, &message);
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(MessageDifferencer::Equals(message, ReadByProtobuf<Message>(json)));
+}
+
+TEST(JsonMessageTest, ReadsWhatProtobufReads) {
+  for (
+      const char* json : {
+          R"({})",
+          R"( { "model" : "trec" , "version":3, "sequences":[] } )",
+          R"({"version":"3","top_k":"2","truncate":true,"priority":"PRIORITY_HIGH"})",
+          R"({"version":3.0,"topK":1e1,"skipEmpty":false,"priority":1})",
+          R"({"sequences":[{"text":"a\u00e4\ud83d\ude00\n"},{"tokens":{"values":["x","","y"]}},{}]})",
+          R"({"sequences":[{"token_ids":{"values":[0,-1,2147483647,-2147483648,"5"]}},{"tokenIds":{}}]})",
+          R"({"sequences":[{"features":{"data":"AAAAPw==","feature_size":1}},{"features":{"data":"_-8"}}]})",
+          R"({"model":null,"sequences":null,"top_k":null})",
+          R"({"version":-9223372036854775808})",
+          R"({"version":"9223372036854775807"})",
+      }) {
+    ExpectAsProtobuf<v1::ClassifyRequest>(json);
+  }
+  for (
+      const char* json : {
+          R"({"sampling":{"temperature":0.7,"seed":18446744073709551615,"logit_bias":{"3":-100,"-4":0.5}}})",
+          R"({"sampling":{"temperature":"0.25","min_p":1e-3,"seed":"7","top_p":1}})",
+          R"({"sampling":{"temperature":"NaN","min_p":"Infinity","top_p":"-Infinity"}})",
+          R"({"prompt":{"text":"x"},"stop":["a","b"],"stopTokenIds":[1,2],"state":"AQID"})",
+      }) {
+    if (std::string(json).find("NaN") == std::string::npos)
+      ExpectAsProtobuf<v1::GenerateRequest>(json);
+    v1::GenerateRequest request;
+    EXPECT_TRUE(Parse(json, &request).ok()) << json;
+  }
+  ExpectAsProtobuf<v1::TranslateRequest>(R"({"length_penalty":{"form":"FORM_GNMT","alpha":0}})");
+}
+
+TEST(JsonMessageTest, ErrorsNameThePlace) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"sequences":[{},{"text":5}]})",
+       "sequences[1].text: expected a string, found the number 5"},
+      {R"({"sequences":[{"tokens":{"values":["a",{}]}}]})",
+       "sequences[0].tokens.values[1]: expected a string, found an object"},
+      {R"({"sequences":[{"token_ids":{"values":[1,2147483648]}}]})",
+       "sequences[0].token_ids.values[1]: expected a whole number of 32 bits, found 2147483648"},
+      {R"({"sequences":[{"token_ids":{"values":[1.5]}}]})",
+       "sequences[0].token_ids.values[0]: expected a whole number of 32 bits, found 1.5"},
+      {R"({"sequences":[{"token_ids":{"values":[null]}}]})",
+       "sequences[0].token_ids.values[0]: expected a whole number of 32 bits, found null"},
+      {R"({"sequences":{"text":"a"}})", "sequences: expected a list, found an object"},
+      {R"({"sequences":[[]]})", "sequences[0]: expected an object, found a list"},
+      {R"({"sequences":"a"})", "sequences: expected a list, found a string"},
+      {R"({"model":["a"]})", "model: expected a string, found a list"},
+      {R"({"truncate":"true"})", "truncate: expected true or false, found a string"},
+      {R"({"truncate":1})", "truncate: expected true or false, found the number 1"},
+      {R"({"top_k":true})", "top_k: expected a whole number of 32 bits, found true"},
+      {R"({"top_k":"7x"})", "top_k: expected a whole number of 32 bits, found '7x'"},
+      {R"({"version":9223372036854775808})",
+       "version: expected a whole number of 64 bits, found 9223372036854775808"},
+      {R"({"priority":"HIGH"})",
+       "priority: expected one of PRIORITY_UNSPECIFIED, PRIORITY_LOW, PRIORITY_NORMAL, "
+       "PRIORITY_HIGH, found 'HIGH'"},
+      {R"({"sequences":[{"text":"a","tokens":{}}]})",
+       "sequences[0].tokens: text is set already; expected one of them"},
+      {R"({"sequences":[{"features":{"data":"a?"}}]})",
+       "sequences[0].features.data: expected a string in base64, found something else"},
+      {R"({"sequences":[{"word":"a"}]})",
+       "sequences[0]: unknown field 'word'; expected one of text, tokens, token_ids, features"},
+      {R"({"top_k":1,"top_k":1})", "top_k: the key comes twice"},
+      {R"({"top_k":1,"topK":1})", "top_k: the key comes twice"},
+      {R"([])", "expected an object, found a list"},
+      {R"("a")", "expected an object, found a string"},
+      {R"(null)", "expected an object, found null"},
+  };
+  for (const auto& [json, message] : cases)
+    EXPECT_EQ(ErrorOf<v1::ClassifyRequest>(json), message) << json;
+  EXPECT_EQ(ErrorOf<v1::GenerateRequest>(R"({"sampling":{"temperature":1e39}})"),
+            "sampling.temperature: expected a number in the range of float32, found 1e39");
+  EXPECT_EQ(ErrorOf<v1::GenerateRequest>(R"({"sampling":{"logit_bias":{"a":1}}})"),
+            "sampling.logit_bias: expected whole numbers of 32 bits as keys, found 'a'");
+  EXPECT_EQ(ErrorOf<v1::GenerateRequest>(R"({"sampling":{"logit_bias":{"1":1,"1":2}}})"),
+            "sampling.logit_bias: the key '1' comes twice");
+  EXPECT_EQ(ErrorOf<v1::GenerateRequest>(R"({"sampling":{"logit_bias":{"1":{}}}})"),
+            "sampling.logit_bias: expected an object of numbers, found an object");
+  EXPECT_EQ(ErrorOf<v1::GenerateRequest>(R"({"sampling":{"logit_bias":[]}})"),
+            "sampling.logit_bias: expected an object of numbers, found a list");
+}
+
+TEST(JsonMessageTest, RefusesWhatIsNotJson) {
+  for (const std::string& json :
+       {std::string(), std::string("{"), std::string("{\"top_k\":}"), std::string("{} {}"),
+        std::string("{\"top_k\":NaN}"), std::string("{\"top_k\":01}"),
+        std::string("{\"top_k\":1e999}"), std::string("{\"model\":\"\xff\"}"),
+        std::string("{\"model\":\"\xed\xa0\x80\"}"), std::string("{\"model\":\"\\ud800\"}"),
+        std::string("{'model':1}"), std::string("{\"top_k\":1,}"), std::string("\0", 1)}) {
+    const std::string error = ErrorOf<v1::ClassifyRequest>(json);
+    EXPECT_THAT(error, StartsWith("the body is not JSON: "));
+    EXPECT_LT(error.size(), 300);
+  }
+  EXPECT_THAT(ErrorOf<v1::ClassifyRequest>("{\n \"model\": x}"), HasSubstr("line 2, column 11"));
+}
+
+TEST(JsonMessageTest, DepthIsBoundedByTheMessage) {
+  const int depth = 1 << 20;
+  EXPECT_EQ(ErrorOf<v1::ClassifyRequest>(std::string(depth, '[')),
+            "expected an object, found a list");
+  EXPECT_EQ(ErrorOf<v1::ClassifyRequest>("{\"sequences\":" + std::string(depth, '[')),
+            "sequences[0]: expected an object, found a list");
+  std::string objects;
+  for (int i = 0; i < 1000; ++i) objects += "{\"sequences\":[";
+  EXPECT_THAT(ErrorOf<v1::ClassifyRequest>(objects),
+              StartsWith("sequences[0]: unknown field 'sequences'"));
+}
+
+// A budget with so many bytes, and the most that were taken of it.
+struct Budget {
+  explicit Budget(int64_t limit) : left(limit), least(limit) {
+    budget->reserve = [this](int64_t bytes) {
+      if (bytes > left) return false;
+      left -= bytes;
+      least = std::min(least, left);
+      return true;
+    };
+    budget->release = [this](int64_t bytes) { left += bytes; };
+  }
+  int64_t left;
+  int64_t least;
+  std::shared_ptr<MemoryBudget> budget = std::make_shared<MemoryBudget>();
+};
+
+TEST(JsonMessageTest, MemoryIsReservedBeforeItIsTaken) {
+  const int64_t limit = 4 << 20;
+  // Three bytes each become a message, a string or a number.
+  std::string messages = "{\"sequences\":[{}";
+  std::string strings = "{\"sequences\":[{\"tokens\":{\"values\":[\"\"";
+  for (int i = 0; i < 100000; ++i) {
+    messages += ",{}";
+    strings += ",\"\"";
+  }
+  for (const std::string& json : {messages + "]}", strings + "]}}]}"}) {
+    v1::ClassifyRequest request;
+    Budget enough(int64_t{64} << 20);
+    {
+      MemoryHold hold(enough.budget);
+      EXPECT_TRUE(ParseJsonMessage(json, &hold, &request).ok());
+      EXPECT_GE(hold.bytes(), static_cast<int64_t>(request.SpaceUsedLong()));
+    }
+    EXPECT_EQ(enough.left, int64_t{64} << 20);
+    Budget little(limit);
+    v1::ClassifyRequest refused;
+    {
+      MemoryHold hold(little.budget);
+      EXPECT_EQ(ParseJsonMessage(json, &hold, &refused).code(),
+                absl::StatusCode::kResourceExhausted);
+      EXPECT_LT(refused.SpaceUsedLong(), static_cast<size_t>(limit));
+    }
+    EXPECT_EQ(little.left, limit);
+  }
+  v1::EncodeResponse response;
+  for (int i = 0; i < 100000; ++i) response.add_encodings()->add_values(0.1f);
+  Budget little(1 << 20);
+  MemoryHold hold(little.budget);
+  std::string json;
+  EXPECT_EQ(WriteJsonMessage(response, JsonFields::kAll, &hold, &json).code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_LT(json.size(), size_t{1} << 20);
+}
+
+v1::EncodeResponse SomeEncoding() {
+  v1::EncodeResponse response;
+  response.set_model("a\"\\\n\x01\u00e4\U0001F600/");
+  response.set_version(std::numeric_limits<int64_t>::min());
+  v1::Encoding& encoding = *response.add_encodings();
+  encoding.add_shape(2);
+  for (const float value :
+       {0.1f, -0.0f, 1e-40f, 3.4028235e38f, std::numeric_limits<float>::infinity(),
+        -std::numeric_limits<float>::infinity(), 16777216.0f}) {
+    encoding.add_values(value);
+  }
+  encoding.set_data(std::string("\x00\xff\x10", 3));
+  encoding.set_truncated(true);
+  response.add_encodings();
+  response.mutable_times()->set_total_us(0.1);
+  return response;
+}
+
+TEST(JsonMessageTest, ProtobufReadsWhatIsWritten) {
+  for (const JsonFields fields : {JsonFields::kAll, JsonFields::kSet}) {
+    const v1::EncodeResponse response = SomeEncoding();
+    const std::string json = Written(response, fields);
+    EXPECT_TRUE(MessageDifferencer::Equals(ReadByProtobuf<v1::EncodeResponse>(json), response))
+        << json;
+    v1::EncodeResponse again;
+    EXPECT_TRUE(Parse(json, &again).ok());
+    EXPECT_TRUE(MessageDifferencer::Equals(again, response)) << json;
+    EXPECT_TRUE(nlohmann::json::accept(json));
+  }
+  v1::GenerateRequest request;
+  request.mutable_sampling()->set_seed(0);
+  (*request.mutable_sampling()->mutable_logit_bias())[-5] = 1.5f;
+  request.set_priority(v1::PRIORITY_HIGH);
+  const std::string json = Written(request, JsonFields::kSet);
+  EXPECT_EQ(json,
+            R"({"sampling":{"seed":"0","logit_bias":{"-5":1.5}},"priority":"PRIORITY_HIGH"})");
+  EXPECT_TRUE(MessageDifferencer::Equals(ReadByProtobuf<v1::GenerateRequest>(json), request));
+}
+
+TEST(JsonMessageTest, AllFieldsAreWrittenUnlessTheyCanBeAbsent) {
+  EXPECT_EQ(Written(v1::Classification(), JsonFields::kAll),
+            R"({"labels":[],"token_count":0,"truncated":false,"unknown_tokens":0})");
+  EXPECT_EQ(Written(v1::ClassifyResponse(), JsonFields::kAll),
+            R"({"model":"","version":"0","classifications":[]})");
+  EXPECT_EQ(Written(v1::Sequence(), JsonFields::kAll), "{}");
+  EXPECT_EQ(Written(v1::ClassifyResponse(), JsonFields::kSet), "{}");
+}
+
+TEST(JsonMessageTest, BytesOfCallsAreTheMessage) {
+  const v1::EncodeResponse response = SomeEncoding();
+  const grpc::ByteBuffer bytes = ToByteBuffer(response);
+  v1::EncodeResponse again;
+  ASSERT_TRUE(FromByteBuffer(bytes, &again));
+  EXPECT_TRUE(MessageDifferencer::Equals(again, response));
+  EXPECT_TRUE(FromByteBuffer(ToByteBuffer(v1::EncodeResponse()), &again));
+  const grpc::Slice garbage("\xff\xff");
+  EXPECT_FALSE(FromByteBuffer(grpc::ByteBuffer(&garbage, 1), &again));
+}
+
+TEST(JsonMessageTest, StringsAreRepaired) {
+  std::string json;
+  AppendJsonString("a\xff", &json);
+  EXPECT_EQ(json, "\"a\uFFFD\"");
+}
+
+}  // namespace
+}  // namespace sru::server

@@ -1,0 +1,41 @@
+// The OpenAPI 3.1 description of the gateway's routes, at /openapi.json. The schemas of messages are made from protobuf's
+// descriptors; the others are written beside their routes. Pure functions.
+#ifndef SRU_SERVER_REST_OPENAPI_H_
+#define SRU_SERVER_REST_OPENAPI_H_
+
+#include <string>
+#include <vector>
+
+#include "google/protobuf/descriptor.h"
+#include "nlohmann/json_fwd.hpp"
+#include "server/rest/route.h"
+
+namespace sru::server {
+
+// Operation Objects. `summary` is a sentence or two.
+//
+// A call with one answer; a request of null: it has no body.
+nlohmann::json MessageOperation(const std::string& summary,
+                                const google::protobuf::Descriptor* request,
+                                const google::protobuf::Descriptor& response);
+// A call that is answered by events.
+nlohmann::json EventsOperation(const std::string& summary,
+                               const google::protobuf::Descriptor& request,
+                               const google::protobuf::Descriptor& response);
+// The message with OpenAI's members in front of its own.
+nlohmann::json ModelsOperation(const std::string& summary,
+                               const google::protobuf::Descriptor& response, bool is_list);
+
+// {"$ref": "#/components/schemas/NAME"}
+nlohmann::json SchemaReference(const std::string& name);
+// A Response Object with JSON of this schema.
+nlohmann::json JsonAnswer(const std::string& description, nlohmann::json schema);
+// A Request Body Object with JSON of this schema.
+nlohmann::json JsonBody(nlohmann::json schema);
+
+// The whole description. Every operation gets the headers, the errors and the parameters of its path, if it does not have them.
+std::string OpenApiText(const std::vector<RouteGroup>& groups);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_REST_OPENAPI_H_

@@ -1,0 +1,105 @@
+#include "server/rest/route.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+namespace sru::server {
+namespace {
+
+int HexValue(char digit) {
+  return absl::ascii_isdigit(digit) ? digit - '0' : absl::ascii_tolower(digit) - 'a' + 10;
+}
+
+bool IsParameter(absl::string_view segment) { return !segment.empty() && segment.front() == '{'; }
+
+bool HasParameters(const Route& route) { return route.path.find('{') != std::string::npos; }
+
+// Whether the segments of a path are those of the pattern; what stood for the parameters.
+bool Matches(const std::string& pattern, const std::vector<absl::string_view>& segments,
+             std::map<std::string, std::string>* parameters) {
+  parameters->clear();
+  const std::vector<absl::string_view> wanted = absl::StrSplit(pattern, '/');
+  if (wanted.size() != segments.size()) return false;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (!IsParameter(wanted[i])) {
+      if (wanted[i] != segments[i]) return false;
+      continue;
+    }
+    std::optional<std::string> value = PercentDecode(segments[i]);
+    if (!value.has_value() || value->empty()) return false;
+    parameters->emplace(wanted[i].substr(1, wanted[i].size() - 2), *std::move(value));
+  }
+  return true;
+}
+
+// How much of two paths is the same: the first segment decides whose form an error has.
+bool SameApi(absl::string_view a, absl::string_view b) {
+  const auto first = [](absl::string_view path) { return path.substr(0, path.find('/', 1)); };
+  return first(a) == first(b);
+}
+
+}  // namespace
+
+std::optional<std::string> PercentDecode(absl::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded += text[i];
+      continue;
+    }
+    if (i + 2 >= text.size() || !absl::ascii_isxdigit(text[i + 1]) ||
+        !absl::ascii_isxdigit(text[i + 2])) {
+      return std::nullopt;
+    }
+    decoded += static_cast<char>(HexValue(text[i + 1]) * 16 + HexValue(text[i + 2]));
+    i += 2;
+  }
+  return decoded;
+}
+
+void RouteTable::Add(std::vector<Route> routes) {
+  for (Route& route : routes) routes_.push_back(std::move(route));
+}
+
+RouteTable::Match RouteTable::Find(absl::string_view method, absl::string_view path) const {
+  if (method == "HEAD") method = "GET";
+  Match match;
+  for (const Route& route : routes_) {
+    if (route.method == method && route.path == path) {
+      match.route = &route;
+      match.errors = route.errors;
+      return match;
+    }
+  }
+  const std::vector<absl::string_view> segments = absl::StrSplit(path, '/');
+  std::vector<std::string> allowed;
+  bool has_like = false;
+  for (const Route& route : routes_) {
+    if (!has_like && SameApi(route.path, path)) {
+      match.errors = route.errors;
+      has_like = true;
+    }
+    std::map<std::string, std::string> parameters;
+    if (HasParameters(route) ? !Matches(route.path, segments, &parameters) : route.path != path)
+      continue;
+    match.errors = route.errors;
+    if (route.method == method) {
+      match.route = &route;
+      match.parameters = std::move(parameters);
+      return match;
+    }
+    allowed.push_back(route.method);
+  }
+  match.allowed = absl::StrJoin(allowed, ", ");
+  return match;
+}
+
+std::string RouteTable::Summary() const {
+  return absl::StrJoin(routes_, ", ", [](std::string* out, const Route& route) {
+    absl::StrAppend(out, route.method, " ", route.path);
+  });
+}
+
+}  // namespace sru::server

@@ -1,0 +1,118 @@
+// Route: what the gateway answers at a path, and RestCall, what it hands to the route's handler.
+//
+//   Route route;
+//   route.method = "POST";
+//   route.path = "/v2/models/{name}/infer";
+//   route.content_types = {"application/json", "application/octet-stream"};
+//   route.errors = ErrorForm::kOpenInference;
+//   route.handle = [](const std::shared_ptr<RestCall>& call) {
+//     ...
+//     call->Unary("/inference.GRPCInferenceService/ModelInfer", Serialize(request), [call](GrpcAnswer answer) {
+//       if (!answer.status.ok()) return call->Fail(ErrorOfCall(answer.status));
+//       call->Reply(...);
+//     });
+//   };
+#ifndef SRU_SERVER_REST_ROUTE_H_
+#define SRU_SERVER_REST_ROUTE_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "nlohmann/json_fwd.hpp"
+#include "server/http/page_message.h"
+#include "server/rest/error_response.h"
+#include "server/rest/grpc_call.h"
+#include "server/rest/memory_hold.h"
+
+namespace sru::server {
+
+// One HTTP request, until it is answered by Reply(), Fail() or ReplyInParts(): exactly one of them, once. The functions may
+// be called on any thread, one at a time. A handler must not block; it keeps the RestCall alive through the functions that it
+// passes on.
+class RestCall {
+ public:
+  virtual ~RestCall() = default;
+
+  virtual const PageRequest& request() const = 0;
+  // What stood for {name} in the route's path, percent-decoded.
+  virtual const std::string& parameter(const std::string& name) const = 0;
+  // The body, complete. May be moved away.
+  virtual std::string& body() = 0;
+  // What this request has reserved of the memory of all calls, at first the bytes of the body. Kept until the client has taken the
+  // answer.
+  virtual MemoryHold& memory() = 0;
+
+  // Calls on the channel within the process with the headers of the request (authorization, x-request-id, traceparent, the caller's
+  // address) and its deadline. Cancelled when the client goes away. What `done` and `on_message` throw fails the request.
+  virtual std::shared_ptr<GrpcCall> Unary(const std::string& method, grpc::ByteBuffer request,
+                                          GrpcCalls::OnDone done) = 0;
+  virtual std::shared_ptr<GrpcStream> ServerStream(const std::string& method,
+                                                   grpc::ByteBuffer request,
+                                                   GrpcCalls::OnMessage on_message,
+                                                   GrpcCalls::OnDone done) = 0;
+
+  // Adds X-Request-Id.
+  virtual void Reply(PageResponse response) = 0;
+  // In the form of the route.
+  virtual void Fail(const RestError& error) = 0;
+  // As HttpCall::ReplyInParts(), with X-Request-Id. The body of `head` is not sent.
+  virtual std::unique_ptr<PageStream> ReplyInParts(PageResponse head) = 0;
+};
+
+struct Route {
+  std::string method;  // "GET" or "POST"
+  // Starts with '/'. A segment {x} stands for any one that is not empty; a path without such segments goes first.
+  std::string path;
+  // What a body may be; the first is taken if the request does not say. Empty: the route takes no body.
+  std::vector<std::string> content_types;
+  ErrorForm errors = ErrorForm::kV1;
+  bool needs_token = true;  // if the server asks for tokens at all
+  std::function<void(const std::shared_ptr<RestCall>&)> handle;
+  // Its Operation Object of OpenAPI 3.1; null: it is not described.
+  std::function<nlohmann::json()> openapi;
+};
+
+// Routes that belong together.
+struct RouteGroup {
+  std::vector<Route> routes;
+  // The schemas that the operations refer to as #/components/schemas/NAME, by name; may be null.
+  std::function<nlohmann::json()> schemas;
+};
+
+// All routes. Thread-safe once they have been added.
+class RouteTable {
+ public:
+  struct Match {
+    const Route* route = nullptr;  // null: none
+    std::map<std::string, std::string> parameters;
+    std::string
+        allowed;  // no route has the method, but others have the path: the methods, as "GET, POST"
+    ErrorForm errors = ErrorForm::kV1;  // of the route, or of those with a path like it
+  };
+
+  void Add(std::vector<Route> routes);
+  // `path` as it was sent. A HEAD finds what GET does.
+  Match Find(absl::string_view method, absl::string_view path) const;
+  const std::vector<Route>& routes() const { return routes_; }
+  // "GET /v1/models, POST /v1/classify, ...".
+  std::string Summary() const;
+
+ private:
+  std::vector<Route> routes_;
+};
+
+// "%2F" becomes "/"; nullopt if it is malformed.
+std::optional<std::string> PercentDecode(absl::string_view text);
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_REST_ROUTE_H_

@@ -1,0 +1,341 @@
+#include "server/rest/v2_json_reader.h"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "absl/strings/str_cat.h"
+
+namespace sru::server {
+namespace {
+
+constexpr size_t kFoundCharacters = 40;
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsSpace(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// Four hexadecimal digits; -1 if they are not.
+int32_t ReadHex4(absl::string_view text) {
+  if (text.size() < 4) return -1;
+  int32_t value = 0;
+  for (const char c : text.substr(0, 4)) {
+    int32_t digit = 0;
+    if (IsDigit(c)) {
+      digit = c - '0';
+    } else if (c >= 'a' && c <= 'f') {
+      digit = c - 'a' + 10;
+    } else if (c >= 'A' && c <= 'F') {
+      digit = c - 'A' + 10;
+    } else {
+      return -1;
+    }
+    value = value * 16 + digit;
+  }
+  return value;
+}
+
+void AppendUtf8(uint32_t code_point, std::string* text) {
+  const auto continuation = [](uint32_t bits) { return static_cast<char>(0x80 | (bits & 0x3F)); };
+  if (code_point < 0x80) {
+    text->push_back(static_cast<char>(code_point));
+  } else if (code_point < 0x800) {
+    text->push_back(static_cast<char>(0xC0 | code_point >> 6));
+    text->push_back(continuation(code_point));
+  } else if (code_point < 0x10000) {
+    text->push_back(static_cast<char>(0xE0 | code_point >> 12));
+    text->push_back(continuation(code_point >> 6));
+    text->push_back(continuation(code_point));
+  } else {
+    text->push_back(static_cast<char>(0xF0 | code_point >> 18));
+    text->push_back(continuation(code_point >> 12));
+    text->push_back(continuation(code_point >> 6));
+    text->push_back(continuation(code_point));
+  }
+}
+
+}  // namespace
+
+void JsonReader::SkipSpace() {
+  while (at_ < text_.size() && IsSpace(text_[at_])) ++at_;
+}
+
+bool JsonReader::Fail(absl::string_view expected) {
+  if (!status_.ok()) return false;
+  const size_t at = at_;  // Found() moves it
+  status_ = absl::InvalidArgumentError(
+      absl::StrCat("JSON, byte ", at, ": expected ", expected, ", found ", Found()));
+  return false;
+}
+
+std::string JsonReader::Found() {
+  switch (Next()) {
+    case Kind::kObject:
+      return "an object";
+    case Kind::kArray:
+      return "an array";
+    default:
+      break;
+  }
+  if (AtEnd()) return "the end";
+  // A string whole, anything else up to what may follow a value.
+  size_t end = at_ + 1;
+  if (text_[at_] == '"') {
+    while (end < text_.size() && text_[end] != '"') end += text_[end] == '\\' ? 2 : 1;
+    end = std::min(end + 1, text_.size());
+  } else {
+    while (end < text_.size() && !IsSpace(text_[end]) && text_[end] != ',' && text_[end] != ']' &&
+           text_[end] != '}') {
+      ++end;
+    }
+  }
+  const bool cut = end - at_ > kFoundCharacters;
+  if (cut) end = at_ + kFoundCharacters;
+  while (end < text_.size() && IsContinuation(text_[end])) ++end;
+  std::string found(text_.substr(at_, end - at_));
+  std::replace_if(
+      found.begin(), found.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, '?');
+  return absl::StrCat(found, cut ? "..." : "");
+}
+
+JsonReader::Kind JsonReader::Next() {
+  SkipSpace();
+  if (AtEnd()) return Kind::kOther;
+  switch (text_[at_]) {
+    case '{':
+      return Kind::kObject;
+    case '[':
+      return Kind::kArray;
+    case '"':
+      return Kind::kString;
+    case 't':
+    case 'f':
+      return Kind::kBool;
+    case 'n':
+      return Kind::kNull;
+    default:
+      return text_[at_] == '-' || IsDigit(text_[at_]) ? Kind::kNumber : Kind::kOther;
+  }
+}
+
+bool JsonReader::Enter(char bracket, absl::string_view what) {
+  if (!ok()) return false;
+  SkipSpace();
+  if (AtEnd() || text_[at_] != bracket) return Fail(what);
+  if (depth_ == kMaxDepth) return Fail(absl::StrCat("at most ", kMaxDepth, " levels of nesting"));
+  ++at_;
+  ++depth_;
+  has_items_[depth_] = false;
+  is_object_[depth_] = bracket == '{';
+  return true;
+}
+
+bool JsonReader::EnterObject() { return Enter('{', "an object"); }
+bool JsonReader::EnterArray() { return Enter('[', "an array"); }
+
+bool JsonReader::NextItem(char closing, absl::string_view expected) {
+  if (!ok()) return false;
+  SkipSpace();
+  if (!AtEnd() && text_[at_] == closing) {
+    ++at_;
+    --depth_;
+    return false;
+  }
+  if (has_items_[depth_]) {
+    if (AtEnd() || text_[at_] != ',') return Fail(expected);
+    ++at_;
+  }
+  has_items_[depth_] = true;
+  return true;
+}
+
+bool JsonReader::NextKey(absl::string_view* key) {
+  if (!NextItem('}', "',' or '}'") || !ReadString(&key_, key)) return false;
+  SkipSpace();
+  if (AtEnd() || text_[at_] != ':') return Fail("':' after the key");
+  ++at_;
+  return true;
+}
+
+bool JsonReader::NextElement() { return NextItem(']', "',' or ']'"); }
+
+bool JsonReader::SkipString(absl::string_view* inside, bool* escapes) {
+  if (!ok()) return false;
+  SkipSpace();
+  if (AtEnd() || text_[at_] != '"') return Fail("a string");
+  const size_t begin = at_ + 1;
+  *escapes = false;
+  for (size_t i = begin; i < text_.size(); ++i) {
+    const char c = text_[i];
+    if (c == '"') {
+      *inside = text_.substr(begin, i - begin);
+      at_ = i + 1;
+      return true;
+    }
+    if (static_cast<unsigned char>(c) < 0x20) {
+      status_ = absl::InvalidArgumentError(absl::StrCat(
+          "JSON, byte ", i, ": expected control characters of a string as escapes, found 0x",
+          absl::Hex(static_cast<unsigned char>(c), absl::kZeroPad2)));
+      return false;
+    }
+    if (c == '\\') {
+      *escapes = true;
+      ++i;
+    }
+  }
+  at_ = text_.size();
+  return Fail("the string's closing quote");
+}
+
+bool JsonReader::Unescape(absl::string_view inside, std::string* value) {
+  value->clear();
+  value->reserve(inside.size());
+  const size_t begin = static_cast<size_t>(inside.data() - text_.data());
+  for (size_t i = 0; i < inside.size(); ++i) {
+    const char c = inside[i];
+    if (c != '\\') {
+      value->push_back(c);
+      continue;
+    }
+    at_ = begin + i;  // of an error
+    // A backslash is never the last character: SkipString() takes the one after it with it.
+    const char escaped = inside[++i];
+    const size_t simple = absl::string_view("\"\\/bfnrt").find(escaped);
+    if (simple != absl::string_view::npos) {
+      value->push_back("\"\\/\b\f\n\r\t"[simple]);
+      continue;
+    }
+    const int32_t unit = escaped == 'u' ? ReadHex4(inside.substr(i + 1)) : -1;
+    if (unit < 0) return Fail("one of the escapes \\\" \\\\ \\/ \\b \\f \\n \\r \\t \\uXXXX");
+    i += 4;
+    uint32_t code_point = static_cast<uint32_t>(unit);
+    if (unit >= 0xD800 && unit < 0xE000) {
+      const absl::string_view rest = inside.substr(i + 1);
+      const int32_t low =
+          rest.size() >= 6 && rest[0] == '\\' && rest[1] == 'u' ? ReadHex4(rest.substr(2)) : -1;
+      if (unit >= 0xDC00 || low < 0xDC00 || low >= 0xE000) {
+        return Fail("a surrogate as the first half of a pair");
+      }
+      code_point = 0x10000 + ((code_point - 0xD800) << 10) + (static_cast<uint32_t>(low) - 0xDC00);
+      i += 6;
+    }
+    AppendUtf8(code_point, value);
+  }
+  at_ = begin + inside.size() + 1;
+  return true;
+}
+
+bool JsonReader::ReadString(std::string* scratch, absl::string_view* value) {
+  absl::string_view inside;
+  bool escapes = false;
+  if (!SkipString(&inside, &escapes)) return false;
+  if (escapes) {
+    if (!Unescape(inside, scratch)) return false;
+    inside = *scratch;
+  }
+  *value = inside;
+  return true;
+}
+
+bool JsonReader::ReadNumber(absl::string_view* digits) {
+  if (!ok()) return false;
+  SkipSpace();
+  const size_t begin = at_;
+  size_t i = begin;
+  const auto skip_digits = [&] {
+    const size_t first = i;
+    while (i < text_.size() && IsDigit(text_[i])) ++i;
+    return i > first;
+  };
+  if (i < text_.size() && text_[i] == '-') ++i;
+  const bool zero = i < text_.size() && text_[i] == '0';
+  // No digit follows a zero at the beginning: "00" and "01" are no numbers.
+  bool good = skip_digits() && !(zero && i - begin > (text_[begin] == '-' ? 2U : 1U));
+  if (good && i < text_.size() && text_[i] == '.') {
+    ++i;
+    good = skip_digits();
+  }
+  if (good && i < text_.size() && (text_[i] == 'e' || text_[i] == 'E')) {
+    ++i;
+    if (i < text_.size() && (text_[i] == '+' || text_[i] == '-')) ++i;
+    good = skip_digits();
+  }
+  if (!good) return Fail("a number");
+  *digits = text_.substr(begin, i - begin);
+  at_ = i;
+  return true;
+}
+
+bool JsonReader::ReadWord(absl::string_view word) {
+  if (!ok()) return false;
+  SkipSpace();
+  if (text_.substr(at_, word.size()) != word) return Fail(word);
+  at_ += word.size();
+  return true;
+}
+
+bool JsonReader::ReadBool(bool* value) {
+  if (!ok()) return false;
+  if (Next() != Kind::kBool) return Fail("true or false");
+  *value = text_[at_] == 't';
+  return ReadWord(*value ? "true" : "false");
+}
+
+bool JsonReader::ReadNull() { return ReadWord("null"); }
+
+bool JsonReader::Skip(size_t* scalars, size_t* string_bytes) {
+  const size_t outer = depth_;
+  absl::string_view text;
+  bool flag = false;
+  std::string scratch;
+  do {
+    bool scalar = true;
+    switch (Next()) {
+      case Kind::kObject:
+        scalar = false;
+        if (!EnterObject()) return false;
+        break;
+      case Kind::kArray:
+        scalar = false;
+        if (!EnterArray()) return false;
+        break;
+      case Kind::kString:
+        if (!SkipString(&text, &flag)) return false;
+        if (flag) {
+          const size_t end = at_;
+          if (!Unescape(text, &scratch)) return false;
+          at_ = end;
+        }
+        if (string_bytes != nullptr) *string_bytes += text.size();
+        break;
+      case Kind::kNumber:
+        if (!ReadNumber(&text)) return false;
+        break;
+      case Kind::kBool:
+        if (!ReadBool(&flag)) return false;
+        break;
+      case Kind::kNull:
+        if (!ReadNull()) return false;
+        break;
+      case Kind::kOther:
+        return Fail("a value");
+    }
+    if (scalar && scalars != nullptr) ++*scalars;
+    // On to the next value, out of everything that ends here.
+    while (depth_ > outer) {
+      const size_t inner = depth_;
+      const bool more = is_object_[inner] ? NextKey(&text) : NextElement();
+      if (!ok()) return false;
+      if (more) break;
+    }
+  } while (depth_ > outer);
+  return ok();
+}
+
+bool JsonReader::ExpectEnd() {
+  if (!ok()) return false;
+  SkipSpace();
+  return AtEnd() || Fail("nothing after the value");
+}
+
+}  // namespace sru::server

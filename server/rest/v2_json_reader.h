@@ -1,0 +1,97 @@
+// JsonReader: reads a JSON text (RFC 8259) value by value, in place, so that an array of a million numbers costs no more
+// memory than the text. The caller says what it wants next:
+//
+//   JsonReader reader(text);
+//   absl::string_view key;
+//   if (reader.EnterObject()) {
+//     while (reader.NextKey(&key)) {
+//       if (key == "shape") ... else reader.Skip();
+//     }
+//   }
+//   reader.ExpectEnd();
+//   if (!reader.ok()) return reader.status();
+//
+// The first error stays: from then on every function returns false. Errors are kInvalidArgument and name the byte. Keys
+// that come twice are the caller's to refuse. Nothing is recursive, and nesting deeper than kMaxDepth is an error.
+//
+// Not thread-safe.
+#ifndef SRU_SERVER_REST_V2_JSON_READER_H_
+#define SRU_SERVER_REST_V2_JSON_READER_H_
+
+#include <bitset>
+#include <cstddef>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace sru::server {
+
+class JsonReader {
+ public:
+  static constexpr size_t kMaxDepth = 32;
+
+  // What the next value is by its first character; kOther: no value begins here.
+  enum class Kind { kObject, kArray, kString, kNumber, kBool, kNull, kOther };
+
+  // `text` must be valid UTF-8 and outlive the reader. Offsets of errors count from its beginning.
+  explicit JsonReader(absl::string_view text) : text_(text) {}
+  JsonReader(const JsonReader&) = delete;
+  JsonReader& operator=(const JsonReader&) = delete;
+
+  bool ok() const { return status_.ok(); }
+  const absl::Status& status() const { return status_; }
+
+  // Skips white space.
+  Kind Next();
+  // Offset of the next value, once Next() was called.
+  size_t offset() const { return at_; }
+  // The next value, as an error shows it: its first characters in quotes, or "an array", "an object", "the end".
+  std::string Found();
+
+  bool EnterObject();
+  // The next key of the innermost object, valid until the next call. False at the object's end, which is taken.
+  bool NextKey(absl::string_view* key);
+  bool EnterArray();
+  // Whether the innermost array has another value, which follows. False at the array's end, which is taken.
+  bool NextElement();
+
+  // The string without its quotes and escapes: a part of the text, or of `*scratch` if it has escapes.
+  bool ReadString(std::string* scratch, absl::string_view* value);
+  // The characters of a number, which have the form of one.
+  bool ReadNumber(absl::string_view* digits);
+  bool ReadBool(bool* value);
+  bool ReadNull();
+
+  // Passes over any value and checks its form. Adds to `*scalars` the strings, numbers and the like in it, and to
+  // `*string_bytes` the bytes of its strings with their escapes; both may be null.
+  bool Skip(size_t* scalars = nullptr, size_t* string_bytes = nullptr);
+
+  // Nothing but white space may follow.
+  bool ExpectEnd();
+
+ private:
+  bool Fail(absl::string_view expected);
+  bool Enter(char bracket, absl::string_view what);
+  // What NextKey() and NextElement() have in common: the end of the innermost value, or the comma.
+  bool NextItem(char closing, absl::string_view expected);
+  bool ReadWord(absl::string_view word);
+  // Passes over a string; `*escapes`: it has some.
+  bool SkipString(absl::string_view* inside, bool* escapes);
+  bool Unescape(absl::string_view inside, std::string* value);
+  void SkipSpace();
+  bool AtEnd() const { return at_ == text_.size(); }
+
+  const absl::string_view text_;
+  size_t at_ = 0;
+  size_t depth_ = 0;
+  std::bitset<kMaxDepth + 1>
+      has_items_;  // by depth: whether a comma must come before the next item
+  std::bitset<kMaxDepth + 1> is_object_;  // by depth
+  std::string key_;
+  absl::Status status_;
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_REST_V2_JSON_READER_H_

@@ -1,0 +1,499 @@
+#include "server/rest/v2_request.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/utf8.h"
+#include "google/protobuf/map.h"
+#include "grpcpp/support/slice.h"
+#include "inference/open_inference.pb.h"
+#include "server/rest/v2_json_reader.h"
+#include "server/rest/v2_tensor.h"
+
+namespace sru::server {
+namespace {
+
+using Kind = JsonReader::Kind;
+using Parameters = google::protobuf::Map<std::string, inference::InferParameter>;
+
+constexpr char kBinarySize[] = "binary_data_size";
+constexpr char kBinaryOutput[] = "binary_data";
+constexpr char kBinaryOutputs[] = "binary_data_output";
+constexpr char kLengthHeader[] = "Inference-Header-Content-Length";
+constexpr size_t kTextShown = 64;
+// A tensor's bytes up to this length are copied beside the others: a slice of its own would cost more.
+constexpr size_t kCopiedBytes = 4096;
+constexpr int kRawInputContents = inference::ModelInferRequest::kRawInputContentsFieldNumber;
+
+// The values of an input.
+struct InputBytes {
+  std::string data;                   // from JSON
+  std::optional<size_t> binary_size;  // or of what follows the JSON
+};
+
+std::string Quoted(absl::string_view text) {
+  const bool cut = text.size() > kTextShown;
+  if (cut) {
+    size_t end = kTextShown;
+    while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+    text = text.substr(0, end);
+  }
+  return absl::StrCat("'", text, cut ? "..." : "", "'");
+}
+
+absl::Status Wrong(absl::string_view field, absl::string_view expected, absl::string_view found) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(field, ": expected ", expected, ", found ", found));
+}
+
+std::string Describe(const inference::InferParameter& parameter) {
+  switch (parameter.parameter_choice_case()) {
+    case inference::InferParameter::kBoolParam:
+      return parameter.bool_param() ? "true" : "false";
+    case inference::InferParameter::kStringParam:
+      return "a string";
+    case inference::InferParameter::kDoubleParam:
+      return "a fraction";
+    case inference::InferParameter::kInt64Param:
+      return absl::StrCat(parameter.int64_param());
+    default:
+      return "a larger number";
+  }
+}
+
+absl::Status NoMemory() {
+  return absl::ResourceExhaustedError(
+      "the requests of the server hold all the memory that they may; retry later");
+}
+
+class RequestReader {
+ public:
+  RequestReader(absl::string_view json, MemoryHold* memory)
+      : json_(json), reader_(json), memory_(*memory) {}
+
+  absl::Status Read(inference::ModelInferRequest* request, std::vector<InputBytes>* inputs,
+                    OutputForms* forms) {
+    static constexpr std::array<absl::string_view, 4> kKeys = {"id", "parameters", "inputs",
+                                                               "outputs"};
+    if (reader_.Next() != Kind::kObject) {
+      if (reader_.Next() == Kind::kOther && !reader_.Skip()) return reader_.status();
+      return Wrong("the request", "a JSON object", reader_.Found());
+    }
+    bool has_inputs = false;
+    absl::Status status = ReadObject("the request", kKeys, [&](size_t key) {
+      switch (key) {
+        case 0:
+          return ReadText("id", request->mutable_id());
+        case 1:
+          return ReadParameters("parameters", request->mutable_parameters());
+        case 2:
+          has_inputs = true;
+          return ReadArray("inputs", [&](const std::string& where) {
+            inputs->emplace_back();
+            return ReadInput(where, request->add_inputs(), &inputs->back());
+          });
+        default:
+          return ReadArray("outputs", [&](const std::string& where) {
+            return ReadOutput(where, request->add_outputs(), forms);
+          });
+      }
+    });
+    if (!status.ok()) return status;
+    if (!reader_.ExpectEnd()) return reader_.status();
+    if (!has_inputs) return Missing("the request", "inputs");
+    return TakeBool("parameters", kBinaryOutputs, request->mutable_parameters(),
+                    &forms->binary_by_default);
+  }
+
+ private:
+  static absl::Status Missing(absl::string_view where, absl::string_view key) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": expected the key '", key, "', found none"));
+  }
+
+  absl::Status Expect(absl::string_view field, Kind kind, absl::string_view expected) {
+    if (reader_.Next() == kind) return absl::OkStatus();
+    // What is no JSON at all is told as such.
+    if (reader_.Next() == Kind::kOther && !reader_.Skip()) return reader_.status();
+    return Wrong(field, expected, reader_.Found());
+  }
+
+  // Calls read(i) for each keys[i] that comes.
+  template <size_t N>
+  absl::Status ReadObject(absl::string_view where, const std::array<absl::string_view, N>& keys,
+                          const std::function<absl::Status(size_t key)>& read) {
+    if (absl::Status status = Expect(where, Kind::kObject, "an object"); !status.ok())
+      return status;
+    std::array<bool, N> seen{};
+    absl::string_view key;
+    if (!reader_.EnterObject()) return reader_.status();
+    while (reader_.NextKey(&key)) {
+      const size_t index =
+          static_cast<size_t>(std::find(keys.begin(), keys.end(), key) - keys.begin());
+      if (index == N) {
+        return absl::InvalidArgumentError(absl::StrCat(where, ": unknown key ", Quoted(key),
+                                                       "; expected ", absl::StrJoin(keys, ", ")));
+      }
+      if (seen[index]) return TwiceError(where, key);
+      seen[index] = true;
+      if (reader_.Next() == Kind::kNull) {
+        reader_.ReadNull();
+        continue;
+      }
+      if (absl::Status status = read(index); !status.ok()) return status;
+      if (!reader_.ok()) break;
+    }
+    return reader_.status();
+  }
+
+  static absl::Status TwiceError(absl::string_view where, absl::string_view key) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": the key ", Quoted(key), " comes twice"));
+  }
+
+  // Calls read("field[0]") and so on for each element.
+  absl::Status ReadArray(absl::string_view field,
+                         const std::function<absl::Status(const std::string& where)>& read) {
+    if (absl::Status status = Expect(field, Kind::kArray, "an array"); !status.ok()) return status;
+    if (!reader_.EnterArray()) return reader_.status();
+    for (size_t i = 0; reader_.NextElement(); ++i) {
+      if (i == HttpInferRequest::kMaxTensors) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            field, ": expected at most ", HttpInferRequest::kMaxTensors, ", found more"));
+      }
+      if (absl::Status status = read(absl::StrCat(field, "[", i, "]")); !status.ok()) return status;
+    }
+    return reader_.status();
+  }
+
+  absl::Status ReadText(absl::string_view field, std::string* text) {
+    if (absl::Status status = Expect(field, Kind::kString, "a string"); !status.ok()) return status;
+    return Store(text);
+  }
+
+  // Reads a string that becomes a part of the message. It is there twice for a moment: as a field and as the field's bytes.
+  absl::Status Store(std::string* text) {
+    absl::string_view value;
+    if (!reader_.ReadString(&scratch_, &value)) return reader_.status();
+    if (!memory_.Grow(2 * static_cast<int64_t>(value.size()))) return NoMemory();
+    text->assign(value.data(), value.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadShape(const std::string& field, std::vector<int64_t>* shape) {
+    if (absl::Status status = Expect(field, Kind::kArray, "an array"); !status.ok()) return status;
+    if (!reader_.EnterArray()) return reader_.status();
+    while (reader_.NextElement()) {
+      if (shape->size() == HttpInferRequest::kMaxDimensions) {
+        return Wrong(field,
+                     absl::StrCat("at most ", HttpInferRequest::kMaxDimensions, " dimensions"),
+                     "more");
+      }
+      const std::string where = absl::StrCat(field, "[", shape->size(), "]");
+      constexpr char kSize[] = "a whole number";
+      if (absl::Status status = Expect(where, Kind::kNumber, kSize); !status.ok()) return status;
+      absl::string_view digits;
+      int64_t size = 0;
+      if (!reader_.ReadNumber(&digits)) return reader_.status();
+      if (!absl::SimpleAtoi(digits, &size)) return Wrong(where, kSize, Quoted(digits));
+      shape->push_back(size);
+    }
+    return reader_.status();
+  }
+
+  absl::Status ReadParameters(const std::string& field, Parameters* parameters) {
+    if (absl::Status status = Expect(field, Kind::kObject, "an object"); !status.ok())
+      return status;
+    if (!reader_.EnterObject()) return reader_.status();
+    absl::string_view key;
+    while (reader_.NextKey(&key)) {
+      if (++parameters_ > HttpInferRequest::kMaxParameters) {
+        return absl::InvalidArgumentError(absl::StrCat(field, ": expected at most ",
+                                                       HttpInferRequest::kMaxParameters,
+                                                       " parameters in a request, found more"));
+      }
+      const std::string name(key);
+      if (parameters->count(name) > 0) return TwiceError(field, key);
+      const std::string where = absl::StrCat(field, ".", Quoted(name));
+      if (absl::Status status = ReadParameter(where, &(*parameters)[name]); !status.ok()) {
+        return status;
+      }
+    }
+    return reader_.status();
+  }
+
+  absl::Status ReadParameter(const std::string& where, inference::InferParameter* parameter) {
+    switch (reader_.Next()) {
+      case Kind::kString:
+        return Store(parameter->mutable_string_param());
+      case Kind::kBool: {
+        bool value = false;
+        if (!reader_.ReadBool(&value)) return reader_.status();
+        parameter->set_bool_param(value);
+        return absl::OkStatus();
+      }
+      case Kind::kNumber:
+        return ReadNumber(where, parameter);
+      case Kind::kOther:
+        reader_.Skip();
+        return reader_.status();
+      default:
+        return Wrong(where, "a string, a number, true or false", reader_.Found());
+    }
+  }
+
+  absl::Status ReadNumber(const std::string& where, inference::InferParameter* parameter) {
+    absl::string_view digits;
+    if (!reader_.ReadNumber(&digits)) return reader_.status();
+    int64_t whole = 0;
+    uint64_t large = 0;
+    if (digits.find_first_of(".eE") == absl::string_view::npos) {
+      if (absl::SimpleAtoi(digits, &whole)) {
+        parameter->set_int64_param(whole);
+        return absl::OkStatus();
+      }
+      if (absl::SimpleAtoi(digits, &large)) {
+        parameter->set_uint64_param(large);
+        return absl::OkStatus();
+      }
+      return Wrong(where, "a whole number of 64 bits", Quoted(digits));
+    }
+    const double value = std::strtod(std::string(digits).c_str(), nullptr);
+    if (!std::isfinite(value)) return Wrong(where, "a finite number", Quoted(digits));
+    parameter->set_double_param(value);
+    return absl::OkStatus();
+  }
+
+  // Takes a parameter that this side acts on out of the others. `*value` stays as it is if there is none.
+  static absl::Status TakeBool(absl::string_view where, const std::string& name,
+                               Parameters* parameters, bool* value) {
+    const auto found = parameters->find(name);
+    if (found == parameters->end()) return absl::OkStatus();
+    if (found->second.parameter_choice_case() != inference::InferParameter::kBoolParam) {
+      return Wrong(absl::StrCat(where, ".'", name, "'"), "true or false", Describe(found->second));
+    }
+    *value = found->second.bool_param();
+    parameters->erase(found);
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadInput(const std::string& where,
+                         inference::ModelInferRequest::InferInputTensor* input, InputBytes* bytes) {
+    static constexpr std::array<absl::string_view, 5> kKeys = {"name", "shape", "datatype",
+                                                               "parameters", "data"};
+    std::vector<int64_t> shape;
+    bool has_name = false;
+    bool has_shape = false;
+    absl::string_view data;  // the array, read when the type and the shape are known
+    size_t values = 0;
+    size_t string_bytes = 0;
+    absl::Status status = ReadObject(where, kKeys, [&](size_t key) {
+      switch (key) {
+        case 0:
+          has_name = true;
+          return ReadText(where + ".name", input->mutable_name());
+        case 1:
+          has_shape = true;
+          return ReadShape(where + ".shape", &shape);
+        case 2:
+          return ReadText(where + ".datatype", input->mutable_datatype());
+        case 3:
+          return ReadParameters(where + ".parameters", input->mutable_parameters());
+        default: {
+          if (absl::Status kind = Expect(where + ".data", Kind::kArray, "an array"); !kind.ok()) {
+            return kind;
+          }
+          const size_t begin = reader_.offset();
+          if (!reader_.Skip(&values, &string_bytes)) return reader_.status();
+          data = json_.substr(begin, reader_.offset() - begin);
+          return absl::OkStatus();
+        }
+      }
+    });
+    if (!status.ok()) return status;
+    if (!has_name) return Missing(where, "name");
+    const std::string tensor = absl::StrCat("input ", Quoted(input->name()));
+    if (!has_shape) return Missing(tensor, "shape");
+    if (input->datatype().empty()) return Missing(tensor, "datatype");
+    for (const int64_t size : shape) input->add_shape(size);
+
+    const auto binary = input->parameters().find(kBinarySize);
+    if (binary != input->parameters().end()) {
+      const inference::InferParameter& size = binary->second;
+      if (size.parameter_choice_case() != inference::InferParameter::kInt64Param ||
+          size.int64_param() < 0) {
+        return Wrong(absl::StrCat(tensor, ": ", kBinarySize), "a number of bytes", Describe(size));
+      }
+      if (!data.empty()) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            tensor, ": expected either data or the parameter ", kBinarySize, ", found both"));
+      }
+      bytes->binary_size = static_cast<size_t>(size.int64_param());
+      input->mutable_parameters()->erase(kBinarySize);
+      return absl::OkStatus();
+    }
+    if (data.empty()) {
+      // Shared memory takes the place of the data. The service says that it has none.
+      if (!input->parameters().empty()) return absl::OkStatus();
+      return Missing(tensor, "data");
+    }
+    const std::optional<TensorType> type = ParseTensorType(input->datatype());
+    if (!type.has_value()) {
+      return Wrong(tensor + ": datatype", absl::StrCat("one of ", TensorTypeNames()),
+                   Quoted(input->datatype()));
+    }
+    if (!memory_.Grow(static_cast<int64_t>(values * ElementBytes(*type) + string_bytes))) {
+      return NoMemory();
+    }
+    bytes->data.reserve(values * ElementBytes(*type) +
+                        (*type == TensorType::kBytes ? string_bytes : 0));
+    return ReadTensorData(data, *type, shape, tensor, &bytes->data);
+  }
+
+  absl::Status ReadOutput(const std::string& where,
+                          inference::ModelInferRequest::InferRequestedOutputTensor* output,
+                          OutputForms* forms) {
+    static constexpr std::array<absl::string_view, 2> kKeys = {"name", "parameters"};
+    bool has_name = false;
+    absl::Status status = ReadObject(where, kKeys, [&](size_t key) {
+      if (key == 1) return ReadParameters(where + ".parameters", output->mutable_parameters());
+      has_name = true;
+      return ReadText(where + ".name", output->mutable_name());
+    });
+    if (!status.ok()) return status;
+    if (!has_name) return Missing(where, "name");
+    if (!output->parameters().contains(kBinaryOutput)) return absl::OkStatus();
+    bool binary = false;
+    status = TakeBool(where + ".parameters", kBinaryOutput, output->mutable_parameters(), &binary);
+    forms->binary[output->name()] = binary;
+    return status;
+  }
+
+  const absl::string_view json_;
+  JsonReader reader_;
+  MemoryHold& memory_;
+  std::string scratch_;
+  size_t parameters_ = 0;
+};
+
+absl::StatusOr<size_t> JsonLength(const std::string& header, size_t body_bytes) {
+  if (header.empty()) return body_bytes;
+  size_t length = 0;
+  const auto [end, error] = std::from_chars(header.data(), header.data() + header.size(), length);
+  if (error != std::errc() || end != header.data() + header.size() || length == 0 ||
+      length > body_bytes) {
+    return Wrong(kLengthHeader,
+                 absl::StrCat("a whole number from 1 to ", body_bytes, ", the bytes of the body"),
+                 Quoted(header));
+  }
+  return length;
+}
+
+// A slice of a part of what `owner` holds, and which it keeps alive.
+template <typename Owner>
+grpc::Slice SliceOf(Owner owner, const char* bytes, size_t size) {
+  auto* const held = new Owner(std::move(owner));
+  return grpc::Slice(
+      const_cast<char*>(bytes), size, [](void* data) { delete static_cast<Owner*>(data); }, held);
+}
+
+// The beginning of a field that holds bytes, as protobuf writes it.
+void AppendFieldHeader(int field, size_t size, std::string* wire) {
+  const auto append = [wire](uint64_t value) {
+    for (; value >= 0x80; value >>= 7) wire->push_back(static_cast<char>(value | 0x80));
+    wire->push_back(static_cast<char>(value));
+  };
+  append(static_cast<uint64_t>(field) << 3 | 2);
+  append(size);
+}
+
+}  // namespace
+
+absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
+                                                       const std::string& json_length,
+                                                       const std::string& model,
+                                                       const std::string& version,
+                                                       MemoryHold* memory) {
+  const absl::StatusOr<size_t> length = JsonLength(json_length, body.size());
+  if (!length.ok()) return length.status();
+  const auto text = std::make_shared<const std::string>(std::move(body));
+  const absl::string_view json = absl::string_view(*text).substr(0, *length);
+  if (const size_t at = FindInvalidUtf8({json.data(), json.size()}); at != json.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("JSON, byte ", at, ": expected UTF-8"));
+  }
+  const int64_t before = memory->bytes();
+
+  HttpInferRequest result;
+  inference::ModelInferRequest request;
+  request.set_model_name(model);
+  request.set_model_version(version);
+  std::vector<InputBytes> inputs;
+  if (absl::Status status = RequestReader(json, memory).Read(&request, &inputs, &result.outputs);
+      !status.ok()) {
+    return status;
+  }
+
+  std::vector<grpc::Slice> slices;
+  std::string wire;
+  if (!request.SerializeToString(&wire)) {
+    return absl::InvalidArgumentError("the request is too large for a message");
+  }
+  absl::string_view binary = absl::string_view(*text).substr(*length);
+  bool uses_body = false;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    InputBytes& input = inputs[i];
+    absl::string_view bytes = input.data;
+    if (input.binary_size.has_value()) {
+      if (*input.binary_size > binary.size()) {
+        return Wrong(absl::StrCat("input ", Quoted(request.inputs(static_cast<int>(i)).name()),
+                                  ": ", kBinarySize),
+                     absl::StrCat("at most the ", binary.size(), " bytes that the body has left"),
+                     absl::StrCat(*input.binary_size));
+      }
+      bytes = binary.substr(0, *input.binary_size);
+      binary.remove_prefix(*input.binary_size);
+    }
+    AppendFieldHeader(kRawInputContents, bytes.size(), &wire);
+    if (bytes.size() <= kCopiedBytes) {
+      wire.append(bytes.data(), bytes.size());
+      continue;
+    }
+    slices.emplace_back(wire);
+    wire.clear();
+    if (input.binary_size.has_value()) {
+      uses_body = true;
+      slices.push_back(SliceOf(text, bytes.data(), bytes.size()));
+    } else {
+      auto data = std::make_shared<const std::string>(std::move(input.data));
+      const char* const begin = data->data();
+      const size_t size = data->size();
+      slices.push_back(SliceOf(std::move(data), begin, size));
+    }
+  }
+  if (!binary.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the body: expected no bytes after the JSON and the binary data of the inputs, found ",
+        binary.size(),
+        json_length.empty() ? absl::StrCat(" (is ", kLengthHeader, " missing?)") : ""));
+  }
+  if (!wire.empty()) slices.emplace_back(wire);
+  result.message = grpc::ByteBuffer(slices.data(), slices.size());
+  // Without binary data, the body is freed with `text`.
+  memory->ShrinkTo(static_cast<int64_t>(result.message.Length()) + (uses_body ? before : 0));
+  return result;
+}
+
+}  // namespace sru::server

@@ -1,0 +1,424 @@
+#include "server/rest/v2_tensor.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <system_error>
+#include <type_traits>
+
+#include "absl/base/config.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/utf8.h"
+#include "server/rest/json_message.h"
+#include "server/rest/v2_json_reader.h"
+
+#ifndef ABSL_IS_LITTLE_ENDIAN
+#error "values are copied as the processor has them, which the protocol wants little-endian"
+#endif
+
+namespace sru::server {
+namespace {
+
+using Kind = JsonReader::Kind;
+
+constexpr size_t kMaxElements = size_t{1} << 40;  // beyond what any message holds
+constexpr size_t kDigitsShown = 40;
+
+struct TypeEntry {
+  TensorType type;
+  absl::string_view name;
+  size_t bytes;
+  size_t json_bytes;  // most characters of an element, with its comma
+};
+
+constexpr TypeEntry kTypes[] = {
+    {TensorType::kBool, "BOOL", 1, 6},      {TensorType::kUint8, "UINT8", 1, 4},
+    {TensorType::kUint16, "UINT16", 2, 6},  {TensorType::kUint32, "UINT32", 4, 11},
+    {TensorType::kUint64, "UINT64", 8, 21}, {TensorType::kInt8, "INT8", 1, 5},
+    {TensorType::kInt16, "INT16", 2, 7},    {TensorType::kInt32, "INT32", 4, 12},
+    {TensorType::kInt64, "INT64", 8, 21},   {TensorType::kFp16, "FP16", 2, 0},
+    {TensorType::kFp32, "FP32", 4, 25},     {TensorType::kFp64, "FP64", 8, 25},
+    {TensorType::kBf16, "BF16", 2, 0},      {TensorType::kBytes, "BYTES", 4, 3},
+};
+
+const TypeEntry& EntryOf(TensorType type) {
+  for (const TypeEntry& entry : kTypes) {
+    if (entry.type == type) return entry;
+  }
+  std::abort();  // unreachable: every type has its entry
+}
+
+template <typename T>
+struct TypeTag {
+  using type = T;
+};
+
+// Calls `function` with the TypeTag of a type of numbers that has a form in JSON.
+template <typename Function>
+auto WithNumberType(TensorType type, Function function) {
+  switch (type) {
+    case TensorType::kUint8:
+      return function(TypeTag<uint8_t>());
+    case TensorType::kUint16:
+      return function(TypeTag<uint16_t>());
+    case TensorType::kUint32:
+      return function(TypeTag<uint32_t>());
+    case TensorType::kUint64:
+      return function(TypeTag<uint64_t>());
+    case TensorType::kInt8:
+      return function(TypeTag<int8_t>());
+    case TensorType::kInt16:
+      return function(TypeTag<int16_t>());
+    case TensorType::kInt32:
+      return function(TypeTag<int32_t>());
+    case TensorType::kInt64:
+      return function(TypeTag<int64_t>());
+    case TensorType::kFp32:
+      return function(TypeTag<float>());
+    case TensorType::kFp64:
+      return function(TypeTag<double>());
+    case TensorType::kBool:
+    case TensorType::kFp16:
+    case TensorType::kBf16:
+    case TensorType::kBytes:
+      break;
+  }
+  std::abort();  // unreachable: callers handle these
+}
+
+template <typename T>
+void AppendBytes(T value, std::string* raw) {
+  char bytes[sizeof(T)];
+  std::memcpy(bytes, &value, sizeof(T));
+  raw->append(bytes, sizeof(T));
+}
+
+bool ParseFloat(const char* begin, const char* end, float* value) {
+  *value = std::strtof(std::string(begin, end).c_str(), nullptr);
+  return std::isfinite(*value);
+}
+bool ParseFloat(const char* begin, const char* end, double* value) {
+  *value = std::strtod(std::string(begin, end).c_str(), nullptr);
+  return std::isfinite(*value);
+}
+
+// False if the value is not one of T. Values too small for T become zero or what is nearest.
+template <typename T>
+bool ParseNumber(absl::string_view digits, T* value) {
+  const char* const end = digits.data() + digits.size();
+  const std::from_chars_result result = std::from_chars(digits.data(), end, *value);
+  if (result.ptr != end) return false;  // a fraction or an exponent of an integer
+  if constexpr (std::is_floating_point_v<T>) {
+    // from_chars does not tell what is too small from what is too large.
+    if (result.ec != std::errc() || !std::isfinite(*value)) {
+      return ParseFloat(digits.data(), end, value);
+    }
+    return true;
+  } else {
+    return result.ec == std::errc();
+  }
+}
+
+template <typename T>
+std::string Expected() {
+  if constexpr (std::is_floating_point_v<T>) {
+    return "a number, \"NaN\", \"Infinity\" or \"-Infinity\"";
+  } else {
+    return absl::StrCat("a whole number from ", +std::numeric_limits<T>::min(), " to ",
+                        +std::numeric_limits<T>::max());
+  }
+}
+
+// Reads one tensor's array.
+class DataReader {
+ public:
+  DataReader(absl::string_view json, TensorType type, const std::vector<int64_t>& shape,
+             absl::string_view tensor, std::string* raw)
+      : reader_(json), type_(type), shape_(shape), tensor_(tensor), raw_(*raw) {}
+
+  absl::Status Read(size_t count) {
+    if (reader_.Next() != Kind::kArray) {
+      return Error("", absl::StrCat("an array of ", TensorTypeName(type_)));
+    }
+    reader_.EnterArray();
+    // One level of brackets is the whole tensor, or all of its dimensions have theirs.
+    JsonReader& reader = reader_;
+    size_t values = 0;
+    bool nested = false;
+    while (reader.NextElement()) {
+      if (values == 0) nested = shape_.size() > 1 && reader.Next() == Kind::kArray;
+      if (absl::Status status = nested ? ReadLevel(1) : ReadValue(); !status.ok()) return status;
+      ++values;
+    }
+    if (!reader.ok()) return reader.status();
+    const size_t expected = nested ? static_cast<size_t>(shape_[0]) : count;
+    if (values != expected) return WrongLength(expected, values, nested ? 0 : -1);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status Error(absl::string_view where, absl::string_view expected) {
+    return absl::InvalidArgumentError(absl::StrCat(tensor_, ": data", where, ": expected ",
+                                                   expected, ", found ", reader_.Found()));
+  }
+
+  absl::Status WrongLength(size_t expected, size_t found, int level) {
+    const std::string shape = absl::StrCat("[", absl::StrJoin(shape_, ", "), "]");
+    if (level < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(tensor_, ": data: expected ", expected,
+                                                     " values by the shape ", shape, ", found ",
+                                                     found));
+    }
+    return absl::InvalidArgumentError(absl::StrCat(tensor_, ": data: expected arrays of ", expected,
+                                                   " at dimension ", level, " of the shape ", shape,
+                                                   ", found one of ", found));
+  }
+
+  // Reads the array of dimension `level`. There are at most as many levels as a JSON text may have.
+  absl::Status ReadLevel(size_t level) {  // NOLINT(misc-no-recursion)
+    if (reader_.Next() != Kind::kArray) {
+      return Error(absl::StrCat("[", index_, "]"),
+                   absl::StrCat("an array of dimension ", level, " as before"));
+    }
+    if (!reader_.EnterArray()) return reader_.status();
+    int64_t values = 0;
+    const bool last = level + 1 == shape_.size();
+    while (reader_.NextElement()) {
+      if (absl::Status status = last ? ReadValue() : ReadLevel(level + 1); !status.ok()) {
+        return status;
+      }
+      ++values;
+    }
+    if (!reader_.ok()) return reader_.status();
+    if (values != shape_[level]) {
+      return WrongLength(static_cast<size_t>(shape_[level]), static_cast<size_t>(values),
+                         static_cast<int>(level));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadValue() {
+    const size_t index = index_++;
+    switch (type_) {
+      case TensorType::kBool: {
+        bool value = false;
+        if (reader_.Next() != Kind::kBool) return ValueError(index, "true or false");
+        if (!reader_.ReadBool(&value)) return reader_.status();
+        raw_.push_back(value ? 1 : 0);
+        return absl::OkStatus();
+      }
+      case TensorType::kBytes: {
+        absl::string_view value;
+        if (reader_.Next() != Kind::kString) return ValueError(index, "a string");
+        if (!reader_.ReadString(&scratch_, &value)) return reader_.status();
+        AppendBytes(static_cast<uint32_t>(value.size()), &raw_);
+        raw_.append(value.data(), value.size());
+        return absl::OkStatus();
+      }
+      default:
+        return WithNumberType(
+            type_, [&](auto tag) { return ReadNumber<typename decltype(tag)::type>(index); });
+    }
+  }
+
+  template <typename T>
+  absl::Status ReadNumber(size_t index) {
+    T value{};
+    absl::string_view text;
+    const Kind kind = reader_.Next();
+    if (std::is_floating_point_v<T> && kind == Kind::kString) {
+      const std::string found = reader_.Found();
+      if (!reader_.ReadString(&scratch_, &text)) return reader_.status();
+      if (text == "NaN") {
+        value = std::numeric_limits<T>::quiet_NaN();
+      } else if (text == "Infinity") {
+        value = std::numeric_limits<T>::infinity();
+      } else if (text == "-Infinity") {
+        value = -std::numeric_limits<T>::infinity();
+      } else {
+        return ValueError(index, Expected<T>(), found);
+      }
+    } else {
+      if (kind != Kind::kNumber) return ValueError(index, Expected<T>());
+      if (!reader_.ReadNumber(&text)) return reader_.status();
+      if (!ParseNumber(text, &value)) {
+        return ValueError(index, Expected<T>(), absl::StrCat(text.substr(0, kDigitsShown)));
+      }
+    }
+    AppendBytes(value, &raw_);
+    return absl::OkStatus();
+  }
+
+  absl::Status ValueError(size_t index, absl::string_view expected, absl::string_view found) {
+    return absl::InvalidArgumentError(absl::StrCat(tensor_, ": data[", index, "]: expected ",
+                                                   expected, " (", TensorTypeName(type_),
+                                                   "), found ", found));
+  }
+  absl::Status ValueError(size_t index, absl::string_view expected) {
+    return ValueError(index, expected, reader_.Found());
+  }
+
+  JsonReader reader_;
+  const TensorType type_;
+  const std::vector<int64_t>& shape_;
+  const absl::string_view tensor_;
+  std::string& raw_;
+  std::string scratch_;
+  size_t index_ = 0;  // of the next value
+};
+
+template <typename T>
+T ReadBytes(const char* bytes) {
+  T value;
+  std::memcpy(&value, bytes, sizeof(T));
+  return value;
+}
+
+template <typename T>
+void AppendNumber(T value, std::string* json) {
+  char digits[32];
+  if constexpr (std::is_floating_point_v<T>) {
+    if (!std::isfinite(value)) {
+      json->append(std::isnan(value) ? "\"NaN\"" : value > 0 ? "\"Infinity\"" : "\"-Infinity\"");
+      return;
+    }
+    if (value == 0 && std::signbit(value)) {
+      json->append("-0.0");  // as an integer, -0 would be read as 0
+      return;
+    }
+  }
+  std::to_chars_result result = std::to_chars(digits, digits + sizeof(digits), value);
+  if constexpr (std::is_same_v<T, float>) {
+    // Readers that know doubles only round twice. For a few values that would give a neighbor.
+    double as_double = 0;
+    std::from_chars(digits, result.ptr, as_double);
+    if (static_cast<float>(as_double) != value) {
+      result = std::to_chars(digits, digits + sizeof(digits), static_cast<double>(value));
+    }
+  }
+  json->append(digits, static_cast<size_t>(result.ptr - digits));
+}
+
+absl::Status AppendStrings(absl::string_view raw, size_t count, absl::string_view tensor,
+                           std::string* json) {
+  for (size_t i = 0; i < count; ++i) {
+    if (i > 0) json->push_back(',');
+    const size_t size = raw.size() < 4 ? 0 : ReadBytes<uint32_t>(raw.data());
+    if (raw.size() < 4 || raw.size() - 4 < size) {
+      return absl::InternalError(absl::StrCat(tensor, ": the bytes end within element ", i));
+    }
+    const absl::string_view text = raw.substr(4, size);
+    if (FindInvalidUtf8({text.data(), text.size()}) != text.size()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(tensor, ": element ", i, " is not UTF-8, as a JSON string must be: ask for ",
+                       "this output with the parameter binary_data"));
+    }
+    AppendJsonString(text, json);
+    raw.remove_prefix(4 + size);
+  }
+  if (!raw.empty()) {
+    return absl::InternalError(
+        absl::StrCat(tensor, ": ", raw.size(), " bytes follow the last element"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::optional<TensorType> ParseTensorType(absl::string_view name) {
+  for (const TypeEntry& entry : kTypes) {
+    if (entry.name == name) return entry.type;
+  }
+  return std::nullopt;
+}
+
+absl::string_view TensorTypeName(TensorType type) { return EntryOf(type).name; }
+
+std::string TensorTypeNames() {
+  return absl::StrJoin(kTypes, ", ", [](std::string* out, const TypeEntry& entry) {
+    absl::StrAppend(out, entry.name);
+  });
+}
+
+size_t ElementBytes(TensorType type) { return EntryOf(type).bytes; }
+bool HasJsonForm(TensorType type) { return EntryOf(type).json_bytes > 0; }
+
+size_t JsonBytesBound(size_t raw_bytes, TensorType type, size_t count) {
+  // A byte of a string takes at most six characters, \u0001.
+  const size_t strings = type == TensorType::kBytes ? 6 * raw_bytes : 0;
+  return 2 + strings + count * EntryOf(type).json_bytes;
+}
+
+absl::StatusOr<size_t> CountElements(const std::vector<int64_t>& shape, size_t limit,
+                                     absl::string_view tensor) {
+  size_t count = 1;
+  for (const int64_t size : shape) {
+    if (size < 0) {
+      return absl::InvalidArgumentError(absl::StrCat(tensor, ": shape [",
+                                                     absl::StrJoin(shape, ", "),
+                                                     "]: expected no negative size, found ", size));
+    }
+  }
+  for (const int64_t size : shape) {
+    if (size == 0) return size_t{0};
+  }
+  for (const int64_t size : shape) {
+    if (static_cast<uint64_t>(size) > limit / count) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(tensor, ": shape [", absl::StrJoin(shape, ", "), "]: expected at most ",
+                       limit, " elements, found more"));
+    }
+    count *= static_cast<size_t>(size);
+  }
+  return count;
+}
+
+absl::Status ReadTensorData(absl::string_view json, TensorType type,
+                            const std::vector<int64_t>& shape, absl::string_view tensor,
+                            std::string* raw) {
+  const absl::StatusOr<size_t> count = CountElements(shape, kMaxElements, tensor);
+  if (!count.ok()) return count.status();
+  if (!HasJsonForm(type)) {
+    return absl::InvalidArgumentError(absl::StrCat(tensor, ": ", TensorTypeName(type),
+                                                   " has no form in JSON: send it as binary data"));
+  }
+  return DataReader(json, type, shape, tensor, raw).Read(*count);
+}
+
+absl::Status AppendTensorData(absl::string_view raw, TensorType type, size_t count,
+                              absl::string_view tensor, std::string* json) {
+  if (!HasJsonForm(type)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(tensor, ": ", TensorTypeName(type),
+                     " has no form in JSON: ask for it with the parameter binary_data"));
+  }
+  json->push_back('[');
+  if (type == TensorType::kBytes) {
+    if (absl::Status status = AppendStrings(raw, count, tensor, json); !status.ok()) return status;
+  } else {
+    const size_t bytes = ElementBytes(type);
+    if (raw.size() / bytes != count || raw.size() % bytes != 0) {
+      return absl::InternalError(absl::StrCat(tensor, ": expected ", count, " elements of ", bytes,
+                                              " bytes, found ", raw.size(), " bytes"));
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (i > 0) json->push_back(',');
+      const char* const element = raw.data() + i * bytes;
+      if (type == TensorType::kBool) {
+        json->append(*element != 0 ? "true" : "false");
+      } else {
+        WithNumberType(type, [&](auto tag) {
+          AppendNumber(ReadBytes<typename decltype(tag)::type>(element), json);
+        });
+      }
+    }
+  }
+  json->push_back(']');
+  return absl::OkStatus();
+}
+
+}  // namespace sru::server

@@ -1,0 +1,80 @@
+#include "server/telemetry/access_log.h"
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "gmock/gmock.h"
+#include "grpcpp/server_context.h"
+#include "grpcpp/test/server_context_test_spouse.h"
+#include "gtest/gtest.h"
+#include "server/base/clock.h"
+#include "server/base/http_peer.h"
+#include "server/base/log.h"
+
+namespace sru::server {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The line of a call that failed with these headers.
+std::string LineOf(const std::string& peer_header) {
+  const RealClock clock;
+  AccessLog log(AccessLogOptions{}, &clock);
+  grpc::ServerContext call;
+  grpc::testing::ServerContextTestSpouse spouse(&call);
+  if (!peer_header.empty()) spouse.AddClientMetadata(kHttpPeerHeader, peer_header);
+  const absl::Status status = absl::NotFoundError("model: there is none");
+  CallRecord record;
+  record.method = "Classify";
+  record.status = &status;
+  ::testing::internal::CaptureStderr();
+  log.End(&call, "id", record);
+  EXPECT_TRUE(FlushLog(absl::Seconds(30)));
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(AccessLogTest, ACallOverHttpHasTheAddressOfItsClient) {
+  EXPECT_THAT(LineOf(MakeHttpPeer("10.0.0.1", 4711)),
+              AllOf(HasSubstr("code=NOT_FOUND"), HasSubstr("peer=ipv4:10.0.0.1:4711 ")));
+}
+
+TEST(AccessLogTest, ACallerCannotClaimToBeAnother) {
+  for (const std::string header : {"ipv4:10.0.0.1:4711", "http 10.0.0.1 4711"}) {
+    EXPECT_THAT(LineOf(header), AllOf(HasSubstr("code=NOT_FOUND"), Not(HasSubstr("10.0.0.1"))));
+  }
+}
+
+// The line of a request over HTTP that was refused for this reason.
+std::string RefusalLine(const absl::Status& reason, bool content) {
+  const RealClock clock;
+  AccessLogOptions options;
+  options.content = content;
+  AccessLog log(options, &clock);
+  CallHeaders headers;
+  headers.request_id = "id-7";
+  headers.user_agent = "curl/8";
+  ::testing::internal::CaptureStderr();
+  log.OnHttpRefusal("/v1/classify", 400, reason, headers, "10.0.0.1");
+  EXPECT_TRUE(FlushLog(absl::Seconds(30)));
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(AccessLogTest, ARefusalOverHttpHasALineWithoutTheRequest) {
+  EXPECT_THAT(
+      RefusalLine(absl::NotFoundError("there is nothing"), false),
+      AllOf(HasSubstr("HTTP request refused method=/v1/classify http_status=400"),
+            HasSubstr("code=NOT_FOUND"), HasSubstr("there is nothing"), HasSubstr("peer=10.0.0.1"),
+            HasSubstr("user_agent=curl/8"), HasSubstr("request_id=id-7")));
+  for (const std::string text : {"sequences[0].text: found 'private'", "unknown field 'private'"}) {
+    const absl::Status reason = absl::InvalidArgumentError(text);
+    EXPECT_THAT(RefusalLine(reason, false),
+                AllOf(HasSubstr("code=INVALID_ARGUMENT"), Not(HasSubstr("private"))));
+    EXPECT_THAT(RefusalLine(reason, true), HasSubstr("private"));
+  }
+}
+
+}  // namespace
+}  // namespace sru::server

@@ -1,0 +1,26 @@
+"""Runs a test in the virtual environment that scripts/deps.sh clients makes.
+
+    import clients_venv
+    clients_venv.enter("tritonclient.grpc")
+
+goes on in that environment if this Python does not have the module, and ends with "skipped" if there is no such environment.
+"""
+
+import importlib
+import os
+import sys
+
+ROOT = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+PYTHON = os.path.join(ROOT, ".cache", "clients-venv", "bin", "python")
+
+
+def enter(*modules):
+    try:
+        for module in modules:
+            importlib.import_module(module)
+    except ImportError as error:
+        if not os.path.exists(PYTHON) or os.environ.get("SRU_IN_VENV"):
+            print("SKIPPED: %s (scripts/deps.sh clients)" % error)
+            sys.exit(77)
+        os.environ["SRU_IN_VENV"] = "1"
+        os.execv(PYTHON, [PYTHON, "-B"] + sys.argv)

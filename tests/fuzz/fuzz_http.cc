@@ -1,0 +1,156 @@
+// Connections of the HTTP port over a transport in memory: the same bytes must give the same
+// requests however they are cut into pieces.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "server/http/http_connection.h"
+#include "server/http/http_server.h"
+#include "server/http/http_transport.h"
+#include "server/http/page_message.h"
+#include "tests/fuzz/fuzz_targets.h"
+
+namespace sru::fuzz {
+namespace {
+
+void Require(bool condition, const char* promise) {
+  if (condition) return;
+  std::fprintf(stderr, "broken promise: %s\n", promise);
+  std::abort();
+}
+
+// What the client and the server have of the connection in common.
+struct Wire {
+  std::shared_ptr<server::HttpTransport::User> reader;  // waits for bytes
+  std::string sent;                                     // by the server
+  bool closed = false;
+};
+
+class MemoryTransport final : public server::HttpTransport {
+ public:
+  explicit MemoryTransport(Wire* wire) : wire_(*wire) {}
+
+  void Start(std::shared_ptr<User> user) override { user->OnStarted(true); }
+  void Read(std::shared_ptr<User> user) override {
+    Require(wire_.reader == nullptr, "there is one read at a time");
+    wire_.reader = std::move(user);
+  }
+  Sent Write(absl::string_view first, absl::string_view second,
+             std::shared_ptr<User> /*user*/) override {
+    Require(!wire_.closed, "nothing is written to a closed connection");
+    absl::StrAppend(&wire_.sent, first, second);
+    return Sent::kAll;
+  }
+  void ShutdownSend(std::shared_ptr<User> /*user*/) override {}
+  void Close(bool /*reset*/) override { wire_.closed = true; }
+
+ private:
+  Wire& wire_;
+};
+
+class Jobs final : public server::HttpJobs {
+ public:
+  void Post(std::function<void()> job) override { jobs_.push_back(std::move(job)); }
+  void RunAll() {
+    while (!jobs_.empty()) {
+      const std::function<void()> job = std::move(jobs_.front());
+      jobs_.pop_front();
+      job();
+    }
+  }
+
+ private:
+  std::deque<std::function<void()>> jobs_;
+};
+
+class Owner final : public server::HttpConnection::Owner {
+ public:
+  Owner() {
+    options_.keep_alive = true;
+    options_.limits.max_header_bytes = 8192;
+    options_.limits.max_body_bytes = 64;
+    options_.check_headers =
+        [](const server::PageRequest& request) -> std::shared_ptr<const server::PageResponse> {
+      if (request.path != "/forbidden") return nullptr;
+      return std::make_shared<const server::PageResponse>();
+    };
+  }
+
+  const server::HttpServer::Options& options() const override { return options_; }
+  std::weak_ptr<server::HttpJobs> jobs() override { return jobs_; }
+  bool draining() const override { return false; }
+  void Handle(const std::shared_ptr<server::HttpCall>& call) override {
+    const server::PageRequest& request = call->request();
+    const absl::StatusOr<std::string> body = request.read_body();
+    Require(!body.ok() || body->size() <= options_.limits.max_body_bytes, "a body has its bound");
+    requests_.push_back(absl::StrCat(request.method, " ", request.path, "?", request.query, " ",
+                                     body.ok() ? *body : body.status().ToString()));
+    if (request.path == "/parts") {
+      call->ReplyInParts(server::PageResponse())->Write("part");
+    } else {
+      call->Reply(server::PageResponse());
+    }
+  }
+  void OnAnswer(int status) override {
+    Require(status >= 200 && status < 600, "an answer has a status");
+  }
+  bool ReserveBody(size_t bytes) override {
+    reserved_ += bytes;
+    return true;
+  }
+  void ReleaseBody(size_t bytes) override {
+    Require(reserved_ >= bytes, "no more is given back than was taken");
+    reserved_ -= bytes;
+  }
+  void OnClosed(server::HttpConnection* /*connection*/) override {}
+
+  // What a client that sends `bytes` in pieces of `step` makes the handler see.
+  static std::vector<std::string> Run(std::string_view bytes, size_t step) {
+    Owner owner;
+    Wire wire;
+    {
+      server::HttpConnection::Owner* const as_owner = &owner;
+      const auto connection = std::make_shared<server::HttpConnection>(
+          std::make_unique<MemoryTransport>(&wire), "127.0.0.1", 1, as_owner);
+      connection->Start();
+      for (size_t i = 0; i < bytes.size() && wire.reader != nullptr; i += step) {
+        const std::string_view piece = bytes.substr(i, step);
+        std::exchange(wire.reader, nullptr)->OnRead(true, {piece.data(), piece.size()});
+        owner.jobs_->RunAll();
+      }
+      Require(wire.closed || wire.reader != nullptr, "an open connection is read");
+      if (wire.reader != nullptr) std::exchange(wire.reader, nullptr)->OnRead(false, {});
+      Require(wire.closed, "a connection ends when its client goes");
+    }
+    Require(owner.reserved_ == 0, "the memory of bodies is given back");
+    Require(wire.sent.empty() || wire.sent.compare(0, 9, "HTTP/1.1 ") == 0, "an answer is HTTP");
+    return owner.requests_;
+  }
+
+ private:
+  server::HttpServer::Options options_;
+  const std::shared_ptr<Jobs> jobs_ = std::make_shared<Jobs>();
+  std::vector<std::string> requests_;
+  size_t reserved_ = 0;
+};
+
+}  // namespace
+
+void FuzzHttp(std::string_view bytes) {
+  if (bytes.empty()) return;
+  const size_t step = 1 + static_cast<unsigned char>(bytes[0]) % 64;
+  // Beyond this, bounds on what is read ahead may show.
+  const std::string_view sent = bytes.substr(1, 8000);
+  Require(Owner::Run(sent, sent.size() + 1) == Owner::Run(sent, step),
+          "a request does not depend on the pieces in which it comes");
+}
+
+}  // namespace sru::fuzz
