@@ -92,6 +92,7 @@ tests/integration        | tests/testing tests/kernels/cuda_host server       | 
                          | server/base server/compat models kernels           |
                          | kernels/cuda proto                                 |
 tests/deploy             | tests/testing client                               | absl
+tests/chaos              | tests/testing server server/base server/compat bench | absl protobuf
 """
 
 # What unit tests of a room may include as well: the other side of what two rooms must agree on, and

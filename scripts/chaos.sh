@@ -1,0 +1,20 @@
+#!/bin/sh
+# Servers under load while everything goes wrong; fails if anything is lost. --help says what happens and what is wanted.
+#
+#   scripts/chaos.sh                          an hour, three replicas; writes docs/benchmarks/chaos.md and chaos.svg
+#   scripts/chaos.sh --minutes=5 --servers=2  what chaos_test runs, into a folder of its own
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+case " $* " in
+  *" --out="* | *" --help "* | *" -h "* | *" --list "*) ;;
+  *)
+    # The page of the repository is that of a full run.
+    case " $* " in
+      *" --minutes="* | *" --servers="* | *" --faults="*) ;;
+      *) set -- "$@" "--out=$root/docs/benchmarks/chaos.md" ;;
+    esac
+    ;;
+esac
+python=/usr/bin/python3
+[ -x "$python" ] || python=python3
+exec "$python" -B "$root/tests/chaos/chaos.py" "$@"
