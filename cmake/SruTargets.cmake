@@ -25,6 +25,10 @@ function(sru_set_properties target)
     target_compile_options(${target} PUBLIC -fsanitize=${SRU_SANITIZE} -fno-omit-frame-pointer)
     if(SRU_SANITIZE MATCHES "undefined")
       target_compile_options(${target} PUBLIC -fno-sanitize-recover=undefined)
+      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+        # A quarter of the time to compile. The address sanitizer reports null pointers and much of the others as well.
+        target_compile_options(${target} PUBLIC -fno-sanitize=null,vptr,object-size)
+      endif()
     endif()
     target_link_options(${target} PUBLIC -fsanitize=${SRU_SANITIZE})
   endif()
@@ -67,8 +71,7 @@ function(sru_set_test_options target)
   if(SRU_SANITIZE)  # with optimization, a test's instrumented code takes more than twice as long to compile
     target_compile_options(${target} PRIVATE -O0)
     if(SRU_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-      # A third of the time. The address sanitizer reports null pointers as well; the libraries keep all of them.
-      target_compile_options(${target} PRIVATE -fno-sanitize=null,vptr,alignment,object-size)
+      target_compile_options(${target} PRIVATE -fno-sanitize=alignment)  # the libraries keep it
     endif()
   else()
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${SRU_TEST_OPTIMIZATION}>)
