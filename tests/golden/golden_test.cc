@@ -155,6 +155,7 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
   ASSERT_TRUE(status.ok()) << status.message();
   status = executable->CreateWorkspace({batch.num_tokens(), batch.num_sequences}, &workspace);
   ASSERT_TRUE(status.ok()) << status.message();
+  float largest = 0;  // of the differences, for reports: --gtest_output=json:FILE
   for (bool by_token : {false, true}) {
     SCOPED_TRACE(by_token ? "by token id" : "features");
     batch.token_ids = by_token ? token_ids.data() : nullptr;
@@ -168,15 +169,20 @@ TEST_P(GoldenTest, EqualsThePublishedPackage) {
           ASSERT_NEAR(h.row(t, b)[j], outputs[b].token_vectors[t * width + j],
                       tolerance(h.row(t, b)[j]))
               << "h of sequence " << b << ", token " << t << ", dimension " << j;
+          largest =
+              std::max(largest, std::abs(h.row(t, b)[j] - outputs[b].token_vectors[t * width + j]));
         }
         for (int64_t i = 0; i < layers; ++i) {
           ASSERT_NEAR(c.row(i, b)[j], outputs[b].final_state[i * width + j],
                       tolerance(c.row(i, b)[j]))
               << "c of sequence " << b << ", layer " << i << ", dimension " << j;
+          largest =
+              std::max(largest, std::abs(c.row(i, b)[j] - outputs[b].final_state[i * width + j]));
         }
       }
     }
   }
+  RecordProperty("largest_difference", std::to_string(largest));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, GoldenTest, ::testing::ValuesIn(Cases()),
