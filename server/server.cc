@@ -722,6 +722,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     grpc::ChannelArguments own_channel;
     own_channel.SetMaxReceiveMessageSize(-1);
     open_inference_service_->SetChannel(grpc_server_->InProcessChannel(own_channel));
+    unknown_method_service_.SetChannel(grpc_server_->InProcessChannel(grpc::ChannelArguments()));
     listener_->Start();
     if (absl::Status status = CheckHandshakes(*listener_); !status.ok()) return status;
     unsent_.Start();

@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "server/rpc/end_call.h"
+#include "server/rpc/reflection_v1.h"
 
 namespace sru::server {
 namespace {
@@ -40,6 +41,9 @@ class UnknownMethodCall final : public grpc::ServerGenericBidiReactor {
 
 grpc::ServerGenericBidiReactor* UnknownMethodService::CreateReactor(
     grpc::GenericCallbackServerContext* call) {
+  if (channel_ != nullptr && IsReflectionV1(call->method())) {
+    return ForwardReflection(call, channel_);
+  }
   const std::string method = call->method().substr(0, kMaxMethodLength);
   const absl::Status status = absl::UnimplementedError(
       absl::StrCat("there is no method ", method, " on this port; ", HintOf(method)));

@@ -25,6 +25,7 @@ from server_process import (
     LIST_SERVICES,
     PYTHON_CLIENT,
     REFLECTION,
+    REFLECTION_V1,
     Authority,
     Server,
     await_true,
@@ -684,13 +685,17 @@ class TokenTest(Files):
             with Server(*flags):
                 pass
 
-    @staticmethod
-    def reflect(channel, metadata):
-        stream = channel.stream_stream(REFLECTION)(iter([LIST_SERVICES]), metadata=metadata, timeout=20)
-        try:
-            return "OK" if b"sru.v1.InferenceService" in next(stream) else "nothing"
-        except grpc.RpcError as error:
-            return error.code().name
+    def reflect(self, channel, metadata):
+        """Of both names of the service, which must not differ."""
+        codes = set()
+        for method in (REFLECTION, REFLECTION_V1):
+            stream = channel.stream_stream(method)(iter([LIST_SERVICES]), metadata=metadata, timeout=20)
+            try:
+                codes.add("OK" if b"sru.v1.InferenceService" in next(stream) else "nothing")
+            except grpc.RpcError as error:
+                codes.add(error.code().name)
+        self.assertEqual(len(codes), 1, codes)
+        return codes.pop()
 
 
 def frame(kind, flags, stream, payload):
@@ -783,7 +788,38 @@ class LimitTest(unittest.TestCase):
                 connection.close()
             await_true(lambda: call_once(server, None).code == "OK", "room again")
 
+    def test_both_names_of_reflection_answer_alike(self):
+        name = b"sru.v1.InferenceService"
+        find_symbol = b"\x22" + bytes([len(name)]) + name  # file_containing_symbol
+        requests = [LIST_SERVICES, find_symbol, b"\x22\x01x", find_symbol]
+        with Server() as server:
+            channel = server.channel()
+
+            def answers(method, requests):
+                found = []
+                stream = channel.stream_stream(method)(iter(requests), timeout=20)
+                try:
+                    for answer in stream:
+                        found.append(answer)
+                except grpc.RpcError:
+                    pass
+                return found, stream.code()
+
+            found, code = answers(REFLECTION_V1, requests)
+            self.assertEqual(code, grpc.StatusCode.OK)
+            self.assertEqual(len(found), len(requests))
+            self.assertIn(b"sru/v1/inference.proto", found[1])
+            self.assertEqual((found, code), answers(REFLECTION, requests))
+            not_a_request = [b"\xff"]
+            self.assertEqual(answers(REFLECTION_V1, not_a_request), answers(REFLECTION, not_a_request))
+            self.assertEqual(server.metric("sru_unknown_method_calls_total"), 0)
+            channel.close()
+
     def test_reflection_streams_cannot_take_all_threads(self):
+        for method in (REFLECTION, REFLECTION_V1):
+            self.take_threads_of(method)
+
+    def take_threads_of(self, method):
         with Server("--max_concurrent_streams=1000") as server:
             channel = server.channel()
             before = self.threads(server)
@@ -793,7 +829,7 @@ class LimitTest(unittest.TestCase):
                 yield LIST_SERVICES
                 ends.wait()
 
-            streams = [channel.stream_stream(REFLECTION)(requests()) for _ in range(100)]
+            streams = [channel.stream_stream(method)(requests()) for _ in range(100)]
             results = []
             for stream in streams:
                 try:

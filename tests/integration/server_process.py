@@ -33,6 +33,7 @@ from sru_inference.v1 import inference_pb2  # noqa: E402
 SERVICE = "/sru.v1.InferenceService/"
 HEALTH = "/grpc.health.v1.Health/Check"
 REFLECTION = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
+REFLECTION_V1 = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 LIST_SERVICES = b"\x3a\x01*"  # ServerReflectionRequest.list_services
 
 
