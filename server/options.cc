@@ -77,8 +77,14 @@ absl::Status CheckRooms(const Options& o) {
     return status;
   }
   if (o.http.http_listen.has_value()) {
-    absl::Status status = CheckListenHost(o.security, "http_listen", o.http.http_listen->host);
-    if (!status.ok()) return status;
+    const absl::Status status =
+        CheckListenHost(o.security, "http_listen", o.http.http_listen->host);
+    if (!status.ok()) {  // maybe nobody has thought of that port
+      return absl::InvalidArgumentError(
+          absl::StrCat(status.message(),
+                       "; or --http_listen= where nobody calls over HTTP; found --http_listen=",
+                       o.http.http_listen->ToString()));
+    }
   }
   std::optional<std::string> admin_host;
   if (o.admin_listen.has_value()) admin_host = o.admin_listen->host;

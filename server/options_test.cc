@@ -323,7 +323,9 @@ TEST(OptionsTest, TokensDoNotCrossTheNetworkByHttp) {
   Options options = Valid();
   options.listen.host = "127.0.0.1";
   options.security.auth_tokens_file = "tokens";
-  EXPECT_THAT(ErrorOf(options), AllOf(HasSubstr("--auth_tokens_file"), HasSubstr("--http_listen")));
+  EXPECT_THAT(ErrorOf(options),
+              AllOf(HasSubstr("--auth_tokens_file"), HasSubstr("or --http_listen= "),
+                    HasSubstr("found --http_listen=0.0.0.0:8080")));
   options.http.http_listen->host = "127.0.0.1";
   EXPECT_TRUE(ValidateOptions(options).ok());
   options.http.http_listen = std::nullopt;

@@ -13,8 +13,8 @@ void AddFlags(RpcOptions* options, FlagTable* flags) {
   flags->Add("max_new_tokens", &options->limits.max_new_tokens, {1, 1 << 22},
              "Most tokens that one call of Generate may ask for, of each sample.");
   flags->Add("max_streams", &options->max_streams, {1, 1 << 20},
-             "Most calls of Generate and EncodeStream that are open at a time; further ones get "
-             "RESOURCE_EXHAUSTED.");
+             "Most calls of Generate, EncodeStream and ModelStreamInfer that are open at a time; "
+             "further ones get RESOURCE_EXHAUSTED.");
 }
 
 }  // namespace sru::server
