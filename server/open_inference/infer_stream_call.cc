@@ -15,6 +15,7 @@
 #include "inference/open_inference.pb.h"
 #include "server/base/mutex.h"
 #include "server/base/out_of_memory.h"
+#include "server/base/passed_peer.h"
 #include "server/open_inference/infer_request.h"
 #include "server/open_inference/message_bytes.h"
 #include "server/rpc/response_writer.h"
@@ -106,6 +107,7 @@ class InferStreamCall final : public StreamCall<Reactor> {
       }
       // With its deadline and its end.
       request->call = grpc::ClientContext::FromCallbackServerContext(*call_);
+      request->call->AddMetadata(kPassedPeerHeader, PassPeer(call_->peer()));
       for (const char* const header : kPassedOn) {
         const auto [begin, end] = call_->client_metadata().equal_range(header);
         for (auto it = begin; it != end; ++it) {

@@ -15,9 +15,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "server/base/http_peer.h"
 #include "server/base/mutex.h"
 #include "server/base/out_of_memory.h"
+#include "server/base/passed_peer.h"
 #include "server/http/page_host.h"
 #include "server/http/page_origin.h"
 #include "server/rest/completions.h"
@@ -75,7 +75,7 @@ CallInfo InfoOf(const PageRequest& request, const std::string& request_id) {
   add("traceparent", request.header("traceparent"));
   add(kRequestIdHeader, request_id);
   add("user-agent", request.header("user-agent"));
-  add(kHttpPeerHeader, MakeHttpPeer(request.remote_address, request.remote_port));
+  add(kPassedPeerHeader, PassPeer(PeerAt(request.remote_address, request.remote_port)));
   const std::string* const timeout = request.headers.Find(kTimeoutHeader);
   // CheckHeaders() has seen that it is right.
   if (timeout != nullptr) ParseTimeout(*timeout, &info.timeout).IgnoreError();

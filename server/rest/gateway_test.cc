@@ -18,8 +18,8 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "server/base/http_peer.h"
 #include "server/base/mutex.h"
+#include "server/base/passed_peer.h"
 #include "server/rest/event_stream.h"
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/poll.h"
@@ -309,7 +309,7 @@ TEST_F(GatewayTest, HeadersGoWithTheCall) {
   EXPECT_EQ(seen.find("authorization")->second, "Bearer secret");
   EXPECT_EQ(seen.find("user-agent")->second, "curl/8");
   EXPECT_THAT(seen.find("traceparent")->second, StartsWith("00-4bf9"));
-  EXPECT_EQ(ParseHttpPeer(seen.find(kHttpPeerHeader)->second), "ipv4:10.1.2.3:4711");
+  EXPECT_EQ(ParsePassedPeer(seen.find(kPassedPeerHeader)->second), "ipv4:10.1.2.3:4711");
   EXPECT_GT(left, absl::Seconds(10));
   EXPECT_LE(left, absl::Seconds(51));
 }

@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/http_peer.h"
+#include "server/base/passed_peer.h"
 #include "server/telemetry/request_id.h"
 #include "server/telemetry/trace_context.h"
 
@@ -87,7 +87,7 @@ void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
   if (!Take(level, &suppressed)) return;
 
   const std::string code = absl::StatusCodeToString(record.status->code());
-  std::string peer(ParseHttpPeer(FindHeader(*call, kHttpPeerHeader)));
+  std::string peer(ParsePassedPeer(FindHeader(*call, kPassedPeerHeader)));
   if (peer.empty()) peer = call->peer();
   std::vector<LogField> fields = {{"method", record.method}, {"code", code}};
   if (!record.status->ok()) {

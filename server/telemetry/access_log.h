@@ -6,7 +6,8 @@
 // metadata, but with an error as trailing metadata, because clients do not retry an error that
 // comes with initial metadata.
 //
-// Callers. The peer of a call that came over HTTP is the client of the HTTP port (http_peer.h).
+// Callers. The peer of a call that the server makes within the process, for a client of the HTTP port
+// or a request of a stream, is that client (passed_peer.h).
 //
 // Privacy. A line holds no part of the text or data of a request; for an INVALID_ARGUMENT it names
 // only the field. `content` adds the request.

@@ -9,8 +9,8 @@
 #include "grpcpp/test/server_context_test_spouse.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
-#include "server/base/http_peer.h"
 #include "server/base/log.h"
+#include "server/base/passed_peer.h"
 
 namespace sru::server {
 namespace {
@@ -25,7 +25,7 @@ std::string LineOf(const std::string& peer_header) {
   AccessLog log(AccessLogOptions{}, &clock);
   grpc::ServerContext call;
   grpc::testing::ServerContextTestSpouse spouse(&call);
-  if (!peer_header.empty()) spouse.AddClientMetadata(kHttpPeerHeader, peer_header);
+  if (!peer_header.empty()) spouse.AddClientMetadata(kPassedPeerHeader, peer_header);
   const absl::Status status = absl::NotFoundError("model: there is none");
   CallRecord record;
   record.method = "Classify";
@@ -37,7 +37,7 @@ std::string LineOf(const std::string& peer_header) {
 }
 
 TEST(AccessLogTest, ACallOverHttpHasTheAddressOfItsClient) {
-  EXPECT_THAT(LineOf(MakeHttpPeer("10.0.0.1", 4711)),
+  EXPECT_THAT(LineOf(PassPeer(PeerAt("10.0.0.1", 4711))),
               AllOf(HasSubstr("code=NOT_FOUND"), HasSubstr("peer=ipv4:10.0.0.1:4711 ")));
 }
 

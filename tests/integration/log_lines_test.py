@@ -210,6 +210,18 @@ class LogTest(unittest.TestCase):
                 self.assertEqual([(line["reason"], line["trace_id"]) for line in failed], [("missing", TRACE)])
                 self.assertNotIn("token-of", server.log())
 
+    def test_requests_of_a_stream_have_the_peer_of_the_stream(self):
+        with Server("--log_format=json") as server:
+            channel = server.channel()
+            infer = channel.stream_stream("/inference.GRPCInferenceService/ModelStreamInfer")
+            self.assertIn(b"'nope' is not loaded", next(infer(iter([b"\x0a\x04nope"]), timeout=20)))
+            call(channel, "Classify")
+            channel.close()
+            server.stop()
+            lines = {line["method"]: line for line in server.log_lines("request")}
+            self.assertRegex(lines["Classify"]["peer"], r"^ipv[46]:.*:\d+$")
+            self.assertEqual(lines["ModelInfer"]["peer"], lines["Classify"]["peer"])
+
     def test_strangers_cannot_fill_the_log(self):
         with Server("--log_format=json", "--log_requests_per_second=2") as server:
             channel = server.channel()

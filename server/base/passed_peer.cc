@@ -1,4 +1,4 @@
-#include "server/base/http_peer.h"
+#include "server/base/passed_peer.h"
 
 #include <cstdint>
 #include <random>
@@ -36,14 +36,14 @@ bool IsSecret(absl::string_view text) {
 
 }  // namespace
 
-std::string MakeHttpPeer(absl::string_view address, int port) {
-  if (absl::StrContains(address, ':')) {
-    return absl::StrCat(Secret(), "ipv6:[", address, "]:", port);
-  }
-  return absl::StrCat(Secret(), "ipv4:", address, ":", port);
+std::string PeerAt(absl::string_view address, int port) {
+  if (absl::StrContains(address, ':')) return absl::StrCat("ipv6:[", address, "]:", port);
+  return absl::StrCat("ipv4:", address, ":", port);
 }
 
-absl::string_view ParseHttpPeer(absl::string_view value) {
+std::string PassPeer(absl::string_view peer) { return absl::StrCat(Secret(), peer); }
+
+absl::string_view ParsePassedPeer(absl::string_view value) {
   if (value.size() <= kSecretDigits || !IsSecret(value.substr(0, kSecretDigits))) return {};
   return value.substr(kSecretDigits);
 }
