@@ -1,6 +1,7 @@
 #include "server/transport/read_pause.h"
 
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include "server/base/clock.h"
@@ -21,6 +22,11 @@ bool SetMark(int socket, int bytes) {
   return setsockopt(socket, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof(bytes)) == 0;
 }
 
+// While it is set, only full segments leave; what has gathered leaves when it is taken back.
+void SetCork(int socket, int value) {
+  setsockopt(socket, IPPROTO_TCP, TCP_CORK, &value, sizeof(value));
+}
+
 }  // namespace
 
 ReadPause::ReadPause(absl::Duration length) : length_(length) {
@@ -34,6 +40,9 @@ ReadPause::~ReadPause() {
   }
   changed_.SignalAll();
   if (thread_.joinable()) thread_.join();
+  // Those that the thread has not seen any more.
+  MutexLock lock(&mutex_);
+  EndAll();
 }
 
 void ReadPause::Start(int socket) {
@@ -44,6 +53,7 @@ void ReadPause::Start(int socket) {
       return;
     }
     paused_.insert(socket);
+    SetCork(socket, 1);
     if (paused_.size() > 1) return;
   }
   changed_.SignalAll();
@@ -58,9 +68,16 @@ void ReadPause::Run() {
     for (absl::Time now = SteadyNow(); now < end && !closed_; now = SteadyNow()) {
       changed_.WaitFor(&mutex_, end - now);
     }
-    for (const int socket : paused_) SetMark(socket, 1);
-    paused_.clear();
+    EndAll();
   }
+}
+
+void ReadPause::EndAll() {
+  for (const int socket : paused_) {
+    SetCork(socket, 0);
+    SetMark(socket, 1);
+  }
+  paused_.clear();
 }
 
 }  // namespace sru::server

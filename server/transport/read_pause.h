@@ -1,11 +1,13 @@
 // ReadPause: lets what arrives on a connection gather for a moment before anybody is woken to read
-// it.
+// it, and what is answered on it before it leaves.
 //
 // A client that is refused because too much arrives usually has more under way, and to read and
 // refuse its calls one by one costs several times what it costs to do so for a dozen at once: time
-// that the calls which were accepted need. So the service pauses a connection when it refuses a
-// call of it for overload; others are not touched. Linux does the work (SO_RCVLOWAT): no thread
-// is held up, and data of more than kPauseBytes is read at once.
+// that the calls which were accepted need. The same holds for the refusals: sent one by one, each
+// would go through the network stack and wake the client by itself. So the service pauses a
+// connection when it refuses a call of it for overload; others are not touched. Linux does the work
+// (SO_RCVLOWAT, TCP_CORK): no thread is held up, data of more than kPauseBytes is read at once, and
+// answers leave at the latest when the pause ends. (What an AnswerGroup holds leaves with the group.)
 //
 // Thread-safe.
 #ifndef SRU_SERVER_TRANSPORT_READ_PAUSE_H_
@@ -38,6 +40,7 @@ class ReadPause {
 
  private:
   void Run();
+  void EndAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const absl::Duration length_;
   Mutex mutex_;

@@ -1,5 +1,7 @@
 #include "server/transport/read_pause.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +16,13 @@ namespace sru::server {
 namespace {
 
 using ::sru::testing::TcpPair;
+
+bool IsCorked(int socket) {
+  int cork = -1;
+  socklen_t size = sizeof(cork);
+  EXPECT_EQ(getsockopt(socket, IPPROTO_TCP, TCP_CORK, &cork, &size), 0);
+  return cork == 1;
+}
 
 TEST(ReadPauseTest, WhatArrivesIsReadWhenThePauseEnds) {
   const TcpPair pair;
@@ -37,6 +46,20 @@ TEST(ReadPauseTest, EndsByItself) {
     ASSERT_TRUE(TcpPair::Write(pair.client(), text));
     EXPECT_EQ(TcpPair::Read(pair.server()), text);
   }
+}
+
+TEST(ReadPauseTest, WhatIsWrittenLeavesWhenThePauseEnds) {
+  const TcpPair pair;
+  auto pause = std::make_unique<ReadPause>(absl::InfiniteDuration());
+  pause->Start(pair.server());
+  EXPECT_TRUE(IsCorked(pair.server()));
+  ASSERT_TRUE(TcpPair::Write(pair.server(), "one "));
+  ASSERT_TRUE(TcpPair::Write(pair.server(), "two"));
+  pause.reset();
+  EXPECT_FALSE(IsCorked(pair.server()));
+  EXPECT_EQ(TcpPair::Read(pair.client()), "one two");
+  ASSERT_TRUE(TcpPair::Write(pair.server(), "three"));
+  EXPECT_EQ(TcpPair::Read(pair.client()), "three");
 }
 
 TEST(ReadPauseTest, MuchDataIsReadAtOnce) {
