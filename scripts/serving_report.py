@@ -4,7 +4,8 @@
   make build && scripts/serving_report.py          about 12 minutes; run nothing else meanwhile
 
 Starts build/bin/sru_server on ports that the system picks, drives it with build/bin/sru_bench over
-loopback, and stops it. Every ratio compares runs that alternate in this one call. Needs only Python.
+loopback, and stops it. Every ratio compares runs that alternate in this one call. Needs only Python; with the Python
+package's requirements it also tells in which stages a call spends its time.
 """
 
 import argparse
@@ -23,13 +24,14 @@ import tempfile
 import threading
 import time
 
+import call_stages
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build" / "bin"
 
 
 def progress(text):
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
-
 
 
 
@@ -41,6 +43,11 @@ class Process:
             [str(a) for a in args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
         self.addresses = re.findall(r"[\w.]+:\d+", self.process.stdout.readline())
+
+    def seconds(self):
+        """Processor time of all of its threads so far."""
+        fields = pathlib.Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def rss_mib(self):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
@@ -54,9 +61,9 @@ class Process:
         self.process.wait()
 
 
-def server(*flags, repository=ROOT / "models" / "pretrained"):
+def server(*flags, repository=ROOT / "models" / "pretrained", program=None):
     return Process(
-        BUILD / "sru_server",
+        program or BUILD / "sru_server",
         f"--model_repository={repository}",
         "--listen=127.0.0.1:0",
         "--metrics_listen=127.0.0.1:0",
@@ -65,14 +72,15 @@ def server(*flags, repository=ROOT / "models" / "pretrained"):
     )
 
 
-def bench(command, *flags):
+def bench(command, *flags, none_ok=False):
     result = subprocess.run(
         [str(BUILD / "sru_bench"), command, *[str(f) for f in flags], "--json"],
         capture_output=True,
         text=True,
         check=False,
     )
-    if result.returncode != 0:
+    # It also fails when no call was answered OK, after it has printed what became of them.
+    if result.returncode != 0 and not (none_ok and result.stdout):
         sys.exit(f"sru_bench {command} {' '.join(map(str, flags))}: {result.stderr}")
     return json.loads(result.stdout)
 
@@ -123,25 +131,114 @@ def wire(report, flags, rounds, seconds):
     )
 
 
-def latency_under_load(report, flags, rounds):
+def latency_under_load(report, flags, rounds, step):
     progress("saturation and latency below it")
-    ratios, rates = [], []
+    ratios, rates, ours, echoes = [], [], [], []
     with server(*flags) as s:
         for _ in range(rounds):
-            run = bench("sweep", f"--address={s.addresses[0]}", "--step=3s", "--max_in_flight=64")
+            run = bench("sweep", f"--address={s.addresses[0]}", f"--step={step}s", "--max_in_flight=64")
             ratios.append(run["p99_at_half_over_idle_p50"])
             rates.append(run["saturation_per_s"])
+            half = next(r for r in run["runs"] if r["name"] == "offered: 50%")
+            ours.append(half["latency_us"]["p99"])
+            echo = bench("echo", f"--rate={rates[-1] / 2:.0f}", f"--duration={step}s")
+            echoes.append(echo["latency_us"]["p99"])
     report.add(
         "### Latency at half of the saturation rate",
         "",
-        f"`sru_bench sweep --step=3s --max_in_flight=64`, {rounds} times; min / median / max.",
+        f"`sru_bench sweep --step={step}s --max_in_flight=64`, {rounds} times; min / median / max.",
         "",
         "| | figure | wanted |",
         "|---|---|---|",
         f"| saturation rate, calls/s | {spread(rates)} | |",
         f"| p99 at half of it / p50 idle | {spread(ratios, 2)} | <= 5 |",
+        f"| p99 at half of it, us | {spread(ours)} | |",
+        f"| p99 of `sru_bench echo` at the same rate, just after, us | {spread(echoes)} | |",
+        f"| ours / the echo's | {spread([a / b for a, b in zip(ours, echoes)], 2)} | |",
         "",
     )
+
+
+def one_connection(report, flags, rounds, seconds):
+    progress("one connection and four, alternating")
+    rates = {1: [], 4: []}
+    costs = {1: [], 4: []}
+    with server(*flags) as s:
+        for _ in range(rounds):
+            for connections in (1, 4):
+                used = s.seconds()
+                run = bench(
+                    "load",
+                    f"--address={s.addresses[0]}",
+                    f"--connections={connections}",
+                    f"--duration={seconds}s",
+                    "--warmup=0s",
+                )
+                rates[connections].append(run["throughput_per_s"])
+                costs[connections].append((s.seconds() - used) * 1e6 / run["ok"])
+    ratios = [one / four for one, four in zip(rates[1], rates[4])]
+    report.add(
+        "### One connection",
+        "",
+        f"{rounds} rounds of {seconds} s each of `sru_bench load --connections=1` and `--connections=4`, 64 in"
+        " flight; min / median / max.",
+        "",
+        "| | figure | wanted |",
+        "|---|---|---|",
+        f"| one connection, calls/s | {spread(rates[1])} | |",
+        f"| four connections, calls/s | {spread(rates[4])} | |",
+        f"| one / four | {spread(ratios, 2)} | >= 0.95 |",
+        f"| the server's processor time for a call, one connection, us | {spread(costs[1], 1)} | |",
+        f"| the same, four connections, us | {spread(costs[4], 1)} | |",
+        "",
+    )
+
+
+# A server whose queue is always full: its one place is taken by calls that wait for a batch.
+FULL_QUEUE = ("--max_queue_delay_us=100000", "--max_queue_sequences=32", "--max_batch_sequences=64")
+REFUSED_RATE = 8000
+
+
+def refusal_cost(program, questions, flags, seconds):
+    """The server's processor time for a call that it refuses because its queue is full, in us."""
+    with server(*flags, *FULL_QUEUE, program=program) as s:
+        address = f"--address={s.addresses[0]}"
+        filler = subprocess.Popen(
+            [str(BUILD / "sru_bench"), "load", address, "--sequences=32", "--in_flight=1",
+             "--connections=1", "--deadline=inf", f"--duration={seconds + 30}s", "--json"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        time.sleep(0.3)
+        used = s.seconds()
+        run = bench("load", address, f"--sequences={questions}", f"--rate={REFUSED_RATE}", SEND_INTERVAL,
+                    f"--duration={seconds}s", "--warmup=0s", none_ok=True)  # fmt: skip
+        used = s.seconds() - used
+        filler.kill()
+        filler.wait()
+        return used * 1e6 / run["codes"]["RESOURCE_EXHAUSTED"]
+
+
+def refusals(report, flags, rounds, base):
+    progress("what a refusal costs")
+    report.add(
+        "### What a refused call costs",
+        "",
+        f"Processor time of the server for a call that finds the queue full, {REFUSED_RATE:,} calls/s,"
+        f" `{' '.join(FULL_QUEUE)}`, a queue that is filled by another client; {rounds} rounds of 3 s;"
+        " min / median / max.",
+        "",
+        "| us of processor time | figure | wanted |",
+        "|---|---|---|",
+    )
+    programs = [(None, "")] + ([(base, ", the server before")] if base else [])
+    for questions in (32, 1):
+        costs = {name: [] for _, name in programs}
+        for _ in range(rounds):
+            for program, name in programs:
+                costs[name].append(refusal_cost(program, questions, flags, 3))
+        for name, values in costs.items():
+            report.add(f"| {questions} question{'s' if questions > 1 else ''} a call{name} | {spread(values, 1)} | |")
+    report.add("")
 
 
 def client_seconds():
@@ -166,8 +263,8 @@ class Flood:
     def __init__(self, server_process, questions, seconds):
         address = f"--address={server_process.addresses[0]}"
         shape = [address, f"--sequences={questions}", "--deadline=100ms"]
-        self.saturation = max(
-            bench("load", *shape, f"--in_flight={n}", "--duration=3s")["goodput_per_s"]
+        self.saturation, per_second = max(
+            self.costed(server_process, *shape, f"--in_flight={n}", "--duration=3s")[1:]
             for n in (4, 8, 16)
         )
         calm = [*shape, f"--rate={self.saturation * 0.3:.0f}", "--duration=4s"]
@@ -178,14 +275,15 @@ class Flood:
         sampler = threading.Thread(target=sample_rss, args=(server_process, rss, stop))
         sampler.start()
         used = client_seconds()
-        run = bench(
-            "load", *shape, SEND_INTERVAL, f"--rate={self.rate:.0f}", f"--duration={seconds}s"
+        run, _, flooded_per_second = self.costed(
+            server_process, *shape, SEND_INTERVAL, f"--rate={self.rate:.0f}", f"--duration={seconds}s"
         )
         self.client_share = (client_seconds() - used) / (run["elapsed_s"] * os.cpu_count())
         stop.set()
         sampler.join()
         self.p99_after = bench("load", *calm, "--warmup=1s")["latency_us"]["p99"] / 1000
         self.goodput = run["goodput_per_s"] / self.saturation
+        self.goodput_per_second = flooded_per_second / per_second
         self.p99_accepted = run["latency_us"]["p99"] / 1000
         self.p99_refused = run["refused_us"]["p99"] / 1000
         self.codes = run["codes"]
@@ -193,6 +291,17 @@ class Flood:
         self.unsent = run["unsent"]
         self.rss_early = rss[min(5, len(rss) - 1)]
         self.rss_end = rss[-1]
+
+
+    @staticmethod
+    def costed(server_process, *flags):
+        """A run, its goodput, and its goodput per second of the processor time of server and client."""
+        used = server_process.seconds() + client_seconds()
+        start = time.monotonic()
+        run = bench("load", *flags)
+        wall = time.monotonic() - start
+        used = server_process.seconds() + client_seconds() - used
+        return run, run["goodput_per_s"], run["goodput_per_s"] * wall / used
 
 
 def flood(report, flags, questions, seconds, rounds):
@@ -219,6 +328,8 @@ def flood(report, flags, questions, seconds, rounds):
         "|---|---|---|",
         f"| saturation (best closed loop), calls/s | {figure('saturation')} | |",
         f"| goodput in the flood / saturation | {figure('goodput', 2)} | >= 0.9 |",
+        "| the same per second of processor time, which other programs on the machine disturb less |"
+        f" {figure('goodput_per_second', 2)} | |",
         f"| p99 of the accepted, ms | {figure('p99_accepted', 1)} | <= 100 |",
         f"| p99 of the refusals, ms | {figure('p99_refused', 1)} | <= 20 |",
         f"| answers of all rounds, by code | {', '.join(f'{k} {v:,}' for k, v in codes.items())} | |",
@@ -234,8 +345,22 @@ def flood(report, flags, questions, seconds, rounds):
     )
 
 
+def call_stages_of(address, seconds):
+    """What scripts/call_stages.py measures of the model `quiet`; empty where Python has no gRPC."""
+    command = [sys.executable, str(ROOT / "scripts" / "call_stages.py"), address, "--model=quiet"]
+    run = subprocess.run(
+        [*command, f"--duration={seconds}", "--json"], capture_output=True, text=True, check=False
+    )
+    if run.returncode == 0:
+        return json.loads(run.stdout)
+    if "No module named" not in run.stderr:
+        sys.exit(f"scripts/call_stages.py: {run.stderr}")
+    return []
+
+
 def two_models(report, flags, seconds, rounds):
     light, flooded, saturations = [], [], []
+    stages = ([], [])
     with tempfile.TemporaryDirectory() as folder:
         for name in ("quiet", "busy"):
             shutil.copytree(ROOT / "models" / "pretrained" / "trec", f"{folder}/{name}")
@@ -247,17 +372,18 @@ def two_models(report, flags, seconds, rounds):
                 progress(f"two models, round {number + 1}")
                 run = bench("load", *busy, "--in_flight=8", "--duration=3s")
                 saturations.append(run["goodput_per_s"])
-                for results, factor in ((light, 0.1), (flooded, 3.0)):
+                for results, rows, factor in ((light, stages[0], 0.1), (flooded, stages[1], 3.0)):
                     command = [str(BUILD / "sru_bench"), "load", *busy, SEND_INTERVAL, "--json"]
                     command += [
                         f"--rate={saturations[-1] * factor:.0f}",
-                        f"--duration={seconds + 3}s",
+                        f"--duration={2 * seconds + 4}s",
                     ]
                     other = subprocess.Popen(
                         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
                     )
                     time.sleep(2)
                     results.append(bench("load", *quiet)["latency_us"])
+                    rows += call_stages_of(s.addresses[0], seconds)
                     other.wait()
 
     def row(label, values, digits=0):
@@ -279,6 +405,17 @@ def two_models(report, flags, seconds, rounds):
         row("ratio (wanted: p99 <= 2)", ratios, 1),
         "",
     )
+    if not stages[0]:
+        report.add("Stages were not measured: this Python has no gRPC.", "")
+        return
+    report.add(
+        "Where a call of `quiet` spends its time: `scripts/call_stages.py`, whose client is gRPC's for Python, one"
+        f" call at a time, {seconds} s in each of the rounds, just after the above.",
+        "",
+    )
+    for title, rows in zip(("`busy` lightly loaded", "`busy` flooded"), stages):
+        report.add(f"{title}, {len(rows):,} calls:", "", *call_stages.table(rows), "")
+    report.add(*(f"* {name}: {meaning}" for name, meaning in call_stages.STAGES), "")
 
 
 # Results that are right or wrong, not fast or slow: one test each, which fails with any other result.
@@ -344,6 +481,9 @@ def machine():
     return f"{cpu}, {os.cpu_count()} cores shared by server and client"
 
 
+PARTS = ("wire", "connection", "latency", "refusals", "flood", "models", "instance", "checks")
+
+
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -352,6 +492,11 @@ def main():
     parser.add_argument("--rounds", type=int, default=5, help="of each alternating measurement")
     parser.add_argument("--seconds", type=int, default=4, help="of one closed-loop run")
     parser.add_argument("--flood_seconds", type=int, default=60)
+    parser.add_argument("--note", help="a sentence about the machine for the report")
+    parser.add_argument("--base", help="another sru_server, whose refusals are measured beside")
+    parser.add_argument(
+        "--parts", default=",".join(PARTS), help=f"comma-separated, of {', '.join(PARTS)}"
+    )
     args = parser.parse_args()
 
     report = Report()
@@ -365,6 +510,8 @@ def main():
         f"Machine: {machine()}. Date: {datetime.date.today()}.",
         "",
     )
+    if args.note:
+        report.add(args.note, "")
     progress("the machine's own noise")
     share, longest = stolen_time(4)
     report.add(
@@ -373,20 +520,33 @@ def main():
         f" longest {longest * 1e3:.1f} ms.",
         "",
     )
+    parts = args.parts.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"--parts: no part {', '.join(sorted(unknown))}")
     progress("default flags")
     report.add("## Default flags (one instance per core)", "")
-    wire(report, [], args.rounds, args.seconds)
-    latency_under_load(report, [], 3)
-    # With many questions per call the model is the limit, with few it is the wire.
-    flood(report, [], 32, args.flood_seconds, 3)
-    flood(report, [], 128, args.flood_seconds // 3, 3)
-    two_models(report, [], 8, 3)
-    # The client shares the cores with the server; a server that leaves a core to gRPC and the client
-    # accepts more calls.
-    progress("--instances=1")
-    report.add("## With --instances=1", "")
-    wire(report, ["--instances=1"], args.rounds, args.seconds)
-    checks(report, args.rounds)
+    if "wire" in parts:
+        wire(report, [], args.rounds, args.seconds)
+    if "connection" in parts:
+        one_connection(report, [], args.rounds, args.seconds)
+    if "latency" in parts:
+        latency_under_load(report, [], min(args.rounds, 3), max(args.seconds - 1, 1))
+    if "refusals" in parts:
+        refusals(report, [], args.rounds, args.base)
+    if "flood" in parts:
+        # With many questions per call the model is the limit, with few it is the wire.
+        flood(report, [], 32, args.flood_seconds, min(args.rounds, 3))
+        flood(report, [], 128, max(args.flood_seconds // 3, 2), min(args.rounds, 3))
+    if "models" in parts:
+        two_models(report, [], 2 * args.seconds, min(args.rounds, 3))
+    if "instance" in parts:
+        # The client shares the cores with the server; a server that leaves a core to gRPC and the client
+        # accepts more calls.
+        progress("--instances=1")
+        report.add("## With --instances=1", "")
+        wire(report, ["--instances=1"], args.rounds, args.seconds)
+    if "checks" in parts:
+        checks(report, args.rounds)
     path = pathlib.Path(args.out)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(report.lines).rstrip() + "\n")
