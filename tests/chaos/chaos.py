@@ -61,7 +61,7 @@ RECOVERED = 0.75  # of the earlier rate
 FLOOD_DEADLINE_S = 1.0
 CALLER_DEADLINE_S = 3.0
 # How long after a process was killed callers may learn of it.
-AFTERMATH_S = 15.0
+AFTERMATH_S = 5.0
 # A server closes a connection whose client takes no answer for 30 s (--send_timeout_s). It has to, too, if it was the machine that
 # did not run the client: then the last 45 s had at least 10 in which it ran nothing.
 STOOD_STILL_S = (10.0, 45.0)
@@ -499,7 +499,9 @@ class Verdict:
             self._keep(entry)
             return
         in_window = lambda spans: any(  # noqa: E731
-            begin - 1 <= when <= (ended or when) + AFTERMATH_S for one in targets for begin, ended in spans(one)
+            begin - 1 <= when <= (ended or when) + AFTERMATH_S + fleet.STALLS.within(begin, when)
+            for one in targets
+            for begin, ended in spans(one)
         )
         if end == "CANCELLED" and in_window(lambda one: one.stopping):
             self.turned_away += number
@@ -560,7 +562,7 @@ class Verdict:
             % (args.command.strip(), seconds / 60, args.servers),
             "on %d cores together with their callers. Date: %s. Backend cpu. Verdict: **%s**."
             % (os.cpu_count(), datetime.date.today().isoformat(), "nothing was lost" if self.holds else "BROKEN"),
-            "Saturation of the replicas together: %s calls/s with these callers beside them; the open loop sent %s times as many."
+            "Saturation of the replicas together: %s calls/s with these callers beside them; arrivals of the open loop are %s times as many."
             % (report.count(round(world.saturation)), ", ".join("%g" % level for level in LEVELS)),
             "",
             report.table(
@@ -589,7 +591,7 @@ class Verdict:
             "no connection, or the server said on the level of HTTP/2 that it has not taken the call. PASSED: the deadline passed on the caller's side",
             "first. BROKEN: the connection ended under the call; CANCELLED: gRPC ended it: %s on processes that were killed, %s while a"
             % (report.count(self.killed), report.count(self.turned_away + self.http_cut)),
-            "server ended (below), %s otherwise. %s arrivals of the open loop were not sent, since no connection took them."
+            "server ended (below), %s otherwise. %s arrivals of the open loop were not sent, since their connection had as many calls open as it may."
             % (report.count(self.lost), report.count(self.not_sent)),
             "",
             "**How an accepted call is known.** HTTP/2 says it: a call counts as accepted from when it was sent on a connection that stood, unless the",

@@ -148,6 +148,7 @@ class Server:
                 stderr=err,
                 env=self._environment,
                 text=True,
+                start_new_session=True,  # Ctrl-C is for chaos.py
                 restore_signals=False,  # SIGXFSZ stays ignored, so that a log can be limited (faults.FullLog)
             )
         line = self.process.stdout.readline()

@@ -51,8 +51,8 @@ constexpr int kVersionField = 2;
 constexpr double kReportS = 0.25;
 constexpr double kReconnectS = 0.1;
 constexpr double kStallS = 0.5;
-// Most calls on one connection; arrivals beyond that are not sent.
-constexpr size_t kMaxOpen = 256;
+// Most calls on one connection, as many as a server allows by default; arrivals beyond that are not sent.
+constexpr size_t kMaxOpen = 512;
 
 double Now() {
   timespec now;

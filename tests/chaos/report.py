@@ -46,9 +46,9 @@ def svg(usage, faults, seconds):
             out.append(line % (x(time), top, HEIGHT, name))
         for number, server in enumerate(names):
             for process in usage[server]:
-                step = max(1, len(process) // 450)
+                step = max(1, len(process) // 400)
                 points = process[::step]
-                path = "L".join("%.1f %.1f" % (x(one[0]), y(one[column] / unit)) for one in points)
+                path = "L".join("%d %d" % (x(one[0]), y(one[column] / unit)) for one in points)
                 color = COLORS[number % len(COLORS)]
                 out.append('<path d="M%s" fill="none" stroke="%s" stroke-width="1.5"/>' % (path, color))
     base = TOP + 2 * HEIGHT + GAP + 16

@@ -1,10 +1,12 @@
 """Clients that are broken, slow or hostile, on the ports of gRPC and HTTP. Each function does its work for about
 `seconds` and closes what it opened; what happens to its own calls does not matter, what happens to others' does."""
 
+import collections
 import contextlib
 import os
 import socket
 import struct
+import threading
 import time
 
 import cases
@@ -214,16 +216,23 @@ def connections(server, count, seconds):
 
 
 def large_calls(server, seconds):
-    """Calls with large answers, one after the other; returns their codes."""
-    codes, end = {}, time.monotonic() + seconds
-    request = token_vectors(8, 512)
-    while time.monotonic() < end:
-        try:
-            with http2.Connection(server.ports["port"], timeout=5) as one:
-                code = one.call(ENCODE, request, timeout=5).code
-        except LOST:
-            code = "CLOSED"
-        codes[code] = codes.get(code, 0) + 1
+    """Calls of high priority with large answers, four at a time; returns how many got which code."""
+    codes, end = collections.Counter(), time.monotonic() + seconds
+    request = token_vectors(8, 512) + http2.field(8, 3)
+
+    def loop():
+        while time.monotonic() < end:
+            try:
+                with http2.Connection(server.ports["port"], timeout=5) as one:
+                    codes[one.call(ENCODE, request, timeout=5).code] += 1
+            except LOST:
+                codes["CLOSED"] += 1
+
+    loops = [threading.Thread(target=loop) for _ in range(4)]
+    for one in loops:
+        one.start()
+    for one in loops:
+        one.join()
     return codes
 
 
