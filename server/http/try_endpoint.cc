@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
+#include "server/base/metadata_value.h"
 #include "server/http/call_error.h"
 #include "server/http/page_host.h"
 #include "server/http/page_origin.h"
@@ -39,7 +40,9 @@ std::string Event(const std::string& data) { return absl::StrCat("data: ", data,
 void Prepare(absl::Duration timeout, const std::string& authorization,
              grpc::ClientContext* context) {
   context->set_deadline(absl::ToChronoTime(absl::Now() + timeout));
-  if (!authorization.empty()) context->AddMetadata("authorization", authorization);
+  if (!authorization.empty() && IsMetadataValue(authorization)) {
+    context->AddMetadata("authorization", authorization);
+  }
 }
 
 }  // namespace

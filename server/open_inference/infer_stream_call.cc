@@ -9,10 +9,12 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "inference/open_inference.pb.h"
+#include "server/base/metadata_value.h"
 #include "server/base/mutex.h"
 #include "server/base/out_of_memory.h"
 #include "server/base/passed_peer.h"
@@ -111,7 +113,8 @@ class InferStreamCall final : public StreamCall<Reactor> {
       for (const char* const header : kPassedOn) {
         const auto [begin, end] = call_->client_metadata().equal_range(header);
         for (auto it = begin; it != end; ++it) {
-          request->call->AddMetadata(header, std::string(it->second.data(), it->second.size()));
+          const absl::string_view value(it->second.data(), it->second.size());
+          if (IsMetadataValue(value)) request->call->AddMetadata(header, std::string(value));
         }
       }
       return absl::OkStatus();

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "server/base/metadata_value.h"
 #include "server/base/mutex.h"
 #include "server/base/out_of_memory.h"
 #include "server/base/passed_peer.h"
@@ -61,15 +62,10 @@ absl::Status ParseTimeout(const std::string& text, absl::Duration* timeout) {
   return absl::OkStatus();
 }
 
-// gRPC fails calls whose metadata has other characters.
-bool IsMetadata(absl::string_view value) {
-  return std::all_of(value.begin(), value.end(), [](char c) { return c >= 0x20 && c < 0x7f; });
-}
-
 CallInfo InfoOf(const PageRequest& request, const std::string& request_id) {
   CallInfo info;
   const auto add = [&info](const char* name, const std::string& value) {
-    if (!value.empty() && IsMetadata(value)) info.metadata.emplace_back(name, value);
+    if (!value.empty() && IsMetadataValue(value)) info.metadata.emplace_back(name, value);
   };
   add("authorization", request.header("authorization"));
   add("traceparent", request.header("traceparent"));
