@@ -5,9 +5,10 @@
 #include <cstring>
 #include <deque>
 #include <limits>
-#include <mutex>
 #include <new>
 #include <utility>
+
+#include "kernels/mutex.h"
 
 namespace sru::kernels {
 namespace {
@@ -337,9 +338,7 @@ struct StateArena::Impl {
 
   int num_fields() const { return static_cast<int>(fields.size()); }
 
-  // The functions below are called with `mutex` held.
-
-  Status Find(Slot slot, SlotState** state) {
+  Status Find(Slot slot, SlotState** state) SRU_LOCKS_REQUIRED(mutex) {
     if (slot < 0 || static_cast<size_t>(slot) >= slots.size() || !slots[slot].is_live) {
       return InvalidArgument("slot " + std::to_string(slot) + " of the state arena is not in use");
     }
@@ -348,7 +347,7 @@ struct StateArena::Impl {
   }
 
   // As Find(), for a call that names several.
-  Status FindOnce(Slot slot, uint64_t call, SlotState** state) {
+  Status FindOnce(Slot slot, uint64_t call, SlotState** state) SRU_LOCKS_REQUIRED(mutex) {
     Status status = Find(slot, state);
     if (!status.ok()) return status;
     if ((*state)->named_by == call) {
@@ -360,7 +359,7 @@ struct StateArena::Impl {
   }
 
   // A slot without values. Throws std::bad_alloc.
-  Slot NewSlot() {
+  Slot NewSlot() SRU_LOCKS_REQUIRED(mutex) {
     if (free_slots.empty()) {
       slots.emplace_back();
       try {
@@ -380,7 +379,7 @@ struct StateArena::Impl {
     return slot;
   }
 
-  void FreeSlot(Slot slot) {
+  void FreeSlot(Slot slot) SRU_LOCKS_REQUIRED(mutex) {
     ReleaseAll(&slots[slot].fields);
     slots[slot].is_live = false;
     free_slots.push_back(slot);
@@ -394,7 +393,7 @@ struct StateArena::Impl {
     }
   }
 
-  void ReleaseAll(std::vector<FieldState>* states) {
+  void ReleaseAll(std::vector<FieldState>* states) SRU_LOCKS_REQUIRED(mutex) {
     for (size_t f = 0; f < states->size(); ++f) {
       FieldState& state = (*states)[f];
       if (state.row != nullptr) pools[f].Release(state.row);
@@ -406,7 +405,7 @@ struct StateArena::Impl {
   }
 
   // Makes sure that every field has `needed` free pages. Throws std::bad_alloc.
-  Status ReserveNeeded() {
+  Status ReserveNeeded() SRU_LOCKS_REQUIRED(mutex) {
     try {
       Status status = TryReserveNeeded();
       if (!status.ok()) ForgetNeeded();
@@ -417,7 +416,7 @@ struct StateArena::Impl {
     }
   }
 
-  Status TryReserveNeeded() {
+  Status TryReserveNeeded() SRU_LOCKS_REQUIRED(mutex) {
     for (size_t f = 0; f < pools.size(); ++f) {
       while (pools[f].free_pages() < needed[f]) {
         bool has_room = false;
@@ -434,12 +433,12 @@ struct StateArena::Impl {
   }
 
   // After a refusal, nothing is kept for it.
-  void ForgetNeeded() {
+  void ForgetNeeded() SRU_LOCKS_REQUIRED(mutex) {
     std::fill(needed.begin(), needed.end(), 0);
     for (PagePool& pool : pools) pool.GiveBackSurplus();
   }
 
-  Status NoRoom() const {
+  Status NoRoom() const SRU_LOCKS_REQUIRED(mutex) {
     size_t asked = 0;
     size_t used = 0;
     for (size_t f = 0; f < pools.size(); ++f) {
@@ -468,7 +467,7 @@ struct StateArena::Impl {
 
   // Ends a run: its pages that have not gone to a slot are free again.
   void End(std::unique_ptr<Run::Impl> run) {
-    const std::lock_guard<std::mutex> lock(mutex);
+    const MutexLock lock(&mutex);
     for (size_t i = 0; i < run->slots.size() * fields.size(); ++i) {
       RunField& field = run->fields[i];
       PagePool& pool = pools[i % fields.size()];
@@ -485,15 +484,18 @@ struct StateArena::Impl {
   const std::shared_ptr<ArenaBudget> budget;
   const std::unique_ptr<ArenaMemory> memory;
 
-  mutable std::mutex mutex;     // guards all below
-  std::deque<PagePool> pools;   // [field]
-  std::deque<SlotState> slots;  // a slot stays where it is while others are added
-  std::vector<Slot> free_slots;
-  int64_t num_slots = 0;
-  uint64_t calls = 0;                               // that name several slots
-  std::vector<size_t> needed;                       // [field]: pages, of the call that is on
-  std::vector<std::vector<FieldState>> reordering;  // what slots will hold, of Reorder()
-  std::unique_ptr<Run::Impl> idle_runs;  // ended ones, whose vectors the next runs use again
+  mutable Mutex mutex;
+  std::deque<PagePool> pools SRU_GUARDED_BY(mutex);  // [field]
+  // A slot stays where it is while others are added. What it holds belongs to whoever uses the slot.
+  std::deque<SlotState> slots SRU_GUARDED_BY(mutex);
+  std::vector<Slot> free_slots SRU_GUARDED_BY(mutex);
+  int64_t num_slots SRU_GUARDED_BY(mutex) = 0;
+  uint64_t calls SRU_GUARDED_BY(mutex) = 0;          // that name several slots
+  std::vector<size_t> needed SRU_GUARDED_BY(mutex);  // [field]: pages, of the call that is on
+  // What slots will hold, of Reorder().
+  std::vector<std::vector<FieldState>> reordering SRU_GUARDED_BY(mutex);
+  // Ended ones, whose vectors the next runs use again.
+  std::unique_ptr<Run::Impl> idle_runs SRU_GUARDED_BY(mutex);
 };
 
 StateArena::StateArena(std::vector<FieldSpec> fields, const ArenaOptions& options,
@@ -504,7 +506,7 @@ StateArena::StateArena(std::vector<FieldSpec> fields, const ArenaOptions& option
 StateArena::~StateArena() = default;
 
 Status StateArena::Allocate(Slot* slot) try {
-  const std::lock_guard<std::mutex> lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   *slot = impl_->NewSlot();
   return OkStatus();
 } catch (const std::bad_alloc&) {
@@ -512,7 +514,7 @@ Status StateArena::Allocate(Slot* slot) try {
 }
 
 Status StateArena::Copy(Slot from, Slot* slot) try {
-  const std::lock_guard<std::mutex> lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   Impl::SlotState* source = nullptr;
   Status status = impl_->Find(from, &source);
   if (!status.ok()) return status;
@@ -527,7 +529,7 @@ Status StateArena::Copy(Slot from, Slot* slot) try {
 }
 
 Status StateArena::Reorder(const Slot* slots, const int* parents, int count) try {
-  const std::lock_guard<std::mutex> lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   const uint64_t call = ++impl_->calls;
   Impl::SlotState* state = nullptr;
   for (int i = 0; i < count; ++i) {
@@ -562,7 +564,7 @@ Status StateArena::Reorder(const Slot* slots, const int* parents, int count) try
 }
 
 void StateArena::Free(Slot slot) {
-  const std::lock_guard<std::mutex> lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   Impl::SlotState* state = nullptr;
   const Status status = impl_->Find(slot, &state);
   assert(status.ok());
@@ -572,7 +574,7 @@ void StateArena::Free(Slot slot) {
 Status StateArena::Take(Slot slot, State* state) const try {
   Impl::SlotState* held = nullptr;
   {
-    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    const MutexLock lock(&impl_->mutex);
     Status status = impl_->Find(slot, &held);
     if (!status.ok()) return status;
   }
@@ -642,7 +644,7 @@ Status StateArena::Put(Slot slot, const State& state) try {
   }
   Impl::SlotState* held = nullptr;
   {
-    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    const MutexLock lock(&impl_->mutex);
     Status status = impl_->Find(slot, &held);
     if (!status.ok()) return status;
     for (size_t f = 0; f < num_fields; ++f) {
@@ -672,7 +674,7 @@ Status StateArena::Put(Slot slot, const State& state) try {
       done += here;
     }
   }
-  const std::lock_guard<std::mutex> lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   if (status.ok()) held->fields.swap(made);
   impl_->ReleaseAll(&made);
   return status;
@@ -681,7 +683,7 @@ Status StateArena::Put(Slot slot, const State& state) try {
 }
 
 StateArena::Stats StateArena::stats() const {
-  const std::lock_guard<std::mutex> lock(impl_->mutex);
+  const MutexLock lock(&impl_->mutex);
   Stats stats;
   stats.slots = impl_->num_slots;
   stats.budget_bytes = impl_->budget->bytes();
@@ -699,7 +701,7 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
   const bool runs_copy = impl_->memory->runs_copy_pages();
   std::unique_ptr<Run::Impl> begun;
   {
-    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    const MutexLock lock(&impl_->mutex);
     begun = std::move(impl_->idle_runs);
     if (begun != nullptr) impl_->idle_runs = std::move(begun->next_idle);
   }
@@ -727,7 +729,7 @@ Status StateArena::BeginRun(const Slot* slots, const int* rows_added, int count,
   }
 
   {
-    const std::lock_guard<std::mutex> lock(impl_->mutex);
+    const MutexLock lock(&impl_->mutex);
     // What is needed, and memory for the bookkeeping of this call and of Commit().
     const uint64_t call = ++impl_->calls;
     std::fill(impl_->needed.begin(), impl_->needed.end(), 0);
@@ -875,7 +877,7 @@ void StateArena::Run::Commit() {
   if (impl_ == nullptr) return;
   StateArena::Impl& arena = *impl_->arena;
   {
-    const std::lock_guard<std::mutex> lock(arena.mutex);
+    const MutexLock lock(&arena.mutex);
     for (size_t i = 0; i < impl_->slots.size(); ++i) {
       if (impl_->slots[i] == kNoSlot) continue;
       std::vector<FieldState>& states = arena.slots[impl_->slots[i]].fields;

@@ -2,12 +2,12 @@
 
 #include <cmath>
 #include <dnnl.hpp>
-#include <mutex>
 #include <random>
 #include <vector>
 
 #include "hwy/targets.h"
 #include "kernels/cpu/aligned_buffer.h"
+#include "kernels/mutex.h"
 
 namespace sru::kernels::cpu {
 namespace {
@@ -30,7 +30,7 @@ class ProcessLimit {
  public:
   // `limit` is "avx2", "avx512", "avx512_bf16" or empty for none.
   Status Set(const std::string& limit, dnnl::cpu_isa isa) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (limit.empty() || limit == limit_) return OkStatus();
     if (!limit_.empty() || dnnl::set_max_cpu_isa(isa) != dnnl::status::success) {
       return Status(StatusCode::kUnavailable,
@@ -43,8 +43,8 @@ class ProcessLimit {
   }
 
  private:
-  std::mutex mutex_;
-  std::string limit_;
+  Mutex mutex_;
+  std::string limit_ SRU_GUARDED_BY(mutex_);
 };
 
 ProcessLimit& Limit() {

@@ -19,10 +19,10 @@ ParallelRunner::ParallelRunner(int threads, int cores) : threads_(threads), core
 
 ParallelRunner::~ParallelRunner() {
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     stopping_ = true;
   }
-  wake_.notify_all();
+  wake_.SignalAll();
   for (std::thread& helper : helpers_) helper.join();
 }
 
@@ -30,18 +30,18 @@ void ParallelRunner::Run(Job& job) {
   const int wanted =
       std::min({threads_ - 1, job.items - 1, cores_ - busy_.load(std::memory_order_relaxed)});
   {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     job.following = jobs_;
     jobs_ = &job;
   }
-  for (int i = 0; i < wanted; ++i) wake_.notify_one();
+  for (int i = 0; i < wanted; ++i) wake_.Signal();
   Work(job, 0);
 
-  std::unique_lock<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   Job** link = &jobs_;
   while (*link != &job) link = &(*link)->following;
   *link = job.following;
-  job.left.wait(lock, [&] { return job.working == 0; });
+  while (job.working > 0) job.left.Wait(&mutex_);
   if (job.error != nullptr) std::rethrow_exception(job.error);
 }
 
@@ -54,7 +54,7 @@ void ParallelRunner::Work(Job& job, int slot) {
     }
   } catch (...) {
     job.next = job.items;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     job.error = std::current_exception();
   }
 }
@@ -74,19 +74,21 @@ ParallelRunner::Job* ParallelRunner::OpenJob() {
 
 void ParallelRunner::Help() {
   omp_set_num_threads(1);  // a product must not start threads of its own
-  std::unique_lock<std::mutex> lock(mutex_);
-  while (true) {
-    Job* job = nullptr;
-    wake_.wait(lock, [&] { return stopping_ || (job = OpenJob()) != nullptr; });
-    if (job == nullptr) return;
+  const MutexLock lock(&mutex_);
+  while (!stopping_) {
+    Job* const job = OpenJob();
+    if (job == nullptr) {
+      wake_.Wait(&mutex_);
+      continue;
+    }
     const int slot = ++job->joined;
     ++job->working;
     ++busy_;
-    lock.unlock();
+    mutex_.Unlock();
     Work(*job, slot);
-    lock.lock();
+    mutex_.Lock();
     --busy_;
-    if (--job->working == 0) job->left.notify_one();
+    if (--job->working == 0) job->left.Signal();
   }
 }
 

@@ -10,11 +10,11 @@
 #define SRU_KERNELS_CPU_PARALLEL_RUNNER_H_
 
 #include <atomic>
-#include <condition_variable>
 #include <exception>
-#include <mutex>
 #include <thread>
 #include <vector>
+
+#include "kernels/mutex.h"
 
 namespace sru::kernels::cpu {
 
@@ -76,7 +76,7 @@ class ParallelRunner {
     int joined = 0;   // helpers that ever joined: the last one's slot
     int working = 0;  // helpers that have not left
     std::exception_ptr error;
-    std::condition_variable left;
+    CondVar left;
     Job* following = nullptr;
   };
 
@@ -84,16 +84,16 @@ class ParallelRunner {
   void Help();
   // Works until no item is left or, for a helper, until a core is wanted elsewhere.
   void Work(Job& job, int slot);
-  Job* OpenJob();
+  Job* OpenJob() SRU_LOCKS_REQUIRED(mutex_);
 
   const int threads_;
   const int cores_;
   std::atomic<int> busy_{0};
 
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  Job* jobs_ = nullptr;  // guarded by mutex_: those that helpers may join
-  bool stopping_ = false;
+  Mutex mutex_;
+  CondVar wake_;
+  Job* jobs_ SRU_GUARDED_BY(mutex_) = nullptr;  // those that helpers may join
+  bool stopping_ SRU_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> helpers_;
 };
 

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <utility>
 
@@ -15,6 +14,7 @@
 #include "kernels/cuda/open_devices.h"
 #include "kernels/cuda/product.h"
 #include "kernels/cuda/scan_shape.h"
+#include "kernels/mutex.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -285,6 +285,7 @@ class CudaDevice : public Device {
       supports_dependent_launch_ = SupportsDependentLaunch(properties_.major, driver_version);
     }
     if (status.ok()) {
+      const MutexLock lock(&mutex_);
       auto stream = NewStream();
       status =
           stream->Create(library_, nullptr, product_workspace_bytes());  // makes the device current
@@ -344,13 +345,13 @@ class CudaDevice : public Device {
   }
 
   Status Probe() override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     return FinishWork(*own_stream_, own_stream_->Initialize(probed_, kProbedBytes));
   }
 
   Status ProductCandidates(const ProductShape& shape, int rows, size_t max_count,
                            std::vector<ProductAlgorithm>* candidates) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     Status status = Check(cudaSetDevice(ordinal_), "cudaSetDevice");
     if (!status.ok()) return status;
     return own_stream_->products().Candidates(shape, rows, max_count, candidates);
@@ -369,10 +370,10 @@ class CudaDevice : public Device {
   const CublasLt& library_;
   cudaDeviceProp properties_ = {};
   bool supports_dependent_launch_ = false;
-  std::mutex mutex_;
-  // Both used under mutex_: the stream for its library handle, and both for probes.
-  std::unique_ptr<CudaStream> own_stream_;
-  void* probed_ = nullptr;
+  Mutex mutex_;
+  // The stream for its library handle, and both for probes.
+  std::unique_ptr<CudaStream> own_stream_ SRU_GUARDED_BY(mutex_);
+  void* probed_ SRU_GUARDED_BY(mutex_) = nullptr;
 };
 
 // The runtime's answers. A failed call leaves no error behind for a later launch to find.

@@ -1,8 +1,9 @@
 #include "kernels/cuda/gpu_arena_memory.h"
 
 #include <cstddef>
-#include <mutex>
 #include <utility>
+
+#include "kernels/mutex.h"
 
 namespace sru::kernels::cuda {
 namespace {
@@ -22,32 +23,33 @@ class GpuArenaMemory : public ArenaMemory {
   void Free(float* memory, size_t bytes) override { gpu_->Free(memory, bytes); }
 
   Status CopyIn(float* to, const float* from, size_t count) override {
-    return Copy([&] { return stream_->CopyToDevice(to, from, count * sizeof(float)); });
+    return Copy(
+        [&](Stream& stream) { return stream.CopyToDevice(to, from, count * sizeof(float)); });
   }
   Status CopyOut(float* to, const float* from, size_t count) override {
-    return Copy([&] { return stream_->CopyToHost(to, from, count * sizeof(float)); });
+    return Copy([&](Stream& stream) { return stream.CopyToHost(to, from, count * sizeof(float)); });
   }
   // By kernels that write to the pages anyway (row_operations.cuh): copies from here would each be waited
   // for, and a step of a beam search has some for every hypothesis and field.
   bool runs_copy_pages() const override { return true; }
   Status CopyWithin(float* to, const float* from, size_t count) override {
-    return Copy([&] { return stream_->CopyWithin(to, from, count * sizeof(float)); });
+    return Copy([&](Stream& stream) { return stream.CopyWithin(to, from, count * sizeof(float)); });
   }
 
  private:
   template <typename Enqueue>
   Status Copy(const Enqueue& enqueue) {
     if (gpu_->lost()) return gpu_->LostError();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const Status status = enqueue();
+    const MutexLock lock(&mutex_);
+    const Status status = enqueue(*stream_);
     // Also after an error: nothing may be in flight when the caller's memory goes.
     const Status waited = stream_->Wait();
     return gpu_->Observe(status.ok() || waited.code() == StatusCode::kDeviceLost ? waited : status);
   }
 
   const std::shared_ptr<Gpu> gpu_;  // outlives the stream
-  std::mutex mutex_;
-  const std::unique_ptr<Stream> stream_;  // used under mutex_
+  Mutex mutex_;
+  const std::unique_ptr<Stream> stream_ SRU_PT_GUARDED_BY(mutex_);
 };
 
 }  // namespace

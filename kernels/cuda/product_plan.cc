@@ -272,18 +272,21 @@ Status ProductPlans::Create(const std::vector<Planned>& products, const std::sha
 
 Status ProductPlans::Choose(const std::vector<int>& row_counts, Stream& stream,
                             std::vector<std::vector<ProductChoice>>* choices) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const MutexLock lock(&mutex_);
   std::vector<std::vector<ProductChoice>> chosen;
-  for (Plan& plan : plans_) {
+  tried_.resize(plans_.size());
+  for (size_t shape = 0; shape < plans_.size(); ++shape) {
+    const Plan& plan = plans_[shape];
+    std::map<int, std::optional<ProductAlgorithm>>& tried = tried_[shape];
     const bool known = std::all_of(row_counts.begin(), row_counts.end(),
-                                   [&](int rows) { return plan.tried.count(rows) > 0; });
+                                   [&](int rows) { return tried.count(rows) > 0; });
     if (!known) {
       Trial trial(plan.shape, plan.weights, row_counts.back(), gpu_, stream);
       Status status = trial.Prepare();
       if (status.ok()) status = trial.Expect(plan.reference);
       if (!status.ok()) return status;
       for (int rows : row_counts) {
-        if (plan.tried.count(rows) > 0) continue;
+        if (tried.count(rows) > 0) continue;
         std::vector<ProductAlgorithm> candidates;
         status = gpu_->device().ProductCandidates(plan.shape, rows, kBucketCandidates, &candidates);
         if (!status.ok()) return status;
@@ -298,14 +301,14 @@ Status ProductPlans::Choose(const std::vector<int>& row_counts, Stream& stream,
             break;
           }
         }
-        plan.tried[rows] = passed;
+        tried[rows] = passed;
       }
     }
     // From the largest on, so that a bucket without an algorithm takes its larger neighbour's.
     std::vector<ProductChoice> of_shape(row_counts.size() - 1);
     std::optional<ProductChoice> larger;
     for (size_t i = row_counts.size(); i-- > 0;) {
-      if (const auto& algorithm = plan.tried[row_counts[i]]; algorithm.has_value()) {
+      if (const auto& algorithm = tried[row_counts[i]]; algorithm.has_value()) {
         larger = ProductChoice{row_counts[i], *algorithm};
       }
       if (i == of_shape.size()) continue;

@@ -18,13 +18,13 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/packed_stack.h"
+#include "kernels/mutex.h"
 
 namespace sru::kernels::cuda {
 
@@ -74,14 +74,15 @@ class ProductPlans {
     ProductShape shape;
     const void* weights = nullptr;  // of one of the products of this shape
     ProductAlgorithm reference;
-    std::map<int, std::optional<ProductAlgorithm>> tried;  // [rows]; nothing = none passed
   };
 
   explicit ProductPlans(std::shared_ptr<Gpu> gpu) : gpu_(std::move(gpu)) {}
 
-  std::mutex mutex_;
+  Mutex mutex_;
   const std::shared_ptr<Gpu> gpu_;
-  std::vector<Plan> plans_;  // [shape]; `tried` is guarded by mutex_
+  std::vector<Plan> plans_;  // [shape]; constant once created
+  // [shape][rows]; nothing = none passed
+  std::vector<std::map<int, std::optional<ProductAlgorithm>>> tried_ SRU_GUARDED_BY(mutex_);
 };
 
 }  // namespace sru::kernels::cuda

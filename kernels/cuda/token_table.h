@@ -11,12 +11,12 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <utility>
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/packed_stack.h"
 #include "kernels/cuda/product_plan.h"
+#include "kernels/mutex.h"
 #include "kernels/status.h"
 
 namespace sru::kernels::cuda {
@@ -61,28 +61,28 @@ class TokenTableSlot {
 
   // For work that may be recorded; null when there is none. From now on it stays.
   const TokenTable* Use() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     in_use_ = true;
     return table_.get();
   }
 
   // Frees the table unless it is in use. Returns whether it has.
   bool GiveUp() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     if (in_use_ || table_ == nullptr) return false;
     table_.reset();
     return true;
   }
 
   size_t bytes() {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    const MutexLock lock(&mutex_);
     return table_ == nullptr ? 0 : table_->bytes();
   }
 
  private:
-  std::mutex mutex_;
-  std::unique_ptr<TokenTable> table_;
-  bool in_use_ = false;
+  Mutex mutex_;
+  std::unique_ptr<TokenTable> table_ SRU_GUARDED_BY(mutex_);
+  bool in_use_ SRU_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace sru::kernels::cuda
