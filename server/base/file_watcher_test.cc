@@ -2,14 +2,15 @@
 
 #include <filesystem>
 
-#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/notification.h"
 #include "tests/testing/test_files.h"
 
 namespace sru::server {
 namespace {
 
+using ::sru::testing::Notification;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -76,7 +77,7 @@ TEST_F(FileWatcherTest, AFileThatGoesIsAnErrorAndItsReturnAChange) {
 TEST(FileWatcherThreadTest, LooksAtOnceWhenAsked) {
   models::TempDirectory directory;
   directory.Write("a", "1");
-  absl::Notification reported;
+  Notification reported;
   FileWatcher watcher(absl::Hours(1));
   const FileWatcher::Read read = [&] { return ReadFiles({directory.path("a")}); };
   watcher.Watch(read, read(), [&](const FileWatcher::Contents& contents) {
@@ -86,7 +87,7 @@ TEST(FileWatcherThreadTest, LooksAtOnceWhenAsked) {
   watcher.Start();
   directory.Write("a", "2");
   watcher.LookNow();
-  EXPECT_TRUE(reported.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  EXPECT_TRUE(reported.Wait());
 }
 
 // Kubernetes replaces mounted secrets so.

@@ -21,10 +21,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/http_get.h"
+#include "tests/testing/notification.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/slow_connection.h"
 
@@ -34,6 +34,7 @@ namespace {
 using ::sru::testing::HttpExchange;
 using ::sru::testing::HttpGet;
 using ::sru::testing::HttpResponse;
+using ::sru::testing::Notification;
 using ::sru::testing::PollUntil;
 using ::sru::testing::SlowConnection;
 using std::chrono::milliseconds;
@@ -99,10 +100,10 @@ TEST_F(MetricsServerTest, AnAnswerInParts) {
 
 TEST_F(MetricsServerTest, APartIsSentBeforeTheNextIsMade) {
   // The page's thread may still be in it when the test is over.
-  const auto arrived = std::make_shared<absl::Notification>();
+  const auto arrived = std::make_shared<Notification>();
   write_parts_ = [arrived](PageStream* stream) {
     stream->Write("first");
-    arrived->WaitForNotification();
+    EXPECT_TRUE(arrived->Wait());
   };
   SlowConnection client(server_->address().port);
   client.Send("GET /parts HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -345,7 +346,9 @@ class BoundsTest : public ::testing::Test {
  protected:
   BoundsTest() {
     pages_.metrics = [this] {
-      if (++metrics_ == 1) hold_.WaitForNotification();
+      if (++metrics_ == 1) {
+        EXPECT_TRUE(hold_.Wait());
+      }
       return std::string("sru_ready 1\n");
     };
     pages_.not_ready = [] { return ""; };
@@ -353,7 +356,7 @@ class BoundsTest : public ::testing::Test {
       PageResponse response;
       if (request.path == "/hold") {
         ++held_;
-        hold_.WaitForNotification();
+        EXPECT_TRUE(hold_.Wait());
       } else if (request.path == "/large") {
         response.body = std::string(16 << 20, 'x');
       } else if (request.path == "/body") {
@@ -366,9 +369,7 @@ class BoundsTest : public ::testing::Test {
       return response;
     };
   }
-  ~BoundsTest() override {
-    if (!hold_.HasBeenNotified()) hold_.Notify();
-  }
+  ~BoundsTest() override { hold_.Notify(); }
 
   int Start() {
     server_ = *MetricsServer::Start({"127.0.0.1", 0}, pages_, limits_);
@@ -377,7 +378,7 @@ class BoundsTest : public ::testing::Test {
 
   MetricsServer::Pages pages_;
   HttpServer::Limits limits_;
-  absl::Notification hold_;
+  Notification hold_;
   std::atomic<int> held_{0};
   std::atomic<int> metrics_{0};
   std::unique_ptr<MetricsServer> server_;

@@ -11,16 +11,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "server/rpc/grpc_status.h"
+#include "tests/testing/notification.h"
 
 namespace sru::server {
 namespace {
 
 using nlohmann::json;
+using ::sru::testing::Notification;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -306,12 +307,12 @@ TEST_F(TryEndpointTest, BeforeTheModelsAreLoaded) {
 
 TEST(TryEndpointConcurrencyTest, AFewAtATime) {
   TryEndpoint endpoint(TryAccess::kLocal);
-  absl::Notification release;
+  Notification release;
   std::atomic<int> started{0};
   endpoint.SetClassify(
       [&](grpc::ClientContext*, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
         ++started;
-        release.WaitForNotification();
+        EXPECT_TRUE(release.Wait());
         return grpc::Status::OK;
       });
   std::vector<std::thread> threads;
@@ -331,19 +332,19 @@ TEST(TryEndpointConcurrencyTest, AFewAtATime) {
 
 TEST(TryEndpointConcurrencyTest, ClosingEndsWhatRuns) {
   TryEndpoint endpoint(TryAccess::kLocal);
-  absl::Notification started;
-  absl::Notification closing;
+  Notification started;
+  Notification closing;
   std::atomic<int> num_calls{0};
   endpoint.SetClassify(
       [&](grpc::ClientContext*, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
         ++num_calls;
         started.Notify();
-        closing.WaitForNotification();
+        EXPECT_TRUE(closing.Wait());
         return grpc::Status(grpc::StatusCode::CANCELLED, "as TryCancel() makes it");
       });
   PageResponse running;
   std::thread caller([&] { running = endpoint.Handle(GoodRequest()); });
-  started.WaitForNotification();
+  ASSERT_TRUE(started.Wait());
   std::thread closer([&] { endpoint.Close(); });
   closing.Notify();
   closer.join();

@@ -82,8 +82,9 @@ class Completions : public std::enable_shared_from_this<Completions> {
         request_(std::move(request)),
         id_(absl::StrCat("cmpl-", MakeRequestId())),
         created_(absl::ToUnixSeconds(absl::Now())),
-        choices_(request_.prompts.size() * static_cast<size_t>(samples())),
-        streams_(request_.prompts.size()) {
+        prompts_(std::move(request_.prompts)),
+        choices_(prompts_.size() * static_cast<size_t>(samples())),
+        streams_(prompts_.size()) {
     if (request_.stream) events_ = std::make_shared<EventStream>(call_, ErrorForm::kOpenAi);
   }
 
@@ -102,10 +103,10 @@ class Completions : public std::enable_shared_from_this<Completions> {
     v1::GenerateRequest generate;
     {
       MutexLock lock(&mutex_);
-      if (ended_ || next_prompt_ == request_.prompts.size()) return;
+      if (ended_ || next_prompt_ == prompts_.size()) return;
       prompt = next_prompt_++;
       generate = request_.generate;
-      *generate.mutable_prompt() = std::move(request_.prompts[prompt]);
+      *generate.mutable_prompt() = std::move(prompts_[prompt]);
     }
     std::shared_ptr<GrpcStream> stream = call_->ServerStream(
         kGenerate, ToByteBuffer(generate),
@@ -349,14 +350,15 @@ class Completions : public std::enable_shared_from_this<Completions> {
   }
 
   const SharedCall call_;
-  CompletionsRequest request_;  // the prompts: guarded by mutex_
+  CompletionsRequest request_;  // constant, without its prompts
   const std::string id_;
   const int64_t created_;
-  std::shared_ptr<EventStream> events_;  // null: one answer
+  std::shared_ptr<EventStream> events_;  // constant; null: one answer
   std::atomic<bool> out_of_memory_{false};
 
   Mutex mutex_;
-  std::vector<Choice> choices_ ABSL_GUARDED_BY(mutex_);  // those of a prompt stand together
+  std::vector<v1::Sequence> prompts_ ABSL_GUARDED_BY(mutex_);  // empty where they were sent
+  std::vector<Choice> choices_ ABSL_GUARDED_BY(mutex_);        // those of a prompt stand together
   std::vector<std::shared_ptr<GrpcStream>> streams_
       ABSL_GUARDED_BY(mutex_);  // by prompt; null: not under way
   std::string model_ ABSL_GUARDED_BY(mutex_);

@@ -9,13 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "inference/open_inference.grpc.pb.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/notification.h"
 
 namespace sru::server {
 namespace {
@@ -138,7 +138,7 @@ class FakeCall final : public RestCall {
   }
 
   const PageResponse& Wait() {
-    answered_.WaitForNotification();
+    EXPECT_TRUE(answered_.Wait());
     return response_;
   }
 
@@ -151,7 +151,7 @@ class FakeCall final : public RestCall {
   const std::string none_;
   MemoryHold memory_{nullptr};
   PageResponse response_;
-  absl::Notification answered_;
+  sru::testing::Notification answered_;
 };
 
 class V2RoutesTest : public ::testing::Test {

@@ -85,8 +85,8 @@ class FakeCall final : public grpc::ServerCallbackUnary {
   grpc::ServerUnaryReactor* reactor_ = nullptr;
   Mutex mutex_;
   CondVar changed_;
-  bool finished_ = false;
-  grpc::Status status_;
+  bool finished_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
 // How the next batch fails, if it does: from when its call is bound, so that the worker's thread

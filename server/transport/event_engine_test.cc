@@ -15,17 +15,14 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "grpc/event_engine/endpoint_config.h"
 #include "grpc/event_engine/slice.h"
 #include "grpc/event_engine/slice_buffer.h"
 #include "gtest/gtest.h"
 #include "server/base/deferred_work.h"
-#include "server/base/mutex.h"
+#include "tests/testing/notification.h"
 #include "tests/testing/tcp_pair.h"
 
 namespace sru::server {
@@ -37,10 +34,10 @@ using ::grpc_event_engine::experimental::MemoryAllocatorFactory;
 using ::grpc_event_engine::experimental::MemoryRequest;
 using ::grpc_event_engine::experimental::Slice;
 using ::grpc_event_engine::experimental::SliceBuffer;
+using ::sru::testing::Notification;
 using ::sru::testing::TcpPair;
 using Engine = ::grpc_event_engine::experimental::EventEngine;
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr std::chrono::hours kNever(1);
 
 // Without a quota.
@@ -96,34 +93,6 @@ std::shared_ptr<PollingEngine> NewEngine(int threads = 2) {
   options.threads = threads;
   return std::make_shared<PollingEngine>(options);
 }
-
-// The thread sanitizer does not see Notification (server/base/mutex.h).
-class Notification {
- public:
-  void Notify() {
-    MutexLock lock(&mutex_);
-    notified_ = true;
-    changed_.SignalAll();
-  }
-  bool HasBeenNotified() {
-    MutexLock lock(&mutex_);
-    return notified_;
-  }
-  // False when it takes longer than any test should.
-  bool Wait() {
-    const absl::Time end = absl::Now() + kPatience;
-    MutexLock lock(&mutex_);
-    for (absl::Time now = absl::Now(); !notified_ && now < end; now = absl::Now()) {
-      changed_.WaitFor(&mutex_, end - now);
-    }
-    return notified_;
-  }
-
- private:
-  Mutex mutex_;
-  CondVar changed_;
-  bool notified_ ABSL_GUARDED_BY(mutex_) = false;
-};
 
 // A callback that takes a status, to be waited for.
 class Outcome {
