@@ -472,7 +472,7 @@ int ModelMain(const std::vector<std::string>& args) {
   flags.Add("model_repository", &options.model_repository, "directory with the models");
   flags.Add("model", &options.model, "name; empty when there is one");
   flags.Add("version", &options.version, "0 = the latest");
-  flags.Add("dtype", &options.dtype, "float32 or bfloat16");
+  flags.Add("dtype", &options.dtype, kernels::ListNames<kernels::DataTypeName>());
   flags.Add("output", &options.output,
             "auto (probabilities, else the pooled vector, else token vectors), tokens, or states "
             "(token vectors and final states)");

@@ -17,7 +17,7 @@ namespace sru::bench {
 absl::StatusOr<std::vector<int>> ParseNumbers(absl::string_view flag, absl::string_view text,
                                               int low, int high);
 
-// "float32" or "bfloat16"; kInvalidArgument names --dtype.
+// A name of kernels/data_type.h; kInvalidArgument names --dtype.
 absl::StatusOr<kernels::DataType> ParseDataType(absl::string_view name);
 
 // Reports the progress of a measurement on standard error once it has run for two seconds: on a

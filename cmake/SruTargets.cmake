@@ -113,7 +113,7 @@ function(sru_backend_tests name program)
   set(variants
       cpu:cpu,float32,auto reference:reference,float32,auto
       cpu_avx512:cpu,float32,avx512 cpu_avx2:cpu,float32,avx2
-      cpu_bfloat16:cpu,bfloat16,auto cpu_bfloat16_amx:cpu,bfloat16,amx
+      cpu_int8:cpu,int8,auto cpu_bfloat16:cpu,bfloat16,auto cpu_bfloat16_amx:cpu,bfloat16,amx
       cpu_bfloat16_amx_emulated:cpu,bfloat16,amx_emulated
       cpu_bfloat16_avx512_bf16:cpu,bfloat16,avx512_bf16
       cpu_bfloat16_onednn:cpu,bfloat16,onednn_bf16
@@ -130,6 +130,10 @@ function(sru_backend_tests name program)
   endif()
   if(ARG_TRAINED)
     list(FILTER variants EXCLUDE REGEX "_fused:")
+  endif()
+  # int8 has products of its own and nothing else.
+  if(NOT name MATCHES "^(backend|program|golden)$")
+    list(FILTER variants EXCLUDE REGEX "^cpu_int8:")
   endif()
   if(SRU_SANITIZE)  # slow: one of each kind of code
     list(FILTER variants INCLUDE REGEX

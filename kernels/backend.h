@@ -68,7 +68,7 @@ struct BackendOptions {
 };
 
 struct CompileOptions {
-  // Storage of weights and activations. States and accumulation are always float32 or wider.
+  // How weights, embeddings and activations are stored (data_type.h).
   DataType dtype = DataType::kFloat32;
   // Where the values of the specification's views are read from; null = they are in memory already.
   // Borrowed until Compile() returns.
@@ -158,6 +158,15 @@ struct DeviceInfo {
   int64_t graph_misses = 0;
 };
 
+// Bytes of the processor's memory that a value takes: more than those of its type where the backend has no
+// instructions for it and keeps rounded float32 values.
+struct PackedBytes {
+  size_t weight = sizeof(float);
+  size_t embedding = sizeof(float);
+  size_t activation = sizeof(float);
+  size_t column = 0;  // of a product's weights, beside these
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -171,10 +180,8 @@ class Backend {
   virtual std::vector<DeviceInfo> devices() const { return {}; }
   // The instruction set in a word, for a metric's label; empty where that means nothing.
   virtual std::string instruction_set() const { return ""; }
-  // Bytes of the processor's memory that a packed weight takes: more than those of the type where
-  // the backend has no instructions for it and keeps rounded float32 values. For estimates before a
-  // model is read.
-  virtual size_t packed_value_bytes(DataType /*dtype*/) const { return sizeof(float); }
+  // For estimates before a model is read.
+  virtual PackedBytes packed_bytes(DataType /*dtype*/) const { return PackedBytes(); }
 
   // Validates the specification and repacks its weights, whose views are not read after this call.
   // kUnsupported for what the backend does not have, such as a data type. Devices that have failed

@@ -22,8 +22,9 @@
 // with a growing field runs.
 //
 // Data types. Values are float32. With DataType::kBFloat16 the weights of Linear and Predict, the
-// rows that they multiply, and Embed's table are rounded to bfloat16; their sums are float32. Stack
-// rounds as it does alone (stack_spec.h). Everything else is float32 in both.
+// rows that they multiply, and Embed's table are rounded to bfloat16; their sums are float32. With
+// DataType::kInt8 the weights are rounded to int8, and Embed's table to bfloat16. Stack
+// rounds as it does alone (stack_spec.h). Everything else is float32 in all of them.
 //
 // Weights. What the views of a program point to is read until Backend::Compile() returns, which copies
 // what it needs, and not after that. Compile() reads it in the scopes of CompileOptions::weights

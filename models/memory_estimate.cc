@@ -68,13 +68,14 @@ int64_t ProductColumns(int64_t n) {
 // out.
 struct Sizes {
   int64_t in_file = 0;
-  int64_t packed = 0;
+  int64_t packed = 0;   // weights of products
+  int64_t columns = 0;  // of these
   int64_t token_table = 0;
   int64_t embedding = 0;  // rows that are kept
   int64_t constants = 0;  // as packed, but always float32
   // The largest tensor while it is packed, as it is in the file, with what is laid out of it at a
-  // time; of the gates' weights only in float32, since bfloat16 takes them, as both take embeddings,
-  // in small parts.
+  // time; of the gates' weights only where activations are float32: bfloat16 takes them, as all take
+  // embeddings, in small parts.
   int64_t passing = 0;
   int64_t passing_gates = 0;
   int64_t parts = 0;  // of a layer, each of which a thread may compute
@@ -83,6 +84,14 @@ struct Sizes {
   int64_t program_row = 0;   // values per token that a program keeps beside its stacks'
   int64_t stacks = 1;        // each with a workspace of its own
 };
+
+// The weights of y = x w, [k][n]. Returns how many values are packed.
+int64_t AddProduct(int64_t k, int64_t n, Sizes* sizes) {
+  const int64_t columns = ProductColumns(n);
+  sizes->packed += k * columns;
+  sizes->columns += columns;
+  return k * columns;
+}
 
 // Rows of the output layer's weight, out.weight. A tied one is the embedding in the file, and yet
 // packed for itself: looking up and multiplying want different layouts.
@@ -100,8 +109,7 @@ bool AddLayers(const EncoderConfig& encoder, RowLayout rows, int64_t vocabulary_
   bool looks_up_input = false;
   if (encoder.has_input_to_hidden()) {
     sizes->in_file += int64_t{encoder.input_size} * encoder.output_size();
-    const int64_t packed = rows.stride() * ProductColumns(output.stride());
-    sizes->packed += packed;
+    const int64_t packed = AddProduct(rows.stride(), output.stride(), sizes);
     sizes->passing = packed + int64_t{encoder.input_size} * encoder.output_size();
     rows = output;
   }
@@ -113,18 +121,18 @@ bool AddLayers(const EncoderConfig& encoder, RowLayout rows, int64_t vocabulary_
     if (encoder.layer_norm && !encoder.normalize_after) sizes->product_rows += rows.stride();
     if (projection > 0) {
       product = {1, static_cast<int>(projection)};
-      const int64_t packed = rows.stride() * ProductColumns(product.stride());
+      const int64_t packed = AddProduct(rows.stride(), product.stride(), sizes);
       sizes->in_file += input * projection;
-      sizes->packed += packed;
       sizes->passing = std::max(sizes->passing, input * projection + packed);
       sizes->product_rows += product.stride();
     }
-    const int64_t direction = product.stride() * ProductColumns(gates * output.padded());
+    for (int direction = 0; direction < encoder.directions(); ++direction) {
+      AddProduct(product.stride(), gates * output.padded(), sizes);
+    }
     const int64_t weight = (projection > 0 ? projection : input) * encoder.output_size() * gates;
     sizes->in_file += weight;
     const int64_t part = product.stride() * gates * std::min<int64_t>(kPartSize, output.padded());
     sizes->passing_gates = std::max(sizes->passing_gates, weight + kPartCopies * part);
-    sizes->packed += direction * encoder.directions();
     sizes->constants += int64_t{4} * output.stride();
     if (i == 0 && vocabulary_size > 0 && !encoder.has_input_to_hidden()) {
       const int64_t table =
@@ -152,7 +160,7 @@ Sizes SizesOfStack(const ModelConfig& config) {
   sizes.in_file += vocabulary_size * encoder.input_size;
   const int64_t outputs = OutputRows(config);
   if (!config.tied) sizes.in_file += outputs * encoder.output_size();
-  sizes.packed += output.stride() * ProductColumns(outputs);
+  AddProduct(output.stride(), outputs, &sizes);
   // A language model's is packed in blocks.
   const int64_t block = config.task == Task::kLanguageModel ? kOutputBlock : outputs;
   sizes.passing =
@@ -201,7 +209,7 @@ Sizes SizesOfReader(const ModelConfig& config) {
   sizes.passing += match_table;
   sizes.passing_gates += match_table;
   sizes.in_file += 2 * question_vector * passage_vector;
-  sizes.packed += 2 * question_vector * ProductColumns(passage_vector);
+  for (int i = 0; i < 2; ++i) AddProduct(question_vector, passage_vector, &sizes);
   return sizes;
 }
 
@@ -213,8 +221,7 @@ Sizes SizesOfTranslator(const TranslatorConfig& config) {
   const auto linear = [&sizes](int64_t inputs, int64_t outputs) {
     sizes.in_file += inputs * outputs;
     const int64_t packed =
-        RowLayout{1, static_cast<int>(inputs)}.stride() * ProductColumns(outputs);
-    sizes.packed += packed;
+        AddProduct(RowLayout{1, static_cast<int>(inputs)}.stride(), outputs, &sizes);
     sizes.constants += outputs;
     const int64_t block = std::min(kOutputBlock, outputs);
     sizes.passing = std::max(sizes.passing, inputs * outputs + packed * block / outputs);
@@ -263,10 +270,14 @@ Sizes SizesOf(const ModelConfig& config) {
 
 MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const MemoryUse& use) {
   MemoryEstimate estimate;
-  estimate.packed = (sizes.packed + sizes.embedding) * use.value_bytes +
+  const auto weight_bytes = static_cast<int64_t>(use.bytes.weight);
+  const auto embedding_bytes = static_cast<int64_t>(use.bytes.embedding);
+  const auto activation_bytes = static_cast<int64_t>(use.bytes.activation);
+  estimate.packed = sizes.packed * weight_bytes + sizes.embedding * embedding_bytes +
+                    sizes.columns * static_cast<int64_t>(use.bytes.column) +
                     (sizes.constants + sizes.token_table) * kValueBytes;
   estimate.passing = sizes.passing * kValueBytes;
-  if (use.value_bytes == kValueBytes) {
+  if (activation_bytes == kValueBytes) {
     estimate.passing = std::max(estimate.passing, sizes.passing_gates * kValueBytes);
   }
   if (config.has_tokenizer) {
@@ -275,7 +286,7 @@ MemoryEstimate EstimateOf(const ModelConfig& config, const Sizes& sizes, const M
   const int64_t rows = use.max_tokens + kSpareRows;
   const int64_t pooled_rows = use.max_sequences + kSpareClassifierRows;
   const auto labels = static_cast<int64_t>(config.labels.size());
-  int64_t bytes = rows * (2 * sizes.widest_row + sizes.product_rows) * use.value_bytes;
+  int64_t bytes = rows * (2 * sizes.widest_row + sizes.product_rows) * activation_bytes;
   bytes += pooled_rows * (config.encoder.output_size() + labels) * kValueBytes;
   bytes += std::min<int64_t>(sizes.parts, use.threads) * kChunkBytes;
   bytes *= sizes.stacks;

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "kernels/backend.h"
 #include "models/config.h"
 
 namespace sru::models {
@@ -14,7 +15,7 @@ namespace sru::models {
 // How the version will be served. Workspaces are those of the CPU backend; 0 where they are not in
 // the process' memory, as on a GPU.
 struct MemoryUse {
-  int value_bytes = 4;  // of a weight and of an activation as the backend keeps them
+  kernels::PackedBytes bytes;  // of values as the backend keeps them
   int workspaces = 1;
   int threads = 1;        // that may compute one batch
   int max_tokens = 4096;  // of one batch

@@ -93,7 +93,7 @@ TEST_F(MemoryEstimateTest, IsWhatTheBackendThenTakes) {
 TEST_F(MemoryEstimateTest, HalfInBFloat16) {
   WriteModel(LargeConfig(), LargeTensors());
   MemoryUse use;
-  use.value_bytes = 2;
+  use.bytes = {2, 2, 2};
   const MemoryEstimate half = Estimate(use);
   const MemoryEstimate whole = Estimate();
   EXPECT_LT(half.packed, whole.packed);
@@ -139,7 +139,7 @@ TEST_F(MemoryEstimateTest, TheEmbeddingCountsWhereItIsKept) {
     const int64_t embedding = c.kept ? int64_t{64} * c.words : 0;
     EXPECT_EQ(EstimateMemory(config, {}).packed - features, 4 * (c.table + embedding)) << c.words;
     MemoryUse half;
-    half.value_bytes = 2;
+    half.bytes = {2, 2, 2};
     config.has_embedding = false;
     const int64_t half_features = EstimateMemory(config, half).packed;
     config.has_embedding = true;

@@ -152,7 +152,7 @@ TEST(OptionsTest, BadEnvironmentNamesTheVariable) {
 
 TEST(OptionsTest, BadFlagValuesNameTheFlagAndTheValue) {
   EXPECT_EQ(ParseError({"--dtype=float64"}),
-            "--dtype: expected float32 or bfloat16, found 'float64'");
+            "--dtype: expected float32, bfloat16 or int8, found 'float64'");
   EXPECT_EQ(ParseError({"--admission=maybe"}),
             "--admission: expected deadline or none, found 'maybe'");
   EXPECT_THAT(ParseError({"--listen=50051"}),

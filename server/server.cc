@@ -479,7 +479,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   models::MemoryEstimate Estimate(const models::ModelLocation& location) override {
     models::MemoryUse use;
     const BatchingOptions& batching = options_.batching;
-    use.value_bytes = static_cast<int>(backend_->packed_value_bytes(batching.compile.dtype));
+    use.bytes = backend_->packed_bytes(batching.compile.dtype);
     const int cores = NumCores();
     use.threads = batching.hardware.cpu_threads > 0 ? batching.hardware.cpu_threads : cores;
     use.workspaces = batching.engine.instances > 0 ? batching.engine.instances : cores;

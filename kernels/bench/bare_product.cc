@@ -41,6 +41,7 @@ memory Random(const dnnl::engine& engine, dnnl::stream& stream, const memory::de
 memory::data_type TypeOf(DataType dtype) {
   switch (dtype) {
     case DataType::kFloat32:
+    case DataType::kInt8:  // oneDNN does not multiply float32 rows by int8 weights
       return memory::data_type::f32;
     case DataType::kBFloat16:
       return memory::data_type::bf16;

@@ -1,5 +1,5 @@
 // Whole batches through an executable: one layer (BM_Layer), and a small classifier as it is served
-// (BM_Stack): embedding, two layers, pooling, softmax.
+// (BM_Stack, by data type 0, 1, ... of data_type.h): embedding, two layers, pooling, softmax.
 #include <benchmark/benchmark.h>
 
 #include <memory>
@@ -70,12 +70,12 @@ void BM_Stack(benchmark::State& state) {
   shape.input_size = 128;
   shape.hidden_size = 64;
   shape.vocabulary_size = 1000;
-  RunBatches(state, shape, DataType::kFloat32, static_cast<int>(state.range(0)),
+  RunBatches(state, shape, kAllDataTypes[state.range(2)], static_cast<int>(state.range(0)),
              static_cast<int>(state.range(1)), /*token_vectors=*/false);
 }
 BENCHMARK(BM_Stack)
-    ->ArgNames({"length", "batch"})
-    ->ArgsProduct({{1, 8, 32, 128}, {1, 32}})
+    ->ArgNames({"length", "batch", "dtype"})
+    ->ArgsProduct({{1, 8, 32, 128}, {1, 32}, {0, 1, 2}})
     ->Unit(benchmark::kMicrosecond);
 
 }  // namespace

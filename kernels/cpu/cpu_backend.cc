@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/cpu_program.h"
 #include "kernels/cpu/cpu_workspace.h"
+#include "kernels/cpu/int8_kernel.h"
 #include "kernels/cpu/library_calls.h"
 #include "kernels/cpu/packed_stack.h"
 #include "kernels/cpu/parallel_runner.h"
@@ -55,7 +56,7 @@ class CpuExecutable : public Executable {
   std::shared_ptr<ParallelRunner> parallel_;
 };
 
-// float32, and bfloat16 without tiles.
+// float32, int8, and bfloat16 without tiles.
 using PackedExecutable = CpuExecutable<PackedStack, CpuWorkspace, RunBatch>;
 // bfloat16 by tiles.
 using TileExecutable = CpuExecutable<TileStack, TileWorkspace, RunTileBatch>;
@@ -77,15 +78,29 @@ class CpuBackend : public Backend {
     } else {
       text += "rounded, products in float32";
     }
+    text += std::string("; int8 weights by ") + BestInt8Kernel().name();
     if (!isa_.note.empty()) text += " (" + isa_.note + ")";
     return text;
   }
 
   std::string instruction_set() const override { return isa_.name; }
 
-  size_t packed_value_bytes(DataType dtype) const override {
-    const bool rounds_floats = isa_.tiles == nullptr && isa_.products == BFloat16Products::kFloat32;
-    return dtype == DataType::kBFloat16 && rounds_floats ? sizeof(float) : ValueBytes(dtype);
+  PackedBytes packed_bytes(DataType dtype) const override {
+    const RowBytes rows = RowBytesOf(dtype);
+    PackedBytes bytes = {ValueBytes(dtype), rows.embedding, rows.activation};
+    switch (dtype) {
+      case DataType::kFloat32:
+        break;
+      case DataType::kBFloat16:
+        if (isa_.tiles != nullptr) break;
+        bytes.activation = sizeof(float);
+        if (isa_.products == BFloat16Products::kFloat32) bytes.weight = sizeof(float);
+        break;
+      case DataType::kInt8:
+        bytes.column = sizeof(float);
+        break;
+    }
+    return bytes;
   }
 
   Status Compile(const StackSpec& spec, const CompileOptions& options,
@@ -98,6 +113,8 @@ class CpuBackend : public Backend {
         return CompilePacked(spec, Arithmetic(), options.weights, executable);
       case DataType::kBFloat16:
         return CompileBFloat16(spec, options.weights, executable);
+      case DataType::kInt8:
+        return CompilePacked(spec, Int8Arithmetic(), options.weights, executable);
     }
     return UnsupportedDataType(name(), options.dtype);
   }
@@ -110,6 +127,8 @@ class CpuBackend : public Backend {
         return CompileParts(program, Arithmetic(), options, executable);
       case DataType::kBFloat16:
         return CompileParts(program, RoundedArithmetic(), options, executable);
+      case DataType::kInt8:
+        return CompileParts(program, Int8Arithmetic(), options, executable);
     }
     return UnsupportedDataType(name(), options.dtype);
   }
@@ -127,6 +146,7 @@ class CpuBackend : public Backend {
   Arithmetic RoundedArithmetic() const {
     Arithmetic arithmetic;
     arithmetic.rounds = true;
+    arithmetic.rounds_embedding = true;
     switch (isa_.products) {
       case BFloat16Products::kFloat32:
         break;
@@ -134,6 +154,13 @@ class CpuBackend : public Backend {
         arithmetic.products = ProductType::kBFloat16;
         break;
     }
+    return arithmetic;
+  }
+
+  static Arithmetic Int8Arithmetic() {
+    Arithmetic arithmetic;
+    arithmetic.rounds_embedding = true;
+    arithmetic.products = ProductType::kInt8;
     return arithmetic;
   }
 

@@ -34,6 +34,7 @@ struct CpuIsa {
 bool HasAvx2();
 bool HasAvx512();
 bool HasAvx512Bf16();
+bool HasAvx512Vnni();
 // Also asks the system for the permission to use tiles, which the process then keeps.
 bool HasAmx();
 bool HasNeon();

@@ -92,7 +92,7 @@ class Packer {
   Status PackWeights(const ops::Embed& op, PackedOperation* packed) {
     const EmbedKey key = {KeyOf(op.table, {}, op.width), op.scale, op.positions};
     packed->embed = Shared(&embeds_, key, [&] {
-      return std::make_shared<EmbedTable>(op, arithmetic_.rounds, source_);
+      return std::make_shared<EmbedTable>(op, arithmetic_.rounds_embedding, source_);
     });
     return OkStatus();
   }

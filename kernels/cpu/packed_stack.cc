@@ -98,7 +98,7 @@ Layer PackLayer(const LayerSpec& spec, const RowLayout& input, Packing* packing)
 // makes it, hence the same bits. Empty when the model takes features, the table would be too large,
 // or the first layer is preceded by a map.
 std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec& spec,
-                                         const Layer& first) {
+                                         bool rounds_embedding, const Layer& first) {
   std::vector<AlignedBuffer> tables;
   size_t values_per_token = 0;
   for (const Part& part : first.parts) values_per_token += part.product->n();
@@ -123,7 +123,7 @@ std::vector<AlignedBuffer> TokenProducts(WeightSource* weights, const StackSpec&
       for (int row = 0; row < rows; ++row) {
         first.input.Pack(values + (done + row) * width, x.data() + row * stride);
       }
-      if (first.rounds) RoundRowToBFloat16(x.data(), rows * stride);
+      if (rounds_embedding) RoundRowToBFloat16(x.data(), rows * stride);
       const float* input = product_input.Run(x.data(), rows);
       for (size_t i = 0; i < runners.size(); ++i) {
         runners[i].Run(input, rows, tables[i].data() + (from + done) * first.parts[i].product->n());
@@ -156,9 +156,9 @@ PackedStack::PackedStack(const StackSpec& stack, const Arithmetic& arithmetic,
   ProductShapes float32_shapes;
   classifier = PackClassifier(float32_shapes, weights, stack, rows);
   classifier_bias = PackVector(weights, stack.classifier_bias);
-  token_products = TokenProducts(weights, stack, layers[0]);
+  token_products = TokenProducts(weights, stack, arithmetic.rounds_embedding, layers[0]);
   if (!ReadsEmbedding(stack, !token_products.empty())) return;
-  if (rounds) {
+  if (arithmetic.rounds_embedding) {
     rounded_embedding = PackRoundedEmbedding(weights, stack, input, input.stride());
   } else {
     embedding = PackEmbedding(weights, stack, input, input.stride());

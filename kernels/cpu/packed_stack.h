@@ -1,4 +1,4 @@
-// A stack's weights as the CPU backend multiplies and scans them: products packed by oneDNN, gates'
+// A stack's weights as the CPU backend multiplies and scans them: products packed (product.h), gates'
 // constants scaled, everything in padded rows (row_layout.h). Immutable once made.
 #ifndef SRU_KERNELS_CPU_PACKED_STACK_H_
 #define SRU_KERNELS_CPU_PACKED_STACK_H_
@@ -44,10 +44,13 @@ struct Layer {
   int chunk_rows = 0;
 };
 
-// How a stack is computed. For bfloat16 weights and activations are rounded to its values; these
-// are kept in float32, so that the products may be in either type and mean the same.
+// How a stack is computed.
 struct Arithmetic {
+  // Weights and activations are rounded to bfloat16's values; these are kept in float32, so that the products
+  // may be in either type and mean the same.
   bool rounds = false;
+  // Embeddings are kept in bfloat16.
+  bool rounds_embedding = false;
   ProductType products = ProductType::kFloat32;
 };
 

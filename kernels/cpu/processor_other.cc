@@ -1,5 +1,6 @@
 // What a processor that is not x86 has (cpu_isa.h), which is no instruction set of x86, and no tiles.
 #include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/int8_kernel.h"
 #include "kernels/cpu/tile_kernel.h"
 
 namespace sru::kernels::cpu {
@@ -7,6 +8,7 @@ namespace sru::kernels::cpu {
 bool HasAvx2() { return false; }
 bool HasAvx512() { return false; }
 bool HasAvx512Bf16() { return false; }
+bool HasAvx512Vnni() { return false; }
 bool HasAmx() { return false; }
 
 bool HasNeon() {
@@ -20,5 +22,6 @@ bool HasNeon() {
 // Never called, because of the above.
 const TileKernel& AmxTileKernel() { return EmulatedTileKernel(); }
 const TileKernel& Avx512TileKernel() { return EmulatedTileKernel(); }
+const Int8Kernel& VnniInt8Kernel() { return PairInt8Kernel(); }
 
 }  // namespace sru::kernels::cpu

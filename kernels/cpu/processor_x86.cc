@@ -44,6 +44,8 @@ bool HasAvx512Bf16() {
   return has;
 }
 
+bool HasAvx512Vnni() { return HasAvx512() && __builtin_cpu_supports("avx512vnni"); }
+
 bool HasAmx() {
   static const bool has = HasAvx512Bf16() && AsksForTiles();
   return has;

@@ -18,6 +18,8 @@ memory::data_type DataTypeOf(ProductType type) {
       return memory::data_type::f32;
     case ProductType::kBFloat16:
       return memory::data_type::bf16;
+    case ProductType::kInt8:  // not oneDNN's
+      break;
   }
   return memory::data_type::undef;
 }
@@ -127,6 +129,11 @@ std::shared_ptr<const ProductShape> ProductShapes::Get(int k, int n,
   shape->type = type_;
   shape->k = k;
   shape->n = n;
+  shape->max_rows = row_counts.back();
+  if (type_ == ProductType::kInt8) {
+    entry = std::move(shape);
+    return entry;
+  }
   // The largest row count chooses the packed layout, the others have to accept it.
   const memory::desc any({k, n}, DataTypeOf(type_), memory::format_tag::any);
   shape->packed_weights = Describe(engine_, type_, row_counts.back(), k, n, any).weights_desc();
@@ -141,15 +148,19 @@ std::shared_ptr<const ProductShape> ProductShapes::Get(int k, int n,
     }
   }
   std::reverse(shape->buckets.begin(), shape->buckets.end());
+  shape->max_rows = shape->buckets.back().rows;
   entry = std::move(shape);
   return entry;
 }
 
 Product::Product(ProductShapes& shapes, const float* weights, int k, int n,
                  const std::vector<int>& row_counts)
-    : shape_(shapes.Get(k, n, row_counts)),
-      engine_(shapes.engine()),
-      weights_(shape_->packed_weights, engine_) {
+    : shape_(shapes.Get(k, n, row_counts)), engine_(shapes.engine()) {
+  if (shape_->type == ProductType::kInt8) {
+    int8_weights_ = Int8Matrix(weights, k, n);
+    return;
+  }
+  weights_ = memory(shape_->packed_weights, engine_);
   memory plain(RowMajor(k, n), engine_, const_cast<float*>(weights));
   dnnl::stream stream(engine_);
   dnnl::reorder(plain, weights_).execute(stream, plain, weights_);
@@ -161,6 +172,7 @@ ProductRunner::ProductRunner(const Product& product)
   if (product.shape().type == ProductType::kBFloat16) {
     rounded_ = AlignedArray<BFloat16>(static_cast<size_t>(product.max_rows()) * k_);
   }
+  if (product.shape().type == ProductType::kInt8) int8_ = &product.int8_weights();
   // Executing does not write to the weights, so that workers share one memory object.
   for (Call& call : calls_) call.arguments[DNNL_ARG_WEIGHTS] = product.weights();
 }
@@ -182,12 +194,25 @@ ProductRunner::ProductRunner(const ProductShape& shape, const dnnl::engine& engi
 }
 
 void ProductRunner::Run(const float* x, int rows, float* y) {
+  if (int8_ != nullptr) return int8_->Multiply(x, rows, y);
   if (rounded_.size() == 0) return Execute(const_cast<float*>(x), rows, y);
   ToBFloat16Row(x, rows * k_, rounded_.data());
   Execute(rounded_.data(), rows, y);
 }
 
 void ProductRunner::Run(const BFloat16* x, int rows, float* y) {
+  Execute(const_cast<BFloat16*>(x), rows, y);
+}
+
+void ProductRunner::Run(const Product& product, const float* x, int rows, float* y) {
+  if (product.shape().type == ProductType::kInt8)
+    return product.int8_weights().Multiply(x, rows, y);
+  calls_[call_of_[rows]].arguments[DNNL_ARG_WEIGHTS] = product.weights();
+  Execute(const_cast<float*>(x), rows, y);
+}
+
+void ProductRunner::Run(const Product& product, const BFloat16* x, int rows, float* y) {
+  calls_[call_of_[rows]].arguments[DNNL_ARG_WEIGHTS] = product.weights();
   Execute(const_cast<BFloat16*>(x), rows, y);
 }
 

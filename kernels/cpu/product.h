@@ -1,5 +1,5 @@
-// Matrix products y = x w on oneDNN, with w packed once and primitives made once for a few row
-// counts.
+// Matrix products y = x w with w packed once: on oneDNN, with primitives made once for a few row counts, or
+// our own with w in int8 (int8_product.h).
 //
 //   ProductShapes shapes;                                            // one per executable
 //   Product product(shapes, weights, k, n, RowBuckets(max_rows));    // packs the weights
@@ -14,8 +14,8 @@
 // not promise that, and on AVX2 it is not so for some row counts; therefore each row count is tried
 // once when its primitive is made, and those that differ are not used.
 //
-// Products in bfloat16 take and give float32 all the same: weights and x are rounded, sums and y
-// are float32.
+// Products in bfloat16 and int8 take and give float32 all the same. In bfloat16 weights and x are rounded,
+// sums and y are float32. In int8 any number of rows is multiplied as it is, and n is a multiple of kRowAlignment.
 //
 // Constructors and Run() throw dnnl::error; the backend catches it at its interface.
 #ifndef SRU_KERNELS_CPU_PRODUCT_H_
@@ -32,13 +32,14 @@
 
 #include "kernels/cpu/aligned_buffer.h"
 #include "kernels/cpu/bfloat16.h"
+#include "kernels/cpu/int8_product.h"
 
 namespace sru::kernels::cpu {
 
 // Row counts up to max_rows that primitives are made for, ascending; the last is max_rows.
 std::vector<int> RowBuckets(int max_rows);
 
-enum class ProductType { kFloat32, kBFloat16 };
+enum class ProductType { kFloat32, kBFloat16, kInt8 };
 
 // The primitives of one (k, n): they do not depend on the weights' values, so layers share them.
 struct ProductShape {
@@ -51,6 +52,8 @@ struct ProductShape {
   ProductType type = ProductType::kFloat32;
   int k = 0;
   int n = 0;
+  int max_rows = 0;
+  // Of oneDNN's.
   dnnl::memory::desc packed_weights;
   std::vector<Bucket> buckets;  // ascending in rows, not empty
 };
@@ -79,34 +82,34 @@ class Product {
   int k() const { return shape_->k; }
   int n() const { return shape_->n; }
   // At most the largest of the row counts that were asked for.
-  int max_rows() const { return shape_->buckets.back().rows; }
-  size_t bytes() const { return shape_->packed_weights.get_size(); }
+  int max_rows() const { return shape_->max_rows; }
+  size_t bytes() const { return shape_->packed_weights.get_size() + int8_weights_.bytes(); }
   const ProductShape& shape() const { return *shape_; }
+  // Those of the shape's type.
   const dnnl::memory& weights() const { return weights_; }
+  const Int8Matrix& int8_weights() const { return int8_weights_; }
   const dnnl::engine& engine() const { return engine_; }
 
  private:
   std::shared_ptr<const ProductShape> shape_;
   dnnl::engine engine_;
   dnnl::memory weights_;
+  Int8Matrix int8_weights_;
 };
 
 // Runs one product for one worker. Keeps the argument maps, so that a call creates nothing of ours.
 class ProductRunner {
  public:
   explicit ProductRunner(const Product& product);
-  // For products of this shape, which each call names. x is in the shape's type.
+  // For products of this shape, which each call names. x of a bfloat16 product is in bfloat16.
   ProductRunner(const ProductShape& shape, const dnnl::engine& engine);
 
   void Run(const float* x, int rows, float* y);
   // For a bfloat16 product: x as it is.
   void Run(const BFloat16* x, int rows, float* y);
 
-  template <typename T>
-  void Run(const Product& product, const T* x, int rows, float* y) {
-    calls_[call_of_[rows]].arguments[DNNL_ARG_WEIGHTS] = product.weights();
-    Execute(const_cast<T*>(x), rows, y);
-  }
+  void Run(const Product& product, const float* x, int rows, float* y);
+  void Run(const Product& product, const BFloat16* x, int rows, float* y);
 
  private:
   struct Call {
@@ -119,6 +122,7 @@ class ProductRunner {
 
   void Execute(void* x, int rows, float* y);
 
+  const Int8Matrix* int8_ = nullptr;  // of an int8 product
   dnnl::stream stream_;
   AlignedArray<BFloat16> rounded_;  // [max_rows][k] of a bfloat16 product, else empty
   size_t k_;

@@ -75,6 +75,8 @@ float GateScale(DataType dtype) {
       return kExp2GateScale;
     case DataType::kBFloat16:
       return kTanhGateScale;
+    case DataType::kInt8:  // Compile() has refused it
+      break;
   }
   return 0.0f;
 }

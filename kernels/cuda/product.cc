@@ -35,6 +35,8 @@ cudaDataType_t TypeOf(DataType dtype) {
       return CUDA_R_32F;
     case DataType::kBFloat16:
       return CUDA_R_16BF;
+    case DataType::kInt8:
+      break;
   }
   std::abort();  // Compile() has refused it
 }

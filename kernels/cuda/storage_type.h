@@ -14,6 +14,8 @@ constexpr bool HasStorageType(DataType dtype) {
     case DataType::kFloat32:
     case DataType::kBFloat16:
       return true;
+    case DataType::kInt8:
+      return false;
   }
   return false;
 }
@@ -26,6 +28,8 @@ auto WithStorageType(DataType dtype, const Use& use) {
       return use(float());
     case DataType::kBFloat16:
       return use(BFloat16());
+    case DataType::kInt8:
+      break;
   }
   std::abort();
 }

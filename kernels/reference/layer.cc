@@ -9,36 +9,28 @@ namespace {
 double Sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 // y = x w, with w [x.width][columns].
-Matrix Product(const Matrix& x, const FloatView& w, int columns, const Storage& storage) {
+Matrix Product(const Matrix& x, const std::vector<double>& w, int columns) {
   Matrix y(x.rows(), columns);
   for (int t = 0; t < x.rows(); ++t) {
     for (int i = 0; i < x.width; ++i) {
       const double value = x.row(t)[i];
-      const float* weights = w.data + static_cast<size_t>(i) * columns;
-      for (int j = 0; j < columns; ++j) y.row(t)[j] += value * storage(weights[j]);
+      const double* weights = &w[static_cast<size_t>(i) * columns];
+      for (int j = 0; j < columns; ++j) y.row(t)[j] += value * weights[j];
     }
   }
   return y;
 }
 
+Matrix Project(const Matrix& x, const FloatView& w, int columns, const Storage& storage) {
+  return Product(x, storage.Weights(w, x.width, columns, /*transposed=*/false), columns);
+}
+
 // U of a layer.
 Matrix GateProduct(const LayerSpec& layer, const Matrix& x, const Storage& storage) {
-  const int k = layer.num_matrices;
-  const int columns = layer.output_size() * k;
-  std::vector<double> w(layer.weight.size);
-  for (size_t i = 0; i < w.size(); ++i) {
-    const bool of_gate = i % k == 1 || i % k == 2;
-    w[i] = of_gate ? storage.Gate(layer.weight.data[i]) : storage(layer.weight.data[i]);
-  }
-  Matrix u(x.rows(), columns);
-  for (int t = 0; t < x.rows(); ++t) {
-    for (int i = 0; i < x.width; ++i) {
-      const double value = x.row(t)[i];
-      const double* weights = &w[static_cast<size_t>(i) * columns];
-      for (int j = 0; j < columns; ++j) u.row(t)[j] += value * weights[j];
-    }
-  }
-  return u;
+  const int columns = layer.output_size() * layer.num_matrices;
+  return Product(
+      x, storage.Weights(layer.weight, x.width, columns, /*transposed=*/false, layer.num_matrices),
+      columns);
 }
 
 double Activate(Activation activation, double c) {
@@ -62,11 +54,11 @@ Matrix RunLayer(const LayerSpec& layer, const Matrix& x, const Storage& storage,
   Matrix input = x;
   if (layer.layer_norm == LayerNorm::kBefore) {
     Normalize(layer.norm_weight, layer.norm_bias, kLayerNormEpsilon, &input);
-    storage.Round(&input.values);
+    storage.RoundActivations(&input.values);
   }
   if (layer.projection_size > 0) {
-    input = Product(input, layer.weight_proj, layer.projection_size, storage);
-    storage.Round(&input.values);
+    input = Project(input, layer.weight_proj, layer.projection_size, storage);
+    storage.RoundActivations(&input.values);
   }
   const Matrix u = GateProduct(layer, input, storage);
 
@@ -95,7 +87,7 @@ Matrix RunLayer(const LayerSpec& layer, const Matrix& x, const Storage& storage,
     }
   }
   if (layer.layer_norm == LayerNorm::kAfter) {
-    storage.Round(&h.values);
+    storage.RoundActivations(&h.values);
     Normalize(layer.norm_weight, layer.norm_bias, kLayerNormEpsilon, &h);
   }
   return h;
@@ -104,14 +96,14 @@ Matrix RunLayer(const LayerSpec& layer, const Matrix& x, const Storage& storage,
 Matrix RunLayers(const StackSpec& spec, const Matrix& x, const Storage& storage,
                  StateStorage state_storage, std::vector<std::vector<double>>* states) {
   Matrix h = x;
-  storage.Round(&h.values);
+  storage.RoundActivations(&h.values);
   if (!spec.input_to_hidden.empty()) {
     h = TransposedProduct(h, spec.input_to_hidden, spec.layers[0].input_size, storage);
-    storage.Round(&h.values);
+    storage.RoundActivations(&h.values);
   }
   for (size_t i = 0; i < spec.layers.size(); ++i) {
     h = RunLayer(spec.layers[i], h, storage, state_storage, &(*states)[i]);
-    if (i + 1 < spec.layers.size()) storage.Round(&h.values);
+    if (i + 1 < spec.layers.size()) storage.RoundActivations(&h.values);
   }
   return h;
 }

@@ -7,8 +7,7 @@
 namespace sru::kernels::reference {
 
 Matrix TransposedProduct(const Matrix& x, const FloatView& w, int rows, const Storage& storage) {
-  std::vector<double> weights(w.data, w.data + w.size);
-  storage.Round(&weights);
+  const std::vector<double> weights = storage.Weights(w, rows, x.width, /*transposed=*/true);
   Matrix y(x.rows(), rows);
   for (int t = 0; t < x.rows(); ++t) {
     for (int j = 0; j < rows; ++j) {

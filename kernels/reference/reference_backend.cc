@@ -67,7 +67,9 @@ class ReferenceExecutable : public Executable {
           batch.token_ids != nullptr
               ? spec_.embedding.data + static_cast<size_t>(batch.token_ids[first + t]) * h.width
               : batch.features + static_cast<size_t>(first + t) * h.width;
-      std::copy(row, row + h.width, h.row(t));
+      const bool embedded = batch.token_ids != nullptr;
+      std::transform(row, row + h.width, h.row(t),
+                     [&](float v) { return embedded ? storage_.Embedding(v) : double{v}; });
     }
     std::vector<std::vector<double>> states(layers, std::vector<double>(width));
     if (batch.initial_states != nullptr && batch.initial_states[b] != nullptr) {
@@ -111,30 +113,19 @@ class ReferenceBackend : public Backend {
                  std::unique_ptr<Executable>* executable) override {
     Status status = Validate(spec);
     if (!status.ok()) return status;
+    if (!Storage::Has(options.dtype)) return UnsupportedDataType(name(), options.dtype);
     try {
-      switch (options.dtype) {
-        case DataType::kFloat32:
-          *executable = std::make_unique<ReferenceExecutable>(spec, options, Storage());
-          return OkStatus();
-        case DataType::kBFloat16:
-          *executable = std::make_unique<ReferenceExecutable>(spec, options, Storage::BFloat16());
-          return OkStatus();
-      }
+      *executable = std::make_unique<ReferenceExecutable>(spec, options, Storage(options.dtype));
     } catch (const std::bad_alloc&) {
       return Status(StatusCode::kResourceExhausted, "copying weights: out of memory");
     }
-    return UnsupportedDataType(name(), options.dtype);
+    return OkStatus();
   }
 
   Status Compile(const Program& program, const CompileOptions& options,
                  std::unique_ptr<ProgramExecutable>* executable) override {
-    switch (options.dtype) {
-      case DataType::kFloat32:
-        return reference::CompileProgram(program, options, Storage(), executable);
-      case DataType::kBFloat16:
-        return reference::CompileProgram(program, options, Storage::BFloat16(), executable);
-    }
-    return UnsupportedDataType(name(), options.dtype);
+    if (!Storage::Has(options.dtype)) return UnsupportedDataType(name(), options.dtype);
+    return reference::CompileProgram(program, options, Storage(options.dtype), executable);
   }
 };
 

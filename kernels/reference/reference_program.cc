@@ -200,7 +200,7 @@ class Evaluation {
       for (int t = Rows(axis(), b).begin; t < Rows(axis(), b).end; ++t, ++position) {
         const auto id = static_cast<size_t>(batch_.inputs[op.ids].ids[t]);
         for (int j = 0; j < y.width; ++j) {
-          y.row(t)[j] = op.scale * storage_(op.table.data[id * op.width + j]);
+          y.row(t)[j] = op.scale * storage_.Embedding(op.table.data[id * op.width + j]);
           if (op.positions) y.row(t)[j] += Sinusoid(position, j, y.width);
         }
       }
@@ -211,7 +211,7 @@ class Evaluation {
   // W x + b.
   Matrix Affine(ValueId value, const FloatView& weight, const FloatView& bias, int width) const {
     Matrix x = values_[value];
-    storage_.Round(&x.values);
+    storage_.RoundActivations(&x.values);
     Matrix y = TransposedProduct(x, weight, width, storage_);
     for (int t = 0; t < y.rows(); ++t) {
       for (int j = 0; j < width && !bias.empty(); ++j) y.row(t)[j] += bias.data[j];
@@ -243,7 +243,9 @@ class Evaluation {
       if (op.x != kNone) x = SequenceRows(op.x, b);
       for (int t = rows.begin; t < rows.end && op.x == kNone; ++t) {
         const auto id = static_cast<size_t>(batch_.inputs[op.ids].ids[t]);
-        std::copy_n(op.spec.embedding.data + id * x.width, x.width, x.row(t - rows.begin));
+        const float* const row = op.spec.embedding.data + id * x.width;
+        std::transform(row, row + x.width, x.row(t - rows.begin),
+                       [&](float v) { return storage_.Embedding(v); });
       }
       std::vector<std::vector<double>> states(layers, std::vector<double>(width));
       if (op.state != kNone) {

@@ -16,6 +16,7 @@
 #include <random>
 #include <string>
 
+#include "kernels/cpu/bfloat16.h"
 #include "kernels/testing/guarded.h"
 #include "kernels/testing/random_stack.h"
 #include "tests/testing/strict_weight_source.h"
@@ -44,6 +45,10 @@ constexpr float kTolerance = 1e-5f;
 // activation that is almost halfway may be rounded the other way, by 2^-8 of its value, and reaches
 // the result weakened by a layer's weights.
 constexpr float kBFloat16Tolerance = 1e-2f;
+// The reference rounds the weights as int8 does. The CPU backend's products also take x in fixed point, which
+// is off by up to 1 / 65024 of a row's largest value, about 4 here. A layer of k inputs has weights whose magnitudes add up
+// to 0.8 sqrt(k), 12 for the widest: 7.5e-4 for each of two such layers; the deeper stacks are narrower.
+constexpr float kInt8Tolerance = 1.5e-3f;
 // The CUDA backend's bfloat16 folds another factor into the gates' weights before it rounds them,
 // and takes the hardware's tanh; it is measured against the unrounded reference, by the largest
 // error of tens of thousands of values over the largest value, and the root of the mean square.
@@ -53,8 +58,15 @@ constexpr double kCudaBFloat16MeanSquare = 4e-3;
 // The tolerance of one value.
 float Tolerance() {
   const TestedBackend tested = TestedBackend::FromEnvironment();
-  if (tested.dtype == DataType::kFloat32) return kTolerance;
-  return tested.is_cuda() ? static_cast<float>(kCudaBFloat16Largest) : kBFloat16Tolerance;
+  switch (tested.dtype) {
+    case DataType::kFloat32:
+      return kTolerance;
+    case DataType::kBFloat16:
+      return tested.is_cuda() ? static_cast<float>(kCudaBFloat16Largest) : kBFloat16Tolerance;
+    case DataType::kInt8:
+      return kInt8Tolerance;
+  }
+  return 0;
 }
 
 struct Compiled {
@@ -295,6 +307,10 @@ TEST_P(BackendTest, TokensEqualTheirEmbeddings) {
         spec.embedding.data + static_cast<size_t>(tokens.token_ids[t]) * spec.input_size;
     rows.insert(rows.end(), row, row + spec.input_size);
   }
+  // Only int8 rounds embeddings and not features.
+  if (TestedBackend::FromEnvironment().dtype == DataType::kInt8) {
+    for (float& value : rows) value = cpu::RoundedToBFloat16(value);
+  }
   RaggedBatch features = tokens;
   features.token_ids = nullptr;
   features.features = rows.data();
@@ -365,9 +381,9 @@ TEST(EdgeTest, PoisonedSurroundings) {
   }
 }
 
-// Compares relative to the larger of 1 and the expected value; infinities and NaN must be where
-// they are expected.
-void ExpectSame(const std::vector<float>& expected, const std::vector<float>& found,
+// Compares rows of `width` values relative to the larger of 1 and the expected value, or in int8, which takes rows
+// in fixed point, the row's largest; infinities and NaN must be where they are expected.
+void ExpectSame(const std::vector<float>& expected, const std::vector<float>& found, size_t width,
                 const std::string& what) {
   // A gate of 2^-100 on a state of 1e30 turns the last bit of the gate's argument into 1e-5 of the
   // result (of a bfloat16 weight: into a tenth), so the order of the product's sum shows; the CPU
@@ -376,16 +392,28 @@ void ExpectSame(const std::vector<float>& expected, const std::vector<float>& fo
   const float tolerance = !tested.is_cuda()                    ? Tolerance()
                           : tested.dtype == DataType::kFloat32 ? 1e-3f
                                                                : 1e-1f;
+  float largest = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
+    if (i % width == 0) largest = 0;
+    for (size_t j = i; j < i + width && i % width == 0; ++j) {
+      if (tested.dtype == DataType::kInt8) largest = std::max(largest, std::abs(expected[j]));
+    }
     if (std::isnan(expected[i])) {
       ASSERT_TRUE(std::isnan(found[i])) << what << " " << i << ": " << found[i];
     } else if (std::isinf(expected[i])) {
       ASSERT_EQ(expected[i], found[i]) << what << " " << i;
     } else {
-      ASSERT_NEAR(expected[i], found[i], tolerance * std::max(1.0f, std::abs(expected[i])))
+      ASSERT_NEAR(expected[i], found[i],
+                  tolerance * std::max({1.0f, std::abs(expected[i]), largest}))
           << what << " " << i;
     }
   }
+}
+
+// int8's products of a row with a value that is not finite are NaN (int8_product.h).
+bool ProductsGiveNaN(float value) {
+  const TestedBackend tested = TestedBackend::FromEnvironment();
+  return tested.dtype == DataType::kInt8 && tested.name == "cpu" && std::isinf(value);
 }
 
 TEST(EdgeTest, ExtremeInputs) {
@@ -412,11 +440,22 @@ TEST(EdgeTest, ExtremeInputs) {
         OutputArrays found(spec, view, spec.pooling);
         ExpectRuns(Compile("reference", spec), view, expected);
         ExpectRuns(Compile(BackendName(), spec), view, found);
+        if (ProductsGiveNaN(extreme)) {
+          // The sequence that has the value in its middle: from there on.
+          const size_t width = spec.output_size();
+          for (size_t i = 0; i < width; ++i) {
+            EXPECT_TRUE(std::isnan(found.token_vectors[10 * width + i])) << i;
+            EXPECT_FALSE(std::isnan(found.token_vectors[6 * width + i])) << i;
+          }
+          continue;
+        }
         const std::string what = std::to_string(extreme) + " norm " +
                                  std::to_string(static_cast<int>(norm)) + " tanh " +
                                  std::to_string(static_cast<int>(activation));
-        ExpectSame(expected.token_vectors, found.token_vectors, what + ": token_vectors");
-        ExpectSame(expected.final_state, found.final_state, what + ": final_state");
+        ExpectSame(expected.token_vectors, found.token_vectors, spec.output_size(),
+                   what + ": token_vectors");
+        ExpectSame(expected.final_state, found.final_state, spec.output_size(),
+                   what + ": final_state");
       }
     }
   }
@@ -478,7 +517,7 @@ TEST(EdgeTest, PackedWeightsTakeWhatTheBackendSays) {
   ASSERT_TRUE(CreateBackend("cpu", backend_options, &c.backend).ok());
   ASSERT_TRUE(c.backend->Compile(stack.spec(), compile, &c.executable).ok());
   // The rest are gates' vectors and the classifier.
-  const double bytes = static_cast<double>(values * c.backend->packed_value_bytes(compile.dtype));
+  const double bytes = static_cast<double>(values * c.backend->packed_bytes(compile.dtype).weight);
   EXPECT_NEAR(static_cast<double>(c.executable->weight_bytes()) / bytes, 1.0, 0.1);
 }
 
@@ -667,7 +706,7 @@ TEST(CompileTest, CountsTheEmbedding) {
   }
   const TestedBackend tested = TestedBackend::FromEnvironment();
   const size_t value_bytes =
-      BackendName() == "reference" ? sizeof(float) : ValueBytes(tested.dtype);
+      BackendName() == "reference" ? sizeof(float) : RowBytesOf(tested.dtype).embedding;
   const auto added = static_cast<double>(bytes[1] - bytes[0]);
   if (tested.is_cuda()) {
     EXPECT_GE(added, 64000.0 * value_bytes);  // and the token table

@@ -371,8 +371,9 @@ TEST(BlockedProductTest, BlocksCoverEveryColumnAndCutRowsAlike) {
       constexpr int kRows = 300;
       const std::vector<float> weight = Random(static_cast<size_t>(k) * n, 14);
       const std::vector<float> x = Random(static_cast<size_t>(kRows + 600) * k, 15);
-      std::vector<Arithmetic> arithmetics = {{rounds, ProductType::kFloat32}};
-      if (rounds && HasAvx512Bf16()) arithmetics.push_back({true, ProductType::kBFloat16});
+      std::vector<Arithmetic> arithmetics = {{rounds, rounds, ProductType::kFloat32}};
+      if (rounds && HasAvx512Bf16()) arithmetics.push_back({true, true, ProductType::kBFloat16});
+      if (!rounds) arithmetics.push_back({false, true, ProductType::kInt8});
       for (const Arithmetic& arithmetic : arithmetics) {
         ProductShapes shapes(arithmetic.products);
         const BlockedProduct product(shapes, arithmetic, nullptr, {weight.data(), weight.size()}, k,
@@ -396,14 +397,25 @@ TEST(BlockedProductTest, BlocksCoverEveryColumnAndCutRowsAlike) {
         const std::vector<float> y = multiply(product.group_rows());
         for (int row = 0; row < kRows; row += 37) {
           for (int column = 0; column < n; ++column) {
+            // int8 rounds a column of the product to multiples of its scale, and x to 16 bits (int8_product.h).
+            const bool int8 = arithmetic.products == ProductType::kInt8;
+            float scale = 0;
+            float largest = 0;
+            for (int j = 0; j < k; ++j) {
+              scale = std::max(scale, std::abs(weight[column * k + j]) / 127);
+              largest = std::max(largest, std::abs(x[row * k + j]));
+            }
             double expected = 0;
+            double tolerance = 2e-5;
             for (int j = 0; j < k; ++j) {
               const float a = x[row * k + j];
-              const float b = weight[column * k + j];
+              const float given = weight[column * k + j];
+              const float b = int8 ? std::nearbyint(given / scale) * scale : given;
+              if (int8) tolerance += std::abs(b) * largest / 65024;
               expected += rounds ? static_cast<double>(RoundedToBFloat16(a)) * RoundedToBFloat16(b)
                                  : static_cast<double>(a) * b;
             }
-            EXPECT_NEAR(y[row * n + column], expected, 2e-5);
+            EXPECT_NEAR(y[row * n + column], expected, tolerance);
           }
         }
         for (const int step : {1, 7}) {
