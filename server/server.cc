@@ -974,7 +974,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   UnsentAnswers unsent_{options_.memory.send_timeout, &clock_};
   OpenStreams open_streams_{options_.rpc.max_streams};
   InFlight in_flight_;
-  Metrics metrics_;
+  Metrics metrics_{&clock_};
   SecurityMetrics security_metrics_;
   AccessLog access_log_;
   RateLimit refused_connections_{1, absl::Seconds(10)};  // limits the log lines on them

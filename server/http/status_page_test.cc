@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/base/clock.h"
 #include "server/telemetry/metrics.h"
 
 namespace sru::server {
@@ -169,7 +170,8 @@ TEST_F(StatusPageTest, IsNotShownUnderANameThatMayBeAStrangers) {
 }
 
 TEST_F(StatusPageTest, MetricsAreThoseOfTheScrape) {
-  Metrics metrics;
+  const RealClock clock;
+  Metrics metrics(&clock);
   const auto model = metrics.ForModel("trec", 3, 1000);
   CallTimes times;
   times.total = absl::Milliseconds(3);

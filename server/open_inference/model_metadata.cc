@@ -105,6 +105,9 @@ void WriteModelStatistics(const ServedModel& served, inference::ModelStatistics*
   const CallTimes& times = sums.times;
   statistics->set_name(served.name);
   statistics->set_version(absl::StrCat(served.version));
+  if (sums.last_end != absl::InfinitePast()) {
+    statistics->set_last_inference(absl::ToUnixMillis(sums.last_end));
+  }
   statistics->set_inference_count(sums.sequences);
   statistics->set_execution_count(sums.batches);
   inference::InferStatistics* const calls = statistics->mutable_inference_stats();
@@ -117,6 +120,11 @@ void WriteModelStatistics(const ServedModel& served, inference::ModelStatistics*
                 calls->mutable_compute_output());
   WriteDuration(0, absl::ZeroDuration(), calls->mutable_cache_hit());
   WriteDuration(0, absl::ZeroDuration(), calls->mutable_cache_miss());
+  for (const auto& [size, sum] : served.metrics->batch_sizes().sums()) {
+    inference::InferBatchStatistics* const batches = statistics->add_batch_stats();
+    batches->set_batch_size(size);
+    WriteDuration(sum.batches, sum.compute, batches->mutable_compute_infer());
+  }
 }
 
 }  // namespace sru::server

@@ -484,7 +484,7 @@ class AllocationFailureTest : public ::testing::Test {
 
   models::TempDirectory directory_;
   RealClock clock_;
-  Metrics metrics_;
+  Metrics metrics_{&clock_};
   AccessLog access_log_{{LogRequests::kNone, 0, false}, &clock_};
   InFlight in_flight_;
   UnsentAnswers unsent_{absl::InfiniteDuration(), &clock_};

@@ -33,7 +33,7 @@ class EndCallTest : public ::testing::Test {
   std::string Metrics() const { return metrics_.Text(ServerLevels()); }
 
   RealClock clock_;
-  class Metrics metrics_;
+  sru::server::Metrics metrics_{&clock_};
   AccessLog access_log_{{LogRequests::kNone, 0, false}, &clock_};
 };
 

@@ -198,7 +198,7 @@ class GenerateCallTest : public ::testing::Test {
   std::unique_ptr<kernels::Backend> backend_;
   RealClock clock_;
   PuppetGenerator generator_;
-  Metrics metrics_;
+  Metrics metrics_{&clock_};
   ModelRegistry registry_;
   InFlight in_flight_;
   ByteBudget budget_{int64_t{64} << 20};

@@ -296,7 +296,7 @@ constexpr LevelMetric kLevelMetrics[] = {
      "Most that gRPC may hold of messages that are still arriving (--max_receive_memory_mb).",
      [](const ServerLevels& l) -> double { return l.receive_memory_limit_bytes; }},
     {"sru_received_message_bytes_total", kCounter,
-     "Bytes of requests that compute (Classify, Encode, Score) that arrived whole.",
+     "Bytes that arrived as whole requests of calls that compute.",
      [](const ServerLevels& l) -> double { return l.received_message_bytes; }},
     {"sru_inflight_bytes", kGauge,
      "What calls hold, from the arrival of their messages until their answers have left.",
@@ -353,7 +353,8 @@ constexpr LevelMetric kLevelMetrics[] = {
      [](const ModelLevels& m) -> double { return absl::ToDoubleSeconds(m.stats.oldest_age); }},
     {"sru_running_batches", kGauge, "Batches that are being computed.",
      [](const ModelLevels& m) -> double { return m.stats.running_batches; }},
-    {"sru_open_streams", kGauge, "Calls of Generate and EncodeStream that are open.",
+    {"sru_open_streams", kGauge,
+     "Calls of Generate, EncodeStream and ModelStreamInfer that are open.",
      [](const ServerLevels& l) -> double { return l.open_streams; }},
     {"sru_generated_tokens_total", kCounter,
      "Tokens that calls of Generate have picked, and those of the translations that Translate has "
@@ -412,9 +413,11 @@ constexpr LevelMetric kLevelMetrics[] = {
 
 }  // namespace
 
-ModelMetrics::ModelMetrics(prometheus::Registry* registry, const std::string& model,
-                           int64_t version, int max_batch_tokens)
-    : owner_(registry, model, absl::StrCat(version)), max_batch_tokens_(max_batch_tokens) {}
+ModelMetrics::ModelMetrics(prometheus::Registry* registry, const Clock* clock,
+                           const std::string& model, int64_t version, int max_batch_tokens)
+    : owner_(registry, model, absl::StrCat(version)),
+      clock_(*clock),
+      max_batch_tokens_(max_batch_tokens) {}
 
 namespace {
 
@@ -431,6 +434,7 @@ absl::Duration DurationOf(const std::atomic<int64_t>& sum) {
 }  // namespace
 
 void ModelMetrics::Sum(absl::StatusCode code, const CallTimes& times, int64_t sequences) {
+  sums_.last_end.store(absl::ToUnixNanos(clock_.WallNow()), std::memory_order_relaxed);
   if (code != absl::StatusCode::kOk) {
     AddTo(&sums_.failed, 1);
     AddTo(&sums_.failed_total, times.total);
@@ -455,6 +459,8 @@ ModelMetrics::CallSums ModelMetrics::sums() const {
   sums.times.total = DurationOf(sums_.total);
   sums.failed_total = DurationOf(sums_.failed_total);
   sums.batches = sums_.batches.load(std::memory_order_relaxed);
+  const int64_t last_end = sums_.last_end.load(std::memory_order_relaxed);
+  if (last_end != 0) sums.last_end = absl::FromUnixNanos(last_end);
   return sums;
 }
 
@@ -471,6 +477,7 @@ void ModelMetrics::OnCall(Method method, absl::StatusCode code, const CallTimes&
 void ModelMetrics::OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
                            const absl::Status& /*status*/) {
   AddTo(&sums_.batches, 1);
+  batch_sizes_.Add(num_sequences, compute);
   compute_duration_.Observe(compute);
   batch_sequences_.Observe(num_sequences);
   batch_tokens_.Observe(num_tokens);
@@ -496,14 +503,16 @@ ModelHistogram& ModelMetrics::decode_sequences() {
 }
 
 void ModelMetrics::OnStep(int sequences, int /*prompt_tokens*/, int /*new_tokens*/,
-                          absl::Duration /*compute*/, const absl::Status& /*status*/) {
+                          absl::Duration compute, const absl::Status& /*status*/) {
   AddTo(&sums_.batches, 1);
+  batch_sizes_.Add(sequences, compute);
   decode_sequences().Observe(sequences);
 }
 
 void ModelMetrics::OnTranslationStep(int sentences, absl::Duration compute,
                                      const absl::Status& /*status*/) {
   AddTo(&sums_.batches, 1);
+  batch_sizes_.Add(sentences, compute);
   decode_sequences().Observe(sentences);
   compute_duration_.Observe(compute);
 }
@@ -516,8 +525,9 @@ void ModelMetrics::OnNextToken(absl::Duration duration, int /*tokens*/) {
   generate().next_token.Observe(duration);
 }
 
-Metrics::Metrics()
-    : unknown_methods_(prometheus::BuildCounter()
+Metrics::Metrics(const Clock* clock)
+    : clock_(*clock),
+      unknown_methods_(prometheus::BuildCounter()
                            .Name("sru_unknown_method_calls_total")
                            .Help("Calls of methods that this server does not have.")
                            .Register(registry_)
@@ -535,7 +545,7 @@ std::shared_ptr<ModelMetrics> Metrics::ForModel(const std::string& model, int64_
   MutexLock lock(&mutex_);
   SharedModelMetrics& shared = models_[key];
   if (shared.metrics == nullptr) {
-    shared.metrics.reset(new ModelMetrics(&registry_, model, version, max_batch_tokens));
+    shared.metrics.reset(new ModelMetrics(&registry_, &clock_, model, version, max_batch_tokens));
   }
   for (size_t i = 0; i < kNumMethods; ++i) {
     const auto method = static_cast<Method>(i);

@@ -33,6 +33,7 @@
 #include "prometheus/histogram.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/registry.h"
+#include "server/base/clock.h"
 #include "server/base/mutex.h"
 #include "server/batching/batcher.h"
 #include "server/batching/engine.h"
@@ -41,6 +42,7 @@
 #include "server/batching/reject_reason.h"
 #include "server/batching/state_arenas.h"
 #include "server/batching/translations.h"
+#include "server/telemetry/batch_sizes.h"
 #include "server/telemetry/call_times.h"
 #include "server/telemetry/method.h"
 #include "server/telemetry/model_series.h"
@@ -63,9 +65,13 @@ class ModelMetrics : public BatchObserver, public GenerateObserver, public Trans
     int64_t sequences = 0;  // this and the times: of calls that succeeded
     CallTimes times;
     absl::Duration failed_total;
-    int64_t batches = 0;  // that were computed, or steps
+    int64_t batches = 0;                         // that were computed, or steps
+    absl::Time last_end = absl::InfinitePast();  // when the last of them was answered, by the date
   };
   CallSums sums() const;
+
+  // Batches or steps, by how many sequences they had.
+  const BatchSizes& batch_sizes() const { return batch_sizes_; }
 
   // Counts the tokens of a call that its texts and words gave, and those of them that the vocabulary does not have.
   void OnWords(int64_t words, int64_t unknown) {
@@ -101,8 +107,8 @@ class ModelMetrics : public BatchObserver, public GenerateObserver, public Trans
     ModelHistogram next_token;
   };
 
-  ModelMetrics(prometheus::Registry* registry, const std::string& model, int64_t version,
-               int max_batch_tokens);
+  ModelMetrics(prometheus::Registry* registry, const Clock* clock, const std::string& model,
+               int64_t version, int max_batch_tokens);
 
   // CallSums, of nanoseconds.
   struct AtomicSums {
@@ -115,14 +121,17 @@ class ModelMetrics : public BatchObserver, public GenerateObserver, public Trans
     std::atomic<int64_t> total{0};
     std::atomic<int64_t> failed_total{0};
     std::atomic<int64_t> batches{0};
+    std::atomic<int64_t> last_end{0};  // since the epoch; 0 = no call has ended
   };
 
   void Sum(absl::StatusCode code, const CallTimes& times, int64_t sequences);
 
   const SeriesOwner owner_;
+  const Clock& clock_;
   const int max_batch_tokens_;
   RejectCounters refusals_;  // shown as levels
   AtomicSums sums_;
+  BatchSizes batch_sizes_;
 
   // The table of metrics per model that are recorded as things happen, one entry each.
   RequestCounters requests_{owner_};
@@ -214,7 +223,8 @@ struct ServerLevels {
 
 class Metrics {
  public:
-  Metrics();
+  // Must outlive it.
+  explicit Metrics(const Clock* clock);
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
@@ -256,6 +266,7 @@ class Metrics {
 
   void Release(const ModelKey& key);
 
+  const Clock& clock_;
   prometheus::Registry registry_;
   const SeriesOwner no_model_{&registry_};
   RequestCounters without_model_{no_model_};

@@ -1,5 +1,7 @@
 #include "server/telemetry/metrics.h"
 
+#include <map>
+#include <memory>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -10,6 +12,8 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "kernels/choose_backend.h"
+#include "server/base/clock.h"
+#include "tests/testing/fake_clock.h"
 
 namespace sru::server {
 namespace {
@@ -19,6 +23,8 @@ using ::testing::Not;
 
 // When this program's constants were made: after its start, before the first scrape.
 const absl::Time kInitialized = absl::Now();
+
+const RealClock kClock;
 
 CallTimes Times(absl::Duration total) {
   CallTimes times;
@@ -30,16 +36,21 @@ CallTimes Times(absl::Duration total) {
 }
 
 TEST(MetricsTest, SumsOfTheCallsOfAModel) {
-  Metrics metrics;
+  FakeClock clock;
+  Metrics metrics(&clock);
   const std::shared_ptr<ModelMetrics> model = metrics.ForModel("m", 1, 100);
   CallTimes times;
   times.tokenize = absl::Microseconds(1);
   times.queue = absl::Microseconds(2);
   times.compute = absl::Microseconds(4);
   times.total = absl::Microseconds(8);
+  EXPECT_EQ(model->sums().last_end, absl::InfinitePast());
   model->OnCall(Method::kClassify, absl::StatusCode::kOk, times, /*sequences=*/3);
   model->OnCall(Method::kModelInfer, absl::StatusCode::kOk, times, /*sequences=*/2);
+  clock.Advance(absl::Minutes(1));
+  const absl::Time last = clock.WallNow();
   model->OnCall(Method::kEncode, absl::StatusCode::kInvalidArgument, times, /*sequences=*/9);
+  clock.Advance(absl::Minutes(1));
   model->OnCall(Method::kModelMetadata, absl::StatusCode::kOk, times);
   model->OnBatch(5, 50, absl::Microseconds(4), absl::OkStatus());
   const ModelMetrics::CallSums sums = model->sums();
@@ -52,10 +63,27 @@ TEST(MetricsTest, SumsOfTheCallsOfAModel) {
   EXPECT_EQ(sums.times.compute, absl::Microseconds(8));
   EXPECT_EQ(sums.times.total, absl::Microseconds(16));
   EXPECT_EQ(sums.failed_total, absl::Microseconds(8));
+  EXPECT_EQ(sums.last_end, last);  // a look-up does not count
+}
+
+TEST(MetricsTest, BatchesAndStepsBySize) {
+  Metrics metrics(&kClock);
+  const std::shared_ptr<ModelMetrics> model = metrics.ForModel("m", 1, 100);
+  EXPECT_TRUE(model->batch_sizes().sums().empty());
+  model->OnBatch(5, 50, absl::Microseconds(4), absl::OkStatus());
+  model->OnBatch(1, 50, absl::Microseconds(2), absl::OkStatus());
+  model->OnStep(5, 0, 5, absl::Microseconds(3), absl::OkStatus());
+  model->OnTranslationStep(2, absl::Microseconds(1), absl::OkStatus());
+  const std::map<int, BatchSizes::Sum> sums = model->batch_sizes().sums();
+  ASSERT_EQ(sums.size(), 3);
+  EXPECT_EQ(sums.at(1).batches, 1);
+  EXPECT_EQ(sums.at(2).compute, absl::Microseconds(1));
+  EXPECT_EQ(sums.at(5).batches, 2);
+  EXPECT_EQ(sums.at(5).compute, absl::Microseconds(7));
 }
 
 TEST(MetricsTest, CountsCallsByMethodModelVersionAndCode) {
-  Metrics metrics;
+  Metrics metrics(&kClock);
   const auto model = metrics.ForModel("trec", 3, 4096);
   model->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
   model->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Seconds(20)));
@@ -81,7 +109,7 @@ TEST(MetricsTest, CountsCallsByMethodModelVersionAndCode) {
 }
 
 TEST(MetricsTest, OnlyMethodsThatAModelAnswersHaveDurationsFromTheStart) {
-  Metrics metrics;
+  Metrics metrics(&kClock);
   const auto is_score = [](Method method) { return method == Method::kScore; };
   const auto model = metrics.ForModel("lm", 1, 4096, is_score);
   const std::string labels = "model=\"lm\",version=\"1\"} ";
@@ -97,7 +125,7 @@ TEST(MetricsTest, OnlyMethodsThatAModelAnswersHaveDurationsFromTheStart) {
 }
 
 TEST(MetricsTest, DescribesTextsThatAreGenerated) {
-  Metrics metrics;
+  Metrics metrics(&kClock);
   const auto model = metrics.ForModel("lm", 1, 4096, [](Method method) {
     return method == Method::kScore || method == Method::kGenerate;
   });
@@ -142,7 +170,7 @@ TEST(MetricsTest, DescribesTextsThatAreGenerated) {
 }
 
 TEST(MetricsTest, CountsWordsAndThoseThatAreUnknown) {
-  Metrics metrics;
+  Metrics metrics(&kClock);
   const auto model = metrics.ForModel("trec", 1, 4096);
   // Both are there from the start, so that a rate has a beginning.
   std::string text = metrics.Text(ServerLevels());
@@ -156,7 +184,7 @@ TEST(MetricsTest, CountsWordsAndThoseThatAreUnknown) {
 }
 
 TEST(MetricsTest, DescribesBatches) {
-  Metrics metrics;
+  Metrics metrics(&kClock);
   const auto model = metrics.ForModel("trec", 1, 1000);
   model->OnBatch(3, 500, absl::Milliseconds(1), absl::OkStatus());
   const std::string text = metrics.Text(ServerLevels());
@@ -170,7 +198,7 @@ TEST(MetricsTest, DescribesBatches) {
 }
 
 TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
-  Metrics metrics;
+  Metrics metrics(&kClock);
   ServerLevels levels;
   levels.ready = true;
   levels.requests_in_flight = 7;
@@ -209,7 +237,7 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
 // All refusals are counted in one place: those by the batcher, before the batcher, and before the
 // model is known.
 TEST(MetricsTest, RefusalsOfEachReasonAreThereWhoeverRefused) {
-  Metrics metrics;
+  Metrics metrics(&kClock);
   const auto trec = metrics.ForModel("trec", 1, 4096);
   trec->OnRefusal(RejectReason::kMemory);
   metrics.OnRefusalWithoutModel(RejectReason::kMemory);
@@ -233,7 +261,7 @@ TEST(MetricsTest, RefusalsOfEachReasonAreThereWhoeverRefused) {
 }
 
 TEST(MetricsTest, TheStartTimeIsThatOfTheProcess) {
-  const std::string text = Metrics().Text(ServerLevels());
+  const std::string text = Metrics(&kClock).Text(ServerLevels());
   const std::string name = "\nprocess_start_time_seconds ";
   const size_t at = text.find(name);
   ASSERT_NE(at, std::string::npos) << text;
@@ -244,7 +272,7 @@ TEST(MetricsTest, TheStartTimeIsThatOfTheProcess) {
 }
 
 TEST(MetricsTest, SeriesGoWithTheLastOwnerOfAModel) {
-  Metrics metrics;
+  Metrics metrics(&kClock);
   auto first = metrics.ForModel("trec", 1, 4096);
   first->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
   auto second = metrics.ForModel("trec", 1, 4096);  // loaded anew
@@ -265,7 +293,7 @@ TEST(MetricsTest, SeriesGoWithTheLastOwnerOfAModel) {
 }
 
 TEST(MetricsTest, StatesOfModels) {
-  Metrics metrics;
+  Metrics metrics(&kClock);
   metrics.OnModelLoaded(absl::Milliseconds(30));
   ServerLevels levels;
   levels.statuses = {{"trec", 1, ModelState::kUnloading, ""},
@@ -285,7 +313,7 @@ TEST(MetricsTest, StatesOfModels) {
 }
 
 TEST(MetricsTest, NoModelMeansNoModelSeries) {
-  Metrics metrics;
+  Metrics metrics(&kClock);
   const std::string text = metrics.Text(ServerLevels());
   EXPECT_THAT(text, HasSubstr("sru_ready 0"));
   EXPECT_THAT(text, HasSubstr("sru_models_loaded 0"));
@@ -318,7 +346,7 @@ TEST(MetricsTest, ShowsDevicesAndInstances) {
   device.info.ordinal = 7;
   device.lost = true;
   levels.devices.push_back(device);
-  const std::string text = Metrics().Text(levels);
+  const std::string text = Metrics(&kClock).Text(levels);
   for (const char* line :
        {"sru_gpu_memory_bytes{device=\"5\",kind=\"weights\"} 100",
         "sru_gpu_memory_bytes{device=\"5\",kind=\"workspaces\"} 200",
@@ -333,7 +361,7 @@ TEST(MetricsTest, ShowsDevicesAndInstances) {
     EXPECT_THAT(text, HasSubstr(line));
   }
   // A server on the processor has no such series.
-  EXPECT_THAT(Metrics().Text(ServerLevels()), Not(HasSubstr("sru_gpu_memory_bytes")));
+  EXPECT_THAT(Metrics(&kClock).Text(ServerLevels()), Not(HasSubstr("sru_gpu_memory_bytes")));
 }
 
 TEST(MetricsTest, ShowsTheMemoryOfStates) {
@@ -349,7 +377,7 @@ TEST(MetricsTest, ShowsTheMemoryOfStates) {
   model.states->held_bytes = 4096;
   levels.models.push_back(model);
   levels.state_budget_bytes = {16000000};
-  const std::string text = Metrics().Text(levels);
+  const std::string text = Metrics(&kClock).Text(levels);
   for (const char* line : {"sru_state_slots{model=\"lm\",version=\"1\",kind=\"used\"} 12",
                            "sru_state_bytes{model=\"lm\",version=\"1\",kind=\"used\"} 3000",
                            "sru_state_bytes{model=\"lm\",version=\"1\",kind=\"held\"} 4096",
@@ -362,11 +390,12 @@ TEST(MetricsTest, ShowsTheMemoryOfStates) {
   ServerLevels::DeviceLevels device;
   device.info.ordinal = 5;
   levels.devices.push_back(device);
-  EXPECT_THAT(Metrics().Text(levels), HasSubstr("sru_state_budget_bytes{device=\"5\"} 16000000"));
+  EXPECT_THAT(Metrics(&kClock).Text(levels),
+              HasSubstr("sru_state_budget_bytes{device=\"5\"} 16000000"));
 }
 
 TEST(MetricsTest, DescribesTranslations) {
-  Metrics metrics;
+  Metrics metrics(&kClock);
   const auto model =
       metrics.ForModel("mt", 1, 4096, [](Method method) { return method == Method::kTranslate; });
   std::string text = metrics.Text(ServerLevels());
@@ -410,7 +439,7 @@ TEST(MetricsTest, ShowsPrefixCaches) {
   model.prefixes->states = 5;
   model.prefixes->bytes = 6;
   levels.models.push_back(model);
-  const std::string text = Metrics().Text(levels);
+  const std::string text = Metrics(&kClock).Text(levels);
   for (const char* line : {"sru_prefix_cache_hits_total{model=\"lm\",version=\"1\"} 1",
                            "sru_prefix_cache_misses_total{model=\"lm\",version=\"1\"} 2",
                            "sru_prefix_cache_hit_tokens_total{model=\"lm\",version=\"1\"} 3",

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "inference/open_inference.grpc.pb.h"
@@ -755,6 +756,17 @@ TEST_F(OpenInferenceTest, StatisticsCountCallsPerVersion) {
   EXPECT_EQ(after.inference_stats().success().count(),
             first.inference_stats().success().count() + 2);
   EXPECT_EQ(after.inference_stats().fail().count(), first.inference_stats().fail().count() + 1);
+  EXPECT_NEAR(static_cast<double>(after.last_inference()),
+              static_cast<double>(absl::ToUnixMillis(absl::Now())), 60'000);
+  uint64_t batches_of_3 = 0;
+  uint64_t batches = 0;
+  for (const auto& of_size : after.batch_stats()) {
+    batches += of_size.compute_infer().count();
+    if (of_size.batch_size() == 3) batches_of_3 = of_size.compute_infer().count();
+    EXPECT_GT(of_size.compute_infer().ns(), 0);
+  }
+  EXPECT_GE(batches_of_3, 2);
+  EXPECT_EQ(batches, after.execution_count());
   const auto& stats = after.inference_stats();
   EXPECT_EQ(stats.success().ns(), stats.queue().ns() + stats.compute_input().ns() +
                                       stats.compute_infer().ns() + stats.compute_output().ns());

@@ -1,0 +1,46 @@
+// BatchSizes: how many batches of each size a model has computed, and how long they took. Thread-safe.
+#ifndef SRU_SERVER_TELEMETRY_BATCH_SIZES_H_
+#define SRU_SERVER_TELEMETRY_BATCH_SIZES_H_
+
+#include <cstdint>
+#include <map>
+#include <new>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "server/base/mutex.h"
+
+namespace sru::server {
+
+class BatchSizes {
+ public:
+  struct Sum {
+    int64_t batches = 0;
+    absl::Duration compute;
+  };
+
+  // Does not throw: without memory for a size that is new, the batch is not counted.
+  void Add(int sequences, absl::Duration compute) {
+    MutexLock lock(&mutex_);
+    try {
+      Sum& sum = sums_[sequences];
+      ++sum.batches;
+      sum.compute += compute;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+
+  // By the number of sequences.
+  std::map<int, Sum> sums() const {
+    MutexLock lock(&mutex_);
+    return sums_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::map<int, Sum> sums_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace sru::server
+
+#endif  // SRU_SERVER_TELEMETRY_BATCH_SIZES_H_
