@@ -70,7 +70,8 @@ client                   | base proto                                         | 
 client/commands          | client proto                                       | absl nlohmann
 client/sru_client.cc     | client/commands                                    |
 client/example           | client                                             |
-bench                    | client models kernels kernels/bench proto          | absl boost grpc nghttp2 nlohmann protobuf
+bench                    | server/batching server/base client models kernels  | absl boost grpc nghttp2 nlohmann protobuf
+                         | kernels/bench proto                                |
 bench/http_libraries     | server/http                                        | civetweb httplib libevent microhttpd
 
 tests/kernels/cuda_host  | kernels/cuda                                       |
