@@ -134,9 +134,8 @@ class Run : private EventQueue::Handler, private SimulatedServer::Observer {
         ++result_.ok;
         if (entry->deadline_ns == 0 || now <= entry->deadline_ns) ++result_.good;
         result_.latency.Add(now - entry->due_ns);
-        if (entry->priority == server::Priority::kLow) {
-          result_.low_latency.Add(now - entry->due_ns);
-        }
+        (entry->priority == server::Priority::kLow ? result_.low_latency : result_.normal_latency)
+            .Add(now - entry->due_ns);
       } else {
         ++(entry->code == absl::StatusCode::kResourceExhausted ? result_.refused : result_.expired);
       }

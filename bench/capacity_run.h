@@ -24,8 +24,10 @@ struct ServerRunOptions {
 };
 
 struct ServerRunResult {
-  Histogram latency;      // nanoseconds from when a call was due, of the calls that were OK
-  Histogram low_latency;  // of these, those of PRIORITY_LOW
+  Histogram latency;  // nanoseconds from when a call was due, of the calls that were OK
+  // Of these, by priority.
+  Histogram normal_latency;
+  Histogram low_latency;
   int64_t calls = 0;
   int64_t ok = 0;
   int64_t good = 0;            // OK and within the deadline

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <fstream>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -118,6 +119,12 @@ double LargestError(const BatchTime& time, const std::vector<BatchSample>& sampl
     largest = std::max(largest, std::abs(RelativeError(time, sample)));
   }
   return largest;
+}
+
+double MeanPauseUs(const Pauses& pauses) {
+  if (pauses.us.empty()) return 0;
+  return std::accumulate(pauses.us.begin(), pauses.us.end(), 0.0) /
+         static_cast<double>(pauses.us.size());
 }
 
 absl::Status CheckSpeed(const MachineSpeed& speed) {

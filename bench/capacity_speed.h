@@ -62,6 +62,9 @@ struct Pauses {
   std::vector<double> us;  // the lengths that were seen
 };
 
+// 0 if there is none.
+double MeanPauseUs(const Pauses& pauses);
+
 struct MachineSpeed {
   std::string machine;
   std::string model;
@@ -71,7 +74,8 @@ struct MachineSpeed {
   BatchTime batch;
   double batch_error = 0;  // LargestError() of the fit
   CallCost call;
-  // Of the load generator, when it runs on the machine that it measures. Its sequence_us is 0.
+  // Of the load generator, when it runs on the machine that it measures; without a wake_us and a
+  // sequence_us of its own.
   CallCost client;
   Pauses pauses;
 };

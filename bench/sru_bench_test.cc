@@ -225,8 +225,98 @@ TEST_F(SruBenchTest, GenerateNamesTheFlag) {
                               HasSubstr("--check")));
 }
 
+constexpr char kSpeed[] = R"({"machine": "m", "model": "x", "backend": "cpu", "dtype": "float32",
+ "cores": 2, "batch": {"fixed_us": 20, "token_us": 1, "sequence_us": 2, "step_us": 0, "largest_error": 0},
+ "call": {"wake_us": 10, "turn_us": 5, "call_us": 20, "sequence_us": 1},
+ "client": {"wake_us": 0, "turn_us": 3, "call_us": 6, "sequence_us": 0},
+ "pauses": {"per_s": 1, "us": [1000]}})";
+
+TEST_F(SruBenchTest, CapacityPlansPredictsAndSimulatesFleets) {
+  const std::string speed = directory_.Write("speed.json", kSpeed);
+  const std::string flags = absl::StrCat("capacity --speed=", speed, " --lengths=uniform:5:20 ");
+  const Output text =
+      Run(flags + "--rate=50000 --p99=20ms --calls=2000 --max_batch_tokens=1024,4096");
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, AllOf(HasSubstr("--instances=2"), HasSubstr("--max_queue_tokens="),
+                              HasSubstr("of which 1 may be lost")));
+
+  const Output plan = Run(flags + "--rate=50000 --p99=20ms --calls=2000 --instances=2 --json");
+  EXPECT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(json::parse(plan.out)["plan"]["choices"], SizeIs(5));
+  EXPECT_GT(json::parse(plan.out)["plan"]["servers"], 1);
+
+  const Output rows =
+      Run(flags + "--rate=10000 --servers=1 --client_on_machine --calls=2000 --json");
+  EXPECT_EQ(rows.exit_code, 0) << rows.err;
+  EXPECT_GT(json::parse(rows.out)["rows"][0]["latency_us"]["p99"], 0.0);
+
+  const std::string svg = directory_.path("fleet.svg");
+  const Output fleet =
+      Run(absl::StrCat(flags, "--rate=20000 --servers=4 --events=lose@1s,drain@2s ",
+                       "--duration=3s --windows=3 --autoscale --json --svg=", svg));
+  EXPECT_EQ(fleet.exit_code, 0) << fleet.err;
+  EXPECT_THAT(json::parse(fleet.out)["fleet"]["phases"], SizeIs(3));
+  EXPECT_THAT(json::parse(fleet.out)["fleet"]["windows"], SizeIs(3));
+  EXPECT_THAT(models::ReadWholeFile(svg), HasSubstr("polyline"));
+}
+
+// Batches, pauses and fit; what calls cost is given, so that no server is run.
+TEST_F(SruBenchTest, CapacityMeasuresThisMachine) {
+  const std::string speed = directory_.path("speed.json");
+  const Output output = Run(absl::StrCat(
+      "capacity --measure_s=0.05 --call_us=20 --sequence_us=1 --turn_us=5 --wake_us=20 --json ",
+      "--max_batch_tokens=512 --save_speed=", speed));
+  EXPECT_EQ(output.exit_code, 0) << output.err;
+  const json result = json::parse(output.out);
+  EXPECT_EQ(result["speed"]["model"], "trec version 1");
+  EXPECT_GT(result["batches"].size(), 10u);
+  const Output again =
+      Run(absl::StrCat("capacity --rate=100 --calls=1000 --servers=1 --speed=", speed));
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.out, HasSubstr("calls/s each"));
+}
+
+TEST_F(SruBenchTest, CapacityNamesTheFlag) {
+  const std::string speed = directory_.Write("speed.json", kSpeed);
+  const struct {
+    const char* args;
+    const char* named;
+  } cases[] = {{"", "--rate"},
+               {"--rate=-1", "--rate"},
+               {"--rate=100 --p99=0s", "--p99"},
+               {"--rate=100 --low=2", "--low"},
+               {"--rate=100 --lengths=fixed:0", "--lengths"},
+               {"--rate=100 --lengths=fixed:5 --input=x", "--input"},
+               {"--rate=100 --lengths=fixed:5000 --max_batch_tokens=512", "--max_batch_tokens"},
+               {"--rate=100 --lengths=fixed:5 --max_batch_tokens=x", "--max_batch_tokens"},
+               {"--rate=100 --lengths=fixed:5 --admission=maybe", "--admission"},
+               {"--rate=100 --lengths=fixed:5 --max_batch_sequences=0", "max_batch_sequences"},
+               {"--rate=100 --lengths=fixed:5 --events=lose@1s", "--servers"},
+               {"--rate=100 --lengths=fixed:5 --servers=2 --events=loose@1s", "--events"},
+               {"--rate=100 --lengths=fixed:5 --servers=2 --client_on_machine", "--servers=1"},
+               {"--rate=100 --model=models/pretrained/war_and_peace", "language_model"}};
+  for (const auto& test : cases) {
+    const Output output = Run(absl::StrCat("capacity --speed=", speed, " ", test.args));
+    EXPECT_EQ(output.exit_code, 2) << test.args << ": " << output.err;
+    EXPECT_THAT(output.err, HasSubstr(test.named)) << test.args;
+    EXPECT_THAT(output.out, IsEmpty()) << test.args;
+  }
+  const struct {
+    const char* args;
+    const char* named;
+  } missing[] = {
+      {"--speed=/nowhere", "/nowhere"},
+      {"--model=/nowhere", "--model"},
+      {"--lengths=fixed:5 --server=/nowhere --measure_s=0.02 --max_batch_tokens=64", "/nowhere"}};
+  for (const auto& test : missing) {
+    const Output output = Run(absl::StrCat("capacity --rate=100 ", test.args));
+    EXPECT_EQ(output.exit_code, 1) << test.args << ": " << output.err;
+    EXPECT_THAT(output.err, HasSubstr(test.named)) << test.args;
+  }
+}
+
 TEST_F(SruBenchTest, HelpTeaches) {
-  for (const char* command : {"layer", "model"}) {
+  for (const char* command : {"layer", "model", "capacity"}) {
     const Output output = Run(absl::StrCat(command, " --help"));
     EXPECT_EQ(output.exit_code, 0);
     EXPECT_THAT(output.out, AllOf(HasSubstr("examples:"), HasSubstr("--dtype")));
