@@ -48,14 +48,15 @@ class Fleet : private EventQueue::Handler, private SimulatedServer::Observer {
     }
     SetRate(options_.rate);
     events_.At(begin_, this, Argument(kBegin, 0));
-    for (size_t i = 0; i < options_.events.size(); ++i) {
-      events_.At(begin_ + Ns(options_.events[i].at_s), this, Argument(kPlanned, i));
-    }
+    // Counted before what happens at the same time.
     for (size_t i = 0; i < result_.windows.size(); ++i) {
       events_.At(begin_ + static_cast<int64_t>(i + 1) * window_ns_, this, Argument(kWindow, i));
     }
     for (size_t i = 0; i < result_.phases.size(); ++i) {
-      events_.At(Ns(options_.warmup_s + result_.phases[i].to_s), this, Argument(kPhase, i));
+      events_.At(begin_ + Ns(result_.phases[i].to_s), this, Argument(kPhase, i));
+    }
+    for (size_t i = 0; i < options_.events.size(); ++i) {
+      events_.At(begin_ + Ns(options_.events[i].at_s), this, Argument(kPlanned, i));
     }
     if (autoscaler_.has_value()) {
       events_.At(Ns(options_.autoscaler->scrape_s), this, Argument(kScrape, 0));

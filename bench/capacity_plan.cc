@@ -128,7 +128,12 @@ class Planner {
          ++servers) {
       auto result = Run(best, options_.rate / servers, calls, plan_.max_queue_tokens);
       if (!result.ok()) return result.status();
-      if (!Keeps(*result) && options_.rate / servers > kLightest * best.saturation) continue;
+      if (!Keeps(*result)) {
+        if (options_.rate / servers > kLightest * best.saturation) continue;
+        // More calls show what the search did not see: the pauses alone are too long.
+        plan_.possible = false;
+        return absl::OkStatus();
+      }
       plan_.servers = servers + options_.spare;
       if (options_.spare > 0) {
         const double rate = options_.rate / plan_.servers;
