@@ -34,7 +34,7 @@ test: build  ## build and run every test
 	@scripts/deps.sh test
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 
-bench: build  ## measure the CPU engine (12 minutes; QUICK=1: one) and write docs/benchmarks/cpu.md
+bench: build  ## measure the CPU engine (16 minutes; QUICK=1: one) and write docs/benchmarks/cpu.md
 	@scripts/deps.sh bench
 	@scripts/cpu_report.py --bin $(BUILD)/bin $(if $(QUICK),--quick --out $(BUILD)/cpu.md)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures the CPU engine on this machine and writes docs/benchmarks/cpu.md.
 
-  make bench                         builds, then this: about 12 minutes; run nothing else meanwhile
+  make bench                         builds, then this: about 16 minutes; run nothing else meanwhile
   scripts/cpu_report.py --quick      a few shapes of each kind, a minute, to see that it all works
 
 Runs build/bin/sru_bench, build/bin/kernel_benchmarks and kernels/bench/compare_pytorch.py, one after
@@ -220,6 +220,28 @@ def bfloat16x3(report, bench, python):
     report.add("With AMX it was not measured. A machine with AMX was seen to multiply 740 to 1,240 GFLOP/s in bfloat16 and 163 to"
                " 178 in float32 with oneDNN: a third of the former is 1.4 to 2.5 times the latter, a quarter 1.0 to 1.9"
                " times, a sixth, the only kind that holds the bound, 0.7 to 1.3 times.", "")
+
+
+# How tiles are arranged ----------------------------------------------------------------------------
+
+
+def arrangements(report, bench):
+    title = "Arrangements of bfloat16's tiles"
+    progress(title)
+    words = ["scripts/tune_amx.sh", "--seconds=0.05"] + (["--quick"] if bench.quick else [])
+    status, output, last = run_with_progress(
+        [*words, f"--bin={bench.binaries}", f"--core={bench.core}"])
+    if status != 0:
+        report.section(title, f"Not measured: {last}")
+        return
+    figures, _, table = output.partition("\n\n")
+    report.section(
+        title,
+        f"`{' '.join(words)}`: one layer, 32 tokens a sequence, with every arrangement that"
+        " `kernels/cpu/tile_arrangement.h` has, against oneDNN's bfloat16 products. A name is rows of a piece, blocks together,"
+        " places of the scan per step of the products, KiB of a chunk of rows. All have the same bits.", "",
+        figures, "", "The table of `kernels/cpu/tile_arrangement.cc` that this machine asks for:", "",
+        "```", table.strip("\n"), "```")
 
 
 # Ragged batches, length, memory --------------------------------------------------------------------
@@ -481,6 +503,7 @@ def main():
         workspace = pathlib.Path(directory)
         for dtype in LAYER_MUST:
             layers(report, bench, dtype)
+        arrangements(report, bench)
         bfloat16x3(report, bench, arguments.python)
         if arguments.without_pytorch:
             report.section("Against the published package and torch.nn.LSTM",

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
+#include <memory>
 #include <vector>
 
+#include "kernels/bench/arranged_stack.h"
 #include "kernels/bench/bare_product.h"
 #include "kernels/bench/scan_alone.h"
 #include "kernels/testing/random_stack.h"
@@ -52,6 +55,14 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
   if (status.ok()) status = executable->CreateWorkspace({tokens, o.batch}, &workspace);
   if (!status.ok()) return status;
   result->description = backend->description();
+  std::unique_ptr<ArrangedStack> arranged;
+  if (!o.arrangement.empty()) {
+    if (o.dtype != DataType::kBFloat16 || o.backend != "cpu") {
+      return InvalidArgument("arrangement: expected backend cpu and dtype bfloat16");
+    }
+    status = ArrangedStack::Create(spec, o.hardware, o.arrangement, {tokens, o.batch}, &arranged);
+    if (!status.ok()) return status;
+  }
 
   const testing::RandomBatch random(spec, lengths, /*initial_state=*/false, 2);
   const RaggedBatch batch = random.view();
@@ -69,6 +80,7 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
   const std::vector<double> medians =
       AlternatingMedians(o.rounds,
                          {[&] {
+                            if (arranged != nullptr) return arranged->Run(batch, wanted.data());
                             const Status run = executable->Run(batch, wanted.data(), *workspace);
                             if (!run.ok()) status = run;
                           },
@@ -87,6 +99,16 @@ Status Measure(const LayerBenchOptions& o, LayerBenchResult* result) {
 }
 
 }  // namespace
+
+Status ArrangementNames(const BackendOptions& hardware, std::vector<std::string>* names) {
+  cpu::CpuIsa isa;
+  Status status = ChooseTiles(hardware, &isa);
+  if (!status.ok()) return status;
+  for (const cpu::TileArrangement& arrangement : cpu::AllTileArrangements(isa.tiles->unit)) {
+    names->push_back(cpu::TileArrangementName(arrangement));
+  }
+  return OkStatus();
+}
 
 Status RunLayerBench(const LayerBenchOptions& options, LayerBenchResult* result) {
   const Status status = Check(options);

@@ -37,11 +37,12 @@ struct AmxTiles {
 
   template <int kPanels, int kMatrices, class Between>
   HWY_INLINE static void Multiply(const BFloat16* x, size_t x_stride, int rows, const BFloat16* w,
-                                  size_t block_size, int k, float* u, Between& between) {
+                                  size_t block_size, int k, float* u, size_t u_stride,
+                                  Between& between) {
     static_assert(kPanels == 3 || kPanels == 4 || kPanels == 6, "arrangements of six tiles");
     const int steps = k / kTileDepth;
     const size_t row_bytes = x_stride * sizeof(BFloat16);
-    constexpr size_t kURowBytes = kPanels * kTileColumns * sizeof(float);
+    const size_t u_row_bytes = u_stride * sizeof(float);
     constexpr size_t kPairBytes = kMatrices * kTilePair * sizeof(BFloat16);
     constexpr size_t kStep = static_cast<size_t>(kTileDepth) / 2 * kMatrices * kTilePair;
     if (kPanels == 3 && rows > kTileRows) {
@@ -49,26 +50,33 @@ struct AmxTiles {
       Zero<6>();
       for (int step = 0; step < steps; ++step) {
         const BFloat16* b = w + step * kStep;
-        MultiplyThree(x + step * kTileDepth, row_bytes, b, kPairBytes);
+        MultiplyTwo(x + step * kTileDepth, row_bytes, b, kPairBytes);
+        between();
+        _tile_loadd(7, b + 2 * kTilePair, kPairBytes);
+        _tile_dpbf16ps(2, 6, 7);
         _tile_loadd(6, second + step * kTileDepth, row_bytes);
         _tile_dpbf16ps(5, 6, 7);
+        between();
         _tile_loadd(7, b + kTilePair, kPairBytes);
         _tile_dpbf16ps(4, 6, 7);
         _tile_loadd(7, b, kPairBytes);
         _tile_dpbf16ps(3, 6, 7);
-        between(step, steps);
+        between();
       }
-      float* lower = u + kTileRows * kPanels * kTileColumns;
-      StoreThree(u, kURowBytes);
-      _tile_stored(3, lower, kURowBytes);
-      _tile_stored(4, lower + kTileColumns, kURowBytes);
-      _tile_stored(5, lower + 2 * kTileColumns, kURowBytes);
+      float* lower = u + kTileRows * u_stride;
+      StoreThree(u, u_row_bytes);
+      _tile_stored(3, lower, u_row_bytes);
+      _tile_stored(4, lower + kTileColumns, u_row_bytes);
+      _tile_stored(5, lower + 2 * kTileColumns, u_row_bytes);
       return;
     }
     Zero<kPanels>();
     for (int step = 0; step < steps; ++step) {
       const BFloat16* b = w + step * kStep;
-      MultiplyThree(x + step * kTileDepth, row_bytes, b, kPairBytes);
+      MultiplyTwo(x + step * kTileDepth, row_bytes, b, kPairBytes);
+      between();
+      _tile_loadd(7, b + 2 * kTilePair, kPairBytes);
+      _tile_dpbf16ps(2, 6, 7);
       if constexpr (kPanels == 4) {
         _tile_loadd(7, b + 3 * kTilePair, kPairBytes);
         _tile_dpbf16ps(3, 6, 7);
@@ -77,32 +85,33 @@ struct AmxTiles {
         const BFloat16* next = b + block_size;
         _tile_loadd(7, next, kPairBytes);
         _tile_dpbf16ps(3, 6, 7);
+        between();
         _tile_loadd(7, next + kTilePair, kPairBytes);
         _tile_dpbf16ps(4, 6, 7);
         _tile_loadd(7, next + 2 * kTilePair, kPairBytes);
         _tile_dpbf16ps(5, 6, 7);
+      } else {
+        between();
       }
-      between(step, steps);
+      between();
     }
-    StoreThree(u, kURowBytes);
-    if constexpr (kPanels >= 4) _tile_stored(3, u + 3 * kTileColumns, kURowBytes);
+    StoreThree(u, u_row_bytes);
+    if constexpr (kPanels >= 4) _tile_stored(3, u + 3 * kTileColumns, u_row_bytes);
     if constexpr (kPanels == 6) {
-      _tile_stored(4, u + 4 * kTileColumns, kURowBytes);
-      _tile_stored(5, u + 5 * kTileColumns, kURowBytes);
+      _tile_stored(4, u + 4 * kTileColumns, u_row_bytes);
+      _tile_stored(5, u + 5 * kTileColumns, u_row_bytes);
     }
   }
 
  private:
-  // What every arrangement has: the products of 16 rows of x with three panels, in tiles 0 to 2.
-  HWY_INLINE static void MultiplyThree(const BFloat16* x, size_t x_row_bytes, const BFloat16* w,
-                                       size_t w_row_bytes) {
+  // What all shapes begin with: the products of 16 rows of x with two panels, in tiles 0 and 1.
+  HWY_INLINE static void MultiplyTwo(const BFloat16* x, size_t x_row_bytes, const BFloat16* w,
+                                     size_t w_row_bytes) {
     _tile_loadd(6, x, x_row_bytes);
     _tile_loadd(7, w, w_row_bytes);
     _tile_dpbf16ps(0, 6, 7);
     _tile_loadd(7, w + kTilePair, w_row_bytes);
     _tile_dpbf16ps(1, 6, 7);
-    _tile_loadd(7, w + 2 * kTilePair, w_row_bytes);
-    _tile_dpbf16ps(2, 6, 7);
   }
   HWY_INLINE static void StoreThree(float* u, size_t u_row_bytes) {
     _tile_stored(0, u, u_row_bytes);
@@ -130,7 +139,8 @@ void Scan(const TileScanCall& call) { TileScan<AmxTiles>(call); }
 }  // namespace HWY_NAMESPACE
 
 const TileKernel& AmxTileKernel() {
-  static constexpr TileKernel kKernel = {"AMX tiles", HWY_NAMESPACE::Product, HWY_NAMESPACE::Scan};
+  static constexpr TileKernel kKernel = {"AMX tiles", TileUnit::kAmx, HWY_NAMESPACE::Product,
+                                         HWY_NAMESPACE::Scan};
   return kKernel;
 }
 

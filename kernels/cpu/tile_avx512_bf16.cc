@@ -28,24 +28,24 @@ struct Avx512Tiles {
   static void Begin() {}
   static void End() {}
 
-  // U of this many rows, twice, is 12 KB.
+  // Any number would do.
   template <int kPanels>
   static constexpr int Rows() {
-    return kPanels == 6 ? kTileRows : 2 * kTileRows;
+    return kTileRows;
   }
 
   // The products fill the vector units, so that nothing is gained by interleaving.
   template <int kPanels, int kMatrices, class Between>
   static void Multiply(const BFloat16* x, size_t x_stride, int rows, const BFloat16* w,
-                       size_t block_size, int k, float* u, Between&) {
+                       size_t block_size, int k, float* u, size_t u_stride, Between&) {
     // Accumulators that leave registers for one pair of rows of each panel.
     constexpr int kPieceRows = 24 / kMatrices;
-    constexpr size_t kURow = static_cast<size_t>(kPanels) * kTileColumns;
     for (int block = 0; block < kPanels / kMatrices; ++block) {
       for (int row = 0; row < rows; row += kPieceRows) {
         MultiplyRows<kPieceRows, kMatrices>(
             AtMost(kPieceRows, rows - row), x + row * x_stride, x_stride, w + block * block_size,
-            k / 2, u + row * kURow + static_cast<size_t>(block) * kMatrices * kTileColumns, kURow);
+            k / 2, u + row * u_stride + static_cast<size_t>(block) * kMatrices * kTileColumns,
+            u_stride);
       }
     }
   }
@@ -102,8 +102,8 @@ void Scan(const TileScanCall& call) { TileScan<Avx512Tiles>(call); }
 }  // namespace HWY_NAMESPACE
 
 const TileKernel& Avx512TileKernel() {
-  static constexpr TileKernel kKernel = {"AVX512_BF16 tiles", HWY_NAMESPACE::Product,
-                                         HWY_NAMESPACE::Scan};
+  static constexpr TileKernel kKernel = {"AVX512_BF16 tiles", TileUnit::kAvx512,
+                                         HWY_NAMESPACE::Product, HWY_NAMESPACE::Scan};
   return kKernel;
 }
 

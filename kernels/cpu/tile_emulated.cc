@@ -24,19 +24,21 @@ struct EmulatedTiles {
 
   template <int kPanels, int kMatrices, class Between>
   static void Multiply(const BFloat16* x, size_t x_stride, int rows, const BFloat16* w,
-                       size_t block_size, int k, float* u, Between& between) {
+                       size_t block_size, int k, float* u, size_t u_stride, Between& between) {
     const int steps = k / kTileDepth;
-    for (int i = 0; i < rows * kPanels * kTileColumns; ++i) u[i] = 0.0f;
+    for (int row = 0; row < rows; ++row) {
+      for (int i = 0; i < kPanels * kTileColumns; ++i) u[row * u_stride + i] = 0.0f;
+    }
     for (int step = 0; step < steps; ++step) {
       for (int panel = 0; panel < kPanels; ++panel) {
         const BFloat16* b = w + panel / kMatrices * block_size + panel % kMatrices * kTilePair +
                             static_cast<size_t>(step) * kTileDepth / 2 * kMatrices * kTilePair;
         for (int row = 0; row < rows; ++row) {
           MultiplyRow(x + row * x_stride + step * kTileDepth, b, kMatrices * kTilePair,
-                      u + (static_cast<size_t>(row) * kPanels + panel) * kTileColumns);
+                      u + row * u_stride + static_cast<size_t>(panel) * kTileColumns);
         }
       }
-      between(step, steps);
+      for (int place = 0; place < kMostPlaces; ++place) between();
     }
   }
 
@@ -73,7 +75,7 @@ HWY_EXPORT(EmulatedProduct);
 HWY_EXPORT(EmulatedScan);
 
 const TileKernel& EmulatedTileKernel() {
-  static constexpr TileKernel kKernel = {"emulated AMX tiles",
+  static constexpr TileKernel kKernel = {"emulated AMX tiles", TileUnit::kAmx,
                                          [](const TileProductCall& call) {
                                            HWY_DYNAMIC_DISPATCH(EmulatedProduct)
                                            (call);

@@ -5,13 +5,14 @@
 //     static void End();     // after the last
 //     // Rows of one Multiply() with kPanels panels, a panel being 16 columns of one matrix.
 //     template <int kPanels> static constexpr int Rows();
-//     // u[row][panel][16] = x[row][k] * panels, for `rows` <= Rows() rows. Panel i begins at
-//     // w + i / kMatrices * block_size + i % kMatrices * kTilePair, its pairs of k are
-//     // kMatrices * kTilePair apart. Calls between(i, n) for i in 0..n-1 at n places where other
-//     // work may be interleaved; a policy without such places does not call it.
+//     // u[row][panel][16] = x[row][k] * panels, for `rows` <= Rows() rows; rows of u are u_stride
+//     // apart. Panel i begins at w + i / kMatrices * block_size + i % kMatrices * kTilePair, its
+//     // pairs of k are kMatrices * kTilePair apart. Calls between() at kMostPlaces places of each
+//     // step of kTileDepth of k, where other work may be interleaved; a policy whose unit does not
+//     // interleave does not call it.
 //     template <int kPanels, int kMatrices, class Between>
 //     static void Multiply(const BFloat16* x, size_t x_stride, int rows, const BFloat16* w,
-//                          size_t block_size, int k, float* u, Between& between);
+//                          size_t block_size, int k, float* u, size_t u_stride, Between& between);
 //   };
 //
 // Included once per target; it uses no template of the standard library, because the files that
@@ -33,15 +34,12 @@ HWY_BEFORE_NAMESPACE();
 namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 
-// A chunk of rows of x stays in the second-level cache beside a block's weights.
-constexpr size_t kTileChunkBytes = 256 * 1024;
 // Rows of a chunk when products are looked up: all blocks of a row while its entry is in a cache.
 constexpr int kLookupChunkRows = 64;
-// With fewer sequences two blocks are multiplied and scanned together, so that at least a few
-// chains of dependent steps overlap.
-constexpr int kFewSequences = 4;
+// Blocks whose products are multiplied together: AMX has tiles for six accumulators.
+constexpr int kProductBlocks = 2;
 
-HWY_INLINE int AtMost(int a, int b) { return a < b ? a : b; }
+constexpr HWY_INLINE int AtMost(int a, int b) { return a < b ? a : b; }
 
 // Scans rows whose U is in a buffer, in the direction's order of time.
 template <class Tiles, Highway kHighway, Activation kActivation, int kMatrices, int kBlocks>
@@ -55,16 +53,25 @@ class RowScanner {
     }
   }
 
-  // The rows [row, row + rows), whose U is u[rows][block][matrix][16].
-  HWY_INLINE void Start(const float* u, int row, int rows) {
+  // The rows [row, row + rows), whose U is u[rows][block][matrix][16]. Of `places` calls of
+  // operator() that follow, each `every`-th scans its part of them; none does if that is 0.
+  HWY_INLINE void Start(const float* u, int row, int rows, int places, int every) {
     u_ = u;
     row_ = row;
     rows_ = rows;
     done_ = 0;
+    due_ = 0;
+    every_ = every > 0 ? every : places + 1;
+    wait_ = every_;
+    part_ = (rows << kDueBits) * every / places;
   }
 
-  // The i-th of n parts of the rows.
-  HWY_INLINE void operator()(int i, int n) { ScanUntil(rows_ * (i + 1) / n); }
+  HWY_INLINE void operator()() {
+    if (--wait_ > 0) return;
+    wait_ = every_;
+    due_ += part_;
+    ScanUntil(AtMost(due_ >> kDueBits, rows_));
+  }
   HWY_INLINE void Finish() { ScanUntil(rows_); }
 
   // One row with U at `u`.
@@ -76,6 +83,8 @@ class RowScanner {
   }
 
  private:
+  static constexpr int kDueBits = 12;  // of a fraction of a row
+
   HWY_INLINE void ScanUntil(int end) {
     for (; done_ < end; ++done_) {
       const int index = call_.backward ? rows_ - 1 - done_ : done_;
@@ -141,34 +150,56 @@ class RowScanner {
   int row_ = 0;
   int rows_ = 0;
   int done_ = 0;
+  int due_ = 0;    // rows that should be done, in parts of 2^-kDueBits
+  int part_ = 0;   // what due_ grows by
+  int every_ = 1;  // calls of operator() from one part to the next
+  int wait_ = 1;   // until the next
 };
 
 // Products and scan of the rows [begin, end). While one piece of rows is multiplied, the piece
 // before it is scanned.
 template <class Tiles, Highway kHighway, Activation kActivation, int kMatrices, int kBlocks>
 HWY_NOINLINE void ScanProducts(const TileScanCall& call, int block, int begin, int end) {
-  constexpr int kPanels = kMatrices * kBlocks;
+  using Scanner = RowScanner<Tiles, kHighway, kActivation, kMatrices, kBlocks>;
+  constexpr int kTogether = AtMost(kBlocks, kProductBlocks);
+  constexpr int kPanels = kMatrices * kTogether;
   constexpr int kRows = Tiles::template Rows<kPanels>();
-  HWY_ALIGN_MAX float u[2][kRows * kPanels * kTileColumns];
+  constexpr size_t kURow = Scanner::kURow;
+  HWY_ALIGN_MAX float u[2 * kMostPieceRows / kBlocks * kURow];
+  const TileArrangement& arrangement = call.arrangement;
+  const int piece_rows = AtMost(arrangement.rows, kMostPieceRows / kBlocks);
   const size_t block_size = call.weights.block_size();
   const BFloat16* w = call.weights.values + block * block_size;
-  RowScanner<Tiles, kHighway, kActivation, kMatrices, kBlocks> scanner(call, block);
-  int piece = 0;
-  for (int done = begin; done < end; done += kRows, ++piece) {
-    const int rows = AtMost(kRows, end - done);
+  const int places = (piece_rows + kRows - 1) / kRows * (kBlocks / kTogether) *
+                     (call.weights.k / kTileDepth) * kMostPlaces;
+  const int every = arrangement.places > 0 ? kMostPlaces / arrangement.places : 0;
+  Scanner scanner(call, block);
+  float* piece = u;
+  float* other = u + piece_rows * kURow;
+  for (int done = begin; done < end; done += piece_rows) {
+    const int rows = AtMost(piece_rows, end - done);
     const int row = call.backward ? begin + end - done - rows : done;
-    Tiles::template Multiply<kPanels, kMatrices>(call.x + row * call.x_stride, call.x_stride, rows,
-                                                 w, block_size, call.weights.k, u[piece % 2],
-                                                 scanner);
+    for (int first = 0; first < rows; first += kRows) {
+      for (int b = 0; b < kBlocks; b += kTogether) {
+        Tiles::template Multiply<kPanels, kMatrices>(
+            call.x + (row + first) * call.x_stride, call.x_stride, AtMost(kRows, rows - first),
+            w + b * block_size, block_size, call.weights.k,
+            piece + first * kURow + static_cast<size_t>(b) * kMatrices * kTileColumns, kURow,
+            scanner);
+      }
+    }
     scanner.Finish();
-    scanner.Start(u[piece % 2], row, rows);
+    scanner.Start(piece, row, rows, places, every);
+    float* const last = piece;
+    piece = other;
+    other = last;
   }
   scanner.Finish();
 }
 
-template <class Tiles, Highway kHighway, Activation kActivation, int kMatrices>
+template <class Tiles, Highway kHighway, Activation kActivation, int kMatrices, int kBlocks>
 HWY_NOINLINE void ScanLookups(const TileScanCall& call, int block, int begin, int end) {
-  RowScanner<Tiles, kHighway, kActivation, kMatrices, 1> scanner(call, block);
+  RowScanner<Tiles, kHighway, kActivation, kMatrices, kBlocks> scanner(call, block);
   const float* table = call.table + static_cast<size_t>(block) * kMatrices * kTileColumns;
   const size_t stride = call.weights.row_size();
   for (int i = 0; i < end - begin; ++i) {
@@ -177,33 +208,44 @@ HWY_NOINLINE void ScanLookups(const TileScanCall& call, int block, int begin, in
   }
 }
 
+// The rows [begin, end) of kBlocks blocks from `block` on, and so on while there are as many. Returns
+// the first block that is left.
+template <class Tiles, Highway kHighway, Activation kActivation, int kMatrices, int kBlocks>
+HWY_INLINE int ScanBlocks(const TileScanCall& call, int block, int begin, int end) {
+  for (; block + kBlocks <= call.last_block; block += kBlocks) {
+    if (call.table != nullptr) {
+      ScanLookups<Tiles, kHighway, kActivation, kMatrices, kBlocks>(call, block, begin, end);
+    } else {
+      ScanProducts<Tiles, kHighway, kActivation, kMatrices, kBlocks>(call, block, begin, end);
+    }
+  }
+  return block;
+}
+
 template <class Tiles, Highway kHighway, Activation kActivation>
 HWY_INLINE void ScanCall(const TileScanCall& call) {
   constexpr int kMatrices = kHighway == Highway::kMatrix ? 4 : 3;
-  const bool looked_up = call.table != nullptr;
   int chunk = kLookupChunkRows;
-  if (!looked_up) {
-    constexpr int kLeast = 4 * kTileRows;
-    chunk = static_cast<int>(kTileChunkBytes / (call.x_stride * sizeof(BFloat16))) / 32 * 32;
-    if (chunk < kLeast) chunk = kLeast;
+  if (call.table == nullptr) {
+    const size_t row_bytes = call.x_stride * sizeof(BFloat16);
+    const size_t rows = static_cast<size_t>(call.arrangement.chunk_kib) * 1024 / row_bytes;
+    chunk = static_cast<int>(rows) / kMostPieceRows * kMostPieceRows;
+    if (chunk < kMostPieceRows) chunk = kMostPieceRows;
   }
   for (int done = 0; done < call.rows; done += chunk) {
     const int rows = AtMost(chunk, call.rows - done);
     const int begin = call.backward ? call.rows - done - rows : done;
+    const int end = begin + rows;
     int block = call.first_block;
-    if (looked_up) {
-      for (; block < call.last_block; ++block) {
-        ScanLookups<Tiles, kHighway, kActivation, kMatrices>(call, block, begin, begin + rows);
-      }
-    }
     if constexpr (kMatrices == 3) {
-      for (; call.sequences < kFewSequences && block + 1 < call.last_block; block += 2) {
-        ScanProducts<Tiles, kHighway, kActivation, kMatrices, 2>(call, block, begin, begin + rows);
+      if (call.arrangement.blocks >= 4) {
+        block = ScanBlocks<Tiles, kHighway, kActivation, kMatrices, 4>(call, block, begin, end);
+      }
+      if (call.arrangement.blocks >= 2) {
+        block = ScanBlocks<Tiles, kHighway, kActivation, kMatrices, 2>(call, block, begin, end);
       }
     }
-    for (; block < call.last_block; ++block) {
-      ScanProducts<Tiles, kHighway, kActivation, kMatrices, 1>(call, block, begin, begin + rows);
-    }
+    ScanBlocks<Tiles, kHighway, kActivation, kMatrices, 1>(call, block, begin, end);
   }
 }
 
@@ -223,7 +265,7 @@ HWY_INLINE void TileScan(const TileScanCall& call) {
 }
 
 struct NothingBetween {
-  HWY_INLINE void operator()(int, int) {}
+  HWY_INLINE void operator()() {}
 };
 
 template <class Tiles, int kMatrices, int kBlocks>
@@ -235,9 +277,9 @@ HWY_NOINLINE void ProductBlocks(const TileProductCall& call, int block) {
   NothingBetween nothing;
   for (int row = 0; row < call.rows; row += kRows) {
     const int rows = AtMost(kRows, call.rows - row);
-    Tiles::template Multiply<kPanels, kMatrices>(call.x + row * call.x_stride, call.x_stride, rows,
-                                                 call.weights.values + block * block_size,
-                                                 block_size, call.weights.k, u, nothing);
+    Tiles::template Multiply<kPanels, kMatrices>(
+        call.x + row * call.x_stride, call.x_stride, rows, call.weights.values + block * block_size,
+        block_size, call.weights.k, u, static_cast<size_t>(kPanels) * kTileColumns, nothing);
     for (int r = 0; r < rows; ++r) {
       for (int panel = 0; panel < kPanels; ++panel) {
         const size_t column = (static_cast<size_t>(block) * kMatrices + panel) * kTileColumns;

@@ -7,8 +7,8 @@
 // sequences. A tile is 16 adjacent rows whatever they are: of 32 sequences it holds one time step,
 // of a single one 16 steps, and ragged batches waste nothing.
 //
-// A row's sums are added in the same order at any place and in either arrangement of the tiles, so
-// its bits depend on nothing else.
+// A row's sums are added in the same order at any place and in every arrangement (tile_arrangement.h),
+// so its bits depend on nothing else.
 #ifndef SRU_KERNELS_CPU_TILE_KERNEL_H_
 #define SRU_KERNELS_CPU_TILE_KERNEL_H_
 
@@ -17,6 +17,7 @@
 
 #include "kernels/cpu/bfloat16.h"
 #include "kernels/cpu/scan.h"
+#include "kernels/cpu/tile_arrangement.h"
 #include "kernels/stack_spec.h"
 
 namespace sru::kernels::cpu {
@@ -49,11 +50,12 @@ struct TileProductCall {
   int rows = 0;
   float* y = nullptr;       // [rows][y_stride]; columns past y_stride are dropped
   size_t y_stride = 0;      // a multiple of 16
-  bool two_blocks = false;  // the arrangement that few sequences use; for tests
+  bool two_blocks = false;  // multiplied together, as arrangements with several do; for tests
 };
 
 // One direction of one layer, a range of its blocks, over all rows of a batch.
 struct TileScanCall {
+  TileArrangement arrangement;
   TileWeights weights;  // matrices U0 U1 U2 [U3]
   ScanParameters scan;  // of all blocks
   int hidden = 0;       // without padding
@@ -89,6 +91,7 @@ struct TileScanCall {
 // Functions compiled for one kind of tile operation.
 struct TileKernel {
   const char* name;
+  TileUnit unit;
   void (*product)(const TileProductCall& call);
   void (*scan)(const TileScanCall& call);
 };

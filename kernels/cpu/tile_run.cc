@@ -200,6 +200,10 @@ class TileRun : ForwardPass<TileStack, TileWorkspace> {
     const TileLayer& layer = stack_.layers[index];
     const TileDirection& direction = layer.directions[d];
     TileScanCall call;
+    call.arrangement =
+        stack_.arrangement != nullptr
+            ? *stack_.arrangement
+            : ChooseTileArrangement(stack_.kernel.unit, direction.weights.k, sequences_);
     call.weights = direction.weights;
     call.scan = direction.scan;
     call.hidden = layer.output.size;

@@ -4,10 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "kernels/backend.h"
 #include "kernels/cpu/cpu_isa.h"
+#include "kernels/cpu/tile_run.h"
+#include "kernels/cpu/tile_stack.h"
+#include "kernels/testing/random_stack.h"
 
 namespace sru::kernels::cpu {
 namespace {
@@ -33,6 +40,100 @@ TEST(TileKernelTest, AWrongKernelIsFound) {
     if (call.two_blocks) call.y[call.y_stride - 1] += 0.5f;
   };
   EXPECT_FALSE(AgreesWithEmulation(wrong));
+}
+
+TEST(TileArrangementTest, NamesAreDistinctAndParsed) {
+  for (TileUnit unit : {TileUnit::kAvx512, TileUnit::kAmx}) {
+    std::set<std::string> names;
+    for (const TileArrangement& arrangement : AllTileArrangements(unit)) {
+      const std::string name = TileArrangementName(arrangement);
+      EXPECT_TRUE(names.insert(name).second) << name;
+      TileArrangement parsed;
+      ASSERT_TRUE(ParseTileArrangement(unit, name, &parsed)) << name;
+      EXPECT_TRUE(parsed == arrangement) << name;
+    }
+    TileArrangement parsed;
+    for (const char* name : {"", "r32", "r64-b2-p0-c256", "r32-b1-p2-c256", "r32-b1-p0-c256 "}) {
+      EXPECT_FALSE(ParseTileArrangement(unit, name, &parsed)) << name;
+    }
+  }
+}
+
+// What the table holds is measured by scripts/tune_amx.sh as well.
+TEST(TileArrangementTest, TheTablesAreAmongAll) {
+  for (TileUnit unit : {TileUnit::kAvx512, TileUnit::kAmx}) {
+    for (int k = kTileDepth; k <= 4096; k += kTileDepth) {
+      for (int sequences : {1, 2, 3, 4, 8, 1000}) {
+        const std::string name = TileArrangementName(ChooseTileArrangement(unit, k, sequences));
+        TileArrangement parsed;
+        ASSERT_TRUE(ParseTileArrangement(unit, name, &parsed)) << name;
+      }
+    }
+  }
+}
+
+// The vectors, pools and states of a ragged batch, after one another.
+std::vector<float> RunArranged(const testing::RandomStack& stack, const TileKernel& kernel,
+                               const TileArrangement* arrangement,
+                               const std::vector<int>& lengths) {
+  const StackSpec& spec = stack.spec();
+  const testing::RandomBatch random(spec, lengths, /*initial_state=*/true, 2);
+  const RaggedBatch batch = random.view();
+  TileStack tiles(spec, kernel);
+  tiles.arrangement = arrangement;
+  ParallelRunner parallel(1, 1);
+  TileWorkspace workspace(tiles, {batch.num_tokens(), batch.num_sequences}, 1);
+  testing::OutputArrays found(spec, batch, Pooling::kMax);
+  RunTileBatch(tiles, batch, found.outputs.data(), workspace, parallel);
+  std::vector<float> all = found.token_vectors;
+  all.insert(all.end(), found.pooled.begin(), found.pooled.end());
+  all.insert(all.end(), found.final_state.begin(), found.final_state.end());
+  return all;
+}
+
+// Every arrangement computes the bits of the table's.
+void ExpectSameBits(const TileKernel& kernel) {
+  struct Case {
+    int input;
+    int hidden;
+    int vocabulary;
+    std::vector<int> lengths;
+  };
+  // Seven blocks: four, two and one. An input that is not as wide as the output gives four matrices;
+  // rows of 1,024 columns give chunks of 64, 128 and 256 rows.
+  for (const Case& c : {Case{218, 109, 0, {37}}, Case{218, 109, 0, {40, 1, 17}},
+                        Case{218, 109, 0, {8, 8, 8, 8, 8, 8, 8, 8, 8}}, Case{218, 109, 50, {37}},
+                        Case{1024, 24, 0, {70}}, Case{1024, 24, 0, {9, 150, 9, 9}}}) {
+    testing::StackOptions options;
+    options.input_size = c.input;
+    options.hidden_size = c.hidden;
+    options.vocabulary_size = c.vocabulary;
+    options.num_layers = 1;
+    options.num_labels = 0;
+    const testing::RandomStack stack(options, 1);
+    const std::vector<float> expected = RunArranged(stack, kernel, nullptr, c.lengths);
+    for (const TileArrangement& arrangement : AllTileArrangements(kernel.unit)) {
+      const bool is_one_chunk = c.input < 1024;
+      if (is_one_chunk && arrangement.chunk_kib != 256) continue;
+      const std::vector<float> found = RunArranged(stack, kernel, &arrangement, c.lengths);
+      ASSERT_EQ(expected.size(), found.size());
+      EXPECT_EQ(std::memcmp(expected.data(), found.data(), found.size() * sizeof(float)), 0)
+          << TileArrangementName(arrangement) << ", input " << c.input << ", vocabulary "
+          << c.vocabulary << ", " << c.lengths.size() << " sequences";
+    }
+  }
+}
+
+TEST(TileArrangementTest, EmulatedAmxHasTheSameBits) { ExpectSameBits(EmulatedTileKernel()); }
+
+TEST(TileArrangementTest, AmxHasTheSameBits) {
+  if (!HasAmx()) GTEST_SKIP() << "this machine has no AMX";
+  ExpectSameBits(AmxTileKernel());
+}
+
+TEST(TileArrangementTest, Avx512HasTheSameBits) {
+  if (!HasAvx512Bf16()) GTEST_SKIP() << "this machine has no AVX512_BF16";
+  ExpectSameBits(Avx512TileKernel());
 }
 
 TEST(CpuIsaTest, AutoIsTheBestOfTheMachine) {
