@@ -84,11 +84,11 @@ tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/c
                          | kernels/bench kernels/testing                      |
 tests/golden             | tests/testing models models/decoding kernels       | nlohmann
 tests/gpu                | kernels kernels/testing                            |
-tests/fuzz               | server/base server/compat server/rpc server/http   | absl grpc nlohmann protobuf
-                         | server/open_inference server/rest                  |
+tests/fuzz               | server server/base server/compat server/rpc        | absl grpc nlohmann protobuf
+                         | server/http server/open_inference server/rest      |
                          | server/telemetry server/transport models           |
-                         | models/text models/decoding kernels base           |
-                         | proto                                              |
+                         | models/text models/decoding kernels                |
+                         | kernels/reference base proto                       |
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann
                          | server/base server/compat models kernels           |
                          | kernels/cuda proto                                 |

@@ -1,8 +1,6 @@
 // Connections of the HTTP port over a transport in memory: the same bytes must give the same
 // requests however they are cut into pieces.
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -17,15 +15,10 @@
 #include "server/http/http_transport.h"
 #include "server/http/page_message.h"
 #include "tests/fuzz/fuzz_targets.h"
+#include "tests/fuzz/require.h"
 
 namespace sru::fuzz {
 namespace {
-
-void Require(bool condition, const char* promise) {
-  if (condition) return;
-  std::fprintf(stderr, "broken promise: %s\n", promise);
-  std::abort();
-}
 
 // What the client and the server have of the connection in common.
 struct Wire {

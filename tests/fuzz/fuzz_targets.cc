@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <iterator>
@@ -43,6 +41,7 @@
 #include "models/text/word_tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "server/base/log.h"
+#include "server/base/passed_peer.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/http/page_host.h"
 #include "server/http/try_messages.h"
@@ -64,15 +63,10 @@
 #include "server/telemetry/trace_context.h"
 #include "server/transport/auth_tokens.h"
 #include "sru/v1/inference.pb.h"
+#include "tests/fuzz/require.h"
 
 namespace sru::fuzz {
 namespace {
-
-void Require(bool condition, const char* promise) {
-  if (condition) return;
-  std::fprintf(stderr, "broken promise: %s\n", promise);
-  std::abort();
-}
 
 void RequireMessage(const absl::Status& status) {
   Require(!status.message().empty(), "an error has a message");
@@ -200,10 +194,8 @@ void CheckReaderConfig(const models::ModelConfig& config) {
           "features are in their order");
 }
 
-}  // namespace
-
-void FuzzReader(std::string_view bytes) {
-  if (bytes.empty()) return;
+// `bytes` as a question and a passage for a reader; the first byte is the question's length.
+void CheckReaderInput(std::string_view bytes) {
   const size_t length = std::min<size_t>(static_cast<uint8_t>(bytes[0]), bytes.size() - 1);
   const std::string_view question = bytes.substr(1, length);
   const std::string_view passage = bytes.substr(1 + length);
@@ -241,6 +233,19 @@ void FuzzReader(std::string_view bytes) {
   }
   Require(std::abs(different - std::round(different)) < 1e-3, "each token is counted once");
 }
+
+// A file of tokens.
+void CheckTokens(std::string_view bytes) {
+  const auto set = server::TokenSet::Parse({bytes.data(), bytes.size()}, "fuzz");
+  if (!set.ok()) {
+    RequireMessage(set.status());
+    return;
+  }
+  Require(set->size() > 0 && set->num_short() <= set->size(), "a set has tokens");
+  Require(set->Find("") == nullptr, "the empty token is in no set");
+}
+
+}  // namespace
 
 void FuzzSafetensors(std::string_view bytes) {
   auto file = models::SafetensorsFile::Parse(bytes, "fuzz");
@@ -331,8 +336,9 @@ void FuzzConfig(std::string_view bytes) {
           "a tied output layer has the embedding's shape");
 }
 
-void FuzzVocabulary(std::string_view bytes) {
+void FuzzLines(std::string_view bytes) {
   if (bytes.empty()) return;
+  CheckTokens(bytes.substr(1));
   const int size = static_cast<uint8_t>(bytes[0]);
   const auto vocabulary = models::Vocabulary::Parse(std::string(bytes.substr(1)), size, "fuzz");
   if (!vocabulary.ok()) {
@@ -347,8 +353,9 @@ void FuzzVocabulary(std::string_view bytes) {
   }
 }
 
-void FuzzTokenizer(std::string_view bytes) {
+void FuzzText(std::string_view bytes) {
   if (bytes.empty()) return;
+  CheckReaderInput(bytes);
   const size_t limit = static_cast<uint8_t>(bytes[0]);
   const std::string_view text = bytes.substr(1);
   const bool valid = FindInvalidUtf8(text) == text.size();
@@ -890,6 +897,7 @@ void FuzzHeaders(std::string_view bytes) {
     Require(is_visible(header) && header.size() <= server::kMaxRequestIdLength,
             "a request id is short and visible");
   }
+  Require(server::ParsePassedPeer(header).empty(), "nobody guesses the secret of this process");
   const absl::string_view token = server::BearerToken(header);
   Require(is_visible(token) && token.size() <= server::kMaxTokenLength, "a token is visible");
   for (const server::LogFormat format : {server::LogFormat::kText, server::LogFormat::kJson}) {
@@ -899,16 +907,6 @@ void FuzzHeaders(std::string_view bytes) {
                          [](char c) { return static_cast<unsigned char>(c) < 0x20; }),
             "an event is one line without control characters");
   }
-}
-
-void FuzzTokens(std::string_view bytes) {
-  const auto set = server::TokenSet::Parse({bytes.data(), bytes.size()}, "fuzz");
-  if (!set.ok()) {
-    RequireMessage(set.status());
-    return;
-  }
-  Require(set->size() > 0 && set->num_short() <= set->size(), "a set has tokens");
-  Require(set->Find("") == nullptr, "the empty token is in no set");
 }
 
 namespace {
@@ -926,9 +924,8 @@ void RequireUtf8(const std::string& text) {
   Require(FindInvalidUtf8(text) == text.size(), "the text is valid UTF-8");
 }
 
-}  // namespace
-
-void FuzzTry(std::string_view bytes) {
+// The bodies of what the status page tries.
+void FuzzTryBodies(std::string_view bytes) {
   const absl::string_view body(bytes.data(), bytes.size());
   if (const auto request = server::ParseTryRequest(body); request.ok()) {
     Require(request->classify.sequences_size() == 1, "there is one sequence");
@@ -960,6 +957,8 @@ void FuzzTry(std::string_view bytes) {
     RequireBadBody(request.status());
   }
 }
+
+}  // namespace
 
 namespace {
 
@@ -1088,22 +1087,8 @@ void FuzzJson(std::string_view text, google::protobuf::Message* message) {
   Require(memory.used == 0, "memory is given back");
 }
 
-}  // namespace
-
-void FuzzRest(std::string_view bytes) {
-  if (bytes.empty()) return;
-  v1::ClassifyRequest classify;
-  v1::EncodeRequest encode;
-  v1::ScoreRequest score;
-  v1::GenerateRequest generate;
-  v1::AnswerRequest answer;
-  v1::TranslateRequest translate;
-  google::protobuf::Message* const messages[] = {&classify, &encode, &score,
-                                                 &generate, &answer, &translate};
-  FuzzJson(bytes.substr(1), messages[static_cast<unsigned char>(bytes[0]) % std::size(messages)]);
-}
-
-void FuzzCompletions(std::string_view bytes) {
+// The body of POST /v1/completions.
+void FuzzCompletionsBody(std::string_view bytes) {
   CountedMemory memory(int64_t{1} << 20);
   server::CompletionsRequest request;
   {
@@ -1118,6 +1103,29 @@ void FuzzCompletions(std::string_view bytes) {
   Require(request.generate.num_samples() >= 1 && request.generate.num_samples() <= 64,
           "there are 1 to 64 texts");
   for (const v1::Sequence& prompt : request.prompts) RequireUtf8(prompt.text());
+}
+
+}  // namespace
+
+void FuzzRest(std::string_view bytes) {
+  if (bytes.empty()) return;
+  v1::ClassifyRequest classify;
+  v1::EncodeRequest encode;
+  v1::ScoreRequest score;
+  v1::GenerateRequest generate;
+  v1::AnswerRequest answer;
+  v1::TranslateRequest translate;
+  google::protobuf::Message* const messages[] = {&classify, &encode, &score,
+                                                 &generate, &answer, &translate};
+  const size_t kind = static_cast<unsigned char>(bytes[0]) % (std::size(messages) + 2);
+  const std::string_view body = bytes.substr(1);
+  if (kind < std::size(messages)) {
+    FuzzJson(body, messages[kind]);
+  } else if (kind == std::size(messages)) {
+    FuzzCompletionsBody(body);
+  } else {
+    FuzzTryBodies(body);
+  }
 }
 
 }  // namespace sru::fuzz

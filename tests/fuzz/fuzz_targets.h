@@ -1,6 +1,6 @@
 // The readers of everything that a stranger can send or a file can hold, each as a function of
 // bytes. A function aborts if the reader breaks a promise, and otherwise returns for every input.
-// The libFuzzer programs and fuzz_corpus_test run the same functions.
+// The fuzzers (CMakeLists.txt) and fuzz_corpus_test run the same functions, in the project's root.
 #ifndef SRU_TESTS_FUZZ_FUZZ_TARGETS_H_
 #define SRU_TESTS_FUZZ_FUZZ_TARGETS_H_
 
@@ -12,15 +12,14 @@ namespace sru::fuzz {
 void FuzzSafetensors(std::string_view bytes);
 // config.json
 void FuzzConfig(std::string_view bytes);
-// vocab.txt; the first byte is the expected number of words
-void FuzzVocabulary(std::string_view bytes);
-// a text to classify; the first byte is the limit of tokens
-void FuzzTokenizer(std::string_view bytes);
-// a question and a passage for a reader; the first byte is the question's length
-void FuzzReader(std::string_view bytes);
+// vocab.txt, and the file of tokens; the first byte is the expected number of words
+void FuzzLines(std::string_view bytes);
 // spm.model, with texts that it cuts up; the first two bytes are the expected number of pieces
 void FuzzSentencePiece(std::string_view bytes);
-// the message of a Classify or Score call
+// a text for every tokenizer; the first byte is the limit of tokens, and the length of the question
+// if the text is one for a reader
+void FuzzText(std::string_view bytes);
+// the message of each call of sru.v1.InferenceService
 void FuzzRequest(std::string_view bytes);
 // the message of a ModelInfer call
 void FuzzInfer(std::string_view bytes);
@@ -29,44 +28,52 @@ void FuzzInfer(std::string_view bytes);
 void FuzzState(std::string_view bytes);
 // what a beam search is given: the first eight bytes say how it searches, then each five are a candidate
 void FuzzSearch(std::string_view bytes);
-// the headers traceparent, x-request-id, authorization and host
+// the headers of a call: traceparent, x-request-id, x-sru-passed-peer, authorization and host
 void FuzzHeaders(std::string_view bytes);
-// the file of tokens
-void FuzzTokens(std::string_view bytes);
-// the body of POST /try
-void FuzzTry(std::string_view bytes);
-// the body of POST /v2/models/NAME/infer; the first two bytes are the length of its JSON, 0 = all of it
-void FuzzV2(std::string_view bytes);
-// the body of a request below /v1; the first byte says which message it is for
-void FuzzRest(std::string_view bytes);
-// the body of POST /v1/completions
-void FuzzCompletions(std::string_view bytes);
 // what a client sends on a connection of the HTTP port; the first byte is the size of the pieces
 void FuzzHttp(std::string_view bytes);
+// the body of POST /v2/models/NAME/infer; the first two bytes are the length of its JSON, 0 = all of it
+void FuzzV2(std::string_view bytes);
+// any other JSON body, of a request below /v1 or /try; the first byte says which
+void FuzzRest(std::string_view bytes);
+
+// a small model of each task as the exporter wrote it, some of its files' bytes changed: which model,
+// then which file, where and how (fuzz_model.cc)
+void FuzzModel(std::string_view bytes);
+// On connections of a whole server with small models, which lives as long as the process does
+// (fuzz_server.cc).
+// frames and calls on a connection of the gRPC port
+void FuzzHttp2(std::string_view bytes);
+// a request to the HTTP port: the request line, headers, an empty line, the body
+void FuzzGateway(std::string_view bytes);
 
 struct Target {
   const char* name;  // also the directory of its seeds under corpus/
   void (*run)(std::string_view bytes);
 };
 
-inline constexpr Target kTargets[] = {
+// What links little, so that it can be built once more for libFuzzer.
+inline constexpr Target kReaderTargets[] = {
     {"safetensors", FuzzSafetensors},
     {"config", FuzzConfig},
-    {"vocabulary", FuzzVocabulary},
-    {"tokenizer", FuzzTokenizer},
-    {"reader", FuzzReader},
+    {"lines", FuzzLines},
+    {"sentencepiece", FuzzSentencePiece},
+    {"text", FuzzText},
     {"request", FuzzRequest},
     {"infer", FuzzInfer},
     {"state", FuzzState},
     {"search", FuzzSearch},
     {"headers", FuzzHeaders},
-    {"tokens", FuzzTokens},
-    {"try", FuzzTry},
     {"http", FuzzHttp},
     {"v2", FuzzV2},
     {"rest", FuzzRest},
-    {"completions", FuzzCompletions},
-    {"sentencepiece", FuzzSentencePiece},
+};
+
+// What needs a backend or the whole server.
+inline constexpr Target kWholeTargets[] = {
+    {"model", FuzzModel},
+    {"http2", FuzzHttp2},
+    {"gateway", FuzzGateway},
 };
 
 }  // namespace sru::fuzz
