@@ -1,0 +1,467 @@
+"""What scripts/fuzz.sh does; its --help says it."""
+
+import argparse
+import concurrent.futures
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+TESTS = ROOT / "tests" / "fuzz"
+WORK = ROOT / "build-fuzz" / "fuzz"
+RUNS = WORK / "runs.jsonl"
+COVERAGE = WORK / "coverage.json"
+PAGE = ROOT / "docs" / "benchmarks" / "fuzz.md"
+
+# target -> what it reads
+READERS = {
+    "safetensors": "model.safetensors",
+    "config": "config.json",
+    "lines": "vocab.txt, the file of tokens",
+    "sentencepiece": "spm.model (BPE and unigram), with texts that it cuts up",
+    "text": "texts, through every tokenizer, and with spans for a reader",
+    "request": "messages of sru.v1, and their outlines",
+    "infer": "ModelInfer messages, typed and raw tensors",
+    "state": "states that a caller sends, into the arena and out again",
+    "search": "candidates of a beam search",
+    "headers": "headers that are read: tokens, request ids, trace contexts, hosts, peers",
+    "http": "connections of the HTTP port, cut into pieces",
+    "v2": "bodies of the Open Inference Protocol over HTTP",
+    "rest": "the other JSON bodies",
+}
+WHOLE = {
+    "model": "a small model of each task as the exporter wrote it, bytes changed, through the server's loader",
+    "http2": "frames, calls and their metadata on the gRPC port of a whole server",
+    "gateway": "requests to the HTTP port of a whole server",
+}
+TARGETS = {**READERS, **WHOLE}
+MAX_BYTES = 4096  # of an input
+MAX_FILES = 64  # of a target's committed inputs
+MAX_CORPUS_BYTES = 48 << 10
+TIMEOUT_S = 60  # for one input
+CHUNK_S = 120  # of a target at a time, so that a long run can be followed
+SPEED_S = 2  # to measure a target's speed
+SMALLEST_SHARE = 20  # a target gets at least a 20th of an equal share of --inputs
+
+
+def progress(text):
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+def files_of(folder):
+    return sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+
+
+class Failed(Exception):
+    """A target that broke a promise, or a program that could not be run."""
+
+
+class Fuzzer:
+    """The program of one target, and what it has done in this run."""
+
+    def __init__(self, target, server_preset, temporary):
+        self.target = target
+        self.server_preset = server_preset
+        self.temporary = temporary
+        self.corpus = TESTS / "corpus" / target
+        self.crashes = TESTS / "crashes" / target
+        self.work = WORK / "corpus" / target
+        self.work.mkdir(parents=True, exist_ok=True)
+        self.inputs = 0
+        self.seconds = 0.0
+        self.rate = 0.0  # inputs per second when last measured
+        self.edges = None
+        self.failure = None
+
+    @property
+    def is_reader(self):
+        return self.target in READERS
+
+    def program(self):
+        if self.is_reader:
+            return [str(ROOT / "build-fuzz" / "bin" / f"fuzz_{self.target}"), f"-max_len={MAX_BYTES}"]
+        folder = "build" if self.server_preset == "release" else f"build-{self.server_preset}"
+        return [str(ROOT / folder / "bin" / "plain_fuzzer"), self.target]
+
+    def run(self, *flags, record=True):
+        """Runs the program once over all inputs that there are, then as `flags` say. Raises Failed."""
+        if self.failure:
+            raise Failed(self.failure)
+        (WORK / "crashes").mkdir(parents=True, exist_ok=True)
+        stamp = datetime.datetime.now().strftime("%H%M%S")
+        prefix = WORK / "crashes" / f"{self.target}-{stamp}-"
+        folders = [self.work, self.corpus, self.crashes]  # libFuzzer adds what it finds to the first
+        command = [
+            *self.program(),
+            f"-timeout={TIMEOUT_S}",
+            f"-artifact_prefix={prefix}",
+            *(["-print_final_stats=1"] if self.is_reader else []),
+            *flags,
+            *(str(folder) for folder in folders if folder.is_dir()),
+        ]
+        start = time.monotonic()
+        output = self.output_of(command)
+        seconds = time.monotonic() - start
+        inputs = re.search(r"stat::number_of_executed_units:\s+(\d+)", output[1])
+        edges = re.findall(r"\bcov: (\d+)", output[1])
+        if edges:
+            self.edges = int(edges[-1])
+        if output[0] == 0 and inputs is None:
+            self.failure = f"{self.target}: no figures at the end of its output"
+        elif output[0] != 0:
+            log = WORK / "crashes" / f"{self.target}-{stamp}.log"
+            log.write_text(output[1])
+            kept = [path for path in files_of(WORK / "crashes") if path.name.startswith(prefix.name)]
+            self.failure = (
+                f"{self.target} failed ({output[0]}); the report: {log.relative_to(ROOT)}; the input: "
+                f"{kept[0].relative_to(ROOT) if kept else 'not known'}. To turn it into a test, move the input to "
+                f"{self.crashes.relative_to(ROOT)}/, under a name that says what was wrong"
+            )
+        if inputs is not None:
+            count = int(inputs.group(1))
+            self.rate = count / max(seconds, 1e-3)
+            if record:
+                self.inputs += count
+                self.seconds += seconds
+        if self.failure:
+            raise Failed(self.failure)
+        return seconds
+
+    def output_of(self, command):
+        environment = dict(os.environ, TMPDIR=self.temporary)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            errors="replace", start_new_session=True,
+        )
+        with Fuzzer.lock:
+            Fuzzer.running.add(process)
+        try:
+            output, _ = process.communicate()
+        finally:
+            with Fuzzer.lock:
+                Fuzzer.running.discard(process)
+        return process.returncode, output
+
+    lock = threading.Lock()
+    running = set()
+
+    @staticmethod
+    def end_all():
+        with Fuzzer.lock:
+            for process in Fuzzer.running:
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def minimize(self):
+        """Adds to the committed inputs what they lack, the smallest first."""
+        with tempfile.TemporaryDirectory() as folder:
+            chosen = pathlib.Path(folder) / "chosen"
+            shutil.copytree(self.corpus, chosen)
+            code, output = self.output_of(
+                [*self.program(), "-merge=1", f"-timeout={TIMEOUT_S}", f"-artifact_prefix={folder}/", str(chosen),
+                 str(self.work)]
+            )
+            if code != 0:
+                raise Failed(f"{self.target}: -merge=1 failed:\n{output[-2000:]}")
+            committed = files_of(self.corpus)
+            known = {path.read_bytes() for path in committed}
+            files, size = len(committed), sum(len(one) for one in known)
+            for path in sorted(files_of(chosen), key=lambda path: (path.stat().st_size, path.name)):
+                contents = path.read_bytes()
+                if contents in known:
+                    continue
+                if files + 1 > MAX_FILES or size + len(contents) > MAX_CORPUS_BYTES:
+                    break
+                (self.corpus / hashlib.sha1(contents).hexdigest()[:16]).write_bytes(contents)
+                files, size = files + 1, size + len(contents)
+
+
+def build(preset, target=None):
+    progress(f"building: {preset}")
+    command = ["cmake", "--build", "--preset", preset, *(["--target", target] if target else [])]
+    for step in (["cmake", "--preset", preset], command):
+        result = subprocess.run(step, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if result.returncode != 0:
+            raise Failed(f"{' '.join(step)} failed:\n{result.stdout[-4000:]}")
+
+
+def shares(fuzzers, total):
+    """How many of `total` inputs each gets: as many as it takes in the time that all have, but a minimum."""
+    least = total // (SMALLEST_SHARE * len(fuzzers))
+    rate = sum(fuzzer.rate for fuzzer in fuzzers)
+    return {fuzzer.target: max(least, int(total * fuzzer.rate / rate)) for fuzzer in fuzzers}
+
+
+def fuzz(fuzzer, inputs, seconds, seed, on_chunk):
+    """Takes a target through its share, chunk by chunk."""
+    chunk = 0
+    while not fuzzer.failure:
+        before = fuzzer.inputs
+        flags = [f"-seed={seed + chunk}"]
+        if seconds:
+            flags.append(f"-max_total_time={seconds}")
+        else:
+            left = inputs - fuzzer.inputs
+            if left <= 0:
+                break
+            flags.append(f"-runs={int(min(left, max(1000, fuzzer.rate * CHUNK_S)))}")
+        try:
+            fuzzer.run(*flags)
+        except Failed as failure:
+            progress(str(failure))
+        on_chunk(fuzzer, fuzzer.inputs - before)
+        chunk += 1
+        if seconds:
+            break
+
+
+def commit():
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True
+    )
+    return found.stdout.strip() or "unknown"
+
+
+def table(rows):
+    """Markdown; the first row is the header, columns of numbers to the right."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    right = [all(re.fullmatch(r"[-0-9.,%]*", row[i]) for row in rows[1:]) for i in range(len(rows[0]))]
+    lines.insert(1, "|" + "|".join("---:" if is_right else "---" for is_right in right) + "|")
+    return "\n".join(lines)
+
+
+def corpus_columns(target):
+    sizes = [path.stat().st_size for path in files_of(TESTS / "corpus" / target)]
+    return [str(len(sizes)), f"{sum(sizes):,}", str(len(files_of(TESTS / "crashes" / target)))]
+
+
+HEADER = ["target", "inputs", "inputs/s", "seconds", "edges", "committed inputs", "bytes", "were crashes", "failures now"]
+
+
+def run_table(results):
+    rows = [HEADER]
+    for target in TARGETS:
+        if target not in results:
+            continue
+        one = results[target]
+        rate = one["inputs"] / one["seconds"] if one["seconds"] > 0 else 0
+        edges = "" if one.get("edges") is None else f"{one['edges']:,}"
+        rows.append(
+            [target, f"{one['inputs']:,}", f"{rate:,.0f}", f"{one['seconds']:,.0f}", edges, *corpus_columns(target),
+             str(one["failures"])]
+        )
+    total = sum(one["inputs"] for one in results.values())
+    seconds = sum(one["seconds"] for one in results.values())
+    rows.append(["all", f"{total:,}", "", f"{seconds:,.0f}", "", "", "", "", str(sum(one["failures"] for one in results.values()))])
+    return table(rows)
+
+
+def measure_coverage(temporary):
+    """file -> (lines, lines that the committed inputs of the readers reach)."""
+    build("fuzz-coverage")
+    program = ROOT / "build-fuzz-coverage" / "bin" / "fuzz_coverage"
+    raw = pathlib.Path(temporary) / "profiles"
+    for target in READERS:
+        folders = [folder for folder in (TESTS / "corpus" / target, TESTS / "crashes" / target) if folder.is_dir()]
+        subprocess.run(
+            [program, target, "-runs=0", *folders], cwd=ROOT, check=True, stderr=subprocess.DEVNULL,
+            env=dict(os.environ, TMPDIR=temporary, LLVM_PROFILE_FILE=str(raw / f"{target}.profraw")),
+        )
+    merged = raw / "all.profdata"
+    subprocess.run(["llvm-profdata", "merge", "-sparse", "-o", merged, *raw.glob("*.profraw")], check=True)
+    exported = subprocess.run(
+        ["llvm-cov", "export", "-summary-only", f"-instr-profile={merged}", program], check=True, capture_output=True
+    )
+    found = {}
+    for one in json.loads(exported.stdout)["data"][0]["files"]:
+        path = pathlib.Path(one["filename"])
+        if not path.is_relative_to(ROOT) or path.suffix != ".cc":
+            continue
+        name = str(path.relative_to(ROOT))
+        if name.startswith(("base/", "models/", "server/", "kernels/state_arena")):
+            lines = one["summary"]["lines"]
+            found[name] = (lines["count"], lines["covered"])
+    return found
+
+
+def coverage_table(found):
+    rows = [["source", "lines", "reached"]]
+    for name, (count, covered) in sorted(found.items()):
+        rows.append([name, f"{count:,}", f"{100 * covered / max(1, count):.0f}%"])
+    count, covered = (sum(one[i] for one in found.values()) for i in (0, 1))
+    rows.append(["all", f"{count:,}", f"{100 * covered / max(1, count):.0f}%"])
+    return table(rows)
+
+
+def recorded_runs():
+    """All recorded runs summed up by target, and the inputs by commit and build."""
+    results, commits = {}, {}
+    for line in RUNS.read_text().splitlines() if RUNS.exists() else []:
+        run = json.loads(line)
+        one = results.setdefault(run["target"], {"inputs": 0, "seconds": 0.0, "edges": None, "failures": 0})
+        one["inputs"] += run["inputs"]
+        one["seconds"] += run["seconds"]
+        one["failures"] = int(run["failed"])
+        one["edges"] = run["edges"] if run["edges"] is not None else one["edges"]
+        by_target = commits.setdefault((run["commit"], run["build"]), {})
+        by_target[run["target"]] = by_target.get(run["target"], 0) + run["inputs"]
+    return results, commits
+
+
+def write_page(coverage):
+    results, commits = recorded_runs()
+    reads = table([["target", "reads"]] + [[target, text] for target, text in TARGETS.items()])
+    by_commit = table(
+        [["commit", "build", "inputs", "targets"]]
+        + [
+            [name, build_name, f"{sum(counts.values()):,}", " ".join(one for one in TARGETS if one in counts)]
+            for (name, build_name), counts in commits.items()
+        ]
+    )
+    PAGE.write_text(
+        f"""# Fuzzing
+
+Written by `scripts/fuzz.sh --page`. Machine: {os.cpu_count()} cores, which other programs used too. Date: {datetime.date.today()}.
+
+{reads}
+
+## What was run
+
+The programs of the readers are libFuzzer's, on the address and undefined behavior sanitizers; `model`, `http2` and `gateway` make their inputs
+by chance (`plain_fuzzer`), on the build that the second table names. Edges are branches of the instrumented sources that were seen to be
+taken. "Were crashes" counts inputs that once made a target fail and are tests since then (`tests/fuzz/crashes`).
+
+{run_table(results)}
+
+{by_commit}
+
+## Lines that the committed inputs reach
+
+Of the sources that the readers' programs instrument (`llvm-cov`; `scripts/fuzz.sh --coverage`). What they do not reach is mostly what is not for
+reading, such as the files' other halves that write, and errors of the system.
+
+{coverage_table(coverage)}
+"""
+    )
+    progress(f"wrote {PAGE.relative_to(ROOT)}")
+
+
+def parse_arguments():
+    parser = argparse.ArgumentParser(usage="scripts/fuzz.sh --help", add_help=False)
+    parser.add_argument("--inputs", type=int, default=0)
+    parser.add_argument("--seconds", type=int, default=0)
+    parser.add_argument("--targets", default=",".join(TARGETS))
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minimize", action="store_true")
+    parser.add_argument("--coverage", action="store_true")
+    parser.add_argument("--page", action="store_true")
+    parser.add_argument("--server_preset", default="asan", choices=("asan", "release"))
+    args = parser.parse_args()
+    args.targets = args.targets.split(",")
+    for target in args.targets:
+        if target not in TARGETS:
+            parser.error(f"--targets: there is no '{target}', only {', '.join(TARGETS)}")
+    if args.inputs and args.seconds:
+        parser.error("--inputs or --seconds, not both")
+    if args.inputs < 0 or args.seconds < 0 or args.jobs < 1:
+        parser.error("--inputs, --seconds: at least 0; --jobs: at least 1")
+    return args
+
+
+def run_all(args, temporary):
+    fuzzers = [Fuzzer(target, args.server_preset, temporary) for target in args.targets]
+    if any(fuzzer.is_reader for fuzzer in fuzzers):
+        build("fuzz")
+    if not all(fuzzer.is_reader for fuzzer in fuzzers):
+        build(args.server_preset, "plain_fuzzer")
+    seed = args.seed or int(time.time())
+    progress(f"commit {commit()}, seed {seed}, targets: {' '.join(args.targets)}")
+    WORK.mkdir(parents=True, exist_ok=True)
+    done_inputs = 0
+    planned = {}
+    lock = threading.Lock()
+    revision = commit()
+
+    def on_chunk(fuzzer, count):
+        nonlocal done_inputs
+        with lock:
+            done_inputs += count
+            record = {
+                "target": fuzzer.target, "inputs": count, "seconds": round(fuzzer.seconds - recorded.get(fuzzer.target, 0.0), 1),
+                "edges": fuzzer.edges, "failed": bool(fuzzer.failure), "commit": revision,
+                "build": "libFuzzer" if fuzzer.is_reader else fuzzer.server_preset,
+            }
+            recorded[fuzzer.target] = fuzzer.seconds
+            with RUNS.open("a") as log:
+                log.write(json.dumps(record) + "\n")
+            share = f" of {planned[fuzzer.target]:,}" if fuzzer.target in planned else ""
+            progress(f"{fuzzer.target}: {fuzzer.inputs:,}{share} inputs, {fuzzer.rate:,.0f}/s; {done_inputs:,} in all")
+
+    recorded = {}
+    with concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+        try:
+            def first(fuzzer):
+                try:
+                    fuzzer.run("-runs=0", record=False)
+                    if args.inputs:
+                        fuzzer.run(f"-max_total_time={SPEED_S}", record=False)
+                except Failed as failure:
+                    progress(str(failure))
+
+            list(pool.map(first, fuzzers))
+            progress("committed inputs: " + ("withstood" if not any(f.failure for f in fuzzers) else "NOT withstood"))
+            sound = [fuzzer for fuzzer in fuzzers if not fuzzer.failure]
+            if args.inputs and sound:
+                planned.update(shares(sound, args.inputs))
+            if args.inputs or args.seconds:
+                list(pool.map(lambda f: fuzz(f, planned.get(f.target, 0), args.seconds, seed, on_chunk), sound))
+        except KeyboardInterrupt:
+            Fuzzer.end_all()
+            raise
+    if args.minimize:
+        for fuzzer in fuzzers:
+            if fuzzer.is_reader and not fuzzer.failure:
+                progress(f"minimizing: {fuzzer.target}")
+                fuzzer.minimize()
+    return fuzzers
+
+
+def main():
+    args = parse_arguments()
+    in_memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="sru-fuzz-", dir=in_memory) as temporary:
+        try:
+            fuzzers = run_all(args, temporary)
+            coverage = None
+            if args.coverage or args.page:
+                coverage = measure_coverage(temporary)
+        except Failed as failure:
+            print(f"fuzz: {failure}", file=sys.stderr)
+            return 1
+    print(run_table({
+        fuzzer.target: {"inputs": fuzzer.inputs, "seconds": fuzzer.seconds, "edges": fuzzer.edges,
+                        "failures": int(bool(fuzzer.failure))}
+        for fuzzer in fuzzers
+    }))
+    if coverage:
+        print("\n" + coverage_table(coverage))
+    if args.page:
+        write_page(coverage)
+    for fuzzer in fuzzers:
+        if fuzzer.failure:
+            print(f"fuzz: {fuzzer.failure}", file=sys.stderr)
+    return int(any(fuzzer.failure for fuzzer in fuzzers))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# Fuzzes everything that reads bytes of strangers or of files (tests/fuzz), on the address and undefined behavior
+# sanitizers, and prints a table of what was run. First every target takes its committed inputs. Ends by itself, with 1
+# if a target failed.
+#
+#   scripts/fuzz.sh [--inputs=N | --seconds=S] [--targets=A,B] [--jobs=J] [--seed=N] [--minimize] [--coverage] [--page]
+#                   [--server_preset=asan]
+#
+#   --inputs=N   N inputs in all, shared out by the targets' measured speed, a minimum for each
+#   --seconds=S  S seconds of each target
+#   --targets    some of: safetensors config lines sentencepiece text request infer state search headers http v2 rest
+#                model http2 gateway; default: all
+#   --jobs=J     targets that run at a time; default: 2
+#   --minimize   afterwards adds to tests/fuzz/corpus the smallest inputs that reach what the committed ones do not, up to
+#                64 files and 48 KiB for a target
+#   --coverage   builds the readers a third time and prints the part of each source's lines that the committed inputs
+#                reach
+#   --page       writes docs/benchmarks/fuzz.md: all runs that are recorded in build-fuzz/fuzz/runs.jsonl, and --coverage
+#   --server_preset  the build that model, http2 and gateway run in: asan, or release, which is faster to build and misses
+#                more
+#
+# The readers' targets are libFuzzer programs (clang: scripts/deps.sh fuzz). These three make their inputs by chance: gRPC
+# cannot be instrumented, and backends and a server built once more by clang take longer to build than CI runs them. What
+# the fuzzer finds worth keeping is kept in build-fuzz/fuzz/corpus and used again by the next run.
+#
+# An input that makes a target fail is written to build-fuzz/fuzz/crashes. Moved to tests/fuzz/crashes/TARGET, under a name
+# that says what was wrong, it is a test: fuzz_corpus_test and this script run every file there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+case " $* " in
+  *" --help "* | *" -h "*)
+    sed -n '2,/^set /{/^set /!s/^# \{0,1\}//p}' "$0"
+    exit 0
+    ;;
+esac
+exec python3 -B scripts/fuzz.py "$@"
