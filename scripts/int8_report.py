@@ -178,7 +178,7 @@ def translator(args, models):
     rows = []
     for dtype in DTYPES[1:]:
         pairs = list(zip(found["float32"], found[dtype]))
-        same = [(a, b) for a, b in pairs if a.text == b.text]
+        same = [(a, b) for a, b in pairs if a.hypotheses[0].text == b.hypotheses[0].text]
         differences = [abs(a.hypotheses[0].log_prob - b.hypotheses[0].log_prob) for a, b in same]
         rows.append(row(f"translator, beam of 5: sentences that differ from float32's, {dtype}",
                         f"{len(pairs) - len(same)} of {len(pairs)}"))

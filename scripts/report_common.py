@@ -216,10 +216,10 @@ class Models:
             raise NotMeasured(done.stderr.strip().split("\n")[-1])
 
     def export(self, source, target):
-        """Exports a folder with checkpoint.pt and config.json, and the vocabularies that are beside them."""
+        """Exports a folder with checkpoint.pt and config.json, and what is beside them: vocabularies, labels."""
         command = [ROOT / "models" / "export_torch.py", "--checkpoint", source / "checkpoint.pt",
                    "--config", source / "config.json", "--out", target]
-        for flag, file in (("--vocab", "vocab.txt"), ("--subwords", "spm.model")):
+        for flag, file in (("--vocab", "vocab.txt"), ("--labels", "labels.txt"), ("--subwords", "spm.model")):
             if (source / file).exists():
                 command += [flag, source / file]
         self.python(*command)
