@@ -228,7 +228,7 @@ def bfloat16x3(report, bench, python):
 def arrangements(report, bench):
     title = "Arrangements of bfloat16's tiles"
     progress(title)
-    words = ["scripts/tune_amx.sh", "--seconds=0.05"] + (["--quick"] if bench.quick else [])
+    words = ["scripts/tune_amx.sh", *(["--seconds=0.01", "--quick"] if bench.quick else ["--seconds=0.05"])]
     status, output, last = run_with_progress(
         [*words, f"--bin={bench.binaries}", f"--core={bench.core}"])
     if status != 0:

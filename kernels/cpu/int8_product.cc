@@ -36,7 +36,15 @@ struct PairDot {
 
 #else
 // The products of adjacent pairs of 16-bit numbers, added.
-#if HWY_ARCH_X86
+#if HWY_TARGET == HWY_EMU128  // what clang compiles for every processor
+HWY_INLINE hn::Vec128<int32_t> MultiplyPairs(hn::Vec128<int16_t> a, hn::Vec128<int16_t> b) {
+  hn::Vec128<int32_t> sums;
+  for (int i = 0; i < 4; ++i) {
+    sums.raw[i] = a.raw[2 * i] * b.raw[2 * i] + a.raw[2 * i + 1] * b.raw[2 * i + 1];
+  }
+  return sums;
+}
+#elif HWY_ARCH_X86
 HWY_INLINE hn::Vec128<int32_t> MultiplyPairs(hn::Vec128<int16_t> a, hn::Vec128<int16_t> b) {
   return hn::Vec128<int32_t>{_mm_madd_epi16(a.raw, b.raw)};
 }
