@@ -191,8 +191,8 @@ PARTS = {part.__name__: part for part in (steps, batches, classifiers, language_
 
 NOTES = """## How to read it
 
-A step of one session reads every weight once: where these are larger than the caches it takes as long as reading them, and half
-the bytes take half the time. With more sessions the weights that were read serve all of them, and what counts is how fast products
+A step of one session reads every weight once: where these are larger than the caches it takes little longer than reading them, and the fewer bytes
+the less time. Embeddings, of which a step reads a row, are a part of the megabytes and not of the time. With more sessions the weights that were read serve all of them, and what counts is how fast products
 are. int8's are sums of whole numbers (`kernels/cpu/int8_product.h`), which AVX512_VNNI adds up twice as fast as
 float32's; where bfloat16 has tiles of its own (AVX512_BF16, AMX) with the scan between them, these are faster for many rows.
 
