@@ -194,8 +194,13 @@ HWY_INLINE void MultiplyInt8(const Int8Call& call) {
       const int size = call.k - first < kInt8Chunk ? call.k - first : kInt8Chunk;
       const int padded = (size + kInt8RowAlignment - 1) / kInt8RowAlignment * kInt8RowAlignment;
       for (int r = 0; r < rows; ++r) {
-        extra[r] =
-            ToFixedPoint<Dot>(x + r * k + first, size, padded, factors[r], fixed + r * kInt8Chunk);
+        int16_t* const fixed_row = fixed + r * kInt8Chunk;
+        if (scales[r] != scales[r]) {  // NaN, as all products of the row become
+          for (int i = 0; i < padded; ++i) fixed_row[i] = 0;
+          extra[r] = 0;
+          continue;
+        }
+        extra[r] = ToFixedPoint<Dot>(x + r * k + first, size, padded, factors[r], fixed_row);
       }
       Int8Block b;
       b.steps = padded / Dot::kDepth;
