@@ -298,9 +298,11 @@ void HttpConnection::OnHeader() {
   close_after_ = !options.keep_alive || !parser_.keep_alive();
   if (options.check_headers != nullptr) {
     if (std::shared_ptr<const PageResponse> refusal = options.check_headers(request)) {
-      // A client that was not told to go on may send the body or not, so its end is unknown.
+      // A client that was not told to go on may send the body or not, so its end is unknown. The parser reads no body that is
+      // over its bound.
       if (!complete_ &&
-          (parser_.chunked() || parser_.expects_continue() || length > kMaxRestBytes)) {
+          (parser_.chunked() || parser_.expects_continue() ||
+           length > std::min<uint64_t>(kMaxRestBytes, options.limits.max_body_bytes))) {
         close_after_ = true;
       }
       return Write(std::move(refusal));

@@ -51,16 +51,15 @@ class AnswerLoadTest : public ::testing::Test {
   AnswerLoadTest() {
     models::WriteSmallReader(repository_, "reader/1");
     plain_ = std::make_unique<PlainReader>(repository_.path("reader/1"), "reference");
+    options_ = TestOptions(repository_.path());
+    options_.batching.engine.instances = 1;
+    options_.batching.engine.batcher.max_batch_tokens = 2048;
+    options_.batching.engine.batcher.max_queue_tokens = 10000000;
   }
 
-  // One worker, slow for what it gets, and a short queue.
-  server::Options SlowOptions() {
-    server::Options options = TestOptions(repository_.path());
-    options.batching.backend = "reference";
-    options.batching.engine.instances = 1;
-    options.batching.engine.batcher.max_batch_tokens = 2048;
-    options.batching.engine.batcher.max_queue_tokens = 3 * 2048;
-    return options;
+  // A server with one worker, on device_.
+  std::unique_ptr<RunningServer> Start() {
+    return std::make_unique<RunningServer>(std::make_unique<FailingBackend>(device_), options_);
   }
 
   // Queries of 1 to 3 passages; each has the answers of a plain run.
@@ -97,7 +96,7 @@ class AnswerLoadTest : public ::testing::Test {
     return request;
   }
 
-  // A query that takes the worker a millisecond or more: attention of 900 words to 1,000.
+  // A query that is a batch by itself.
   static v1::AnswerRequest Slow() {
     std::mt19937 random(3);
     v1::AnswerRequest request;
@@ -107,10 +106,13 @@ class AnswerLoadTest : public ::testing::Test {
     return request;
   }
 
-  // Sends calls, which wait or run until they are answered.
+  // Sends calls, which wait until Release().
   class Background {
    public:
-    Background(RunningServer* server, const v1::AnswerRequest& request, int count) : done_(count) {
+    Background(RunningServer* server, FailingDevices* device, const v1::AnswerRequest& request,
+               int count)
+        : device_(*device), done_(count) {
+      device_.held = true;
       for (int i = 0; i < count; ++i) {
         Call& call = *calls_.emplace_back(std::make_unique<Call>());
         call.request = request;
@@ -121,16 +123,23 @@ class AnswerLoadTest : public ::testing::Test {
                                        });
       }
     }
-    ~Background() { Wait(); }
+    ~Background() {
+      Release();
+      if (!waited_) done_.Wait();
+    }
+    void Release() { device_.held = false; }
     void Cancel() {
       for (auto& call : calls_) call->context.TryCancel();
     }
     void Wait() {
-      if (!std::exchange(waited_, true)) done_.Wait();
+      Release();
+      done_.Wait();
+      waited_ = true;
     }
     const std::vector<std::unique_ptr<Call>>& calls() const { return calls_; }
 
    private:
+    FailingDevices& device_;
     absl::BlockingCounter done_;
     bool waited_ = false;
     std::vector<std::unique_ptr<Call>> calls_;
@@ -174,6 +183,8 @@ class AnswerLoadTest : public ::testing::Test {
   }
 
   models::TempDirectory repository_;
+  const std::shared_ptr<FailingDevices> device_ = std::make_shared<FailingDevices>(1);
+  server::Options options_;
   std::unique_ptr<PlainReader> plain_;
   std::vector<v1::AnswerRequest> requests_;
   std::vector<std::vector<v1::QueryAnswers>> expected_;
@@ -182,15 +193,21 @@ class AnswerLoadTest : public ::testing::Test {
 // What is refused is told so at once and when to come back; all that is accepted is answered, and rightly.
 TEST_F(AnswerLoadTest, AFullQueueRefusesAndLosesNothing) {
   MakeRequests(20, 40);
-  RunningServer server(SlowOptions());
-  ASSERT_TRUE(server.started());
+  options_.batching.engine.batcher.max_queue_tokens = 3 * 2048;
+  const auto server = Start();
+  ASSERT_TRUE(server->started());
   const v1::AnswerRequest slow = Slow();
   const std::vector<v1::QueryAnswers> slow_answers = plain_->Answer(slow);
-  Background background(&server, slow, 12);
+  Background background(server.get(), device_.get(), slow, 12);
   std::vector<std::unique_ptr<Background>> small;
   for (const v1::AnswerRequest& request : requests_) {
-    small.push_back(std::make_unique<Background>(&server, request, 1));
+    small.push_back(std::make_unique<Background>(server.get(), device_.get(), request, 1));
   }
+  const auto rejections = [&] {
+    return server->Metric(
+        "sru_rejections_total{model=\"reader\",version=\"1\",reason=\"queue_full\"}");
+  };
+  ASSERT_TRUE(PollUntil([&] { return rejections() > 0; }));
   background.Wait();
   int refused = 0;
   const auto check = [&](const Call& call, const std::vector<v1::QueryAnswers>& expected) {
@@ -218,20 +235,16 @@ TEST_F(AnswerLoadTest, AFullQueueRefusesAndLosesNothing) {
     small[i]->Wait();
     check(*small[i]->calls()[0], expected_[i]);
   }
-  EXPECT_EQ(
-      server.Metric("sru_rejections_total{model=\"reader\",version=\"1\",reason=\"queue_full\"}"),
-      refused);
-  EXPECT_TRUE(PollUntil([&] { return server.Metric("sru_inflight_bytes") == 0; }));
+  EXPECT_EQ(rejections(), refused);
+  EXPECT_TRUE(PollUntil([&] { return server->Metric("sru_inflight_bytes") == 0; }));
 }
 
 TEST_F(AnswerLoadTest, CancelledCallsLeaveTheQueue) {
-  server::Options options = SlowOptions();
-  options.batching.engine.batcher.max_queue_tokens = 10000000;
-  RunningServer server(options);
-  ASSERT_TRUE(server.started());
-  Background background(&server, Slow(), 400);
-  ASSERT_TRUE(
-      PollUntil([&] { return server.Metric(absl::StrCat("sru_queue_sequences", kLabels)) > 0; }));
+  const auto server = Start();
+  ASSERT_TRUE(server->started());
+  const auto waiting = [&] { return server->Metric(absl::StrCat("sru_queue_sequences", kLabels)); };
+  Background background(server.get(), device_.get(), Slow(), 400);
+  ASSERT_TRUE(PollUntil([&] { return waiting() > 0; }));
   background.Cancel();
   background.Wait();
   int cancelled = 0;
@@ -240,82 +253,80 @@ TEST_F(AnswerLoadTest, CancelledCallsLeaveTheQueue) {
   }
   EXPECT_GT(cancelled, 0);
   EXPECT_TRUE(PollUntil([&] {
-    return server.Metric(absl::StrCat("sru_queue_sequences", kLabels)) == 0 &&
-           server.Metric("sru_requests_in_flight") == 0 && server.Metric("sru_inflight_bytes") == 0;
+    return waiting() == 0 && server->Metric("sru_requests_in_flight") == 0 &&
+           server->Metric("sru_inflight_bytes") == 0;
   }));
   MakeRequests(1, 10);
   v1::AnswerResponse response;
-  ASSERT_TRUE(Answer(server, requests_[0], &response).ok());
+  ASSERT_TRUE(Answer(*server, requests_[0], &response).ok());
   ExpectRight(0, response);
 }
 
 TEST_F(AnswerLoadTest, ADeadlineThatCannotBeMetIsRefusedAtOnce) {
-  server::Options options = SlowOptions();
-  options.batching.engine.batcher.max_queue_tokens = 10000000;
-  RunningServer server(options);
-  ASSERT_TRUE(server.started());
+  device_->run_milliseconds = 20;
+  const auto server = Start();
+  ASSERT_TRUE(server->started());
   v1::AnswerResponse response;
-  grpc::Status status = Answer(server, Slow(), &response);
+  grpc::Status status = Answer(*server, Slow(), &response);
   ASSERT_TRUE(status.ok()) << status.error_message();  // the speed is measured
-  Background background(&server, SlowAndFirst(), 500);
-  ASSERT_TRUE(
-      PollUntil([&] { return server.Metric(absl::StrCat("sru_queue_sequences", kLabels)) > 400; }));
-  // A quarter of what the queue takes: on a slow machine the last of the 500 are still being read.
-  const absl::Duration deadline = 100 * absl::Microseconds(response.times().compute_us());
-  status = Answer(server, Slow(), &response, deadline);
+  Background background(server.get(), device_.get(), SlowAndFirst(), 100);
+  // All but the one that is held.
+  ASSERT_TRUE(PollUntil(
+      [&] { return server->Metric(absl::StrCat("sru_queue_sequences", kLabels)) == 99; }));
+  // A quarter of what the queue takes.
+  const absl::Duration deadline = 25 * absl::Microseconds(response.times().compute_us());
+  status = Answer(*server, Slow(), &response, deadline);
   EXPECT_EQ(status.error_code(), StatusCode::RESOURCE_EXHAUSTED) << status.error_message();
   EXPECT_EQ(
-      server.Metric("sru_rejections_total{model=\"reader\",version=\"1\",reason=\"deadline\"}"), 1);
+      server->Metric("sru_rejections_total{model=\"reader\",version=\"1\",reason=\"deadline\"}"),
+      1);
   background.Cancel();
 }
 
 TEST_F(AnswerLoadTest, WithoutAdmissionByDeadlineWaitingCallsExpire) {
-  server::Options options = SlowOptions();
-  options.batching.engine.batcher.max_queue_tokens = 10000000;
-  options.batching.engine.batcher.admission_by_deadline = false;
-  RunningServer server(options);
-  ASSERT_TRUE(server.started());
-  Background background(&server, SlowAndFirst(), 400);
-  ASSERT_TRUE(
-      PollUntil([&] { return server.Metric(absl::StrCat("sru_queue_sequences", kLabels)) > 300; }));
+  options_.batching.engine.batcher.admission_by_deadline = false;
+  const auto server = Start();
+  ASSERT_TRUE(server->started());
+  Background background(server.get(), device_.get(), SlowAndFirst(), 100);
+  ASSERT_TRUE(PollUntil(
+      [&] { return server->Metric(absl::StrCat("sru_queue_sequences", kLabels)) == 99; }));
   v1::AnswerResponse response;
-  const grpc::Status status = Answer(server, Slow(), &response, absl::Milliseconds(20));
+  const grpc::Status status = Answer(*server, Slow(), &response, absl::Milliseconds(20));
   EXPECT_EQ(status.error_code(), StatusCode::DEADLINE_EXCEEDED) << status.error_message();
   background.Cancel();
 }
 
 // A call of high priority goes before those that wait.
 TEST_F(AnswerLoadTest, PrioritiesAreKept) {
-  server::Options options = SlowOptions();
-  options.batching.engine.batcher.max_queue_tokens = 10000000;
-  options.batching.engine.batcher.ageing_interval = absl::Minutes(10);
-  RunningServer server(options);
-  ASSERT_TRUE(server.started());
+  device_->run_milliseconds = 20;
+  options_.batching.engine.batcher.ageing_interval = absl::Minutes(10);
+  const auto server = Start();
+  ASSERT_TRUE(server->started());
+  const auto waiting = [&] { return server->Metric(absl::StrCat("sru_queue_sequences", kLabels)); };
   v1::AnswerRequest low = Slow();
   low.set_priority(v1::PRIORITY_LOW);
-  Background background(&server, low, 400);
-  ASSERT_TRUE(
-      PollUntil([&] { return server.Metric(absl::StrCat("sru_queue_sequences", kLabels)) > 300; }));
+  Background background(server.get(), device_.get(), low, 100);
+  ASSERT_TRUE(PollUntil([&] { return waiting() == 99; }));
   MakeRequests(1, 20);
   requests_[0].set_priority(v1::PRIORITY_HIGH);
-  v1::AnswerResponse response;
-  const grpc::Status status = Answer(server, requests_[0], &response);
-  EXPECT_TRUE(status.ok()) << status.error_message();
-  ExpectRight(0, response);
+  Background first(server.get(), device_.get(), requests_[0], 1);
+  ASSERT_TRUE(PollUntil([&] { return waiting() > 99; }));
+  first.Wait();
+  EXPECT_TRUE(first.calls()[0]->status.ok()) << first.calls()[0]->status.error_message();
+  ExpectRight(0, first.calls()[0]->response);
   // Most of those that came before it still wait.
-  EXPECT_GT(server.Metric(absl::StrCat("sru_queue_sequences", kLabels)), 100);
+  EXPECT_GT(waiting(), 30);
   background.Cancel();
 }
 
 TEST_F(AnswerLoadTest, ADrainAnswersWhatWasAcceptedAndRefusesTheRest) {
-  server::Options options = SlowOptions();
-  options.batching.engine.batcher.max_queue_tokens = 10000000;
-  auto server = std::make_unique<RunningServer>(options);
+  const auto server = Start();
   ASSERT_TRUE(server->started());
   const v1::AnswerRequest slow = Slow();
   const std::vector<v1::QueryAnswers> expected = plain_->Answer(slow);
-  Background background(server.get(), slow, 10);
+  Background background(server.get(), device_.get(), slow, 10);
   ASSERT_TRUE(PollUntil([&] { return server->Metric("sru_requests_in_flight") == 10; }));
+  background.Release();
   EXPECT_TRUE(server->server().Drain());
   background.Wait();
   for (const auto& call : background.calls()) {
@@ -327,13 +338,13 @@ TEST_F(AnswerLoadTest, ADrainAnswersWhatWasAcceptedAndRefusesTheRest) {
 }
 
 TEST_F(AnswerLoadTest, ADrainThatRunsOutOfTimeSaysUnavailable) {
-  server::Options options = SlowOptions();
-  options.batching.engine.batcher.max_queue_tokens = 10000000;
-  options.drain_timeout = absl::Milliseconds(50);
-  auto server = std::make_unique<RunningServer>(options);
+  device_->run_milliseconds = 20;
+  options_.drain_timeout = absl::Milliseconds(50);
+  const auto server = Start();
   ASSERT_TRUE(server->started());
-  Background background(server.get(), Slow(), 100);
+  Background background(server.get(), device_.get(), Slow(), 100);
   ASSERT_TRUE(PollUntil([&] { return server->Metric("sru_requests_in_flight") == 100; }));
+  background.Release();
   EXPECT_FALSE(server->server().Drain());
   background.Wait();
   int unavailable = 0;
@@ -347,16 +358,14 @@ TEST_F(AnswerLoadTest, ADrainThatRunsOutOfTimeSaysUnavailable) {
 
 TEST_F(AnswerLoadTest, NoCallFailsWhileVersionsAreReplaced) {
   MakeRequests(30, 30);
-  server::Options options = SlowOptions();
-  options.batching.engine.batcher.max_queue_tokens = 10000000;
-  options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
-  options.models.control = server::ModelControl::kExplicit;
-  options.models.load_models = {"reader"};
-  RunningServer server(options);
-  ASSERT_TRUE(server.started());
+  options_.admin_listen = server::ListenAddress{"127.0.0.1", 0};
+  options_.models.control = server::ModelControl::kExplicit;
+  options_.models.load_models = {"reader"};
+  const auto server = Start();
+  ASSERT_TRUE(server->started());
   const auto admin =
-      v1::AdminService::NewStub(MakeChannel(server.server().admin_address()->ToString()));
-  const int answered = ExpectAllAnswered(server, [&] {
+      v1::AdminService::NewStub(MakeChannel(server->server().admin_address()->ToString()));
+  const int answered = ExpectAllAnswered(*server, [&] {
     for (int version = 2; version <= 6; ++version) {
       models::WriteSmallReader(repository_, absl::StrCat("reader/", version));
       grpc::ClientContext context;
@@ -369,9 +378,9 @@ TEST_F(AnswerLoadTest, NoCallFailsWhileVersionsAreReplaced) {
   });
   EXPECT_GT(answered, 20);
   v1::AnswerResponse response;
-  ASSERT_TRUE(Answer(server, requests_[0], &response).ok());
+  ASSERT_TRUE(Answer(*server, requests_[0], &response).ok());
   EXPECT_EQ(response.version(), 6);
-  EXPECT_TRUE(server.server().Drain());
+  EXPECT_TRUE(server->server().Drain());
 }
 
 TEST_F(AnswerLoadTest, CallsMoveToTheDeviceThatIsLeft) {

@@ -1,5 +1,5 @@
-// FailingBackend: the reference backend on devices that fail and fill up on command, to test what a
-// server does in that case.
+// FailingBackend: the reference backend on devices that fail, fill up and stand still on command, to test
+// what a server does in that case.
 #ifndef SRU_TESTS_TESTING_FAILING_BACKEND_H_
 #define SRU_TESTS_TESTING_FAILING_BACKEND_H_
 
@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "kernels/backend.h"
 
 namespace sru::testing {
@@ -28,6 +30,9 @@ struct FailingDevices {
   std::vector<std::atomic<size_t>> workspace_bytes;
   std::atomic<int> max_workspaces{1000};  // of all devices; more are refused
   std::atomic<int> workspaces{0};
+  // While it is set, runs do not begin: whatever the machine's speed, calls wait.
+  std::atomic<bool> held{false};
+  std::atomic<int> run_milliseconds{0};  // that a run takes in addition
 };
 
 class FailingBackend : public kernels::Backend {
@@ -102,6 +107,11 @@ class FailingBackend : public kernels::Backend {
       return kernels::OkStatus();
     }
     kernels::Status CheckRun(int device) const {
+      absl::SleepFor(absl::Milliseconds(devices_->run_milliseconds.load()));
+      while (devices_->held) absl::SleepFor(absl::Milliseconds(1));
+      return CheckDevice(device);
+    }
+    kernels::Status CheckDevice(int device) const {
       if (!devices_->failed[device]) return kernels::OkStatus();
       return {kernels::StatusCode::kDeviceLost,
               "device " + std::to_string(device) + ": unspecified launch failure"};
@@ -194,7 +204,7 @@ class FailingBackend : public kernels::Backend {
     // On the reference backend's only device, whatever was asked for.
     kernels::Status CreateArena(const kernels::ArenaOptions& options,
                                 std::unique_ptr<kernels::StateArena>* arena) const override {
-      kernels::Status status = weights_.CheckRun(options.device);
+      kernels::Status status = weights_.CheckDevice(options.device);
       if (!status.ok()) return status;
       kernels::ArenaOptions on_reference = options;
       on_reference.device = 0;
