@@ -34,11 +34,16 @@ function(sru_set_properties target)
   endif()
 endfunction()
 
-# sru_library(NAME SRCS files... [DEPS targets...])
+# sru_library(NAME SRCS files... [DEPS targets...] [ALONE files...])
+# ALONE: files that give names of their own to what others of the library call the same. Where the files of a library are compiled
+# together (CMAKE_UNITY_BUILD, as in the presets of the sanitizers), they are not.
 function(sru_library name)
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;ALONE" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
   sru_set_properties(${name})
+  if(ARG_ALONE)
+    set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
   target_link_libraries(${name} PUBLIC ${ARG_DEPS})
 endfunction()
 
@@ -47,6 +52,7 @@ function(sru_binary name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   sru_set_properties(${name})
+  set_target_properties(${name} PROPERTIES UNITY_BUILD OFF)  # commands have names in common
   if(CMAKE_INSTALL_RPATH)  # RPATH rather than RUNPATH, so that it also holds for what the libraries load
     target_link_options(${name} PRIVATE -Wl,--disable-new-dtags)
   endif()
@@ -70,8 +76,8 @@ endif()
 function(sru_set_test_options target)
   if(SRU_SANITIZE)  # with optimization, a test's instrumented code takes more than twice as long to compile
     target_compile_options(${target} PRIVATE -O0)
-    if(SRU_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-      target_compile_options(${target} PRIVATE -fno-sanitize=alignment)  # the libraries keep it
+    if(SRU_SANITIZE MATCHES "undefined")  # nor are tests what is tested: the libraries keep it
+      target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
     endif()
   else()
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:${SRU_TEST_OPTIMIZATION}>)
