@@ -89,7 +89,7 @@ tests/fuzz               | server server/base server/compat server/rpc        | 
                          | server/telemetry server/transport models           |
                          | models/text models/decoding kernels                |
                          | kernels/reference base proto                       |
-tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann
+tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann openssl
                          | server/base server/compat models kernels           |
                          | kernels/cuda proto                                 |
 tests/deploy             | tests/testing client                               | absl

@@ -76,7 +76,8 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::stri
 
 std::vector<std::shared_ptr<ServedModel>> ModelRegistry::List() const {
   std::vector<std::shared_ptr<ServedModel>> list;
-  for (const auto& [name, versions] : *snapshot()) {
+  const auto models = snapshot();  // a loop over *snapshot() would not keep it
+  for (const auto& [name, versions] : *models) {
     for (const auto& [version, model] : versions) list.push_back(model);
   }
   return list;

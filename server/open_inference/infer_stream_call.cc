@@ -91,7 +91,8 @@ class InferStreamCall final : public StreamCall<Reactor> {
     Go();
   }
 
-  // The request that was read; it is done already if it is refused. Null if there is no memory for it: the stream ends then.
+  // The request that was read; it is done already if it is refused. Null if there is no memory for it: the stream ends then. Null
+  // as well if the stream was closed meanwhile: it may have ended, and then nobody would wait for the request's call.
   Request* Take() {
     RequestPtr request;
     const absl::Status status = CatchOutOfMemory([&] {
@@ -121,10 +122,8 @@ class InferStreamCall final : public StreamCall<Reactor> {
     });
     MutexLock lock(&mutex_);
     is_reading_ = false;
-    if (!status.ok()) {
-      Close(status);
-      return nullptr;
-    }
+    if (!status.ok()) Close(status);
+    if (is_closed_) return nullptr;
     requests_.push_back(std::move(request));
     ++num_sequences_;
     return requests_.back().get();
@@ -180,13 +179,19 @@ class InferStreamCall final : public StreamCall<Reactor> {
   // Does what can be done next.
   void Go() {
     const Reference keep(this);
+    while (Step()) {
+    }
+  }
+
+  // True if there may be more to do.
+  bool Step() {
     bool reads = false;
     bool ends = false;
     bool sends = false;
     absl::Status status;
     {
       MutexLock lock(&mutex_);
-      if (has_ended_) return;
+      if (has_ended_) return false;
       const bool is_gone = absl::IsCancelled(end_);
       // Nobody waits for these.
       while (is_gone && !requests_.empty() && requests_.front()->is_done) requests_.pop_front();
@@ -195,8 +200,10 @@ class InferStreamCall final : public StreamCall<Reactor> {
         requests_.pop_front();
         is_sending_ = sends = true;
       }
-      if (!is_closed_ && !is_reading_ && requests_.size() < kWindow) is_reading_ = reads = true;
-      if (is_closed_ && !is_sending_ && requests_.empty()) {
+      if (!is_closed_ && !is_reading_ && requests_.size() < kWindow) {
+        is_reading_ = is_starting_read_ = reads = true;
+      }
+      if (is_closed_ && !is_sending_ && !is_starting_read_ && requests_.empty()) {
         has_ended_ = ends = true;
         status = end_;
       }
@@ -204,6 +211,10 @@ class InferStreamCall final : public StreamCall<Reactor> {
     if (sends) Send();
     if (reads) StartRead(&incoming_);
     if (ends) End(std::move(status));
+    if (!reads) return false;
+    MutexLock lock(&mutex_);
+    is_starting_read_ = false;
+    return is_closed_;
   }
 
   void Send() {
@@ -283,6 +294,8 @@ class InferStreamCall final : public StreamCall<Reactor> {
   std::deque<RequestPtr> requests_ ABSL_GUARDED_BY(mutex_);  // in the order of their arrival
   RequestPtr sent_;                                          // while its answer is sent
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = true;
+  // The end waits for it: after the end, gRPC's part of the stream may be gone.
+  bool is_starting_read_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_sending_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool has_ended_ ABSL_GUARDED_BY(mutex_) = false;

@@ -45,8 +45,11 @@ grpc::ServerGenericBidiReactor* UnknownMethodService::CreateReactor(
     return ForwardReflection(call, channel_);
   }
   const std::string method = call->method().substr(0, kMaxMethodLength);
-  const absl::Status status = absl::UnimplementedError(
-      absl::StrCat("there is no method ", method, " on this port; ", HintOf(method)));
+  const absl::Status status =
+      method.size() <= 1 && call->IsCancelled()
+          ? absl::CancelledError("the caller cancelled the call before it had begun")
+          : absl::UnimplementedError(
+                absl::StrCat("there is no method ", method, " on this port; ", HintOf(method)));
   EndedCall ended;
   ended.call = call;
   ended.request_id = AccessLog::Begin(*call);
