@@ -53,9 +53,7 @@ TEST(ModelRegistryTest, AnEmptyNameMayMeanTheOnlyModelThatAnswers) {
   models::TestTensors tensors = models::SmallTensors();
   tensors.erase("out.weight");
   tensors.erase("out.bias");
-  directory.Write("encoder/config.json", config.dump());
-  directory.Write("encoder/model.safetensors", models::Safetensors(tensors));
-  directory.Write("encoder/vocab.txt", models::kSmallVocabulary);
+  models::WriteModel(directory, "encoder", config, tensors);
   std::unique_ptr<kernels::Backend> backend;
   ASSERT_TRUE(kernels::CreateBackend("reference", {}, &backend).ok());
   const auto load = [&](const std::string& files, const std::string& name) {

@@ -192,10 +192,7 @@ class AllocationFailureTest : public ::testing::Test {
     ASSERT_TRUE(model.ok()) << model.status();
     served_ = Serve(*model, std::make_unique<Runner>(**model, &batch_failure_));
 
-    directory_.Write("lm/1/config.json", models::SmallLanguageModelConfig().dump());
-    directory_.Write("lm/1/model.safetensors",
-                     models::Safetensors(models::SmallLanguageModelTensors()));
-    directory_.Write("lm/1/vocab.txt", models::kSmallVocabulary);
+    models::WriteSmallLanguageModel(directory_, "lm/1");
     absl::StatusOr<std::shared_ptr<const models::Model>> lm = Load("lm");
     ASSERT_TRUE(lm.ok()) << lm.status();
     kernels::ArenaOptions arena_options;

@@ -92,10 +92,7 @@ class Call {
 class GenerateCallTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    directory_.Write("lm/1/config.json", models::SmallLanguageModelConfig().dump());
-    directory_.Write("lm/1/model.safetensors",
-                     models::Safetensors(models::SmallLanguageModelTensors()));
-    directory_.Write("lm/1/vocab.txt", models::kSmallVocabulary);
+    models::WriteSmallLanguageModel(directory_, "lm/1");
     models::WriteSmallModel(directory_, "trec/1");
     ASSERT_TRUE(kernels::CreateBackend("reference", &backend_).ok());
     registry_.Replace({Serve("lm", &generator_), Serve("trec", nullptr)});

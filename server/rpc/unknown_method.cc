@@ -45,6 +45,7 @@ grpc::ServerGenericBidiReactor* UnknownMethodService::CreateReactor(
     return ForwardReflection(call, channel_);
   }
   const std::string method = call->method().substr(0, kMaxMethodLength);
+  // gRPC hands over calls that end before their path has come, with the path "/".
   const absl::Status status =
       method.size() <= 1 && call->IsCancelled()
           ? absl::CancelledError("the caller cancelled the call before it had begun")

@@ -53,10 +53,7 @@ class ReaderRepository {
     directory_.Write("wordless/1/model.safetensors",
                      models::Safetensors(models::SmallReaderTensors()));
     models::WriteSmallModel(directory_, "classifier/1");
-    directory_.Write("lm/1/config.json", models::SmallLanguageModelConfig().dump());
-    directory_.Write("lm/1/model.safetensors",
-                     models::Safetensors(models::SmallLanguageModelTensors()));
-    directory_.Write("lm/1/vocab.txt", models::kSmallVocabulary);
+    models::WriteSmallLanguageModel(directory_, "lm/1");
   }
   std::string path(const std::string& name = "") const { return directory_.path(name); }
 

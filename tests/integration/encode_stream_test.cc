@@ -57,16 +57,7 @@ void WriteEncoder(const models::TempDirectory& directory, const std::string& nam
   } else {
     config.erase("labels");
   }
-  directory.Write(name + "/config.json", config.dump());
-  directory.Write(name + "/model.safetensors", models::Safetensors(tensors));
-  directory.Write(name + "/vocab.txt", models::kSmallVocabulary);
-}
-
-void WriteLanguageModel(const models::TempDirectory& directory, const std::string& name) {
-  directory.Write(name + "/config.json", models::SmallLanguageModelConfig().dump());
-  directory.Write(name + "/model.safetensors",
-                  models::Safetensors(models::SmallLanguageModelTensors()));
-  directory.Write(name + "/vocab.txt", models::kSmallVocabulary);
+  models::WriteModel(directory, name, config, tensors);
 }
 
 // One stream, as a client sees it.
@@ -172,7 +163,7 @@ class EncodeStreamTest : public ::testing::TestWithParam<kernels::DataType> {
     WriteEncoder(*repository_, "encoder/1", /*bidirectional=*/false, /*labels=*/false);
     WriteEncoder(*repository_, "classifier/1", /*bidirectional=*/false, /*labels=*/true);
     WriteEncoder(*repository_, "both/1", /*bidirectional=*/true, /*labels=*/false);
-    WriteLanguageModel(*repository_, "lm/1");
+    models::WriteSmallLanguageModel(*repository_, "lm/1");
   }
   static void TearDownTestSuite() { delete std::exchange(repository_, nullptr); }
 

@@ -92,13 +92,8 @@ class EverythingAtOnceTest : public ::testing::Test {
     models::TestTensors tensors = models::SmallLanguageModelTensors();
     tensors.erase("out.weight");
     tensors.erase("out.bias");
-    repository_.Write("encoder/1/config.json", encoder.dump());
-    repository_.Write("encoder/1/model.safetensors", models::Safetensors(tensors));
-    repository_.Write("encoder/1/vocab.txt", models::kSmallVocabulary);
-    repository_.Write("lm/1/config.json", models::SmallLanguageModelConfig().dump());
-    repository_.Write("lm/1/model.safetensors",
-                      models::Safetensors(models::SmallLanguageModelTensors()));
-    repository_.Write("lm/1/vocab.txt", models::kSmallVocabulary);
+    models::WriteModel(repository_, "encoder/1", encoder, tensors);
+    models::WriteSmallLanguageModel(repository_, "lm/1");
     models::WriteSmallReader(repository_, "reader/1");
     models::WriteSmallTranslator(repository_, "translator/1");
   }

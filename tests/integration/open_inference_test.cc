@@ -64,13 +64,8 @@ class Repository {
     models::TestTensors tensors = models::SmallTensors();
     tensors.erase("out.weight");
     tensors.erase("out.bias");
-    directory_.Write("encoder/1/config.json", encoder.dump());
-    directory_.Write("encoder/1/model.safetensors", models::Safetensors(tensors));
-    directory_.Write("encoder/1/vocab.txt", models::kSmallVocabulary);
-    directory_.Write("lm/1/config.json", models::SmallLanguageModelConfig().dump());
-    directory_.Write("lm/1/model.safetensors",
-                     models::Safetensors(models::SmallLanguageModelTensors()));
-    directory_.Write("lm/1/vocab.txt", models::kSmallVocabulary);
+    models::WriteModel(directory_, "encoder/1", encoder, tensors);
+    models::WriteSmallLanguageModel(directory_, "lm/1");
     models::WriteSmallReader(directory_, "reader/1");
     models::WriteSmallReader(directory_, "tagged/1", /*tags=*/true);
     models::WriteSmallTranslator(directory_, "translator/1");

@@ -143,10 +143,17 @@ inline TestTensors SmallLanguageModelTensors() {
 inline constexpr char kSmallVocabulary[] = "<pad>\n<oov>\na\nb\nc\n";
 
 // Writes <name>/config.json, model.safetensors and vocab.txt.
-inline void WriteSmallModel(const TempDirectory& directory, const std::string& name) {
-  directory.Write(name + "/config.json", SmallConfig().dump());
-  directory.Write(name + "/model.safetensors", Safetensors(SmallTensors()));
+inline void WriteModel(const TempDirectory& directory, const std::string& name,
+                       const nlohmann::json& config, const TestTensors& tensors) {
+  directory.Write(name + "/config.json", config.dump());
+  directory.Write(name + "/model.safetensors", Safetensors(tensors));
   directory.Write(name + "/vocab.txt", kSmallVocabulary);
+}
+inline void WriteSmallModel(const TempDirectory& directory, const std::string& name) {
+  WriteModel(directory, name, SmallConfig(), SmallTensors());
+}
+inline void WriteSmallLanguageModel(const TempDirectory& directory, const std::string& name) {
+  WriteModel(directory, name, SmallLanguageModelConfig(), SmallLanguageModelTensors());
 }
 
 }  // namespace sru::models
