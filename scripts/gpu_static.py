@@ -41,6 +41,9 @@ OTHER_LATENCY = 20
 FUSED_STEPS = 16
 FUSED_MUFU = 3 * FUSED_STEPS
 ATTEND_GROUP = 8  # kAttendGroup
+# An ELF symbol; records of .nv.info.
+ELF_SYMBOL_BYTES = 24
+INFO_WITH_BYTES, INFO_REGISTERS, INFO_FRAME = 4, 0x2f, 0x11
 READ_LATENCY = 12  # until a memory instruction has read its registers
 
 
@@ -68,21 +71,63 @@ class Instruction:
         self.is_empty = self.predicate == 0xf
 
 
-def functions(architecture, cubin):
-    """The kernels of a cubin (64-bit ELF): {mangled name: [Instruction]}."""
+def string_at(cubin, at):
+    return cubin[at:cubin.index(b"\0", at)].decode()
+
+
+def sections_of(cubin):
+    """The sections of a cubin (64-bit ELF): {name: (offset, size)}."""
     sections_at, = struct.unpack_from("<Q", cubin, 0x28)
     entry_size, count, names_index = struct.unpack_from("<HHH", cubin, 0x3a)
     sections = [struct.unpack_from("<IIQQQQ", cubin, sections_at + i * entry_size)
                 for i in range(count)]
     names_at = sections[names_index][4]
+    return {string_at(cubin, names_at + name_at): (offset, size)
+            for name_at, _, _, _, offset, size in sections}
+
+
+def functions(architecture, cubin):
+    """The kernels of a cubin: {mangled name: [Instruction]}."""
     found = {}
-    for name_at, _, _, _, offset, size in sections:
-        name = cubin[names_at + name_at:cubin.index(b"\0", names_at + name_at)].decode()
+    for name, (offset, size) in sections_of(cubin).items():
         if name.startswith(".text."):
             words = struct.unpack_from(f"<{size // 8}Q", cubin, offset)
             found[name[len(".text."):]] = [Instruction(architecture, 8 * i, words[i], words[i + 1])
                                            for i in range(0, len(words), 2)]
     return found
+
+
+def resources(cubin):
+    """What ptxas -v says: {mangled name of a kernel: (registers, bytes of its stack frame)}. A frame is what spilled registers and
+    arrays in local memory need."""
+    sections = sections_of(cubin)
+    symbols_at, symbols_size = sections[".symtab"]
+    symbols = [string_at(cubin, sections[".strtab"][0] + struct.unpack_from("<I", cubin, at)[0])
+               for at in range(symbols_at, symbols_at + symbols_size, ELF_SYMBOL_BYTES)]
+    registers, frames = {}, {}
+    at, size = sections[".nv.info"]
+    end = at + size
+    while at < end:
+        form, attribute, length = struct.unpack_from("<BBH", cubin, at)
+        at += 4
+        if form != INFO_WITH_BYTES:  # `length` is the value
+            continue
+        for wanted, values in ((INFO_REGISTERS, registers), (INFO_FRAME, frames)):
+            if attribute == wanted:
+                symbol, value = struct.unpack_from("<II", cubin, at)
+                values[symbols[symbol]] = value
+        at += length
+    return {name: (count, frames[name]) for name, count in registers.items()}
+
+
+def kept_file(folder, name, architecture, kind):
+    """The cubin or PTX of a file of kernels that nvcc left in `folder` (--keep) when it compiled for several architectures."""
+    for file in (f"{name}.compute_{architecture}.sm_{architecture}.{kind}", f"{name}.compute_{architecture}.{kind}"):
+        path = os.path.join(folder, file)
+        if os.path.exists(path):
+            with open(path, "rb") as opened:
+                return opened.read()
+    sys.exit(f"{folder}: nvcc has not left {file} here; build sru_kernels again")
 
 
 def loops(code):

@@ -58,6 +58,7 @@ from fleet import log  # noqa: E402
 LEVELS = (0.5, 1, 2, 3)  # times saturation
 BASE_S = 3.0  # before a fault, in which the earlier rate is measured
 RECOVERED = 0.75  # of the earlier rate
+CORES = len(os.sched_getaffinity(0))
 FLOOD_DEADLINE_S = 1.0
 CALLER_DEADLINE_S = 3.0
 # How long after a process was killed callers may learn of it.
@@ -560,8 +561,8 @@ class Verdict:
             "",
             "Written by `%s`, which ran for %.0f minutes: %d replicas and one server with TLS, tokens and devices that are lost,"
             % (args.command.strip(), seconds / 60, args.servers),
-            "on %d cores together with their callers. Date: %s. Backend cpu. Verdict: **%s**."
-            % (os.cpu_count(), datetime.date.today().isoformat(), "nothing was lost" if self.holds else "BROKEN"),
+            "on %s together with their callers. Date: %s. Backend cpu. Verdict: **%s**."
+            % ("%d core%s" % (CORES, "" if CORES == 1 else "s"), datetime.date.today().isoformat(), "nothing was lost" if self.holds else "BROKEN"),
             "Saturation of the replicas together: %s calls/s with these callers beside them; arrivals of the open loop are %s times as many."
             % (report.count(round(world.saturation)), ", ".join("%g" % level for level in LEVELS)),
             "",

@@ -1,8 +1,7 @@
 #!/usr/bin/env python3
-"""Compiles the kernels for every architecture and fails when they would be slow on one of them:
+"""Looks at the kernels as the build has compiled them for every architecture, and fails when they would be slow on one of them:
 
-* ptxas reports spills, a stack frame or local memory in a kernel, or so many registers that spills
-  are near;
+* a kernel has spills, a stack frame or local memory, or so many registers that spills are near;
 * a copy of U in the scan is narrower than what a thread's dimensions allow, or there are fewer copies
   than its groups of steps need, of rows and of token ids;
 * the fused layer does not multiply on tensor cores, or reads shared memory through generic addresses;
@@ -11,17 +10,14 @@ or wrong: from compute capability 9.0 on each of them must wait for the kernels 
 (kernels/cuda/dependent_args.cuh) ahead of its first branch and its first access to memory that they
 share, in PTX and in the machine code.
 
-Usage: cuda_ptxas_test.py NVCC SOURCE_ROOT ARCHITECTURES, such as "80 90". Exits with 77 (skipped)
-when NVCC is empty or not there.
+Usage: cuda_ptxas_test.py FOLDER SOURCE_ROOT ARCHITECTURES, such as "80 90". FOLDER has what nvcc left there (--keep). Exits with 77
+(skipped) when it is empty: the build has no CUDA kernels.
 """
 
 import itertools
 import os
 import re
-import shutil
-import subprocess
 import sys
-import tempfile
 
 SKIPPED = 77
 # Kernels of each file: float32 and bfloat16, 2 and 4 dimensions per thread, rows in order and by token
@@ -37,36 +33,18 @@ SLOW_MEMORY = (("local memory", r"\.local\b"),
                      ("generic addresses", r"\b(ld|st)\.(v[24]\.)?[bufs]\d"))
 
 
-def compile_kernels(nvcc, root, name, output, *flags):
-    command = [nvcc, "-std=c++17", "-O3", "-fmad=false", "-I", root, "-Werror", "all-warnings",
-               *flags, os.path.join(root, f"kernels/cuda/{name}.cu"), "-o", output]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{done.stdout}")
-    return done.stdout
-
-
-def check_registers(architecture, file, report):
-    """`report` is what ptxas -v says about each kernel of a file."""
+def check_registers(architecture, file, resources):
+    """`resources`: of each kernel of a file."""
     errors = []
-    kernels = re.split(r"Compiling entry function '", report)[1:]
-    if len(kernels) != KERNELS[file]:
+    if len(resources) != KERNELS[file]:
         errors.append(f"sm_{architecture}, {file}.cu: expected {KERNELS[file]} kernels, found "
-                      f"{len(kernels)}")
-    for text in kernels:
-        name = text.split("'")[0]
-        sizes = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, "
-                          r"(\d+) bytes spill loads", text)
-        registers = re.search(r"Used (\d+) registers", text)
-        if sizes is None or registers is None:
-            errors.append(f"sm_{architecture} {name}: ptxas says nothing of its memory:\n{text}")
-            continue
-        if any(int(size) > 0 for size in sizes.groups()) or "lmem" in text:
-            errors.append(f"sm_{architecture} {name}: {sizes.group(0)}")
-        if int(registers.group(1)) > MAX_REGISTERS:
-            errors.append(f"sm_{architecture} {name}: {registers.group(0)}, "
-                          f"expected at most {MAX_REGISTERS}")
-        print(f"sm_{architecture} {name}: {registers.group(0)}, {sizes.group(0)}")
+                      f"{len(resources)}")
+    for name, (registers, frame) in resources.items():
+        if frame > 0:
+            errors.append(f"sm_{architecture} {name}: a stack frame of {frame} bytes")
+        if registers > MAX_REGISTERS:
+            errors.append(f"sm_{architecture} {name}: {registers} registers, expected at most {MAX_REGISTERS}")
+        print(f"sm_{architecture} {name}: {registers} registers, a stack frame of {frame} bytes")
     return errors
 
 
@@ -172,30 +150,23 @@ def check_code_waits(gpu_static, architecture, file, cubin):
 
 
 def main():
-    nvcc, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].replace(";", " ").split()
-    if not nvcc or shutil.which(nvcc) is None:
-        print("SKIPPED: no nvcc")
+    folder, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].replace(";", " ").split()
+    if not folder:
+        print("SKIPPED: the build has no CUDA kernels")
         sys.exit(SKIPPED)
     sys.path.insert(0, os.path.join(root, "scripts"))
     import gpu_static  # pylint: disable=import-outside-toplevel
     errors = []
-    with tempfile.TemporaryDirectory() as folder:
-        ptx = {}
-        for file in KERNELS:
-            for architecture in architectures:
-                path = os.path.join(folder, "cubin")
-                report = compile_kernels(nvcc, root, file, path, "-cubin",
-                                         f"-arch=sm_{architecture}", "-Xptxas", "-v")
-                errors += check_registers(architecture, file, report)
-                with open(path, "rb") as cubin:
-                    errors += check_code_waits(gpu_static, architecture, file, cubin.read())
-            path = os.path.join(folder, "ptx")
-            compile_kernels(nvcc, root, file, path, "-ptx", f"-arch=compute_{architectures[-1]}")
-            with open(path, encoding="utf-8") as text:
-                ptx[file] = text.read()
-            if int(architectures[-1]) >= 90:
-                errors += check_ptx_waits(file, ptx[file])
-        errors += check_copies(ptx["scan"]) + check_fused(ptx["fused"])
+    ptx = {}
+    for file in KERNELS:
+        for architecture in architectures:
+            cubin = gpu_static.kept_file(folder, file, architecture, "cubin")
+            errors += check_registers(architecture, file, gpu_static.resources(cubin))
+            errors += check_code_waits(gpu_static, architecture, file, cubin)
+        ptx[file] = gpu_static.kept_file(folder, file, architectures[-1], "ptx").decode()
+        if int(architectures[-1]) >= 90:
+            errors += check_ptx_waits(file, ptx[file])
+    errors += check_copies(ptx["scan"]) + check_fused(ptx["fused"])
     if errors:
         sys.exit("\n".join(errors))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compiles kernels for several architectures and fails when their machine code is slower than it was
+"""Looks at the kernels as the build has compiled them and fails when their machine code is slower than it was
 (scripts/gpu_static.py says what is counted; docs/benchmarks/gpu_static.md has the figures):
 
 * the scan's steps have more instructions, or take more static cycles, than the limits below;
@@ -7,14 +7,12 @@
 * a key and a value of attention have, for 32 columns of a head;
 * one of these kernels waits for loads from global memory one after the other.
 
-Usage: cuda_sass_test.py NVCC SOURCE_ROOT ARCHITECTURES, such as "80 90". Exits with 77 (skipped)
-when NVCC is empty or not there.
+Usage: cuda_sass_test.py FOLDER SOURCE_ROOT ARCHITECTURES, such as "80 90". FOLDER has what nvcc left there (--keep). Exits with 77
+(skipped) when it is empty: the build has no CUDA kernels, or none for these architectures.
 """
 
 import os
-import shutil
 import sys
-import tempfile
 
 SKIPPED = 77
 # Of the scan, by storage type, dimensions per thread and whether rows are found by token id:
@@ -108,24 +106,23 @@ def check_attend(architecture, rows):
 
 
 def main():
-    nvcc, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].replace(";", " ").split()
-    if not nvcc or shutil.which(nvcc) is None:
-        print("SKIPPED: no nvcc")
+    folder, root, architectures = sys.argv[1], sys.argv[2], sys.argv[3].split()
+    if not folder or not architectures:
+        print("SKIPPED: the build has no such CUDA kernels")
         sys.exit(SKIPPED)
     sys.path.insert(0, os.path.join(root, "scripts"))
     import gpu_static  # pylint: disable=import-outside-toplevel
 
     errors = []
-    with tempfile.TemporaryDirectory() as folder:
-        for architecture in architectures:
-            def figures(file, architecture=architecture):
-                return gpu_static.figures(
-                    gpu_static.compile_file(nvcc, root, file, architecture, folder))
+    for architecture in architectures:
+        def figures(file, architecture=architecture):
+            cubin = gpu_static.kept_file(folder, file, architecture, "cubin")
+            return gpu_static.figures(gpu_static.functions(int(architecture), cubin))
 
-            errors += check_scan(architecture, figures("scan"))
-            errors += check_pool(architecture, figures("rows"))
-            errors += check_fused(architecture, figures("fused"))
-            errors += check_attend(architecture, figures("operations"))
+        errors += check_scan(architecture, figures("scan"))
+        errors += check_pool(architecture, figures("rows"))
+        errors += check_fused(architecture, figures("fused"))
+        errors += check_attend(architecture, figures("operations"))
     if errors:
         sys.exit("\n".join(errors))
 
