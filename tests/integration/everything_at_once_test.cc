@@ -4,6 +4,7 @@
 #include <openssl/ssl.h>
 
 #include <atomic>
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -47,6 +48,17 @@ struct Outcome {
   std::string answer;
 };
 
+// Whether gRPC itself cancelled a call, which arrived only after the server had let gRPC shut down and which the server therefore does
+// not know: of those that it knows, it says who cancelled them. The server refuses calls for a moment before that, so that only
+// those of a thread sanitizer come so late.
+bool ArrivedTooLate([[maybe_unused]] const Outcome& outcome) {
+#if defined(__SANITIZE_THREAD__)
+  return outcome.code == StatusCode::CANCELLED && outcome.message == "CANCELLED";
+#else
+  return false;
+#endif
+}
+
 Outcome Failed(const grpc::Status& status) {
   return {status.error_code(), status.error_message(), ""};
 }
@@ -83,6 +95,7 @@ std::string ExchangeOverTls(int port, const std::string& request) {
 class EverythingAtOnceTest : public ::testing::Test {
  protected:
   EverythingAtOnceTest() {
+    std::signal(SIGPIPE, SIG_IGN);  // as main(): OpenSSL raises it once a drain has closed the port
     server::SilenceProtobufLog();
     models::WriteSmallModel(repository_, "classifier/1");
     models::WriteSmallModel(repository_, "extra/1");
@@ -153,7 +166,8 @@ class EverythingAtOnceTest : public ::testing::Test {
         if (outcome.code == StatusCode::OK && !outcome.answer.empty()) {
           if (first.empty()) first = outcome.answer;
           EXPECT_EQ(outcome.answer, first) << name;
-        } else if (outcome.code == StatusCode::UNAVAILABLE && draining_) {
+        } else if (draining_ &&
+                   (outcome.code == StatusCode::UNAVAILABLE || ArrivedTooLate(outcome))) {
           break;
         } else if (outcome.code != StatusCode::OK) {
           EXPECT_EQ(allowed.count(outcome.code), 1u)
