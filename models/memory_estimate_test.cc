@@ -62,7 +62,7 @@ class MemoryEstimateTest : public ::testing::Test {
 class MemoryEstimateByTypeTest : public MemoryEstimateTest,
                                  public ::testing::WithParamInterface<kernels::DataType> {};
 
-// Not bfloat16, which on some instruction sets keeps no products by token; the estimate counts them.
+// Not bfloat16, which on some instruction sets keeps no spare rows: with so few words and tokens they are most of the estimate.
 INSTANTIATE_TEST_SUITE_P(Types, MemoryEstimateByTypeTest,
                          ::testing::Values(kernels::DataType::kFloat32, kernels::DataType::kInt8),
                          [](const auto& info) {
