@@ -357,9 +357,6 @@ class World:
         time.sleep(BASE_S + 1)
         begin = time.monotonic()
         earlier = {name: self.rate(name, begin - BASE_S - 0.5, begin - 0.5) for name in self.servers}
-        # After a flood more is answered for a while than is sent.
-        for one in self.floods:
-            earlier[one.target.name] = min(earlier[one.target.name], planned.level * self.saturation / len(self.floods))
         log(describe(planned).strip())
         done = []
 
@@ -379,6 +376,8 @@ class World:
         for fault, target, end, remarks in done:
             took = self._recovery(target, end, earlier[target])
             if took is None:
+                seconds = [self.rate(target, second, second + 1) for second in range(int(begin) - 10, int(time.monotonic()) - 1)]
+                log("%s, OK calls in each second from 10 s before the fault on: %s" % (target, " ".join("%.0f" % one for one in seconds)))
                 self.problem("RECOVERY: %s did not come back to %.0f calls/s within %g s of %s (%s)" % (
                     target, RECOVERED * earlier[target], self.args.recovery_s, fault.name, self.servers[target].log_path))  # fmt: skip
             self.struck.append((planned.number, fault, target, planned.level, begin, end, took, remarks))
@@ -624,8 +623,7 @@ class Verdict:
             ),
             "",
             "Recovered: from the fault's end until the server answers, over one second, at least three quarters of the calls per second of the 3 s before",
-            "the fault, or of those that the open loop sends it, if they are fewer: after a flood more is answered for a while than is sent",
-            "(0.0 s: at once). Seconds are counted in quarters.",
+            "the fault (0.0 s: at once). Seconds are counted in quarters.",
             "",
         ]
         if world.large_calls:
