@@ -57,6 +57,8 @@ from fleet import log  # noqa: E402
 
 LEVELS = (0.5, 1, 2, 3)  # times saturation
 BASE_S = 3.0  # before a fault, in which the earlier rate is measured
+# After arrivals have become fewer: what was sent before is still answered, on one busy core for 2.5 s, and is not the rate from then on.
+SETTLE_S = 3.0
 RECOVERED = 0.75  # of the earlier rate
 CORES = len(os.sched_getaffinity(0))
 FLOOD_DEADLINE_S = 1.0
@@ -152,6 +154,7 @@ class World:
         self.floods = []
         self.nginx = None
         self.small_disk = None
+        self.kept_logs = os.path.join(folder, "log.kept")
         self.authority = None
         self.token = None
         self.usage = collections.defaultdict(list)  # server -> [[(time, bytes, descriptors)] of each process]
@@ -160,6 +163,7 @@ class World:
         self.oks = collections.defaultdict(collections.Counter)  # server -> {quarter of a second: calls}
         self.struck = []  # (planned number, fault, server, level, begin, end, seconds to recover, remarks)
         self.samples = {}  # (load, kind, end) -> [how many calls, when the first one, what it said]
+        self.arrivals = 0.0  # of the open loops, per second
         self.began = time.monotonic()
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -331,6 +335,7 @@ class World:
     # --- what happens
 
     def set_rate(self, per_second):
+        self.arrivals = per_second
         for one in self.floods:
             one.set_rate(per_second / len(self.floods))
 
@@ -351,12 +356,28 @@ class World:
             raise RuntimeError("no server answers")
         return best
 
+    def _keep_logs(self):
+        """Takes what was logged so far off the small file system, which is to be full only as a fault."""
+        os.makedirs(self.kept_logs, exist_ok=True)
+        for path in glob.glob(os.path.join(self.small_disk, "*.log")):
+            with open(path, "r+b") as log_file, open(os.path.join(self.kept_logs, os.path.basename(path)), "ab") as kept:
+                shutil.copyfileobj(log_file, kept)
+                log_file.truncate(0)  # servers append
+
+    def _earlier_rates(self, arrivals):
+        """Sets the rate of arrivals and measures what each server answers of it."""
+        settle_s = SETTLE_S if arrivals < self.arrivals else 0
+        self.set_rate(arrivals)
+        time.sleep(settle_s + BASE_S + 1)
+        now = time.monotonic()
+        return {name: self.rate(name, now - BASE_S - 0.5, now - 0.5) for name in self.servers}
+
     def strike(self, planned):
         """One entry of the schedule: the earlier rate, the faults, until all servers are themselves again."""
-        self.set_rate(planned.level * self.saturation)
-        time.sleep(BASE_S + 1)
+        if self.small_disk and shutil.disk_usage(self.small_disk).used > fleet.SMALL_BYTES / 4:
+            self._keep_logs()
+        earlier = self._earlier_rates(planned.level * self.saturation)
         begin = time.monotonic()
-        earlier = {name: self.rate(name, begin - BASE_S - 0.5, begin - 0.5) for name in self.servers}
         log(describe(planned).strip())
         done = []
 
@@ -437,10 +458,11 @@ class World:
             if server.alive():
                 server.process.kill()
                 server.process.wait()
-        if self.small_disk:  # keep the logs
-            kept = os.path.join(self.folder, "logs")
-            shutil.copytree(self.small_disk, kept, ignore=shutil.ignore_patterns("ballast"), dirs_exist_ok=True)
+        if self.small_disk:
+            self._keep_logs()
             fleet.unmount(self.small_disk)
+            shutil.copytree(self.kept_logs, self.small_disk, dirs_exist_ok=True)  # where messages say that they are
+            shutil.rmtree(self.kept_logs)
             self.small_disk = None
 
 

@@ -9,6 +9,7 @@ import os
 import sys
 import types
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import chaos  # noqa: E402  (skips where there is no grpcio)
@@ -67,6 +68,24 @@ class ChaosPartsTest(unittest.TestCase):
             ("UNAUTHENTICATED", "", "UNAUTHENTICATED"),
         ):
             self.assertEqual(caller._not_said(code, details), end)
+
+    def test_answers_to_an_earlier_flood_are_not_the_rate_to_come_back_to(self):
+        world = types.SimpleNamespace(servers={"replica-0": None}, arrivals=3000.0, now=100.0, changed=None)
+
+        def set_rate(arrivals):
+            world.arrivals, world.changed = arrivals, world.now
+
+        def rate(name, begin, end):
+            backlog_s = max(0.0, min(end, world.changed + 2.5) - begin)
+            return world.arrivals + 1000 * backlog_s / (end - begin)
+
+        world.set_rate, world.rate = set_rate, rate
+        clock = types.SimpleNamespace(monotonic=lambda: world.now, sleep=lambda s: setattr(world, "now", world.now + s))
+        with unittest.mock.patch.object(chaos, "time", clock):
+            self.assertEqual(chaos.World._earlier_rates(world, 500.0), {"replica-0": 500.0})
+            began = world.now
+            self.assertGreater(chaos.World._earlier_rates(world, 3000.0)["replica-0"], 3000)  # nothing was left to answer: not waited for
+            self.assertEqual(world.now - began, chaos.BASE_S + 1)
 
     def test_the_verdict_fails_for_each_must(self):
         def verdict(*broken, problems=(), ends=()):

@@ -21,6 +21,7 @@ DRAIN_TIMEOUT_S = 20
 # A process that has not ended this long after a SIGTERM, of which DRAIN_TIMEOUT_S may be a drain, hangs.
 STOP_GRACE_S = 20
 START_S = 60
+SMALL_BYTES = 64 << 20  # of the file system under the logs
 FLAGS = (
     "--listen=127.0.0.1:{port}",
     "--http_listen=127.0.0.1:{http_port}",
@@ -372,7 +373,7 @@ def small_file_system(folder):
     if shutil.which("mount") is None:
         return None
     done = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=64m", "none", folder], stderr=subprocess.DEVNULL, check=False
+        ["mount", "-t", "tmpfs", "-o", "size=%d" % SMALL_BYTES, "none", folder], stderr=subprocess.DEVNULL, check=False
     )
     return folder if done.returncode == 0 else None
 
