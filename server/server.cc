@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
@@ -51,6 +51,7 @@
 #include "server/rpc/inference_service.h"
 #include "server/rpc/memory_options.h"
 #include "server/rpc/open_streams.h"
+#include "server/rpc/reflection.h"
 #include "server/rpc/unknown_method.h"
 #include "server/rpc/unsent_answers.h"
 #include "server/telemetry/access_log.h"
@@ -93,9 +94,8 @@ constexpr int kMaxAdminMessageBytes = 64 << 10;
 // fail it.
 constexpr absl::Duration kOwnHandshakeTimeout = absl::Seconds(30);
 
-// The most threads for gRPC's synchronous services. The only one is reflection, and each of its
-// streams holds a thread: without a bound strangers could create thousands.
-constexpr int kMaxSyncThreads = 32;
+// Of gRPC's own, which has no class of ours.
+constexpr char kHealthService[] = "grpc.health.v1.Health";
 
 // A connection is closed if it has sent this many times the largest message and got no answer.
 constexpr int64_t kUnansweredMessages = 8;
@@ -236,7 +236,6 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
         security_metrics_(metrics_.registry()),
         access_log_(options.logging.access, &clock_),
         backend_(std::move(backend)) {
-    quota_.SetMaxThreads(kMaxSyncThreads);
     quota_.Resize(static_cast<size_t>(budgets_.receive_bytes));
   }
 
@@ -697,7 +696,6 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     context.limits = LimitsFrom(options_);
 
     grpc::EnableDefaultHealthCheckService(true);
-    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
     grpc::ServerBuilder builder;
     absl::StatusOr<std::unique_ptr<Listener>> listener =
         OpenListener("listen", options_.listen, credentials_->ForListener(), &builder);
@@ -722,7 +720,6 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     grpc::ChannelArguments own_channel;
     own_channel.SetMaxReceiveMessageSize(-1);
     open_inference_service_->SetChannel(grpc_server_->InProcessChannel(own_channel));
-    unknown_method_service_.SetChannel(grpc_server_->InProcessChannel(grpc::ChannelArguments()));
     listener_->Start();
     if (absl::Status status = CheckHandshakes(*listener_); !status.ok()) return status;
     unsent_.Start();
@@ -981,8 +978,14 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::unique_ptr<Credentials> credentials_;
   // The server tries its own port without a certificate; with mutual TLS that one handshake fails.
   std::atomic<bool> expects_own_handshake_{false};
-  UnknownMethodService unknown_method_service_{&metrics_, &access_log_};
-  UnknownMethodService unknown_admin_method_service_{&metrics_, &access_log_};
+  Reflection reflection_{{v1::InferenceService::service_full_name(),
+                          inference::GRPCInferenceService::service_full_name(), kHealthService,
+                          grpc::reflection::v1::ServerReflection::service_full_name()}};
+  Reflection admin_reflection_{
+      {v1::AdminService::service_full_name(), inference::GRPCInferenceService::service_full_name(),
+       kHealthService, grpc::reflection::v1::ServerReflection::service_full_name()}};
+  UnknownMethodService unknown_method_service_{&reflection_, &metrics_, &access_log_};
+  UnknownMethodService unknown_admin_method_service_{&admin_reflection_, &metrics_, &access_log_};
   std::unique_ptr<kernels::Backend> backend_;
   StateBudgets state_budgets_;  // constant once backend_loaded_
   DeviceWatch device_watch_{

@@ -8,7 +8,6 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "server/rpc/end_call.h"
-#include "server/rpc/reflection_v1.h"
 
 namespace sru::server {
 namespace {
@@ -41,9 +40,7 @@ class UnknownMethodCall final : public grpc::ServerGenericBidiReactor {
 
 grpc::ServerGenericBidiReactor* UnknownMethodService::CreateReactor(
     grpc::GenericCallbackServerContext* call) {
-  if (channel_ != nullptr && IsReflectionV1(call->method())) {
-    return ForwardReflection(call, channel_);
-  }
+  if (Reflection::IsMethod(call->method())) return reflection_.Answer();
   const std::string method = call->method().substr(0, kMaxMethodLength);
   // gRPC hands over calls that end before their path has come, with the path "/".
   const absl::Status status =

@@ -1,10 +1,11 @@
 """Legal requests of 15 MiB whose parsed form would take thirty times that: empty tokens, empty sequences,
-unknown fields, groups."""
+unknown fields, groups; to a method of ours and to reflection."""
 
 from harness import CLASSIFY, MIB, Outcome, classify_request, run
 from http2 import Closed, Connection, field, varint
 
 SIZE = 15 * MIB
+REFLECTION = "/grpc.reflection.v1%s.ServerReflection/ServerReflectionInfo"
 
 
 def sequence(data):
@@ -27,15 +28,16 @@ FORMS = {
 
 def attack(target):
     codes = []
-    for make in FORMS.values():
-        data = make()
+    calls = [(form, CLASSIFY, make()) for form, make in FORMS.items()]
+    calls += [("groups to reflection", REFLECTION % version, FORMS["groups"]()) for version in ("", "alpha")]
+    for _, method, data in calls:
         try:
             with Connection(target.port) as connection:
-                codes.append(connection.call(CLASSIFY, data).code)
+                codes.append(connection.call(method, data).code)
         except Closed:
             codes.append("CLOSED")
-    what = ", ".join("%s %s" % pair for pair in zip(FORMS, codes))
-    failures = ["no answer to " + form for form, code in zip(FORMS, codes) if code == "TIMEOUT"]
+    what = ", ".join("%s %s" % (form, code) for (form, _, _), code in zip(calls, codes))
+    failures = ["no answer to " + form for (form, _, _), code in zip(calls, codes) if code == "TIMEOUT"]
     return Outcome(what, failures=failures)
 
 

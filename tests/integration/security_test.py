@@ -810,16 +810,35 @@ class LimitTest(unittest.TestCase):
             self.assertEqual(len(found), len(requests))
             self.assertIn(b"sru/v1/inference.proto", found[1])
             self.assertEqual((found, code), answers(REFLECTION, requests))
-            not_a_request = [b"\xff"]
-            self.assertEqual(answers(REFLECTION_V1, not_a_request), answers(REFLECTION, not_a_request))
+            for bad in ([b"\xff"], [b"\x22\xff\x7f" + 16383 * b"x"]):
+                refused = ([], grpc.StatusCode.INVALID_ARGUMENT)
+                self.assertEqual(answers(REFLECTION_V1, bad), refused)
+                self.assertEqual(answers(REFLECTION, bad), refused)
+            nothing, code = answers(REFLECTION, [b""])
+            self.assertIn(b"asks nothing", nothing[0])
             self.assertEqual(server.metric("sru_unknown_method_calls_total"), 0)
             channel.close()
 
-    def test_reflection_streams_cannot_take_all_threads(self):
-        for method in (REFLECTION, REFLECTION_V1):
-            self.take_threads_of(method)
+    def test_a_reflection_message_takes_no_more_memory_than_it_has(self):
+        # Parsed, each would take 200 MB for as long as its stream is open.
+        groups = b"{|" * (2 << 20)
+        with Server("--max_message_bytes=%d" % (5 << 20)) as server:
+            channel = server.channel()
+            before = self.peak(server)
+            for method in (REFLECTION, REFLECTION_V1):
+                stream = channel.stream_stream(method)(iter([groups]), timeout=20)
+                with self.assertRaises(grpc.RpcError):
+                    next(stream)
+                self.assertEqual(stream.code(), grpc.StatusCode.INVALID_ARGUMENT)
+                self.assertIn("has at most 4096 bytes, not 4194304", stream.details())
+            self.assertLess(self.peak(server) - before, 64 << 20)
+            channel.close()
 
-    def take_threads_of(self, method):
+    def test_reflection_streams_are_bounded_and_hold_no_threads(self):
+        for method in (REFLECTION, REFLECTION_V1):
+            self.take_streams_of(method)
+
+    def take_streams_of(self, method):
         with Server("--max_concurrent_streams=1000") as server:
             channel = server.channel()
             before = self.threads(server)
@@ -837,14 +856,27 @@ class LimitTest(unittest.TestCase):
                     results.append("OK")
                 except grpc.RpcError as error:
                     results.append(error.code().name)
-            self.assertLessEqual(self.threads(server), before + 40)
-            self.assertIn("OK", results)
-            self.assertLessEqual(set(results), {"OK", "RESOURCE_EXHAUSTED"})
+            self.assertLessEqual(self.threads(server), before + 8)
+            self.assertEqual(results, 32 * ["OK"] + 68 * ["RESOURCE_EXHAUSTED"])
             self.assertEqual(call(channel, "ListModels").code, "OK")
             for stream in streams:
                 stream.cancel()
             ends.set()
+            await_true(lambda: self.lists_services(channel, method), "room for streams again")
             channel.close()
+
+    @staticmethod
+    def lists_services(channel, method):
+        try:
+            stream = channel.stream_stream(method)(iter([LIST_SERVICES]), timeout=20)
+            return any(b"sru.v1.InferenceService" in answer for answer in stream)
+        except grpc.RpcError:
+            return False
+
+    @staticmethod
+    def peak(server):
+        with open("/proc/%d/status" % server.process.pid, encoding="ascii") as file:
+            return int(re.search(r"VmHWM:\s+(\d+) kB", file.read()).group(1)) << 10
 
     @staticmethod
     def threads(server):
