@@ -65,6 +65,7 @@ int Main(int argc, char** argv) {
   }
   const bool complete = (*server)->Drain();
   server->reset();
+  if (complete) server::LogInfo("drained, bye");
   return complete ? 0 : 1;
 }
 
