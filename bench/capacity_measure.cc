@@ -152,7 +152,7 @@ absl::StatusOr<std::vector<BatchSample>> MeasureBatches(const models::Model& mod
 Pauses MeasurePauses(int threads, double seconds) {
   using Clock = std::chrono::steady_clock;
   Pauses pauses;
-  std::mutex mutex;
+  std::mutex mutex;  // guards `pauses` until the readers have ended
   std::vector<std::thread> readers;
   for (int i = 0; i < threads; ++i) {
     readers.emplace_back([&] {

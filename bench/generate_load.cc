@@ -156,6 +156,7 @@ class Run {
     absl::Time due() const { return due_; }
     bool idle() const { return idle_; }
 
+    // Guarded by the run's mu_.
     bool holds = false;   // an idle session that has its first token
     size_t position = 0;  // tokens so far
     absl::Time last;      // when the last of them came
@@ -333,7 +334,7 @@ class Run {
   const std::vector<std::unique_ptr<Stub>> stubs_;
   const std::vector<std::unique_ptr<Stub>> idle_stubs_;
   const std::vector<std::vector<int32_t>> expected_;  // by request; none = no check
-  absl::Time begin_;
+  absl::Time begin_;                                  // of the thread that measures
 
   absl::Mutex mu_;
   absl::CondVar changed_;

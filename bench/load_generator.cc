@@ -377,7 +377,7 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
   }
 
   absl::Mutex mu;
-  bool done = false;
+  bool done = false;  // guarded by mu; a local variable takes no annotation
   std::thread reporter([&] {
     if (options.on_progress == nullptr) return;
     client::MutexLock lock(&mu);

@@ -45,8 +45,8 @@ class OrderedJobs {
 
  private:
   struct Slot {
-    Job job;
-    Finish finish;  // set when the job has run
+    Job job;        // of the thread that took it from waiting_
+    Finish finish;  // set when the job has run; guarded by mu_
   };
 
   void RunJobs();
@@ -59,7 +59,7 @@ class OrderedJobs {
   std::deque<std::shared_ptr<Slot>> open_ ABSL_GUARDED_BY(mu_);     // not handed over, in order
   bool closed_ ABSL_GUARDED_BY(mu_) = false;                        // nothing more will be added
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;                       // a Finish returned false
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;  // of the thread that adds and drains
 };
 
 }  // namespace sru::client

@@ -54,6 +54,9 @@ class HostMemory final : public ArenaMemory {
   }
 };
 
+// Pages and blocks are guarded by the arena's mutex, but for `data`, which is constant, and what it
+// points to, which is of whoever uses a slot that holds the page.
+
 struct Block;
 
 struct Page {

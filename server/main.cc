@@ -146,7 +146,7 @@ class Signals {
     }
   }
 
-  sigset_t signals_;
+  sigset_t signals_;  // constant
   Mutex mutex_;
   CondVar changed_;
   Server* server_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while it serves

@@ -956,14 +956,15 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return snapshot;
   }
 
-  // In the order of their dependencies: the last one is destroyed first.
+  // In the order of their dependencies: the last one is destroyed first. Pointers are set while the
+  // server starts, before the threads that read them, and stay until its destructor.
   const Options options_;
   const RealClock clock_;
   std::atomic<bool> started_{false};  // and not draining
   std::atomic<bool> draining_{false};
   std::atomic<bool> in_service_{true};       // some model has a worker, or there is no model
   std::atomic<bool> backend_loaded_{false};  // backend_ may be read from other threads
-  bool drained_ = false;
+  bool drained_ = false;                     // of the owner
   const MemoryBudgets budgets_;
   grpc::ResourceQuota quota_{"sru_server"};  // of all gRPC servers together
   ReceivedMessages received_messages_;

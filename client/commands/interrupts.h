@@ -53,6 +53,7 @@ class Interrupts {
     }
   }
 
+  // Constant once the thread runs.
   sigset_t signals_;
   sigset_t previous_;
   absl::Mutex mu_;

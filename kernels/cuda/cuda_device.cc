@@ -368,8 +368,10 @@ class CudaDevice : public Device {
 
   const int ordinal_;
   const CublasLt& library_;
+  // Constant once open.
   cudaDeviceProp properties_ = {};
   bool supports_dependent_launch_ = false;
+
   Mutex mutex_;
   // The stream for its library handle, and both for probes.
   std::unique_ptr<CudaStream> own_stream_ SRU_GUARDED_BY(mutex_);

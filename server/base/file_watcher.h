@@ -68,8 +68,8 @@ class FileWatcher {
   void Run();
 
   const absl::Duration interval_;
-  std::vector<Group> groups_;  // constant but for their contents, which only Poll() touches
-  std::function<void()> each_look_;
+  std::vector<Group> groups_;        // constant but for their contents, which only Poll() touches
+  std::function<void()> each_look_;  // constant once started
   Mutex mutex_;
   CondVar changed_;  // one of the two below
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;

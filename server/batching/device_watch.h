@@ -77,7 +77,7 @@ class DeviceWatch {
   std::set<int> lost_ ABSL_GUARDED_BY(mutex_);
   std::deque<std::pair<int, absl::Status>> untold_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;
+  std::thread thread_;  // of whoever starts and stops it
 };
 
 }  // namespace sru::server

@@ -71,6 +71,7 @@ class RunnerSlot {
   }
 
  private:
+  // Run by the thread that set busy_; warmed up before there are batches.
   const std::unique_ptr<BatchRunner> runner_;
   std::atomic<bool> out_of_service_{false};
   Mutex mutex_;

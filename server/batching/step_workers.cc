@@ -146,7 +146,8 @@ class StepWorkersImpl : public StepWorkers {
   StepListener* const listener_;
   const std::vector<std::unique_ptr<StepRunner>> runners_;
   const std::unique_ptr<SequenceScheduler> scheduler_;  // thread-safe by itself
-  std::vector<int> cores_;                              // [worker], or empty: not pinned
+  // Of whoever starts and stops the workers. They read cores_, which is constant meanwhile.
+  std::vector<int> cores_;  // [worker], or empty: not pinned
   std::vector<std::thread> threads_;
 
   Mutex mutex_;

@@ -76,7 +76,7 @@ class PendingTranslation {
   void CancelSentences();
   void Answer();
 
-  TranslationRequest request_;
+  TranslationRequest request_;  // constant until the call is answered
   SequenceScheduler* const scheduler_;
   TranslationCounts* const counts_;
   const absl::Time submitted_;

@@ -139,6 +139,7 @@ class ConnectionTable {
     std::shared_ptr<HttpConnection> connection;
     Loop* loop = nullptr;
     AddressKey key{};
+    // Guarded by the table's mutex; the others are constant once it is added.
     std::list<Entry*>::iterator place;
     bool listed = false;
   };

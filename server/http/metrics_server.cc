@@ -71,7 +71,7 @@ class Workers {
   CondVar changed_;
   std::deque<std::function<void()>> jobs_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;  // of the owner
 };
 
 PageResponse TextResponse(int status, std::string text) {
@@ -200,9 +200,10 @@ class MetricsServerImpl final : public MetricsServer {
   const Pages pages_;
   Mutex mutex_;
   std::vector<std::shared_ptr<HttpCall>> metrics_calls_ ABSL_GUARDED_BY(mutex_);  // waiting
+  // Thread-safe by themselves.
   Workers metrics_worker_{1};
   Workers page_workers_{kPageThreads};
-  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<HttpServer> http_;  // constant once it listens
 };
 
 }  // namespace

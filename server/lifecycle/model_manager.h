@@ -232,7 +232,7 @@ class ModelManager {
 
   std::atomic<bool> repository_emptied_{false};
 
-  std::thread thread_;
+  std::thread thread_;  // of the owner
 };
 
 }  // namespace sru::server

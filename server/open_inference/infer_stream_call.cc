@@ -286,13 +286,13 @@ class InferStreamCall final : public StreamCall<Reactor> {
     return beside;
   }
 
-  std::unique_ptr<grpc::GenericStub> stub_;
-  grpc::ByteBuffer incoming_;  // while a message is read
-  grpc::ByteBuffer outgoing_;  // while a message is sent
+  std::unique_ptr<grpc::GenericStub> stub_;  // constant once the stream is open
+  grpc::ByteBuffer incoming_;                // while a message is read
+  grpc::ByteBuffer outgoing_;                // while a message is sent
 
   Mutex mutex_;
   std::deque<RequestPtr> requests_ ABSL_GUARDED_BY(mutex_);  // in the order of their arrival
-  RequestPtr sent_;                                          // while its answer is sent
+  RequestPtr sent_;  // while is_sending_; of the thread that set that, then of OnSent()
   bool is_reading_ ABSL_GUARDED_BY(mutex_) = true;
   // The end waits for it: after the end, gRPC's part of the stream may be gone.
   bool is_starting_read_ ABSL_GUARDED_BY(mutex_) = false;

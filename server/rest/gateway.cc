@@ -344,6 +344,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   const std::shared_ptr<State> state_;
   const std::shared_ptr<HttpCall> http_;
   const RouteTable::Match match_;
+  // The handler's: it sees to it that one thread at a time uses them.
   std::string body_;
   MemoryHold memory_;
   std::atomic<bool> answered_{false};

@@ -184,6 +184,7 @@ class GrpcCalls::StreamCall final
     StartRead(&message_);
   }
 
+  // Set before the call starts, then of its reactions; the context is thread-safe by itself.
   GrpcCalls& calls_;
   std::shared_ptr<StreamCall> self_;
   CallContext context_;

@@ -88,7 +88,7 @@ class GrpcCalls {
   // What Close() cancelled is not the caller's doing.
   grpc::Status StatusOf(grpc::Status status);
 
-  grpc::GenericStub stub_;
+  grpc::GenericStub stub_;  // thread-safe by itself
   Mutex mutex_;
   CondVar changed_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -435,7 +435,7 @@ class GenerateCall final : public StreamCall<Reactor> {
 
   grpc::ByteBuffer outgoing_;  // of the thread that set sending_ or ended_
 
-  Mutex pause_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
+  Mutex pause_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held while the generator is told
   Mutex mutex_;
   GenerateHandle handle_ ABSL_GUARDED_BY(mutex_);
   std::vector<Sample> samples_ ABSL_GUARDED_BY(mutex_);

@@ -82,7 +82,7 @@ class UnsentAnswers {
 
   const absl::Duration timeout_;
   const Clock& clock_;
-  std::thread thread_;
+  std::thread thread_;  // of whoever starts and stops it
   std::atomic<int64_t> abandoned_{0};
 
   mutable Mutex mutex_;

@@ -267,6 +267,7 @@ class Metrics {
   void Release(const ModelKey& key);
 
   const Clock& clock_;
+  // Thread-safe by themselves.
   prometheus::Registry registry_;
   const SeriesOwner no_model_{&registry_};
   RequestCounters without_model_{no_model_};

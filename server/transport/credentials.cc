@@ -41,11 +41,13 @@ class ServedTokens {
 
 // What the listeners of one Credentials share with it, and with gRPC's threads.
 struct Credentials::Shared {
+  // Constant once made.
   SecurityMetrics* metrics = nullptr;
   AccessLog* access_log = nullptr;
   bool auth_health = false;
   std::shared_ptr<ServedCertificates> certificates;  // null without TLS
 
+  // Thread-safe by themselves.
   ServedTokens tokens;
   ServedTokens admin_tokens;  // only where the admin port has its own
 

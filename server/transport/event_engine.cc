@@ -543,7 +543,7 @@ class EngineCore : public std::enable_shared_from_this<EngineCore> {
   const int epoll_;
   const int wake_;
   const int alarm_;
-  std::vector<std::thread> threads_;
+  std::vector<std::thread> threads_;  // of whoever starts and stops them
   std::atomic<bool> stopping_{false};
   std::atomic<int> waiting_{0};  // threads that wait, or are about to
 
@@ -866,8 +866,8 @@ class HandoverListener final : public EventEngine::Listener {
  private:
   const std::shared_ptr<EngineCore> core_;
   const std::shared_ptr<EngineCore::ListenerState> state_;
-  absl::AnyInvocable<void(absl::Status)> on_shutdown_;
-  std::vector<int> ports_;
+  absl::AnyInvocable<void(absl::Status)> on_shutdown_;  // until the destructor runs it
+  std::vector<int> ports_ ABSL_GUARDED_BY(core_->listeners_mutex);
 };
 
 }  // namespace

@@ -202,7 +202,8 @@ void TakeOver() {
 
 #else  // an older gRPC, with a log of its own
 
-// The least severe line that is wanted; beyond GPR_LOG_SEVERITY_ERROR none.
+// The least severe line that is wanted; beyond GPR_LOG_SEVERITY_ERROR none. Constant once OnLine()
+// may be called.
 int wanted_severity = GPR_LOG_SEVERITY_ERROR;
 
 // Also the lines that tell of connections that ended before their handshake.

@@ -108,6 +108,7 @@ class Listener {
   void ForgetClosed() const;
   void ForgetPeer(int fd, const std::string& peer) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  // Constant from Start() to Stop(), but for the atomic ones.
   ListenAddress address_;
   const Options options_;
   int max_file_ = 0;  // descriptors from here on are kept for other uses

@@ -57,7 +57,7 @@ class ReceiveLedger : public std::enable_shared_from_this<ReceiveLedger> {
 
     const std::shared_ptr<ReceiveLedger> ledger_;
     const std::string peer_;
-    std::function<void()> close_;
+    std::function<void()> close_;  // constant from the first Add() on
 
     // Guarded by the ledger's mutex. Bytes count from the connection's beginning.
     int64_t received_ = 0;
