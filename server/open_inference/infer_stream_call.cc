@@ -83,7 +83,7 @@ class InferStreamCall final : public StreamCall<Reactor> {
       if (!ok) is_closed_ = true;
     }
     if (ok) request = Take();
-    if (request != nullptr && request->call != nullptr) {
+    if (request != nullptr) {
       stub_->UnaryCall(
           request->call.get(), kMethod, grpc::StubOptions(), &request->bytes, &request->answer,
           [this, request](grpc::Status status) { OnAnswer(request, std::move(status)); });
@@ -91,8 +91,9 @@ class InferStreamCall final : public StreamCall<Reactor> {
     Go();
   }
 
-  // The request that was read; it is done already if it is refused. Null if there is no memory for it: the stream ends then. Null
-  // as well if the stream was closed meanwhile: it may have ended, and then nobody would wait for the request's call.
+  // The request that was read, if its call is to be started: it stays until that is answered. Null if it is refused: it is done
+  // already, and another thread may send its answer and free it. Null if there is no memory for it: the stream ends then. Null as
+  // well if the stream was closed meanwhile: it may have ended, and then nobody would wait for the request's call.
   Request* Take() {
     RequestPtr request;
     const absl::Status status = CatchOutOfMemory([&] {
@@ -124,9 +125,10 @@ class InferStreamCall final : public StreamCall<Reactor> {
     is_reading_ = false;
     if (!status.ok()) Close(status);
     if (is_closed_) return nullptr;
+    Request* const to_call = request->is_done ? nullptr : request.get();
     requests_.push_back(std::move(request));
     ++num_sequences_;
-    return requests_.back().get();
+    return to_call;
   }
 
   void OnAnswer(Request* request, grpc::Status status) {
