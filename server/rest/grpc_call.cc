@@ -145,17 +145,18 @@ class GrpcCalls::StreamCall final
 
   void OnReadDone(bool ok) override {
     bool deliver = false;
+    grpc::ByteBuffer message;
     {
       MutexLock lock(&mutex_);
       reading_ = false;
       ended_ = !ok;
       deliver = ok && !cancelled_;
+      // As long as no other thread may start the next read, which writes to it.
+      message.Swap(&message_);
     }
     if (!ok) {
       RemoveHold();
     } else if (deliver) {
-      grpc::ByteBuffer message;
-      message.Swap(&message_);
       on_message_(message);
       // The handler may have cancelled the call, or somebody else meanwhile: then a read is under way.
     } else {
