@@ -190,7 +190,7 @@ struct Gateway::State {
 
 // An answer that keeps what it reserved until the client has taken it.
 struct HeldResponse {
-  MemoryHold memory;
+  std::shared_ptr<const MemoryHold> memory;
   PageResponse response;
 };
 
@@ -200,7 +200,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
       : state_(std::move(state)),
         http_(std::move(http)),
         match_(std::move(match)),
-        memory_(state_->budget) {
+        memory_(std::make_shared<MemoryHold>(state_->budget)) {
     const std::string id = http_->request().header(kRequestIdHeader);
     if (!id.empty()) request_id_ = IsValidRequestId(id) ? id : MakeRequestId();
   }
@@ -210,7 +210,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (!match_.route->content_types.empty()) body = http_->request().read_body();
     if (!body.ok()) return Refuse(BodyError(body.status()));
     body_ = *std::move(body);
-    if (!memory_.Grow(static_cast<int64_t>(body_.size()))) {
+    if (!memory_->Grow(static_cast<int64_t>(body_.size()))) {
       return Refuse({absl::ResourceExhaustedError(
           "the requests of the server hold all the memory that they may; "
           "retry later")});
@@ -229,7 +229,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     return found == match_.parameters.end() ? *kNone : found->second;
   }
   std::string& body() override { return body_; }
-  MemoryHold& memory() override { return memory_; }
+  MemoryHold& memory() override { return *memory_; }
 
   std::shared_ptr<GrpcCall> Unary(const std::string& method, grpc::ByteBuffer request,
                                   GrpcCalls::OnDone done) override {
@@ -257,8 +257,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   void Reply(PageResponse response) override {
     if (answered_.exchange(true)) return;
     AddRequestId(&response);
-    auto held =
-        std::make_shared<HeldResponse>(HeldResponse{std::move(memory_), std::move(response)});
+    auto held = std::make_shared<HeldResponse>(HeldResponse{memory_, std::move(response)});
     http_->Reply(std::shared_ptr<const PageResponse>(held, &held->response));
   }
 
@@ -346,7 +345,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   const RouteTable::Match match_;
   // The handler's: it sees to it that one thread at a time uses them.
   std::string body_;
-  MemoryHold memory_;
+  // Shared with the answer and not moved into it: when a handler throws, what else it has under way may be at work with it.
+  const std::shared_ptr<MemoryHold> memory_;
   std::atomic<bool> answered_{false};
   std::atomic<bool> called_{false};  // a service has seen the request
   Mutex mutex_;
