@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,6 +18,7 @@
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
 #include "server/base/mutex.h"
+#include "server/base/out_of_memory.h"
 #include "server/rest/completions_request.h"
 #include "server/rest/event_stream.h"
 #include "server/rest/json_message.h"
@@ -89,14 +92,28 @@ class Completions : public std::enable_shared_from_this<Completions> {
   }
 
   void Start() {
-    if (events_ != nullptr) events_->Start();
-    for (size_t i = 0; i < kMostAtOnce; ++i) StartNext();
+    Guard([this] {
+      if (events_ != nullptr) events_->Start();
+      for (size_t i = 0; i < kMostAtOnce; ++i) StartNext();
+    });
   }
 
  private:
   int samples() const { return request_.generate.num_samples(); }
   // Texts whose last token is left out are sent when they are complete.
   bool sends_parts() const { return request_.stream && !request_.score_only; }
+
+  // What one prompt throws fails the request here, since the others must end as well.
+  template <typename Run>
+  void Guard(const Run& run) {
+    try {
+      run();
+    } catch (const std::bad_alloc&) {
+      Fail({OutOfMemoryStatus()});
+    } catch (const std::exception& error) {
+      Fail({absl::InternalError(error.what())});
+    }
+  }
 
   void StartNext() {
     size_t prompt = 0;
@@ -111,10 +128,10 @@ class Completions : public std::enable_shared_from_this<Completions> {
     std::shared_ptr<GrpcStream> stream = call_->ServerStream(
         kGenerate, ToByteBuffer(generate),
         [self = shared_from_this(), prompt](const grpc::ByteBuffer& bytes) {
-          self->OnMessage(prompt, bytes);
+          self->Guard([&] { self->OnMessage(prompt, bytes); });
         },
         [self = shared_from_this(), prompt](const GrpcAnswer& answer) {
-          self->OnDone(prompt, answer);
+          self->Guard([&] { self->OnDone(prompt, answer); });
         });
     bool cancel = false;
     {

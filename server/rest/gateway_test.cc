@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <map>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -172,6 +173,7 @@ class GatewayTest : public ::testing::Test {
     Gateway::Options options;
     options.channel = server_->InProcessChannel(grpc::ChannelArguments());
     options.memory.reserve = [this](int64_t bytes) {
+      if (throws_.exchange(false)) throw std::bad_alloc();
       if (used_.fetch_add(bytes) + bytes <= limit_) return true;
       used_ -= bytes;
       return false;
@@ -269,6 +271,7 @@ class GatewayTest : public ::testing::Test {
   std::unique_ptr<grpc::Server> server_;
   std::atomic<int64_t> used_{0};
   std::atomic<int64_t> limit_{int64_t{1} << 30};
+  std::atomic<bool> throws_{false};  // the next reservation
   std::vector<std::string> refused_;
   std::shared_ptr<Client> client_ = std::make_shared<Client>();
   std::unique_ptr<Gateway> gateway_;
@@ -629,6 +632,28 @@ TEST_F(GatewayTest, CompletionsThatFailAreCancelledTogether) {
                                                            {"param", nullptr},
                                                            {"code", "NOT_FOUND"}}));
   EXPECT_TRUE(PollUntil([&] { return cancelled == 1; }));
+}
+
+TEST_F(GatewayTest, WhatThrowsForOnePromptEndsTheOthers) {
+  std::atomic<int> running{0};
+  std::atomic<int> cancelled{0};
+  service_.generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
+                          grpc::ServerWriter<v1::GenerateResponse>* writer) {
+    ++running;
+    if (request.prompt().text() == "bad") {
+      EXPECT_TRUE(PollUntil([&] { return running == 2; }));
+      v1::GenerateResponse part;
+      part.set_text("0");
+      throws_ = true;
+      writer->Write(part);
+    }
+    if (PollUntil([context] { return context->IsCancelled(); })) ++cancelled;
+    return grpc::Status::CANCELLED;
+  };
+  const auto response = Ask(Request("POST", "/v1/completions", R"({"prompt":["a","bad"]})"));
+  EXPECT_EQ(response->status, 429);
+  EXPECT_EQ(json::parse(response->body).at("error").at("code"), "RESOURCE_EXHAUSTED");
+  EXPECT_TRUE(PollUntil([&] { return cancelled == 2; }));
 }
 
 TEST_F(GatewayTest, TheDescriptionHasEveryRoute) {
