@@ -246,13 +246,13 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     for (Listener* listener : {listener_.get(), admin_listener_.get()}) {
       if (listener != nullptr) listener->Stop();
     }
-    guard_.reset();
     if (receive_ledger_ != nullptr) receive_ledger_->StopTelling();
     // The metrics pages and the watch read the registry, so they go first.
     device_watch_.Stop();
     metrics_server_.reset();
-    // While everything that the manager's thread uses still exists.
+    // While everything that the manager's thread uses still exists, the guard for one.
     manager_.reset();
+    guard_.reset();
   }
 
   absl::Status Start() {
