@@ -82,7 +82,8 @@ int PortOf(int fd) {
                                              : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
 }
 
-// As gRPC writes it.
+// As gRPC writes it: a URI whose path is percent-encoded, link-local addresses with the number of
+// their interface (fe80::1%4).
 std::string PeerName(const sockaddr_storage& address) {
   char text[INET6_ADDRSTRLEN] = "";
   if (address.ss_family == AF_INET) {
@@ -96,7 +97,8 @@ std::string PeerName(const sockaddr_storage& address) {
     return absl::StrCat("ipv4:", text, ":", ntohs(v6.sin6_port));
   }
   inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
-  return absl::StrCat("ipv6:%5B", text, "%5D:", ntohs(v6.sin6_port));
+  const std::string scope = v6.sin6_scope_id == 0 ? "" : absl::StrCat("%25", v6.sin6_scope_id);
+  return absl::StrCat("ipv6:%5B", text, scope, "%5D:", ntohs(v6.sin6_port));
 }
 
 }  // namespace

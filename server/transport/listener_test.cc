@@ -1,5 +1,8 @@
 #include "server/transport/listener.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -46,18 +49,9 @@ int PeerPort(int socket) {
   return ntohs(address.sin6_port);
 }
 
-class ListenerAddressTest : public ::testing::TestWithParam<std::pair<std::string, std::string>> {};
-
-// gRPC's name of a connection leads to its socket, for every way in which an address is written.
-TEST_P(ListenerAddressTest, FindsConnectionsByTheirPeer) {
-  const auto& [host, target] = GetParam();
-  ListenAddress address;
-  address.host = host;
-  address.port = 0;
-  auto opened = Listener::Open("listen", address, {});
-  if (!opened.ok() && host == "::1") GTEST_SKIP() << "no IPv6: " << opened.status();
-  ASSERT_TRUE(opened.ok()) << opened.status();
-  Listener& listener = **opened;
+// Calls a real server behind `listener` at `target`: gRPC's name of the connection leads to its
+// socket.
+void ExpectFindsConnection(Listener& listener, const std::string& target) {
   PeerService service;
   grpc::ServerBuilder builder;
   listener.AddTo(&builder, grpc::InsecureServerCredentials());
@@ -94,6 +88,59 @@ TEST_P(ListenerAddressTest, FindsConnectionsByTheirPeer) {
   // gRPC closes the sockets a little later, on a thread of its own.
   EXPECT_TRUE(testing::PollUntil([&] { return listener.num_connections() == 0; }));
   EXPECT_EQ(listener.FindConnection(service.peer()), -1);
+}
+
+class ListenerAddressTest : public ::testing::TestWithParam<std::pair<std::string, std::string>> {};
+
+// For every way in which an address is written.
+TEST_P(ListenerAddressTest, FindsConnectionsByTheirPeer) {
+  const auto& [host, target] = GetParam();
+  ListenAddress address;
+  address.host = host;
+  address.port = 0;
+  auto opened = Listener::Open("listen", address, {});
+  if (!opened.ok() && host == "::1") GTEST_SKIP() << "no IPv6: " << opened.status();
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  ExpectFindsConnection(**opened, target);
+}
+
+// An address fe80::... of an interface that is up.
+struct LinkLocal {
+  std::string address;
+  std::string interface;
+  uint32_t scope = 0;
+};
+
+std::optional<LinkLocal> FindLinkLocal() {
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return std::nullopt;
+  std::optional<LinkLocal> found;
+  for (const ifaddrs* one = all; one != nullptr && !found.has_value(); one = one->ifa_next) {
+    if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != AF_INET6) continue;
+    const auto& v6 = *reinterpret_cast<const sockaddr_in6*>(one->ifa_addr);
+    if (!IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr) || (one->ifa_flags & IFF_UP) == 0) continue;
+    char text[INET6_ADDRSTRLEN] = "";
+    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
+    found = LinkLocal{text, one->ifa_name, v6.sin6_scope_id};
+  }
+  freeifaddrs(all);
+  return found;
+}
+
+TEST(ListenerTest, FindsLinkLocalConnectionsByTheirPeer) {
+  const std::optional<LinkLocal> local = FindLinkLocal();
+  if (!local.has_value()) GTEST_SKIP() << "no interface has a link-local address";
+  const std::string target = absl::StrCat("ipv6:[", local->address, "%25", local->scope, "]");
+  for (const std::string& host :
+       {absl::StrCat(local->address, "%", local->interface), std::string("::")}) {
+    SCOPED_TRACE(absl::StrCat(host, " at ", target));
+    ListenAddress address;
+    address.host = host;
+    address.port = 0;
+    const auto opened = Listener::Open("listen", address, {});
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    ExpectFindsConnection(**opened, target);
+  }
 }
 
 std::unique_ptr<Listener> OpenLoopback(Listener::Options options = {}) {
