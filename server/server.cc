@@ -227,6 +227,15 @@ TryAccess TryAccessFrom(const Options& options) {
   return options.security.tls_client_ca.empty() ? options.http.status_page_try : TryAccess::kOff;
 }
 
+// Those that the log knows; valid as long as the request.
+CallHeaders HeadersOf(const PageRequest& request) {
+  const auto find = [&request](absl::string_view name) -> absl::string_view {
+    const std::string* const value = request.headers.Find(name);
+    return value == nullptr ? absl::string_view() : *value;
+  };
+  return {find("x-request-id"), find("traceparent"), find("authorization"), find("user-agent")};
+}
+
 class ServerImpl final : public Server, private ModelLoader, private ModelObserver {
  public:
   // With a null backend, the options choose one.
@@ -724,9 +733,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (absl::Status status = CheckHandshakes(*listener_); !status.ok()) return status;
     unsent_.Start();
     serving_listener_ = listener_.get();
-    status_page_.try_endpoint().SetAuthenticator([this](absl::string_view authorization) {
-      return credentials_->CheckToken(authorization);
-    });
+    status_page_.try_endpoint().SetAuthenticator(
+        [this](const PageRequest& request) { return CheckToken(request); });
     const std::shared_ptr<v1::InferenceService::Stub> stub =
         v1::InferenceService::NewStub(grpc_server_->InProcessChannel(grpc::ChannelArguments()));
     status_page_.try_endpoint().SetClassify([stub](grpc::ClientContext* context,
@@ -787,14 +795,16 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return CheckHandshakes(*admin_listener_);
   }
 
+  absl::Status CheckToken(const PageRequest& request) const {
+    return credentials_->CheckToken(request.path, HeadersOf(request), request.remote_address);
+  }
+
   Gateway::Options MakeGatewayOptions() {
     Gateway::Options gateway;
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     gateway.channel = grpc_server_->InProcessChannel(arguments);
-    gateway.authenticate = [this](absl::string_view authorization) {
-      return credentials_->CheckToken(authorization);
-    };
+    gateway.authenticate = [this](const PageRequest& request) { return CheckToken(request); };
     gateway.memory.reserve = [this](int64_t bytes) {
       MutexLock lock(&gateway_memory_mutex_);
       return gateway_memory_.Grow(bytes);
@@ -806,19 +816,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     gateway.page_hosts = options_.http.status_page_hosts;
     gateway.on_refused = [this](const PageRequest& request, int http_status,
                                 const absl::Status& reason) {
-      const std::string id = request.header("x-request-id");
-      const std::string traceparent = request.header("traceparent");
-      const std::string user_agent = request.header("user-agent");
-      CallHeaders headers;
-      headers.request_id = id;
-      headers.traceparent = traceparent;
-      headers.user_agent = user_agent;
-      if (absl::IsUnauthenticated(reason)) {
-        access_log_.OnAuthenticationFailure(request.path, reason.message(), headers, "");
-      } else {
-        access_log_.OnHttpRefusal(request.path, http_status, reason, headers,
-                                  request.remote_address);
-      }
+      if (absl::IsUnauthenticated(reason)) return;  // CheckToken() has logged it
+      access_log_.OnHttpRefusal(request.path, http_status, reason, HeadersOf(request),
+                                request.remote_address);
     };
     return gateway;
   }

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
 #include "server/base/metadata_value.h"
@@ -162,7 +163,7 @@ absl::StatusOr<std::string> TryEndpoint::Accept(const PageRequest& request, Plac
     authenticator = authenticator_;
   }
   if (authenticator != nullptr) {
-    absl::Status status = authenticator(request.header("authorization"));
+    absl::Status status = authenticator(request);
     if (!status.ok()) return status;
   }
 

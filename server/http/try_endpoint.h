@@ -71,7 +71,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/status.h"
@@ -113,9 +112,9 @@ class TryEndpoint {
   void SetAnswer(AnswerFunction answer);
   void SetTranslate(TranslateFunction translate);
 
-  // Sets the function that checks the header Authorization, empty if there is none, before the body
-  // is read. Without one everybody passes. Call this before the first request.
-  using Authenticator = std::function<absl::Status(absl::string_view authorization)>;
+  // Sets the function that checks the header Authorization, if there is one, before the body is
+  // read. Without a function everybody passes. Call this before the first request.
+  using Authenticator = std::function<absl::Status(const PageRequest& request)>;
   void SetAuthenticator(Authenticator authenticator);
 
   // From now on requests get 503, and running calls are cancelled. When this returns, the functions

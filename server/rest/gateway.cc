@@ -137,7 +137,7 @@ struct Gateway::State {
     }
     const Route& route = *match.route;
     if (route.needs_token && options.authenticate != nullptr) {
-      absl::Status status = options.authenticate(request.header("authorization"));
+      absl::Status status = options.authenticate(request);
       if (!status.ok()) return {status};
     }
     if (!route.content_types.empty()) {

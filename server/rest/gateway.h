@@ -19,7 +19,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "grpcpp/channel.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
@@ -32,13 +31,13 @@ class Gateway {
   struct Options {
     // Within the process, without a limit on the messages that it receives.
     std::shared_ptr<grpc::Channel> channel;
-    // OK, or why a request with this header Authorization ("" = none) is refused. Null: everybody passes.
-    std::function<absl::Status(absl::string_view authorization)> authenticate;
+    // OK, or why a request with these headers is refused. Null: everybody passes.
+    std::function<absl::Status(const PageRequest& request)> authenticate;
     // What requests and answers reserve that the services do not: JSON, and what it expands to.
     MemoryBudget memory;
     // Names under which pages may be opened besides those of page_host.h, and so call this.
     std::vector<std::string> page_hosts;
-    // Called for a request that is refused before a service has seen it, for the log.
+    // Called for a request that is refused before a service has seen it, by `authenticate` too, for the log.
     std::function<void(const PageRequest& request, int http_status, const absl::Status& reason)>
         on_refused;
   };

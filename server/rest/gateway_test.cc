@@ -179,8 +179,8 @@ class GatewayTest : public ::testing::Test {
       return false;
     };
     options.memory.release = [this](int64_t bytes) { used_ -= bytes; };
-    options.authenticate = [](absl::string_view authorization) {
-      if (authorization == "Bearer secret") return absl::OkStatus();
+    options.authenticate = [](const PageRequest& request) {
+      if (request.header("authorization") == "Bearer secret") return absl::OkStatus();
       return absl::UnauthenticatedError("a token is needed");
     };
     options.page_hosts = {"sru.example"};

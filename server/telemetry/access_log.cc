@@ -125,12 +125,14 @@ void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
 }
 
 void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
-                                        const CallHeaders& headers, absl::string_view certificate) {
+                                        const CallHeaders& headers, absl::string_view peer,
+                                        absl::string_view certificate) {
   int64_t suppressed = 0;
   if (!Take(LogLevel::kWarning, &suppressed)) return;
   std::vector<LogField> fields = {{"method", method.substr(0, kMaxErrorLength)},
                                   {"code", "UNAUTHENTICATED"},
                                   {"reason", reason}};
+  if (!peer.empty()) fields.push_back({"peer", peer});
   if (!certificate.empty()) {
     fields.push_back({"certificate", certificate.substr(0, kMaxErrorLength)});
   }

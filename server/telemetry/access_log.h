@@ -89,10 +89,11 @@ class AccessLog {
   // Call it just before the call is answered, with the `request_id` that Begin() gave.
   void End(grpc::ServerContextBase* call, std::string request_id, const CallRecord& record);
 
-  // Logs a call that was rejected before it reached a handler. `certificate` is the name in the
-  // client's certificate, "" if it has none.
+  // Logs a call that was rejected before it reached a handler. `peer` is "" where gRPC does not tell
+  // it; `certificate` is the name in the client's certificate, "" if it has none.
   void OnAuthenticationFailure(absl::string_view method, absl::string_view reason,
-                               const CallHeaders& headers, absl::string_view certificate);
+                               const CallHeaders& headers, absl::string_view peer,
+                               absl::string_view certificate);
 
   // Logs a request over HTTP that was refused before a service had seen it. Of an INVALID_ARGUMENT the line has only what stands
   // before the first quotation, as `reason` may quote the request.

@@ -76,5 +76,26 @@ TEST(AccessLogTest, ARefusalOverHttpHasALineWithoutTheRequest) {
   }
 }
 
+// The line of a call that was refused for its token.
+std::string TokenLine(absl::string_view peer, absl::string_view certificate) {
+  const RealClock clock;
+  AccessLog log(AccessLogOptions{}, &clock);
+  CallHeaders headers;
+  headers.request_id = "id-7";
+  headers.authorization = "Bearer private";
+  headers.user_agent = "curl/8";
+  ::testing::internal::CaptureStderr();
+  log.OnAuthenticationFailure("/v1/classify", "unknown", headers, peer, certificate);
+  EXPECT_TRUE(FlushLog(absl::Seconds(30)));
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(AccessLogTest, ARefusedTokenHasThePeerIfItIsKnown) {
+  const std::string start = "authentication failed method=/v1/classify code=UNAUTHENTICATED ";
+  const std::string end = " user_agent=curl/8 request_id=id-7\n";
+  EXPECT_THAT(TokenLine("10.0.0.1", ""), HasSubstr(start + "reason=unknown peer=10.0.0.1" + end));
+  EXPECT_THAT(TokenLine("", "team"), HasSubstr(start + "reason=unknown certificate=team" + end));
+}
+
 }  // namespace
 }  // namespace sru::server

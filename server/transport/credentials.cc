@@ -91,6 +91,15 @@ std::optional<Refusal> JudgeToken(const TokenSet& tokens, int authorizations,
                  "authorization: the token is not one that this server knows"};
 }
 
+const char* Refuse(const Credentials::Shared& shared, const Refusal& refusal,
+                   absl::string_view method, const CallHeaders& headers, absl::string_view peer,
+                   absl::string_view certificate) {
+  shared.metrics->OnAuthFailure(refusal.failure);
+  shared.access_log->OnAuthenticationFailure(method, AuthFailureName(refusal.failure), headers,
+                                             peer, certificate);
+  return refusal.text;
+}
+
 // Decides on one call by its headers; null when it may go on.
 const char* CheckCall(const Credentials::Shared& shared, const ServedTokens& tokens,
                       const CallToCheck& call) {
@@ -98,10 +107,7 @@ const char* CheckCall(const Credentials::Shared& shared, const ServedTokens& tok
   const std::optional<Refusal> refusal =
       JudgeToken(*tokens.Get(), call.authorizations, call.headers.authorization);
   if (!refusal.has_value()) return nullptr;
-  shared.metrics->OnAuthFailure(refusal->failure);
-  shared.access_log->OnAuthenticationFailure(call.path, AuthFailureName(refusal->failure),
-                                             call.headers, call.certificate());
-  return refusal->text;
+  return Refuse(shared, *refusal, call.path, call.headers, /*peer=*/"", call.certificate());
 }
 
 // An error of a file, with the flag that names it in front.
@@ -270,14 +276,15 @@ std::shared_ptr<ssl_ctx_st> Credentials::TlsContext() const {
   return shared_->tls_context;
 }
 
-absl::Status Credentials::CheckToken(absl::string_view authorization) const {
+absl::Status Credentials::CheckToken(absl::string_view method, const CallHeaders& headers,
+                                     absl::string_view peer) const {
   const std::shared_ptr<const TokenSet> tokens = shared_->tokens.Get();
   if (tokens == nullptr) return absl::OkStatus();
   const std::optional<Refusal> refusal =
-      JudgeToken(*tokens, authorization.empty() ? 0 : 1, authorization);
+      JudgeToken(*tokens, headers.authorization.empty() ? 0 : 1, headers.authorization);
   if (!refusal.has_value()) return absl::OkStatus();
-  shared_->metrics->OnAuthFailure(refusal->failure);
-  return absl::UnauthenticatedError(refusal->text);
+  return absl::UnauthenticatedError(
+      Refuse(*shared_, *refusal, method, headers, peer, /*certificate=*/""));
 }
 
 std::string Credentials::CallerName(absl::string_view authorization) const {

@@ -52,9 +52,11 @@ class Credentials {
   // null without TLS.
   std::shared_ptr<ssl_ctx_st> TlsContext() const;
 
-  // For calls that come another way than through a listener: OK when tokens are off or the header
-  // `authorization` has one that is known, else kUnauthenticated, counted.
-  absl::Status CheckToken(absl::string_view authorization) const;
+  // For a call of `method`, or request for this path, that comes another way than through a
+  // listener: OK when tokens are off or its header `authorization` has one that is known, else
+  // kUnauthenticated, counted and logged.
+  absl::Status CheckToken(absl::string_view method, const CallHeaders& headers,
+                          absl::string_view peer) const;
 
   // The name in the files of tokens of whom the header `authorization` belongs to; empty when it
   // has none.

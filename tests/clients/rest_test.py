@@ -265,7 +265,10 @@ class TokensTest(RestTest):
             answer = self.curl("/v1/classify", request, *trust, headers=headers)
             self.assertEqual((answer.status, answer.error["code"]), (401, "UNAUTHENTICATED"))
             self.assertEqual(answer.headers["www-authenticate"], "Bearer")
-        self.server.await_log("authentication failed method=/v1/classify")
+        line = "authentication failed method=/v1/classify code=UNAUTHENTICATED reason=%s peer=127.0.0.1 user_agent=curl/"
+        for reason in ("missing", "unknown", "malformed"):
+            self.server.await_log(line % reason)
+        self.assertEqual(self.server.log().count("authentication failed"), 3)
         answer = self.curl("/v1/models", None, *trust, headers=["Authorization: Bearer " + TOKEN])
         self.assertEqual(answer.status, 200)
         done = subprocess.run(["curl", "-sS", "--max-time", "30", self.url + "/v1/models"], capture_output=True)

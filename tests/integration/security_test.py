@@ -632,6 +632,10 @@ class TokenTest(Files):
             self.assertEqual(status(OTHER_TOKEN), 401)
             self.assertEqual(status(TOKEN), 200)
             self.assertEqual(auth_failures(server, "missing"), 1)
+            line = "authentication failed method=/try code=UNAUTHENTICATED reason=%s peer=127.0.0.1 "
+            for reason in ("missing", "unknown"):
+                server.await_log(line % reason)
+            self.assertEqual(server.log().count("authentication failed"), 2)
         flags = self.tls_flags(client_ca=self.ours.certificate)
         with Server(*flags) as server:
             self.assertEqual(status(None), 403)  # it shows no certificate
