@@ -467,5 +467,19 @@ TEST(NamesTest, ErrorsSayWhatToDo) {
             "INVALID_ARGUMENT: top_k: negative");
 }
 
+TEST(NamesTest, AdminErrorsSayWhatToDo) {
+  const auto explain = [](const absl::Status& status) {
+    return ExplainAdminError(status, "x", absl::Seconds(2));
+  };
+  EXPECT_THAT(explain(absl::FailedPreconditionError("model m version 2: config.json is missing")),
+              HasSubstr("mend the model's files and load it again"));
+  EXPECT_THAT(explain(absl::ResourceExhaustedError("no memory")),
+              HasSubstr("unload another model"));
+  const std::string control =
+      "models cannot be loaded or unloaded by calls: the server runs with --model_control=poll; "
+      "start it with --model_control=explicit";
+  EXPECT_EQ(explain(absl::FailedPreconditionError(control)), "FAILED_PRECONDITION: " + control);
+}
+
 }  // namespace
 }  // namespace sru::client

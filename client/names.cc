@@ -144,6 +144,10 @@ std::string ExplainError(const absl::Status& status, absl::string_view address,
 std::string ExplainAdminError(const absl::Status& status, absl::string_view address,
                               absl::Duration deadline) {
   const char* advice = nullptr;
+  if (absl::StrContains(status.message(), "--model_control")) {
+    // It says itself what to do.
+    return absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
+  }
   if (status.code() == absl::StatusCode::kFailedPrecondition) {
     advice = "mend the model's files and load it again; models/FORMAT.md says what they hold";
   } else if (status.code() == absl::StatusCode::kResourceExhausted) {

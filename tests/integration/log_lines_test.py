@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import tempfile
 import unittest
@@ -259,6 +260,21 @@ class LogTest(unittest.TestCase):
             self.assertEqual(call(channel, "Classify", classify_request(QUESTION), timeout=5).code, "OK")
         self.assertEqual(call(channel, "/grpc.health.v1.Health/Check", timeout=5).code, "OK")
         channel.close()
+
+    def test_refused_connections_are_said_once(self):
+        with Server("--max_connections=2", "--log_format=json") as server:
+            held = []
+            try:
+                for _ in range(8):
+                    held.append(socket.create_connection(("127.0.0.1", server.port), timeout=20))
+                server.await_log("connections are refused: as many are open as --max_connections")
+                server.await_metric("sru_connections_refused_total", 6)
+            finally:
+                for connection in held:
+                    connection.close()
+            lines = [json.loads(line) for line in server.log().splitlines() if "refused_connections" in line]
+            self.assertEqual(len(lines), 1, lines)
+            self.assertGreaterEqual(lines[0]["refused_connections"], 1)
 
     def test_a_log_that_nobody_reads_holds_nothing_up(self):
         read_end, write_end = os.pipe()
