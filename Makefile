@@ -44,7 +44,7 @@ gpu_prefix:  ## an installation for a GPU machine, at most 60 MB: build-gpu_pref
 	@cmake --build --preset gpu_prefix -j $(JOBS)
 	@scripts/gpu_prefix.sh build-gpu_prefix
 
-lint: $(BUILD)/build.ninja  ## check the formatting, run clang-tidy (QUICK=1: only for mistakes, not of tests)
+lint: $(BUILD)/build.ninja  ## check the formatting, run clang-tidy (QUICK=1: not of tests)
 	@scripts/deps.sh lint
 	@scripts/lint.sh $(BUILD) $(if $(QUICK),quick)
 

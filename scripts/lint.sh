@@ -2,8 +2,8 @@
 # Checks the formatting and the include lines of every C++ file and runs clang-tidy, which also checks the thread-safety
 # annotations. Usage: scripts/lint.sh BUILD_FOLDER [quick] (configured, with generated headers).
 #
-# quick: clang-tidy looks for mistakes, not at the style, and leaves out the sources of tests and of benchmarks, which are more than
-# half of its time. A build of the sanitizers, which compiles sources together and leaves the CUDA device out, takes half of the rest.
+# quick: clang-tidy leaves out the sources of tests, which are half of its time. A build of the sanitizers, which compiles sources
+# together and leaves the CUDA device out, takes half of the rest.
 set -euo pipefail
 build=${1:?usage: scripts/lint.sh BUILD_FOLDER [quick]}
 quick=${2:-}
@@ -31,7 +31,7 @@ for command in json.load(open(f"{build}/compile_commands.json")):
         name = os.path.relpath(path, build)
     if not path.endswith((".cc", ".cxx")) or name.startswith(("..", "tests/fuzz/")):
         continue
-    if quick and (name.startswith(("tests/", "bench/", "kernels/bench/")) or name.endswith("_test.cc")):
+    if quick and (name.startswith("tests/") or name.endswith("_test.cc")):
         continue
     units.add(path)
 print(*sorted(units), sep="\n")
@@ -39,7 +39,6 @@ PYTHON
 )
 echo "lint: clang-tidy on ${#units[@]} units"
 printf '%s\n' "${units[@]}" |
-  xargs -r -P "$(nproc)" -n 2 clang-tidy -p "$build" --quiet --warnings-as-errors='*' \
-    ${quick:+--checks=-google-*,-modernize-*,-readability-*} 2> >(
+  xargs -r -P "$(nproc)" -n 2 clang-tidy -p "$build" --quiet --warnings-as-errors='*' 2> >(
     grep -v -E '^[0-9]+ warnings? generated|^Suppressed|^Use -header-filter' >&2 || true)
 echo "lint: ok"

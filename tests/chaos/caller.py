@@ -81,12 +81,12 @@ class Caller:
 
     # --- counting
 
-    def _count(self, kind, end, detail="", request_id=""):
+    def _count(self, kind, end, detail=""):
         with self._lock:
             self._ends["%s:%s" % (kind, end)] += 1
             if end in ("WRONG", "HUNG", "BROKEN") or end not in ("OK", "REFUSED", "PASSED", *USUAL):
                 if len(self._events) < 200:
-                    self._events.append([time.monotonic(), kind, end, str(detail)[:300], request_id])
+                    self._events.append([time.monotonic(), kind, end, str(detail)[:300]])
 
     def _report(self):
         with self._lock:
@@ -142,13 +142,13 @@ class Caller:
             elif not case.is_right(responses):
                 end, detail = "WRONG", case.answer(responses)[0].hex()
         except grpc.RpcError as error:
-            end, detail = _end_of(error, request_id), "%s %s" % (error.code().name, error.details())
-        self._ended(case.kind, end, detail, began, stalled, deadline_s, request_id)
+            end, detail = _end_of(error, request_id), "%s %s (%s)" % (error.code().name, error.details(), request_id)
+        self._ended(case.kind, end, detail, began, stalled, deadline_s)
 
-    def _ended(self, kind, end, detail, began, stalled, deadline_s, request_id=""):
+    def _ended(self, kind, end, detail, began, stalled, deadline_s):
         if time.monotonic() - began > deadline_s + GRACE_S + self._stalls.total() - stalled:
             end, detail = "HUNG", "%s after %.1f s: %s" % (end, time.monotonic() - began, detail)
-        self._count(kind, end, detail, request_id)
+        self._count(kind, end, detail)
 
     def _long_text(self, client):
         """A text that is gone on with at another server if the first stops, by the client library."""

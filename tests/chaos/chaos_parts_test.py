@@ -7,7 +7,6 @@ import collections
 import itertools
 import os
 import sys
-import tempfile
 import types
 import unittest
 import unittest.mock
@@ -17,7 +16,6 @@ import chaos  # noqa: E402  (skips where there is no grpcio)
 import caller  # noqa: E402
 import cases  # noqa: E402
 import faults  # noqa: E402
-import fleet  # noqa: E402
 import report  # noqa: E402
 from sru_inference.v1 import inference_pb2 as pb  # noqa: E402
 
@@ -89,28 +87,6 @@ class ChaosPartsTest(unittest.TestCase):
             self.assertGreater(chaos.World._earlier_rates(world, 3000.0)["replica-0"], 3000)  # nothing was left to answer: not waited for
             self.assertEqual(world.now - began, chaos.BASE_S + 1)
 
-    def test_a_log_says_what_a_server_never_saw(self):
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "secure-1.log")
-            server = fleet.Server("secure", "/nonexistent", folder, {}, ())
-            server.drains = [(200.0, 201.0, path)]
-            whole = "request method=Score code=OK request_id=a-1 model=m\ndrained, bye\n"
-            for text, all_calls, ids, when, unseen in (
-                (whole, True, ["a-2"], 201, True),
-                (whole, False, ["a-2"], 201, False),
-                (whole, True, ["a-1"], 201, False),
-                (whole, True, ["a-2", "a-1"], 201, False),
-                (whole, True, [], 201, False),
-                (whole, True, [""], 201, False),
-                (whole, True, ["a-2"], 150, False),
-                ("log lines were dropped\n" + whole, True, ["a-2"], 201, False),
-                (whole.replace("drained, bye", ""), True, ["a-2"], 201, False),
-            ):
-                with open(path, "w", encoding="ascii") as file:
-                    file.write(text)
-                server.logs_all_calls = all_calls
-                self.assertEqual(server.never_saw(ids, when, 5), unseen, (text, all_calls, ids, when))
-
     def test_the_verdict_fails_for_each_must(self):
         def verdict(*broken, problems=(), ends=()):
             world = types.SimpleNamespace(
@@ -121,15 +97,12 @@ class ChaosPartsTest(unittest.TestCase):
             return chaos.Verdict(world)
 
         server = types.SimpleNamespace(killed=[[100, 101]], stopping=[[200, 201]])
-        server.never_saw = lambda ids, when, slack_s: ids == ("unseen",) and 200 <= when <= 206
         load = types.SimpleNamespace(name="direct-0", target=server)
-        event = lambda when, end, kind="Classify", ids=("seen",): (when, load, kind, end, 1, "", ids)  # noqa: E731
+        event = lambda when, end, kind="Classify": (when, load, kind, end, 1, "")  # noqa: E731
         self.assertTrue(verdict().holds)
         self.assertTrue(verdict(event(105, "BROKEN")).holds)  # killed
         self.assertFalse(verdict(event(50, "BROKEN")).holds)
         self.assertFalse(verdict(event(205, "BROKEN")).holds)  # SIGTERM is no excuse
-        self.assertTrue(verdict(event(205, "BROKEN", ids=("unseen",))).holds)
-        self.assertFalse(verdict(event(50, "BROKEN", ids=("unseen",))).holds)
         self.assertTrue(verdict(event(205, "CANCELLED")).holds)
         self.assertFalse(verdict(event(50, "CANCELLED")).holds)
         self.assertTrue(verdict(event(205, "BROKEN", "REST Score")).holds)

@@ -122,8 +122,6 @@ class Server:
         self.problems = []  # crashes and hangs, in words
         self.killed = []  # when, CLOCK_MONOTONIC
         self.stopping = []  # [when it was told to stop, when it ended]
-        self.logs_all_calls = False
-        self.drains = []  # (when it was told to stop, when it ended, the path of its log)
         self._told = None
         self._lock = threading.Lock()
 
@@ -193,10 +191,7 @@ class Server:
             self.problems.append("HANG: %s did not end %d s after SIGTERM" % (self.name, DRAIN_TIMEOUT_S + STOP_GRACE_S))
             self.process.kill()
             self.process.wait()
-        span = (self.killed if told == signal.SIGKILL else self.stopping)[-1]
-        span[1] = time.monotonic()
-        if told == signal.SIGTERM:
-            self.drains.append((*span, self.log_path))
+        (self.killed if told == signal.SIGKILL else self.stopping)[-1][1] = time.monotonic()
         self._record(told)
 
     def _record(self, told):
@@ -225,19 +220,6 @@ class Server:
             self.process.send_signal(signal.SIGCONT)
             self.tell(signal.SIGTERM)
             self.await_end()
-
-    def never_saw(self, request_ids, when, slack_s):
-        """Whether the processes that ended around then have logged all their calls, and none of these."""
-        paths = [path for begin, end, path in self.drains if begin - 1 <= when <= end + slack_s]
-        if not self.logs_all_calls or not request_ids or not all(request_ids) or not paths:
-            return False
-        for path in paths:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read()
-            whole = text.rstrip().endswith("drained, bye") and "log lines were dropped" not in text
-            if not whole or any("request_id=%s " % one in text for one in request_ids):
-                return False
-        return True
 
     def page(self, path, timeout=10):
         url = "http://127.0.0.1:%d%s" % (self.ports["metrics_port"], path)
