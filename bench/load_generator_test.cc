@@ -6,6 +6,7 @@
 #include <ctime>
 #include <numeric>
 
+#include "absl/time/clock.h"
 #include "bench/loopback.h"
 #include "bench/report.h"
 #include "bench/requests.h"

@@ -100,7 +100,7 @@ TEST_F(AnswerTest, PassagesOfManyCallsCompete) {
     EXPECT_EQ(answers[k]["passage"], passages[k]) << answers[k];
     const size_t at = answers[k]["start_byte"];
     const size_t end = answers[k]["end_byte"];
-    EXPECT_EQ(text.substr(at, end - at), answers[k]["text"]);
+    EXPECT_EQ(answers[k]["text"], text.substr(at, end - at));
     EXPECT_EQ(answers[k]["line"], std::count(text.begin(), text.begin() + at, '\n') + 1);
   }
   EXPECT_EQ(answers[0]["log_score"], 11.0);

@@ -17,6 +17,8 @@ The rules:
      helpers in tests/testing, and what TESTS_ALSO_INCLUDE names.
   5. A row names nothing that its room does without.
   6. A file of the project is included by its path from the root, in quotes.
+  7. A function of Abseil that ABSEIL names has its header: the file includes it, or a file of the project that
+     it includes does. Which headers of Abseil bring others along differs from version to version.
 """
 import os
 import re
@@ -121,6 +123,23 @@ LIBRARIES = {
     "protobuf": "google/protobuf/", "re2": "re2/", "sentencepiece": "sentencepiece_",
     "utf8proc": "utf8proc.h",
 }
+# header of Abseil -> the names that are looked for
+ABSEIL = {
+    "absl/strings/ascii.h": r"ascii_\w+|AsciiStrTo\w+|Strip(?:Leading|Trailing)?AsciiWhitespace",
+    "absl/strings/escaping.h": r"BytesToHexString|CEscape|CHexEscape|(?:WebSafe)?Base64(?:Une|E)scape|Utf8SafeC(?:Hex)?Escape",
+    "absl/strings/match.h": r"StrContains|StartsWith|EndsWith|EqualsIgnoreCase",
+    "absl/strings/numbers.h": r"Simple(?:Atob|Atod|Atof|Atoi|HexAtoi)",
+    "absl/strings/str_cat.h": r"StrCat|StrAppend",
+    "absl/strings/str_format.h": r"StrFormat|StrAppendFormat",
+    "absl/strings/str_join.h": r"StrJoin",
+    "absl/strings/str_replace.h": r"StrReplaceAll",
+    "absl/strings/str_split.h": r"StrSplit",
+    "absl/strings/strip.h": r"(?:Consume|Strip)(?:Prefix|Suffix)",
+    "absl/synchronization/notification.h": r"Notification",
+    "absl/time/clock.h": r"Now(?=\()|SleepFor",
+}
+ABSEIL_USED = {header: re.compile(r"\babsl::(?:%s)\b" % names) for header, names in ABSEIL.items()}
+COMMENT = re.compile(r"//.*")
 SYSTEM = ("arpa/", "linux/", "net/", "netinet/", "sanitizer/", "sys/")
 GENERATED = ("sru/v1/", "inference/", "google/rpc/")  # from proto/
 SOURCES = (".h", ".cc", ".cu", ".cuh", ".proto")
@@ -228,6 +247,33 @@ class Checker:
                 for name in sorted(set().union(*cells) - self.used[room])]
 
 
+def reached(path, included, found):
+    """Adds all headers that a file includes, itself or by way of the project's files."""
+    for header in included.get(path, ()):
+        if header not in found:
+            found.add(header)
+            reached(header, included, found)
+    return found
+
+
+def missing_headers(texts):
+    """Where a function is used whose header is not included, for {path: text}."""
+    included = {path: [m[2] for m in map(INCLUDE.match, text.splitlines()) if m] for path, text in texts.items()}
+    problems = []
+    for path, text in texts.items():
+        wanted = None
+        for number, line in enumerate(text.splitlines(), 1):
+            if "absl::" not in line:
+                continue
+            wanted = reached(path, included, set()) if wanted is None else wanted
+            for header, used in ABSEIL_USED.items():
+                match = used.search(COMMENT.sub("", line))
+                if match and header not in wanted:
+                    wanted.add(header)  # said once
+                    problems.append("%s:%d: %s needs %s" % (path, number, match[0], header))
+    return problems
+
+
 def sources(root):
     """The project's files by git, or all of them where there is no git, relative to the root."""
     git = None
@@ -249,18 +295,20 @@ def check(root, text=TABLE):
         return problems
 
     checker = Checker(root, table)
+    texts = {}
     for path in sources(root):
         if room_of(path, table) is None:
             problems.append("%s:1: the folder has no row in scripts/check_includes.py" % path)
             continue
         pattern = IMPORT if path.endswith(".proto") else INCLUDE
         with open(os.path.join(root, path), encoding="utf-8") as file:
-            for number, line in enumerate(file, 1):
-                match = pattern.match(line)
-                broken = match and checker.rule_broken(path, match[1], match[2])
-                if broken:
-                    problems.append("%s:%d: %s" % (path, number, broken))
-    return problems + checker.unused()
+            texts[path] = file.read()
+        for number, line in enumerate(texts[path].splitlines(), 1):
+            match = pattern.match(line)
+            broken = match and checker.rule_broken(path, match[1], match[2])
+            if broken:
+                problems.append("%s:%d: %s" % (path, number, broken))
+    return problems + missing_headers(texts) + checker.unused()
 
 
 def main():

@@ -110,6 +110,15 @@ class CheckIncludesTest(unittest.TestCase):
         self.assertIn("table: base names an unknown library: folly",
                       self.check(table=TABLE.replace("| absl", "| absl folly")))
 
+    def test_a_header_of_abseil_that_comes_by_chance(self):
+        text = '#include "absl/strings/ascii.h"\n// absl::StrJoin\nauto a = absl::StrCat(1);\nauto b = absl::StrCat(2);\n'
+        self.assertEqual(self.check({"base/z.cc": text}),
+                         ["base/z.cc:3: absl::StrCat needs absl/strings/str_cat.h"])
+        self.assertEqual(self.check({"base/z.cc": '#include "absl/strings/str_cat.h"\n' + text}), [])
+        # By way of a file of the project.
+        self.assertEqual(self.check({"base/z.cc": '#include "base/y.h"\n' + text,
+                                     "base/y.h": '#include "absl/strings/str_cat.h"\n'}), [])
+
     def test_the_projects_own_table_has_no_circle(self):
         self.assertEqual(check_includes.read_table(check_includes.TABLE)[1], [])
 

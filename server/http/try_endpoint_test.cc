@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -713,8 +714,9 @@ TEST_F(TryTranslateTest, Translates) {
 TEST_F(TryTranslateTest, AnAlignmentMayBeLeftOut) {
   for (const int source_tokens : {0, 3, 200}) {
     translation_.set_token_count(source_tokens);
-    translation_.mutable_hypotheses(0)->mutable_alignment()->Resize(
-        source_tokens == 200 ? 20200 : 4, 0.5f);
+    const std::vector<float> alignment(source_tokens == 200 ? 20200 : 4, 0.5f);
+    translation_.mutable_hypotheses(0)->mutable_alignment()->Assign(alignment.begin(),
+                                                                    alignment.end());
     const json body = json::parse(Ask(R"({"text": ""})").body);
     EXPECT_EQ(body["hypotheses"][0]["alignment"], json::array()) << source_tokens;
   }

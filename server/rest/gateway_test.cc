@@ -323,7 +323,7 @@ TEST_F(GatewayTest, ErrorsOfCallsAreJson) {
     info.mutable_retry_delay()->set_seconds(2);
     info.mutable_retry_delay()->set_nanos(1);
     google::rpc::Status details;
-    details.add_details()->PackFrom(info);
+    static_cast<void>(details.add_details()->PackFrom(info));
     return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full",
                         details.SerializeAsString());
   };

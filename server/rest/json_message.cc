@@ -788,10 +788,8 @@ void AppendJsonNumber(double value, std::string* json) { AppendShortest(value, j
 void AppendJsonNumber(float value, std::string* json) { AppendShortest(value, json); }
 
 grpc::ByteBuffer ToByteBuffer(const Message& message) {
-  // The slice owns the string.
-  auto* const bytes = new std::string();
-  grpc::ByteBuffer buffer;
-  message.SerializeToString(bytes);
+  // The slice owns the string. Only a message of more than 2 GiB could not be written.
+  auto* const bytes = new std::string(message.SerializeAsString());
   const grpc::Slice slice(
       bytes->data(), bytes->size(), [](void* owned) { delete static_cast<std::string*>(owned); },
       bytes);

@@ -41,8 +41,10 @@ ordered_json ValueToJson(const Message& message, const FieldDescriptor& field,
       return repeated ? reflection.GetRepeatedBool(message, &field, index)
                       : reflection.GetBool(message, &field);
     case FieldDescriptor::CPPTYPE_ENUM: {
-      const auto* const value = repeated ? reflection.GetRepeatedEnum(message, &field, index)
-                                         : reflection.GetEnum(message, &field);
+      const int number = repeated ? reflection.GetRepeatedEnumValue(message, &field, index)
+                                  : reflection.GetEnumValue(message, &field);
+      const auto* const value = field.enum_type()->FindValueByNumber(number);
+      if (value == nullptr) return number;
       return std::string(value->name());
     }
     case FieldDescriptor::CPPTYPE_STRING:

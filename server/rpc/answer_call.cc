@@ -2,6 +2,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "models/decoding/spans.h"
 #include "server/rpc/answer_parser.h"
 #include "server/rpc/calls.h"

@@ -564,8 +564,9 @@ TEST_F(GenerateCallTest, FieldsThatAreWrong) {
     r.add_stop("");
   });
   expect("stop[0]: 1025 bytes", [](Request& r) { r.add_stop(std::string(1025, 'a')); });
-  expect("stop_token_ids: 1025 are too many",
-         [](Request& r) { r.mutable_stop_token_ids()->Resize(1025, 1); });
+  expect("stop_token_ids: 1025 are too many", [](Request& r) {
+    for (int i = 0; i < 1025; ++i) r.add_stop_token_ids(1);
+  });
   expect("stop_token_ids[1]: 5 is out of range, expected 0 to 4", [](Request& r) {
     r.add_stop_token_ids(4);
     r.add_stop_token_ids(5);
@@ -599,7 +600,8 @@ TEST_F(GenerateCallTest, FieldsThatAreWrong) {
 
 TEST_F(GenerateCallTest, ACallThatCouldHoldTooMuch) {
   request_.clear_prompt();
-  request_.mutable_prompt()->mutable_token_ids()->mutable_values()->Resize(2048, 1);
+  const std::vector<int> ids(2048, 1);
+  request_.mutable_prompt()->mutable_token_ids()->mutable_values()->Assign(ids.begin(), ids.end());
   request_.set_echo(true);
   request_.set_top_candidates(5);
   request_.set_num_samples(64);

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "models/decoding/decoding_memo.h"
 #include "models/state_codec.h"
 #include "server/rpc/calls.h"

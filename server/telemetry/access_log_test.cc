@@ -1,12 +1,15 @@
 #include "server/telemetry/access_log.h"
 
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
-#include "grpcpp/server_context.h"
-#include "grpcpp/test/server_context_test_spouse.h"
+#include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
@@ -19,19 +22,51 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+// Answers no call, but logs it as one that failed.
+class FailingService : public grpc::CallbackGenericService {
+ public:
+  explicit FailingService(AccessLog* log) : log_(*log) {}
+
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* call) override {
+    const absl::Status status = absl::NotFoundError("model: there is none");
+    CallRecord record;
+    record.method = "Classify";
+    record.status = &status;
+    log_.End(call, "id", record);
+    auto* const reactor = new Reactor;
+    reactor->Finish(grpc::Status(grpc::StatusCode::NOT_FOUND, ""));
+    return reactor;
+  }
+
+ private:
+  struct Reactor : grpc::ServerGenericBidiReactor {
+    void OnDone() override { delete this; }
+  };
+  AccessLog& log_;
+};
+
 // The line of a call that failed with these headers.
 std::string LineOf(const std::string& peer_header) {
   const RealClock clock;
   AccessLog log(AccessLogOptions{}, &clock);
-  grpc::ServerContext call;
-  grpc::testing::ServerContextTestSpouse spouse(&call);
-  if (!peer_header.empty()) spouse.AddClientMetadata(kPassedPeerHeader, peer_header);
-  const absl::Status status = absl::NotFoundError("model: there is none");
-  CallRecord record;
-  record.method = "Classify";
-  record.status = &status;
+  FailingService service(&log);
+  grpc::ServerBuilder builder;
+  builder.RegisterCallbackGenericService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  grpc::GenericStub stub(server->InProcessChannel({}));
+  grpc::ClientContext call;
+  if (!peer_header.empty()) call.AddMetadata(kPassedPeerHeader, peer_header);
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request(&nothing, 1);
+  grpc::ByteBuffer response;
+  absl::Notification ended;
   ::testing::internal::CaptureStderr();
-  log.End(&call, "id", record);
+  stub.UnaryCall(
+      &call, "/a.Service/Method", {}, &request, &response, [&](const grpc::Status& status) {
+        EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND) << status.error_message();
+        ended.Notify();
+      });
+  ended.WaitForNotification();
   EXPECT_TRUE(FlushLog(absl::Seconds(30)));
   return ::testing::internal::GetCapturedStderr();
 }

@@ -102,7 +102,7 @@ class TrainedTranslatorTest : public ::testing::Test {
       EXPECT_EQ(hypothesis.finished, expected[i].value("finished", true));
       ExpectNear(expected[i]["log_prob"], hypothesis.log_prob);
       if (expected[i].contains("score")) ExpectNear(expected[i]["score"], hypothesis.score);
-      EXPECT_EQ(model_->tokenizer()->detokenizer()->Decode(hypothesis.tokens), expected[i]["text"]);
+      EXPECT_EQ(expected[i]["text"], model_->tokenizer()->detokenizer()->Decode(hypothesis.tokens));
     }
     ++searches_;
     equal_ += equal ? 1 : 0;

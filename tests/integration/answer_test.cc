@@ -463,7 +463,6 @@ TEST_F(AnswerTest, TextsOverTheLimitOfTokens) {
 
 TEST_F(AnswerTest, MoreQueriesPassagesAndTokensThanAllowed) {
   constexpr StatusCode kCode = StatusCode::INVALID_ARGUMENT;
-  v1::AnswerRequest many = request_;
   for (int i = 0; i < 9998; ++i) query()->add_passages("a");
   ExpectError(kCode,
               "queries: 10000 passages are too many, expected at most 256 "

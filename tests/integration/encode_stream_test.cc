@@ -501,7 +501,8 @@ TEST_F(EncodeStreamTest, AStreamThatFindsNoMemoryGivesItsStateBack) {
   Stream stream(server);
   std::string found = stream.MustAnswer(start).encoding().data();
   v1::EncodeStreamRequest large;
-  large.mutable_chunk()->mutable_token_ids()->mutable_values()->Resize(4096, 1);
+  const std::vector<int> ids(4096, 1);
+  large.mutable_chunk()->mutable_token_ids()->mutable_values()->Assign(ids.begin(), ids.end());
   const v1::EncodeStreamResponse last = stream.MustAnswer(large);
   EXPECT_FALSE(last.has_encoding());
   const grpc::Status status = stream.Finish();

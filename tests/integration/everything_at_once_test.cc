@@ -160,7 +160,7 @@ class EverythingAtOnceTest : public ::testing::Test {
             std::function<Outcome()> call) {
     callers_.emplace_back([this, name, allowed, call = std::move(call)] {
       std::string first;
-      for (int rounds = 0;; ++rounds) {
+      for (;;) {
         const bool draining = draining_;
         const Outcome outcome = call();
         if (outcome.code == StatusCode::OK && !outcome.answer.empty()) {

@@ -19,6 +19,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "client/mutex_lock.h"
 #include "google/rpc/retry.pb.h"
 #include "grpcpp/grpcpp.h"
