@@ -23,7 +23,7 @@ struct Shape {
   int in_flight;
   int sequences;
 };
-constexpr Shape kShapes[] = {{1, 1}, {64, 1}, {16, 32}};
+constexpr Shape kShapes[] = {{1, 1}, {64, 1}, {16, 32}, {kCrowdCalls, 1}};
 
 double MedianOf(std::vector<double> values) {
   std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
@@ -116,6 +116,8 @@ absl::StatusOr<LoopMeasurement> SimulateLoop(const MachineSpeed& speed, const Ca
   run.in_flight = loop.in_flight;
   run.server.connections = std::min(kConnections, loop.in_flight);
   run.calls = kSimulatedCalls / loop.sequences * (loop.in_flight == 1 ? 1 : 4);
+  // What is open when it begins to count is finished besides, and must not weigh.
+  run.calls = std::max<int64_t>(run.calls, 100 * loop.in_flight);
   run.warmup = run.calls / 10;
   run.client_on_machine = true;
   run.server.batcher.max_batch_tokens =
@@ -139,6 +141,7 @@ absl::Status FitCallCosts(const std::vector<LoopMeasurement>& loops, const CallM
   const LoopMeasurement& alone = loops[0];
   const LoopMeasurement& many = loops[1];
   const LoopMeasurement& large = loops[2];
+  const LoopMeasurement& crowd = loops[3];
   CallCost& call = speed->call;
   CallCost& client = speed->client;
   call = {0, 1, many.server_us / 2, 0};
@@ -147,7 +150,8 @@ absl::Status FitCallCosts(const std::vector<LoopMeasurement>& loops, const CallM
     auto one = SimulateLoop(*speed, mix, alone);
     auto full = SimulateLoop(*speed, mix, many);
     auto wide = SimulateLoop(*speed, mix, large);
-    for (const auto* loop : {&one, &full, &wide}) {
+    auto crowded = SimulateLoop(*speed, mix, crowd);
+    for (const auto* loop : {&one, &full, &wide, &crowded}) {
       if (!loop->ok()) return loop->status();
     }
     // A lone call has a turn of a connection and one of a worker, and two of the client.
@@ -155,6 +159,7 @@ absl::Status FitCallCosts(const std::vector<LoopMeasurement>& loops, const CallM
          &call.turn_us);
     Move(many.server_us - full->server_us, &call.call_us);
     Move((large.server_us - wide->server_us) / large.sequences, &call.sequence_us);
+    Move(crowd.server_us - crowded->server_us - (many.server_us - full->server_us), &call.crowd_us);
     Move((alone.client_us - one->client_us - (many.client_us - full->client_us)) / 2,
          &client.turn_us);
     Move(many.client_us - full->client_us, &client.call_us);

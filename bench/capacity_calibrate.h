@@ -1,7 +1,7 @@
 // Calibrate: what calls cost a server outside of their batches, from a short run of the real one.
 //
-// Closed loops against a server on this machine, with one call in flight, with many, and with many sequences
-// a call, give the processor time that server and load generator spend on a call, and the median latency of
+// Closed loops against a server on this machine, with one call in flight, with many, with many more, and with many
+// sequences a call, give the processor time that server and load generator spend on a call, and the median latency of
 // a lone call. The costs are those with which the simulation of the same loops spends and takes as much.
 #ifndef SRU_BENCH_CAPACITY_CALIBRATE_H_
 #define SRU_BENCH_CAPACITY_CALIBRATE_H_
@@ -39,7 +39,7 @@ struct CalibrateOptions {
   int rounds = 3;
 };
 
-// Starts the server and runs the loops: {1, 1}, {64, 1} and {16, 32}, in flight and sequences.
+// Starts the server and runs the loops: {1, 1}, {64, 1}, {16, 32} and {kCrowdCalls, 1}, in flight and sequences.
 absl::StatusOr<std::vector<LoopMeasurement>> MeasureLoops(const CalibrateOptions& options);
 
 // What the simulation makes of a loop.

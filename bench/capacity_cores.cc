@@ -4,6 +4,12 @@
 #include <limits>
 
 namespace sru::bench {
+namespace {
+
+// Of the kernel: a distribution's usual 250 Hz.
+constexpr int64_t kTickNs = 4'000'000;
+
+}  // namespace
 
 Cores::Cores(int count, double wake_us, const Pauses* pauses, uint64_t seed, EventQueue* events)
     : wake_ns_(static_cast<int64_t>(wake_us * 1000)),
@@ -43,18 +49,56 @@ void Cores::Schedule(Core& core, int64_t from, int64_t work_ns) {
 void Cores::Wake(Thread* thread) {
   if (stopped_ || thread->awake_) return;
   thread->awake_ = true;
-  for (Core& core : cores_) {
-    if (core.thread != nullptr) continue;
-    core.thread = thread;
-    core.used_ns = 0;
-    Schedule(core, events_->now() + wake_ns_, 0);
+  Core& last = cores_[thread->core_];
+  if (last.thread == nullptr) {
+    Run(last, thread);
     return;
   }
-  waiting_.push_back(thread);
+  for (Core& core : cores_) {
+    if (core.thread != nullptr) continue;
+    Run(core, thread);
+    return;
+  }
+  Wait(last, thread);
 }
 
-void Cores::OnEvent(int64_t index) {
+void Cores::Run(Core& core, Thread* thread) {
+  thread->core_ = static_cast<size_t>(&core - cores_.data());
+  core.thread = thread;
+  core.used_ns = 0;
+  Schedule(core, events_->now() + wake_ns_, 0);
+}
+
+void Cores::Wait(Core& core, Thread* thread) {
+  core.waiting.push_back(thread);
+  if (!core.ticks && cores_.size() > 1) SetTick(core);
+}
+
+void Cores::SetTick(Core& core) {
+  core.ticks = true;
+  events_->At((events_->now() / kTickNs + 1) * kTickNs, this,
+              static_cast<int64_t>(cores_.size()) + (&core - cores_.data()));
+}
+
+void Cores::Tick(Core& core) {
+  core.ticks = false;
+  for (Core& other : cores_) {
+    if (core.waiting.empty()) return;
+    if (other.thread != nullptr) continue;
+    Thread* const thread = core.waiting.front();
+    core.waiting.pop_front();
+    Run(other, thread);
+  }
+  if (!core.waiting.empty()) SetTick(core);
+}
+
+void Cores::OnEvent(int64_t argument) {
   if (stopped_) return;
+  const auto index = static_cast<size_t>(argument);
+  if (index >= cores_.size()) {
+    Tick(cores_[index - cores_.size()]);
+    return;
+  }
   Core& core = cores_[index];
   busy_ns_ += core.part_ns;
   core.used_ns += core.part_ns;
@@ -62,10 +106,10 @@ void Cores::OnEvent(int64_t index) {
   while (core.thread != nullptr) {
     if (core.used_ns >= core.thread->quantum_ns_) {
       core.used_ns = 0;
-      if (!waiting_.empty()) {
-        waiting_.push_back(core.thread);
-        core.thread = waiting_.front();
-        waiting_.pop_front();
+      if (!core.waiting.empty()) {
+        core.waiting.push_back(core.thread);
+        core.thread = core.waiting.front();
+        core.waiting.pop_front();
       }
     }
     Thread* const thread = core.thread;
@@ -79,9 +123,9 @@ void Cores::OnEvent(int64_t index) {
     thread->awake_ = false;
     core.thread = nullptr;
     core.used_ns = 0;
-    if (waiting_.empty()) return;
-    core.thread = waiting_.front();
-    waiting_.pop_front();
+    if (core.waiting.empty()) return;
+    core.thread = core.waiting.front();
+    core.waiting.pop_front();
   }
 }
 

@@ -31,6 +31,9 @@ void CapacityFlags::AddFlags(client::FlagSet* flags) {
   flags->Add("turn_us", &turn_us,
              "the same of each time that a thread takes up work; -1 = as measured");
   flags->Add("wake_us", &wake_us, "until a woken thread runs; -1 = as measured");
+  flags->Add(
+      "crowd_us", &crowd_us,
+      absl::StrCat("what a call costs besides while ", kCrowdCalls, " are open; -1 = as measured"));
   flags->Add("pauses", &pauses, "whether cores pause as they did when they were measured");
 
   flags->Add("rate", &rate, "calls per second, of all servers together, Poisson arrivals");
@@ -64,6 +67,7 @@ void CapacityFlags::AddFlags(client::FlagSet* flags) {
   flags->Add("admission", &admission, "flag of the server: deadline or none");
   flags->Add("compute_turn_us", &compute_turn_us, "flag of the server");
   flags->Add("read_pause_us", &read_pause_us, "flag of the server");
+  flags->Add("max_concurrent_streams", &max_concurrent_streams, "flag of the server");
   flags->Add("connections", &connections, "that calls come to each server on");
 
   flags->Add("events", &events,
@@ -97,29 +101,32 @@ absl::Status CapacityFlags::Check() const {
     double value;
     double low;
     double high;
-  } ranges[] = {{"rate", flags.rate, 0, 1e7},
-                {"sequences", static_cast<double>(flags.sequences), 1, 10000},
-                {"low", flags.low, 0, 1},
-                {"refused", flags.refused, 0, 1},
-                {"spare", static_cast<double>(flags.spare), 0, 1000},
-                {"servers", static_cast<double>(flags.servers), 0, 100000},
-                {"cores", static_cast<double>(flags.cores), 0, 4096},
-                {"calls", static_cast<double>(flags.calls), 1000, 1e9},
-                {"connections", static_cast<double>(flags.connections), 1, 10000},
-                {"measure_s", flags.measure_s, 0.01, 600},
-                {"compute_turn_us", flags.compute_turn_us, 0, 1e6},
-                {"read_pause_us", flags.read_pause_us, 0, 1e6},
-                {"call_us", flags.call_us, -1, 1e6},
-                {"sequence_us", flags.sequence_us, -1, 1e6},
-                {"turn_us", flags.turn_us, -1, 1e6},
-                {"wake_us", flags.wake_us, -1, 1e6},
-                {"clients", static_cast<double>(flags.clients), 1, 100000},
-                {"sample", static_cast<double>(flags.sample), 1, 100000},
-                {"windows", static_cast<double>(flags.windows), 1, 10000},
-                {"min_servers", static_cast<double>(flags.autoscaler.min_servers), 1, 100000},
-                {"max_servers", static_cast<double>(flags.autoscaler.max_servers), 1, 100000},
-                {"queue_target", flags.autoscaler.queue_tokens, 1, 1e12},
-                {"cpu_target", flags.autoscaler.busy, 0, 1}};
+  } ranges[] = {
+      {"rate", flags.rate, 0, 1e7},
+      {"sequences", static_cast<double>(flags.sequences), 1, 10000},
+      {"low", flags.low, 0, 1},
+      {"refused", flags.refused, 0, 1},
+      {"spare", static_cast<double>(flags.spare), 0, 1000},
+      {"servers", static_cast<double>(flags.servers), 0, 100000},
+      {"cores", static_cast<double>(flags.cores), 0, 4096},
+      {"calls", static_cast<double>(flags.calls), 1000, 1e9},
+      {"connections", static_cast<double>(flags.connections), 1, 10000},
+      {"max_concurrent_streams", static_cast<double>(flags.max_concurrent_streams), 1, 1 << 30},
+      {"measure_s", flags.measure_s, 0.01, 600},
+      {"compute_turn_us", flags.compute_turn_us, 0, 1e6},
+      {"read_pause_us", flags.read_pause_us, 0, 1e6},
+      {"call_us", flags.call_us, -1, 1e6},
+      {"sequence_us", flags.sequence_us, -1, 1e6},
+      {"turn_us", flags.turn_us, -1, 1e6},
+      {"wake_us", flags.wake_us, -1, 1e6},
+      {"crowd_us", flags.crowd_us, -1, 1e6},
+      {"clients", static_cast<double>(flags.clients), 1, 100000},
+      {"sample", static_cast<double>(flags.sample), 1, 100000},
+      {"windows", static_cast<double>(flags.windows), 1, 10000},
+      {"min_servers", static_cast<double>(flags.autoscaler.min_servers), 1, 100000},
+      {"max_servers", static_cast<double>(flags.autoscaler.max_servers), 1, 100000},
+      {"queue_target", flags.autoscaler.queue_tokens, 1, 1e12},
+      {"cpu_target", flags.autoscaler.busy, 0, 1}};
   for (const auto& range : ranges) {
     if (range.value >= range.low && range.value <= range.high) continue;
     return OutOfRange(range.name, absl::StrCat(range.low, " to ", range.high),

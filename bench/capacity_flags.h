@@ -24,6 +24,7 @@ struct CapacityFlags {
   double call_us = -1;
   double sequence_us = -1;
   double turn_us = -1;
+  double crowd_us = -1;
   double wake_us = -1;
   bool pauses = true;
 
@@ -52,6 +53,7 @@ struct CapacityFlags {
   std::string admission = "deadline";
   double compute_turn_us = 200;
   double read_pause_us = 2000;
+  int max_concurrent_streams = 512;
   int connections = 2;
 
   std::string events;

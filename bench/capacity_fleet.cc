@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -260,7 +261,10 @@ class Fleet : private EventQueue::Handler, private SimulatedServer::Observer {
   // Servers ------------------------------------------------------------------------------------
 
   absl::Status Start(size_t index) {
-    auto made = SimulatedServer::Create(options_.server, &speed_, &options_.mix,
+    SimulatedServerOptions server = options_.server;
+    // It bounds the calls of one client, of which there are many.
+    server.max_concurrent_streams = std::numeric_limits<int>::max();
+    auto made = SimulatedServer::Create(server, &speed_, &options_.mix,
                                         options_.seed + 1000 + index, &events_, this);
     if (!made.ok()) return made.status();
     servers_[index].simulated = *std::move(made);

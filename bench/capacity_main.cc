@@ -156,6 +156,7 @@ class CapacityCommand {
     batcher.admission_by_deadline = flags_.admission == "deadline";
     server_.compute_turn_us = flags_.compute_turn_us;
     server_.read_pause_us = flags_.read_pause_us;
+    server_.max_concurrent_streams = flags_.max_concurrent_streams;
     server_.connections = flags_.connections;
     return absl::OkStatus();
   }
@@ -169,10 +170,12 @@ class CapacityCommand {
       return status;
     }
     if (flags_.cores > 0) speed_.cores = flags_.cores;
-    for (const auto& [given, cost] : {std::make_pair(flags_.call_us, &speed_.call.call_us),
-                                      {flags_.sequence_us, &speed_.call.sequence_us},
-                                      {flags_.turn_us, &speed_.call.turn_us},
-                                      {flags_.wake_us, &speed_.call.wake_us}}) {
+    const std::pair<double, double*> costs[] = {{flags_.call_us, &speed_.call.call_us},
+                                                {flags_.sequence_us, &speed_.call.sequence_us},
+                                                {flags_.turn_us, &speed_.call.turn_us},
+                                                {flags_.wake_us, &speed_.call.wake_us},
+                                                {flags_.crowd_us, &speed_.call.crowd_us}};
+    for (const auto& [given, cost] : costs) {
       if (given >= 0) *cost = given;
     }
     if (!flags_.pauses) speed_.pauses = Pauses();
@@ -186,7 +189,7 @@ class CapacityCommand {
     return absl::OkStatus();
   }
 
-  // Whether flags have all that the run of a server would tell.
+  // Whether flags have what the run of a server would tell; without one, a crowd costs nothing unless --crowd_us says so.
   bool HasCallCosts() const {
     return flags_.call_us >= 0 && flags_.sequence_us >= 0 && flags_.turn_us >= 0 &&
            flags_.wake_us >= 0;
@@ -242,9 +245,9 @@ class CapacityCommand {
       calibrate.lengths = absl::StrCat(
           "fixed:", std::max(1, static_cast<int>(mix_.mean_tokens() / mix_.sequences)));
     }
-    // Three loops, each warmed up once.
+    // Four loops, each warmed up once.
     calibrate.rounds = 3;
-    calibrate.duration = absl::Seconds(flags_.measure_s / 3 / (calibrate.rounds + 1));
+    calibrate.duration = absl::Seconds(flags_.measure_s / 4 / (calibrate.rounds + 1));
     auto loops = MeasureLoops(calibrate);
     if (!loops.ok()) return loops.status();
     if (absl::Status status = FitCallCosts(*loops, mix_, &speed_); !status.ok()) return status;

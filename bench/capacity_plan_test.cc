@@ -92,12 +92,13 @@ TEST(PlanTest, KeepsDefaultsThatAreAboutAsGood) {
 // Costs that made a measurement are found from it again.
 TEST(CalibrateTest, FindsTheCostsOfASimulatedMachine) {
   MachineSpeed truth = Speed();
-  truth.call = {25, 6, 18, 1.5};
+  truth.call = {25, 6, 18, 1.5, 9};
   truth.client = {0, 4, 7, 0};
   CallMix mix;
   mix.lengths = {5, 10, 20};
   std::vector<LoopMeasurement> loops;
-  for (const auto& [in_flight, sequences] : {std::make_pair(1, 1), {64, 1}, {16, 32}}) {
+  for (const auto& [in_flight, sequences] :
+       {std::make_pair(1, 1), {64, 1}, {16, 32}, {kCrowdCalls, 1}}) {
     LoopMeasurement loop;
     loop.in_flight = in_flight;
     loop.sequences = sequences;
@@ -111,6 +112,7 @@ TEST(CalibrateTest, FindsTheCostsOfASimulatedMachine) {
   EXPECT_NEAR(found.call.turn_us, 6, 0.5);
   EXPECT_NEAR(found.call.call_us, 18, 1);
   EXPECT_NEAR(found.call.sequence_us, 1.5, 0.2);
+  EXPECT_NEAR(found.call.crowd_us, 9, 0.5);
   EXPECT_NEAR(found.client.turn_us, 4, 0.5);
   EXPECT_NEAR(found.client.call_us, 7, 1);
 }

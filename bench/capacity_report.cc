@@ -45,13 +45,14 @@ std::string SpeedText(const MachineSpeed& speed) {
       "%s, %d cores; %s, %s, %s\n"
       "  a batch takes %.1f us + %.3f us a token + %.2f us a sequence + %.3f us a step of the "
       "longest (within %.0f%% of what was measured)\n"
-      "  beside that: %.1f us a call, %.2f us a sequence, %.1f us each time that a thread takes up "
-      "work, %.0f us until it wakes\n"
+      "  beside that: %.1f us a call (%.1f more while %d are open), %.2f us a sequence, %.1f us "
+      "each "
+      "time that a thread takes up work, %.0f us until it wakes\n"
       "  each core is away %.1f times a second for %.2f ms in the mean\n",
       speed.machine, speed.cores, speed.model, speed.backend, speed.dtype, speed.batch.fixed_us,
       speed.batch.token_us, speed.batch.sequence_us, speed.batch.step_us, 100 * speed.batch_error,
-      speed.call.call_us, speed.call.sequence_us, speed.call.turn_us, speed.call.wake_us,
-      speed.pauses.per_s, MeanPauseUs(speed.pauses) / 1000);
+      speed.call.call_us, speed.call.crowd_us, kCrowdCalls, speed.call.sequence_us,
+      speed.call.turn_us, speed.call.wake_us, speed.pauses.per_s, MeanPauseUs(speed.pauses) / 1000);
 }
 
 nlohmann::ordered_json SpeedJson(const MachineSpeed& speed) {
@@ -70,7 +71,8 @@ nlohmann::ordered_json SpeedJson(const MachineSpeed& speed) {
            {{"wake_us", speed.call.wake_us},
             {"turn_us", speed.call.turn_us},
             {"call_us", speed.call.call_us},
-            {"sequence_us", speed.call.sequence_us}}},
+            {"sequence_us", speed.call.sequence_us},
+            {"crowd_us", speed.call.crowd_us}}},
           {"pauses", {{"per_s", speed.pauses.per_s}, {"mean_us", MeanPauseUs(speed.pauses)}}}};
 }
 

@@ -26,8 +26,26 @@ class SimulatedServer::Connection : public Cores::Thread, private EventQueue::Ha
   explicit Connection(SimulatedServer* server) : Thread(kSystemSliceNs), server_(server) {}
 
   void Arrive(SimulatedCall* call) {
-    inbox_.push_back(call);
-    if (!paused_) server_->cores_.Wake(this);
+    if (open_ >= server_->options_.max_concurrent_streams) {
+      kept_back_.push_back(call);
+      return;
+    }
+    Open(call);
+  }
+
+  // One of its calls was answered.
+  void Ended() {
+    --open_;
+    --server_->open_;
+    while (!kept_back_.empty() && open_ < server_->options_.max_concurrent_streams) {
+      SimulatedCall* const next = kept_back_.front();
+      kept_back_.pop_front();
+      if (next->deadline_ns != 0 && next->deadline_ns <= server_->events_->now()) {
+        server_->EndUnsent(next, absl::StatusCode::kDeadlineExceeded);
+      } else {
+        Open(next);
+      }
+    }
   }
 
   int64_t Next() override {
@@ -56,20 +74,28 @@ class SimulatedServer::Connection : public Cores::Thread, private EventQueue::Ha
     inbox_.pop_front();
     code_ = server_->CheckAdmission(*call_);
     us += code_ == absl::StatusCode::kOk
-              ? (cost.call_us + cost.sequence_us * server_->mix_->sequences) / 2
-              : cost.call_us;
+              ? (cost.CallUs(server_->open_) + cost.sequence_us * server_->mix_->sequences) / 2
+              : cost.CallUs(server_->open_);
     return std::max<int64_t>(1, Ns(us));
   }
 
   // Takes out all that has not been submitted.
   std::deque<SimulatedCall*> TakeAll() {
-    std::deque<SimulatedCall*> calls = std::move(inbox_);
-    inbox_.clear();
+    std::deque<SimulatedCall*> calls = std::exchange(inbox_, {});
+    // None is sent any more when others end.
+    for (SimulatedCall* call : std::exchange(kept_back_, {})) calls.push_back(call);
     if (call_ != nullptr) calls.push_back(std::exchange(call_, nullptr));
     return calls;
   }
 
  private:
+  void Open(SimulatedCall* call) {
+    ++open_;
+    ++server_->open_;
+    inbox_.push_back(call);
+    if (!paused_) server_->cores_.Wake(this);
+  }
+
   void OnEvent(int64_t /*argument*/) override {
     paused_ = false;
     if (!server_->dead_ && !inbox_.empty()) server_->cores_.Wake(this);
@@ -82,6 +108,8 @@ class SimulatedServer::Connection : public Cores::Thread, private EventQueue::Ha
   absl::StatusCode code_ = absl::StatusCode::kOk;
   bool refused_ = false;
   bool paused_ = false;
+  int64_t open_ = 0;                      // calls that were sent and have no answer
+  std::deque<SimulatedCall*> kept_back_;  // by the client
 };
 
 class SimulatedServer::Worker : public Cores::Thread, private EventQueue::Handler {
@@ -118,8 +146,9 @@ class SimulatedServer::Worker : public Cores::Thread, private EventQueue::Handle
     server_->WakeWorker();  // for what is left
     const double compute_us = server_->speed_->batch.Us(batch_->num_tokens(), sequences, longest);
     const CallCost& cost = server_->speed_->call;
-    const double answer_us = static_cast<double>(sequences) *
-                             (cost.call_us / server_->mix_->sequences + cost.sequence_us) / 2;
+    const double answer_us =
+        static_cast<double>(sequences) *
+        (cost.CallUs(server_->open_) / server_->mix_->sequences + cost.sequence_us) / 2;
     compute_ = absl::Nanoseconds(Ns(compute_us));
     return std::max<int64_t>(1, Ns(cost.turn_us + compute_us + answer_us));
   }
@@ -192,10 +221,10 @@ SimulatedServer::~SimulatedServer() {
 void SimulatedServer::Arrive(SimulatedCall* call) {
   ++in_flight_;
   if (dead_) {
-    Answer(call, absl::StatusCode::kUnavailable);
+    EndUnsent(call, absl::StatusCode::kUnavailable);
     return;
   }
-  connections_[call->connection % connections_.size()]->Arrive(call);
+  ConnectionOf(*call).Arrive(call);
 }
 
 absl::StatusCode SimulatedServer::CheckAdmission(const SimulatedCall& call) {
@@ -230,8 +259,18 @@ void SimulatedServer::WakeWorker() {
   worker->Wake();
 }
 
+SimulatedServer::Connection& SimulatedServer::ConnectionOf(const SimulatedCall& call) {
+  return *connections_[call.connection % connections_.size()];
+}
+
+void SimulatedServer::EndUnsent(SimulatedCall* call, absl::StatusCode code) {
+  --in_flight_;
+  observer_->OnAnswer(this, call, code);
+}
+
 void SimulatedServer::Answer(SimulatedCall* call, absl::StatusCode code) {
   --in_flight_;
+  if (!dead_) ConnectionOf(*call).Ended();
   // What the destructor cancels concerns nobody.
   if (!dead_ || code != absl::StatusCode::kCancelled) observer_->OnAnswer(this, call, code);
 }

@@ -3,7 +3,8 @@
 // threads of a server, which share its cores:
 //
 //   connection   reads what has come on a connection, call by call, and submits it. What comes meanwhile is
-//                its next turn. After a refusal it leaves the next data to gather (--read_pause_us).
+//                its next turn. After a refusal it leaves the next data to gather (--read_pause_us). The client
+//                keeps calls back while --max_concurrent_streams are open on it.
 //   worker       takes a batch, computes it for as long as the machine's speed says, writes the answers.
 //
 // Half of what a call costs outside of its batch is paid by the connection, half by the worker that answers
@@ -32,6 +33,7 @@ struct SimulatedServerOptions {
   int instances = 0;               // 0 = one per core
   double compute_turn_us = 200;
   double read_pause_us = 2000;
+  int max_concurrent_streams = 512;
   int connections = 2;  // that calls come on
 };
 
@@ -66,7 +68,7 @@ class SimulatedServer {
   // From now on calls are refused; those that were accepted are still answered.
   void Close();
 
-  // Calls that have arrived and have no answer yet.
+  // Calls that have arrived, or that their client keeps back, and have no answer yet.
   int64_t in_flight() const { return in_flight_; }
   int64_t queued_tokens() const { return batcher_->stats().queued_tokens; }
   const Counts& counts() const { return counts_; }
@@ -86,6 +88,9 @@ class SimulatedServer {
   // Refuses a call before it is parsed; kOk lets it pass.
   absl::StatusCode CheckAdmission(const SimulatedCall& call);
   void Answer(SimulatedCall* call, absl::StatusCode code);
+  // For a call that no connection has open.
+  void EndUnsent(SimulatedCall* call, absl::StatusCode code);
+  Connection& ConnectionOf(const SimulatedCall& call);
   // Wakes one more worker if the waiting work needs it.
   void WakeWorker();
 
@@ -102,6 +107,7 @@ class SimulatedServer {
   std::vector<Worker*> idle_;
   int woken_ = 0;  // workers that do not run yet
   int64_t in_flight_ = 0;
+  int64_t open_ = 0;  // of these, those that are not kept back
   bool dead_ = false;
   Counts counts_;
 };

@@ -5,9 +5,13 @@
 #include <cmath>
 #include <numeric>
 #include <random>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "bench/capacity_cores.h"
+#include "bench/capacity_events.h"
 #include "bench/capacity_run.h"
+#include "bench/capacity_speed.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -105,6 +109,89 @@ TEST(SimulatedServerTest, CallsShareTheCoresWithBatches) {
   EXPECT_NEAR(result->throughput(), 10000, 10);
   EXPECT_NEAR(result->server_us, 100, 0.1);
   EXPECT_NEAR(result->busy, 1, 0.001);
+}
+
+// Works once, and notes when it began.
+class OneJob : public Cores::Thread {
+ public:
+  OneJob(const EventQueue* events, int64_t work_ns)
+      : Thread(/*quantum_ns=*/int64_t{1} << 60), events_(*events), work_ns_(work_ns) {}
+  int64_t Next() override {
+    if (work_ns_ > 0) begun_ns = events_.now();
+    return std::exchange(work_ns_, 0);
+  }
+  int64_t begun_ns = -1;
+
+ private:
+  const EventQueue& events_;
+  int64_t work_ns_;
+};
+
+TEST(CoresTest, AnIdleCoreTakesWhatWaitsForAnotherAtTheNextTick) {
+  EventQueue events;
+  const Pauses none;
+  Cores cores(2, /*wake_us=*/0, &none, /*seed=*/1, &events);
+  OneJob long_one(&events, 10'000'000);
+  OneJob short_one(&events, 1'000'000);
+  OneJob waits(&events, 1'000'000);
+  OneJob late(&events, 1'000'000);
+  cores.Wake(&long_one);   // on the first core
+  cores.Wake(&short_one);  // on the second, since a thread that wakes takes any idle core
+  cores.Wake(&waits);      // for the first
+  while (events.RunNext()) {
+    if (events.now() == 1'000'000) cores.Wake(&late);
+  }
+  EXPECT_EQ(long_one.begun_ns, 0);
+  EXPECT_EQ(short_one.begun_ns, 0);
+  EXPECT_EQ(late.begun_ns, 1'000'000);
+  EXPECT_EQ(waits.begun_ns, 4'000'000);
+}
+
+// A call that shares the caches with many others costs more, up to a bound.
+TEST(SimulatedServerTest, ACallCostsMoreTheMoreAreOpen) {
+  MachineSpeed speed = BareSpeed(1, 40, 0);
+  speed.cores = 1;
+  speed.call.call_us = 60;
+  speed.call.crowd_us = 32;
+  for (const auto& [in_flight, us] :
+       {std::make_pair(kCrowdCalls / 4, 108.0), {kCrowdCalls, 132.0}, {2 * kCrowdCalls, 132.0}}) {
+    ServerRunOptions options = BareServer(1, 0);
+    options.in_flight = in_flight;
+    options.calls = 100 * in_flight;
+    options.warmup = in_flight;
+    const auto result = RunServer(speed, options);
+    ASSERT_TRUE(result.ok()) << result.status();
+    // What is open when it begins to count is finished besides: a hundredth.
+    EXPECT_NEAR(result->server_us / us, 1.01, 0.004) << in_flight;
+  }
+}
+
+// What a connection may not have open yet waits at the client, where it costs nothing, and comes in its order.
+TEST(SimulatedServerTest, ClientsKeepCallsBack) {
+  MachineSpeed speed = BareSpeed(1, 40, 0);
+  speed.cores = 1;
+  speed.call.call_us = 60;
+  speed.call.crowd_us = 64;
+  ServerRunOptions options = BareServer(1, 0);
+  options.in_flight = kCrowdCalls;
+  options.server.connections = 2;
+  options.server.max_concurrent_streams = kCrowdCalls / 16;
+  options.calls = 100 * kCrowdCalls;
+  options.warmup = kCrowdCalls;
+  const auto bounded = RunServer(speed, options);
+  ASSERT_TRUE(bounded.ok()) << bounded.status();
+  // An eighth of the crowd is open.
+  EXPECT_NEAR(bounded->server_us / 108, 1.01, 0.004);
+  EXPECT_EQ(bounded->ok, bounded->calls);
+  EXPECT_NEAR(bounded->latency.Percentile(50) / 1000.0, kCrowdCalls * 108, kCrowdCalls * 3);
+
+  // Those whose deadline passes there are never sent.
+  options.mix.deadline_ns = 20'000'000;
+  const auto late = RunServer(speed, options);
+  ASSERT_TRUE(late.ok()) << late.status();
+  EXPECT_GT(late->expired, 0);
+  EXPECT_GT(late->ok, 0);
+  EXPECT_EQ(late->ok + late->expired + late->refused, late->calls);
 }
 
 TEST(SimulatedServerTest, AnIdleServerTakesItsTimesAndTwoWakes) {

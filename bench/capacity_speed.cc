@@ -67,6 +67,7 @@ struct NumberField {
   const char* group;
   const char* name;
   double* value;
+  bool optional = false;  // files that were written before there was one do not have it
 };
 
 std::vector<NumberField> Numbers(MachineSpeed* speed) {
@@ -83,6 +84,7 @@ std::vector<NumberField> Numbers(MachineSpeed* speed) {
     fields.push_back({group, "call_us", &cost->call_us});
     fields.push_back({group, "sequence_us", &cost->sequence_us});
   }
+  fields.push_back({"call", "crowd_us", &speed->call.crowd_us, /*optional=*/true});
   return fields;
 }
 
@@ -190,6 +192,10 @@ absl::StatusOr<MachineSpeed> LoadSpeed(const std::string& path) {
   speed.cores = json["cores"].get<int>();
   for (const NumberField& field : Numbers(&speed)) {
     const auto group = json.find(field.group);
+    if (field.optional && group != json.end() && group->is_object() &&
+        !group->contains(field.name)) {
+      continue;
+    }
     if (group == json.end() || !group->is_object() || !group->contains(field.name) ||
         !(*group)[field.name].is_number()) {
       return wrong(absl::StrCat(field.group, ".", field.name, ": expected a number"));

@@ -6,11 +6,14 @@
 //
 // (a recurrent layer takes L steps whatever else is in the batch). All other work is processor time of
 // the calls: each time that a thread takes up work which has come meanwhile, a turn, and for each call and
-// each sequence of that work. `pauses` are times in which a core does nothing for the server, because
+// each sequence of that work. A call costs more the more others are open, whose memory takes turns with its
+// own in the caches: without that a plan would be far too hopeful about load that comes near saturation.
+// `pauses` are times in which a core does nothing for the server, because
 // somebody else has it: on a virtual machine they decide the p99 at light load.
 #ifndef SRU_BENCH_CAPACITY_SPEED_H_
 #define SRU_BENCH_CAPACITY_SPEED_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -48,12 +51,21 @@ absl::StatusOr<BatchTime> FitBatchTime(const std::vector<BatchSample>& samples);
 // The largest relative error, such as 0.1 for 10%.
 double LargestError(const BatchTime& time, const std::vector<BatchSample>& samples);
 
+// A call that is open together with so many others, or more, costs crowd_us more; with fewer, in proportion.
+inline constexpr int kCrowdCalls = 512;
+
 // Microseconds of processor time, `wake_us` apart.
 struct CallCost {
   double wake_us = 0;      // from waking a thread until it runs on an idle core: a delay, no work
   double turn_us = 0;      // of each turn of a thread
   double call_us = 0;      // of each call
   double sequence_us = 0;  // of each sequence, outside of its batch
+  double crowd_us = 0;     // of each call besides, while kCrowdCalls are open
+
+  // Of a call while `open` calls are.
+  double CallUs(int64_t open) const {
+    return call_us + crowd_us * std::min(1.0, static_cast<double>(open) / kCrowdCalls);
+  }
 };
 
 // Of each core.
@@ -74,8 +86,8 @@ struct MachineSpeed {
   BatchTime batch;
   double batch_error = 0;  // LargestError() of the fit
   CallCost call;
-  // Of the load generator, when it runs on the machine that it measures; without a wake_us and a
-  // sequence_us of its own.
+  // Of the load generator, when it runs on the machine that it measures; without a wake_us, a sequence_us
+  // and a crowd_us of its own.
   CallCost client;
   Pauses pauses;
 };

@@ -5,6 +5,7 @@
 #include "bench/capacity_calls.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 #include "tests/testing/test_files.h"
 
 namespace sru::bench {
@@ -56,7 +57,7 @@ TEST(MachineSpeedTest, IsReadAsItWasWritten) {
   speed.dtype = "float32";
   speed.cores = 8;
   speed.batch = {10, 0.5, 1, 0.1};
-  speed.call = {20, 5, 15, 1};
+  speed.call = {20, 5, 15, 1, 7};
   speed.client = {0, 3, 6, 0};
   speed.pauses = {2.5, {100, 200}};
   ASSERT_TRUE(SaveSpeed(speed, path).ok());
@@ -66,9 +67,27 @@ TEST(MachineSpeedTest, IsReadAsItWasWritten) {
   EXPECT_EQ(read->cores, 8);
   EXPECT_EQ(read->batch.step_us, 0.1);
   EXPECT_EQ(read->call.wake_us, 20);
+  EXPECT_EQ(read->call.crowd_us, 7);
   EXPECT_EQ(read->client.call_us, 6);
   EXPECT_EQ(read->pauses.per_s, 2.5);
   EXPECT_THAT(read->pauses.us, ElementsAre(100, 200));
+}
+
+TEST(MachineSpeedTest, OlderFilesKnowNoCrowd) {
+  models::TempDirectory directory;
+  MachineSpeed speed;
+  speed.batch.fixed_us = 1;
+  speed.call.crowd_us = 7;
+  const std::string path = directory.path("speed.json");
+  ASSERT_TRUE(SaveSpeed(speed, path).ok());
+  nlohmann::json json = nlohmann::json::parse(models::ReadWholeFile(path));
+  ASSERT_EQ(json["call"].erase("crowd_us"), 1u);
+  const auto read = LoadSpeed(directory.Write("older.json", json.dump()));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->call.crowd_us, 0);
+  json["call"]["crowd_us"] = "7";
+  EXPECT_THAT(LoadSpeed(directory.Write("wrong.json", json.dump())).status().message(),
+              HasSubstr("call.crowd_us"));
 }
 
 TEST(MachineSpeedTest, WrongFilesAreExplained) {

@@ -281,20 +281,23 @@ TEST_F(SruBenchTest, CapacityNamesTheFlag) {
   const struct {
     const char* args;
     const char* named;
-  } cases[] = {{"", "--rate"},
-               {"--rate=-1", "--rate"},
-               {"--rate=100 --p99=0s", "--p99"},
-               {"--rate=100 --low=2", "--low"},
-               {"--rate=100 --lengths=fixed:0", "--lengths"},
-               {"--rate=100 --lengths=fixed:5 --input=x", "--input"},
-               {"--rate=100 --lengths=fixed:5000 --max_batch_tokens=512", "--max_batch_tokens"},
-               {"--rate=100 --lengths=fixed:5 --max_batch_tokens=x", "--max_batch_tokens"},
-               {"--rate=100 --lengths=fixed:5 --admission=maybe", "--admission"},
-               {"--rate=100 --lengths=fixed:5 --max_batch_sequences=0", "max_batch_sequences"},
-               {"--rate=100 --lengths=fixed:5 --events=lose@1s", "--servers"},
-               {"--rate=100 --lengths=fixed:5 --servers=2 --events=loose@1s", "--events"},
-               {"--rate=100 --lengths=fixed:5 --servers=2 --client_on_machine", "--servers=1"},
-               {"--rate=100 --model=models/pretrained/war_and_peace", "language_model"}};
+  } cases[] = {
+      {"", "--rate"},
+      {"--rate=-1", "--rate"},
+      {"--rate=100 --p99=0s", "--p99"},
+      {"--rate=100 --low=2", "--low"},
+      {"--rate=100 --lengths=fixed:0", "--lengths"},
+      {"--rate=100 --lengths=fixed:5 --input=x", "--input"},
+      {"--rate=100 --lengths=fixed:5000 --max_batch_tokens=512", "--max_batch_tokens"},
+      {"--rate=100 --lengths=fixed:5 --max_batch_tokens=x", "--max_batch_tokens"},
+      {"--rate=100 --lengths=fixed:5 --admission=maybe", "--admission"},
+      {"--rate=100 --lengths=fixed:5 --max_batch_sequences=0", "max_batch_sequences"},
+      {"--rate=100 --lengths=fixed:5 --max_concurrent_streams=0", "--max_concurrent_streams"},
+      {"--rate=100 --lengths=fixed:5 --crowd_us=-2", "--crowd_us"},
+      {"--rate=100 --lengths=fixed:5 --events=lose@1s", "--servers"},
+      {"--rate=100 --lengths=fixed:5 --servers=2 --events=loose@1s", "--events"},
+      {"--rate=100 --lengths=fixed:5 --servers=2 --client_on_machine", "--servers=1"},
+      {"--rate=100 --model=models/pretrained/war_and_peace", "language_model"}};
   for (const auto& test : cases) {
     const Output output = Run(absl::StrCat("capacity --speed=", speed, " ", test.args));
     EXPECT_EQ(output.exit_code, 2) << test.args << ": " << output.err;

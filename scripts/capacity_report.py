@@ -129,6 +129,7 @@ def validation(args, folder):
             ("a batch, a step of the longest, ns", lambda s: 1000 * s["batch"]["step_us"]),
             ("largest error of this fit, %", lambda s: 100 * s["batch"]["largest_error"]),
             ("a call outside of its batch, us", lambda s: s["call"]["call_us"]),
+            ("a call besides, while 512 are open, us", lambda s: s["call"]["crowd_us"]),
             ("a turn of a thread, us", lambda s: s["call"]["turn_us"]),
             ("until a woken thread runs, us", lambda s: s["call"]["wake_us"]),
             ("pauses of a core, a second", lambda s: s["pauses"]["per_s"]),
