@@ -429,7 +429,7 @@ constexpr KernelCase kCases[] = {
     // each other (2). Without one of those around the best keys more candidates are sorted than need
     // be, or one after the other (3). Parts of a row are summed anew only when the sum before has been
     // read, unless logits are no numbers (1).
-    {"predict", RunPredict<kLargePredictThreads>, 6},
+    {"predict", RunPredict<kLargePredictThreads>, 5},
     // The weights of the keys are replaced after a shuffle (1).
     {"attend", RunAttend, 1},
     {"hand_down", RunHandDown},

@@ -166,7 +166,7 @@ class HostStream : public Stream {
   }
   Status CopyToHost(void* to, const void* from, size_t bytes) override {
     ++control_->copies_to_host;
-    return Add([=] {
+    return Add([this, to, from, bytes] {
       std::memcpy(to, from, bytes);
       control_->bytes_to_host += static_cast<int64_t>(bytes);
     });
@@ -175,7 +175,7 @@ class HostStream : public Stream {
     return Add([=] { std::memcpy(to, from, bytes); });
   }
   Status Initialize(void* /*memory*/, size_t bytes) override {
-    return Add([=] { control_->bytes_initialized += static_cast<int64_t>(bytes); });
+    return Add([this, bytes] { control_->bytes_initialized += static_cast<int64_t>(bytes); });
   }
 
   Status Embed(DataType dtype, const EmbedArgs& args) override {

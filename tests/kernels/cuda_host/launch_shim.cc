@@ -184,8 +184,14 @@ class Shared {
 };
 
 struct Fiber {
+  // What the threads of a block have on top of their stacks must not be at equal distances: caches would keep few of
+  // them at a time.
+  explicit Fiber(size_t index)
+      : stack_bytes(kStackBytes + index % 61 * 192), stack(new char[stack_bytes]) {}
+
   Place place;
-  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+  const size_t stack_bytes;
+  const std::unique_ptr<char[]> stack;
   bool entered = false;  // by any block: then it only goes on, with the next kernel
   bool ended = false;    // with the current block's kernel
   bool awaited = false;  // the kernels before this one
@@ -209,7 +215,7 @@ class Block {
     kernel_ = &kernel;
     shared_.Begin(shared_bytes);
     while (static_cast<int>(fibers_.size()) < threads) {
-      fibers_.push_back(std::make_unique<Fiber>());
+      fibers_.push_back(std::make_unique<Fiber>(fibers_.size()));
     }
     block_barrier_ = role_barrier_ = {threads, 0, 0};
     warps_.assign((threads + kWarpSize - 1) / kWarpSize, Warp());
@@ -217,19 +223,22 @@ class Block {
       warps_[w].barrier.members = std::min(kWarpSize, threads - static_cast<int>(w) * kWarpSize);
     }
     for (int i = 0; i < threads; ++i) fibers_[i]->ended = fibers_[i]->awaited = false;
-    int left = threads;
+    left_ = threads;
     const bool reversed = CurrentMode().threads_reversed;
-    while (left > 0) {
+    const size_t num_warps = warps_.size();
+    while (left_ > 0) {
       progress_ = false;
-      for (int turn = 0; turn < threads; ++turn) {
-        const int i = reversed ? threads - 1 - turn : turn;
-        if (fibers_[i]->ended) continue;
-        threadIdx.x = static_cast<unsigned>(i);
-        Resume(*fibers_[i]);
-        if (fibers_[i]->ended) {
-          --left;
-          progress_ = true;
-        }
+      for (size_t turn = 0; turn < num_warps; ++turn) {
+        const size_t w = reversed ? num_warps - 1 - turn : turn;
+        // A warp goes on until it waits for others: so few stacks at a time are in use that they stay in the
+        // nearest cache.
+        const Barrier& barrier = warps_[w].barrier;
+        int generation;
+        do {
+          generation = barrier.generation;
+          ResumeWarp(static_cast<int>(w) * kWarpSize,
+                     std::min(threads, static_cast<int>(w + 1) * kWarpSize), reversed);
+        } while (barrier.generation != generation);
       }
       if (!progress_) Fail("all threads wait, for different things");
     }
@@ -353,11 +362,27 @@ class Block {
     }
   }
 
+  // Lets each thread of the warp, from `begin` up to `end`, run until it waits or ends.
+  void ResumeWarp(int begin, int end, bool reversed) {
+    for (int turn = 0; turn < end - begin; ++turn) {
+      const int i = reversed ? end - 1 - turn : begin + turn;
+      if (fibers_[i]->ended) continue;
+      threadIdx.x = static_cast<unsigned>(i);
+      Resume(*fibers_[i]);
+      if (fibers_[i]->ended) {
+        --left_;
+        progress_ = true;
+      }
+    }
+  }
+
   void Resume(Fiber& fiber) {
-    if (!fiber.entered) Prepare(&fiber.place, fiber.stack.get(), kStackBytes, &Block::Main);
+    if (!fiber.entered) {
+      Prepare(&fiber.place, fiber.stack.get(), fiber.stack_bytes, &Block::Main);
+    }
     fiber.entered = true;
     void* fake_stack = nullptr;
-    StartSwitch(&fake_stack, fiber.stack.get(), kStackBytes);
+    StartSwitch(&fake_stack, fiber.stack.get(), fiber.stack_bytes);
     Switch(&scheduler_, &fiber.place);
     FinishSwitch(fake_stack, /*in_fiber=*/false);
   }
@@ -397,6 +422,7 @@ class Block {
   Barrier role_barrier_;
   std::vector<Warp> warps_;
   Shared shared_;
+  int left_ = 0;  // threads that have not ended
   bool progress_ = false;
 };
 
