@@ -134,6 +134,7 @@ class TlsTest(Files):
     def https(self, server, body=b"", pair=None, authority=None, headers=(), path="/v1/classify"):
         """The answer's status and body; None when there is no connection."""
         context = ssl.create_default_context(cafile=(authority or self.ours).certificate)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT  # as newer versions of Python do
         if pair:
             context.load_cert_chain(*pair)
         connection = http.client.HTTPSConnection("localhost", server.http_port, context=context, timeout=30)
