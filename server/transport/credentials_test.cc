@@ -23,12 +23,14 @@ using ::testing::Not;
 
 class CredentialsTest : public ::testing::Test {
  protected:
-  CredentialsTest() { clock_.Set(absl::Now()); }
+  // Certificates end at whole seconds; half a second of the first day has passed wherever the clock
+  // of the machine stands.
+  CredentialsTest() { clock_.Set(start_ + absl::Milliseconds(500)); }
 
-  static CertificateOptions Named(const std::string& name, absl::Duration left) {
+  CertificateOptions Named(const std::string& name, absl::Duration left) const {
     CertificateOptions options;
     options.name = name;
-    options.until = absl::FromTimeT(absl::ToTimeT(absl::Now())) + left;
+    options.until = start_ + left;
     return options;
   }
 
@@ -73,6 +75,7 @@ class CredentialsTest : public ::testing::Test {
   }
 
   models::TempDirectory directory_;
+  const absl::Time start_ = absl::FromTimeT(absl::ToTimeT(absl::Now()));
   FakeClock clock_;
   prometheus::Registry registry_;
   SecurityMetrics metrics_{&registry_};
