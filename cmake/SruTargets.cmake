@@ -84,6 +84,29 @@ function(sru_set_test_options target)
   endif()
 endfunction()
 
+# With SRU_PRECOMPILE_TEST_HEADERS, GoogleTest's headers, which are most of a second of each test to compile, are compiled once.
+# Nothing else may be added here: a test that needs another header must include it. Where a test is compiled with options that do
+# not go with them, the compiler reads the headers themselves.
+function(sru_reuse_test_headers target)
+  if(NOT SRU_PRECOMPILE_TEST_HEADERS)
+    return()
+  endif()
+  set(flags -fopenmp -pthread)  # what the libraries of nearly every test bring: the same for all
+  if(NOT TARGET sru_test_headers)
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cc CONTENT "int main() {}\n")
+    add_executable(sru_test_headers EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/test_headers.cc)
+    sru_set_properties(sru_test_headers)
+    sru_set_test_options(sru_test_headers)
+    target_compile_options(sru_test_headers PRIVATE ${flags})
+    target_link_libraries(sru_test_headers PRIVATE GTest::gmock)
+    set_target_properties(sru_test_headers PROPERTIES PCH_WARN_INVALID OFF)
+    target_precompile_headers(sru_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+  endif()
+  target_compile_options(${target} PRIVATE ${flags})
+  set_target_properties(${target} PROPERTIES PCH_WARN_INVALID OFF)
+  target_precompile_headers(${target} REUSE_FROM sru_test_headers)
+endfunction()
+
 # sru_test(NAME SRCS files... [DEPS targets...] [LABELS labels...]): a GoogleTest program that is one
 # CTest entry. It runs in the source root, so that test data is named by its path in the project.
 function(sru_test name)
@@ -93,6 +116,7 @@ function(sru_test name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LABELS" ${ARGN})
   sru_binary(${name} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   sru_set_test_options(${name})
+  sru_reuse_test_headers(${name})
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${SRU_TEST_TIMEOUT})
 endfunction()
