@@ -6,7 +6,7 @@
 namespace sru::bench {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kAnswerUsage[] =
     R"(sru_bench answer asks a reader on this machine questions, and reports throughput and latency.
 
 examples:
@@ -38,7 +38,7 @@ int AnswerMain(const std::vector<std::string>& args) {
   flags.Add("check", &check, "compare every answer with that of the same call alone");
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");
-  if (auto exit_code = ParseFlags("answer", kUsage, args, &flags)) return *exit_code;
+  if (auto exit_code = ParseFlags("answer", kAnswerUsage, args, &flags)) return *exit_code;
 
   load.seed = request.seed;
   auto model = FindModel(load.address, request.model, request.version, {"reader"});

@@ -30,7 +30,7 @@
 namespace sru::bench {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kCapacityUsage[] =
     R"(sru_bench capacity says how many servers a load needs, and with which flags of sru_server.
 
 It measures this machine for some seconds: the engine's time for batches, the pauses of the cores, and what
@@ -374,7 +374,7 @@ int CapacityMain(const std::vector<std::string>& args) {
   CapacityFlags options;
   client::FlagSet flags;
   options.AddFlags(&flags);
-  if (auto exit_code = ParseFlags("capacity", kUsage, args, &flags)) return *exit_code;
+  if (auto exit_code = ParseFlags("capacity", kCapacityUsage, args, &flags)) return *exit_code;
   const absl::Status status = CapacityCommand(std::move(options)).Run();
   if (status.ok()) return kExitOk;
   std::cerr << "sru_bench capacity: " << status.message() << "\n";

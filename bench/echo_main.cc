@@ -23,7 +23,7 @@
 namespace sru::bench {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kEchoUsage[] =
     R"(sru_bench echo starts a bare gRPC callback server in a process of its own, which answers Classify
 with a prepared answer of the usual size, unparsed and without any work, and measures it with the
 same client as sru_bench load. That is the limit that the wire sets on this machine.
@@ -184,7 +184,7 @@ int EchoMain(const std::vector<std::string>& args) {
       "lognormal:MEDIAN:SIGMA:MAX");
   flags.Add("serve", &serve, "only start the server, print its address and wait for Ctrl-C");
   flags.Add("json", &json, "print one JSON object");
-  if (auto exit_code = ParseFlags("echo", kUsage, args, &flags)) return *exit_code;
+  if (auto exit_code = ParseFlags("echo", kEchoUsage, args, &flags)) return *exit_code;
   if (labels < 1 || labels > 100000) {
     return Fail("echo", absl::InvalidArgumentError("--labels: expected 1 to 100000"), load);
   }

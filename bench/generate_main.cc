@@ -13,7 +13,7 @@
 namespace sru::bench {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kGenerateUsage[] =
     R"(sru_bench generate has a language model on this machine write texts, and reports tokens per second,
 the time to the first token and the time between tokens.
 
@@ -60,7 +60,7 @@ int GenerateMain(const std::vector<std::string>& args) {
   flags.Add("check", &load.check, "compare every token with those of each text alone");
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");
-  if (auto exit_code = ParseFlags("generate", kUsage, args, &flags)) return *exit_code;
+  if (auto exit_code = ParseFlags("generate", kGenerateUsage, args, &flags)) return *exit_code;
 
   LoadOptions where;  // for errors
   where.address = load.address;

@@ -17,7 +17,7 @@
 namespace sru::bench {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kLayerUsage[] =
     R"(sru_bench layer times SRU layers on one core and, alternating with them in the same run, oneDNN's
 products of the same shapes alone, which is the least that a layer can cost. Medians; ratios hold on a
 machine whose speed moves, times do not.
@@ -42,7 +42,7 @@ examples:
   sru_bench layer --dtype=bfloat16 --arrangement=all --seconds=0.1
 )";
 
-struct Flags {
+struct LayerFlags {
   EngineFlags engine;
   std::string dtype = "float32";
   std::string length = "32";
@@ -56,7 +56,7 @@ struct Flags {
 };
 
 // One row per combination.
-absl::StatusOr<std::vector<kernels::LayerBenchOptions>> Cells(const Flags& flags) {
+absl::StatusOr<std::vector<kernels::LayerBenchOptions>> Cells(const LayerFlags& flags) {
   std::vector<kernels::DataType> dtypes;
   for (absl::string_view name : absl::StrSplit(flags.dtype, ',')) {
     auto dtype = ParseDataType(name);
@@ -148,7 +148,7 @@ std::vector<std::string> CellRow(const kernels::LayerBenchOptions& cell,
 }  // namespace
 
 int LayerMain(const std::vector<std::string>& args) {
-  Flags options;
+  LayerFlags options;
   client::FlagSet flags;
   flags.Add("dtype", &options.dtype, "list of float32 and bfloat16");
   flags.Add("hidden", &options.hidden, "list: hidden size per direction");
@@ -163,7 +163,7 @@ int LayerMain(const std::vector<std::string>& args) {
   flags.Add("arrangement", &options.arrangement,
             "list of arrangements of bfloat16's tiles, or all; empty = the table's for the shape");
   options.engine.AddFlags(&flags);
-  if (std::optional<int> code = ParseFlags("layer", kUsage, args, &flags)) return *code;
+  if (std::optional<int> code = ParseFlags("layer", kLayerUsage, args, &flags)) return *code;
   const auto cells = Cells(options);
   if (!cells.ok()) {
     std::cerr << "sru_bench layer: " << cells.status().message() << "\n";

@@ -5,7 +5,7 @@
 namespace sru::bench {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kLoadUsage[] =
     R"(sru_bench load sends calls to a server on this machine and reports throughput and latency.
 
 examples:
@@ -34,7 +34,7 @@ int LoadMain(const std::vector<std::string>& args) {
   AddConnectionFlags(&load, &flags);
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");
-  if (auto exit_code = ParseFlags("load", kUsage, args, &flags)) return *exit_code;
+  if (auto exit_code = ParseFlags("load", kLoadUsage, args, &flags)) return *exit_code;
 
   auto requests = PrepareRequests(request, &load);
   if (!requests.ok()) return Fail("load", requests.status(), load);

@@ -35,7 +35,7 @@ namespace {
 
 using client::TextTable;
 
-constexpr char kUsage[] =
+constexpr char kModelUsage[] =
     R"(sru_bench model times a model of a repository on one core, without a server: random input in, what a
 call would get out. Medians of measurements that alternate; ratios hold on a machine whose speed moves,
 times do not.
@@ -62,7 +62,7 @@ commands, one per line, and answers each with one line of JSON.
 An error is {"error": message}. The end of the input ends the program.
 )";
 
-struct Flags {
+struct ModelFlags {
   EngineFlags engine;
   std::string model_repository = "models/pretrained";
   std::string model;
@@ -89,7 +89,7 @@ struct Plan {
   kernels::Rounds rounds;
 };
 
-absl::StatusOr<Plan> MakePlan(const Flags& flags) {
+absl::StatusOr<Plan> MakePlan(const ModelFlags& flags) {
   Plan plan;
   auto dtype = ParseDataType(flags.dtype);
   if (!dtype.ok()) return dtype.status();
@@ -134,7 +134,7 @@ absl::StatusOr<Plan> MakePlan(const Flags& flags) {
 }
 
 // Loads the one classifier or encoder that the flags name, in its highest version if they name none.
-absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const Flags& flags,
+absl::StatusOr<std::shared_ptr<const models::Model>> LoadModel(const ModelFlags& flags,
                                                                const Plan& plan) {
   std::unique_ptr<kernels::Backend> backend;
   if (kernels::Status status =
@@ -467,7 +467,7 @@ class CommandLoop {
 }  // namespace
 
 int ModelMain(const std::vector<std::string>& args) {
-  Flags options;
+  ModelFlags options;
   client::FlagSet flags;
   flags.Add("model_repository", &options.model_repository, "directory with the models");
   flags.Add("model", &options.model, "name; empty when there is one");
@@ -482,7 +482,7 @@ int ModelMain(const std::vector<std::string>& args) {
   flags.Add("tokens", &options.tokens, "tokens per batch, and the longest, in 'lengths'");
   flags.Add("stdin", &options.from_stdin, "answer commands, see above");
   options.engine.AddFlags(&flags);
-  if (std::optional<int> code = ParseFlags("model", kUsage, args, &flags)) return *code;
+  if (std::optional<int> code = ParseFlags("model", kModelUsage, args, &flags)) return *code;
   const auto fail = [](const absl::Status& status) {
     std::cerr << "sru_bench model: " << status.message() << "\n";
     return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailed;

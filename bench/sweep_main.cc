@@ -10,7 +10,7 @@
 namespace sru::bench {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kSweepUsage[] =
     R"(sru_bench sweep finds how much a server on this machine can take, and its latency below that.
 
 First closed loops, with 1, 4, 16, ... --max_in_flight calls in flight. From the best of them on
@@ -62,7 +62,7 @@ int SweepMain(const std::vector<std::string>& args) {
   AddConnectionFlags(&load, &flags);
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");
-  if (auto exit_code = ParseFlags("sweep", kUsage, args, &flags)) return *exit_code;
+  if (auto exit_code = ParseFlags("sweep", kSweepUsage, args, &flags)) return *exit_code;
 
   auto requests = PrepareRequests(request, &load);
   if (!requests.ok()) return Fail("sweep", requests.status(), load);

@@ -6,7 +6,7 @@
 namespace sru::bench {
 namespace {
 
-constexpr char kUsage[] =
+constexpr char kTranslateUsage[] =
     R"(sru_bench translate has a translator on this machine translate, and reports throughput and latency.
 
 examples:
@@ -38,7 +38,7 @@ int TranslateMain(const std::vector<std::string>& args) {
   flags.Add("check", &check, "compare every answer with that of the same call alone");
   request.AddFlags(&flags);
   flags.Add("json", &json, "print one JSON object");
-  if (auto exit_code = ParseFlags("translate", kUsage, args, &flags)) return *exit_code;
+  if (auto exit_code = ParseFlags("translate", kTranslateUsage, args, &flags)) return *exit_code;
 
   load.seed = request.seed;
   auto model = FindModel(load.address, request.model, request.version, {"translator"});

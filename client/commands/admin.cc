@@ -13,7 +13,7 @@
 namespace sru::client {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kAdminHelp[] =
     R"(sru_client admin loads and unloads models of a server that runs with --model_control=explicit and
 --admin_listen.
 
@@ -76,6 +76,6 @@ int Admin(const Command& command, const std::vector<std::string>& args) {
 
 }  // namespace
 
-constexpr Command kAdmin = {"admin", "loads and unloads models", kHelp, Admin};
+constexpr Command kAdmin = {"admin", "loads and unloads models", kAdminHelp, Admin};
 
 }  // namespace sru::client

@@ -26,7 +26,7 @@
 namespace sru::client {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kAnswerHelp[] =
     R"(sru_client answer finds the answer to a question in texts, and prints the sentence that has it.
 
 usage: sru_client answer --question=QUESTION [--flag=value ...] [FILE ...]
@@ -60,7 +60,7 @@ constexpr int kMaxAnswerTokens = 1000;
 // Passages go together in one call up to this many bytes.
 constexpr size_t kCallBytes = 1 << 20;
 
-struct Flags {
+struct AnswerFlags {
   CommonFlags common;
   std::string model;
   int64_t version = 0;
@@ -89,7 +89,7 @@ absl::Status CheckAtLeast(absl::string_view flag, int64_t value, int64_t low) {
 }
 
 // Checks the flags and makes what all requests have. kInvalidArgument names the flag.
-absl::StatusOr<v1::AnswerRequest> MakeRequest(const Flags& flags) {
+absl::StatusOr<v1::AnswerRequest> MakeRequest(const AnswerFlags& flags) {
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
   absl::Status status = ParsePriority(flags.priority, &priority);
   status.Update(CheckAtLeast("version", flags.version, 0));
@@ -145,8 +145,8 @@ class OneQuestion {
   using Passage = PassageInput::Passage;
   using Answer = BatchAnswer<Passage, v1::AnswerResponse>;
 
-  OneQuestion(const Command& command, const Flags& flags, v1::AnswerRequest request, Client* client,
-              PassageInput* input)
+  OneQuestion(const Command& command, const AnswerFlags& flags, v1::AnswerRequest request,
+              Client* client, PassageInput* input)
       : command_(command),
         flags_(flags),
         request_(std::move(request)),
@@ -237,7 +237,7 @@ class OneQuestion {
   }
 
   const Command& command_;
-  const Flags& flags_;
+  const AnswerFlags& flags_;
   const v1::AnswerRequest request_;  // but for its query
   Client* const client_;
   PassageInput* const input_;
@@ -324,7 +324,7 @@ class ManyQuestions {
  public:
   using Answer = BatchAnswer<QueryLine, v1::AnswerResponse>;
 
-  ManyQuestions(const Command& command, const Flags& flags, v1::AnswerRequest request,
+  ManyQuestions(const Command& command, const AnswerFlags& flags, v1::AnswerRequest request,
                 Client* client, LineInput* input, AnswerPrinter* printer)
       : command_(command),
         flags_(flags),
@@ -416,7 +416,7 @@ class ManyQuestions {
   }
 
   const Command& command_;
-  const Flags& flags_;
+  const AnswerFlags& flags_;
   const v1::AnswerRequest request_;  // but for its queries
   Client* const client_;
   LineInput* const input_;
@@ -425,7 +425,7 @@ class ManyQuestions {
 };
 
 int Answer(const Command& command, const std::vector<std::string>& args) {
-  Flags options;
+  AnswerFlags options;
   // A book takes longer than a text to classify.
   options.common.connect.deadline = absl::Minutes(1);
   FlagSet flags;
@@ -474,6 +474,6 @@ int Answer(const Command& command, const std::vector<std::string>& args) {
 
 }  // namespace
 
-constexpr Command kAnswer = {"answer", "answers to questions, found in texts", kHelp, Answer};
+constexpr Command kAnswer = {"answer", "answers to questions, found in texts", kAnswerHelp, Answer};
 
 }  // namespace sru::client

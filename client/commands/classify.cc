@@ -19,7 +19,7 @@
 namespace sru::client {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kClassifyHelp[] =
     R"(sru_client classify prints the most probable label of each text.
 
 usage: sru_client classify [--flag=value ...] [TEXT ...]
@@ -39,7 +39,7 @@ examples:
 
 constexpr size_t kTextWidth = 60;
 
-struct Flags {
+struct ClassifyFlags {
   CommonFlags common;
   InputFlags input;
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
@@ -47,7 +47,8 @@ struct Flags {
   bool times = false;
 };
 
-v1::ClassifyRequest MakeRequest(const Flags& flags, const std::vector<TextInput::Item>& items) {
+v1::ClassifyRequest MakeRequest(const ClassifyFlags& flags,
+                                const std::vector<TextInput::Item>& items) {
   v1::ClassifyRequest request;
   request.set_model(flags.input.model);
   request.set_version(flags.input.version);
@@ -76,8 +77,9 @@ std::string Milliseconds(double us) { return absl::StrFormat("%.2f ms", us / 100
 
 // One row per label; the first also shows what holds for the text as a whole. A text without tokens
 // has no labels, but a row.
-void AddRows(const Flags& flags, const TextInput::Item& item, const v1::Classification& result,
-             double latency_us, double server_us, TextTable* table) {
+void AddRows(const ClassifyFlags& flags, const TextInput::Item& item,
+             const v1::Classification& result, double latency_us, double server_us,
+             TextTable* table) {
   for (int rank = 0; rank < std::max(1, result.labels_size()); ++rank) {
     const bool first = rank == 0;
     std::vector<std::string> row = {"-", "-"};
@@ -117,7 +119,7 @@ Json ResultJson(const TextInput::Item& item, const v1::ClassifyResponse& respons
   return json;
 }
 
-absl::Status Print(const Flags& flags, const std::vector<TextInput::Item>& items,
+absl::Status Print(const ClassifyFlags& flags, const std::vector<TextInput::Item>& items,
                    const v1::ClassifyResponse& response, absl::Duration latency, TextTable* table,
                    UnknownWords* words) {
   if (response.classifications_size() != static_cast<int>(items.size())) {
@@ -143,7 +145,7 @@ absl::Status Print(const Flags& flags, const std::vector<TextInput::Item>& items
 }
 
 int Classify(const Command& command, const std::vector<std::string>& args) {
-  Flags options;
+  ClassifyFlags options;
   FlagSet flags;
   options.input.AddTo(&flags);
   options.input.AddSkipEmpty(&flags);
@@ -179,6 +181,7 @@ int Classify(const Command& command, const std::vector<std::string>& args) {
 
 }  // namespace
 
-constexpr Command kClassify = {"classify", "labels with probabilities for texts", kHelp, Classify};
+constexpr Command kClassify = {"classify", "labels with probabilities for texts", kClassifyHelp,
+                               Classify};
 
 }  // namespace sru::client

@@ -27,7 +27,7 @@
 namespace sru::client {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kEncodeHelp[] =
     R"(sru_client encode prints a vector for each text, or one per token with --pooling=none.
 
 usage: sru_client encode [--flag=value ...] [TEXT ...]
@@ -53,7 +53,7 @@ examples:
 constexpr size_t kTextWidth = 30;
 constexpr size_t kShownValues = 4;
 
-struct Flags {
+struct EncodeFlags {
   CommonFlags common;
   InputFlags input;
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
@@ -71,7 +71,7 @@ struct Flags {
 };
 
 // The same, for the flags of --stream, which some of them imply.
-absl::Status CheckStream(size_t num_arguments, Flags* flags) {
+absl::Status CheckStream(size_t num_arguments, EncodeFlags* flags) {
   flags->stream =
       flags->stream || flags->features || !flags->state_in.empty() || !flags->state_out.empty();
   if (!flags->stream) return absl::OkStatus();
@@ -96,7 +96,7 @@ absl::Status CheckStream(size_t num_arguments, Flags* flags) {
 }
 
 // Parses the names. kInvalidArgument names the flag that is wrong.
-absl::Status Check(Flags* flags) {
+absl::Status Check(EncodeFlags* flags) {
   absl::Status status = flags->input.Check(&flags->priority);
   status.Update(ParsePooling(flags->pooling_name, &flags->pooling));
   status.Update(ParseOutputFormat(flags->format_name, &flags->format));
@@ -116,7 +116,7 @@ absl::Status Check(Flags* flags) {
   return absl::OkStatus();
 }
 
-v1::EncodeRequest MakeRequest(const Flags& flags, const std::vector<TextInput::Item>& items) {
+v1::EncodeRequest MakeRequest(const EncodeFlags& flags, const std::vector<TextInput::Item>& items) {
   v1::EncodeRequest request;
   request.set_model(flags.input.model);
   request.set_version(flags.input.version);
@@ -167,7 +167,7 @@ void AddRow(const TextInput::Item& item, const v1::Encoding& result,
                  OneLine(item.text, kTextWidth)});
 }
 
-absl::Status Print(const Flags& flags, const std::vector<TextInput::Item>& items,
+absl::Status Print(const EncodeFlags& flags, const std::vector<TextInput::Item>& items,
                    const v1::EncodeResponse& response, absl::Duration latency, TextTable* table,
                    UnknownWords* words) {
   if (response.encodings_size() != static_cast<int>(items.size())) {
@@ -202,7 +202,7 @@ absl::Status Print(const Flags& flags, const std::vector<TextInput::Item>& items
   return absl::OkStatus();
 }
 
-int EncodeInChunks(const Command& command, const Flags& flags, Client& client,
+int EncodeInChunks(const Command& command, const EncodeFlags& flags, Client& client,
                    std::vector<std::string> texts, std::string state, TextTable* table,
                    UnknownWords* words) {
   absl::StatusOr<v1::ModelInfo> model =
@@ -238,7 +238,7 @@ int EncodeInChunks(const Command& command, const Flags& flags, Client& client,
 }
 
 int Encode(const Command& command, const std::vector<std::string>& args) {
-  Flags options;
+  EncodeFlags options;
   FlagSet flags;
   options.input.AddTo(&flags);
   options.input.AddSkipEmpty(&flags);
@@ -294,6 +294,6 @@ int Encode(const Command& command, const std::vector<std::string>& args) {
 
 }  // namespace
 
-constexpr Command kEncode = {"encode", "vectors for texts", kHelp, Encode};
+constexpr Command kEncode = {"encode", "vectors for texts", kEncodeHelp, Encode};
 
 }  // namespace sru::client

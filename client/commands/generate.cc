@@ -30,7 +30,7 @@
 namespace sru::client {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kGenerateHelp[] =
     R"(sru_client generate lets a language model go on from a text, and prints what it writes as it comes.
 
 usage: sru_client generate [--flag=value ...] [PROMPT]
@@ -59,7 +59,7 @@ examples:
 
 constexpr int kMaxCandidates = 128;  // that a server gives
 
-struct Flags {
+struct GenerateFlags {
   CommonFlags common;
   SamplingFlags sampling;
   std::string model;
@@ -78,7 +78,7 @@ struct Flags {
 
 // Checks the flags and makes the request, all but its prompt and its state. kInvalidArgument names
 // the flag.
-absl::StatusOr<v1::GenerateRequest> MakeRequest(const Flags& flags, size_t num_arguments) {
+absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateFlags& flags, size_t num_arguments) {
   v1::GenerateRequest request;
   absl::Status status = flags.sampling.WriteTo(&request);
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
@@ -120,7 +120,7 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const Flags& flags, size_t num_a
 }
 
 // The prompt: the argument, the file, or standard input unless there is a state to go on from.
-absl::StatusOr<std::string> ReadPrompt(const Flags& flags,
+absl::StatusOr<std::string> ReadPrompt(const GenerateFlags& flags,
                                        const std::vector<std::string>& arguments) {
   if (!arguments.empty()) return arguments[0];
   if (flags.file.empty() && !flags.state_in.empty()) return std::string();
@@ -141,7 +141,7 @@ absl::StatusOr<std::string> ReadPrompt(const Flags& flags,
 
 // Makes one call and prints its answers. A call that is refused as too much is made again, but not
 // once something has been printed.
-absl::Status GenerateAndPrint(Client& client, const Flags& flags,
+absl::Status GenerateAndPrint(Client& client, const GenerateFlags& flags,
                               const v1::GenerateRequest& request, const CallOptions& options,
                               const std::function<void(const v1::GenerateResponse&)>& on_response) {
   GeneratePrinterOptions output;
@@ -173,7 +173,7 @@ absl::Status GenerateAndPrint(Client& client, const Flags& flags,
   return status;
 }
 
-int RunOnce(const Command& command, const Flags& flags, Client& client,
+int RunOnce(const Command& command, const GenerateFlags& flags, Client& client,
             const v1::GenerateRequest& request) {
   std::string state;
   const absl::Status status =
@@ -187,8 +187,8 @@ int RunOnce(const Command& command, const Flags& flags, Client& client,
   return written.ok() ? kExitOk : CallError(command, flags.common, written);
 }
 
-int RunSession(const Command& command, const Flags& flags, Client& client, Interrupts* interrupts,
-               const v1::GenerateRequest& request) {
+int RunSession(const Command& command, const GenerateFlags& flags, Client& client,
+               Interrupts* interrupts, const v1::GenerateRequest& request) {
   GenerateSessionOptions options;
   options.tokens = flags.tokens;
   options.show_prompt = isatty(STDIN_FILENO) != 0;
@@ -209,7 +209,7 @@ int RunSession(const Command& command, const Flags& flags, Client& client, Inter
 }
 
 int Generate(const Command& command, const std::vector<std::string>& args) {
-  Flags options;
+  GenerateFlags options;
   // A text takes as long as it is.
   options.common.connect.deadline = absl::Minutes(5);
   FlagSet flags;
@@ -263,6 +263,7 @@ int Generate(const Command& command, const std::vector<std::string>& args) {
 
 }  // namespace
 
-constexpr Command kGenerate = {"generate", "texts that a language model writes", kHelp, Generate};
+constexpr Command kGenerate = {"generate", "texts that a language model writes", kGenerateHelp,
+                               Generate};
 
 }  // namespace sru::client

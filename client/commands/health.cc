@@ -12,7 +12,7 @@
 namespace sru::client {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kHealthHelp[] =
     R"(sru_client health asks whether the server is serving. It exits 0 when the answer is SERVING and 1
 otherwise, so that it can be the health check of a container.
 
@@ -54,7 +54,7 @@ int Health(const Command& command, const std::vector<std::string>& args) {
 
 }  // namespace
 
-constexpr Command kHealth = {"health", "whether the server is serving; exits 0 only then", kHelp,
-                             Health};
+constexpr Command kHealth = {"health", "whether the server is serving; exits 0 only then",
+                             kHealthHelp, Health};
 
 }  // namespace sru::client

@@ -18,7 +18,7 @@
 namespace sru::client {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kModelsHelp[] =
     R"(sru_client models lists the models that the server has loaded.
 
 usage: sru_client models [--flag=value ...] [NAME]
@@ -176,6 +176,6 @@ int Models(const Command& command, const std::vector<std::string>& args) {
 
 }  // namespace
 
-constexpr Command kModels = {"models", "what the server has loaded", kHelp, Models};
+constexpr Command kModels = {"models", "what the server has loaded", kModelsHelp, Models};
 
 }  // namespace sru::client

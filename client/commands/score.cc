@@ -22,7 +22,7 @@
 namespace sru::client {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kScoreHelp[] =
     R"(sru_client score says how probable a language model finds each text.
 
 usage: sru_client score [--flag=value ...] [TEXT ...]
@@ -53,7 +53,7 @@ constexpr int kMaxCandidates = 128;                  // that a server gives
 // With --carry --totals, lines go together in one call up to this many bytes.
 constexpr size_t kChunkBytes = 1024;
 
-struct Flags {
+struct ScoreFlags {
   CommonFlags common;
   InputFlags input;
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
@@ -68,7 +68,7 @@ struct Flags {
 };
 
 // Parses what flags name and checks them against each other. kInvalidArgument names the flag.
-absl::Status Check(size_t num_arguments, Flags* flags) {
+absl::Status Check(size_t num_arguments, ScoreFlags* flags) {
   absl::Status status = flags->input.Check(&flags->priority);
   if (!status.ok()) return status;
   if (flags->top_candidates < 0 || flags->top_candidates > kMaxCandidates) {
@@ -95,7 +95,7 @@ absl::Status Check(size_t num_arguments, Flags* flags) {
   return absl::OkStatus();
 }
 
-v1::ScoreRequest MakeRequest(const Flags& flags, const std::vector<LineInput::Item>& items) {
+v1::ScoreRequest MakeRequest(const ScoreFlags& flags, const std::vector<LineInput::Item>& items) {
   v1::ScoreRequest request;
   request.set_model(flags.input.model);
   request.set_version(flags.input.version);
@@ -113,7 +113,7 @@ using Answer = BatchAnswer<LineInput::Item, v1::ScoreResponse>;
 
 class Scorer {
  public:
-  Scorer(const Command& command, const Flags& flags, Client* client, LineInput* input,
+  Scorer(const Command& command, const ScoreFlags& flags, Client* client, LineInput* input,
          ScorePrinter* printer)
       : command_(command), flags_(flags), client_(client), input_(input), printer_(printer) {}
 
@@ -215,7 +215,7 @@ class Scorer {
   int Fail(const absl::Status& status) const { return CallError(command_, flags_.common, status); }
 
   const Command& command_;
-  const Flags& flags_;
+  const ScoreFlags& flags_;
   Client* const client_;
   LineInput* const input_;
   ScorePrinter* const printer_;
@@ -223,7 +223,7 @@ class Scorer {
 };
 
 int Score(const Command& command, const std::vector<std::string>& args) {
-  Flags options;
+  ScoreFlags options;
   FlagSet flags;
   options.input.AddTo(&flags, /*can_truncate=*/false);
   options.input.AddSkipEmpty(&flags);
@@ -293,6 +293,7 @@ int Score(const Command& command, const std::vector<std::string>& args) {
 
 }  // namespace
 
-constexpr Command kScore = {"score", "how probable texts are to a language model", kHelp, Score};
+constexpr Command kScore = {"score", "how probable texts are to a language model", kScoreHelp,
+                            Score};
 
 }  // namespace sru::client

@@ -23,7 +23,7 @@
 namespace sru::client {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kTranslateHelp[] =
     R"(sru_client translate prints the most probable translation of each text.
 
 usage: sru_client translate [--flag=value ...] [TEXT ...]
@@ -56,7 +56,7 @@ constexpr int kMaxBeam = 64;
 constexpr double kMaxAlpha = 10;
 constexpr int kDefaultColumns = 100;
 
-struct Flags {
+struct TranslateFlags {
   CommonFlags common;
   InputFlags input;
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
@@ -86,7 +86,7 @@ absl::Status CheckAtLeast(absl::string_view flag, int value, int low) {
 
 // Parses what flags name, checks them against each other and makes what all requests have.
 // kInvalidArgument names the flag.
-absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Flags* flags) {
+absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, TranslateFlags* flags) {
   absl::Status status = flags->input.Check(&flags->priority);
   status.Update(CheckAtLeast("in_flight", flags->in_flight, 1));
   status.Update(CheckRange("beam_size", flags->beam_size, 0, kMaxBeam));
@@ -136,7 +136,7 @@ class Translator {
  public:
   using Answer = BatchAnswer<LineInput::Item, v1::TranslateResponse>;
 
-  Translator(const Command& command, const Flags& flags, v1::TranslateRequest request,
+  Translator(const Command& command, const TranslateFlags& flags, v1::TranslateRequest request,
              Client* client, LineInput* input, TranslatePrinter* printer)
       : command_(command),
         flags_(flags),
@@ -196,7 +196,7 @@ class Translator {
   }
 
   const Command& command_;
-  const Flags& flags_;
+  const TranslateFlags& flags_;
   const v1::TranslateRequest request_;  // but for its sequences
   Client* const client_;
   LineInput* const input_;
@@ -205,7 +205,7 @@ class Translator {
 };
 
 int Translate(const Command& command, const std::vector<std::string>& args) {
-  Flags options;
+  TranslateFlags options;
   // A translation takes a step for each of its tokens, and calls wait for each other's.
   options.common.connect.deadline = absl::Minutes(1);
   options.input.batch = 16;
@@ -258,6 +258,6 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
 
 }  // namespace
 
-constexpr Command kTranslate = {"translate", "translations of texts", kHelp, Translate};
+constexpr Command kTranslate = {"translate", "translations of texts", kTranslateHelp, Translate};
 
 }  // namespace sru::client
