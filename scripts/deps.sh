@@ -9,7 +9,7 @@
 #   test   what the tests need in addition: the Python client's gRPC, curl, openssl to make certificates, nginx,
 #          SentencePiece, whose ids ours are compared with
 #   lint   clang-format and clang-tidy
-#   fuzz   clang, for the libFuzzer programs of tests/fuzz
+#   fuzz   clang, for the libFuzzer programs of tests/fuzz, and the linker lld, which .ci/run takes for the sanitizers
 #   full   PyTorch and Chromium: without them the tests of models/export_torch.py and of the status
 #          page in a browser are skipped
 #   bench  what `make bench` compares with: PyTorch, a fast BLAS under it, and what compiles the
@@ -30,7 +30,7 @@ cpp_client=(g++ cmake ninja-build pkg-config libabsl-dev libgrpc++-dev libprotob
   protobuf-compiler-grpc libssl-dev libutf8proc-dev nlohmann-json3-dev)
 test=(curl openssl python3-grpcio python3-numpy python3-protobuf nginx-light libsentencepiece-dev)
 lint=(clang-format clang-tidy)
-fuzz=(clang libclang-rt-dev libomp-dev)
+fuzz=(clang libclang-rt-dev libomp-dev lld)
 full=(python3-torch chromium chromium-driver python3-selenium)
 bench=(python3-torch libtorch-dev libopenblas0-pthread python3-dev python3-pip ninja-build g++ nghttp2-client)
 # netavark: from 1.33 on, buildah does not start without it.
