@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -18,9 +16,9 @@
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
 #include "server/base/mutex.h"
-#include "server/base/out_of_memory.h"
 #include "server/rest/completions_request.h"
 #include "server/rest/event_stream.h"
+#include "server/rest/guard.h"
 #include "server/rest/json_message.h"
 #include "server/rest/openapi.h"
 #include "server/telemetry/request_id.h"
@@ -92,7 +90,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
   }
 
   void Start() {
-    Guard([this] {
+    FailIfThrown([this] {
       if (events_ != nullptr) events_->Start();
       for (size_t i = 0; i < kMostAtOnce; ++i) StartNext();
     });
@@ -105,14 +103,8 @@ class Completions : public std::enable_shared_from_this<Completions> {
 
   // What one prompt throws fails the request here, since the others must end as well.
   template <typename Run>
-  void Guard(const Run& run) {
-    try {
-      run();
-    } catch (const std::bad_alloc&) {
-      Fail({OutOfMemoryStatus()});
-    } catch (const std::exception& error) {
-      Fail({absl::InternalError(error.what())});
-    }
+  void FailIfThrown(const Run& run) {
+    Guard(run, [this](const RestError& error) { Fail(error); });
   }
 
   void StartNext() {
@@ -128,10 +120,10 @@ class Completions : public std::enable_shared_from_this<Completions> {
     std::shared_ptr<GrpcStream> stream = call_->ServerStream(
         kGenerate, ToByteBuffer(generate),
         [self = shared_from_this(), prompt](const grpc::ByteBuffer& bytes) {
-          self->Guard([&] { self->OnMessage(prompt, bytes); });
+          self->FailIfThrown([&] { self->OnMessage(prompt, bytes); });
         },
         [self = shared_from_this(), prompt](const GrpcAnswer& answer) {
-          self->Guard([&] { self->OnDone(prompt, answer); });
+          self->FailIfThrown([&] { self->OnDone(prompt, answer); });
         });
     bool cancel = false;
     {

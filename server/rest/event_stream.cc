@@ -1,6 +1,7 @@
 #include "server/rest/event_stream.h"
 
 #include <chrono>
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -95,7 +96,17 @@ void EventStream::Push(std::string text, std::function<void(bool)> sent, bool la
     // Neither caches nor proxies that collect an answer may hold events back.
     head.headers.emplace_back("Cache-Control", "no-store");
     head.headers.emplace_back("X-Accel-Buffering", "no");
-    std::unique_ptr<PageStream> stream = call_->ReplyInParts(std::move(head));
+    std::unique_ptr<PageStream> stream;
+    try {
+      stream = call_->ReplyInParts(std::move(head));
+    } catch (...) {
+      std::deque<Part> dropped;  // keeps who made it, who keeps this
+      MutexLock lock(&mutex_);
+      dropped.swap(waiting_);
+      broken_ = true;
+      begun_ = false;  // an error can still be the answer
+      throw;
+    }
     MutexLock lock(&mutex_);
     stream_ = std::move(stream);
     writing_ = false;
@@ -126,20 +137,25 @@ void EventStream::Pump() {
       }
       part = std::move(waiting_.front());
       waiting_.pop_front();
+      sent_ = std::move(part.sent);
       writing_ = true;
       stream = stream_.get();
     }
-    stream->AsyncWrite(std::move(part.text),
-                       [self = shared_from_this(), sent = std::move(part.sent)](bool ok) {
-                         self->OnWritten(ok, sent);
-                       });
+    try {
+      stream->AsyncWrite(std::move(part.text),
+                         [self = shared_from_this()](bool ok) { self->OnWritten(ok); });
+    } catch (const std::exception&) {
+      OnWritten(false);
+    }
   }
 }
 
-void EventStream::OnWritten(bool ok, const std::function<void(bool)>& sent) {
+void EventStream::OnWritten(bool ok) {
+  std::function<void(bool)> sent;
   std::deque<Part> dropped;
   {
     MutexLock lock(&mutex_);
+    sent = std::exchange(sent_, nullptr);
     writing_ = false;
     if (!ok) {
       broken_ = true;

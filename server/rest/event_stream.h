@@ -53,7 +53,7 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
 
   void Push(std::string text, std::function<void(bool)> sent, bool last);
   void Pump();
-  void OnWritten(bool ok, const std::function<void(bool)>& sent);
+  void OnWritten(bool ok);
   void SetAlarm() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void OnAlarm();
 
@@ -64,6 +64,7 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
   grpc::Alarm alarm_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<PageStream> stream_ ABSL_GUARDED_BY(mutex_);
   std::deque<Part> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::function<void(bool)> sent_ ABSL_GUARDED_BY(mutex_);  // of the part that is being written
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool pumping_ ABSL_GUARDED_BY(mutex_) = false;  // a thread is in Pump()

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <exception>
 #include <map>
-#include <new>
 #include <optional>
 #include <utility>
 
@@ -17,13 +15,13 @@
 #include "absl/time/time.h"
 #include "server/base/metadata_value.h"
 #include "server/base/mutex.h"
-#include "server/base/out_of_memory.h"
 #include "server/base/passed_peer.h"
 #include "server/http/page_host.h"
 #include "server/http/page_origin.h"
 #include "server/rest/completions.h"
 #include "server/rest/error_response.h"
 #include "server/rest/grpc_call.h"
+#include "server/rest/guard.h"
 #include "server/rest/openapi.h"
 #include "server/rest/route.h"
 #include "server/rest/v1_routes.h"
@@ -95,8 +93,6 @@ RestError BodyError(const absl::Status& status) {
   }
   return error;
 }
-
-RestError OutOfMemory() { return {OutOfMemoryStatus()}; }
 
 }  // namespace
 
@@ -219,7 +215,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     http_->OnGone([weak = weak_from_this()] {
       if (const std::shared_ptr<Call> self = weak.lock()) self->OnGone();
     });
-    Guard([this] { match_.route->handle(shared_from_this()); });
+    FailIfThrown([this] { match_.route->handle(shared_from_this()); });
   }
 
   const PageRequest& request() const override { return http_->request(); }
@@ -247,7 +243,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     std::shared_ptr<GrpcStream> call = state_->calls.ServerStream(
         method, request, Info(),
         [self = shared_from_this(), on_message = std::move(on_message)](grpc::ByteBuffer message) {
-          self->Guard([&] { on_message(message); });
+          self->FailIfThrown([&] { on_message(message); });
         },
         Guarded(std::move(done)));
     CancelIfGone(call);
@@ -269,8 +265,13 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
 
   std::unique_ptr<PageStream> ReplyInParts(PageResponse head) override {
     answered_ = true;
-    AddRequestId(&head);
-    return http_->ReplyInParts(head);
+    try {
+      AddRequestId(&head);
+      return http_->ReplyInParts(head);
+    } catch (...) {
+      answered_ = false;
+      throw;
+    }
   }
 
  private:
@@ -316,21 +317,14 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (!request_id_.empty()) response->headers.emplace_back("X-Request-Id", request_id_);
   }
 
-  // Handlers run where nobody catches what they throw.
   template <typename Run>
-  void Guard(const Run& run) {
-    try {
-      run();
-    } catch (const std::bad_alloc&) {
-      Fail(OutOfMemory());
-    } catch (const std::exception& error) {
-      Fail({absl::InternalError(error.what())});
-    }
+  void FailIfThrown(const Run& run) {
+    Guard(run, [this](const RestError& error) { Fail(error); });
   }
 
   GrpcCalls::OnDone Guarded(GrpcCalls::OnDone done) {
     return [self = shared_from_this(), done = std::move(done)](GrpcAnswer answer) {
-      self->Guard([&] {
+      self->FailIfThrown([&] {
         if (!answer.request_id.empty()) {
           MutexLock lock(&self->mutex_);
           self->request_id_ = answer.request_id;

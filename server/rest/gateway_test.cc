@@ -80,6 +80,8 @@ struct Client {
   bool reads ABSL_GUARDED_BY(mutex) = true;
   bool gone ABSL_GUARDED_BY(mutex) = false;
   bool ended ABSL_GUARDED_BY(mutex) = false;
+  bool throws ABSL_GUARDED_BY(mutex) = false;        // when it is answered in parts
+  bool throws_later ABSL_GUARDED_BY(mutex) = false;  // when a part is sent
   std::function<void(bool)> written ABSL_GUARDED_BY(mutex);
   std::function<void()> on_gone ABSL_GUARDED_BY(mutex);
 };
@@ -96,6 +98,7 @@ class FakeStream final : public PageStream {
     bool gone = false;
     {
       MutexLock lock(&client_->mutex);
+      if (client_->throws_later) throw std::bad_alloc();
       gone = client_->gone;
       if (!gone) client_->parts += part;
       if (!gone && !client_->reads) {
@@ -130,6 +133,7 @@ class FakeHttpCall final : public HttpCall {
   }
   std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) override {
     MutexLock lock(&client_->mutex);
+    if (client_->throws) throw std::bad_alloc();
     EXPECT_EQ(client_->response, nullptr) << "answered twice";
     client_->response = std::make_shared<const PageResponse>(head);
     return std::make_unique<FakeStream>(client_);
@@ -654,6 +658,34 @@ TEST_F(GatewayTest, WhatThrowsForOnePromptEndsTheOthers) {
   EXPECT_EQ(response->status, 429);
   EXPECT_EQ(json::parse(response->body).at("error").at("code"), "RESOURCE_EXHAUSTED");
   EXPECT_TRUE(PollUntil([&] { return cancelled == 2; }));
+}
+
+TEST_F(GatewayTest, WhatThrowsInAStreamEndsIt) {
+  for (const bool later : {false, true}) {
+    SCOPED_TRACE(later);
+    std::atomic<bool> cancelled{false};
+    service_.generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& /*request*/,
+                            grpc::ServerWriter<v1::GenerateResponse>* writer) {
+      {
+        MutexLock lock(&client_->mutex);
+        (later ? client_->throws_later : client_->throws) = true;
+      }
+      v1::GenerateResponse part;
+      part.set_text("0");
+      writer->Write(part);
+      cancelled = PollUntil([context] { return context->IsCancelled(); });
+      return grpc::Status::CANCELLED;
+    };
+    const auto response =
+        Ask(Request("POST", "/v1/generate", R"({"prompt":{"text":"a"},"max_new_tokens":2})"));
+    EXPECT_EQ(response->status, later ? 200 : 429);
+    if (!later) {
+      EXPECT_EQ(json::parse(response->body).at("error").at("code"), "RESOURCE_EXHAUSTED");
+    } else {
+      EXPECT_EQ(AwaitEnd(), "");
+    }
+    EXPECT_TRUE(PollUntil([&] { return cancelled.load(); }));
+  }
 }
 
 TEST_F(GatewayTest, TheDescriptionHasEveryRoute) {

@@ -11,7 +11,9 @@
 #include "absl/time/clock.h"
 #include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
+#include "server/base/out_of_memory.h"
 #include "server/rest/event_stream.h"
+#include "server/rest/guard.h"
 #include "server/rest/json_message.h"
 #include "server/rest/openapi.h"
 #include "sru/v1/inference.pb.h"
@@ -97,7 +99,11 @@ class GenerateEvents : public std::enable_shared_from_this<GenerateEvents> {
     events_->Start();
     stream_ = call_->ServerStream(
         absl::StrCat(kService, "Generate"), request,
-        [self = shared_from_this()](const grpc::ByteBuffer& message) { self->OnMessage(message); },
+        [self = shared_from_this()](const grpc::ByteBuffer& message) {
+          // The service would wait until the call's deadline for somebody to read on.
+          Guard([&] { self->OnMessage(message); },
+                [&](const RestError& error) { self->Fail(error); });
+        },
         [self = shared_from_this()](const GrpcAnswer& answer) { self->OnDone(answer); });
     stream_->Next();
   }
@@ -109,9 +115,7 @@ class GenerateEvents : public std::enable_shared_from_this<GenerateEvents> {
     const bool read = FromByteBuffer(bytes, &response);
     MemoryHold unlimited(nullptr);  // one message, which the service has reserved
     if (!read || !WriteJsonMessage(response, JsonFields::kSet, &unlimited, &data).ok()) {
-      events_->Fail(BadAnswer());
-      stream_->Cancel();
-      return;
+      return Fail(BadAnswer());
     }
     events_->Send(data, [self = shared_from_this()](bool more) {
       if (more) {
@@ -120,6 +124,14 @@ class GenerateEvents : public std::enable_shared_from_this<GenerateEvents> {
         self->stream_->Cancel();
       }
     });
+  }
+
+  void Fail(const RestError& error) {
+    CatchOutOfMemory([&] {
+      events_->Fail(error);
+      return absl::OkStatus();
+    }).IgnoreError();
+    stream_->Cancel();  // last: what it ends with is not the reason
   }
 
   void OnDone(const GrpcAnswer& answer) {
