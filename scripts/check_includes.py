@@ -74,7 +74,6 @@ client/sru_client.cc     | client/commands                                    |
 client/example           | client                                             |
 bench                    | server/batching server/base client models kernels  | absl boost grpc nghttp2 nlohmann protobuf
                          | kernels/bench proto                                |
-bench/http_libraries     | server/http                                        | civetweb httplib libevent microhttpd
 
 tests/kernels/cuda_host  | kernels/cuda                                       |
 tests/kernels/cuda_runtime | kernels/cuda                                     | cuda
@@ -115,8 +114,6 @@ TEST_LIBRARIES = "gmock gtest"
 # library -> what its headers' names begin with
 LIBRARIES = {
     "absl": "absl/", "benchmark": "benchmark/", "boost": "boost/",
-    "civetweb": "civetweb.h", "httplib": "httplib.h", "libevent": "event2/",
-    "microhttpd": "microhttpd.h",
     "cuda": "cuda_runtime cuda_bf16 cuda.h cublas nvml", "dnnl": "dnnl oneapi/", "gmock": "gmock/",
     "grpc": "grpc/ grpcpp/", "gtest": "gtest/", "hwy": "hwy/", "nghttp2": "nghttp2/",
     "nlohmann": "nlohmann/", "openmp": "omp.h", "openssl": "openssl/", "prometheus": "prometheus/",

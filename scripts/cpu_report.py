@@ -169,59 +169,6 @@ def layers(report, bench, dtype):
                   "why it misses"], rows)
 
 
-# float32 products made of bfloat16 products ---------------------------------------------------------
-
-BFLOAT16X3_SHAPES = ((128, 288), (256, 544))  # (hidden size, input): four matrices with any input
-
-
-def bfloat16x3(report, bench, python):
-    """What they would cost in precision, and how long those with AVX512_BF16 would take."""
-    title = "float32 by three bfloat16 products"
-    progress(title)
-    words = ["kernels/bench/bfloat16x3_errors.py"]
-    checkpoints = pathlib.Path(os.environ.get("SRU_SHARED_DIR", ROOT.parent / "shared")) / "checkpoints"
-    shown = words[0]
-    if checkpoints.is_dir() and not bench.quick:
-        names = ("trec", "sst2", "subj")
-        words.append("--checkpoints=" + ",".join(str(checkpoints / name) for name in names))
-        shown += " --checkpoints=" + ",".join(f"../shared/checkpoints/{name}" for name in names)
-    status, output, last = run_with_progress([python, "-B", *words])
-    if status != 0:
-        report.section(title, f"Not measured: {last}")
-        return
-    report.section(
-        title,
-        "Not built, because of these errors. A float32 value x is split into parts of 8 significant bits, x = x1 + x2, likewise"
-        " W; the tile units can then compute x W as x1 W1 + x1 W2 + x2 W1 (*three*), with x2 W2 (*four*), or of three"
-        " parts each all but the smallest products (*six*); *one* is bfloat16. It was to hold errors against float64 within 8 times"
-        " those of float32 products, in every golden case, because a client who asks for float32 expects its errors.",
-        "",
-        f"`{shown}`: largest error of the token vectors and final states of each golden case in float32, and how many"
-        " times that with each kind of product.", "", output.strip())
-    rows = []
-    for hidden, width_in in BFLOAT16X3_SHAPES[:1 if bench.quick else None]:
-        times = {"float32": [], "bfloat16": []}
-        for _ in range(3):
-            for dtype, parts in (("float32", 1), ("bfloat16", 3)):
-                try:
-                    _, result = bench.sru_bench(
-                        "layer", f"--dtype={dtype}", f"--hidden={hidden}", f"--input={parts * width_in}",
-                        "--batch=8", "--seconds=0.15")
-                except Unavailable as error:
-                    report.add(f"Speed not measured: {error}", "")
-                    return
-                times[dtype].append(result["cells"][0]["layer_us"])
-        one, three = (statistics.median(times[dtype]) for dtype in ("float32", "bfloat16"))
-        rows.append([f"2 x {hidden}", str(width_in), us(one), us(three), f"{three / one:.2f}"])
-    report.add("How long"
-               " a layer takes whose input is three times as wide (`sru_bench layer --dtype=bfloat16 --input=3N --batch=8"
-               " --seconds=0.15`) against float32 (`--dtype=float32 --input=N`), three times in turn, medians:", "")
-    report.table(["d", "N", "float32 us", "three bfloat16 products us", "three / float32"], rows)
-    report.add("With AMX it was not measured. A machine with AMX was seen to multiply 740 to 1,240 GFLOP/s in bfloat16 and 163 to"
-               " 178 in float32 with oneDNN: a third of the former is 1.4 to 2.5 times the latter, a quarter 1.0 to 1.9"
-               " times, a sixth, the only kind that holds the bound, 0.7 to 1.3 times.", "")
-
-
 # How tiles are arranged ----------------------------------------------------------------------------
 
 
@@ -234,14 +181,11 @@ def arrangements(report, bench):
     if status != 0:
         report.section(title, f"Not measured: {last}")
         return
-    figures, _, table = output.partition("\n\n")
     report.section(
         title,
-        f"`{' '.join(words)}`: one layer, 32 tokens a sequence, with every arrangement that"
-        " `kernels/cpu/tile_arrangement.h` has, against oneDNN's bfloat16 products. A name is rows of a piece, blocks together,"
-        " places of the scan per step of the products, KiB of a chunk of rows. All have the same bits.", "",
-        figures, "", "The table of `kernels/cpu/tile_arrangement.cc` that this machine asks for:", "",
-        "```", table.strip("\n"), "```")
+        f"`{' '.join(words)}`: the table of `kernels/cpu/tile_arrangement.cc` that this machine asks for, by one layer, 32"
+        " tokens a sequence, with every arrangement that `kernels/cpu/tile_arrangement.h` has, against oneDNN's bfloat16"
+        " products. All have the same bits.", "", "```", output.strip("\n"), "```")
 
 
 # Ragged batches, length, memory --------------------------------------------------------------------
@@ -504,7 +448,6 @@ def main():
         for dtype in LAYER_MUST:
             layers(report, bench, dtype)
         arrangements(report, bench)
-        bfloat16x3(report, bench, arguments.python)
         if arguments.without_pytorch:
             report.section("Against the published package and torch.nn.LSTM",
                            "Not measured: --without-pytorch was given.")

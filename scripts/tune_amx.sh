@@ -2,9 +2,8 @@
 # Measures all arrangements of bfloat16's tiles (kernels/cpu/tile_arrangement.h) on this machine and prints the best ones in the form
 # of the table of kernels/cpu/tile_arrangement.cc, with what each gains beside it.
 #
-#   scripts/tune_amx.sh                       the best instruction set of this machine: amx or avx512_bf16
-#   scripts/tune_amx.sh --isa=avx512_bf16
-#   scripts/tune_amx.sh --quick               two widths, to see that it works
+#   scripts/tune_amx.sh              for the best instruction set of this machine: amx or avx512_bf16
+#   scripts/tune_amx.sh --quick      two widths, to see that it works
 #
 # --seconds=N (default 0.1) per arrangement and shape, --bin=DIR (default build/bin), --core=N. Takes about 15 minutes with AMX, 5 with
 # AVX512_BF16; run nothing else meanwhile. Needs build/bin/sru_bench (make build) and Python 3.
@@ -23,12 +22,11 @@ import subprocess
 import sys
 import time
 
-UNITS = {"amx": "kAmx", "amx_emulated": "kAmx", "avx512_bf16": "kAvx512"}
+UNITS = {"amx": "kAmx", "avx512_bf16": "kAvx512"}
 FEW = 3  # sequences: a batch of 1 is measured for them
 NOISE = 1.02
 
 parser = argparse.ArgumentParser(prog="tune_amx.sh")
-parser.add_argument("--isa", default="auto", help="auto, " + ", ".join(UNITS))
 parser.add_argument("--quick", action="store_true")
 parser.add_argument("--seconds", default="0.1")
 parser.add_argument("--bin", type=pathlib.Path, default=pathlib.Path("build/bin"))
@@ -41,7 +39,7 @@ def measure(directions, hidden, batch):
     """{arrangement: layer / products} of one shape, and what the backend says that it is."""
     command = [str(arguments.bin / "sru_bench"), "layer", "--dtype=bfloat16", "--arrangement=all", "--json",
                f"--directions={directions}", f"--hidden={hidden}", f"--batch={batch}",
-               f"--cpu_isa={arguments.isa}", f"--seconds={arguments.seconds}", f"--core={arguments.core}"]
+               f"--seconds={arguments.seconds}", f"--core={arguments.core}"]
     said = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
     if said.returncode != 0:
         sys.exit(said.returncode)
@@ -71,19 +69,15 @@ widths = (64, 128) if arguments.quick else (64, 128, 256, 512)
 shapes = [(d, h, b) for d in (1, 2) for h in widths for b in (1, 8, 32)]
 found = collections.defaultdict(lambda: collections.defaultdict(lambda: collections.defaultdict(list)))
 description = ""
-print("| d | batch | best | layer / products | worst | layer / products |\n|---|---|---|---|---|---|")
 for i, (directions, hidden, batch) in enumerate(shapes):
     print(f"[{time.monotonic() - start:4.0f} s] {i + 1} of {len(shapes)}: {directions} x {hidden}, batch {batch}",
           file=sys.stderr, flush=True)
     ratios, description = measure(directions, hidden, batch)
-    order = sorted(ratios, key=ratios.get)
-    print(f"| {directions} x {hidden} | {batch} | {order[0]} | {ratios[order[0]]:.2f} | {order[-1]} |"
-          f" {ratios[order[-1]]:.2f} |", flush=True)
     for name, ratio in ratios.items():
         found[batch <= FEW][directions * hidden][name].append(ratio)
 
 isa = description.split(":")[0]
-print(f"\n{description}\n")
+print(f"{description}\n")
 for few in (True, False):
     rows = []  # [most k, arrangement, why]
     for k in sorted(found[few]):
