@@ -20,7 +20,6 @@ int TranslateMain(const std::vector<std::string>& args);
 int EchoMain(const std::vector<std::string>& args);
 int LayerMain(const std::vector<std::string>& args);
 int ModelMain(const std::vector<std::string>& args);
-int CapacityMain(const std::vector<std::string>& args);
 
 }  // namespace sru::bench
 

@@ -1,5 +1,5 @@
-// The subcommands layer, model and capacity in builds without the CPU backend (SRU_CPU=OFF): they cannot be
-// built, because they measure the engine, against oneDNN.
+// The subcommands layer and model in builds without the CPU backend (SRU_CPU=OFF): they cannot be built, because
+// they measure the engine, against oneDNN.
 #include <iostream>
 
 #include "bench/commands.h"
@@ -16,6 +16,5 @@ int NotBuilt(const char* command) {
 
 int LayerMain(const std::vector<std::string>& /*args*/) { return NotBuilt("layer"); }
 int ModelMain(const std::vector<std::string>& /*args*/) { return NotBuilt("model"); }
-int CapacityMain(const std::vector<std::string>& /*args*/) { return NotBuilt("capacity"); }
 
 }  // namespace sru::bench

@@ -28,8 +28,6 @@ constexpr Command kCommands[] = {
      sru::bench::LayerMain},
     {"model", "time a model of a repository by length and batch, without a server",
      sru::bench::ModelMain},
-    {"capacity", "say how many servers a load needs, with which flags, by simulation",
-     sru::bench::CapacityMain},
 };
 
 void PrintUsage(std::ostream& out) {

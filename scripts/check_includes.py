@@ -72,8 +72,7 @@ client                   | base proto                                         | 
 client/commands          | client proto                                       | absl nlohmann
 client/sru_client.cc     | client/commands                                    |
 client/example           | client                                             |
-bench                    | server/batching server/base client models kernels  | absl boost grpc nghttp2 nlohmann protobuf
-                         | kernels/bench proto                                |
+bench                    | client models kernels kernels/bench proto          | absl grpc nghttp2 nlohmann protobuf
 
 tests/kernels/cuda_host  | kernels/cuda                                       |
 tests/kernels/cuda_runtime | kernels/cuda                                     | cuda

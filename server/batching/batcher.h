@@ -166,11 +166,6 @@ class Batcher {
   virtual absl::Status CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
                                       absl::Time deadline,
                                       absl::Duration* retry_after = nullptr) = 0;
-  // The same for sequences of one token each, the shortest possible.
-  absl::Status CheckAdmission(int num_sequences, Priority priority, absl::Time deadline,
-                              absl::Duration* retry_after = nullptr) {
-    return CheckAdmission(num_sequences, num_sequences, priority, deadline, retry_after);
-  }
 
   // The caller is gone. If the request still waits, it leaves the queue and `done` gets kCancelled
   // before this returns (or kDeadlineExceeded, and is counted as expired, if its deadline has

@@ -34,8 +34,8 @@ TEST_F(BatcherTest, CheckAdmissionSaysWhatSubmitWould) {
   Start();
   const auto check = [this](int num_sequences, absl::Duration timeout) {
     retry_after_ = absl::ZeroDuration();
-    return batcher_->CheckAdmission(num_sequences, Priority::kNormal, clock_.Now() + timeout,
-                                    &retry_after_);
+    return batcher_->CheckAdmission(num_sequences, num_sequences, Priority::kNormal,
+                                    clock_.Now() + timeout, &retry_after_);
   };
   EXPECT_TRUE(check(100, absl::InfiniteDuration()).ok());
   EXPECT_EQ(check(1, -Ms(1)).code(), absl::StatusCode::kDeadlineExceeded);

@@ -319,8 +319,9 @@ TEST_F(EngineFailoverTest, WithoutADeviceEverythingIsAnsweredUnavailableAtOnce) 
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("device 0 died"));
   EXPECT_EQ(GetRejectReason(refused), RejectReason::kNoWorker);
-  EXPECT_EQ(engine_->batcher().CheckAdmission(1, Priority::kNormal, absl::InfiniteFuture()).code(),
-            absl::StatusCode::kUnavailable);
+  EXPECT_EQ(
+      engine_->batcher().CheckAdmission(1, 1, Priority::kNormal, absl::InfiniteFuture()).code(),
+      absl::StatusCode::kUnavailable);
   EXPECT_EQ(engine_->batcher().stats().rejected[RejectReason::kNoWorker], 2);
   // A drain ends and is complete: everything was answered before.
   EXPECT_TRUE(engine_->Drain(absl::InfiniteFuture()));
