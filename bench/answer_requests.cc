@@ -1,7 +1,6 @@
 #include "bench/answer_requests.h"
 
 #include <algorithm>
-#include <fstream>
 #include <iterator>
 #include <random>
 
@@ -9,14 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "bench/requests.h"
-#include "client/names.h"
+#include "absl/strings/strip.h"
 
 namespace sru::bench {
 namespace {
-
-constexpr int kMaxDistinct = 100000;
-constexpr int kMaxQueries = 100000;
 
 constexpr absl::string_view kPassage =
     "The harbour of the old town was built in 1684, when the river had become too shallow for "
@@ -27,7 +22,7 @@ constexpr absl::string_view kPassage =
     "wool and salt left the town by sea; since then it has lived on fishing, and on visitors who "
     "come for the lighthouse and the market on Saturdays.";
 
-constexpr absl::string_view kQuestions[] = {
+constexpr absl::string_view kHarbourQuestions[] = {
     "When was the harbour built?",
     "Who drew the plans of the harbour?",
     "Where did the stone come from?",
@@ -70,16 +65,15 @@ absl::StatusOr<std::vector<v1::Query>> ReadQueries(const std::string& path) {
   const auto error = [](auto... parts) {
     return absl::InvalidArgumentError(absl::StrCat("--input: ", parts...));
   };
-  std::ifstream file(path);
-  if (!file) return error("cannot read the file '", path, "'");
+  auto lines = ReadLines(path);
+  if (!lines.ok()) return lines.status();
   std::vector<v1::Query> queries;
-  std::string line;
-  for (int number = 1; std::getline(file, line); ++number) {
-    if (!line.empty() && line.back() == '\r') line.pop_back();
+  for (size_t number = 0; number < lines->size(); ++number) {
+    const absl::string_view line = absl::StripSuffix((*lines)[number], "\r");
     if (line.empty()) continue;
     const std::vector<std::string> fields = absl::StrSplit(line, '\t');
     if (fields.size() < 2) {
-      return error(path, ":", number,
+      return error(path, ":", number + 1,
                    ": expected a question and its passages, separated by tabs, found no tab");
     }
     v1::Query& query = queries.emplace_back();
@@ -91,10 +85,6 @@ absl::StatusOr<std::vector<v1::Query>> ReadQueries(const std::string& path) {
 }
 
 absl::StatusOr<std::vector<v1::Query>> DrawQueries(const AnswerRequestOptions& options) {
-  if (options.distinct < 1 || options.distinct > kMaxDistinct) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--distinct: expected 1 to ", kMaxDistinct, ", found ", options.distinct));
-  }
   const int count = options.distinct * std::min(options.queries, 64);
   auto questions = DrawLengths(options.question, count, options.seed, "question");
   if (!questions.ok()) return questions.status();
@@ -125,28 +115,19 @@ void AnswerRequestOptions::AddFlags(client::FlagSet* flags) {
              "file with one question per line and, after a tab each, its passages; without it and "
              "--passage, questions that are built in");
   flags->Add("passage", &passage,
-             "lengths of passages of random words, in tokens: fixed:N, uniform:MIN:MAX, "
-             "exponential:MEAN:MAX, geometric:MEAN:MAX or lognormal:MEDIAN:SIGMA:MAX");
+             absl::StrCat("lengths of passages of random words, in tokens: ", kLengthsHelp));
   flags->Add("question", &question, "with --passage: lengths of the questions, likewise");
   flags->Add("passages", &passages, "with --passage: passages of each question, likewise");
   flags->Add("distinct", &distinct, "with --passage: different calls, before they repeat");
   flags->Add("top_n", &top_n, "spans in each answer; 0 = 1");
-  flags->Add("model", &model, "name of the model; may be left out when the server has one");
-  flags->Add("version", &version, "version of the model; 0 = the latest");
-  flags->Add("priority", &priority, "low, normal or high");
-  flags->Add("seed", &seed, "seed of the texts, the lengths and the arrivals");
+  CallOptions::AddFlags("texts, the lengths and the arrivals", flags);
 }
 
 absl::StatusOr<std::vector<v1::AnswerRequest>> MakeAnswerRequests(
     const AnswerRequestOptions& options, const v1::ModelInfo& info) {
-  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
-  if (absl::Status status = client::ParsePriority(options.priority, &priority); !status.ok()) {
-    return status;
-  }
-  if (options.queries < 1 || options.queries > kMaxQueries) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--queries: expected 1 to ", kMaxQueries, ", found ", options.queries));
-  }
+  absl::Status status = CheckRange("queries", options.queries, 1, kMaxPerCall);
+  status.Update(CheckRange("distinct", options.distinct, 1, kMaxDistinct));
+  if (!status.ok()) return status;
   if (!options.input.empty() && !options.passage.empty()) {
     return absl::InvalidArgumentError("--input and --passage exclude each other");
   }
@@ -163,26 +144,16 @@ absl::StatusOr<std::vector<v1::AnswerRequest>> MakeAnswerRequests(
     if (!made.ok()) return made.status();
     queries = *std::move(made);
   } else {
-    for (const absl::string_view question : kQuestions) {
+    for (const absl::string_view question : kHarbourQuestions) {
       v1::Query& query = queries.emplace_back();
       query.set_question(std::string(question));
       query.add_passages(std::string(kPassage));
     }
   }
 
-  // Enough calls to use every query, and at least one.
-  const auto per_call = static_cast<size_t>(options.queries);
-  std::vector<v1::AnswerRequest> requests((queries.size() + per_call - 1) / per_call);
-  size_t next = 0;
-  for (v1::AnswerRequest& request : requests) {
-    request.set_model(info.name());
-    request.set_version(options.version);
-    request.set_priority(priority);
-    request.set_top_n(options.top_n);
-    for (size_t i = 0; i < per_call; ++i) {
-      *request.add_queries() = queries[next++ % queries.size()];
-    }
-  }
+  auto requests = MakeCalls<v1::AnswerRequest>(options, info.name(), queries, options.queries);
+  if (!requests.ok()) return requests.status();
+  for (v1::AnswerRequest& request : *requests) request.set_top_n(options.top_n);
   return requests;
 }
 

@@ -2,21 +2,18 @@
 #ifndef SRU_BENCH_ANSWER_REQUESTS_H_
 #define SRU_BENCH_ANSWER_REQUESTS_H_
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "bench/requests.h"
 #include "client/flag_set.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::bench {
 
-struct AnswerRequestOptions {
-  std::string model;
-  int64_t version = 0;
-  std::string priority;  // "", "low", "normal" or "high"
-  int queries = 1;       // per call
+struct AnswerRequestOptions : CallOptions {
+  int queries = 1;  // per call
   // A file with one query per line: a question and its passages, separated by tabs.
   std::string input;
   // Lengths of the passages, in tokens, see DrawLengths; they are made of random words then.
@@ -25,7 +22,6 @@ struct AnswerRequestOptions {
   std::string passages = "fixed:1";       // passages of a question, likewise
   int distinct = 256;                     // calls before they repeat; with `passage` only
   int top_n = 0;
-  uint64_t seed = 1;
 
   void AddFlags(client::FlagSet* flags);
 };

@@ -1,4 +1,4 @@
-// The subcommands of sru_bench, one file each. Each takes the arguments after the subcommand's name
+// The subcommands of sru_bench. Each takes the arguments after the subcommand's name
 // and returns the program's exit code.
 #ifndef SRU_BENCH_COMMANDS_H_
 #define SRU_BENCH_COMMANDS_H_

@@ -14,7 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "bench/commands.h"
 #include "bench/load_flags.h"
-#include "bench/report.h"
+#include "bench/requests.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "grpcpp/server_builder.h"
@@ -168,20 +168,12 @@ int EchoMain(const std::vector<std::string>& args) {
   bool serve = false;
   bool json = false;
   client::FlagSet flags;
-  flags.Add("in_flight", &load.in_flight, "closed loop: calls that are always on their way");
-  flags.Add("rate", &load.rate, "open loop: calls per second; 0 = closed loop");
-  flags.Add("max_outstanding", &load.max_outstanding, "open loop: bound on the calls on their way");
-  flags.Add("duration", &load.duration, "how long calls are sent and counted");
-  flags.Add("calls", &load.calls, "end after so many calls; 0 = by --duration only");
-  flags.Add("warmup", &load.warmup, "how long calls are sent before they count");
+  AddRunFlags(&load, &flags);
   AddConnectionFlags(&load, &flags);
   flags.Add("sequences", &request.sequences, "sequences in each call, and in each answer");
   flags.Add("labels", &labels, "labels per sequence in the answer");
   flags.Add("input", &request.input, "file with one text per line");
-  flags.Add(
-      "lengths", &request.lengths,
-      "random token ids: fixed:N, uniform:MIN:MAX, exponential:MEAN:MAX, geometric:MEAN:MAX or "
-      "lognormal:MEDIAN:SIGMA:MAX");
+  flags.Add("lengths", &request.lengths, absl::StrCat("random token ids: ", kLengthsHelp));
   flags.Add("serve", &serve, "only start the server, print its address and wait for Ctrl-C");
   flags.Add("json", &json, "print one JSON object");
   if (auto exit_code = ParseFlags("echo", kEchoUsage, args, &flags)) return *exit_code;
@@ -202,22 +194,11 @@ int EchoMain(const std::vector<std::string>& args) {
   load.address = absl::StrCat("127.0.0.1:", server.port());
   auto requests = PrepareRequests(request, &load);
   if (!requests.ok()) return Fail("echo", requests.status(), load);
-  load.on_progress = ProgressPrinter("echo  ");
-  load.stop = StopOnSignal();
-  auto result = RunLoad(load, *requests);
-  EndProgress();
-  if (!result.ok()) return Fail("echo", result.status(), load);
-  if (json) {
-    auto object = ResultJson(load, *result);
-    object["request_bytes"] = requests->front().size();
-    object["response_bytes"] = response.ByteSizeLong();
-    std::cout << object.dump() << "\n";
-  } else {
+  if (!json) {
     std::cout << "bare gRPC server, requests of " << requests->front().size()
-              << " bytes, answers of " << response.ByteSizeLong() << "\n"
-              << ResultText(load, *result);
+              << " bytes, answers of " << response.ByteSizeLong() << "\n";
   }
-  return result->ok > 0 ? kExitOk : kExitFailed;
+  return RunAndReport("echo", load, *requests, /*check=*/false, json);
 }
 
 }  // namespace sru::bench

@@ -92,11 +92,12 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> RunInTurn(
   return texts;
 }
 
-class Run {
+class GenerateRun {
  public:
-  Run(const GenerateLoadOptions& options, const std::vector<v1::GenerateRequest>& requests,
-      std::vector<std::unique_ptr<Stub>> stubs, std::vector<std::unique_ptr<Stub>> idle_stubs,
-      std::vector<std::vector<int32_t>> expected)
+  GenerateRun(const GenerateLoadOptions& options, const std::vector<v1::GenerateRequest>& requests,
+              std::vector<std::unique_ptr<Stub>> stubs,
+              std::vector<std::unique_ptr<Stub>> idle_stubs,
+              std::vector<std::vector<int32_t>> expected)
       : options_(options),
         requests_(requests),
         stubs_(std::move(stubs)),
@@ -132,7 +133,7 @@ class Run {
   // One call. Deletes itself when it has ended.
   class Text : public grpc::ClientReadReactor<v1::GenerateResponse> {
    public:
-    Text(Run* run, size_t index, absl::Time due, bool idle)
+    Text(GenerateRun* run, size_t index, absl::Time due, bool idle)
         : run_(run), index_(index), due_(due), idle_(idle) {}
 
     void Start(Stub* stub, const v1::GenerateRequest& request, absl::Duration deadline) {
@@ -163,7 +164,7 @@ class Run {
     bool has_state = false;
 
    private:
-    Run* const run_;
+    GenerateRun* const run_;
     const size_t index_;
     const absl::Time due_;
     const bool idle_;
@@ -404,7 +405,8 @@ absl::StatusOr<GenerateLoadResult> RunGenerateLoad(
     if (!texts.ok()) return texts.status();
     expected = *std::move(texts);
   }
-  return Run(options, requests, std::move(stubs), std::move(idle_stubs), std::move(expected))
+  return GenerateRun(options, requests, std::move(stubs), std::move(idle_stubs),
+                     std::move(expected))
       .Measure();
 }
 

@@ -73,13 +73,7 @@ int GenerateMain(const std::vector<std::string>& args) {
   auto result = RunGenerateLoad(load, *requests);
   EndProgress();
   if (!result.ok()) return Fail("generate", result.status(), where);
-  if (json) {
-    std::cout << GenerateJson(load, *result)
-                     .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-              << "\n";
-  } else {
-    std::cout << GenerateText(load, *result);
-  }
+  std::cout << (json ? JsonLine(GenerateJson(load, *result)) : GenerateText(load, *result));
   if (result->tokens == 0) {
     std::cerr << "sru_bench generate: no token came\n";
     return kExitFailed;

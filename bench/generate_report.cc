@@ -1,9 +1,6 @@
 #include "bench/generate_report.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdio>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -27,15 +24,10 @@ std::string GenerateText(const GenerateLoadOptions& options, const GenerateLoadR
   absl::StrAppendFormat(
       &text, "throughput  %.1f tokens/s, %.2f texts/s ended OK\n", result.tokens_per_s(),
       result.elapsed_s > 0 ? static_cast<double>(result.ok) / result.elapsed_s : 0.0);
-  if (result.first_token.count() > 0) {
-    absl::StrAppend(&text, LatencyLine("first token", result.first_token));
-  }
-  if (result.between_tokens.count() > 0) {
-    absl::StrAppend(&text, LatencyLine("next tokens", result.between_tokens));
-  }
-  if (result.text.count() > 0) absl::StrAppend(&text, LatencyLine("whole text", result.text));
-  if (result.refused.count() > 0) absl::StrAppend(&text, LatencyLine("refusals", result.refused));
-  absl::StrAppend(&text, CodeLines(result.codes, result.first_error));
+  absl::StrAppend(&text, LatencyLine("first token", result.first_token),
+                  LatencyLine("next tokens", result.between_tokens),
+                  LatencyLine("whole text", result.text), LatencyLine("refusals", result.refused),
+                  CodeLines(result.codes, result.first_error));
   if (result.idle < options.idle) {
     for (const auto& [code, message] : result.first_error) {
       if (result.codes.count(code) == 0) {
@@ -96,13 +88,10 @@ std::function<void(const GenerateProgress&)> GenerateProgressPrinter() {
                         std::max(progress.elapsed_s - last_s, 1e-9);
     last_tokens = progress.tokens;
     last_s = progress.elapsed_s;
-    const bool terminal = isatty(STDERR_FILENO) != 0;
-    absl::FPrintF(stderr, "%s%5.0f s%s  %9.0f tokens/s  %s texts OK  %s not OK  %s running%s",
-                  terminal ? "\r\x1b[K" : "", progress.elapsed_s,
-                  progress.warming_up ? " (warm-up)" : "", rate, FormatCount(progress.ok),
-                  FormatCount(progress.not_ok), FormatCount(progress.running),
-                  terminal ? "" : "\n");
-    std::fflush(stderr);
+    PrintProgress("", progress.elapsed_s, progress.warming_up,
+                  absl::StrFormat("%9.0f tokens/s  %s texts OK  %s not OK  %s running", rate,
+                                  FormatCount(progress.ok), FormatCount(progress.not_ok),
+                                  FormatCount(progress.running)));
   };
 }
 

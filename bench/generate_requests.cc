@@ -5,42 +5,28 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "bench/requests.h"
 #include "client/names.h"
 
 namespace sru::bench {
-namespace {
-
-constexpr int kMaxDistinct = 100000;
-
-}  // namespace
 
 void GenerateRequestOptions::AddFlags(client::FlagSet* flags) {
   flags->Add("prompt", &prompt,
-             "lengths of the prompts, in random tokens: fixed:N, uniform:MIN:MAX, "
-             "exponential:MEAN:MAX, geometric:MEAN:MAX or lognormal:MEDIAN:SIGMA:MAX");
+             absl::StrCat("lengths of the prompts, in random tokens: ", kLengthsHelp));
   flags->Add("output", &output, "lengths of the texts in tokens, likewise");
   flags->Add("shared_prefix", &shared_prefix, "tokens that all prompts begin with");
   flags->Add("distinct", &distinct, "how many different texts there are, before they repeat");
   flags->Add("temperature", &temperature, "0 = the most probable token each time");
   flags->Add("top_k", &top_k, "pick among the most probable tokens, this many; 0 = all");
   flags->Add("top_p", &top_p, "pick among the fewest with this probability together; 0 = all");
-  flags->Add("model", &model, "name of the model; may be left out when the server has one");
-  flags->Add("version", &version, "version of the model; 0 = the latest");
-  flags->Add("priority", &priority, "low, normal or high");
-  flags->Add("seed", &seed, "seed of the prompts, the lengths, the texts and the arrivals");
+  CallOptions::AddFlags("prompts, the lengths, the texts and the arrivals", flags);
 }
 
 absl::StatusOr<std::vector<v1::GenerateRequest>> MakeGenerateRequests(
     const GenerateRequestOptions& options, const v1::ModelInfo& info) {
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
-  if (absl::Status status = client::ParsePriority(options.priority, &priority); !status.ok()) {
-    return status;
-  }
-  if (options.distinct < 1 || options.distinct > kMaxDistinct) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--distinct: expected 1 to ", kMaxDistinct, ", found ", options.distinct));
-  }
+  absl::Status status = client::ParsePriority(options.priority, &priority);
+  status.Update(CheckRange("distinct", options.distinct, 1, kMaxDistinct));
+  if (!status.ok()) return status;
   auto prompts = DrawLengths(options.prompt, options.distinct, options.seed, "prompt");
   if (!prompts.ok()) return prompts.status();
   auto outputs = DrawLengths(options.output, options.distinct, options.seed + 1, "output");

@@ -3,20 +3,17 @@
 #ifndef SRU_BENCH_GENERATE_REQUESTS_H_
 #define SRU_BENCH_GENERATE_REQUESTS_H_
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "bench/requests.h"
 #include "client/flag_set.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::bench {
 
-struct GenerateRequestOptions {
-  std::string model;
-  int64_t version = 0;
-  std::string priority;              // "", "low", "normal" or "high"
+struct GenerateRequestOptions : CallOptions {
   std::string prompt = "fixed:100";  // lengths in tokens, see DrawLengths
   std::string output = "fixed:100";  // likewise
   int shared_prefix = 0;             // tokens that all prompts begin with
@@ -24,7 +21,6 @@ struct GenerateRequestOptions {
   float temperature = 0;
   int top_k = 0;
   float top_p = 0;
-  uint64_t seed = 1;
 
   void AddFlags(client::FlagSet* flags);
 };

@@ -100,13 +100,7 @@ int RunAndReport(const std::string& command, LoadOptions load,
   auto result = RunLoad(load, requests);
   EndProgress();
   if (!result.ok()) return Fail(command, result.status(), load);
-  if (json) {
-    std::cout << ResultJson(load, *result)
-                     .dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-              << "\n";
-  } else {
-    std::cout << ResultText(load, *result);
-  }
+  std::cout << (json ? JsonLine(ResultJson(load, *result)) : ResultText(load, *result));
   if (result->ok == 0) {
     std::cerr << "sru_bench " << command << ": no call was answered OK\n";
     return kExitFailed;

@@ -37,13 +37,6 @@ absl::StatusOr<std::vector<std::string>> PrepareRequests(const RequestOptions& o
 absl::StatusOr<v1::ModelInfo> FindModel(const std::string& address, const std::string& model,
                                         int64_t version, const std::vector<std::string>& tasks);
 
-template <typename Request>
-std::vector<std::string> Serialize(const std::vector<Request>& requests) {
-  std::vector<std::string> serialized;
-  for (const Request& request : requests) serialized.push_back(request.SerializeAsString());
-  return serialized;
-}
-
 // Runs the load, prints the result, as JSON or as text, and returns the exit code: kExitFailed if no
 // call was answered OK or an answer is wrong. With `check`, each request is first sent alone, one
 // after the other, and every answer of the run is compared with the one that it got then.

@@ -363,8 +363,6 @@ TEST(MakeRequestsTest, TheSameCallsOfTheOpenInferenceProtocol) {
   EXPECT_EQ(request.inputs(1).name(), "lengths");
   EXPECT_EQ(request.raw_input_contents(0).size(), 2 * request.inputs(0).shape(1) * sizeof(int32_t));
 
-  options.top_k = 1;
-  EXPECT_THAT(std::string(MakeRequests(options, info).status().message()), HasSubstr("--top_k"));
   options.protocol = "x";
   EXPECT_THAT(std::string(MethodPath(options).status().message()), HasSubstr("--protocol"));
 }

@@ -67,6 +67,7 @@ std::string FormatCount(int64_t count) {
 }
 
 std::string LatencyLine(const char* name, const Histogram& latency) {
+  if (latency.count() == 0) return "";
   std::string line = absl::StrFormat("%-12s", name);
   for (const double percent : kPercentiles) {
     absl::StrAppend(&line, "p", percent, " ", FormatNs(latency.Percentile(percent)), "   ");
@@ -126,10 +127,9 @@ std::string ResultText(const LoadOptions& options, const LoadResult& result) {
                           absl::FormatDuration(options.deadline));
   }
   absl::StrAppend(&text, "\n");
-  if (result.latency.count() > 0) absl::StrAppend(&text, LatencyLine("latency", result.latency));
-  if (result.refused.count() > 0) absl::StrAppend(&text, LatencyLine("refusals", result.refused));
-  if (result.failed.count() > 0) absl::StrAppend(&text, LatencyLine("failures", result.failed));
-  absl::StrAppend(&text, CodeLines(result.codes, result.first_error));
+  absl::StrAppend(&text, LatencyLine("latency", result.latency),
+                  LatencyLine("refusals", result.refused), LatencyLine("failures", result.failed),
+                  CodeLines(result.codes, result.first_error));
   if (result.unsent > 0) {
     absl::StrAppendFormat(
         &text,
@@ -177,18 +177,27 @@ nlohmann::ordered_json ResultJson(const LoadOptions& options, const LoadResult& 
   return json;
 }
 
+std::string JsonLine(const nlohmann::ordered_json& json) {
+  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+void PrintProgress(const std::string& label, double elapsed_s, bool warming_up,
+                   const std::string& progress) {
+  const bool terminal = isatty(STDERR_FILENO) != 0;
+  absl::FPrintF(stderr, "%s%s%5.0f s%s  %s%s", terminal ? "\r\x1b[K" : "", label, elapsed_s,
+                warming_up ? " (warm-up)" : "", progress, terminal ? "" : "\n");
+  std::fflush(stderr);
+}
+
 std::function<void(const Progress&)> ProgressPrinter(const std::string& label) {
   return [label, last_ok = int64_t{0}, last_s = 0.0](const Progress& progress) mutable {
     const double rate = (progress.ok - last_ok) / std::max(progress.elapsed_s - last_s, 1e-9);
     last_ok = progress.ok;
     last_s = progress.elapsed_s;
-    const bool terminal = isatty(STDERR_FILENO) != 0;
-    absl::FPrintF(stderr, "%s%s%5.0f s%s  %9.0f calls/s OK  %s OK  %s not OK  %s in flight%s",
-                  terminal ? "\r\x1b[K" : "", label, progress.elapsed_s,
-                  progress.warming_up ? " (warm-up)" : "", rate, FormatCount(progress.ok),
-                  FormatCount(progress.not_ok), FormatCount(progress.in_flight),
-                  terminal ? "" : "\n");
-    std::fflush(stderr);
+    PrintProgress(label, progress.elapsed_s, progress.warming_up,
+                  absl::StrFormat("%9.0f calls/s OK  %s OK  %s not OK  %s in flight", rate,
+                                  FormatCount(progress.ok), FormatCount(progress.not_ok),
+                                  FormatCount(progress.in_flight)));
   };
 }
 

@@ -19,7 +19,7 @@ std::string FormatNs(double nanoseconds);
 // "1,234,567".
 std::string FormatCount(int64_t count);
 
-// "NAME  p50 1.20 ms   p90 ...   max ...   mean ..." and a newline.
+// "NAME  p50 1.20 ms   p90 ...   max ...   mean ..." and a newline; nothing if nothing was measured.
 std::string LatencyLine(const char* name, const Histogram& latency);
 // Percentiles in microseconds.
 nlohmann::ordered_json LatencyJson(const Histogram& latency);
@@ -38,10 +38,15 @@ std::string ResultText(const LoadOptions& options, const LoadResult& result);
 // The same without the histogram. Latencies are in microseconds; see `sru_bench load --help`.
 nlohmann::ordered_json ResultJson(const LoadOptions& options, const LoadResult& result);
 
-// Prints one line per second to standard error, beginning with `label`. On a terminal it overwrites
-// the previous line.
+// A result on one line, as the program prints it.
+std::string JsonLine(const nlohmann::ordered_json& json);
+
+// Prints a line of progress, which begins with `label`, to standard error. On a terminal it overwrites the previous line.
+void PrintProgress(const std::string& label, double elapsed_s, bool warming_up,
+                   const std::string& progress);
+// Prints one line per second in this way.
 std::function<void(const Progress&)> ProgressPrinter(const std::string& label);
-// Ends the line that ProgressPrinter left open on a terminal.
+// Ends the line that PrintProgress left open on a terminal.
 void EndProgress();
 
 // Sets a flag at the first SIGINT or SIGTERM, so that a run ends early with a report; a second one

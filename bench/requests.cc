@@ -14,7 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "client/client.h"
-#include "client/names.h"
+#include "google/protobuf/repeated_ptr_field.h"
 #include "inference/open_inference.pb.h"
 
 namespace sru::bench {
@@ -25,7 +25,7 @@ constexpr double kMaxSigma = 10;
 constexpr int kNumDrawn = 512;  // number of calls with drawn lengths before they repeat
 
 // Questions as people ask them, of 5 to 14 tokens each.
-constexpr const char* kQuestions[] = {
+constexpr absl::string_view kQuestions[] = {
     "How many moons does Jupiter have ?",
     "Who painted the ceiling of the Sistine Chapel ?",
     "What is the capital of Mongolia ?",
@@ -53,7 +53,8 @@ void AppendRaw(Value value, std::string* raw) {
 }
 
 // Sequences of one form, which is that of the first, as tensors; rows are padded to the longest.
-void AddTensors(const std::vector<v1::Sequence>& sequences, inference::ModelInferRequest* request) {
+void AddTensors(const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences,
+                inference::ModelInferRequest* request) {
   const auto add = [request](const char* name, const char* datatype,
                              std::initializer_list<int64_t> shape) {
     auto* const input = request->add_inputs();
@@ -97,20 +98,80 @@ void AddTensors(const std::vector<v1::Sequence>& sequences, inference::ModelInfe
 }
 
 inference::ModelInferRequest OpenInferenceRequest(const RequestOptions& options,
-                                                  const std::string& model,
-                                                  const std::vector<v1::Sequence>& sequences) {
+                                                  const v1::ClassifyRequest& native) {
   inference::ModelInferRequest request;
-  request.set_model_name(model);
+  request.set_model_name(native.model());
   if (options.version != 0) request.set_model_version(absl::StrCat(options.version));
   if (!options.priority.empty()) {
     (*request.mutable_parameters())["priority"].set_string_param(options.priority);
   }
-  AddTensors(sequences, &request);
+  AddTensors(native.sequences(), &request);
   if (options.method == "encode") request.add_outputs()->set_name("encoding");
   return request;
 }
 
+absl::StatusOr<std::vector<v1::Sequence>> ReadTexts(const std::string& path) {
+  auto lines = ReadLines(path);
+  if (!lines.ok()) return lines.status();
+  std::vector<v1::Sequence> sequences;
+  for (const std::string& line : *lines) {
+    const absl::string_view text = absl::StripAsciiWhitespace(line);
+    if (!text.empty()) sequences.push_back(client::TextSequence(text));
+  }
+  if (sequences.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--input: the file '", path, "' has no text"));
+  }
+  return sequences;
+}
+
+absl::StatusOr<std::vector<v1::Sequence>> DrawSequences(const SequenceOptions& options,
+                                                        int distinct, const v1::ModelInfo& info) {
+  auto lengths =
+      DrawLengths(options.lengths, distinct * std::min(options.sequences, 64), options.seed);
+  if (!lengths.ok()) return lengths.status();
+  std::mt19937_64 random(options.seed + 1);
+  std::vector<v1::Sequence> sequences;
+  for (const int length : *lengths) {
+    v1::Sequence& sequence = sequences.emplace_back();
+    if (info.vocabulary_size() > 0) {
+      auto* ids = sequence.mutable_token_ids()->mutable_values();
+      for (int i = 0; i < length; ++i) {
+        ids->Add(static_cast<int32_t>(random() % info.vocabulary_size()));
+      }
+    } else {
+      std::uniform_real_distribution<float> draw(-1, 1);
+      std::vector<float> frames(static_cast<size_t>(length) * info.input_size());
+      for (float& value : frames) value = draw(random);
+      sequence.mutable_features()->set_feature_size(info.input_size());
+      sequence.mutable_features()->mutable_data()->assign(
+          reinterpret_cast<const char*>(frames.data()), frames.size() * sizeof(float));
+    }
+  }
+  return sequences;
+}
+
+// Serialized requests, each as `convert` makes it of one with its model and sequences.
+template <typename Request, typename Convert>
+absl::StatusOr<std::vector<std::string>> MakeSerialized(const RequestOptions& options,
+                                                        const std::string& model,
+                                                        const std::vector<v1::Sequence>& sequences,
+                                                        const Convert& convert) {
+  auto requests = MakeCalls<Request>(options, model, sequences, options.sequences);
+  if (!requests.ok()) return requests.status();
+  std::vector<std::string> serialized;
+  for (const Request& request : *requests) {
+    serialized.push_back(convert(request).SerializeAsString());
+  }
+  return serialized;
+}
+
 }  // namespace
+
+absl::Status CheckRange(absl::string_view flag, int value, int low, int high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected ", low, " to ", high, ", found ", value));
+}
 
 absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, int count,
                                              uint64_t seed, absl::string_view flag) {
@@ -161,47 +222,55 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
     fill(std::lognormal_distribution<double>(std::log(numbers[0]), sigma));
   } else {
     return absl::InvalidArgumentError(
-        absl::StrCat("--", flag,
-                     ": expected fixed:N, uniform:MIN:MAX, exponential:MEAN:MAX, "
-                     "geometric:MEAN:MAX or lognormal:MEDIAN:SIGMA:MAX, found '",
-                     specification, "'"));
+        absl::StrCat("--", flag, ": expected ", kLengthsHelp, ", found '", specification, "'"));
   }
   return lengths;
 }
 
-absl::StatusOr<std::vector<v1::Sequence>> ReadTexts(const std::string& path) {
+absl::StatusOr<std::vector<std::string>> ReadLines(const std::string& path) {
   std::ifstream file(path);
   if (!file) {
     return absl::InvalidArgumentError(absl::StrCat("--input: cannot read the file '", path, "'"));
   }
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(std::move(line));
+  return lines;
+}
+
+absl::StatusOr<std::vector<v1::Sequence>> MakeSequences(
+    const SequenceOptions& options, int distinct, const v1::ModelInfo& info,
+    absl::Span<const absl::string_view> built_in) {
+  absl::Status status = CheckRange("sequences", options.sequences, 1, kMaxPerCall);
+  if (!options.input.empty() && !options.lengths.empty()) {
+    status.Update(absl::InvalidArgumentError("--input and --lengths exclude each other"));
+  }
+  if (!status.ok()) return status;
+  if (!options.input.empty()) return ReadTexts(options.input);
+  if (!options.lengths.empty()) return DrawSequences(options, distinct, info);
   std::vector<v1::Sequence> sequences;
-  std::string line;
-  while (std::getline(file, line)) {
-    const absl::string_view text = absl::StripAsciiWhitespace(line);
-    if (!text.empty()) sequences.push_back(client::TextSequence(text));
-  }
-  if (sequences.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("--input: the file '", path, "' has no text"));
-  }
+  for (const absl::string_view text : built_in) sequences.push_back(client::TextSequence(text));
   return sequences;
+}
+
+void CallOptions::AddFlags(absl::string_view seeded, client::FlagSet* flags) {
+  flags->Add("model", &model, "name of the model; may be left out when the server has one");
+  flags->Add("version", &version, "version of the model; 0 = the latest");
+  flags->Add("priority", &priority, "low, normal or high");
+  flags->Add("seed", &seed, absl::StrCat("seed of the ", seeded));
 }
 
 void RequestOptions::AddFlags(client::FlagSet* flags) {
   flags->Add("method", &method, "classify, encode or score");
   flags->Add("protocol", &protocol,
              "native (sru.v1), or open_inference: the same as ModelInfer calls");
-  flags->Add("model", &model, "name of the model; may be left out when the server has one");
-  flags->Add("version", &version, "version of the model; 0 = the latest");
-  flags->Add("priority", &priority, "low, normal or high");
-  flags->Add("top_k", &top_k, "labels in each answer of classify; 0 = all");
   flags->Add("sequences", &sequences, "sequences in each call");
   flags->Add("input", &input,
              "file with one text per line; without it, questions that are built in");
   flags->Add("lengths", &lengths,
-             "random token ids (features, for a model without words) of these lengths instead: "
-             "fixed:N, uniform:MIN:MAX, exponential:MEAN:MAX, geometric:MEAN:MAX or "
-             "lognormal:MEDIAN:SIGMA:MAX");
-  flags->Add("seed", &seed, "seed of the lengths and of the arrivals");
+             absl::StrCat("random token ids (features, for a model without words) of these "
+                          "lengths instead: ",
+                          kLengthsHelp));
+  CallOptions::AddFlags("lengths and of the arrivals", flags);
 }
 
 bool NeedModel(const RequestOptions& options) {
@@ -228,98 +297,25 @@ absl::StatusOr<std::string> MethodPath(const RequestOptions& options) {
 
 absl::StatusOr<std::vector<std::string>> MakeRequests(const RequestOptions& options,
                                                       const v1::ModelInfo& info) {
-  if (options.sequences < 1 || options.sequences > 100000) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--sequences: expected 1 to 100000, found ", options.sequences));
+  auto sequences = MakeSequences(options, kNumDrawn, info, kQuestions);
+  if (!sequences.ok()) return sequences.status();
+  const auto as_it_is = [](const auto& request) -> const auto& { return request; };
+  if (options.protocol == kOpenInference) {
+    return MakeSerialized<v1::ClassifyRequest>(
+        options, options.model.empty() ? info.name() : options.model, *sequences,
+        [&](const v1::ClassifyRequest& native) { return OpenInferenceRequest(options, native); });
   }
-  v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
-  if (absl::Status status = client::ParsePriority(options.priority, &priority); !status.ok()) {
-    return status;
+  if (options.method == "score") {
+    return MakeSerialized<v1::ScoreRequest>(options, options.model, *sequences, as_it_is);
   }
-
-  if (options.protocol == kOpenInference && options.top_k != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--top_k: expected 0 with --protocol=open_inference, found ", options.top_k));
+  if (options.method == "encode") {
+    return MakeSerialized<v1::EncodeRequest>(
+        options, options.model, *sequences, [](v1::EncodeRequest request) {
+          request.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
+          return request;
+        });
   }
-
-  std::vector<v1::Sequence> sequences;
-  if (!options.lengths.empty()) {
-    if (!options.input.empty()) {
-      return absl::InvalidArgumentError("--input and --lengths exclude each other");
-    }
-    auto lengths =
-        DrawLengths(options.lengths, kNumDrawn * std::min(options.sequences, 64), options.seed);
-    if (!lengths.ok()) return lengths.status();
-    std::mt19937_64 random(options.seed + 1);
-    for (const int length : *lengths) {
-      v1::Sequence sequence;
-      if (info.vocabulary_size() > 0) {
-        auto* ids = sequence.mutable_token_ids()->mutable_values();
-        for (int i = 0; i < length; ++i) {
-          ids->Add(static_cast<int32_t>(random() % info.vocabulary_size()));
-        }
-      } else {
-        std::uniform_real_distribution<float> draw(-1, 1);
-        std::vector<float> frames(static_cast<size_t>(length) * info.input_size());
-        for (float& value : frames) value = draw(random);
-        sequence.mutable_features()->set_feature_size(info.input_size());
-        sequence.mutable_features()->mutable_data()->assign(
-            reinterpret_cast<const char*>(frames.data()), frames.size() * sizeof(float));
-      }
-      sequences.push_back(std::move(sequence));
-    }
-  } else if (!options.input.empty()) {
-    auto texts = ReadTexts(options.input);
-    if (!texts.ok()) return texts.status();
-    sequences = *std::move(texts);
-  } else {
-    for (const char* question : kQuestions) sequences.push_back(client::TextSequence(question));
-  }
-
-  // Enough calls to use every sequence, and at least one.
-  const size_t num_calls =
-      std::max<size_t>(1, (sequences.size() + options.sequences - 1) / options.sequences);
-  std::vector<std::string> requests;
-  size_t next = 0;
-  for (size_t call = 0; call < num_calls; ++call) {
-    if (options.protocol == kOpenInference) {
-      std::vector<v1::Sequence> batch;
-      for (int i = 0; i < options.sequences; ++i) {
-        batch.push_back(sequences[next++ % sequences.size()]);
-      }
-      const std::string& model = options.model.empty() ? info.name() : options.model;
-      requests.push_back(OpenInferenceRequest(options, model, batch).SerializeAsString());
-      continue;
-    }
-    v1::ClassifyRequest classify;
-    v1::EncodeRequest encode;
-    v1::ScoreRequest score;
-    for (int i = 0; i < options.sequences; ++i) {
-      const v1::Sequence& sequence = sequences[next++ % sequences.size()];
-      *(options.method == "encode"  ? encode.add_sequences()
-        : options.method == "score" ? score.add_sequences()
-                                    : classify.add_sequences()) = sequence;
-    }
-    if (options.method == "score") {
-      score.set_model(options.model);
-      score.set_version(options.version);
-      score.set_priority(priority);
-      requests.push_back(score.SerializeAsString());
-    } else if (options.method == "encode") {
-      encode.set_model(options.model);
-      encode.set_version(options.version);
-      encode.set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
-      encode.set_priority(priority);
-      requests.push_back(encode.SerializeAsString());
-    } else {
-      classify.set_model(options.model);
-      classify.set_version(options.version);
-      classify.set_top_k(options.top_k);
-      classify.set_priority(priority);
-      requests.push_back(classify.SerializeAsString());
-    }
-  }
-  return requests;
+  return MakeSerialized<v1::ClassifyRequest>(options, options.model, *sequences, as_it_is);
 }
 
 }  // namespace sru::bench

@@ -136,8 +136,7 @@ int SweepMain(const std::vector<std::string>& args) {
       entry["name"] = row.name;
       object["runs"].push_back(std::move(entry));
     }
-    std::cout << object.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace)
-              << "\n";
+    std::cout << JsonLine(object);
   } else {
     absl::PrintF("\nsaturation rate %.0f calls/s; p99 at half of it is %.1f times the idle p50\n",
                  saturation, half_p99 / idle_p50);

@@ -2,31 +2,23 @@
 #ifndef SRU_BENCH_TRANSLATE_REQUESTS_H_
 #define SRU_BENCH_TRANSLATE_REQUESTS_H_
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "bench/requests.h"
 #include "client/flag_set.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::bench {
 
-struct TranslateRequestOptions {
-  std::string model;
-  int64_t version = 0;
-  std::string priority;  // "", "low", "normal" or "high"
-  int sequences = 1;     // per call
-  std::string input;     // a file with one text per line
-  // Lengths in tokens, see DrawLengths; the sequences are random token ids then.
-  std::string lengths;
+struct TranslateRequestOptions : SequenceOptions {
   int distinct = 256;  // calls before they repeat; with `lengths` only
   // Most tokens of the translations of a call, likewise drawn; empty = the model's own.
   std::string output;
   int beam_size = 0;
   int num_hypotheses = 0;
   bool alignment = false;
-  uint64_t seed = 1;
 
   void AddFlags(client::FlagSet* flags);
 };
