@@ -61,7 +61,7 @@ server/rpc               | server/lifecycle server/transport server/telemetry | 
 server/open_inference    | server/rpc server/lifecycle server/telemetry       | absl grpc protobuf
                          | server/batching server/base models kernels base    |
                          | proto                                              |
-server/http              | server/base models proto                           | absl boost grpc nlohmann openssl prometheus
+server/http              | server/base                                        | absl boost nlohmann openssl prometheus
 server/rest              | server/http server/telemetry server/base base proto | absl grpc nlohmann protobuf
 server                   | server/rpc server/open_inference server/rest       | absl grpc re2
                          | server/http server/lifecycle server/transport      |
@@ -102,7 +102,7 @@ TESTS_ALSO_INCLUDE = {
     "server/transport": "proto",  # a service to accept connections for
     "server/rpc": "server/open_inference",  # calls in its form, which also have to do without memory
     "server/lifecycle": "kernels",  # a backend to load models of every task with
-    "server/http": "server/rpc server/telemetry",  # errors and metrics as the page gets them
+    "server/http": "server/telemetry",  # metrics as the page gets them
     "bench": "kernels/testing",
     "models/decoding": "base nlohmann",  # the check for UTF-8; golden JSON
     "models/text": "kernels nlohmann re2",  # every value of an enum; words as RE2 would cut them; golden JSON

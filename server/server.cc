@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -86,6 +88,12 @@ constexpr absl::Duration kAnswerGrace = absl::Seconds(1);
 constexpr absl::Duration kHttpHeaderTimeout = absl::Seconds(10);
 constexpr absl::Duration kHttpBodyTimeout = absl::Seconds(60);
 constexpr absl::Duration kHttpIdleTimeout = absl::Seconds(90);
+
+// What the boxes of the status page may call, how many calls at a time, and for how long.
+constexpr const char* kPagePaths[] = {"/v1/classify", "/v1/generate", "/v1/answer",
+                                      "/v1/translate"};
+constexpr int kPageCalls = 2;
+constexpr absl::Duration kPageTimeout = absl::Seconds(30);
 
 // Enough for a name and what protobuf puts around it.
 constexpr int kMaxAdminMessageBytes = 64 << 10;
@@ -333,7 +341,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     unsent_.WaitUntilNone(kAnswerGrace);
     absl::SleepFor(closed + kRefusalGrace - clock_.Now());
     listener_->Stop();
-    status_page_.try_endpoint().Close();
+    if (page_gateway_ != nullptr) page_gateway_->Close();
     if (gateway_ != nullptr) gateway_->Close();
     if (call_server_ != nullptr) call_server_->Stop();
     // gRPC converts the date to its own clock at once.
@@ -460,12 +468,26 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     pages.not_ready = [this] { return NotReadyReason(); };
     // When every device has failed, only a restart may help.
     pages.alive = [this] { return in_service_.load(); };
+    pages.call = [this](const std::shared_ptr<HttpCall>& call) { return AnswerPageCall(call); };
     pages.other = [this](const PageRequest& request) { return status_page_.Handle(request); };
     absl::StatusOr<std::unique_ptr<MetricsServer>> server =
         MetricsServer::Start(options_.http.metrics_listen, std::move(pages));
     if (!server.ok()) return server.status();
     metrics_server_ = *std::move(server);
     return absl::OkStatus();
+  }
+
+  // A call of the status page's boxes; false if the path is none of theirs.
+  bool AnswerPageCall(const std::shared_ptr<HttpCall>& call) {
+    if (!absl::StartsWith(call->request().path, "/v1/")) return false;
+    if (Gateway* const gateway = serving_page_gateway_) {
+      gateway->Handle(call);
+    } else {
+      call->Reply(ErrorResponse(
+          ErrorForm::kV1,
+          absl::UnavailableError("the server is still loading its models; try again soon")));
+    }
+    return true;
   }
 
   absl::Status LoadModels() {
@@ -733,33 +755,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (absl::Status status = CheckHandshakes(*listener_); !status.ok()) return status;
     unsent_.Start();
     serving_listener_ = listener_.get();
-    status_page_.try_endpoint().SetAuthenticator(
-        [this](const PageRequest& request) { return CheckToken(request); });
-    const std::shared_ptr<v1::InferenceService::Stub> stub =
-        v1::InferenceService::NewStub(grpc_server_->InProcessChannel(grpc::ChannelArguments()));
-    status_page_.try_endpoint().SetClassify([stub](grpc::ClientContext* context,
-                                                   const v1::ClassifyRequest& request,
-                                                   v1::ClassifyResponse* response) {
-      return stub->Classify(context, request, response);
-    });
-    status_page_.try_endpoint().SetAnswer(
-        [stub](grpc::ClientContext* context, const v1::AnswerRequest& request,
-               v1::AnswerResponse* response) { return stub->Answer(context, request, response); });
-    status_page_.try_endpoint().SetTranslate([stub](grpc::ClientContext* context,
-                                                    const v1::TranslateRequest& request,
-                                                    v1::TranslateResponse* response) {
-      return stub->Translate(context, request, response);
-    });
-    status_page_.try_endpoint().SetGenerate(
-        [stub](grpc::ClientContext* context, const v1::GenerateRequest& request,
-               const std::function<bool(const v1::GenerateResponse&)>& on_response) {
-          const auto reader = stub->Generate(context, request);
-          v1::GenerateResponse response;
-          while (reader->Read(&response)) {
-            if (!on_response(response)) context->TryCancel();
-          }
-          return reader->Finish();
-        });
+    page_gateway_ = std::make_unique<Gateway>(MakePageGatewayOptions());
+    serving_page_gateway_ = page_gateway_.get();
 
     grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
     for (const ModelStatus& status : manager_->Statuses()) {
@@ -819,6 +816,18 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       if (absl::IsUnauthenticated(reason)) return;  // CheckToken() has logged it
       access_log_.OnHttpRefusal(request.path, http_status, reason, HeadersOf(request),
                                 request.remote_address);
+    };
+    return gateway;
+  }
+
+  Gateway::Options MakePageGatewayOptions() {
+    Gateway::Options gateway = MakeGatewayOptions();
+    gateway.only.assign(std::begin(kPagePaths), std::end(kPagePaths));
+    gateway.max_calls = kPageCalls;
+    gateway.max_timeout = kPageTimeout;
+    gateway.authenticate = [this](const PageRequest& request) {
+      absl::Status access = status_page_.CheckAccess(request);
+      return access.ok() ? CheckToken(request) : access;
     };
     return gateway;
   }
@@ -1015,6 +1024,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::unique_ptr<MetricsServer> metrics_server_;
   Mutex gateway_memory_mutex_;
   ByteReservation gateway_memory_ ABSL_GUARDED_BY(gateway_memory_mutex_){&inflight_budget_};
+  std::unique_ptr<Gateway> page_gateway_;                  // of the metrics port
+  std::atomic<Gateway*> serving_page_gateway_{nullptr};    // null while models are loaded
   std::unique_ptr<Gateway> gateway_;                       // null = none
   std::unique_ptr<HttpServer> call_server_;                // likewise
   std::atomic<HttpServer*> serving_call_server_{nullptr};  // for the metrics port

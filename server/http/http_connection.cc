@@ -80,7 +80,6 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
       gone_ = gone;
       on_gone = std::exchange(on_gone_, nullptr);
       written = std::exchange(written_, nullptr);
-      changed_.SignalAll();
     }
     if (gone && on_gone != nullptr) on_gone();
     if (written != nullptr) written(!gone);
@@ -93,7 +92,6 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
       MutexLock lock(&mutex_);
       unsent_bytes_ -= bytes;
       if (unsent_bytes_ < kMaxUnsentBytes) written = std::exchange(written_, nullptr);
-      changed_.SignalAll();
     }
     if (written != nullptr) written(true);
   }
@@ -106,9 +104,6 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
       call_->Post([call = call_](HttpConnection* open) { open->EndParts(call.get()); });
     }
     // A chunk without bytes would be the last one.
-    bool Write(std::string part) override {
-      return part.empty() ? !call_->gone() : call_->Send(std::move(part));
-    }
     void AsyncWrite(std::string part, std::function<void(bool)> written) override {
       if (part.empty()) return written(!call_->gone());
       call_->AsyncSend(std::move(part), std::move(written));
@@ -117,16 +112,6 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
    private:
     const std::shared_ptr<Call> call_;
   };
-
-  bool Send(std::string part) {
-    {
-      MutexLock lock(&mutex_);
-      while (unsent_bytes_ >= kMaxUnsentBytes && !ended_) changed_.Wait(&mutex_);
-      if (ended_) return false;
-      unsent_bytes_ += part.size();
-    }
-    return PostPart(std::move(part));
-  }
 
   void AsyncSend(std::string part, std::function<void(bool)> written) {
     bool more = false;
@@ -138,25 +123,20 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
         if (!more) written_ = std::exchange(written, nullptr);
       }
     }
-    PostPart(std::move(part));
+    Post([self = shared_from_this(), part = std::move(part)](HttpConnection* open) {
+      open->AddPart(self.get(), part);
+    });
     if (written != nullptr) written(more);
   }
 
-  bool PostPart(std::string part) {
-    return Post([self = shared_from_this(), part = std::move(part)](HttpConnection* open) {
-      open->AddPart(self.get(), part);
-    });
-  }
-
-  // Runs `job` on the connection's thread if it is still open; false if it is not.
+  // Runs `job` on the connection's thread if it is still open.
   template <typename Job>
-  bool Post(Job job) {
+  void Post(Job job) {
     const std::shared_ptr<HttpJobs> jobs = jobs_.lock();
-    if (jobs == nullptr || gone_) return false;
+    if (jobs == nullptr || gone_) return;
     jobs->Post([connection = connection_, job = std::move(job)] {
       if (const auto open = connection.lock()) job(open.get());
     });
-    return true;
   }
 
   const PageRequest request_;
@@ -164,7 +144,6 @@ class HttpConnection::Call final : public HttpCall, public std::enable_shared_fr
   const std::weak_ptr<HttpJobs> jobs_;
   std::atomic<bool> gone_{false};
   Mutex mutex_;
-  CondVar changed_;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   size_t unsent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::function<void()> on_gone_ ABSL_GUARDED_BY(mutex_);

@@ -15,8 +15,8 @@
 namespace sru::server {
 namespace {
 
-// Threads for the pages for people. Two may be occupied for long (TryEndpoint::kMaxConcurrent).
-constexpr int kPageThreads = 4;
+// Threads for the pages for people.
+constexpr int kPageThreads = 2;
 
 // Threads for work that would occupy the server's one thread for too long.
 class Workers {
@@ -142,13 +142,10 @@ class MetricsServerImpl final : public MetricsServer {
                                  : TextResponse(503, absl::StrCat("not ready: ", reason, "\n")));
     } else if (request.path == "/metrics") {
       QueueMetrics(call);
-    } else {
+    } else if (pages_.call == nullptr || !pages_.call(call)) {
       page_workers_.Run([this, call] {
         if (call->gone()) return;
-        PageResponse response = Guarded([&] { return OtherPage(call->request()); });
-        if (response.write_body == nullptr) return call->Reply(std::move(response));
-        const std::unique_ptr<PageStream> stream = call->ReplyInParts(response);
-        response.write_body(stream.get());
+        call->Reply(Guarded([&] { return OtherPage(call->request()); }));
       });
     }
   }

@@ -1,6 +1,6 @@
 // The HTTP port for monitoring: /metrics (Prometheus' text format), /healthz (200, or 503 when only
 // a restart of the process can help), /readyz (200 when the server takes calls, else 503 and the
-// reason), and the pages for people that are passed in. Slow or silent clients do not hold up the
+// reason), and the pages for people and their calls that are passed in. Slow or silent clients do not hold up the
 // others (http_server.h). The pages for people, which may take long, do not hold up the scraper,
 // and the scraper does not hold up the probes.
 #ifndef SRU_SERVER_HTTP_METRICS_SERVER_H_
@@ -25,6 +25,9 @@ class MetricsServer {
   struct Pages {
     std::function<std::string()> metrics;
     std::function<std::string()> not_ready;  // why; empty = ready. Returns at once.
+    // Calls of models, answered when they have ended; false = the path is none of theirs. Must return at
+    // once. May be null.
+    std::function<bool(const std::shared_ptr<HttpCall>&)> call;
     // Every other path (status_page.h), with any method; nullopt = there is none. May be null.
     std::function<std::optional<PageResponse>(const PageRequest&)> other;
     std::function<bool()> alive;  // null = always. Returns at once.

@@ -18,11 +18,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "server/base/mutex.h"
 #include "tests/testing/http_get.h"
 #include "tests/testing/notification.h"
 #include "tests/testing/poll.h"
@@ -48,11 +50,6 @@ class MetricsServerTest : public ::testing::Test {
     pages.metrics = [] { return std::string("sru_ready 1\n"); };
     pages.not_ready = [this] { return std::string(ready_ ? "" : "loading"); };
     pages.other = [this](const PageRequest& request) -> std::optional<PageResponse> {
-      if (request.path == "/parts") {
-        PageResponse response;
-        response.write_body = [this](PageStream* stream) { write_parts_(stream); };
-        return response;
-      }
       if (request.path != "/echo") return std::nullopt;
       PageResponse response;
       response.headers.emplace_back("X-Seen", request.header("x-custom"));
@@ -61,6 +58,12 @@ class MetricsServerTest : public ::testing::Test {
       response.body = absl::StrCat(request.method, " from ", request.remote_address, ": ",
                                    body.ok() ? *body : body.status().ToString());
       return response;
+    };
+    pages.call = [this](const std::shared_ptr<HttpCall>& call) {
+      if (call->request().path != "/call") return false;
+      MutexLock lock(&mutex_);
+      call_ = call;
+      return true;
     };
     pages.alive = [this] { return alive_.load(); };
     auto server = MetricsServer::Start({"127.0.0.1", 0}, pages);
@@ -78,65 +81,38 @@ class MetricsServerTest : public ::testing::Test {
 
   std::atomic<bool> ready_{false};
   std::atomic<bool> alive_{true};
-  std::function<void(PageStream*)> write_parts_;
+  Mutex mutex_;
+  std::shared_ptr<HttpCall> call_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<MetricsServer> server_;
 };
 
-TEST_F(MetricsServerTest, AnAnswerInParts) {
-  write_parts_ = [](PageStream* stream) {
-    EXPECT_TRUE(stream->Write("first"));
-    EXPECT_TRUE(stream->Write(""));
-    EXPECT_TRUE(stream->Write("and the second"));
-  };
-  const HttpResponse response = Get("/parts");
-  EXPECT_EQ(response.status, 200);
-  EXPECT_THAT(response.headers, HasSubstr("Transfer-Encoding: chunked"));
-  EXPECT_THAT(response.headers, Not(HasSubstr("Content-Length")));
-  EXPECT_EQ(response.body, "5\r\nfirst\r\ne\r\nand the second\r\n0\r\n\r\n");
-  // Without any part it is whole, too.
-  write_parts_ = [](PageStream*) {};
-  EXPECT_EQ(Get("/parts").body, "0\r\n\r\n");
-}
-
-TEST_F(MetricsServerTest, APartIsSentBeforeTheNextIsMade) {
-  // The page's thread may still be in it when the test is over.
-  const auto arrived = std::make_shared<Notification>();
-  write_parts_ = [arrived](PageStream* stream) {
-    stream->Write("first");
-    EXPECT_TRUE(arrived->Wait());
-  };
-  SlowConnection client(server_->address().port);
-  client.Send("GET /parts HTTP/1.1\r\nHost: localhost\r\n\r\n");
+// In parts, as a text is; a client that goes away ends it.
+TEST_F(MetricsServerTest, ACallIsAnsweredWhenItHasEnded) {
+  auto client = std::make_unique<SlowConnection>(
+      server_->address().port,
+      "POST /call HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}");
+  std::shared_ptr<HttpCall> call;
+  ASSERT_TRUE(PollUntil([&] {
+    MutexLock lock(&mutex_);
+    call = call_;
+    return call != nullptr;
+  }));
+  EXPECT_EQ(*call->request().read_body(), "{}");
+  EXPECT_EQ(Get("/healthz").status, 200);
+  EXPECT_EQ(Get("/echo").status, 400);
+  const std::unique_ptr<PageStream> stream = call->ReplyInParts(PageResponse());
+  stream->AsyncWrite("first", [](bool) {});
   std::string answer;
   EXPECT_TRUE(PollUntil([&] {
-    answer += client.ReadSome();
+    answer += client->ReadSome();
     return absl::StrContains(answer, "5\r\nfirst\r\n");
   }));
-  arrived->Notify();
-}
-
-// What is made for a client that does not read waits, and ends when the client goes away.
-TEST_F(MetricsServerTest, AWriterWaitsForItsReader) {
-  std::atomic<int64_t> written{0};
-  std::atomic<bool> ended{false};
-  write_parts_ = [&](PageStream* stream) {
-    while (stream->Write(std::string(1000, 'x'))) written += 1000;
-    ended = true;
-  };
-  int64_t before = -1;
-  {
-    SlowConnection client(server_->address().port);
-    client.Send("GET /parts HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    EXPECT_TRUE(PollUntil([&] { return written > 0; }));
-    // Until the buffers of this end, of the kernel and of the server are full.
-    EXPECT_TRUE(PollUntil([&] {
-      const int64_t now = written;
-      return std::exchange(before, now) == now && now > 0;
-    }));
-    EXPECT_FALSE(ended);
-    EXPECT_LT(written, 32 << 20);
-  }
-  EXPECT_TRUE(PollUntil([&] { return ended.load(); }));
+  client = nullptr;
+  std::atomic<bool> gone{false};
+  EXPECT_TRUE(PollUntil([&] {
+    stream->AsyncWrite("x", [&](bool more) { gone = gone || !more; });
+    return gone.load();
+  }));
 }
 
 TEST_F(MetricsServerTest, Metrics) {
@@ -209,7 +185,7 @@ TEST_F(MetricsServerTest, ABrowserIsNotToldThatOtherSitesMayCall) {
   const HttpResponse response = HttpExchange(
       server_->address().port,
       "OPTIONS /echo HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example\r\n"
-      "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: x-sru-try\r\n"
+      "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: content-type\r\n"
       "Content-Length: 0\r\n\r\n");
   EXPECT_THAT(response.body, HasSubstr("OPTIONS from"));  // the handler answers
   EXPECT_THAT(absl::AsciiStrToLower(response.headers), Not(HasSubstr("access-control")));
@@ -328,7 +304,7 @@ TEST_P(SlowClientsTest, AByteAtATime) {
 }
 
 TEST_P(SlowClientsTest, HalfABody) {
-  Connect("POST /try HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n{");
+  Connect("POST /v1/classify HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n{");
   ExpectProbesAreAnswered([] {});
 }
 

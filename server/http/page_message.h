@@ -79,12 +79,9 @@ struct PageRequest {
 class PageStream {
  public:
   virtual ~PageStream() = default;
-  // Sends some more, and waits while the client has much of it to take. False once nobody reads:
-  // then the rest need not be made.
-  virtual bool Write(std::string part) = 0;
   // Sends some more without waiting. `written` runs once, on any thread and possibly before this
   // returns: with true when the client should be sent more, with false once nobody reads. The next
-  // part, by either function, may be written when it has run.
+  // part may be written when it has run.
   virtual void AsyncWrite(std::string part, std::function<void(bool)> written) = 0;
 };
 
@@ -93,8 +90,6 @@ struct PageResponse {
   std::string content_type = "text/plain; charset=utf-8";
   std::string body;
   std::vector<std::pair<std::string, std::string>> headers;  // additional headers
-  // If set, the body is what this writes. Called at most once, on a thread that it may block.
-  std::function<void(PageStream* stream)> write_body;
 };
 
 }  // namespace sru::server

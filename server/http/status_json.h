@@ -4,7 +4,7 @@
 //    "version": "0.1.0",
 //    "state": "loading" | "ready" | "draining",
 //    "limits": {"max_batch_tokens": 4096, ...},  flags that the figures are read against
-//    "try": {"allowed": true, "reason": ""},     whether this viewer may POST to /try, else why not
+//    "try": {"allowed": true, "reason": ""},     whether this viewer may call models, else why not
 //    "models": [{"name", "version", "latest", "state", "reason", "description", "backend",
 //                "backend_description", "dtype", "instances", "parameters", "task",
 //                "labels", "takes_text"}, ...],

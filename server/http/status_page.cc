@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "server/http/page_host.h"
 
 namespace sru::server {
@@ -47,23 +48,46 @@ PageResponse MethodNotAllowed(const PageRequest& request) {
   return response;
 }
 
-bool IsTryPath(const std::string& path) {
-  return path == kTryPath || path == kTryGeneratePath || path == kTryAnswerPath ||
-         path == kTryTranslatePath;
+bool IsLoopbackAddress(absl::string_view address) {
+  return address == "::1" || absl::StartsWith(address, "127.") ||
+         absl::StartsWith(address, "::ffff:127.");
 }
 
 }  // namespace
 
-std::optional<PageResponse> StatusPage::PageAt(const PageRequest& request) {
+absl::Status StatusPage::CheckAccess(const PageRequest& request) const {
+  if (try_access_ == TryAccess::kAll) {
+    if (IsAllowedPageHost(request.header("host"), hosts_)) return absl::OkStatus();
+    return absl::PermissionDeniedError(WrongPageHost(request.header("host")));
+  }
+  if (try_access_ == TryAccess::kOff) {
+    return absl::PermissionDeniedError(
+        "trying a model is turned off on this server (--status_page_try=off, or --tls_client_ca, "
+        "whose callers all show a certificate)");
+  }
+  const bool forwarded = request.headers.count("forwarded") + request.headers.count("via") +
+                             request.headers.count("x-forwarded-for") +
+                             request.headers.count("x-real-ip") >
+                         0;
+  const std::optional<PageHost> host = ParsePageHost(request.header("host"));
+  if (!forwarded && IsLoopbackAddress(request.remote_address) && host.has_value() &&
+      host->is_loopback()) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      "a model can be tried from the server's own machine only (--status_page_try=local): open "
+      "this page as localhost through `kubectl port-forward` or `ssh -L`, or start the server with "
+      "--status_page_try=all");
+}
+
+std::optional<PageResponse> StatusPage::PageAt(const PageRequest& request) const {
   std::optional<PageResponse> response;
   const bool reads = request.method == "GET" || request.method == "HEAD";
-  if (IsTryPath(request.path)) {
-    response = try_endpoint_.Handle(request);
-  } else if (request.path == "/status.json") {
+  if (request.path == "/status.json") {
     if (reads) {
       response.emplace();
       response->content_type = "application/json; charset=utf-8";
-      response->body = StatusJson(snapshot_(), try_endpoint_.CheckAccess(request));
+      response->body = StatusJson(snapshot_(), CheckAccess(request));
     } else {
       response = MethodNotAllowed(request);
     }
@@ -83,12 +107,11 @@ std::optional<PageResponse> StatusPage::PageAt(const PageRequest& request) {
   return response;
 }
 
-std::optional<PageResponse> StatusPage::Handle(const PageRequest& request) {
+std::optional<PageResponse> StatusPage::Handle(const PageRequest& request) const {
   std::optional<PageResponse> response = PageAt(request);
   if (!response.has_value()) return response;
-  // /try answers this itself, in JSON.
   const std::string host = request.header("host");
-  if (!IsTryPath(request.path) && !IsAllowedPageHost(host, hosts_)) {
+  if (!IsAllowedPageHost(host, hosts_)) {
     response.emplace();
     response->status = 403;
     response->body = absl::StrCat(WrongPageHost(host), "\n");

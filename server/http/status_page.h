@@ -1,5 +1,6 @@
 // The pages for people on the metrics port: the page at / with its scripts and style (status_page/,
-// compiled in), /status.json, which it polls, and /try (try_endpoint.h).
+// compiled in), and /status.json, which it polls. Its boxes call models at /v1 of the same port
+// (MetricsServer::Pages::call); who may is decided here.
 //
 // The page loads nothing from elsewhere, and its Content-Security-Policy enforces that. It cannot
 // be framed, and it is shown only under names that no other web site can have (page_host.h). It
@@ -13,9 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "server/http/page_message.h"
 #include "server/http/status_json.h"
-#include "server/http/try_endpoint.h"
+#include "server/http/try_access.h"
 
 namespace sru::server {
 
@@ -25,19 +27,20 @@ class StatusPage {
   // --status_page_host.
   StatusPage(std::function<StatusSnapshot()> snapshot, TryAccess try_access,
              const std::vector<std::string>& hosts = {})
-      : snapshot_(std::move(snapshot)), hosts_(hosts), try_endpoint_(try_access, hosts) {}
+      : snapshot_(std::move(snapshot)), try_access_(try_access), hosts_(hosts) {}
 
-  TryEndpoint& try_endpoint() { return try_endpoint_; }
+  // Whether the sender may call models: OK, or kPermissionDenied with advice on what to do.
+  absl::Status CheckAccess(const PageRequest& request) const;
 
   // Returns nullopt for a path that is not one of the page's.
-  std::optional<PageResponse> Handle(const PageRequest& request);
+  std::optional<PageResponse> Handle(const PageRequest& request) const;
 
  private:
-  std::optional<PageResponse> PageAt(const PageRequest& request);
+  std::optional<PageResponse> PageAt(const PageRequest& request) const;
 
   const std::function<StatusSnapshot()> snapshot_;
+  const TryAccess try_access_;
   const std::vector<std::string> hosts_;
-  TryEndpoint try_endpoint_;
 };
 
 }  // namespace sru::server

@@ -2,6 +2,8 @@
 
 #include <limits>
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -105,7 +107,7 @@ TEST_F(StatusPageTest, ThePageLoadsNothingFromElsewhereAndRunsNothingInline) {
 
 TEST_F(StatusPageTest, OtherPathsAreNotThePages) {
   for (const char* path :
-       {"/metrics", "/nope", "/status_page/page.js", "/../page.js", "//page.js"}) {
+       {"/metrics", "/nope", "/v1/classify", "/status_page/page.js", "/../page.js", "//page.js"}) {
     EXPECT_FALSE(Request(path).has_value()) << path;
   }
 }
@@ -148,6 +150,73 @@ TEST_F(StatusPageTest, StatusSaysWhetherThisViewerMayTry) {
   EXPECT_THAT(access["reason"].get<std::string>(), HasSubstr("--status_page_try=all"));
 }
 
+bool MayTry(TryAccess access, const std::string& address, const std::string& host,
+            const std::string& header = "accept") {
+  const StatusPage page([] { return StatusSnapshot(); }, access, {"sru.example"});
+  PageRequest request;
+  request.remote_address = address;
+  request.headers = {{"host", host}, {header, "anything"}};
+  const absl::Status status = page.CheckAccess(request);
+  EXPECT_TRUE(status.ok() || absl::IsPermissionDenied(status)) << status;
+  return status.ok();
+}
+
+TEST(TryAccessTest, LocalMeansThisMachine) {
+  for (const auto& [address, host, allowed] :
+       std::vector<std::tuple<const char*, const char*, bool>>{
+           {"127.0.0.1", "localhost:9090", true},
+           {"127.0.0.1", "127.0.0.1:9090", true},
+           {"127.8.9.1", "LOCALHOST", true},
+           {"::1", "[::1]:9090", true},
+           {"::ffff:127.0.0.1", "[::1]", true},
+           {"10.0.0.7", "localhost:9090", false},
+           {"::ffff:10.0.0.7", "localhost", false},
+           {"2001:db8::1", "[::1]:9090", false},
+           {"127.0.0.1", "10.0.0.7:9090", false},
+           {"127.0.0.1", "[::ffff:127.0.0.1]:9090", true},
+           {"127.0.0.1", "localhost:80@evil.example", false},
+           {"127.0.0.1", "localhost:", false},
+           {"127.0.0.1", "127.1", false},
+           {"127.0.0.1", "evil.example:9090", false},
+           {"127.0.0.1", "127.evil.example", false},
+           {"127.0.0.1", "localhost, evil.example", false},
+           {"127.0.0.1", "127.0.0.1.evil.example", false},
+           {"127.0.0.1", "gpu-box", false},
+           {"127.0.0.1", "", false},
+           {"", "localhost", false},
+       }) {
+    EXPECT_EQ(MayTry(TryAccess::kLocal, address, host), allowed) << address << " " << host;
+  }
+  for (const char* header : {"x-forwarded-for", "forwarded", "via", "x-real-ip"}) {
+    EXPECT_FALSE(MayTry(TryAccess::kLocal, "127.0.0.1", "localhost", header)) << header;
+  }
+}
+
+// To the browser, the page under a stranger's name that points here is the stranger's own.
+TEST(TryAccessTest, AllMeansEverybodyButUnderNamesOfStrangers) {
+  for (const char* host :
+       {"sru.example:9090", "10.0.0.7:9090", "[2001:db8::1]:9090", "localhost", "gpu-box:9090"}) {
+    EXPECT_TRUE(MayTry(TryAccess::kAll, "10.0.0.8", host)) << host;
+  }
+  for (const char* host : {"evil.example", "evil.example:9090", "127.0.0.1.evil.example",
+                           "sru.example.evil.example", "localhost:80@evil.example", "127.1", ""}) {
+    EXPECT_FALSE(MayTry(TryAccess::kAll, "10.0.0.8", host)) << host;
+  }
+}
+
+TEST(TryAccessTest, OffMeansNobody) {
+  EXPECT_FALSE(MayTry(TryAccess::kOff, "127.0.0.1", "localhost"));
+}
+
+TEST(TryAccessTest, Parses) {
+  EXPECT_EQ(*ParseTryAccess("f", "off"), TryAccess::kOff);
+  EXPECT_EQ(*ParseTryAccess("f", "local"), TryAccess::kLocal);
+  EXPECT_EQ(*ParseTryAccess("f", "all"), TryAccess::kAll);
+  const absl::Status status = ParseTryAccess("status_page_try", "yes").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--status_page_try"));
+}
+
 TEST_F(StatusPageTest, IsNotShownUnderANameThatMayBeAStrangers) {
   for (const char* host : {"evil.example:9090", "127.0.0.1.evil.example", "localhost:1@x", ""}) {
     host_ = host;
@@ -158,7 +227,6 @@ TEST_F(StatusPageTest, IsNotShownUnderANameThatMayBeAStrangers) {
       EXPECT_THAT(response->body, Not(HasSubstr("trec")));
       EXPECT_EQ(HeaderOf(*response, "X-Content-Type-Options"), "nosniff");
     }
-    EXPECT_EQ(Request("/try", "POST")->status, 403) << host;
     EXPECT_FALSE(Request("/metrics").has_value());  // for machines, whatever they call the server
   }
   host_ = "evil.example";

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
+#include "google/rpc/retry.pb.h"
 #include "nlohmann/json.hpp"
-#include "server/http/call_error.h"
 
 namespace sru::server {
 namespace {
@@ -31,14 +31,63 @@ const char* OpenAiType(int http_status) {
   }
 }
 
+// The header has the table.
+int HttpStatusOf(absl::StatusCode code) {
+  switch (code) {
+    case absl::StatusCode::kOk:
+      return 200;
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kFailedPrecondition:
+    case absl::StatusCode::kOutOfRange:
+      return 400;
+    case absl::StatusCode::kUnauthenticated:
+      return 401;
+    case absl::StatusCode::kPermissionDenied:
+      return 403;
+    case absl::StatusCode::kNotFound:
+      return 404;
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kAborted:
+      return 409;
+    case absl::StatusCode::kResourceExhausted:
+      return 429;
+    case absl::StatusCode::kCancelled:
+      return 499;
+    case absl::StatusCode::kUnimplemented:
+      return 501;
+    case absl::StatusCode::kUnavailable:
+      return 503;
+    case absl::StatusCode::kDeadlineExceeded:
+      return 504;
+    default:
+      return 500;
+  }
+}
+
 int StatusOf(const RestError& error) {
   return error.http_status != 0 ? error.http_status : HttpStatusOf(error.status.code());
+}
+
+// The RetryInfo in the details of a status.
+std::optional<absl::Duration> RetryAfterOf(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (status.error_details().empty() || !details.ParseFromString(status.error_details())) {
+    return std::nullopt;
+  }
+  for (const google::protobuf::Any& detail : details.details()) {
+    google::rpc::RetryInfo info;
+    if (!detail.UnpackTo(&info)) continue;
+    return absl::Seconds(info.retry_delay().seconds()) +
+           absl::Nanoseconds(info.retry_delay().nanos());
+  }
+  return std::nullopt;
 }
 
 }  // namespace
 
 RestError ErrorOfCall(const grpc::Status& status) {
-  RestError error(ToAbsl(status));
+  RestError error(
+      absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message()));
   error.retry_after = RetryAfterOf(status);
   return error;
 }

@@ -181,6 +181,7 @@ struct Gateway::State {
   const std::shared_ptr<const MemoryBudget> budget;
   RouteTable routes;
   std::atomic<bool> closed{false};
+  std::atomic<int> running{0};  // of Options::max_calls
   GrpcCalls calls;
 };
 
@@ -202,6 +203,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
   void Start() {
+    if (!TakePlace()) return;
     absl::StatusOr<std::string> body = std::string();
     if (!match_.route->content_types.empty()) body = http_->request().read_body();
     if (!body.ok()) return Refuse(BodyError(body.status()));
@@ -282,13 +284,33 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     Reply(response);
   }
 
+  // Refuses the request if there is no place.
+  bool TakePlace() {
+    const int most = state_->options.max_calls;
+    if (most == 0) return true;
+    const int running = ++state_->running;
+    std::shared_ptr<void> place(nullptr, [state = state_](void*) { --state->running; });
+    if (running > most) {
+      RestError error(absl::ResourceExhaustedError(
+          absl::StrCat("this port answers ", most, " calls at a time; use gRPC for more")));
+      error.retry_after = absl::Seconds(1);
+      Refuse(error);
+      return false;
+    }
+    MutexLock lock(&mutex_);
+    place_ = std::move(place);
+    return true;
+  }
+
   CallInfo Info() {
     std::string id;
     {
       MutexLock lock(&mutex_);
       id = request_id_;
     }
-    return InfoOf(http_->request(), id);
+    CallInfo info = InfoOf(http_->request(), id);
+    info.timeout = std::min(info.timeout, state_->options.max_timeout);
+    return info;
   }
 
   void OnGone() {
@@ -325,9 +347,10 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   GrpcCalls::OnDone Guarded(GrpcCalls::OnDone done) {
     return [self = shared_from_this(), done = std::move(done)](GrpcAnswer answer) {
       self->FailIfThrown([&] {
-        if (!answer.request_id.empty()) {
+        {
           MutexLock lock(&self->mutex_);
-          self->request_id_ = answer.request_id;
+          if (!answer.request_id.empty()) self->request_id_ = answer.request_id;
+          self->place_.reset();  // before the client has the answer and asks again
         }
         done(std::move(answer));
       });
@@ -345,6 +368,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   std::atomic<bool> called_{false};  // a service has seen the request
   Mutex mutex_;
   std::string request_id_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<void> place_ ABSL_GUARDED_BY(mutex_);  // one of Options::max_calls
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::weak_ptr<GrpcCall>> calls_
       ABSL_GUARDED_BY(mutex_);  // to cancel when the client is gone
@@ -368,8 +392,14 @@ Route DescriptionRoute(std::string description) {
 
 Gateway::Gateway(Options options) : state_(std::make_shared<State>(std::move(options))) {
   std::vector<RouteGroup> groups = {V1Routes(), CompletionsRoutes(), OpenInferenceRoutes()};
-  state_->routes.Add({DescriptionRoute(OpenApiText(groups))});
-  for (RouteGroup& group : groups) state_->routes.Add(std::move(group.routes));
+  const std::vector<std::string>& only = state_->options.only;
+  if (only.empty()) state_->routes.Add(DescriptionRoute(OpenApiText(groups)));
+  for (RouteGroup& group : groups) {
+    for (Route& route : group.routes) {
+      const bool wanted = std::find(only.begin(), only.end(), route.path) != only.end();
+      if (only.empty() || wanted) state_->routes.Add(std::move(route));
+    }
+  }
 }
 
 Gateway::~Gateway() { Close(); }

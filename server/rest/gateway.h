@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "grpcpp/channel.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
@@ -31,6 +32,12 @@ class Gateway {
   struct Options {
     // Within the process, without a limit on the messages that it receives.
     std::shared_ptr<grpc::Channel> channel;
+    // Paths of the only routes that there are, such as "/v1/classify". Empty: all.
+    std::vector<std::string> only;
+    // Further requests are refused with 429 until the call of an earlier one has ended. 0: no bound.
+    int max_calls = 0;
+    // The longest deadline of a call, and that of a request that names none.
+    absl::Duration max_timeout = absl::InfiniteDuration();
     // OK, or why a request with these headers is refused. Null: everybody passes.
     std::function<absl::Status(const PageRequest& request)> authenticate;
     // What requests and answers reserve that the services do not: JSON, and what it expands to.

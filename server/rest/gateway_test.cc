@@ -93,7 +93,6 @@ class FakeStream final : public PageStream {
     MutexLock lock(&client_->mutex);
     client_->ended = true;
   }
-  bool Write(std::string /*part*/) override { return false; }
   void AsyncWrite(std::string part, std::function<void(bool)> written) override {
     bool gone = false;
     {
@@ -174,6 +173,10 @@ class GatewayTest : public ::testing::Test {
     grpc::ServerBuilder builder;
     builder.RegisterService(&service_);
     server_ = builder.BuildAndStart();
+    gateway_ = std::make_unique<Gateway>(MakeOptions());
+  }
+
+  Gateway::Options MakeOptions() {
     Gateway::Options options;
     options.channel = server_->InProcessChannel(grpc::ChannelArguments());
     options.memory.reserve = [this](int64_t bytes) {
@@ -192,7 +195,7 @@ class GatewayTest : public ::testing::Test {
                                 const absl::Status& /*reason*/) {
       refused_.push_back(absl::StrCat(request.path, " ", status));
     };
-    gateway_ = std::make_unique<Gateway>(std::move(options));
+    return options;
   }
 
   void TearDown() override {
@@ -465,6 +468,51 @@ TEST_F(GatewayTest, CloseCancelsWhatRunsAndRefusesTheRest) {
   EXPECT_EQ(Header(*response, "Retry-After"), "1");
   Start(Request("POST", "/v1/classify", "{}"));  // whose headers were looked at before
   EXPECT_EQ(Await()->status, 503);
+}
+
+TEST_F(GatewayTest, RoutesCallsAndDeadlinesCanBeBounded) {
+  Gateway::Options options = MakeOptions();
+  options.only = {"/v1/classify", "/v1/generate"};
+  options.max_calls = 2;
+  options.max_timeout = absl::Seconds(30);
+  gateway_ = std::make_unique<Gateway>(std::move(options));
+  for (const char* path : {"/v1/encode", "/v1/completions", "/v2/models/m/infer"}) {
+    EXPECT_EQ(Ask(Request("POST", path, "{}"))->status, 404) << path;
+  }
+  ExpectRefusal(Request("GET", "/openapi.json"), 404, "NOT_FOUND",
+                "there are POST /v1/classify, POST /v1/generate");
+
+  std::atomic<int> entered{0};
+  std::atomic<bool> go_on{false};
+  service_.classify = [&](grpc::ServerContext* context, const v1::ClassifyRequest&,
+                          v1::ClassifyResponse*) {
+    // gRPC rounds deadlines.
+    EXPECT_LE(absl::FromChrono(context->deadline()) - absl::Now(), absl::Seconds(31));
+    ++entered;
+    EXPECT_TRUE(PollUntil([&] { return go_on.load(); }));
+    return grpc::Status::OK;
+  };
+  PageRequest patient = Request("POST", "/v1/classify", "{}");
+  patient.headers["x-request-timeout-ms"] = "86400000";
+  std::vector<std::shared_ptr<Client>> clients;
+  for (const PageRequest& request : {patient, Request("POST", "/v1/classify", "{}")}) {
+    Start(request);
+    clients.push_back(client_);
+  }
+  ASSERT_TRUE(PollUntil([&] { return entered == 2; }));
+  ExpectRefusal(patient, 429, "RESOURCE_EXHAUSTED", "2 calls at a time");
+  EXPECT_EQ(Header(*Ask(Request("POST", "/v1/generate", "{}")), "Retry-After"), "1");
+  go_on = true;
+  for (const auto& client : clients) {
+    client_ = client;
+    EXPECT_EQ(Await()->status, 200);
+  }
+  // Neither texts nor refused bodies keep a place.
+  for (int i = 0; i < 5; ++i) {
+    EXPECT_EQ(Ask(Request("POST", "/v1/generate", R"({"max_new_tokens":2})"))->status, 200);
+    AwaitEnd();
+    EXPECT_EQ(Ask(Request("POST", "/v1/classify", "{"))->status, 400);
+  }
 }
 
 TEST_F(GatewayTest, ModelsAreListedInBothForms) {

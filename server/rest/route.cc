@@ -59,9 +59,7 @@ std::optional<std::string> PercentDecode(absl::string_view text) {
   return decoded;
 }
 
-void RouteTable::Add(std::vector<Route> routes) {
-  for (Route& route : routes) routes_.push_back(std::move(route));
-}
+void RouteTable::Add(Route route) { routes_.push_back(std::move(route)); }
 
 RouteTable::Match RouteTable::Find(absl::string_view method, absl::string_view path) const {
   if (method == "HEAD") method = "GET";

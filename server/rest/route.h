@@ -99,7 +99,7 @@ class RouteTable {
     ErrorForm errors = ErrorForm::kV1;  // of the route, or of those with a path like it
   };
 
-  void Add(std::vector<Route> routes);
+  void Add(Route route);
   // `path` as it was sent. A HEAD finds what GET does.
   Match Find(absl::string_view method, absl::string_view path) const;
   const std::vector<Route>& routes() const { return routes_; }

@@ -163,7 +163,7 @@ class V2RoutesTest : public ::testing::Test {
     channel_ = server_->InProcessChannel(grpc::ChannelArguments());
     calls_ = std::make_unique<GrpcCalls>(channel_);
     group_ = OpenInferenceRoutes();
-    table_.Add(group_.routes);
+    for (const Route& route : group_.routes) table_.Add(route);
   }
   ~V2RoutesTest() override {
     calls_->Close();

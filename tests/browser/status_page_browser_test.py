@@ -56,7 +56,8 @@ class Server:
              "--metrics_listen=127.0.0.1:0", "--http_listen=", *flags],
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         ports = re.findall(r"127\.0\.0\.1:(\d+)", self.process.stdout.readline())
-        self.url = "http://127.0.0.1:%s/" % ports[1]
+        self.metrics_port = int(ports[1])
+        self.url = "http://127.0.0.1:%d/" % self.metrics_port
         self.http_port = int(ports[2]) if len(ports) > 2 else None
 
     def stop(self):
@@ -128,14 +129,14 @@ TIMES = {"tokenize_us": 1, "queue_us": 2, "compute_us": 3, "total_us": 6}
 
 
 class Load:
-    """Calls the server through /try, one call after the other, until it is stopped."""
+    """Calls the server as the box does, one call after the other, until it is stopped."""
 
-    def __init__(self, url, **body):
+    def __init__(self, url, text="How far away is the moon ?", **body):
         self.calls = 0
         self._stop = threading.Event()
         self._request = urllib.request.Request(
-            url + "try", data=json.dumps(dict({"text": "How far away is the moon ?"}, **body)).encode(),
-            headers={"Content-Type": "application/json", "X-Sru-Try": "1"})
+            url + "v1/classify", data=json.dumps(dict({"sequences": [{"text": text}]}, **body)).encode(),
+            headers={"Content-Type": "application/json"})
         self._thread = threading.Thread(target=self._run)
 
     def _run(self):
@@ -381,8 +382,8 @@ class StatusPageTest(unittest.TestCase):
         answers.append(dict(answers[0], text="Bob stayed", end_char=passage.index(" stayed") + 7))
         server = self.play(
             [{"name": "questions", "task": "reader", "version": 3}, {"name": "other", "task": "classifier"}],
-            {"/try/answer": (200, {"model": "questions", "version": 3, "answers": answers, "token_count": 9,
-                                   "times": TIMES})})
+            {"/v1/answer": (200, {"model": "questions", "version": "3", "times": TIMES,
+                                  "results": [{"answers": answers, "token_count": 9}]})})
         self.wait(self.driver.find_element(By.ID, "read").is_displayed, "the box of readers")
         self.assertFalse(self.driver.find_element(By.ID, "translate").is_displayed())
         self.assertEqual([option.text for option in self.elements("#read-model option")], ["questions · 3"])
@@ -399,21 +400,22 @@ class StatusPageTest(unittest.TestCase):
         self.assertEqual([row.text.split("\n") for row in self.elements("#read-answer .answer-row")],
                          [["Bob", "75.0 %"], ["Anna", "12.5 %"], ["Bob stayed", "75.0 %"]])
         self.assertIn("questions version 3, 9 tokens", self.text("read-answer"))
-        self.assertEqual(server.requests, [("/try/answer", {
-            "model": "questions", "version": 3, "question": "Who stayed?", "passage": passage})])
+        self.assertEqual(server.requests, [("/v1/answer", {
+            "model": "questions", "version": 3, "queries": [{"question": "Who stayed?", "passages": [passage]}],
+            "top_n": 3, "no_overlap": True})])
         self.check_quiet(server)
 
     def test_a_translator_shows_what_it_looked_at(self):
         hypotheses = [
             {"text": "Ein Hund", "tokens": ["\u2581Ein", "\u2581Hund"], "score": -0.5, "log_prob": -1,
-             "unfinished": False, "alignment": [[900, 100, 0], [0, 250, 750]]},
+             "unfinished": False, "alignment": [0.9, 0.1, 0, 0, 0.25, 0.75]},
             {"text": "<i>Der</i>", "tokens": ["<i>Der</i>"], "score": -0.75, "log_prob": -2, "unfinished": True,
-             "alignment": [[0, 1000, 0]]}]
+             "alignment": [0, 1, 0]}]
         server = self.play(
             [{"name": "captions", "task": "translator"}, {"name": "ids", "task": "translator", "takes_text": False}],
-            {"/try/translate": (200, {"model": "captions", "version": 1, "hypotheses": hypotheses,
-                                      "source_tokens": ["\u2581A", "\u2581do", "g"], "token_count": 3,
-                                      "truncated": False, "times": TIMES})})
+            {"/v1/translate": (200, {"model": "captions", "version": "1", "times": TIMES, "translations": [{
+                "hypotheses": hypotheses, "source_tokens": ["\u2581A", "\u2581do", "g"], "token_count": 3,
+                "truncated": False}]})})
         self.wait(self.driver.find_element(By.ID, "translate").is_displayed, "the box of translators")
         self.assertEqual([option.text for option in self.elements("#translate-model option")], ["captions · 1"])
         self.fill("translate-beam", "2")
@@ -439,14 +441,15 @@ class StatusPageTest(unittest.TestCase):
         # The other translation has a grid of its own.
         self.elements("#translate-answer button.translation")[1].click()
         self.assertEqual(grid()[1:], [["<i>Der</i>", "0.000", "1.000", "0.000"]])
-        self.assertEqual(server.requests, [("/try/translate", {
-            "model": "captions", "version": 1, "text": "A dog", "beam_size": 2, "num_hypotheses": 2})])
+        self.assertEqual(server.requests, [("/v1/translate", {
+            "model": "captions", "version": 1, "sequences": [{"text": "A dog"}], "beam_size": 2, "num_hypotheses": 2,
+            "return_alignment": True})])
         self.check_quiet(server)
 
     def test_a_refusal_of_a_box_is_shown(self):
         error = (401, {"error": {"code": "UNAUTHENTICATED", "message": "<b>no</b> token"}})
         server = self.play([{"name": "questions", "task": "reader"}, {"name": "captions", "task": "translator"}],
-                           {"/try/answer": error, "/try/translate": error})
+                           {"/v1/answer": error, "/v1/translate": error})
         self.wait(self.driver.find_element(By.ID, "read").is_displayed, "the box of readers")
         for form, boxes in (("read", ("read-question", "read-passage")), ("translate", ("translate-text",))):
             for box in boxes:
@@ -482,14 +485,14 @@ class StatusPageTest(unittest.TestCase):
         self.assertIn("--status_page_host=evil.example", self.driver.find_element(By.TAG_NAME, "body").text)
         self.assertEqual(self.driver.execute_async_script(
             "const done = arguments[0];"
-            "const headers = {'Content-Type': 'application/json', 'X-Sru-Try': '1'};"
-            "const body = JSON.stringify({text: 'x'});"
-            "Promise.all([fetch('/status.json'), fetch('/try', {method: 'POST', headers, body})])"
+            "const headers = {'Content-Type': 'application/json'};"
+            "const body = JSON.stringify({sequences: [{text: 'x'}]});"
+            "Promise.all([fetch('/status.json'), fetch('/v1/classify', {method: 'POST', headers, body})])"
             ".then((answers) => done(answers.map((answer) => answer.status)), (error) => done(String(error)));"),
             [403, 403])
 
     def test_pages_of_other_origins_cannot_call(self):
-        """Neither a page of another site, nor one whose own name points to the port of --http_listen."""
+        """Neither a page of another site, nor one whose own name points to a port of the server."""
 
         class Page(http.server.BaseHTTPRequestHandler):
             def do_GET(self):
@@ -501,7 +504,7 @@ class StatusPageTest(unittest.TestCase):
             def log_message(self, *_):
                 pass
 
-        server = Server("--http_listen=127.0.0.1:0")
+        server = Server("--http_listen=127.0.0.1:0", "--status_page_try=all")
         self.addCleanup(server.stop)
         foreign = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Page)
         thread = threading.Thread(target=foreign.serve_forever)
@@ -517,17 +520,18 @@ class StatusPageTest(unittest.TestCase):
             "const simple = {method: 'POST', mode: 'no-cors', headers: {'Content-Type': 'text/plain'}, body};"
             "const blob = {method: 'POST', mode: 'no-cors', body: new Blob([body])};"
             "Promise.all([['/v1/models', {}], ['/v1/classify', json], ['/v1/classify', simple], ['/v1/classify', blob]]"
-            ".map(([path, options]) => fetch('http://HOST:%d' + path, options)"
-            ".then((answer) => answer.type + ' ' + answer.status, () => 'blocked'))).then(done);" % server.http_port)
-        for host in ("127.0.0.1", "evil.example"):
-            self.driver.get("http://evil.example:%d/" % foreign.server_address[1])
-            answers = self.driver.execute_async_script(call.replace("HOST", host))
-            self.assertEqual(answers[:2], ["blocked", "blocked"], host)
-            self.assertEqual(answers[2:], ["opaque 0", "opaque 0"], host)  # sent, and refused, see below
-        self.driver.get("http://evil.example:%d/v1/models" % server.http_port)
-        self.assertIn("evil.example", self.driver.find_element(By.TAG_NAME, "body").text)
-        answers = self.driver.execute_async_script(call.replace("HOST", "evil.example"))
-        self.assertEqual(answers[:2], ["basic 403", "basic 403"])
+            ".map(([path, options]) => fetch('http://%s:%d' + path, options)"
+            ".then((answer) => answer.type + ' ' + answer.status, () => 'blocked'))).then(done);")
+        for port in (server.http_port, server.metrics_port):
+            for host in ("127.0.0.1", "evil.example"):
+                self.driver.get("http://evil.example:%d/" % foreign.server_address[1])
+                answers = self.driver.execute_async_script(call % (host, port))
+                self.assertEqual(answers[:2], ["blocked", "blocked"], host)
+                self.assertEqual(answers[2:], ["opaque 0", "opaque 0"], host)  # sent, and refused, see below
+            self.driver.get("http://evil.example:%d/v1/models" % port)
+            self.assertIn("evil.example", self.driver.find_element(By.TAG_NAME, "body").text)
+            answers = self.driver.execute_async_script(call % ("evil.example", port))
+            self.assertEqual(answers[:2], ["basic 403", "basic 403"])
 
         with urllib.request.urlopen(server.url + "metrics", timeout=TIMEOUT) as metrics:
             lines = metrics.read().decode().splitlines()
@@ -567,8 +571,8 @@ class StatusPageTest(unittest.TestCase):
         self.driver.get(server.url.replace("127.0.0.1", "localhost"))
         refused = self.driver.execute_async_script(
             "const done = arguments[1];"
-            "fetch(arguments[0] + 'try', {method: 'POST', body: '{\"text\": \"x\"}', headers: "
-            "{'Content-Type': 'application/json', 'X-Sru-Try': '1'}})"
+            "fetch(arguments[0] + 'v1/classify', {method: 'POST', body: '{\"sequences\": [{\"text\": \"x\"}]}', "
+            "headers: {'Content-Type': 'application/json'}})"
             ".then((r) => done('answered ' + r.status), (e) => done(e.name));", server.url)
         self.assertEqual(refused, "TypeError")
 

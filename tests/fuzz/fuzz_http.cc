@@ -87,7 +87,7 @@ class Owner final : public server::HttpConnection::Owner {
     requests_.push_back(absl::StrCat(request.method, " ", request.path, "?", request.query, " ",
                                      body.ok() ? *body : body.status().ToString()));
     if (request.path == "/parts") {
-      call->ReplyInParts(server::PageResponse())->Write("part");
+      call->ReplyInParts(server::PageResponse())->AsyncWrite("part", [](bool) {});
     } else {
       call->Reply(server::PageResponse());
     }

@@ -336,7 +336,7 @@ bool TakeFrames(std::string* received, Conversation* conversation) {
 // --- gateway
 
 bool IsForMetricsPort(absl::string_view request_line) {
-  for (const char* path : {" /try", " /metrics", " /healthz", " /readyz", " /status"}) {
+  for (const char* path : {" /metrics", " /healthz", " /readyz", " /status"}) {
     if (absl::StrContains(request_line, path)) return true;
   }
   return false;

@@ -44,7 +44,6 @@
 #include "server/base/passed_peer.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/http/page_host.h"
-#include "server/http/try_messages.h"
 #include "server/open_inference/infer_parameters.h"
 #include "server/open_inference/infer_request.h"
 #include "server/open_inference/sequence_input.h"
@@ -911,56 +910,9 @@ void FuzzHeaders(std::string_view bytes) {
 
 namespace {
 
-void RequireBadBody(const absl::Status& status) {
-  Require(status.code() == absl::StatusCode::kInvalidArgument, "a bad body is the caller's error");
-  RequireMessage(status);
-}
-
-void RequireDeadline(absl::Duration timeout, absl::Duration longest) {
-  Require(timeout > absl::ZeroDuration() && timeout <= longest, "there is a deadline");
-}
-
 void RequireUtf8(const std::string& text) {
   Require(FindInvalidUtf8(text) == text.size(), "the text is valid UTF-8");
 }
-
-// The bodies of what the status page tries.
-void FuzzTryBodies(std::string_view bytes) {
-  const absl::string_view body(bytes.data(), bytes.size());
-  if (const auto request = server::ParseTryRequest(body); request.ok()) {
-    Require(request->classify.sequences_size() == 1, "there is one sequence");
-    RequireDeadline(request->timeout, absl::Seconds(10));
-    RequireUtf8(request->classify.sequences(0).text());
-  } else {
-    RequireBadBody(request.status());
-  }
-  if (const auto request = server::ParseTryGenerateRequest(body); request.ok()) {
-    RequireDeadline(request->timeout, absl::Seconds(60));
-    RequireUtf8(request->generate.prompt().text());
-  } else {
-    RequireBadBody(request.status());
-  }
-  if (const auto request = server::ParseTryAnswerRequest(body); request.ok()) {
-    Require(request->answer.queries_size() == 1, "there is one question");
-    Require(request->answer.queries(0).passages_size() == 1, "there is one passage");
-    RequireDeadline(request->timeout, absl::Seconds(10));
-    RequireUtf8(request->answer.queries(0).question());
-    RequireUtf8(request->answer.queries(0).passages(0));
-  } else {
-    RequireBadBody(request.status());
-  }
-  if (const auto request = server::ParseTryTranslateRequest(body); request.ok()) {
-    Require(request->translate.sequences_size() == 1, "there is one text");
-    RequireDeadline(request->timeout, absl::Seconds(60));
-    RequireUtf8(request->translate.sequences(0).text());
-  } else {
-    RequireBadBody(request.status());
-  }
-}
-
-}  // namespace
-
-namespace {
 
 // What the reader takes is JSON by another parser, and the reverse, up to the nesting.
 void RequireSameJson(absl::string_view text) {
@@ -1119,14 +1071,12 @@ void FuzzRest(std::string_view bytes) {
   v1::TranslateRequest translate;
   google::protobuf::Message* const messages[] = {&classify, &encode, &score,
                                                  &generate, &answer, &translate};
-  const size_t kind = static_cast<unsigned char>(bytes[0]) % (std::size(messages) + 2);
+  const size_t kind = static_cast<unsigned char>(bytes[0]) % (std::size(messages) + 1);
   const std::string_view body = bytes.substr(1);
   if (kind < std::size(messages)) {
     FuzzJson(body, messages[kind]);
-  } else if (kind == std::size(messages)) {
-    FuzzCompletionsBody(body);
   } else {
-    FuzzTryBodies(body);
+    FuzzCompletionsBody(body);
   }
 }
 

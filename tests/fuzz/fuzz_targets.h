@@ -34,7 +34,7 @@ void FuzzHeaders(std::string_view bytes);
 void FuzzHttp(std::string_view bytes);
 // the body of POST /v2/models/NAME/infer; the first two bytes are the length of its JSON, 0 = all of it
 void FuzzV2(std::string_view bytes);
-// any other JSON body, of a request below /v1 or /try; the first byte says which
+// any other JSON body, of a request below /v1; the first byte says which
 void FuzzRest(std::string_view bytes);
 
 // a small model of each task as the exporter wrote it, some of its files' bytes changed: which model,

@@ -618,11 +618,12 @@ class TokenTest(Files):
         with Server("--auth_tokens_file=" + tokens) as server:
 
             def status(token):
-                headers = {"Content-Type": "application/json", "X-Sru-Try": "1"}
+                headers = {"Content-Type": "application/json"}
                 if token:
                     headers["Authorization"] = "Bearer " + token
-                url = "http://127.0.0.1:%d/try" % server.metrics_port
-                request = urllib.request.Request(url, b'{"text": "Where is it ?"}', headers)
+                url = "http://127.0.0.1:%d/v1/classify" % server.metrics_port
+                body = b'{"model": "trec", "sequences": [{"text": "Where is it ?"}]}'
+                request = urllib.request.Request(url, body, headers)
                 try:
                     with urllib.request.urlopen(request, timeout=10) as answer:
                         return answer.status
@@ -633,7 +634,7 @@ class TokenTest(Files):
             self.assertEqual(status(OTHER_TOKEN), 401)
             self.assertEqual(status(TOKEN), 200)
             self.assertEqual(auth_failures(server, "missing"), 1)
-            line = "authentication failed method=/try code=UNAUTHENTICATED reason=%s peer=127.0.0.1 "
+            line = "authentication failed method=/v1/classify code=UNAUTHENTICATED reason=%s peer=127.0.0.1 "
             for reason in ("missing", "unknown"):
                 server.await_log(line % reason)
             self.assertEqual(server.log().count("authentication failed"), 2)

@@ -31,7 +31,7 @@ export function chosenModel(select) {
 }
 
 export function requestHeaders(token) {
-  const headers = { "Content-Type": "application/json", "X-Sru-Try": "1" };
+  const headers = { "Content-Type": "application/json" };
   if (token.value) headers.Authorization = "Bearer " + token.value;
   return headers;
 }
@@ -42,8 +42,8 @@ export function showError(answer, message) {
   answer.replaceChildren(notice);
 }
 
-// Makes a box of a form: when it is sent, `request` says what is to be asked of `path`, and `show`
-// returns the elements for the answer. `parts`: form, models, token, tokenLabel, answer.
+// Makes a box of a form: when it is sent, `request` says what is to be asked of `path` (docs/rest.md), and
+// `show` returns the elements for the answer. `parts`: form, models, token, tokenLabel, answer.
 export function makeBox(parts, path, request, show) {
   const button = parts.form.querySelector("button");
   parts.form.addEventListener("submit", async (event) => {
@@ -89,13 +89,13 @@ export function probabilityRows(pairs) {
   return rows;
 }
 
-// "trec version 1, 5 tokens · 1.2 ms in the server: ..."
-export function describeCall(result) {
+// "trec version 1, 5 tokens · 1.2 ms in the server: ...", for an answer and its one sequence.
+export function describeCall(result, sequence) {
   const us = (value) => formatSeconds(value / 1e6);
   const { times } = result;
   return element("p", "soft",
-    `${result.model} version ${result.version}, ${result.token_count} tokens` +
-    (result.truncated ? " (cut)" : "") +
+    `${result.model} version ${result.version}, ${sequence.token_count} tokens` +
+    (sequence.truncated ? " (cut)" : "") +
     ` · ${us(times.total_us)} in the server: tokenize ${us(times.tokenize_us)}, ` +
     `queue ${us(times.queue_us)}, compute ${us(times.compute_us)}`);
 }

@@ -2,6 +2,8 @@
 
 import { describeCall, element, fillModels, makeBox, probabilityRows } from "./box.js";
 
+const MOST_ANSWERS = 3;
+
 const byId = (id) => document.getElementById(id);
 const section = byId("read-section");
 
@@ -34,8 +36,10 @@ function markedPassage(passage, answers) {
 }
 
 function showAnswers(result, asked) {
-  return [probabilityRows(result.answers.map(({ text, probability }) => [text, probability])),
-    markedPassage(asked.passage, result.answers), describeCall(result)];
+  const [{ passages: [passage] }] = asked.queries;
+  const [found] = result.results;
+  return [probabilityRows(found.answers.map(({ text, probability }) => [text, probability])),
+    markedPassage(passage, found.answers), describeCall(result, found)];
 }
 
 makeBox({
@@ -44,5 +48,8 @@ makeBox({
   token: byId("read-token"),
   tokenLabel: byId("read-token-label"),
   answer: byId("read-answer"),
-}, "try/answer",
-() => ({ question: byId("read-question").value, passage: byId("read-passage").value }), showAnswers);
+}, "v1/answer", () => ({
+  queries: [{ question: byId("read-question").value, passages: [byId("read-passage").value] }],
+  top_n: MOST_ANSWERS,
+  no_overlap: true,  // three spans that differ by a word would tell a reader little
+}), showAnswers);

@@ -4,6 +4,7 @@
 import { describeCall, element, fillModels, makeBox } from "./box.js";
 
 const MOST_HYPOTHESES = 3;
+const MOST_WEIGHTS = 20000;  // of a grid: nobody could see more
 
 const byId = (id) => document.getElementById(id);
 const section = byId("translate-section");
@@ -17,10 +18,11 @@ export function updateTranslate(status) {
 }
 
 // A row for each token of the translation, a column for each of the source; the darker, the more it
-// was looked at.
-function alignmentGrid(hypothesis, source) {
+// was looked at. Null where there is no alignment.
+function alignmentGrid({ alignment, text, tokens }, { source_tokens: source, token_count: columns }) {
+  if (alignment.length === 0 || alignment.length > MOST_WEIGHTS) return null;
   const table = element("table", "alignment");
-  table.append(element("caption", "soft", "What each token was made from: " + hypothesis.text));
+  table.append(element("caption", "soft", "What each token was made from: " + text));
   const head = element("tr");
   head.append(element("td"));
   for (const token of source) {
@@ -31,30 +33,31 @@ function alignmentGrid(hypothesis, source) {
   }
   table.createTHead().append(head);
   const body = table.createTBody();
-  hypothesis.alignment.forEach((weights, t) => {
+  for (let t = 0; t * columns < alignment.length; ++t) {
     const row = element("tr");
-    const name = element("th", "", hypothesis.tokens[t] ?? "");
+    const token = tokens[t] ?? "";
+    const name = element("th", "", token);
     name.scope = "row";
     row.append(name);
-    weights.forEach((weight, s) => {
+    alignment.slice(t * columns, (t + 1) * columns).forEach((weight, s) => {
       const cell = element("td", "weight");
-      cell.style.setProperty("--weight", (weight / 1000).toFixed(3));
-      cell.title = `${hypothesis.tokens[t] ?? ""} ← ${source[s] ?? ""}: ${(weight / 10).toFixed(1)} %`;
+      cell.style.setProperty("--weight", weight.toFixed(3));
+      cell.title = `${token} ← ${source[s] ?? ""}: ${(weight * 100).toFixed(1)} %`;
       row.append(cell);
     });
     body.append(row);
-  });
+  }
   return table;
 }
 
 function showTranslations(result) {
   const grid = element("div", "grid-frame");
+  const [translation] = result.translations;
   const draw = (hypothesis) => {
-    grid.replaceChildren(...(hypothesis.alignment.length > 0
-      ? [alignmentGrid(hypothesis, result.source_tokens)] : []));
+    grid.replaceChildren(alignmentGrid(hypothesis, translation) ?? "");
   };
   const list = element("ol", "translations");
-  for (const hypothesis of result.hypotheses) {
+  for (const hypothesis of translation.hypotheses) {
     const entry = element("li");
     const choose = element("button", "translation", hypothesis.text || "(empty)");
     choose.type = "button";
@@ -68,8 +71,8 @@ function showTranslations(result) {
     list.append(entry);
   }
   list.querySelector("button")?.setAttribute("aria-current", "true");
-  if (result.hypotheses.length > 0) draw(result.hypotheses[0]);
-  return [list, grid, describeCall(result)];
+  if (translation.hypotheses.length > 0) draw(translation.hypotheses[0]);
+  return [list, grid, describeCall(result, translation)];
 }
 
 makeBox({
@@ -78,11 +81,12 @@ makeBox({
   token: byId("translate-token"),
   tokenLabel: byId("translate-token-label"),
   answer: byId("translate-answer"),
-}, "try/translate", () => {
+}, "v1/translate", () => {
   const beam = Number(byId("translate-beam").value);
   return {
-    text: byId("translate-text").value,
+    sequences: [{ text: byId("translate-text").value }],
     beam_size: beam,
     num_hypotheses: Math.min(beam, MOST_HYPOTHESES),
+    return_alignment: true,
   };
 }, showTranslations);

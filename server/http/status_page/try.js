@@ -1,4 +1,4 @@
-// The box that tries a classifier: text out through POST /try, labels with bars back.
+// The box that tries a classifier: text out through POST /v1/classify, labels with bars back.
 
 import { describeCall, fillModels, makeBox, probabilityRows } from "./box.js";
 
@@ -19,8 +19,9 @@ export function updateTry(status) {
 }
 
 function showLabels(result) {
-  return [probabilityRows(result.labels.map(({ name, probability }) => [name, probability])),
-    describeCall(result)];
+  const [sequence] = result.classifications;
+  return [probabilityRows(sequence.labels.map(({ name, probability }) => [name, probability])),
+    describeCall(result, sequence)];
 }
 
 makeBox({
@@ -29,4 +30,4 @@ makeBox({
   token: byId("try-token"),
   tokenLabel: byId("try-token-label"),
   answer: byId("try-answer"),
-}, "try", () => ({ text: byId("try-text").value }), showLabels);
+}, "v1/classify", () => ({ sequences: [{ text: byId("try-text").value }] }), showLabels);

@@ -1,4 +1,4 @@
-// The box in which a language model writes: its text comes through POST /try/generate as it is made.
+// The box in which a language model writes: its text comes through POST /v1/generate as it is made.
 
 import { chosenModel, element, fillModels, requestHeaders } from "./box.js";
 import { formatSeconds } from "./metrics.js";
@@ -29,7 +29,7 @@ function show(className, message) {
   result.replaceChildren(line);
 }
 
-// The JSON objects of a stream of server-sent events that have only data, one line each.
+// The JSON objects of a stream of server-sent events that are data of one line each, or comments.
 async function* events(body) {
   const decoder = new TextDecoder();
   let rest = "";
@@ -38,18 +38,20 @@ async function* events(body) {
     if (done) return;
     const parts = (rest + decoder.decode(value, { stream: true })).split("\n\n");
     rest = parts.pop();
-    for (const part of parts) yield JSON.parse(part.replace(/^data: /, ""));
+    for (const part of parts) {
+      if (part.startsWith("data: ")) yield JSON.parse(part.slice("data: ".length));
+    }
   }
 }
 
 async function write(headers, request, begun) {
   const written = document.createTextNode("");
   const beginning = document.createElement("b");
-  beginning.textContent = request.prompt;
+  beginning.textContent = request.prompt.text;
   text.replaceChildren(beginning, written);
   text.hidden = false;
   result.replaceChildren();
-  const response = await fetch("try/generate", {
+  const response = await fetch("v1/generate", {
     method: "POST",
     headers,
     body: JSON.stringify(request),
@@ -69,11 +71,12 @@ async function write(headers, request, begun) {
     }
     if (event.finish_reason) {
       const seconds = (performance.now() - begun) / 1000;
-      show("soft", `${event.model} version ${event.version}, prompt of ${event.prompt_tokens} ` +
-        `tokens, ${event.generated_tokens} tokens in ${formatSeconds(seconds)}, ` +
-        `${(event.generated_tokens / seconds).toFixed(0)} per second` +
+      // Events leave out what is 0.
+      const { prompt_tokens: asked = 0, generated_tokens: made = 0 } = event;
+      show("soft", `${event.model} version ${event.version}, prompt of ${asked} tokens, ` +
+        `${made} tokens in ${formatSeconds(seconds)}, ${(made / seconds).toFixed(0)} per second` +
         (first === null ? "" : ` · first after ${formatSeconds((first - begun) / 1000)}`) +
-        ` · ended by ${event.finish_reason}`);
+        ` · ended by ${event.finish_reason.replace("FINISH_REASON_", "").toLowerCase()}`);
       return null;
     }
   }
@@ -89,9 +92,9 @@ form.addEventListener("submit", async (event) => {
   try {
     const error = await write(requestHeaders(token), {
       ...chosenModel(models),
-      prompt: byId("write-prompt").value,
+      prompt: { text: byId("write-prompt").value },
       max_new_tokens: Number(byId("write-tokens").value),
-      temperature: Number(byId("write-temperature").value),
+      sampling: { temperature: Number(byId("write-temperature").value) },
     }, performance.now());
     if (error !== null) {
       if (error.code === "UNAUTHENTICATED") byId("write-token-label").hidden = false;
