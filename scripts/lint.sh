@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks the formatting and the include lines of every C++ file and runs clang-tidy, which also checks the thread-safety
-# annotations. Usage: scripts/lint.sh BUILD_FOLDER [quick] (configured, with generated headers).
+# Checks the formatting and the include lines of every C++ file and the names that headers define, and runs clang-tidy, which also
+# checks the thread-safety annotations. Usage: scripts/lint.sh BUILD_FOLDER [quick] (configured, with generated headers).
 #
 # quick: clang-tidy leaves out the sources of tests, which are half of its time. A build of the sanitizers, which compiles sources
 # together and leaves the CUDA device out, takes half of the rest.
@@ -13,6 +13,8 @@ echo "lint: clang-format on ${#sources[@]} files"
 clang-format --dry-run -Werror "${sources[@]}"
 echo "lint: include lines"
 "$(dirname "$0")/check_includes.py"
+echo "lint: names of headers"
+"$(dirname "$0")/check_names.py"
 
 # Generated headers must exist for clang to parse what includes them.
 cmake --build "$build" --target sru_proto

@@ -123,7 +123,7 @@ class GenerateAllocationTest : public ::testing::Test {
         sru::testing::DisarmAllocations();
         failed = sru::testing::FailedAllocations() > 0;
       }
-      clock.Advance(kMemoryRetry);
+      clock.Advance(kAllocationRetry);
     }
     EXPECT_EQ(shared->stats().slots, 0);
     return failed;

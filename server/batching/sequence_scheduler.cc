@@ -825,7 +825,7 @@ void SchedulerImpl::Starve(ScheduledSequence* s, absl::Time now, Endings* ending
   s->order()->weight = {s->need.rows, 1};
   starved_.Insert(s->order());
   s->place = Place::kStarved;
-  retry_at_ = std::min(retry_at_, now + kMemoryRetry);
+  retry_at_ = std::min(retry_at_, now + kAllocationRetry);
 }
 
 void SchedulerImpl::Revive(int64_t count, absl::Time now) {
@@ -961,7 +961,7 @@ std::unique_ptr<StepImpl> SchedulerImpl::Build(int device_index, absl::Time now,
                                                bool* out_of_memory) {
   *out_of_memory = false;
   if (retry_at_ <= now) {
-    retry_at_ = now + kMemoryRetry;
+    retry_at_ = now + kAllocationRetry;
     Revive(1, now);
   }
   Device& device = devices_[device_index];
@@ -1071,8 +1071,8 @@ std::unique_ptr<Step> SchedulerImpl::TakeStep(int device_index) {
         absl::Time until =
             std::min(retry_at_, node == nullptr ? absl::InfiniteFuture() : node->key.deadline);
         // What is running is looked at when its step ends.
-        if (until <= now) until = now + kMemoryRetry;
-        if (out_of_memory) until = std::min(until, now + kMemoryRetry);
+        if (until <= now) until = now + kAllocationRetry;
+        if (out_of_memory) until = std::min(until, now + kAllocationRetry);
         ++device.waiting_workers;
         device.work.WaitFor(&mutex_, until - now);
         --device.waiting_workers;

@@ -64,7 +64,8 @@ namespace sru::server {
 
 inline constexpr double kSlowestStep = 3;
 inline constexpr int kLeastPortion = 32;
-inline constexpr absl::Duration kMemoryRetry = absl::Milliseconds(10);
+// When an allocation that failed is tried again.
+inline constexpr absl::Duration kAllocationRetry = absl::Milliseconds(10);
 inline constexpr absl::Duration kLoneWait = absl::Seconds(1);
 
 // How messages call things.

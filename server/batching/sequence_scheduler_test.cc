@@ -556,7 +556,7 @@ TEST_F(SequenceSchedulerTest, WhatIsFedWholeIsFedAgainAfterALostDeviceAndForWant
   EXPECT_THAT(shares(), ElementsAre(Pair(1, 50)));
   Finish();
   full_ = false;
-  clock_.Advance(kMemoryRetry);
+  clock_.Advance(kAllocationRetry);
   ASSERT_TRUE(Take(1));
   EXPECT_THAT(shares(), ElementsAre(Pair(1, 50)));
   Finish();
@@ -731,7 +731,7 @@ TEST_F(SequenceSchedulerTest, AStepThatHasNoMemoryForSomeLeavesThemWaiting) {
   EXPECT_THAT(Run(), ElementsAre(Pair(1, 1)));
   EXPECT_EQ(scheduler_->stats().waiting_rows, 9);
   // Tried again after a while, one at a time.
-  clock_.Advance(kMemoryRetry);
+  clock_.Advance(kAllocationRetry);
   EXPECT_THAT(Run(), ElementsAre(Pair(1, 1), Pair(2, 3)));
   EXPECT_THAT(Run(), ElementsAre(Pair(1, 1)));
   // And as soon as another one has ended.
@@ -783,7 +783,7 @@ TEST_F(SequenceSchedulerTest, AnAllocationThatFailsInAStepLosesNothing) {
   Finish(Ms(1), 0, absl::ResourceExhaustedError("memory"));
   for (int i = 0; i < 100 && outcomes_[9]->ends() == 0; ++i) {
     Run(Ms(1));
-    clock_.Advance(kMemoryRetry);
+    clock_.Advance(kAllocationRetry);
   }
   for (uint64_t name = 1; name <= 9; ++name) ExpectEnd(name, kOk);
 }

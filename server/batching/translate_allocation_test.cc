@@ -102,7 +102,7 @@ class TranslateAllocationTest : public ::testing::Test {
         sru::testing::DisarmAllocations();
         failed = sru::testing::FailedAllocations() > 0;
       }
-      clock.Advance(kMemoryRetry);
+      clock.Advance(kAllocationRetry);
     }
     EXPECT_EQ(shared->stats().slots, 0);
     return failed;

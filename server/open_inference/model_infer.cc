@@ -49,7 +49,7 @@ grpc::Status EndEarly(const ServiceContext& context, grpc::CallbackServerContext
     } else {
       context.metrics->OnRefusalWithoutModel(*reason);
     }
-    if (message_bytes <= context.budget->limit()) ended.retry_after = kMemoryRetry;
+    if (message_bytes <= context.budget->limit()) ended.retry_after = kMemoryRetryAfter;
   }
   ended.call = call;
   ended.request_id = AccessLog::Begin(*call);

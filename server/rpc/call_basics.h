@@ -42,7 +42,7 @@ TaskFilter AnswersOf(Method method);
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted);
 
 // When to come back after a refusal for memory: calls of a usual size finish within that time.
-inline constexpr absl::Duration kMemoryRetry = absl::Milliseconds(100);
+inline constexpr absl::Duration kMemoryRetryAfter = absl::Milliseconds(100);
 
 // Whether it is that of out_of_memory.h.
 bool IsOutOfMemory(const absl::Status& status);

@@ -166,7 +166,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   absl::Status Reserve(int64_t bytes) {
     if (held_.Grow(bytes)) return absl::OkStatus();
     const int64_t wanted = held_.bytes() + bytes;
-    if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetry;
+    if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetryAfter;
     return Refuse(RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
   }
   void ReturnReserved(int64_t bytes) { held_.ShrinkTo(held_.bytes() - bytes); }
@@ -295,7 +295,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     if (absl::IsCancelled(status) && IsAboutDeadline(deadline_, arrival_, context_.clock->Now())) {
       status = CatchOutOfMemory([] { return DeadlinePassed(); });
     }
-    if (IsOutOfMemory(status)) retry_after_ = kMemoryRetry;
+    if (IsOutOfMemory(status)) retry_after_ = kMemoryRetryAfter;
     if (form_ != nullptr && !status.ok()) status = Explained(status);
     if (!status.ok()) times_.total = context_.clock->Now() - arrival_;
     grpc::Status answer = EndCall(context_.metrics, context_.access_log, Ended(status));

@@ -91,7 +91,7 @@ class StreamCall : public Reactor, protected OpenStream {
   absl::Status Reserve(ByteReservation* held, int64_t bytes) {
     if (held->Grow(bytes)) return absl::OkStatus();
     const int64_t wanted = held->bytes() + bytes;
-    if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetry;
+    if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetryAfter;
     CountRefusal(RejectReason::kMemory);
     return MakeRefusal(RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
   }
@@ -178,7 +178,7 @@ class StreamCall : public Reactor, protected OpenStream {
     }
     if (IsOutOfMemory(status)) {
       CountRefusal(RejectReason::kMemory);
-      retry_after_ = kMemoryRetry;
+      retry_after_ = kMemoryRetryAfter;
     }
     EndedCall ended;
     ended.call = call_;
