@@ -132,6 +132,10 @@ void ForEachWeight(Program* program, const std::function<void(FloatView*)>& visi
   for (Operation& operation : program->operations) std::visit(WeightVisitor(visit), operation);
 }
 
+std::string ItemName(const char* list, size_t index, const std::string& name) {
+  return list + ("[" + std::to_string(index) + "] (") + name + ")";
+}
+
 const char* OperationName(const Operation& operation) {
   static constexpr const char* kNames[] = {"features", "embed",  "linear", "normalize", "stack",
                                            "attend",   "concat", "add",    "pool",      "row_dot",

@@ -353,6 +353,9 @@ Status Validate(const Program& program, ProgramShape* shape);
 // "embed", "linear" and so on, for messages and tests.
 const char* OperationName(const Operation& operation);
 
+// "axes[2] (source)", for messages.
+std::string ItemName(const char* list, size_t index, const std::string& name);
+
 }  // namespace sru::kernels
 
 #endif  // SRU_KERNELS_PROGRAM_H_

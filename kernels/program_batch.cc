@@ -14,15 +14,6 @@ namespace sru::kernels {
 
 namespace {
 
-std::string Item(const char* list, size_t index, const std::string& name) {
-  return list + ("[" + std::to_string(index) + "] (") + name + ")";
-}
-
-#define SRU_RETURN_IF_ERROR(expression)             \
-  do {                                              \
-    if (Status s = (expression); !s.ok()) return s; \
-  } while (false)
-
 bool HasSlot(const AxisBatch& axis) {
   if (axis.slots == nullptr) return false;
   return std::any_of(axis.slots, axis.slots + axis.num_sequences,
@@ -36,7 +27,7 @@ Status CheckAttentionSize(const Program& program, const ProgramShape& shape,
   const OutputSpec& output = program.outputs[index];
   const int64_t values = CountAttention(program, shape, batch, output.value, run);
   if (values <= limits.max_attention_values) return OkStatus();
-  return InvalidArgument(Item("outputs", index, output.name) + ": expected at most " +
+  return InvalidArgument(ItemName("outputs", index, output.name) + ": expected at most " +
                          std::to_string(limits.max_attention_values) +
                          " values of attention (limits.max_attention_values), found " +
                          std::to_string(values));
@@ -78,7 +69,9 @@ class BatchValidator {
                                                      : num_sequences(axis);
   }
 
-  std::string AxisName(AxisId axis) const { return Item("axes", axis, program_.axes[axis].name); }
+  std::string AxisName(AxisId axis) const {
+    return ItemName("axes", axis, program_.axes[axis].name);
+  }
 
   Status CheckAxis(AxisId i) const {
     if (program_.axes[i].sequences_of != kNone) return OkStatus();
@@ -159,7 +152,7 @@ class BatchValidator {
                               program_.outputs[i].type == OutputType::kPicked;
       if (candidates ? outputs_[i].values == nullptr : outputs_[i].candidates == nullptr) continue;
       return InvalidArgument(
-          Item("outputs", i, program_.outputs[i].name) + ": expected " +
+          ItemName("outputs", i, program_.outputs[i].name) + ": expected " +
           (candidates ? "candidates, found values" : "values, found candidates"));
     }
     return OkStatus();
@@ -243,15 +236,17 @@ class BatchValidator {
       if (given.slots != nullptr && given.slots[b] != StateArena::kNoSlot) continue;
       return InvalidArgument(
           SlotName(axis, b) + ": expected a slot, since " + OperationText(operation) + " uses " +
-          Item("fields", field, program_.fields[field].name) + ", which grows, found none");
+          ItemName("fields", field, program_.fields[field].name) + ", which grows, found none");
     }
     return OkStatus();
   }
 
   std::string OperationText(ValueId id) const {
-    return Item("operations", id, OperationName(program_.operations[id]));
+    return ItemName("operations", id, OperationName(program_.operations[id]));
   }
-  std::string InputName(InputId id) const { return Item("inputs", id, program_.inputs[id].name); }
+  std::string InputName(InputId id) const {
+    return ItemName("inputs", id, program_.inputs[id].name);
+  }
 
   // Null where it is not given.
   const void* input(InputId id) const {
@@ -394,7 +389,7 @@ Status ValidateLimits(const Program& program, const ProgramLimits& limits) {
     for (const auto& [field, value] : {std::pair{"max_rows", limits.axes[i].max_rows},
                                        std::pair{"max_sequences", limits.axes[i].max_sequences}}) {
       if (value >= 0) continue;
-      return InvalidArgument("limits." + Item("axes", i, program.axes[i].name) + "." + field +
+      return InvalidArgument("limits." + ItemName("axes", i, program.axes[i].name) + "." + field +
                              ": expected at least 0, found " + std::to_string(value));
     }
   }
@@ -465,8 +460,10 @@ Status ValidateStates(const Program& program, const ProgramShape& shape,
       const int keys = run.rows(attend->key_field, b);
       const int values = run.rows(attend->value_field, b);
       if (keys == values) continue;
-      const auto field = [&](FieldId id) { return Item("fields", id, program.fields[id].name); };
-      return InvalidArgument(Item("axes", axis, program.axes[axis].name) + ": slots[" +
+      const auto field = [&](FieldId id) {
+        return ItemName("fields", id, program.fields[id].name);
+      };
+      return InvalidArgument(ItemName("axes", axis, program.axes[axis].name) + ": slots[" +
                              std::to_string(b) + "]: expected as many rows of " +
                              field(attend->value_field) + " as of " + field(attend->key_field) +
                              ", which has " + std::to_string(keys) + ", found " +
@@ -482,7 +479,5 @@ Status ValidateStates(const Program& program, const ProgramShape& shape,
   }
   return OkStatus();
 }
-
-#undef SRU_RETURN_IF_ERROR
 
 }  // namespace sru::kernels

@@ -13,17 +13,11 @@ namespace sru::kernels {
 
 namespace {
 
-// Larger sizes are refused so that products of sizes fit in 64 bits.
-constexpr int kMaxSize = 1 << 20;
 constexpr int kMaxVocabulary = 1 << 30;
 
 template <typename T>
 bool IsIndexOf(const std::vector<T>& list, int index) {
   return index >= 0 && static_cast<size_t>(index) < list.size();
-}
-
-std::string Item(const char* list, size_t index, const std::string& name) {
-  return list + ("[" + std::to_string(index) + "] (") + name + ")";
 }
 
 // "an axis, 0 to 2" of 3.
@@ -50,11 +44,6 @@ const char* InputTypeName(InputType type) {
   }
   return "an unknown type";
 }
-
-#define SRU_RETURN_IF_ERROR(expression)             \
-  do {                                              \
-    if (Status s = (expression); !s.ok()) return s; \
-  } while (false)
 
 // Goes over a program from its axes to its outputs and fills in its shape.
 class Validator {
@@ -107,7 +96,7 @@ class Validator {
 
   // Sets where_ to the item and checks that it has a name of its own in its list.
   Status Enter(const char* list, size_t index, const std::string& name) {
-    where_ = Item(list, index, name);
+    where_ = ItemName(list, index, name);
     if (index == 0) names_.clear();
     if (name.empty()) return Error("name", "a name", "none");
     if (!names_.insert(name).second) return Error("name", "a name of its own", "'" + name + "'");
@@ -115,12 +104,12 @@ class Validator {
   }
 
   std::string AxisName(AxisId axis) const {
-    return IsIndexOf(program_.axes, axis) ? Item("axes", axis, program_.axes[axis].name)
+    return IsIndexOf(program_.axes, axis) ? ItemName("axes", axis, program_.axes[axis].name)
                                           : IdOrNone(axis);
   }
 
   std::string ValueName(ValueId value) const {
-    return Item("operations", value, OperationName(program_.operations[value]));
+    return ItemName("operations", value, OperationName(program_.operations[value]));
   }
 
   bool IsSequenceAxis(AxisId axis) const { return program_.axes[axis].sequences_of != kNone; }
@@ -232,7 +221,7 @@ class Validator {
     const InputSpec& input = program_.inputs[id];
     if (input.type == type) return OkStatus();
     return Error(field, std::string("an input of ") + InputTypeName(type),
-                 Item("inputs", id, input.name) + " of " + InputTypeName(input.type));
+                 ItemName("inputs", id, input.name) + " of " + InputTypeName(input.type));
   }
 
   // An input of ids in [least, limit).
@@ -244,7 +233,7 @@ class Validator {
       return std::to_string(from) + " to " + std::to_string(to - 1);
     };
     return Error(field, "ids from " + range(least, limit),
-                 Item("inputs", id, input.name) + " of " + range(input.least, input.limit));
+                 ItemName("inputs", id, input.name) + " of " + range(input.least, input.limit));
   }
 
   // A field of the operation's axis.
@@ -255,7 +244,7 @@ class Validator {
       return Error(field, expected, IdOrNone(id));
     }
     const FieldSpec& spec = program_.fields[id];
-    const std::string name = Item("fields", id, spec.name);
+    const std::string name = ItemName("fields", id, spec.name);
     if (spec.grows != grows) return Error(field, expected, name);
     if (width > 0 && spec.width != width) {
       return Error(field, "width " + std::to_string(width),
@@ -272,7 +261,7 @@ class Validator {
     SRU_RETURN_IF_ERROR(CheckField(field, id, grows, width, axis));
     if (shape_.field_writers[id] != kNone) {
       return Error(field, "a field that no other operation writes",
-                   Item("fields", id, program_.fields[id].name) + ", which " +
+                   ItemName("fields", id, program_.fields[id].name) + ", which " +
                        ValueName(shape_.field_writers[id]) + " writes");
     }
     shape_.field_writers[id] = static_cast<ValueId>(shape_.values.size());
@@ -543,9 +532,9 @@ class Validator {
     SRU_RETURN_IF_ERROR(CheckInput("adjustments", op.adjustments, InputType::kAdjustments));
     const InputSpec& input = program_.inputs[op.adjustments];
     if (input.limit != op.vocabulary_size) {
-      return Error(
-          "adjustments", "limit " + std::to_string(op.vocabulary_size),
-          Item("inputs", op.adjustments, input.name) + " of limit " + std::to_string(input.limit));
+      return Error("adjustments", "limit " + std::to_string(op.vocabulary_size),
+                   ItemName("inputs", op.adjustments, input.name) + " of limit " +
+                       std::to_string(input.limit));
     }
     if (input.axis == axis(op.x)) {
       return Error("adjustments", "an axis other than x's", AxisName(input.axis));
@@ -569,7 +558,7 @@ class Validator {
     }
     for (size_t i = 0; i < program_.fields.size(); ++i) {
       if (shape_.field_writers[i] != kNone) continue;
-      where_ = Item("fields", i, program_.fields[i].name);
+      where_ = ItemName("fields", i, program_.fields[i].name);
       return InvalidArgument(where_ + ": expected an operation that writes it, found none");
     }
     return OkStatus();
@@ -604,7 +593,7 @@ class Validator {
     const auto* const shift = std::get_if<ops::Shift>(&program_.operations[writer]);
     if (shift != nullptr && shift->x == last.x) return OkStatus();
     return Error("last", "a field that a shift of " + ValueName(last.x) + " writes",
-                 Item("fields", last.last, program_.fields[last.last].name) + ", which " +
+                 ItemName("fields", last.last, program_.fields[last.last].name) + ", which " +
                      ValueName(writer) + " writes");
   }
 
@@ -671,8 +660,6 @@ class Validator {
   std::unordered_set<std::string> names_;   // of the list that is being checked, so far
   std::vector<std::vector<ValueId>> uses_;  // [operation]
 };
-
-#undef SRU_RETURN_IF_ERROR
 
 }  // namespace
 

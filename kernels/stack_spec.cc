@@ -5,10 +5,6 @@
 namespace sru::kernels {
 namespace {
 
-// Larger sizes are refused so that products of sizes fit in 64 bits and tokens x features in
-// memory.
-constexpr int kMaxSize = 1 << 20;
-
 std::string Layer(size_t index, const std::string& field) {
   return "layers[" + std::to_string(index) + "]." + field;
 }
@@ -26,11 +22,6 @@ Status CheckView(const std::string& field, const FloatView& view, int64_t expect
   return InvalidArgument(field + ": expected " + std::to_string(expected) + " values, found " +
                          std::to_string(view.size));
 }
-
-#define SRU_RETURN_IF_ERROR(expression)             \
-  do {                                              \
-    if (Status s = (expression); !s.ok()) return s; \
-  } while (false)
 
 Status ValidateLayer(size_t index, const LayerSpec& layer, int expected_input) {
   SRU_RETURN_IF_ERROR(
@@ -126,7 +117,5 @@ Status Validate(const StackSpec& spec) {
   return CheckView("classifier_bias", spec.classifier_bias,
                    spec.classifier_bias.empty() ? 0 : spec.num_labels);
 }
-
-#undef SRU_RETURN_IF_ERROR
 
 }  // namespace sru::kernels

@@ -36,6 +36,9 @@
 
 namespace sru::kernels {
 
+// Larger sizes are refused so that products of sizes fit in 64 bits and tokens x features in memory.
+inline constexpr int kMaxSize = 1 << 20;
+
 // A read-only view of float32 values; empty means that the tensor is absent.
 struct FloatView {
   const float* data = nullptr;

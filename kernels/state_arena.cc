@@ -25,6 +25,12 @@ constexpr size_t kRunsOfAWindow = 4;
 // part of the budget.
 constexpr size_t kMinBlocksOfEveryField = 16;
 
+int PagesOf(int rows) { return rows / kStatePageRows + (rows % kStatePageRows != 0 ? 1 : 0); }
+
+Status NoBookkeepingMemory() {
+  return Status(StatusCode::kResourceExhausted, "no memory for the bookkeeping of states");
+}
+
 class HostMemory final : public ArenaMemory {
  public:
   size_t max_block_bytes() const override { return kMaxHostBlockBytes; }
@@ -53,6 +59,11 @@ class HostMemory final : public ArenaMemory {
     return OkStatus();
   }
 };
+
+}  // namespace
+
+// Not anonymous, for StateArena::Impl has members of them.
+namespace state_arena {
 
 // Pages and blocks are guarded by the arena's mutex, but for `data`, which is constant, and what it
 // points to, which is of whoever uses a slot that holds the page.
@@ -105,8 +116,6 @@ class BlockList {
   Block* front_ = nullptr;
   int size_ = 0;
 };
-
-int PagesOf(int rows) { return rows / kStatePageRows + (rows % kStatePageRows != 0 ? 1 : 0); }
 
 // The pages of one field. Not thread-safe.
 class PagePool {
@@ -271,11 +280,12 @@ struct RunField {
   const float* copied_from = nullptr;
 };
 
-Status NoBookkeepingMemory() {
-  return Status(StatusCode::kResourceExhausted, "no memory for the bookkeeping of states");
-}
+}  // namespace state_arena
 
-}  // namespace
+using state_arena::FieldState;
+using state_arena::Page;
+using state_arena::PagePool;
+using state_arena::RunField;
 
 std::unique_ptr<ArenaMemory> HostArenaMemory() { return std::make_unique<HostMemory>(); }
 

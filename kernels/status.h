@@ -45,4 +45,10 @@ inline Status Internal(std::string message) {
 
 }  // namespace sru::kernels
 
+// Leaves the function with the Status of the expression unless it is OK.
+#define SRU_RETURN_IF_ERROR(expression)                             \
+  do {                                                              \
+    if (::sru::kernels::Status s = (expression); !s.ok()) return s; \
+  } while (false)
+
 #endif  // SRU_KERNELS_STATUS_H_

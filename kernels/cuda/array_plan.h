@@ -26,6 +26,9 @@ class ArrayView {
   size_t bytes_ = 0;
 };
 
+// Where an array may begin in memory that is copied to a device as a whole.
+constexpr size_t AlignStaged(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
 class ArrayPlan {
  public:
   // Of every array, as of an allocation of its own: libraries rely on it.

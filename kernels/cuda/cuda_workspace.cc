@@ -5,20 +5,14 @@
 #include <utility>
 
 namespace sru::kernels::cuda {
-namespace {
-
-size_t Align(size_t bytes) { return (bytes + 15) / 16 * 16; }
-
-}  // namespace
-
 InputLayout::InputLayout(const PackedStack& stack, const Bucket& bucket) {
-  sequences = Align(sizeof(BatchHeader));
-  initial_state = Align(sequences + bucket.sequences * sizeof(SequenceEntry));
+  sequences = AlignStaged(sizeof(BatchHeader));
+  initial_state = AlignStaged(sequences + bucket.sequences * sizeof(SequenceEntry));
   size_t state_bytes = 0;
   if (bucket.has(Bucket::kInitialState)) {
     state_bytes = bucket.sequences * stack.layers.size() * stack.output().stride() * sizeof(float);
   }
-  tokens = Align(initial_state + state_bytes);
+  tokens = AlignStaged(initial_state + state_bytes);
   token_bytes =
       bucket.has(Bucket::kFeatures) ? stack.spec.input_size * sizeof(float) : sizeof(int32_t);
   end = tokens + bucket.tokens * token_bytes;

@@ -10,11 +10,6 @@
 namespace sru::kernels::cuda {
 namespace {
 
-#define SRU_RETURN_IF_ERROR(expression)             \
-  do {                                              \
-    if (Status s = (expression); !s.ok()) return s; \
-  } while (false)
-
 class Forward {
  public:
   Forward(const PackedProgram& packed, const ProgramOnDevice& device, const ProgramBucket& bucket,
@@ -477,8 +472,6 @@ class Forward {
   ValueId id_ = kNone;
   ValueId rounded_ = kNone;  // the value that ws_.rounded holds
 };
-
-#undef SRU_RETURN_IF_ERROR
 
 }  // namespace
 

@@ -15,9 +15,9 @@ namespace sru::kernels::cuda {
 namespace {
 
 // Makes the tensors and the lists of a program, operation after operation.
-class Packer {
+class ProgramPacker {
  public:
-  Packer(PackedProgram* packed, const PackOptions& options, WeightSource* source)
+  ProgramPacker(PackedProgram* packed, const PackOptions& options, WeightSource* source)
       : packed_(*packed), options_(options), source_(source) {}
 
   void Pack(ValueId id, const ops::Features& /*op*/) { id_ = id; }
@@ -351,7 +351,7 @@ PackedProgram::PackedProgram(const Program& given, ProgramShape program_shape,
   for (size_t i = 0; i < given.fields.size(); ++i) {
     written_fields[shape.field_axes[i]].push_back(static_cast<FieldId>(i));
   }
-  Packer packer(this, options, source);
+  ProgramPacker packer(this, options, source);
   for (size_t i = 0; i < given.operations.size(); ++i) {
     std::visit([&](const auto& op) { packer.Pack(static_cast<ValueId>(i), op); },
                given.operations[i]);

@@ -13,8 +13,6 @@
 namespace sru::kernels::cuda {
 namespace {
 
-size_t Align(size_t bytes) { return (bytes + 15) / 16 * 16; }
-
 // A buffer for every value: in the order of the operations one that nobody reads any more, if there
 // is one, else one more.
 struct ValueBuffers {
@@ -121,7 +119,7 @@ ProgramLayout::ProgramLayout(const PackedProgram& packed, const ProgramBucket& b
   size_t end = 0;
   const auto take = [&end](size_t bytes) {
     const size_t begin = end;
-    end = Align(end + bytes);
+    end = AlignStaged(end + bytes);
     return begin;
   };
   for (size_t a = 0; a < program.axes.size(); ++a) {

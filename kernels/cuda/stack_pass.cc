@@ -8,11 +8,6 @@
 namespace sru::kernels::cuda {
 namespace {
 
-#define SRU_RETURN_IF_ERROR(expression)             \
-  do {                                              \
-    if (Status s = (expression); !s.ok()) return s; \
-  } while (false)
-
 class Pass {
  public:
   Pass(const PackedStack& stack, const DeviceStack& weights, const TokenTable* table,
@@ -180,8 +175,6 @@ class Pass {
   void* x_;
   void* h_;
 };
-
-#undef SRU_RETURN_IF_ERROR
 
 }  // namespace
 
