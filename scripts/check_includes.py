@@ -78,7 +78,7 @@ tests/kernels/cuda_host  | kernels/cuda                                       |
 tests/kernels/cuda_runtime | kernels/cuda                                     | cuda
 tests/testing            | tests/kernels/cuda_host server/batching            | absl grpc nlohmann openssl sentencepiece
                          | server/base client models models/decoding kernels  |
-                         | kernels/cuda proto                                 |
+                         | kernels/cpu kernels/cuda proto                     |
 tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime kernels | hwy
                          | kernels/common kernels/cpu kernels/cuda            |
                          | kernels/bench kernels/testing                      |

@@ -7,8 +7,7 @@
 //   amx            oneDNN, AVX-512             own tiles with TDPBF16PS
 //   neon           oneDNN for arm64, NEON      products in float32 of values rounded to bfloat16
 //
-// and, for comparisons and tests: onednn_bf16 (as avx512_bf16, products by oneDNN), amx_emulated
-// (the tiles of AMX in plain C++, runs anywhere).
+// and, for comparisons: onednn_bf16 (as avx512_bf16, products by oneDNN).
 #ifndef SRU_KERNELS_CPU_CPU_ISA_H_
 #define SRU_KERNELS_CPU_CPU_ISA_H_
 
@@ -46,8 +45,11 @@ bool HasNeon();
 // has, when it lacks this one or the process has settled on another.
 Status ChooseCpuIsa(const std::string& name, CpuIsa* isa);
 
-// Compares a kernel's products with the emulation's on small matrices, in every arrangement.
-bool AgreesWithEmulation(const TileKernel& kernel);
+// Whether a kernel's products of small matrices are right, in every arrangement.
+bool MultipliesRight(const TileKernel& kernel);
+
+// Makes `kernel` the tiles of "amx_emulated", a name that only tests have. Call before ChooseCpuIsa().
+void AddEmulatedTiles(const TileKernel& kernel);
 
 }  // namespace sru::kernels::cpu
 

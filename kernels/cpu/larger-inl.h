@@ -14,10 +14,11 @@ namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
 
 // a where it is larger, otherwise b: a NaN comes through if it is in b. So do the instructions of x86; those of arm64,
-// which Highway takes there, drop any NaN.
+// and what Highway does without instructions for vectors, drop any NaN.
+#define SRU_KEEPS_NAN (HWY_ARCH_X86 && HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128)
 template <class V>
 HWY_INLINE V Larger(V a, V b) {
-#if HWY_ARCH_X86
+#if SRU_KEEPS_NAN
   return hwy::HWY_NAMESPACE::Max(a, b);
 #else
   return hwy::HWY_NAMESPACE::IfThenElse(hwy::HWY_NAMESPACE::Gt(a, b), a, b);
@@ -27,12 +28,13 @@ HWY_INLINE V Larger(V a, V b) {
 // a where it is smaller, otherwise b.
 template <class V>
 HWY_INLINE V Smaller(V a, V b) {
-#if HWY_ARCH_X86
+#if SRU_KEEPS_NAN
   return hwy::HWY_NAMESPACE::Min(a, b);
 #else
   return hwy::HWY_NAMESPACE::IfThenElse(hwy::HWY_NAMESPACE::Lt(a, b), a, b);
 #endif
 }
+#undef SRU_KEEPS_NAN
 
 }  // namespace HWY_NAMESPACE
 }  // namespace sru::kernels::cpu

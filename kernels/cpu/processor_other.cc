@@ -1,4 +1,6 @@
 // What a processor that is not x86 has (cpu_isa.h), which is no instruction set of x86, and no tiles.
+#include <cstdlib>
+
 #include "kernels/cpu/cpu_isa.h"
 #include "kernels/cpu/int8_kernel.h"
 #include "kernels/cpu/tile_kernel.h"
@@ -20,8 +22,8 @@ bool HasNeon() {
 }
 
 // Never called, because of the above.
-const TileKernel& AmxTileKernel() { return EmulatedTileKernel(); }
-const TileKernel& Avx512TileKernel() { return EmulatedTileKernel(); }
+const TileKernel& AmxTileKernel() { std::abort(); }
+const TileKernel& Avx512TileKernel() { std::abort(); }
 const Int8Kernel& VnniInt8Kernel() { return PairInt8Kernel(); }
 
 }  // namespace sru::kernels::cpu

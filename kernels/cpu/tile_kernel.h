@@ -100,8 +100,6 @@ struct TileKernel {
 const TileKernel& AmxTileKernel();
 // Register blocks with AVX512_BF16 (VDPBF16PS). Call only where HasAvx512Bf16().
 const TileKernel& Avx512TileKernel();
-// AMX in plain C++, with the same tiles and order of sums: runs anywhere, slowly.
-const TileKernel& EmulatedTileKernel();
 
 }  // namespace sru::kernels::cpu
 

@@ -10,7 +10,6 @@
 #include "kernels/cuda/cuda_workspace.h"
 #include "kernels/cuda/forward.h"
 #include "kernels/cuda/gpu.h"
-#include "kernels/cuda/open_devices.h"
 #include "kernels/cuda/packed_stack.h"
 #include "kernels/cuda/program_executable.h"
 #include "kernels/cuda/stack_on_device.h"
@@ -323,18 +322,6 @@ class CudaBackend : public Backend {
 };
 
 }  // namespace
-
-bool IsBuilt() { return SystemDriver() != nullptr; }
-
-bool IsAvailable() { return CountDevices(SystemDriver()) > 0; }
-
-Status CreateCudaBackend(const BackendOptions& options, std::unique_ptr<Backend>* backend,
-                         std::vector<std::string>* warnings) {
-  std::vector<std::unique_ptr<Device>> devices;
-  Status status = OpenDevices(SystemDriver(), options.cuda_devices, &devices, warnings);
-  if (status.ok()) *backend = MakeCudaBackend(options, std::move(devices));
-  return status;
-}
 
 std::unique_ptr<Backend> MakeCudaBackend(const BackendOptions& options,
                                          std::vector<std::unique_ptr<Device>> devices) {

@@ -1,8 +1,15 @@
 // For builds without the CUDA toolkit.
-#include "kernels/cuda/open_devices.h"
+#include "kernels/cuda/cuda_backend.h"
 
 namespace sru::kernels::cuda {
 
-Driver* SystemDriver() { return nullptr; }
+bool IsBuilt() { return false; }
+
+bool IsAvailable() { return false; }
+
+Status CreateCudaBackend(const BackendOptions& /*options*/, std::unique_ptr<Backend>* /*backend*/,
+                         std::vector<std::string>* /*warnings*/) {
+  return Status(StatusCode::kUnavailable, "backend cuda: this build has no CUDA kernels");
+}
 
 }  // namespace sru::kernels::cuda

@@ -83,7 +83,6 @@ void WarnOfDifferentModels(const std::vector<std::unique_ptr<Device>>& devices,
 Status OpenDevices(Driver* driver, const std::vector<int>& ordinals,
                    std::vector<std::unique_ptr<Device>>* devices,
                    std::vector<std::string>* warnings) {
-  if (driver == nullptr) return Unavailable("this build has no CUDA kernels");
   int count = 0;
   if (const Status status = driver->Count(&count); !status.ok()) {
     return NoGpu(driver, status.message());
@@ -131,7 +130,7 @@ Status OpenDevices(Driver* driver, const std::vector<int>& ordinals,
 
 int CountDevices(Driver* driver) {
   int count = 0;
-  if (driver == nullptr || !driver->Count(&count).ok()) return 0;
+  if (!driver->Count(&count).ok()) return 0;
   int usable = 0;
   for (int i = 0; i < count; ++i) usable += IsUsable(driver, i) ? 1 : 0;
   return usable > 0 && driver->LoadLibraries().ok() ? usable : 0;

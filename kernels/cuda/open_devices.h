@@ -33,7 +33,7 @@ class Driver {
   virtual Status Open(int ordinal, std::unique_ptr<Device>* device) = 0;
 };
 
-// The machine's. Null in a build without the toolkit (no_toolkit.cc).
+// The machine's. Only in a build with the toolkit.
 Driver* SystemDriver();
 
 // `ordinals` as in BackendOptions::cuda_devices. Without any, a GPU that cannot be opened is left out

@@ -1,4 +1,4 @@
-// The tile kernels of this machine against the emulation of AMX, and the choice among them.
+// The tile kernels of this machine and the emulation of AMX, and the choice among them.
 #include "kernels/cpu/tile_kernel.h"
 
 #include <gmock/gmock.h>
@@ -15,31 +15,32 @@
 #include "kernels/cpu/tile_run.h"
 #include "kernels/cpu/tile_stack.h"
 #include "kernels/testing/random_stack.h"
+#include "tests/testing/emulated_tiles.h"
 
 namespace sru::kernels::cpu {
 namespace {
 
 using ::testing::HasSubstr;
 
-TEST(TileKernelTest, Avx512AgreesWithTheEmulation) {
+TEST(TileKernelTest, Avx512MultipliesRight) {
   if (!HasAvx512Bf16()) GTEST_SKIP() << "this machine has no AVX512_BF16";
-  EXPECT_TRUE(AgreesWithEmulation(Avx512TileKernel()));
+  EXPECT_TRUE(MultipliesRight(Avx512TileKernel()));
 }
 
-TEST(TileKernelTest, AmxAgreesWithTheEmulation) {
+TEST(TileKernelTest, AmxMultipliesRight) {
   if (!HasAmx()) GTEST_SKIP() << "this machine has no AMX";
-  EXPECT_TRUE(AgreesWithEmulation(AmxTileKernel()));
+  EXPECT_TRUE(MultipliesRight(AmxTileKernel()));
 }
 
 // A kernel that gets one column wrong in one arrangement.
 TEST(TileKernelTest, AWrongKernelIsFound) {
   TileKernel wrong = EmulatedTileKernel();
-  EXPECT_TRUE(AgreesWithEmulation(wrong));
+  EXPECT_TRUE(MultipliesRight(wrong));
   wrong.product = [](const TileProductCall& call) {
     EmulatedTileKernel().product(call);
     if (call.two_blocks) call.y[call.y_stride - 1] += 0.5f;
   };
-  EXPECT_FALSE(AgreesWithEmulation(wrong));
+  EXPECT_FALSE(MultipliesRight(wrong));
 }
 
 TEST(TileArrangementTest, NamesAreDistinctAndParsed) {
@@ -175,6 +176,10 @@ TEST(CpuIsaTest, RefusesWhatIsUnknownOrAbsent) {
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_THAT(status.message(), HasSubstr("expected auto, avx2, avx512, avx512_bf16, amx"));
   EXPECT_THAT(status.message(), HasSubstr("found 'sse'"));
+  options.cpu_isa = "amx_emulated";
+  status = CreateBackend("cpu", options, &backend);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), HasSubstr("found 'amx_emulated'"));
   options.cpu_isa = "auto";
   options.cpu_threads = -1;
   status = CreateBackend("cpu", options, &backend);

@@ -4,11 +4,14 @@
 #include <cstdio>
 #include <memory>
 
+#include "kernels/cpu/cpu_isa.h"
+#include "tests/testing/emulated_tiles.h"
 #include "tests/testing/tested_backend.h"
 
 int main(int argc, char** argv) {
   constexpr int kSkipped = 77;  // SKIP_RETURN_CODE in cmake/SruTargets.cmake
   ::testing::InitGoogleMock(&argc, argv);
+  sru::kernels::cpu::AddEmulatedTiles(sru::kernels::cpu::EmulatedTileKernel());
   std::unique_ptr<sru::kernels::Backend> backend;
   const sru::kernels::Status status =
       sru::testing::TestedBackend::FromEnvironment().Create(&backend);

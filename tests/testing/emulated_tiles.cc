@@ -1,16 +1,13 @@
-// tile_kernel.h with the tile operations of AMX in plain C++.
-#include "kernels/cpu/bfloat16.h"
-#include "kernels/cpu/tile_kernel.h"
+// On x86 compiled for AVX2.
+#define HWY_COMPILE_ONLY_STATIC
+#include "tests/testing/emulated_tiles.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/cpu/tile_emulated.cc"
-#include "hwy/foreach_target.h"  // must come before highway.h
-#include "hwy/highway.h"
+#include "kernels/cpu/bfloat16.h"
 #include "kernels/cpu/tile_kernel-inl.h"
 
-HWY_BEFORE_NAMESPACE();
 namespace sru::kernels::cpu {
 namespace HWY_NAMESPACE {
+namespace {
 
 struct EmulatedTiles {
   static void Begin() {}
@@ -61,31 +58,16 @@ struct EmulatedTiles {
   }
 };
 
-void EmulatedProduct(const TileProductCall& call) { TileProduct<EmulatedTiles>(call); }
-void EmulatedScan(const TileScanCall& call) { TileScan<EmulatedTiles>(call); }
+void Product(const TileProductCall& call) { TileProduct<EmulatedTiles>(call); }
+void Scan(const TileScanCall& call) { TileScan<EmulatedTiles>(call); }
 
+}  // namespace
 }  // namespace HWY_NAMESPACE
-}  // namespace sru::kernels::cpu
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace sru::kernels::cpu {
-
-HWY_EXPORT(EmulatedProduct);
-HWY_EXPORT(EmulatedScan);
 
 const TileKernel& EmulatedTileKernel() {
   static constexpr TileKernel kKernel = {"emulated AMX tiles", TileUnit::kAmx,
-                                         [](const TileProductCall& call) {
-                                           HWY_DYNAMIC_DISPATCH(EmulatedProduct)
-                                           (call);
-                                         },
-                                         [](const TileScanCall& call) {
-                                           HWY_DYNAMIC_DISPATCH(EmulatedScan)
-                                           (call);
-                                         }};
+                                         HWY_NAMESPACE::Product, HWY_NAMESPACE::Scan};
   return kKernel;
 }
 
 }  // namespace sru::kernels::cpu
-#endif  // HWY_ONCE
