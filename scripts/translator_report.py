@@ -3,28 +3,25 @@
 
   make build && scripts/translator_report.py --shared=../shared          about 45 minutes
 
-Compares the translator with the reference in PyTorch (SHARED/reference/translator.py): golden cases,
-recorded translations, BLEU and speed; with CTranslate2 in operations per second; measures time by length
-and the memory of a hypothesis; and checks what every call is promised under load. Every figure is a ratio
-of two things that are measured in one run on one machine, a count, or a difference. Parts can be left out
-or chosen: --parts=checkpoint,bleu. Needs grpcio and numpy in this interpreter, and PyTorch in the interpreter
---python. sacrebleu and CTranslate2 are installed from PyPI into a virtual environment, --tools. Exits with
-1 if a figure is not as wanted.
+Compares the translator with the reference in PyTorch (SHARED/reference/translator.py): golden cases, recorded translations, BLEU and
+speed; with CTranslate2 in operations per second; measures time by length and the memory of a hypothesis; and checks what every call is
+promised under load. Parts can be left out or chosen: --parts=checkpoint,bleu. Needs grpcio and numpy in this interpreter, and PyTorch in
+the interpreter --python. sacrebleu and CTranslate2 are installed from PyPI into a virtual environment, --tools. Exits with 1 if a figure is
+not as wanted.
 """
 
 import json
 import pathlib
 import random
 import statistics
-import subprocess
 import sys
-import threading
 import time
 
-sys.dont_write_bytecode = True
+import report_calls
 import report_common
-from report_common import (DTYPES, NotMeasured, ROOT, Reference, Server, at_least, at_most, chunks, difference,
-                           linear_fit, of_all, one_core, progress, row, translate_method)
+from report_calls import Method
+from report_common import (DTYPES, NotMeasured, Program, ROOT, Report, Row, Server, at_least, at_most, chunks, difference, of_all,
+                           one_core, output_of, progress)
 
 CHECKPOINT = "translator_multi30k"
 GOLDEN_LIMIT = 1e-4  # of a log-probability
@@ -33,10 +30,10 @@ SCORE_LIMIT = 1e-3   # of a hypothesis
 BLEU = {"greedy": 36.5, "beam 5": 37.9}
 BLEU_LIMITS = {"float32": 0.05, "bfloat16": 0.3}
 TOOLS = ("sacrebleu==2.6.0", "ctranslate2==4.8.5")
-ROUNDS = 5
 SENTENCES = 64  # that are compared with PyTorch
 SOURCE, TARGET = 20, 20  # tokens, in the comparison with CTranslate2
-FORM_GNMT = 1
+ONE_CORE = ["--instances=1", "--cpu_threads=1"]
+LENGTHS = range(10, 101, 10)
 
 # Models with random weights: that of the checkpoint's size, and the paper's with five layers.
 SIZES = {
@@ -66,8 +63,7 @@ json.dump(config, open(os.path.join(sys.argv[3], "config.json"), "w"))
 
 # Times the reference's beam search, which takes a sentence at a time, on one thread. It is sent lists of
 # ids and answers with the seconds that all of them take and the best hypotheses.
-PYTORCH = report_common.PYTORCH_CHECKED + """
-import json, os
+PYTORCH = report_calls.PYTORCH_CHECKED + """
 sys.path.insert(0, sys.argv[1])
 import translator
 config = json.load(open(os.path.join(sys.argv[2], "config.json")))
@@ -98,29 +94,24 @@ def linear(layer, rows, columns):
 def norm(layer):
     layer.gamma, layer.beta = numpy.ones(d, dtype=numpy.float32), numpy.zeros(d, dtype=numpy.float32)
 
-def attention(layer, own):
-    norm(layer.layer_norm)
-    for part, rows in zip(layer.linear, (3 * d, d) if own else (d, 2 * d, d)):
-        linear(part, rows, d)
-
-def feed_forward(layer):
-    norm(layer.layer_norm)
-    linear(layer.linear_0, ff, d)
-    linear(layer.linear_1, d, ff)
+def block(layer, *attentions):
+    for attention in attentions:
+        norm(attention.layer_norm)
+        for part, rows in zip(attention.linear, (3 * d, d) if len(attention.linear) == 2 else (d, 2 * d, d)):
+            linear(part, rows, d)
+    norm(layer.ffn.layer_norm)
+    linear(layer.ffn.linear_0, ff, d)
+    linear(layer.ffn.linear_1, d, ff)
 
 table = random.standard_normal((vocabulary, d), dtype=numpy.float32) / d ** 0.5
-spec.encoder.embeddings[0].weight = table
-spec.decoder.embeddings.weight = table
+spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = table
 norm(spec.encoder.layer_norm)
 norm(spec.decoder.layer_norm)
 linear(spec.decoder.projection, vocabulary, d)
 for layer in spec.encoder.layer:
-    attention(layer.self_attention, True)
-    feed_forward(layer.ffn)
+    block(layer, layer.self_attention)
 for layer in spec.decoder.layer:
-    attention(layer.self_attention, True)
-    attention(layer.attention, False)
-    feed_forward(layer.ffn)
+    block(layer, layer.self_attention, layer.attention)
 names = ["<blank>", "<unk>", "<s>", "</s>"] + ["t%d" % i for i in range(4, vocabulary)]
 spec.register_source_vocabulary(names)
 spec.register_target_vocabulary(names)
@@ -158,31 +149,15 @@ class Models(report_common.Models):
 
         def make(repository):
             source = self.folder / (name + "_checkpoint")
-            self.python("-c", MAKE_RANDOM, reference_folder(self.args), json.dumps({**COMMON, **SIZES[size]}),
-                        source)
+            self.python("-c", MAKE_RANDOM, self.shared("reference"), json.dumps({**COMMON, **SIZES[size]}), source)
             self.export(source, repository / "random" / "1")
         return self.make(name, make)
 
+    def corpus(self, name):
+        return self.shared("datasets", "multi30k", name).read_text(encoding="utf-8").splitlines()
 
-def reference_folder(args):
-    folder = args.shared / "reference"
-    if not (folder / "translator.py").exists():
-        raise NotMeasured(f"{folder / 'translator.py'} is not here")
-    return folder
-
-
-def checkpoint_folder(args):
-    folder = args.shared / "checkpoints" / CHECKPOINT
-    if not folder.exists():
-        raise NotMeasured(f"{folder} is not here")
-    return folder
-
-
-def corpus(args, name):
-    path = args.shared / "datasets" / "multi30k" / name
-    if not path.exists():
-        raise NotMeasured(f"{path} is not here")
-    return path.read_text(encoding="utf-8").splitlines()
+    def recorded(self):
+        return self.lines("checkpoints", CHECKPOINT, "expected.jsonl")
 
 
 def tools(args):
@@ -190,26 +165,26 @@ def tools(args):
     python = args.tools / "bin" / "python"
     if not (args.tools / "complete").exists():
         progress(f"installs {', '.join(TOOLS)} into {args.tools}")
-        for command in ([sys.executable, "-m", "venv", args.tools],
-                        [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *TOOLS]):
-            done = subprocess.run([str(part) for part in command], stdout=subprocess.PIPE,
-                                  stderr=subprocess.STDOUT, text=True, check=False)
-            if done.returncode:
-                raise NotMeasured(done.stdout.strip().split("\n")[-1])
+        output_of([sys.executable, "-m", "venv", args.tools])
+        output_of([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *TOOLS])
         (args.tools / "complete").touch()
-    return str(python)
+    return python
 
 
-def translated(method, texts, per_call=25, **fields):
-    """The translations of texts (or of lists of ids), in their order."""
-    requests = ({"sequences": [{"text": text} if isinstance(text, str) else {"token_ids": {"values": text}}
-                               for text in part], **fields} for part in chunks(texts, per_call))
-    return [found for response in method.all(requests) for found in response.translations]
+def request_of(sequences, **fields):
+    """Of texts or of lists of ids."""
+    return {"sequences": [{"text": given} if isinstance(given, str) else {"token_ids": {"values": given}} for given in sequences],
+            **fields}
+
+
+def translated(method, texts, **fields):
+    """The translations of texts, in their order."""
+    return [found for response in method.all(request_of(part, **fields) for part in chunks(texts, 25))
+            for found in response.translations]
 
 
 def goldens(args, _):
-    return report_common.golden_cases(args, "translator", "golden cases, log-probabilities; all searches equal",
-                                      GOLDEN_LIMIT)
+    return report_calls.golden_cases(args, "translator", "golden cases, log-probabilities; all searches equal", GOLDEN_LIMIT)
 
 
 def same_tokens(expected, found):
@@ -221,212 +196,145 @@ def alignment_agrees(entry, found):
     width = len(entry["source_ids"])
     weights = chunks(found.hypotheses[0].alignment, width)
     return len(weights) == len(entry["alignment"]) and all(
-        piece is None or max(range(width), key=weight.__getitem__) == piece
-        for piece, weight in zip(entry["alignment"], weights))
+        piece is None or max(range(width), key=weight.__getitem__) == piece for piece, weight in zip(entry["alignment"], weights))
 
 
 def checkpoint(args, models):
     """The recorded translations: greedy, beam 5, and its five best."""
-    entries = [json.loads(line) for line in
-               (checkpoint_folder(args) / "expected.jsonl").read_text(encoding="utf-8").splitlines()]
+    entries = models.recorded()
     sources = [entry["source"] for entry in entries]
-    repository = models.checkpoint(CHECKPOINT)
-    rows = []
     for dtype in DTYPES:
         exact = dtype == "float32"
-        with Server(args, repository, dtype) as server, translate_method(server.address) as method:
+        with Server(args, models.checkpoint(CHECKPOINT), dtype) as server, Method(server.address, "Translate") as method:
             greedy = translated(method, sources, beam_size=1, return_alignment=1)
             best = translated(method, sources, beam_size=5)
             five = translated(method, sources, beam_size=5, num_hypotheses=5)
-        rows.append(of_all(f"recorded source pieces, {dtype}",
-                           sum(entry["pieces"] == found.source_tokens
-                               for entry, found in zip(entries, greedy)), len(entries), exact))
-        scores, log_probs = [0.0], [0.0]
+        yield of_all(f"recorded source pieces, {dtype}",
+                     sum(entry["pieces"] == found.source_tokens for entry, found in zip(entries, greedy)), len(entries), exact)
+        right = []
         for name, key, all_found in (("greedy", "greedy", greedy), ("beam 5", "beam5_best", best)):
             pairs = [(entry[key], found.hypotheses[0]) for entry, found in zip(entries, all_found)]
-            right = [pair for pair in pairs if same_tokens(*pair)]
-            rows.append(of_all(f"recorded translations, {name}: all tokens equal, {dtype}", len(right),
-                               len(pairs), exact))
-            rows.append(of_all(f"the same: texts equal, {dtype}",
-                               sum(expected["text"] == found.text for expected, found in pairs),
-                               len(pairs), exact))
-            log_probs += [abs(expected["log_prob"] - found.log_prob) for expected, found in right]
-            scores += [abs(expected["score"] - found.score) for expected, found in right
-                       if "score" in expected]
+            same = [pair for pair in pairs if same_tokens(*pair)]
+            yield of_all(f"recorded translations, {name}: all tokens equal, {dtype}", len(same), len(pairs), exact)
+            yield of_all("the same: texts equal, " + dtype, sum(expected["text"] == found.text for expected, found in pairs),
+                         len(pairs), exact)
+            right += same
         pairs = [(entry["beam5"], found.hypotheses) for entry, found in zip(entries, five)]
-        right = [pair for pair in pairs if len(pair[0]) == len(pair[1]) and all(map(same_tokens, *pair))]
-        rows.append(of_all(f"recorded translations, the five best of beam 5: all tokens equal, {dtype}",
-                           len(right), len(pairs), exact))
-        for expected, found in right:
-            log_probs += [abs(a["log_prob"] - b.log_prob) for a, b in zip(expected, found)]
-            scores += [abs(a["score"] - b.score) for a, b in zip(expected, found)]
-        for name, values in (("score", scores), ("log-probability", log_probs)):
-            rows.append(difference(f"the same: largest difference of a {name} where tokens are equal, {dtype}",
-                                   max(values), SCORE_LIMIT if exact else None))
-        rows.append(of_all(f"recorded alignments, greedy, {dtype}",
-                           sum(alignment_agrees(*pair) for pair in zip(entries, greedy)), len(entries), exact))
-    return rows
+        same = [pair for pair in pairs if len(pair[0]) == len(pair[1]) and all(map(same_tokens, *pair))]
+        yield of_all(f"recorded translations, the five best of beam 5: all tokens equal, {dtype}", len(same), len(pairs), exact)
+        right += [pair for lists in same for pair in zip(*lists)]
+        for name, key in (("score", "score"), ("log-probability", "log_prob")):
+            largest = max((abs(expected[key] - getattr(found, key)) for expected, found in right if key in expected), default=0.0)
+            yield difference(f"the same: largest difference of a {name} where tokens are equal, {dtype}", largest,
+                             SCORE_LIMIT if exact else None)
+        yield of_all(f"recorded alignments, greedy, {dtype}", sum(map(alignment_agrees, entries, greedy)), len(entries), exact)
 
 
 def bleu(args, models):
     """BLEU on test_2016_flickr, as it was recorded."""
-    sources, references = corpus(args, "test_2016_flickr.en"), corpus(args, "test_2016_flickr.de")
-    repository = models.checkpoint(CHECKPOINT)
-    rows = []
-    with Reference(tools(args), SCORE_BLEU, one_core()) as scorer:
+    sources, references = models.corpus("test_2016_flickr.en"), models.corpus("test_2016_flickr.de")
+    with Program([tools(args), "-c", SCORE_BLEU], one_core()) as scorer:
         for dtype in DTYPES:
-            with Server(args, repository, dtype) as server, translate_method(server.address) as method:
+            with Server(args, models.checkpoint(CHECKPOINT), dtype) as server, Method(server.address, "Translate") as method:
                 for name, beam in (("greedy", 1), ("beam 5", 5)):
                     found = translated(method, sources, beam_size=beam)
-                    score, signature = scorer.ask(
-                        [[translation.hypotheses[0].text for translation in found], references])
-                    rows.append(row(f"BLEU, test_2016_flickr, {name} ({signature}), {dtype}".replace("|", " "),
-                                    f"{score:.2f}", f"{BLEU[name]} within {BLEU_LIMITS[dtype]}",
-                                    abs(score - BLEU[name]) <= BLEU_LIMITS[dtype]))
-    return rows
-
-
-ONE_CORE = ["--instances=1", "--cpu_threads=1"]
+                    score, signature = scorer.ask([[translation.hypotheses[0].text for translation in found], references])
+                    yield Row(f"BLEU, test_2016_flickr, {name} ({signature}), {dtype}".replace("|", " "), f"{score:.2f}",
+                              f"{BLEU[name]} within {BLEU_LIMITS[dtype]}", abs(score - BLEU[name]) <= BLEU_LIMITS[dtype])
 
 
 def pytorch(args, models):
     """64 sentences, beam 5, on one thread of one core, alternating."""
-    folder = checkpoint_folder(args)
-    lines = (folder / "expected.jsonl").read_text(encoding="utf-8").splitlines()[:SENTENCES]
-    sentences = [json.loads(line)["source_ids"] for line in lines]
-    repository = models.checkpoint(CHECKPOINT)
-    core = one_core()
-    rows = []
-    request = {"sequences": [{"token_ids": {"values": ids}} for ids in sentences], "beam_size": 5}
-    with Reference(args.python, PYTORCH, core, reference_folder(args), folder) as reference:
+    sentences = [entry["source_ids"] for entry in models.recorded()[:SENTENCES]]
+    words = [args.python, "-c", PYTORCH, models.shared("reference"), models.shared("checkpoints", CHECKPOINT)]
+    request = request_of(sentences, beam_size=5)
+    with Program(words, one_core()) as reference:
         reference.ask(sentences[:4])
         for dtype in DTYPES:
-            ours, theirs, equal = [], [], 0
-            with Server(args, repository, dtype, ONE_CORE, core) as server, \
-                    translate_method(server.address) as method:
+            ours, theirs = [], []
+            with Server(args, models.checkpoint(CHECKPOINT), dtype, ONE_CORE, one_core()) as server, \
+                    Method(server.address, "Translate") as method:
                 for _ in range(3):
                     method(request)
-                for _ in range(ROUNDS):
+                for _ in range(args.rounds):
                     elapsed, tokens = reference.ask(sentences)
                     theirs.append(elapsed)
                     answers = [method(request) for _ in range(3)]
                     ours.append(statistics.median(answer.times.total_us for answer in answers) / 1e6)
-                    equal = sum(found.hypotheses[0].token_ids == expected
-                                for found, expected in zip(answers[0].translations, tokens))
+            equal = sum(found.hypotheses[0].token_ids == expected for found, expected in zip(answers[0].translations, tokens))
             mine, reference_s = statistics.median(ours), statistics.median(theirs)
-            rows.append(at_least(
-                f"one core, {SENTENCES} sentences, beam 5: the reference's time in PyTorch (float32) / ours, {dtype}",
-                reference_s / mine, 4,
-                f" ({1e3 * reference_s:,.0f} / {1e3 * mine:,.0f} ms; {equal} of {SENTENCES} translations equal)"))
-    return rows
+            yield at_least(
+                f"one core, {SENTENCES} sentences, beam 5: the reference's time in PyTorch (float32) / ours, {dtype}", reference_s / mine, 4,
+                f" ({1e3 * reference_s:,.0f} / {1e3 * mine:,.0f} ms; {equal} of {SENTENCES} translations equal)")
 
 
 def flop(size, feed_forward_products, sentences, beam):
-    """Floating-point operations of the matrix products that a search needs, attention's included: each
-    source token through the encoder once, one row in the first step and `beam` in each other one.
-    feed_forward_products: products of d_model x d_sru in each layer, 2 of a feed-forward layer and 4 of an
-    SRU layer (three in, one out)."""
+    """Floating-point operations of the matrix products that a search needs, attention's included: each source token through the encoder
+    once, one row in the first step and `beam` in each other one. feed_forward_products: products of d_model x d_sru in each layer, 2 of a
+    feed-forward layer and 4 of an SRU layer (three in, one out)."""
     c = SIZES[size]
     d, wide = c["d_model"], feed_forward_products * c["d_model"] * c["d_sru"]
     encoder = c["encoder_layers"] * SOURCE * (4 * d * d + wide + 2 * d * SOURCE)
     keys = c["decoder_layers"] * SOURCE * 2 * d * d
-    decoder = 0
-    for step in range(TARGET):
-        hypotheses = beam if step else 1
-        decoder += hypotheses * (c["decoder_layers"] * (6 * d * d + wide + 2 * d * (step + 1 + SOURCE))
-                                 + d * c["target_vocabulary"])
+    decoder = sum((beam if step else 1) * (c["decoder_layers"] * (6 * d * d + wide + 2 * d * (step + 1 + SOURCE))
+                                           + d * c["target_vocabulary"]) for step in range(TARGET))
     return 2 * sentences * (encoder + keys + decoder)
 
 
-def random_ids(sentences, length, vocabulary):
-    random.seed(5)
+def random_ids(sentences, length, vocabulary, seed=5):
+    random.seed(seed)
     return [[random.randrange(4, vocabulary) for _ in range(length)] for _ in range(sentences)]
 
 
 def ctranslate2(args, models):
     """Operations per second against CTranslate2's, float32, on one thread of one core, alternating."""
     python = tools(args)
-    core = one_core()
-    rows = []
     for size, config in SIZES.items():
-        with Reference(python, CTRANSLATE2, core, json.dumps(config), TARGET) as reference, \
-                Server(args, models.random(size), "float32", ONE_CORE, core) as server, \
-                translate_method(server.address) as method:
-            for sentences in (1, 32):
+        with Program([python, "-c", CTRANSLATE2, json.dumps(config), TARGET], one_core()) as reference, \
+                Server(args, models.random(size), "float32", ONE_CORE, one_core()) as server, \
+                Method(server.address, "Translate") as method:
+            for sentences, beam in ((1, 1), (1, 5), (32, 1), (32, 5)):
                 ids = random_ids(sentences, SOURCE, config["source_vocabulary"])
-                for beam in (1, 5):
-                    request = {"sequences": [{"token_ids": {"values": sentence}} for sentence in ids],
-                               "beam_size": beam, "max_new_tokens": TARGET}
-                    answer = method(request)
-                    lengths = {len(found.hypotheses[0].token_ids) for found in answer.translations}
-                    if lengths != {TARGET}:
-                        raise NotMeasured(f"expected translations of {TARGET} tokens, found {sorted(lengths)}")
-                    reference.ask([ids, beam])
-                    ours, theirs = [], []
-                    end = time.monotonic() + 2 * args.seconds
-                    while len(ours) < ROUNDS or (time.monotonic() < end and len(ours) < 51):
-                        theirs.append(reference.ask([ids, beam]))
-                        ours.append(method(request).times.total_us / 1e6)
-                    mine, other = statistics.median(ours), statistics.median(theirs)
-                    rates = flop(size, 4, sentences, beam) / mine, flop(size, 2, sentences, beam) / other
-                    rows.append(at_least(
-                        f"{size}, {sentences} sentence{'s' * (sentences > 1)}, beam {beam}: FLOP/s / those of "
-                        "CTranslate2", rates[0] / rates[1], 1,
-                        f" ({rates[0] / 1e9:.1f} / {rates[1] / 1e9:.1f} GFLOP/s, {1e3 * mine:.1f} / "
-                        f"{1e3 * other:.1f} ms)", digits=2))
-    return rows
+                request = request_of(ids, beam_size=beam, max_new_tokens=TARGET)
+                lengths = {len(found.hypotheses[0].token_ids) for found in method(request).translations}
+                if lengths != {TARGET}:
+                    raise NotMeasured(f"expected translations of {TARGET} tokens, found {sorted(lengths)}")
+                reference.ask([ids, beam])
+                ours, theirs = [], []
+                end = time.monotonic() + 2 * args.seconds
+                while len(ours) < args.rounds or (time.monotonic() < end and len(ours) < 51):
+                    theirs.append(reference.ask([ids, beam]))
+                    ours.append(method(request).times.total_us / 1e6)
+                mine, other = statistics.median(ours), statistics.median(theirs)
+                rates = flop(size, 4, sentences, beam) / mine, flop(size, 2, sentences, beam) / other
+                yield at_least(
+                    f"{size}, {sentences} sentence{'s' * (sentences > 1)}, beam {beam}: FLOP/s / those of CTranslate2", rates[0] / rates[1], 1,
+                    f" ({rates[0] / 1e9:.1f} / {rates[1] / 1e9:.1f} GFLOP/s, {1e3 * mine:.1f} / {1e3 * other:.1f} ms)", digits=2)
 
 
-LENGTHS = range(10, 101, 10)
+def linear_fit(xs, ys):
+    """(slope, intercept) by least squares."""
+    x_mean, y_mean = statistics.fmean(xs), statistics.fmean(ys)
+    slope = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys)) / sum((x - x_mean) ** 2 for x in xs)
+    return slope, y_mean - slope * x_mean
 
 
 def by_length(args, models):
     """The time of one sentence by the tokens of its translation."""
     size = "checkpoint's size"
-    ids = random_ids(1, SOURCE, SIZES[size]["source_vocabulary"])[0]
-    rows = []
-    with Server(args, models.random(size), flags=ONE_CORE) as server, \
-            translate_method(server.address) as method:
+    ids = random_ids(1, SOURCE, SIZES[size]["source_vocabulary"])
+    with Server(args, models.random(size), flags=ONE_CORE) as server, Method(server.address, "Translate") as method:
         for beam in (1, 5):
-            times = {length: [] for length in LENGTHS}
-            for _ in range(3 + 3 * ROUNDS):
-                for length in LENGTHS:
-                    answer = method({"sequences": [{"token_ids": {"values": ids}}], "beam_size": beam,
-                                     "max_new_tokens": length})
-                    times[length].append(answer.times.total_us / 1e3)
-            medians = [statistics.median(times[length][3:]) for length in LENGTHS]
-            slope, start = linear_fit(LENGTHS, medians)
-            largest = max(abs(found - start - slope * length) / found
-                          for length, found in zip(LENGTHS, medians))
-            rows.append(at_most(
-                f"translations of 10 to 100 tokens, beam {beam}: largest deviation of the time from a straight line",
-                largest, 0.1, f" ({start:.2f} ms + {slope:.3f} ms per token)"))
-            rows.append(at_most(f"the same: time per token from 60 to 100 tokens / from 10 to 50, beam {beam}",
-                                linear_fit(LENGTHS[5:], medians[5:])[0] / linear_fit(LENGTHS[:5], medians[:5])[0],
-                                1.2))
-    return rows
-
-
-class StateWatch:
-    """The most memory that the states of a server's sequences have had."""
-
-    def __init__(self, server):
-        self.most = 0
-        self._server = server
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self):
-        while not self._stop.wait(0.005):
-            self.most = max(self.most, self._server.metric("sru_state_bytes", 'kind="used"'))
-
-    def __enter__(self):
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self._stop.set()
-        self._thread.join()
+            functions = {length: lambda values=request_of(ids, beam_size=beam, max_new_tokens=length): method(values).times.total_us / 1e3
+                         for length in LENGTHS}
+            report_common.alternate(3, functions)
+            times = list(report_common.medians(3 * args.rounds, functions).values())
+            slope, start = linear_fit(LENGTHS, times)
+            largest = max(abs(found - start - slope * length) / found for length, found in zip(LENGTHS, times))
+            yield at_most(f"translations of 10 to 100 tokens, beam {beam}: largest deviation of the time from a straight line", largest,
+                          0.1, f" ({start:.2f} ms + {slope:.3f} ms per token)")
+            yield at_most(f"the same: time per token from 60 to 100 tokens / from 10 to 50, beam {beam}",
+                          linear_fit(LENGTHS[5:], times[5:])[0] / linear_fit(LENGTHS[:5], times[:5])[0], 1.2)
 
 
 def memory(args, models):
@@ -434,92 +342,50 @@ def memory(args, models):
     size, sentences, source, target = "paper's size", 16, 40, 80
     c = SIZES[size]
     ids = random_ids(sentences, source, c["source_vocabulary"])
-    rows = []
     for dtype in DTYPES:
-        with Server(args, models.random(size), dtype) as server, translate_method(server.address) as method:
+        with Server(args, models.random(size), dtype) as server, Method(server.address, "Translate") as method:
             for beam in (1, 5):
-                with StateWatch(server) as watch:
-                    method({"sequences": [{"token_ids": {"values": sentence}} for sentence in ids],
-                            "beam_size": beam, "max_new_tokens": target})
+                with report_common.Watch(lambda: server.metric("sru_state_bytes", 'kind="used"'), 0.005) as watch:
+                    method(request_of(ids, beam_size=beam, max_new_tokens=target))
                 # States are float32 whatever the type of the weights.
                 context = 4 * c["decoder_layers"] * 2 * c["d_model"] * source
                 own = 4 * c["decoder_layers"] * (2 * c["d_model"] * target + c["d_sru"])
-                calculated = sentences * (context + beam * own)
-                rows.append(at_most(
-                    f"{sentences} sentences of {source} tokens, {target} new ones, beam {beam}: most memory of states "
-                    f"/ keys, values and c of all hypotheses, {dtype}", watch.most / calculated, 1.25,
-                    f" ({watch.most / sentences / beam / 1e6:.2f} MB a hypothesis)"))
-    return rows
+                most = max(watch.samples, default=0)
+                yield at_most(
+                    f"{sentences} sentences of {source} tokens, {target} new ones, beam {beam}: most memory of states / keys, values and c "
+                    f"of all hypotheses, {dtype}", most / (sentences * (context + beam * own)), 1.25,
+                    f" ({most / sentences / beam / 1e6:.2f} MB a hypothesis)")
 
 
-def overload(args, models):
-    """With real sentences, and the model's own beam."""
+def call(number):
+    return request_of(random_ids(8, 20, 6000, number), beam_size=5, max_new_tokens=40)
+
+
+def sentences_of(models):
+    """Flags of sru_bench: real sentences, and the model's own beam."""
     path = models.folder / "sentences.txt"
-    path.write_text("\n".join(corpus(args, "test_2016_flickr.en")[:256]) + "\n", encoding="utf-8")
-    return report_common.overload(args, "translate", models.checkpoint(CHECKPOINT), [f"--input={path}"])
+    path.write_text("\n".join(models.corpus("test_2016_flickr.en")[:256]) + "\n", encoding="utf-8")
+    return [f"--input={path}"]
 
 
-def request(number):
-    random.seed(number)
-    return {"sequences": [{"token_ids": {"values": [random.randrange(4, 6000) for _ in range(20)]}}
-                          for _ in range(8)], "beam_size": 5, "max_new_tokens": 40}
+TEXT = f"""The model is `translator_multi30k` of the shared checkpoints, the reference is their `translator.py`. The comparisons with
+PyTorch and CTranslate2 give both sides one thread on the same core; ours is the server's time for the whole call (`total_us`).
 
-
-# All calls of a part may wait, whatever time they have.
-PATIENT = ["--max_queue_tokens=1000000", "--admission=none"]
-
-
-def deadlines(args, models):
-    return report_common.deadlines(args, models.checkpoint(CHECKPOINT), translate_method, request, PATIENT)
-
-
-def cancellation(args, models):
-    return report_common.after_cancellation(args, models.checkpoint(CHECKPOINT), translate_method, request,
-                                            PATIENT)
-
-
-def drain(args, models):
-    return report_common.drain(args, models.checkpoint(CHECKPOINT), translate_method, request, PATIENT)
-
-
-PARTS = {part.__name__: part for part in (goldens, checkpoint, bleu, pytorch, ctranslate2, by_length, memory,
-                                          overload, deadlines, cancellation, drain)}
-
-COMMANDS = """## Commands
-
-`scripts/translator_report.py --shared=../shared` reproduces every figure and writes this page. What it runs can be
-run by itself, the last three against any server of this machine:
-
-```
-ctest --test-dir build -R '^translator_'                           the golden cases on every backend
-kernel_benchmarks --benchmark_filter=BM_Translator                 a step and the encoder against their products, without a server
-sru_bench translate --check                                        throughput and latency; every answer compared with that of its call alone
-sru_bench translate --rate=20 --deadline=2s --input=sentences.txt  open loop, a text per line
-sru_bench translate --lengths=lognormal:14:0.4:60 --output=fixed:40 --beam_size=1      random ids, greedy
-```
-"""
-
-
-def report(args, results):
-    text = ("The model is `translator_multi30k` of the shared checkpoints, the reference is their `translator.py`."
-            " The comparisons with PyTorch and CTranslate2 give both sides one thread on the same core; ours is the"
-            " server's time for the whole call (`total_us`).\n\n"
-            "CTranslate2 runs a plain Transformer with random weights and our sizes: a feed-forward layer of d_sru"
-            f" values where ours has an SRU. Sources and translations have {SOURCE} and {TARGET} tokens each, since the"
-            " end is forbidden until then (`min_decoding_length`; in our model by its bias). Operations are those of"
-            " the matrix products that each needs, attention's included: two per weight and row, where a source token is"
-            " a row of the encoder and of the decoder's keys and values, and every step has one row per live hypothesis."
-            " With beam 5 that is one row in the first step and five in each other one. An SRU layer needs four"
-            " products of d x d_sru, a feed-forward layer two.")
-    return report_common.page("Translate", "translator_report.py", text, args, results, COMMANDS)
+CTranslate2 runs a plain Transformer with random weights and our sizes: a feed-forward layer of d_sru values where ours has an SRU. Sources
+and translations have {SOURCE} and {TARGET} tokens each, since the end is forbidden until then (`min_decoding_length`; in our model by its
+bias). Operations are those of the matrix products that each needs, attention's included: two per weight and row, where a source token is a
+row of the encoder and of the decoder's keys and values, and every step has one row per live hypothesis: one in the first step, the beam in
+each other one. An SRU layer needs four products of d x d_sru, a feed-forward layer two."""
 
 
 def main():
-    parser = report_common.make_parser(
-        __doc__, PARTS, "checkpoints/translator_multi30k, reference and datasets/multi30k", "translator.md")
-    parser.add_argument("--tools", type=pathlib.Path, default=ROOT / "build" / "report_tools",
-                        help="virtual environment with " + " and ".join(TOOLS) + "; made when it is not there")
-    return report_common.run(parser, PARTS, Models, report)
+    promises = report_calls.Promises("Translate", "translate", CHECKPOINT, call, sentences_of)
+    report = Report(__file__, "Translate", TEXT,
+                    (goldens, checkpoint, bleu, pytorch, ctranslate2, by_length, memory, *promises.parts), keeps=("Commands",))
+    report.parser.add_argument("--overload_seconds", type=float, default=600)
+    report.parser.add_argument("--tools", type=pathlib.Path, default=ROOT / "build" / "report_tools",
+                               help="virtual environment with " + " and ".join(TOOLS) + "; made when it is not there")
+    return report.run(models=Models)
 
 
 if __name__ == "__main__":
