@@ -3,29 +3,27 @@
 
   scripts/call_stages.py localhost:50051 --model=trec --rate=200 --duration=8
 
-Sends a Classify of one question at a time, at random moments, and divides its time by what the server's answer
-says of it (StageTimes). What happens outside of the server's handler is one stage: the client's library, the
-kernel, and gRPC's threads in the server, all of which wait for a core on a busy machine. Needs the Python package's
-requirements (client/python).
+Sends a Classify of one question at a time, at random moments, and divides its time by what the server's answer says of it (StageTimes).
+What happens outside of the server's handler is one stage: the client's library, the kernel, and gRPC's threads in the server, all of which
+wait for a core on a busy machine. Needs the Python package's requirements (client/python).
 """
 
 import argparse
-import json
-import pathlib
 import random
+import statistics
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+from report_common import ROOT, Table
 
 # Name and meaning, in the order in which a call goes through them.
-STAGES = (
-    ("outside", "the client, the kernel, and gRPC's threads before and after the handler"),
-    ("tokenize", "handler started until queued: the message is parsed, its text tokenized"),
-    ("queue", "queued until its batch starts: a worker wakes, waits for a core or ends the batch before"),
-    ("compute", "the forward pass of its batch"),
-    ("answer", "batch computed until the answer is handed to gRPC"),
-)
+STAGES = {
+    "outside": "the client, the kernel, and gRPC's threads before and after the handler",
+    "tokenize": "handler started until queued: the message is parsed, its text tokenized",
+    "queue": "queued until its batch starts: a worker wakes, waits for a core or ends the batch before",
+    "compute": "the forward pass of its batch",
+    "answer": "batch computed until the answer is handed to gRPC",
+}
 
 
 def measure(address, model, rate, duration):
@@ -51,42 +49,27 @@ def measure(address, model, rate, duration):
     return rows
 
 
-def percentile(values, percent):
-    values = sorted(values)
-    return values[min(len(values) - 1, int(len(values) * percent / 100))]
-
-
 def table(rows):
-    """Lines of Markdown: each stage's percentiles, and its mean among the slowest hundredth of the calls."""
-    slowest = sorted(rows, key=lambda row: row[-1])[-max(1, len(rows) // 100) :]
-    lines = [
-        "| us | p50 | p90 | p99 | mean of the slowest 1% of the calls |",
-        "|---|---|---|---|---|",
-    ]
-    for index, name in enumerate([name for name, _ in STAGES] + ["the whole call"]):
-        values = [row[index] for row in rows]
-        figures = [percentile(values, p) for p in (50, 90, 99)]
-        figures.append(sum(row[index] for row in slowest) / len(slowest))
-        lines.append(f"| {name} | {' | '.join(f'{figure:,.0f}' for figure in figures)} |")
-    return lines
+    """Each stage's percentiles, and its mean among the slowest hundredth of the calls."""
+    slowest = sorted(rows, key=lambda row: row[-1])[-max(1, len(rows) // 100):]
+    lines = []
+    for index, name in enumerate([*STAGES, "the whole call"]):
+        values = sorted(row[index] for row in rows)
+        figures = [values[min(len(values) - 1, len(values) * p // 100)] for p in (50, 90, 99)]
+        lines.append([name, *(f"{figure:,.0f}" for figure in [*figures, statistics.fmean(row[index] for row in slowest)])])
+    return Table(("us", "p50", "p90", "p99", "mean of the slowest 1% of the calls"), lines)
 
 
 def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("address", help="HOST:PORT of the server")
     parser.add_argument("--model", default="", help="a classifier; may be left out if there is one only")
     parser.add_argument("--rate", type=float, default=200, help="calls per second, at most")
     parser.add_argument("--duration", type=float, default=8, help="in seconds")
-    parser.add_argument("--json", action="store_true", help="print the times of each call instead")
     args = parser.parse_args()
     rows = measure(args.address, args.model, args.rate, args.duration)
-    if args.json:
-        print(json.dumps(rows))
-        return
-    print("\n".join([f"{len(rows):,} calls", "", *table(rows), ""]))
-    for name, meaning in STAGES:
+    print(f"{len(rows):,} calls\n\n{table(rows)}\n")
+    for name, meaning in STAGES.items():
         print(f"{name}: {meaning}")
 
 
