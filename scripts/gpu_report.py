@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Does the work of scripts/gpu_report.sh: steps with a time limit each, and a report after every one.
 
-A step that fails or runs out of time is recorded, and the others continue. The report contains only
-what a step printed, and all three files are rewritten after each. Once nvidia-smi has shown a GPU, a
-program that finds none has failed: only PyTorch may be missing.
+A step that fails or runs out of time is recorded, and the others continue. The report contains only what a step printed, and all three files
+are rewritten after each. Once nvidia-smi has shown a GPU, a program that finds none has failed: only PyTorch may be missing.
 """
 import argparse
 import glob
@@ -20,6 +19,7 @@ import time
 
 import gpu_build
 from gpu_build import output_of
+from report_common import Table
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NO_GPU = 77
@@ -33,14 +33,18 @@ TRAINED = {"reader": "reader_squad", "translator": "translator_multi30k"}
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 CHECKS = {"float32": ["--dtype=float32"], "bfloat16": ["--dtype=bfloat16"],
           "bfloat16_fused": ["--dtype=bfloat16", "--fuse_layers"]}
-SANITIZED = [(name, CHECKS[name]) for name in ("float32", "bfloat16_fused")]
 LOG_CHARACTERS = 200000  # of each step
 TARGET_COPY_RATIO = 0.8
 TARGET_CLASSIFY_US = 60.0
 
 
+def read(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
 class Report:
-    """The results so far; both files are rewritten after each step."""
+    """The results so far; all files are rewritten after each step."""
 
     def __init__(self, folder, logs, facts):
         self.folder = folder
@@ -49,128 +53,95 @@ class Report:
         self.data = {"facts": facts, "steps": [], "checks": {}, "scan": [], "classify": [],
                      "systems": [], "trained": [], "pytorch": None, "server": None}
 
+    def log(self, name):
+        """The file of a step."""
+        return os.path.join(self.logs, re.sub(r"\W+", "_", name) + ".log")
+
     def write(self):
         os.makedirs(self.folder, exist_ok=True)
-        with open(os.path.join(self.folder, "gpu.json"), "w", encoding="utf-8") as file:
-            json.dump(self.data, file, indent=1)
-        with open(os.path.join(self.folder, "gpu.md"), "w", encoding="utf-8") as file:
-            file.write(markdown(self.data))
-        self.write_log()
-
-    def write_log(self):
-        with open(os.path.join(self.folder, "gpu.log"), "w", encoding="utf-8") as out:
-            for path in sorted(glob.glob(os.path.join(self.logs, "*.log")), key=os.path.getmtime):
-                with open(path, encoding="utf-8", errors="replace") as file:
-                    out.write(f"==== {os.path.basename(path)}\n{file.read()[-LOG_CHARACTERS:]}\n")
-
-
-def table(header, lines):
-    text = "| " + " | ".join(header) + " |\n|" + "---|" * len(header) + "\n"
-    return text + "".join("| " + " | ".join(str(c) for c in line) + " |\n" for line in lines)
+        logs = sorted(glob.glob(os.path.join(self.logs, "*.log")), key=os.path.getmtime)
+        for name, text in (("gpu.json", json.dumps(self.data, indent=1)), ("gpu.md", markdown(self.data)),
+                           ("gpu.log", "".join(f"==== {os.path.basename(p)}\n{read(p)[-LOG_CHARACTERS:]}\n" for p in logs))):
+            with open(os.path.join(self.folder, name), "w", encoding="utf-8") as file:
+                file.write(text)
 
 
 def verdict(reached):
     return "reached" if reached else "missed"
 
 
+# Results that are a table of rows: key, title, text above, columns, cells of a row.
+TABLES = (
+    ("scan", "The scan alone",
+     f"Target at large batch: at least {TARGET_COPY_RATIO} of the device's copy rate (bytes read plus bytes written).",
+     ("data type", "directions x hidden", "sequences x length", "us", "GB/s", "of the copy rate"),
+     lambda r: (r["dtype"], f"{r['directions']} x {r['hidden']}", f"{r['sequences']} x {r['length']}", f"{r['us']:.1f}",
+                f"{r['bytes_per_s'] / 1e9:.0f}", f"{r['ratio']:.2f}")),
+    ("classify", "One Classify of a TREC question", f"Target: under {TARGET_CLASSIFY_US:.0f} us of GPU and copy time.",
+     ("type", "GPU and copies, us", "target", "without the token table, us", "Run() on the host, p50 us", "p99 us"),
+     lambda r: (r["type"], f"{r['gpu_and_copy_us']:.1f}", verdict(r["gpu_and_copy_us"] < TARGET_CLASSIFY_US),
+                *(f"{r[key]:.1f}" for key in ("without_token_table_us", "run_p50_us", "run_p99_us")))),
+    ("systems", "Readers and translators",
+     "Random weights of the paper's sizes, from the call of Run() to the results: a step of a beam search of 5, an encoder of sentences of"
+     " 25 words, passages of 130 tokens with questions of 12.",
+     ("system", "type", "sequences", "rows", "p50 us", "p99 us", "rows/s", "workspace, MB"),
+     lambda r: (r["name"], r["type"], r["sequences"], r["rows"], f"{r['run_p50_us']:.1f}", f"{r['run_p99_us']:.1f}",
+                f"{r['rows'] / r['run_p50_us'] * 1e6:.0f}", f"{r['workspace_mb']:.0f}")),
+    ("trained", "Trained models in the server, float32",
+     "Answers with their offsets and translations (beam 5) that the reference recorded; they must be equal, and their scores within"
+     f" {MAX_SCORE_ERROR:.0e}.",
+     ("model", "recorded", "equal", "largest difference of a score"),
+     lambda r: (r["name"], r["recorded"], r["equal"], f"{r['difference']:.1e}")),
+)
+
+
 def markdown(data):
     """The report for people, from the report for programs."""
     facts = data["facts"]
-    out = ["# GPU report\n", f"{facts.get('gpu') or 'no GPU'}, driver {facts.get('driver')}, "
-           f"{facts.get('nvcc')}, commit {facts.get('commit')}, {facts.get('date')}.\n"]
-    out.append("## Steps\n")
-    out.append(table(("step", "result", "seconds", "note"),
-                     [(s["name"], s["result"], f"{s['seconds']:.0f}", s["note"].replace("|", "/"))
-                      for s in data["steps"]]))
+    out = [f"# GPU report\n\n{facts.get('gpu') or 'no GPU'}, driver {facts.get('driver')}, {facts.get('nvcc')}, commit"
+           f" {facts.get('commit')}, {facts.get('date')}.\n\n## Steps",
+           Table(("step", "result", "seconds", "note"),
+                 [(s["name"], s["result"], f"{s['seconds']:.0f}", s["note"].replace("|", "/")) for s in data["steps"]])]
     for name, checks in data["checks"].items():
         failed = [c for c in checks if not c["ok"]]
-        out.append(f"## Checks, {name}\n")
-        out.append(f"{len(checks)} checks, {len(failed)} failed.\n")
-        out += [f"* {c['name']}: {c['detail']}\n" for c in failed]
-    if data["scan"]:
-        out.append("## The scan alone\n")
-        out.append(f"Target at large batch: at least {TARGET_COPY_RATIO} of the device's copy rate "
-                   "(bytes read plus bytes written).\n")
-        out.append(table(("data type", "directions x hidden", "sequences x length", "us", "GB/s",
-                          "of the copy rate"),
-                         [(r["dtype"], f"{r['directions']} x {r['hidden']}",
-                           f"{r['sequences']} x {r['length']}", f"{r['us']:.1f}",
-                           f"{r['bytes_per_s'] / 1e9:.0f}", f"{r['ratio']:.2f}")
-                          for r in data["scan"]]))
-    if data["classify"]:
-        out.append("## One Classify of a TREC question\n")
-        out.append(f"Target: under {TARGET_CLASSIFY_US:.0f} us of GPU and copy time.\n")
-        out.append(table(("type", "GPU and copies, us", "target", "without the token table, us",
-                          "Run() on the host, p50 us", "p99 us"),
-                         [(r["type"], f"{r['gpu_and_copy_us']:.1f}",
-                           verdict(r["gpu_and_copy_us"] < TARGET_CLASSIFY_US),
-                           f"{r['without_token_table_us']:.1f}",
-                           f"{r['run_p50_us']:.1f}", f"{r['run_p99_us']:.1f}")
-                          for r in data["classify"]]))
-    if data["systems"]:
-        out.append("## Readers and translators\n")
-        out.append("Random weights of the paper's sizes, from the call of Run() to the results: a step of a beam "
-                   "search of 5, an encoder of sentences of 25 words, passages of 130 tokens with questions of 12.\n")
-        out.append(table(("system", "type", "sequences", "rows", "p50 us", "p99 us", "rows/s", "workspace, MB"),
-                         [(r["name"], r["type"], r["sequences"], r["rows"], f"{r['run_p50_us']:.1f}",
-                           f"{r['run_p99_us']:.1f}", f"{r['rows'] / r['run_p50_us'] * 1e6:.0f}",
-                           f"{r['workspace_mb']:.0f}") for r in data["systems"]]))
-    if data["trained"]:
-        out.append("## Trained models in the server, float32\n")
-        out.append("Answers with their offsets and translations (beam 5) that the reference recorded; they must be equal, "
-                   f"and their scores within {MAX_SCORE_ERROR:.0e}.\n")
-        out.append(table(("model", "recorded", "equal", "largest difference of a score"),
-                         [(r["name"], r["recorded"], r["equal"], f"{r['difference']:.1e}") for r in data["trained"]]))
+        out += [f"## Checks, {name}\n\n{len(checks)} checks, {len(failed)} failed.", *(f"* {c['name']}: {c['detail']}" for c in failed)]
+    for key, title, text, header, cells in TABLES:
+        if data[key]:
+            out += [f"## {title}\n\n{text}", Table(header, map(cells, data[key]))]
     if data["pytorch"]:
         out += pytorch_section(data["pytorch"])
     if data["server"]:
-        out += server_section(data["server"])
-    return "\n".join(out)
+        server = data["server"]
+        out += [f"## The whole server\n\n{server['right']} of {server['questions']} questions got the label of the published package; the"
+                f" largest error of a logit is {server['logit_error']:.1e}. One call: `{server['label']}`.",
+                Table(("load", "calls/s", "p50 us", "p99 us"),
+                      [(r["load"], f"{r['rate']:.0f}", f"{r['p50']:.0f}", f"{r['p99']:.0f}") for r in server["loads"]])]
+    return "\n\n".join(map(str, out)) + "\n"
 
 
 def pytorch_section(report):
-    out = ["## Against PyTorch\n",
-           f"PyTorch {report['torch']}, cuDNN {report['cudnn']}. Medians of alternating runs, "
-           "microseconds of one forward pass; SRU is float32 in float32 rows, else bfloat16; fused "
-           "is the same with a kernel per layer (--fuse_layers=all). LSTM is the better of eager and "
-           "captured.\n"]
+    out = [f"## Against PyTorch\n\nPyTorch {report['torch']}, cuDNN {report['cudnn']}. Medians of alternating runs, microseconds of one"
+           " forward pass; SRU is float32 in float32 rows, else bfloat16; fused is the same with a kernel per layer (--fuse_layers=all)."
+           " LSTM is the better of eager and captured."]
     summary = report.get("summary")
     if summary:
-        out.append(f"LSTM / SRU at batch <= 32: least {summary['lstm_ratio_least']:.1f} (target 5: "
-                   f"{verdict(summary['lstm_least_reached'])}), median "
-                   f"{summary['lstm_ratio_median']:.1f} (target 10: "
-                   f"{verdict(summary['lstm_median_reached'])}).")
+        out.append(f"LSTM / SRU at batch <= 32: least {summary['lstm_ratio_least']:.1f} (target 5:"
+                   f" {verdict(summary['lstm_least_reached'])}), median {summary['lstm_ratio_median']:.1f} (target 10:"
+                   f" {verdict(summary['lstm_median_reached'])}).")
         if summary["fused_rows"]:
-            out.append(f"LSTM / SRU with fused layers, {summary['fused_rows']} rows: least "
-                       f"{summary['fused_ratio_least']:.1f}, median "
-                       f"{summary['fused_ratio_median']:.1f}.")
+            out.append(f"LSTM / SRU with fused layers, {summary['fused_rows']} rows: least {summary['fused_ratio_least']:.1f}, median"
+                       f" {summary['fused_ratio_median']:.1f}.")
         if summary["ops_ratio_least"] is not None:
-            out.append(f"SRU in PyTorch operations / SRU: least {summary['ops_ratio_least']:.1f} "
-                       f"(target 5: {verdict(summary['ops_least_reached'])}).\n")
-    lines = []
-    for r in report["results"]:
-        ops = r.get("ops_us")
-        lines.append((r["shape"], r["batch"], r["dtype"], r["sru_us"], r.get("fused_us", "-"),
-                      r["lstm_eager_us"],
-                      r.get("lstm_graph_us", "-"), f"{r['lstm_us'] / r['sru_us']:.1f}", ops or "-",
-                      f"{ops / r['sru_us']:.1f}" if ops else "-"))
-    out.append(table(("shape", "batch", "data type", "SRU", "fused", "LSTM eager", "LSTM graph",
-                      "LSTM / SRU", "operations", "operations / SRU"), lines))
+            out.append(f"SRU in PyTorch operations / SRU: least {summary['ops_ratio_least']:.1f} (target 5:"
+                       f" {verdict(summary['ops_least_reached'])}).")
+    out.append(Table(
+        ("shape", "batch", "data type", "SRU", "fused", "LSTM eager", "LSTM graph", "LSTM / SRU", "operations", "operations / SRU"),
+        [(r["shape"], r["batch"], r["dtype"], r["sru_us"], r.get("fused_us", "-"), r["lstm_eager_us"], r.get("lstm_graph_us", "-"),
+          f"{r['lstm_us'] / r['sru_us']:.1f}", r.get("ops_us") or "-", f"{r['ops_us'] / r['sru_us']:.1f}" if r.get("ops_us") else "-")
+         for r in report["results"]]))
     if report["left_out"]:
-        out.append(f"{len(report['left_out'])} rows were left out for time.\n")
-    out += [f"* {e['row']}: {e['error']}\n" for e in report["errors"]]
-    return out
-
-
-def server_section(server):
-    out = ["## The whole server\n",
-           f"{server['right']} of {server['questions']} questions got the label of the published "
-           f"package; the largest error of a logit is {server['logit_error']:.1e}. One call: "
-           f"`{server['label']}`.\n"]
-    out.append(table(("load", "calls/s", "p50 us", "p99 us"),
-                     [(l["load"], f"{l['rate']:.0f}", f"{l['p50']:.0f}", f"{l['p99']:.0f}")
-                      for l in server["loads"]]))
-    return out
+        out.append(f"{len(report['left_out'])} rows were left out for time.")
+    return out + [f"* {e['row']}: {e['error']}" for e in report["errors"]]
 
 
 class Steps:
@@ -179,9 +150,7 @@ class Steps:
     `scale` multiplies every limit; `reserve` is kept for the steps that come after it is taken back."""
 
     def __init__(self, report, deadline, scale=1.0):
-        self.report = report
-        self.deadline = deadline
-        self.scale = scale
+        self.report, self.deadline, self.scale = report, deadline, scale
         self.reserve = 0.0
         self.failed = False
 
@@ -200,8 +169,7 @@ class Steps:
         return True
 
     def record(self, name, result, seconds, note=""):
-        self.report.data["steps"].append(
-            {"name": name, "result": result, "seconds": seconds, "note": note})
+        self.report.data["steps"].append({"name": name, "result": result, "seconds": seconds, "note": note})
         self.failed |= result == "failed"
         print(f"gpu_report: {name}: {result} in {seconds:.0f} s {note}", flush=True)
         self.report.write()
@@ -211,7 +179,7 @@ class Steps:
         return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=ROOT,
                                 env={**os.environ, **(environment or {})}, start_new_session=True)
 
-    def finish(self, name, process, log_path, started, limit, may_skip=False):
+    def finish(self, name, process, started, limit, may_skip=False):
         """Returns (exit code, output); the code is None after the limit, which begins at `started`.
 
         Records only failures. With `may_skip`, exit code 77 is none."""
@@ -222,14 +190,12 @@ class Steps:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             code = None
-        with open(log_path, encoding="utf-8", errors="replace") as log:
-            output = log.read()
+        output = read(self.report.log(name))
         if code != 0:
             tail = " ".join(output.strip().splitlines()[-3:])[-300:]
             why = "ran out of time; " if code is None else f"exit code {code}; "
             skipped = may_skip and code == NO_GPU
-            self.record(name, "skipped" if skipped else "failed", time.monotonic() - started,
-                        tail if skipped else why + tail)
+            self.record(name, "skipped" if skipped else "failed", time.monotonic() - started, tail if skipped else why + tail)
         return code, output
 
     def run(self, name, command, limit, environment=None, may_skip=False):
@@ -237,19 +203,23 @@ class Steps:
         started = time.monotonic()
         if self.out_of_time(name):
             return None
-        path = os.path.join(self.report.logs, re.sub(r"\W+", "_", name) + ".log")
-        with open(path, "w", encoding="utf-8") as log:
+        with open(self.report.log(name), "w", encoding="utf-8") as log:
             try:
                 process = self.start(command, log, environment)
             except OSError as error:
                 self.record(name, "failed", 0, str(error))
                 return None
-            code, output = self.finish(name, process, path, started, limit, may_skip)
+            code, output = self.finish(name, process, started, limit, may_skip)
         if code != 0:
             return None
-        lines = output.strip().splitlines()
-        self.record(name, "ok", time.monotonic() - started, lines[-1][:200] if lines else "")
+        self.record(name, "ok", time.monotonic() - started, (output.strip().splitlines() or [""])[-1][:200])
         return output
+
+    def results(self, name, found, done):
+        """What a step left, which fails if it succeeded without leaving anything."""
+        if done is not None and not found:
+            self.record(f"results of {name}", "failed", 0, "there are none")
+        return found
 
 
 def nvidia_smi(fields):
@@ -260,8 +230,7 @@ def nvidia_smi(fields):
 
 def facts():
     gpu = nvidia_smi("name,driver_version,compute_cap")
-    name, driver, capability = ([f.strip() for f in gpu[0].split(",")] + [""] * 3)[:3] if gpu else (
-        "", "", "")
+    name, driver, capability = ([f.strip() for f in gpu[0].split(",")] + [""] * 3)[:3] if gpu else ("", "", "")
     nvcc = re.search(r"release [\d.]+", output_of(["nvcc", "--version"]))
     return {"gpu": name, "gpus": len(gpu), "driver": driver, "capability": capability,
             "nvcc": "nvcc " + nvcc.group(0) if nvcc else "no nvcc",
@@ -272,13 +241,10 @@ def facts():
 def kernel_filter(tool, seconds):
     """Arguments that make compute-sanitizer look at our kernels only; their names contain `sru`.
 
-    cuBLASLt's kernels are pipelined in ways that its tools report, and slow under them. The option's name
-    depends on the version."""
+    cuBLASLt's kernels are pipelined in ways that its tools report, and slow under them. The option's name depends on the version."""
     said = output_of([tool, "--help"], seconds)
-    for option in ("--kernel-name", "--kernel-regex", "--filter"):
-        if re.search(option + r"(?![-\w])", said):
-            return [option, "kns=sru"]
-    return []
+    found = [option for option in ("--kernel-name", "--kernel-regex", "--filter") if re.search(option + r"(?![-\w])", said)]
+    return [found[0], "kns=sru"] if found else []
 
 
 def sanitize(steps, program, environment, one_by_one=False):
@@ -294,82 +260,78 @@ def sanitize(steps, program, environment, one_by_one=False):
     ours = kernel_filter(tool, steps.within(10))
     # initcheck must see what the library's kernels write, which ours read, and memcheck is fast enough to look at
     # them once, too.
-    runs = [(f"{kind}, {name}", ["--tool", kind] + (ours if kind != "initcheck" else []) +
-             [program, "--small", *arguments])
-            for kind, (name, arguments) in itertools.product(SANITIZERS, SANITIZED)]
-    name, arguments = SANITIZED[0]
+    runs = [(f"{kind}, {name}", kind, ours if kind != "initcheck" else [], CHECKS[name])
+            for kind, name in itertools.product(SANITIZERS, ("float32", "bfloat16_fused"))]
     if ours:
-        runs.append((f"memcheck of all kernels, {name}",
-                     ["--tool", "memcheck", program, "--small", *arguments]))
+        runs.append(("memcheck of all kernels, float32", "memcheck", [], CHECKS["float32"]))
     running = []
-    for kind, arguments in runs:
-        name = "sanitizer " + kind
+    for name, kind, only, arguments in runs:
+        name = "sanitizer " + name
         if one_by_one and steps.out_of_time(name):
             continue
-        path = os.path.join(steps.report.logs, re.sub(r"\W+", "_", name) + ".log")
-        with open(path, "w", encoding="utf-8") as log:
-            running.append((name, path, time.monotonic(), steps.start(
-                [tool, "--error-exitcode", "9", *arguments], log, environment)))
+        with open(steps.report.log(name), "w", encoding="utf-8") as log:
+            running.append((name, time.monotonic(), steps.start(
+                [tool, "--error-exitcode", "9", "--tool", kind, *only, program, "--small", *arguments], log, environment)))
         if one_by_one:
             finish_sanitizer(steps, *running.pop())
     for run in running:
         finish_sanitizer(steps, *run)
 
 
-def finish_sanitizer(steps, name, path, started, process):
-    code, output = steps.finish(name, process, path, started, 100)
+def finish_sanitizer(steps, name, started, process):
+    code, output = steps.finish(name, process, started, 100)
     if code == 0:
         found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: .*", output)
         steps.record(name, "ok" if found else "failed", time.monotonic() - started,
                      found[-1] if found else "no summary line: the tool has not looked at anything")
 
 
-def server_log(steps, name):
-    return os.path.join(steps.report.logs, re.sub(r"\W+", "_", name) + ".log")
+def with_server(steps, name, prefix, repository, environment, backend, body):
+    """Runs a server and body(address, its first line), which returns what is wrong. The step `name` records that, and whatever fails."""
+    started = time.monotonic()
 
+    def record(result, note):
+        steps.record(name, result, time.monotonic() - started, note)
 
-def start_server(steps, name, prefix, repository, environment, backend):
-    """A server process; None if it cannot be started, which is recorded as a failure of the step `name`."""
     program = os.path.join(prefix, "bin", "sru_server")
-    with open(server_log(steps, name), "w", encoding="utf-8") as log:
-        try:
-            return subprocess.Popen(
-                [program, "--backend=" + backend, "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0",
-                 "--http_listen=",
-                 "--model_repository=" + repository],
-                stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment})
-        except OSError as error:
-            steps.record(name, "failed", 0, f"{program} does not start: {error}")
-            return None
-
-
-def await_address(steps, name, server, started):
-    """(address, the line that says it) of a server that start_server() has started; (None, None) if it ends or says
-    nothing, which is recorded."""
-    while True:
-        with open(server_log(steps, name), encoding="utf-8", errors="replace") as log:
-            said = log.read()
-        found = re.search(r"listening on (\S+),", said)
-        if found:
-            return found.group(1), said.splitlines()[0][:200]
-        if server.poll() is not None or time.monotonic() - started > steps.within(60):
-            hint = ""
-            if "GLIBC" in said:
-                hint = "this machine's C or C++ library is older than the one of the build; "
-            steps.record(name, "failed", time.monotonic() - started,
-                         f"the server does not start: {hint}" + " ".join(said.split())[-300:])
-            return None, None
-        time.sleep(0.05)
-
-
-def stop_server(steps, server):
-    server.terminate()
     try:
-        server.wait(timeout=steps.within(20))
-    except subprocess.TimeoutExpired:
-        server.kill()
-        server.wait()
-        steps.record("server drains", "failed", 20, "it had to be killed")
+        with open(steps.report.log(name), "w", encoding="utf-8") as log:
+            server = subprocess.Popen(
+                [program, "--backend=" + backend, "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=",
+                 "--model_repository=" + repository], stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **environment})
+    except OSError as error:
+        record("failed", f"{program} does not start: {error}")
+        return
+    try:
+        found = None
+        while not found:
+            ended = server.poll() is not None
+            said = read(steps.report.log(name))
+            found = re.search(r"listening on (\S+),", said)
+            if not found and (ended or time.monotonic() - started > steps.within(60)):
+                hint = "this machine's C or C++ library is older than the one of the build; " if "GLIBC" in said else ""
+                record("failed", f"the server does not start: {hint}" + " ".join(said.split())[-300:])
+                return
+            time.sleep(0 if found else 0.05)
+        mistakes = body(found.group(1), said.splitlines()[0][:200])
+        record("failed" if mistakes else "ok", "; ".join(mistakes))
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError, IndexError, TypeError) as error:
+        record("failed", repr(error)[:300])
+    finally:
+        server.terminate()
+        try:
+            server.wait(timeout=steps.within(20))
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+            steps.record("server drains", "failed", 20, "it had to be killed")
+
+
+def client_output(steps, prefix, environment, arguments, lines=(), seconds=60):
+    """What sru_client prints for these lines of input."""
+    return subprocess.run([os.path.join(prefix, "bin", "sru_client"), *arguments], input="".join(line + "\n" for line in lines),
+                          capture_output=True, text=True, timeout=steps.within(seconds), check=True,
+                          env={**os.environ, **environment}).stdout
 
 
 def shared_folder():
@@ -380,20 +342,11 @@ def shared_folder():
     return None
 
 
-def client_lines(steps, prefix, environment, arguments, lines):
-    """What sru_client prints for these lines of input, as JSON."""
-    said = subprocess.run([os.path.join(prefix, "bin", "sru_client"), *arguments], input="".join(l + "\n" for l in lines),
-                          capture_output=True, text=True, timeout=steps.within(60), check=True,
-                          env={**os.environ, **environment}).stdout
-    return [json.loads(line) for line in said.splitlines()]
-
-
 def compare_answers(recorded, found):
     """How many recorded spans were found, and the largest difference of their scores."""
     keys = ("start_byte", "end_byte", "start_char", "end_char")
     best = [f["answers"][0] for f in found]
-    equal = [(r, b) for r, b in zip(recorded, best)
-             if r["answer"] == b["text"] and all(r[key] == b[key] for key in keys)]
+    equal = [(r, b) for r, b in zip(recorded, best) if r["answer"] == b["text"] and all(r[key] == b[key] for key in keys)]
     return len(equal), max([abs(r["log_score"] - b["log_score"]) for r, b in equal], default=0.0)
 
 
@@ -405,12 +358,11 @@ def compare_translations(recorded, found):
 
 
 def drive_trained(steps, prefix, build, environment, backend="cuda"):
-    """The trained reader and translator in the server against what the reference recorded. Needs the checkpoints, and
-    PyTorch to export them."""
+    """The trained reader and translator in the server against what the reference recorded. Needs the checkpoints, and PyTorch to export
+    them."""
     name = "trained models"
     if steps.out_of_time(name):
         return
-    started = time.monotonic()
     shared = shared_folder()
     if shared is None or importlib.util.find_spec("torch") is None:
         steps.record(name, "skipped", 0, "../shared/checkpoints is not here; SRU_SHARED_DIR names another folder"
@@ -420,45 +372,29 @@ def drive_trained(steps, prefix, build, environment, backend="cuda"):
     shutil.rmtree(repository, ignore_errors=True)
     sources = {task: os.path.join(shared, "checkpoints", folder) for task, folder in TRAINED.items()}
     for task, source in sources.items():
-        files = [("--vocab", "vocab.txt"), ("--subwords", "spm.model")]
-        given = [word for flag, file in files if os.path.exists(os.path.join(source, file))
-                 for word in (flag, os.path.join(source, file))]
-        if steps.run(f"export of the {task}",
-                     [sys.executable, "-B", "models/export_torch.py", "--checkpoint", os.path.join(source, "checkpoint.pt"),
-                      "--config", os.path.join(source, "config.json"), *given,
-                      "--out", os.path.join(repository, task, "1")], 60) is None:
+        files = [("--checkpoint", "checkpoint.pt"), ("--config", "config.json"), ("--vocab", "vocab.txt"), ("--subwords", "spm.model")]
+        given = [word for flag, file in files if os.path.exists(os.path.join(source, file)) for word in (flag, os.path.join(source, file))]
+        if steps.run(f"export of the {task}", [sys.executable, "-B", "models/export_torch.py", *given,
+                                               "--out", os.path.join(repository, task, "1")], 60) is None:
             return
-    server = start_server(steps, name, prefix, repository, environment, backend)
-    if server is None:
-        return
-    try:
-        address, _ = await_address(steps, name, server, started)
-        if address is None:
-            return
+
+    def compare(address, _):
         mistakes = []
         for task, source in sources.items():
-            with open(os.path.join(source, "expected.jsonl"), encoding="utf-8") as file:
-                recorded = [json.loads(line) for line in file]
-            if task == "reader":
-                found = client_lines(steps, prefix, environment,
-                                     ["answer", "--queries", "--json", "--model=" + task, "--address=" + address],
-                                     [json.dumps({"question": r["question"], "passages": [r["paragraph"]]})
-                                      for r in recorded])
-                equal, difference = compare_answers(recorded, found)
-            else:
-                found = client_lines(steps, prefix, environment,
-                                     ["translate", "--json", "--beam_size=5", "--model=" + task, "--address=" + address],
-                                     [r["source"] for r in recorded])
-                equal, difference = compare_translations(recorded, found)
-            steps.report.data["trained"].append(
-                {"name": task, "recorded": len(recorded), "equal": equal, "difference": difference})
+            recorded = [json.loads(line) for line in read(os.path.join(source, "expected.jsonl")).splitlines()]
+            arguments, given, count = (
+                (["answer", "--queries"], [json.dumps({"question": r["question"], "passages": [r["paragraph"]]}) for r in recorded],
+                 compare_answers) if task == "reader" else
+                (["translate", "--beam_size=5"], [r["source"] for r in recorded], compare_translations))
+            said = client_output(steps, prefix, environment, [*arguments, "--json", "--model=" + task, "--address=" + address], given)
+            found = [json.loads(line) for line in said.splitlines()]
+            equal, difference = count(recorded, found)
+            steps.report.data["trained"].append({"name": task, "recorded": len(recorded), "equal": equal, "difference": difference})
             if len(found) != len(recorded) or equal != len(recorded) or not difference <= MAX_SCORE_ERROR:
                 mistakes.append(f"{task}: {equal} of {len(recorded)} equal, a score differs by {difference:.1e}")
-        steps.record(name, "failed" if mistakes else "ok", time.monotonic() - started, "; ".join(mistakes))
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError, IndexError, TypeError) as error:
-        steps.record(name, "failed", time.monotonic() - started, repr(error)[:300])
-    finally:
-        stop_server(steps, server)
+        return mistakes
+
+    with_server(steps, name, prefix, repository, environment, backend, compare)
 
 
 def drive_server(steps, prefix, environment, backend="cuda", seconds=5.0):
@@ -467,51 +403,30 @@ def drive_server(steps, prefix, environment, backend="cuda", seconds=5.0):
     if steps.out_of_time(name):
         return
     started = time.monotonic()
-    server = start_server(steps, name, prefix, os.path.join(prefix, "share", "sru", "models"), environment, backend)
-    if server is None:
-        return
-    try:
-        address, line = await_address(steps, name, server, started)
-        if address is None:
-            return
+
+    def classify(address, line):
         steps.record("server starts", "ok", time.monotonic() - started, line)
-        with open(os.path.join(ROOT, "tests", "data", "trec_questions.jsonl"),
-                  encoding="utf-8") as file:
-            questions = [json.loads(line) for line in file]
-        client = os.path.join(prefix, "bin", "sru_client")
-        answers = subprocess.run([client, "classify", "--json", "--top_k=0", "--address=" + address],
-                                 input="".join(q["text"] + "\n" for q in questions),
-                                 capture_output=True, text=True, timeout=steps.within(30), check=True,
-                                 env={**os.environ, **environment}).stdout.splitlines()
-        labels = [json.loads(a)["labels"] for a in answers]
-        error = max(abs(float(l["logit"]) - q["logits"][l["index"]])
-                    for ls, q in zip(labels, questions) for l in ls)
-        one = subprocess.run([client, "classify", "--times", "--address=" + address,
-                              questions[0]["text"]], capture_output=True, text=True,
-                             timeout=steps.within(30), check=True, env={**os.environ, **environment}).stdout
-        result = {"questions": len(questions),
-                  "right": sum(l[0]["name"] == q["label"] for l, q in zip(labels, questions)),
-                  "logit_error": error,
-                  "label": " ".join(one.split()), "loads": []}
+        questions = [json.loads(text) for text in read(os.path.join(ROOT, "tests", "data", "trec_questions.jsonl")).splitlines()]
+        said = client_output(steps, prefix, environment, ["classify", "--json", "--top_k=0", "--address=" + address],
+                             [q["text"] for q in questions], 30)
+        labels = [json.loads(answer)["labels"] for answer in said.splitlines()]
+        one = client_output(steps, prefix, environment, ["classify", "--times", "--address=" + address, questions[0]["text"]], seconds=30)
+        result = {"questions": len(questions), "label": " ".join(one.split()), "loads": [],
+                  "right": sum(found[0]["name"] == q["label"] for found, q in zip(labels, questions)),
+                  "logit_error": max(abs(float(l["logit"]) - q["logits"][l["index"]]) for found, q in zip(labels, questions) for l in found)}
         for title, arguments in (("64 in flight", ["--in_flight=64"]),
-                                 ("512 in flight", ["--in_flight=512", "--connections=4",
-                                                    "--threads=4"]),
-                                 ("one at a time", ["--in_flight=1", "--connections=1",
-                                                    "--threads=1"])):
-            loaded = steps.run("load, " + title,
-                               [os.path.join(prefix, "bin", "sru_bench"), "load", "--json",
-                                f"--duration={seconds}s", "--address=" + address, *arguments], 20,
-                               environment)
+                                 ("512 in flight", ["--in_flight=512", "--connections=4", "--threads=4"]),
+                                 ("one at a time", ["--in_flight=1", "--connections=1", "--threads=1"])):
+            loaded = steps.run("load, " + title, [os.path.join(prefix, "bin", "sru_bench"), "load", "--json", f"--duration={seconds}s",
+                                                  "--address=" + address, *arguments], 20, environment)
             if loaded is not None:
-                result["loads"].append({"load": title, **load_figures(parse_json(loaded))})
+                run = parse_json(loaded)
+                result["loads"].append({"load": title, "rate": run["throughput_per_s"], "p50": run["latency_us"]["p50"],
+                                        "p99": run["latency_us"]["p99"], "codes": run["codes"]})
         steps.report.data["server"] = result
-        mistakes = server_mistakes(result)
-        steps.record(name, "failed" if mistakes else "ok", time.monotonic() - started,
-                     "; ".join(mistakes))
-    except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError) as error:
-        steps.record(name, "failed", time.monotonic() - started, repr(error)[:300])
-    finally:
-        stop_server(steps, server)
+        return server_mistakes(result)
+
+    with_server(steps, name, prefix, os.path.join(prefix, "share", "sru", "models"), environment, backend, classify)
 
 
 def server_mistakes(result):
@@ -519,8 +434,7 @@ def server_mistakes(result):
     wrong = result["questions"] - result["right"]
     mistakes = [f"{wrong} wrong labels"] if wrong else []
     if not result["logit_error"] <= MAX_LOGIT_ERROR:  # also if it is NaN
-        mistakes.append(f"a logit is wrong by {result['logit_error']:.1e}, expected at most "
-                        f"{MAX_LOGIT_ERROR:.0e}")
+        mistakes.append(f"a logit is wrong by {result['logit_error']:.1e}, expected at most {MAX_LOGIT_ERROR:.0e}")
     for load in result["loads"]:
         errors = {code: count for code, count in load["codes"].items() if code != "OK" and count}
         if errors:
@@ -540,12 +454,6 @@ def unpacked(prefix, build):
     return os.path.dirname(os.path.dirname(found[0])) if found else folder
 
 
-def load_figures(report):
-    """The parts of sru_bench's report that are needed."""
-    return {"rate": report["throughput_per_s"], "p50": report["latency_us"]["p50"],
-            "p99": report["latency_us"]["p99"], "codes": report["codes"]}
-
-
 def parse_json(text):
     """The JSON that begins a line of a program's output; [] if there is none."""
     for begin in re.finditer(r"^[\[{]", text or "", re.MULTILINE):
@@ -556,11 +464,14 @@ def parse_json(text):
     return []
 
 
+def json_file(path):
+    return parse_json(read(path)) if os.path.exists(path) else []
+
+
 def one_gpu(found):
     """The environment that leaves one GPU visible, the one with the least memory in use.
 
-    Empty if there is only one or the caller has chosen. Nothing here needs a second one, and every
-    program would open all of them."""
+    Empty if there is only one or the caller has chosen. Nothing here needs a second one, and every program would open all of them."""
     if found["gpus"] < 2 or "CUDA_VISIBLE_DEVICES" in os.environ:
         return {}
     used = [re.match(r"\d+", line.strip()) for line in nvidia_smi("memory.used")]
@@ -568,45 +479,31 @@ def one_gpu(found):
     return {"CUDA_VISIBLE_DEVICES": str(used.index(min(used))), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
-def check(steps, program, environment):
-    """Runs gpu_check in every data type."""
-    report = steps.report
+def measure(steps, programs, environment):
+    """Runs gpu_check in every data type, and gpu_bench's own benchmarks."""
+    data = steps.report.data
     for name, arguments in CHECKS.items():
-        path = os.path.join(report.logs, f"checks_{name}.json")
-        done = steps.run(f"checks, {name}", [program, *arguments, "--json=" + path], 60, environment)
-        results = []
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as file:
-                results = parse_json(file.read())
-        if results:
-            report.data["checks"][name] = results
-        elif done is not None:
-            steps.record(f"results of checks, {name}", "failed", 0, "there are none")
-    report.write()
-
-
-def bench(steps, program, environment):
-    """Runs gpu_bench's own benchmarks."""
+        path = os.path.join(steps.report.logs, f"checks_{name}.json")
+        done = steps.run(f"checks, {name}", [programs.check, *arguments, "--json=" + path], 60, environment)
+        found = steps.results(f"checks, {name}", json_file(path), done)
+        if found:
+            data["checks"][name] = found
+    if "CUDA_VISIBLE_DEVICES" in environment:
+        everywhere = {k: v for k, v in environment.items() if k != "CUDA_VISIBLE_DEVICES"}
+        steps.run("short check on all GPUs", [programs.check, "--small"], 60, everywhere)
     for name in ("scan", "classify", "systems"):
-        done = steps.run(name, [program, name], 45, environment)
-        steps.report.data[name] = parse_json(done)
-        if done is not None and not steps.report.data[name]:
-            steps.record(f"results of {name}", "failed", 0, "there are none")
+        done = steps.run(name, [programs.bench, name], 45, environment)
+        data[name] = steps.results(name, parse_json(done), done)
     steps.report.write()
 
 
 def compare_pytorch(steps, program, environment):
     """The comparison gets the remaining time, and measures as many rows as it can."""
     path = os.path.join(steps.report.logs, "pytorch.json")
-    margin = 30 * steps.scale
-    seconds = max(2.0, min(200 * steps.scale, steps.left() - margin))
-    steps.run("against PyTorch",
-              [sys.executable, "-B", "kernels/bench/compare_pytorch_gpu.py",
-               "--gpu_bench", program, "--out", path, "--seconds", f"{seconds:.1f}"],
-              260, environment, may_skip=True)
-    if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
-            steps.report.data["pytorch"] = parse_json(file.read()) or None
+    seconds = max(2.0, min(200 * steps.scale, steps.left() - 30 * steps.scale))
+    steps.run("against PyTorch", [sys.executable, "-B", "kernels/bench/compare_pytorch_gpu.py", "--gpu_bench", program, "--out", path,
+                                  "--seconds", f"{seconds:.1f}"], 260, environment, may_skip=True)
+    steps.report.data["pytorch"] = json_file(path) or None
     steps.report.write()
 
 
@@ -641,22 +538,15 @@ def main():
     toolkit = gpu_build.find_toolkit()
     environment = one_gpu(found)
     if toolkit.library_folder:
-        environment["LD_LIBRARY_PATH"] = ":".join(
-            [toolkit.library_folder] + [p for p in [os.environ.get("LD_LIBRARY_PATH")] if p])
-    programs = gpu_build.programs(steps, build, toolkit, found["capability"].replace(".", "") or "90",
-                                  prefix)
+        environment["LD_LIBRARY_PATH"] = ":".join(filter(None, [toolkit.library_folder, os.environ.get("LD_LIBRARY_PATH")]))
+    programs = gpu_build.programs(steps, build, toolkit, found["capability"].replace(".", "") or "90", prefix)
     if programs:
-        check(steps, programs.check, environment)
-        if "CUDA_VISIBLE_DEVICES" in environment:
-            everywhere = {k: v for k, v in environment.items() if k != "CUDA_VISIBLE_DEVICES"}
-            steps.run("short check on all GPUs", [programs.check, "--small"], 60, everywhere)
-        bench(steps, programs.bench, environment)
+        measure(steps, programs, environment)
     if prefix:
         drive_server(steps, prefix, environment)
         drive_trained(steps, prefix, build, environment)
     if programs:
-        sanitize(steps, programs.check, environment,
-                 one_by_one="Exclusive" in " ".join(nvidia_smi("compute_mode")))
+        sanitize(steps, programs.check, environment, one_by_one="Exclusive" in " ".join(nvidia_smi("compute_mode")))
         steps.reserve = 0.0
         compare_pytorch(steps, programs.bench, environment)
     report.write()

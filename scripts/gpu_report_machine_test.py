@@ -66,7 +66,7 @@ class MachineTest(unittest.TestCase):
         self.root = self.here + "/project"
         os.makedirs(self.root + "/scripts")
         os.makedirs(self.root + "/kernels/bench")
-        for name in ("gpu_report.sh", "gpu_report.py", "gpu_build.py"):
+        for name in ("gpu_report.sh", "gpu_report.py", "gpu_build.py", "report_common.py"):
             shutil.copy(os.path.join(ROOT, "scripts", name), self.root + "/scripts/")
         os.symlink(ROOT + "/tests", self.root + "/tests")
         for name in os.listdir(ROOT + "/kernels"):
