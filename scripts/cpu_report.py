@@ -12,15 +12,13 @@ first time.
 
 import array
 import json
-import os
 import pathlib
 import random
 import statistics
 import struct
 import sys
-import time
 
-from report_common import NotMeasured, PRETRAINED, ROOT, Report, SKIPPED, Table, kernel_benchmarks, one_core, output_of, progress
+from report_common import NotMeasured, PRETRAINED, ROOT, Report, SKIPPED, Table, core_share, kernel_benchmarks, one_core, output_of, progress
 
 # Targets of the project: name -> (must, aim). For ratios to products and to dense batches, less is better.
 LAYER_MUST = {"float32": (1.15, 1.05), "bfloat16": (1.25, 1.0)}
@@ -241,20 +239,8 @@ def kernels(args, _):
         yield Table(("product", "GFLOP/s"), products)
 
 
-def core_share(core, duration):
-    """The share of the time that a program on this core gets: 1 if the machine is quiet."""
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {core})
-    start, cpu = time.perf_counter(), time.process_time()
-    while time.perf_counter() - start < duration:
-        pass
-    share = (time.process_time() - cpu) / (time.perf_counter() - start)
-    os.sched_setaffinity(0, allowed)
-    return share
-
-
 def above(args):
-    shares.append(core_share(args.core, 0.1 if args.quick else 1.0))
+    shares.append(core_share(args.core, 0.1 if args.quick else 1.0)[0])
     text = ("Times move with the machine; ratios come from runs that alternate inside of one program, on one core. Medians. A"
             f" program that only counts got {min(shares):.0%} or more of the core after each part.")
     if min(shares) < QUIET:

@@ -48,6 +48,20 @@ def one_core():
     return max(os.sched_getaffinity(0))
 
 
+def core_share(core, duration):
+    """(the share of the time that a program on this core gets, 1 if the machine is quiet; the longest time in which it got none)"""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    start, cpu = time.perf_counter(), time.process_time()
+    now, longest = start, 0.0
+    while now - start < duration:
+        last, now = now, time.perf_counter()
+        longest = max(longest, now - last)
+    share = (time.process_time() - cpu) / (time.perf_counter() - start)
+    os.sched_setaffinity(0, allowed)
+    return share, longest
+
+
 def last_line(text):
     return (text.strip().splitlines() or ["it said nothing"])[-1]
 

@@ -9,7 +9,6 @@ in which stages a call spends its time. That the server does not answer wrongly 
 """
 
 import collections
-import multiprocessing
 import os
 import resource
 import shutil
@@ -17,7 +16,8 @@ import sys
 import time
 
 import call_stages
-from report_common import PRETRAINED, Report, Row, Server, Table, Watch, alternate, background, bench, progress, ratios, seconds, spread
+from report_common import (PRETRAINED, Report, Row, Server, Table, Watch, alternate, background, bench, core_share, one_core, progress, ratios,
+                           seconds, spread)
 
 # For the clients that flood: they share the cores with the server, and a client that woke for each of its
 # calls would take a third of them. Latency counts from the time at which a call was meant to be sent.
@@ -28,30 +28,10 @@ REFUSED_RATE = 8000
 SPREAD = "; min / median / max."
 
 
-def spin(duration, gaps):
-    """Reads the clock without a pause; a gap is time during which somebody else had the core."""
-    start = last = time.perf_counter()
-    while last - start < duration:
-        now = time.perf_counter()
-        if now - last > 0.0005:
-            gaps.append(now - last)
-        last = now
-
-
 def noise(args, _):
-    """How much of each core's time this machine does not give to programs that want it."""
-    duration = min(4, args.seconds)
-    with multiprocessing.Manager() as manager:
-        gaps = manager.list()
-        programs = [multiprocessing.Process(target=spin, args=(duration, gaps)) for _ in range(os.cpu_count())]
-        for program in programs:
-            program.start()
-        for program in programs:
-            program.join()
-        gaps = list(gaps)
-    yield ("A machine that is shared with others cannot have a short p99: programs that only read the clock, one a core, lost"
-           f" {sum(gaps) / (duration * os.cpu_count()):.2%} of the time in gaps of more than 0.5 ms just before this run, the longest"
-           f" {max(gaps, default=0) * 1e3:.1f} ms.")
+    share, longest = core_share(one_core(), min(4, args.seconds))
+    yield ("A machine that is shared with others cannot have a short p99: just before this run a program that only read the clock got"
+           f" {share:.2%} of the time of a core, and none of it for up to {longest * 1e3:.1f} ms.")
     yield "## Default flags (one instance per core)"
 
 

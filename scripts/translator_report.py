@@ -3,11 +3,10 @@
 
   make build && scripts/translator_report.py --shared=../shared          about 45 minutes
 
-Compares the translator with the reference in PyTorch (SHARED/reference/translator.py): golden cases, recorded translations, BLEU and
-speed; with CTranslate2 in operations per second; measures time by length and the memory of a hypothesis; and checks what every call is
-promised under load. Parts can be left out or chosen: --parts=checkpoint,bleu. Needs grpcio and numpy in this interpreter, and PyTorch in
-the interpreter --python. sacrebleu and CTranslate2 are installed from PyPI into a virtual environment, --tools. Exits with 1 if a figure is
-not as wanted.
+Compares the translator with the reference in PyTorch (SHARED/reference/translator.py): recorded translations, BLEU and speed;
+measures time by length and the memory of a hypothesis; and checks what every call is promised under load. Parts can be left out or chosen:
+--parts=checkpoint,bleu. Needs grpcio and numpy in this interpreter, and PyTorch in the interpreter --python. sacrebleu is installed from PyPI
+into a virtual environment, --tools. Exits with 1 if a figure is not as wanted.
 """
 
 import json
@@ -15,23 +14,21 @@ import pathlib
 import random
 import statistics
 import sys
-import time
 
 import report_calls
 import report_common
 from report_calls import Method
-from report_common import (DTYPES, NotMeasured, Program, ROOT, Report, Row, Server, at_least, at_most, chunks, difference, of_all,
+from report_common import (DTYPES, Program, ROOT, Report, Row, Server, at_least, at_most, chunks, difference, of_all,
                            one_core, output_of, progress)
 
 CHECKPOINT = "translator_multi30k"
-GOLDEN_LIMIT = 1e-4  # of a log-probability
 SCORE_LIMIT = 1e-3   # of a hypothesis
 # Of SHARED/reference/TRANSLATOR.md.
 BLEU = {"greedy": 36.5, "beam 5": 37.9}
 BLEU_LIMITS = {"float32": 0.05, "bfloat16": 0.3}
-TOOLS = ("sacrebleu==2.6.0", "ctranslate2==4.8.5")
+TOOL = "sacrebleu==2.6.0"
 SENTENCES = 64  # that are compared with PyTorch
-SOURCE, TARGET = 20, 20  # tokens, in the comparison with CTranslate2
+SOURCE = 20  # tokens
 ONE_CORE = ["--instances=1", "--cpu_threads=1"]
 LENGTHS = range(10, 101, 10)
 
@@ -75,62 +72,6 @@ for line in sys.stdin:
     print(json.dumps([time.monotonic() - start, tokens]), file=out, flush=True)
 """
 
-# Times CTranslate2 on a plain Transformer (with a feed-forward layer of d_sru values where ours has an
-# SRU) with random weights, on one thread. It is sent [sentences, beam] with lists of ids, and answers with
-# the seconds. A translation cannot end before it has its length, nor go on.
-CTRANSLATE2 = """
-import json, sys, tempfile, time
-import ctranslate2, numpy
-from ctranslate2.specs import TransformerSpec
-config, length = json.loads(sys.argv[1]), int(sys.argv[2])
-random = numpy.random.default_rng(0)
-d, ff, vocabulary = config["d_model"], config["d_sru"], config["target_vocabulary"]
-spec = TransformerSpec.from_config((config["encoder_layers"], config["decoder_layers"]), config["heads"])
-
-def linear(layer, rows, columns):
-    layer.weight = (random.standard_normal((rows, columns), dtype=numpy.float32) / columns ** 0.5)
-    layer.bias = numpy.zeros(rows, dtype=numpy.float32)
-
-def norm(layer):
-    layer.gamma, layer.beta = numpy.ones(d, dtype=numpy.float32), numpy.zeros(d, dtype=numpy.float32)
-
-def block(layer, *attentions):
-    for attention in attentions:
-        norm(attention.layer_norm)
-        for part, rows in zip(attention.linear, (3 * d, d) if len(attention.linear) == 2 else (d, 2 * d, d)):
-            linear(part, rows, d)
-    norm(layer.ffn.layer_norm)
-    linear(layer.ffn.linear_0, ff, d)
-    linear(layer.ffn.linear_1, d, ff)
-
-table = random.standard_normal((vocabulary, d), dtype=numpy.float32) / d ** 0.5
-spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = table
-norm(spec.encoder.layer_norm)
-norm(spec.decoder.layer_norm)
-linear(spec.decoder.projection, vocabulary, d)
-for layer in spec.encoder.layer:
-    block(layer, layer.self_attention)
-for layer in spec.decoder.layer:
-    block(layer, layer.self_attention, layer.attention)
-names = ["<blank>", "<unk>", "<s>", "</s>"] + ["t%d" % i for i in range(4, vocabulary)]
-spec.register_source_vocabulary(names)
-spec.register_target_vocabulary(names)
-spec.validate()
-with tempfile.TemporaryDirectory() as folder:
-    spec.save(folder)
-    translator = ctranslate2.Translator(folder, device="cpu", compute_type="float32", inter_threads=1, intra_threads=1)
-for line in sys.stdin:
-    sentences, beam = json.loads(line)
-    tokens = [[names[i] for i in ids] for ids in sentences]
-    start = time.monotonic()
-    found = translator.translate_batch(tokens, beam_size=beam, min_decoding_length=length, max_decoding_length=length)
-    seconds = time.monotonic() - start
-    lengths = sorted({len(result.hypotheses[0]) for result in found})
-    if lengths != [length]:
-        sys.exit("expected translations of %d tokens, found %s" % (length, lengths))
-    print(json.dumps(seconds), flush=True)
-"""
-
 SCORE_BLEU = """
 import json, sys
 import sacrebleu
@@ -161,12 +102,12 @@ class Models(report_common.Models):
 
 
 def tools(args):
-    """The interpreter of the virtual environment with TOOLS, which is made when it is not there."""
+    """The interpreter of the virtual environment with TOOL, which is made when it is not there."""
     python = args.tools / "bin" / "python"
     if not (args.tools / "complete").exists():
-        progress(f"installs {', '.join(TOOLS)} into {args.tools}")
+        progress(f"installs {TOOL} into {args.tools}")
         output_of([sys.executable, "-m", "venv", args.tools])
-        output_of([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *TOOLS])
+        output_of([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", TOOL])
         (args.tools / "complete").touch()
     return python
 
@@ -181,10 +122,6 @@ def translated(method, texts, **fields):
     """The translations of texts, in their order."""
     return [found for response in method.all(request_of(part, **fields) for part in chunks(texts, 25))
             for found in response.translations]
-
-
-def goldens(args, _):
-    return report_calls.golden_cases(args, "translator", "golden cases, log-probabilities; all searches equal", GOLDEN_LIMIT)
 
 
 def same_tokens(expected, found):
@@ -268,48 +205,9 @@ def pytorch(args, models):
                 f" ({1e3 * reference_s:,.0f} / {1e3 * mine:,.0f} ms; {equal} of {SENTENCES} translations equal)")
 
 
-def flop(size, feed_forward_products, sentences, beam):
-    """Floating-point operations of the matrix products that a search needs, attention's included: each source token through the encoder
-    once, one row in the first step and `beam` in each other one. feed_forward_products: products of d_model x d_sru in each layer, 2 of a
-    feed-forward layer and 4 of an SRU layer (three in, one out)."""
-    c = SIZES[size]
-    d, wide = c["d_model"], feed_forward_products * c["d_model"] * c["d_sru"]
-    encoder = c["encoder_layers"] * SOURCE * (4 * d * d + wide + 2 * d * SOURCE)
-    keys = c["decoder_layers"] * SOURCE * 2 * d * d
-    decoder = sum((beam if step else 1) * (c["decoder_layers"] * (6 * d * d + wide + 2 * d * (step + 1 + SOURCE))
-                                           + d * c["target_vocabulary"]) for step in range(TARGET))
-    return 2 * sentences * (encoder + keys + decoder)
-
-
 def random_ids(sentences, length, vocabulary, seed=5):
     random.seed(seed)
     return [[random.randrange(4, vocabulary) for _ in range(length)] for _ in range(sentences)]
-
-
-def ctranslate2(args, models):
-    """Operations per second against CTranslate2's, float32, on one thread of one core, alternating."""
-    python = tools(args)
-    for size, config in SIZES.items():
-        with Program([python, "-c", CTRANSLATE2, json.dumps(config), TARGET], one_core()) as reference, \
-                Server(args, models.random(size), "float32", ONE_CORE, one_core()) as server, \
-                Method(server.address, "Translate") as method:
-            for sentences, beam in ((1, 1), (1, 5), (32, 1), (32, 5)):
-                ids = random_ids(sentences, SOURCE, config["source_vocabulary"])
-                request = request_of(ids, beam_size=beam, max_new_tokens=TARGET)
-                lengths = {len(found.hypotheses[0].token_ids) for found in method(request).translations}
-                if lengths != {TARGET}:
-                    raise NotMeasured(f"expected translations of {TARGET} tokens, found {sorted(lengths)}")
-                reference.ask([ids, beam])
-                ours, theirs = [], []
-                end = time.monotonic() + 2 * args.seconds
-                while len(ours) < args.rounds or (time.monotonic() < end and len(ours) < 51):
-                    theirs.append(reference.ask([ids, beam]))
-                    ours.append(method(request).times.total_us / 1e6)
-                mine, other = statistics.median(ours), statistics.median(theirs)
-                rates = flop(size, 4, sentences, beam) / mine, flop(size, 2, sentences, beam) / other
-                yield at_least(
-                    f"{size}, {sentences} sentence{'s' * (sentences > 1)}, beam {beam}: FLOP/s / those of CTranslate2", rates[0] / rates[1], 1,
-                    f" ({rates[0] / 1e9:.1f} / {rates[1] / 1e9:.1f} GFLOP/s, {1e3 * mine:.1f} / {1e3 * other:.1f} ms)", digits=2)
 
 
 def linear_fit(xs, ys):
@@ -368,23 +266,16 @@ def sentences_of(models):
     return [f"--input={path}"]
 
 
-TEXT = f"""The model is `translator_multi30k` of the shared checkpoints, the reference is their `translator.py`. The comparisons with
-PyTorch and CTranslate2 give both sides one thread on the same core; ours is the server's time for the whole call (`total_us`).
-
-CTranslate2 runs a plain Transformer with random weights and our sizes: a feed-forward layer of d_sru values where ours has an SRU. Sources
-and translations have {SOURCE} and {TARGET} tokens each, since the end is forbidden until then (`min_decoding_length`; in our model by its
-bias). Operations are those of the matrix products that each needs, attention's included: two per weight and row, where a source token is a
-row of the encoder and of the decoder's keys and values, and every step has one row per live hypothesis: one in the first step, the beam in
-each other one. An SRU layer needs four products of d x d_sru, a feed-forward layer two."""
-
-
 def main():
     promises = report_calls.Promises("Translate", "translate", CHECKPOINT, call, sentences_of)
-    report = Report(__file__, "Translate", TEXT,
-                    (goldens, checkpoint, bleu, pytorch, ctranslate2, by_length, memory, *promises.parts), keeps=("Commands",))
+    report = Report(
+        __file__, "Translate",
+        "The model is `translator_multi30k` of the shared checkpoints, the reference is their `translator.py`. The comparison with PyTorch gives"
+        " both sides one thread on the same core; ours is the server's time for the whole call (`total_us`).",
+        (checkpoint, bleu, pytorch, by_length, memory, *promises.parts), keeps=("What is measured no more", "Commands"))
     report.parser.add_argument("--overload_seconds", type=float, default=600)
     report.parser.add_argument("--tools", type=pathlib.Path, default=ROOT / "build" / "report_tools",
-                               help="virtual environment with " + " and ".join(TOOLS) + "; made when it is not there")
+                               help=f"virtual environment with {TOOL}; made when it is not there")
     return report.run(models=Models)
 
 
