@@ -2,6 +2,7 @@
 under load. Needs grpcio and numpy."""
 
 import collections
+import concurrent.futures
 import signal
 import sys
 import time
@@ -37,12 +38,8 @@ class Method:
 
     def all(self, requests, in_flight=4):
         """The answers to all requests, in their order, with so many of them on their way at a time."""
-        answers, waiting = [], collections.deque()
-        for values in requests:
-            if len(waiting) == in_flight:
-                answers.append(waiting.popleft().result())
-            waiting.append(self.start(values))
-        return answers + [call.result() for call in waiting]
+        with concurrent.futures.ThreadPoolExecutor(in_flight) as pool:
+            return list(pool.map(self, requests))
 
     def __enter__(self):
         return self

@@ -1,15 +1,13 @@
 #!/usr/bin/env python3
 """Measures Translate and writes docs/benchmarks/translator.md.
 
-  make build && scripts/translator_report.py --shared=../shared          about 45 minutes
+  make build && scripts/translator_report.py --shared=../shared          about 20 minutes
 
-Compares the translator with the reference in PyTorch (SHARED/reference/translator.py): recorded translations, BLEU and speed;
-measures time by length and the memory of a hypothesis; and checks what every call is promised under load. Parts can be left out or chosen:
---parts=checkpoint,bleu. Needs grpcio and numpy in this interpreter, and PyTorch in the interpreter --python. sacrebleu is installed from PyPI
-into a virtual environment, --tools. Exits with 1 if a figure is not as wanted.
+Compares the translator with the reference in PyTorch (SHARED/reference/translator.py): recorded translations, BLEU and speed; and checks what every call
+is promised under load. Parts can be left out or chosen: --parts=checkpoint,bleu. Needs grpcio and numpy in this interpreter, and PyTorch in
+the interpreter --python. sacrebleu is installed from PyPI into a virtual environment, --tools. Exits with 1 if a figure is not as wanted.
 """
 
-import json
 import pathlib
 import random
 import statistics
@@ -18,8 +16,8 @@ import sys
 import report_calls
 import report_common
 from report_calls import Method
-from report_common import (DTYPES, Program, ROOT, Report, Row, Server, at_least, at_most, chunks, difference, of_all,
-                           one_core, output_of, progress)
+from report_common import (DTYPES, Program, ROOT, Report, Row, Server, at_least, chunks, difference, of_all, one_core,
+                           output_of, progress)
 
 CHECKPOINT = "translator_multi30k"
 SCORE_LIMIT = 1e-3   # of a hypothesis
@@ -28,35 +26,7 @@ BLEU = {"greedy": 36.5, "beam 5": 37.9}
 BLEU_LIMITS = {"float32": 0.05, "bfloat16": 0.3}
 TOOL = "sacrebleu==2.6.0"
 SENTENCES = 64  # that are compared with PyTorch
-SOURCE = 20  # tokens
 ONE_CORE = ["--instances=1", "--cpu_threads=1"]
-LENGTHS = range(10, 101, 10)
-
-# Models with random weights: that of the checkpoint's size, and the paper's with five layers.
-SIZES = {
-    "checkpoint's size": {"d_model": 128, "heads": 4, "d_sru": 512, "encoder_layers": 3,
-                          "decoder_layers": 3, "source_vocabulary": 6000, "target_vocabulary": 6000},
-    "paper's size": {"d_model": 512, "heads": 8, "d_sru": 2048, "encoder_layers": 5, "decoder_layers": 5,
-                     "source_vocabulary": 32000, "target_vocabulary": 32000},
-}
-COMMON = {"task": "translator", "bidirectional_encoder": False, "shared_embeddings": True, "pad_id": 0,
-          "unk_id": 1, "bos_id": 2, "eos_id": 3, "max_positions": 5000, "max_length": 100, "beam_size": 5,
-          "length_penalty": "gnmt", "alpha": 0.6}
-
-# Writes the checkpoint of a translator with random weights whose translations never end.
-MAKE_RANDOM = """
-import json, os, sys
-sys.path.insert(0, sys.argv[1])
-import torch, translator
-config = json.loads(sys.argv[2])
-torch.manual_seed(0)
-model = translator.Translator(config)
-with torch.no_grad():
-    model.generator[0].bias[config["eos_id"]] = -1e4
-os.makedirs(sys.argv[3])
-torch.save(model.state_dict(), os.path.join(sys.argv[3], "checkpoint.pt"))
-json.dump(config, open(os.path.join(sys.argv[3], "config.json"), "w"))
-"""
 
 # Times the reference's beam search, which takes a sentence at a time, on one thread. It is sent lists of
 # ids and answers with the seconds that all of them take and the best hypotheses.
@@ -84,16 +54,6 @@ for line in sys.stdin:
 
 
 class Models(report_common.Models):
-    def random(self, size):
-        """A model of one of SIZES with random weights, whose translations never end."""
-        name = "random_" + size.split("'")[0]
-
-        def make(repository):
-            source = self.folder / (name + "_checkpoint")
-            self.python("-c", MAKE_RANDOM, self.shared("reference"), json.dumps({**COMMON, **SIZES[size]}), source)
-            self.export(source, repository / "random" / "1")
-        return self.make(name, make)
-
     def corpus(self, name):
         return self.shared("datasets", "multi30k", name).read_text(encoding="utf-8").splitlines()
 
@@ -205,58 +165,9 @@ def pytorch(args, models):
                 f" ({1e3 * reference_s:,.0f} / {1e3 * mine:,.0f} ms; {equal} of {SENTENCES} translations equal)")
 
 
-def random_ids(sentences, length, vocabulary, seed=5):
-    random.seed(seed)
-    return [[random.randrange(4, vocabulary) for _ in range(length)] for _ in range(sentences)]
-
-
-def linear_fit(xs, ys):
-    """(slope, intercept) by least squares."""
-    x_mean, y_mean = statistics.fmean(xs), statistics.fmean(ys)
-    slope = sum((x - x_mean) * (y - y_mean) for x, y in zip(xs, ys)) / sum((x - x_mean) ** 2 for x in xs)
-    return slope, y_mean - slope * x_mean
-
-
-def by_length(args, models):
-    """The time of one sentence by the tokens of its translation."""
-    size = "checkpoint's size"
-    ids = random_ids(1, SOURCE, SIZES[size]["source_vocabulary"])
-    with Server(args, models.random(size), flags=ONE_CORE) as server, Method(server.address, "Translate") as method:
-        for beam in (1, 5):
-            functions = {length: lambda values=request_of(ids, beam_size=beam, max_new_tokens=length): method(values).times.total_us / 1e3
-                         for length in LENGTHS}
-            report_common.alternate(3, functions)
-            times = list(report_common.medians(3 * args.rounds, functions).values())
-            slope, start = linear_fit(LENGTHS, times)
-            largest = max(abs(found - start - slope * length) / found for length, found in zip(LENGTHS, times))
-            yield at_most(f"translations of 10 to 100 tokens, beam {beam}: largest deviation of the time from a straight line", largest,
-                          0.1, f" ({start:.2f} ms + {slope:.3f} ms per token)")
-            yield at_most(f"the same: time per token from 60 to 100 tokens / from 10 to 50, beam {beam}",
-                          linear_fit(LENGTHS[5:], times[5:])[0] / linear_fit(LENGTHS[:5], times[:5])[0], 1.2)
-
-
-def memory(args, models):
-    """What the arena holds while sentences are translated, against keys, values and states."""
-    size, sentences, source, target = "paper's size", 16, 40, 80
-    c = SIZES[size]
-    ids = random_ids(sentences, source, c["source_vocabulary"])
-    for dtype in DTYPES:
-        with Server(args, models.random(size), dtype) as server, Method(server.address, "Translate") as method:
-            for beam in (1, 5):
-                with report_common.Watch(lambda: server.metric("sru_state_bytes", 'kind="used"'), 0.005) as watch:
-                    method(request_of(ids, beam_size=beam, max_new_tokens=target))
-                # States are float32 whatever the type of the weights.
-                context = 4 * c["decoder_layers"] * 2 * c["d_model"] * source
-                own = 4 * c["decoder_layers"] * (2 * c["d_model"] * target + c["d_sru"])
-                most = max(watch.samples, default=0)
-                yield at_most(
-                    f"{sentences} sentences of {source} tokens, {target} new ones, beam {beam}: most memory of states / keys, values and c "
-                    f"of all hypotheses, {dtype}", most / (sentences * (context + beam * own)), 1.25,
-                    f" ({most / sentences / beam / 1e6:.2f} MB a hypothesis)")
-
-
 def call(number):
-    return request_of(random_ids(8, 20, 6000, number), beam_size=5, max_new_tokens=40)
+    random.seed(number)
+    return request_of([[random.randrange(4, 6000) for _ in range(20)] for _ in range(8)], beam_size=5, max_new_tokens=40)
 
 
 def sentences_of(models):
@@ -272,7 +183,7 @@ def main():
         __file__, "Translate",
         "The model is `translator_multi30k` of the shared checkpoints, the reference is their `translator.py`. The comparison with PyTorch gives"
         " both sides one thread on the same core; ours is the server's time for the whole call (`total_us`).",
-        (checkpoint, bleu, pytorch, by_length, memory, *promises.parts), keeps=("What is measured no more", "Commands"))
+        (checkpoint, bleu, pytorch, *promises.parts), keeps=("What is measured no more", "Commands"))
     report.parser.add_argument("--overload_seconds", type=float, default=600)
     report.parser.add_argument("--tools", type=pathlib.Path, default=ROOT / "build" / "report_tools",
                                help=f"virtual environment with {TOOL}; made when it is not there")
