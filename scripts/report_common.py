@@ -117,15 +117,15 @@ def background(words):
 
 
 class Program:
-    """A program that is sent one line at a time, words or a JSON value, and answers each with one JSON value."""
+    """A program that is sent one line at a time, a JSON value or what `encode` makes of it, and answers each with one JSON value."""
 
     def __init__(self, words, core=None):
         self._process = start(words, core, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                               env={**os.environ, "OMP_NUM_THREADS": "1"})
 
-    def ask(self, value):
+    def ask(self, value, encode=json.dumps):
         try:
-            self._process.stdin.write((value if isinstance(value, str) else json.dumps(value)) + "\n")
+            self._process.stdin.write(encode(value) + "\n")
             self._process.stdin.flush()
             line = self._process.stdout.readline()
         except BrokenPipeError:

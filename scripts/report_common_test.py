@@ -105,9 +105,10 @@ class HarnessTest(unittest.TestCase):
         words = ["sh", "-c", 'while read -r line; do [ "$line" != end ] || { echo bye >&2; exit 1; }; echo "[$line]"; done']
         with report_common.Program(words, report_common.one_core()) as program:
             self.assertEqual(program.ask([1, 2]), [[1, 2]])
-            self.assertEqual(program.ask("3, 4"), [3, 4])
+            self.assertEqual(program.ask("a"), ["a"])
+            self.assertEqual(program.ask("3, 4", str), [3, 4])
             with self.assertRaisesRegex(NotMeasured, "^bye$"):
-                program.ask("end")
+                program.ask("end", str)
 
     def test_rounds_alternate(self):
         order = []

@@ -22,9 +22,6 @@ from report_common import (PRETRAINED, Report, Row, Server, Table, Watch, altern
 # For the clients that flood: they share the cores with the server, and a client that woke for each of its
 # calls would take a third of them. Latency counts from the time at which a call was meant to be sent.
 SEND_INTERVAL = "--send_interval=1ms"
-# A server whose queue is always full: its one place is taken by calls that wait for a batch.
-FULL_QUEUE = ("--max_queue_delay_us=100000", "--max_queue_sequences=32", "--max_batch_sequences=64")
-REFUSED_RATE = 8000
 SPREAD = "; min / median / max."
 
 
@@ -83,26 +80,6 @@ def latency(args, _):
     yield Row("p99 at half of it, us", spread(ours))
     yield Row("p99 of `sru_bench echo` at the same rate, just after, us", spread(echoes))
     yield Row("ours / the echo's", spread(ratios(ours, echoes), 2))
-
-
-def refusals(args, _):
-    duration = min(3, args.seconds)
-
-    def cost(questions):
-        """The server's processor time for a call that it refuses because its queue is full, in us."""
-        with Server(args, PRETRAINED, flags=FULL_QUEUE) as server, background(
-                [args.bin / "sru_bench", "load", f"--address={server.address}", "--sequences=32", "--in_flight=1", "--connections=1",
-                 "--deadline=inf", f"--duration={seconds(duration + 30)}", "--json"]):
-            time.sleep(0.3)
-            used = server.seconds()
-            run = bench(args, "load", server, f"--sequences={questions}", f"--rate={REFUSED_RATE}", SEND_INTERVAL,
-                        f"--duration={seconds(duration)}", "--warmup=0s")
-            return (server.seconds() - used) * 1e6 / run["codes"]["RESOURCE_EXHAUSTED"]
-
-    yield (f"### What a refused call costs\n\nProcessor time of the server for a call that finds the queue full, {REFUSED_RATE:,} calls/s,"
-           f" `{' '.join(FULL_QUEUE)}`, a queue that is filled by another client; {args.rounds} rounds of {duration:g} s" + SPREAD)
-    for questions, costs in alternate(args.rounds, {n: lambda n=n: cost(n) for n in (32, 1)}).items():
-        yield Row(f"{questions} question{'s' * (questions > 1)} a call, us of processor time", spread(costs, 1))
 
 
 def client_seconds():
@@ -227,7 +204,7 @@ def main():
         __file__, "Serving",
         "Bundled TREC model, float32. Times move with the machine; ratios come from runs that alternate in one call of the script. Server"
         " and client share the cores.",
-        (noise, wire, connection, latency, refusals, flood, models, instance), seconds=4)
+        (noise, wire, connection, latency, flood, models, instance), keeps=("What a refused call costs",), seconds=4)
     report.parser.add_argument("--flood_seconds", type=float, default=60)
     return report.run()
 

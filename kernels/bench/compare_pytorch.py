@@ -130,7 +130,7 @@ class Model:
                                 f"--model={self.name}", "--output=states", f"--core={arguments.core}", "--stdin"])
 
     def ask(self, *words):
-        answer = self.program.ask(" ".join(map(str, words)))
+        answer = self.program.ask(" ".join(map(str, words)), str)
         if "error" in answer:
             raise RuntimeError(f"sru_bench: {answer['error']}")
         return answer
