@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/io/coded_stream.h"
-#include "grpcpp/support/slice.h"
 #include "inference/open_inference.pb.h"
 
 namespace sru::server {
@@ -35,8 +34,6 @@ uint8_t* WriteField(int field, absl::string_view text, uint8_t* to) {
   if (!text.empty()) std::memcpy(to, text.data(), text.size());
   return to + text.size();
 }
-
-void DeleteBytes(void* bytes) { delete[] static_cast<uint8_t*>(bytes); }
 
 }  // namespace
 
@@ -68,8 +65,8 @@ absl::Status InferResponse::Allocate() {
                                                    " bytes, expected at most ", kMostBytes,
                                                    "; send fewer sequences at a time"));
   }
-  memory_.reset(new uint8_t[size_]);
-  uint8_t* to = memory_.get();
+  slice_ = grpc::Slice(size_);
+  auto* to = const_cast<uint8_t*>(slice_.begin());  // ours alone until MoveTo()
   to = WriteField(Response::kModelNameFieldNumber, model_, to);
   to = WriteField(Response::kModelVersionFieldNumber, version, to);
   if (!id_.empty()) to = WriteField(Response::kIdFieldNumber, id_, to);
@@ -96,11 +93,8 @@ uint8_t* InferResponse::WriteString(absl::string_view text, uint8_t* to) {
 }
 
 void InferResponse::MoveTo(grpc::ByteBuffer* bytes) {
-  // gRPC ends the process when there is no memory for a slice of its own.
-  uint8_t* const memory = memory_.get();
-  const grpc::Slice slice(memory, size_, &DeleteBytes, memory);
-  static_cast<void>(memory_.release());
-  *bytes = grpc::ByteBuffer(&slice, 1);
+  *bytes = grpc::ByteBuffer(&slice_, 1);
+  slice_ = grpc::Slice();
 }
 
 }  // namespace sru::server

@@ -6,7 +6,7 @@
 //   std::memcpy(response.values(0), ...);
 //   response.MoveTo(buffer);
 //
-// Not thread-safe. May throw std::bad_alloc.
+// Not thread-safe.
 #ifndef SRU_SERVER_OPEN_INFERENCE_INFER_RESPONSE_H_
 #define SRU_SERVER_OPEN_INFERENCE_INFER_RESPONSE_H_
 
@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/slice.h"
 #include "server/open_inference/model_tensors.h"
 
 namespace sru::server {
@@ -64,7 +65,7 @@ class InferResponse {
   const absl::string_view id_;
   absl::InlinedVector<Tensor, 4> tensors_;
   size_t size_ = 0;
-  std::unique_ptr<uint8_t[]> memory_;
+  grpc::Slice slice_;
 };
 
 }  // namespace sru::server

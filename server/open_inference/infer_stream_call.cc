@@ -16,7 +16,6 @@
 #include "inference/open_inference.pb.h"
 #include "server/base/metadata_value.h"
 #include "server/base/mutex.h"
-#include "server/base/out_of_memory.h"
 #include "server/base/passed_peer.h"
 #include "server/open_inference/infer_request.h"
 #include "server/open_inference/message_bytes.h"
@@ -59,10 +58,8 @@ class InferStreamCall final : public StreamCall<Reactor> {
       : StreamCall(Method::kModelStreamInfer, context, call) {}
 
   void Start(const std::shared_ptr<grpc::Channel>& channel) {
-    absl::Status status = CatchOutOfMemory([&] {
-      stub_ = std::make_unique<grpc::GenericStub>(channel);
-      return Open();
-    });
+    stub_ = std::make_unique<grpc::GenericStub>(channel);
+    absl::Status status = Open();
     if (status.ok()) {
       StartRead(&incoming_);
       return;
@@ -75,7 +72,8 @@ class InferStreamCall final : public StreamCall<Reactor> {
   }
 
  private:
-  void OnReadDone(bool ok) override {
+  // noexcept as in StreamCall::Ending().
+  void OnReadDone(bool ok) noexcept override {
     Request* request = nullptr;
     {
       MutexLock lock(&mutex_);
@@ -92,11 +90,11 @@ class InferStreamCall final : public StreamCall<Reactor> {
   }
 
   // The request that was read, if its call is to be started: it stays until that is answered. Null if it is refused: it is done
-  // already, and another thread may send its answer and free it. Null if there is no memory for it: the stream ends then. Null as
+  // already, and another thread may send its answer and free it. Null if memory for it cannot be allocated: the stream ends then. Null as
   // well if the stream was closed meanwhile: it may have ended, and then nobody would wait for the request's call.
   Request* Take() {
     RequestPtr request;
-    const absl::Status status = CatchOutOfMemory([&] {
+    const absl::Status status = TakeMessage([&] {
       const auto size = static_cast<int64_t>(incoming_.Length());
       // The call of its own adds it to all that was received, but does not know the connection.
       if (context_.listener != nullptr) context_.listener->NoteDelivered(call_->peer(), size);
@@ -178,8 +176,8 @@ class InferStreamCall final : public StreamCall<Reactor> {
     }
   }
 
-  // Does what can be done next.
-  void Go() {
+  // Does what can be done next. noexcept as above.
+  void Go() noexcept {
     const Reference keep(this);
     while (Step()) {
     }
@@ -220,20 +218,8 @@ class InferStreamCall final : public StreamCall<Reactor> {
   }
 
   void Send() {
-    const absl::Status status = CatchOutOfMemory([this] {
-      MakeMessage(sent_.get());
-      return absl::OkStatus();
-    });
-    if (status.ok()) {
-      SendMessage(&outgoing_);
-      return;
-    }
-    {
-      MutexLock lock(&mutex_);
-      Close(status);
-      is_sending_ = false;
-    }
-    Go();
+    MakeMessage(sent_.get());
+    SendMessage(&outgoing_);
   }
 
   // Makes the message with the answer, of which nothing is copied.

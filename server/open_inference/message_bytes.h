@@ -18,7 +18,7 @@ class MessageBytes {
  public:
   explicit MessageBytes(ByteBudget* budget) : held_(budget) {}
 
-  // False if the budget has no room for a copy. May throw std::bad_alloc.
+  // False if the budget has no room for a copy.
   bool Read(const grpc::ByteBuffer& buffer);
 
   // Until Release().

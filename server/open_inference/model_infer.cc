@@ -1,16 +1,15 @@
 #include "server/open_inference/model_infer.h"
 
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
-#include "server/base/out_of_memory.h"
 #include "server/batching/reject_reason.h"
 #include "server/open_inference/infer_form.h"
 #include "server/open_inference/model_version.h"
-#include "server/rpc/answer_at_once.h"
 #include "server/rpc/call_basics.h"
 #include "server/rpc/calls.h"
 #include "server/rpc/end_call.h"
@@ -69,40 +68,31 @@ grpc::ServerUnaryReactor* StartModelInfer(const ServiceContext& context,
                                           grpc::CallbackServerContext* call,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) {
-  InferCallPtr infer;
-  absl::Status status = CatchOutOfMemory([&] {
-    infer = std::make_unique<InferCall>(context.budget);
-    return Read(context, *request, infer.get());
-  });
+  auto infer = std::make_unique<InferCall>(context.budget);
+  absl::Status status;
+  try {
+    status = Read(context, *request, infer.get());
+  } catch (const std::bad_alloc&) {
+    status = MakeRefusal(RejectReason::kMemory, kNoMemory);
+  }
   if (!status.ok()) {
     const auto bytes = static_cast<int64_t>(request->Length());
     context.received->Note(context.listener, *call, bytes);
-    if (IsOutOfMemory(status)) {
-      context.metrics->OnRefusalWithoutModel(RejectReason::kMemory);
-      return FinishAtOnce(call, NoMemory());
-    }
-    return AnswerAtOnce(
-        call, [&] { return EndEarly(context, call, infer->served.get(), status, bytes); });
+    return FinishAtOnce(call, EndEarly(context, call, infer->served.get(), status, bytes));
   }
-  try {
-    switch (infer->kind) {
-      case InferKind::kClassify:
-        return StartClassify(context, call, request, response, MakeClassifyForm(std::move(infer)));
-      case InferKind::kEncode:
-        return StartEncode(context, call, request, response, MakeEncodeForm(std::move(infer)));
-      case InferKind::kScore:
-        return StartScore(context, call, request, response, MakeScoreForm(std::move(infer)));
-      case InferKind::kAnswer:
-        return StartAnswer(context, call, request, response, MakeAnswerForm(std::move(infer)));
-      case InferKind::kTranslate:
-        return StartTranslate(context, call, request, response,
-                              MakeTranslateForm(std::move(infer)));
-    }
-  } catch (const std::bad_alloc&) {
-    // There is none for the form.
+  switch (infer->kind) {
+    case InferKind::kClassify:
+      return StartClassify(context, call, request, response, MakeClassifyForm(std::move(infer)));
+    case InferKind::kEncode:
+      return StartEncode(context, call, request, response, MakeEncodeForm(std::move(infer)));
+    case InferKind::kScore:
+      return StartScore(context, call, request, response, MakeScoreForm(std::move(infer)));
+    case InferKind::kAnswer:
+      return StartAnswer(context, call, request, response, MakeAnswerForm(std::move(infer)));
+    case InferKind::kTranslate:
+      return StartTranslate(context, call, request, response, MakeTranslateForm(std::move(infer)));
   }
-  context.metrics->OnRefusalWithoutModel(RejectReason::kMemory);
-  return FinishAtOnce(call, NoMemory());
+  return nullptr;
 }
 
 }  // namespace sru::server

@@ -7,18 +7,19 @@
 #include <new>
 
 #include "absl/status/status.h"
-#include "server/base/out_of_memory.h"
 #include "server/rest/error_response.h"
 
 namespace sru::server {
 
-// Runs `run()`; if it throws, `fail(RestError)`: kResourceExhausted for std::bad_alloc, otherwise kInternal.
+// Runs `run()`; if it throws, `fail(RestError)`: kResourceExhausted for std::bad_alloc, otherwise kInternal. noexcept: a request
+// that could not even fail would stay for ever.
 template <typename Run, typename Fail>
-void Guard(const Run& run, const Fail& fail) {
+void Guard(const Run& run, const Fail& fail) noexcept {
   try {
     run();
   } catch (const std::bad_alloc&) {
-    fail(RestError(OutOfMemoryStatus()));
+    fail(RestError(absl::ResourceExhaustedError(
+        "memory: the server could not get enough for the call; retry later")));
   } catch (const std::exception& error) {
     fail(RestError(absl::InternalError(error.what())));
   }

@@ -11,7 +11,6 @@
 #include "absl/time/clock.h"
 #include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
-#include "server/base/out_of_memory.h"
 #include "server/rest/event_stream.h"
 #include "server/rest/guard.h"
 #include "server/rest/json_message.h"
@@ -127,10 +126,7 @@ class GenerateEvents : public std::enable_shared_from_this<GenerateEvents> {
   }
 
   void Fail(const RestError& error) {
-    CatchOutOfMemory([&] {
-      events_->Fail(error);
-      return absl::OkStatus();
-    }).IgnoreError();
+    events_->Fail(error);
     stream_->Cancel();  // last: what it ends with is not the reason
   }
 

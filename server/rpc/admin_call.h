@@ -13,8 +13,8 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "models/repository.h"
-#include "server/base/out_of_memory.h"
 #include "server/lifecycle/model_control.h"
+#include "server/rpc/call_basics.h"
 #include "server/rpc/end_call.h"
 #include "server/rpc/response_writer.h"
 #include "server/telemetry/access_log.h"
@@ -53,8 +53,7 @@ class AdminCall final : public grpc::ServerUnaryReactor {
     void Finish(absl::Status status, const google::protobuf::Message* response = nullptr) {
       if (finished_.exchange(true)) return;
       if (response != nullptr) {
-        status = CatchOutOfMemory(
-            [this, response] { return SerializeMessage(*response, response_bytes_); });
+        status = SerializeMessage(*response, response_bytes_);
       }
       EndedCall ended;
       ended.call = context_;
@@ -94,24 +93,18 @@ class AdminCall final : public grpc::ServerUnaryReactor {
   const std::shared_ptr<State> state_;
 };
 
-// Makes a call and begins it with `begin(state)`. If there is no memory for that, answers it with
+// Makes a call and begins it with `begin(state)`. If that has no memory, answers it with
 // RESOURCE_EXHAUSTED.
 template <typename Begin>
 grpc::ServerUnaryReactor* StartAdminCall(grpc::CallbackServerContext* context,
                                          grpc::ByteBuffer* response_bytes, Method method,
                                          Metrics* metrics, AccessLog* access_log,
                                          const Begin& begin) {
-  AdminCall* call = nullptr;
+  auto* const call = new AdminCall(context, response_bytes, method, metrics, access_log);
   try {
-    call = new AdminCall(context, response_bytes, method, metrics, access_log);
     begin(call->state());
   } catch (const std::bad_alloc&) {
-    if (call == nullptr) {
-      grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-      reactor->Finish(grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, ""));
-      return reactor;
-    }
-    call->state()->Finish(OutOfMemoryStatus());
+    call->state()->Finish(absl::ResourceExhaustedError(kNoMemory));
   }
   return call;
 }

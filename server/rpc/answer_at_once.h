@@ -19,7 +19,7 @@ grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* call, const 
   try {
     return FinishAtOnce(call, work());
   } catch (const std::bad_alloc&) {
-    return FinishAtOnce(call, NoMemory());
+    return FinishAtOnce(call, {grpc::StatusCode::RESOURCE_EXHAUSTED, kNoMemory});
   }
 }
 

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "grpc/support/time.h"
-#include "server/base/out_of_memory.h"
 
 namespace sru::server {
 
@@ -89,12 +88,6 @@ std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
                       " bytes (--max_inflight_mb), this one would take about ", wanted,
                       "; retry later");
 }
-
-bool IsOutOfMemory(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) && status.message() == OutOfMemoryStatus().message();
-}
-
-grpc::Status NoMemory() { return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, ""); }
 
 grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::Status status) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();

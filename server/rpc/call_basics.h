@@ -44,11 +44,9 @@ std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted);
 // When to come back after a refusal for memory: calls of a usual size finish within that time.
 inline constexpr absl::Duration kMemoryRetryAfter = absl::Milliseconds(100);
 
-// Whether it is that of out_of_memory.h.
-bool IsOutOfMemory(const absl::Status& status);
-
-// The answer to a call for which there is no memory at all. Takes none itself.
-grpc::Status NoMemory();
+// The message of a refusal because memory for the request could not be allocated (std::bad_alloc).
+inline constexpr char kNoMemory[] =
+    "memory: the server could not get enough for the call; retry later";
 
 // Ends a call in its handler.
 grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::Status status);

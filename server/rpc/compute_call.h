@@ -19,7 +19,6 @@
 #include "absl/strings/string_view.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/base/out_of_memory.h"
 #include "server/batching/answer_group.h"
 #include "server/batching/reject_reason.h"
 #include "server/compat/protobuf_compat.h"
@@ -44,8 +43,8 @@ inline constexpr int64_t kLargeOutputBytes = 64 << 10;
 // reactor, after Finish(), and after a running OnCancel(). So Start() may still use the call even
 // if the batcher has answered already, and OnCancel() sees the handle that Start() stored.
 //
-// Memory: a call reserves memory from the budget before it takes it. If an allocation fails
-// nevertheless, the call ends with RESOURCE_EXHAUSTED.
+// Memory: a call reserves memory from the budget before it takes it. If the memory for its request
+// cannot be allocated nevertheless, the call ends with RESOURCE_EXHAUSTED.
 template <typename Request, typename Response>
 class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
  public:
@@ -73,11 +72,15 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   // Runs on the handler's thread, before the handler returns the reactor. Clears a large `bytes`.
   void Start(grpc::ByteBuffer* bytes) {
     context_.received->Note(context_.listener, *call_, static_cast<int64_t>(bytes->Length()));
-    // Nothing is thrown once the batcher has taken the call.
-    absl::Status status = CatchOutOfMemory([this, bytes] { return Submit(bytes); });
+    absl::Status status;
+    try {
+      status = Submit(bytes);
+    } catch (const std::bad_alloc&) {
+      retry_after_ = kMemoryRetry;
+      status = Refuse(RejectReason::kMemory, kNoMemory);
+    }
     if (status.ok()) return;
     if (bytes->Length() > kLargeMessageBytes) bytes->Clear();
-    if (IsOutOfMemory(status)) CountRefusal(RejectReason::kMemory);
     FinishWith(std::move(status));
   }
 
@@ -114,7 +117,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     return Refused(std::move(status), retry_after);
   }
   // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe before it
-  // returns. Nothing is thrown once that is sure.
+  // returns. Nothing is thrown then.
   virtual absl::Status SubmitWork(std::vector<SequenceTask> tasks, Priority priority) {
     // Those without tokens are answered without a batch.
     tasks.erase(std::remove_if(tasks.begin(), tasks.end(),
@@ -290,20 +293,16 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   }
 
   // Answers the call; nothing else does. Called exactly once. The call may be gone when it returns.
-  void FinishWith(absl::Status status) {
-    if (status.ok()) status = CatchOutOfMemory([this] { return WriteResponse(); });
+  // noexcept: gRPC would swallow the exception, and the caller would wait for ever.
+  void FinishWith(absl::Status status) noexcept {
+    if (status.ok()) status = WriteResponse();
     if (absl::IsCancelled(status) && IsAboutDeadline(deadline_, arrival_, context_.clock->Now())) {
-      status = CatchOutOfMemory([] { return DeadlinePassed(); });
+      status = DeadlinePassed();
     }
-    if (IsOutOfMemory(status)) retry_after_ = kMemoryRetryAfter;
-    if (form_ != nullptr && !status.ok()) status = Explained(status);
+    if (form_ != nullptr && !status.ok()) status = form_->Explain(status);
     if (!status.ok()) times_.total = context_.clock->Now() - arrival_;
     grpc::Status answer = EndCall(context_.metrics, context_.access_log, Ended(status));
-    // An answer that cannot be held back is sent by itself.
-    CatchOutOfMemory([&] {
-      HoldSocket(status);
-      return absl::OkStatus();
-    }).IgnoreError();
+    HoldSocket(status);
     if (held_.bytes() > kLargeOutputBytes) {
       FreeMessages();
       FreeInput();
@@ -313,16 +312,6 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     context_.unsent->Add(this);
     context_.in_flight->Leave();
     Finish(std::move(answer));
-  }
-
-  // `status` in the terms of the form; as it is if there is no memory for that.
-  absl::Status Explained(const absl::Status& status) const {
-    absl::Status explained = status;
-    CatchOutOfMemory([&] {
-      explained = form_->Explain(status);
-      return absl::OkStatus();
-    }).IgnoreError();
-    return explained;
   }
 
   // Moves the request's id out of the call.
@@ -380,11 +369,8 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
 
   // UnsentAnswer:
   void Abandon() override {
-    CatchOutOfMemory([this] {
-      context_.access_log->OnAnswerNotTaken(MethodName(method_), call_->peer(),
-                                            context_.send_timeout);
-      return absl::OkStatus();
-    }).IgnoreError();
+    context_.access_log->OnAnswerNotTaken(MethodName(method_), call_->peer(),
+                                          context_.send_timeout);
     if (context_.listener == nullptr || !context_.listener->Close(call_->peer())) {
       call_->TryCancel();
     }
@@ -455,13 +441,7 @@ grpc::ServerUnaryReactor* StartCall(const ServiceContext& context,
                                     grpc::CallbackServerContext* call,
                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
                                     typename Call::Form form) {
-  Call* reactor = nullptr;
-  try {
-    reactor = new Call(context, call, response, std::move(form));
-  } catch (const std::bad_alloc&) {
-    context.metrics->OnRefusalWithoutModel(RejectReason::kMemory);
-    return FinishAtOnce(call, NoMemory());
-  }
+  auto* const reactor = new Call(context, call, response, std::move(form));
   // The object is gRPC's own and nothing else reads it; there is no other way to free it before the
   // call ends.
   reactor->Start(const_cast<grpc::ByteBuffer*>(request));

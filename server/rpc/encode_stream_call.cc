@@ -35,7 +35,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
       : StreamCall(Method::kEncodeStream, context, call), chunk_held_(context.budget) {}
 
   void Start() {
-    absl::Status status = CatchOutOfMemory([this] { return Open(); });
+    absl::Status status = Open();
     if (status.ok()) {
       StartRead(&incoming_);
       return;
@@ -65,15 +65,15 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     phase_ = phase;
   }
 
-  void OnReadDone(bool ok) override {
+  // noexcept as in Ending().
+  void OnReadDone(bool ok) noexcept override {
     if (!Move(Phase::kReading, Phase::kComputing)) return;  // it has ended meanwhile
     context_.in_flight->Enter();
     if (!ok) {
       Fail(EndOfMessages());
       return;
     }
-    // Nothing is thrown once the batcher has taken the chunk.
-    absl::Status status = CatchOutOfMemory([this] { return Take(); });
+    absl::Status status = TakeMessage([this] { return Take(); });
     if (!status.ok()) Fail(std::move(status));
   }
 
@@ -282,7 +282,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     absl::Status status = done;
     if (status.ok()) {
       state_ = std::move(next_state_);
-      status = CatchOutOfMemory([this] { return WriteEncoding(); });
+      status = WriteEncoding();
     }
     if (status.ok()) {
       Answer();
@@ -386,13 +386,13 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     }
     const bool can_go_on = absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
     const std::shared_ptr<ServedModel> served = idle_model_.lock();
-    const bool has_message = can_go_on && state_ != nullptr && served != nullptr &&
-                             CatchOutOfMemory([&] {
-                               served_ = served;
-                               v1::EncodeStreamResponse response;
-                               response.set_state(EncodedState());
-                               return SerializeMessage(response, &outgoing_);
-                             }).ok();
+    bool has_message = false;
+    if (can_go_on && state_ != nullptr && served != nullptr) {
+      served_ = served;
+      v1::EncodeStreamResponse response;
+      response.set_state(EncodedState());
+      has_message = SerializeMessage(response, &outgoing_).ok();
+    }
     Rest();
     context_.in_flight->Leave();
     if (has_message) {
@@ -411,7 +411,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
       phase_ = Phase::kComputing;
     }
     context_.in_flight->Enter();
-    Fail(CatchOutOfMemory([] { return Draining(); }));
+    Fail(Draining());
   }
 
   void OnCancel() override {

@@ -1,6 +1,5 @@
 #include "server/rpc/end_call.h"
 
-#include <new>
 #include <utility>
 
 #include "server/rpc/grpc_status.h"
@@ -25,17 +24,9 @@ void Count(Metrics* metrics, const EndedCall& ended) {
 grpc::Status EndCall(Metrics* metrics, AccessLog* access_log, EndedCall ended) {
   const absl::Status& status = *ended.record.status;
   if (ended.method.has_value()) ended.record.method = MethodName(*ended.method);
-  try {
-    Count(metrics, ended);
-    access_log->End(ended.call, std::move(ended.request_id), ended.record);
-  } catch (const std::bad_alloc&) {
-    // The call is answered anyway.
-  }
-  try {
-    return ToGrpcStatus(status, ended.retry_after);
-  } catch (const std::bad_alloc&) {
-    return grpc::Status(static_cast<grpc::StatusCode>(status.code()), "");
-  }
+  Count(metrics, ended);
+  access_log->End(ended.call, std::move(ended.request_id), ended.record);
+  return ToGrpcStatus(status, ended.retry_after);
 }
 
 }  // namespace sru::server

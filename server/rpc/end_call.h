@@ -31,9 +31,7 @@ struct EndedCall {
   std::optional<absl::Duration> retry_after;
 };
 
-// Call it once per call, just before the reactor's Finish(), and pass the status to that. Does not
-// throw: if there is no memory for the count or the line, the call ends without them; if there is
-// none for the message, it ends with the code alone.
+// Call it once per call, just before the reactor's Finish(), and pass the status to that.
 grpc::Status EndCall(Metrics* metrics, AccessLog* access_log, EndedCall ended);
 
 }  // namespace sru::server

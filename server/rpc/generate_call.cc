@@ -55,8 +55,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
   void Start(const grpc::ByteBuffer* bytes) {
-    // Nothing is thrown once the generator has taken the call.
-    absl::Status status = CatchOutOfMemory([this, bytes] {
+    absl::Status status = TakeMessage([this, bytes] {
       absl::Status opened = Open();
       return opened.ok() ? Submit(*bytes) : opened;
     });
@@ -199,12 +198,10 @@ class GenerateCall final : public StreamCall<Reactor> {
   // From the sink.
   void OnText(GeneratedChunk&& chunk) {
     const Reference alive(this);
-    const absl::Status status = CatchOutOfMemory([&] {
+    {
       MutexLock lock(&mutex_);
       if (failure_.ok()) Merge(std::move(chunk));
-      return absl::OkStatus();
-    });
-    if (!status.ok()) Fail(status);
+    }
     Advance();
   }
 
@@ -325,8 +322,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
   void Send(const GeneratedChunk& news) {
-    const absl::Status status =
-        CatchOutOfMemory([&] { return WriteMessage(news, /*is_last=*/false); });
+    const absl::Status status = WriteMessage(news, /*is_last=*/false);
     if (status.ok()) {
       SendMessage(&outgoing_);
       return;
@@ -344,8 +340,7 @@ class GenerateCall final : public StreamCall<Reactor> {
     bool has_message = false;
     if (last.has_value()) {
       times_.total = context_.clock->Now() - arrival_;
-      const absl::Status written =
-          CatchOutOfMemory([&] { return WriteMessage(*last, /*is_last=*/true); });
+      const absl::Status written = WriteMessage(*last, /*is_last=*/true);
       has_message = written.ok();
       status.Update(written);
     }

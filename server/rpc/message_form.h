@@ -17,7 +17,7 @@
 
 namespace sru::server {
 
-// Not thread-safe. May throw std::bad_alloc.
+// Not thread-safe.
 template <typename Request, typename Response>
 class MessageForm {
  public:

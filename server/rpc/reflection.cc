@@ -12,8 +12,6 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "grpcpp/support/slice.h"
-#include "server/base/out_of_memory.h"
-#include "server/rpc/call_basics.h"
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/request_parser.h"
 
@@ -111,12 +109,13 @@ class Reflection::Call final : public grpc::ServerGenericBidiReactor {
   }
 
  private:
-  void OnReadDone(bool ok) override {
+  // noexcept: gRPC would swallow the exception, and the caller would wait for ever.
+  void OnReadDone(bool ok) noexcept override {
     if (!ok) {  // the client has no more requests, or is gone
       End(absl::OkStatus());
       return;
     }
-    const absl::Status status = CatchOutOfMemory([this] { return ReadAndAnswer(); });
+    const absl::Status status = ReadAndAnswer();
     if (status.ok()) {
       StartWrite(&message_);
     } else {
@@ -161,13 +160,7 @@ class Reflection::Call final : public grpc::ServerGenericBidiReactor {
     return absl::OkStatus();
   }
 
-  void End(const absl::Status& status) {
-    if (IsOutOfMemory(status)) {
-      Finish(NoMemory());
-    } else {
-      Finish(ToGrpcStatus(status));
-    }
-  }
+  void End(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
 
   Reflection& reflection_;
   grpc::ByteBuffer message_;

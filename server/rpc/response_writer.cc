@@ -20,8 +20,6 @@ namespace {
 constexpr size_t kLargeAnswerBytes = 16 << 10;
 constexpr size_t kMostAnswerBytes = std::numeric_limits<int>::max();  // of protobuf
 
-void DeleteBytes(void* bytes) { delete[] static_cast<uint8_t*>(bytes); }
-
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "raw values are little-endian");
 
 uint32_t Bits(float value) {
@@ -265,11 +263,9 @@ void WriteModelStatus(const ModelStatus& status, v1::ModelStatus* proto) {
 absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer* bytes) {
   const size_t size = message.ByteSizeLong();
   if (size > kLargeAnswerBytes && size <= kMostAnswerBytes) {
-    // gRPC ends the process when there is no memory for a slice, and large ones are what fails.
-    std::unique_ptr<uint8_t[]> memory(new uint8_t[size]);
-    static_cast<void>(message.SerializeWithCachedSizesToArray(memory.get()));
-    const grpc::Slice slice(memory.get(), size, &DeleteBytes, memory.get());
-    static_cast<void>(memory.release());
+    // In one piece; gRPC would take several.
+    const grpc::Slice slice(size);  // ours alone until it is in `bytes`
+    static_cast<void>(message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin())));
     *bytes = grpc::ByteBuffer(&slice, 1);
     return absl::OkStatus();
   }

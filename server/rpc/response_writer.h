@@ -52,7 +52,6 @@ void WriteModelInfo(const models::Model& model, int instances, int max_sequence_
 v1::ModelStatus::State ToProto(ModelState state);
 void WriteModelStatus(const ModelStatus& status, v1::ModelStatus* proto);
 
-// Throws std::bad_alloc when there is no memory for the bytes.
 absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer* bytes);
 
 }  // namespace sru::server

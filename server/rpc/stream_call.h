@@ -15,7 +15,6 @@
 #include "absl/strings/match.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "server/base/out_of_memory.h"
 #include "server/batching/answer_group.h"
 #include "server/batching/reject_reason.h"
 #include "server/rpc/call_basics.h"
@@ -31,8 +30,8 @@ inline constexpr int64_t kStreamBytes = 16384;
 // Lifetime: gRPC calls OnDone() only after Finish(), when no reaction runs any more. UnsentAnswers may need
 // the call a moment longer, so the call counts who refers to it.
 //
-// Memory: a call reserves memory from the budget before it takes it. If an allocation fails
-// nevertheless, the call ends with RESOURCE_EXHAUSTED.
+// Memory: a call reserves memory from the budget before it takes it. If the memory for a message that it
+// receives cannot be allocated nevertheless, the call ends with RESOURCE_EXHAUSTED.
 //
 // A message that its client does not take within --send_timeout_s costs the client its connection, as an
 // answer does (unsent_answers.h).
@@ -79,6 +78,19 @@ class StreamCall : public Reactor, protected OpenStream {
       return status;
     }
     return Reserve(&held_, kStreamBytes);
+  }
+
+  // What `take` returns, which begins the call or takes a message that has arrived; an error if it has no
+  // memory for that. After an error, End() with it.
+  template <typename Take>
+  absl::Status TakeMessage(const Take& take) {
+    try {
+      return take();
+    } catch (const std::bad_alloc&) {
+      retry_after_ = kMemoryRetry;
+      CountRefusal(RejectReason::kMemory);
+      return MakeRefusal(RejectReason::kMemory, kNoMemory);
+    }
   }
 
   // Notes which model the call is of.
@@ -169,16 +181,13 @@ class StreamCall : public Reactor, protected OpenStream {
     if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
 
-  // Counts and logs the end of the call, and gives what gRPC is to send.
-  grpc::Status Ending(absl::Status status) {
+  // Counts and logs the end of the call, and gives what gRPC is to send. noexcept: gRPC would swallow the
+  // exception, and the caller would wait for ever.
+  grpc::Status Ending(absl::Status status) noexcept {
     const absl::Time now = context_.clock->Now();
     times_.total = now - arrival_;
     if (absl::IsCancelled(status) && IsAboutDeadline(deadline_, arrival_, now)) {
-      status = CatchOutOfMemory([] { return DeadlinePassed(); });
-    }
-    if (IsOutOfMemory(status)) {
-      CountRefusal(RejectReason::kMemory);
-      retry_after_ = kMemoryRetryAfter;
+      status = DeadlinePassed();
     }
     EndedCall ended;
     ended.call = call_;
@@ -196,22 +205,16 @@ class StreamCall : public Reactor, protected OpenStream {
     context_.streams->Leave(this);
     HoldSocket();
     if (absl::IsResourceExhausted(status) && context_.read_pause != nullptr) {
-      CatchOutOfMemory([this] {
-        context_.read_pause->Start(Socket());
-        return absl::OkStatus();
-      }).IgnoreError();
+      context_.read_pause->Start(Socket());
     }
     Ref();
     context_.unsent->Add(&unsent_end_);
     return answer;
   }
 
-  // Lets what a batch gives leave together. A message that cannot be held back is sent by itself.
+  // Lets what a batch gives leave together.
   void HoldSocket() {
-    CatchOutOfMemory([this] {
-      if (AnswerGroup* const group = AnswerGroup::Current()) group->Hold(Socket());
-      return absl::OkStatus();
-    }).IgnoreError();
+    if (AnswerGroup* const group = AnswerGroup::Current()) group->Hold(Socket());
   }
 
   bool IsOverNetwork() const {
@@ -219,7 +222,8 @@ class StreamCall : public Reactor, protected OpenStream {
     return absl::StartsWith(peer, "ipv") || absl::StartsWith(peer, "unix");
   }
 
-  void OnWriteDone(bool ok) final {
+  // noexcept as in Ending().
+  void OnWriteDone(bool ok) noexcept final {
     if (last_status_.has_value()) return this->Finish(*std::move(last_status_));
     if (context_.unsent->Remove(&unsent_message_)) Unref();
     OnSent(ok && !abandoned_.load());
@@ -233,11 +237,8 @@ class StreamCall : public Reactor, protected OpenStream {
 
   void Abandon() {
     abandoned_ = true;
-    CatchOutOfMemory([this] {
-      context_.access_log->OnAnswerNotTaken(MethodName(method_), call_->peer(),
-                                            context_.send_timeout);
-      return absl::OkStatus();
-    }).IgnoreError();
+    context_.access_log->OnAnswerNotTaken(MethodName(method_), call_->peer(),
+                                          context_.send_timeout);
     if (context_.listener == nullptr || !context_.listener->Close(call_->peer())) {
       call_->TryCancel();
     }
@@ -253,26 +254,11 @@ class StreamCall : public Reactor, protected OpenStream {
   std::shared_ptr<ModelMetrics> metrics_;
 };
 
-// A call for which there is no memory.
-template <typename Reactor>
-class RefusedStream final : public Reactor {
- public:
-  RefusedStream() { this->Finish(NoMemory()); }
-  void OnDone() override { delete this; }
-};
-
-// Makes a `Call`, which ends by itself, and starts it. Null when there is no memory even for a refusal:
-// gRPC then answers UNIMPLEMENTED.
+// Makes a `Call`, which ends by itself, and starts it.
 template <typename Call, typename Reactor, typename... Args>
 Reactor* StartStream(const ServiceContext& context, grpc::CallbackServerContext* call,
                      const Args&... args) {
-  Call* reactor = nullptr;
-  try {
-    reactor = new Call(context, call);
-  } catch (const std::bad_alloc&) {
-    context.metrics->OnRefusalWithoutModel(RejectReason::kMemory);
-    return new (std::nothrow) RefusedStream<Reactor>();
-  }
+  auto* const reactor = new Call(context, call);
   reactor->Start(args...);
   return reactor;
 }

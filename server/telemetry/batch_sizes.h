@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <new>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
@@ -19,15 +18,11 @@ class BatchSizes {
     absl::Duration compute;
   };
 
-  // Does not throw: without memory for a size that is new, the batch is not counted.
   void Add(int sequences, absl::Duration compute) {
     MutexLock lock(&mutex_);
-    try {
-      Sum& sum = sums_[sequences];
-      ++sum.batches;
-      sum.compute += compute;
-    } catch (const std::bad_alloc&) {
-    }
+    Sum& sum = sums_[sequences];
+    ++sum.batches;
+    sum.compute += compute;
   }
 
   // By the number of sequences.

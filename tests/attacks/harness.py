@@ -32,7 +32,6 @@ import json
 import multiprocessing
 import os
 import re
-import resource
 import signal
 import ssl
 import subprocess
@@ -169,11 +168,6 @@ class Server:
         with open("/proc/%d/status" % self.pid) as status:
             return int(re.search(r"(?m)^%s:\s+(\d+) kB" % name, status.read()).group(1)) << 10
 
-    def limit_memory(self, room_bytes):
-        """Lets the address space grow by at most this much from now on."""
-        most = self.memory("VmSize") + room_bytes
-        resource.prlimit(self.pid, resource.RLIMIT_AS, (most, most))
-
     def reset_peak(self):
         try:
             with open("/proc/%d/clear_refs" % self.pid, "w") as file:
@@ -302,7 +296,7 @@ def _attack_process(attack, server, seconds, go, result):
         os._exit(0)
 
 
-def _run_once(binary, repository, attack, seconds, most_mib, flags, room_bytes, latency, headers, after, tls):
+def _run_once(binary, repository, attack, seconds, most_mib, flags, latency, headers, after, tls):
     server = Server(binary, repository, flags)
     failures = []
     try:
@@ -320,8 +314,6 @@ def _run_once(binary, repository, attack, seconds, most_mib, flags, room_bytes, 
         child = context.Process(target=_attack_process, args=arguments)
         child.start()
         result_there.close()
-        if room_bytes is not None:
-            server.limit_memory(room_bytes)
         at_rest = server.memory()
         server.reset_peak()
         with Prober(server.port, headers, tls) as probe:
@@ -430,7 +422,6 @@ def run(
     seconds=2.0,
     flags=(),
     known=None,
-    room_bytes=None,
     latency=True,
     headers=(),
     after=None,
@@ -438,10 +429,9 @@ def run(
 ):
     """Runs the attack with the server and the models that the command line names, and exits.
 
-    `seconds` is how long the attack may go on, `room_bytes` by how much the server's address space may grow,
-    `after(server, outcome)` looks further and returns failures, `tls` is the ssl.SSLContext of the other callers (see
-    TlsFiles). A run that fails by latency alone is repeated once:
-    the machine may have been busy with something else.
+    `seconds` is how long the attack may go on, `after(server, outcome)` looks further and returns failures, `tls` is the
+    ssl.SSLContext of the other callers (see TlsFiles). A run that fails by latency alone is repeated once: the machine may
+    have been busy with something else.
     """
     if len(sys.argv) != 3:
         print("usage: %s SRU_SERVER MODEL_REPOSITORY" % os.path.basename(sys.argv[0]), file=sys.stderr)
@@ -450,7 +440,7 @@ def run(
     version = grpc_version(binary)
     is_known = _is_known(known, version)
     most_mib = known.memory_mib if is_known and known.memory_mib is not None else memory_mib
-    arguments = (seconds, most_mib, flags, room_bytes, latency, headers, after, tls)
+    arguments = (seconds, most_mib, flags, latency, headers, after, tls)
     if not os.environ.get("SRU_ATTACKS_NO_HEADER"):
         print(HEADER)
     row, failures, slow = _run_once(binary, repository, attack, *arguments)
