@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-#include <new>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -44,7 +44,6 @@ class PendingRequest {
   RequestTimes times;
   // Keeps the request alive from Submit() to `done`.
   std::shared_ptr<PendingRequest> self;
-  PendingRequest* next_answer = nullptr;  // in a list of Answers
 
   int Next(int index) const { return next.empty() ? kEnd : next[index]; }
 
@@ -53,32 +52,8 @@ class PendingRequest {
 
 namespace {
 
-// Requests whose `done` is to be called: a list linked through the requests, which keep themselves
-// alive. So taking requests out of the queue needs no memory and cannot fail half-way.
-class Answers {
- public:
-  bool empty() const { return first_ == nullptr; }
-  bool has_several() const { return first_ != last_; }
-  const PendingRequest* first() const { return first_; }
-
-  void Add(PendingRequest* pending) {
-    pending->next_answer = nullptr;
-    (last_ == nullptr ? first_ : last_->next_answer) = pending;
-    last_ = pending;
-  }
-  // Takes out the first request; null when there is none.
-  RequestHandle Take() {
-    if (first_ == nullptr) return nullptr;
-    PendingRequest* const pending = first_;
-    first_ = pending->next_answer;
-    if (first_ == nullptr) last_ = nullptr;
-    return std::move(pending->self);
-  }
-
- private:
-  PendingRequest* first_ = nullptr;
-  PendingRequest* last_ = nullptr;
-};
+// Requests whose `done` is to be called.
+using Answers = std::vector<RequestHandle>;
 
 constexpr absl::Duration kMinRetry = absl::Milliseconds(1);
 constexpr absl::Duration kMaxRetry = absl::Seconds(10);
@@ -91,20 +66,6 @@ constexpr absl::Duration kAmpleLeast = absl::Milliseconds(1);
 constexpr double kTellingShareOfBudget = 0.25;
 // Lower than the rank of any arrival.
 constexpr int64_t kOvertakenRank = std::numeric_limits<int64_t>::min();
-
-// After a batch could not be made for want of memory, a worker waits this long before it tries
-// again.
-constexpr absl::Duration kOutOfMemoryWait = absl::Milliseconds(10);
-
-// A status with the text that `make` gives, or without one when there is no memory for it.
-template <typename MakeText>
-absl::Status StatusWithText(absl::StatusCode code, const MakeText& make) {
-  try {
-    return absl::Status(code, make());
-  } catch (const std::bad_alloc&) {
-    return absl::Status(code, "");
-  }
-}
 
 int64_t NumBatches(const OrderWeight& weight, const BatcherOptions& options) {
   const auto divide = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
@@ -188,7 +149,7 @@ class BatcherImpl : public Batcher {
   std::string RefusalText(const Admission& admission, const OrderWeight& own) const;
 
   // Calls `done` of each. Never with mutex_ held.
-  static void Answer(Answers& answers);
+  static void Answer(Answers answers);
 
   // Seconds since the start.
   double Since(absl::Time time) const { return absl::ToDoubleSeconds(time - start_); }
@@ -216,11 +177,8 @@ class BatcherImpl : public Batcher {
 
   // When the next batch may start; a time in the past means at once.
   absl::Time ReadyAt() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null if no batch may start, or if there is no memory for one (then sets `*out_of_memory`).
-  std::unique_ptr<BatchImpl> BuildBatch(absl::Time now, bool* out_of_memory)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // An empty batch with room for all the sequences that it may get; throws std::bad_alloc.
-  std::unique_ptr<BatchImpl> MakeBatch() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null if no batch may start.
+  std::unique_ptr<BatchImpl> BuildBatch(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a sleeping worker is needed for the waiting work. If so, the worker counts as woken and
   // the caller must signal work_.
   bool ClaimWaiter(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -269,19 +227,16 @@ BatcherImpl::~BatcherImpl() {
   std::abort();
 }
 
-void BatcherImpl::Answer(Answers& answers) {
+void BatcherImpl::Answer(Answers answers) {
   const DeferredWork deferred;
   std::optional<AnswerGroup> group;
-  if (answers.has_several() && !DeferredWork::has_keeper()) group.emplace();
-  while (const RequestHandle pending = answers.Take()) {
+  if (answers.size() > 1 && !DeferredWork::has_keeper()) group.emplace();
+  for (RequestHandle& answer : answers) {
+    const RequestHandle pending = std::move(answer);  // freed once it is answered
     // Moved out, so that its captures are freed even if the caller keeps the handle.
     const auto done = std::move(pending->request.done);
     pending->request.done = nullptr;
-    try {
-      if (done) done(pending->status, pending->times);
-    } catch (const std::bad_alloc&) {
-      // The other requests must still be answered.
-    }
+    if (done) done(pending->status, pending->times);
   }
 }
 
@@ -491,7 +446,7 @@ void BatcherImpl::Drop(PendingRequest* pending, const absl::Status& status, absl
   if (pending->running > 0) return;
   pending->times.queue = now - pending->arrival;
   pending->times.compute = absl::ZeroDuration();
-  answers->Add(pending);
+  answers->push_back(std::move(pending->self));
 }
 
 void BatcherImpl::Expire(PendingRequest* pending, absl::Time now, Answers* answers) {
@@ -503,12 +458,9 @@ void BatcherImpl::Expire(PendingRequest* pending, absl::Time now, Answers* answe
     speed_.AddOutcome(pending->predicted_seconds, actual);
   }
   Drop(pending,
-       StatusWithText(absl::StatusCode::kDeadlineExceeded,
-                      [&] {
-                        return absl::StrCat("the deadline passed after ",
-                                            absl::FormatDuration(now - pending->arrival),
-                                            " in the queue");
-                      }),
+       absl::DeadlineExceededError(absl::StrCat("the deadline passed after ",
+                                                absl::FormatDuration(now - pending->arrival),
+                                                " in the queue")),
        now, answers);
 }
 
@@ -535,13 +487,10 @@ void BatcherImpl::Cancel(const RequestHandle& handle) {
       Expire(handle.get(), now, &answers);
     } else {
       ++counts_.cancelled;
-      Drop(handle.get(),
-           StatusWithText(absl::StatusCode::kCancelled,
-                          [] { return "the caller cancelled the request"; }),
-           now, &answers);
+      Drop(handle.get(), absl::CancelledError("the caller cancelled the request"), now, &answers);
     }
   }
-  Answer(answers);
+  Answer(std::move(answers));
 }
 
 absl::Time BatcherImpl::ReadyAt() const {
@@ -560,26 +509,14 @@ absl::Time BatcherImpl::ReadyAt() const {
   return ready;
 }
 
-std::unique_ptr<BatchImpl> BatcherImpl::MakeBatch() const {
+std::unique_ptr<BatchImpl> BatcherImpl::BuildBatch(absl::Time now) {
+  if (ReadyAt() > now) return nullptr;
   auto batch = std::make_unique<BatchImpl>();
+  // Under the lock it is quicker to allocate once.
   const auto most = static_cast<size_t>(
       std::min<int64_t>(options_.max_batch_sequences, order_.total().sequences));
   batch->sequences_.reserve(most);
   batch->shares_.reserve(most);
-  return batch;
-}
-
-std::unique_ptr<BatchImpl> BatcherImpl::BuildBatch(absl::Time now, bool* out_of_memory) {
-  *out_of_memory = false;
-  if (ReadyAt() > now) return nullptr;
-  std::unique_ptr<BatchImpl> batch;
-  try {
-    batch = MakeBatch();
-  } catch (const std::bad_alloc&) {
-    *out_of_memory = true;
-    return nullptr;
-  }
-  // From here on nothing is allocated, so that no request is left half in the batch.
   int budget = options_.max_batch_tokens;
   int room = options_.max_batch_sequences;
   const int max_look_past = options_.max_passes == 0 ? 0 : kMaxLookPast;
@@ -659,16 +596,15 @@ std::unique_ptr<Batch> BatcherImpl::TryTakeBatch() {
   Answers answers;
   std::unique_ptr<Batch> batch;
   bool wake = false;
-  bool out_of_memory = false;
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     DropExpired(now, &answers);
-    batch = BuildBatch(now, &out_of_memory);
+    batch = BuildBatch(now);
     if (batch != nullptr) wake = ClaimWaiter(now);
   }
   if (wake) work_.Signal();
-  Answer(answers);
+  Answer(std::move(answers));
   return batch;
 }
 
@@ -679,15 +615,13 @@ std::unique_ptr<Batch> BatcherImpl::TakeBatch(const std::atomic<bool>* leave) {
     std::unique_ptr<Batch> batch;
     bool end = false;
     bool wake = false;
-    bool out_of_memory = false;
     {
       MutexLock lock(&mutex_);
       absl::Time now = clock_->Now();
       DropExpired(now, &answers);
-      if (!leaving()) batch = BuildBatch(now, &out_of_memory);
+      if (!leaving()) batch = BuildBatch(now);
       while (batch == nullptr && answers.empty() && !leaving() && !(closed_ && order_.empty())) {
-        const absl::Time until =
-            std::min(out_of_memory ? now + kOutOfMemoryWait : ReadyAt(), NextExpiry());
+        const absl::Time until = std::min(ReadyAt(), NextExpiry());
         first_wake_ = std::min(first_wake_, until);
         ++waiting_workers_;
         work_.WaitFor(&mutex_, until - now);
@@ -696,14 +630,14 @@ std::unique_ptr<Batch> BatcherImpl::TakeBatch(const std::atomic<bool>* leave) {
         first_wake_ = absl::InfiniteFuture();
         now = clock_->Now();
         DropExpired(now, &answers);
-        if (!leaving()) batch = BuildBatch(now, &out_of_memory);
+        if (!leaving()) batch = BuildBatch(now);
       }
       end = leaving() || (closed_ && order_.empty());
       // A worker that leaves does this too: it may have been woken for the waiting work.
       if (batch != nullptr || end) wake = ClaimWaiter(now);
     }
     if (wake) work_.Signal();
-    Answer(answers);
+    Answer(std::move(answers));
     if (batch != nullptr || end) return batch;
   }
 }
@@ -712,6 +646,7 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
                          absl::Duration compute) {
   auto* const finished = static_cast<BatchImpl*>(batch.get());
   Answers answers;
+  answers.reserve(finished->shares_.size());
   {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
@@ -732,13 +667,12 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
       }
       begin += share.count;
       if (!pending->status.ok() && pending->queued) Dequeue(pending);
-      if (!pending->queued && pending->running == 0) answers.Add(pending);
+      if (!pending->queued && pending->running == 0) answers.push_back(std::move(pending->self));
     }
 
     // Only the worst outcome of the batch, so that a batch of many requests counts once.
     double worst_ratio = 0;
-    for (const PendingRequest* pending = answers.first(); pending != nullptr;
-         pending = pending->next_answer) {
+    for (const RequestHandle& pending : answers) {
       if (!pending->status.ok() || pending->predicted_seconds <= 0) continue;
       const double actual = absl::ToDoubleSeconds(now - pending->arrival);
       const double budget = absl::ToDoubleSeconds(pending->request.deadline - pending->arrival);
@@ -749,7 +683,7 @@ void BatcherImpl::Finish(std::unique_ptr<Batch> batch, const absl::Status& statu
     if (worst_ratio > 0) speed_.AddOutcome(1, worst_ratio);
     PublishAmpleBudget(now);
   }
-  Answer(answers);
+  Answer(std::move(answers));
   if (!status.ok()) return;
   // The worker is busy for longer than the forward pass: it also packs and answers.
   MutexLock lock(&mutex_);
@@ -791,7 +725,7 @@ void BatcherImpl::Abort(const absl::Status& status) {
     while (!order_.empty()) Drop(order_.First()->request, status, now, &answers);
   }
   work_.SignalAll();
-  Answer(answers);
+  Answer(std::move(answers));
 }
 
 BatcherStats BatcherImpl::stats() const {

@@ -31,9 +31,8 @@
 // The reasons in parentheses are those of reject_reason.h. A request is consumed if and only if the
 // status is OK; then its `done` is called exactly once.
 //
-// Memory: only Submit() throws std::bad_alloc, and then nothing has happened. If the bookkeeping of
-// a batch cannot be allocated, the batch is tried again a moment later; until then requests wait,
-// and may expire.
+// Submit() may throw std::bad_alloc, and then has not taken the request. Everywhere else that ends the
+// process.
 //
 // A request that expires or is cancelled while it waits leaves the queue before compute and costs
 // nothing. Sequences that are in a batch are always computed. Expired requests are removed whenever
@@ -99,8 +98,7 @@ struct BatchRequest {
   // Called exactly once, from a worker's thread or from Cancel(), Stop() or Abort(), never with a
   // lock of the batcher held. With OK every output has been written. With any other status the
   // outputs must not be read: kDeadlineExceeded, kCancelled, kUnavailable (the drain ran out of
-  // time), or the error of the forward pass. Should not throw; if it throws std::bad_alloc, the
-  // request counts as answered.
+  // time), or the error of the forward pass. Does not throw.
   std::function<void(const absl::Status&, const RequestTimes&)> done;
 };
 

@@ -17,7 +17,6 @@
 #include "server/base/cores.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
-#include "server/base/out_of_memory.h"
 #include "server/batching/core_pool.h"
 #include "server/batching/kernel_batch_runner.h"
 #include "server/batching/language_model_generator.h"
@@ -121,7 +120,6 @@ class EngineImpl : public Engine {
       slots_.push_back(std::make_unique<RunnerSlot>(std::move(runner)));
     }
     in_service_ = static_cast<int>(slots_.size());
-    OutOfMemoryStatus();  // is made now, while there is memory for it
   }
 
   ~EngineImpl() override {
@@ -318,7 +316,7 @@ class EngineImpl : public Engine {
 
   // A worker's life.
   void Work(RunnerSlot& slot) {
-    const absl::Status status = CatchOutOfMemory([&slot] { return slot.WarmUp(); });
+    const absl::Status status = slot.WarmUp();
     const bool lost = absl::IsUnavailable(status);
     if (lost) TakeOutDevice(slot.device(), status);
     {
@@ -349,10 +347,7 @@ class EngineImpl : public Engine {
       if (!absl::IsUnavailable(outcome.shared)) break;
       TakeOutDevice(on->device(), outcome.shared);
     }
-    outcome.shared.Update(CatchOutOfMemory([&] {
-      for (const auto& [index, failure] : outcome.failures) batch->Fail(index, failure);
-      return absl::OkStatus();
-    }));
+    for (const auto& [index, failure] : outcome.failures) batch->Fail(index, failure);
     const absl::Duration compute = clock_->Now() - start;
     // Reported before the answers, so that a client that has its answer finds the batch in the
     // metrics.
@@ -387,18 +382,16 @@ class EngineImpl : public Engine {
 
   static Outcome RunOn(RunnerSlot& slot, const Batch& batch, bool again) {
     Outcome outcome;
-    outcome.shared = slot.Use(again, [&](BatchRunner& runner) {
-      return CatchOutOfMemory([&]() -> absl::Status {
-        // It may have failed since the slot was chosen.
-        if (slot.out_of_service().load()) {
-          return absl::UnavailableError(
-              absl::StrCat("device ", slot.device(), " has failed and is out of service"));
-        }
-        outcome.ran = true;
-        outcome.batch = runner.Run(batch.sequences());
-        return RunAgain(runner, batch.sequences(), 0, batch.sequences().size(), outcome.batch,
-                        &outcome.failures);
-      });
+    outcome.shared = slot.Use(again, [&](BatchRunner& runner) -> absl::Status {
+      // It may have failed since the slot was chosen.
+      if (slot.out_of_service().load()) {
+        return absl::UnavailableError(
+            absl::StrCat("device ", slot.device(), " has failed and is out of service"));
+      }
+      outcome.ran = true;
+      outcome.batch = runner.Run(batch.sequences());
+      return RunAgain(runner, batch.sequences(), 0, batch.sequences().size(), outcome.batch,
+                      &outcome.failures);
     });
     if (!outcome.shared.ok()) {
       outcome.batch = outcome.shared;

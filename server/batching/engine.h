@@ -6,9 +6,6 @@
 // memory for a batch, such as for its states, the halves are run one after the other, and so on: only
 // a sequence for which there is none even alone fails.
 //
-// A batch for which there is not enough memory (std::bad_alloc) fails with kResourceExhausted; its
-// worker carries on.
-//
 // A device that fails for good is taken out of service with all of its workers. Its batch is run
 // once more, on another device; only once, so that an input that breaks devices does not break all
 // of them. A batch that fails again, or has no device to go to, is answered with kUnavailable. When

@@ -1,12 +1,10 @@
 #include "server/batching/generate_sequence.h"
 
 #include <algorithm>
-#include <new>
 #include <string>
 #include <utility>
 
 #include "models/kernel_status.h"
-#include "server/base/out_of_memory.h"
 
 namespace sru::server {
 
@@ -20,40 +18,29 @@ constexpr size_t kLeastPrefix = 16;
 
 }  // namespace
 
-GenerateSequence::GenerateSequence(GenerateTask* task, const Model& model, absl::Time submitted)
-    : model_(model), submitted_(submitted) {
-  sampling_ = std::make_shared<const models::SamplingOptions>(task->sampling);
-  if (!task->stop.empty()) stop_ = std::make_shared<const models::StopStrings>(task->stop);
-  if (task->state != nullptr) memo_ = task->state->memo;
-  std::vector<int32_t> stop_ids = task->stop_token_ids;
-  std::sort(stop_ids.begin(), stop_ids.end());
-  const auto num_samples = static_cast<size_t>(task->num_samples);
-  const bool scores = task->token_log_probs || task->num_candidates > 0;
-  std::vector<Unsent> unsent(num_samples);
-  for (size_t i = 0; i < num_samples && task->echo; ++i) {
-    GeneratedChunk& chunk = unsent[i].chunk;
-    chunk.token_ids = task->prompt;
-    if (task->token_log_probs) chunk.log_probs.resize(task->prompt.size());
-    const size_t first = task->state == nullptr ? 1 : 0;
-    const size_t scored = task->prompt.size() - std::min(first, task->prompt.size());
-    chunk.candidates.resize(scored * task->num_candidates);
-  }
+GenerateSequence::GenerateSequence(GenerateTask&& task, const Model& model, absl::Time submitted)
+    : task_(std::move(task)), model_(model), submitted_(submitted) {
+  sampling_ = std::make_shared<const models::SamplingOptions>(task_.sampling);
+  if (!task_.stop.empty()) stop_ = std::make_shared<const models::StopStrings>(task_.stop);
+  if (task_.state != nullptr) memo_ = task_.state->memo;
+  std::sort(task_.stop_token_ids.begin(), task_.stop_token_ids.end());
+  const auto num_samples = static_cast<size_t>(task_.num_samples);
+  const bool scores = task_.token_log_probs || task_.num_candidates > 0;
   branches_.reserve(num_samples);
-  {
-    // The branches read the task's members, which move back if there is no memory for them.
-    std::swap(task_, *task);
-    try {
-      for (size_t i = 0; i < num_samples; ++i) branches_.push_back(MakeBranch(static_cast<int>(i)));
-    } catch (const std::bad_alloc&) {
-      std::swap(task_, *task);
-      throw;
-    }
-  }
-  task_.stop_token_ids = std::move(stop_ids);
+  for (size_t i = 0; i < num_samples; ++i) branches_.push_back(MakeBranch(static_cast<int>(i)));
   if (!task_.echo || !scores) prompt_scored_ = task_.prompt.size();
   const MutexLock lock(&mutex_);
-  unsent_ = std::move(unsent);
-  for (size_t i = 0; i < num_samples; ++i) unsent_[i].chunk.sample = static_cast<int>(i);
+  unsent_.resize(num_samples);
+  for (size_t i = 0; i < num_samples; ++i) {
+    GeneratedChunk& chunk = unsent_[i].chunk;
+    chunk.sample = static_cast<int>(i);
+    if (!task_.echo) continue;
+    chunk.token_ids = task_.prompt;
+    if (task_.token_log_probs) chunk.log_probs.resize(task_.prompt.size());
+    const size_t first = task_.state == nullptr ? 1 : 0;
+    const size_t scored = task_.prompt.size() - std::min(first, task_.prompt.size());
+    chunk.candidates.resize(scored * task_.num_candidates);
+  }
   sink_ = task_.sink;
 }
 
@@ -170,27 +157,6 @@ absl::Status GenerateSequence::Fork() {
 absl::Status GenerateSequence::Plan(int rows, const std::shared_ptr<StateArena>& arena,
                                     const std::shared_ptr<PrefixCache>& prefixes, size_t share,
                                     std::vector<GenerateItem>* items) {
-  const size_t candidates = task_.num_candidates;
-  {
-    const MutexLock lock(&mutex_);
-    for (size_t i = 0; i < branches_.size(); ++i) {
-      Branch& branch = branches_[i];
-      if (branch.closed) continue;
-      const auto reserve = [](auto* vector, size_t more) {
-        if (vector->capacity() - vector->size() >= more) return;
-        vector->reserve(std::max(2 * vector->size(), vector->size() + more));
-      };
-      reserve(&branch.tokens, 1);
-      for (GeneratedChunk* chunk : {&unsent_[i].chunk, &unsent_[i].next}) {
-        reserve(&chunk->token_ids, 1);
-        if (task_.token_log_probs) reserve(&chunk->log_probs, 1);
-        reserve(&chunk->candidates, candidates);
-      }
-    }
-  }
-  for (size_t i = 0; i < branches_.size(); ++i) {
-    if (branches_[i].broken) Remake(static_cast<int>(i));
-  }
   if (absl::Status status = Begin(arena, prefixes); !status.ok()) return status;
 
   GenerateItem item;
@@ -295,89 +261,54 @@ absl::Status GenerateSequence::Commit(const GenerateItem& item, const Results& r
     }
   }
   if (prompt_done()) status = Fork();
-  for (int i = 0; i < item.num_picks; ++i) TakeInTokens(item.first_pick + i);
+  for (int i = 0; i < item.num_picks; ++i) TakeInToken(item.first_pick + i);
   if (status.ok() && item.branch != GenerateItem::kPrompt) {
     const Branch& branch = branches_[item.branch];
-    if (WantsState(branch) && branch.fed == branch.tokens.size() && !branch.broken) {
+    if (WantsState(branch) && branch.fed == branch.tokens.size()) {
       status = TakeState(item.branch);
     }
   }
   return status;
 }
 
-void GenerateSequence::TakeInTokens(int index) {
+void GenerateSequence::TakeInToken(int index) {
   Branch& branch = branches_[index];
-  if (branch.broken) return;
-  try {
-    while (branch.taken_in < branch.tokens.size()) {
-      TakeInToken(index, branch.tokens[branch.taken_in]);
-    }
-  } catch (const std::bad_alloc&) {
-    branch.broken = true;
-  }
-}
-
-void GenerateSequence::TakeInToken(int index, int32_t id) {
-  Branch& branch = branches_[index];
+  const int32_t id = branch.tokens.back();
   branch.picker.OnPicked(id);
-  const size_t count = branch.taken_in + 1;
+  const size_t count = branch.tokens.size();
   const bool may_stop = count >= static_cast<size_t>(task_.min_new_tokens);
   const std::vector<int32_t>& stop_ids = task_.stop_token_ids;
   const bool stop_token = may_stop && std::binary_search(stop_ids.begin(), stop_ids.end(), id);
-  FinishReason finish = FinishReason::kNone;
   if (stop_token || branch.text.Append(id, may_stop)) {
-    finish = FinishReason::kStop;
+    branch.finish = FinishReason::kStop;
   } else if (count >= static_cast<size_t>(task_.max_new_tokens)) {
-    finish = FinishReason::kLength;
+    branch.finish = FinishReason::kLength;
   }
-  const std::string text =
-      finish == FinishReason::kNone ? branch.text.TakeText() : branch.text.Finish();
+  const bool finished = branch.finish != FinishReason::kNone;
+  const std::string text = finished ? branch.text.Finish() : branch.text.TakeText();
   {
     const MutexLock lock(&mutex_);
     Unsent& unsent = unsent_[index];
     unsent.chunk.text += text;
-    unsent.any = finish == FinishReason::kNone;  // the last chunk comes as a whole
+    unsent.any = !finished;  // the last chunk comes as a whole
   }
-  // From here on nothing fails.
-  branch.text_bytes += text.size();
-  branch.taken_in = count;
-  branch.finish = finish;
-  if (finish != FinishReason::kNone && !task_.return_state) Close(index, std::string());
-}
-
-void GenerateSequence::Remake(int index) {
-  Branch& branch = branches_[index];
-  Branch made = MakeBranch(index);
-  // What has been taken in gives the same text again.
-  std::string again;
-  for (size_t i = 0; i < branch.taken_in; ++i) {
-    made.picker.OnPicked(branch.tokens[i]);
-    made.text.Append(branch.tokens[i], i + 1 >= static_cast<size_t>(task_.min_new_tokens));
-    again = made.text.TakeText();
-  }
-  branch.picker = std::move(made.picker);
-  branch.text = std::move(made.text);
-  branch.broken = false;
-  TakeInTokens(index);
-  if (branch.broken) throw std::bad_alloc();
+  if (finished && !task_.return_state) Close(index, std::string());
 }
 
 absl::Status GenerateSequence::TakeState(int index) {
   Branch& branch = branches_[index];
-  return CatchOutOfMemory([&]() -> absl::Status {
-    models::SequenceState state;
-    const kernels::Status taken = arena_->Take(branch.slot, &state.state);
-    if (!taken.ok()) return models::ToAbslStatus(taken);
-    branch.picker.WriteTo(&state.memo);
-    if (branch.finish == FinishReason::kNone) {
-      const std::string text = branch.text.TakeText();  // of the prompt's echo, if no token came
-      const MutexLock lock(&mutex_);
-      unsent_[index].chunk.text += text;
-    }
-    branch.text.WriteTo(&state.memo);
-    Close(index, model_.state_codec->Encode(state.state, state.memo));
-    return absl::OkStatus();
-  });
+  models::SequenceState state;
+  const kernels::Status taken = arena_->Take(branch.slot, &state.state);
+  if (!taken.ok()) return models::ToAbslStatus(taken);
+  branch.picker.WriteTo(&state.memo);
+  if (branch.finish == FinishReason::kNone) {
+    const std::string text = branch.text.TakeText();  // of the prompt's echo, if no token came
+    const MutexLock lock(&mutex_);
+    unsent_[index].chunk.text += text;
+  }
+  branch.text.WriteTo(&state.memo);
+  Close(index, model_.state_codec->Encode(state.state, state.memo));
+  return absl::OkStatus();
 }
 
 void GenerateSequence::Close(int index, std::string state) {
@@ -416,15 +347,11 @@ void GenerateSequence::Deliver() {
       found = true;
       unsent.any = false;
       GeneratedChunk chunk = std::move(unsent.chunk);
-      unsent.chunk = std::exchange(unsent.next, GeneratedChunk());
+      unsent.chunk = GeneratedChunk();
       unsent.chunk.sample = chunk.sample;
       GenerateSink* const sink = sink_;
       mutex_.Unlock();
-      try {
-        sink->OnChunk(std::move(chunk));
-      } catch (const std::bad_alloc&) {
-        // The sink's loss; others must still get theirs.
-      }
+      sink->OnChunk(std::move(chunk));
       mutex_.Lock();
     }
   }
@@ -438,11 +365,7 @@ void GenerateSequence::Deliver() {
   const absl::Status status = end_status_;
   const GenerateTimes times = end_times_;
   mutex_.Unlock();
-  try {
-    sink->OnDone(status, times);
-  } catch (const std::bad_alloc&) {
-    // It counts as told.
-  }
+  sink->OnDone(status, times);
 }
 
 void GenerateSequence::End(const absl::Status& status, const RequestTimes& times) {

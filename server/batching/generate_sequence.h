@@ -9,9 +9,6 @@
 // with the same tokens. What a step has added waits per sample until Deliver() passes it on: a sink
 // that is slower than the steps gets larger chunks.
 //
-// An allocation that fails loses nothing: what a step needs is reserved before it, and the picker and
-// the text of a token that could not be taken in are made again from the ids.
-//
 // Thread-safety: as StepSequence says; the functions for the stepper are called by the runner of the
 // step that it is in.
 #ifndef SRU_SERVER_BATCHING_GENERATE_SEQUENCE_H_
@@ -69,12 +66,9 @@ class GenerateSequence : public StepSequence {
     const models::StateCodec* state_codec = nullptr;
   };
 
-  // Throws std::bad_alloc. `task` is valid; it is moved from only if nothing is thrown.
-  GenerateSequence(GenerateTask* task, const Model& model, absl::Time submitted);
+  // `task` is valid.
+  GenerateSequence(GenerateTask&& task, const Model& model, absl::Time submitted);
   ~GenerateSequence() override;
-
-  // Of a call that was refused: moves the task back.
-  void GiveBack(GenerateTask* task) { *task = std::move(task_); }
 
   StepNeed need() const override;
   bool holds_state() const override { return arena_ != nullptr; }
@@ -84,9 +78,8 @@ class GenerateSequence : public StepSequence {
   void End(const absl::Status& status, const RequestTimes& times) override;
 
   // For the stepper. Appends what the next step of up to `rows` rows needs, with slots of `arena`, whose
-  // prefix cache is `prefixes` (may be null). An
-  // error changes nothing that matters; kResourceExhausted: there is no memory for its slots. May
-  // throw std::bad_alloc.
+  // prefix cache is `prefixes` (may be null). An error changes nothing that matters;
+  // kResourceExhausted: there is no memory for its slots.
   absl::Status Plan(int rows, const std::shared_ptr<kernels::StateArena>& arena,
                     const std::shared_ptr<PrefixCache>& prefixes, size_t share,
                     std::vector<GenerateItem>* items);
@@ -125,18 +118,13 @@ class GenerateSequence : public StepSequence {
     models::TokenPicker picker;
     models::GeneratedText text;
     std::vector<int32_t> tokens;  // that have been picked
-    size_t taken_in = 0;          // of these, by the picker and the text
     size_t fed = 0;               // of these, on the slot
-    size_t text_bytes = 0;        // that the text has given
-    bool broken = false;          // the picker and the text are to be made again
     FinishReason finish = FinishReason::kNone;
     bool closed = false;  // nothing more comes of it
   };
   // What has not been passed on.
   struct Unsent {
     GeneratedChunk chunk;
-    // Takes its place when it is passed on: both have room for what the step that runs will add.
-    GeneratedChunk next;
     bool any = false;  // that may be passed on
   };
 
@@ -157,10 +145,8 @@ class GenerateSequence : public StepSequence {
   // Gives each branch a slot with the state after the prompt.
   absl::Status Fork();
   void FreeSlot(kernels::StateArena::Slot* slot);
-  // Takes in the tokens that have not been.
-  void TakeInTokens(int index);
-  void TakeInToken(int index, int32_t id);
-  void Remake(int index);
+  // The picker and the text take in the token that was picked last.
+  void TakeInToken(int index);
   absl::Status TakeState(int index);
   void Close(int index, std::string state);
   void CommitScores(const GenerateItem& item, const Results& results);

@@ -14,7 +14,7 @@
 //   kResourceExhausted  there are max_streams calls (kStreams), the bound on waiting prompt tokens would
 //                       be passed (kQueueFull), or, with admission by deadline, the first token (or
 //                       min_new_tokens tokens) would come too late by the measured speed (kDeadline)
-// A task is consumed if and only if the status is OK; then its sink gets OnDone() exactly once:
+// If the status is OK, the sink of the task gets OnDone() exactly once:
 //   OK                  every sample has ended by itself
 //   kDeadlineExceeded   the deadline has passed, maybe between two tokens
 //   kCancelled          Cancel() was called

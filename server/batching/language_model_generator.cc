@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -54,17 +53,9 @@ class LanguageModelGeneratorImpl : public LanguageModelGenerator, private StepLi
     request.priority = task.priority;
     request.deadline = task.deadline;
     request.least_steps = std::max(1, task.min_new_tokens);
-    auto sequence = std::make_unique<GenerateSequence>(&task, options_.model, clock_->Now());
-    GenerateSequence* const made = sequence.get();
-    request.sequence = std::move(sequence);
-    try {
-      auto handle = workers_->scheduler().Submit(std::move(request), retry_after);
-      if (!handle.ok()) made->GiveBack(&task);
-      return handle;
-    } catch (const std::bad_alloc&) {
-      made->GiveBack(&task);
-      throw;
-    }
+    request.sequence =
+        std::make_unique<GenerateSequence>(std::move(task), options_.model, clock_->Now());
+    return workers_->scheduler().Submit(std::move(request), retry_after);
   }
 
   absl::Status CheckAdmission(int64_t prompt_tokens, Priority priority, absl::Time deadline,

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "models/kernel_status.h"
-#include "server/base/out_of_memory.h"
 #include "server/batching/warm_up.h"
 
 namespace sru::server {
@@ -90,8 +89,7 @@ absl::Status LanguageModelStepper::Run(std::vector<StepShare>& shares) {
     auto* const sequence = static_cast<GenerateSequence*>(shares[i].sequence);
     do {
       planned_.clear();
-      shares[i].status = CatchOutOfMemory(
-          [&] { return sequence->Plan(shares[i].rows, arena_, prefixes_, i, &planned_); });
+      shares[i].status = sequence->Plan(shares[i].rows, arena_, prefixes_, i, &planned_);
     } while (MakeRoom(shares[i].status, 1));
     if (!shares[i].status.ok()) continue;
     shares[i].unused = shares[i].rows;
@@ -170,10 +168,8 @@ absl::Status LanguageModelStepper::RunItems(size_t begin, size_t end,
                                             std::vector<StepShare>& shares) {
   absl::Status status;
   do {
-    status = CatchOutOfMemory([&] {
-      const int num_sequences = Pack(begin, end, shares);
-      return num_sequences == 0 ? absl::OkStatus() : RunPacked(num_sequences);
-    });
+    const int num_sequences = Pack(begin, end, shares);
+    status = num_sequences == 0 ? absl::OkStatus() : RunPacked(num_sequences);
   } while (MakeRoom(status, end - begin));
   if (absl::IsUnavailable(status)) return status;
   if (!status.ok() && end - begin > 1 &&
@@ -199,7 +195,7 @@ absl::Status LanguageModelStepper::RunItems(size_t begin, size_t end,
     row += item.count;
     pick += item.num_picks;
     // It has run, whatever came of another item of its share.
-    outcome.Update(CatchOutOfMemory([&] { return item.sequence->Commit(item, results); }));
+    outcome.Update(item.sequence->Commit(item, results));
   }
   return absl::OkStatus();
 }

@@ -77,8 +77,8 @@ class LanguageModelStepperTest : public ::testing::Test {
       for (int id = 0; id < kVocabulary; ++id) task.sampling.logit_bias.emplace_back(id, 0.1f * i);
       task.seed = i;
       task.sink = &sinks[i];
-      sequences.push_back(
-          std::make_unique<GenerateSequence>(&task, GenerateSequence::Model(), absl::Time()));
+      sequences.push_back(std::make_unique<GenerateSequence>(
+          std::move(task), GenerateSequence::Model(), absl::Time()));
     }
     for (bool all_done = false; !all_done;) {
       all_done = true;

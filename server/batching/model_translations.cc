@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -85,15 +84,8 @@ class ModelTranslationsImpl : public ModelTranslations, private StepListener {
     if (absl::Status status = Check(request); !status.ok()) return status;
     auto call = std::make_shared<PendingTranslation>(std::move(request), &scheduler(), &counts_,
                                                      clock_->Now());
-    try {
-      absl::Status status = Submit(call, retry_after);
-      if (status.ok()) return call;
-      call->GiveBack(&request);
-      return status;
-    } catch (const std::bad_alloc&) {
-      call->GiveBack(&request);
-      throw;
-    }
+    if (absl::Status status = Submit(call, retry_after); !status.ok()) return status;
+    return call;
   }
 
   absl::Status CheckAdmission(int64_t source_tokens, int64_t sentences, Priority priority,

@@ -1,7 +1,6 @@
 #include "server/batching/prefix_cache.h"
 
 #include <algorithm>
-#include <new>
 #include <utility>
 
 namespace sru::server {
@@ -37,24 +36,6 @@ size_t CommonTokens(absl::Span<const int32_t> a, absl::Span<const int32_t> b) {
                              a.begin());
 }
 
-// A slot that is freed unless it is taken.
-class OwnedSlot {
- public:
-  explicit OwnedSlot(StateArena* arena) : arena_(arena) {}
-  ~OwnedSlot() {
-    if (slot_ != StateArena::kNoSlot) arena_->Free(slot_);
-  }
-  OwnedSlot(const OwnedSlot&) = delete;
-  OwnedSlot& operator=(const OwnedSlot&) = delete;
-
-  bool Copy(StateArena::Slot from) { return arena_->Copy(from, &slot_).ok(); }
-  StateArena::Slot Take() { return std::exchange(slot_, StateArena::kNoSlot); }
-
- private:
-  StateArena* const arena_;
-  StateArena::Slot slot_ = StateArena::kNoSlot;
-};
-
 }  // namespace
 
 PrefixCache::PrefixCache(std::shared_ptr<StateArena> arena, size_t state_bytes, size_t budget_bytes)
@@ -75,7 +56,6 @@ PrefixCache::Match PrefixCache::Lookup(absl::Span<const int32_t> prompt) {
   const Place place = Find(prompt);
   Match match;
   match.branch = place.matched + place.in_edge;
-  // A copy takes no pages, so it fails only without any memory.
   if (place.kept != nullptr && arena_->Copy(place.kept->slot, &match.slot).ok()) {
     for (const Node* node = place.kept; node != nullptr; node = node->parent) {
       match.length += node->edge.size();
@@ -100,16 +80,12 @@ bool PrefixCache::Insert(absl::Span<const int32_t> prefix, StateArena::Slot slot
     Link(place.kept);
     return true;
   }
-  try {
-    OwnedSlot copy(arena_.get());
-    if (!copy.Copy(slot)) return false;
-    Node* const node = MakeNode(prefix, place);
-    node->slot = copy.Take();
-    Link(node);
-    ++stats_.states;
-  } catch (const std::bad_alloc&) {
-    return false;
-  }
+  StateArena::Slot copy = StateArena::kNoSlot;
+  if (!arena_->Copy(slot, &copy).ok()) return false;
+  Node* const node = MakeNode(prefix, place);
+  node->slot = copy;
+  Link(node);
+  ++stats_.states;
   while (bytes() > budget_bytes_ && EvictOldest()) {
   }
   return true;
@@ -159,32 +135,22 @@ PrefixCache::Node* PrefixCache::MakeNode(absl::Span<const int32_t> tokens, const
   if (place.next != nullptr) at = SplitEdge(place.next, place.in_edge);
   const absl::Span<const int32_t> rest = tokens.subspan(place.matched + place.in_edge);
   if (rest.empty()) return at;
-  try {
-    auto leaf = std::make_unique<Node>();
-    leaf->parent = at;
-    leaf->edge.assign(rest.begin(), rest.end());
-    Node* const made = leaf.get();
-    at->children.try_emplace(rest[0], std::move(leaf));
-    ++num_nodes_;
-    num_tokens_ += rest.size();
-    return made;
-  } catch (const std::bad_alloc&) {
-    Prune(at);
-    throw;
-  }
+  std::unique_ptr<Node>& leaf = at->children[rest[0]];
+  leaf = std::make_unique<Node>();
+  leaf->parent = at;
+  leaf->edge.assign(rest.begin(), rest.end());
+  ++num_nodes_;
+  num_tokens_ += rest.size();
+  return leaf.get();
 }
 
-// What allocates comes first, so that the tree is whole if it fails.
 PrefixCache::Node* PrefixCache::SplitEdge(Node* child, size_t tokens) {
   auto middle = std::make_unique<Node>();
   middle->parent = child->parent;
   middle->edge.assign(child->edge.begin(), child->edge.begin() + tokens);
-  middle->children.reserve(2);
-  std::vector<int32_t> rest(child->edge.begin() + tokens, child->edge.end());
-
   std::unique_ptr<Node>& place = child->parent->children.find(child->edge[0])->second;
   std::unique_ptr<Node> lower = std::exchange(place, std::move(middle));
-  lower->edge = std::move(rest);
+  lower->edge = std::vector<int32_t>(lower->edge.begin() + tokens, lower->edge.end());
   lower->parent = place.get();
   place->children.try_emplace(lower->edge[0], std::move(lower));
   ++num_nodes_;
@@ -204,12 +170,7 @@ void PrefixCache::Prune(Node* node) {
     }
     // The edges before and after it become one.
     std::unique_ptr<Node> child = std::move(node->children.begin()->second);
-    try {
-      child->edge.insert(child->edge.begin(), node->edge.begin(), node->edge.end());
-    } catch (const std::bad_alloc&) {
-      node->children.begin()->second = std::move(child);
-      return;  // one node more than there need be
-    }
+    child->edge.insert(child->edge.begin(), node->edge.begin(), node->edge.end());
     child->parent = parent;
     --num_nodes_;
     parent->children.find(node->edge[0])->second = std::move(child);  // frees the node

@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <deque>
 #include <limits>
-#include <new>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
@@ -38,16 +38,6 @@ constexpr absl::Duration kMaxRetry = absl::Seconds(10);
 constexpr absl::Duration kUnknownRetry = absl::Milliseconds(100);
 // As in the batcher: an outcome far inside the deadline says little.
 constexpr double kTellingShareOfBudget = 0.25;
-
-// A status with the text that `make` gives, or without one when there is no memory for it.
-template <typename MakeText>
-absl::Status StatusWithText(absl::StatusCode code, const MakeText& make) {
-  try {
-    return absl::Status(code, make());
-  } catch (const std::bad_alloc&) {
-    return absl::Status(code, "");
-  }
-}
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -100,7 +90,6 @@ class ScheduledSequence : public OrderHook, public ExpiryHook {
   ScheduledSequence* next = nullptr;
   ScheduledSequence* older = nullptr;  // in the list of all
   ScheduledSequence* newer = nullptr;
-  ScheduledSequence* next_end = nullptr;
   // Keeps it alive until its end.
   std::shared_ptr<ScheduledSequence> self;
 
@@ -117,30 +106,15 @@ class ScheduledSequence : public OrderHook, public ExpiryHook {
 namespace {
 
 // Sequences that have ended, before they are told.
-class Endings {
- public:
-  bool empty() const { return first_ == nullptr; }
+using Endings = std::vector<SequenceHandle>;
 
-  void Add(ScheduledSequence* sequence) {
-    sequence->next_end = nullptr;
-    (last_ == nullptr ? first_ : last_->next_end) = sequence;
-    last_ = sequence;
+// Without a lock. Nothing of the scheduler is used: the last one may be its end.
+void Tell(Endings endings) {
+  for (SequenceHandle& ending : endings) {
+    const SequenceHandle ended = std::move(ending);  // freed once it is told
+    ended->sequence->End(ended->end_status, ended->times);
   }
-  // Without a lock. Nothing of the scheduler is used: the last one may be its end.
-  void Tell() {
-    while (first_ != nullptr) {
-      ScheduledSequence* const sequence = first_;
-      first_ = sequence->next_end;
-      if (first_ == nullptr) last_ = nullptr;
-      const std::shared_ptr<ScheduledSequence> self = std::move(sequence->self);
-      self->sequence->End(self->end_status, self->times);
-    }
-  }
-
- private:
-  ScheduledSequence* first_ = nullptr;
-  ScheduledSequence* last_ = nullptr;
-};
+}
 
 // Sequences of one priority that wait for their next row, those that have waited longest first.
 class DecodeList {
@@ -169,11 +143,6 @@ class StepImpl : public Step {
   int fed_rows() const override { return fed_rows_; }
   int rows() const override { return rows_; }
 
-  // Room for `count` shares; throws std::bad_alloc.
-  void Reserve(size_t count) {
-    shares_.reserve(count);
-    sequences_.reserve(count);
-  }
   void Add(ScheduledSequence* sequence, int rows) {
     StepShare share;
     share.sequence = sequence->sequence.get();
@@ -183,13 +152,6 @@ class StepImpl : public Step {
     rows_ += rows;
     if (!sequence->need.decoding) fed_rows_ += rows;
   }
-  // The memory stays.
-  void Clear() {
-    shares_.clear();
-    sequences_.clear();
-    fed_rows_ = rows_ = 0;
-  }
-
   std::vector<StepShare> shares_;
   std::vector<SequenceHandle> sequences_;  // [share]
   int device_ = 0;
@@ -324,9 +286,8 @@ class SchedulerImpl : public SequenceScheduler {
   int64_t UsefulSteps(const Device& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayBeginHere(const Device& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool MayStart(const Device& device) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Null if no step may start, or if there is no memory for one (then sets `*out_of_memory`).
-  std::unique_ptr<StepImpl> Build(int device, absl::Time now, bool* out_of_memory)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null if no step may start.
+  std::unique_ptr<StepImpl> Build(int device, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddDecoding(Device& device, StepImpl* step, int64_t most_rows, int64_t most_sequences)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The sequence that is fed next on the device; null if there is none.
@@ -377,7 +338,6 @@ class SchedulerImpl : public SequenceScheduler {
   SpeedModel fed_speed_ ABSL_GUARDED_BY(mutex_);
   SpeedModel decode_speed_ ABSL_GUARDED_BY(mutex_);
   SchedulerStats counts_ ABSL_GUARDED_BY(mutex_);  // the counters only
-  std::vector<std::unique_ptr<StepImpl>> spare_steps_ ABSL_GUARDED_BY(mutex_);
 };
 
 SchedulerImpl::~SchedulerImpl() {
@@ -732,15 +692,14 @@ void SchedulerImpl::End(ScheduledSequence* s, const absl::Status& status, absl::
   if (s->begun) --begun_;
   s->place = Place::kNowhere;
   s->end_status = status;
-  endings->Add(s);
+  endings->push_back(std::move(s->self));
   if (freed) Revive(1, now);
 }
 
 absl::Status SchedulerImpl::ExpiredStatus(const ScheduledSequence& s, absl::Time now) const {
-  return StatusWithText(absl::StatusCode::kDeadlineExceeded, [&] {
-    return absl::StrCat("the deadline passed after ", absl::FormatDuration(now - s.arrival), ", ",
-                        s.recorded ? options_.words.after_result : options_.words.before_result);
-  });
+  return absl::DeadlineExceededError(
+      absl::StrCat("the deadline passed after ", absl::FormatDuration(now - s.arrival), ", ",
+                   s.recorded ? options_.words.after_result : options_.words.before_result));
 }
 
 void SchedulerImpl::EndExpired(absl::Time now, Endings* endings) {
@@ -767,9 +726,7 @@ void SchedulerImpl::Cancel(const SequenceHandle& handle) {
     const absl::Time now = clock_->Now();
     const bool expired = s->deadline <= now;
     absl::Status status =
-        expired ? ExpiredStatus(*s, now) : StatusWithText(absl::StatusCode::kCancelled, [] {
-          return "the caller cancelled the request";
-        });
+        expired ? ExpiredStatus(*s, now) : absl::CancelledError("the caller cancelled the request");
     if (s->place == Place::kRunning) {
       if (!s->end_status.ok()) return;
       s->end_status = std::move(status);
@@ -781,7 +738,7 @@ void SchedulerImpl::Cancel(const SequenceHandle& handle) {
     if (Idle()) WakeAll();
     Wake();
   }
-  endings.Tell();
+  Tell(std::move(endings));
 }
 
 void SchedulerImpl::Pause(const SequenceHandle& handle) {
@@ -810,11 +767,9 @@ void SchedulerImpl::Starve(ScheduledSequence* s, absl::Time now, Endings* ending
   const bool alone = holders_ - static_cast<int64_t>(s->holds) == 0;
   if (alone && running_steps_ == 0 && now - s->starved_since >= kLoneWait) {
     End(s,
-        StatusWithText(absl::StatusCode::kResourceExhausted,
-                       [] {
-                         return "memory: there is none for the state of this request, although "
-                                "no other one of this model holds any; retry later";
-                       }),
+        absl::ResourceExhaustedError(
+            "memory: there is none for the state of this request, although no other one of this "
+            "model holds any; retry later"),
         now, endings);
     return;
   }
@@ -942,7 +897,7 @@ ScheduledSequence* SchedulerImpl::NextFed(const Device& device) const {
 void SchedulerImpl::AddFed(Device& device, StepImpl* step, int64_t most_rows, int64_t room,
                            int64_t most_sequences) {
   bool first = true;
-  while (most_rows > 0 && most_sequences > 0 && step->shares_.size() < step->shares_.capacity()) {
+  while (most_rows > 0 && most_sequences > 0) {
     ScheduledSequence* const s = NextFed(device);
     if (s == nullptr) return;
     int64_t rows = std::min(s->need.rows, most_rows);
@@ -957,34 +912,19 @@ void SchedulerImpl::AddFed(Device& device, StepImpl* step, int64_t most_rows, in
   }
 }
 
-std::unique_ptr<StepImpl> SchedulerImpl::Build(int device_index, absl::Time now,
-                                               bool* out_of_memory) {
-  *out_of_memory = false;
+std::unique_ptr<StepImpl> SchedulerImpl::Build(int device_index, absl::Time now) {
   if (retry_at_ <= now) {
     retry_at_ = now + kAllocationRetry;
     Revive(1, now);
   }
   Device& device = devices_[device_index];
   if (!MayStart(device)) return nullptr;
-  std::unique_ptr<StepImpl> step;
+  auto step = std::make_unique<StepImpl>();
   const int64_t most_sequences = options_.max_step_sequences;
-  try {
-    // Nothing is allocated after this, so that no sequence is left between two places.
-    if (spare_steps_.empty()) {
-      step = std::make_unique<StepImpl>();
-      spare_steps_.reserve(running_steps_ + 1);
-    } else {
-      step = std::move(spare_steps_.back());
-      spare_steps_.pop_back();
-    }
-    const int64_t most = std::min<int64_t>(most_sequences, live_);
-    if (step->shares_.capacity() < static_cast<size_t>(most)) {
-      step->Reserve(std::min<int64_t>(most_sequences, 2 * most));
-    }
-  } catch (const std::bad_alloc&) {
-    *out_of_memory = true;
-    return nullptr;
-  }
+  // Under the lock it is quicker to allocate once.
+  const auto most = static_cast<size_t>(std::min(most_sequences, live_));
+  step->shares_.reserve(most);
+  step->sequences_.reserve(most);
   step->device_ = device_index;
   step->start_ = now;
 
@@ -1046,11 +986,10 @@ std::unique_ptr<Step> SchedulerImpl::TryTakeStep(int device) {
     MutexLock lock(&mutex_);
     const absl::Time now = clock_->Now();
     EndExpired(now, &endings);
-    bool out_of_memory = false;
-    step = Build(device, now, &out_of_memory);
+    step = Build(device, now);
     if (step != nullptr) Wake();
   }
-  endings.Tell();
+  Tell(std::move(endings));
   return step;
 }
 
@@ -1063,29 +1002,27 @@ std::unique_ptr<Step> SchedulerImpl::TakeStep(int device_index) {
       MutexLock lock(&mutex_);
       Device& device = devices_[device_index];
       absl::Time now = clock_->Now();
-      bool out_of_memory = false;
       EndExpired(now, &endings);
-      step = Build(device_index, now, &out_of_memory);
+      step = Build(device_index, now);
       while (step == nullptr && endings.empty() && !device.lost && !Idle()) {
         const OrderNode* const node = expiry_.First();
         absl::Time until =
             std::min(retry_at_, node == nullptr ? absl::InfiniteFuture() : node->key.deadline);
         // What is running is looked at when its step ends.
         if (until <= now) until = now + kAllocationRetry;
-        if (out_of_memory) until = std::min(until, now + kAllocationRetry);
         ++device.waiting_workers;
         device.work.WaitFor(&mutex_, until - now);
         --device.waiting_workers;
         if (device.woken_workers > 0) --device.woken_workers;
         now = clock_->Now();
         EndExpired(now, &endings);
-        step = Build(device_index, now, &out_of_memory);
+        step = Build(device_index, now);
       }
       end = step == nullptr && (device.lost || Idle());
       if (Idle()) WakeAll();
       if (step != nullptr || end) Wake();
     }
-    endings.Tell();
+    Tell(std::move(endings));
     if (step != nullptr || end) return step;
   }
 }
@@ -1199,12 +1136,8 @@ void SchedulerImpl::FinishStep(std::unique_ptr<Step> finished, const absl::Statu
     std::optional<AnswerGroup> group;
     if (step->shares_.size() > 1 && !DeferredWork::has_keeper()) group.emplace();
     for (const StepShare& share : step->shares_) share.sequence->Deliver();
-    step->Clear();
-    {
-      MutexLock lock(&mutex_);
-      if (spare_steps_.size() < spare_steps_.capacity()) spare_steps_.push_back(std::move(step));
-    }
-    endings.Tell();
+    step = nullptr;  // the sequences may be freed, and their calls, before the last one is told
+    Tell(std::move(endings));
   }
 }
 
@@ -1219,10 +1152,8 @@ void SchedulerImpl::LoseDevice(int device_index, const absl::Status& status) {
     const absl::Time now = clock_->Now();
     if (num_workers_ == 0) {
       closed_ = true;
-      stopped_ = StatusWithText(absl::StatusCode::kUnavailable, [&] {
-        return absl::StrCat("every device that served this model has failed, the last with: ",
-                            status.message());
-      });
+      stopped_ = absl::UnavailableError(absl::StrCat(
+          "every device that served this model has failed, the last with: ", status.message()));
     }
     for (ScheduledSequence *s = oldest_, *next = nullptr; s != nullptr; s = next) {
       next = s->newer;
@@ -1243,7 +1174,7 @@ void SchedulerImpl::LoseDevice(int device_index, const absl::Status& status) {
     Wake();
     WakeAll();
   }
-  endings.Tell();
+  Tell(std::move(endings));
 }
 
 void SchedulerImpl::Close() {
@@ -1274,7 +1205,7 @@ void SchedulerImpl::Suspend(const absl::Status& status) {
     }
     WakeAll();
   }
-  endings.Tell();
+  Tell(std::move(endings));
 }
 
 SchedulerStats SchedulerImpl::stats() const {

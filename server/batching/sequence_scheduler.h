@@ -32,8 +32,7 @@
 // Memory. A sequence for which a step had no memory waits until another one ends, or a moment, and is
 // tried again; what has not begun waits behind it. When all that could go on waits for memory, the last
 // to arrive gives up its own, to be computed again later. A sequence that finds no room although no
-// other one of this model holds any ends with kResourceExhausted after kLoneWait. Only Submit() throws
-// std::bad_alloc, and then nothing has happened.
+// other one of this model holds any ends with kResourceExhausted after kLoneWait.
 //
 // A device that is lost: its sequences are computed again on another one; only once after a step of
 // their own failed, so that an input that breaks devices does not break all of them.

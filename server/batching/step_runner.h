@@ -26,7 +26,7 @@ struct StepNeed {
 };
 
 // Not thread-safe, except for Deliver() and End(): its scheduler or the runner of the step that it is in
-// calls it. What the scheduler calls under its lock is quick, allocates nothing and calls nobody back.
+// calls it. What the scheduler calls under its lock is quick and calls nobody back.
 class StepSequence {
  public:
   virtual ~StepSequence() = default;

@@ -11,7 +11,6 @@
 #include "server/base/cores.h"
 #include "server/base/log.h"
 #include "server/base/mutex.h"
-#include "server/base/out_of_memory.h"
 #include "server/batching/core_pool.h"
 
 namespace sru::server {
@@ -30,9 +29,7 @@ class StepWorkersImpl : public StepWorkers {
         clock_(clock),
         listener_(listener),
         runners_(std::move(runners)),
-        scheduler_(std::move(scheduler)) {
-    OutOfMemoryStatus();  // is made now, while there is memory for it
-  }
+        scheduler_(std::move(scheduler)) {}
 
   ~StepWorkersImpl() override { StepWorkersImpl::Stop(); }
 
@@ -112,7 +109,7 @@ class StepWorkersImpl : public StepWorkers {
 
   // A worker's life.
   void Work(StepRunner& runner) {
-    const absl::Status status = CatchOutOfMemory([&runner] { return runner.WarmUp(); });
+    const absl::Status status = runner.WarmUp();
     const bool lost = absl::IsUnavailable(status);
     if (lost) ReportLost(runner.device(), status);
     {
@@ -134,7 +131,7 @@ class StepWorkersImpl : public StepWorkers {
 
   void RunStep(StepRunner& runner, std::unique_ptr<Step> step) {
     const absl::Time start = clock_->Now();
-    const absl::Status status = CatchOutOfMemory([&] { return runner.Run(step->shares()); });
+    const absl::Status status = runner.Run(step->shares());
     const absl::Time now = clock_->Now();
     if (absl::IsUnavailable(status)) ReportLost(runner.device(), status);
     listener_->OnStep(*step, status, start, now);

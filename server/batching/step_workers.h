@@ -1,8 +1,7 @@
 // StepWorkers: the threads that run the steps of a SequenceScheduler. Each takes a step, runs it and hands
 // it back.
 //
-// A step for which there is not enough memory (std::bad_alloc) is tried again. A device that fails for
-// good is taken out of service with all of its workers; its sequences are computed again elsewhere.
+// A device that fails for good is taken out of service with all of its workers; its sequences are computed again elsewhere.
 //
 // Thread-safe.
 #ifndef SRU_SERVER_BATCHING_STEP_WORKERS_H_

@@ -1,7 +1,6 @@
 #include "server/batching/translate_sequence.h"
 
 #include <algorithm>
-#include <new>
 #include <numeric>
 #include <utility>
 
@@ -13,22 +12,18 @@ using kernels::StateArena;
 
 PendingTranslation::PendingTranslation(TranslationRequest&& request, SequenceScheduler* scheduler,
                                        TranslationCounts* counts, absl::Time submitted)
-    : scheduler_(scheduler), counts_(counts), submitted_(submitted) {
-  std::vector<TranslationResult> results(request.sentences.size());
-  size_t left = 0;
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (!request.sentences[i].source.empty()) {
-      ++left;
+    : request_(std::move(request)), scheduler_(scheduler), counts_(counts), submitted_(submitted) {
+  const MutexLock lock(&mutex_);
+  results_.resize(size());
+  for (size_t i = 0; i < size(); ++i) {
+    if (!task(i).source.empty()) {
+      ++left_;
       continue;
     }
     TranslatedHypothesis nothing;
     nothing.finished = true;
-    results[i].hypotheses.push_back(std::move(nothing));
+    results_[i].hypotheses.push_back(std::move(nothing));
   }
-  request_ = std::move(request);
-  const MutexLock lock(&mutex_);
-  results_ = std::move(results);
-  left_ = left;
 }
 
 void PendingTranslation::SetHandles(std::vector<SequenceHandle> handles) {
@@ -102,11 +97,7 @@ void PendingTranslation::Answer() {
   if (absl::IsCancelled(status)) counts_->cancelled.fetch_add(1, std::memory_order_relaxed);
   // What it holds may be gone with it.
   const auto done = std::move(request_.done);
-  try {
-    done(status, std::move(results), times);
-  } catch (const std::bad_alloc&) {
-    // It counts as told.
-  }
+  done(status, std::move(results), times);
 }
 
 TranslateSequence::TranslateSequence(std::shared_ptr<PendingTranslation> call, size_t index,
@@ -237,14 +228,9 @@ absl::Status TranslateSequence::StepSearch() {
   ++steps_;
   num_fed_ = 0;
   std::fill(fed_.begin(), fed_.end(), false);
-  try {
-    search_->Step(candidates_.data(), static_cast<int>(num_candidates_),
-                  static_cast<int>(num_candidates_));
-    if (search_->done()) FinishSearch();
-  } catch (const std::bad_alloc&) {
-    Rewind();  // where the search stands is not known
-    throw;
-  }
+  search_->Step(candidates_.data(), static_cast<int>(num_candidates_),
+                static_cast<int>(num_candidates_));
+  if (search_->done()) FinishSearch();
   if (found_) {
     FreeSlots(&slots_);
     return absl::OkStatus();
@@ -255,28 +241,23 @@ absl::Status TranslateSequence::StepSearch() {
 
 void TranslateSequence::FinishSearch() {
   std::vector<models::FoundHypothesis> found = search_->Take(/*with_rows=*/false);
-  TranslationResult result;
-  std::vector<std::vector<int32_t>> ids;
-  result.hypotheses.resize(found.size());
-  if (task_.alignment) ids.resize(found.size());
+  result_.hypotheses.resize(found.size());
+  if (task_.alignment) aligned_ids_.resize(found.size());
   bool any_tokens = false;
   for (size_t i = 0; i < found.size(); ++i) {
-    TranslatedHypothesis& hypothesis = result.hypotheses[i];
+    TranslatedHypothesis& hypothesis = result_.hypotheses[i];
     if (task_.alignment && !found[i].tokens.empty()) {
       any_tokens = true;
       hypothesis.alignment.resize(found[i].tokens.size() * task_.source.size());
-      ids[i].reserve(found[i].tokens.size());
-      ids[i].push_back(model_.bos_id);
-      ids[i].insert(ids[i].end(), found[i].tokens.begin(), found[i].tokens.end() - 1);
+      aligned_ids_[i].push_back(model_.bos_id);
+      aligned_ids_[i].insert(aligned_ids_[i].end(), found[i].tokens.begin(),
+                             found[i].tokens.end() - 1);
     }
     hypothesis.tokens = std::move(found[i].tokens);
     hypothesis.finished = found[i].finished;
     hypothesis.log_prob = found[i].log_prob;
     hypothesis.score = found[i].score;
   }
-  // From here on nothing fails.
-  result_ = std::move(result);
-  aligned_ids_ = std::move(ids);
   search_.reset();
   found_ = true;
   done_ = !any_tokens;

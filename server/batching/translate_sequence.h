@@ -11,9 +11,6 @@
 // Everything can be computed again from the start (Rewind()), with the same result, which goes to the call
 // when the sentence has ended.
 //
-// An allocation that fails loses nothing but time: the step is tried again, in the worst case from the
-// start.
-//
 // PendingTranslation: a call, which is answered when its last sentence has ended.
 //
 // Thread-safety: a sequence's as StepSequence says; the functions for the stepper are called by the runner
@@ -58,8 +55,6 @@ class PendingTranslation {
   const TranslateTask& task(size_t index) const { return request_.sentences[index]; }
   size_t size() const { return request_.sentences.size(); }
   const TranslationRequest& request() const { return request_; }
-  // Of a call that was refused.
-  void GiveBack(TranslationRequest* request) { *request = std::move(request_); }
 
   // What the scheduler has made of the sentences with a source. Some of them may have ended before.
   void SetHandles(std::vector<SequenceHandle> handles);
@@ -124,7 +119,7 @@ class TranslateSequence : public StepSequence {
     int max_candidates = 0;
   };
 
-  // Of sentence `index` of the call, which has a source. Throws std::bad_alloc.
+  // Of sentence `index` of the call, which has a source.
   TranslateSequence(std::shared_ptr<PendingTranslation> call, size_t index, const Model& model);
   ~TranslateSequence() override;
 
@@ -137,8 +132,7 @@ class TranslateSequence : public StepSequence {
 
   // For the stepper. Appends what the next step of up to `rows` rows needs, with slots of `arena`. Of
   // items whose alignment is asked for, at most as many tokens as have `most_weights` together. An error
-  // changes nothing that matters; kResourceExhausted: there is no memory for its slots. May throw
-  // std::bad_alloc.
+  // changes nothing that matters; kResourceExhausted: there is no memory for its slots.
   absl::Status Plan(int rows, int64_t most_weights,
                     const std::shared_ptr<kernels::StateArena>& arena, size_t share,
                     std::vector<TranslateItem>* items);
@@ -150,8 +144,7 @@ class TranslateSequence : public StepSequence {
     const kernels::Candidate* candidates = nullptr;
     const float* weights = nullptr;
   };
-  // The item has run. An error ends the sentence, except for kResourceExhausted. May throw
-  // std::bad_alloc, which is the same.
+  // The item has run. An error ends the sentence, except for kResourceExhausted.
   absl::Status Commit(const TranslateItem& item, const Results& results);
 
   // The tokens of the source if it has been encoded since the last call.

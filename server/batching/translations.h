@@ -13,7 +13,7 @@
 //   kResourceExhausted  the bound on waiting sentences or on their tokens would be passed (kQueueFull),
 //                       or, with admission by deadline, the call would end too late by the measured
 //                       speed (kDeadline)
-// A call is consumed if and only if the status is OK; then its `done` is called exactly once:
+// If the status is OK, the `done` of the call is called exactly once:
 //   OK                  every sentence is translated
 //   kDeadlineExceeded   the deadline has passed, maybe between two tokens
 //   kCancelled          Cancel() was called
@@ -74,8 +74,7 @@ struct TranslationRequest {
   Priority priority = Priority::kNormal;
   absl::Time deadline = absl::InfiniteFuture();
   // Called exactly once, from a thread of Translations or from Submit(), Cancel() or Drain(), with no
-  // lock held. With OK there are as many results as sentences, else none. Should not throw; if it throws
-  // std::bad_alloc, the call counts as answered.
+  // lock held. With OK there are as many results as sentences, else none. Does not throw.
   std::function<void(const absl::Status&, std::vector<TranslationResult>&&, const TranslateTimes&)>
       done;
 };

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "models/kernel_status.h"
-#include "server/base/out_of_memory.h"
 #include "server/batching/warm_up.h"
 
 namespace sru::server {
@@ -89,13 +88,7 @@ absl::Status TranslatorStepper::Run(std::vector<StepShare>& shares) {
   for (size_t i = 0; i < shares.size(); ++i) {
     auto* const sequence = static_cast<TranslateSequence*>(shares[i].sequence);
     planned_.clear();
-    shares[i].status = CatchOutOfMemory([&]() -> absl::Status {
-      absl::Status status = sequence->Plan(shares[i].rows, max_weights_, arena_, i, &planned_);
-      if (!status.ok()) return status;
-      items_.reserve(items_.size() + planned_.size());
-      alignments_.reserve(alignments_.size() + planned_.size());
-      return absl::OkStatus();
-    });
+    shares[i].status = sequence->Plan(shares[i].rows, max_weights_, arena_, i, &planned_);
     if (!shares[i].status.ok()) continue;
     shares[i].unused = shares[i].rows;
     for (const TranslateItem& item : planned_) {
@@ -133,10 +126,8 @@ absl::Status TranslatorStepper::RunAll(const std::vector<TranslateItem>& items,
 
 absl::Status TranslatorStepper::RunItems(const std::vector<TranslateItem>& items, size_t begin,
                                          size_t end, std::vector<StepShare>& shares) {
-  const absl::Status status = CatchOutOfMemory([&] {
-    Pack(items, begin, end, shares);
-    return packed_.empty() ? absl::OkStatus() : RunPacked();
-  });
+  Pack(items, begin, end, shares);
+  const absl::Status status = packed_.empty() ? absl::OkStatus() : RunPacked();
   if (absl::IsUnavailable(status)) return status;
   if (!status.ok() && end - begin > 1 &&
       (absl::IsResourceExhausted(status) || absl::IsInvalidArgument(status))) {
@@ -211,7 +202,7 @@ void TranslatorStepper::Commit(std::vector<StepShare>& shares) {
       results.weights = weights_.get() + packed.weight;
     }
     // It has run, whatever came of another item of its share.
-    outcome.Update(CatchOutOfMemory([&] { return item.sequence->Commit(item, results); }));
+    outcome.Update(item.sequence->Commit(item, results));
   }
 }
 

@@ -3,6 +3,7 @@
 #define SRU_SERVER_BATCHING_WARM_UP_H_
 
 #include <algorithm>
+#include <new>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -12,7 +13,7 @@ namespace sru::server {
 
 // Calls run(tokens) for 1, 8, 64, ... tokens up to `max_tokens`, each twice. Stops early if the next
 // size would exceed a few tens of milliseconds, so that a server with a slow backend is ready soon,
-// too.
+// too. kResourceExhausted if run() throws std::bad_alloc: a model that does not fit fails to load.
 template <typename Run>
 absl::Status WarmUpBySize(int max_tokens, const Run& run) {
   constexpr int kGrowth = 8;
@@ -21,7 +22,11 @@ absl::Status WarmUpBySize(int max_tokens, const Run& run) {
   for (int tokens = 1;; tokens = std::min(tokens * kGrowth, max_tokens)) {
     const absl::Time step = SteadyNow();
     for (int i = 0; i < 2; ++i) {
-      if (absl::Status status = run(tokens); !status.ok()) return status;
+      try {
+        if (absl::Status status = run(tokens); !status.ok()) return status;
+      } catch (const std::bad_alloc&) {
+        return absl::ResourceExhaustedError("there is no memory to compute a batch");
+      }
     }
     const absl::Time now = SteadyNow();
     if (tokens == max_tokens || now + (now - step) * kGrowth > start + kTime) {

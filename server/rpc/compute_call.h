@@ -76,7 +76,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     try {
       status = Submit(bytes);
     } catch (const std::bad_alloc&) {
-      retry_after_ = kMemoryRetry;
+      retry_after_ = kMemoryRetryAfter;
       status = Refuse(RejectReason::kMemory, kNoMemory);
     }
     if (status.ok()) return;

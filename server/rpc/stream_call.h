@@ -87,7 +87,7 @@ class StreamCall : public Reactor, protected OpenStream {
     try {
       return take();
     } catch (const std::bad_alloc&) {
-      retry_after_ = kMemoryRetry;
+      retry_after_ = kMemoryRetryAfter;
       CountRefusal(RejectReason::kMemory);
       return MakeRefusal(RejectReason::kMemory, kNoMemory);
     }
