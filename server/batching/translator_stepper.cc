@@ -16,7 +16,7 @@ using Kind = TranslateItem::Kind;
 constexpr int64_t kLeastWeights = 1 << 18;
 
 // As good as any, where sentences are only run for their time.
-constexpr int32_t kAnyToken = 0;
+constexpr int32_t kPadding = 0;
 
 }  // namespace
 
@@ -208,7 +208,7 @@ void TranslatorStepper::Commit(std::vector<StepShare>& shares) {
 
 absl::Status TranslatorStepper::RunWarmUpBatch(int num_tokens) {
   const int count = WarmUpSequences(num_tokens, limits_.max_sequences);
-  const std::vector<int32_t> tokens(num_tokens, kAnyToken);
+  const std::vector<int32_t> tokens(num_tokens, kPadding);
   std::vector<StateArena::Slot> slots;
   slots.reserve(count);
   absl::Status status;
