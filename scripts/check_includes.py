@@ -31,7 +31,7 @@ import sys
 # room                   | rooms that it may include                          | libraries
 TABLE = """
 proto                    |                                                    | protobuf
-base                     |                                                    | utf8proc
+base                     |                                                    | absl utf8proc
 
 kernels                  |                                                    |
 kernels/common           | kernels                                            |

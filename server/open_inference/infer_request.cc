@@ -6,8 +6,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
+#include "base/wire_reader.h"
 #include "inference/open_inference.pb.h"
-#include "server/open_inference/wire_reader.h"
 #include "server/rpc/wire_check.h"
 
 namespace sru::server {

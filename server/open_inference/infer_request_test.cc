@@ -6,7 +6,6 @@
 #include "gtest/gtest.h"
 #include "inference/open_inference.pb.h"
 #include "server/open_inference/infer_response.h"
-#include "server/open_inference/wire_reader.h"
 
 namespace sru::server {
 namespace {

@@ -221,6 +221,7 @@ absl::Status OutlineSequences(const InferRequest& request, const SequenceInput& 
   const int64_t most = std::min(*count, bytes);
   switch (input.form) {
     case SequenceForm::kText:
+    case SequenceForm::kFeatures:
       return absl::OkStatus();
     case SequenceForm::kTokenIds:
       // Without lengths all of them are ids. With lengths some may be padding, which takes as much memory
@@ -230,9 +231,6 @@ absl::Status OutlineSequences(const InferRequest& request, const SequenceInput& 
       } else {
         outline->message_bytes += most * static_cast<int64_t>(sizeof(int32_t));
       }
-      return absl::OkStatus();
-    case SequenceForm::kFeatures:
-      outline->feature_bytes = bytes;
       return absl::OkStatus();
   }
   return absl::OkStatus();

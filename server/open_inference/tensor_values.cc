@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/wire_reader.h"
 #include "inference/open_inference.pb.h"
-#include "server/open_inference/wire_reader.h"
 
 namespace sru::server {
 namespace {

@@ -89,7 +89,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     message_arrival_ = context_.clock->Now();
     context_.received->Note(context_.listener, *call_, static_cast<int64_t>(incoming_.Length()));
     RequestOutline outline;
-    if (!ReadStreamOutline(incoming_, &outline)) {
+    if (!ReadOutline<v1::EncodeStreamRequest>(incoming_, &outline)) {
       return ExplainParseFailure(*v1::EncodeStreamRequest::descriptor(), incoming_);
     }
     if (outline.extra_fields > kMaxExtraFields) return TooManyFields();

@@ -86,7 +86,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   absl::Status Submit(const grpc::ByteBuffer& bytes) {
     context_.received->Note(context_.listener, *call_, static_cast<int64_t>(bytes.Length()));
     RequestOutline outline;
-    if (!ReadGenerateOutline(bytes, &outline)) {
+    if (!ReadOutline<v1::GenerateRequest>(bytes, &outline)) {
       return ExplainParseFailure(*v1::GenerateRequest::descriptor(), bytes);
     }
     if (outline.extra_fields > kMaxExtraFields) return TooManyFields();

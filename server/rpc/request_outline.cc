@@ -1,45 +1,19 @@
 #include "server/rpc/request_outline.h"
 
 #include <algorithm>
-#include <array>
+#include <map>
+#include <memory>
+#include <vector>
 
-#include "google/protobuf/io/coded_stream.h"
+#include "base/wire_reader.h"
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "server/rpc/request_errors.h"
 
 namespace sru::server {
 namespace {
 
-using google::protobuf::io::CodedInputStream;
-using Classify = v1::ClassifyRequest;
-
-// Whether a request has the fields that all have under the same numbers.
-template <typename Request>
-constexpr bool kHasCommonFields =
-    int{Request::kModelFieldNumber} == int{Classify::kModelFieldNumber} &&
-    int{Request::kVersionFieldNumber} == int{Classify::kVersionFieldNumber};
-static_assert(kHasCommonFields<v1::EncodeRequest> && kHasCommonFields<v1::ScoreRequest> &&
-              kHasCommonFields<v1::AnswerRequest> && kHasCommonFields<v1::GenerateRequest> &&
-              kHasCommonFields<v1::TranslateRequest>);
-static_assert(int{Classify::kSequencesFieldNumber} ==
-              int{v1::EncodeRequest::kSequencesFieldNumber});
-static_assert(int{Classify::kSequencesFieldNumber} == int{v1::ScoreRequest::kSequencesFieldNumber});
-
-enum WireType : uint32_t {
-  kVarint = 0,
-  kFixed64 = 1,
-  kBytes = 2,
-  kGroup = 3,
-  kEndGroup = 4,
-  kFixed32 = 5
-};
-
-constexpr uint32_t Tag(int field, WireType type) {
-  return static_cast<uint32_t>(field) << 3 | type;
-}
-
-// The bound of protobuf itself.
-constexpr int kMaxGroupDepth = 100;
+using google::protobuf::Descriptor;
+using google::protobuf::FieldDescriptor;
 
 // The memory of a call besides its messages, as measured on a 64-bit machine; memory_test compares
 // these values with the memory that is really taken.
@@ -54,349 +28,259 @@ constexpr int64_t kExtraFieldBytes = 128;
 // split.
 constexpr int64_t kCopiesOfMessage = 4;
 
-// Reads the fields of one level; `fields` counts those that are skipped, including those in groups.
-bool SkipField(CodedInputStream& input, uint32_t tag, int64_t* fields) {
-  std::array<uint32_t, kMaxGroupDepth> groups;  // field numbers of those that are open
-  int depth = 0;
-  do {
-    if (tag >> 3 == 0) return false;
-    uint64_t value = 0;
-    uint32_t size = 0;
-    switch (tag & 7) {
-      case kVarint:
-        if (!input.ReadVarint64(&value)) return false;
-        break;
-      case kFixed64:
-        if (!input.Skip(8)) return false;
-        break;
-      case kBytes:
-        if (!input.ReadVarint32(&size) || !input.Skip(static_cast<int>(size))) return false;
-        break;
-      case kGroup:
-        if (depth == kMaxGroupDepth) return false;
-        groups[depth++] = tag >> 3;
-        break;
-      case kEndGroup:
-        if (depth == 0 || groups[--depth] != tag >> 3) return false;
-        break;
-      case kFixed32:
-        if (!input.Skip(4)) return false;
-        break;
-      default:
-        return false;
-    }
-    if ((tag & 7) != kEndGroup) ++*fields;
-  } while (depth > 0 && (tag = input.ReadTag()) != 0);
-  return depth == 0;
-}
+enum class Count : uint8_t {
+  kUnknown,  // the type has no such field
+  kNothing,
+  kModel,
+  kVersion,
+  kPriority,
+  kSequence,
+  kQuery,
+  kWord,
+  kEntry,
+  kState,
+  kIds,
+  kMessage,  // only what is inside
+};
 
-bool SkipBytes(CodedInputStream& input) {
-  uint32_t size = 0;
-  return input.ReadVarint32(&size) && input.Skip(static_cast<int>(size));
-}
+struct MessageRules;
 
-// Calls read(tag) for each field of the sub-message that begins with its length.
-template <typename Read>
-bool ReadMessage(CodedInputStream& input, const Read& read) {
-  uint32_t size = 0;
-  if (!input.ReadVarint32(&size) || int64_t{size} > input.BytesUntilLimit()) return false;
-  const CodedInputStream::Limit outer = input.PushLimit(static_cast<int>(size));
-  while (const uint32_t tag = input.ReadTag()) {
-    if (!read(tag)) return false;
+struct FieldRule {
+  Count count = Count::kUnknown;
+  WireKind kind = kWireVarint;
+  bool repeated = false;
+  bool in_oneof = false;
+  bool merged = false;  // a message without lists that protobuf merges into an earlier one
+  const MessageRules* message = nullptr;  // how the fields of the value count
+};
+
+struct MessageRules {
+  std::vector<FieldRule> fields;  // by number
+
+  const FieldRule* Find(const WireReader& reader) const {
+    const auto number = static_cast<size_t>(reader.field());
+    if (number >= fields.size()) return nullptr;
+    const FieldRule& rule = fields[number];
+    const bool packed = rule.count == Count::kIds && reader.kind() == kWireBytes;
+    const bool known = rule.count != Count::kUnknown && (rule.kind == reader.kind() || packed);
+    return known ? &rule : nullptr;  // a value of another kind is an unknown field for protobuf
   }
-  if (!input.ConsumedEntireMessage() || input.BytesUntilLimit() != 0) return false;
-  input.PopLimit(outer);
-  return true;
-}
+};
 
-bool ReadSequence(CodedInputStream& input, RequestOutline* outline) {
-  constexpr uint32_t kText = Tag(v1::Sequence::kTextFieldNumber, kBytes);
-  constexpr uint32_t kTokens = Tag(v1::Sequence::kTokensFieldNumber, kBytes);
-  constexpr uint32_t kTokenIds = Tag(v1::Sequence::kTokenIdsFieldNumber, kBytes);
-  constexpr uint32_t kFeatures = Tag(v1::Sequence::kFeaturesFieldNumber, kBytes);
-  constexpr uint32_t kWord = Tag(v1::Tokens::kValuesFieldNumber, kBytes);
-  constexpr uint32_t kPackedIds = Tag(v1::TokenIds::kValuesFieldNumber, kBytes);
-  constexpr uint32_t kId = Tag(v1::TokenIds::kValuesFieldNumber, kVarint);
-  constexpr uint32_t kData = Tag(v1::Features::kDataFieldNumber, kBytes);
-  constexpr uint32_t kFeatureSize = Tag(v1::Features::kFeatureSizeFieldNumber, kVarint);
-  uint64_t varint = 0;
-  uint32_t size = 0;
-  int inputs = 0;
-  const auto read_word = [&](uint32_t tag) {
-    if (tag != kWord) return SkipField(input, tag, &outline->extra_fields);
-    ++outline->num_words;
-    return SkipBytes(input);
-  };
-  const auto read_id = [&](uint32_t tag) {
-    if (tag == kPackedIds) {
-      if (!input.ReadVarint32(&size) || !input.Skip(static_cast<int>(size))) return false;
-      outline->packed_id_bytes += size;
-      return true;
-    }
-    if (tag != kId) return SkipField(input, tag, &outline->extra_fields);
-    ++outline->num_unpacked_ids;
-    return input.ReadVarint64(&varint);
-  };
-  const auto read_features = [&](uint32_t tag) {
-    if (tag == kData) {
-      if (!input.ReadVarint32(&size) || !input.Skip(static_cast<int>(size))) return false;
-      outline->feature_bytes += size;
-      return true;
-    }
-    if (tag != kFeatureSize) return SkipField(input, tag, &outline->extra_fields);
-    return input.ReadVarint64(&varint);
-  };
-  const bool good = ReadMessage(input, [&](uint32_t tag) {
-    switch (tag) {
-      case kText:
-        ++inputs;
-        return SkipBytes(input);
-      case kTokens:
-        ++inputs;
-        return ReadMessage(input, read_word);
-      case kTokenIds:
-        ++inputs;
-        return ReadMessage(input, read_id);
-      case kFeatures:
-        ++inputs;
-        return ReadMessage(input, read_features);
-      default:
-        return SkipField(input, tag, &outline->extra_fields);
-    }
-  });
-  if (inputs > 1) outline->extra_fields += inputs - 1;
-  return good;
-}
-
-// Whether it is the tag of a list of ids, packed or not.
-constexpr bool IsIdList(uint32_t tag, int field) {
-  return tag == Tag(field, kBytes) || tag == Tag(field, kVarint);
-}
-bool ReadIds(CodedInputStream& input, uint32_t tag, RequestOutline* outline) {
-  if ((tag & 7) == kVarint) {
-    uint64_t id = 0;
-    ++outline->num_unpacked_ids;
-    return input.ReadVarint64(&id);
+WireKind KindOf(const FieldDescriptor& field) {
+  switch (field.type()) {
+    case FieldDescriptor::TYPE_FIXED64:
+    case FieldDescriptor::TYPE_SFIXED64:
+    case FieldDescriptor::TYPE_DOUBLE:
+      return kWireFixed64;
+    case FieldDescriptor::TYPE_FIXED32:
+    case FieldDescriptor::TYPE_SFIXED32:
+    case FieldDescriptor::TYPE_FLOAT:
+      return kWireFixed32;
+    case FieldDescriptor::TYPE_STRING:
+    case FieldDescriptor::TYPE_BYTES:
+    case FieldDescriptor::TYPE_MESSAGE:
+      return kWireBytes;
+    default:
+      return kWireVarint;
   }
-  uint32_t size = 0;
-  if (!input.ReadVarint32(&size) || !input.Skip(static_cast<int>(size))) return false;
-  outline->packed_id_bytes += size;
-  return true;
 }
 
-bool ReadQuery(CodedInputStream& input, RequestOutline* outline) {
-  using Tags = v1::PassageTags;
-  const auto read_tags = [&](uint32_t tag) {
-    if (tag == Tag(Tags::kLemmasFieldNumber, kBytes)) {
-      ++outline->num_words;
-      return SkipBytes(input);
-    }
-    if (IsIdList(tag, Tags::kPosIdsFieldNumber) || IsIdList(tag, Tags::kNerIdsFieldNumber)) {
-      return ReadIds(input, tag, outline);
-    }
-    return SkipField(input, tag, &outline->extra_fields);
-  };
-  return ReadMessage(input, [&](uint32_t tag) {
-    switch (tag) {
-      case Tag(v1::Query::kQuestionFieldNumber, kBytes):
-        return SkipBytes(input);
-      case Tag(v1::Query::kPassagesFieldNumber, kBytes):
-        ++outline->num_sequences;
-        return SkipBytes(input);
-      case Tag(v1::Query::kPassageTagsFieldNumber, kBytes):
-        ++outline->num_entries;
-        return ReadMessage(input, read_tags);
-      case Tag(v1::Query::kQuestionLemmasFieldNumber, kBytes):
-        ++outline->num_words;
-        return SkipBytes(input);
-      default:
-        return SkipField(input, tag, &outline->extra_fields);
-    }
-  });
-}
-
-bool ReadModelName(CodedInputStream& input, RequestOutline* outline) {
-  uint32_t size = 0;
-  if (!input.ReadVarint32(&size)) return false;
-  outline->long_model_name = size > kMaxOutlineModelName;
-  if (!outline->long_model_name) return input.ReadString(&outline->model, static_cast<int>(size));
-  outline->model.clear();
-  return input.Skip(static_cast<int>(size));
-}
-
-bool SkipNumber(CodedInputStream& input) {
-  uint64_t value = 0;
-  return input.ReadVarint64(&value);
-}
-
-// Reads a field that every request has, of which only the number of the priority differs, or skips one
-// that no request has.
-bool ReadCommonField(CodedInputStream& input, uint32_t tag, int priority_field,
-                     RequestOutline* outline) {
-  constexpr uint32_t kModel = Tag(Classify::kModelFieldNumber, kBytes);
-  constexpr uint32_t kVersion = Tag(Classify::kVersionFieldNumber, kVarint);
-  uint64_t value = 0;
-  if (tag == kModel) return ReadModelName(input, outline);
-  if (tag == kVersion) {
-    if (!input.ReadVarint64(&value)) return false;
-    outline->version = static_cast<int64_t>(value);
-    return true;
+// `in_request`: a field of the request itself.
+Count CountOf(const FieldDescriptor& field, bool in_request) {
+  const bool repeated = field.is_repeated();
+  switch (field.type()) {
+    case FieldDescriptor::TYPE_MESSAGE:
+      if (field.message_type() == v1::Sequence::descriptor()) return Count::kSequence;
+      if (field.message_type() == v1::Query::descriptor()) return Count::kQuery;
+      return repeated ? Count::kEntry : Count::kMessage;
+    case FieldDescriptor::TYPE_STRING:
+      if (in_request && field.name() == "model") return Count::kModel;
+      if (field.containing_type() == v1::Query::descriptor() && field.name() == "passages") {
+        return Count::kSequence;
+      }
+      return !repeated ? Count::kNothing : in_request ? Count::kEntry : Count::kWord;
+    case FieldDescriptor::TYPE_BYTES:
+      return in_request ? Count::kState : Count::kNothing;
+    default:
+      if (in_request && field.name() == "version") return Count::kVersion;
+      if (in_request && field.name() == "priority") return Count::kPriority;
+      return repeated ? Count::kIds : Count::kNothing;
   }
-  if (tag == Tag(priority_field, kVarint)) {
-    if (!input.ReadVarint64(&value)) return false;
-    outline->priority = static_cast<v1::Priority>(static_cast<int>(value));
-    return true;
-  }
-  return SkipField(input, tag, &outline->extra_fields);
 }
 
-// Calls read(input, tag) for each field of a whole message.
-template <typename Read>
-bool ReadRequest(const grpc::ByteBuffer& bytes, RequestOutline* outline, const Read& read) {
-  *outline = RequestOutline();
-  outline->message_bytes = static_cast<int64_t>(bytes.Length());
-  if (bytes.Length() == 0) return true;
+bool HasLists(const Descriptor& type) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (type.field(i)->is_repeated()) return true;
+  }
+  return false;
+}
+
+class SliceReader final : public WirePieces {
+ public:
   // The reader takes the buffer by a pointer to non-const but does not change it.
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
-  if (!reader.status().ok()) return false;
-  CodedInputStream input(&reader);
-  static_cast<void>(input.PushLimit(static_cast<int>(bytes.Length())));  // never popped
-  while (const uint32_t tag = input.ReadTag()) {
-    if (!read(input, tag)) return false;
-  }
-  return input.ConsumedEntireMessage() && input.BytesUntilLimit() == 0;
-}
+  explicit SliceReader(const grpc::ByteBuffer& bytes)
+      : reader_(const_cast<grpc::ByteBuffer*>(&bytes)) {}
 
-// Of a message that may come several times, whose parts are merged then: those that take memory beyond
-// what it has fields.
-int64_t FieldsBeyond(int64_t found, int64_t fields) { return std::max<int64_t>(found - fields, 0); }
+  bool ok() const { return reader_.status().ok(); }
+  absl::string_view Next() override {
+    const void* data = nullptr;
+    int size = 0;
+    while (size == 0 && reader_.Next(&data, &size)) continue;
+    return {static_cast<const char*>(data), static_cast<size_t>(size)};
+  }
+
+ private:
+  grpc::ProtoBufferReader reader_;
+};
 
 }  // namespace
 
-bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
+struct OutlineRules {
+  const MessageRules* request = nullptr;
+  int64_t merged_fields = 0;  // how many fields the messages have that are merged
+  std::map<const Descriptor*, std::unique_ptr<MessageRules>> messages;
+
+  // `all_entries`: every field counts at least as an entry.
+  const MessageRules* Make(const Descriptor& type, bool is_request, bool all_entries) {
+    std::unique_ptr<MessageRules>& rules = messages[&type];
+    if (rules != nullptr) return rules.get();
+    rules = std::make_unique<MessageRules>();
+    MessageRules* const made = rules.get();
+    for (int i = 0; i < type.field_count(); ++i) {
+      const FieldDescriptor& field = *type.field(i);
+      FieldRule rule;
+      rule.count = CountOf(field, is_request);
+      if (all_entries && rule.count == Count::kNothing) rule.count = Count::kEntry;
+      rule.kind = KindOf(field);
+      rule.repeated = field.is_repeated();
+      rule.in_oneof = field.real_containing_oneof() != nullptr;
+      if (field.type() == FieldDescriptor::TYPE_MESSAGE) {
+        const Descriptor& inner = *field.message_type();
+        const bool comes_once = rule.count == Count::kMessage && !rule.in_oneof;
+        rule.merged = comes_once && !HasLists(inner);
+        if (rule.merged) merged_fields += inner.field_count();
+        rule.message = Make(inner, false, comes_once && !rule.merged);
+      }
+      const auto number = static_cast<size_t>(field.number());
+      if (made->fields.size() <= number) made->fields.resize(number + 1);
+      made->fields[number] = rule;
+    }
+    return made;
+  }
+};
+
+namespace {
+
+// Our messages nest four deep; protobuf's parser refuses what nests deeper than this.
+constexpr int kMaxDepth = 100;
+
+class OutlineReader {
+ public:
+  OutlineReader(WireReader* reader, RequestOutline* outline)
+      : reader_(*reader), outline_(*outline) {}
+
+  // `merged`: as of the field whose message it is.
+  void Read(const MessageRules& rules, bool merged) {
+    int inputs = 0;
+    if (++depth_ > kMaxDepth) reader_.Fail();
+    while (reader_.Next()) {
+      const FieldRule* const rule = rules.Find(reader_);
+      if (rule == nullptr) {
+        reader_.Skip();
+        continue;
+      }
+      if (rule->in_oneof && ++inputs > 1) ++outline_.extra_fields;
+      if (merged) ++merged_fields_;
+      ReadField(*rule);
+    }
+    --depth_;
+  }
+
+  int64_t merged_fields() const { return merged_fields_; }
+
+ private:
+  void ReadField(const FieldRule& rule) {
+    switch (rule.count) {
+      case Count::kModel:
+        return ReadModel();
+      case Count::kVersion:
+        outline_.version = static_cast<int64_t>(reader_.Varint());
+        return;
+      case Count::kPriority:
+        outline_.priority = static_cast<v1::Priority>(static_cast<int>(reader_.Varint()));
+        return;
+      case Count::kIds:
+        return ReadIds();
+      case Count::kSequence:
+        // A second one is merged into the first, whose memory stays.
+        if (++outline_.num_sequences > 1 && !rule.repeated) ++outline_.extra_fields;
+        break;
+      case Count::kQuery:
+        ++outline_.num_queries;
+        break;
+      case Count::kWord:
+        ++outline_.num_words;
+        break;
+      case Count::kEntry:
+        ++outline_.num_entries;
+        break;
+      case Count::kState:
+        ++outline_.num_states;
+        break;
+      default:
+        break;
+    }
+    if (rule.message == nullptr) return reader_.PassValue();
+    const size_t outer = reader_.Enter();
+    Read(*rule.message, rule.merged);
+    reader_.Leave(outer);
+  }
+
+  void ReadModel() {
+    const uint64_t size = reader_.Varint();
+    outline_.long_model_name = size > kMaxOutlineModelName;
+    outline_.model.clear();
+    reader_.Pass(size, outline_.long_model_name ? nullptr : &outline_.model);
+  }
+
+  void ReadIds() {
+    if (reader_.kind() != kWireBytes) {
+      ++outline_.num_unpacked_ids;
+      return reader_.PassValue();
+    }
+    const uint64_t size = reader_.Varint();
+    reader_.Pass(size);
+    if (reader_.ok()) outline_.packed_id_bytes += static_cast<int64_t>(size);
+  }
+
+  WireReader& reader_;
+  RequestOutline& outline_;
+  int64_t merged_fields_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+const OutlineRules& MakeOutlineRules(const Descriptor& type) {
+  auto* const rules = new OutlineRules;
+  rules->request = rules->Make(type, /*is_request=*/true, /*all_entries=*/false);
+  return *rules;
+}
+
+bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineRules& rules,
                  RequestOutline* outline) {
-  constexpr uint32_t kSequences = Tag(Classify::kSequencesFieldNumber, kBytes);
-  const uint32_t priority = Tag(fields.priority, kVarint);
-  const uint32_t skip_empty = Tag(fields.skip_empty, kVarint);
-  const uint32_t states = fields.states == 0 ? 0 : Tag(fields.states, kBytes);
-  return ReadRequest(bytes, outline, [&](CodedInputStream& input, uint32_t tag) {
-    if (tag == kSequences) {
-      ++outline->num_sequences;
-      return ReadSequence(input, outline);
-    }
-    if (tag == states) {
-      ++outline->num_states;
-      return SkipBytes(input);
-    }
-    if (tag == skip_empty) return SkipNumber(input);
-    // A field of only some of the requests.
-    if ((tag & 7) == kVarint && tag > kSequences && tag < priority) return SkipNumber(input);
-    return ReadCommonField(input, tag, fields.priority, outline);
-  });
-}
-
-bool ReadAnswerOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
-  using Answer = v1::AnswerRequest;
-  return ReadRequest(bytes, outline, [&](CodedInputStream& input, uint32_t tag) {
-    switch (tag) {
-      case Tag(Answer::kQueriesFieldNumber, kBytes):
-        ++outline->num_queries;
-        return ReadQuery(input, outline);
-      case Tag(Answer::kTopNFieldNumber, kVarint):
-      case Tag(Answer::kMaxAnswerTokensFieldNumber, kVarint):
-      case Tag(Answer::kOnePerPassageFieldNumber, kVarint):
-      case Tag(Answer::kNoOverlapFieldNumber, kVarint):
-        return SkipNumber(input);
-      default:
-        return ReadCommonField(input, tag, Answer::kPriorityFieldNumber, outline);
-    }
-  });
-}
-
-bool ReadGenerateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
-  using Generate = v1::GenerateRequest;
-  return ReadRequest(bytes, outline, [&](CodedInputStream& input, uint32_t tag) {
-    if (IsIdList(tag, Generate::kStopTokenIdsFieldNumber)) return ReadIds(input, tag, outline);
-    switch (tag) {
-      case Tag(Generate::kPromptFieldNumber, kBytes):
-        // A later one is merged into the first, whose memory stays.
-        if (++outline->num_sequences > 1) ++outline->extra_fields;
-        return ReadSequence(input, outline);
-      case Tag(Generate::kStateFieldNumber, kBytes):
-        ++outline->num_states;
-        return SkipBytes(input);
-      case Tag(Generate::kSamplingFieldNumber, kBytes):
-        // Nearly all fields that it can have many of are entries of logit_bias.
-        return ReadMessage(
-            input, [&](uint32_t field) { return SkipField(input, field, &outline->num_entries); });
-      case Tag(Generate::kStopFieldNumber, kBytes):
-        ++outline->num_entries;
-        return SkipBytes(input);
-      case Tag(Generate::kMaxNewTokensFieldNumber, kVarint):
-      case Tag(Generate::kMinNewTokensFieldNumber, kVarint):
-      case Tag(Generate::kNumSamplesFieldNumber, kVarint):
-      case Tag(Generate::kTokenLogProbsFieldNumber, kVarint):
-      case Tag(Generate::kTopCandidatesFieldNumber, kVarint):
-      case Tag(Generate::kReturnStateFieldNumber, kVarint):
-      case Tag(Generate::kEchoFieldNumber, kVarint):
-      case Tag(Generate::kTokenTextsFieldNumber, kVarint):
-        return SkipNumber(input);
-      default:
-        return ReadCommonField(input, tag, Generate::kPriorityFieldNumber, outline);
-    }
-  });
-}
-
-bool ReadTranslateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
-  using Translate = v1::TranslateRequest;
-  constexpr int64_t kFieldsOfPenalty = 2;
-  int64_t penalty_fields = 0;
-  const bool good = ReadRequest(bytes, outline, [&](CodedInputStream& input, uint32_t tag) {
-    switch (tag) {
-      case Tag(Translate::kSequencesFieldNumber, kBytes):
-        ++outline->num_sequences;
-        return ReadSequence(input, outline);
-      case Tag(Translate::kLengthPenaltyFieldNumber, kBytes):
-        return ReadMessage(
-            input, [&](uint32_t field) { return SkipField(input, field, &penalty_fields); });
-      case Tag(Translate::kTargetPrefixesFieldNumber, kBytes):
-        ++outline->num_entries;
-        return SkipBytes(input);
-      case Tag(Translate::kBeamSizeFieldNumber, kVarint):
-      case Tag(Translate::kNumHypothesesFieldNumber, kVarint):
-      case Tag(Translate::kMaxNewTokensFieldNumber, kVarint):
-      case Tag(Translate::kReturnAlignmentFieldNumber, kVarint):
-      case Tag(Translate::kTruncateFieldNumber, kVarint):
-        return SkipNumber(input);
-      default:
-        return ReadCommonField(input, tag, Translate::kPriorityFieldNumber, outline);
-    }
-  });
-  outline->extra_fields += FieldsBeyond(penalty_fields, kFieldsOfPenalty);
-  return good;
-}
-
-bool ReadStreamOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
-  using Stream = v1::EncodeStreamRequest;
-  constexpr int64_t kFieldsOfStart = 6;
-  int64_t start_fields = 0;
-  const bool good = ReadRequest(bytes, outline, [&](CodedInputStream& input, uint32_t tag) {
-    switch (tag) {
-      case Tag(Stream::kChunkFieldNumber, kBytes):
-        // A later one is merged into the first, whose memory stays.
-        if (++outline->num_sequences > 1) ++outline->extra_fields;
-        return ReadSequence(input, outline);
-      case Tag(Stream::kStartFieldNumber, kBytes):
-        return ReadMessage(input,
-                           [&](uint32_t field) { return SkipField(input, field, &start_fields); });
-      case Tag(Stream::kReturnStateFieldNumber, kVarint):
-        return SkipNumber(input);
-      default:
-        return SkipField(input, tag, &outline->extra_fields);
-    }
-  });
-  outline->extra_fields += FieldsBeyond(start_fields, kFieldsOfStart);
-  return good;
+  *outline = RequestOutline();
+  outline->message_bytes = static_cast<int64_t>(bytes.Length());
+  if (bytes.Length() == 0) return true;
+  SliceReader slices(bytes);
+  if (!slices.ok()) return false;
+  WireReader reader(&slices, bytes.Length());
+  OutlineReader fields(&reader, outline);
+  fields.Read(*rules.request, /*merged=*/false);
+  outline->extra_fields +=
+      reader.skipped() + std::max<int64_t>(fields.merged_fields() - rules.merged_fields, 0);
+  return reader.ok();
 }
 
 absl::Status CheckOutline(const RequestOutline& outline, const RequestLimits& limits) {
@@ -425,14 +309,11 @@ int64_t EstimateCallBytes(const RequestOutline& outline) {
 
 bool HasFewFields(const grpc::ByteBuffer& bytes) {
   if (bytes.Length() == 0) return true;
-  grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
-  if (!reader.status().ok()) return true;
-  CodedInputStream input(&reader);
-  int64_t fields = 0;
-  while (const uint32_t tag = input.ReadTag()) {
-    if (!SkipField(input, tag, &fields)) break;
-  }
-  return fields <= kMaxExtraFields;
+  SliceReader slices(bytes);
+  if (!slices.ok()) return true;
+  WireReader reader(&slices, bytes.Length());
+  while (reader.Next()) reader.Skip();
+  return reader.skipped() <= kMaxExtraFields;
 }
 
 }  // namespace sru::server

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <string>
-#include <type_traits>
 
 #include "absl/status/status.h"
+#include "google/protobuf/descriptor.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "server/rpc/request_limits.h"
 #include "sru/v1/inference.pb.h"
@@ -28,9 +28,8 @@ struct RequestOutline {
   int64_t num_words = 0;         // entries of tokens.values, and lemmas
   int64_t num_unpacked_ids = 0;  // entries of token_ids.values that are fields of their own,
   int64_t packed_id_bytes = 0;   // and the bytes of the others
-  int64_t feature_bytes = 0;     // of features.data
-  int64_t num_states = 0;        // entries of ScoreRequest.states
-  // Of GenerateRequest.stop, Sampling.logit_bias, Query.passage_tags, TranslateRequest.target_prefixes.
+  int64_t num_states = 0;        // of ScoreRequest and GenerateRequest
+  // Entries of GenerateRequest.stop, Sampling.logit_bias, Query.passage_tags, TranslateRequest.target_prefixes.
   int64_t num_entries = 0;
   // Unknown fields, which protobuf keeps, and inputs of a sequence that a later one replaces, whose
   // memory it keeps too.
@@ -51,53 +50,30 @@ struct RequestOutline {
   int64_t least_tokens() const { return int64_t{num_sequences} + num_queries; }
 };
 
+// How the fields of a request count, made from its descriptor: a new request needs no code here.
+//   Sequence                  a sequence; a passage of a Query, too
+//   Query                     a query
+//   another repeated message  an entry
+//   repeated string           a word; an entry if it is a field of the request itself
+//   bytes                     a state if it is a field of the request itself, else nothing
+//   repeated numbers          ids
+//   single values             nothing; an entry in a message that comes once but has lists, such as Sampling
+// In messages that come once and have no lists, such as LengthPenalty, fields beyond those that the type has are extra.
+struct OutlineRules;
+// The rules live for ever: they are made once per type.
+const OutlineRules& MakeOutlineRules(const google::protobuf::Descriptor& type);
+
 // Walks the fields of a message without reading texts, words, ids and features: O(number of
 // fields), and copies nothing except the model's name. Returns false if the bytes are no message.
 // If a field occurs twice, its last value counts, as in protobuf.
-//
-// `fields` are the numbers that differ between the requests. The other fields that are read here have
-// the same numbers in all. The numbers between those of `sequences` and `priority` mean different
-// fields, which are skipped: varints, but for the states.
-struct OutlineFields {
-  int priority = 0;
-  int states = 0;  // 0: the request has none
-  int skip_empty = 0;
-};
-bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineFields& fields,
-                 RequestOutline* outline);
-
-// The same for a TranslateRequest, whose target_prefixes count as entries.
-bool ReadTranslateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline);
-
-// The same for an AnswerRequest.
-bool ReadAnswerOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline);
+bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineRules& rules, RequestOutline* outline);
 
 // The same for bytes that should be a `Request`.
 template <typename Request>
 bool ReadOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
-  OutlineFields fields;
-  fields.priority = Request::kPriorityFieldNumber;
-  fields.skip_empty = Request::kSkipEmptyFieldNumber;
-  if constexpr (std::is_same_v<Request, v1::ScoreRequest>) {
-    fields.states = Request::kStatesFieldNumber;
-  }
-  return ReadOutline(bytes, fields, outline);
+  static const OutlineRules& rules = MakeOutlineRules(*Request::descriptor());
+  return ReadOutline(bytes, rules, outline);
 }
-template <>
-inline bool ReadOutline<v1::AnswerRequest>(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
-  return ReadAnswerOutline(bytes, outline);
-}
-template <>
-inline bool ReadOutline<v1::TranslateRequest>(const grpc::ByteBuffer& bytes,
-                                              RequestOutline* outline) {
-  return ReadTranslateOutline(bytes, outline);
-}
-
-// The same for a GenerateRequest, whose prompt is its one sequence, and whose stop_token_ids count as ids.
-bool ReadGenerateOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline);
-
-// The same for an EncodeStreamRequest: counts only.
-bool ReadStreamOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline);
 
 // kInvalidArgument when the counts alone say that the request has too many sequences or tokens, or
 // more than kMaxExtraFields (request_errors.h) extra fields.

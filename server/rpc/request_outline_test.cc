@@ -184,7 +184,7 @@ TEST(RequestOutlineTest, WhatGenerateIsMadeOfIsCounted) {
   request.set_return_state(true);
   request.set_echo(true);
   RequestOutline outline;
-  ASSERT_TRUE(ReadGenerateOutline(Buffer(request.SerializeAsString(), 7), &outline));
+  ASSERT_TRUE(ReadOutline<v1::GenerateRequest>(Buffer(request.SerializeAsString(), 7), &outline));
   EXPECT_EQ(outline.model, "lm");
   EXPECT_EQ(outline.version, 4);
   EXPECT_EQ(outline.priority, v1::PRIORITY_HIGH);
@@ -195,9 +195,9 @@ TEST(RequestOutlineTest, WhatGenerateIsMadeOfIsCounted) {
   EXPECT_EQ(outline.extra_fields, 0);
   // A second prompt, and bytes that are no message.
   const std::string twice = request.SerializeAsString() + request.SerializeAsString();
-  ASSERT_TRUE(ReadGenerateOutline(Buffer(twice, 100), &outline));
+  ASSERT_TRUE(ReadOutline<v1::GenerateRequest>(Buffer(twice, 100), &outline));
   EXPECT_EQ(outline.extra_fields, 1);
-  EXPECT_FALSE(ReadGenerateOutline(Buffer("\x1a\x05x", 100), &outline));
+  EXPECT_FALSE(ReadOutline<v1::GenerateRequest>(Buffer("\x1a\x05x", 100), &outline));
 }
 
 TEST(RequestOutlineTest, WhatTranslateIsMadeOfIsCounted) {
@@ -246,14 +246,15 @@ TEST(RequestOutlineTest, WhatAStreamIsMadeOfIsCounted) {
   request.set_return_state(true);
   RequestOutline outline;
   const std::string bytes = request.SerializeAsString();
-  ASSERT_TRUE(ReadStreamOutline(Buffer(bytes, 3), &outline));
+  ASSERT_TRUE(ReadOutline<v1::EncodeStreamRequest>(Buffer(bytes, 3), &outline));
   EXPECT_EQ(outline.num_sequences, 1);
   EXPECT_EQ(outline.num_words, 5);
   EXPECT_EQ(outline.extra_fields, 0);
   EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
-  ASSERT_TRUE(ReadStreamOutline(Buffer(bytes + bytes, 3), &outline));
+  ASSERT_TRUE(ReadOutline<v1::EncodeStreamRequest>(Buffer(bytes + bytes, 3), &outline));
   EXPECT_EQ(outline.extra_fields, 7);  // the fields of `start`, and the chunk
-  EXPECT_FALSE(ReadStreamOutline(Buffer(bytes.substr(0, bytes.size() - 1), 3), &outline));
+  EXPECT_FALSE(
+      ReadOutline<v1::EncodeStreamRequest>(Buffer(bytes.substr(0, bytes.size() - 1), 3), &outline));
 }
 
 TEST(RequestOutlineTest, TheStatesOfScoreAreCounted) {
@@ -349,7 +350,6 @@ TEST(RequestOutlineTest, CountsWhatParsingWouldMake) {
   EXPECT_EQ(outline.num_sequences, 4);
   EXPECT_EQ(outline.num_words, 5);
   EXPECT_EQ(outline.packed_id_bytes, 6);
-  EXPECT_EQ(outline.feature_bytes, 32);
   EXPECT_EQ(outline.extra_fields, 0);
   EXPECT_EQ(outline.message_bytes, static_cast<int64_t>(bytes.size()));
   EXPECT_GE(EstimateCallBytes(outline), outline.message_bytes);

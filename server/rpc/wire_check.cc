@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
+#include "base/wire_reader.h"
 
 namespace sru::server {
 namespace {
@@ -19,17 +20,6 @@ using ::google::protobuf::FieldDescriptor;
 
 // Our messages nest three deep; nothing recurses.
 constexpr int kMaxDepth = 16;
-
-bool ReadVarint(absl::string_view* in, uint64_t* value) {
-  *value = 0;
-  for (int shift = 0; shift < 64 && !in->empty(); shift += 7) {
-    const auto byte = static_cast<uint8_t>(in->front());
-    in->remove_prefix(1);
-    *value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-    if ((byte & 0x80) == 0) return true;
-  }
-  return false;
-}
 
 // A level of nesting: the message's type and the position of the walk in it.
 struct Level {
@@ -49,38 +39,38 @@ class Walker {
     const Descriptor& type = *level.type;
     // By the position of the field in the message's type: how many of this field came before.
     absl::InlinedVector<int, 16> seen(static_cast<size_t>(type.field_count()), 0);
-    while (!in.empty() && !GaveUp(in.data())) {
-      const char* const field_start = in.data();
+    WireReader reader(in);
+    const size_t end = static_cast<size_t>(in.data() - begin_) + in.size();
+    while (!reader.at_end() && !GaveUp(end - reader.left())) {
+      const size_t field_start = end - reader.left();
       level.field = nullptr;
-      const auto broken = [&](absl::string_view what) {
+      const auto broken = [&](const auto&... what) {
         // Of the message, not of the field.
         const std::string path = Path(levels_.size() - 1);
-        return absl::StrCat(path.empty() ? "message" : path, ": malformed protobuf, ", what,
-                            " at byte ", field_start - begin_);
+        return absl::StrCat(path.empty() ? "message" : path, ": malformed protobuf, ", what...,
+                            " at byte ", field_start);
       };
       ++fields_;
-      uint64_t tag = 0;
-      if (!ReadVarint(&in, &tag)) return broken("broken field tag");
+      const uint64_t tag = reader.Varint();
+      if (!reader.ok()) return broken("broken field tag");
       const uint64_t number = tag >> 3;
       if (number == 0 || number > FieldDescriptor::kMaxNumber) return broken("bad field number");
       switch (tag & 7) {
-        case 0: {
-          uint64_t value = 0;
-          if (!ReadVarint(&in, &value)) return broken("broken varint");
+        case kWireVarint:
+          reader.Varint();
+          if (!reader.ok()) return broken("broken varint");
           break;
-        }
-        case 1:
-          if (in.size() < 8) return broken("cut-off 64-bit value");
-          in.remove_prefix(8);
+        case kWireFixed64:
+          reader.Pass(8);
+          if (!reader.ok()) return broken("cut-off 64-bit value");
           break;
-        case 2: {
-          uint64_t length = 0;
-          if (!ReadVarint(&in, &length)) return broken("broken length");
-          if (length > in.size()) {
-            return broken(absl::StrCat("length ", length, " where ", in.size(), " bytes are left"));
+        case kWireBytes: {
+          const uint64_t length = reader.Varint();
+          if (!reader.ok()) return broken("broken length");
+          if (length > reader.left()) {
+            return broken("length ", length, " where ", reader.left(), " bytes are left");
           }
-          const absl::string_view value = in.substr(0, length);
-          in.remove_prefix(length);
+          const absl::string_view value = reader.Take(length);
           const FieldDescriptor* const field = type.FindFieldByNumber(static_cast<int>(number));
           if (field == nullptr) break;
           const bool counted = field->is_repeated() && !field->is_packed();
@@ -90,12 +80,12 @@ class Walker {
           if (fault.has_value()) return fault;
           break;
         }
-        case 5:
-          if (in.size() < 4) return broken("cut-off 32-bit value");
-          in.remove_prefix(4);
+        case kWireFixed32:
+          reader.Pass(4);
+          if (!reader.ok()) return broken("cut-off 32-bit value");
           break;
         default:
-          return broken(absl::StrCat("unexpected wire type ", tag & 7));
+          return broken("unexpected wire type ", tag & 7);
       }
     }
     return std::nullopt;
@@ -108,8 +98,8 @@ class Walker {
     return fault;
   }
 
-  bool GaveUp(const char* at) const {
-    return fields_ >= kMaxExplainedFields || static_cast<size_t>(at - begin_) >= kMaxExplainedBytes;
+  bool GaveUp(size_t offset) const {
+    return fields_ >= kMaxExplainedFields || offset >= kMaxExplainedBytes;
   }
 
  private:
@@ -131,12 +121,14 @@ class Walker {
       return Walk(*field.message_type(), value);
     }
     if (!field.is_packed() || field.type() != FieldDescriptor::TYPE_INT32) return std::nullopt;
-    while (!value.empty() && !GaveUp(value.data())) {
-      const char* const varint_start = value.data();
-      uint64_t ignored = 0;
-      if (ReadVarint(&value, &ignored)) continue;
+    WireReader reader(value);
+    const size_t end = static_cast<size_t>(value.data() - begin_) + value.size();
+    while (!reader.at_end() && !GaveUp(end - reader.left())) {
+      const size_t varint_start = end - reader.left();
+      reader.Varint();
+      if (reader.ok()) continue;
       return absl::StrCat(Path(levels_.size()), ": malformed protobuf, broken varint at byte ",
-                          varint_start - begin_);
+                          varint_start);
     }
     return std::nullopt;
   }
@@ -163,7 +155,7 @@ absl::Status ExplainParseFailure(const Descriptor& type, absl::string_view bytes
   Walker walker(bytes);
   const std::optional<std::string> fault = walker.Walk(type, bytes);
   if (fault.has_value()) return absl::InvalidArgumentError(*fault);
-  if (walker.GaveUp(bytes.data() + bytes.size())) {
+  if (walker.GaveUp(bytes.size())) {
     return absl::InvalidArgumentError(
         absl::StrCat("message: the ", bytes.size(), " bytes are not a valid ", type.full_name(),
                      "; no fault was found in its first ", kMaxExplainedFields, " fields and ",

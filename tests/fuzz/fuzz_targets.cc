@@ -446,7 +446,7 @@ void FuzzGenerateRequest(const grpc::ByteBuffer& bytes, const std::vector<Splitt
     return;
   }
   server::RequestOutline outline;
-  Require(server::ReadGenerateOutline(bytes, &outline), "a message has an outline");
+  Require(server::ReadOutline<v1::GenerateRequest>(bytes, &outline), "a message has an outline");
   Require(outline.num_entries >= request.stop_size() + request.sampling().logit_bias_size(),
           "the outline counts stops and biases");
   Require(request.stop_token_ids_size() + request.prompt().token_ids().values_size() <=
@@ -493,7 +493,7 @@ void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& s
   }
   const grpc::Slice slice(bytes.data(), bytes.size());
   server::RequestOutline outline;
-  Require(server::ReadTranslateOutline(grpc::ByteBuffer(&slice, 1), &outline) &&
+  Require(server::ReadOutline<v1::TranslateRequest>(grpc::ByteBuffer(&slice, 1), &outline) &&
               outline.num_entries == request.target_prefixes_size(),
           "the outline counts the prefixes");
   models::TranslatorConfig config;
@@ -571,7 +571,7 @@ void FuzzAnswerRequest(const grpc::ByteBuffer& bytes) {
     return;
   }
   server::RequestOutline outline;
-  Require(server::ReadAnswerOutline(bytes, &outline), "a message has an outline");
+  Require(server::ReadOutline<v1::AnswerRequest>(bytes, &outline), "a message has an outline");
   int64_t passages = 0;
   int64_t tags = 0;
   int64_t words = 0;
@@ -636,7 +636,8 @@ void FuzzStreamRequest(const grpc::ByteBuffer& bytes) {
     return;
   }
   server::RequestOutline outline;
-  Require(server::ReadStreamOutline(bytes, &outline), "a message has an outline");
+  Require(server::ReadOutline<v1::EncodeStreamRequest>(bytes, &outline),
+          "a message has an outline");
   Require((outline.num_sequences > 0) == request.has_chunk() &&
               request.chunk().tokens().values_size() <= outline.num_words &&
               request.chunk().token_ids().values_size() <= outline.max_ids(),
