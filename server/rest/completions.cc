@@ -175,8 +175,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
       }
     }
     if (out_of_memory_) {
-      return Fail({absl::ResourceExhaustedError(
-          "the requests of the server hold all the memory that they may; retry later")});
+      return Fail({NoRequestMemory()});
     }
     if (!sends_parts()) return Next(prompt);
     events_->Send(part, [self = shared_from_this(), prompt](bool more) {

@@ -2,9 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
-#include <functional>
 #include <limits>
-#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -13,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
-#include "server/rest/json_message.h"
+#include "server/rest/json_body.h"
 
 namespace sru::server {
 namespace {
@@ -22,7 +20,7 @@ using nlohmann::json;
 
 // What a tree of values takes for each byte of its text at most: lists of empty lists are the worst.
 constexpr int64_t kBytesPerByte = 24;
-constexpr int kMostDepth = 4;
+constexpr size_t kMostDepth = 4;
 constexpr int kMostLogprobs = 5;
 constexpr int kDefaultMaxTokens = 16;
 
@@ -37,38 +35,71 @@ std::string Shown(const json& value) {
   return Excerpt(value.dump(-1, ' ', false, json::error_handler_t::replace));
 }
 
-// JSON without keys that come twice or deep nesting, both of which the tree would not show or not bear.
+// Builds the tree of a body, until a key comes twice or the nesting is too deep. Each event takes constant time, or
+// logarithmic for a key: a hostile body must not cost more than its bytes.
+class TreeBuilder {
+ public:
+  explicit TreeBuilder(json* tree) : tree_(*tree) {}
+
+  const absl::Status& problem() const { return problem_; }
+
+  bool Null() { return Add(nullptr) != nullptr; }
+  bool Bool(bool value) { return Add(value) != nullptr; }
+  bool Number(const JsonNumber& number) {
+    if (number.as_unsigned.has_value()) return Add(*number.as_unsigned) != nullptr;
+    if (number.as_signed.has_value()) return Add(*number.as_signed) != nullptr;
+    return Add(number.real) != nullptr;
+  }
+  bool String(absl::string_view text) { return Add(std::string(text)) != nullptr; }
+  bool StartObject() { return Open(json::object()); }
+  bool Key(absl::string_view name) {
+    if (IsTooDeep()) return false;
+    const auto [place, is_new] = open_.back()->emplace(std::string(name), nullptr);
+    if (!is_new) Refuse(absl::StrCat(Excerpt(name), ": the key comes twice"));
+    value_ = &*place;
+    return is_new;
+  }
+  void EndObject() { open_.pop_back(); }
+  bool StartArray() { return Open(json::array()); }
+  void EndArray() { open_.pop_back(); }
+
+ private:
+  bool IsTooDeep() {
+    if (open_.size() <= kMostDepth) return false;
+    Refuse("the body is nested too deeply");
+    return true;
+  }
+  void Refuse(absl::string_view what) { problem_ = absl::InvalidArgumentError(what); }
+
+  // Puts the value where it belongs; null if it is too deep there.
+  json* Add(json value) {
+    if (IsTooDeep()) return nullptr;
+    if (open_.empty()) return &(tree_ = std::move(value));
+    if (open_.back()->is_object()) return &(*value_ = std::move(value));
+    return &open_.back()->emplace_back(std::move(value));
+  }
+  bool Open(json value) {
+    json* const opened = Add(std::move(value));
+    if (opened != nullptr) open_.push_back(opened);
+    return opened != nullptr;
+  }
+
+  json& tree_;
+  std::vector<json*> open_;  // the lists and objects that have no end yet
+  json* value_ = nullptr;    // of the last key
+  absl::Status problem_;
+};
+
 absl::Status ParseTree(absl::string_view body, MemoryHold* memory, json* tree) {
-  if (!memory->Grow(kBytesPerByte * static_cast<int64_t>(body.size()))) {
-    return absl::ResourceExhaustedError(
-        "the requests of the server hold all the memory that they may; retry later");
-  }
-  absl::Status problem;
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  const auto check = [&](int depth, json::parse_event_t event, json& value) {
-    if (event == json::parse_event_t::object_start) keys.emplace_back();
-    if (event == json::parse_event_t::object_end && !keys.empty()) keys.pop_back();
-    if (depth > kMostDepth)
-      problem.Update(absl::InvalidArgumentError("the body is nested too deeply"));
-    if (event == json::parse_event_t::key && !keys.empty()) {
-      const auto& name = value.get_ref<const std::string&>();
-      if (!keys.back().insert(name).second) {
-        problem.Update(
-            absl::InvalidArgumentError(absl::StrCat(Excerpt(name), ": the key comes twice")));
-      }
-    }
-    // What is too deep is not kept.
-    return depth <= kMostDepth;
-  };
-  try {
-    *tree = json::parse(body.begin(), body.end(), check);
-  } catch (const json::exception& error) {
-    return JsonSyntaxError(error.what());
-  }
-  if (problem.ok() && !tree->is_object()) {
+  if (!memory->Grow(kBytesPerByte * static_cast<int64_t>(body.size()))) return NoRequestMemory();
+  TreeBuilder builder(tree);
+  if (absl::Status status = ReadJsonBody(body, &builder); !status.ok()) return status;
+  // That the rest is not JSON counts more.
+  if (!builder.problem().ok()) return JsonSyntaxError(body, builder.problem());
+  if (!tree->is_object()) {
     return absl::InvalidArgumentError(absl::StrCat("expected an object, found ", Shown(*tree)));
   }
-  return problem;
+  return absl::OkStatus();
 }
 
 // The fields of the object, one after the other; each function takes what it knows. The first problem counts.

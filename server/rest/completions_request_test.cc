@@ -1,5 +1,7 @@
 #include "server/rest/completions_request.h"
 
+#include <algorithm>
+#include <ctime>
 #include <string>
 #include <utility>
 #include <vector>
@@ -150,6 +152,27 @@ TEST(CompletionsRequestTest, RefusesWhatIsNotARequest) {
     CompletionsRequest request;
     EXPECT_THAT(std::string(Parse(body, &request).status.message()), StartsWith(start))
         << body.substr(0, 100);
+  }
+}
+
+// What a body costs is linear in its bytes, however many small lists or objects it has.
+TEST(CompletionsRequestTest, HostileBodiesTakeLinearTime) {
+  const auto seconds = [](const std::string& value, int count) {
+    std::string body = "{\"prompt\":[" + value;
+    for (int i = 1; i < count; ++i) body += "," + value;
+    body += "]}";
+    double best = 1e9;
+    for (int round = 0; round < 3; ++round) {
+      CompletionsRequest request;
+      const std::clock_t begin = std::clock();
+      EXPECT_EQ(Parse(body, &request).param, "prompt");
+      best = std::min(best, static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC);
+    }
+    return best;
+  };
+  for (const std::string value : {"{}", "[]", "[{}]"}) {
+    // Where each one looks at all before it, eight times as many take 64 times as long.
+    EXPECT_LT(seconds(value, 32000), 24 * seconds(value, 4000) + 0.01) << value;
   }
 }
 

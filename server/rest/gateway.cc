@@ -209,9 +209,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     if (!body.ok()) return Refuse(BodyError(body.status()));
     body_ = *std::move(body);
     if (!memory_->Grow(static_cast<int64_t>(body_.size()))) {
-      return Refuse({absl::ResourceExhaustedError(
-          "the requests of the server hold all the memory that they may; "
-          "retry later")});
+      return Refuse({NoRequestMemory()});
     }
     // The connection must not keep this alive.
     http_->OnGone([weak = weak_from_this()] {

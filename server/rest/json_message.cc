@@ -17,6 +17,7 @@
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "grpcpp/support/slice.h"
 #include "nlohmann/json.hpp"
+#include "server/rest/json_body.h"
 
 namespace sru::server {
 namespace {
@@ -27,26 +28,26 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::OneofDescriptor;
 using google::protobuf::Reflection;
-using nlohmann::json;
-
 // Memory is reserved in steps of so many bytes.
 constexpr int64_t kReserveStep = 16 << 10;
 // What an element of a list takes: protobuf's lists double, and copy while they do.
 constexpr int64_t kBytesPerNumber = 24;
 constexpr int64_t kBytesPerString = 48;
 constexpr int64_t kBytesPerMessage = 64;
-constexpr size_t kLongestExcerpt = 200;
 // Below it, numbers are rounded to the largest float32 at most.
 constexpr double kFloatLimit = 3.4028235677973366e38;
-
-absl::Status OutOfBudget() {
-  return absl::ResourceExhaustedError(
-      "the requests of the server hold all the memory that they may; retry later");
-}
 
 float ToFloat(double value) {
   constexpr double kMost = std::numeric_limits<float>::max();
   return static_cast<float>(std::isfinite(value) ? std::clamp(value, -kMost, kMost) : value);
+}
+
+JsonNumber WholeNumber(int64_t value) {
+  JsonNumber number;
+  number.real = static_cast<double>(value);
+  number.as_signed = value;
+  if (value >= 0) number.as_unsigned = static_cast<uint64_t>(value);
+  return number;
 }
 
 absl::string_view NameOf(const FieldDescriptor& field) { return field.name(); }
@@ -67,56 +68,42 @@ class Meter {
   int64_t waiting_ = 0;
 };
 
-// Fills a message from the events of JSON's parser. The stack is as deep as the message's type allows, whatever the text.
+// Fills a message from the events of its JSON. The stack is as deep as the message's type allows, whatever the text.
 class MessageReader {
  public:
   MessageReader(MemoryHold* memory, Message* message) : meter_(memory), root_(*message) {}
 
   absl::Status Finish() {
-    if (status_.ok() && !meter_.Settle()) status_ = OutOfBudget();
+    if (status_.ok() && !meter_.Settle()) status_ = NoRequestMemory();
     return status_;
   }
 
-  bool null() {
+  bool Null() {
     // Of a field: as if it were not there.
     if (!frames_.empty() && !frames_.back().in_array && !frames_.back().is_map) return true;
     return Refuse("null");
   }
-  bool boolean(bool value) {
+  bool Bool(bool value) {
     const FieldDescriptor* const field = Target();
     if (field == nullptr || field->cpp_type() != FieldDescriptor::CPPTYPE_BOOL)
       return Refuse(value ? "true" : "false");
-    if (!Claim(*field, kBytesPerNumber)) return false;
-    Message& message = *frames_.back().message;
-    const Reflection& reflection = *message.GetReflection();
-    if (field->is_repeated()) {
-      reflection.AddBool(&message, field, value);
-    } else {
-      reflection.SetBool(&message, field, value);
-    }
-    return true;
+    return Put(*field, value, &Reflection::SetBool, &Reflection::AddBool);
   }
-  bool number_integer(json::number_integer_t value) {
-    return SetNumber(static_cast<double>(value), &value, nullptr,
-                     [value] { return absl::StrCat(value); });
+  bool Number(const JsonNumber& number) {
+    const auto text = [&number] { return Excerpt(number.text); };
+    if (!number.as_signed.has_value() && !number.as_unsigned.has_value())
+      return SetReal(number.real, text);
+    return SetNumber(number, text);
   }
-  bool number_unsigned(json::number_unsigned_t value) {
-    const bool fits = value <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
-    const auto as_signed = static_cast<int64_t>(value);
-    return SetNumber(static_cast<double>(value), fits ? &as_signed : nullptr, &value,
-                     [value] { return absl::StrCat(value); });
-  }
-  bool number_float(json::number_float_t value, const json::string_t& text) {
-    return SetReal(value, [&text] { return Excerpt(text); });
-  }
-  bool string(json::string_t& text) {
+  bool String(absl::string_view text) {
     const FieldDescriptor* const field = Target();
     if (field == nullptr) return Refuse("a string");
     switch (field->cpp_type()) {
       case FieldDescriptor::CPPTYPE_STRING:
         return SetString(*field, text);
       case FieldDescriptor::CPPTYPE_ENUM: {
-        const EnumValueDescriptor* const value = field->enum_type()->FindValueByName(text);
+        const EnumValueDescriptor* const value =
+            field->enum_type()->FindValueByName(std::string(text));
         if (value == nullptr) return Refuse(absl::StrCat("'", Excerpt(text), "'"));
         return SetEnum(*field, value->number());
       }
@@ -127,9 +114,8 @@ class MessageReader {
         return SetNumberFromText(text);
     }
   }
-  bool binary(json::binary_t& /*value*/) { return Refuse("binary data"); }
 
-  bool start_object(size_t /*elements*/) {
+  bool StartObject() {
     if (frames_.empty()) {
       frames_.push_back(Frame(&root_));
       return true;
@@ -155,7 +141,7 @@ class MessageReader {
     frames_.push_back(Frame(message));
     return true;
   }
-  bool key(json::string_t& name) {
+  bool Key(absl::string_view name) {
     Frame& frame = frames_.back();
     if (frame.is_map) return MapKey(name);
     const FieldDescriptor* const field = FindField(*frame.message->GetDescriptor(), name);
@@ -168,11 +154,8 @@ class MessageReader {
     if (!frame.MarkSeen(field->index())) return Fail(absl::StrCat(Path(), ": the key comes twice"));
     return true;
   }
-  bool end_object() {
-    frames_.pop_back();
-    return true;
-  }
-  bool start_array(size_t /*elements*/) {
+  void EndObject() { frames_.pop_back(); }
+  bool StartArray() {
     Frame* const frame = frames_.empty() ? nullptr : &frames_.back();
     if (frame == nullptr || frame->in_array || frame->is_map || frame->field == nullptr ||
         !frame->field->is_repeated() || frame->field->is_map()) {
@@ -182,16 +165,7 @@ class MessageReader {
     frame->index = 0;
     return true;
   }
-  bool end_array() {
-    frames_.back().in_array = false;
-    return true;
-  }
-
-  bool parse_error(size_t /*position*/, const std::string& /*last_token*/,
-                   const json::exception& error) {
-    status_ = JsonSyntaxError(error.what());
-    return false;
-  }
+  void EndArray() { frames_.back().in_array = false; }
 
  private:
   struct Frame {
@@ -214,8 +188,8 @@ class MessageReader {
     }
   };
 
-  static const FieldDescriptor* FindField(const Descriptor& type, const std::string& name) {
-    const FieldDescriptor* const field = type.FindFieldByName(name);
+  static const FieldDescriptor* FindField(const Descriptor& type, absl::string_view name) {
+    const FieldDescriptor* const field = type.FindFieldByName(std::string(name));
     if (field != nullptr) return field;
     for (int i = 0; i < type.field_count(); ++i) {
       if (absl::string_view(type.field(i)->json_name()) == name) return type.field(i);
@@ -243,7 +217,7 @@ class MessageReader {
   // Before a value is put into the field: that it may be, and that there is memory for it.
   bool Claim(const FieldDescriptor& field, int64_t bytes) {
     if (!meter_.Take(bytes)) {
-      status_ = OutOfBudget();
+      status_ = NoRequestMemory();
       return false;
     }
     Frame& frame = frames_.back();
@@ -263,77 +237,57 @@ class MessageReader {
     return true;
   }
 
+  // Puts a value that is not a message into the field, by the function for its kind of field.
+  template <typename Value, typename Set, typename Add>
+  bool Put(const FieldDescriptor& field, Value value, Set set, Add add) {
+    if (!Claim(field, kBytesPerNumber)) return false;
+    Message* const message = frames_.back().message;
+    const Reflection& reflection = *message->GetReflection();
+    if (field.is_repeated()) {
+      (reflection.*add)(message, &field, value);
+    } else {
+      (reflection.*set)(message, &field, value);
+    }
+    return true;
+  }
+
   template <typename Text>
-  bool SetNumber(double real, const int64_t* as_signed, const uint64_t* as_unsigned,
-                 const Text& text) {
-    if (!frames_.empty() && frames_.back().is_map) return MapValue(real, text);
+  bool SetNumber(const JsonNumber& number, const Text& text) {
+    if (!frames_.empty() && frames_.back().is_map) return MapValue(number.real, text);
     const FieldDescriptor* const field = Target();
     if (field == nullptr) return Refuse(absl::StrCat("the number ", text()));
-    Message& message = *frames_.back().message;
-    const Reflection& reflection = *message.GetReflection();
-    const bool list = field->is_repeated();
     switch (field->cpp_type()) {
-      case FieldDescriptor::CPPTYPE_INT32: {
-        if (as_signed == nullptr || *as_signed < std::numeric_limits<int32_t>::min() ||
-            *as_signed > std::numeric_limits<int32_t>::max()) {
-          return Refuse(text());
-        }
-        if (!Claim(*field, kBytesPerNumber)) return false;
-        const auto value = static_cast<int32_t>(*as_signed);
-        list ? reflection.AddInt32(&message, field, value)
-             : reflection.SetInt32(&message, field, value);
-        return true;
-      }
-      case FieldDescriptor::CPPTYPE_INT64: {
-        if (as_signed == nullptr) return Refuse(text());
-        if (!Claim(*field, kBytesPerNumber)) return false;
-        list ? reflection.AddInt64(&message, field, *as_signed)
-             : reflection.SetInt64(&message, field, *as_signed);
-        return true;
-      }
+      case FieldDescriptor::CPPTYPE_INT32:
+        if (!FitsInt32(number)) return Refuse(text());
+        return Put(*field, static_cast<int32_t>(*number.as_signed), &Reflection::SetInt32,
+                   &Reflection::AddInt32);
+      case FieldDescriptor::CPPTYPE_INT64:
+        if (!number.as_signed.has_value()) return Refuse(text());
+        return Put(*field, *number.as_signed, &Reflection::SetInt64, &Reflection::AddInt64);
       case FieldDescriptor::CPPTYPE_UINT32:
-      case FieldDescriptor::CPPTYPE_UINT64: {
-        if (as_unsigned == nullptr && (as_signed == nullptr || *as_signed < 0))
+        if (number.as_unsigned.value_or(UINT64_MAX) > UINT32_MAX) return Refuse(text());
+        return Put(*field, static_cast<uint32_t>(*number.as_unsigned), &Reflection::SetUInt32,
+                   &Reflection::AddUInt32);
+      case FieldDescriptor::CPPTYPE_UINT64:
+        if (!number.as_unsigned.has_value()) return Refuse(text());
+        return Put(*field, *number.as_unsigned, &Reflection::SetUInt64, &Reflection::AddUInt64);
+      case FieldDescriptor::CPPTYPE_FLOAT:
+        if (std::isfinite(number.real) && std::abs(number.real) >= kFloatLimit)
           return Refuse(text());
-        const uint64_t value =
-            as_unsigned != nullptr ? *as_unsigned : static_cast<uint64_t>(*as_signed);
-        const bool is_32 = field->cpp_type() == FieldDescriptor::CPPTYPE_UINT32;
-        if (is_32 && value > std::numeric_limits<uint32_t>::max()) return Refuse(text());
-        if (!Claim(*field, kBytesPerNumber)) return false;
-        if (is_32) {
-          const auto narrow = static_cast<uint32_t>(value);
-          list ? reflection.AddUInt32(&message, field, narrow)
-               : reflection.SetUInt32(&message, field, narrow);
-        } else {
-          list ? reflection.AddUInt64(&message, field, value)
-               : reflection.SetUInt64(&message, field, value);
-        }
-        return true;
-      }
-      case FieldDescriptor::CPPTYPE_FLOAT: {
-        if (std::isfinite(real) && std::abs(real) >= kFloatLimit) return Refuse(text());
-        if (!Claim(*field, kBytesPerNumber)) return false;
-        const float value = ToFloat(real);
-        list ? reflection.AddFloat(&message, field, value)
-             : reflection.SetFloat(&message, field, value);
-        return true;
-      }
-      case FieldDescriptor::CPPTYPE_DOUBLE: {
-        if (!Claim(*field, kBytesPerNumber)) return false;
-        list ? reflection.AddDouble(&message, field, real)
-             : reflection.SetDouble(&message, field, real);
-        return true;
-      }
-      case FieldDescriptor::CPPTYPE_ENUM: {
-        if (as_signed == nullptr || *as_signed < std::numeric_limits<int32_t>::min() ||
-            *as_signed > std::numeric_limits<int32_t>::max()) {
-          return Refuse(text());
-        }
-        return SetEnum(*field, static_cast<int>(*as_signed));
-      }
+        return Put(*field, ToFloat(number.real), &Reflection::SetFloat, &Reflection::AddFloat);
+      case FieldDescriptor::CPPTYPE_DOUBLE:
+        return Put(*field, number.real, &Reflection::SetDouble, &Reflection::AddDouble);
+      case FieldDescriptor::CPPTYPE_ENUM:
+        if (!FitsInt32(number)) return Refuse(text());
+        return SetEnum(*field, static_cast<int>(*number.as_signed));
       default:
         return Refuse(absl::StrCat("the number ", text()));
     }
+  }
+  static bool FitsInt32(const JsonNumber& number) {
+    return number.as_signed.has_value() &&
+           *number.as_signed >= std::numeric_limits<int32_t>::min() &&
+           *number.as_signed <= std::numeric_limits<int32_t>::max();
   }
 
   // 1.0 and 1e3 are whole numbers, too.
@@ -341,79 +295,76 @@ class MessageReader {
   bool SetReal(double real, const Text& text) {
     const bool whole =
         std::isfinite(real) && real == std::floor(real) && std::abs(real) < 9007199254740992.0;
-    const int64_t as_signed = whole ? static_cast<int64_t>(real) : 0;
-    return SetNumber(real, whole ? &as_signed : nullptr, nullptr, text);
+    JsonNumber number;
+    if (whole) number = WholeNumber(static_cast<int64_t>(real));
+    number.real = real;  // -0.0 keeps its sign
+    return SetNumber(number, text);
   }
 
   // protobuf's form has numbers as strings as well, and must for those that JSON's readers would round.
-  bool SetNumberFromText(const std::string& text) {
+  bool SetNumberFromText(absl::string_view text) {
     const auto found = [&text] { return absl::StrCat("'", Excerpt(text), "'"); };
-    int64_t as_signed = 0;
-    uint64_t as_unsigned = 0;
     if (text.empty() || text.front() == ' ' || text.back() == ' ') return Refuse(found());
     const FieldDescriptor::CppType type = Target()->cpp_type();
     const bool is_real =
         type == FieldDescriptor::CPPTYPE_FLOAT || type == FieldDescriptor::CPPTYPE_DOUBLE;
-    if (is_real && text == "NaN")
-      return SetNumber(std::numeric_limits<double>::quiet_NaN(), nullptr, nullptr, found);
-    if (is_real && text == "Infinity")
-      return SetNumber(std::numeric_limits<double>::infinity(), nullptr, nullptr, found);
-    if (is_real && text == "-Infinity")
-      return SetNumber(-std::numeric_limits<double>::infinity(), nullptr, nullptr, found);
+    JsonNumber number;
+    if (is_real && (text == "NaN" || text == "Infinity" || text == "-Infinity")) {
+      number.real = text == "NaN" ? std::numeric_limits<double>::quiet_NaN()
+                                  : std::numeric_limits<double>::infinity();
+      if (text.front() == '-') number.real = -number.real;
+      return SetNumber(number, found);
+    }
+    int64_t as_signed = 0;
+    uint64_t as_unsigned = 0;
     if (!is_real && absl::SimpleAtoi(text, &as_signed)) {
-      return SetNumber(static_cast<double>(as_signed), &as_signed, nullptr, found);
+      return SetNumber(WholeNumber(as_signed), found);
     }
     if (!is_real && absl::SimpleAtoi(text, &as_unsigned)) {
-      return SetNumber(static_cast<double>(as_unsigned), nullptr, &as_unsigned, found);
+      number.as_unsigned = as_unsigned;
+      return SetNumber(number, found);
     }
-    double real = 0;
-    if (!absl::SimpleAtod(text, &real) || !std::isfinite(real)) return Refuse(found());
-    return SetReal(real, found);
+    if (!absl::SimpleAtod(text, &number.real) || !std::isfinite(number.real)) {
+      return Refuse(found());
+    }
+    return SetReal(number.real, found);
   }
 
-  bool SetString(const FieldDescriptor& field, std::string& text) {
-    Message& message = *frames_.back().message;
-    const Reflection& reflection = *message.GetReflection();
+  bool SetString(const FieldDescriptor& field, absl::string_view text) {
     std::string value;
     if (field.type() == FieldDescriptor::TYPE_BYTES) {
       // Both alphabets, with or without padding.
-      const bool web_safe = text.find_first_of("-_") != std::string::npos;
+      const bool web_safe = text.find_first_of("-_") != absl::string_view::npos;
       if (!(web_safe ? absl::WebSafeBase64Unescape(text, &value)
                      : absl::Base64Unescape(text, &value))) {
         return Refuse("something else");
       }
     } else {
-      value = std::move(text);
+      value = std::string(text);
     }
     if (!Claim(field, kBytesPerString + static_cast<int64_t>(value.size()))) return false;
+    Message* const message = frames_.back().message;
+    const Reflection& reflection = *message->GetReflection();
     if (field.is_repeated()) {
-      reflection.AddString(&message, &field, std::move(value));
+      reflection.AddString(message, &field, std::move(value));
     } else {
-      reflection.SetString(&message, &field, std::move(value));
+      reflection.SetString(message, &field, std::move(value));
     }
     return true;
   }
 
   bool SetEnum(const FieldDescriptor& field, int number) {
-    if (!Claim(field, kBytesPerNumber)) return false;
-    Message& message = *frames_.back().message;
-    const Reflection& reflection = *message.GetReflection();
-    if (field.is_repeated()) {
-      reflection.AddEnumValue(&message, &field, number);
-    } else {
-      reflection.SetEnumValue(&message, &field, number);
-    }
-    return true;
+    return Put(field, number, &Reflection::SetEnumValue, &Reflection::AddEnumValue);
   }
 
   // The contract's maps are from int32 to float; MapValue() refuses others.
-  bool MapKey(const std::string& name) {
+  bool MapKey(absl::string_view name) {
     Frame& frame = frames_.back();
     if (!meter_.Take(kBytesPerMessage + kBytesPerString + static_cast<int64_t>(name.size()))) {
-      status_ = OutOfBudget();
+      status_ = NoRequestMemory();
       return false;
     }
-    if (!frame.map_keys.insert(name).second) {
+    if (!frame.map_keys.emplace(name).second) {
       return Fail(absl::StrCat(Path(), ": the key '", Excerpt(name), "' comes twice"));
     }
     if (!absl::SimpleAtoi(name, &map_key_) || name.front() == ' ' || name.back() == ' ') {
@@ -596,84 +547,59 @@ class MessageWriter {
     }
   }
 
-  bool WriteValue(const Message& message, const FieldDescriptor& field) {
+  // `index` is that of the element of a list; kSingle: the field is not a list.
+  static constexpr int kSingle = -1;
+  bool WriteValue(const Message& message, const FieldDescriptor& field, int index = kSingle) {
     const Reflection& reflection = *message.GetReflection();
+    const auto get = [&](auto single, auto element) {
+      return index == kSingle ? (reflection.*single)(message, &field)
+                              : (reflection.*element)(message, &field, index);
+    };
     switch (field.cpp_type()) {
       case FieldDescriptor::CPPTYPE_INT32:
-        Append(reflection.GetInt32(message, &field));
+        Append(get(&Reflection::GetInt32, &Reflection::GetRepeatedInt32));
         break;
       case FieldDescriptor::CPPTYPE_INT64:
-        AppendQuoted(reflection.GetInt64(message, &field));
+        AppendQuoted(get(&Reflection::GetInt64, &Reflection::GetRepeatedInt64));
         break;
       case FieldDescriptor::CPPTYPE_UINT32:
-        Append(reflection.GetUInt32(message, &field));
+        Append(get(&Reflection::GetUInt32, &Reflection::GetRepeatedUInt32));
         break;
       case FieldDescriptor::CPPTYPE_UINT64:
-        AppendQuoted(reflection.GetUInt64(message, &field));
+        AppendQuoted(get(&Reflection::GetUInt64, &Reflection::GetRepeatedUInt64));
         break;
       case FieldDescriptor::CPPTYPE_FLOAT:
-        AppendReal(reflection.GetFloat(message, &field));
+        AppendReal(get(&Reflection::GetFloat, &Reflection::GetRepeatedFloat));
         break;
       case FieldDescriptor::CPPTYPE_DOUBLE:
-        AppendReal(reflection.GetDouble(message, &field));
+        AppendReal(get(&Reflection::GetDouble, &Reflection::GetRepeatedDouble));
         break;
       case FieldDescriptor::CPPTYPE_BOOL:
-        json_ += reflection.GetBool(message, &field) ? "true" : "false";
+        json_ += get(&Reflection::GetBool, &Reflection::GetRepeatedBool) ? "true" : "false";
         break;
       case FieldDescriptor::CPPTYPE_ENUM:
-        AppendEnum(field, reflection.GetEnumValue(message, &field));
+        AppendEnum(field, get(&Reflection::GetEnumValue, &Reflection::GetRepeatedEnumValue));
         break;
       case FieldDescriptor::CPPTYPE_STRING: {
         std::string scratch;
-        AppendText(field, reflection.GetStringReference(message, &field, &scratch));
+        AppendText(field,
+                   index == kSingle
+                       ? reflection.GetStringReference(message, &field, &scratch)
+                       : reflection.GetRepeatedStringReference(message, &field, index, &scratch));
         break;
       }
       case FieldDescriptor::CPPTYPE_MESSAGE:
-        return Write(reflection.GetMessage(message, &field));
+        return Write(index == kSingle ? reflection.GetMessage(message, &field)
+                                      : reflection.GetRepeatedMessage(message, &field, index));
     }
     return Settle();
   }
 
   bool WriteList(const Message& message, const FieldDescriptor& field, int size) {
-    const Reflection& reflection = *message.GetReflection();
     json_ += '[';
     for (int i = 0; i < size; ++i) {
       if (i > 0) json_ += ',';
-      switch (field.cpp_type()) {
-        case FieldDescriptor::CPPTYPE_INT32:
-          Append(reflection.GetRepeatedInt32(message, &field, i));
-          break;
-        case FieldDescriptor::CPPTYPE_INT64:
-          AppendQuoted(reflection.GetRepeatedInt64(message, &field, i));
-          break;
-        case FieldDescriptor::CPPTYPE_UINT32:
-          Append(reflection.GetRepeatedUInt32(message, &field, i));
-          break;
-        case FieldDescriptor::CPPTYPE_UINT64:
-          AppendQuoted(reflection.GetRepeatedUInt64(message, &field, i));
-          break;
-        case FieldDescriptor::CPPTYPE_FLOAT:
-          AppendReal(reflection.GetRepeatedFloat(message, &field, i));
-          break;
-        case FieldDescriptor::CPPTYPE_DOUBLE:
-          AppendReal(reflection.GetRepeatedDouble(message, &field, i));
-          break;
-        case FieldDescriptor::CPPTYPE_BOOL:
-          json_ += reflection.GetRepeatedBool(message, &field, i) ? "true" : "false";
-          break;
-        case FieldDescriptor::CPPTYPE_ENUM:
-          AppendEnum(field, reflection.GetRepeatedEnumValue(message, &field, i));
-          break;
-        case FieldDescriptor::CPPTYPE_STRING: {
-          std::string scratch;
-          AppendText(field, reflection.GetRepeatedStringReference(message, &field, i, &scratch));
-          break;
-        }
-        case FieldDescriptor::CPPTYPE_MESSAGE:
-          if (!Write(reflection.GetRepeatedMessage(message, &field, i))) return false;
-          break;
-      }
-      if (!Settle()) return false;
+      if (!WriteValue(message, field, i)) return false;
     }
     json_ += ']';
     return true;
@@ -714,31 +640,17 @@ void AppendShortest(Real value, std::string* json) {
 
 }  // namespace
 
-std::string Excerpt(absl::string_view text) {
-  const absl::string_view start = text.substr(0, kLongestExcerpt);
-  return std::string(start.substr(0, FindInvalidUtf8({start.data(), start.size()})));
-}
-
-absl::Status JsonSyntaxError(absl::string_view what) {
-  // "[json.exception.parse_error.101] parse error at line 1, column 2: ...": without the class.
-  const size_t end = what.find("] ");
-  if (end != absl::string_view::npos) what.remove_prefix(end + 2);
-  return absl::InvalidArgumentError(absl::StrCat("the body is not JSON: ", Excerpt(what)));
-}
-
 absl::Status ParseJsonMessage(absl::string_view text, MemoryHold* memory, Message* message) {
-  // The parser holds the string that it reads twice.
-  if (!memory->Grow(2 * static_cast<int64_t>(text.size()))) return OutOfBudget();
+  // The reader holds a string that has escapes, and its copy.
+  if (!memory->Grow(2 * static_cast<int64_t>(text.size()))) return NoRequestMemory();
   MessageReader reader(memory, message);
-  const bool parsed = json::sax_parse(text.begin(), text.end(), &reader);
-  absl::Status status = reader.Finish();
-  if (status.ok() && !parsed) return absl::InvalidArgumentError("the body is not JSON");
-  return status;
+  absl::Status status = ReadJsonBody(text, &reader);
+  return status.ok() ? reader.Finish() : status;
 }
 
 absl::Status WriteJsonMessage(const Message& message, JsonFields fields, MemoryHold* memory,
                               std::string* json) {
-  if (!MessageWriter(fields, memory, json).Write(message)) return OutOfBudget();
+  if (!MessageWriter(fields, memory, json).Write(message)) return NoRequestMemory();
   return absl::OkStatus();
 }
 

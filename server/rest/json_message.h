@@ -41,12 +41,6 @@ void AppendJsonString(absl::string_view text, std::string* json);
 void AppendJsonNumber(double value, std::string* json);
 void AppendJsonNumber(float value, std::string* json);
 
-// The beginning of a text that a request has, for a message: short and valid UTF-8.
-std::string Excerpt(absl::string_view text);
-
-// What JSON's parser says, short enough for an answer.
-absl::Status JsonSyntaxError(absl::string_view what);
-
 // A message as bytes for a call, and back. Parse returns false for bytes that are not the message's.
 grpc::ByteBuffer ToByteBuffer(const google::protobuf::Message& message);
 bool FromByteBuffer(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);

@@ -8,6 +8,8 @@
 #include <memory>
 #include <utility>
 
+#include "absl/status/status.h"
+
 namespace sru::server {
 
 // The budget that holds are taken from. Both functions are thread-safe; null functions: there is no limit.
@@ -15,6 +17,12 @@ struct MemoryBudget {
   std::function<bool(int64_t bytes)> reserve;  // false: nothing was reserved
   std::function<void(int64_t bytes)> release;
 };
+
+// The error of a request that the budget has no memory for.
+inline absl::Status NoRequestMemory() {
+  return absl::ResourceExhaustedError(
+      "the requests of the server hold all the memory that they may; retry later");
+}
 
 class MemoryHold {
  public:

@@ -41,8 +41,7 @@ grpc::ByteBuffer TakeRequest(const SharedCall& call, const Message& request) {
 absl::Status ReadAnswer(const SharedCall& call, const grpc::ByteBuffer& bytes, Message* response) {
   // Parsed, numbers are as long as on the wire, and strings and small messages take three times as much.
   if (!call->memory().Grow(3 * static_cast<int64_t>(bytes.Length()))) {
-    return absl::ResourceExhaustedError(
-        "the requests of the server hold all the memory that they may; retry later");
+    return NoRequestMemory();
   }
   return FromByteBuffer(bytes, response) ? absl::OkStatus() : BadAnswer().status;
 }

@@ -20,7 +20,7 @@
 #include "google/protobuf/map.h"
 #include "grpcpp/support/slice.h"
 #include "inference/open_inference.pb.h"
-#include "server/rest/v2_json_reader.h"
+#include "server/rest/json_reader.h"
 #include "server/rest/v2_tensor.h"
 
 namespace sru::server {
@@ -72,11 +72,6 @@ std::string Describe(const inference::InferParameter& parameter) {
     default:
       return "a larger number";
   }
-}
-
-absl::Status NoMemory() {
-  return absl::ResourceExhaustedError(
-      "the requests of the server hold all the memory that they may; retry later");
 }
 
 class RequestReader {
@@ -188,7 +183,7 @@ class RequestReader {
   absl::Status Store(std::string* text) {
     absl::string_view value;
     if (!reader_.ReadString(&scratch_, &value)) return reader_.status();
-    if (!memory_.Grow(2 * static_cast<int64_t>(value.size()))) return NoMemory();
+    if (!memory_.Grow(2 * static_cast<int64_t>(value.size()))) return NoRequestMemory();
     text->assign(value.data(), value.size());
     return absl::OkStatus();
   }
@@ -356,7 +351,7 @@ class RequestReader {
                    Quoted(input->datatype()));
     }
     if (!memory_.Grow(static_cast<int64_t>(values * ElementBytes(*type) + string_bytes))) {
-      return NoMemory();
+      return NoRequestMemory();
     }
     bytes->data.reserve(values * ElementBytes(*type) +
                         (*type == TensorType::kBytes ? string_bytes : 0));

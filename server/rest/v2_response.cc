@@ -102,8 +102,7 @@ absl::StatusOr<PageResponse> WriteHttpInferResponse(const inference::ModelInferR
   }
   const int64_t before = memory->bytes();
   if (!memory->Grow(static_cast<int64_t>(most_bytes))) {
-    return absl::ResourceExhaustedError(
-        "the requests of the server hold all the memory that they may; retry later");
+    return NoRequestMemory();
   }
 
   PageResponse page;

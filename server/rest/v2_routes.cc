@@ -123,21 +123,20 @@ void ModelInfer(const CallPointer& call) {
       std::move(call->body()), call->request().header("inference-header-content-length"),
       call->parameter(kModel), call->parameter(kVersion), &call->memory());
   if (!request.ok()) return call->Fail({request.status()});
-  call->Unary(
-      MethodPath("ModelInfer"), request->message,  // a copy shares the bytes
-      [call, outputs = std::move(request->outputs)](GrpcAnswer answer) {
-        MemoryHold& memory = call->memory();
-        memory.ShrinkTo(0);  // the request is gone
-        if (!memory.Grow(static_cast<int64_t>(answer.message.Length()))) {
-          return call->Fail({absl::ResourceExhaustedError(
-              "the requests of the server hold all the memory that they may; retry later")});
-        }
-        inference::ModelInferResponse response;
-        if (!ParseAnswer(call, &answer, &response)) return;
-        absl::StatusOr<PageResponse> page = WriteHttpInferResponse(response, outputs, &memory);
-        if (!page.ok()) return call->Fail({page.status()});
-        call->Reply(*std::move(page));
-      });
+  call->Unary(MethodPath("ModelInfer"), request->message,  // a copy shares the bytes
+              [call, outputs = std::move(request->outputs)](GrpcAnswer answer) {
+                MemoryHold& memory = call->memory();
+                memory.ShrinkTo(0);  // the request is gone
+                if (!memory.Grow(static_cast<int64_t>(answer.message.Length()))) {
+                  return call->Fail({NoRequestMemory()});
+                }
+                inference::ModelInferResponse response;
+                if (!ParseAnswer(call, &answer, &response)) return;
+                absl::StatusOr<PageResponse> page =
+                    WriteHttpInferResponse(response, outputs, &memory);
+                if (!page.ok()) return call->Fail({page.status()});
+                call->Reply(*std::move(page));
+              });
 }
 
 void RefuseRepository(const CallPointer& call) {

@@ -14,7 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "base/utf8.h"
 #include "server/rest/json_message.h"
-#include "server/rest/v2_json_reader.h"
+#include "server/rest/json_reader.h"
 
 #ifndef ABSL_IS_LITTLE_ENDIAN
 #error "values are copied as the processor has them, which the protocol wants little-endian"

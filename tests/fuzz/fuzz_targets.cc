@@ -50,7 +50,7 @@
 #include "server/rest/completions_request.h"
 #include "server/rest/json_message.h"
 #include "server/rest/memory_hold.h"
-#include "server/rest/v2_json_reader.h"
+#include "server/rest/json_reader.h"
 #include "server/rest/v2_request.h"
 #include "server/rest/v2_tensor.h"
 #include "server/rpc/answer_parser.h"

@@ -1,4 +1,4 @@
-#include "server/rest/v2_json_reader.h"
+#include "server/rest/json_reader.h"
 
 #include <string>
 #include <vector>

@@ -1,4 +1,4 @@
-#include "server/rest/v2_json_reader.h"
+#include "server/rest/json_reader.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -52,6 +52,28 @@ void AppendUtf8(uint32_t code_point, std::string* text) {
     text->push_back(continuation(code_point));
   }
 }
+
+struct ValueCounter {
+  bool Scalar() {
+    ++scalars;
+    return true;
+  }
+  bool Null() { return Scalar(); }
+  bool Bool(bool /*value*/) { return Scalar(); }
+  bool Number(absl::string_view /*text*/) { return Scalar(); }
+  bool String(absl::string_view /*text*/, size_t size) {
+    string_bytes += size;
+    return Scalar();
+  }
+  static bool StartObject() { return true; }
+  static bool Key(absl::string_view /*name*/) { return true; }
+  static void EndObject() {}
+  static bool StartArray() { return true; }
+  static void EndArray() {}
+
+  size_t scalars = 0;
+  size_t string_bytes = 0;
+};
 
 }  // namespace
 
@@ -149,13 +171,18 @@ bool JsonReader::NextItem(char closing, absl::string_view expected) {
   return true;
 }
 
-bool JsonReader::NextKey(absl::string_view* key) {
-  if (!NextItem('}', "',' or '}'") || !ReadString(&key_, key)) return false;
+bool JsonReader::NextName(absl::string_view* name) {
+  return NextItem('}', "',' or '}'") && ReadString(&key_, name);
+}
+
+bool JsonReader::ReadColon() {
   SkipSpace();
   if (AtEnd() || text_[at_] != ':') return Fail("':' after the key");
   ++at_;
   return true;
 }
+
+bool JsonReader::NextKey(absl::string_view* key) { return NextName(key) && ReadColon(); }
 
 bool JsonReader::NextElement() { return NextItem(']', "',' or ']'"); }
 
@@ -284,52 +311,11 @@ bool JsonReader::ReadBool(bool* value) {
 bool JsonReader::ReadNull() { return ReadWord("null"); }
 
 bool JsonReader::Skip(size_t* scalars, size_t* string_bytes) {
-  const size_t outer = depth_;
-  absl::string_view text;
-  bool flag = false;
-  std::string scratch;
-  do {
-    bool scalar = true;
-    switch (Next()) {
-      case Kind::kObject:
-        scalar = false;
-        if (!EnterObject()) return false;
-        break;
-      case Kind::kArray:
-        scalar = false;
-        if (!EnterArray()) return false;
-        break;
-      case Kind::kString:
-        if (!SkipString(&text, &flag)) return false;
-        if (flag) {
-          const size_t end = at_;
-          if (!Unescape(text, &scratch)) return false;
-          at_ = end;
-        }
-        if (string_bytes != nullptr) *string_bytes += text.size();
-        break;
-      case Kind::kNumber:
-        if (!ReadNumber(&text)) return false;
-        break;
-      case Kind::kBool:
-        if (!ReadBool(&flag)) return false;
-        break;
-      case Kind::kNull:
-        if (!ReadNull()) return false;
-        break;
-      case Kind::kOther:
-        return Fail("a value");
-    }
-    if (scalar && scalars != nullptr) ++*scalars;
-    // On to the next value, out of everything that ends here.
-    while (depth_ > outer) {
-      const size_t inner = depth_;
-      const bool more = is_object_[inner] ? NextKey(&text) : NextElement();
-      if (!ok()) return false;
-      if (more) break;
-    }
-  } while (depth_ > outer);
-  return ok();
+  ValueCounter counter;
+  const bool good = Walk(&counter);
+  if (scalars != nullptr) *scalars += counter.scalars;
+  if (string_bytes != nullptr) *string_bytes += counter.string_bytes;
+  return good;
 }
 
 bool JsonReader::ExpectEnd() {

@@ -1,0 +1,77 @@
+#include "server/rest/json_body.h"
+
+#include <cmath>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+namespace sru::server {
+namespace {
+
+using nlohmann::json;
+
+constexpr size_t kLongestExcerpt = 200;
+
+// Keeps nothing but the first error, which this parser tells by line and column.
+struct SyntaxCheck {
+  static bool null() { return true; }
+  static bool boolean(bool /*value*/) { return true; }
+  static bool number_integer(json::number_integer_t /*value*/) { return true; }
+  static bool number_unsigned(json::number_unsigned_t /*value*/) { return true; }
+  static bool number_float(json::number_float_t /*value*/, const json::string_t& /*text*/) {
+    return true;
+  }
+  static bool string(json::string_t& /*text*/) { return true; }
+  static bool binary(json::binary_t& /*value*/) { return true; }
+  static bool start_object(size_t /*elements*/) { return true; }
+  static bool key(json::string_t& /*name*/) { return true; }
+  static bool end_object() { return true; }
+  static bool start_array(size_t /*elements*/) { return true; }
+  static bool end_array() { return true; }
+  bool parse_error(size_t /*position*/, const std::string& /*token*/,
+                   const json::exception& found) {
+    error = found.what();
+    return false;
+  }
+
+  std::string error;
+};
+
+}  // namespace
+
+std::optional<JsonNumber> ParseJsonNumber(absl::string_view text) {
+  JsonNumber number;
+  number.text = text == "-0" ? "0" : text;
+  int64_t as_signed = 0;
+  uint64_t as_unsigned = 0;
+  if (text.find_first_of(".eE") == absl::string_view::npos) {
+    if (absl::SimpleAtoi(text, &as_signed)) number.as_signed = as_signed;
+    if (absl::SimpleAtoi(number.text, &as_unsigned)) number.as_unsigned = as_unsigned;
+  }
+  if (number.as_signed.has_value()) {
+    number.real = static_cast<double>(as_signed);
+  } else if (number.as_unsigned.has_value()) {
+    number.real = static_cast<double>(as_unsigned);
+  } else if (!absl::SimpleAtod(text, &number.real) || !std::isfinite(number.real)) {
+    return std::nullopt;
+  }
+  return number;
+}
+
+std::string Excerpt(absl::string_view text) {
+  const absl::string_view start = text.substr(0, kLongestExcerpt);
+  return std::string(start.substr(0, FindInvalidUtf8({start.data(), start.size()})));
+}
+
+absl::Status JsonSyntaxError(absl::string_view body, const absl::Status& otherwise) {
+  SyntaxCheck check;
+  if (json::sax_parse(body.begin(), body.end(), &check)) return otherwise;
+  absl::string_view what = check.error;
+  // "[json.exception.parse_error.101] parse error at line 1, column 2: ...": without the class.
+  const size_t end = what.find("] ");
+  if (end != absl::string_view::npos) what.remove_prefix(end + 2);
+  return absl::InvalidArgumentError(absl::StrCat("the body is not JSON: ", Excerpt(what)));
+}
+
+}  // namespace sru::server
