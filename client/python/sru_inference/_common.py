@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence, Tuple, Union
+import time
+from typing import Any, Callable, Optional, Sequence, Tuple, Union
 
-from . import details_pb2
+from . import details_pb2, results
 from ._channels import Channels
 from ._connection import Address, Connection, Options
+from ._resume import Call, Resumption
 from .errors import DeadlineExceededError, InferenceError
+from .v1 import inference_pb2 as pb
 
 
 class ClientBase:
     """The options of Client and aio.Client."""
 
     _grpc: Any  # the module that opens channels
+    _text_stream: Any  # what generate() returns
 
     def __init__(
         self,
@@ -36,28 +40,60 @@ class ClientBase:
         token_without_tls: bool = False,
         channel_options: Sequence[Tuple[str, Any]] = (),
     ) -> None:
-        self._connection = Connection(
-            Options(
-                address=address,
-                timeout=timeout,
-                stream_timeout=stream_timeout,
-                max_attempts=max_attempts,
-                initial_backoff=initial_backoff,
-                max_backoff=max_backoff,
-                max_message_bytes=max_message_bytes,
-                only_serving=only_serving,
-                tls=tls,
-                tls_ca=tls_ca,
-                tls_cert=tls_cert,
-                tls_key=tls_key,
-                tls_server_name=tls_server_name,
-                token=token,
-                token_file=token_file,
-                token_without_tls=token_without_tls,
-                channel_options=tuple(channel_options),
-            )
-        )
+        arguments = {name: value for name, value in locals().items() if name != "self"}
+        arguments["channel_options"] = tuple(channel_options)
+        self._connection = Connection(Options(**arguments))
         self._channels = Channels(self._connection, self._grpc)
+
+    def _generate(self, request: pb.GenerateRequest, timeout: Optional[float], request_id: str) -> Any:
+        seconds = self._connection.timeout(timeout, stream=True)
+        self._connection.metadata(request_id)  # is it valid?
+        deadline = None if seconds is None else time.monotonic() + seconds
+
+        def start(part: pb.GenerateRequest) -> Any:
+            return self._channels.get().inference.Generate(
+                part,
+                timeout=None if deadline is None else max(0.001, deadline - time.monotonic()),
+                metadata=self._connection.metadata(request_id),
+            )
+
+        return self._text_stream(start, Resumption(request, self._connection.options.max_attempts))
+
+
+class TextStreamBase:
+    """What the text streams of the two clients share."""
+
+    def __init__(self, start: Callable[[pb.GenerateRequest], Any], resumption: Resumption) -> None:
+        self._start = start
+        self._resumption = resumption
+        self._next: Optional[Call] = resumption.first()
+        self._call: Any = None
+        self._cancelled = self._new_event()
+
+    _new_event: Any  # makes what tells others that the caller has cancelled
+
+    def _take(self, message: pb.GenerateResponse) -> Optional[results.GeneratedText]:
+        """What the caller gets of a message; None if it is not for the caller."""
+        try:
+            wanted = self._resumption.take(message)
+        except InferenceError:
+            self.cancel()
+            raise
+        if self._resumption.complete:
+            self._call.cancel()
+            self._ended(None)
+        return results.generated_text(message) if wanted else None
+
+    def _ended(self, error: Optional[InferenceError]) -> None:
+        self._call = self._next = None
+        self._next = self._resumption.ended(error)
+
+    def cancel(self) -> None:
+        """Ends the call. The next item is a CancelledError, unless the texts are complete."""
+        self._cancelled.set()
+        call = self._call
+        if call is not None:
+            call.cancel()
 
 
 def serving_status(message: details_pb2.HealthCheckResponse) -> str:

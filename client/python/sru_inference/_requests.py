@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
@@ -156,127 +156,32 @@ def text(value: str, argument: str) -> str:
     return value
 
 
-def classify(
-    sequences: Iterable[SequenceInput],
-    model: str,
-    version: int,
-    top_k: int,
-    truncate: bool,
-    skip_empty: bool,
-    priority: str,
-) -> pb.ClassifyRequest:
-    request = pb.ClassifyRequest(model=text(model, "model"), version=version, top_k=top_k, truncate=truncate)
-    request.skip_empty = skip_empty
-    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
-    fill_sequences(request.sequences, sequences)
-    return request
-
-
-def encode(
-    sequences: Iterable[SequenceInput],
-    model: str,
-    version: int,
-    pooling: str,
-    normalize: bool,
-    precision: str,
-    truncate: bool,
-    skip_empty: bool,
-    priority: str,
-) -> pb.EncodeRequest:
-    request = pb.EncodeRequest(model=text(model, "model"), version=version, truncate=truncate, normalize=normalize)
-    request.skip_empty = skip_empty
-    request.pooling = choose(POOLINGS, pooling, "pooling")  # type: ignore[assignment]
-    request.output_format = output_format(precision)
-    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
-    fill_sequences(request.sequences, sequences)
-    return request
+def target(model: str, version: int, priority: str) -> Dict[str, Any]:
+    """The fields that say where a request goes."""
+    return {
+        "model": text(model, "model"),
+        "version": version,
+        "priority": choose(PRIORITIES, priority, "priority"),
+    }
 
 
 def output_format(precision: str) -> Any:
     return _FORMATS[PRECISIONS[choose(PRECISIONS, precision, "precision")]]
 
 
-def score(
-    sequences: Iterable[SequenceInput],
-    model: str,
-    version: int,
-    states: Iterable[bytes],
-    return_states: bool,
-    token_log_probs: bool,
-    top_candidates: int,
-    skip_empty: bool,
-    priority: str,
-) -> pb.ScoreRequest:
-    request = pb.ScoreRequest(
-        model=text(model, "model"), version=version, states=list(states), return_states=return_states
-    )
-    request.token_log_probs = token_log_probs
-    request.top_candidates = top_candidates
-    request.skip_empty = skip_empty
-    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
-    fill_sequences(request.sequences, sequences)
-    return request
-
-
-def generate(
-    prompt: SequenceInput,
-    model: str,
-    version: int,
-    state: bytes,
-    sampling: Union[Sampling, Mapping[str, Any], None],
-    max_new_tokens: int,
-    min_new_tokens: int,
-    stop: Iterable[str],
-    stop_token_ids: Iterable[int],
-    num_samples: int,
-    token_log_probs: bool,
-    top_candidates: int,
-    return_state: bool,
-    echo: bool,
-    token_texts: bool,
-    priority: str,
-) -> pb.GenerateRequest:
-    request = pb.GenerateRequest(
-        model=text(model, "model"),
-        version=version,
-        state=state,
-        max_new_tokens=max_new_tokens,
-        min_new_tokens=min_new_tokens,
-        stop=texts(stop, "stop"),
-        stop_token_ids=list(stop_token_ids),
-        num_samples=num_samples,
-        token_log_probs=token_log_probs,
-        top_candidates=top_candidates,
-        return_state=return_state,
-        echo=echo,
-        token_texts=token_texts,
-    )
-    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
-    if len(prompt) or not state:
-        fill_sequence(request.prompt, prompt, "prompt")
-    if sampling is not None:
-        if not isinstance(sampling, Sampling):
-            try:
-                sampling = Sampling(**sampling)
-            except TypeError as error:
-                known = ", ".join(field.name for field in dataclasses.fields(Sampling))
-                raise TypeError(f"sampling: expected a Sampling, or a dict of some of {known}: {error}") from None
-        for field in dataclasses.fields(Sampling):
-            value = getattr(sampling, field.name)
-            if field.name == "logit_bias":
-                request.sampling.logit_bias.update(value)
-            elif value is not None:
-                setattr(request.sampling, field.name, value)
-    return request
-
-
-def stream_start(
-    model: str, version: int, precision: str, normalize: bool, state: bytes, priority: str
-) -> pb.EncodeStreamStart:
-    start = pb.EncodeStreamStart(model=text(model, "model"), version=version, normalize=normalize, state=state)
-    start.output_format = output_format(precision)
-    start.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
-    return start
+def fill_sampling(message: pb.Sampling, sampling: Union[Sampling, Mapping[str, Any]]) -> None:
+    if not isinstance(sampling, Sampling):
+        try:
+            sampling = Sampling(**sampling)
+        except TypeError as error:
+            known = ", ".join(field.name for field in dataclasses.fields(Sampling))
+            raise TypeError(f"sampling: expected a Sampling, or a dict of some of {known}: {error}") from None
+    for field in dataclasses.fields(Sampling):
+        value = getattr(sampling, field.name)
+        if field.name == "logit_bias":
+            message.logit_bias.update(value)
+        elif value is not None:
+            setattr(message, field.name, value)
 
 
 def stream_chunk(chunk: Union[Chunk, SequenceInput], index: int) -> pb.EncodeStreamRequest:
@@ -290,25 +195,7 @@ def stream_chunk(chunk: Union[Chunk, SequenceInput], index: int) -> pb.EncodeStr
     return request
 
 
-def answer(
-    queries: Iterable[Union[Query, Tuple[str, Sequence[str]]]],
-    model: str,
-    version: int,
-    top_n: int,
-    max_answer_tokens: int,
-    one_per_passage: bool,
-    no_overlap: bool,
-    priority: str,
-) -> pb.AnswerRequest:
-    request = pb.AnswerRequest(
-        model=text(model, "model"),
-        version=version,
-        top_n=top_n,
-        max_answer_tokens=max_answer_tokens,
-        one_per_passage=one_per_passage,
-        no_overlap=no_overlap,
-    )
-    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
+def fill_queries(message: Any, queries: Iterable[Union[Query, Tuple[str, Sequence[str]]]]) -> None:
     _not_one(queries, "queries")
     for index, query in enumerate(queries):
         where = f"queries[{index}]"
@@ -316,43 +203,8 @@ def answer(
             if isinstance(query, str) or len(query) != 2:
                 raise TypeError(f"{where}: expected a Query, or a question and a list of passages")
             query = Query(*query)
-        message = request.queries.add()
-        message.question = text(query.question, where + ".question")
-        message.passages.extend(texts(query.passages, where + ".passages"))
-        message.question_lemmas.extend(texts(query.question_lemmas, where + ".question_lemmas"))
+        filled = message.add(question=text(query.question, where + ".question"))
+        filled.passages.extend(texts(query.passages, where + ".passages"))
+        filled.question_lemmas.extend(texts(query.question_lemmas, where + ".question_lemmas"))
         for tags in query.passage_tags:
-            message.passage_tags.add(pos_ids=tags.pos_ids, ner_ids=tags.ner_ids, lemmas=tags.lemmas)
-    return request
-
-
-def translate(
-    sequences: Iterable[SequenceInput],
-    model: str,
-    version: int,
-    beam_size: int,
-    num_hypotheses: int,
-    length_penalty: str,
-    alpha: Optional[float],
-    max_new_tokens: int,
-    target_prefixes: Iterable[str],
-    return_alignment: bool,
-    truncate: bool,
-    priority: str,
-) -> pb.TranslateRequest:
-    request = pb.TranslateRequest(
-        model=text(model, "model"),
-        version=version,
-        beam_size=beam_size,
-        num_hypotheses=num_hypotheses,
-        max_new_tokens=max_new_tokens,
-        target_prefixes=texts(target_prefixes, "target_prefixes"),
-        return_alignment=return_alignment,
-        truncate=truncate,
-    )
-    form = choose(LENGTH_PENALTIES, length_penalty, "length_penalty")
-    request.length_penalty.form = form  # type: ignore[assignment]
-    if alpha is not None:
-        request.length_penalty.alpha = alpha
-    request.priority = choose(PRIORITIES, priority, "priority")  # type: ignore[assignment]
-    fill_sequences(request.sequences, sequences)
-    return request
+            filled.passage_tags.add(pos_ids=tags.pos_ids, ner_ids=tags.ner_ids, lemmas=tags.lemmas)

@@ -10,47 +10,48 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import time
+import functools
 from typing import (
+    TYPE_CHECKING,
     Any,
     AsyncIterable,
     AsyncIterator,
     Callable,
+    Coroutine,
     Deque,
     Iterable,
     List,
-    Mapping,
     Optional,
-    Sequence,
-    Tuple,
+    TypeVar,
     Union,
 )
 
 import grpc
 import grpc.aio
 
-from . import _requests, details_pb2, results
-from ._common import ClientBase, not_ready, serving_status
-from ._requests import Chunk, Query, Sampling, SequenceInput
-from ._resume import Call, Resumption
+from . import _requests, client as blocking, results
+from ._common import ClientBase, TextStreamBase, not_ready
+from ._requests import Chunk, SequenceInput
 from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of
-from .v1 import admin_pb2, inference_pb2 as pb
+from .v1 import inference_pb2 as pb
+
+if TYPE_CHECKING:
+    from typing_extensions import Concatenate, ParamSpec
+
+    P = ParamSpec("P")
+Result = TypeVar("Result")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 # What grpc.aio says when it could not write because the call had ended.
 LOST_STATUS = "Internal error from Core"
 MOST_OPENINGS = 8
 
 
-class TextStream(AsyncIterator[results.GeneratedText]):
+class TextStream(TextStreamBase, AsyncIterator[results.GeneratedText]):
     """The texts of a generate() as they come. Iterate over it with `async for`; cancel() ends it early, and so does
     leaving an `async with` block or cancelling the task."""
 
-    def __init__(self, start: Callable[[pb.GenerateRequest], Any], resumption: Resumption) -> None:
-        self._start = start
-        self._resumption = resumption
-        self._next: Optional[Call] = resumption.first()
-        self._call: Any = None
-        self._cancelled = asyncio.Event()
+    _new_event = asyncio.Event
 
     async def __anext__(self) -> results.GeneratedText:
         while True:
@@ -75,32 +76,15 @@ class TextStream(AsyncIterator[results.GeneratedText]):
             if message is grpc.aio.EOF:
                 self._ended(error)
                 continue
-            try:
-                wanted = self._resumption.take(message)
-            except InferenceError:
-                self.cancel()
-                raise
-            if self._resumption.complete:
-                self._call.cancel()
-                self._ended(None)
-            if wanted:
-                return results.generated_text(message)
+            text = self._take(message)
+            if text is not None:
+                return text
 
     async def _wait(self, seconds: float) -> None:
         try:
             await asyncio.wait_for(self._cancelled.wait(), seconds)
         except asyncio.TimeoutError:
             pass
-
-    def _ended(self, error: Optional[InferenceError]) -> None:
-        self._call = self._next = None
-        self._next = self._resumption.ended(error)
-
-    def cancel(self) -> None:
-        """Ends the call. The next item is a CancelledError, unless the texts are complete."""
-        self._cancelled.set()
-        if self._call is not None:
-            self._call.cancel()
 
     async def __aenter__(self) -> TextStream:
         return self
@@ -109,10 +93,42 @@ class TextStream(AsyncIterator[results.GeneratedText]):
         self.cancel()
 
 
+def _awaited(
+    method: Callable[Concatenate[Any, P], Result],
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, Result]]:
+    """A method of the other client for this one, whose _call() is to be awaited."""
+
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Result:
+        pending: Any = method(self, *args, **kwargs)
+        result: Result = await pending
+        return result
+
+    return _named_as(method, call)
+
+
+def _streamed(method: Callable[Concatenate[Any, P], Any]) -> Callable[Concatenate[Any, P], TextStream]:
+    """The same for the method that makes a stream of texts."""
+
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> TextStream:
+        stream: TextStream = method(self, *args, **kwargs)
+        return stream
+
+    return _named_as(method, call)
+
+
+def _named_as(method: Callable[..., Any], call: Method) -> Method:
+    """`call` with the name and the signature of `method`."""
+    functools.update_wrapper(call, method)
+    call.__module__ = __name__
+    call.__doc__ = f"As {method.__qualname__}()."
+    return call
+
+
 class Client(ClientBase):
     """As sru_inference.Client, whose arguments and methods it has. Not thread-safe, as nothing of asyncio is."""
 
     _grpc = grpc.aio
+    _text_stream = TextStream
 
     async def close(self) -> None:
         """Ends the calls that are running. Calls from now on raise RuntimeError."""
@@ -125,7 +141,14 @@ class Client(ClientBase):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _call(self, method: Any, request: Any, timeout: Optional[float], request_id: str) -> Tuple[Any, str]:
+    async def _call(
+        self,
+        method: Any,
+        request: Any,
+        read: Callable[[Any, str], Result],
+        timeout: Optional[float],
+        request_id: str,
+    ) -> Result:
         call = method(
             request,
             timeout=self._connection.timeout(timeout),
@@ -135,123 +158,19 @@ class Client(ClientBase):
             response = await call
         except grpc.RpcError as error:
             raise from_rpc(error) from error
-        return response, request_id_of(await call.initial_metadata()) if request_id else ""
+        return read(response, request_id_of(await call.initial_metadata()) if request_id else "")
 
-    async def classify(
-        self,
-        sequences: Iterable[SequenceInput],
-        *,
-        model: str = "",
-        version: int = 0,
-        top_k: int = 0,
-        truncate: bool = False,
-        skip_empty: bool = False,
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Response[results.Classification]:
-        """As Client.classify()."""
-        request = _requests.classify(sequences, model, version, top_k, truncate, skip_empty, priority)
-        response, sent_id = await self._call(self._channels.get().inference.Classify, request, timeout, request_id)
-        return results.classifications(response, sent_id)
-
-    async def encode(
-        self,
-        sequences: Iterable[SequenceInput],
-        *,
-        model: str = "",
-        version: int = 0,
-        pooling: str = "default",
-        normalize: bool = False,
-        precision: str = "float32",
-        truncate: bool = False,
-        skip_empty: bool = False,
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Encodings:
-        """As Client.encode()."""
-        request = _requests.encode(
-            sequences, model, version, pooling, normalize, precision, truncate, skip_empty, priority
-        )
-        response, sent_id = await self._call(self._channels.get().inference.Encode, request, timeout, request_id)
-        return results.encodings(response, sent_id, precision)
-
-    async def score(
-        self,
-        sequences: Iterable[SequenceInput],
-        *,
-        model: str = "",
-        version: int = 0,
-        states: Iterable[bytes] = (),
-        return_states: bool = False,
-        token_log_probs: bool = False,
-        top_candidates: int = 0,
-        skip_empty: bool = False,
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Response[results.Score]:
-        """As Client.score()."""
-        request = _requests.score(
-            sequences, model, version, states, return_states, token_log_probs, top_candidates, skip_empty, priority
-        )
-        response, sent_id = await self._call(self._channels.get().inference.Score, request, timeout, request_id)
-        return results.scores(response, sent_id)
-
-    def generate(
-        self,
-        prompt: SequenceInput = "",
-        *,
-        model: str = "",
-        version: int = 0,
-        state: bytes = b"",
-        sampling: Union[Sampling, Mapping[str, Any], None] = None,
-        max_new_tokens: int = 0,
-        min_new_tokens: int = 0,
-        stop: Iterable[str] = (),
-        stop_token_ids: Iterable[int] = (),
-        num_samples: int = 0,
-        token_log_probs: bool = False,
-        top_candidates: int = 0,
-        return_state: bool = False,
-        echo: bool = False,
-        token_texts: bool = False,
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> TextStream:
-        """As Client.generate()."""
-        request = _requests.generate(
-            prompt,
-            model,
-            version,
-            state,
-            sampling,
-            max_new_tokens,
-            min_new_tokens,
-            stop,
-            stop_token_ids,
-            num_samples,
-            token_log_probs,
-            top_candidates,
-            return_state,
-            echo,
-            token_texts,
-            priority,
-        )
-        seconds = self._connection.timeout(timeout, stream=True)
-        self._connection.metadata(request_id)  # is it valid?
-        deadline = None if seconds is None else time.monotonic() + seconds
-
-        def start(part: pb.GenerateRequest) -> Any:
-            return self._channels.get().inference.Generate(
-                part,
-                timeout=None if deadline is None else max(0.001, deadline - time.monotonic()),
-                metadata=self._connection.metadata(request_id),
-            )
-
-        return TextStream(start, Resumption(request, self._connection.options.max_attempts))
+    classify = _awaited(blocking.Client.classify)
+    encode = _awaited(blocking.Client.encode)
+    score = _awaited(blocking.Client.score)
+    generate = _streamed(blocking.Client.generate)
+    answer = _awaited(blocking.Client.answer)
+    translate = _awaited(blocking.Client.translate)
+    models = _awaited(blocking.Client.models)
+    model = _awaited(blocking.Client.model)
+    load_model = _awaited(blocking.Client.load_model)
+    unload_model = _awaited(blocking.Client.unload_model)
+    health = _awaited(blocking.Client.health)
 
     async def encode_stream(
         self,
@@ -268,7 +187,12 @@ class Client(ClientBase):
         request_id: str = "",
     ) -> AsyncIterator[results.EncodedChunk]:
         """As Client.encode_stream()."""
-        start = _requests.stream_start(model, version, precision, normalize, state, priority)
+        start = pb.EncodeStreamStart(
+            **_requests.target(model, version, priority),
+            output_format=_requests.output_format(precision),
+            normalize=normalize,
+            state=state,
+        )
         seconds = self._connection.timeout(timeout, stream=True)
         metadata = self._connection.metadata(request_id)
         call: Any = None
@@ -309,63 +233,6 @@ class Client(ClientBase):
                     raise
             await asyncio.sleep(0.001 * opening)  # a busy machine would lose the same race again
 
-    async def answer(
-        self,
-        queries: Iterable[Union[Query, Tuple[str, Sequence[str]]]],
-        *,
-        model: str = "",
-        version: int = 0,
-        top_n: int = 1,
-        max_answer_tokens: int = 0,
-        one_per_passage: bool = False,
-        no_overlap: bool = False,
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Response[results.QueryAnswers]:
-        """As Client.answer()."""
-        request = _requests.answer(
-            queries, model, version, top_n, max_answer_tokens, one_per_passage, no_overlap, priority
-        )
-        response, sent_id = await self._call(self._channels.get().inference.Answer, request, timeout, request_id)
-        return results.answers(response, sent_id)
-
-    async def translate(
-        self,
-        sequences: Iterable[SequenceInput],
-        *,
-        model: str = "",
-        version: int = 0,
-        beam_size: int = 0,
-        num_hypotheses: int = 0,
-        length_penalty: str = "",
-        alpha: Optional[float] = None,
-        max_new_tokens: int = 0,
-        target_prefixes: Iterable[str] = (),
-        return_alignment: bool = False,
-        truncate: bool = False,
-        priority: str = "",
-        timeout: Optional[float] = None,
-        request_id: str = "",
-    ) -> results.Response[results.Translation]:
-        """As Client.translate()."""
-        request = _requests.translate(
-            sequences,
-            model,
-            version,
-            beam_size,
-            num_hypotheses,
-            length_penalty,
-            alpha,
-            max_new_tokens,
-            target_prefixes,
-            return_alignment,
-            truncate,
-            priority,
-        )
-        response, sent_id = await self._call(self._channels.get().inference.Translate, request, timeout, request_id)
-        return results.translations(response, sent_id, return_alignment)
-
     async def translate_all(
         self,
         texts: Union[AsyncIterable[SequenceInput], Iterable[SequenceInput]],
@@ -392,39 +259,6 @@ class Client(ClientBase):
         finally:
             for call in calls:
                 call.cancel()
-
-    async def models(self, *, timeout: Optional[float] = None, request_id: str = "") -> results.Models:
-        """As Client.models()."""
-        stubs = self._channels.get(any_server=True)
-        return results.models(
-            (await self._call(stubs.inference.ListModels, pb.ListModelsRequest(), timeout, request_id))[0]
-        )
-
-    async def model(
-        self, name: str = "", version: int = 0, *, timeout: Optional[float] = None, request_id: str = ""
-    ) -> results.ModelInfo:
-        """As Client.model()."""
-        request = pb.GetModelRequest(model=_requests.text(name, "name"), version=version)
-        stubs = self._channels.get(any_server=True)
-        return results.model_info((await self._call(stubs.inference.GetModel, request, timeout, request_id))[0].model)
-
-    async def load_model(
-        self, name: str, *, timeout: Optional[float] = None, request_id: str = ""
-    ) -> Tuple[results.ModelStatus, ...]:
-        """As Client.load_model()."""
-        request = admin_pb2.LoadModelRequest(model=_requests.text(name, "name"))
-        stubs = self._channels.get(any_server=True)
-        return results.statuses((await self._call(stubs.admin.LoadModel, request, timeout, request_id))[0].statuses)
-
-    async def unload_model(self, name: str, *, timeout: Optional[float] = None, request_id: str = "") -> None:
-        """As Client.unload_model()."""
-        request = admin_pb2.UnloadModelRequest(model=_requests.text(name, "name"))
-        await self._call(self._channels.get(any_server=True).admin.UnloadModel, request, timeout, request_id)
-
-    async def health(self, service: str = "", *, timeout: Optional[float] = None) -> str:
-        """As Client.health()."""
-        request = details_pb2.HealthCheckRequest(service=_requests.text(service, "service"))
-        return serving_status((await self._call(self._channels.get(any_server=True).health, request, timeout, ""))[0])
 
     async def wait_ready(self, timeout: float = 30.0) -> None:
         """Waits until a server is connected and serves."""

@@ -6,30 +6,25 @@ import collections
 import itertools
 import queue
 import threading
-import time
 from concurrent import futures
-from typing import Any, Callable, Deque, Iterable, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Deque, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 import grpc
 
 from . import _requests, details_pb2, results
-from ._common import ClientBase, not_ready, serving_status
+from ._common import ClientBase, TextStreamBase, not_ready, serving_status
 from ._requests import Chunk, Query, Sampling, SequenceInput
-from ._resume import Call, Resumption
 from .errors import CancelledError, InferenceError, InternalError, from_rpc, request_id as request_id_of
 from .v1 import admin_pb2, inference_pb2 as pb
 
+Result = TypeVar("Result")
 
-class TextStream(Iterator[results.GeneratedText]):
+
+class TextStream(TextStreamBase, Iterator[results.GeneratedText]):
     """The texts of a generate() as they come. Iterate over it; cancel() ends it early, from any thread, and so does
     leaving a `with` block or dropping it. One thread at a time may iterate."""
 
-    def __init__(self, start: Callable[[pb.GenerateRequest], Any], resumption: Resumption) -> None:
-        self._start = start
-        self._resumption = resumption
-        self._next: Optional[Call] = resumption.first()
-        self._call: Any = None
-        self._cancelled = threading.Event()
+    _new_event = threading.Event
 
     def __next__(self) -> results.GeneratedText:
         while True:
@@ -49,27 +44,9 @@ class TextStream(Iterator[results.GeneratedText]):
             if message is None:
                 self._ended(error)
                 continue
-            try:
-                wanted = self._resumption.take(message)
-            except InferenceError:
-                self.cancel()
-                raise
-            if self._resumption.complete:
-                self._call.cancel()
-                self._ended(None)
-            if wanted:
-                return results.generated_text(message)
-
-    def _ended(self, error: Optional[InferenceError]) -> None:
-        self._call = self._next = None
-        self._next = self._resumption.ended(error)
-
-    def cancel(self) -> None:
-        """Ends the call. The next item is a CancelledError, unless the texts are complete."""
-        self._cancelled.set()
-        call = self._call
-        if call is not None:
-            call.cancel()
+            text = self._take(message)
+            if text is not None:
+                return text
 
     def __enter__(self) -> TextStream:
         return self
@@ -111,6 +88,7 @@ class Client(ClientBase):
     """
 
     _grpc = grpc
+    _text_stream = TextStream
 
     def close(self) -> None:
         """Ends the calls that are running. Calls from now on raise RuntimeError."""
@@ -123,7 +101,15 @@ class Client(ClientBase):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _call(self, method: Any, request: Any, timeout: Optional[float], request_id: str) -> Tuple[Any, str]:
+    def _call(
+        self,
+        method: Any,
+        request: Any,
+        read: Callable[[Any, str], Result],
+        timeout: Optional[float],
+        request_id: str,
+    ) -> Result:
+        """Makes a call and returns what `read` makes of the response and of the request id that the server has sent."""
         try:
             response, call = method.with_call(
                 request,
@@ -132,7 +118,9 @@ class Client(ClientBase):
             )
         except grpc.RpcError as error:
             raise from_rpc(error) from error
-        return response, request_id_of(call.initial_metadata()) if request_id else ""
+        return read(response, request_id_of(call.initial_metadata()) if request_id else "")
+
+    # The methods below that return what _call() and _generate() do are those of aio.Client, too.
 
     def classify(
         self,
@@ -153,9 +141,12 @@ class Client(ClientBase):
         truncate: cut sequences that are too long instead of refusing them.
         skip_empty: a text without tokens has no labels instead of failing the call.
         """
-        request = _requests.classify(sequences, model, version, top_k, truncate, skip_empty, priority)
-        response, sent_id = self._call(self._channels.get().inference.Classify, request, timeout, request_id)
-        return results.classifications(response, sent_id)
+        request = pb.ClassifyRequest(
+            **_requests.target(model, version, priority), top_k=top_k, truncate=truncate, skip_empty=skip_empty
+        )
+        _requests.fill_sequences(request.sequences, sequences)
+        method = self._channels.get().inference.Classify
+        return self._call(method, request, results.classifications, timeout, request_id)
 
     def encode(
         self,
@@ -180,11 +171,16 @@ class Client(ClientBase):
         skip_empty: a text without tokens has the shape [0], or [0, width], instead of failing the call.
             encode(...).array() is all of them as one array.
         """
-        request = _requests.encode(
-            sequences, model, version, pooling, normalize, precision, truncate, skip_empty, priority
+        request = pb.EncodeRequest(
+            **_requests.target(model, version, priority), normalize=normalize, truncate=truncate, skip_empty=skip_empty
         )
-        response, sent_id = self._call(self._channels.get().inference.Encode, request, timeout, request_id)
-        return results.encodings(response, sent_id, precision)
+        request.pooling = _requests.choose(_requests.POOLINGS, pooling, "pooling")  # type: ignore[assignment]
+        request.output_format = _requests.output_format(precision)
+        _requests.fill_sequences(request.sequences, sequences)
+        method = self._channels.get().inference.Encode
+        return self._call(
+            method, request, lambda response, sent: results.encodings(response, sent, precision), timeout, request_id
+        )
 
     def score(
         self,
@@ -206,11 +202,16 @@ class Client(ClientBase):
         states: none, or one for each sequence: b"" where it begins, or the `state` of a score that it goes on from.
         top_candidates: for each token, how many that might have stood in its place; at most 128.
         """
-        request = _requests.score(
-            sequences, model, version, states, return_states, token_log_probs, top_candidates, skip_empty, priority
+        request = pb.ScoreRequest(
+            **_requests.target(model, version, priority),
+            states=list(states),
+            return_states=return_states,
+            token_log_probs=token_log_probs,
+            top_candidates=top_candidates,
+            skip_empty=skip_empty,
         )
-        response, sent_id = self._call(self._channels.get().inference.Score, request, timeout, request_id)
-        return results.scores(response, sent_id)
+        _requests.fill_sequences(request.sequences, sequences)
+        return self._call(self._channels.get().inference.Score, request, results.scores, timeout, request_id)
 
     def generate(
         self,
@@ -248,36 +249,26 @@ class Client(ClientBase):
         If the server has to stop in the middle because it shuts down, the text goes on at another one, without a
         token lost or repeated, as long as not `max_attempts` calls in a row bring no token.
         """
-        request = _requests.generate(
-            prompt,
-            model,
-            version,
-            state,
-            sampling,
-            max_new_tokens,
-            min_new_tokens,
-            stop,
-            stop_token_ids,
-            num_samples,
-            token_log_probs,
-            top_candidates,
-            return_state,
-            echo,
-            token_texts,
-            priority,
+        request = pb.GenerateRequest(
+            **_requests.target(model, version, priority),
+            state=state,
+            max_new_tokens=max_new_tokens,
+            min_new_tokens=min_new_tokens,
+            stop=_requests.texts(stop, "stop"),
+            stop_token_ids=list(stop_token_ids),
+            num_samples=num_samples,
+            token_log_probs=token_log_probs,
+            top_candidates=top_candidates,
+            return_state=return_state,
+            echo=echo,
+            token_texts=token_texts,
         )
-        seconds = self._connection.timeout(timeout, stream=True)
-        self._connection.metadata(request_id)  # is it valid?
-        deadline = None if seconds is None else time.monotonic() + seconds
-
-        def start(part: pb.GenerateRequest) -> Any:
-            return self._channels.get().inference.Generate(
-                part,
-                timeout=None if deadline is None else max(0.001, deadline - time.monotonic()),
-                metadata=self._connection.metadata(request_id),
-            )
-
-        return TextStream(start, Resumption(request, self._connection.options.max_attempts))
+        if len(prompt) or not state:
+            _requests.fill_sequence(request.prompt, prompt, "prompt")
+        if sampling is not None:
+            _requests.fill_sampling(request.sampling, sampling)
+        stream: TextStream = self._generate(request, timeout, request_id)
+        return stream
 
     def encode_stream(
         self,
@@ -301,7 +292,12 @@ class Client(ClientBase):
         state: of an earlier stream, to go on from.
         return_state: one more item at the end, without values, has the state after all chunks.
         """
-        start = _requests.stream_start(model, version, precision, normalize, state, priority)
+        start = pb.EncodeStreamStart(
+            **_requests.target(model, version, priority),
+            output_format=_requests.output_format(precision),
+            normalize=normalize,
+            state=state,
+        )
         seconds = self._connection.timeout(timeout, stream=True)
         metadata = self._connection.metadata(request_id)
 
@@ -355,11 +351,15 @@ class Client(ClientBase):
         one_per_passage: at most the best of each passage.
         no_overlap: leave out what overlaps a better one.
         """
-        request = _requests.answer(
-            queries, model, version, top_n, max_answer_tokens, one_per_passage, no_overlap, priority
+        request = pb.AnswerRequest(
+            **_requests.target(model, version, priority),
+            top_n=top_n,
+            max_answer_tokens=max_answer_tokens,
+            one_per_passage=one_per_passage,
+            no_overlap=no_overlap,
         )
-        response, sent_id = self._call(self._channels.get().inference.Answer, request, timeout, request_id)
-        return results.answers(response, sent_id)
+        _requests.fill_queries(request.queries, queries)
+        return self._call(self._channels.get().inference.Answer, request, results.answers, timeout, request_id)
 
     def translate(
         self,
@@ -387,22 +387,27 @@ class Client(ClientBase):
         alpha: its strength.
         target_prefixes: none, or for each sequence what its translation begins with.
         """
-        request = _requests.translate(
-            sequences,
-            model,
-            version,
-            beam_size,
-            num_hypotheses,
-            length_penalty,
-            alpha,
-            max_new_tokens,
-            target_prefixes,
-            return_alignment,
-            truncate,
-            priority,
+        request = pb.TranslateRequest(
+            **_requests.target(model, version, priority),
+            beam_size=beam_size,
+            num_hypotheses=num_hypotheses,
+            max_new_tokens=max_new_tokens,
+            target_prefixes=_requests.texts(target_prefixes, "target_prefixes"),
+            return_alignment=return_alignment,
+            truncate=truncate,
         )
-        response, sent_id = self._call(self._channels.get().inference.Translate, request, timeout, request_id)
-        return results.translations(response, sent_id, return_alignment)
+        form = _requests.choose(_requests.LENGTH_PENALTIES, length_penalty, "length_penalty")
+        request.length_penalty.form = form  # type: ignore[assignment]
+        if alpha is not None:
+            request.length_penalty.alpha = alpha
+        _requests.fill_sequences(request.sequences, sequences)
+        return self._call(
+            self._channels.get().inference.Translate,
+            request,
+            lambda response, sent: results.translations(response, sent, return_alignment),
+            timeout,
+            request_id,
+        )
 
     def translate_all(
         self, texts: Iterable[SequenceInput], *, batch: int = 16, in_flight: int = 4, **arguments: Any
@@ -424,16 +429,20 @@ class Client(ClientBase):
 
     def models(self, *, timeout: Optional[float] = None, request_id: str = "") -> results.Models:
         """All loaded models, and the states of all versions."""
-        stubs = self._channels.get(any_server=True)
-        return results.models(self._call(stubs.inference.ListModels, pb.ListModelsRequest(), timeout, request_id)[0])
+        method = self._channels.get(any_server=True).inference.ListModels
+        return self._call(
+            method, pb.ListModelsRequest(), lambda response, _: results.models(response), timeout, request_id
+        )
 
     def model(
         self, name: str = "", version: int = 0, *, timeout: Optional[float] = None, request_id: str = ""
     ) -> results.ModelInfo:
         """One loaded model; the name may be left out when there is one."""
         request = pb.GetModelRequest(model=_requests.text(name, "name"), version=version)
-        stubs = self._channels.get(any_server=True)
-        return results.model_info(self._call(stubs.inference.GetModel, request, timeout, request_id)[0].model)
+        method = self._channels.get(any_server=True).inference.GetModel
+        return self._call(
+            method, request, lambda response, _: results.model_info(response.model), timeout, request_id
+        )
 
     def load_model(
         self, name: str, *, timeout: Optional[float] = None, request_id: str = ""
@@ -441,13 +450,16 @@ class Client(ClientBase):
         """Loads the versions of a model and returns their states; the address must be the server's --admin_listen.
         Takes as long as the model needs: set the timeout accordingly."""
         request = admin_pb2.LoadModelRequest(model=_requests.text(name, "name"))
-        stubs = self._channels.get(any_server=True)
-        return results.statuses(self._call(stubs.admin.LoadModel, request, timeout, request_id)[0].statuses)
+        method = self._channels.get(any_server=True).admin.LoadModel
+        return self._call(
+            method, request, lambda response, _: results.statuses(response.statuses), timeout, request_id
+        )
 
     def unload_model(self, name: str, *, timeout: Optional[float] = None, request_id: str = "") -> None:
         """Unloads a model; the address must be the server's --admin_listen. NotFoundError if it is not loaded."""
         request = admin_pb2.UnloadModelRequest(model=_requests.text(name, "name"))
-        self._call(self._channels.get(any_server=True).admin.UnloadModel, request, timeout, request_id)
+        method = self._channels.get(any_server=True).admin.UnloadModel
+        return self._call(method, request, lambda *_: None, timeout, request_id)
 
     def health(self, service: str = "", *, timeout: Optional[float] = None) -> str:
         """One of "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN" and "UNKNOWN", as grpc.health.v1 defines them.
@@ -455,7 +467,8 @@ class Client(ClientBase):
         service: "" is the server as a whole. NotFoundError if the server knows no such service.
         """
         request = details_pb2.HealthCheckRequest(service=_requests.text(service, "service"))
-        return serving_status(self._call(self._channels.get(any_server=True).health, request, timeout, "")[0])
+        method = self._channels.get(any_server=True).health
+        return self._call(method, request, lambda response, _: serving_status(response), timeout, "")
 
     def wait_ready(self, timeout: float = 30.0) -> None:
         """Waits until a server is connected and serves, so that the first call does not have to.

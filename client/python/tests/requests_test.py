@@ -16,6 +16,16 @@ def sequence(value):
     return message
 
 
+class Requests(sru_inference.Client):
+    """Its methods return what they would send."""
+
+    def _call(self, method, request, *_):
+        return request
+
+    def _generate(self, request, *_):
+        return request
+
+
 class SequenceTest(unittest.TestCase):
     def test_every_form(self):
         self.assertEqual(sequence("caf\u00e9").text, "caf\u00e9")
@@ -75,8 +85,8 @@ class SequenceTest(unittest.TestCase):
 
     def test_sampling(self):
         def request(sampling, state=b"", prompt="a"):
-            return _requests.generate(
-                prompt, "", 0, state, sampling, 0, 0, ["x"], (), 0, False, 0, False, False, True, "low"
+            return Requests().generate(
+                prompt, state=state, sampling=sampling, stop=["x"], token_texts=True, priority="low"
             )
 
         message = request({"temperature": 0.5, "seed": 2**64 - 1, "logit_bias": {3: -1.5, 0: 1}})
@@ -92,7 +102,9 @@ class SequenceTest(unittest.TestCase):
     def test_queries(self):
         tags = sru_inference.PassageTags(pos_ids=[1, 300], lemmas=["a"])
         query = sru_inference.Query("Who?", ["a"], [tags], ["who"])
-        request = _requests.answer([("Which?", ["x", "y"]), query], "m", 3, 2, 5, True, True, "")
+        request = Requests().answer(
+            [("Which?", ["x", "y"]), query], top_n=2, max_answer_tokens=5, one_per_passage=True, no_overlap=True
+        )
         self.assertEqual(list(request.queries[0].passages), ["x", "y"])
         self.assertEqual(list(request.queries[1].passage_tags[0].pos_ids), [1, 300])
         self.assertEqual(list(request.queries[1].question_lemmas), ["who"])
@@ -105,11 +117,11 @@ class SequenceTest(unittest.TestCase):
             ([("Which?", [1])], r"queries\[0\].passages\[0\]: expected a text, found int"),
         ):
             with self.assertRaisesRegex(TypeError, expected):
-                _requests.answer(wrong, "", 0, 1, 0, False, False, "")
+                Requests().answer(wrong)
 
     def test_alpha_is_sent_only_if_it_is_given(self):
         def penalty(alpha):
-            return _requests.translate(["a"], "", 0, 0, 0, "power", alpha, 0, [], False, False, "").length_penalty
+            return Requests().translate(["a"], length_penalty="power", alpha=alpha).length_penalty
 
         self.assertFalse(penalty(None).HasField("alpha"))
         self.assertTrue(penalty(0.0).HasField("alpha"))
