@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "client/text_table.h"
 #include "client/token_view.h"
 
@@ -17,20 +18,20 @@ constexpr size_t kCellWidth = 2;
 constexpr size_t kMaxNameWidth = 16;
 
 // The least weight of each shade, and two of its character.
-struct Shade {
+struct CellShade {
   float weight;
   const char* cell;
   const char* name;
 };
-constexpr Shade kShades[] = {{0.7f, "\u2588\u2588", "70% or more"},
-                             {0.5f, "\u2593\u2593", "50%"},
-                             {0.3f, "\u2592\u2592", "30%"},
-                             {0.1f, "\u2591\u2591", "10%"},
-                             {0.0f, "\u00b7 ", "less"}};
+constexpr CellShade kCellShades[] = {{0.7f, "\u2588\u2588", "70% or more"},
+                                     {0.5f, "\u2593\u2593", "50%"},
+                                     {0.3f, "\u2592\u2592", "30%"},
+                                     {0.1f, "\u2591\u2591", "10%"},
+                                     {0.0f, "\u00b7 ", "less"}};
 
 const char* CellOf(float weight) {
-  return std::find_if(std::begin(kShades), std::end(kShades) - 1,
-                      [weight](const Shade& shade) { return weight >= shade.weight; })
+  return std::find_if(std::begin(kCellShades), std::end(kCellShades) - 1,
+                      [weight](const CellShade& shade) { return weight >= shade.weight; })
       ->cell;
 }
 
@@ -38,7 +39,7 @@ const char* CellOf(float weight) {
 std::vector<std::string> Characters(const std::string& token) {
   std::vector<std::string> characters;
   for (const char byte : PrintableToken(token)) {
-    const bool continues = (static_cast<unsigned char>(byte) & 0xc0) == 0x80;
+    const bool continues = ContinuesUtf8(byte);
     if (!continues || characters.empty()) characters.emplace_back();
     characters.back() += byte;
   }
@@ -99,7 +100,8 @@ std::string AlignmentGrid(const std::vector<std::string>& source,
 
 std::string AlignmentLegend() {
   std::string line = "how much each token looked at each token of the source:";
-  for (const Shade& shade : kShades) absl::StrAppend(&line, "  ", shade.cell, " ", shade.name);
+  for (const CellShade& shade : kCellShades)
+    absl::StrAppend(&line, "  ", shade.cell, " ", shade.name);
   return line;
 }
 

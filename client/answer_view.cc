@@ -6,13 +6,11 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/utf8.h"
 #include "client/token_view.h"
 
 namespace sru::client {
 namespace {
-
-constexpr char kColor[] = "\x1b[30;48;5;157m";  // black on pale green, as in token_view.cc
-constexpr char kReset[] = "\x1b[0m";
 
 constexpr absl::string_view kStops[] = {".", "!", "?", "\u2026"};
 // These need no white space behind them.
@@ -26,8 +24,6 @@ constexpr absl::string_view kTitles[] = {"Mr",  "Mrs", "Ms",  "Dr",   "Prof", "S
                                          "Hon", "vs",  "No",  "cf",   "ca"};
 
 bool IsSpace(char c) { return absl::ascii_isspace(static_cast<unsigned char>(c)); }
-
-bool Continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
 
 // Removes one of `suffixes` from the end of `text`.
 template <size_t kSize>
@@ -94,13 +90,14 @@ TextRange SentenceAround(absl::string_view text, TextRange answer) {
   answer.end = std::min(answer.end, text.size());
   answer.begin = std::min(answer.begin, answer.end);
   TextRange sentence = answer;
-  while (sentence.begin > 0 && (Continues(text[sentence.begin]) || IsSpace(text[sentence.begin]) ||
-                                !BeginsSentence(text, sentence.begin))) {
+  while (sentence.begin > 0 &&
+         (ContinuesUtf8(text[sentence.begin]) || IsSpace(text[sentence.begin]) ||
+          !BeginsSentence(text, sentence.begin))) {
     --sentence.begin;
   }
   while (sentence.begin < answer.begin && IsSpace(text[sentence.begin])) ++sentence.begin;
   while (sentence.end < text.size() &&
-         (Continues(text[sentence.end]) || IsSpace(text[sentence.end]) ||
+         (ContinuesUtf8(text[sentence.end]) || IsSpace(text[sentence.end]) ||
           !BeginsSentence(text, sentence.end))) {
     ++sentence.end;
   }
@@ -116,20 +113,20 @@ std::string MarkedSentence(absl::string_view text, TextRange answer, bool color,
   const bool cut_before = answer.begin - shown.begin > context;
   if (cut_before) {
     shown.begin = answer.begin - context;
-    while (Continues(text[shown.begin])) ++shown.begin;
+    while (ContinuesUtf8(text[shown.begin])) ++shown.begin;
     const size_t space = text.substr(0, answer.begin).find(' ', shown.begin);
     if (space != absl::string_view::npos && space + 1 < answer.begin) shown.begin = space;
   }
   const bool cut_behind = shown.end - answer.end > context;
   if (cut_behind) {
     shown.end = answer.end + context;
-    while (Continues(text[shown.end])) --shown.end;
+    while (ContinuesUtf8(text[shown.end])) --shown.end;
     const size_t space = text.rfind(' ', shown.end);
     if (space != absl::string_view::npos && space > answer.end) shown.end = space + 1;
   }
   return absl::StrCat(cut_before ? "..." : "", Line(Part(text, shown.begin, answer.begin)),
-                      color ? kColor : "[", Line(Part(text, answer.begin, answer.end)),
-                      color ? kReset : "]", Line(Part(text, answer.end, shown.end)),
+                      color ? kPaleGreen : "[", Line(Part(text, answer.begin, answer.end)),
+                      color ? kResetColor : "]", Line(Part(text, answer.end, shown.end)),
                       cut_behind ? "..." : "");
 }
 

@@ -12,6 +12,7 @@
 #include "client/address.h"
 #include "client/mutex_lock.h"
 #include "client/tls_diagnosis.h"
+#include "grpcpp/security/credentials.h"
 
 namespace sru::client {
 namespace {

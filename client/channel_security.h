@@ -10,8 +10,11 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "client/client.h"
-#include "grpcpp/security/credentials.h"
+#include "client/connect_options.h"
+
+namespace grpc {
+class ChannelCredentials;
+}  // namespace grpc
 
 namespace sru::client {
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "sru/v1/inference.pb.h"
+
 namespace sru::client {
 
 absl::StatusOr<v1::ModelInfo> FindModel(Client& client, const std::string& name, int64_t version,

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <numeric>
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/nearest_name.h"
 
 namespace sru::client {
 namespace {
@@ -28,21 +26,6 @@ bool AbslParseFlag(absl::string_view text, RepeatedText* flag, std::string* /*er
 
 std::string AbslUnparseFlag(const RepeatedText& flag) { return absl::StrJoin(flag.values, ", "); }
 
-int EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const int substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({row[j] + 1, row[j - 1] + 1, substituted});
-    }
-  }
-  return row[b.size()];
-}
-
 FlagSet::Flag* FlagSet::Find(absl::string_view name) {
   for (Flag& flag : flags_) {
     if (flag.name == name) return &flag;
@@ -52,16 +35,13 @@ FlagSet::Flag* FlagSet::Find(absl::string_view name) {
 
 std::string FlagSet::Unknown(absl::string_view name) const {
   std::string message = absl::StrCat("unknown flag --", name);
-  int best = std::max<int>(2, name.size() / 3) + 1;
-  const Flag* nearest = nullptr;
-  for (const Flag& flag : flags_) {
-    const int distance = EditDistance(name, flag.name);
-    if (distance < best) {
-      best = distance;
-      nearest = &flag;
-    }
-  }
-  if (nearest != nullptr) absl::StrAppend(&message, "; did you mean --", nearest->name, "?");
+  std::vector<absl::string_view> names(flags_.size());
+  std::transform(flags_.begin(), flags_.end(), names.begin(),
+                 [](const Flag& flag) -> absl::string_view { return flag.name; });
+  // A third of a name may be wrong, and two letters of a short one.
+  const absl::string_view nearest =
+      NearestName(name, names, std::max<int>(2, static_cast<int>(name.size()) / 3));
+  if (!nearest.empty()) absl::StrAppend(&message, "; did you mean --", nearest, "?");
   return message;
 }
 
@@ -142,6 +122,18 @@ std::string FlagSet::Help() const {
     absl::StrAppend(&text, "\n");
   }
   return text;
+}
+
+absl::Status CheckAtLeast(absl::string_view flag, int64_t value, int64_t low) {
+  if (value >= low) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected at least ", low, ", found ", value));
+}
+
+absl::Status CheckNotNegative(absl::string_view flag, int64_t value) {
+  if (value >= 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected 0 or more, found ", value));
 }
 
 }  // namespace sru::client

@@ -14,13 +14,16 @@
 #ifndef SRU_CLIENT_FLAG_SET_H_
 #define SRU_CLIENT_FLAG_SET_H_
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "absl/flags/marshalling.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
@@ -91,8 +94,19 @@ class FlagSet {
   bool help_requested_ = false;
 };
 
-// Levenshtein distance, for "did you mean".
-int EditDistance(absl::string_view a, absl::string_view b);
+// kInvalidArgument, with the name of the flag, unless `value` is from `low` to `high`; NaN is in no
+// range.
+template <typename T>
+absl::Status CheckRange(absl::string_view flag, T value, std::common_type_t<T> low,
+                        std::common_type_t<T> high) {
+  if (value >= low && value <= high) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--", flag, ": expected ", low, " to ", high, ", found ", value));
+}
+
+// The same for a value that has no upper limit.
+absl::Status CheckAtLeast(absl::string_view flag, int64_t value, int64_t low);
+absl::Status CheckNotNegative(absl::string_view flag, int64_t value);
 
 }  // namespace sru::client
 

@@ -111,11 +111,5 @@ TEST(FlagSetTest, HelpStopsParsingAndShowsDefaults) {
                                   HasSubstr("--deadline  per call (default 10s)\n")));
 }
 
-TEST(EditDistanceTest, CountsChanges) {
-  EXPECT_EQ(EditDistance("", ""), 0);
-  EXPECT_EQ(EditDistance("abc", ""), 3);
-  EXPECT_EQ(EditDistance("kitten", "sitting"), 3);
-}
-
 }  // namespace
 }  // namespace sru::client

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "sru/v1/inference.pb.h"
+#include "client/messages_fwd.h"
 
 namespace sru::client {
 
@@ -19,11 +19,11 @@ absl::Status ParsePooling(absl::string_view text, v1::Pooling* pooling);
 const char* PoolingName(v1::Pooling pooling);
 
 // "" (the model's own), "gnmt", "power", "none": how hypotheses of different length are compared.
-absl::Status ParseLengthPenalty(absl::string_view text, v1::LengthPenalty::Form* form);
-const char* LengthPenaltyName(v1::LengthPenalty::Form form);
+absl::Status ParseLengthPenalty(absl::string_view text, v1::LengthPenalty_Form* form);
+const char* LengthPenaltyName(v1::LengthPenalty_Form form);
 
 // "LOADING", "READY" and so on.
-std::string ModelStateName(v1::ModelStatus::State state);
+std::string ModelStateName(v1::ModelStatus_State state);
 
 // "float32", "float16", "bfloat16": the raw formats of the wire.
 absl::Status ParseOutputFormat(absl::string_view text, v1::OutputFormat* format);

@@ -2,16 +2,13 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace sru::client {
-namespace {
-
-bool Continues(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-
-}  // namespace
 
 size_t DisplayWidth(absl::string_view text) {
   return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char byte) { return !Continues(byte); }));
+      std::count_if(text.begin(), text.end(), [](char byte) { return !ContinuesUtf8(byte); }));
 }
 
 std::string OneLine(absl::string_view text, size_t width) {
@@ -24,8 +21,8 @@ std::string OneLine(absl::string_view text, size_t width) {
   const size_t keep = width < 3 ? 0 : width - 3;
   size_t characters = 0;
   size_t end = 0;
-  while (end < line.size() && (characters < keep || Continues(line[end]))) {
-    if (!Continues(line[end])) ++characters;
+  while (end < line.size() && (characters < keep || ContinuesUtf8(line[end]))) {
+    if (!ContinuesUtf8(line[end])) ++characters;
     ++end;
   }
   return line.substr(0, end) + "...";

@@ -2,6 +2,7 @@
 #ifndef SRU_CLIENT_TEXT_TABLE_H_
 #define SRU_CLIENT_TEXT_TABLE_H_
 
+#include <cstddef>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -38,6 +39,12 @@ class TextTable {
 
 // The number of characters, not bytes, of UTF-8 text: close enough to its width on a terminal.
 size_t DisplayWidth(absl::string_view text);
+
+// The cell of a figure that there is not, such as the probability of a text of one token.
+inline constexpr char kNothing[] = "-";
+
+// How much of a text a row shows.
+inline constexpr size_t kTextColumn = 60;
 
 // One line of at most `width` characters: control characters become spaces, and "..." replaces what
 // is cut off.

@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "client/client.h"
+#include "client/connect_options.h"
 
 namespace sru::client {
 

@@ -13,7 +13,6 @@ namespace sru::client {
 namespace {
 
 constexpr double kLn2 = 0.69314718055994530942;
-constexpr char kReset[] = "\x1b[0m";
 
 // The least probability of each color, and the color: black on pale backgrounds of the 256-color
 // palette, which can be read on dark and on light terminals.
@@ -22,7 +21,7 @@ struct Shade {
   const char* name;
   const char* code;
 };
-constexpr Shade kShades[] = {{0.5, "50% or more", "\x1b[30;48;5;157m"},
+constexpr Shade kShades[] = {{0.5, "50% or more", kPaleGreen},
                              {0.1, "10%", "\x1b[30;48;5;229m"},
                              {0.01, "1%", "\x1b[30;48;5;222m"},
                              {0.001, "0.1%", "\x1b[30;48;5;216m"},
@@ -144,6 +143,10 @@ bool HasNewlineToken(absl::string_view preprocessing) {
 
 std::string PrintableToken(absl::string_view token) { return Printable(token, /*keep=*/""); }
 
+std::string QuotedToken(absl::string_view token) {
+  return absl::StrCat("'", PrintableToken(token), "'");
+}
+
 std::string TerminalText(absl::string_view text) { return Printable(text, /*keep=*/"\n\t"); }
 
 std::string ColoredTokens(const std::vector<ScoredToken>& tokens) {
@@ -169,7 +172,7 @@ std::string ColoredTokens(const std::vector<ScoredToken>& tokens) {
     }
     const std::string printable = PrintableToken(character);
     if (scored) {
-      absl::StrAppend(&line, ShadeOf(log_prob).code, printable, kReset);
+      absl::StrAppend(&line, ShadeOf(log_prob).code, printable, kResetColor);
     } else {
       absl::StrAppend(&line, printable);
     }
@@ -181,7 +184,7 @@ std::string ColoredTokens(const std::vector<ScoredToken>& tokens) {
 std::string ColorLegend() {
   std::string line = "probability of each token:";
   for (const Shade& shade : kShades) {
-    absl::StrAppend(&line, " ", shade.code, " ", shade.name, " ", kReset);
+    absl::StrAppend(&line, " ", shade.code, " ", shade.name, " ", kResetColor);
   }
   return line;
 }

@@ -10,6 +10,10 @@
 
 namespace sru::client {
 
+// The control sequences of a terminal for black on pale green, and for its own colors again.
+inline constexpr char kPaleGreen[] = "\x1b[30;48;5;157m";
+inline constexpr char kResetColor[] = "\x1b[0m";
+
 enum class TokenStyle {
   kColumns,  // a row per token: for programs
   kBars,     // a row per token with a bar: for a terminal without colors
@@ -31,6 +35,8 @@ bool HasNewlineToken(absl::string_view preprocessing);
 // A token as something that is visible, takes one line and does nothing to a terminal: control
 // characters and bytes that are not UTF-8 become \n, \t, \xE2 and so on.
 std::string PrintableToken(absl::string_view token);
+// The same between quotation marks.
+std::string QuotedToken(absl::string_view token);
 
 // Text as it is, but that control characters other than newline and tab do nothing to a terminal:
 // they become \x1B and so on, as do bytes that are not UTF-8.

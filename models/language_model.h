@@ -13,15 +13,13 @@
 #define SRU_MODELS_LANGUAGE_MODEL_H_
 
 #include "absl/status/statusor.h"
+#include "base/limits.h"
 #include "kernels/program.h"
 #include "kernels/program_executable.h"
 #include "models/config.h"
 #include "models/safetensors.h"
 
 namespace sru::models {
-
-// Most candidates that a token can have.
-inline constexpr int kMaxCandidates = 128;
 
 // The program and the names of its parts. What a batch does not ask for is not computed: Score leaves the axes of picks empty, a step
 // of Generate asks for no log_probs and candidates of tokens.

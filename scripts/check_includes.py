@@ -44,12 +44,13 @@ kernels/bench            | kernels kernels/common kernels/cpu kernels/cuda    | 
                          | kernels/testing                                    |
 
 models/text              | base                                               | absl utf8proc
-models/decoding          | models/text kernels                                | absl
+models/decoding          | models/text kernels base                           | absl
 models                   | models/text models/decoding kernels kernels/cpu    | absl nlohmann openssl
+                         | base                                               |
 
-server/base              |                                                    | absl nlohmann
+server/base              | base                                               | absl nlohmann
 server/compat            |                                                    | absl grpc protobuf
-server/batching          | server/base models models/decoding kernels         | absl
+server/batching          | server/base models models/decoding kernels base    | absl
 server/telemetry         | server/batching server/base server/compat kernels  | absl grpc prometheus protobuf
 server/lifecycle         | server/telemetry server/batching server/base       | absl
                          | models                                             |
@@ -69,7 +70,7 @@ server                   | server/rpc server/open_inference server/rest       | 
                          | server/compat models kernels                       |
 
 client                   | base proto                                         | absl grpc nlohmann openssl protobuf
-client/commands          | client proto                                       | absl nlohmann
+client/commands          | client base proto                                  | absl nlohmann
 client/sru_client.cc     | client/commands                                    |
 client/example           | client                                             |
 bench                    | client models kernels kernels/bench proto          | absl grpc nghttp2 nlohmann protobuf
@@ -104,7 +105,7 @@ TESTS_ALSO_INCLUDE = {
     "server/lifecycle": "kernels",  # a backend to load models of every task with
     "server/http": "server/telemetry",  # metrics as the page gets them
     "bench": "kernels/testing",
-    "models/decoding": "base nlohmann",  # the check for UTF-8; golden JSON
+    "models/decoding": "nlohmann",  # golden JSON
     "models/text": "kernels nlohmann re2",  # every value of an enum; words as RE2 would cut them; golden JSON
 }
 TEST_HELPERS = "tests/testing"

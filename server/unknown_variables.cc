@@ -32,7 +32,7 @@ std::vector<std::string> UnknownVariables(const char* const* environment,
     const std::string name = absl::AsciiStrToLower(variable.substr(4));
     if (std::find(flags.begin(), flags.end(), name) != flags.end()) continue;
     if (RE2::FullMatch(std::string(variable), *others)) continue;
-    const std::string nearest = absl::AsciiStrToUpper(NearestName(name, flags));
+    const std::string nearest = absl::AsciiStrToUpper(NearestFlag(name, flags));
     warnings.push_back(
         absl::StrCat("environment variable ", absl::CHexEscape(variable),
                      " has no effect: there is no such option",

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/limits.h"
 #include "client/client.h"
 #include "client/commands/answer_printer.h"
 #include "client/commands/commands.h"
@@ -54,9 +55,6 @@ examples:
   sru_client answer --queries --json < questions.jsonl > answers.jsonl
 )";
 
-// The limits of inference.proto.
-constexpr int kMaxTopN = 100;
-constexpr int kMaxAnswerTokens = 1000;
 // Passages go together in one call up to this many bytes.
 constexpr size_t kCallBytes = 1 << 20;
 
@@ -75,18 +73,6 @@ struct AnswerFlags {
   int batch = 32;
   int in_flight = 4;
 };
-
-absl::Status CheckRange(absl::string_view flag, int value, int low, int high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": expected ", low, " to ", high, ", found ", value));
-}
-
-absl::Status CheckAtLeast(absl::string_view flag, int64_t value, int64_t low) {
-  if (value >= low) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": expected at least ", low, ", found ", value));
-}
 
 // Checks the flags and makes what all requests have. kInvalidArgument names the flag.
 absl::StatusOr<v1::AnswerRequest> MakeRequest(const AnswerFlags& flags) {

@@ -9,7 +9,7 @@
 #include <iostream>
 
 #include "absl/strings/str_format.h"
-#include "client/client.h"
+#include "client/calls.h"
 
 namespace sru::client {
 namespace {

@@ -37,8 +37,6 @@ examples:
   sru_client classify --model=trec --version=1 --deadline=500ms "What is a haiku ?"
 )";
 
-constexpr size_t kTextWidth = 60;
-
 struct ClassifyFlags {
   CommonFlags common;
   InputFlags input;
@@ -93,7 +91,7 @@ void AddRows(const ClassifyFlags& flags, const TextInput::Item& item,
     }
     row.push_back(
         first ? TokenCell(result.token_count(), result.truncated(), result.unknown_tokens()) : "");
-    row.push_back(first ? OneLine(item.text, kTextWidth) : "");
+    row.push_back(first ? OneLine(item.text, kTextColumn) : "");
     table->AddRow(std::move(row));
   }
 }
@@ -155,12 +153,9 @@ int Classify(const Command& command, const std::vector<std::string>& args) {
   options.common.AddTo(&flags);
   std::vector<std::string> texts;
   if (auto code = ParseArgs(command, args, &flags, &texts)) return *code;
-  if (absl::Status status = options.input.Check(&options.priority); !status.ok()) {
-    return UsageError(command, status.message());
-  }
-  if (options.top_k < 0) {
-    return UsageError(command, absl::StrCat("--top_k: expected 0 or more, found ", options.top_k));
-  }
+  absl::Status status = options.input.Check(&options.priority);
+  status.Update(CheckNotNegative("top_k", options.top_k));
+  if (!status.ok()) return UsageError(command, status.message());
   int exit_code = kExitOk;
   const auto client = MakeClient(command, options.common, &exit_code);
   if (client == nullptr) return exit_code;

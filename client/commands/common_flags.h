@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "client/client.h"
+#include "client/calls.h"
 #include "client/commands/command.h"
 #include "client/flag_set.h"
 

@@ -50,7 +50,7 @@ examples:
   record | sru_client encode --features --chunk_frames=10 --raw > vectors.f32
 )";
 
-constexpr size_t kTextWidth = 30;
+constexpr size_t kVectorTextWidth = 30;
 constexpr size_t kShownValues = 4;
 
 struct EncodeFlags {
@@ -85,9 +85,8 @@ absl::Status CheckStream(size_t num_arguments, EncodeFlags* flags) {
   if (flags->input.skip_empty) {
     return absl::InvalidArgumentError("--stream and --skip_empty exclude each other");
   }
-  if (flags->chunk_frames < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--chunk_frames: expected at least 1, found ", flags->chunk_frames));
+  if (absl::Status status = CheckAtLeast("chunk_frames", flags->chunk_frames, 1); !status.ok()) {
+    return status;
   }
   if (flags->features && num_arguments > 0) {
     return absl::InvalidArgumentError("--features reads standard input; it takes no TEXT");
@@ -164,7 +163,7 @@ void AddRow(const TextInput::Item& item, const v1::Encoding& result,
                  absl::StrFormat("%.4f", std::sqrt(squares)),
                  TokenCell(result.token_count(), result.truncated(), result.unknown_tokens()),
                  absl::StrCat(absl::StrJoin(first, " "), width > kShownValues ? " ..." : ""),
-                 OneLine(item.text, kTextWidth)});
+                 OneLine(item.text, kVectorTextWidth)});
 }
 
 absl::Status Print(const EncodeFlags& flags, const std::vector<TextInput::Item>& items,

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/limits.h"
 #include "client/client.h"
 #include "client/commands/batches.h"
 #include "client/commands/commands.h"
@@ -57,8 +58,6 @@ examples:
   sru_client generate --interactive --temperature=0.7
 )";
 
-constexpr int kMaxCandidates = 128;  // that a server gives
-
 struct GenerateFlags {
   CommonFlags common;
   SamplingFlags sampling;
@@ -83,15 +82,9 @@ absl::StatusOr<v1::GenerateRequest> MakeRequest(const GenerateFlags& flags, size
   absl::Status status = flags.sampling.WriteTo(&request);
   v1::Priority priority = v1::PRIORITY_UNSPECIFIED;
   status.Update(ParsePriority(flags.priority, &priority));
+  status.Update(CheckNotNegative("version", flags.version));
+  status.Update(CheckRange("top_candidates", flags.top_candidates, 0, kMaxCandidates));
   if (!status.ok()) return status;
-  if (flags.version < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--version: expected 0 or more, found ", flags.version));
-  }
-  if (flags.top_candidates < 0 || flags.top_candidates > kMaxCandidates) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--top_candidates: expected 0 to ", kMaxCandidates, ", found ", flags.top_candidates));
-  }
   if (num_arguments > 1) {
     return absl::InvalidArgumentError(absl::StrCat("expected one PROMPT, found ", num_arguments,
                                                    "; put quotes around a text with spaces"));

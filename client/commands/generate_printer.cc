@@ -10,18 +10,15 @@
 #include "absl/strings/str_format.h"
 #include "client/commands/generate_stats.h"
 #include "client/token_view.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 namespace {
 
-constexpr char kNothing[] = "-";
-
-std::vector<TextTable::Column> Columns() {
+std::vector<TextTable::Column> TokenColumns() {
   return {{"SAMPLE", true}, {"POSITION", true}, {"TOKEN ID", true}, {"LOG-PROB", true},
           {"BITS", true},   {"TEXT"},           {"CANDIDATES"}};
 }
-
-std::string Quoted(const std::string& text) { return absl::StrCat("'", PrintableToken(text), "'"); }
 
 Json MessageJson(const v1::GenerateResponse& response) {
   Json json = {
@@ -59,7 +56,7 @@ Json MessageJson(const v1::GenerateResponse& response) {
 GeneratePrinter::GeneratePrinter(const GeneratePrinterOptions& options)
     : options_(options),
       samples_(static_cast<size_t>(options.num_samples)),
-      rows_(Columns(), &std::cout) {}
+      rows_(TokenColumns(), &std::cout) {}
 
 void GeneratePrinter::Add(const v1::GenerateResponse& response) {
   printed_ = true;
@@ -117,7 +114,7 @@ void GeneratePrinter::AddRows(const v1::GenerateResponse& response) {
     std::string candidates;
     if (i < response.candidates_size()) {
       for (const v1::Candidate& candidate : response.candidates(i).candidates()) {
-        absl::StrAppend(&candidates, candidates.empty() ? "" : "  ", Quoted(candidate.text()),
+        absl::StrAppend(&candidates, candidates.empty() ? "" : "  ", QuotedToken(candidate.text()),
                         absl::StrFormat(" %.1f%%", 100 * std::exp(candidate.log_prob())));
       }
     }
@@ -128,7 +125,7 @@ void GeneratePrinter::AddRows(const v1::GenerateResponse& response) {
                   absl::StrCat(response.token_ids(i)),
                   scored ? absl::StrFormat("%.4f", response.log_probs(i)) : kNothing,
                   scored ? absl::StrFormat("%.3f", Bits(response.log_probs(i))) : kNothing,
-                  last && !response.text().empty() ? Quoted(response.text()) : kNothing,
+                  last && !response.text().empty() ? QuotedToken(response.text()) : kNothing,
                   candidates.empty() ? kNothing : candidates});
   }
   rows_.Flush();

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "client/commands/json_output.h"
+#include "client/messages_fwd.h"
 #include "client/text_table.h"
-#include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/client.h"
+#include "client/calls.h"
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
 #include "client/commands/json_output.h"

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_format.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 

@@ -4,8 +4,8 @@
 
 #include <string>
 
+#include "client/messages_fwd.h"
 #include "nlohmann/json.hpp"
-#include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 

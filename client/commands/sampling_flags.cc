@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/limits.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 namespace {
@@ -15,20 +17,6 @@ namespace {
 constexpr float kMaxTemperature = 100;
 constexpr float kMaxPenalty = 100;
 constexpr float kMaxBias = 1000;
-constexpr int kMaxSamples = 64;
-
-// NaN is in no range.
-absl::Status CheckRange(absl::string_view flag, float value, float low, float high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": expected ", low, " to ", high, ", found ", value));
-}
-
-absl::Status CheckAtLeast(absl::string_view flag, int value, int low) {
-  if (value >= low) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": expected ", low, " or more, found ", value));
-}
 
 absl::Status AddBias(const std::string& entries, v1::Sampling* sampling) {
   for (const absl::string_view entry : absl::StrSplit(entries, ',')) {
@@ -87,23 +75,20 @@ void SamplingFlags::AddTo(FlagSet* flags) {
 
 absl::Status SamplingFlags::WriteTo(v1::GenerateRequest* request) const {
   absl::Status status = CheckRange("temperature", temperature, 0, kMaxTemperature);
-  status.Update(CheckAtLeast("top_k", top_k, 0));
+  status.Update(CheckNotNegative("top_k", top_k));
   status.Update(CheckRange("top_p", top_p, 0, 1));
   status.Update(CheckRange("min_p", min_p, 0, 1));
   status.Update(CheckRange("repetition_penalty", repetition_penalty, 0, kMaxPenalty));
   status.Update(CheckRange("presence_penalty", presence_penalty, -kMaxPenalty, kMaxPenalty));
   status.Update(CheckRange("frequency_penalty", frequency_penalty, -kMaxPenalty, kMaxPenalty));
-  status.Update(CheckAtLeast("max_new_tokens", max_new_tokens, 0));
-  status.Update(CheckAtLeast("min_new_tokens", min_new_tokens, 0));
+  status.Update(CheckNotNegative("max_new_tokens", max_new_tokens));
+  status.Update(CheckNotNegative("min_new_tokens", min_new_tokens));
   if (status.ok() && max_new_tokens > 0 && min_new_tokens > max_new_tokens) {
     status = absl::InvalidArgumentError(absl::StrCat("--min_new_tokens: expected at most ",
                                                      max_new_tokens, " (--max_new_tokens), found ",
                                                      min_new_tokens));
   }
-  if (status.ok() && (num_samples < 1 || num_samples > kMaxSamples)) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("--num_samples: expected 1 to ", kMaxSamples, ", found ", num_samples));
-  }
+  status.Update(CheckRange("num_samples", num_samples, 1, kMaxSamples));
   v1::Sampling* sampling = request->mutable_sampling();
   uint64_t parsed_seed = 0;
   if (status.ok() && !seed.empty()) {

@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "client/flag_set.h"
-#include "sru/v1/inference.pb.h"
+#include "client/messages_fwd.h"
 
 namespace sru::client {
 

@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/limits.h"
 #include "client/client.h"
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
@@ -49,7 +50,6 @@ examples:
 )";
 
 constexpr char kLanguageModel[] = "language_model";  // ModelInfo.task
-constexpr int kMaxCandidates = 128;                  // that a server gives
 // With --carry --totals, lines go together in one call up to this many bytes.
 constexpr size_t kChunkBytes = 1024;
 
@@ -70,15 +70,9 @@ struct ScoreFlags {
 // Parses what flags name and checks them against each other. kInvalidArgument names the flag.
 absl::Status Check(size_t num_arguments, ScoreFlags* flags) {
   absl::Status status = flags->input.Check(&flags->priority);
+  status.Update(CheckRange("top_candidates", flags->top_candidates, 0, kMaxCandidates));
+  status.Update(CheckAtLeast("in_flight", flags->in_flight, 1));
   if (!status.ok()) return status;
-  if (flags->top_candidates < 0 || flags->top_candidates > kMaxCandidates) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--top_candidates: expected 0 to ", kMaxCandidates, ", found ", flags->top_candidates));
-  }
-  if (flags->in_flight < 1) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--in_flight: expected at least 1, found ", flags->in_flight));
-  }
   if (flags->files && num_arguments == 0) {
     return absl::InvalidArgumentError("--files: expected the name of a file (- = standard input)");
   }
@@ -109,10 +103,10 @@ v1::ScoreRequest MakeRequest(const ScoreFlags& flags, const std::vector<LineInpu
   return request;
 }
 
-using Answer = BatchAnswer<LineInput::Item, v1::ScoreResponse>;
-
 class Scorer {
  public:
+  using Answer = BatchAnswer<LineInput::Item, v1::ScoreResponse>;
+
   Scorer(const Command& command, const ScoreFlags& flags, Client* client, LineInput* input,
          ScorePrinter* printer)
       : command_(command), flags_(flags), client_(client), input_(input), printer_(printer) {}

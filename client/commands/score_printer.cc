@@ -8,12 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 namespace {
-
-constexpr size_t kTextWidth = 60;
-constexpr char kNothing[] = "-";  // where there is no figure, such as of a text of one token
 
 // Figures of a text or of all, and their cells in the table.
 struct Figures {
@@ -56,15 +54,11 @@ std::vector<TextTable::Column> TokenColumns(const ScorePrinterOptions& options) 
   return columns;
 }
 
-std::string Quoted(absl::string_view token) {
-  return absl::StrCat("'", PrintableToken(token), "'");
-}
-
 // "'e' 61.2%  'a' 20.1%".
 std::string CandidateList(const v1::Candidates& candidates) {
   std::string list;
   for (const v1::Candidate& candidate : candidates.candidates()) {
-    absl::StrAppend(&list, list.empty() ? "" : "  ", Quoted(candidate.text()),
+    absl::StrAppend(&list, list.empty() ? "" : "  ", QuotedToken(candidate.text()),
                     absl::StrFormat(" %.1f%%", 100 * std::exp(candidate.log_prob())));
   }
   return list;
@@ -113,7 +107,7 @@ void ScorePrinter::Add(const LineInput::Item& item, const v1::ScoreResponse& res
     PrintColored(item, score);
   } else {
     const Figures figures = {score.token_count(), score.scored_count(), score.log_prob()};
-    texts_.AddRow(figures.Cells(OneLine(item.text, kTextWidth)));
+    texts_.AddRow(figures.Cells(OneLine(item.text, kTextColumn)));
   }
 }
 
@@ -159,7 +153,7 @@ void ScorePrinter::AddTokenRows(const LineInput::Item& item, const v1::Score& sc
         token.log_prob.has_value() ? absl::StrFormat("%.4f", *token.log_prob) : kNothing,
         token.log_prob.has_value() ? absl::StrFormat("%.3f", bits) : kNothing};
     if (options_.style != TokenStyle::kColumns) row.push_back(SurpriseBar(bits));
-    row.push_back(token.text.empty() ? kNothing : Quoted(token.text));
+    row.push_back(token.text.empty() ? kNothing : QuotedToken(token.text));
     if (options_.candidates) {
       const int at = i - unscored;
       row.push_back(at >= 0 && at < score.candidates_size() ? CandidateList(score.candidates(at))

@@ -11,9 +11,9 @@
 #include "client/commands/json_output.h"
 #include "client/commands/line_input.h"
 #include "client/commands/unknown_words.h"
+#include "client/messages_fwd.h"
 #include "client/text_table.h"
 #include "client/token_view.h"
-#include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 

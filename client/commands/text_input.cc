@@ -32,14 +32,10 @@ void InputFlags::AddSkipEmpty(FlagSet* flags) {
 }
 
 absl::Status InputFlags::Check(v1::Priority* parsed_priority) const {
-  if (batch < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("--batch: expected at least 1, found ", batch));
-  }
-  if (version < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--version: expected 0 or more, found ", version));
-  }
-  return ParsePriority(priority, parsed_priority);
+  absl::Status status = CheckAtLeast("batch", batch, 1);
+  status.Update(CheckNotNegative("version", version));
+  status.Update(ParsePriority(priority, parsed_priority));
+  return status;
 }
 
 TextInput::TextInput(std::vector<std::string> texts, bool keep_blank)

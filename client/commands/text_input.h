@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "client/flag_set.h"
 #include "client/line_reader.h"
-#include "sru/v1/inference.pb.h"
+#include "client/messages_fwd.h"
 
 namespace sru::client {
 

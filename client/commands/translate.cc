@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/limits.h"
 #include "client/client.h"
 #include "client/commands/commands.h"
 #include "client/commands/common_flags.h"
@@ -51,9 +52,7 @@ examples:
   sru_client translate --tokens "▁A ▁dog ▁runs ."         (pieces of the model's vocabulary)
 )";
 
-// The limits of inference.proto.
-constexpr int kMaxBeam = 64;
-constexpr double kMaxAlpha = 10;
+constexpr double kMaxAlpha = 10;  // inference.proto's limit
 constexpr int kDefaultColumns = 100;
 
 struct TranslateFlags {
@@ -71,18 +70,6 @@ struct TranslateFlags {
   bool alignment = false;
   bool stats = false;
 };
-
-absl::Status CheckRange(absl::string_view flag, int value, int low, int high) {
-  if (value >= low && value <= high) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": expected ", low, " to ", high, ", found ", value));
-}
-
-absl::Status CheckAtLeast(absl::string_view flag, int value, int low) {
-  if (value >= low) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": expected at least ", low, ", found ", value));
-}
 
 // Parses what flags name, checks them against each other and makes what all requests have.
 // kInvalidArgument names the flag.
@@ -126,7 +113,7 @@ absl::StatusOr<v1::TranslateRequest> MakeRequest(size_t num_arguments, Translate
   return request;
 }
 
-int Columns() {
+int TerminalWidth() {
   winsize size = {};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return kDefaultColumns;
@@ -241,7 +228,7 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   output.table = options.n_best > 1;
   output.alignment = options.alignment;
   output.terminal = isatty(STDOUT_FILENO) != 0;
-  output.columns = Columns();
+  output.columns = TerminalWidth();
   LineInput input(std::move(texts), options.files, LineInput::Lines::kAll);
   TranslatePrinter printer(output, &input);
   const absl::Time start = absl::Now();

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "client/alignment_view.h"
 #include "client/token_view.h"
+#include "sru/v1/inference.pb.h"
 
 namespace sru::client {
 namespace {

@@ -4,10 +4,10 @@
 #define SRU_MODELS_DECODING_SEARCH_OPTIONS_H_
 
 #include "absl/status/status.h"
+#include "base/limits.h"
 
 namespace sru::models {
 
-inline constexpr int kMaxBeam = 64;
 inline constexpr double kMaxLengthPenaltyAlpha = 10;
 
 // What the log-probability of a hypothesis of n tokens, its end counted, is divided by.

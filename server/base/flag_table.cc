@@ -1,7 +1,6 @@
 #include "server/base/flag_table.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 
 #include "absl/flags/marshalling.h"
@@ -11,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/nearest_name.h"
 
 namespace sru::server {
 namespace {
@@ -34,22 +34,6 @@ std::string Wrap(absl::string_view text, absl::string_view indent, size_t width)
   }
   absl::StrAppend(&out, indent, line, "\n");
   return out;
-}
-
-// Insertions, deletions and replacements that make one out of the other.
-int Distance(absl::string_view a, absl::string_view b) {
-  std::vector<int> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (size_t i = 0; i < a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i) + 1;
-    for (size_t j = 0; j < b.size(); ++j) {
-      const int replaced = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, row[j] + 1, diagonal + 1});
-    }
-  }
-  return row.back();
 }
 
 // Accepts the same spellings as a flag of Abseil.
@@ -243,7 +227,7 @@ absl::Status FlagTable::SetFromArguments(const std::vector<std::string>& argumen
       set(*negated, "false");
       continue;
     }
-    const absl::string_view nearest = NearestName(name, names());
+    const absl::string_view nearest = NearestFlag(name, names());
     status.Update(absl::InvalidArgumentError(
         absl::StrCat("--", absl::CHexEscape(name), ": there is no such option, see --help",
                      nearest.empty() ? "" : absl::StrCat("; did you mean --", nearest, "?"))));
@@ -288,18 +272,9 @@ std::string JoinChoices(const std::vector<std::string>& words) {
   return text;
 }
 
-absl::string_view NearestName(absl::string_view name, absl::Span<const absl::string_view> names) {
-  absl::string_view nearest;
+absl::string_view NearestFlag(absl::string_view name, absl::Span<const absl::string_view> names) {
   // A third of a name may be wrong, but not more than three letters.
-  int least = std::min<int>(3, static_cast<int>(name.size()) / 3) + 1;
-  for (const absl::string_view candidate : names) {
-    const int distance = Distance(name, candidate);
-    if (distance < least) {
-      nearest = candidate;
-      least = distance;
-    }
-  }
-  return nearest;
+  return NearestName(name, names, std::min<int>(3, static_cast<int>(name.size()) / 3));
 }
 
 }  // namespace sru::server

@@ -158,7 +158,7 @@ absl::Status CheckRanges(Options options) {
 std::string JoinChoices(const std::vector<std::string>& words);
 
 // The one of `names` that `name` was probably meant to be; empty when none is near.
-absl::string_view NearestName(absl::string_view name, absl::Span<const absl::string_view> names);
+absl::string_view NearestFlag(absl::string_view name, absl::Span<const absl::string_view> names);
 
 }  // namespace sru::server
 

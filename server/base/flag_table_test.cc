@@ -202,13 +202,13 @@ TEST(FlagTableTest, HelpShowsDefaultsOfTheStruct) {
             "  --test_reversed=ba  [SRU_TEST_REVERSED]\n      What.\n");
 }
 
-TEST(FlagTableTest, NearestName) {
+TEST(FlagTableTest, NearestFlag) {
   const std::vector<absl::string_view> names = {"listen", "max_batch_tokens", "max_queue_tokens"};
-  EXPECT_EQ(NearestName("lisetn", names), "listen");
-  EXPECT_EQ(NearestName("max_batch_token", names), "max_batch_tokens");
-  EXPECT_EQ(NearestName("max_tokens", names), "");
-  EXPECT_EQ(NearestName("x", names), "");
-  EXPECT_EQ(NearestName("", names), "");
+  EXPECT_EQ(NearestFlag("lisetn", names), "listen");
+  EXPECT_EQ(NearestFlag("max_batch_token", names), "max_batch_tokens");
+  EXPECT_EQ(NearestFlag("max_tokens", names), "");
+  EXPECT_EQ(NearestFlag("x", names), "");
+  EXPECT_EQ(NearestFlag("", names), "");
 }
 
 TEST(FlagTableTest, JoinChoices) {

@@ -5,12 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/limits.h"
 #include "server/batching/step_workers.h"
 
 namespace sru::server {
 namespace {
-
-constexpr int kMaxSamples = 64;
 
 absl::Status DrainStatus() {
   return absl::UnavailableError(

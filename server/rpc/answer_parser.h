@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/limits.h"
 #include "google/protobuf/repeated_ptr_field.h"
 #include "models/decoding/spans.h"
 #include "models/reader_config.h"
@@ -23,9 +24,6 @@
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server {
-
-inline constexpr int kMaxTopN = 100;
-inline constexpr int kMaxAnswerTokens = 1000;
 
 using Queries = google::protobuf::RepeatedPtrField<v1::Query>;
 

@@ -3,6 +3,7 @@
 #define SRU_SERVER_RPC_GENERATE_PARSER_H_
 
 #include "absl/status/status.h"
+#include "base/limits.h"
 #include "server/batching/generator.h"
 #include "server/rpc/request_limits.h"
 #include "server/rpc/request_parser.h"
@@ -10,7 +11,6 @@
 
 namespace sru::server {
 
-inline constexpr int kMaxSamples = 64;
 inline constexpr int kMaxStopTokens = 1024;
 
 // Fills in everything that the request's fields say, except the state and the seed of a request without one, and counts the

@@ -60,9 +60,9 @@ absl::StatusOr<models::SearchOptions> ParseSearch(const v1::TranslateRequest& re
                                                   const models::TranslatorConfig& config,
                                                   const RequestLimits& limits) {
   models::SearchOptions search = config.search;
-  if (request.beam_size() < 0 || request.beam_size() > models::kMaxBeam) {
-    return Wrong("beam_size: ", request.beam_size(), " is out of range, expected 1 to ",
-                 models::kMaxBeam, ", or 0 for the model's own");
+  if (request.beam_size() < 0 || request.beam_size() > kMaxBeam) {
+    return Wrong("beam_size: ", request.beam_size(), " is out of range, expected 1 to ", kMaxBeam,
+                 ", or 0 for the model's own");
   }
   if (request.beam_size() > 0) search.beam_size = request.beam_size();
   absl::Status status = ParseLengthPenalty(request.length_penalty(), &search);
@@ -72,7 +72,7 @@ absl::StatusOr<models::SearchOptions> ParseSearch(const v1::TranslateRequest& re
   if (!status.ok()) return status;
   // Greedy search has one hypothesis, whatever is asked for.
   const bool greedy = search.beam_size == 1;
-  const int most = greedy ? models::kMaxBeam : search.beam_size;
+  const int most = greedy ? kMaxBeam : search.beam_size;
   if (request.num_hypotheses() < 0 || request.num_hypotheses() > most) {
     return Wrong("num_hypotheses: ", request.num_hypotheses(), " is out of range, expected 1 to ",
                  most, greedy ? "" : " (beam_size)", ", or 0 for 1");

@@ -801,7 +801,7 @@ void FuzzSearch(std::string_view bytes) {
   if (bytes.size() < kOptionBytes + kCandidateBytes) return;
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(bytes[i]); };
   models::SearchOptions options;
-  options.beam_size = 1 + byte(0) % models::kMaxBeam;
+  options.beam_size = 1 + byte(0) % kMaxBeam;
   options.num_hypotheses = 1 + byte(1) % options.beam_size;
   const auto penalties = kernels::AllNamed<models::LengthPenaltyName>();
   options.length_penalty = penalties[byte(2) % penalties.size()];

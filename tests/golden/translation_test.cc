@@ -47,7 +47,7 @@ class TranslationTest : public ::testing::Test {
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
     kernels::ProgramLimits limits =
-        models::TranslatorLimits(translator(), 1000, 32, 2000, 32 * models::kMaxBeam);
+        models::TranslatorLimits(translator(), 1000, 32, 2000, 32 * kMaxBeam);
     limits.max_attention_values = 100000;
     status = model_->program().CreateWorkspace(limits, &workspace_);
     ASSERT_TRUE(status.ok()) << status.message();
@@ -121,7 +121,7 @@ TEST_F(TranslationTest, ASentenceHasTheSameBitsAloneAndInAnyBatch) {
   }
   // As many candidates as there can be.
   sentences.push_back({Ids(6, config().source_vocabulary),
-                       {models::kMaxBeam, models::kMaxBeam, models::LengthPenalty::kPower, 1, 6},
+                       {kMaxBeam, kMaxBeam, models::LengthPenalty::kPower, 1, 6},
                        {}});
   testing::TranslationDriver driver = Driver();
   const auto together = driver.Translate(sentences, /*stagger=*/0);

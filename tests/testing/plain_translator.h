@@ -23,7 +23,7 @@ class PlainTranslator {
  public:
   explicit PlainTranslator(const models::Model& model) : model_(model) {
     kernels::ProgramLimits limits =
-        models::TranslatorLimits(*model.translator(), kMaxTokens, 1, kMaxTokens, models::kMaxBeam);
+        models::TranslatorLimits(*model.translator(), kMaxTokens, 1, kMaxTokens, kMaxBeam);
     limits.max_attention_values = int64_t{kMaxTokens} * kMaxTokens;
     EXPECT_TRUE(model.program().CreateWorkspace(limits, &workspace_).ok());
     kernels::ArenaOptions options;
