@@ -10,11 +10,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/mutex.h"
 #include "bench/arrivals.h"
 #include "bench/loopback.h"
-#include "client/mutex_lock.h"
 #include "google/rpc/retry.pb.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -27,7 +26,6 @@
 namespace sru::bench {
 namespace {
 
-using client::MutexLock;
 using Stub = v1::InferenceService::Stub;
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(5);
@@ -282,7 +280,7 @@ class GenerateRun {
       }
     }
     // A signal only sets a flag.
-    changed_.WaitWithDeadline(&mu_, std::min({next, measured_to_, now + absl::Milliseconds(100)}));
+    changed_.WaitFor(&mu_, std::min({next - now, measured_to_ - now, absl::Milliseconds(100)}));
     return true;
   }
 
@@ -326,7 +324,7 @@ class GenerateRun {
     // Until each has its first token, or was refused.
     while (open_idle_ < static_cast<int64_t>(running_.size()) &&
            (options_.stop == nullptr || !*options_.stop)) {
-      changed_.WaitWithTimeout(&mu_, absl::Milliseconds(100));
+      changed_.WaitFor(&mu_, absl::Milliseconds(100));
     }
   }
 
@@ -337,8 +335,8 @@ class GenerateRun {
   const std::vector<std::vector<int32_t>> expected_;  // by request; none = no check
   absl::Time begin_;                                  // of the thread that measures
 
-  absl::Mutex mu_;
-  absl::CondVar changed_;
+  Mutex mu_;
+  CondVar changed_;
   absl::Time measured_from_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   absl::Time measured_to_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   absl::Time next_progress_ ABSL_GUARDED_BY(mu_);

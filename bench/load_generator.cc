@@ -12,11 +12,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "bench/arrivals.h"
 #include "bench/h2_connection.h"
 #include "bench/loopback.h"
-#include "client/mutex_lock.h"
 
 namespace sru::bench {
 namespace {
@@ -376,12 +375,12 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
     threads_running.emplace_back([&worker] { worker->Loop(); });
   }
 
-  absl::Mutex mu;
+  Mutex mu;
+  CondVar ended;
   bool done = false;  // guarded by mu; a local variable takes no annotation
   std::thread reporter([&] {
     if (options.on_progress == nullptr) return;
-    client::MutexLock lock(&mu);
-    while (!mu.AwaitWithTimeout(absl::Condition(&done), absl::Seconds(1))) {
+    while (!WaitUntil(&mu, &ended, absl::Seconds(1), [&done] { return done; })) {
       Progress progress;
       const int64_t now = NowNs();
       progress.elapsed_s = static_cast<double>(now - run.start_ns) * 1e-9;
@@ -399,8 +398,9 @@ absl::StatusOr<LoadResult> RunLoad(const LoadOptions& options,
   LoadResult result;
   for (std::thread& thread : threads_running) thread.join();
   {
-    client::MutexLock lock(&mu);
+    MutexLock lock(&mu);
     done = true;
+    ended.SignalAll();
   }
   reporter.join();
 

@@ -12,8 +12,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
-#include "client/mutex_lock.h"
+#include "base/mutex.h"
 
 namespace sru::client {
 
@@ -56,7 +55,7 @@ class Cancellation {
   };
 
  private:
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   std::function<void()> end_call_ ABSL_GUARDED_BY(mu_);
 };

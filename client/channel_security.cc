@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/address.h"
-#include "client/mutex_lock.h"
 #include "client/tls_diagnosis.h"
 #include "grpcpp/security/credentials.h"
 

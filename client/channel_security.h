@@ -8,8 +8,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "client/connect_options.h"
 
 namespace grpc {
@@ -52,7 +52,7 @@ class TokenFile {
   TokenFile(std::string path, std::string token);
 
   const std::string path_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::string token_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_read_ ABSL_GUARDED_BY(mutex_);
 };

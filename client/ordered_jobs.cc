@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "client/mutex_lock.h"
-
 namespace sru::client {
 
 OrderedJobs::OrderedJobs(int threads) : max_open_(2 * static_cast<size_t>(threads)) {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 
 namespace sru::client {
 
@@ -53,8 +53,8 @@ class OrderedJobs {
   void HandOver();
 
   const size_t max_open_;
-  absl::Mutex mu_;
-  absl::CondVar changed_;
+  Mutex mu_;
+  CondVar changed_;
   std::deque<std::shared_ptr<Slot>> waiting_ ABSL_GUARDED_BY(mu_);  // jobs that no thread has begun
   std::deque<std::shared_ptr<Slot>> open_ ABSL_GUARDED_BY(mu_);     // not handed over, in order
   bool closed_ ABSL_GUARDED_BY(mu_) = false;                        // nothing more will be added

@@ -17,7 +17,8 @@ install(EXPORT sru_client NAMESPACE sru:: FILE sru_clientTargets.cmake DESTINATI
         COMPONENT client EXCLUDE_FROM_ALL)
 
 # client.h and what it includes.
-install(FILES calls.h cancellation.h client.h connect_options.h messages_fwd.h mutex_lock.h DESTINATION ${headers}/client COMPONENT client EXCLUDE_FROM_ALL)
+install(FILES calls.h cancellation.h client.h connect_options.h messages_fwd.h DESTINATION ${headers}/client COMPONENT client EXCLUDE_FROM_ALL)
+install(FILES ${SRU_SOURCE_ROOT}/base/mutex.h DESTINATION ${headers}/base COMPONENT client EXCLUDE_FROM_ALL)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/proto/sru ${PROJECT_BINARY_DIR}/proto/google DESTINATION ${headers}
         COMPONENT client EXCLUDE_FROM_ALL FILES_MATCHING PATTERN "*.pb.h" PATTERN CMakeFiles EXCLUDE)
 install(DIRECTORY ${SRU_SOURCE_ROOT}/proto/sru DESTINATION share/sru_client/proto

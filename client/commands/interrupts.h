@@ -10,8 +10,7 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
-#include "client/mutex_lock.h"
+#include "base/mutex.h"
 
 namespace sru::client {
 
@@ -56,7 +55,7 @@ class Interrupts {
   // Constant once the thread runs.
   sigset_t signals_;
   sigset_t previous_;
-  absl::Mutex mu_;
+  Mutex mu_;
   std::function<void()> handler_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::thread thread_;

@@ -174,7 +174,7 @@ class EverythingAtOnceTest : public ::testing::Test {
               << name << ": " << outcome.code << " " << outcome.message;
         }
         if (draining) break;  // such as one whose calls never get that far
-        server::MutexLock lock(&mutex_);
+        MutexLock lock(&mutex_);
         ++rounds_[name];
       }
     });
@@ -188,12 +188,12 @@ class EverythingAtOnceTest : public ::testing::Test {
   void AwaitRounds(int rounds = kRounds) {
     std::map<std::string, int> before;
     {
-      server::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       before = rounds_;
     }
     EXPECT_TRUE(PollUntil(
         [&] {
-          server::MutexLock lock(&mutex_);
+          MutexLock lock(&mutex_);
           if (rounds_.size() < callers_.size()) return false;
           for (const auto& [name, done] : rounds_) {
             if (done < before[name] + rounds) return false;
@@ -465,7 +465,7 @@ class EverythingAtOnceTest : public ::testing::Test {
 
   std::atomic<bool> draining_{false};
   std::vector<std::thread> callers_;
-  server::Mutex mutex_;
+  Mutex mutex_;
   std::map<std::string, int> rounds_ ABSL_GUARDED_BY(mutex_);  // by caller
 };
 

@@ -1,5 +1,5 @@
 // Something that happens once and is waited for. absl::Notification does the same but is invisible to the thread sanitizer
-// (server/base/mutex.h). Thread-safe.
+// (base/mutex.h). Thread-safe.
 #ifndef SRU_TESTS_TESTING_NOTIFICATION_H_
 #define SRU_TESTS_TESTING_NOTIFICATION_H_
 
@@ -12,12 +12,12 @@ namespace sru::testing {
 class Notification {
  public:
   void Notify() {
-    server::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     notified_ = true;
     changed_.SignalAll();
   }
   bool HasBeenNotified() {
-    server::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return notified_;
   }
   // False when it takes longer than any test should.
@@ -27,8 +27,8 @@ class Notification {
   }
 
  private:
-  server::Mutex mutex_;
-  server::CondVar changed_;
+  Mutex mutex_;
+  CondVar changed_;
   bool notified_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
