@@ -2,11 +2,12 @@
 
     scripts/chaos.sh [--minutes=60] [--servers=3] [--seed=1] [--build=build] [--out=FILE] ...
 
-N replicas of sru_server serve seven models; one more server has TLS, tokens, and two devices that can be lost. They are called,
-all the time, in closed loops of every call that there is (gRPC, Open Inference, REST), by callers of one server each, by the client
-library with its own balancing over all replicas, and by the client library through nginx; and in an open loop at up to 3 times of
-what the replicas can answer. Every answer is compared to the bit with what a calm server said before. Meanwhile one fault after the
-other strikes; from the second round on, sometimes two at once. Which, where and when is drawn from --seed and printed.
+N replicas of sru_server serve seven models, each in a control group of 512 MiB, by which it sizes its budgets; one more server has
+TLS, tokens, and two devices that can be lost. They are called, all the time, in closed loops of every call that there is (gRPC, Open
+Inference, REST), by callers of one server each, by the client library with its own balancing over all replicas, and by the client
+library through nginx; and in an open loop at up to 3 times of what the replicas can answer. Every answer is compared to the bit with
+what a calm server said before. Meanwhile one fault after the other strikes; from the second round on, sometimes two at once. Which,
+where and when is drawn from --seed and printed.
 
 A run fails (exit code 1) if one of these is broken:
   * no answer is wrong;
@@ -14,12 +15,14 @@ A run fails (exit code 1) if one of these is broken:
   * no server crashes, and every drain is complete;
   * no call outlives its deadline by 20 s, and no process its SIGTERM by 40 s;
   * honest callers get no code but those for overload, drain and lost devices;
+  * the kernel kills no replica for its memory, and none takes more than its 512 MiB;
   * memory and descriptors of the replica that is never restarted do not grow;
   * every server answers again at its earlier rate within --recovery_s of a fault's end.
 What to look at then is said, and the logs stay in --folder.
 
 The page --out (Markdown) and a chart beside it are written in any case. Needs python3 with grpcio, protobuf and numpy, openssl,
-and for its part of the load nginx. As root the log is on a small file system that is filled; otherwise its file may not grow.
+and for its part of the load nginx. As root the log is on a small file system that is filled; otherwise its file may not grow. Where no
+control group can be made, which is said, flags set the budgets and only the run itself looks at the replicas' memory.
 """
 
 import argparse
@@ -61,6 +64,7 @@ BASE_S = 3.0  # before a fault, in which the earlier rate is measured
 SETTLE_S = 3.0
 RECOVERED = 0.75  # of the earlier rate
 CORES = len(os.sched_getaffinity(0))
+SHADOW_BYTES = 1 << 42  # only a sanitizer maps as much
 FLOOD_DEADLINE_S = 1.0
 CALLER_DEADLINE_S = 3.0
 # How long after a process was killed callers may learn of it.
@@ -148,7 +152,9 @@ class World:
         self.args, self.folder = args, folder
         self.problems = []
         self.remarks = []
-        self.large_calls = collections.Counter()  # of "memory at limit", by code
+        self.large_calls = collections.Counter()  # of "large calls", by code
+        self.is_bounded = True  # the memory of the replicas
+        self.kernel_kills = 0
         self.servers = {}
         self.loads = []
         self.floods = []
@@ -214,8 +220,9 @@ class World:
             name = "replica-%d" % number
             os.makedirs(os.path.join(folder, name))
             os.symlink(os.path.join(folder, "log"), os.path.join(folder, name, "log"))
+            group, flags = self._bound_memory(name)
             one = fleet.Server(
-                name, server, os.path.join(folder, name), {**small, **bundled}, ("--instances=1",), clock_shift
+                name, server, os.path.join(folder, name), {**small, **bundled}, ("--instances=1", *flags), clock_shift, group
             )
             self.servers[name] = one
             replicas.append(one)
@@ -247,6 +254,18 @@ class World:
         self._monitor_thread = threading.Thread(target=self._monitor, daemon=True)
         self._monitor_thread.start()
 
+    def _bound_memory(self, name):
+        """A control group for a replica, or None and the flags that a server in one would choose by itself."""
+        if not self.is_bounded:
+            return None, ()
+        try:
+            return fleet.MemoryGroup(name, fleet.REPLICA_BYTES), ()
+        except OSError as error:
+            self.remark("no control group could be made (%s): the kernel bounded no replica's memory" % error.strerror)
+            log(self.remarks[-1])
+            budget = fleet.REPLICA_BYTES // 4 // 10**6
+            return None, ("--max_inflight_mb=%d" % budget, "--max_receive_memory_mb=%d" % budget)
+
     def _right_answers(self, binary, models, flags, grpc_cases, rest_cases):
         answers = {case: [] for case in grpc_cases + rest_cases}
         for odd in (False, True):
@@ -259,6 +278,9 @@ class World:
                     cases.copy_model(models[model], os.path.join(folder, "2"), odd=False)
                     shutil.rmtree(os.path.join(folder, "1"))
             calm.start()
+            if self.is_bounded and calm.address_space() > SHADOW_BYTES:
+                self.is_bounded = False
+                self.remark("a sanitizer's memory cannot be bounded")
             try:
                 with grpc.insecure_channel(calm.address) as channel:
                     for case in grpc_cases:
@@ -460,6 +482,9 @@ class World:
             if server.alive():
                 server.process.kill()
                 server.process.wait()
+            if server.group:
+                self.kernel_kills += server.group.remove()
+                server.group = None
         if self.small_disk:
             self._keep_logs()
             fleet.unmount(self.small_disk)
@@ -506,6 +531,14 @@ class Verdict:
             self._must("the same, after the machine had not run them for %d of %d s" % STOOD_STILL_S, self.stood_still, "any", True)
         self._must("drains that were not complete", problems["LOST"], 0, problems["LOST"] == 0)
         self._must("crashes", problems["CRASH"], 0, problems["CRASH"] == 0)
+        self._must("replicas that the kernel killed for their memory", world.kernel_kills, 0, world.kernel_kills == 0)
+        if world.is_bounded:
+            replicas = [processes for name, processes in world.usage.items() if name.startswith("replica-")]
+            most = max((one[1] for processes in replicas for process in processes for one in process), default=0)
+            self._must(
+                "resident memory of the largest replica", "%d MiB" % (most >> 20),
+                "at most %d MiB" % (fleet.REPLICA_BYTES >> 20), most <= fleet.REPLICA_BYTES,
+            )  # fmt: skip
         hung = self.by_end["HUNG"] + problems["HANG"]
         self._must("hangs of calls or processes", hung, 0, hung == 0)
         self._must("answers of a code that is no honest caller's fault", self.unusual, 0, self.unusual == 0)
@@ -651,7 +684,7 @@ class Verdict:
             "",
         ]
         if world.large_calls:
-            world.remarks.append("the large calls of \"memory at limit\" got %s" % dict(sorted(world.large_calls.items())))
+            world.remarks.append("the large calls got %s" % dict(sorted(world.large_calls.items())))
         if fleet.STALLS.total() > 5:
             world.remarks.append("the machine did not run this program for %d s altogether" % fleet.STALLS.total())
         missed = {one.name for one in args.chosen} - {one[1].name for one in world.struck}

@@ -88,10 +88,11 @@ class ChaosPartsTest(unittest.TestCase):
             self.assertEqual(world.now - began, chaos.BASE_S + 1)
 
     def test_the_verdict_fails_for_each_must(self):
-        def verdict(*broken, problems=(), ends=()):
+        def verdict(*broken, problems=(), ends=(), kernel_kills=0, resident=0):
             world = types.SimpleNamespace(
                 began=0, ends=collections.Counter({("direct-0", "Classify", "OK"): 5, **dict(ends)}), broken=list(broken),
-                problems=list(problems), servers={}, usage={}, samples={}, folder="/nonexistent",
+                problems=list(problems), servers={}, usage={"replica-1": [[(0, resident, 30)]]}, samples={}, folder="/nonexistent",
+                is_bounded=True, kernel_kills=kernel_kills,
                 args=types.SimpleNamespace(recovery_s=60),
             )  # fmt: skip
             return chaos.Verdict(world)
@@ -109,6 +110,9 @@ class ChaosPartsTest(unittest.TestCase):
         self.assertFalse(verdict(event(50, "INTERNAL")).holds)
         for end in ("WRONG", "HUNG"):
             self.assertFalse(verdict(event(105, end), ends=[(("direct-0", "Classify", end), 1)]).holds)
+        self.assertFalse(verdict(kernel_kills=1).holds)
+        self.assertTrue(verdict(resident=512 << 20).holds)
+        self.assertFalse(verdict(resident=513 << 20).holds)
         for problem in ("CRASH", "HANG", "LOST", "RECOVERY", "RELOAD", "TLS", "FAULT"):
             self.assertFalse(verdict(problems=[problem + ": x"]).holds, problem)
 

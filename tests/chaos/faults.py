@@ -15,8 +15,6 @@ import grpc
 import strangers
 from fleet import await_true
 
-MIB = 1 << 20
-SHADOW_BYTES = 1 << 42  # only a sanitizer maps as much
 # Everything that a server must have done after a while, on a machine that is busy.
 PATIENCE_S = 60
 
@@ -187,18 +185,8 @@ def descriptors_at_limit(world, server, draw):
         server.limit(resource.RLIMIT_NOFILE, None)
 
 
-def memory_at_limit(world, server, draw):
-    mapped = server.address_space()
-    if mapped > SHADOW_BYTES:
-        world.remark("an address sanitizer's memory cannot be limited")
-        return
-    server.limit(resource.RLIMIT_AS, mapped + 48 * MIB)
-    try:
-        codes = strangers.large_calls(server, draw.uniform(2, 4))
-    finally:
-        if server.alive():
-            server.limit(resource.RLIMIT_AS, None)
-    world.large_calls.update(codes)
+def large_calls(world, server, draw):
+    world.large_calls.update(strangers.large_calls(server, draw.uniform(2, 4)))
 
 
 # --- callers
@@ -340,7 +328,7 @@ FAULTS = [
     Fault("repository vanished", repository_vanished, "any", "the polled directory is gone, or empty"),
     Fault("full log", full_log, "any", "the disk under the log is full"),
     Fault("descriptors at limit", descriptors_at_limit, "any", "16 more than are open, for 80 connections"),
-    Fault("memory at limit", memory_at_limit, "any", "48 MiB more than are mapped, for large calls"),
+    Fault("large calls", large_calls, "any", "of high priority, 16 at a time, with answers of 2 MB"),
     Fault("slow readers", slow_readers, "any", "windows that never open, on both ports"),
     Fault("slow writers", slow_writers, "any", "requests that come a byte at a time, on both ports"),
     Fault("half-open connections", half_open_connections, "any", "60 that are never used, on all ports"),

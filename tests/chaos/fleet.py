@@ -22,6 +22,7 @@ DRAIN_TIMEOUT_S = 20
 STOP_GRACE_S = 20
 START_S = 60
 SMALL_BYTES = 64 << 20  # of the file system under the logs
+REPLICA_BYTES = 512 << 20  # of memory that a replica may take
 FLAGS = (
     "--listen=127.0.0.1:{port}",
     "--http_listen=127.0.0.1:{http_port}",
@@ -97,10 +98,45 @@ def free_ports(count):
     return found
 
 
+class MemoryGroup:
+    """A control group for one server, in which the kernel kills what takes more than `limit` bytes; version 2, or 1 where
+    that has the memory controller. Raises OSError where this process may make none."""
+
+    def __init__(self, name, limit):
+        is_v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+        root = "/sys/fs/cgroup" if is_v2 else "/sys/fs/cgroup/memory"
+        if is_v2:
+            self._write(os.path.join(root, "cgroup.subtree_control"), "+memory")
+        self.folder = os.path.join(root, "sru-chaos-%d-%s" % (os.getpid(), name))
+        os.mkdir(self.folder)
+        try:
+            self._write(os.path.join(self.folder, "memory.max" if is_v2 else "memory.limit_in_bytes"), str(limit))
+        except OSError:
+            os.rmdir(self.folder)
+            raise
+        self._events = os.path.join(self.folder, "memory.events" if is_v2 else "memory.oom_control")
+
+    @staticmethod
+    def _write(path, text):
+        with open(path, "w", encoding="ascii") as file:
+            file.write(text)
+
+    def within(self, command):
+        """The same command, in the group from its beginning: a server reads its limit when it starts."""
+        return ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', os.path.join(self.folder, "cgroup.procs"), *command]
+
+    def remove(self):
+        """Once its server has ended. Returns how many processes the kernel has killed in it."""
+        with open(self._events, encoding="ascii") as file:
+            kills = int(re.search(r"^oom_kill (\d+)$", file.read(), re.MULTILINE).group(1))
+        os.rmdir(self.folder)
+        return kills
+
+
 class Server:
     """A server, through all of its processes. `ends` has how each ended: (pid, exit code, what it was told)."""
 
-    def __init__(self, name, binary, folder, models, flags=(), clock_shift=None):
+    def __init__(self, name, binary, folder, models, flags=(), clock_shift=None, group=None):
         self.name, self.binary, self.folder = name, binary, folder
         self.repository = os.path.join(folder, "models")
         os.makedirs(self.repository)
@@ -108,6 +144,7 @@ class Server:
         for model, source in models.items():
             cases.copy_model(source, os.path.join(self.repository, model, "1"), odd=True)
         self.flags = flags
+        self.group = group
         self.clock_file = None
         self._environment = dict(os.environ)
         if clock_shift:
@@ -144,7 +181,7 @@ class Server:
         command += [flag.format(**self.ports) for flag in FLAGS] + list(self.flags)
         with open(self.log_path, "ab") as err:
             self.process = subprocess.Popen(
-                command,
+                self.group.within(command) if self.group else command,
                 stdout=subprocess.PIPE,
                 stderr=err,
                 env=self._environment,

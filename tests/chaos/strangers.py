@@ -216,7 +216,7 @@ def connections(server, count, seconds):
 
 
 def large_calls(server, seconds):
-    """Calls of high priority with large answers, four at a time; returns how many got which code."""
+    """Calls of high priority with large answers, 16 at a time; returns how many got which code."""
     codes, end = collections.Counter(), time.monotonic() + seconds
     request = token_vectors(8, 512) + http2.field(8, 3)
 
@@ -228,7 +228,7 @@ def large_calls(server, seconds):
             except LOST:
                 codes["CLOSED"] += 1
 
-    loops = [threading.Thread(target=loop) for _ in range(4)]
+    loops = [threading.Thread(target=loop) for _ in range(16)]
     for one in loops:
         one.start()
     for one in loops:
