@@ -3,8 +3,6 @@
 #include <string>
 #include <vector>
 
-#include "google/protobuf/descriptor.h"
-#include "google/protobuf/message.h"
 #include "gtest/gtest.h"
 #include "server/rpc/request_errors.h"
 
@@ -365,50 +363,6 @@ TEST(RequestOutlineTest, IdsNeedNotBePacked) {
   ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(Buffer(bytes, 3), &outline));
   EXPECT_EQ(outline.num_unpacked_ids, 2);
   EXPECT_EQ(outline.max_ids(), 2);
-}
-
-// Of every field that the messages have, none is taken for an unknown one.
-template <typename Request>
-void SetAllFields(Request* request) {
-  const auto* reflection = request->GetReflection();
-  const auto* type = request->GetDescriptor();
-  for (int i = 0; i < type->field_count(); ++i) {
-    const auto* field = type->field(i);
-    if (field->is_repeated()) continue;
-    switch (field->cpp_type()) {
-      case google::protobuf::FieldDescriptor::CPPTYPE_STRING:
-        reflection->SetString(request, field, "m");
-        break;
-      case google::protobuf::FieldDescriptor::CPPTYPE_INT64:
-        reflection->SetInt64(request, field, 1);
-        break;
-      case google::protobuf::FieldDescriptor::CPPTYPE_INT32:
-        reflection->SetInt32(request, field, 1);
-        break;
-      case google::protobuf::FieldDescriptor::CPPTYPE_BOOL:
-        reflection->SetBool(request, field, true);
-        break;
-      case google::protobuf::FieldDescriptor::CPPTYPE_ENUM:
-        reflection->SetEnumValue(request, field, 1);
-        break;
-      default:
-        FAIL() << "a new kind of field: " << field->DebugString();
-    }
-  }
-  request->add_sequences()->mutable_features()->set_feature_size(4);
-}
-
-TEST(RequestOutlineTest, EveryFieldOfTheMessagesIsKnown) {
-  v1::ClassifyRequest classify;
-  SetAllFields(&classify);
-  RequestOutline outline;
-  ASSERT_TRUE(
-      ReadOutline<v1::ClassifyRequest>(Buffer(classify.SerializeAsString(), 100), &outline));
-  EXPECT_EQ(outline.extra_fields, 0);
-  v1::EncodeRequest encode;
-  SetAllFields(&encode);
-  ASSERT_TRUE(ReadOutline<v1::EncodeRequest>(Buffer(encode.SerializeAsString(), 100), &outline));
-  EXPECT_EQ(outline.extra_fields, 0);
 }
 
 TEST(RequestOutlineTest, CountsUnknownFieldsAtEveryLevelAndInGroups) {
