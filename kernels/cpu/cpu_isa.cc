@@ -1,7 +1,8 @@
 #include "kernels/cpu/cpu_isa.h"
 
+#include <dnnl.h>
+
 #include <cmath>
-#include <dnnl.hpp>
 #include <random>
 #include <vector>
 
@@ -29,10 +30,10 @@ std::string Machine() {
 class ProcessLimit {
  public:
   // `limit` is "avx2", "avx512", "avx512_bf16" or empty for none.
-  Status Set(const std::string& limit, dnnl::cpu_isa isa) {
+  Status Set(const std::string& limit, dnnl_cpu_isa_t isa) {
     const MutexLock lock(&mutex_);
     if (limit.empty() || limit == limit_) return OkStatus();
-    if (!limit_.empty() || dnnl::set_max_cpu_isa(isa) != dnnl::status::success) {
+    if (!limit_.empty() || dnnl_set_max_cpu_isa(isa) != dnnl_success) {
       return Status(StatusCode::kUnavailable,
                     "cpu_isa: '" + limit + "' has to be chosen before the process computes with " +
                         (limit_.empty() ? "another instruction set" : "'" + limit_ + "'"));
@@ -141,13 +142,13 @@ Status ChooseCpuIsa(const std::string& name, CpuIsa* isa) {
   Status status;
   if (name == "avx2") {
     status = require(HasAvx2());
-    if (status.ok()) status = Limit().Set(name, dnnl::cpu_isa::avx2);
+    if (status.ok()) status = Limit().Set(name, dnnl_cpu_isa_avx2);
   } else if (name == "avx512") {
     status = require(HasAvx512());
-    if (status.ok()) status = Limit().Set(name, dnnl::cpu_isa::avx512_core);
+    if (status.ok()) status = Limit().Set(name, dnnl_cpu_isa_avx512_core);
   } else if (name == "avx512_bf16" || name == "onednn_bf16") {
     status = require(HasAvx512Bf16());
-    if (status.ok()) status = Limit().Set("avx512_bf16", dnnl::cpu_isa::avx512_core_bf16);
+    if (status.ok()) status = Limit().Set("avx512_bf16", dnnl_cpu_isa_avx512_core_bf16);
     isa->products = BFloat16Products::kOneDnn;
     if (name == "avx512_bf16") isa->tiles = &Avx512TileKernel();
   } else if (name == "amx") {
