@@ -186,10 +186,12 @@ class Process:
         return sum(float(value) for given, value in found if all(label in given for label in labels))
 
 
-def Server(args, repository, dtype="float32", flags=(), core=None, backend=None):  # pylint: disable=invalid-name
+class Server(Process):
     """A server of this project on ports that the system picks."""
-    return Process([args.bin / "sru_server", f"--model_repository={repository}", f"--backend={backend or args.backend}",
-                    f"--dtype={dtype}", "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=", *flags], core)
+
+    def __init__(self, args, repository, dtype="float32", flags=(), core=None, backend=None):
+        super().__init__([args.bin / "sru_server", f"--model_repository={repository}", f"--backend={backend or args.backend}",
+                          f"--dtype={dtype}", "--listen=127.0.0.1:0", "--metrics_listen=127.0.0.1:0", "--http_listen=", *flags], core)
 
 
 class Watch:

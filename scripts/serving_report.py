@@ -125,8 +125,8 @@ def flood(args, _):
         rounds = min(args.rounds, 3)
         runs = [flood_once(args, questions, duration) for _ in range(rounds)]
 
-        def figure(name, digits=0):
-            return spread([run[name] for run in runs], digits)  # pylint: disable=cell-var-from-loop
+        def figure(name, digits=0, runs=tuple(runs)):
+            return spread([run[name] for run in runs], digits)
 
         codes = sum((collections.Counter(run["codes"]) for run in runs), collections.Counter())
         yield (f"### {duration:g} seconds at three times the saturation rate, {questions} questions a call\n\n{rounds} times: `sru_bench"
