@@ -440,7 +440,9 @@ class Report:
                         items.append(item)
                         for row in judged([item]):
                             progress(f"  {row.name}: {row.figure}" + (f", wanted {row.wanted}" if row.wanted else ""))
-                except NotMeasured as error:
+                except (NotMeasured, ZeroDivisionError) as error:
+                    if isinstance(error, ZeroDivisionError) and not args.quick:  # a moment may be too short for a single call
+                        raise
                     missing.append(f"{part}: {error}")
                     progress(f"  not measured: {error}")
                 self.write(args, items, missing)

@@ -176,12 +176,18 @@ class HarnessTest(unittest.TestCase):
         def two(*_):
             raise NotMeasured("no GPU")
 
+        def nothing(*_):
+            return [1 / 0.0]
+
         self.assertEqual(self.report(one, two)[0], 1)
         code, page, _ = self.report(one, two, arguments=["--quick", "--parts=two,one"], text=lambda args: f"{args.parts}")
         self.assertEqual(code, 0)
         for wanted in ("['two', 'one']", "| rounds | **1** | 0 |", "| seconds | 0.1 |", "A quick run"):
             self.assertIn(wanted, page)
         self.assertIn("| rounds | **3** |", self.report(one, arguments=["--quick", "--rounds=3"])[1])
+        self.assertIn("Not measured: nothing: float division", self.report(one, nothing, arguments=["--quick"])[1])
+        with self.assertRaises(ZeroDivisionError):
+            self.report(nothing)
         code, page, said = self.report(one, two, arguments=["--parts=two"])
         self.assertEqual((code, "SKIPPED: nothing can be measured here: two: no GPU" in said), (77, True))
         with self.assertRaises(SystemExit):
