@@ -73,7 +73,7 @@ client                   | base proto                                         | 
 client/commands          | client base proto                                  | absl nlohmann
 client/sru_client.cc     | client/commands                                    |
 client/example           | client                                             |
-bench                    | client models kernels kernels/bench proto          | absl grpc nghttp2 nlohmann protobuf
+bench                    | client models kernels kernels/bench proto base     | absl grpc nghttp2 nlohmann protobuf
 
 tests/kernels/cuda_host  | kernels/cuda                                       |
 tests/kernels/cuda_runtime | kernels/cuda                                     | cuda
