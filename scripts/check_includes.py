@@ -51,10 +51,10 @@ models                   | models/text models/decoding kernels kernels/cpu    | 
 server/base              | base                                               | absl nlohmann
 server/compat            |                                                    | absl grpc protobuf
 server/batching          | server/base models models/decoding kernels base    | absl
-server/telemetry         | server/batching server/base server/compat kernels  | absl grpc prometheus protobuf
+server/telemetry         | server/batching server/base server/compat kernels base | absl grpc prometheus protobuf
 server/lifecycle         | server/telemetry server/batching server/base       | absl
-                         | models                                             |
-server/transport         | server/telemetry server/base server/compat         | absl grpc openssl prometheus
+                         | models base                                        |
+server/transport         | server/telemetry server/base server/compat base    | absl grpc openssl prometheus
 server/rpc               | server/lifecycle server/transport server/telemetry | absl grpc protobuf
                          | server/batching server/base server/compat          |
                          | models models/text models/decoding kernels         |
@@ -62,12 +62,12 @@ server/rpc               | server/lifecycle server/transport server/telemetry | 
 server/open_inference    | server/rpc server/lifecycle server/telemetry       | absl grpc protobuf
                          | server/batching server/base models kernels base    |
                          | proto                                              |
-server/http              | server/base                                        | absl boost nlohmann openssl prometheus
+server/http              | server/base base                                   | absl boost nlohmann openssl prometheus
 server/rest              | server/http server/telemetry server/base base proto | absl grpc nlohmann protobuf
 server                   | server/rpc server/open_inference server/rest       | absl grpc re2
                          | server/http server/lifecycle server/transport      |
                          | server/telemetry server/batching server/base       |
-                         | server/compat models kernels                       |
+                         | server/compat models kernels base                  |
 
 client                   | base proto                                         | absl grpc nlohmann openssl protobuf
 client/commands          | client base proto                                  | absl nlohmann
@@ -78,7 +78,7 @@ bench                    | client models kernels kernels/bench proto base     | 
 tests/kernels/cuda_host  | kernels/cuda                                       |
 tests/kernels/cuda_runtime | kernels/cuda                                     | cuda
 tests/testing            | tests/kernels/cuda_host server/batching            | absl grpc nlohmann openssl sentencepiece
-                         | server/base client models models/decoding kernels  |
+                         | server/base models models/decoding kernels base    |
                          | kernels/cpu kernels/cuda proto                     |
 tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime kernels | hwy
                          | kernels/common kernels/cpu kernels/cuda            |
@@ -92,8 +92,8 @@ tests/fuzz               | server server/base server/compat server/rpc        | 
                          | kernels/reference base proto                       |
 tests/integration        | tests/testing tests/kernels/cuda_host server       | absl grpc nlohmann openssl
                          | server/base server/compat models kernels           |
-                         | kernels/cuda proto                                 |
-tests/deploy             | tests/testing client                               | absl
+                         | kernels/cuda base proto                            |
+tests/deploy             | tests/testing client base                          | absl
 tests/chaos              | tests/testing server server/base server/compat bench | absl protobuf
 """
 

@@ -16,7 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "server/base/mutex.h"
+#include "base/mutex.h"
 
 namespace sru::server {
 

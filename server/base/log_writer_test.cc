@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "gtest/gtest.h"
-#include "server/base/mutex.h"
 
 namespace sru::server {
 namespace {

@@ -14,9 +14,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
-#include "server/base/mutex.h"
 #include "server/batching/batcher.h"
 #include "tests/testing/puppet_engine.h"
 

@@ -12,7 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "server/base/mutex.h"
+#include "base/mutex.h"
 
 namespace sru::server {
 

@@ -14,12 +14,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/backend.h"
 #include "models/model.h"
 #include "server/base/clock.h"
-#include "server/base/mutex.h"
 #include "server/batching/engine.h"
 #include "tests/testing/failing_backend.h"
 

@@ -8,7 +8,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "server/base/mutex.h"
+#include "base/mutex.h"
 #include "server/batching/step_workers.h"
 
 namespace sru::server {

@@ -24,9 +24,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
+#include "base/mutex.h"
 #include "kernels/program.h"
 #include "kernels/state_arena.h"
-#include "server/base/mutex.h"
 
 namespace sru::server {
 

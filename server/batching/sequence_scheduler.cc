@@ -15,8 +15,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "server/base/deferred_work.h"
-#include "server/base/mutex.h"
 #include "server/batching/answer_group.h"
 #include "server/batching/order_tree.h"
 #include "server/batching/speed_model.h"

@@ -7,10 +7,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/mutex.h"
 #include "kernels/turn.h"
 #include "server/base/cores.h"
 #include "server/base/log.h"
-#include "server/base/mutex.h"
 #include "server/batching/core_pool.h"
 
 namespace sru::server {

@@ -8,7 +8,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "server/base/mutex.h"
+#include "base/mutex.h"
 
 namespace sru::server {
 namespace {

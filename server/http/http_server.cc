@@ -28,7 +28,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "server/base/mutex.h"
+#include "base/mutex.h"
 #include "server/http/http_connection.h"
 #include "server/http/http_socket.h"
 

@@ -10,9 +10,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "server/base/mutex.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/slow_connection.h"
 

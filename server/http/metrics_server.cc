@@ -10,7 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "server/base/mutex.h"
+#include "base/mutex.h"
 
 namespace sru::server {
 namespace {

@@ -14,8 +14,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "base/mutex.h"
 #include "models/model.h"
-#include "server/base/mutex.h"
 #include "server/batching/engine.h"
 #include "server/telemetry/metrics.h"
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "absl/time/time.h"
-#include "server/base/mutex.h"
+#include "base/mutex.h"
 
 namespace sru::server {
 

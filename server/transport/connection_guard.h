@@ -42,7 +42,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "server/base/mutex.h"
+#include "base/mutex.h"
 #include "server/base/rate_limit.h"
 #include "server/transport/security_metrics.h"
 

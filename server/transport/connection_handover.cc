@@ -10,10 +10,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "base/mutex.h"
 #include "grpc/event_engine/event_engine.h"
 #include "server/base/cores.h"
 #include "server/base/log.h"
-#include "server/base/mutex.h"
 #include "server/transport/event_engine.h"
 #endif
 

@@ -30,11 +30,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
+#include "base/mutex.h"
 #include "grpc/event_engine/endpoint_config.h"
 #include "grpc/event_engine/slice.h"
 #include "grpc/event_engine/slice_buffer.h"
 #include "server/base/deferred_work.h"
-#include "server/base/mutex.h"
 
 namespace sru::server {
 namespace internal {

@@ -16,8 +16,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/mutex.h"
 #include "server/base/log.h"
-#include "server/base/mutex.h"
 #include "server/compat/grpc_version.h"
 
 #if SRU_GRPC_IS_CURRENT

@@ -31,9 +31,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "grpcpp/server_builder.h"
 #include "server/base/listen_address.h"
-#include "server/base/mutex.h"
 #include "server/transport/connection_handover.h"
 #include "server/transport/receive_ledger.h"
 

@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/mutex.h"
 #include "grpc/grpc.h"
 #include "grpc/grpc_security.h"
 #include "grpc/grpc_security_constants.h"
 #include "grpcpp/security/auth_metadata_processor.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_credentials_options.h"
-#include "server/base/mutex.h"
 #include "server/compat/grpc_version.h"
 #include "server/telemetry/request_id.h"
 #include "server/telemetry/trace_context.h"

@@ -24,10 +24,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "base/mutex.h"
 #include "client/client.h"
-#include "client/mutex_lock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/http_get.h"
 #include "tests/testing/poll.h"
@@ -110,7 +109,7 @@ class Load {
 
   // The number of callers whose call has had no answer for this long.
   int CountStuck(absl::Duration time) {
-    client::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     int count = 0;
     for (const absl::Time start : starts_) count += absl::Now() - start > time;
     return count;
@@ -118,7 +117,7 @@ class Load {
 
   // Counts failed calls by their status.
   std::map<std::string, int> failures() {
-    client::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return failures_;
   }
   int num_failures() {
@@ -127,7 +126,7 @@ class Load {
     return count;
   }
   int most_failures_of_a_caller() {
-    client::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return *std::max_element(failures_of_caller_.begin(), failures_of_caller_.end());
   }
 
@@ -138,11 +137,11 @@ class Load {
     request.set_top_k(1);
     while (!stop_) {
       {
-        client::MutexLock lock(&mutex_);
+        MutexLock lock(&mutex_);
         starts_[caller] = absl::Now();
       }
       const absl::StatusOr<v1::ClassifyResponse> response = client_->Classify(request);
-      client::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       starts_[caller] = absl::InfiniteFuture();
       if (!response.ok()) {
         ++failures_[response.status().ToString()];
@@ -158,7 +157,7 @@ class Load {
   client::Client* const client_;
   std::atomic<bool> stop_{false};
   std::atomic<int64_t> answered_{0};
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::array<absl::Time, kNumCallers> starts_ ABSL_GUARDED_BY(mutex_){};
   std::map<std::string, int> failures_ ABSL_GUARDED_BY(mutex_);
   std::array<int, kNumCallers> failures_of_caller_ ABSL_GUARDED_BY(mutex_){};

@@ -4,8 +4,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "server/base/clock.h"
-#include "server/base/mutex.h"
 
 namespace sru::server {
 

@@ -18,10 +18,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "client/mutex_lock.h"
+#include "base/mutex.h"
 #include "google/rpc/retry.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -622,7 +621,7 @@ class FakeServer : private v1::InferenceService::Service {
   std::unique_ptr<grpc::Server> server_;
   std::string address_;
   int port_ = 0;
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   std::vector<grpc::Status> failures_ ABSL_GUARDED_BY(mu_);
   int num_calls_ ABSL_GUARDED_BY(mu_) = 0;
   v1::ClassifyRequest last_classify_ ABSL_GUARDED_BY(mu_);

@@ -5,7 +5,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
-#include "server/base/mutex.h"
+#include "base/mutex.h"
 
 namespace sru::testing {
 

@@ -19,7 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/base/mutex.h"
+#include "base/mutex.h"
 #include "server/batching/generator.h"
 
 namespace sru::server {

@@ -12,8 +12,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "base/mutex.h"
 #include "gtest/gtest.h"
-#include "server/base/mutex.h"
 #include "server/batching/step_runner.h"
 
 namespace sru::server {
