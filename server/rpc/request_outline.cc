@@ -86,12 +86,16 @@ WireKind KindOf(const FieldDescriptor& field) {
   }
 }
 
+// Has protobuf make the descriptors of the file when the program starts. Where memory is short during the first call,
+// an allocation that failed halfway would leave protobuf's once-only work locked.
+const Descriptor* const kSequenceType = v1::Sequence::descriptor();
+
 // `in_request`: a field of the request itself.
 Count CountOf(const FieldDescriptor& field, bool in_request) {
   const bool repeated = field.is_repeated();
   switch (field.type()) {
     case FieldDescriptor::TYPE_MESSAGE:
-      if (field.message_type() == v1::Sequence::descriptor()) return Count::kSequence;
+      if (field.message_type() == kSequenceType) return Count::kSequence;
       if (field.message_type() == v1::Query::descriptor()) return Count::kQuery;
       return repeated ? Count::kEntry : Count::kMessage;
     case FieldDescriptor::TYPE_STRING:
@@ -263,9 +267,9 @@ class OutlineReader {
 }  // namespace
 
 const OutlineRules& MakeOutlineRules(const Descriptor& type) {
-  auto* const rules = new OutlineRules;
+  auto rules = std::make_unique<OutlineRules>();
   rules->request = rules->Make(type, /*is_request=*/true, /*all_entries=*/false);
-  return *rules;
+  return *rules.release();
 }
 
 bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineRules& rules,
