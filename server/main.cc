@@ -211,6 +211,6 @@ int main(int argc, char** argv) {
   try {
     return sru::server::Main(argc, argv);
   } catch (const std::exception& error) {  // memory, or a thread that the system did not give
-    return sru::server::Fail(sru::server::ExplainFailure(error));
+    return sru::server::Fail(sru::server::lifecycle::ExplainFailure(error));
   }
 }

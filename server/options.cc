@@ -43,12 +43,12 @@ void AddFrontDoorFlags(Options* options, FlagTable* flags) {
 
 // The box of the status page takes tokens, and its port speaks no TLS.
 absl::Status CheckStatusPageTry(const Options& o) {
-  if (o.http.status_page_try != TryAccess::kAll || !o.security.tls_client_ca.empty()) {
+  if (o.http.status_page_try != http::TryAccess::kAll || !o.security.tls_client_ca.empty()) {
     return absl::OkStatus();  // off, or from this machine only
   }
-  SecurityOptions without_tls = o.security;
+  transport::SecurityOptions without_tls = o.security;
   without_tls.tls_cert.clear();
-  if (CheckListenHost(without_tls, "metrics_listen", o.http.metrics_listen.host).ok()) {
+  if (transport::CheckListenHost(without_tls, "metrics_listen", o.http.metrics_listen.host).ok()) {
     return absl::OkStatus();
   }
   return absl::InvalidArgumentError(absl::StrCat(
@@ -73,12 +73,13 @@ absl::Status CheckRooms(const Options& o) {
         "--drain_delay_s: expected at most --drain_timeout_s, which is ",
         absl::FormatDuration(o.drain_timeout), ", found ", absl::FormatDuration(o.drain_delay)));
   }
-  if (absl::Status status = CheckListenHost(o.security, "listen", o.listen.host); !status.ok()) {
+  if (absl::Status status = transport::CheckListenHost(o.security, "listen", o.listen.host);
+      !status.ok()) {
     return status;
   }
   if (o.http.http_listen.has_value()) {
     const absl::Status status =
-        CheckListenHost(o.security, "http_listen", o.http.http_listen->host);
+        transport::CheckListenHost(o.security, "http_listen", o.http.http_listen->host);
     if (!status.ok()) {  // maybe nobody has thought of that port
       return absl::InvalidArgumentError(
           absl::StrCat(status.message(),
@@ -88,7 +89,7 @@ absl::Status CheckRooms(const Options& o) {
   }
   std::optional<std::string> admin_host;
   if (o.admin_listen.has_value()) admin_host = o.admin_listen->host;
-  if (absl::Status status = CheckAdminListenHost(o.security, admin_host); !status.ok()) {
+  if (absl::Status status = transport::CheckAdminListenHost(o.security, admin_host); !status.ok()) {
     return status;
   }
   return CheckStatusPageTry(o);
@@ -109,10 +110,10 @@ void AddFlags(Options* options, FlagTable* flags) {
 }
 
 absl::Status ValidateOptions(const Options& options) {
-  absl::Status status = ValidateModelOptions(options.models);
+  absl::Status status = lifecycle::ValidateModelOptions(options.models);
   status.Update(CheckRanges(options));
-  status.Update(ValidateBatchingOptions(options.batching));
-  status.Update(ValidateSecurityOptions(options.security));
+  status.Update(batching::ValidateBatchingOptions(options.batching));
+  status.Update(transport::ValidateSecurityOptions(options.security));
   if (!status.ok()) return status;
   return CheckRooms(options);
 }
@@ -122,7 +123,7 @@ std::vector<std::string> ExposureWarnings(const Options& options, absl::string_v
   std::vector<std::string> warnings;
   if (withstands_floods || !options.security.tls_client_ca.empty()) return warnings;
   const auto check = [&](absl::string_view flag, const ListenAddress& address) {
-    if (IsLoopbackHost(address.host)) return;
+    if (transport::IsLoopbackHost(address.host)) return;
     warnings.push_back(absl::StrCat(
         "--", flag, "=", address.ToString(), ": whoever reaches it can stop this server, with or ",
         "without a token: gRPC ", grpc_version, " has CVE-2023-33953, CVE-2023-44487 and ",

@@ -35,14 +35,14 @@ struct Options {
   absl::Duration drain_timeout = absl::Seconds(30);
   absl::Duration drain_delay = absl::ZeroDuration();
 
-  ModelOptions models;
-  HttpOptions http;
-  BatchingOptions batching;
-  RpcOptions rpc;
-  MemoryOptions memory;
-  SecurityOptions security;
-  ConnectionLimits connections;
-  LoggingOptions logging;
+  lifecycle::ModelOptions models;
+  http::HttpOptions http;
+  batching::BatchingOptions batching;
+  rpc::RpcOptions rpc;
+  rpc::MemoryOptions memory;
+  transport::SecurityOptions security;
+  transport::ConnectionLimits connections;
+  telemetry::LoggingOptions logging;
 };
 
 // The flags of every room.

@@ -161,20 +161,20 @@ TEST(OptionsTest, BadFlagValuesNameTheFlagAndTheValue) {
 
 TEST(OptionsTest, ModelControl) {
   Options options = *Parse({});
-  EXPECT_EQ(options.models.control, ModelControl::kStatic);
+  EXPECT_EQ(options.models.control, lifecycle::ModelControl::kStatic);
   EXPECT_FALSE(options.admin_listen.has_value());
   EXPECT_EQ(options.models.version_policy.kind, models::VersionPolicy::Kind::kLatest);
   EXPECT_EQ(options.models.version_policy.latest, 1);
   const std::vector<std::string> poll = {"--model_control=poll", "--poll_interval_s=0.5",
                                          "--version_policy=named:1,3"};
   options = *Parse(poll);
-  EXPECT_EQ(options.models.control, ModelControl::kPoll);
+  EXPECT_EQ(options.models.control, lifecycle::ModelControl::kPoll);
   EXPECT_EQ(options.models.poll_interval, absl::Milliseconds(500));
   EXPECT_THAT(options.models.version_policy.named, ElementsAre(1, 3));
   EXPECT_THAT(ParseError({"--model_control=poll", "--load_models=a,b"}),
               AllOf(HasSubstr("--load_models"), HasSubstr("--model_control=explicit")));
   options = *Parse({"--model_control=explicit", "--load_models=a,b", "--admin_listen=127.0.0.1:0"});
-  EXPECT_EQ(options.models.control, ModelControl::kExplicit);
+  EXPECT_EQ(options.models.control, lifecycle::ModelControl::kExplicit);
   EXPECT_THAT(options.models.load_models, ElementsAre("a", "b"));
   EXPECT_EQ(options.admin_listen->ToString(), "127.0.0.1:0");
 
@@ -345,7 +345,7 @@ TEST(OptionsTest, TokensDoNotCrossTheNetworkForTheStatusPage) {
   options.http.metrics_listen.host = "0.0.0.0";
   options.security.auth_tokens_file = "tokens";
   EXPECT_TRUE(ValidateOptions(options).ok());
-  options.http.status_page_try = TryAccess::kAll;
+  options.http.status_page_try = http::TryAccess::kAll;
   EXPECT_THAT(ErrorOf(options), AllOf(HasSubstr("--status_page_try"), HasSubstr("0.0.0.0:9090")));
   // TLS is that of the other port.
   options.security.tls_cert = "cert";

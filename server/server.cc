@@ -120,7 +120,7 @@ int Milliseconds(absl::Duration duration) {
 // Sets the bounds for every connection of every listener. All listeners share one `quota`.
 void SetConnectionArguments(const Options& options, int max_message_bytes,
                             const grpc::ResourceQuota& quota, grpc::ServerBuilder* builder) {
-  const ConnectionLimits& limits = options.connections;
+  const transport::ConnectionLimits& limits = options.connections;
   builder->SetMaxReceiveMessageSize(max_message_bytes);
   builder->SetResourceQuota(quota);
   if (!options.memory.allow_compression) {
@@ -152,9 +152,9 @@ void SetConnectionArguments(const Options& options, int max_message_bytes,
   }
 }
 
-RequestLimits LimitsFrom(const Options& options) {
-  const BatcherOptions& batcher = options.batching.engine.batcher;
-  RequestLimits limits = options.rpc.limits;
+rpc::RequestLimits LimitsFrom(const Options& options) {
+  const batching::BatcherOptions& batcher = options.batching.engine.batcher;
+  rpc::RequestLimits limits = options.rpc.limits;
   limits.max_sequences =
       static_cast<int>(std::min<int64_t>(limits.max_sequences, batcher.max_queue_sequences));
   limits.max_request_tokens = batcher.max_queue_tokens;
@@ -163,8 +163,8 @@ RequestLimits LimitsFrom(const Options& options) {
 }
 
 // What a client of the HTTP port may take.
-HttpServer::Limits CallLimits(const Options& options, const MemoryBudgets& budgets) {
-  HttpServer::Limits limits;
+http::HttpServer::Limits CallLimits(const Options& options, const rpc::MemoryBudgets& budgets) {
+  http::HttpServer::Limits limits;
   limits.max_connections = options.connections.max_connections;
   limits.max_header_bytes = static_cast<size_t>(options.connections.max_metadata_bytes);
   limits.max_body_bytes = static_cast<size_t>(options.rpc.max_message_bytes);
@@ -180,17 +180,17 @@ HttpServer::Limits CallLimits(const Options& options, const MemoryBudgets& budge
 }
 
 // What does not come as far as a route.
-RestError MalformedRequest(int http_status, const std::string& text) {
-  RestError error(http_status == 501   ? absl::UnimplementedError(text)
-                  : http_status == 431 ? absl::ResourceExhaustedError(text)
-                                       : absl::InvalidArgumentError(text));
+rest::RestError MalformedRequest(int http_status, const std::string& text) {
+  rest::RestError error(http_status == 501   ? absl::UnimplementedError(text)
+                        : http_status == 431 ? absl::ResourceExhaustedError(text)
+                                             : absl::InvalidArgumentError(text));
   error.http_status = http_status;
   return error;
 }
 
-ModelManagerOptions ManagerOptionsFrom(const Options& options) {
-  ModelManagerOptions manager;
-  static_cast<ModelOptions&>(manager) = options.models;
+lifecycle::ModelManagerOptions ManagerOptionsFrom(const Options& options) {
+  lifecycle::ModelManagerOptions manager;
+  static_cast<lifecycle::ModelOptions&>(manager) = options.models;
   manager.free_memory = []() -> std::optional<int64_t> {
     const MemoryLimits memory = ReadMemoryLimits();
     if (memory.limit_bytes == 0) return std::nullopt;
@@ -199,28 +199,28 @@ ModelManagerOptions ManagerOptionsFrom(const Options& options) {
   return manager;
 }
 
-std::optional<StateArenas::Stats> StatesOf(const Engine& engine) {
-  const StateArenas* const arenas = engine.state_arenas();
+std::optional<batching::StateArenas::Stats> StatesOf(const batching::Engine& engine) {
+  const batching::StateArenas* const arenas = engine.state_arenas();
   if (arenas == nullptr) return std::nullopt;
   return arenas->stats();
 }
 
-std::optional<GeneratorStats> GeneratorStatsOf(Engine& engine) {
-  Generator* const generator = engine.generator();
+std::optional<batching::GeneratorStats> GeneratorStatsOf(batching::Engine& engine) {
+  batching::Generator* const generator = engine.generator();
   if (generator == nullptr) return std::nullopt;
   return generator->stats();
 }
 
-std::optional<TranslationStats> TranslationStatsOf(Engine& engine) {
-  Translations* const translations = engine.translations();
+std::optional<batching::TranslationStats> TranslationStatsOf(batching::Engine& engine) {
+  batching::Translations* const translations = engine.translations();
   if (translations == nullptr) return std::nullopt;
   return translations->stats();
 }
 
 // What waits for a model, whether for batches or for steps of translations.
-BatcherStats QueueOf(Engine& engine) {
-  BatcherStats stats = engine.batcher().stats();
-  const std::optional<TranslationStats> translations = TranslationStatsOf(engine);
+batching::BatcherStats QueueOf(batching::Engine& engine) {
+  batching::BatcherStats stats = engine.batcher().stats();
+  const std::optional<batching::TranslationStats> translations = TranslationStatsOf(engine);
   if (!translations.has_value()) return stats;
   stats.queued_sequences = translations->waiting;
   stats.queued_tokens = translations->waiting_tokens;
@@ -231,12 +231,13 @@ BatcherStats QueueOf(Engine& engine) {
 }
 
 // With mutual TLS every caller needs a certificate, and the status page asks for none.
-TryAccess TryAccessFrom(const Options& options) {
-  return options.security.tls_client_ca.empty() ? options.http.status_page_try : TryAccess::kOff;
+http::TryAccess TryAccessFrom(const Options& options) {
+  return options.security.tls_client_ca.empty() ? options.http.status_page_try
+                                                : http::TryAccess::kOff;
 }
 
 // Those that the log knows; valid as long as the request.
-CallHeaders HeadersOf(const PageRequest& request) {
+telemetry::CallHeaders HeadersOf(const http::PageRequest& request) {
   const auto find = [&request](absl::string_view name) -> absl::string_view {
     const std::string* const value = request.headers.Find(name);
     return value == nullptr ? absl::string_view() : *value;
@@ -244,12 +245,14 @@ CallHeaders HeadersOf(const PageRequest& request) {
   return {find("x-request-id"), find("traceparent"), find("authorization"), find("user-agent")};
 }
 
-class ServerImpl final : public Server, private ModelLoader, private ModelObserver {
+class ServerImpl final : public Server,
+                         private lifecycle::ModelLoader,
+                         private lifecycle::ModelObserver {
  public:
   // With a null backend, the options choose one.
   ServerImpl(std::unique_ptr<kernels::Backend> backend, const Options& options)
       : options_(options),
-        budgets_(ResolveMemoryBudgets(options.memory, ReadMemoryLimits())),
+        budgets_(rpc::ResolveMemoryBudgets(options.memory, ReadMemoryLimits())),
         security_metrics_(metrics_.registry()),
         access_log_(options.logging.access, &clock_),
         backend_(std::move(backend)) {
@@ -258,9 +261,9 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   ~ServerImpl() override {
     if (!drained_) Drain();
-    SetHandshakeObserver(nullptr);
+    transport::SetHandshakeObserver(nullptr);
     // They tell the guard of connections, of which it asks them.
-    for (Listener* listener : {listener_.get(), admin_listener_.get()}) {
+    for (transport::Listener* listener : {listener_.get(), admin_listener_.get()}) {
       if (listener != nullptr) listener->Stop();
     }
     if (receive_ledger_ != nullptr) receive_ledger_->StopTelling();
@@ -283,7 +286,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (absl::Status status = StartCallServer(); !status.ok()) return status;
     started_ = true;
     UpdateHealth();
-    if (options_.models.control != ModelControl::kStatic) manager_->StartThread();
+    if (options_.models.control != lifecycle::ModelControl::kStatic) manager_->StartThread();
     return absl::OkStatus();
   }
 
@@ -300,7 +303,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   void Reload() override {
     std::vector<std::string> looked_at;
-    if (options_.models.control == ModelControl::kPoll) {
+    if (options_.models.control == lifecycle::ModelControl::kPoll) {
       manager_->RequestPoll();
       looked_at.push_back("the repository");
     }
@@ -331,7 +334,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (call_server_ != nullptr) call_server_->BeginDrain();
     {
       // Including those that were unloaded but still have calls.
-      const std::vector<std::shared_ptr<ServedModel>> models = manager_->InMemory();
+      const std::vector<std::shared_ptr<lifecycle::ServedModel>> models = manager_->InMemory();
       for (const auto& served : models) served->engine->batcher().Close();
       closed = clock_.Now();
       for (const auto& served : models) complete &= served->engine->Drain(deadline);
@@ -358,24 +361,25 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
  private:
   absl::Status LoadCredentials() {
-    TakeOverGrpcLog();
-    absl::StatusOr<std::unique_ptr<Credentials>> credentials =
-        Credentials::Create(options_.security, &security_metrics_, &access_log_, &clock_);
+    transport::TakeOverGrpcLog();
+    absl::StatusOr<std::unique_ptr<transport::Credentials>> credentials =
+        transport::Credentials::Create(options_.security, &security_metrics_, &access_log_,
+                                       &clock_);
     if (!credentials.ok()) return credentials.status();
     credentials_ = *std::move(credentials);
     access_log_.set_caller_names([this](absl::string_view authorization) {
       return credentials_->CallerName(authorization);
     });
     if (options_.security.has_tls()) {
-      SetHandshakeObserver(
-          [this](const FailedHandshake& failed) {
-            if (failed.failure == HandshakeFailure::kNoClientCertificate &&
+      transport::SetHandshakeObserver(
+          [this](const transport::FailedHandshake& failed) {
+            if (failed.failure == transport::HandshakeFailure::kNoClientCertificate &&
                 expects_own_handshake_.exchange(false)) {
               return;
             }
             security_metrics_.OnHandshakeFailure(failed.failure);
-            access_log_.OnHandshakeFailure(HandshakeFailureName(failed.failure), failed.detail,
-                                           failed.peer);
+            access_log_.OnHandshakeFailure(transport::HandshakeFailureName(failed.failure),
+                                           failed.detail, failed.peer);
           },
           [this](const std::string& peer) { return FindConnection(peer); });
     }
@@ -385,7 +389,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   // The socket of the connection on any port that has this peer by gRPC's name; -1 if there is
   // none.
   int FindConnection(const std::string& peer) const {
-    for (const Listener* listener : {serving_listener_.load(), serving_admin_listener_.load()}) {
+    for (const transport::Listener* listener :
+         {serving_listener_.load(), serving_admin_listener_.load()}) {
       const int socket = listener == nullptr ? -1 : listener->FindConnection(peer);
       if (socket >= 0) return socket;
     }
@@ -394,7 +399,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   // Creates the backend. An error also says which flag to change.
   absl::Status MakeBackend() {
-    const BatchingOptions& batching = options_.batching;
+    const batching::BatchingOptions& batching = options_.batching;
     const bool names_devices = !batching.hardware.cuda_devices.empty();
     std::string name = batching.backend;
     if (names_devices) {
@@ -446,7 +451,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
     MutexLock lock(&health_mutex_);
     std::map<std::string, bool> serving;
-    const std::vector<std::shared_ptr<ServedModel>> models = registry_.List();
+    const std::vector<std::shared_ptr<lifecycle::ServedModel>> models = registry_.List();
     bool any = models.empty();
     for (const auto& served : models) {
       const bool in_service = served->engine->instances() > 0;
@@ -463,28 +468,30 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   }
 
   absl::Status StartMetricsServer() {
-    MetricsServer::Pages pages;
+    http::MetricsServer::Pages pages;
     pages.metrics = [this] { return metrics_.Text(Levels()); };
     pages.not_ready = [this] { return NotReadyReason(); };
     // When every device has failed, only a restart may help.
     pages.alive = [this] { return in_service_.load(); };
-    pages.call = [this](const std::shared_ptr<HttpCall>& call) { return AnswerPageCall(call); };
-    pages.other = [this](const PageRequest& request) { return status_page_.Handle(request); };
-    absl::StatusOr<std::unique_ptr<MetricsServer>> server =
-        MetricsServer::Start(options_.http.metrics_listen, std::move(pages));
+    pages.call = [this](const std::shared_ptr<http::HttpCall>& call) {
+      return AnswerPageCall(call);
+    };
+    pages.other = [this](const http::PageRequest& request) { return status_page_.Handle(request); };
+    absl::StatusOr<std::unique_ptr<http::MetricsServer>> server =
+        http::MetricsServer::Start(options_.http.metrics_listen, std::move(pages));
     if (!server.ok()) return server.status();
     metrics_server_ = *std::move(server);
     return absl::OkStatus();
   }
 
   // A call of the status page's boxes; false if the path is none of theirs.
-  bool AnswerPageCall(const std::shared_ptr<HttpCall>& call) {
+  bool AnswerPageCall(const std::shared_ptr<http::HttpCall>& call) {
     if (!absl::StartsWith(call->request().path, "/v1/")) return false;
-    if (Gateway* const gateway = serving_page_gateway_) {
+    if (rest::Gateway* const gateway = serving_page_gateway_) {
       gateway->Handle(call);
     } else {
-      call->Reply(ErrorResponse(
-          ErrorForm::kV1,
+      call->Reply(rest::ErrorResponse(
+          rest::ErrorForm::kV1,
           absl::UnavailableError("the server is still loading its models; try again soon")));
     }
     return true;
@@ -494,13 +501,13 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (backend_ == nullptr) {
       if (absl::Status status = MakeBackend(); !status.ok()) return status;
     }
-    state_budgets_ = MakeStateBudgets(options_.batching.state_memory_mb, backend_->devices(),
-                                      ReadMemoryLimits());
+    state_budgets_ = batching::MakeStateBudgets(options_.batching.state_memory_mb,
+                                                backend_->devices(), ReadMemoryLimits());
     backend_loaded_ = true;
-    ModelLoader* const loader = this;
-    ModelObserver* const observer = this;
-    manager_ = std::make_unique<ModelManager>(ManagerOptionsFrom(options_), loader, &registry_,
-                                              &clock_, observer);
+    lifecycle::ModelLoader* const loader = this;
+    lifecycle::ModelObserver* const observer = this;
+    manager_ = std::make_unique<lifecycle::ModelManager>(ManagerOptionsFrom(options_), loader,
+                                                         &registry_, &clock_, observer);
     manager_pages_ = manager_.get();
     return manager_->Start();
   }
@@ -508,49 +515,49 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   // ModelLoader:
   models::MemoryEstimate Estimate(const models::ModelLocation& location) override {
     models::MemoryUse use;
-    const BatchingOptions& batching = options_.batching;
+    const batching::BatchingOptions& batching = options_.batching;
     use.bytes = backend_->packed_bytes(batching.compile.dtype);
     const int cores = NumCores();
     use.threads = batching.hardware.cpu_threads > 0 ? batching.hardware.cpu_threads : cores;
     use.workspaces = batching.engine.instances > 0 ? batching.engine.instances : cores;
     if (!backend_->devices().empty()) use.workspaces = 0;  // in the devices' memory
-    const BatcherOptions& batcher = batching.engine.batcher;
+    const batching::BatcherOptions& batcher = batching.engine.batcher;
     use.max_tokens = batcher.max_batch_tokens;
     use.max_sequences = std::min(batcher.max_batch_sequences, batcher.max_batch_tokens);
     return models::EstimateMemory(location.directory, use);
   }
 
-  absl::StatusOr<std::unique_ptr<ServedModel>> Load(
+  absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> Load(
       const models::ModelLocation& location) override {
     try {
       return LoadServedModel(location);
     } catch (const std::exception& e) {
-      const absl::Status failure = ExplainFailure(e);
+      const absl::Status failure = lifecycle::ExplainFailure(e);
       return absl::Status(failure.code(),
                           absl::StrCat(location.directory, ": ", failure.message()));
     }
   }
 
-  absl::StatusOr<std::unique_ptr<ServedModel>> LoadServedModel(
+  absl::StatusOr<std::unique_ptr<lifecycle::ServedModel>> LoadServedModel(
       const models::ModelLocation& location) {
     absl::StatusOr<std::shared_ptr<const models::Model>> loaded = models::Model::Load(
         location.directory, location.name, location.version, *backend_, options_.batching.compile);
     if (!loaded.ok()) return loaded.status();
     const std::shared_ptr<const models::Model>& model = *loaded;
-    auto served = std::make_unique<ServedModel>();
+    auto served = std::make_unique<lifecycle::ServedModel>();
     served->name = model->name();
     served->version = model->version();
     served->model = model;
     served->metrics = metrics_.ForModel(
         model->name(), model->version(), options_.batching.engine.batcher.max_batch_tokens,
-        [&model](Method method) {
-          if (method == Method::kEncodeStream && !model->is_unidirectional()) {
+        [&model](telemetry::Method method) {
+          if (method == telemetry::Method::kEncodeStream && !model->is_unidirectional()) {
             return false;
           }
-          const TaskFilter answers = AnswersOf(method);
+          const lifecycle::TaskFilter answers = rpc::AnswersOf(method);
           return answers != nullptr && answers(model->task());
         });
-    EngineOptions engine_options = options_.batching.engine;
+    batching::EngineOptions engine_options = options_.batching.engine;
     engine_options.state_budgets = state_budgets_;
     engine_options.prefix_cache_bytes =
         static_cast<size_t>(options_.batching.prefix_cache_mb) * 1000000;
@@ -560,8 +567,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     engine_options.on_device_lost = [this](int device, const absl::Status& error) {
       device_watch_.Report(device, error);
     };
-    absl::StatusOr<std::unique_ptr<Engine>> engine =
-        Engine::Create(model, engine_options, &clock_, served->metrics.get());
+    absl::StatusOr<std::unique_ptr<batching::Engine>> engine =
+        batching::Engine::Create(model, engine_options, &clock_, served->metrics.get());
     if (!engine.ok()) {
       return absl::Status(engine.status().code(),
                           absl::StrCat(location.directory, ": ", engine.status().message()));
@@ -586,7 +593,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
               const absl::Status& status) override {
     if (!status.ok()) return;
     metrics_.OnModelLoaded(duration);
-    if (guard_ != nullptr) guard_->SetBaseBytes(ConnectionGuard::ResidentBytes());
+    if (guard_ != nullptr) guard_->SetBaseBytes(transport::ConnectionGuard::ResidentBytes());
   }
   void OnServing(const std::string& model, bool serving) override {
     if (grpc_server_ == nullptr) return;  // not started; StartGrpc() will look
@@ -605,7 +612,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (draining_) return "draining";
     if (!started_) return "loading";
     if (!in_service_) return "every device has failed";
-    if (options_.models.control == ModelControl::kExplicit || !registry_.List().empty()) return "";
+    if (options_.models.control == lifecycle::ModelControl::kExplicit || !registry_.List().empty())
+      return "";
     return "no model is loaded; see sru_client models --status";
   }
 
@@ -622,26 +630,27 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   // Checks first what would otherwise fail after models were loaded, which may take minutes.
   absl::Status CheckStart() {
-    const int files = RaiseFileLimit();
-    if (absl::Status status = CheckFileLimit(files); !status.ok()) return status;
-    const std::string warning = FileLimitWarning(files, options_.connections.max_connections);
+    const int files = transport::RaiseFileLimit();
+    if (absl::Status status = transport::CheckFileLimit(files); !status.ok()) return status;
+    const std::string warning =
+        transport::FileLimitWarning(files, options_.connections.max_connections);
     if (!warning.empty()) LogWarning(warning);
     // The ports are opened and closed again: until the server takes calls, it should refuse
     // connections.
-    const auto listen = Listener::Open("listen", options_.listen, {});
+    const auto listen = transport::Listener::Open("listen", options_.listen, {});
     if (!listen.ok()) return listen.status();
     if (options_.http.http_listen.has_value()) {
-      const auto http = Listener::Open("http_listen", *options_.http.http_listen, {});
+      const auto http = transport::Listener::Open("http_listen", *options_.http.http_listen, {});
       if (!http.ok()) return http.status();
     }
     if (!options_.admin_listen.has_value()) return absl::OkStatus();
-    return Listener::Open("admin_listen", *options_.admin_listen, {}).status();
+    return transport::Listener::Open("admin_listen", *options_.admin_listen, {}).status();
   }
 
-  absl::StatusOr<std::unique_ptr<Listener>> OpenListener(
+  absl::StatusOr<std::unique_ptr<transport::Listener>> OpenListener(
       absl::string_view flag, const ListenAddress& address,
       std::shared_ptr<grpc::ServerCredentials> credentials, grpc::ServerBuilder* builder) {
-    Listener::Options options;
+    transport::Listener::Options options;
     options.max_connections = options_.connections.max_connections;
     options.ledger = receive_ledger_;
     options.on_refused = [this] { OnConnectionRefused(); };
@@ -650,8 +659,8 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
         guard_->Add(fd, inode, peer);
       };
     }
-    absl::StatusOr<std::unique_ptr<Listener>> listener =
-        Listener::Open(flag, address, std::move(options));
+    absl::StatusOr<std::unique_ptr<transport::Listener>> listener =
+        transport::Listener::Open(flag, address, std::move(options));
     if (listener.ok()) (*listener)->AddTo(builder, std::move(credentials));
     return listener;
   }
@@ -664,47 +673,47 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   // Of both ports.
   void MakeReceiveLedger() {
-    ReceiveLedger::Options options;
+    transport::ReceiveLedger::Options options;
     // Below what makes gRPC refuse calls and connections.
     options.limit_bytes = budgets_.receive_bytes / 4 * 3;
     options.now = [] { return SteadyNow() - absl::UnixEpoch(); };
     options.on_closed = [this](const std::string& peer, int64_t held) {
-      security_metrics_.OnConnectionClosed(CloseReason::kUnfinished);
+      security_metrics_.OnConnectionClosed(transport::CloseReason::kUnfinished);
       int64_t dropped = 0;
       if (!ledger_log_limit_.Take(SteadyNow(), &dropped)) return;
       Log(LogLevel::kWarning, "connection closed",
-          {{"reason", CloseReasonName(CloseReason::kUnfinished)},
+          {{"reason", transport::CloseReasonName(transport::CloseReason::kUnfinished)},
            {"peer", peer},
            {"unfinished_bytes", held},
            {"lines_dropped", dropped}});
     };
-    receive_ledger_ = ReceiveLedger::Create(std::move(options));
+    receive_ledger_ = transport::ReceiveLedger::Create(std::move(options));
   }
 
   // Before the listeners.
   void StartGuard() {
     if (!options_.connections.guard) return;
-    ConnectionGuard::Options options;
+    transport::ConnectionGuard::Options options;
     options.limits.unanswered_bytes =
         std::max(options.limits.unanswered_bytes,
                  kUnansweredMessages * static_cast<int64_t>(options_.rpc.max_message_bytes));
-    options.limits.base_bytes = ConnectionGuard::ResidentBytes();
+    options.limits.base_bytes = transport::ConnectionGuard::ResidentBytes();
     options.limits.margin_bytes = kMemoryMargin;
     options.limits.receive_bytes = budgets_.receive_bytes;
     options.inflight_bytes = [this] { return inflight_budget_.used(); };
     options.delivered_bytes = [this](int fd, ino_t inode) { return DeliveredBytes(fd, inode); };
-    options.on_closed = [this](CloseReason reason) {
+    options.on_closed = [this](transport::CloseReason reason) {
       security_metrics_.OnConnectionClosed(reason);
     };
-    guard_ = std::make_unique<ConnectionGuard>(std::move(options));
+    guard_ = std::make_unique<transport::ConnectionGuard>(std::move(options));
   }
 
   // Call it after the listener has started.
-  absl::Status CheckHandshakes(const Listener& listener) {
+  absl::Status CheckHandshakes(const transport::Listener& listener) {
     if (!options_.security.has_tls()) return absl::OkStatus();
     expects_own_handshake_ = !options_.security.tls_client_ca.empty();
-    absl::Status status =
-        CheckTlsPort(listener.address().host, listener.address().port, kOwnHandshakeTimeout);
+    absl::Status status = transport::CheckTlsPort(listener.address().host, listener.address().port,
+                                                  kOwnHandshakeTimeout);
     expects_own_handshake_ = false;
     return status;
   }
@@ -712,7 +721,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   absl::Status StartGrpc() {
     MakeReceiveLedger();
     StartGuard();
-    ServiceContext context;
+    rpc::ServiceContext context;
     context.registry = &registry_;
     context.manager = manager_.get();
     context.metrics = &metrics_;
@@ -728,19 +737,20 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
-    absl::StatusOr<std::unique_ptr<Listener>> listener =
+    absl::StatusOr<std::unique_ptr<transport::Listener>> listener =
         OpenListener("listen", options_.listen, credentials_->ForListener(), &builder);
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
     context.listener = listener_.get();
     context.read_pause = &read_pause_;
-    service_ = std::make_unique<Service>(context);
+    service_ = std::make_unique<rpc::Service>(context);
     builder.RegisterService(service_.get());
-    OpenInferenceService::Options open_inference;
+    open_inference::OpenInferenceService::Options open_inference;
     open_inference.context = context;
     open_inference.ready = [this] { return ready(); };
     open_inference.max_queue_delay = options_.batching.engine.batcher.max_queue_delay;
-    open_inference_service_ = std::make_unique<OpenInferenceService>(std::move(open_inference));
+    open_inference_service_ =
+        std::make_unique<open_inference::OpenInferenceService>(std::move(open_inference));
     builder.RegisterService(open_inference_service_.get());
     builder.RegisterCallbackGenericService(&unknown_method_service_);
     SetConnectionArguments(options_, options_.rpc.max_message_bytes, quota_, &builder);
@@ -755,11 +765,11 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     if (absl::Status status = CheckHandshakes(*listener_); !status.ok()) return status;
     unsent_.Start();
     serving_listener_ = listener_.get();
-    page_gateway_ = std::make_unique<Gateway>(MakePageGatewayOptions());
+    page_gateway_ = std::make_unique<rest::Gateway>(MakePageGatewayOptions());
     serving_page_gateway_ = page_gateway_.get();
 
     grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
-    for (const ModelStatus& status : manager_->Statuses()) {
+    for (const telemetry::ModelStatus& status : manager_->Statuses()) {
       health->SetServingStatus(status.model, false);
     }
     UpdateHealth();
@@ -769,15 +779,15 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   absl::Status StartAdmin() {
     if (!options_.admin_listen.has_value()) return absl::OkStatus();
-    admin_service_ = std::make_unique<AdminService>(options_.models.control, manager_.get(),
-                                                    &metrics_, &access_log_);
+    admin_service_ = std::make_unique<rpc::AdminService>(options_.models.control, manager_.get(),
+                                                         &metrics_, &access_log_);
     grpc::ServerBuilder builder;
-    absl::StatusOr<std::unique_ptr<Listener>> listener = OpenListener(
+    absl::StatusOr<std::unique_ptr<transport::Listener>> listener = OpenListener(
         "admin_listen", *options_.admin_listen, credentials_->ForAdminListener(), &builder);
     if (!listener.ok()) return listener.status();
     admin_listener_ = *std::move(listener);
     builder.RegisterService(admin_service_.get());
-    repository_service_ = std::make_unique<RepositoryService>(
+    repository_service_ = std::make_unique<open_inference::RepositoryService>(
         options_.models.control, manager_.get(), &metrics_, &access_log_);
     builder.RegisterService(repository_service_.get());
     builder.RegisterCallbackGenericService(&unknown_admin_method_service_);
@@ -792,16 +802,16 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return CheckHandshakes(*admin_listener_);
   }
 
-  absl::Status CheckToken(const PageRequest& request) const {
+  absl::Status CheckToken(const http::PageRequest& request) const {
     return credentials_->CheckToken(request.path, HeadersOf(request), request.remote_address);
   }
 
-  Gateway::Options MakeGatewayOptions() {
-    Gateway::Options gateway;
+  rest::Gateway::Options MakeGatewayOptions() {
+    rest::Gateway::Options gateway;
     grpc::ChannelArguments arguments;
     arguments.SetMaxReceiveMessageSize(-1);
     gateway.channel = grpc_server_->InProcessChannel(arguments);
-    gateway.authenticate = [this](const PageRequest& request) { return CheckToken(request); };
+    gateway.authenticate = [this](const http::PageRequest& request) { return CheckToken(request); };
     gateway.memory.reserve = [this](int64_t bytes) {
       MutexLock lock(&gateway_memory_mutex_);
       return gateway_memory_.Grow(bytes);
@@ -811,7 +821,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       gateway_memory_.ShrinkTo(gateway_memory_.bytes() - bytes);
     };
     gateway.page_hosts = options_.http.status_page_hosts;
-    gateway.on_refused = [this](const PageRequest& request, int http_status,
+    gateway.on_refused = [this](const http::PageRequest& request, int http_status,
                                 const absl::Status& reason) {
       if (absl::IsUnauthenticated(reason)) return;  // CheckToken() has logged it
       access_log_.OnHttpRefusal(request.path, http_status, reason, HeadersOf(request),
@@ -820,12 +830,12 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     return gateway;
   }
 
-  Gateway::Options MakePageGatewayOptions() {
-    Gateway::Options gateway = MakeGatewayOptions();
+  rest::Gateway::Options MakePageGatewayOptions() {
+    rest::Gateway::Options gateway = MakeGatewayOptions();
     gateway.only.assign(std::begin(kPagePaths), std::end(kPagePaths));
     gateway.max_calls = kPageCalls;
     gateway.max_timeout = kPageTimeout;
-    gateway.authenticate = [this](const PageRequest& request) {
+    gateway.authenticate = [this](const http::PageRequest& request) {
       absl::Status access = status_page_.CheckAccess(request);
       return access.ok() ? CheckToken(request) : access;
     };
@@ -836,13 +846,13 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   // so that balancers and clients go to another server meanwhile.
   absl::Status StartCallServer() {
     if (!options_.http.http_listen.has_value()) return absl::OkStatus();
-    gateway_ = std::make_unique<Gateway>(MakeGatewayOptions());
-    HttpServer::Options options;
+    gateway_ = std::make_unique<rest::Gateway>(MakeGatewayOptions());
+    http::HttpServer::Options options;
     options.keep_alive = true;
     options.threads = options_.http.http_threads;
     options.limits = CallLimits(options_, budgets_);
     options.make_error = [](int status, const std::string& text) {
-      return ErrorResponse(ErrorForm::kV1, MalformedRequest(status, text));
+      return rest::ErrorResponse(rest::ErrorForm::kV1, MalformedRequest(status, text));
     };
     if (options_.security.has_tls()) {
       options.tls_context = [this] { return credentials_->TlsContext(); };
@@ -851,12 +861,12 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
       };
     }
     options.on_refused = [this] { OnConnectionRefused(); };
-    options.check_headers = [this](const PageRequest& request) {
+    options.check_headers = [this](const http::PageRequest& request) {
       return gateway_->CheckHeaders(request);
     };
-    absl::StatusOr<std::unique_ptr<HttpServer>> server = HttpServer::Start(
+    absl::StatusOr<std::unique_ptr<http::HttpServer>> server = http::HttpServer::Start(
         *options_.http.http_listen, std::move(options),
-        [this](const std::shared_ptr<HttpCall>& call) { gateway_->Handle(call); });
+        [this](const std::shared_ptr<http::HttpCall>& call) { gateway_->Handle(call); });
     if (!server.ok()) {
       return absl::Status(server.status().code(),
                           absl::StrCat("--http_listen: ", server.status().message()));
@@ -868,14 +878,15 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
 
   // On the HTTP port's threads.
   void OnHttpHandshakeFailure(const std::string& detail, const std::string& peer) {
-    const HandshakeFailure failure =
-        detail.empty() ? HandshakeFailure::kClosedByClient : ClassifyHandshakeFailure(detail);
+    const transport::HandshakeFailure failure = detail.empty()
+                                                    ? transport::HandshakeFailure::kClosedByClient
+                                                    : transport::ClassifyHandshakeFailure(detail);
     security_metrics_.OnHandshakeFailure(failure);
-    access_log_.OnHandshakeFailure(HandshakeFailureName(failure), detail, peer);
+    access_log_.OnHandshakeFailure(transport::HandshakeFailureName(failure), detail, peer);
   }
 
-  ServerLevels Levels() const {
-    ServerLevels levels;
+  telemetry::ServerLevels Levels() const {
+    telemetry::ServerLevels levels;
     levels.ready = ready();
     levels.requests_in_flight = in_flight_.count();
     levels.suppressed_log_lines = access_log_.suppressed_lines();
@@ -888,9 +899,10 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
     levels.unsent_answers = unsent_.count();
     levels.open_streams = open_streams_.count();
     levels.answers_not_taken = unsent_.abandoned();
-    if (Listener* listener = serving_listener_) levels.connections = listener->num_connections();
-    if (const HttpServer* const http = serving_call_server_.load()) {
-      const HttpServer::Stats stats = http->stats();
+    if (transport::Listener* listener = serving_listener_)
+      levels.connections = listener->num_connections();
+    if (const http::HttpServer* const http = serving_call_server_.load()) {
+      const http::HttpServer::Stats stats = http->stats();
       levels.http = {stats.connections, stats.body_bytes, stats.answers};
     }
     for (const auto& served : registry_.List()) {
@@ -900,7 +912,7 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
                                GeneratorStatsOf(*served->engine), served->engine->prefix_stats(),
                                TranslationStatsOf(*served->engine)});
     }
-    if (const ModelManager* manager = manager_pages_.load()) {
+    if (const lifecycle::ModelManager* manager = manager_pages_.load()) {
       levels.statuses = manager->Statuses();
       levels.load_counts = manager->LoadCounts();
       levels.repository_emptied = manager->repository_emptied();
@@ -922,11 +934,11 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   }
 
   // What the status page shows of a version, whether it is served or not.
-  ModelView View(const ModelStatus& status) const {
-    ModelView view;
+  http::ModelView View(const telemetry::ModelStatus& status) const {
+    http::ModelView view;
     view.name = status.model;
     view.version = status.version;
-    view.state = ModelStateName(status.state);
+    view.state = telemetry::ModelStateName(status.state);
     view.reason = status.message;
     const auto served = registry_.Find(status.model, status.version);
     if (status.version == 0 || !served.ok()) return view;
@@ -946,18 +958,18 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   }
 
   // Everything that the status page shows.
-  StatusSnapshot Snapshot() const {
-    StatusSnapshot snapshot;
+  http::StatusSnapshot Snapshot() const {
+    http::StatusSnapshot snapshot;
     snapshot.time = clock_.WallNow();
     snapshot.state = ready() ? "ready" : draining_ ? "draining" : "loading";
-    const BatcherOptions& batcher = options_.batching.engine.batcher;
+    const batching::BatcherOptions& batcher = options_.batching.engine.batcher;
     snapshot.limits.max_batch_tokens = batcher.max_batch_tokens;
     snapshot.limits.max_queue_tokens = batcher.max_queue_tokens;
     snapshot.limits.max_queue_sequences = batcher.max_queue_sequences;
     snapshot.limits.max_sequence_tokens = options_.rpc.limits.max_sequence_tokens;
-    const ModelManager* const manager = manager_pages_.load();
+    const lifecycle::ModelManager* const manager = manager_pages_.load();
     if (manager != nullptr) {
-      for (const ModelStatus& status : manager->Statuses()) {
+      for (const telemetry::ModelStatus& status : manager->Statuses()) {
         snapshot.models.push_back(View(status));
       }
     }
@@ -974,61 +986,63 @@ class ServerImpl final : public Server, private ModelLoader, private ModelObserv
   std::atomic<bool> in_service_{true};       // some model has a worker, or there is no model
   std::atomic<bool> backend_loaded_{false};  // backend_ may be read from other threads
   bool drained_ = false;                     // of the owner
-  const MemoryBudgets budgets_;
+  const rpc::MemoryBudgets budgets_;
   grpc::ResourceQuota quota_{"sru_server"};  // of all gRPC servers together
-  ReceivedMessages received_messages_;
-  ByteBudget inflight_budget_{budgets_.inflight_bytes};
-  UnsentAnswers unsent_{options_.memory.send_timeout, &clock_};
-  OpenStreams open_streams_{options_.rpc.max_streams};
-  InFlight in_flight_;
-  Metrics metrics_{&clock_};
-  SecurityMetrics security_metrics_;
-  AccessLog access_log_;
+  rpc::ReceivedMessages received_messages_;
+  rpc::ByteBudget inflight_budget_{budgets_.inflight_bytes};
+  rpc::UnsentAnswers unsent_{options_.memory.send_timeout, &clock_};
+  rpc::OpenStreams open_streams_{options_.rpc.max_streams};
+  rpc::InFlight in_flight_;
+  telemetry::Metrics metrics_{&clock_};
+  transport::SecurityMetrics security_metrics_;
+  telemetry::AccessLog access_log_;
   RateLimit refused_connections_{1, absl::Seconds(10)};  // limits the log lines on them
-  std::unique_ptr<Credentials> credentials_;
+  std::unique_ptr<transport::Credentials> credentials_;
   // The server tries its own port without a certificate; with mutual TLS that one handshake fails.
   std::atomic<bool> expects_own_handshake_{false};
-  Reflection reflection_{{v1::InferenceService::service_full_name(),
-                          inference::GRPCInferenceService::service_full_name(), kHealthService,
-                          grpc::reflection::v1::ServerReflection::service_full_name()}};
-  Reflection admin_reflection_{
+  rpc::Reflection reflection_{{v1::InferenceService::service_full_name(),
+                               inference::GRPCInferenceService::service_full_name(), kHealthService,
+                               grpc::reflection::v1::ServerReflection::service_full_name()}};
+  rpc::Reflection admin_reflection_{
       {v1::AdminService::service_full_name(), inference::GRPCInferenceService::service_full_name(),
        kHealthService, grpc::reflection::v1::ServerReflection::service_full_name()}};
-  UnknownMethodService unknown_method_service_{&reflection_, &metrics_, &access_log_};
-  UnknownMethodService unknown_admin_method_service_{&admin_reflection_, &metrics_, &access_log_};
+  rpc::UnknownMethodService unknown_method_service_{&reflection_, &metrics_, &access_log_};
+  rpc::UnknownMethodService unknown_admin_method_service_{&admin_reflection_, &metrics_,
+                                                          &access_log_};
   std::unique_ptr<kernels::Backend> backend_;
-  StateBudgets state_budgets_;  // constant once backend_loaded_
-  DeviceWatch device_watch_{
+  batching::StateBudgets state_budgets_;  // constant once backend_loaded_
+  batching::DeviceWatch device_watch_{
       [this](int device, const absl::Status& error) { OnDeviceLost(device, error); }};
-  ModelRegistry registry_;
-  std::unique_ptr<ModelManager> manager_;
-  std::atomic<const ModelManager*> manager_pages_{nullptr};  // for the metrics pages' threads
+  lifecycle::ModelRegistry registry_;
+  std::unique_ptr<lifecycle::ModelManager> manager_;
+  std::atomic<const lifecycle::ModelManager*> manager_pages_{
+      nullptr};         // for the metrics pages' threads
   Mutex health_mutex_;  // held while health is computed and published
-  ReadPause read_pause_{options_.connections.read_pause};
-  std::unique_ptr<Service> service_;
-  std::unique_ptr<OpenInferenceService> open_inference_service_;
-  std::shared_ptr<ReceiveLedger> receive_ledger_;
+  transport::ReadPause read_pause_{options_.connections.read_pause};
+  std::unique_ptr<rpc::Service> service_;
+  std::unique_ptr<open_inference::OpenInferenceService> open_inference_service_;
+  std::shared_ptr<transport::ReceiveLedger> receive_ledger_;
   RateLimit ledger_log_limit_{kClosedLogLines};
-  std::unique_ptr<Listener> listener_;
+  std::unique_ptr<transport::Listener> listener_;
   // For the metrics port and gRPC's log, which start first.
-  std::atomic<Listener*> serving_listener_{nullptr};
-  std::atomic<Listener*> serving_admin_listener_{nullptr};
+  std::atomic<transport::Listener*> serving_listener_{nullptr};
+  std::atomic<transport::Listener*> serving_admin_listener_{nullptr};
   std::unique_ptr<grpc::Server> grpc_server_;
-  std::unique_ptr<AdminService> admin_service_;
-  std::unique_ptr<RepositoryService> repository_service_;
-  std::unique_ptr<Listener> admin_listener_;
-  std::unique_ptr<ConnectionGuard> guard_;  // null = none; asks the listeners
+  std::unique_ptr<rpc::AdminService> admin_service_;
+  std::unique_ptr<open_inference::RepositoryService> repository_service_;
+  std::unique_ptr<transport::Listener> admin_listener_;
+  std::unique_ptr<transport::ConnectionGuard> guard_;  // null = none; asks the listeners
   std::unique_ptr<grpc::Server> admin_server_;
-  StatusPage status_page_{[this] { return Snapshot(); }, TryAccessFrom(options_),
-                          options_.http.status_page_hosts};
-  std::unique_ptr<MetricsServer> metrics_server_;
+  http::StatusPage status_page_{[this] { return Snapshot(); }, TryAccessFrom(options_),
+                                options_.http.status_page_hosts};
+  std::unique_ptr<http::MetricsServer> metrics_server_;
   Mutex gateway_memory_mutex_;
-  ByteReservation gateway_memory_ ABSL_GUARDED_BY(gateway_memory_mutex_){&inflight_budget_};
-  std::unique_ptr<Gateway> page_gateway_;                  // of the metrics port
-  std::atomic<Gateway*> serving_page_gateway_{nullptr};    // null while models are loaded
-  std::unique_ptr<Gateway> gateway_;                       // null = none
-  std::unique_ptr<HttpServer> call_server_;                // likewise
-  std::atomic<HttpServer*> serving_call_server_{nullptr};  // for the metrics port
+  rpc::ByteReservation gateway_memory_ ABSL_GUARDED_BY(gateway_memory_mutex_){&inflight_budget_};
+  std::unique_ptr<rest::Gateway> page_gateway_;                  // of the metrics port
+  std::atomic<rest::Gateway*> serving_page_gateway_{nullptr};    // null while models are loaded
+  std::unique_ptr<rest::Gateway> gateway_;                       // null = none
+  std::unique_ptr<http::HttpServer> call_server_;                // likewise
+  std::atomic<http::HttpServer*> serving_call_server_{nullptr};  // for the metrics port
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 thread_local AnswerGroup* current_group = nullptr;
@@ -32,4 +32,4 @@ void AnswerGroup::Hold(int socket) {
   if (!SetCork(socket, 1)) held_.pop_back();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

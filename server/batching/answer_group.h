@@ -13,7 +13,7 @@
 
 #include <vector>
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class AnswerGroup {
  public:
@@ -35,6 +35,6 @@ class AnswerGroup {
   std::vector<int> held_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_ANSWER_GROUP_H_

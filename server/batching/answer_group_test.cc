@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/tcp_pair.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::sru::testing::TcpPair;
@@ -58,4 +58,4 @@ TEST(AnswerGroupCurrentTest, IsTheInnermostOfTheThread) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

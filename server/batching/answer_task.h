@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace sru::server {
+namespace sru::server::batching {
 
 // All pointers are the caller's and stay valid until the request's `done` is called. The sequence
 // (SequenceTask) that has the task counts all of its tokens, those of the question once.
@@ -27,6 +27,6 @@ struct AnswerTask {
   std::vector<Passage> passages;      // at least one
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_ANSWER_TASK_H_

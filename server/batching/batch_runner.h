@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "server/batching/batcher.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class BatchRunner {
  public:
@@ -28,6 +28,6 @@ class BatchRunner {
   virtual absl::Status Run(const std::vector<const SequenceTask*>& sequences) = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_BATCH_RUNNER_H_

@@ -19,7 +19,7 @@
 #include "server/batching/order_tree.h"
 #include "server/batching/speed_model.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 // All fields but `done` and `times` of a finished request are guarded by the batcher's mutex.
 class PendingRequest {
@@ -785,4 +785,4 @@ absl::StatusOr<std::unique_ptr<Batcher>> Batcher::Create(const BatcherOptions& o
   return std::make_unique<BatcherImpl>(options, clock);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

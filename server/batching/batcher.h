@@ -64,7 +64,7 @@
 #include "server/batching/reject_reason.h"
 #include "server/batching/score_task.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 enum class Priority { kLow = 0, kNormal = 1, kHigh = 2 };
 
@@ -202,6 +202,6 @@ class Batcher {
   virtual BatcherStats stats() const = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_BATCHER_H_

@@ -18,7 +18,7 @@
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/puppet_engine.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::HasSubstr;
@@ -324,4 +324,4 @@ TEST(FloodTest, BelowSaturationNothingIsRefusedOrLate) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -20,7 +20,7 @@
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/puppet_engine.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::ElementsAreArray;
@@ -312,4 +312,4 @@ TEST(BatcherPropertyTest, AgreesWithTheObviousModel) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

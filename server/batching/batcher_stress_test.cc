@@ -20,7 +20,7 @@
 #include "server/batching/batcher.h"
 #include "tests/testing/puppet_engine.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 constexpr int kSubmitters = 4;
@@ -289,4 +289,4 @@ TEST(BatcherStressTest, NoWakeUpIsLost) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -17,7 +17,7 @@
 #include "tests/testing/batcher_fixture.h"
 #include "tests/testing/puppet_engine.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::ElementsAre;
@@ -635,4 +635,4 @@ TEST_F(BatcherDeathTest, LosingARequestEndsTheProcess) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -14,7 +14,7 @@
 #include "kernels/data_type.h"
 #include "kernels/enum_names.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 constexpr int64_t kIntMax = 1 << 30;
@@ -179,4 +179,4 @@ absl::Status ValidateBatchingOptions(const BatchingOptions& options) {
   return absl::OkStatus();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

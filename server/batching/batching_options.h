@@ -11,7 +11,7 @@
 #include "server/base/flag_table.h"
 #include "server/batching/engine.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 struct BatchingOptions {
   std::string backend = "auto";  // "auto": see kernels::ChooseBackend()
@@ -33,6 +33,6 @@ void AddFlags(BatchingOptions* options, FlagTable* flags);
 // kInvalidArgument names the flag.
 absl::Status ValidateBatchingOptions(const BatchingOptions& options);
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_BATCHING_OPTIONS_H_

@@ -4,7 +4,7 @@
 
 #include "server/base/cores.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 CorePool::CorePool(const std::vector<int>& cores) {
   for (int core : cores) workers_[core] = 0;
@@ -31,4 +31,4 @@ CorePool& ProcessCorePool() {
   return pool;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -17,7 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class CorePool {
  public:
@@ -37,6 +37,6 @@ class CorePool {
 // first call must come from a thread that is not pinned.
 CorePool& ProcessCorePool();
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_CORE_POOL_H_

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::ElementsAre;
@@ -30,4 +30,4 @@ TEST(CorePoolTest, AnEmptyPoolGivesNone) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

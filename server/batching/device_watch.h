@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "base/mutex.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class DeviceWatch {
  public:
@@ -80,6 +80,6 @@ class DeviceWatch {
   std::thread thread_;  // of whoever starts and stops it
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_DEVICE_WATCH_H_

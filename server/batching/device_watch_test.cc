@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::ElementsAre;
@@ -37,4 +37,4 @@ TEST(DeviceWatchTest, StopWithoutStart) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -26,7 +26,7 @@
 #include "server/batching/score_batch_runner.h"
 #include "server/batching/translator_stepper.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 constexpr int kMaxInstances = 1024;
@@ -662,4 +662,4 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::CreateWithRunners(
                      observer);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

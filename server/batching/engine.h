@@ -33,7 +33,7 @@
 #include "server/batching/prefix_cache.h"
 #include "server/batching/state_arenas.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class GenerateObserver;
 class Generator;
@@ -117,6 +117,6 @@ class Engine {
   virtual bool Drain(absl::Time deadline) = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_ENGINE_H_

@@ -22,7 +22,7 @@
 #include "tests/testing/failing_backend.h"
 #include "tests/testing/puppet_engine.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::sru::testing::FailingBackend;
@@ -496,4 +496,4 @@ TEST_F(EngineFailoverTest, FailuresUnderLoad) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

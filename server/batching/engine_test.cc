@@ -30,7 +30,7 @@
 #include "server/batching/score_task.h"
 #include "tests/testing/puppet_engine.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::ElementsAre;
@@ -728,4 +728,4 @@ TEST(EngineOfALanguageModelTest, StatesKeepToTheBudget) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

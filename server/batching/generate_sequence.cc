@@ -6,7 +6,7 @@
 
 #include "models/kernel_status.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 using kernels::StateArena;
 
@@ -394,4 +394,4 @@ void GenerateSequence::End(const absl::Status& status, const RequestTimes& times
   Deliver();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -36,7 +36,7 @@
 #include "server/batching/prefix_cache.h"
 #include "server/batching/step_runner.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class GenerateSequence;
 
@@ -181,6 +181,6 @@ class GenerateSequence : public StepSequence {
   GenerateTimes end_times_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_GENERATE_SEQUENCE_H_

@@ -44,7 +44,7 @@ namespace sru::models {
 struct SequenceState;  // state_codec.h
 }
 
-namespace sru::server {
+namespace sru::server::batching {
 
 enum class FinishReason {
   kNone,    // the text goes on, or has been cut off
@@ -177,6 +177,6 @@ class Generator {
   virtual GeneratorStats stats() const = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_GENERATOR_H_

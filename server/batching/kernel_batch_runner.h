@@ -18,7 +18,7 @@
 #include "server/batching/batch_runner.h"
 #include "server/batching/warm_up.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class KernelBatchRunner : public BatchRunner {
  public:
@@ -165,6 +165,6 @@ class KernelBatchRunner : public BatchRunner {
   std::vector<const float*> initial_states_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_KERNEL_BATCH_RUNNER_H_

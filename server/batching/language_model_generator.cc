@@ -8,7 +8,7 @@
 #include "base/limits.h"
 #include "server/batching/step_workers.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 absl::Status DrainStatus() {
@@ -167,4 +167,4 @@ absl::StatusOr<std::unique_ptr<LanguageModelGenerator>> LanguageModelGenerator::
   return generator;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -19,7 +19,7 @@
 #include "server/batching/sequence_scheduler.h"
 #include "server/batching/step_runner.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 struct LanguageModelGeneratorOptions {
   std::string name = "generator";  // for the log
@@ -52,6 +52,6 @@ class LanguageModelGenerator : public Generator {
   virtual void Stop() = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_LANGUAGE_MODEL_GENERATOR_H_

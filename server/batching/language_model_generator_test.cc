@@ -23,7 +23,7 @@
 #include "server/batching/engine.h"
 #include "tests/testing/failing_backend.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::HasSubstr;
@@ -514,4 +514,4 @@ TEST_F(LanguageModelGeneratorTest, MoreThanMaxStreamsAreRefused) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -6,7 +6,7 @@
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using kernels::StateArena;
@@ -312,4 +312,4 @@ absl::Status LanguageModelStepper::RunWarmUpBatch(int num_tokens) {
   return RunPacked(sequences);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -22,7 +22,7 @@
 #include "server/batching/prefix_cache.h"
 #include "server/batching/step_runner.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class LanguageModelStepper : public StepRunner {
  public:
@@ -115,6 +115,6 @@ class LanguageModelStepper : public StepRunner {
   std::vector<kernels::OutputBatch> outputs_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_LANGUAGE_MODEL_STEPPER_H_

@@ -16,7 +16,7 @@
 #include "server/batching/generator.h"
 #include "server/batching/step_runner.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 constexpr int kVocabulary = 17;
@@ -123,4 +123,4 @@ TEST_F(LanguageModelStepperTest, AStepInPartsGivesTheSameTokens) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -11,7 +11,7 @@
 #include "base/mutex.h"
 #include "server/batching/step_workers.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 // Of the newest translation, in how long translations are.
@@ -237,4 +237,4 @@ absl::StatusOr<std::unique_ptr<ModelTranslations>> ModelTranslations::Create(
   return translations;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -24,7 +24,7 @@
 #include "server/batching/translate_sequence.h"
 #include "server/batching/translations.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 struct ModelTranslationsOptions {
   std::string name = "translations";  // for the log
@@ -60,6 +60,6 @@ class ModelTranslations : public Translations {
   virtual void Stop() = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_MODEL_TRANSLATIONS_H_

@@ -26,7 +26,7 @@
 #include "tests/testing/plain_translator.h"
 #include "tests/testing/translator_files.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::HasSubstr;
@@ -437,4 +437,4 @@ TEST_F(ModelTranslationsTest, BoundsAreThoseOfTheQueue) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

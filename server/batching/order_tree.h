@@ -11,7 +11,7 @@
 
 #include "absl/time/time.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class PendingRequest;
 
@@ -184,6 +184,6 @@ class OrderTree {
   OrderNode* root_ = nullptr;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_ORDER_TREE_H_

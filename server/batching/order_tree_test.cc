@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 OrderKey Key(int64_t rank, int64_t deadline_ms, uint64_t number) {
@@ -144,4 +144,4 @@ TEST(OrderTreeTest, RisingKeysDoNotMakeItDeep) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

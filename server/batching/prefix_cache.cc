@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace sru::server {
+namespace sru::server::batching {
 
 using kernels::StateArena;
 
@@ -201,4 +201,4 @@ void PrefixCache::Unlink(Node* node) {
   (node->older == nullptr ? oldest_ : node->older->newer) = node->newer;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -28,7 +28,7 @@
 #include "kernels/program.h"
 #include "kernels/state_arena.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 // Of the rows of fields that do not grow.
 size_t BytesOfState(const std::vector<kernels::FieldSpec>& fields);
@@ -113,6 +113,6 @@ class PrefixCache {
   Stats stats_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_PREFIX_CACHE_H_

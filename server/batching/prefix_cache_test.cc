@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using kernels::StateArena;
@@ -288,4 +288,4 @@ TEST_F(PrefixCacheTest, ThreadsShareIt) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

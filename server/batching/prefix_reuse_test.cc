@@ -24,7 +24,7 @@
 #include "server/batching/score_batch_runner.h"
 #include "server/batching/score_task.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using Tokens = std::vector<int32_t>;
@@ -315,4 +315,4 @@ TEST_F(PrefixReuseTest, KeptPrefixesMakeRoomForScores) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -8,7 +8,7 @@
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 // The length of a row of an input that the model has; 0 without.
@@ -204,4 +204,4 @@ absl::Status ReaderBatchRunner::RunWarmUpBatch(int num_tokens) {
   return Run(sequences);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -14,7 +14,7 @@
 #include "models/reader.h"
 #include "server/batching/batch_runner.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class ReaderBatchRunner : public BatchRunner {
  public:
@@ -63,6 +63,6 @@ class ReaderBatchRunner : public BatchRunner {
   std::vector<float> end_logits_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_READER_BATCH_RUNNER_H_

@@ -16,7 +16,7 @@
 #include "models/model.h"
 #include "tests/testing/small_reader.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::HasSubstr;
@@ -311,4 +311,4 @@ TEST_P(LongPassageTest, TimeAndMemoryAreLinearInIt) {
 INSTANTIATE_TEST_SUITE_P(Backends, LongPassageTest, ::testing::Values(std::tuple("cpu", false)));
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

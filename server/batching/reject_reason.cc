@@ -2,7 +2,7 @@
 
 #include "absl/strings/cord.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 constexpr char kPayloadUrl[] = "sru.server.RejectReason";
@@ -25,4 +25,4 @@ std::optional<RejectReason> GetRejectReason(const absl::Status& status) {
   return std::nullopt;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 enum class RejectReason { kQueueFull, kDeadline, kDraining, kNoWorker, kMemory, kStreams };
 
@@ -88,6 +88,6 @@ class RejectCounters {
   std::array<std::atomic<int64_t>, kNumRejectReasons> counters_{};
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_REJECT_REASON_H_

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::ElementsAre;
@@ -59,4 +59,4 @@ TEST(RejectReasonTest, EachReasonIsCountedByItself) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

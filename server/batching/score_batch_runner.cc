@@ -8,7 +8,7 @@
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using kernels::StateArena;
@@ -197,4 +197,4 @@ absl::Status ScoreBatchRunner::RunWarmUpBatch(int num_tokens) {
   return Run(sequences);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

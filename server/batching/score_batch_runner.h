@@ -16,7 +16,7 @@
 #include "server/batching/batch_runner.h"
 #include "server/batching/prefix_cache.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class ScoreBatchRunner : public BatchRunner {
  public:
@@ -63,6 +63,6 @@ class ScoreBatchRunner : public BatchRunner {
   std::vector<kernels::StateArena::Slot> slots_;  // [sequence], kNoSlot where there is no state
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_SCORE_BATCH_RUNNER_H_

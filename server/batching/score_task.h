@@ -5,7 +5,7 @@
 #include "kernels/program.h"
 #include "kernels/state_arena.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 // All pointers are the caller's and stay valid until the request's `done` is called.
 struct ScoreTask {
@@ -23,6 +23,6 @@ struct ScoreTask {
   bool is_fresh() const { return state == nullptr; }
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_SCORE_TASK_H_

@@ -21,7 +21,7 @@
 #include "server/batching/order_tree.h"
 #include "server/batching/speed_model.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 constexpr int kAnyDevice = -1;
@@ -1263,4 +1263,4 @@ absl::StatusOr<std::unique_ptr<SequenceScheduler>> SequenceScheduler::Create(
   return std::make_unique<SchedulerImpl>(options, clock);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -59,7 +59,7 @@
 #include "server/batching/reject_reason.h"
 #include "server/batching/step_runner.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 inline constexpr double kSlowestStep = 3;
 inline constexpr int kLeastPortion = 32;
@@ -185,6 +185,6 @@ class SequenceScheduler {
   virtual SchedulerStats stats() const = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_SEQUENCE_SCHEDULER_H_

@@ -20,7 +20,7 @@
 #include "server/batching/sequence_scheduler.h"
 #include "tests/testing/puppet_sequence.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 constexpr int kSubmitters = 4;
@@ -219,4 +219,4 @@ TEST(SequenceSchedulerStressTest, WithAllDevicesLost) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -16,7 +16,7 @@
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/puppet_sequence.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::ElementsAre;
@@ -972,4 +972,4 @@ TEST(SchedulerOptionsTest, NamesTheOptionThatIsOutOfRange) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -25,7 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class SpeedModel {
  public:
@@ -115,6 +115,6 @@ class SpeedModel {
   double margin_ = 1.25;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_SPEED_MODEL_H_

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 TEST(SpeedModelTest, TellsTheFixedPartFromTheTokens) {
@@ -45,4 +45,4 @@ TEST(SpeedModelTest, TheMarginFollowsOutcomesWithinBounds) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

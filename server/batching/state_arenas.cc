@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "models/kernel_status.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 constexpr int64_t kMegabyte = 1000000;
@@ -80,4 +80,4 @@ StateArenas::Stats StateArenas::stats() const {
   return stats;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -18,7 +18,7 @@
 #include "kernels/state_arena.h"
 #include "server/base/memory_limit.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 // [device]; one entry for a backend on the processor.
 using StateBudgets = std::vector<std::shared_ptr<kernels::ArenaBudget>>;
@@ -55,6 +55,6 @@ class StateArenas {
   std::vector<absl::StatusOr<std::shared_ptr<kernels::StateArena>>> arenas_;  // [device]
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_STATE_ARENAS_H_

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using ::testing::HasSubstr;
@@ -146,4 +146,4 @@ TEST(StateArenasTest, OtherErrorsAreReturned) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::batching

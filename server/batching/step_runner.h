@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "server/batching/batcher.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 // What a sequence can be given in its next step.
 struct StepNeed {
@@ -76,6 +76,6 @@ class StepRunner {
   virtual absl::Status Run(std::vector<StepShare>& shares) = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_STEP_RUNNER_H_

@@ -13,7 +13,7 @@
 #include "server/base/log.h"
 #include "server/batching/core_pool.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 // Before the end of a drain, sequences are told to stop, so that what they leave is out in time: a tenth
@@ -168,4 +168,4 @@ absl::StatusOr<std::unique_ptr<StepWorkers>> StepWorkers::Create(
                                            clock, listener);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

@@ -19,7 +19,7 @@
 #include "server/batching/sequence_scheduler.h"
 #include "server/batching/step_runner.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 struct StepWorkersOptions {
   std::string name = "steps";       // of the model, for the log
@@ -72,6 +72,6 @@ class StepWorkers {
   virtual void Stop() = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_STEP_WORKERS_H_

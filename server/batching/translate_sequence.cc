@@ -6,7 +6,7 @@
 
 #include "models/kernel_status.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 using kernels::StateArena;
 
@@ -397,4 +397,4 @@ void TranslateSequence::End(const absl::Status& status, const RequestTimes& /*ti
   call->OnSentence(index_, status, std::move(result_));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

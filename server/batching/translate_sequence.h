@@ -36,7 +36,7 @@
 #include "server/batching/step_runner.h"
 #include "server/batching/translations.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 // How calls have ended.
 struct TranslationCounts {
@@ -210,6 +210,6 @@ class TranslateSequence : public StepSequence {
   int source_tokens_ = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_TRANSLATE_SEQUENCE_H_

@@ -38,7 +38,7 @@
 #include "server/batching/batcher.h"
 #include "server/batching/reject_reason.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 // One sentence.
 struct TranslateTask {
@@ -134,6 +134,6 @@ class Translations {
   virtual TranslationStats stats() const = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_TRANSLATIONS_H_

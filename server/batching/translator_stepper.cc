@@ -6,7 +6,7 @@
 #include "models/kernel_status.h"
 #include "server/batching/warm_up.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 namespace {
 
 using kernels::StateArena;
@@ -235,4 +235,4 @@ absl::Status TranslatorStepper::RunWarmUpBatch(int num_tokens) {
   return status;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching

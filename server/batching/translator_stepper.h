@@ -22,7 +22,7 @@
 #include "server/batching/step_runner.h"
 #include "server/batching/translate_sequence.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 class TranslatorStepper : public StepRunner {
  public:
@@ -104,6 +104,6 @@ class TranslatorStepper : public StepRunner {
   std::vector<kernels::OutputBatch> outputs_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_TRANSLATOR_STEPPER_H_

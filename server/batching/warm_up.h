@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "server/base/clock.h"
 
-namespace sru::server {
+namespace sru::server::batching {
 
 // Calls run(tokens) for 1, 8, 64, ... tokens up to `max_tokens`, each twice. Stops early if the next
 // size would exceed a few tens of milliseconds, so that a server with a slow backend is ready soon,
@@ -47,6 +47,6 @@ inline int WarmUpSequences(int num_tokens, int max_sequences) {
   return std::min(max_sequences, (num_tokens + kSequenceLength - 1) / kSequenceLength);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::batching
 
 #endif  // SRU_SERVER_BATCHING_WARM_UP_H_

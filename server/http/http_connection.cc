@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 // How much of an answer in parts may wait to be sent.
@@ -559,4 +559,4 @@ void HttpConnection::Close(bool reset) {
   if (call_ != nullptr) std::exchange(call_, nullptr)->End(/*gone=*/true);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http

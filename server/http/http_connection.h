@@ -23,7 +23,7 @@
 #include "server/http/http_server.h"
 #include "server/http/http_transport.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 // Runs jobs on a connection's thread. Thread-safe.
 class HttpJobs {
@@ -160,6 +160,6 @@ class HttpConnection final : public HttpTransport::User,
   size_t ignored_bytes_ = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_HTTP_CONNECTION_H_

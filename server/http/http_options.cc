@@ -3,7 +3,7 @@
 #include "absl/strings/str_join.h"
 #include "server/http/page_host.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 void AddFlags(HttpOptions* options, FlagTable* flags) {
   flags->AddParsed("metrics_listen", &options->metrics_listen, options->metrics_listen.ToString(),
@@ -31,4 +31,4 @@ void AddFlags(HttpOptions* options, FlagTable* flags) {
                    "here. /metrics, /healthz and /readyz answer by every name.");
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http

@@ -10,7 +10,7 @@
 #include "server/base/listen_address.h"
 #include "server/http/try_access.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 struct HttpOptions {
   ListenAddress metrics_listen = {"0.0.0.0", 9090};
@@ -23,6 +23,6 @@ struct HttpOptions {
 
 void AddFlags(HttpOptions* options, FlagTable* flags);
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_HTTP_OPTIONS_H_

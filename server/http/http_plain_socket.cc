@@ -10,7 +10,7 @@
 
 #include "server/http/http_socket.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 using boost::system::error_code;
@@ -99,4 +99,4 @@ std::unique_ptr<HttpTransport> MakePlainTransport(HttpSocket socket, absl::Span<
   return std::make_unique<PlainTransport>(std::move(socket), scratch);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http

@@ -16,7 +16,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 namespace http = boost::beast::http;
@@ -225,4 +225,4 @@ void HttpRequestParser::OnField(absl::string_view name, absl::string_view value)
   }
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http

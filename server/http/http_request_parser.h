@@ -20,7 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "server/http/page_message.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 class HttpRequestParser {
  public:
@@ -76,6 +76,6 @@ class HttpRequestParser {
   std::string error_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_HTTP_REQUEST_PARSER_H_

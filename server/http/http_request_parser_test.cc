@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 using ::testing::HasSubstr;
@@ -141,4 +141,4 @@ TEST(HttpRequestParserTest, Bounds) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::http

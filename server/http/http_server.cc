@@ -32,7 +32,7 @@
 #include "server/http/http_connection.h"
 #include "server/http/http_socket.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 namespace asio = boost::asio;
@@ -544,4 +544,4 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const ListenAddres
   return std::unique_ptr<HttpServer>(std::move(server));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http

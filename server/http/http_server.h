@@ -26,7 +26,7 @@
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
-namespace sru::server {
+namespace sru::server::http {
 
 // A request that waits for its answer.
 class HttpCall {
@@ -125,6 +125,6 @@ class HttpServer {
   virtual Stats stats() const = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_HTTP_SERVER_H_

@@ -16,7 +16,7 @@
 #include "tests/testing/poll.h"
 #include "tests/testing/slow_connection.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 using ::sru::testing::PollUntil;
@@ -332,4 +332,4 @@ TEST_F(HttpServerTest, RoomIsMadeAndCounted) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::http

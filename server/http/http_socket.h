@@ -14,7 +14,7 @@
 
 struct ssl_ctx_st;
 
-namespace sru::server {
+namespace sru::server::http {
 
 using HttpSocket =
     boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::io_context::executor_type>;
@@ -27,6 +27,6 @@ std::unique_ptr<HttpTransport> MakeTlsTransport(
     HttpSocket socket, const std::shared_ptr<ssl_ctx_st>& context,
     std::function<void(const std::string& detail)> on_failure);
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_HTTP_SOCKET_H_

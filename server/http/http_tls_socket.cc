@@ -17,7 +17,7 @@
 #include "server/http/http_socket.h"
 #include "server/http/tcp_sent.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 namespace asio = boost::asio;
@@ -120,4 +120,4 @@ std::unique_ptr<HttpTransport> MakeTlsTransport(
   return std::make_unique<TlsTransport>(std::move(socket), context, std::move(on_failure));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http

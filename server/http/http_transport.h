@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 class HttpTransport {
  public:
@@ -41,6 +41,6 @@ class HttpTransport {
   virtual void Close(bool reset) = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_HTTP_TRANSPORT_H_

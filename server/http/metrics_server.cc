@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 // Threads for the pages for people.
@@ -212,4 +212,4 @@ absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(
   return std::unique_ptr<MetricsServer>(std::move(server));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http

@@ -16,7 +16,7 @@
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 class MetricsServer {
  public:
@@ -44,6 +44,6 @@ class MetricsServer {
   virtual const ListenAddress& address() const = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_METRICS_SERVER_H_

@@ -30,7 +30,7 @@
 #include "tests/testing/poll.h"
 #include "tests/testing/slow_connection.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 using ::sru::testing::HttpExchange;
@@ -506,4 +506,4 @@ TEST_F(BoundsTest, StoppingWaitsForWhatRuns) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::http

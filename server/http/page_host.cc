@@ -12,7 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 constexpr size_t kMaxNameBytes = 253;  // the limit of DNS
@@ -126,4 +126,4 @@ std::string WrongPageHost(absl::string_view header) {
                       host->host);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http

@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 // The value of a header Host.
 struct PageHost {
@@ -45,6 +45,6 @@ bool IsAllowedPageHost(absl::string_view header, const std::vector<std::string>&
 // The message for a request to which they are not shown.
 std::string WrongPageHost(absl::string_view header);
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_PAGE_HOST_H_

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 using ::testing::ElementsAre;
@@ -95,4 +95,4 @@ TEST(PageHostTest, ParsesTheFlag) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::http

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 // Headers by lower-case name, in the order of their first appearance. A header that came twice has
 // both values, joined by ", ". Requests have few, so a search looks at all of them.
@@ -92,6 +92,6 @@ struct PageResponse {
   std::vector<std::pair<std::string, std::string>> headers;  // additional headers
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_PAGE_MESSAGE_H_

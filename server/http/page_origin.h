@@ -7,7 +7,7 @@
 
 #include "server/http/page_message.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 // False for what a person did (Sec-Fetch-Site: none), and for programs, which do not say.
 inline bool IsCrossOrigin(const PageRequest& request) {
@@ -19,6 +19,6 @@ inline bool IsCrossOrigin(const PageRequest& request) {
   return at == std::string::npos || origin.substr(at + 3) != request.header("host");
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_PAGE_ORIGIN_H_

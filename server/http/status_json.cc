@@ -5,7 +5,7 @@
 #include "nlohmann/json.hpp"
 #include "server/base/version.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 using nlohmann::json;
@@ -93,4 +93,4 @@ std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_a
   return status.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http

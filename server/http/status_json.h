@@ -28,7 +28,7 @@
 #include "absl/time/time.h"
 #include "prometheus/metric_family.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 // One model version as the page shows it.
 struct ModelView {
@@ -64,6 +64,6 @@ struct StatusSnapshot {
 // `try_access` is OK, or says why this viewer may not try a model.
 std::string StatusJson(const StatusSnapshot& snapshot, const absl::Status& try_access);
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_STATUS_JSON_H_

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "server/http/page_host.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 // Generated from status_page/ by CMake: names and contents.
 const std::vector<std::pair<std::string, std::string>>& StatusPageFiles();
@@ -120,4 +120,4 @@ std::optional<PageResponse> StatusPage::Handle(const PageRequest& request) const
   return response;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http

@@ -19,7 +19,7 @@
 #include "server/http/status_json.h"
 #include "server/http/try_access.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 class StatusPage {
  public:
@@ -43,6 +43,6 @@ class StatusPage {
   const std::vector<std::string> hosts_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_STATUS_PAGE_H_

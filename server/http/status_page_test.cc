@@ -11,7 +11,7 @@
 #include "server/base/clock.h"
 #include "server/telemetry/metrics.h"
 
-namespace sru::server {
+namespace sru::server::http {
 namespace {
 
 using nlohmann::json;
@@ -239,14 +239,14 @@ TEST_F(StatusPageTest, IsNotShownUnderANameThatMayBeAStrangers) {
 
 TEST_F(StatusPageTest, MetricsAreThoseOfTheScrape) {
   const RealClock clock;
-  Metrics metrics(&clock);
+  telemetry::Metrics metrics(&clock);
   const auto model = metrics.ForModel("trec", 3, 1000);
-  CallTimes times;
+  telemetry::CallTimes times;
   times.total = absl::Milliseconds(3);
-  model->OnCall(Method::kClassify, absl::StatusCode::kOk, times);
+  model->OnCall(telemetry::Method::kClassify, absl::StatusCode::kOk, times);
   times.total = absl::Seconds(60);
-  model->OnCall(Method::kClassify, absl::StatusCode::kOk, times);
-  ServerLevels levels;
+  model->OnCall(telemetry::Method::kClassify, absl::StatusCode::kOk, times);
+  telemetry::ServerLevels levels;
   levels.requests_in_flight = 7;
   snapshot_.metrics = metrics.Collect(levels);
   const json status = Status()["metrics"];
@@ -292,4 +292,4 @@ TEST_F(StatusPageTest, ANumberThatJsonCannotHoldIsNull) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::http

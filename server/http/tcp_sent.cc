@@ -6,7 +6,7 @@
 
 #include <cstddef>
 
-namespace sru::server {
+namespace sru::server::http {
 
 bool ClientHasSent(int fd) {
   tcp_info info{};
@@ -18,4 +18,4 @@ bool ClientHasSent(int fd) {
   return size < kNeeded || info.tcpi_bytes_received > 1;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http

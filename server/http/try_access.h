@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
-namespace sru::server {
+namespace sru::server::http {
 
 enum class TryAccess {
   kOff,  // nobody
@@ -41,6 +41,6 @@ inline absl::StatusOr<TryAccess> ParseTryAccess(absl::string_view flag, absl::st
       absl::StrCat("--", flag, ": expected off, local or all, found '", text, "'"));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::http
 
 #endif  // SRU_SERVER_HTTP_TRY_ACCESS_H_

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 
 absl::Status ExplainFailure(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) {
@@ -21,4 +21,4 @@ absl::Status ExplainFailure(const std::exception& error) {
   return absl::ResourceExhaustedError(error.what());
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle

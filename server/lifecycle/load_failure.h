@@ -6,11 +6,11 @@
 
 #include "absl/status/status.h"
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 
 // kResourceExhausted, saying what was missing and, if that is known, what to change.
 absl::Status ExplainFailure(const std::exception& error);
 
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle
 
 #endif  // SRU_SERVER_LIFECYCLE_LOAD_FAILURE_H_

@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 namespace {
 
 using ::testing::AllOf;
@@ -30,4 +30,4 @@ TEST(LoadFailureTest, SaysWhatIsMissing) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle

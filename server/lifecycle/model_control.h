@@ -2,7 +2,7 @@
 #ifndef SRU_SERVER_LIFECYCLE_MODEL_CONTROL_H_
 #define SRU_SERVER_LIFECYCLE_MODEL_CONTROL_H_
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 
 enum class ModelControl {
   kStatic,    // nothing: the models that the repository holds at the start
@@ -10,6 +10,6 @@ enum class ModelControl {
   kExplicit,  // the callers of AdminService
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle
 
 #endif  // SRU_SERVER_LIFECYCLE_MODEL_CONTROL_H_

@@ -11,7 +11,7 @@
 #include "server/base/heap.h"
 #include "server/base/log.h"
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 namespace {
 
 // The most requests that may wait for the manager's thread.
@@ -253,7 +253,7 @@ bool ModelManager::WaitsForEmptyRepository(const models::RepositoryListing& list
   return now < empty_since_ + options_.empty_repository_grace;
 }
 
-absl::StatusOr<std::vector<ModelStatus>> ModelManager::Load(const std::string& model) {
+absl::StatusOr<std::vector<telemetry::ModelStatus>> ModelManager::Load(const std::string& model) {
   const auto listing = models::ScanModel(options_.repository, model);
   Mode mode;
   mode.retry_failed = true;
@@ -263,7 +263,8 @@ absl::StatusOr<std::vector<ModelStatus>> ModelManager::Load(const std::string& m
     status = absl::Status(CodeForCaller(status.code()), status.message());
   }
   if (!status.ok()) {
-    return absl::Status(status.code(), WithoutRepository(status.message(), options_.repository));
+    return absl::Status(status.code(),
+                        telemetry::WithoutRepository(status.message(), options_.repository));
   }
   return StatusesOf(&model);
 }
@@ -645,31 +646,32 @@ std::string ModelManager::StillServed(const std::string& model) const {
                       served.size() == 1 ? " is served" : " are served");
 }
 
-std::vector<ModelStatus> ModelManager::StatusesOf(const std::string* model) const {
-  std::vector<ModelStatus> statuses;
+std::vector<telemetry::ModelStatus> ModelManager::StatusesOf(const std::string* model) const {
+  std::vector<telemetry::ModelStatus> statuses;
   {
     MutexLock lock(&mutex_);
     for (const auto& [name, entry] : models_) {
       if (!entry.problem.empty()) {
-        statuses.push_back(
-            {name, 0, ModelState::kFailed, WithoutRepository(entry.problem, options_.repository)});
+        statuses.push_back({name, 0, telemetry::ModelState::kFailed,
+                            telemetry::WithoutRepository(entry.problem, options_.repository)});
       }
       for (const auto& [number, version] : entry.versions) {
         const std::string failure =
-            WithoutRepository(version.failure.message(), options_.repository);
+            telemetry::WithoutRepository(version.failure.message(), options_.repository);
         if (version.served != nullptr) {
-          statuses.push_back({name, number, ModelState::kReady, failure});
+          statuses.push_back({name, number, telemetry::ModelState::kReady, failure});
         }
         if (version.loading) {
-          statuses.push_back({name, number, ModelState::kLoading, ""});
+          statuses.push_back({name, number, telemetry::ModelState::kLoading, ""});
         } else if (version.served == nullptr && !version.failure.ok()) {
-          statuses.push_back({name, number, ModelState::kFailed, failure});
+          statuses.push_back({name, number, telemetry::ModelState::kFailed, failure});
         }
       }
     }
     for (const auto& [key, in_memory] : in_memory_) {
       if (in_memory.retired) {
-        statuses.push_back({in_memory.model, in_memory.version, ModelState::kUnloading, ""});
+        statuses.push_back(
+            {in_memory.model, in_memory.version, telemetry::ModelState::kUnloading, ""});
       }
     }
   }
@@ -684,11 +686,11 @@ std::vector<ModelStatus> ModelManager::StatusesOf(const std::string* model) cons
   return statuses;
 }
 
-std::vector<ModelStatus> ModelManager::Statuses() const { return StatusesOf(nullptr); }
+std::vector<telemetry::ModelStatus> ModelManager::Statuses() const { return StatusesOf(nullptr); }
 
-std::vector<ModelLoadCounts> ModelManager::LoadCounts() const {
+std::vector<telemetry::ModelLoadCounts> ModelManager::LoadCounts() const {
   MutexLock lock(&mutex_);
-  std::vector<ModelLoadCounts> counts;
+  std::vector<telemetry::ModelLoadCounts> counts;
   for (const auto& [name, entry] : models_) {
     counts.push_back({name, entry.loads, entry.failures});
   }
@@ -704,4 +706,4 @@ std::vector<std::shared_ptr<ServedModel>> ModelManager::InMemory() const {
   return list;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle

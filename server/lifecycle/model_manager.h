@@ -50,7 +50,7 @@
 #include "server/lifecycle/model_registry.h"
 #include "server/telemetry/model_status.h"
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 
 struct ModelManagerOptions : ModelOptions {
   // How long the thread waits for unloaded versions to be freed before it loads more, so that no
@@ -85,7 +85,8 @@ class ModelObserver {
 class ModelManager {
  public:
   // These answer a request, from the manager's thread or from BeginStop().
-  using LoadCallback = std::function<void(const absl::StatusOr<std::vector<ModelStatus>>&)>;
+  using LoadCallback =
+      std::function<void(const absl::StatusOr<std::vector<telemetry::ModelStatus>>&)>;
   using UnloadCallback = std::function<void(const absl::Status&)>;
   // True if the caller no longer waits; a request that has not begun is then dropped.
   using CancelledCallback = std::function<bool()>;
@@ -115,7 +116,7 @@ class ModelManager {
   // kNotFound when the repository has no such model, kFailedPrecondition when its files are wrong,
   // kAborted when they change while they are read, or another error of the loader, such as
   // kResourceExhausted. On an error, what was served before still is.
-  absl::StatusOr<std::vector<ModelStatus>> Load(const std::string& model);
+  absl::StatusOr<std::vector<telemetry::ModelStatus>> Load(const std::string& model);
 
   // Unloads a model: from now on its versions are not found. kInvalidArgument for a bad name,
   // kNotFound when it is not loaded.
@@ -135,8 +136,8 @@ class ModelManager {
   void BeginStop();
 
   // Sorted by model, then version.
-  std::vector<ModelStatus> Statuses() const;
-  std::vector<ModelLoadCounts> LoadCounts() const;
+  std::vector<telemetry::ModelStatus> Statuses() const;
+  std::vector<telemetry::ModelLoadCounts> LoadCounts() const;
   // Whether the last look found the repository empty while models were served from it.
   bool repository_emptied() const { return repository_emptied_.load(); }
   // All versions in memory: those in the registry and those that calls still hold.
@@ -201,7 +202,7 @@ class ModelManager {
   void Publish() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Retire(std::shared_ptr<ServedModel>* served) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyServing(const std::string& model);
-  std::vector<ModelStatus> StatusesOf(const std::string* model) const;
+  std::vector<telemetry::ModelStatus> StatusesOf(const std::string* model) const;
   std::string StillServed(const std::string& model) const;
   void Post(std::function<void(const absl::Status& admitted)> request);
   void Run();
@@ -235,6 +236,6 @@ class ModelManager {
   std::thread thread_;  // of the owner
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle
 
 #endif  // SRU_SERVER_LIFECYCLE_MODEL_MANAGER_H_

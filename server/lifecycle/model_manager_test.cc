@@ -19,7 +19,7 @@
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/test_files.h"
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 namespace {
 
 using ::testing::ElementsAre;
@@ -27,12 +27,12 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 // Counts the engines that live.
-class FakeEngine : public Engine {
+class FakeEngine : public batching::Engine {
  public:
   explicit FakeEngine(std::atomic<int>* live) : live_(*live) { ++live_; }
   ~FakeEngine() override { --live_; }
   const std::shared_ptr<const models::Model>& model() const override { return model_; }
-  Batcher& batcher() override { std::abort(); }
+  batching::Batcher& batcher() override { std::abort(); }
   int instances() const override { return 1; }
   void TakeOutDevice(int /*device*/, const absl::Status& /*error*/) override {}
   bool Drain(absl::Time /*deadline*/) override { return true; }
@@ -138,14 +138,14 @@ class ModelManagerTest : public ::testing::Test {
   }
   std::vector<std::string> States() const {
     std::vector<std::string> states;
-    for (const ModelStatus& status : manager_->Statuses()) {
-      states.push_back(
-          absl::StrCat(status.model, ":", status.version, " ", ModelStateName(status.state)));
+    for (const telemetry::ModelStatus& status : manager_->Statuses()) {
+      states.push_back(absl::StrCat(status.model, ":", status.version, " ",
+                                    telemetry::ModelStateName(status.state)));
     }
     return states;
   }
   std::string MessageOf(const std::string& model, int64_t version) const {
-    for (const ModelStatus& status : manager_->Statuses()) {
+    for (const telemetry::ModelStatus& status : manager_->Statuses()) {
       if (status.model == model && status.version == version) return status.message;
     }
     return "no such version";
@@ -524,7 +524,7 @@ TEST_F(ModelManagerTest, ExplicitLoadsAndUnloadsWhatItIsTold) {
   auto loaded = manager_->Load("a");
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   ASSERT_EQ(loaded->size(), 1u);
-  EXPECT_EQ((*loaded)[0].state, ModelState::kReady);
+  EXPECT_EQ((*loaded)[0].state, telemetry::ModelState::kReady);
   EXPECT_THAT(Served(), ElementsAre("a:1", "b:1"));
 
   // Another call looks and finds nothing to do.
@@ -659,10 +659,11 @@ class WaitingLoadTest : public ModelManagerTest {
     manager_->StartThread();
   }
   void RequestLoad(std::function<bool()> cancelled = [] { return false; }) {
-    manager_->RequestLoad("m", std::move(cancelled),
-                          [this](const absl::StatusOr<std::vector<ModelStatus>>& result) {
-                            answers_.Add(result.status());
-                          });
+    manager_->RequestLoad(
+        "m", std::move(cancelled),
+        [this](const absl::StatusOr<std::vector<telemetry::ModelStatus>>& result) {
+          answers_.Add(result.status());
+        });
   }
 
   Gate gate_;
@@ -700,10 +701,10 @@ TEST_F(WaitingLoadTest, StoppingAnswersWhatWaitsAndDropsWhatIsLoaded) {
 }
 
 // Does nothing, at once.
-class IdleRunner : public BatchRunner {
+class IdleRunner : public batching::BatchRunner {
  public:
   absl::Status WarmUp() override { return absl::OkStatus(); }
-  absl::Status Run(const std::vector<const SequenceTask*>& /*sequences*/) override {
+  absl::Status Run(const std::vector<const batching::SequenceTask*>& /*sequences*/) override {
     return absl::OkStatus();
   }
 };
@@ -716,10 +717,10 @@ class EngineLoader : public ModelLoader {
     auto served = std::make_unique<ServedModel>();
     served->name = location.name;
     served->version = location.version;
-    std::vector<std::unique_ptr<BatchRunner>> runners;
+    std::vector<std::unique_ptr<batching::BatchRunner>> runners;
     for (int i = 0; i < 2; ++i) runners.push_back(std::make_unique<IdleRunner>());
-    auto engine =
-        Engine::CreateWithRunners(nullptr, std::move(runners), EngineOptions(), &clock_, nullptr);
+    auto engine = batching::Engine::CreateWithRunners(nullptr, std::move(runners),
+                                                      batching::EngineOptions(), &clock_, nullptr);
     if (!engine.ok()) return engine.status();
     served->engine = *std::move(engine);
     return served;
@@ -763,12 +764,12 @@ TEST(ModelManagerStressTest, NoCallFailsWhileModelsAreReplaced) {
         };
         auto call = std::make_shared<Call>();
         call->served = *std::move(found);
-        Batcher& batcher = call->served->engine->batcher();
-        BatchRequest request;
+        batching::Batcher& batcher = call->served->engine->batcher();
+        batching::BatchRequest request;
         request.sequences.resize(1);
         request.sequences[0].token_ids = {1};
         request.sequences[0].num_tokens = 1;
-        request.done = [call](const absl::Status& status, const RequestTimes& /*times*/) {
+        request.done = [call](const absl::Status& status, const batching::RequestTimes& /*times*/) {
           call->served.reset();
           call->answers.Add(status);
         };
@@ -786,7 +787,7 @@ TEST(ModelManagerStressTest, NoCallFailsWhileModelsAreReplaced) {
     repository.Write(absl::StrCat("m/", i / 2 + 1, "/config.json"), absl::StrCat(i));
     manager.RequestLoad(
         "m", [] { return false; },
-        [&loads](const absl::StatusOr<std::vector<ModelStatus>>& result) {
+        [&loads](const absl::StatusOr<std::vector<telemetry::ModelStatus>>& result) {
           loads.Add(result.status());
         });
     EXPECT_EQ(loads.Await(i - 1).back(), absl::StatusCode::kOk);
@@ -800,4 +801,4 @@ TEST(ModelManagerStressTest, NoCallFailsWhileModelsAreReplaced) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle

@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 namespace {
 
 absl::StatusOr<models::VersionPolicy> ParsePolicy(absl::string_view flag, absl::string_view text) {
@@ -88,4 +88,4 @@ absl::Status ValidateModelOptions(const ModelOptions& options) {
   return absl::OkStatus();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle

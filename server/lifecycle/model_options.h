@@ -11,7 +11,7 @@
 #include "server/base/flag_table.h"
 #include "server/lifecycle/model_control.h"
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 
 struct ModelOptions {
   std::string repository;
@@ -28,6 +28,6 @@ void AddFlags(ModelOptions* options, FlagTable* flags);
 // kInvalidArgument names the flag.
 absl::Status ValidateModelOptions(const ModelOptions& options);
 
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle
 
 #endif  // SRU_SERVER_LIFECYCLE_MODEL_OPTIONS_H_

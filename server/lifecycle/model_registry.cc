@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 namespace {
 
 template <typename Map>
@@ -83,4 +83,4 @@ std::vector<std::shared_ptr<ServedModel>> ModelRegistry::List() const {
   return list;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle

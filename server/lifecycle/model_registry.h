@@ -19,7 +19,7 @@
 #include "server/batching/engine.h"
 #include "server/telemetry/metrics.h"
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 
 // A model that answers calls. Calls keep it alive, but must not destroy it: its engine joins the
 // workers that answer them. ModelManager's pointers take care of that.
@@ -27,8 +27,8 @@ struct ServedModel {
   std::string name;
   int64_t version = 0;
   std::shared_ptr<const models::Model> model;
-  std::shared_ptr<ModelMetrics> metrics;
-  std::unique_ptr<Engine> engine;  // destroyed first: its workers report to `metrics`
+  std::shared_ptr<telemetry::ModelMetrics> metrics;
+  std::unique_ptr<batching::Engine> engine;  // destroyed first: its workers report to `metrics`
 };
 
 // Whether models with this task answer a call; null: no matter which.
@@ -68,6 +68,6 @@ class ModelRegistry {
   std::shared_ptr<const Models> models_ ABSL_GUARDED_BY(mutex_) = std::make_shared<Models>();
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle
 
 #endif  // SRU_SERVER_LIFECYCLE_MODEL_REGISTRY_H_

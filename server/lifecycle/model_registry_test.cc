@@ -11,7 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/test_files.h"
 
-namespace sru::server {
+namespace sru::server::lifecycle {
 namespace {
 
 using ::testing::HasSubstr;
@@ -93,4 +93,4 @@ TEST(ModelRegistryTest, WhatWasFoundOutlivesTheSnapshot) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::lifecycle

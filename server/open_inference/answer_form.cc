@@ -9,7 +9,7 @@
 #include "server/open_inference/infer_response.h"
 #include "server/open_inference/tensor_values.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 template <typename Value>
@@ -26,7 +26,7 @@ class Form final : public InferForm<v1::AnswerRequest, v1::AnswerResponse> {
  private:
   static constexpr const char* kNames[] = {"question", "passage"};
 
-  absl::Status OutlineInputs(RequestOutline* outline) override {
+  absl::Status OutlineInputs(rpc::RequestOutline* outline) override {
     const InferRequest& request = call().request;
     for (size_t i = 0; i < request.inputs.size(); ++i) {
       const bool is_passage = request.inputs[i].name == kNames[1];
@@ -165,6 +165,8 @@ class Form final : public InferForm<v1::AnswerRequest, v1::AnswerResponse> {
 
 }  // namespace
 
-AnswerForm MakeAnswerForm(InferCallPtr call) { return std::make_unique<Form>(std::move(call)); }
+rpc::AnswerForm MakeAnswerForm(InferCallPtr call) {
+  return std::make_unique<Form>(std::move(call));
+}
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

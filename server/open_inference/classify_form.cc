@@ -5,7 +5,7 @@
 #include "server/open_inference/infer_form.h"
 #include "server/open_inference/infer_response.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 class Form final : public SequenceInferForm<v1::ClassifyRequest, v1::ClassifyResponse> {
@@ -71,6 +71,8 @@ class Form final : public SequenceInferForm<v1::ClassifyRequest, v1::ClassifyRes
 
 }  // namespace
 
-ClassifyForm MakeClassifyForm(InferCallPtr call) { return std::make_unique<Form>(std::move(call)); }
+rpc::ClassifyForm MakeClassifyForm(InferCallPtr call) {
+  return std::make_unique<Form>(std::move(call));
+}
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

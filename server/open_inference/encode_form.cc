@@ -10,7 +10,7 @@
 #include "server/open_inference/infer_response.h"
 #include "server/rpc/wire_pooling.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 class Form final : public SequenceInferForm<v1::EncodeRequest, v1::EncodeResponse> {
@@ -48,7 +48,7 @@ class Form final : public SequenceInferForm<v1::EncodeRequest, v1::EncodeRespons
       const char* const candidate = kernels::PoolingName(pooling);
       if (*name == candidate) {
         pooling_ = pooling;
-        request->set_pooling(ToProto(pooling));
+        request->set_pooling(rpc::ToProto(pooling));
         return absl::OkStatus();
       }
       absl::StrAppend(&known, known.empty() ? "" : ", ", candidate);
@@ -61,11 +61,11 @@ class Form final : public SequenceInferForm<v1::EncodeRequest, v1::EncodeRespons
     request->set_output_format(v1::OUTPUT_FORMAT_RAW_FLOAT32);
   }
 
-  int64_t ExtraAnswerBytes(const std::vector<SequenceTask>& tasks) const override {
+  int64_t ExtraAnswerBytes(const std::vector<batching::SequenceTask>& tasks) const override {
     if (!has_token_vectors()) return 0;
     int64_t longest = 0;
     int64_t total = 0;
-    for (const SequenceTask& task : tasks) {
+    for (const batching::SequenceTask& task : tasks) {
       longest = std::max<int64_t>(longest, task.num_tokens);
       total += task.num_tokens;
     }
@@ -120,6 +120,8 @@ class Form final : public SequenceInferForm<v1::EncodeRequest, v1::EncodeRespons
 
 }  // namespace
 
-EncodeForm MakeEncodeForm(InferCallPtr call) { return std::make_unique<Form>(std::move(call)); }
+rpc::EncodeForm MakeEncodeForm(InferCallPtr call) {
+  return std::make_unique<Form>(std::move(call));
+}
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

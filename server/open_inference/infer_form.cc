@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 // Takes "[3]" from the beginning of `text`; empty if it does not begin so.
@@ -80,4 +80,4 @@ absl::Status ExplainField(const absl::Status& status, absl::string_view values) 
   return absl::InvalidArgumentError(explained);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

@@ -17,31 +17,31 @@
 #include "server/rpc/message_form.h"
 #include "server/rpc/request_limits.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 // What is known of a ModelInfer before its call begins.
 struct InferCall {
-  explicit InferCall(ByteBudget* budget) : bytes(budget) {}
+  explicit InferCall(rpc::ByteBudget* budget) : bytes(budget) {}
 
   MessageBytes bytes;
   InferRequest request;  // points into `bytes`
   std::string id;
-  std::shared_ptr<ServedModel> served;
+  std::shared_ptr<lifecycle::ServedModel> served;
   CommonParameters common;
   InferKind kind = InferKind::kClassify;
   Outputs outputs;
-  RequestLimits limits;
+  rpc::RequestLimits limits;
 
   const models::Model& model() const { return *served->model; }
 };
 using InferCallPtr = std::unique_ptr<InferCall>;
 
 // One of these for each kind.
-ClassifyForm MakeClassifyForm(InferCallPtr call);
-EncodeForm MakeEncodeForm(InferCallPtr call);
-ScoreForm MakeScoreForm(InferCallPtr call);
-AnswerForm MakeAnswerForm(InferCallPtr call);
-TranslateForm MakeTranslateForm(InferCallPtr call);
+rpc::ClassifyForm MakeClassifyForm(InferCallPtr call);
+rpc::EncodeForm MakeEncodeForm(InferCallPtr call);
+rpc::ScoreForm MakeScoreForm(InferCallPtr call);
+rpc::AnswerForm MakeAnswerForm(InferCallPtr call);
+rpc::TranslateForm MakeTranslateForm(InferCallPtr call);
 
 // An error about a field of sru.v1 that was made from a tensor, in terms of the tensor; `values` is the tensor that the sequences come
 // from. Errors of other kinds stay as they are.
@@ -49,16 +49,16 @@ absl::Status ExplainField(const absl::Status& status, absl::string_view values);
 
 // What all of them have in common.
 template <typename Request, typename Response>
-class InferForm : public MessageForm<Request, Response> {
+class InferForm : public rpc::MessageForm<Request, Response> {
  public:
   explicit InferForm(InferCallPtr call) : call_(std::move(call)) {}
 
-  Method method() const final { return Method::kModelInfer; }
-  const std::shared_ptr<ServedModel>& served() const final { return call_->served; }
+  telemetry::Method method() const final { return telemetry::Method::kModelInfer; }
+  const std::shared_ptr<lifecycle::ServedModel>& served() const final { return call_->served; }
   absl::Duration timeout() const final { return call_->common.timeout; }
 
-  absl::Status ReadOutline(RequestOutline* outline) final {
-    *outline = RequestOutline();
+  absl::Status ReadOutline(rpc::RequestOutline* outline) final {
+    *outline = rpc::RequestOutline();
     outline->priority = call_->common.priority;
     outline->message_bytes = static_cast<int64_t>(call_->bytes.view().size()) + kFormBytes;
     if (absl::Status status = CheckContents(call_->request); !status.ok()) return status;
@@ -85,7 +85,7 @@ class InferForm : public MessageForm<Request, Response> {
 
  protected:
   // Finds the inputs and adds to `outline` what they will take.
-  virtual absl::Status OutlineInputs(RequestOutline* outline) = 0;
+  virtual absl::Status OutlineInputs(rpc::RequestOutline* outline) = 0;
   // Sets what the parameter means, or returns UnknownParameter().
   virtual absl::Status ReadParameter(const InferParameter& parameter, Request* request) = 0;
   virtual absl::Status ReadInputs(Request* request) = 0;
@@ -113,7 +113,7 @@ class SequenceInferForm : public InferForm<Request, Response> {
   }
 
  private:
-  absl::Status OutlineInputs(RequestOutline* outline) final {
+  absl::Status OutlineInputs(rpc::RequestOutline* outline) final {
     const InferCall& call = this->call();
     absl::Status status = FindSequenceInput(call.request, SequenceModelOf(call.model()), &input_);
     if (!status.ok()) return status;
@@ -129,6 +129,6 @@ class SequenceInferForm : public InferForm<Request, Response> {
   SequenceInput input_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_INFER_FORM_H_

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 constexpr absl::string_view kPriority = "priority";
@@ -121,4 +121,4 @@ absl::Status UnknownParameter(const InferParameter& parameter, absl::string_view
                    known.empty() ? "" : ", ", kPriority, ", ", kTimeout));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

@@ -14,7 +14,7 @@
 #include "server/open_inference/infer_request.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 // Those that every task has.
 struct CommonParameters {
@@ -33,6 +33,6 @@ absl::StatusOr<absl::string_view> ReadString(const InferParameter& parameter);
 // The error of a parameter that the call does not have. `known` names those that it has, "" if there are none but the common ones.
 absl::Status UnknownParameter(const InferParameter& parameter, absl::string_view known);
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_INFER_PARAMETERS_H_

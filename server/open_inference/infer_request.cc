@@ -10,7 +10,7 @@
 #include "inference/open_inference.pb.h"
 #include "server/rpc/wire_check.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 using Request = inference::ModelInferRequest;
@@ -220,7 +220,7 @@ absl::Status CheckString(absl::string_view field, absl::string_view text) {
 absl::Status ReadInferRequest(absl::string_view bytes, InferRequest* request) {
   *request = InferRequest();
   absl::Status status = ReadFields(bytes, request);
-  if (absl::IsDataLoss(status)) return ExplainParseFailure(*Request::descriptor(), bytes);
+  if (absl::IsDataLoss(status)) return rpc::ExplainParseFailure(*Request::descriptor(), bytes);
   if (!status.ok()) return status;
   status.Update(CheckString("model_name", request->model_name));
   status.Update(CheckString("model_version", request->model_version));
@@ -234,4 +234,4 @@ std::string Quoted(absl::string_view text) {
   return absl::StrCat("'", absl::CHexEscape(text.substr(0, kMost)), cut ? "..." : "", "'");
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 // More of these than any model or client of the protocol has are refused.
 inline constexpr int kMaxTensors = 16;
@@ -50,6 +50,6 @@ absl::Status ReadInferRequest(absl::string_view bytes, InferRequest* request);
 // `text` for a message: in quotes, escaped and cut if it is long.
 std::string Quoted(absl::string_view text);
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_INFER_REQUEST_H_

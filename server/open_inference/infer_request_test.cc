@@ -7,7 +7,7 @@
 #include "inference/open_inference.pb.h"
 #include "server/open_inference/infer_response.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 using ::testing::ElementsAre;
@@ -222,4 +222,4 @@ TEST(InferResponseTest, IsTheMessageOfTheProtocol) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

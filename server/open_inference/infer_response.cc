@@ -9,7 +9,7 @@
 #include "google/protobuf/io/coded_stream.h"
 #include "inference/open_inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 using google::protobuf::io::CodedOutputStream;
@@ -97,4 +97,4 @@ void InferResponse::MoveTo(grpc::ByteBuffer* bytes) {
   slice_ = grpc::Slice();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

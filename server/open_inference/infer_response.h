@@ -21,7 +21,7 @@
 #include "grpcpp/support/slice.h"
 #include "server/open_inference/model_tensors.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 class InferResponse {
  public:
@@ -68,6 +68,6 @@ class InferResponse {
   grpc::Slice slice_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_INFER_RESPONSE_H_

@@ -22,7 +22,7 @@
 #include "server/rpc/response_writer.h"
 #include "server/rpc/stream_call.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
@@ -41,21 +41,21 @@ constexpr const char* kPassedOn[] = {"authorization", "traceparent", "x-request-
 
 // One request, from its arrival until its answer has left.
 struct Request {
-  explicit Request(ByteBudget* budget) : held(budget) {}
+  explicit Request(rpc::ByteBudget* budget) : held(budget) {}
 
   grpc::ByteBuffer bytes;
   grpc::ByteBuffer answer;
   std::unique_ptr<grpc::ClientContext> call;  // null: it was refused before its call
   grpc::Status status;
   bool is_done = false;
-  ByteReservation held;
+  rpc::ByteReservation held;
 };
 using RequestPtr = std::unique_ptr<Request>;
 
-class InferStreamCall final : public StreamCall<Reactor> {
+class InferStreamCall final : public rpc::StreamCall<Reactor> {
  public:
-  InferStreamCall(const ServiceContext& context, grpc::CallbackServerContext* call)
-      : StreamCall(Method::kModelStreamInfer, context, call) {}
+  InferStreamCall(const rpc::ServiceContext& context, grpc::CallbackServerContext* call)
+      : StreamCall(telemetry::Method::kModelStreamInfer, context, call) {}
 
   void Start(const std::shared_ptr<grpc::Channel>& channel) {
     stub_ = std::make_unique<grpc::GenericStub>(channel);
@@ -101,9 +101,9 @@ class InferStreamCall final : public StreamCall<Reactor> {
       request = std::make_unique<Request>(context_.budget);
       request->bytes.Swap(&incoming_);
       if (!request->held.Grow(kRequestBytes + size)) {
-        context_.metrics->OnRefusalWithoutModel(RejectReason::kMemory);
+        context_.metrics->OnRefusalWithoutModel(batching::RejectReason::kMemory);
         request->status = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                                       NoMemoryLeft(*context_.budget, kRequestBytes + size));
+                                       rpc::NoMemoryLeft(*context_.budget, kRequestBytes + size));
         request->is_done = true;
         return absl::OkStatus();
       }
@@ -227,8 +227,8 @@ class InferStreamCall final : public StreamCall<Reactor> {
     outgoing_.Clear();
     const auto size = static_cast<int64_t>(request->answer.Length());
     if (request->status.ok() && !request->held.Grow(size)) {
-      request->status =
-          grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, NoMemoryLeft(*context_.budget, size));
+      request->status = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                                     rpc::NoMemoryLeft(*context_.budget, size));
     }
     const inference::ModelInferResponse beside = AnswerBeside(*request);
     if (!request->status.ok()) {
@@ -238,7 +238,7 @@ class InferStreamCall final : public StreamCall<Reactor> {
                                     : request->status.error_message());
       *message.mutable_infer_response() = beside;
       // What can fail of this is memory.
-      static_cast<void>(SerializeMessage(message, &outgoing_));
+      static_cast<void>(rpc::SerializeMessage(message, &outgoing_));
       return;
     }
     // Messages one after the other are merged.
@@ -293,9 +293,9 @@ class InferStreamCall final : public StreamCall<Reactor> {
 }  // namespace
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartModelStreamInfer(
-    const ServiceContext& context, grpc::CallbackServerContext* call,
+    const rpc::ServiceContext& context, grpc::CallbackServerContext* call,
     const std::shared_ptr<grpc::Channel>& channel) {
-  return StartStream<InferStreamCall, Reactor>(context, call, channel);
+  return rpc::StartStream<InferStreamCall, Reactor>(context, call, channel);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

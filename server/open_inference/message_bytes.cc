@@ -3,7 +3,7 @@
 #include <cstring>
 #include <vector>
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 bool MessageBytes::Read(const grpc::ByteBuffer& buffer) {
   Release();
@@ -33,4 +33,4 @@ void MessageBytes::Release() {
   held_.ShrinkTo(0);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

@@ -11,12 +11,12 @@
 #include "grpcpp/support/slice.h"
 #include "server/rpc/byte_budget.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 // Not thread-safe.
 class MessageBytes {
  public:
-  explicit MessageBytes(ByteBudget* budget) : held_(budget) {}
+  explicit MessageBytes(rpc::ByteBudget* budget) : held_(budget) {}
 
   // False if the budget has no room for a copy.
   bool Read(const grpc::ByteBuffer& buffer);
@@ -29,11 +29,11 @@ class MessageBytes {
 
  private:
   grpc::Slice slice_;
-  ByteReservation held_;
+  rpc::ByteReservation held_;
   std::unique_ptr<char[]> copy_;
   absl::string_view view_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_MESSAGE_BYTES_H_

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 grpc::ByteBuffer Buffer(const std::vector<std::string>& parts) {
@@ -14,7 +14,7 @@ grpc::ByteBuffer Buffer(const std::vector<std::string>& parts) {
 }
 
 TEST(MessageBytesTest, OnePieceIsNotCopied) {
-  ByteBudget budget(10);
+  rpc::ByteBudget budget(10);
   MessageBytes bytes(&budget);
   const std::string text(1000, 'x');
   const grpc::ByteBuffer buffer = Buffer({text});
@@ -24,7 +24,7 @@ TEST(MessageBytesTest, OnePieceIsNotCopied) {
 }
 
 TEST(MessageBytesTest, SeveralPiecesTakeMemoryOfTheBudget) {
-  ByteBudget budget(400);
+  rpc::ByteBudget budget(400);
   MessageBytes bytes(&budget);
   // gRPC joins small pieces by itself.
   const std::vector<std::string> parts = {std::string(100, 'x'), std::string(90, 'y'),
@@ -44,11 +44,11 @@ TEST(MessageBytesTest, SeveralPiecesTakeMemoryOfTheBudget) {
 }
 
 TEST(MessageBytesTest, NoBytes) {
-  ByteBudget budget(0);
+  rpc::ByteBudget budget(0);
   MessageBytes bytes(&budget);
   ASSERT_TRUE(bytes.Read(grpc::ByteBuffer()));
   EXPECT_EQ(bytes.view(), "");
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

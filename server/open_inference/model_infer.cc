@@ -14,13 +14,15 @@
 #include "server/rpc/calls.h"
 #include "server/rpc/end_call.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
-absl::Status Read(const ServiceContext& context, const grpc::ByteBuffer& bytes, InferCall* call) {
+absl::Status Read(const rpc::ServiceContext& context, const grpc::ByteBuffer& bytes,
+                  InferCall* call) {
   if (!call->bytes.Read(bytes)) {
-    return MakeRefusal(RejectReason::kMemory,
-                       NoMemoryLeft(*context.budget, static_cast<int64_t>(bytes.Length())));
+    return batching::MakeRefusal(
+        batching::RejectReason::kMemory,
+        rpc::NoMemoryLeft(*context.budget, static_cast<int64_t>(bytes.Length())));
   }
   InferRequest& request = call->request;
   if (absl::Status status = ReadInferRequest(call->bytes.view(), &request); !status.ok()) {
@@ -38,33 +40,34 @@ absl::Status Read(const ServiceContext& context, const grpc::ByteBuffer& bytes, 
 }
 
 // The end of a call that has not got as far as to have a form.
-grpc::Status EndEarly(const ServiceContext& context, grpc::CallbackServerContext* call,
-                      const ServedModel* served, const absl::Status& status,
+grpc::Status EndEarly(const rpc::ServiceContext& context, grpc::CallbackServerContext* call,
+                      const lifecycle::ServedModel* served, const absl::Status& status,
                       int64_t message_bytes) {
-  EndedCall ended;
-  if (const std::optional<RejectReason> reason = GetRejectReason(status); reason.has_value()) {
+  rpc::EndedCall ended;
+  if (const std::optional<batching::RejectReason> reason = batching::GetRejectReason(status);
+      reason.has_value()) {
     if (served != nullptr) {
       served->metrics->OnRefusal(*reason);
     } else {
       context.metrics->OnRefusalWithoutModel(*reason);
     }
-    if (message_bytes <= context.budget->limit()) ended.retry_after = kMemoryRetryAfter;
+    if (message_bytes <= context.budget->limit()) ended.retry_after = rpc::kMemoryRetryAfter;
   }
   ended.call = call;
-  ended.request_id = AccessLog::Begin(*call);
-  ended.method = Method::kModelInfer;
+  ended.request_id = telemetry::AccessLog::Begin(*call);
+  ended.method = telemetry::Method::kModelInfer;
   ended.record.status = &status;
   if (served != nullptr) {
     ended.model_metrics = served->metrics.get();
     ended.record.model = served->name;
     ended.record.version = served->version;
   }
-  return EndCall(context.metrics, context.access_log, std::move(ended));
+  return rpc::EndCall(context.metrics, context.access_log, std::move(ended));
 }
 
 }  // namespace
 
-grpc::ServerUnaryReactor* StartModelInfer(const ServiceContext& context,
+grpc::ServerUnaryReactor* StartModelInfer(const rpc::ServiceContext& context,
                                           grpc::CallbackServerContext* call,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response) {
@@ -73,26 +76,28 @@ grpc::ServerUnaryReactor* StartModelInfer(const ServiceContext& context,
   try {
     status = Read(context, *request, infer.get());
   } catch (const std::bad_alloc&) {
-    status = MakeRefusal(RejectReason::kMemory, kNoMemory);
+    status = batching::MakeRefusal(batching::RejectReason::kMemory, rpc::kNoMemory);
   }
   if (!status.ok()) {
     const auto bytes = static_cast<int64_t>(request->Length());
     context.received->Note(context.listener, *call, bytes);
-    return FinishAtOnce(call, EndEarly(context, call, infer->served.get(), status, bytes));
+    return rpc::FinishAtOnce(call, EndEarly(context, call, infer->served.get(), status, bytes));
   }
   switch (infer->kind) {
     case InferKind::kClassify:
-      return StartClassify(context, call, request, response, MakeClassifyForm(std::move(infer)));
+      return rpc::StartClassify(context, call, request, response,
+                                MakeClassifyForm(std::move(infer)));
     case InferKind::kEncode:
-      return StartEncode(context, call, request, response, MakeEncodeForm(std::move(infer)));
+      return rpc::StartEncode(context, call, request, response, MakeEncodeForm(std::move(infer)));
     case InferKind::kScore:
-      return StartScore(context, call, request, response, MakeScoreForm(std::move(infer)));
+      return rpc::StartScore(context, call, request, response, MakeScoreForm(std::move(infer)));
     case InferKind::kAnswer:
-      return StartAnswer(context, call, request, response, MakeAnswerForm(std::move(infer)));
+      return rpc::StartAnswer(context, call, request, response, MakeAnswerForm(std::move(infer)));
     case InferKind::kTranslate:
-      return StartTranslate(context, call, request, response, MakeTranslateForm(std::move(infer)));
+      return rpc::StartTranslate(context, call, request, response,
+                                 MakeTranslateForm(std::move(infer)));
   }
   return nullptr;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

@@ -6,14 +6,14 @@
 #include "grpcpp/support/server_callback.h"
 #include "server/rpc/service_context.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 // As those of server/rpc/calls.h.
-grpc::ServerUnaryReactor* StartModelInfer(const ServiceContext& context,
+grpc::ServerUnaryReactor* StartModelInfer(const rpc::ServiceContext& context,
                                           grpc::CallbackServerContext* call,
                                           const grpc::ByteBuffer* request,
                                           grpc::ByteBuffer* response);
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_MODEL_INFER_H_

@@ -9,7 +9,7 @@
 #include "server/base/version.h"
 #include "server/open_inference/model_tensors.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 constexpr char kPlatform[] = "sru";
@@ -43,7 +43,7 @@ void WriteServerMetadata(inference::ServerMetadataResponse* metadata) {
   }
 }
 
-void WriteModelMetadata(const ServedModel& served, const std::vector<int64_t>& versions,
+void WriteModelMetadata(const lifecycle::ServedModel& served, const std::vector<int64_t>& versions,
                         inference::ModelMetadataResponse* metadata) {
   metadata->set_name(served.name);
   for (const int64_t version : versions) metadata->add_versions(absl::StrCat(version));
@@ -56,7 +56,7 @@ void WriteModelMetadata(const ServedModel& served, const std::vector<int64_t>& v
   }
 }
 
-void WriteModelConfig(const ServedModel& served, const std::vector<int64_t>& versions,
+void WriteModelConfig(const lifecycle::ServedModel& served, const std::vector<int64_t>& versions,
                       const ConfigLimits& limits, inference::ModelConfig* config) {
   const models::Model& model = *served.model;
   config->set_name(served.name);
@@ -100,9 +100,10 @@ void WriteModelConfig(const ServedModel& served, const std::vector<int64_t>& ver
   config->mutable_response_cache()->set_enable(false);
 }
 
-void WriteModelStatistics(const ServedModel& served, inference::ModelStatistics* statistics) {
-  const ModelMetrics::CallSums sums = served.metrics->sums();
-  const CallTimes& times = sums.times;
+void WriteModelStatistics(const lifecycle::ServedModel& served,
+                          inference::ModelStatistics* statistics) {
+  const telemetry::ModelMetrics::CallSums sums = served.metrics->sums();
+  const telemetry::CallTimes& times = sums.times;
   statistics->set_name(served.name);
   statistics->set_version(absl::StrCat(served.version));
   if (sums.last_end != absl::InfinitePast()) {
@@ -127,4 +128,4 @@ void WriteModelStatistics(const ServedModel& served, inference::ModelStatistics*
   }
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

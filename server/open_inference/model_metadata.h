@@ -9,12 +9,12 @@
 #include "inference/open_inference.pb.h"
 #include "server/lifecycle/model_registry.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 void WriteServerMetadata(inference::ServerMetadataResponse* metadata);
 
 // `versions`: all that are loaded.
-void WriteModelMetadata(const ServedModel& served, const std::vector<int64_t>& versions,
+void WriteModelMetadata(const lifecycle::ServedModel& served, const std::vector<int64_t>& versions,
                         inference::ModelMetadataResponse* metadata);
 
 // What of the server's options a config shows.
@@ -23,11 +23,12 @@ struct ConfigLimits {
   int max_sequence_tokens = 0;
   absl::Duration max_queue_delay;
 };
-void WriteModelConfig(const ServedModel& served, const std::vector<int64_t>& versions,
+void WriteModelConfig(const lifecycle::ServedModel& served, const std::vector<int64_t>& versions,
                       const ConfigLimits& limits, inference::ModelConfig* config);
 
-void WriteModelStatistics(const ServedModel& served, inference::ModelStatistics* statistics);
+void WriteModelStatistics(const lifecycle::ServedModel& served,
+                          inference::ModelStatistics* statistics);
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_MODEL_METADATA_H_

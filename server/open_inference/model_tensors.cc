@@ -7,7 +7,7 @@
 #include "kernels/stack_spec.h"
 #include "server/open_inference/infer_request.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 constexpr int64_t kAny = -1;
@@ -218,4 +218,4 @@ SequenceModel SequenceModelOf(const models::Model& model) {
   return sequences;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

@@ -14,7 +14,7 @@
 #include "models/model.h"
 #include "server/open_inference/sequence_input.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 // The datatypes that tensors have here. The protocol writes them as names in requests, and as an enum in configs.
 enum class Datatype { kBytes, kInt32, kInt64, kFp32, kFp64 };
@@ -101,6 +101,6 @@ std::vector<TensorInfo> OutputInfos(const models::Model& model);
 // Of a model that takes sequences.
 SequenceModel SequenceModelOf(const models::Model& model);
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_MODEL_TENSORS_H_

@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/open_inference/infer_request.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 absl::StatusOr<int64_t> ParseModelVersion(absl::string_view field, absl::string_view text) {
   if (text.empty()) return 0;
@@ -17,10 +17,9 @@ absl::StatusOr<int64_t> ParseModelVersion(absl::string_view field, absl::string_
                    ", expected a positive number, or nothing for the latest version"));
 }
 
-absl::StatusOr<std::shared_ptr<ServedModel>> FindModel(const ModelRegistry& registry,
-                                                       absl::string_view prefix,
-                                                       absl::string_view name,
-                                                       absl::string_view version) {
+absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> FindModel(
+    const lifecycle::ModelRegistry& registry, absl::string_view prefix, absl::string_view name,
+    absl::string_view version) {
   if (name.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(prefix, "name: empty, expected the name of a model"));
@@ -31,4 +30,4 @@ absl::StatusOr<std::shared_ptr<ServedModel>> FindModel(const ModelRegistry& regi
   return registry.Find(std::string(name), *number);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

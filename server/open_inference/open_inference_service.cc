@@ -14,13 +14,13 @@
 #include "server/rpc/request_parser.h"
 #include "server/rpc/response_writer.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 // A look-up that is answered in its handler.
 struct Lookup {
-  const ServiceContext& context;
-  Method method;
+  const rpc::ServiceContext& context;
+  telemetry::Method method;
   grpc::CallbackServerContext* call;
   const grpc::ByteBuffer* request;
   grpc::ByteBuffer* response;
@@ -30,28 +30,28 @@ struct Lookup {
 // found, if any.
 template <typename Request, typename Response, typename Write>
 grpc::ServerUnaryReactor* Answer(const Lookup& lookup, const Write& write) {
-  return AnswerAtOnce(lookup.call, [&] {
+  return rpc::AnswerAtOnce(lookup.call, [&] {
     Request request;
     Response response;
-    std::shared_ptr<ServedModel> served;
-    absl::Status status = ParseSmallMessage(*lookup.request, &request);
+    std::shared_ptr<lifecycle::ServedModel> served;
+    absl::Status status = rpc::ParseSmallMessage(*lookup.request, &request);
     if (status.ok()) status = write(request, &response, &served);
-    if (status.ok()) status = SerializeMessage(response, lookup.response);
-    return EndInHandler(lookup.context, lookup.method, served.get(), status, lookup.call);
+    if (status.ok()) status = rpc::SerializeMessage(response, lookup.response);
+    return rpc::EndInHandler(lookup.context, lookup.method, served.get(), status, lookup.call);
   });
 }
 
 // Finds the model of a request with `name` and `version`.
 template <typename Request>
-absl::Status Find(const ServiceContext& context, const Request& request,
-                  std::shared_ptr<ServedModel>* served) {
+absl::Status Find(const rpc::ServiceContext& context, const Request& request,
+                  std::shared_ptr<lifecycle::ServedModel>* served) {
   auto found = FindModel(*context.registry, "", request.name(), request.version());
   if (!found.ok()) return found.status();
   *served = *std::move(found);
   return absl::OkStatus();
 }
 
-std::vector<int64_t> VersionsOf(const ModelRegistry& registry, const std::string& name) {
+std::vector<int64_t> VersionsOf(const lifecycle::ModelRegistry& registry, const std::string& name) {
   std::vector<int64_t> versions;
   for (const auto& served : registry.List()) {
     if (served->name == name) versions.push_back(served->version);
@@ -59,7 +59,7 @@ std::vector<int64_t> VersionsOf(const ModelRegistry& registry, const std::string
   return versions;
 }
 
-absl::Status WriteStatistics(const ModelRegistry& registry,
+absl::Status WriteStatistics(const lifecycle::ModelRegistry& registry,
                              const inference::ModelStatisticsRequest& request,
                              inference::ModelStatisticsResponse* response) {
   const absl::StatusOr<int64_t> version = ParseModelVersion("version", request.version());
@@ -79,7 +79,7 @@ absl::Status WriteStatistics(const ModelRegistry& registry,
 grpc::ServerUnaryReactor* OpenInferenceService::ServerLive(grpc::CallbackServerContext* call,
                                                            const grpc::ByteBuffer* request,
                                                            grpc::ByteBuffer* response) {
-  const Lookup lookup{options_.context, Method::kServerLive, call, request, response};
+  const Lookup lookup{options_.context, telemetry::Method::kServerLive, call, request, response};
   return Answer<inference::ServerLiveRequest, inference::ServerLiveResponse>(
       lookup, [](const auto& /*request*/, auto* answer, auto* /*served*/) {
         answer->set_live(true);
@@ -90,7 +90,7 @@ grpc::ServerUnaryReactor* OpenInferenceService::ServerLive(grpc::CallbackServerC
 grpc::ServerUnaryReactor* OpenInferenceService::ServerReady(grpc::CallbackServerContext* call,
                                                             const grpc::ByteBuffer* request,
                                                             grpc::ByteBuffer* response) {
-  const Lookup lookup{options_.context, Method::kServerReady, call, request, response};
+  const Lookup lookup{options_.context, telemetry::Method::kServerReady, call, request, response};
   return Answer<inference::ServerReadyRequest, inference::ServerReadyResponse>(
       lookup, [this](const auto& /*request*/, auto* answer, auto* /*served*/) {
         answer->set_ready(options_.ready());
@@ -101,7 +101,7 @@ grpc::ServerUnaryReactor* OpenInferenceService::ServerReady(grpc::CallbackServer
 grpc::ServerUnaryReactor* OpenInferenceService::ModelReady(grpc::CallbackServerContext* call,
                                                            const grpc::ByteBuffer* request,
                                                            grpc::ByteBuffer* response) {
-  const Lookup lookup{options_.context, Method::kModelReady, call, request, response};
+  const Lookup lookup{options_.context, telemetry::Method::kModelReady, call, request, response};
   return Answer<inference::ModelReadyRequest, inference::ModelReadyResponse>(
       lookup, [this](const auto& asked, auto* answer, auto* served) {
         absl::Status status = Find(options_.context, asked, served);
@@ -115,7 +115,8 @@ grpc::ServerUnaryReactor* OpenInferenceService::ModelReady(grpc::CallbackServerC
 grpc::ServerUnaryReactor* OpenInferenceService::ServerMetadata(grpc::CallbackServerContext* call,
                                                                const grpc::ByteBuffer* request,
                                                                grpc::ByteBuffer* response) {
-  const Lookup lookup{options_.context, Method::kServerMetadata, call, request, response};
+  const Lookup lookup{options_.context, telemetry::Method::kServerMetadata, call, request,
+                      response};
   return Answer<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
       lookup, [](const auto& /*request*/, auto* answer, auto* /*served*/) {
         WriteServerMetadata(answer);
@@ -126,7 +127,7 @@ grpc::ServerUnaryReactor* OpenInferenceService::ServerMetadata(grpc::CallbackSer
 grpc::ServerUnaryReactor* OpenInferenceService::ModelMetadata(grpc::CallbackServerContext* call,
                                                               const grpc::ByteBuffer* request,
                                                               grpc::ByteBuffer* response) {
-  const Lookup lookup{options_.context, Method::kModelMetadata, call, request, response};
+  const Lookup lookup{options_.context, telemetry::Method::kModelMetadata, call, request, response};
   return Answer<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
       lookup, [this](const auto& asked, auto* answer, auto* served) {
         absl::Status status = Find(options_.context, asked, served);
@@ -139,7 +140,7 @@ grpc::ServerUnaryReactor* OpenInferenceService::ModelMetadata(grpc::CallbackServ
 grpc::ServerUnaryReactor* OpenInferenceService::ModelConfig(grpc::CallbackServerContext* call,
                                                             const grpc::ByteBuffer* request,
                                                             grpc::ByteBuffer* response) {
-  const Lookup lookup{options_.context, Method::kModelConfig, call, request, response};
+  const Lookup lookup{options_.context, telemetry::Method::kModelConfig, call, request, response};
   return Answer<inference::ModelConfigRequest, inference::ModelConfigResponse>(
       lookup, [this](const auto& asked, auto* answer, auto* served) {
         absl::Status status = Find(options_.context, asked, served);
@@ -157,7 +158,8 @@ grpc::ServerUnaryReactor* OpenInferenceService::ModelConfig(grpc::CallbackServer
 grpc::ServerUnaryReactor* OpenInferenceService::ModelStatistics(grpc::CallbackServerContext* call,
                                                                 const grpc::ByteBuffer* request,
                                                                 grpc::ByteBuffer* response) {
-  const Lookup lookup{options_.context, Method::kModelStatistics, call, request, response};
+  const Lookup lookup{options_.context, telemetry::Method::kModelStatistics, call, request,
+                      response};
   return Answer<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
       lookup, [this](const auto& asked, auto* answer, auto* /*served*/) {
         return WriteStatistics(*options_.context.registry, asked, answer);
@@ -175,4 +177,4 @@ grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* OpenInferenceServic
   return StartModelStreamInfer(options_.context, call, channel_);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

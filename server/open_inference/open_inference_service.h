@@ -13,7 +13,7 @@
 #include "inference/open_inference.grpc.pb.h"
 #include "server/rpc/service_context.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 namespace open_inference_internal {
 
@@ -35,7 +35,7 @@ using Base = Proto::WithGenericMethod_RepositoryIndex<Proto::WithGenericMethod_R
 class OpenInferenceService final : public open_inference_internal::Base {
  public:
   struct Options {
-    ServiceContext context;
+    rpc::ServiceContext context;
     std::function<bool()> ready;  // whether the server serves
     absl::Duration max_queue_delay;
   };
@@ -76,6 +76,6 @@ class OpenInferenceService final : public open_inference_internal::Base {
   std::shared_ptr<grpc::Channel> channel_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_OPEN_INFERENCE_SERVICE_H_

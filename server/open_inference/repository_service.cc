@@ -11,28 +11,28 @@
 #include "server/rpc/admin_call.h"
 #include "server/rpc/request_parser.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 // As Triton names them.
-const char* StateName(ModelState state) {
+const char* StateName(telemetry::ModelState state) {
   switch (state) {
-    case ModelState::kLoading:
+    case telemetry::ModelState::kLoading:
       return "LOADING";
-    case ModelState::kReady:
+    case telemetry::ModelState::kReady:
       return "READY";
-    case ModelState::kUnloading:
+    case telemetry::ModelState::kUnloading:
       return "UNLOADING";
-    case ModelState::kFailed:
+    case telemetry::ModelState::kFailed:
       return "UNAVAILABLE";
   }
   return "";
 }
 
-void WriteIndex(const std::vector<ModelStatus>& statuses, bool only_ready,
+void WriteIndex(const std::vector<telemetry::ModelStatus>& statuses, bool only_ready,
                 inference::RepositoryIndexResponse* response) {
-  for (const ModelStatus& status : statuses) {
-    if (only_ready && status.state != ModelState::kReady) continue;
+  for (const telemetry::ModelStatus& status : statuses) {
+    if (only_ready && status.state != telemetry::ModelState::kReady) continue;
     inference::RepositoryIndexResponse::ModelIndex* const model = response->add_models();
     model->set_name(status.model);
     if (status.version != 0) model->set_version(absl::StrCat(status.version));
@@ -67,46 +67,47 @@ absl::Status CheckRequest(const Request& request, absl::string_view allowed) {
 grpc::ServerUnaryReactor* RepositoryService::RepositoryIndex(grpc::CallbackServerContext* call,
                                                              const grpc::ByteBuffer* request,
                                                              grpc::ByteBuffer* response) {
-  const auto begin = [&](const std::shared_ptr<AdminCall::State>& state) {
+  const auto begin = [&](const std::shared_ptr<rpc::AdminCall::State>& state) {
     inference::RepositoryIndexRequest index;
-    absl::Status status = ParseSmallMessage(*request, &index);
+    absl::Status status = rpc::ParseSmallMessage(*request, &index);
     status.Update(CheckRepository(index.repository_name()));
     if (!status.ok()) return state->Finish(status);
     inference::RepositoryIndexResponse answer;
     WriteIndex(manager_.Statuses(), index.ready(), &answer);
     state->Finish(absl::OkStatus(), &answer);
   };
-  return StartAdminCall(call, response, Method::kRepositoryIndex, &metrics_, &access_log_, begin);
+  return rpc::StartAdminCall(call, response, telemetry::Method::kRepositoryIndex, &metrics_,
+                             &access_log_, begin);
 }
 
 grpc::ServerUnaryReactor* RepositoryService::RepositoryModelLoad(grpc::CallbackServerContext* call,
                                                                  const grpc::ByteBuffer* request,
                                                                  grpc::ByteBuffer* response) {
-  const auto begin = [&](const std::shared_ptr<AdminCall::State>& state) {
+  const auto begin = [&](const std::shared_ptr<rpc::AdminCall::State>& state) {
     inference::RepositoryModelLoadRequest load;
-    absl::Status status = ParseSmallMessage(*request, &load);
-    status.Update(CheckExplicitControl(control_));
+    absl::Status status = rpc::ParseSmallMessage(*request, &load);
+    status.Update(rpc::CheckExplicitControl(control_));
     status.Update(CheckRequest(load, ""));
     if (!status.ok()) return state->Finish(status);
     state->set_model(load.model_name());
     manager_.RequestLoad(
         load.model_name(), [state] { return state->finished(); },
-        [state](const absl::StatusOr<std::vector<ModelStatus>>& statuses) {
+        [state](const absl::StatusOr<std::vector<telemetry::ModelStatus>>& statuses) {
           const inference::RepositoryModelLoadResponse answer;
           state->Finish(statuses.status(), statuses.ok() ? &answer : nullptr);
         });
   };
-  return StartAdminCall(call, response, Method::kRepositoryModelLoad, &metrics_, &access_log_,
-                        begin);
+  return rpc::StartAdminCall(call, response, telemetry::Method::kRepositoryModelLoad, &metrics_,
+                             &access_log_, begin);
 }
 
 grpc::ServerUnaryReactor* RepositoryService::RepositoryModelUnload(
     grpc::CallbackServerContext* call, const grpc::ByteBuffer* request,
     grpc::ByteBuffer* response) {
-  const auto begin = [&](const std::shared_ptr<AdminCall::State>& state) {
+  const auto begin = [&](const std::shared_ptr<rpc::AdminCall::State>& state) {
     inference::RepositoryModelUnloadRequest unload;
-    absl::Status status = ParseSmallMessage(*request, &unload);
-    status.Update(CheckExplicitControl(control_));
+    absl::Status status = rpc::ParseSmallMessage(*request, &unload);
+    status.Update(rpc::CheckExplicitControl(control_));
     status.Update(CheckRequest(unload, "unload_dependents"));
     if (!status.ok()) return state->Finish(status);
     state->set_model(unload.model_name());
@@ -117,8 +118,8 @@ grpc::ServerUnaryReactor* RepositoryService::RepositoryModelUnload(
           state->Finish(result, result.ok() ? &answer : nullptr);
         });
   };
-  return StartAdminCall(call, response, Method::kRepositoryModelUnload, &metrics_, &access_log_,
-                        begin);
+  return rpc::StartAdminCall(call, response, telemetry::Method::kRepositoryModelUnload, &metrics_,
+                             &access_log_, begin);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

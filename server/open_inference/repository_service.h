@@ -11,7 +11,7 @@
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 namespace repository_internal {
 
@@ -32,8 +32,8 @@ using Base = Proto::WithGenericMethod_ServerLive<Proto::WithGenericMethod_Server
 // Thread-safe; must outlive the gRPC server that it is registered with. The pointers must outlive it, as those of AdminService.
 class RepositoryService final : public repository_internal::Base {
  public:
-  RepositoryService(ModelControl control, ModelManager* manager, Metrics* metrics,
-                    AccessLog* access_log)
+  RepositoryService(lifecycle::ModelControl control, lifecycle::ModelManager* manager,
+                    telemetry::Metrics* metrics, telemetry::AccessLog* access_log)
       : control_(control), manager_(*manager), metrics_(*metrics), access_log_(*access_log) {}
 
   grpc::ServerUnaryReactor* RepositoryIndex(grpc::CallbackServerContext* call,
@@ -47,12 +47,12 @@ class RepositoryService final : public repository_internal::Base {
                                                   grpc::ByteBuffer* response) override;
 
  private:
-  const ModelControl control_;
-  ModelManager& manager_;
-  Metrics& metrics_;
-  AccessLog& access_log_;
+  const lifecycle::ModelControl control_;
+  lifecycle::ModelManager& manager_;
+  telemetry::Metrics& metrics_;
+  telemetry::AccessLog& access_log_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_REPOSITORY_SERVICE_H_

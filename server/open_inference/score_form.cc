@@ -5,7 +5,7 @@
 #include "server/open_inference/infer_form.h"
 #include "server/open_inference/infer_response.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 class Form final : public SequenceInferForm<v1::ScoreRequest, v1::ScoreResponse> {
@@ -37,6 +37,6 @@ class Form final : public SequenceInferForm<v1::ScoreRequest, v1::ScoreResponse>
 
 }  // namespace
 
-ScoreForm MakeScoreForm(InferCallPtr call) { return std::make_unique<Form>(std::move(call)); }
+rpc::ScoreForm MakeScoreForm(InferCallPtr call) { return std::make_unique<Form>(std::move(call)); }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

@@ -10,7 +10,7 @@
 #include "base/utf8.h"
 #include "server/open_inference/tensor_values.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 constexpr absl::string_view kLengths = "lengths";
@@ -201,7 +201,7 @@ absl::Status FindSequenceInput(const InferRequest& request, const SequenceModel&
 }
 
 absl::Status OutlineSequences(const InferRequest& request, const SequenceInput& input,
-                              const RequestLimits& limits, RequestOutline* outline) {
+                              const rpc::RequestLimits& limits, rpc::RequestOutline* outline) {
   const TensorValues values = ValuesOf(request, input.values, NameOf(input));
   const absl::StatusOr<int64_t> count = NumElements(values);
   if (!count.ok()) return count.status();
@@ -250,4 +250,4 @@ absl::Status ReadSequences(const InferRequest& request, const SequenceInput& inp
   return absl::OkStatus();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

@@ -14,7 +14,7 @@
 #include "server/rpc/request_outline.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 enum class SequenceForm { kText, kTokenIds, kFeatures };
 constexpr const char* SequenceFormName(SequenceForm form) {
@@ -57,13 +57,13 @@ absl::Status FindSequenceInput(const InferRequest& request, const SequenceModel&
 // Adds to `outline` what the values will take, without reading them, in terms of a request of sru.v1. There are not more sequences
 // than `limits` allow.
 absl::Status OutlineSequences(const InferRequest& request, const SequenceInput& input,
-                              const RequestLimits& limits, RequestOutline* outline);
+                              const rpc::RequestLimits& limits, rpc::RequestOutline* outline);
 
 // Requires OutlineSequences().
 absl::Status ReadSequences(const InferRequest& request, const SequenceInput& input,
                            const SequenceModel& model,
                            google::protobuf::RepeatedPtrField<v1::Sequence>* sequences);
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_SEQUENCE_INPUT_H_

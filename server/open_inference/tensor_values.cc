@@ -8,7 +8,7 @@
 #include "base/wire_reader.h"
 #include "inference/open_inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 using Contents = inference::InferTensorContents;
@@ -243,4 +243,4 @@ absl::StatusOr<absl::string_view> ReadFloats(const TensorValues& values, std::st
   return absl::string_view(*storage);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

@@ -15,7 +15,7 @@
 #include "absl/strings/string_view.h"
 #include "server/open_inference/infer_request.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 
 // An input of a request with its values.
 struct TensorValues {
@@ -46,6 +46,6 @@ absl::StatusOr<std::vector<int64_t>> ReadIntegers(const TensorValues& values);
 // Those of a tensor of FP32, little-endian, in the request or in `storage`.
 absl::StatusOr<absl::string_view> ReadFloats(const TensorValues& values, std::string* storage);
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference
 
 #endif  // SRU_SERVER_OPEN_INFERENCE_TENSOR_VALUES_H_

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "inference/open_inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 using ::testing::ElementsAre;
@@ -189,4 +189,4 @@ TEST(TensorValuesTest, CountsElements) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

@@ -5,7 +5,7 @@
 #include "server/open_inference/infer_form.h"
 #include "server/open_inference/infer_response.h"
 
-namespace sru::server {
+namespace sru::server::open_inference {
 namespace {
 
 class Form final : public SequenceInferForm<v1::TranslateRequest, v1::TranslateResponse> {
@@ -59,8 +59,8 @@ class Form final : public SequenceInferForm<v1::TranslateRequest, v1::TranslateR
 
 }  // namespace
 
-TranslateForm MakeTranslateForm(InferCallPtr call) {
+rpc::TranslateForm MakeTranslateForm(InferCallPtr call) {
   return std::make_unique<Form>(std::move(call));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::open_inference

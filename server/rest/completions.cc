@@ -24,7 +24,7 @@
 #include "server/telemetry/request_id.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using nlohmann::json;
@@ -81,7 +81,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
   Completions(SharedCall call, CompletionsRequest request)
       : call_(std::move(call)),
         request_(std::move(request)),
-        id_(absl::StrCat("cmpl-", MakeRequestId())),
+        id_(absl::StrCat("cmpl-", telemetry::MakeRequestId())),
         created_(absl::ToUnixSeconds(absl::Now())),
         prompts_(std::move(request_.prompts)),
         choices_(prompts_.size() * static_cast<size_t>(samples())),
@@ -271,7 +271,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
       if (request_.include_usage) chunks.push_back(UsageChunk());
     }
     if (!request_.stream) {
-      PageResponse response;
+      http::PageResponse response;
       response.content_type = kJsonContentType;
       response.body = std::move(body);
       return call_->Reply(std::move(response));
@@ -476,4 +476,4 @@ RouteGroup CompletionsRoutes() {
   return group;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

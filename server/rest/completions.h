@@ -4,10 +4,10 @@
 
 #include "server/rest/route.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 RouteGroup CompletionsRoutes();
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_COMPLETIONS_H_

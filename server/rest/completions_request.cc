@@ -13,7 +13,7 @@
 #include "nlohmann/json.hpp"
 #include "server/rest/json_body.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using nlohmann::json;
@@ -370,4 +370,4 @@ RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
   return error;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

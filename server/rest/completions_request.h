@@ -26,7 +26,7 @@
 #include "server/rest/memory_hold.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 struct CompletionsRequest {
   v1::GenerateRequest generate;       // of each prompt, which it lacks
@@ -45,6 +45,6 @@ inline constexpr int kMostPrompts = 256;
 RestError ParseCompletionsRequest(absl::string_view body, MemoryHold* memory,
                                   CompletionsRequest* request);
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_COMPLETIONS_REQUEST_H_

@@ -9,7 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using ::testing::ElementsAre;
@@ -187,4 +187,4 @@ TEST(CompletionsRequestTest, MemoryIsReserved) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rest

@@ -7,7 +7,7 @@
 #include "google/rpc/retry.pb.h"
 #include "nlohmann/json.hpp"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using nlohmann::json;
@@ -114,8 +114,8 @@ std::string ErrorBody(ErrorForm form, const RestError& error) {
   return body.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-PageResponse ErrorResponse(ErrorForm form, const RestError& error) {
-  PageResponse response;
+http::PageResponse ErrorResponse(ErrorForm form, const RestError& error) {
+  http::PageResponse response;
   response.status = StatusOf(error);
   response.content_type = kJsonContentType;
   response.body = ErrorBody(form, error);
@@ -131,4 +131,4 @@ PageResponse ErrorResponse(ErrorForm form, const RestError& error) {
   return response;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

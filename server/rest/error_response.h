@@ -31,7 +31,7 @@
 #include "grpcpp/support/status.h"
 #include "server/http/page_message.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 inline constexpr char kJsonContentType[] = "application/json";
 
@@ -60,8 +60,8 @@ RestError ErrorOfCall(const grpc::Status& status);
 // The body alone, as an event of a stream carries it.
 std::string ErrorBody(ErrorForm form, const RestError& error);
 
-PageResponse ErrorResponse(ErrorForm form, const RestError& error);
+http::PageResponse ErrorResponse(ErrorForm form, const RestError& error);
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_ERROR_RESPONSE_H_

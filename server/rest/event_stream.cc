@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 constexpr char kComment[] = ": keep-alive\n\n";
@@ -91,12 +91,12 @@ void EventStream::Push(std::string text, std::function<void(bool)> sent, bool la
     return;
   }
   if (begin) {
-    PageResponse head;
+    http::PageResponse head;
     head.content_type = "text/event-stream; charset=utf-8";
     // Neither caches nor proxies that collect an answer may hold events back.
     head.headers.emplace_back("Cache-Control", "no-store");
     head.headers.emplace_back("X-Accel-Buffering", "no");
-    std::unique_ptr<PageStream> stream;
+    std::unique_ptr<http::PageStream> stream;
     try {
       stream = call_->ReplyInParts(std::move(head));
     } catch (...) {
@@ -124,8 +124,8 @@ void EventStream::Pump() {
   }
   while (true) {
     Part part;
-    PageStream* stream = nullptr;
-    std::unique_ptr<PageStream> ended;
+    http::PageStream* stream = nullptr;
+    std::unique_ptr<http::PageStream> ended;
     {
       MutexLock lock(&mutex_);
       while (!waiting_.empty() && waiting_.front().text.empty()) waiting_.pop_front();
@@ -170,4 +170,4 @@ void EventStream::OnWritten(bool ok) {
   Pump();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

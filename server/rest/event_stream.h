@@ -21,7 +21,7 @@
 #include "server/rest/error_response.h"
 #include "server/rest/route.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 class EventStream : public std::enable_shared_from_this<EventStream> {
  public:
@@ -62,7 +62,7 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
   const absl::Duration keep_alive_;
   Mutex mutex_;
   grpc::Alarm alarm_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<PageStream> stream_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<http::PageStream> stream_ ABSL_GUARDED_BY(mutex_);
   std::deque<Part> waiting_ ABSL_GUARDED_BY(mutex_);
   std::function<void(bool)> sent_ ABSL_GUARDED_BY(mutex_);  // of the part that is being written
   bool begun_ ABSL_GUARDED_BY(mutex_) = false;
@@ -73,6 +73,6 @@ class EventStream : public std::enable_shared_from_this<EventStream> {
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;  // nobody reads
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_EVENT_STREAM_H_

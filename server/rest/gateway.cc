@@ -28,7 +28,7 @@
 #include "server/rest/v2_routes.h"
 #include "server/telemetry/request_id.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 constexpr char kTimeoutHeader[] = "x-request-timeout-ms";
@@ -36,7 +36,7 @@ constexpr int64_t kMostTimeoutMs = 24 * 60 * 60 * 1000;
 
 // What a page of a browser sends and programs do not. Browsers leave Origin out of a GET for the page's own origin, and the
 // Sec-Fetch headers where the page came over plain HTTP.
-bool IsFromBrowser(const PageRequest& request) {
+bool IsFromBrowser(const http::PageRequest& request) {
   return request.headers.count("origin") > 0 || request.headers.count("sec-fetch-site") > 0 ||
          absl::StartsWith(request.header("user-agent"), "Mozilla/");
 }
@@ -60,14 +60,14 @@ absl::Status ParseTimeout(const std::string& text, absl::Duration* timeout) {
   return absl::OkStatus();
 }
 
-CallInfo InfoOf(const PageRequest& request, const std::string& request_id) {
+CallInfo InfoOf(const http::PageRequest& request, const std::string& request_id) {
   CallInfo info;
   const auto add = [&info](const char* name, const std::string& value) {
     if (!value.empty() && IsMetadataValue(value)) info.metadata.emplace_back(name, value);
   };
   add("authorization", request.header("authorization"));
   add("traceparent", request.header("traceparent"));
-  add(kRequestIdHeader, request_id);
+  add(telemetry::kRequestIdHeader, request_id);
   add("user-agent", request.header("user-agent"));
   add(kPassedPeerHeader, PassPeer(PeerAt(request.remote_address, request.remote_port)));
   const std::string* const timeout = request.headers.Find(kTimeoutHeader);
@@ -103,20 +103,20 @@ struct Gateway::State {
         calls(options.channel) {}
 
   // OK, or the refusal of the sender, whatever he asks for.
-  absl::Status CheckSender(const PageRequest& request) const {
+  absl::Status CheckSender(const http::PageRequest& request) const {
     if (!IsFromBrowser(request)) return absl::OkStatus();
-    if (IsCrossOrigin(request)) {
+    if (http::IsCrossOrigin(request)) {
       return absl::PermissionDeniedError(
           "the request comes from a web page of another origin; this server answers programs, and "
           "pages of its own");
     }
-    if (!IsAllowedPageHost(request.header("host"), options.page_hosts)) {
-      return absl::PermissionDeniedError(WrongPageHost(request.header("host")));
+    if (!http::IsAllowedPageHost(request.header("host"), options.page_hosts)) {
+      return absl::PermissionDeniedError(http::WrongPageHost(request.header("host")));
     }
     return absl::OkStatus();
   }
 
-  RestError Check(const PageRequest& request, const RouteTable::Match& match) const {
+  RestError Check(const http::PageRequest& request, const RouteTable::Match& match) const {
     if (closed) return {absl::UnavailableError("the server is shutting down")};
     if (absl::Status status = CheckSender(request); !status.ok()) return {status};
     if (match.route == nullptr && match.allowed.empty()) {
@@ -155,7 +155,7 @@ struct Gateway::State {
     return {};
   }
 
-  static absl::Status CheckContent(const PageRequest& request, const Route& route) {
+  static absl::Status CheckContent(const http::PageRequest& request, const Route& route) {
     const std::string encoding = absl::AsciiStrToLower(request.header("content-encoding"));
     if (!encoding.empty() && encoding != "identity") {
       return absl::InvalidArgumentError(absl::StrCat("Content-Encoding: expected none, found '",
@@ -173,7 +173,7 @@ struct Gateway::State {
                                                    ", found '", type->substr(0, 64), "'"));
   }
 
-  void Refused(const PageRequest& request, const RestError& error, int http_status) const {
+  void Refused(const http::PageRequest& request, const RestError& error, int http_status) const {
     if (options.on_refused != nullptr) options.on_refused(request, http_status, error.status);
   }
 
@@ -188,18 +188,19 @@ struct Gateway::State {
 // An answer that keeps what it reserved until the client has taken it.
 struct HeldResponse {
   std::shared_ptr<const MemoryHold> memory;
-  PageResponse response;
+  http::PageResponse response;
 };
 
 class Gateway::Call final : public RestCall, public std::enable_shared_from_this<Call> {
  public:
-  Call(std::shared_ptr<State> state, std::shared_ptr<HttpCall> http, RouteTable::Match match)
+  Call(std::shared_ptr<State> state, std::shared_ptr<http::HttpCall> http, RouteTable::Match match)
       : state_(std::move(state)),
         http_(std::move(http)),
         match_(std::move(match)),
         memory_(std::make_shared<MemoryHold>(state_->budget)) {
-    const std::string id = http_->request().header(kRequestIdHeader);
-    if (!id.empty()) request_id_ = IsValidRequestId(id) ? id : MakeRequestId();
+    const std::string id = http_->request().header(telemetry::kRequestIdHeader);
+    if (!id.empty())
+      request_id_ = telemetry::IsValidRequestId(id) ? id : telemetry::MakeRequestId();
   }
 
   void Start() {
@@ -218,7 +219,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     FailIfThrown([this] { match_.route->handle(shared_from_this()); });
   }
 
-  const PageRequest& request() const override { return http_->request(); }
+  const http::PageRequest& request() const override { return http_->request(); }
   const std::string& parameter(const std::string& name) const override {
     static const auto* const kNone = new std::string();
     const auto found = match_.parameters.find(name);
@@ -250,11 +251,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     return call;
   }
 
-  void Reply(PageResponse response) override {
+  void Reply(http::PageResponse response) override {
     if (answered_.exchange(true)) return;
     AddRequestId(&response);
     auto held = std::make_shared<HeldResponse>(HeldResponse{memory_, std::move(response)});
-    http_->Reply(std::shared_ptr<const PageResponse>(held, &held->response));
+    http_->Reply(std::shared_ptr<const http::PageResponse>(held, &held->response));
   }
 
   void Fail(const RestError& error) override {
@@ -263,7 +264,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     Reply(ErrorResponse(match_.errors, error));
   }
 
-  std::unique_ptr<PageStream> ReplyInParts(PageResponse head) override {
+  std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) override {
     answered_ = true;
     try {
       AddRequestId(&head);
@@ -277,7 +278,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
  private:
   // Fails a request before a service has seen it.
   void Refuse(const RestError& error) {
-    const PageResponse response = ErrorResponse(match_.errors, error);
+    const http::PageResponse response = ErrorResponse(match_.errors, error);
     state_->Refused(http_->request(), error, response.status);
     Reply(response);
   }
@@ -332,7 +333,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     call->Cancel();
   }
 
-  void AddRequestId(PageResponse* response) {
+  void AddRequestId(http::PageResponse* response) {
     MutexLock lock(&mutex_);
     if (!request_id_.empty()) response->headers.emplace_back("X-Request-Id", request_id_);
   }
@@ -356,7 +357,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
   const std::shared_ptr<State> state_;
-  const std::shared_ptr<HttpCall> http_;
+  const std::shared_ptr<http::HttpCall> http_;
   const RouteTable::Match match_;
   // The handler's: it sees to it that one thread at a time uses them.
   std::string body_;
@@ -379,7 +380,7 @@ Route DescriptionRoute(std::string description) {
   Route route;
   route.method = "GET";
   route.path = "/openapi.json";
-  auto response = std::make_shared<PageResponse>();
+  auto response = std::make_shared<http::PageResponse>();
   response->content_type = kJsonContentType;
   response->body = std::move(description);
   route.handle = [response](const std::shared_ptr<RestCall>& call) { call->Reply(*response); };
@@ -402,20 +403,22 @@ Gateway::Gateway(Options options) : state_(std::make_shared<State>(std::move(opt
 
 Gateway::~Gateway() { Close(); }
 
-std::shared_ptr<const PageResponse> Gateway::CheckHeaders(const PageRequest& request) const {
+std::shared_ptr<const http::PageResponse> Gateway::CheckHeaders(
+    const http::PageRequest& request) const {
   const RouteTable::Match match = state_->routes.Find(request.method, request.path);
   const RestError error = state_->Check(request, match);
   if (error.status.ok()) return nullptr;
-  PageResponse response = ErrorResponse(match.errors, error);
-  const std::string id = request.header(kRequestIdHeader);
-  if (!id.empty() && IsValidRequestId(id)) response.headers.emplace_back("X-Request-Id", id);
+  http::PageResponse response = ErrorResponse(match.errors, error);
+  const std::string id = request.header(telemetry::kRequestIdHeader);
+  if (!id.empty() && telemetry::IsValidRequestId(id))
+    response.headers.emplace_back("X-Request-Id", id);
   state_->Refused(request, error, response.status);
-  return std::make_shared<const PageResponse>(std::move(response));
+  return std::make_shared<const http::PageResponse>(std::move(response));
 }
 
-void Gateway::Handle(const std::shared_ptr<HttpCall>& call) {
+void Gateway::Handle(const std::shared_ptr<http::HttpCall>& call) {
   // Once more: it costs little, and the server may have been closed since.
-  if (std::shared_ptr<const PageResponse> refusal = CheckHeaders(call->request())) {
+  if (std::shared_ptr<const http::PageResponse> refusal = CheckHeaders(call->request())) {
     call->Reply(std::move(refusal));
     return;
   }
@@ -428,4 +431,4 @@ void Gateway::Close() {
   state_->calls.Close();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

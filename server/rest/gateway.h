@@ -25,7 +25,7 @@
 #include "server/http/page_message.h"
 #include "server/rest/memory_hold.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 class Gateway {
  public:
@@ -39,13 +39,14 @@ class Gateway {
     // The longest deadline of a call, and that of a request that names none.
     absl::Duration max_timeout = absl::InfiniteDuration();
     // OK, or why a request with these headers is refused. Null: everybody passes.
-    std::function<absl::Status(const PageRequest& request)> authenticate;
+    std::function<absl::Status(const http::PageRequest& request)> authenticate;
     // What requests and answers reserve that the services do not: JSON, and what it expands to.
     MemoryBudget memory;
     // Names under which pages may be opened besides those of page_host.h, and so call this.
     std::vector<std::string> page_hosts;
     // Called for a request that is refused before a service has seen it, by `authenticate` too, for the log.
-    std::function<void(const PageRequest& request, int http_status, const absl::Status& reason)>
+    std::function<void(const http::PageRequest& request, int http_status,
+                       const absl::Status& reason)>
         on_refused;
   };
 
@@ -56,10 +57,10 @@ class Gateway {
   Gateway& operator=(const Gateway&) = delete;
 
   // Null if the request may go on, otherwise its refusal. To be called before the body is read.
-  std::shared_ptr<const PageResponse> CheckHeaders(const PageRequest& request) const;
+  std::shared_ptr<const http::PageResponse> CheckHeaders(const http::PageRequest& request) const;
 
   // Answers a request, when its call has ended. Does not block. Looks at the headers again.
-  void Handle(const std::shared_ptr<HttpCall>& call);
+  void Handle(const std::shared_ptr<http::HttpCall>& call);
 
   // Cancels the calls that run and waits for their ends. From now on requests get 503.
   void Close();
@@ -71,6 +72,6 @@ class Gateway {
   const std::shared_ptr<State> state_;  // shared with the calls
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_GATEWAY_H_

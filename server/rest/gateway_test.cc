@@ -25,7 +25,7 @@
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/poll.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using ::nlohmann::json;
@@ -74,7 +74,7 @@ class FakeService final : public v1::InferenceService::Service {
 // What a client gets; shared by the call and its stream.
 struct Client {
   Mutex mutex;
-  std::shared_ptr<const PageResponse> response
+  std::shared_ptr<const http::PageResponse> response
       ABSL_GUARDED_BY(mutex);  // whole, or the head of one in parts
   std::string parts ABSL_GUARDED_BY(mutex);
   bool reads ABSL_GUARDED_BY(mutex) = true;
@@ -86,7 +86,7 @@ struct Client {
   std::function<void()> on_gone ABSL_GUARDED_BY(mutex);
 };
 
-class FakeStream final : public PageStream {
+class FakeStream final : public http::PageStream {
  public:
   explicit FakeStream(std::shared_ptr<Client> client) : client_(std::move(client)) {}
   ~FakeStream() override {
@@ -112,11 +112,11 @@ class FakeStream final : public PageStream {
   const std::shared_ptr<Client> client_;
 };
 
-class FakeHttpCall final : public HttpCall {
+class FakeHttpCall final : public http::HttpCall {
  public:
-  FakeHttpCall(PageRequest request, std::shared_ptr<Client> client)
+  FakeHttpCall(http::PageRequest request, std::shared_ptr<Client> client)
       : request_(std::move(request)), client_(std::move(client)) {}
-  const PageRequest& request() const override { return request_; }
+  const http::PageRequest& request() const override { return request_; }
   bool gone() const override {
     MutexLock lock(&client_->mutex);
     return client_->gone;
@@ -125,21 +125,21 @@ class FakeHttpCall final : public HttpCall {
     MutexLock lock(&client_->mutex);
     client_->on_gone = std::move(on_gone);
   }
-  void Reply(std::shared_ptr<const PageResponse> response) override {
+  void Reply(std::shared_ptr<const http::PageResponse> response) override {
     MutexLock lock(&client_->mutex);
     EXPECT_EQ(client_->response, nullptr) << "answered twice";
     client_->response = std::move(response);
   }
-  std::unique_ptr<PageStream> ReplyInParts(const PageResponse& head) override {
+  std::unique_ptr<http::PageStream> ReplyInParts(const http::PageResponse& head) override {
     MutexLock lock(&client_->mutex);
     if (client_->throws) throw std::bad_alloc();
     EXPECT_EQ(client_->response, nullptr) << "answered twice";
-    client_->response = std::make_shared<const PageResponse>(head);
+    client_->response = std::make_shared<const http::PageResponse>(head);
     return std::make_unique<FakeStream>(client_);
   }
 
  private:
-  const PageRequest request_;
+  const http::PageRequest request_;
   const std::shared_ptr<Client> client_;
 };
 
@@ -186,12 +186,12 @@ class GatewayTest : public ::testing::Test {
       return false;
     };
     options.memory.release = [this](int64_t bytes) { used_ -= bytes; };
-    options.authenticate = [](const PageRequest& request) {
+    options.authenticate = [](const http::PageRequest& request) {
       if (request.header("authorization") == "Bearer secret") return absl::OkStatus();
       return absl::UnauthenticatedError("a token is needed");
     };
     options.page_hosts = {"sru.example"};
-    options.on_refused = [this](const PageRequest& request, int status,
+    options.on_refused = [this](const http::PageRequest& request, int status,
                                 const absl::Status& /*reason*/) {
       refused_.push_back(absl::StrCat(request.path, " ", status));
     };
@@ -210,9 +210,9 @@ class GatewayTest : public ::testing::Test {
     server_->Wait();
   }
 
-  static PageRequest Request(const std::string& method, const std::string& path,
-                             const std::string& body = "") {
-    PageRequest request;
+  static http::PageRequest Request(const std::string& method, const std::string& path,
+                                   const std::string& body = "") {
+    http::PageRequest request;
     request.method = method;
     request.path = path;
     request.remote_address = "10.1.2.3";
@@ -225,17 +225,17 @@ class GatewayTest : public ::testing::Test {
   }
 
   // The refusal of the headers, or the answer.
-  std::shared_ptr<const PageResponse> Ask(const PageRequest& request) {
-    std::shared_ptr<const PageResponse> refusal = gateway_->CheckHeaders(request);
+  std::shared_ptr<const http::PageResponse> Ask(const http::PageRequest& request) {
+    std::shared_ptr<const http::PageResponse> refusal = gateway_->CheckHeaders(request);
     if (refusal != nullptr) return refusal;
     Start(request);
     return Await();
   }
-  void Start(const PageRequest& request) {
+  void Start(const http::PageRequest& request) {
     client_ = std::make_shared<Client>();
     gateway_->Handle(std::make_shared<FakeHttpCall>(request, client_));
   }
-  std::shared_ptr<const PageResponse> Await() {
+  std::shared_ptr<const http::PageResponse> Await() {
     EXPECT_TRUE(PollUntil([this] {
       MutexLock lock(&client_->mutex);
       return client_->response != nullptr;
@@ -257,13 +257,13 @@ class GatewayTest : public ::testing::Test {
     return client_->parts;
   }
 
-  static std::string Header(const PageResponse& response, const std::string& name) {
+  static std::string Header(const http::PageResponse& response, const std::string& name) {
     for (const auto& [key, value] : response.headers) {
       if (key == name) return value;
     }
     return "";
   }
-  void ExpectRefusal(const PageRequest& request, int status, const std::string& code,
+  void ExpectRefusal(const http::PageRequest& request, int status, const std::string& code,
                      const std::string& part) {
     SCOPED_TRACE(part);
     const auto response = Ask(request);
@@ -307,7 +307,7 @@ TEST_F(GatewayTest, HeadersGoWithTheCall) {
     context->AddInitialMetadata("x-request-id", "of-the-service");
     return grpc::Status::OK;
   };
-  PageRequest request = Request("POST", "/v1/classify", "{}");
+  http::PageRequest request = Request("POST", "/v1/classify", "{}");
   request.headers["x-request-id"] = "mine";
   request.headers["traceparent"] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   request.headers["x-request-timeout-ms"] = "50000";
@@ -342,13 +342,13 @@ TEST_F(GatewayTest, ErrorsOfCallsAreJson) {
 }
 
 TEST_F(GatewayTest, BadHeadersAreRefusedBeforeTheBody) {
-  PageRequest request = Request("POST", "/v1/classify");
+  http::PageRequest request = Request("POST", "/v1/classify");
   request.read_body = [] {
     ADD_FAILURE() << "the body was read";
     return "";
   };
   const auto with = [&request](const std::string& name, const std::string& value) {
-    PageRequest changed = request;
+    http::PageRequest changed = request;
     changed.headers[name] = value;
     return changed;
   };
@@ -378,18 +378,18 @@ TEST_F(GatewayTest, BadHeadersAreRefusedBeforeTheBody) {
 
 TEST_F(GatewayTest, OtherOriginsAreRefused) {
   const auto with = [](std::initializer_list<std::pair<const char*, const char*>> headers) {
-    PageRequest request = Request("POST", "/v1/classify", "{}");
+    http::PageRequest request = Request("POST", "/v1/classify", "{}");
     for (const auto& [name, value] : headers) request.headers[name] = value;
     return request;
   };
-  for (const PageRequest& request :
+  for (const http::PageRequest& request :
        {with({{"origin", "http://evil.example"}}), with({{"origin", "null"}}),
         with({{"sec-fetch-site", "cross-site"}}), with({{"sec-fetch-site", "same-site"}}),
         with({{"origin", "http://localhost:9090"}})}) {
     ExpectRefusal(request, 403, "PERMISSION_DENIED", "a web page of another origin");
   }
   // A name that a stranger made point here.
-  for (const PageRequest& request :
+  for (const http::PageRequest& request :
        {with({{"host", "evil.example"}, {"origin", "http://evil.example"}}),
         with({{"host", "evil.example"}, {"sec-fetch-site", "same-origin"}}),
         with({{"host", "evil.example"}, {"user-agent", "Mozilla/5.0 (X11)"}})}) {
@@ -413,7 +413,7 @@ TEST_F(GatewayTest, BodiesThatCannotBeReadAreRefused) {
       {absl::DeadlineExceededError("too slow"), 408},
   };
   for (const auto& [status, http_status] : cases) {
-    PageRequest request = Request("POST", "/v1/classify");
+    http::PageRequest request = Request("POST", "/v1/classify");
     request.read_body = [status = status]() -> absl::StatusOr<std::string> { return status; };
     EXPECT_EQ(Ask(request)->status, http_status);
   }
@@ -492,10 +492,10 @@ TEST_F(GatewayTest, RoutesCallsAndDeadlinesCanBeBounded) {
     EXPECT_TRUE(PollUntil([&] { return go_on.load(); }));
     return grpc::Status::OK;
   };
-  PageRequest patient = Request("POST", "/v1/classify", "{}");
+  http::PageRequest patient = Request("POST", "/v1/classify", "{}");
   patient.headers["x-request-timeout-ms"] = "86400000";
   std::vector<std::shared_ptr<Client>> clients;
-  for (const PageRequest& request : {patient, Request("POST", "/v1/classify", "{}")}) {
+  for (const http::PageRequest& request : {patient, Request("POST", "/v1/classify", "{}")}) {
     Start(request);
     clients.push_back(client_);
   }
@@ -521,7 +521,7 @@ TEST_F(GatewayTest, ModelsAreListedInBothForms) {
   ASSERT_EQ(answer.at("data").size(), 1);
   EXPECT_EQ(answer.at("data").at(0).at("id"), "trec");
   EXPECT_EQ(answer.at("models").size(), 2);
-  PageRequest request = Request("GET", "/v1/models/a%20b");
+  http::PageRequest request = Request("GET", "/v1/models/a%20b");
   request.query = "version=2";
   answer = json::parse(Ask(request)->body);
   EXPECT_EQ(answer.at("id"), "a b");
@@ -752,7 +752,7 @@ TEST_F(GatewayTest, TheDescriptionHasEveryRoute) {
 class StreamedCall final : public RestCall {
  public:
   explicit StreamedCall(std::shared_ptr<Client> client) : client_(std::move(client)) {}
-  const PageRequest& request() const override { return request_; }
+  const http::PageRequest& request() const override { return request_; }
   const std::string& parameter(const std::string& /*name*/) const override { return body_; }
   std::string& body() override { return body_; }
   MemoryHold& memory() override { return memory_; }
@@ -766,15 +766,15 @@ class StreamedCall final : public RestCall {
                                            GrpcCalls::OnDone /*done*/) override {
     return nullptr;
   }
-  void Reply(PageResponse /*response*/) override {}
+  void Reply(http::PageResponse /*response*/) override {}
   void Fail(const RestError& /*error*/) override {}
-  std::unique_ptr<PageStream> ReplyInParts(PageResponse /*head*/) override {
+  std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse /*head*/) override {
     return std::make_unique<FakeStream>(client_);
   }
 
  private:
   const std::shared_ptr<Client> client_;
-  const PageRequest request_;
+  const http::PageRequest request_;
   std::string body_;
   MemoryHold memory_{nullptr};
 };
@@ -792,4 +792,4 @@ TEST_F(GatewayTest, ASilentStreamIsKeptAlive) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rest

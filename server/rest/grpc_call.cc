@@ -4,7 +4,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 constexpr char kRequestIdHeader[] = "x-request-id";
@@ -262,4 +262,4 @@ void GrpcCalls::Close() {
   while (!running_.empty()) changed_.Wait(&mutex_);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

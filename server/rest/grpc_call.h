@@ -22,7 +22,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/status.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 // What a call carries besides its message.
 struct CallInfo {
@@ -95,6 +95,6 @@ class GrpcCalls {
   std::set<std::shared_ptr<GrpcCall>> running_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_GRPC_CALL_H_

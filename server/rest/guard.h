@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "server/rest/error_response.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 // Runs `run()`; if it throws, `fail(RestError)`: kResourceExhausted for std::bad_alloc, otherwise kInternal. noexcept: a request
 // that could not even fail would stay for ever.
@@ -25,6 +25,6 @@ void Guard(const Run& run, const Fail& fail) noexcept {
   }
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_GUARD_H_

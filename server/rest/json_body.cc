@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using nlohmann::json;
@@ -74,4 +74,4 @@ absl::Status JsonSyntaxError(absl::string_view body, const absl::Status& otherwi
   return absl::InvalidArgumentError(absl::StrCat("the body is not JSON: ", Excerpt(what)));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

@@ -11,7 +11,7 @@
 #include "base/utf8.h"
 #include "server/rest/json_reader.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 struct JsonNumber {
   absl::string_view text;
@@ -82,6 +82,6 @@ absl::Status ReadJsonBody(absl::string_view body, Events* events) {
   return JsonSyntaxError(body, reader.status());
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_JSON_BODY_H_

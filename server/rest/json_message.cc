@@ -19,7 +19,7 @@
 #include "nlohmann/json.hpp"
 #include "server/rest/json_body.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -715,4 +715,4 @@ bool FromByteBuffer(const grpc::ByteBuffer& bytes, Message* message) {
   return message->ParseFromZeroCopyStream(&reader);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

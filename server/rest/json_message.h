@@ -17,7 +17,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "server/rest/memory_hold.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 // Adds what `json`, an object, says to `*message`, which is empty before. Reserves the memory that it takes. kInvalidArgument names the
 // field or the line and what is wrong: text that is not JSON or not UTF-8, unknown fields, keys that come twice, two of a oneof, values of a wrong type or
@@ -45,6 +45,6 @@ void AppendJsonNumber(float value, std::string* json);
 grpc::ByteBuffer ToByteBuffer(const google::protobuf::Message& message);
 bool FromByteBuffer(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_JSON_MESSAGE_H_

@@ -14,7 +14,7 @@
 #include "nlohmann/json.hpp"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using ::google::protobuf::util::MessageDifferencer;
@@ -288,4 +288,4 @@ TEST(JsonMessageTest, StringsAreRepaired) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rest

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 constexpr size_t kFoundCharacters = 40;
@@ -324,4 +324,4 @@ bool JsonReader::ExpectEnd() {
   return AtEnd() || Fail("nothing after the value");
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

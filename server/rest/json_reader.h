@@ -25,7 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 class JsonReader {
  public:
@@ -145,6 +145,6 @@ class JsonReader {
   absl::Status status_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_JSON_READER_H_

@@ -9,7 +9,7 @@
 #include "nlohmann/json.hpp"
 #include "server/rest/json_message.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using ::testing::ElementsAre;
@@ -181,4 +181,4 @@ TEST(JsonReaderTest, FoundIsShort) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rest

@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 // The budget that holds are taken from. Both functions are thread-safe; null functions: there is no limit.
 struct MemoryBudget {
@@ -65,6 +65,6 @@ class MemoryHold {
   int64_t bytes_ = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_MEMORY_HOLD_H_

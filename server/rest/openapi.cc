@@ -12,7 +12,7 @@
 #include "server/rest/error_response.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -285,4 +285,4 @@ std::string OpenApiText(const std::vector<RouteGroup>& groups) {
   return description.dump(2);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

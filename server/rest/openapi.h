@@ -10,7 +10,7 @@
 #include "nlohmann/json_fwd.hpp"
 #include "server/rest/route.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 // Operation Objects. `summary` is a sentence or two.
 //
@@ -36,6 +36,6 @@ nlohmann::json JsonBody(nlohmann::json schema);
 // The whole description. Every operation gets the headers, the errors and the parameters of its path, if it does not have them.
 std::string OpenApiText(const std::vector<RouteGroup>& groups);
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_OPENAPI_H_

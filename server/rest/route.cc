@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 int HexValue(char digit) {
@@ -100,4 +100,4 @@ std::string RouteTable::Summary() const {
   });
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

@@ -33,7 +33,7 @@
 #include "server/rest/grpc_call.h"
 #include "server/rest/memory_hold.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 // One HTTP request, until it is answered by Reply(), Fail() or ReplyInParts(): exactly one of them, once. The functions may
 // be called on any thread, one at a time. A handler must not block; it keeps the RestCall alive through the functions that it
@@ -42,7 +42,7 @@ class RestCall {
  public:
   virtual ~RestCall() = default;
 
-  virtual const PageRequest& request() const = 0;
+  virtual const http::PageRequest& request() const = 0;
   // What stood for {name} in the route's path, percent-decoded.
   virtual const std::string& parameter(const std::string& name) const = 0;
   // The body, complete. May be moved away.
@@ -61,11 +61,11 @@ class RestCall {
                                                    GrpcCalls::OnDone done) = 0;
 
   // Adds X-Request-Id.
-  virtual void Reply(PageResponse response) = 0;
+  virtual void Reply(http::PageResponse response) = 0;
   // In the form of the route.
   virtual void Fail(const RestError& error) = 0;
   // As HttpCall::ReplyInParts(), with X-Request-Id. The body of `head` is not sent.
-  virtual std::unique_ptr<PageStream> ReplyInParts(PageResponse head) = 0;
+  virtual std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse head) = 0;
 };
 
 struct Route {
@@ -113,6 +113,6 @@ class RouteTable {
 // "%2F" becomes "/"; nullopt if it is malformed.
 std::optional<std::string> PercentDecode(absl::string_view text);
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_ROUTE_H_

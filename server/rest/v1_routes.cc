@@ -17,7 +17,7 @@
 #include "server/rest/openapi.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using google::protobuf::Message;
@@ -46,8 +46,8 @@ absl::Status ReadAnswer(const SharedCall& call, const grpc::ByteBuffer& bytes, M
   return FromByteBuffer(bytes, response) ? absl::OkStatus() : BadAnswer().status;
 }
 
-PageResponse JsonResponse(std::string body) {
-  PageResponse response;
+http::PageResponse JsonResponse(std::string body) {
+  http::PageResponse response;
   response.content_type = kJsonContentType;
   response.body = std::move(body);
   return response;
@@ -287,4 +287,4 @@ RouteGroup V1Routes() {
   return group;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

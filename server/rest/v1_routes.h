@@ -9,10 +9,10 @@
 
 #include "server/rest/route.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 RouteGroup V1Routes();
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_V1_ROUTES_H_

@@ -16,7 +16,7 @@
 #include "server/rest/v2_request.h"
 #include "server/rest/v2_response.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using nlohmann::json;
@@ -296,7 +296,7 @@ inference::ModelInferResponse SomeResponse() {
   return response;
 }
 
-std::string HeaderOf(const PageResponse& page) {
+std::string HeaderOf(const http::PageResponse& page) {
   for (const auto& [name, value] : page.headers) {
     if (name == "Inference-Header-Content-Length") return value;
   }
@@ -356,4 +356,4 @@ TEST(V2ResponseTest, RefusesWhatItCannotWrite) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rest

@@ -5,7 +5,7 @@
 #include "google/protobuf/descriptor.h"
 #include "nlohmann/json.hpp"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using google::protobuf::FieldDescriptor;
@@ -94,4 +94,4 @@ ordered_json MessageToJson(const Message& message) {  // NOLINT(misc-no-recursio
   return json;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

@@ -8,10 +8,10 @@
 #include "google/protobuf/message.h"
 #include "nlohmann/json_fwd.hpp"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 nlohmann::ordered_json MessageToJson(const google::protobuf::Message& message);
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_V2_MESSAGE_JSON_H_

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "nlohmann/json.hpp"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using nlohmann::json;
@@ -189,4 +189,4 @@ json V2Schemas() {
   return schemas;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

@@ -6,7 +6,7 @@
 
 #include "nlohmann/json_fwd.hpp"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 // The Operation Object of a GET whose answer has the schema of this name. `path` as Route has it, with its parameters.
 nlohmann::json V2QueryOperation(const std::string& path, const std::string& summary,
@@ -21,6 +21,6 @@ nlohmann::json V2RefusedOperation(const std::string& path, const std::string& su
 // By name: what the operations refer to.
 nlohmann::json V2Schemas();
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_V2_OPENAPI_H_

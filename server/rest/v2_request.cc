@@ -23,7 +23,7 @@
 #include "server/rest/json_reader.h"
 #include "server/rest/v2_tensor.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using Kind = JsonReader::Kind;
@@ -491,4 +491,4 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
   return result;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

@@ -25,7 +25,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "server/rest/memory_hold.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 // In which form the caller wants the outputs. An output's own parameter goes first.
 struct OutputForms {
@@ -56,6 +56,6 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
                                                        const std::string& version,
                                                        MemoryHold* memory);
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_V2_REQUEST_H_

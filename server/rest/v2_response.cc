@@ -16,7 +16,7 @@
 #include "server/rest/json_message.h"
 #include "server/rest/v2_tensor.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using Output = inference::ModelInferResponse::InferOutputTensor;
@@ -81,8 +81,8 @@ void AppendParameters(const Parameters& parameters, std::optional<size_t> binary
 
 }  // namespace
 
-absl::StatusOr<PageResponse> WriteHttpInferResponse(const inference::ModelInferResponse& response,
-                                                    const OutputForms& forms, MemoryHold* memory) {
+absl::StatusOr<http::PageResponse> WriteHttpInferResponse(
+    const inference::ModelInferResponse& response, const OutputForms& forms, MemoryHold* memory) {
   if (response.raw_output_contents_size() != response.outputs_size()) {
     return absl::InternalError(absl::StrCat("expected the values of ", response.outputs_size(),
                                             " outputs, found ",
@@ -105,7 +105,7 @@ absl::StatusOr<PageResponse> WriteHttpInferResponse(const inference::ModelInferR
     return NoRequestMemory();
   }
 
-  PageResponse page;
+  http::PageResponse page;
   page.content_type = kJsonContentType;
   std::string& body = page.body;
   body.append("{\"model_name\":");
@@ -151,4 +151,4 @@ absl::StatusOr<PageResponse> WriteHttpInferResponse(const inference::ModelInferR
   return page;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

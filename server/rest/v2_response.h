@@ -17,12 +17,12 @@
 #include "server/rest/memory_hold.h"
 #include "server/rest/v2_request.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 // Reserves what the body takes. kResourceExhausted if there is not so much; kInternal for an answer that contradicts itself.
-absl::StatusOr<PageResponse> WriteHttpInferResponse(const inference::ModelInferResponse& response,
-                                                    const OutputForms& forms, MemoryHold* memory);
+absl::StatusOr<http::PageResponse> WriteHttpInferResponse(
+    const inference::ModelInferResponse& response, const OutputForms& forms, MemoryHold* memory);
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_V2_RESPONSE_H_

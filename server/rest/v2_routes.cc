@@ -16,7 +16,7 @@
 #include "server/rest/v2_request.h"
 #include "server/rest/v2_response.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using nlohmann::ordered_json;
@@ -30,7 +30,7 @@ std::string MethodPath(const char* method) {
 }
 
 void ReplyJson(const CallPointer& call, int status, const ordered_json& json) {
-  PageResponse page;
+  http::PageResponse page;
   page.status = status;
   page.content_type = kJsonContentType;
   page.body = json.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
@@ -132,7 +132,7 @@ void ModelInfer(const CallPointer& call) {
                 }
                 inference::ModelInferResponse response;
                 if (!ParseAnswer(call, &answer, &response)) return;
-                absl::StatusOr<PageResponse> page =
+                absl::StatusOr<http::PageResponse> page =
                     WriteHttpInferResponse(response, outputs, &memory);
                 if (!page.ok()) return call->Fail({page.status()});
                 call->Reply(*std::move(page));
@@ -210,4 +210,4 @@ RouteGroup OpenInferenceRoutes() {
   return group;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

@@ -16,10 +16,10 @@
 
 #include "server/rest/route.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 RouteGroup OpenInferenceRoutes();
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_V2_ROUTES_H_

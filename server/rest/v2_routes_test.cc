@@ -17,7 +17,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/testing/notification.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using nlohmann::json;
@@ -103,7 +103,7 @@ class FakeService final : public inference::GRPCInferenceService::Service {
 
 class FakeCall final : public RestCall {
  public:
-  FakeCall(GrpcCalls* calls, PageRequest request, std::string body,
+  FakeCall(GrpcCalls* calls, http::PageRequest request, std::string body,
            std::map<std::string, std::string> parameters, ErrorForm errors)
       : calls_(*calls),
         request_(std::move(request)),
@@ -111,7 +111,7 @@ class FakeCall final : public RestCall {
         parameters_(std::move(parameters)),
         errors_(errors) {}
 
-  const PageRequest& request() const override { return request_; }
+  const http::PageRequest& request() const override { return request_; }
   const std::string& parameter(const std::string& name) const override {
     const auto found = parameters_.find(name);
     return found == parameters_.end() ? none_ : found->second;
@@ -127,30 +127,30 @@ class FakeCall final : public RestCall {
     ADD_FAILURE() << "no route of /v2 streams";
     return nullptr;
   }
-  void Reply(PageResponse response) override {
+  void Reply(http::PageResponse response) override {
     response_ = std::move(response);
     answered_.Notify();
   }
   void Fail(const RestError& error) override { Reply(ErrorResponse(errors_, error)); }
-  std::unique_ptr<PageStream> ReplyInParts(PageResponse) override {
+  std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse) override {
     ADD_FAILURE() << "no route of /v2 streams";
     return nullptr;
   }
 
-  const PageResponse& Wait() {
+  const http::PageResponse& Wait() {
     EXPECT_TRUE(answered_.Wait());
     return response_;
   }
 
  private:
   GrpcCalls& calls_;
-  const PageRequest request_;
+  const http::PageRequest request_;
   std::string body_;
   const std::map<std::string, std::string> parameters_;
   const ErrorForm errors_;
   const std::string none_;
   MemoryHold memory_{nullptr};
-  PageResponse response_;
+  http::PageResponse response_;
   sru::testing::Notification answered_;
 };
 
@@ -170,14 +170,14 @@ class V2RoutesTest : public ::testing::Test {
     server_->Shutdown();
   }
 
-  PageResponse Send(const std::string& method, const std::string& path,
-                    const std::string& body = "", const std::string& json_length = "") {
+  http::PageResponse Send(const std::string& method, const std::string& path,
+                          const std::string& body = "", const std::string& json_length = "") {
     const RouteTable::Match match = table_.Find(method, path);
     if (match.route == nullptr) {
       ADD_FAILURE() << "no route for " << method << " " << path;
       return {};
     }
-    PageRequest request;
+    http::PageRequest request;
     request.method = method;
     request.path = path;
     if (!json_length.empty()) request.headers["inference-header-content-length"] = json_length;
@@ -187,7 +187,7 @@ class V2RoutesTest : public ::testing::Test {
     return call->Wait();
   }
   json Get(const std::string& path, int status = 200) {
-    const PageResponse page = Send("GET", path);
+    const http::PageResponse page = Send("GET", path);
     EXPECT_EQ(page.status, status) << page.body;
     EXPECT_EQ(page.content_type, "application/json");
     return json::parse(page.body);
@@ -240,15 +240,15 @@ TEST_F(V2RoutesTest, ConfigAndStatisticsHaveNumbersAndTheProtosNames) {
 TEST_F(V2RoutesTest, Infer) {
   const std::string body =
       R"({"id":"7","inputs":[{"name":"x","shape":[2],"datatype":"FP32","data":[1.5,"NaN"]}]})";
-  const PageResponse page = Send("POST", "/v2/models/trec/versions/3/infer", body);
+  const http::PageResponse page = Send("POST", "/v2/models/trec/versions/3/infer", body);
   EXPECT_EQ(page.status, 200) << page.body;
   EXPECT_EQ(json::parse(page.body),
             json::parse(R"({"model_name":"trec","model_version":"3","id":"7","outputs":[
                 {"name":"x","datatype":"FP32","shape":[2],"data":[1.5,"NaN"]}]})"));
-  const PageResponse unknown = Send("POST", "/v2/models/nope/infer", body);
+  const http::PageResponse unknown = Send("POST", "/v2/models/nope/infer", body);
   EXPECT_EQ(unknown.status, 404);
   EXPECT_EQ(json::parse(unknown.body)["error"], "model 'nope' is not loaded");
-  const PageResponse bad = Send("POST", "/v2/models/trec/infer", "{");
+  const http::PageResponse bad = Send("POST", "/v2/models/trec/infer", "{");
   EXPECT_EQ(bad.status, 400);
   EXPECT_THAT(json::parse(bad.body)["error"], HasSubstr("JSON, byte 1"));
 }
@@ -258,7 +258,7 @@ TEST_F(V2RoutesTest, InferWithBinaryData) {
   const std::string head =
       R"({"inputs":[{"name":"x","shape":[25000],"datatype":"INT32","parameters":{"binary_data_size":100000}}],)"
       R"("parameters":{"binary_data_output":true}})";
-  const PageResponse page =
+  const http::PageResponse page =
       Send("POST", "/v2/models/trec/infer", head + values, std::to_string(head.size()));
   ASSERT_EQ(page.status, 200) << page.body;
   EXPECT_EQ(page.content_type, "application/octet-stream");
@@ -270,7 +270,7 @@ TEST_F(V2RoutesTest, InferWithBinaryData) {
 TEST_F(V2RoutesTest, TheRepositoryIsRefused) {
   for (const char* path : {"/v2/repository/index", "/v2/repository/models/trec/load",
                            "/v2/repository/models/trec/unload"}) {
-    const PageResponse page = Send("POST", path);
+    const http::PageResponse page = Send("POST", path);
     EXPECT_EQ(page.status, 501);
     EXPECT_THAT(json::parse(page.body)["error"], HasSubstr("--admin_listen"));
   }
@@ -298,4 +298,4 @@ TEST_F(V2RoutesTest, EveryRouteIsDescribed) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rest

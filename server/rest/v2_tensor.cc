@@ -20,7 +20,7 @@
 #error "values are copied as the processor has them, which the protocol wants little-endian"
 #endif
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using Kind = JsonReader::Kind;
@@ -421,4 +421,4 @@ absl::Status AppendTensorData(absl::string_view raw, TensorType type, size_t cou
   return absl::OkStatus();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rest

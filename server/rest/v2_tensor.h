@@ -25,7 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace sru::server {
+namespace sru::server::rest {
 
 enum class TensorType {
   kBool,
@@ -71,6 +71,6 @@ absl::Status AppendTensorData(absl::string_view raw, TensorType type, size_t cou
 // At most as many bytes does AppendTensorData() append.
 size_t JsonBytesBound(size_t raw_bytes, TensorType type, size_t count);
 
-}  // namespace sru::server
+}  // namespace sru::server::rest
 
 #endif  // SRU_SERVER_REST_V2_TENSOR_H_

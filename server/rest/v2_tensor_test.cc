@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-namespace sru::server {
+namespace sru::server::rest {
 namespace {
 
 using ::testing::HasSubstr;
@@ -236,4 +236,4 @@ TEST(V2TensorTest, RefusesToWriteWhatDoesNotFit) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rest

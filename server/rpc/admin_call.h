@@ -21,10 +21,10 @@
 #include "server/telemetry/method.h"
 #include "server/telemetry/metrics.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // kFailedPrecondition unless calls may load and unload models.
-absl::Status CheckExplicitControl(ModelControl control);
+absl::Status CheckExplicitControl(lifecycle::ModelControl control);
 
 // One call. It may end before the manager has finished with it, if the caller leaves or the server
 // shuts down; the manager then uses the shared State, which outlives the call.
@@ -33,14 +33,14 @@ class AdminCall final : public grpc::ServerUnaryReactor {
   class State {
    public:
     State(AdminCall* call, grpc::CallbackServerContext* context, grpc::ByteBuffer* response_bytes,
-          Method method, Metrics* metrics, AccessLog* access_log)
+          telemetry::Method method, telemetry::Metrics* metrics, telemetry::AccessLog* access_log)
         : call_(call),
           context_(context),
           response_bytes_(response_bytes),
           method_(method),
           metrics_(*metrics),
           access_log_(*access_log),
-          request_id_(AccessLog::Begin(*context)) {}
+          request_id_(telemetry::AccessLog::Begin(*context)) {}
 
     // Called before the call is handed to the manager.
     void set_model(const std::string& model) {
@@ -69,16 +69,16 @@ class AdminCall final : public grpc::ServerUnaryReactor {
     AdminCall* const call_;
     grpc::CallbackServerContext* const context_;
     grpc::ByteBuffer* const response_bytes_;
-    const Method method_;
-    Metrics& metrics_;
-    AccessLog& access_log_;
+    const telemetry::Method method_;
+    telemetry::Metrics& metrics_;
+    telemetry::AccessLog& access_log_;
     std::string request_id_;
     std::string model_;
     std::atomic<bool> finished_{false};
   };
 
-  AdminCall(grpc::CallbackServerContext* context, grpc::ByteBuffer* response_bytes, Method method,
-            Metrics* metrics, AccessLog* access_log)
+  AdminCall(grpc::CallbackServerContext* context, grpc::ByteBuffer* response_bytes,
+            telemetry::Method method, telemetry::Metrics* metrics, telemetry::AccessLog* access_log)
       : state_(
             std::make_shared<State>(this, context, response_bytes, method, metrics, access_log)) {}
 
@@ -97,9 +97,9 @@ class AdminCall final : public grpc::ServerUnaryReactor {
 // RESOURCE_EXHAUSTED.
 template <typename Begin>
 grpc::ServerUnaryReactor* StartAdminCall(grpc::CallbackServerContext* context,
-                                         grpc::ByteBuffer* response_bytes, Method method,
-                                         Metrics* metrics, AccessLog* access_log,
-                                         const Begin& begin) {
+                                         grpc::ByteBuffer* response_bytes, telemetry::Method method,
+                                         telemetry::Metrics* metrics,
+                                         telemetry::AccessLog* access_log, const Begin& begin) {
   auto* const call = new AdminCall(context, response_bytes, method, metrics, access_log);
   try {
     begin(call->state());
@@ -109,6 +109,6 @@ grpc::ServerUnaryReactor* StartAdminCall(grpc::CallbackServerContext* context,
   return call;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_ADMIN_CALL_H_

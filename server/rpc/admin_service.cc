@@ -8,7 +8,7 @@
 #include "server/rpc/request_parser.h"
 #include "server/rpc/response_writer.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 grpc::ServerUnaryReactor* AdminService::LoadModel(grpc::CallbackServerContext* call,
                                                   const grpc::ByteBuffer* request,
@@ -21,14 +21,16 @@ grpc::ServerUnaryReactor* AdminService::LoadModel(grpc::CallbackServerContext* c
     state->set_model(load.model());
     manager_.RequestLoad(
         load.model(), [state] { return state->finished(); },
-        [state](const absl::StatusOr<std::vector<ModelStatus>>& statuses) {
+        [state](const absl::StatusOr<std::vector<telemetry::ModelStatus>>& statuses) {
           if (!statuses.ok()) return state->Finish(statuses.status());
           v1::LoadModelResponse answer;
-          for (const ModelStatus& s : *statuses) WriteModelStatus(s, answer.add_statuses());
+          for (const telemetry::ModelStatus& s : *statuses)
+            WriteModelStatus(s, answer.add_statuses());
           state->Finish(absl::OkStatus(), &answer);
         });
   };
-  return StartAdminCall(call, response, Method::kLoadModel, &metrics_, &access_log_, begin);
+  return StartAdminCall(call, response, telemetry::Method::kLoadModel, &metrics_, &access_log_,
+                        begin);
 }
 
 grpc::ServerUnaryReactor* AdminService::UnloadModel(grpc::CallbackServerContext* call,
@@ -47,7 +49,8 @@ grpc::ServerUnaryReactor* AdminService::UnloadModel(grpc::CallbackServerContext*
           state->Finish(result, result.ok() ? &answer : nullptr);
         });
   };
-  return StartAdminCall(call, response, Method::kUnloadModel, &metrics_, &access_log_, begin);
+  return StartAdminCall(call, response, telemetry::Method::kUnloadModel, &metrics_, &access_log_,
+                        begin);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

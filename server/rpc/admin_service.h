@@ -11,7 +11,7 @@
 #include "server/telemetry/metrics.h"
 #include "sru/v1/admin.grpc.pb.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // Thread-safe; must outlive the gRPC server that it is registered with. Takes raw bytes for the
 // reason that inference_service.h gives.
@@ -21,7 +21,8 @@ class AdminService final
  public:
   // The pointers must outlive the service. Requests are answered by the manager's thread, or by its
   // BeginStop(), which must be called before the gRPC server is shut down.
-  AdminService(ModelControl control, ModelManager* manager, Metrics* metrics, AccessLog* access_log)
+  AdminService(lifecycle::ModelControl control, lifecycle::ModelManager* manager,
+               telemetry::Metrics* metrics, telemetry::AccessLog* access_log)
       : control_(control), manager_(*manager), metrics_(*metrics), access_log_(*access_log) {}
 
   grpc::ServerUnaryReactor* LoadModel(grpc::CallbackServerContext* call,
@@ -32,12 +33,12 @@ class AdminService final
                                         grpc::ByteBuffer* response) override;
 
  private:
-  const ModelControl control_;
-  ModelManager& manager_;
-  Metrics& metrics_;
-  AccessLog& access_log_;
+  const lifecycle::ModelControl control_;
+  lifecycle::ModelManager& manager_;
+  telemetry::Metrics& metrics_;
+  telemetry::AccessLog& access_log_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_ADMIN_SERVICE_H_

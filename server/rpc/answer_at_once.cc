@@ -4,13 +4,14 @@
 
 #include "server/rpc/end_call.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
-grpc::Status EndInHandler(const ServiceContext& context, Method method, const ServedModel* served,
-                          const absl::Status& status, grpc::CallbackServerContext* call) {
+grpc::Status EndInHandler(const ServiceContext& context, telemetry::Method method,
+                          const lifecycle::ServedModel* served, const absl::Status& status,
+                          grpc::CallbackServerContext* call) {
   EndedCall ended;
   ended.call = call;
-  ended.request_id = AccessLog::Begin(*call);
+  ended.request_id = telemetry::AccessLog::Begin(*call);
   ended.method = method;
   ended.record.status = &status;
   if (served != nullptr) {
@@ -21,4 +22,4 @@ grpc::Status EndInHandler(const ServiceContext& context, Method method, const Se
   return EndCall(context.metrics, context.access_log, std::move(ended));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

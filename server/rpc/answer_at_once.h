@@ -11,7 +11,7 @@
 #include "server/rpc/service_context.h"
 #include "server/telemetry/method.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // Ends a call in its handler with the grpc::Status that `work` returns.
 template <typename Work>
@@ -25,9 +25,10 @@ grpc::ServerUnaryReactor* AnswerAtOnce(grpc::CallbackServerContext* call, const 
 
 // Counts and logs a call that is answered in its handler, and gives the status to end it with. `served` is the model that the call
 // found; null: none.
-grpc::Status EndInHandler(const ServiceContext& context, Method method, const ServedModel* served,
-                          const absl::Status& status, grpc::CallbackServerContext* call);
+grpc::Status EndInHandler(const ServiceContext& context, telemetry::Method method,
+                          const lifecycle::ServedModel* served, const absl::Status& status,
+                          grpc::CallbackServerContext* call);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_ANSWER_AT_ONCE_H_

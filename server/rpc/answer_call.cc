@@ -8,7 +8,7 @@
 #include "server/rpc/calls.h"
 #include "server/rpc/compute_call.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 // A sequence of the batcher is a query, or a part of one that is too large for a batch. The spans of a query are found when all of
@@ -17,17 +17,18 @@ class AnswerCall final : public ComputeCall<v1::AnswerRequest, v1::AnswerRespons
  public:
   AnswerCall(const ServiceContext& context, grpc::CallbackServerContext* call,
              grpc::ByteBuffer* response_bytes, Form form)
-      : ComputeCall(Method::kAnswer, context, call, response_bytes, std::move(form)) {}
+      : ComputeCall(telemetry::Method::kAnswer, context, call, response_bytes, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::AnswerRequest& request) override {
     if (model().task() != models::Task::kReader) {
-      return WrongTask(model(), Method::kAnswer, "a reader");
+      return WrongTask(model(), telemetry::Method::kAnswer, "a reader");
     }
     if (model().tokenizer() == nullptr) {
       return absl::FailedPreconditionError(
           absl::StrCat("model: '", model().name(), "' has no vocabulary, ",
-                       MethodName(Method::kAnswer), " needs a reader with one (vocab.txt)"));
+                       telemetry::MethodName(telemetry::Method::kAnswer),
+                       " needs a reader with one (vocab.txt)"));
     }
     absl::StatusOr<AnswerOptions> options =
         ParseAnswerOptions(request, model().config().reader.max_len);
@@ -86,8 +87,8 @@ class AnswerCall final : public ComputeCall<v1::AnswerRequest, v1::AnswerRespons
            options_.top_n * (kMessageBytes + 2 * longest);
   }
 
-  void SetOutput(size_t index, float* values, SequenceTask* /*task*/) override {
-    for (AnswerTask::Passage& passage : parts_[index].task.passages) {
+  void SetOutput(size_t index, float* values, batching::SequenceTask* /*task*/) override {
+    for (batching::AnswerTask::Passage& passage : parts_[index].task.passages) {
       passage.start_logits = values;
       passage.end_logits = values + passage.length;
       values += 2 * static_cast<size_t>(passage.length);
@@ -104,7 +105,7 @@ class AnswerCall final : public ComputeCall<v1::AnswerRequest, v1::AnswerRespons
     std::vector<std::vector<models::Span>> spans;
     spans.reserve(query.passages.size());
     for (size_t part = first; part <= index; ++part) {
-      for (const AnswerTask::Passage& passage : parts_[part].task.passages) {
+      for (const batching::AnswerTask::Passage& passage : parts_[part].task.passages) {
         spans.push_back(models::BestSpans(passage.start_logits, passage.end_logits,
                                           static_cast<size_t>(passage.length), options_.spans));
       }
@@ -156,4 +157,4 @@ grpc::ServerUnaryReactor* StartAnswer(const ServiceContext& context,
   return StartCall<AnswerCall>(context, call, request, response, std::move(form));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -12,7 +12,7 @@
 #include "models/text/unicode_word_tokenizer.h"
 #include "server/rpc/request_errors.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 // What is kept per token beside its features, and what is taken for a moment while its text is read: its place, which is kept
@@ -21,7 +21,7 @@ constexpr int64_t kKeptTokenBytes = sizeof(int32_t) + sizeof(TokenPlace);
 constexpr int64_t kPeakTokenBytes = 384;
 // Of a text: the lists of its tokens and, at worst, a part of its own. Two lists of these grow.
 constexpr int64_t kTextBytes =
-    sizeof(ParsedPassage) + 2 * (sizeof(AnswerTask::Passage) + sizeof(QueryPart)) + 64;
+    sizeof(ParsedPassage) + 2 * (sizeof(batching::AnswerTask::Passage) + sizeof(QueryPart)) + 64;
 
 template <typename... Args>
 absl::Status Wrong(const Args&... what) {
@@ -268,7 +268,7 @@ std::vector<QueryPart> CutQueries(const Queries& queries, const std::vector<Pars
         part.task.question_length = part.num_tokens = static_cast<int>(question.size());
       }
       QueryPart& part = parts.back();
-      AnswerTask::Passage& passage = part.task.passages.emplace_back();
+      batching::AnswerTask::Passage& passage = part.task.passages.emplace_back();
       passage.ids = from.ids.data();
       passage.length = length;
       if (!from.features.empty()) passage.features = from.features.data();
@@ -293,4 +293,4 @@ int64_t LongestSpanBytes(const std::vector<TokenPlace>& places, int max_tokens) 
   return longest;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

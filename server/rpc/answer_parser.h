@@ -23,7 +23,7 @@
 #include "server/rpc/request_limits.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 using Queries = google::protobuf::RepeatedPtrField<v1::Query>;
 
@@ -66,8 +66,8 @@ struct ParsedQuery {
 struct QueryPart {
   int query = 0;
   int first_passage = 0;
-  bool is_last = false;  // of its query
-  AnswerTask task;       // logits are left null
+  bool is_last = false;       // of its query
+  batching::AnswerTask task;  // logits are left null
   int num_tokens = 0;
 };
 
@@ -97,6 +97,6 @@ std::vector<QueryPart> CutQueries(const Queries& queries, const std::vector<Pars
 // The bytes of the longest text that `max_tokens` adjacent tokens may be.
 int64_t LongestSpanBytes(const std::vector<TokenPlace>& places, int max_tokens);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_ANSWER_PARSER_H_

@@ -11,7 +11,7 @@
 #include "models/text/unicode_word_tokenizer.h"
 #include "models/text/vocabulary.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using ::testing::ElementsAre;
@@ -316,4 +316,4 @@ TEST_F(AnswerParserTest, TheLongestSpanIsThatOfItsBytes) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -15,7 +15,7 @@
 #include <atomic>
 #include <cstdint>
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // Thread-safe. Must outlive its reservations.
 class ByteBudget {
@@ -74,6 +74,6 @@ class ByteReservation {
   int64_t bytes_ = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_BYTE_BUDGET_H_

@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 TEST(ByteBudgetTest, WhatIsReservedIsGivenBack) {
@@ -62,4 +62,4 @@ TEST(ByteBudgetTest, ManyThreadsNeverPassTheLimitAndLoseNothing) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

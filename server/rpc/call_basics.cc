@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "grpc/support/time.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // The time that the call has left is the same by both clocks. (call.deadline() would be a date, and wrong once the system's clock is set.)
 absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& clock) {
@@ -36,43 +36,44 @@ ModelInput InputOf(const models::Model& model) {
   return input;
 }
 
-absl::Status WrongTask(const models::Model& model, Method method, absl::string_view needed) {
-  return absl::FailedPreconditionError(absl::StrCat("model: '", model.name(), "' has the task ",
-                                                    models::TaskName(model.task()), ", ",
-                                                    MethodName(method), " needs ", needed));
+absl::Status WrongTask(const models::Model& model, telemetry::Method method,
+                       absl::string_view needed) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("model: '", model.name(), "' has the task ", models::TaskName(model.task()),
+                   ", ", telemetry::MethodName(method), " needs ", needed));
 }
 
-TaskFilter AnswersOf(Method method) {
+lifecycle::TaskFilter AnswersOf(telemetry::Method method) {
   switch (method) {
-    case Method::kClassify:
-    case Method::kEncode:
-    case Method::kEncodeStream:
+    case telemetry::Method::kClassify:
+    case telemetry::Method::kEncode:
+    case telemetry::Method::kEncodeStream:
       return [](models::Task task) {
         return task == models::Task::kClassifier || task == models::Task::kEncoder;
       };
-    case Method::kScore:
-    case Method::kGenerate:
+    case telemetry::Method::kScore:
+    case telemetry::Method::kGenerate:
       return [](models::Task task) { return task == models::Task::kLanguageModel; };
-    case Method::kAnswer:
+    case telemetry::Method::kAnswer:
       return [](models::Task task) { return task == models::Task::kReader; };
-    case Method::kTranslate:
+    case telemetry::Method::kTranslate:
       return [](models::Task task) { return task == models::Task::kTranslator; };
-    case Method::kListModels:
-    case Method::kGetModel:
-    case Method::kLoadModel:
-    case Method::kUnloadModel:
-    case Method::kModelInfer:  // its models have names
-    case Method::kModelStreamInfer:
-    case Method::kServerLive:
-    case Method::kServerReady:
-    case Method::kModelReady:
-    case Method::kServerMetadata:
-    case Method::kModelMetadata:
-    case Method::kModelConfig:
-    case Method::kModelStatistics:
-    case Method::kRepositoryIndex:
-    case Method::kRepositoryModelLoad:
-    case Method::kRepositoryModelUnload:
+    case telemetry::Method::kListModels:
+    case telemetry::Method::kGetModel:
+    case telemetry::Method::kLoadModel:
+    case telemetry::Method::kUnloadModel:
+    case telemetry::Method::kModelInfer:  // its models have names
+    case telemetry::Method::kModelStreamInfer:
+    case telemetry::Method::kServerLive:
+    case telemetry::Method::kServerReady:
+    case telemetry::Method::kModelReady:
+    case telemetry::Method::kServerMetadata:
+    case telemetry::Method::kModelMetadata:
+    case telemetry::Method::kModelConfig:
+    case telemetry::Method::kModelStatistics:
+    case telemetry::Method::kRepositoryIndex:
+    case telemetry::Method::kRepositoryModelLoad:
+    case telemetry::Method::kRepositoryModelUnload:
       break;
   }
   return nullptr;
@@ -95,4 +96,4 @@ grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::
   return reactor;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

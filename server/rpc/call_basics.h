@@ -18,7 +18,7 @@
 #include "server/rpc/request_parser.h"
 #include "server/telemetry/method.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // The call's deadline in terms of `clock`, which is not gRPC's.
 absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& clock);
@@ -32,11 +32,12 @@ absl::Status DeadlinePassed();
 ModelInput InputOf(const models::Model& model);
 
 // The error of a call that the model's task does not answer. `needed` is what it needs.
-absl::Status WrongTask(const models::Model& model, Method method, absl::string_view needed);
+absl::Status WrongTask(const models::Model& model, telemetry::Method method,
+                       absl::string_view needed);
 
 // Whether a call without a name may mean a model with a task. Classify and Encode are one family:
 // beside a classifier, an encoder has to be told apart.
-TaskFilter AnswersOf(Method method);
+lifecycle::TaskFilter AnswersOf(telemetry::Method method);
 
 // The message of a refusal because the budget has no room for `wanted` bytes.
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted);
@@ -51,6 +52,6 @@ inline constexpr char kNoMemory[] =
 // Ends a call in its handler.
 grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::Status status);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_CALL_BASICS_H_

@@ -69,7 +69,7 @@ void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memo
 void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 grpc::ByteBuffer Bytes(const google::protobuf::Message& message) {
@@ -217,7 +217,7 @@ TEST(CallEstimateTest, CoversTheTokensOfQueries) {
       EXPECT_LE(estimate.peak, 8 * allocated + 10000) << length;
       const ParsedPassage& passage = (*parsed)[0].passages[0];
       const auto kept = static_cast<int64_t>(
-          sizeof(ParsedPassage) + sizeof(QueryPart) + sizeof(AnswerTask::Passage) +
+          sizeof(ParsedPassage) + sizeof(QueryPart) + sizeof(batching::AnswerTask::Passage) +
           ((*parsed)[0].question.capacity() + passage.ids.capacity()) * sizeof(int32_t) +
           passage.features.capacity() * sizeof(float) +
           passage.places.capacity() * sizeof(TokenPlace));
@@ -233,17 +233,17 @@ TEST(CallEstimateTest, CoversWhatParsingModelInferTakes) {
   ASSERT_TRUE(kernels::CreateBackend("reference", {}, &backend).ok());
   auto model = models::Model::Load(directory.path("m/1"), "m", 1, *backend, {});
   ASSERT_TRUE(model.ok()) << model.status();
-  const auto served = std::make_shared<ServedModel>();
+  const auto served = std::make_shared<lifecycle::ServedModel>();
   served->model = *model;
   ByteBudget budget(64 << 20);
   const auto expect_covers = [&](const inference::ModelInferRequest& request) {
     SCOPED_TRACE(request.inputs(0).name());
-    auto call = std::make_unique<InferCall>(&budget);
+    auto call = std::make_unique<open_inference::InferCall>(&budget);
     const grpc::ByteBuffer bytes = Bytes(request);
     ASSERT_TRUE(call->bytes.Read(bytes));
-    ASSERT_TRUE(ReadInferRequest(call->bytes.view(), &call->request).ok());
+    ASSERT_TRUE(open_inference::ReadInferRequest(call->bytes.view(), &call->request).ok());
     call->served = served;
-    const ClassifyForm form = MakeClassifyForm(std::move(call));
+    const ClassifyForm form = open_inference::MakeClassifyForm(std::move(call));
     RequestOutline outline;
     ASSERT_TRUE(form->ReadOutline(&outline).ok());
     const int64_t before = allocated_bytes;
@@ -286,4 +286,4 @@ TEST(CallEstimateTest, CoversWhatParsingModelInferTakes) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -7,7 +7,7 @@
 #include "server/rpc/message_form.h"
 #include "server/rpc/service_context.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // Take the raw bytes of a request and answer the call, which may be later. `context` and `response`
 // outlive the call. With a form, both are in that form.
@@ -38,6 +38,6 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* StartGenerate(const ServiceContext& 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartEncodeStream(
     const ServiceContext& context, grpc::CallbackServerContext* call);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_CALLS_H_

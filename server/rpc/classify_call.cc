@@ -3,14 +3,15 @@
 #include "server/rpc/calls.h"
 #include "server/rpc/compute_call.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 class ClassifyCall final : public SequenceCall<v1::ClassifyRequest, v1::ClassifyResponse> {
  public:
   ClassifyCall(const ServiceContext& context, grpc::CallbackServerContext* call,
                grpc::ByteBuffer* response_bytes, Form form)
-      : SequenceCall(Method::kClassify, context, call, response_bytes, std::move(form)) {}
+      : SequenceCall(telemetry::Method::kClassify, context, call, response_bytes, std::move(form)) {
+  }
 
  private:
   absl::Status ParseParameters(const v1::ClassifyRequest& request) override {
@@ -18,13 +19,14 @@ class ClassifyCall final : public SequenceCall<v1::ClassifyRequest, v1::Classify
       case models::Task::kClassifier:
         break;
       case models::Task::kEncoder:
-        return WrongTask(model(), Method::kClassify, "a classifier (labels); use Encode");
+        return WrongTask(model(), telemetry::Method::kClassify,
+                         "a classifier (labels); use Encode");
       case models::Task::kLanguageModel:
-        return WrongTask(model(), Method::kClassify, "a classifier; use Score");
+        return WrongTask(model(), telemetry::Method::kClassify, "a classifier; use Score");
       case models::Task::kReader:
-        return WrongTask(model(), Method::kClassify, "a classifier; use Answer");
+        return WrongTask(model(), telemetry::Method::kClassify, "a classifier; use Answer");
       case models::Task::kTranslator:
-        return WrongTask(model(), Method::kClassify, "a classifier; use Translate");
+        return WrongTask(model(), telemetry::Method::kClassify, "a classifier; use Translate");
     }
     absl::StatusOr<int> top_k =
         ParseTopK(request.top_k(), static_cast<int>(model().labels().size()));
@@ -41,7 +43,7 @@ class ClassifyCall final : public SequenceCall<v1::ClassifyRequest, v1::Classify
     return 192 + 144 * top_k_ + name_bytes_;
   }
 
-  void SetOutput(size_t /*index*/, float* values, SequenceTask* task) override {
+  void SetOutput(size_t /*index*/, float* values, batching::SequenceTask* task) override {
     task->output.pooling = model().spec().pooling;
     task->output.logits = values;
     task->output.probabilities = values + model().labels().size();
@@ -71,4 +73,4 @@ grpc::ServerUnaryReactor* StartClassify(const ServiceContext& context,
   return StartCall<ClassifyCall>(context, call, request, response, std::move(form));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -30,7 +30,7 @@
 #include "server/rpc/response_writer.h"
 #include "server/rpc/service_context.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // Messages and results larger than this are freed as soon as they are not needed; smaller ones are
 // freed with their call, which is cheaper.
@@ -51,12 +51,12 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   using Form = MessageFormPtr<Request, Response>;
 
   // The messages are `Request` and `Response`, or what `form` makes of them; then `method` is that of the form.
-  ComputeCall(Method method, const ServiceContext& context, grpc::CallbackServerContext* call,
-              grpc::ByteBuffer* response_bytes, Form form)
+  ComputeCall(telemetry::Method method, const ServiceContext& context,
+              grpc::CallbackServerContext* call, grpc::ByteBuffer* response_bytes, Form form)
       : context_(context),
         arrival_(context.clock->Now()),
         call_(call),
-        request_id_(AccessLog::Begin(*call)),
+        request_id_(telemetry::AccessLog::Begin(*call)),
         request_(CreateOnArena<Request>(&arena_)),
         method_(form == nullptr ? method : form->method()),
         deadline_(std::min(DeadlineOf(*call, *context.clock),
@@ -77,7 +77,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
       status = Submit(bytes);
     } catch (const std::bad_alloc&) {
       retry_after_ = kMemoryRetryAfter;
-      status = Refuse(RejectReason::kMemory, kNoMemory);
+      status = Refuse(batching::RejectReason::kMemory, kNoMemory);
     }
     if (status.ok()) return;
     if (bytes->Length() > kLargeMessageBytes) bytes->Clear();
@@ -100,7 +100,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   // At least the bytes of its answer, both as a message and serialized.
   virtual int64_t AnswerBytes(size_t index, int num_tokens) const = 0;
   // Says what to compute of sequence `index`, into the OutputSize() floats at `values`.
-  virtual void SetOutput(size_t index, float* values, SequenceTask* task) = 0;
+  virtual void SetOutput(size_t index, float* values, batching::SequenceTask* task) = 0;
   // Writes the answer of sequence `index`.
   virtual void WriteSequence(size_t index, const TokenCounts& counts, float* values,
                              Response* response) const = 0;
@@ -110,7 +110,8 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   virtual int64_t ComputedTokens() const { return 0; }
 
   // What Batcher::CheckAdmission() says.
-  virtual absl::Status CheckAdmission(int64_t num_tokens, int num_sequences, Priority priority) {
+  virtual absl::Status CheckAdmission(int64_t num_tokens, int num_sequences,
+                                      batching::Priority priority) {
     absl::Duration retry_after = absl::ZeroDuration();
     absl::Status status = served_->engine->batcher().CheckAdmission(
         num_tokens, num_sequences, priority, deadline_, &retry_after);
@@ -118,24 +119,26 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   }
   // Has the sequences computed; unless it returns an error, FinishWork() is called once, maybe before it
   // returns. Nothing is thrown then.
-  virtual absl::Status SubmitWork(std::vector<SequenceTask> tasks, Priority priority) {
+  virtual absl::Status SubmitWork(std::vector<batching::SequenceTask> tasks,
+                                  batching::Priority priority) {
     // Those without tokens are answered without a batch.
-    tasks.erase(std::remove_if(tasks.begin(), tasks.end(),
-                               [](const SequenceTask& task) { return task.num_tokens == 0; }),
-                tasks.end());
+    tasks.erase(
+        std::remove_if(tasks.begin(), tasks.end(),
+                       [](const batching::SequenceTask& task) { return task.num_tokens == 0; }),
+        tasks.end());
     if (tasks.empty()) {
-      FinishWork(absl::OkStatus(), RequestTimes());
+      FinishWork(absl::OkStatus(), batching::RequestTimes());
       return absl::OkStatus();
     }
-    BatchRequest batch_request;
+    batching::BatchRequest batch_request;
     batch_request.sequences = std::move(tasks);
     batch_request.priority = priority;
     batch_request.deadline = deadline_;
-    batch_request.done = [this](const absl::Status& status, const RequestTimes& times) {
+    batch_request.done = [this](const absl::Status& status, const batching::RequestTimes& times) {
       FinishWork(status, times);
     };
     absl::Duration retry_after = absl::ZeroDuration();
-    absl::StatusOr<RequestHandle> handle =
+    absl::StatusOr<batching::RequestHandle> handle =
         served_->engine->batcher().Submit(std::move(batch_request), &retry_after);
     if (!handle.ok()) return Refused(handle.status(), retry_after);
     handle_ = *std::move(handle);
@@ -147,7 +150,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   }
 
   // Answers the call, which may be gone when it returns.
-  void FinishWork(const absl::Status& status, const RequestTimes& times) {
+  void FinishWork(const absl::Status& status, const batching::RequestTimes& times) {
     times_.queue = times.queue;
     times_.compute = times.compute;
     FinishWith(status);
@@ -159,7 +162,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   }
 
   const models::Model& model() const { return *served_->model; }
-  Engine& engine() const { return *served_->engine; }
+  batching::Engine& engine() const { return *served_->engine; }
   absl::Time deadline() const { return deadline_; }
   const RequestLimits& limits() const { return context_.limits; }
   const Request& request() const { return *request_; }  // until the answer is written, if needed
@@ -170,7 +173,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     if (held_.Grow(bytes)) return absl::OkStatus();
     const int64_t wanted = held_.bytes() + bytes;
     if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetryAfter;
-    return Refuse(RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
+    return Refuse(batching::RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
   }
   void ReturnReserved(int64_t bytes) { held_.ShrinkTo(held_.bytes() - bytes); }
 
@@ -183,7 +186,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     TokenCounts counts;
   };
 
-  void CountRefusal(RejectReason reason) {
+  void CountRefusal(batching::RejectReason reason) {
     if (served_ != nullptr) {
       served_->metrics->OnRefusal(reason);
     } else {
@@ -192,8 +195,8 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   }
 
   // For every refusal before the batcher, which counts its own refusals.
-  absl::Status Refuse(RejectReason reason, absl::string_view message) {
-    absl::Status status = MakeRefusal(reason, message);
+  absl::Status Refuse(batching::RejectReason reason, absl::string_view message) {
+    absl::Status status = batching::MakeRefusal(reason, message);
     CountRefusal(reason);
     return status;
   }
@@ -210,12 +213,12 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     }
     num_sequences_ = outline.num_sequences;
     if (form_ == nullptr && !outline.long_model_name) {
-      absl::StatusOr<std::shared_ptr<ServedModel>> served =
+      absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> served =
           context_.registry->Find(outline.model, outline.version, AnswersOf(method_));
       if (served.ok()) served_ = *std::move(served);
     }
     if (absl::Status status = CheckOutline(outline, context_.limits); !status.ok()) return status;
-    const absl::StatusOr<Priority> priority = ParsePriority(outline.priority);
+    const absl::StatusOr<batching::Priority> priority = ParsePriority(outline.priority);
     if (served_ != nullptr && priority.ok() && outline.num_sequences > 0) {
       absl::Status status =
           CheckAdmission(outline.least_tokens(), outline.least_tasks(), *priority);
@@ -231,13 +234,13 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     const bool large = bytes->Length() > kLargeMessageBytes;
     if (large) bytes->Clear();
     if (served_ == nullptr) {
-      absl::StatusOr<std::shared_ptr<ServedModel>> served =
+      absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> served =
           context_.registry->Find(request_->model(), request_->version(), AnswersOf(method_));
       if (!served.ok()) return served.status();
       served_ = *std::move(served);
     }
     if (absl::Status status = ParseParameters(*request_); !status.ok()) return status;
-    absl::StatusOr<Priority> priority = ParsePriority(request_->priority());
+    absl::StatusOr<batching::Priority> priority = ParsePriority(request_->priority());
     if (!priority.ok()) return priority.status();
     absl::StatusOr<ParsedSequences> parsed = ParseInput(*request_);
     if (!parsed.ok()) return parsed.status();
@@ -250,8 +253,8 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
 
   // Allocates the results of the tasks and points the tasks at them. If they are large, asks the
   // batcher first.
-  absl::Status MakeOutputs(Priority priority, ParsedSequences* parsed) {
-    std::vector<SequenceTask>& tasks = parsed->tasks;
+  absl::Status MakeOutputs(batching::Priority priority, ParsedSequences* parsed) {
+    std::vector<batching::SequenceTask>& tasks = parsed->tasks;
     size_t output_size = 0;
     int64_t answer_bytes = 0;
     int64_t num_tokens = 0;
@@ -321,7 +324,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     ended.request_id = std::move(request_id_);
     ended.method = method_;
     ended.retry_after = retry_after_;
-    CallRecord& record = ended.record;
+    telemetry::CallRecord& record = ended.record;
     record.status = &status;
     if (served_ != nullptr) {
       ended.model_metrics = served_->metrics.get();
@@ -339,7 +342,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   // Lets the answers of a batch leave together, and stops reading from a connection for a while
   // after it had a call refused.
   void HoldSocket(const absl::Status& status) {
-    AnswerGroup* const group = AnswerGroup::Current();
+    batching::AnswerGroup* const group = batching::AnswerGroup::Current();
     if (group != nullptr) group->Hold(Socket());
     if (absl::IsResourceExhausted(status) && context_.read_pause != nullptr) {
       context_.read_pause->Start(Socket());
@@ -369,7 +372,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
 
   // UnsentAnswer:
   void Abandon() override {
-    context_.access_log->OnAnswerNotTaken(MethodName(method_), call_->peer(),
+    context_.access_log->OnAnswerNotTaken(telemetry::MethodName(method_), call_->peer(),
                                           context_.send_timeout);
     if (context_.listener == nullptr || !context_.listener->Close(call_->peer())) {
       call_->TryCancel();
@@ -388,19 +391,19 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
   alignas(8) char arena_block_[kArenaBlock];
   google::protobuf::Arena arena_{arena_block_, kArenaBlock};
   Request* request_;  // null after it was freed
-  const Method method_;
+  const telemetry::Method method_;
   const absl::Time deadline_;
   grpc::ByteBuffer* const response_bytes_;
   ByteReservation held_;
   const Form form_;  // null: the messages are those of sru.v1
 
-  std::shared_ptr<ServedModel> served_;
+  std::shared_ptr<lifecycle::ServedModel> served_;
   int num_sequences_ = 0;
   std::vector<SequenceResult> results_;
   std::unique_ptr<float[]> outputs_;  // written by the engine until `done`
-  CallTimes times_;
+  telemetry::CallTimes times_;
   std::optional<absl::Duration> retry_after_;
-  RequestHandle handle_;
+  batching::RequestHandle handle_;
 };
 
 // Whether the caller lets sequences be cut. A score of half a sequence would be of no use.
@@ -448,6 +451,6 @@ grpc::ServerUnaryReactor* StartCall(const ServiceContext& context,
   return reactor;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_COMPUTE_CALL_H_

@@ -3,14 +3,14 @@
 #include "server/rpc/calls.h"
 #include "server/rpc/compute_call.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 class EncodeCall final : public SequenceCall<v1::EncodeRequest, v1::EncodeResponse> {
  public:
   EncodeCall(const ServiceContext& context, grpc::CallbackServerContext* call,
              grpc::ByteBuffer* response_bytes, Form form)
-      : SequenceCall(Method::kEncode, context, call, response_bytes, std::move(form)) {}
+      : SequenceCall(telemetry::Method::kEncode, context, call, response_bytes, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::EncodeRequest& request) override {
@@ -19,11 +19,14 @@ class EncodeCall final : public SequenceCall<v1::EncodeRequest, v1::EncodeRespon
       case models::Task::kEncoder:
         break;
       case models::Task::kLanguageModel:
-        return WrongTask(model(), Method::kEncode, "an encoder or a classifier; use Score");
+        return WrongTask(model(), telemetry::Method::kEncode,
+                         "an encoder or a classifier; use Score");
       case models::Task::kReader:
-        return WrongTask(model(), Method::kEncode, "an encoder or a classifier; use Answer");
+        return WrongTask(model(), telemetry::Method::kEncode,
+                         "an encoder or a classifier; use Answer");
       case models::Task::kTranslator:
-        return WrongTask(model(), Method::kEncode, "an encoder or a classifier; use Translate");
+        return WrongTask(model(), telemetry::Method::kEncode,
+                         "an encoder or a classifier; use Translate");
     }
     absl::StatusOr<kernels::Pooling> pooling =
         ParsePooling(request.pooling(), model().spec().pooling);
@@ -48,7 +51,7 @@ class EncodeCall final : public SequenceCall<v1::EncodeRequest, v1::EncodeRespon
     return 256 + 2 * static_cast<int64_t>(OutputSize(num_tokens) * sizeof(float));
   }
 
-  void SetOutput(size_t /*index*/, float* values, SequenceTask* task) override {
+  void SetOutput(size_t /*index*/, float* values, batching::SequenceTask* task) override {
     task->output.pooling = pooling_;
     (has_token_vectors() ? task->output.token_vectors : task->output.pooled) = values;
   }
@@ -87,4 +90,4 @@ grpc::ServerUnaryReactor* StartEncode(const ServiceContext& context,
   return StartCall<EncodeCall>(context, call, request, response, std::move(form));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -24,7 +24,7 @@
 #include "server/rpc/response_writer.h"
 #include "server/rpc/stream_call.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
@@ -32,7 +32,7 @@ using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 class EncodeStreamCall final : public StreamCall<Reactor> {
  public:
   EncodeStreamCall(const ServiceContext& context, grpc::CallbackServerContext* call)
-      : StreamCall(Method::kEncodeStream, context, call), chunk_held_(context.budget) {}
+      : StreamCall(telemetry::Method::kEncodeStream, context, call), chunk_held_(context.budget) {}
 
   void Start() {
     absl::Status status = Open();
@@ -130,7 +130,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   }
 
   absl::Status Begin(const v1::EncodeStreamStart& start) {
-    absl::StatusOr<std::shared_ptr<ServedModel>> served =
+    absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> served =
         context_.registry->Find(start.model(), start.version(), AnswersOf(method_));
     if (!served.ok()) return served.status();
     served_ = *std::move(served);
@@ -140,7 +140,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     absl::StatusOr<v1::OutputFormat> format = ParseOutputFormat(start.output_format());
     if (!format.ok()) return InStart(format.status());
     format_ = *format;
-    absl::StatusOr<Priority> priority = ParsePriority(start.priority());
+    absl::StatusOr<batching::Priority> priority = ParsePriority(start.priority());
     if (!priority.ok()) return InStart(priority.status());
     priority_ = *priority;
     normalize_ = start.normalize();
@@ -175,12 +175,12 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
       case models::Task::kLanguageModel:
       case models::Task::kReader:
       case models::Task::kTranslator:
-        return WrongTask(model, Method::kEncodeStream, kNeeded);
+        return WrongTask(model, telemetry::Method::kEncodeStream, kNeeded);
     }
     if (model.is_unidirectional()) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         "model: '", model.name(), "' is a bidirectional ", models::TaskName(model.task()), ", ",
-        MethodName(Method::kEncodeStream), " needs ", kNeeded));
+        telemetry::MethodName(telemetry::Method::kEncodeStream), " needs ", kNeeded));
   }
 
   // A stream must not keep a model in memory while it waits for its client.
@@ -192,9 +192,9 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   }
 
   absl::Status Submit(const v1::Sequence& chunk) {
-    BatchRequest batch;
+    batching::BatchRequest batch;
     batch.sequences.resize(1);
-    SequenceTask& task = batch.sequences.front();
+    batching::SequenceTask& task = batch.sequences.front();
     if (form_ != v1::Sequence::INPUT_NOT_SET && chunk.input_case() != form_ &&
         chunk.input_case() != v1::Sequence::INPUT_NOT_SET) {
       return absl::InvalidArgumentError(absl::StrCat("chunk.", FormName(chunk.input_case()),
@@ -224,7 +224,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     task.initial_state = state_.get();
     batch.priority = priority_;
     batch.deadline = deadline_;
-    batch.done = [this](const absl::Status& done, const RequestTimes& times) {
+    batch.done = [this](const absl::Status& done, const batching::RequestTimes& times) {
       OnComputed(done, times);
     };
     chunk_times_.tokenize = context_.clock->Now() - message_arrival_;
@@ -235,8 +235,8 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
       batch_model_ = served_;
     }
     absl::Duration retry_after = absl::ZeroDuration();
-    const std::shared_ptr<ServedModel> served = served_;
-    absl::StatusOr<RequestHandle> handle =
+    const std::shared_ptr<lifecycle::ServedModel> served = served_;
+    absl::StatusOr<batching::RequestHandle> handle =
         served->engine->batcher().Submit(std::move(batch), &retry_after);
     if (!handle.ok()) {
       if (absl::IsResourceExhausted(handle.status())) retry_after_ = retry_after;
@@ -270,7 +270,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   }
 
   // On a worker's thread, or that of a Cancel().
-  void OnComputed(const absl::Status& done, const RequestTimes& times) {
+  void OnComputed(const absl::Status& done, const batching::RequestTimes& times) {
     {
       MutexLock lock(&mutex_);
       ++chunks_computed_;
@@ -331,7 +331,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   // Gives up what only a chunk that is computed needs.
   void Rest() {
     chunk_tokens_ = 0;
-    chunk_times_ = CallTimes();
+    chunk_times_ = telemetry::CallTimes();
     outputs_ = nullptr;
     next_state_ = nullptr;
     served_ = nullptr;
@@ -385,7 +385,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
       batch_model_ = nullptr;
     }
     const bool can_go_on = absl::IsUnavailable(status) || absl::IsResourceExhausted(status);
-    const std::shared_ptr<ServedModel> served = idle_model_.lock();
+    const std::shared_ptr<lifecycle::ServedModel> served = idle_model_.lock();
     bool has_message = false;
     if (can_go_on && state_ != nullptr && served != nullptr) {
       served_ = served;
@@ -415,8 +415,8 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   }
 
   void OnCancel() override {
-    RequestHandle handle;
-    std::shared_ptr<ServedModel> served;
+    batching::RequestHandle handle;
+    std::shared_ptr<lifecycle::ServedModel> served;
     {
       MutexLock lock(&mutex_);
       cancelled_ = true;
@@ -449,10 +449,10 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   grpc::ByteBuffer outgoing_;
   ByteReservation chunk_held_;
   bool has_started_ = false;
-  std::weak_ptr<ServedModel> idle_model_;
-  std::shared_ptr<ServedModel> served_;  // while a message is answered
+  std::weak_ptr<lifecycle::ServedModel> idle_model_;
+  std::shared_ptr<lifecycle::ServedModel> served_;  // while a message is answered
   v1::OutputFormat format_ = v1::OUTPUT_FORMAT_FLOATS;
-  Priority priority_ = Priority::kNormal;
+  batching::Priority priority_ = batching::Priority::kNormal;
   bool normalize_ = false;
   int layers_ = 0;
   int width_ = 0;
@@ -463,7 +463,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   bool return_state_ = false;
   int chunk_tokens_ = 0;
   int unknown_tokens_ = 0;  // of the chunk
-  CallTimes chunk_times_;
+  telemetry::CallTimes chunk_times_;
   std::unique_ptr<float[]> outputs_;
   std::unique_ptr<float[]> next_state_;
 
@@ -472,8 +472,8 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
   // Of the chunk that is in the batcher.
-  RequestHandle handle_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<ServedModel> batch_model_ ABSL_GUARDED_BY(mutex_);
+  batching::RequestHandle handle_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<lifecycle::ServedModel> batch_model_ ABSL_GUARDED_BY(mutex_);
   int64_t chunks_submitted_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t chunks_computed_ ABSL_GUARDED_BY(mutex_) = 0;
 };
@@ -484,4 +484,4 @@ Reactor* StartEncodeStream(const ServiceContext& context, grpc::CallbackServerCo
   return StartStream<EncodeStreamCall, Reactor>(context, call);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -4,15 +4,16 @@
 
 #include "server/rpc/grpc_status.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
-void Count(Metrics* metrics, const EndedCall& ended) {
+void Count(telemetry::Metrics* metrics, const EndedCall& ended) {
   const absl::StatusCode code = ended.record.status->code();
   if (!ended.method.has_value()) {
     metrics->OnUnknownMethod();
   } else if (ended.model_metrics != nullptr) {
-    ended.model_metrics->OnCall(*ended.method, code, ended.record.times.value_or(CallTimes()),
+    ended.model_metrics->OnCall(*ended.method, code,
+                                ended.record.times.value_or(telemetry::CallTimes()),
                                 ended.record.sequences);
   } else {
     metrics->OnCallWithoutModel(*ended.method, code);
@@ -21,12 +22,13 @@ void Count(Metrics* metrics, const EndedCall& ended) {
 
 }  // namespace
 
-grpc::Status EndCall(Metrics* metrics, AccessLog* access_log, EndedCall ended) {
+grpc::Status EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log,
+                     EndedCall ended) {
   const absl::Status& status = *ended.record.status;
-  if (ended.method.has_value()) ended.record.method = MethodName(*ended.method);
+  if (ended.method.has_value()) ended.record.method = telemetry::MethodName(*ended.method);
   Count(metrics, ended);
   access_log->End(ended.call, std::move(ended.request_id), ended.record);
   return ToGrpcStatus(status, ended.retry_after);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

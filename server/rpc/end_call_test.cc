@@ -9,7 +9,7 @@
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using ::testing::HasSubstr;
@@ -17,7 +17,8 @@ using ::testing::Not;
 
 class EndCallTest : public ::testing::Test {
  protected:
-  grpc::Status End(std::optional<Method> method, ModelMetrics* model, const absl::Status& status,
+  grpc::Status End(std::optional<telemetry::Method> method, telemetry::ModelMetrics* model,
+                   const absl::Status& status,
                    std::optional<absl::Duration> retry_after = std::nullopt) {
     grpc::CallbackServerContext context;
     EndedCall ended;
@@ -26,20 +27,20 @@ class EndCallTest : public ::testing::Test {
     ended.model_metrics = model;
     ended.retry_after = retry_after;
     ended.record.status = &status;
-    ended.record.times = CallTimes();
+    ended.record.times = telemetry::CallTimes();
     return EndCall(&metrics_, &access_log_, std::move(ended));
   }
 
-  std::string Metrics() const { return metrics_.Text(ServerLevels()); }
+  std::string Metrics() const { return metrics_.Text(telemetry::ServerLevels()); }
 
   RealClock clock_;
-  sru::server::Metrics metrics_{&clock_};
-  AccessLog access_log_{{LogRequests::kNone, 0, false}, &clock_};
+  telemetry::Metrics metrics_{&clock_};
+  telemetry::AccessLog access_log_{{telemetry::LogRequests::kNone, 0, false}, &clock_};
 };
 
 TEST_F(EndCallTest, ACallIsCountedWithItsModel) {
-  const std::shared_ptr<ModelMetrics> model = metrics_.ForModel("trec", 2, 4096);
-  EXPECT_TRUE(End(Method::kClassify, model.get(), absl::OkStatus()).ok());
+  const std::shared_ptr<telemetry::ModelMetrics> model = metrics_.ForModel("trec", 2, 4096);
+  EXPECT_TRUE(End(telemetry::Method::kClassify, model.get(), absl::OkStatus()).ok());
   EXPECT_THAT(Metrics(), HasSubstr("sru_requests_total{code=\"OK\",method=\"Classify\","
                                    "model=\"trec\",version=\"2\"} 1"));
   EXPECT_THAT(Metrics(), HasSubstr("sru_request_duration_seconds_count{method=\"Classify\","
@@ -48,7 +49,7 @@ TEST_F(EndCallTest, ACallIsCountedWithItsModel) {
 
 TEST_F(EndCallTest, ACallWithoutAModelIsCountedWithoutLabelsOfOne) {
   const grpc::Status status =
-      End(Method::kGetModel, nullptr, absl::NotFoundError("model: 'x' is not loaded"));
+      End(telemetry::Method::kGetModel, nullptr, absl::NotFoundError("model: 'x' is not loaded"));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_EQ(status.error_message(), "model: 'x' is not loaded");
   EXPECT_THAT(Metrics(), HasSubstr("sru_requests_total{code=\"NOT_FOUND\",method=\"GetModel\","
@@ -64,8 +65,8 @@ TEST_F(EndCallTest, AnUnknownMethodIsCountedAsSuch) {
 }
 
 TEST_F(EndCallTest, ARefusalSaysWhenToComeBack) {
-  const grpc::Status status =
-      End(Method::kEncode, nullptr, absl::ResourceExhaustedError("full"), absl::Milliseconds(30));
+  const grpc::Status status = End(telemetry::Method::kEncode, nullptr,
+                                  absl::ResourceExhaustedError("full"), absl::Milliseconds(30));
   google::rpc::Status details;
   ASSERT_TRUE(details.ParseFromString(status.error_details()));
   google::rpc::RetryInfo retry;
@@ -75,4 +76,4 @@ TEST_F(EndCallTest, ARefusalSaysWhenToComeBack) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

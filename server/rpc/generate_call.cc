@@ -27,7 +27,7 @@
 #include "server/rpc/response_writer.h"
 #include "server/rpc/stream_call.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using Reactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
@@ -35,13 +35,13 @@ using Reactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
 // Of one sample.
 constexpr size_t kMostWaitingTokens = 64;
 
-v1::FinishReason ToProto(FinishReason reason) {
+v1::FinishReason ToProto(batching::FinishReason reason) {
   switch (reason) {
-    case FinishReason::kNone:
+    case batching::FinishReason::kNone:
       return v1::FINISH_REASON_UNSPECIFIED;
-    case FinishReason::kLength:
+    case batching::FinishReason::kLength:
       return v1::FINISH_REASON_LENGTH;
-    case FinishReason::kStop:
+    case batching::FinishReason::kStop:
       return v1::FINISH_REASON_STOP;
   }
   return v1::FINISH_REASON_UNSPECIFIED;
@@ -50,7 +50,7 @@ v1::FinishReason ToProto(FinishReason reason) {
 class GenerateCall final : public StreamCall<Reactor> {
  public:
   GenerateCall(const ServiceContext& context, grpc::CallbackServerContext* call)
-      : StreamCall(Method::kGenerate, context, call) {
+      : StreamCall(telemetry::Method::kGenerate, context, call) {
     context_.in_flight->Enter();
   }
 
@@ -65,11 +65,11 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
  private:
-  class Sink final : public GenerateSink {
+  class Sink final : public batching::GenerateSink {
    public:
     explicit Sink(GenerateCall* call) : call_(*call) {}
-    void OnChunk(GeneratedChunk&& chunk) override { call_.OnText(std::move(chunk)); }
-    void OnDone(const absl::Status& status, const GenerateTimes& times) override {
+    void OnChunk(batching::GeneratedChunk&& chunk) override { call_.OnText(std::move(chunk)); }
+    void OnDone(const absl::Status& status, const batching::GenerateTimes& times) override {
       call_.OnEnd(status, times);
     }
 
@@ -80,7 +80,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   // What a client has yet to be sent of one sample.
   struct Sample {
     bool has_news = false;
-    GeneratedChunk news;
+    batching::GeneratedChunk news;
   };
 
   absl::Status Submit(const grpc::ByteBuffer& bytes) {
@@ -92,7 +92,7 @@ class GenerateCall final : public StreamCall<Reactor> {
     if (outline.extra_fields > kMaxExtraFields) return TooManyFields();
     if (!outline.long_model_name) {
       absl::Status status = FindModel(outline.model, outline.version);
-      const absl::StatusOr<Priority> priority = ParsePriority(outline.priority);
+      const absl::StatusOr<batching::Priority> priority = ParsePriority(outline.priority);
       // Of an error the rest of the request may say more.
       if (status.ok() && priority.ok() && generator() != nullptr) {
         absl::Duration retry_after = absl::ZeroDuration();
@@ -113,7 +113,7 @@ class GenerateCall final : public StreamCall<Reactor> {
     if (model().task() != models::Task::kLanguageModel || generator() == nullptr) {
       return WrongTask(model(), method_, "a language_model");
     }
-    GenerateTask task;
+    batching::GenerateTask task;
     if (absl::Status status = ParseTask(request, &task); !status.ok()) return status;
     token_texts_ = request.token_texts();
     if (absl::Status status = Reserve(&held_, AnswerBytes(task)); !status.ok()) return status;
@@ -129,7 +129,8 @@ class GenerateCall final : public StreamCall<Reactor> {
     task.sink = &sink_;
     times_.tokenize = context_.clock->Now() - arrival_;
     absl::Duration retry_after = absl::ZeroDuration();
-    absl::StatusOr<GenerateHandle> handle = generator()->Submit(std::move(task), &retry_after);
+    absl::StatusOr<batching::GenerateHandle> handle =
+        generator()->Submit(std::move(task), &retry_after);
     if (!handle.ok()) return Refused(handle.status(), retry_after);
     // From here on there may be text, and even its end.
     bool cancel = false;
@@ -149,7 +150,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
   absl::Status FindModel(const std::string& name, int64_t version) {
-    absl::StatusOr<std::shared_ptr<ServedModel>> served =
+    absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> served =
         context_.registry->Find(name, version, AnswersOf(method_));
     if (!served.ok()) return served.status();
     served_ = *std::move(served);
@@ -162,7 +163,7 @@ class GenerateCall final : public StreamCall<Reactor> {
     return status;
   }
 
-  absl::Status ParseTask(const v1::GenerateRequest& request, GenerateTask* task) const {
+  absl::Status ParseTask(const v1::GenerateRequest& request, batching::GenerateTask* task) const {
     WordCounts words;
     absl::Status status =
         ParseGenerate(request, InputOf(model()), model().language_model()->max_candidates,
@@ -184,7 +185,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
   // At least the bytes of what waits for the client, as messages and on the wire, and of the states.
-  int64_t AnswerBytes(const GenerateTask& task) const {
+  int64_t AnswerBytes(const batching::GenerateTask& task) const {
     const int64_t echoed = task.echo ? static_cast<int64_t>(task.prompt.size()) : 0;
     const int64_t tokens = 2 * static_cast<int64_t>(kMostWaitingTokens) + echoed;
     const int64_t per_token =
@@ -196,7 +197,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
   // From the sink.
-  void OnText(GeneratedChunk&& chunk) {
+  void OnText(batching::GeneratedChunk&& chunk) {
     const Reference alive(this);
     {
       MutexLock lock(&mutex_);
@@ -206,7 +207,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
   // From the sink, last.
-  void OnEnd(const absl::Status& status, const GenerateTimes& times) {
+  void OnEnd(const absl::Status& status, const batching::GenerateTimes& times) {
     const Reference alive(this);
     times_.queue = times.queue;
     times_.compute = times.compute;
@@ -220,7 +221,7 @@ class GenerateCall final : public StreamCall<Reactor> {
     Advance();
   }
 
-  void Merge(GeneratedChunk&& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void Merge(batching::GeneratedChunk&& chunk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Sample& sample = samples_[chunk.sample];
     waiting_tokens_ += chunk.token_ids.size();
     if (chunk.last) {
@@ -232,7 +233,7 @@ class GenerateCall final : public StreamCall<Reactor> {
       sample.has_news = true;
       return;
     }
-    GeneratedChunk& news = sample.news;
+    batching::GeneratedChunk& news = sample.news;
     news.text += chunk.text;
     news.token_ids.insert(news.token_ids.end(), chunk.token_ids.begin(), chunk.token_ids.end());
     news.log_probs.insert(news.log_probs.end(), chunk.log_probs.begin(), chunk.log_probs.end());
@@ -247,7 +248,7 @@ class GenerateCall final : public StreamCall<Reactor> {
 
   // Ends the call with `status` as soon as the generator has given it up.
   void Fail(const absl::Status& status) {
-    GenerateHandle handle;
+    batching::GenerateHandle handle;
     {
       MutexLock lock(&mutex_);
       failure_.Update(status);
@@ -261,7 +262,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   void Advance() {
     enum { kNothing, kSend, kSendLast, kEnd } next = kNothing;
     absl::Status status;
-    std::optional<GeneratedChunk> news;
+    std::optional<batching::GeneratedChunk> news;
     bool is_last = false;
     bool pause_changes = false;
     {
@@ -272,7 +273,7 @@ class GenerateCall final : public StreamCall<Reactor> {
         Sample* const sample = has_client ? NextSample(&is_last) : nullptr;
         if (sample != nullptr && (!is_last || done_)) {
           news = std::move(sample->news);
-          sample->news = GeneratedChunk();
+          sample->news = batching::GeneratedChunk();
           sample->has_news = false;
           waiting_tokens_ -= news->token_ids.size();
           next = is_last ? kSendLast : kSend;
@@ -321,7 +322,7 @@ class GenerateCall final : public StreamCall<Reactor> {
     return found;
   }
 
-  void Send(const GeneratedChunk& news) {
+  void Send(const batching::GeneratedChunk& news) {
     const absl::Status status = WriteMessage(news, /*is_last=*/false);
     if (status.ok()) {
       SendMessage(&outgoing_);
@@ -336,7 +337,7 @@ class GenerateCall final : public StreamCall<Reactor> {
     Advance();
   }
 
-  void EndWith(absl::Status status, const std::optional<GeneratedChunk>& last) {
+  void EndWith(absl::Status status, const std::optional<batching::GeneratedChunk>& last) {
     bool has_message = false;
     if (last.has_value()) {
       times_.total = context_.clock->Now() - arrival_;
@@ -351,7 +352,7 @@ class GenerateCall final : public StreamCall<Reactor> {
     }
   }
 
-  absl::Status WriteMessage(const GeneratedChunk& news, bool is_last) {
+  absl::Status WriteMessage(const batching::GeneratedChunk& news, bool is_last) {
     v1::GenerateResponse response;
     response.set_model(model().name());
     response.set_version(model().version());
@@ -403,7 +404,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   // told last is then what is so.
   void ApplyPause() {
     MutexLock lock(&pause_mutex_);
-    GenerateHandle handle;
+    batching::GenerateHandle handle;
     bool paused = false;
     {
       MutexLock state_lock(&mutex_);
@@ -418,12 +419,12 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
   const models::Model& model() const { return *served_->model; }
-  Generator* generator() const { return served_->engine->generator(); }
+  batching::Generator* generator() const { return served_->engine->generator(); }
 
   Sink sink_{this};
 
   // Constant once the call is submitted.
-  std::shared_ptr<ServedModel> served_;
+  std::shared_ptr<lifecycle::ServedModel> served_;
   size_t num_candidates_ = 0;
   bool token_texts_ = false;
   size_t most_waiting_tokens_ = 0;
@@ -432,7 +433,7 @@ class GenerateCall final : public StreamCall<Reactor> {
 
   Mutex pause_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held while the generator is told
   Mutex mutex_;
-  GenerateHandle handle_ ABSL_GUARDED_BY(mutex_);
+  batching::GenerateHandle handle_ ABSL_GUARDED_BY(mutex_);
   std::vector<Sample> samples_ ABSL_GUARDED_BY(mutex_);
   size_t next_sample_ ABSL_GUARDED_BY(mutex_) = 0;     // whose turn it is
   size_t waiting_tokens_ ABSL_GUARDED_BY(mutex_) = 0;  // of all samples
@@ -454,4 +455,4 @@ Reactor* StartGenerate(const ServiceContext& context, grpc::CallbackServerContex
   return StartStream<GenerateCall, Reactor>(context, call, request);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -25,7 +25,7 @@
 #include "tests/testing/puppet_generator.h"
 #include "tests/testing/test_files.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using ::grpc::StatusCode;
@@ -35,22 +35,23 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 // An engine that has nothing but a generator.
-class GeneratorEngine final : public Engine {
+class GeneratorEngine final : public batching::Engine {
  public:
-  GeneratorEngine(std::shared_ptr<const models::Model> model, Generator* generator)
+  GeneratorEngine(std::shared_ptr<const models::Model> model, batching::Generator* generator)
       : model_(std::move(model)), generator_(generator) {}
   const std::shared_ptr<const models::Model>& model() const override { return model_; }
-  Batcher& batcher() override { return *batcher_; }
+  batching::Batcher& batcher() override { return *batcher_; }
   int instances() const override { return 1; }
-  Generator* generator() override { return generator_; }
+  batching::Generator* generator() override { return generator_; }
   void TakeOutDevice(int /*device*/, const absl::Status& /*error*/) override {}
   bool Drain(absl::Time /*deadline*/) override { return true; }
 
  private:
   const std::shared_ptr<const models::Model> model_;
-  Generator* const generator_;
+  batching::Generator* const generator_;
   const RealClock clock_;
-  const std::unique_ptr<Batcher> batcher_ = *Batcher::Create(BatcherOptions(), &clock_);
+  const std::unique_ptr<batching::Batcher> batcher_ =
+      *batching::Batcher::Create(batching::BatcherOptions(), &clock_);
 };
 
 // One call, as a client sees it.
@@ -146,10 +147,11 @@ class GenerateCallTest : public ::testing::Test {
     unsent_->Stop();
   }
 
-  std::shared_ptr<ServedModel> Serve(const std::string& name, Generator* generator) {
+  std::shared_ptr<lifecycle::ServedModel> Serve(const std::string& name,
+                                                batching::Generator* generator) {
     auto model = models::Model::Load(directory_.path(name + "/1"), name, 1, *backend_, {});
     EXPECT_TRUE(model.ok()) << model.status();
-    auto served = std::make_shared<ServedModel>();
+    auto served = std::make_shared<lifecycle::ServedModel>();
     served->name = name;
     served->version = 1;
     served->model = *model;
@@ -166,14 +168,16 @@ class GenerateCallTest : public ::testing::Test {
     return call;
   }
 
-  static GeneratedChunk Chunk(const std::string& text, std::vector<int32_t> ids, int sample = 0) {
-    GeneratedChunk chunk;
+  static batching::GeneratedChunk Chunk(const std::string& text, std::vector<int32_t> ids,
+                                        int sample = 0) {
+    batching::GeneratedChunk chunk;
     chunk.sample = sample;
     chunk.text = text;
     chunk.token_ids = std::move(ids);
     return chunk;
   }
-  static GeneratedChunk Last(GeneratedChunk chunk, FinishReason finish) {
+  static batching::GeneratedChunk Last(batching::GeneratedChunk chunk,
+                                       batching::FinishReason finish) {
     chunk.last = true;
     chunk.finish = finish;
     chunk.prompt_tokens = 2;
@@ -195,11 +199,11 @@ class GenerateCallTest : public ::testing::Test {
   std::unique_ptr<kernels::Backend> backend_;
   RealClock clock_;
   PuppetGenerator generator_;
-  Metrics metrics_{&clock_};
-  ModelRegistry registry_;
+  telemetry::Metrics metrics_{&clock_};
+  lifecycle::ModelRegistry registry_;
   InFlight in_flight_;
   ByteBudget budget_{int64_t{64} << 20};
-  AccessLog access_log_{{LogRequests::kNone}, &clock_};
+  telemetry::AccessLog access_log_{{telemetry::LogRequests::kNone}, &clock_};
   ReceivedMessages received_;
   OpenStreams streams_{3};
   ServiceContext context_;
@@ -266,7 +270,7 @@ TEST_F(GenerateCallTest, AClientWithinTheProcessGetsTheLastMessageToo) {
   ASSERT_TRUE(PollUntil([this] { return generator_.num_calls() == 1; }));
   generator_.Send(0, Chunk("one", {2}));
   EXPECT_EQ(reader.Read(), "one");
-  generator_.Send(0, Last(Chunk(" end", {3}), FinishReason::kStop));
+  generator_.Send(0, Last(Chunk(" end", {3}), batching::FinishReason::kStop));
   generator_.Finish(0, absl::OkStatus(), {});
   // The message is on its way, and the client has not begun to read it.
   ASSERT_TRUE(PollUntil([this] { return in_flight_.count() == 0; }));
@@ -285,7 +289,7 @@ TEST_F(GenerateCallTest, TokensComeWithTheirTextsIfAskedFor) {
 TEST_F(GenerateCallTest, SendsWhatComes) {
   request_.set_token_log_probs(true);
   const auto call = Start();
-  GeneratedChunk chunk = Chunk("one", {2});
+  batching::GeneratedChunk chunk = Chunk("one", {2});
   chunk.log_probs = {-1.5f};
   generator_.Send(0, chunk);
   v1::GenerateResponse response = call->MustRead();
@@ -297,7 +301,7 @@ TEST_F(GenerateCallTest, SendsWhatComes) {
   EXPECT_EQ(response.finish_reason(), v1::FINISH_REASON_UNSPECIFIED);
   EXPECT_FALSE(response.has_times());
 
-  chunk = Last(Chunk(" end", {3, 4}), FinishReason::kStop);
+  chunk = Last(Chunk(" end", {3, 4}), batching::FinishReason::kStop);
   chunk.state = "a state";
   generator_.Send(0, chunk);
   generator_.Finish(0, absl::OkStatus(), {absl::Milliseconds(3), absl::Milliseconds(5)});
@@ -318,14 +322,14 @@ TEST_F(GenerateCallTest, TheTimesComeWithTheLastMessageOfTheLastSample) {
   request_.set_num_samples(2);
   const auto call = Start();
   EXPECT_EQ(generator_.task(0).num_samples, 2);
-  generator_.Send(0, Last(Chunk("b", {2}, 1), FinishReason::kLength));
+  generator_.Send(0, Last(Chunk("b", {2}, 1), batching::FinishReason::kLength));
   v1::GenerateResponse response = call->MustRead();
   EXPECT_EQ(response.sample(), 1);
   EXPECT_EQ(response.finish_reason(), v1::FINISH_REASON_LENGTH);
   EXPECT_FALSE(response.has_times());
   generator_.Send(0, Chunk("a", {3}, 0));
   EXPECT_EQ(call->MustRead().sample(), 0);
-  generator_.Send(0, Last(Chunk("c", {2}, 0), FinishReason::kStop));
+  generator_.Send(0, Last(Chunk("c", {2}, 0), batching::FinishReason::kStop));
   generator_.Finish(0, absl::OkStatus());
   response = call->MustRead();
   EXPECT_EQ(response.sample(), 0);
@@ -338,7 +342,7 @@ TEST_F(GenerateCallTest, OnlyTheFirstTokenOfAFreshPromptHasNoCandidates) {
   request_.set_top_candidates(2);
   const auto call = Start();
   EXPECT_TRUE(generator_.task(0).echo);
-  GeneratedChunk chunk = Chunk("a b", {2, 3});
+  batching::GeneratedChunk chunk = Chunk("a b", {2, 3});
   chunk.candidates = {{4, -0.5f}, {0, -2.0f}};
   generator_.Send(0, chunk);
   v1::GenerateResponse response = call->MustRead();
@@ -369,7 +373,7 @@ TEST_F(GenerateCallTest, AClientThatReadsSlowlyPausesItsTextAndGetsItMerged) {
   EXPECT_EQ(merged.token_ids(40), 4);
   EXPECT_EQ(merged.token_ids(80), 2);
   EXPECT_TRUE(PollUntil([this] { return !generator_.paused(0); }));
-  generator_.Send(0, Last(Chunk("f", {2}), FinishReason::kLength));
+  generator_.Send(0, Last(Chunk("f", {2}), batching::FinishReason::kLength));
   generator_.Finish(0, absl::OkStatus());
   EXPECT_EQ(call->MustRead().text(), "f");
   EXPECT_TRUE(call->Finish().ok());
@@ -379,7 +383,7 @@ TEST_F(GenerateCallTest, TheEndWaitsForTheMessageThatIsOnItsWay) {
   const auto call = Start();
   const std::string large(1 << 20, 'x');
   generator_.Send(0, Chunk(large, {2}));
-  generator_.Send(0, Last(Chunk("end", {3}), FinishReason::kLength));
+  generator_.Send(0, Last(Chunk("end", {3}), batching::FinishReason::kLength));
   generator_.Finish(0, absl::OkStatus());
   EXPECT_EQ(in_flight_.count(), 0);  // nothing is left to compute
   EXPECT_EQ(call->MustRead().text(), large);
@@ -421,7 +425,7 @@ TEST_F(GenerateCallTest, StatesAreHandedOutBeforeAnError) {
   request_.set_num_samples(2);
   const auto call = Start();
   for (const int sample : {0, 1}) {
-    GeneratedChunk chunk = Last(Chunk("", {}, sample), FinishReason::kNone);
+    batching::GeneratedChunk chunk = Last(Chunk("", {}, sample), batching::FinishReason::kNone);
     chunk.state = absl::StrCat("state ", sample);
     generator_.Send(0, chunk);
   }
@@ -488,7 +492,7 @@ TEST_F(GenerateCallTest, EveryFieldReachesTheGenerator) {
   request_.set_priority(v1::PRIORITY_HIGH);
   request_.set_echo(true);
   const auto call = Start();
-  const GenerateTask& task = generator_.task(0);
+  const batching::GenerateTask& task = generator_.task(0);
   EXPECT_TRUE(task.prompt.empty());
   ASSERT_NE(task.state, nullptr);
   EXPECT_EQ(task.state->memo.position, 7);
@@ -510,19 +514,19 @@ TEST_F(GenerateCallTest, EveryFieldReachesTheGenerator) {
   EXPECT_TRUE(task.token_log_probs);
   EXPECT_EQ(task.num_candidates, 2);
   EXPECT_TRUE(task.return_state);
-  EXPECT_EQ(task.priority, Priority::kHigh);
+  EXPECT_EQ(task.priority, batching::Priority::kHigh);
   EXPECT_TRUE(task.echo);
 }
 
 TEST_F(GenerateCallTest, WhatIsLeftOutHasADefault) {
   const auto call = Start();
   const auto again = Start();
-  const GenerateTask& task = generator_.task(0);
+  const batching::GenerateTask& task = generator_.task(0);
   EXPECT_THAT(task.prompt, ElementsAre(2, 3));
   EXPECT_EQ(task.state, nullptr);
   EXPECT_EQ(task.max_new_tokens, 4096);
   EXPECT_EQ(task.num_samples, 1);
-  EXPECT_EQ(task.priority, Priority::kNormal);
+  EXPECT_EQ(task.priority, batching::Priority::kNormal);
   EXPECT_NE(task.seed, generator_.task(1).seed);
 }
 
@@ -609,4 +613,4 @@ TEST_F(GenerateCallTest, ACallThatCouldHoldTooMuch) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -8,7 +8,7 @@
 #include "models/decoding/sampling_options.h"
 #include "models/decoding/stop_strings.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 template <typename... Args>
@@ -34,12 +34,13 @@ bool IsEmpty(const v1::Sequence& prompt) {
 }
 
 absl::Status ParsePrompt(const v1::GenerateRequest& request, const ModelInput& input,
-                         const RequestLimits& limits, GenerateTask* task, WordCounts* words) {
+                         const RequestLimits& limits, batching::GenerateTask* task,
+                         WordCounts* words) {
   if (IsEmpty(request.prompt())) {
     if (!request.state().empty()) return absl::OkStatus();
     return Wrong("prompt: empty, expected at least one token, or a state to go on from");
   }
-  SequenceTask sequence;
+  batching::SequenceTask sequence;
   TokenCounts counts;
   absl::Status status =
       ParseSequence(request.prompt(), "prompt", input, limits, &sequence, &counts);
@@ -49,7 +50,8 @@ absl::Status ParsePrompt(const v1::GenerateRequest& request, const ModelInput& i
   return absl::OkStatus();
 }
 
-absl::Status ParseSampling(const v1::Sampling& sampling, int vocabulary_size, GenerateTask* task) {
+absl::Status ParseSampling(const v1::Sampling& sampling, int vocabulary_size,
+                           batching::GenerateTask* task) {
   models::SamplingOptions& options = task->sampling;
   options.temperature = sampling.temperature();
   options.top_k = sampling.top_k();
@@ -64,7 +66,7 @@ absl::Status ParseSampling(const v1::Sampling& sampling, int vocabulary_size, Ge
 }
 
 absl::Status ParseLengths(const v1::GenerateRequest& request, const RequestLimits& limits,
-                          GenerateTask* task) {
+                          batching::GenerateTask* task) {
   const int most = limits.max_new_tokens;
   if (request.max_new_tokens() < 0 || request.max_new_tokens() > most) {
     return Wrong("max_new_tokens: ", request.max_new_tokens(), " is out of range, expected 1 to ",
@@ -80,7 +82,7 @@ absl::Status ParseLengths(const v1::GenerateRequest& request, const RequestLimit
 }
 
 absl::Status ParseStops(const v1::GenerateRequest& request, int vocabulary_size,
-                        GenerateTask* task) {
+                        batching::GenerateTask* task) {
   if (static_cast<size_t>(request.stop_size()) > models::kMaxStopStrings) {
     return Wrong("stop: ", request.stop_size(), " strings are too many, expected at most ",
                  models::kMaxStopStrings);
@@ -110,8 +112,8 @@ absl::Status ParseStops(const v1::GenerateRequest& request, int vocabulary_size,
 }  // namespace
 
 absl::Status ParseGenerate(const v1::GenerateRequest& request, const ModelInput& input,
-                           int max_candidates, const RequestLimits& limits, GenerateTask* task,
-                           WordCounts* words) {
+                           int max_candidates, const RequestLimits& limits,
+                           batching::GenerateTask* task, WordCounts* words) {
   absl::Status status = ParseLengths(request, limits, task);
   if (status.ok()) status = ParseSampling(request.sampling(), input.vocabulary_size, task);
   if (status.ok()) status = ParseStops(request, input.vocabulary_size, task);
@@ -125,7 +127,7 @@ absl::Status ParseGenerate(const v1::GenerateRequest& request, const ModelInput&
       ParseTopCandidates(request.top_candidates(), max_candidates);
   if (!candidates.ok()) return candidates.status();
   task->num_candidates = *candidates;
-  const absl::StatusOr<Priority> priority = ParsePriority(request.priority());
+  const absl::StatusOr<batching::Priority> priority = ParsePriority(request.priority());
   if (!priority.ok()) return priority.status();
   task->priority = *priority;
   task->echo = request.echo();
@@ -134,4 +136,4 @@ absl::Status ParseGenerate(const v1::GenerateRequest& request, const ModelInput&
   return ParsePrompt(request, input, limits, task, words);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -9,7 +9,7 @@
 #include "server/rpc/request_parser.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 inline constexpr int kMaxStopTokens = 1024;
 
@@ -18,9 +18,9 @@ inline constexpr int kMaxStopTokens = 1024;
 // `max_candidates` is the model's. kInvalidArgument begins with the path of the field:
 //   sampling.top_p: 1.5 is out of range, expected 0 to 1
 absl::Status ParseGenerate(const v1::GenerateRequest& request, const ModelInput& input,
-                           int max_candidates, const RequestLimits& limits, GenerateTask* task,
-                           WordCounts* words);
+                           int max_candidates, const RequestLimits& limits,
+                           batching::GenerateTask* task, WordCounts* words);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_GENERATE_PARSER_H_

@@ -5,7 +5,7 @@
 
 #include "google/rpc/retry.pb.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 grpc::Status ToGrpcStatus(const absl::Status& status, std::optional<absl::Duration> retry_after) {
   if (status.ok()) return grpc::Status::OK;
@@ -28,4 +28,4 @@ grpc::Status ToGrpcStatus(const absl::Status& status, std::optional<absl::Durati
   return grpc::Status(code, message, details.SerializeAsString());
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "grpcpp/support/status.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // The same code and message. With `retry_after`, a RESOURCE_EXHAUSTED status carries a
 // google.rpc.Status with a google.rpc.RetryInfo in its details (the trailer
@@ -16,6 +16,6 @@ namespace sru::server {
 grpc::Status ToGrpcStatus(const absl::Status& status,
                           std::optional<absl::Duration> retry_after = std::nullopt);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_GRPC_STATUS_H_

@@ -5,7 +5,7 @@
 #include "google/rpc/retry.pb.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 TEST(GrpcStatusTest, EveryCodeKeepsItsNumberAndMessage) {
@@ -52,4 +52,4 @@ TEST(GrpcStatusTest, OtherCodesCarryNoRetryInfo) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 class InFlight {
  public:
@@ -36,6 +36,6 @@ class InFlight {
   CondVar none_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_IN_FLIGHT_H_

@@ -10,10 +10,11 @@
 #include "server/rpc/request_parser.h"
 #include "server/rpc/response_writer.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
-void WriteServedModel(const ServedModel& served, const RequestLimits& limits, v1::ModelInfo* info) {
+void WriteServedModel(const lifecycle::ServedModel& served, const RequestLimits& limits,
+                      v1::ModelInfo* info) {
   WriteModelInfo(*served.model, served.engine->instances(), limits.max_sequence_tokens, info);
 }
 
@@ -67,15 +68,15 @@ grpc::ServerUnaryReactor* Service::ListModels(grpc::CallbackServerContext* call,
     absl::Status status = ParseSmallMessage(*request, &list_request);
     if (status.ok()) {
       v1::ListModelsResponse list_response;
-      for (const std::shared_ptr<ServedModel>& served : context_.registry->List()) {
+      for (const std::shared_ptr<lifecycle::ServedModel>& served : context_.registry->List()) {
         WriteServedModel(*served, context_.limits, list_response.add_models());
       }
-      for (const ModelStatus& model : context_.manager->Statuses()) {
+      for (const telemetry::ModelStatus& model : context_.manager->Statuses()) {
         WriteModelStatus(model, list_response.add_statuses());
       }
       status = SerializeMessage(list_response, response);
     }
-    return EndInHandler(context_, Method::kListModels, /*served=*/nullptr, status, call);
+    return EndInHandler(context_, telemetry::Method::kListModels, /*served=*/nullptr, status, call);
   });
 }
 
@@ -85,9 +86,9 @@ grpc::ServerUnaryReactor* Service::GetModel(grpc::CallbackServerContext* call,
   return AnswerAtOnce(call, [&] {
     v1::GetModelRequest get_request;
     absl::Status status = ParseSmallMessage(*request, &get_request);
-    std::shared_ptr<ServedModel> served;
+    std::shared_ptr<lifecycle::ServedModel> served;
     if (status.ok()) {
-      absl::StatusOr<std::shared_ptr<ServedModel>> found =
+      absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> found =
           context_.registry->Find(get_request.model(), get_request.version());
       status = found.status();
       if (found.ok()) {
@@ -97,8 +98,8 @@ grpc::ServerUnaryReactor* Service::GetModel(grpc::CallbackServerContext* call,
         status = SerializeMessage(get_response, response);
       }
     }
-    return EndInHandler(context_, Method::kGetModel, served.get(), status, call);
+    return EndInHandler(context_, telemetry::Method::kGetModel, served.get(), status, call);
   });
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

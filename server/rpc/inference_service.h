@@ -12,7 +12,7 @@
 #include "server/rpc/service_context.h"
 #include "sru/v1/inference.grpc.pb.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // Thread-safe; must outlive the gRPC server that it is registered with.
 class Service final
@@ -59,6 +59,6 @@ class Service final
   const ServiceContext context_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_INFERENCE_SERVICE_H_

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 constexpr int64_t kMegabyte = 1000000;
@@ -48,4 +48,4 @@ MemoryBudgets ResolveMemoryBudgets(const MemoryOptions& options, const MemoryLim
   return budgets;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -14,7 +14,7 @@
 #include "server/base/flag_table.h"
 #include "server/base/memory_limit.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 struct MemoryOptions {
   // Accept messages that a client has compressed. gRPC checks their length only when they are
@@ -37,6 +37,6 @@ struct MemoryBudgets {
 // Values that the options leave to the server come from `limits`, of which nothing may be known.
 MemoryBudgets ResolveMemoryBudgets(const MemoryOptions& options, const MemoryLimits& limits);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_MEMORY_OPTIONS_H_

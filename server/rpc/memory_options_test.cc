@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using ::testing::HasSubstr;
@@ -69,4 +69,4 @@ TEST(MemoryOptionsTest, BudgetsExistWithLittleMemoryAndWithoutKnowledge) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

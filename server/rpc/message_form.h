@@ -15,7 +15,7 @@
 #include "server/rpc/request_outline.h"
 #include "server/telemetry/method.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // Not thread-safe.
 template <typename Request, typename Response>
@@ -24,9 +24,9 @@ class MessageForm {
   virtual ~MessageForm() = default;
 
   // As which the call is counted and logged.
-  virtual Method method() const = 0;
+  virtual telemetry::Method method() const = 0;
   // The model that the call is for. Not null.
-  virtual const std::shared_ptr<ServedModel>& served() const = 0;
+  virtual const std::shared_ptr<lifecycle::ServedModel>& served() const = 0;
   // How long after its arrival the call is of use, besides its deadline.
   virtual absl::Duration timeout() const = 0;
 
@@ -35,7 +35,9 @@ class MessageForm {
   // Makes the request, called once. The bytes are not needed any more.
   virtual absl::Status Parse(Request* request) = 0;
   // At least the bytes of the answer beyond those of `Response` and its bytes on the wire.
-  virtual int64_t ExtraAnswerBytes(const std::vector<SequenceTask>& /*tasks*/) const { return 0; }
+  virtual int64_t ExtraAnswerBytes(const std::vector<batching::SequenceTask>& /*tasks*/) const {
+    return 0;
+  }
   virtual absl::Status Write(const Response& response, grpc::ByteBuffer* bytes) = 0;
   // `status`, which is an error of a call with the request, in terms of what the caller sent.
   virtual absl::Status Explain(const absl::Status& status) const = 0;
@@ -50,6 +52,6 @@ using ScoreForm = MessageFormPtr<v1::ScoreRequest, v1::ScoreResponse>;
 using AnswerForm = MessageFormPtr<v1::AnswerRequest, v1::AnswerResponse>;
 using TranslateForm = MessageFormPtr<v1::TranslateRequest, v1::TranslateResponse>;
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_MESSAGE_FORM_H_

@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "server/batching/reject_reason.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 absl::Status OpenStreams::Add(OpenStream* stream) {
   {
@@ -17,11 +17,14 @@ absl::Status OpenStreams::Add(OpenStream* stream) {
       ++count_;
       return absl::OkStatus();
     }
-    if (draining_) return MakeRefusal(RejectReason::kDraining, "the server is shutting down");
+    if (draining_)
+      return batching::MakeRefusal(batching::RejectReason::kDraining,
+                                   "the server is shutting down");
   }
-  return MakeRefusal(RejectReason::kStreams,
-                     absl::StrCat("streams: ", limit_,
-                                  " are open, which is the limit (--max_streams); retry later"));
+  return batching::MakeRefusal(
+      batching::RejectReason::kStreams,
+      absl::StrCat("streams: ", limit_,
+                   " are open, which is the limit (--max_streams); retry later"));
 }
 
 void OpenStreams::Leave(OpenStream* stream) {
@@ -44,4 +47,4 @@ void OpenStreams::Drain() {
   for (OpenStream* stream = first_; stream != nullptr; stream = stream->next_) stream->OnDrain();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

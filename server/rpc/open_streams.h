@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "base/mutex.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 class OpenStream {
  public:
@@ -65,6 +65,6 @@ class OpenStreams {
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_OPEN_STREAMS_H_

@@ -4,7 +4,7 @@
 #include "gtest/gtest.h"
 #include "server/batching/reject_reason.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using ::testing::HasSubstr;
@@ -24,7 +24,7 @@ TEST(OpenStreamsTest, RefusesMoreThanItsLimit) {
   EXPECT_TRUE(streams.Add(&b).ok());
   const absl::Status refused = streams.Add(&c);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_EQ(GetRejectReason(refused), RejectReason::kStreams);
+  EXPECT_EQ(batching::GetRejectReason(refused), batching::RejectReason::kStreams);
   EXPECT_THAT(refused.message(), HasSubstr("2 are open, which is the limit (--max_streams)"));
   streams.Remove(&c);  // was never added
   EXPECT_EQ(streams.count(), 2);
@@ -55,10 +55,10 @@ TEST(OpenStreamsTest, DrainTellsEachStreamOnce) {
   EXPECT_EQ(gone.drains, 0);
   const absl::Status refused = streams.Add(&gone);
   EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
-  EXPECT_EQ(GetRejectReason(refused), RejectReason::kDraining);
+  EXPECT_EQ(batching::GetRejectReason(refused), batching::RejectReason::kDraining);
   streams.Remove(&a);
   streams.Remove(&b);
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

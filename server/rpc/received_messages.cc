@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 // From this size on, each message is counted by itself.
@@ -22,7 +22,7 @@ int64_t HeaderBytes(const grpc::CallbackServerContext& call) {
 
 }  // namespace
 
-void ReceivedMessages::Note(Listener* listener, const grpc::CallbackServerContext& call,
+void ReceivedMessages::Note(transport::Listener* listener, const grpc::CallbackServerContext& call,
                             int64_t bytes) {
   total_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   if (listener == nullptr) return;
@@ -35,4 +35,4 @@ void ReceivedMessages::Note(Listener* listener, const grpc::CallbackServerContex
   listener->NoteDelivered(call.peer(), weight * (bytes + HeaderBytes(call)));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

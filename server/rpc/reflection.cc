@@ -15,7 +15,7 @@
 #include "server/rpc/grpc_status.h"
 #include "server/rpc/request_parser.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 namespace wire = ::grpc::reflection::v1;
@@ -173,4 +173,4 @@ bool Reflection::IsMethod(absl::string_view path) {
 
 grpc::ServerGenericBidiReactor* Reflection::Answer() { return new Call(this); }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

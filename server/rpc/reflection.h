@@ -12,7 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "grpcpp/generic/async_generic_service.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // One per gRPC server, which it must outlive. Thread-safe.
 class Reflection {
@@ -39,6 +39,6 @@ class Reflection {
   std::atomic<int> num_streams_{0};
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_REFLECTION_H_

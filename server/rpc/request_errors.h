@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "server/rpc/request_limits.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // How many fields that protobuf cannot use but keeps a message may have.
 inline constexpr int kMaxExtraFields = 64;
@@ -43,6 +43,6 @@ inline absl::Status TooManyFields() {
                    " fields that are unknown or replaced by later ones, expected none"));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_REQUEST_ERRORS_H_

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 struct RequestLimits {
   int max_sequences = 256;
@@ -18,6 +18,6 @@ struct RequestLimits {
   int max_batch_tokens = 4096;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_REQUEST_LIMITS_H_

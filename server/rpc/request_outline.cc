@@ -9,7 +9,7 @@
 #include "grpcpp/support/proto_buffer_reader.h"
 #include "server/rpc/request_errors.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using google::protobuf::Descriptor;
@@ -320,4 +320,4 @@ bool HasFewFields(const grpc::ByteBuffer& bytes) {
   return reader.skipped() <= kMaxExtraFields;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

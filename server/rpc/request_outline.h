@@ -13,7 +13,7 @@
 #include "server/rpc/request_limits.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // The fields that the requests which compute have in common and that admission needs, and counts of
 // everything that protobuf would make objects of.
@@ -89,6 +89,6 @@ bool HasFewFields(const grpc::ByteBuffer& bytes);
 
 inline constexpr int kMaxOutlineModelName = 1024;
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_REQUEST_OUTLINE_H_

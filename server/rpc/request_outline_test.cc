@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "server/rpc/request_errors.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 // The bytes in slices of `slice` bytes, as the wire may deliver them.
@@ -447,4 +447,4 @@ TEST(RequestOutlineTest, SmallMessagesHaveFewFields) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

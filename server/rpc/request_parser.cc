@@ -14,7 +14,7 @@
 #include "server/rpc/wire_check.h"
 #include "server/rpc/wire_pooling.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "features are little-endian on the wire");
@@ -27,7 +27,8 @@ class SequenceParser {
                  const RequestLimits& limits)
       : name_(name), index_(index), truncate_(truncate), input_(input), limits_(limits) {}
 
-  absl::Status Parse(const v1::Sequence& sequence, SequenceTask* task, TokenCounts* counts) const {
+  absl::Status Parse(const v1::Sequence& sequence, batching::SequenceTask* task,
+                     TokenCounts* counts) const {
     absl::Status status = ParseForm(sequence, task, counts);
     counts->computed = task->num_tokens;
     return status;
@@ -36,7 +37,7 @@ class SequenceParser {
   static constexpr int kNoIndex = -1;
 
  private:
-  absl::Status ParseForm(const v1::Sequence& sequence, SequenceTask* task,
+  absl::Status ParseForm(const v1::Sequence& sequence, batching::SequenceTask* task,
                          TokenCounts* counts) const {
     switch (sequence.input_case()) {
       case v1::Sequence::kText:
@@ -76,7 +77,7 @@ class SequenceParser {
     return MaxTokens();
   }
 
-  void CountUnknown(const SequenceTask& task, TokenCounts* counts) const {
+  void CountUnknown(const batching::SequenceTask& task, TokenCounts* counts) const {
     counts->unknown = static_cast<int>(
         std::count(task.token_ids.begin(), task.token_ids.end(), input_.tokenizer->unknown_id()));
   }
@@ -86,7 +87,8 @@ class SequenceParser {
     return input_.max_tokens == 0 ? most : std::min(most, input_.max_tokens);
   }
 
-  absl::Status ParseText(const std::string& text, SequenceTask* task, TokenCounts* counts) const {
+  absl::Status ParseText(const std::string& text, batching::SequenceTask* task,
+                         TokenCounts* counts) const {
     if (input_.tokenizer == nullptr) return NoWords(".text");
     // One token more than the limit shows that there are more, without reading all of a long text.
     absl::StatusOr<std::vector<int32_t>> ids =
@@ -105,7 +107,7 @@ class SequenceParser {
     return absl::OkStatus();
   }
 
-  absl::Status ParseTokens(const v1::Tokens& tokens, SequenceTask* task,
+  absl::Status ParseTokens(const v1::Tokens& tokens, batching::SequenceTask* task,
                            TokenCounts* counts) const {
     if (input_.tokenizer == nullptr) return NoWords(".tokens");
     if (tokens.values_size() == 0 && !input_.may_be_empty) {
@@ -127,7 +129,7 @@ class SequenceParser {
     return absl::OkStatus();
   }
 
-  absl::Status ParseTokenIds(const v1::TokenIds& ids, SequenceTask* task,
+  absl::Status ParseTokenIds(const v1::TokenIds& ids, batching::SequenceTask* task,
                              TokenCounts* counts) const {
     if (input_.vocabulary_size == 0) {
       return Error(".token_ids", "the model has no vocabulary, expected features of ",
@@ -149,7 +151,7 @@ class SequenceParser {
     return absl::OkStatus();
   }
 
-  absl::Status ParseFeatures(const v1::Features& features, SequenceTask* task,
+  absl::Status ParseFeatures(const v1::Features& features, batching::SequenceTask* task,
                              TokenCounts* counts) const {
     if (!input_.takes_features) {
       return Error(".features", "the model takes text, tokens or token_ids");
@@ -255,8 +257,8 @@ absl::StatusOr<ParsedSequences> ParseSequences(
 }
 
 absl::Status ParseSequence(const v1::Sequence& sequence, absl::string_view name,
-                           const ModelInput& input, const RequestLimits& limits, SequenceTask* task,
-                           TokenCounts* counts) {
+                           const ModelInput& input, const RequestLimits& limits,
+                           batching::SequenceTask* task, TokenCounts* counts) {
   return SequenceParser(name, SequenceParser::kNoIndex, /*truncate=*/false, input, limits)
       .Parse(sequence, task, counts);
 }
@@ -267,16 +269,16 @@ void AddWords(v1::Sequence::InputCase form, const TokenCounts& counts, WordCount
   words->unknown += counts.unknown;
 }
 
-absl::StatusOr<Priority> ParsePriority(v1::Priority priority) {
+absl::StatusOr<batching::Priority> ParsePriority(v1::Priority priority) {
   static_assert(v1::Priority_MAX == v1::PRIORITY_HIGH, "a case for each priority");
   switch (priority) {
     case v1::PRIORITY_UNSPECIFIED:
     case v1::PRIORITY_NORMAL:
-      return Priority::kNormal;
+      return batching::Priority::kNormal;
     case v1::PRIORITY_LOW:
-      return Priority::kLow;
+      return batching::Priority::kLow;
     case v1::PRIORITY_HIGH:
-      return Priority::kHigh;
+      return batching::Priority::kHigh;
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("priority: ", static_cast<int>(priority),
@@ -326,4 +328,4 @@ absl::StatusOr<int> ParseTopK(int32_t top_k, int num_labels) {
   return top_k == 0 ? num_labels : std::min<int>(top_k, num_labels);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -20,7 +20,7 @@
 #include "server/rpc/request_limits.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // The inputs that a model takes.
 struct ModelInput {
@@ -48,8 +48,8 @@ struct WordCounts {
 };
 
 struct ParsedSequences {
-  std::vector<SequenceTask> tasks;  // outputs are left null
-  std::vector<TokenCounts> counts;  // per sequence
+  std::vector<batching::SequenceTask> tasks;  // outputs are left null
+  std::vector<TokenCounts> counts;            // per sequence
   WordCounts words;
 };
 
@@ -71,13 +71,13 @@ absl::StatusOr<ParsedSequences> ParseSequences(
 
 // One sequence that is the field `name` of its message, and is not cut.
 absl::Status ParseSequence(const v1::Sequence& sequence, absl::string_view name,
-                           const ModelInput& input, const RequestLimits& limits, SequenceTask* task,
-                           TokenCounts* counts);
+                           const ModelInput& input, const RequestLimits& limits,
+                           batching::SequenceTask* task, TokenCounts* counts);
 
 // Adds a sequence to the words of its request, if it has a form that is counted.
 void AddWords(v1::Sequence::InputCase form, const TokenCounts& counts, WordCounts* words);
 
-absl::StatusOr<Priority> ParsePriority(v1::Priority priority);
+absl::StatusOr<batching::Priority> ParsePriority(v1::Priority priority);
 
 // POOLING_DEFAULT gives `model_pooling`.
 absl::StatusOr<kernels::Pooling> ParsePooling(v1::Pooling pooling, kernels::Pooling model_pooling);
@@ -91,6 +91,6 @@ absl::StatusOr<int> ParseTopCandidates(int32_t top_candidates, int max_candidate
 // How many labels to return: min(top_k, num_labels), all of them for 0.
 absl::StatusOr<int> ParseTopK(int32_t top_k, int num_labels);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_REQUEST_PARSER_H_

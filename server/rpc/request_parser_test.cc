@@ -15,7 +15,7 @@
 #include "models/text/word_tokenizer.h"
 #include "server/rpc/wire_pooling.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using ::testing::ElementsAre;
@@ -284,7 +284,7 @@ TEST_F(RequestParserTest, TooLongIsCutWhenAsked) {
   EXPECT_THAT(parsed->tasks[1].token_ids, ElementsAre(2, 2, 2, 2));
   EXPECT_THAT(parsed->tasks[2].token_ids, ElementsAre(0, 1, 2, 3));
   EXPECT_THAT(parsed->tasks[3].features, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
-  for (const SequenceTask& task : parsed->tasks) EXPECT_EQ(task.num_tokens, 4);
+  for (const batching::SequenceTask& task : parsed->tasks) EXPECT_EQ(task.num_tokens, 4);
   EXPECT_THAT(Truncated(*parsed), ElementsAre(true, true, true, true));
 }
 
@@ -324,10 +324,10 @@ TEST(ParseMessageTest, AnEmptyMessageIsAMessage) {
 }
 
 TEST(ParseParametersTest, Priority) {
-  EXPECT_EQ(*ParsePriority(v1::PRIORITY_UNSPECIFIED), Priority::kNormal);
-  EXPECT_EQ(*ParsePriority(v1::PRIORITY_LOW), Priority::kLow);
-  EXPECT_EQ(*ParsePriority(v1::PRIORITY_NORMAL), Priority::kNormal);
-  EXPECT_EQ(*ParsePriority(v1::PRIORITY_HIGH), Priority::kHigh);
+  EXPECT_EQ(*ParsePriority(v1::PRIORITY_UNSPECIFIED), batching::Priority::kNormal);
+  EXPECT_EQ(*ParsePriority(v1::PRIORITY_LOW), batching::Priority::kLow);
+  EXPECT_EQ(*ParsePriority(v1::PRIORITY_NORMAL), batching::Priority::kNormal);
+  EXPECT_EQ(*ParsePriority(v1::PRIORITY_HIGH), batching::Priority::kHigh);
   for (const int unknown : {4, -1}) {
     const absl::Status status = ParsePriority(static_cast<v1::Priority>(unknown)).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
@@ -373,4 +373,4 @@ TEST(ParseParametersTest, TopK) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

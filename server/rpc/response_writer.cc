@@ -14,7 +14,7 @@
 #include "server/rpc/wire_pooling.h"
 #include "sru/v1/inference.grpc.pb.h"  // gRPC's serialization of messages
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 constexpr size_t kLargeAnswerBytes = 16 << 10;
@@ -115,7 +115,7 @@ void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat 
   }
 }
 
-void WriteScore(const ScoreTask& task, int num_tokens, bool token_log_probs,
+void WriteScore(const batching::ScoreTask& task, int num_tokens, bool token_log_probs,
                 const models::Tokenizer& tokenizer, v1::Score* score) {
   const int first = task.is_fresh() ? 1 : 0;
   score->set_token_count(num_tokens);
@@ -140,7 +140,7 @@ void WriteCandidates(const kernels::Candidate* found, size_t count,
   }
 }
 
-void WriteTimes(const CallTimes& times, v1::StageTimes* proto) {
+void WriteTimes(const telemetry::CallTimes& times, v1::StageTimes* proto) {
   proto->set_tokenize_us(absl::ToDoubleMicroseconds(times.tokenize));
   proto->set_queue_us(absl::ToDoubleMicroseconds(times.queue));
   proto->set_compute_us(absl::ToDoubleMicroseconds(times.compute));
@@ -239,21 +239,21 @@ void WriteModelInfo(const models::Model& model, int instances, int max_sequence_
   info->set_task(models::TaskName(model.task()));
 }
 
-v1::ModelStatus::State ToProto(ModelState state) {
+v1::ModelStatus::State ToProto(telemetry::ModelState state) {
   switch (state) {
-    case ModelState::kLoading:
+    case telemetry::ModelState::kLoading:
       return v1::ModelStatus::LOADING;
-    case ModelState::kReady:
+    case telemetry::ModelState::kReady:
       return v1::ModelStatus::READY;
-    case ModelState::kUnloading:
+    case telemetry::ModelState::kUnloading:
       return v1::ModelStatus::UNLOADING;
-    case ModelState::kFailed:
+    case telemetry::ModelState::kFailed:
       return v1::ModelStatus::FAILED;
   }
   return v1::ModelStatus::STATE_UNSPECIFIED;
 }
 
-void WriteModelStatus(const ModelStatus& status, v1::ModelStatus* proto) {
+void WriteModelStatus(const telemetry::ModelStatus& status, v1::ModelStatus* proto) {
   proto->set_model(status.model);
   proto->set_version(status.version);
   proto->set_state(ToProto(status.state));
@@ -277,4 +277,4 @@ absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::By
       absl::StrCat("cannot serialise ", message.GetTypeName(), ": ", status.error_message()));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -17,7 +17,7 @@
 #include "server/telemetry/model_status.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // The `top_k` best labels in descending order of logit, equal ones in the order of their indices.
 // `logits` and `probabilities` have labels.size() values; top_k <= labels.size().
@@ -37,23 +37,23 @@ void WriteValues(const float* values, int64_t rows, int width, v1::OutputFormat 
                  v1::Encoding* encoding);
 
 // Writes the counts, the sum, and what was asked for of `task`, which was computed. Not the state.
-void WriteScore(const ScoreTask& task, int num_tokens, bool token_log_probs,
+void WriteScore(const batching::ScoreTask& task, int num_tokens, bool token_log_probs,
                 const models::Tokenizer& tokenizer, v1::Score* score);
 
 // The best `count` of `found`, with what a user reads for them.
 void WriteCandidates(const kernels::Candidate* found, size_t count,
                      const models::Tokenizer& tokenizer, v1::Candidates* candidates);
 
-void WriteTimes(const CallTimes& times, v1::StageTimes* proto);
+void WriteTimes(const telemetry::CallTimes& times, v1::StageTimes* proto);
 
 void WriteModelInfo(const models::Model& model, int instances, int max_sequence_tokens,
                     v1::ModelInfo* info);
 
-v1::ModelStatus::State ToProto(ModelState state);
-void WriteModelStatus(const ModelStatus& status, v1::ModelStatus* proto);
+v1::ModelStatus::State ToProto(telemetry::ModelState state);
+void WriteModelStatus(const telemetry::ModelStatus& status, v1::ModelStatus* proto);
 
 absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer* bytes);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_RESPONSE_WRITER_H_

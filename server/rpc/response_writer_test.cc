@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/common/bfloat16.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using ::testing::ElementsAre;
@@ -131,7 +131,7 @@ TEST(ResponseWriterTest, ValuesInEachFormat) {
 }
 
 TEST(ResponseWriterTest, TimesAreMicroseconds) {
-  CallTimes times;
+  telemetry::CallTimes times;
   times.tokenize = absl::Nanoseconds(1500);
   times.queue = absl::Milliseconds(2);
   times.compute = absl::Microseconds(3);
@@ -145,4 +145,4 @@ TEST(ResponseWriterTest, TimesAreMicroseconds) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -1,6 +1,6 @@
 #include "server/rpc/rpc_options.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 void AddFlags(RpcOptions* options, FlagTable* flags) {
   flags->Add("max_sequence_tokens", &options->limits.max_sequence_tokens, {1, 1 << 22},
@@ -17,4 +17,4 @@ void AddFlags(RpcOptions* options, FlagTable* flags) {
              "further ones get RESOURCE_EXHAUSTED.");
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

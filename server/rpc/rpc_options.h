@@ -5,7 +5,7 @@
 #include "server/base/flag_table.h"
 #include "server/rpc/request_limits.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 struct RpcOptions {
   // Its max_request_tokens and max_batch_tokens are not read: those of the batcher are taken.
@@ -16,6 +16,6 @@ struct RpcOptions {
 
 void AddFlags(RpcOptions* options, FlagTable* flags);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_RPC_OPTIONS_H_

@@ -7,26 +7,26 @@
 #include "server/rpc/calls.h"
 #include "server/rpc/compute_call.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 class ScoreCall final : public SequenceCall<v1::ScoreRequest, v1::ScoreResponse> {
  public:
   ScoreCall(const ServiceContext& context, grpc::CallbackServerContext* call,
             grpc::ByteBuffer* response_bytes, Form form)
-      : SequenceCall(Method::kScore, context, call, response_bytes, std::move(form)) {}
+      : SequenceCall(telemetry::Method::kScore, context, call, response_bytes, std::move(form)) {}
 
  private:
   // The buffers of one sequence besides its floats.
   struct Sequence {
-    ScoreTask task;
+    batching::ScoreTask task;
     models::SequenceState state;
     kernels::StateArena::State final_state;
     models::DecodingMemo final_memo;
   };
   absl::Status ParseParameters(const v1::ScoreRequest& request) override {
     if (model().task() != models::Task::kLanguageModel) {
-      return WrongTask(model(), Method::kScore, "a language_model");
+      return WrongTask(model(), telemetry::Method::kScore, "a language_model");
     }
     absl::StatusOr<int> candidates =
         ParseTopCandidates(request.top_candidates(), model().language_model()->max_candidates);
@@ -78,14 +78,14 @@ class ScoreCall final : public SequenceCall<v1::ScoreRequest, v1::ScoreResponse>
     return 256 + per_token * num_tokens + (return_states_ ? 3 * state_bytes : 0);
   }
 
-  void SetOutput(size_t index, float* values, SequenceTask* task) override {
+  void SetOutput(size_t index, float* values, batching::SequenceTask* task) override {
     if (return_states_) {
       Sequence& sequence = sequences_[index];
       sequence.final_memo = std::move(sequence.state.memo);
       models::AppendGivenTokens(model().tokenizer()->detokenizer(), task->token_ids,
                                 &sequence.final_memo);
     }
-    ScoreTask& score = sequences_[index].task;
+    batching::ScoreTask& score = sequences_[index].task;
     score.log_probs = values;
     if (num_candidates_ > 0) {
       score.candidates = reinterpret_cast<kernels::Candidate*>(values + task->num_tokens);
@@ -127,4 +127,4 @@ grpc::ServerUnaryReactor* StartScore(const ServiceContext& context,
   return StartCall<ScoreCall>(context, call, request, response, std::move(form));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

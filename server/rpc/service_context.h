@@ -17,19 +17,20 @@
 #include "server/transport/listener.h"
 #include "server/transport/read_pause.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // Everything that the handlers use; it must outlive the service.
 struct ServiceContext {
-  const ModelRegistry* registry = nullptr;
-  const ModelManager* manager = nullptr;  // for the states in ListModels
-  Metrics* metrics = nullptr;
+  const lifecycle::ModelRegistry* registry = nullptr;
+  const lifecycle::ModelManager* manager = nullptr;  // for the states in ListModels
+  telemetry::Metrics* metrics = nullptr;
   InFlight* in_flight = nullptr;
   UnsentAnswers* unsent = nullptr;
   ByteBudget* budget = nullptr;
-  AccessLog* access_log = nullptr;
-  Listener* listener = nullptr;     // to find a call's socket; null: answers leave one by one
-  ReadPause* read_pause = nullptr;  // for connections with refused calls; null: none
+  telemetry::AccessLog* access_log = nullptr;
+  transport::Listener* listener =
+      nullptr;  // to find a call's socket; null: answers leave one by one
+  transport::ReadPause* read_pause = nullptr;  // for connections with refused calls; null: none
   const Clock* clock = nullptr;
   RequestLimits limits;
   absl::Duration send_timeout = absl::InfiniteDuration();  // of `unsent`; for the log
@@ -38,6 +39,6 @@ struct ServiceContext {
   OpenStreams* streams = nullptr;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_SERVICE_CONTEXT_H_

@@ -22,7 +22,7 @@
 #include "server/rpc/open_streams.h"
 #include "server/rpc/service_context.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // At least the memory of an open stream besides its state: the call and gRPC's part of it.
 inline constexpr int64_t kStreamBytes = 16384;
@@ -41,11 +41,12 @@ inline constexpr int64_t kStreamBytes = 16384;
 template <typename Reactor>
 class StreamCall : public Reactor, protected OpenStream {
  public:
-  StreamCall(Method method, const ServiceContext& context, grpc::CallbackServerContext* call)
+  StreamCall(telemetry::Method method, const ServiceContext& context,
+             grpc::CallbackServerContext* call)
       : context_(context),
         arrival_(context.clock->Now()),
         call_(call),
-        request_id_(AccessLog::Begin(*call)),
+        request_id_(telemetry::AccessLog::Begin(*call)),
         method_(method),
         deadline_(DeadlineOf(*call, *context.clock)),
         held_(context.budget) {}
@@ -74,7 +75,7 @@ class StreamCall : public Reactor, protected OpenStream {
   absl::Status Open() {
     if (absl::Status status = context_.streams->Add(this); !status.ok()) {
       if (absl::IsResourceExhausted(status)) retry_after_ = kStreamRetry;
-      CountRefusal(*GetRejectReason(status));
+      CountRefusal(*batching::GetRejectReason(status));
       return status;
     }
     return Reserve(&held_, kStreamBytes);
@@ -88,13 +89,13 @@ class StreamCall : public Reactor, protected OpenStream {
       return take();
     } catch (const std::bad_alloc&) {
       retry_after_ = kMemoryRetryAfter;
-      CountRefusal(RejectReason::kMemory);
-      return MakeRefusal(RejectReason::kMemory, kNoMemory);
+      CountRefusal(batching::RejectReason::kMemory);
+      return batching::MakeRefusal(batching::RejectReason::kMemory, kNoMemory);
     }
   }
 
   // Notes which model the call is of.
-  void SetModel(const ServedModel& served) {
+  void SetModel(const lifecycle::ServedModel& served) {
     model_ = served.name;
     version_ = served.version;
     metrics_ = served.metrics;
@@ -104,11 +105,12 @@ class StreamCall : public Reactor, protected OpenStream {
     if (held->Grow(bytes)) return absl::OkStatus();
     const int64_t wanted = held->bytes() + bytes;
     if (wanted <= context_.budget->limit()) retry_after_ = kMemoryRetryAfter;
-    CountRefusal(RejectReason::kMemory);
-    return MakeRefusal(RejectReason::kMemory, NoMemoryLeft(*context_.budget, wanted));
+    CountRefusal(batching::RejectReason::kMemory);
+    return batching::MakeRefusal(batching::RejectReason::kMemory,
+                                 NoMemoryLeft(*context_.budget, wanted));
   }
 
-  void CountRefusal(RejectReason reason) {
+  void CountRefusal(batching::RejectReason reason) {
     if (metrics_ != nullptr) {
       metrics_->OnRefusal(reason);
     } else {
@@ -152,14 +154,14 @@ class StreamCall : public Reactor, protected OpenStream {
   const absl::Time arrival_;
   grpc::CallbackServerContext* const call_;
   std::string request_id_;
-  const Method method_;
+  const telemetry::Method method_;
   const absl::Time deadline_;
   ByteReservation held_;
 
   // For the metrics and the access log.
   int64_t num_sequences_ = 0;
   int64_t num_tokens_ = 0;
-  CallTimes times_;
+  telemetry::CallTimes times_;
   std::optional<absl::Duration> retry_after_;
 
  private:
@@ -214,7 +216,8 @@ class StreamCall : public Reactor, protected OpenStream {
 
   // Lets what a batch gives leave together.
   void HoldSocket() {
-    if (AnswerGroup* const group = AnswerGroup::Current()) group->Hold(Socket());
+    if (batching::AnswerGroup* const group = batching::AnswerGroup::Current())
+      group->Hold(Socket());
   }
 
   bool IsOverNetwork() const {
@@ -237,7 +240,7 @@ class StreamCall : public Reactor, protected OpenStream {
 
   void Abandon() {
     abandoned_ = true;
-    context_.access_log->OnAnswerNotTaken(MethodName(method_), call_->peer(),
+    context_.access_log->OnAnswerNotTaken(telemetry::MethodName(method_), call_->peer(),
                                           context_.send_timeout);
     if (context_.listener == nullptr || !context_.listener->Close(call_->peer())) {
       call_->TryCancel();
@@ -251,7 +254,7 @@ class StreamCall : public Reactor, protected OpenStream {
   std::optional<grpc::Status> last_status_;  // what follows the last message
   std::string model_;                        // empty: none was found
   int64_t version_ = 0;
-  std::shared_ptr<ModelMetrics> metrics_;
+  std::shared_ptr<telemetry::ModelMetrics> metrics_;
 };
 
 // Makes a `Call`, which ends by itself, and starts it.
@@ -263,6 +266,6 @@ Reactor* StartStream(const ServiceContext& context, grpc::CallbackServerContext*
   return reactor;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_STREAM_CALL_H_

@@ -9,7 +9,7 @@
 #include "server/rpc/compute_call.h"
 #include "server/rpc/translate_parser.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 // Of an answer: a token is an id, a string with its text and its part of the whole text, as a message and
@@ -25,12 +25,13 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
  public:
   TranslateCall(const ServiceContext& context, grpc::CallbackServerContext* call,
                 grpc::ByteBuffer* response_bytes, Form form)
-      : ComputeCall(Method::kTranslate, context, call, response_bytes, std::move(form)) {}
+      : ComputeCall(telemetry::Method::kTranslate, context, call, response_bytes, std::move(form)) {
+  }
 
  private:
   absl::Status ParseParameters(const v1::TranslateRequest& request) override {
     if (model().task() != models::Task::kTranslator) {
-      return WrongTask(model(), Method::kTranslate, "a translator");
+      return WrongTask(model(), telemetry::Method::kTranslate, "a translator");
     }
     absl::StatusOr<models::SearchOptions> search =
         ParseSearch(request, model().config().translator, limits());
@@ -62,7 +63,7 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
   }
 
   size_t OutputSize(int /*num_tokens*/) const override { return 0; }
-  void SetOutput(size_t /*index*/, float* /*values*/, SequenceTask* /*task*/) override {}
+  void SetOutput(size_t /*index*/, float* /*values*/, batching::SequenceTask* /*task*/) override {}
 
   int64_t AnswerBytes(size_t /*index*/, int num_tokens) const override {
     if (num_tokens == 0) return kSentenceBytes;
@@ -75,7 +76,8 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
     return kSentenceBytes + source + search + per_hypothesis * search_.num_hypotheses;
   }
 
-  absl::Status CheckAdmission(int64_t num_tokens, int num_sequences, Priority priority) override {
+  absl::Status CheckAdmission(int64_t num_tokens, int num_sequences,
+                              batching::Priority priority) override {
     // Of a model that does not translate, the rest of the request says more.
     if (engine().translations() == nullptr) return absl::OkStatus();
     absl::Duration retry_after = absl::ZeroDuration();
@@ -84,11 +86,12 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
     return Refused(std::move(status), retry_after);
   }
 
-  absl::Status SubmitWork(std::vector<SequenceTask> tasks, Priority priority) override {
-    TranslationRequest work;
+  absl::Status SubmitWork(std::vector<batching::SequenceTask> tasks,
+                          batching::Priority priority) override {
+    batching::TranslationRequest work;
     work.sentences.resize(tasks.size());
     for (size_t i = 0; i < tasks.size(); ++i) {
-      TranslateTask& sentence = work.sentences[i];
+      batching::TranslateTask& sentence = work.sentences[i];
       // They are shown with the alignment.
       if (return_alignment_) sources_.push_back(tasks[i].token_ids);
       sentence.source = std::move(tasks[i].token_ids);
@@ -98,16 +101,17 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
     }
     work.priority = priority;
     work.deadline = deadline();
-    work.done = [this](const absl::Status& status, std::vector<TranslationResult>&& results,
-                       const TranslateTimes& times) {
+    work.done = [this](const absl::Status& status,
+                       std::vector<batching::TranslationResult>&& results,
+                       const batching::TranslateTimes& times) {
       translations_ = std::move(results);
-      RequestTimes request_times;
+      batching::RequestTimes request_times;
       request_times.queue = times.queue;
       request_times.compute = times.compute;
       FinishWork(status, request_times);
     };
     absl::Duration retry_after = absl::ZeroDuration();
-    absl::StatusOr<TranslateHandle> handle =
+    absl::StatusOr<batching::TranslateHandle> handle =
         engine().translations()->Submit(std::move(work), &retry_after);
     if (!handle.ok()) return Refused(handle.status(), retry_after);
     handle_ = *std::move(handle);
@@ -124,7 +128,7 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
     translation->set_token_count(counts.computed);
     translation->set_truncated(counts.truncated);
     translation->set_unknown_tokens(counts.unknown);
-    for (const TranslatedHypothesis& hypothesis : translations_[index].hypotheses) {
+    for (const batching::TranslatedHypothesis& hypothesis : translations_[index].hypotheses) {
       WriteHypothesis(hypothesis, translation->add_hypotheses());
     }
     if (!return_alignment_ || model().tokenizer() == nullptr) return;
@@ -133,7 +137,8 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
     }
   }
 
-  void WriteHypothesis(const TranslatedHypothesis& hypothesis, v1::Hypothesis* proto) const {
+  void WriteHypothesis(const batching::TranslatedHypothesis& hypothesis,
+                       v1::Hypothesis* proto) const {
     proto->mutable_token_ids()->Add(hypothesis.tokens.begin(), hypothesis.tokens.end());
     if (const models::Tokenizer* const tokenizer = model().tokenizer(); tokenizer != nullptr) {
       models::GeneratedText text(tokenizer->detokenizer(), nullptr, models::DecodingMemo());
@@ -151,8 +156,8 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
 
   int64_t ComputedTokens() const override {
     int64_t tokens = 0;
-    for (const TranslationResult& result : translations_) {
-      for (const TranslatedHypothesis& hypothesis : result.hypotheses) {
+    for (const batching::TranslationResult& result : translations_) {
+      for (const batching::TranslatedHypothesis& hypothesis : result.hypotheses) {
         tokens += static_cast<int64_t>(hypothesis.tokens.size());
       }
     }
@@ -160,16 +165,16 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
   }
 
   void FreeInput() override {
-    translations_ = std::vector<TranslationResult>();
+    translations_ = std::vector<batching::TranslationResult>();
     sources_ = std::vector<std::vector<int32_t>>();
   }
 
   models::SearchOptions search_;
   bool return_alignment_ = false;
-  std::vector<std::vector<int32_t>> prefixes_;   // [sequence]
-  std::vector<std::vector<int32_t>> sources_;    // [sequence], with the alignment
-  std::vector<TranslationResult> translations_;  // [sequence], once the call is done
-  TranslateHandle handle_;
+  std::vector<std::vector<int32_t>> prefixes_;             // [sequence]
+  std::vector<std::vector<int32_t>> sources_;              // [sequence], with the alignment
+  std::vector<batching::TranslationResult> translations_;  // [sequence], once the call is done
+  batching::TranslateHandle handle_;
 };
 
 }  // namespace
@@ -181,4 +186,4 @@ grpc::ServerUnaryReactor* StartTranslate(const ServiceContext& context,
   return StartCall<TranslateCall>(context, call, request, response, std::move(form));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

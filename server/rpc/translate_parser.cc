@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 template <typename... Args>
@@ -110,4 +110,4 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ParsePrefixes(const v1::Transl
   return prefixes;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

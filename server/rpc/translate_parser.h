@@ -15,7 +15,7 @@
 #include "server/rpc/request_limits.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // How to search, with the model's own values for what the request leaves open. kInvalidArgument begins
 // with the path of the field:
@@ -31,6 +31,6 @@ absl::StatusOr<std::vector<std::vector<int32_t>>> ParsePrefixes(const v1::Transl
                                                                 const models::Tokenizer* tokenizer,
                                                                 int max_length);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_TRANSLATE_PARSER_H_

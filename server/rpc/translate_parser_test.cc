@@ -13,7 +13,7 @@
 #include "models/tokenizer_loader.h"
 #include "tests/testing/translator_files.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using ::testing::ElementsAre;
@@ -174,4 +174,4 @@ TEST_F(TranslatePrefixTest, WrongOnesAreNamed) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

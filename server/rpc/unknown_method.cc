@@ -9,7 +9,7 @@
 #include "absl/strings/strip.h"
 #include "server/rpc/end_call.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 constexpr size_t kMaxMethodLength = 200;
@@ -50,7 +50,7 @@ grpc::ServerGenericBidiReactor* UnknownMethodService::CreateReactor(
                 absl::StrCat("there is no method ", method, " on this port; ", HintOf(method)));
   EndedCall ended;
   ended.call = call;
-  ended.request_id = AccessLog::Begin(*call);
+  ended.request_id = telemetry::AccessLog::Begin(*call);
   ended.record.method = method;
   ended.record.status = &status;
   auto* reactor = new UnknownMethodCall;
@@ -58,4 +58,4 @@ grpc::ServerGenericBidiReactor* UnknownMethodService::CreateReactor(
   return reactor;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

@@ -8,23 +8,24 @@
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // One per gRPC server, which it must outlive: builder.RegisterCallbackGenericService(&unknown).
 // Thread-safe.
 class UnknownMethodService final : public grpc::CallbackGenericService {
  public:
-  UnknownMethodService(Reflection* reflection, Metrics* metrics, AccessLog* access_log)
+  UnknownMethodService(Reflection* reflection, telemetry::Metrics* metrics,
+                       telemetry::AccessLog* access_log)
       : reflection_(*reflection), metrics_(*metrics), access_log_(*access_log) {}
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* call) override;
 
  private:
   Reflection& reflection_;
-  Metrics& metrics_;
-  AccessLog& access_log_;
+  telemetry::Metrics& metrics_;
+  telemetry::AccessLog& access_log_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_UNKNOWN_METHOD_H_

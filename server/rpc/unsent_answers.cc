@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 UnsentAnswers::~UnsentAnswers() { Stop(); }
 
@@ -95,4 +95,4 @@ void UnsentAnswers::Run() {
   }
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

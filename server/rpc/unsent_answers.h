@@ -24,7 +24,7 @@
 #include "base/mutex.h"
 #include "server/base/clock.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 class UnsentAnswer {
  public:
@@ -98,6 +98,6 @@ class UnsentAnswers {
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_UNSENT_ANSWERS_H_

@@ -12,7 +12,7 @@
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/poll.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using ::testing::ElementsAre;
@@ -172,4 +172,4 @@ TEST(UnsentAnswersThreadTest, WithoutATimeoutNobodyIsAbandoned) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

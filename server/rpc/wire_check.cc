@@ -12,7 +12,7 @@
 #include "base/utf8.h"
 #include "base/wire_reader.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using ::google::protobuf::Descriptor;
@@ -165,4 +165,4 @@ absl::Status ExplainParseFailure(const Descriptor& type, absl::string_view bytes
       absl::StrCat("message: the ", bytes.size(), " bytes are not a valid ", type.full_name()));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc

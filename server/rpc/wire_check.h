@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 // How much of a message is searched for a fault. The fault is the caller's, but the time is taken
 // from all callers.
@@ -22,6 +22,6 @@ inline constexpr int kMaxExplainedFields = 10000;
 // is only made for the fault.
 absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type, absl::string_view bytes);
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_WIRE_CHECK_H_

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 namespace {
 
 using ::testing::HasSubstr;
@@ -116,4 +116,4 @@ TEST(WireCheckTest, LooksAtSoManyBytesOnly) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::rpc

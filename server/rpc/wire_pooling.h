@@ -7,7 +7,7 @@
 #include "kernels/stack_spec.h"
 #include "sru/v1/inference.pb.h"
 
-namespace sru::server {
+namespace sru::server::rpc {
 
 constexpr v1::Pooling ToProto(kernels::Pooling pooling) {
   switch (pooling) {
@@ -36,6 +36,6 @@ inline std::optional<kernels::Pooling> FromProto(v1::Pooling pooling) {
   return std::nullopt;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::rpc
 
 #endif  // SRU_SERVER_RPC_WIRE_POOLING_H_

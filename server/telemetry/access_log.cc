@@ -7,7 +7,7 @@
 #include "server/telemetry/request_id.h"
 #include "server/telemetry/trace_context.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 namespace {
 
 constexpr size_t kMaxErrorLength = 300;
@@ -190,4 +190,4 @@ void AccessLog::OnAnswerNotTaken(absl::string_view method, absl::string_view pee
   Log(LogLevel::kWarning, "answer not taken, connection closed", fields);
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

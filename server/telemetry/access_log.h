@@ -34,7 +34,7 @@
 #include "server/base/rate_limit.h"
 #include "server/telemetry/call_times.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 enum class LogRequests { kNone, kErrors, kAll };
 
@@ -129,6 +129,6 @@ class AccessLog {
   std::function<std::string(absl::string_view)> caller_names_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry
 
 #endif  // SRU_SERVER_TELEMETRY_ACCESS_LOG_H_

@@ -15,7 +15,7 @@
 #include "server/base/log.h"
 #include "server/base/passed_peer.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 namespace {
 
 using ::testing::AllOf;
@@ -133,4 +133,4 @@ TEST(AccessLogTest, ARefusedTokenHasThePeerIfItIsKnown) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 class BatchSizes {
  public:
@@ -36,6 +36,6 @@ class BatchSizes {
   std::map<int, Sum> sums_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry
 
 #endif  // SRU_SERVER_TELEMETRY_BATCH_SIZES_H_

@@ -5,7 +5,7 @@
 
 #include "absl/time/time.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 struct CallTimes {
   absl::Duration tokenize;
@@ -14,6 +14,6 @@ struct CallTimes {
   absl::Duration total;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry
 
 #endif  // SRU_SERVER_TELEMETRY_CALL_TIMES_H_

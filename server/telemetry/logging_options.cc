@@ -1,6 +1,6 @@
 #include "server/telemetry/logging_options.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 void AddFlags(LoggingOptions* options, FlagTable* flags) {
   flags->AddChoice<LogFormat>(
@@ -24,4 +24,4 @@ void AddFlags(LoggingOptions* options, FlagTable* flags) {
              "whole error.");
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

@@ -6,7 +6,7 @@
 #include "server/base/log.h"
 #include "server/telemetry/access_log.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 struct LoggingOptions {
   LogOptions lines;
@@ -15,6 +15,6 @@ struct LoggingOptions {
 
 void AddFlags(LoggingOptions* options, FlagTable* flags);
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry
 
 #endif  // SRU_SERVER_TELEMETRY_LOGGING_OPTIONS_H_

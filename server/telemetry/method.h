@@ -4,7 +4,7 @@
 
 #include <cstddef>
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 enum class Method {
   kClassify,
@@ -99,6 +99,6 @@ inline constexpr size_t kNumMethods = [] {
   return count;
 }();
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry
 
 #endif  // SRU_SERVER_TELEMETRY_METHOD_H_

@@ -18,7 +18,7 @@
 #include "server/base/version.h"
 #include "server/compat/grpc_version.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 namespace {
 
 using ::prometheus::ClientMetric;
@@ -217,7 +217,7 @@ void AddGenerateCalls(const ServerLevels& levels, MetricFamily* family) {
   }
 }
 
-template <int64_t PrefixCache::Stats::*kMember>
+template <int64_t batching::PrefixCache::Stats::*kMember>
 void AddPrefixes(const ServerLevels& levels, MetricFamily* family) {
   for (const ModelLevels& model : levels.models) {
     if (!model.prefixes.has_value()) continue;
@@ -234,18 +234,18 @@ void AddStateBudgets(const ServerLevels& levels, MetricFamily* family) {
 }
 
 void AddRejections(const ServerLevels& levels, MetricFamily* family) {
-  const auto add = [family](Labels labels, RejectReason reason, int64_t count) {
+  const auto add = [family](Labels labels, batching::RejectReason reason, int64_t count) {
     labels.push_back({"reason", Describe(reason).name});
     Add(family, std::move(labels), static_cast<double>(count));
   };
   for (const ModelLevels& model : levels.models) {
-    for (const RejectReason reason : kRejectReasons) {
+    for (const batching::RejectReason reason : batching::kRejectReasons) {
       add(LabelsOf(model), reason,
           model.stats.rejected[reason] + model.rejected_before_batcher[reason] +
               (model.generator.has_value() ? model.generator->rejected[reason] : 0));
     }
   }
-  for (const RejectReason reason : kRejectReasons) {
+  for (const batching::RejectReason reason : batching::kRejectReasons) {
     if (levels.rejected[reason] > 0) {
       add({{"model", ""}, {"version", ""}}, reason, levels.rejected[reason]);
     }
@@ -377,20 +377,20 @@ constexpr LevelMetric kLevelMetrics[] = {
      AddStateBudgets},
     {"sru_prefix_cache_hits_total", kCounter,
      "Prompts that began as an earlier one and went on from its state (--prefix_cache_mb).",
-     AddPrefixes<&PrefixCache::Stats::hits>},
+     AddPrefixes<&batching::PrefixCache::Stats::hits>},
     {"sru_prefix_cache_misses_total", kCounter, "Prompts for whose beginning no state was kept.",
-     AddPrefixes<&PrefixCache::Stats::misses>},
+     AddPrefixes<&batching::PrefixCache::Stats::misses>},
     {"sru_prefix_cache_hit_tokens_total", kCounter,
      "Tokens of prompts that were not computed, because a state after them was kept.",
-     AddPrefixes<&PrefixCache::Stats::hit_tokens>},
+     AddPrefixes<&batching::PrefixCache::Stats::hit_tokens>},
     {"sru_prefix_cache_evictions_total", kCounter,
      "States of prompts' beginnings that made room for others.",
-     AddPrefixes<&PrefixCache::Stats::evictions>},
+     AddPrefixes<&batching::PrefixCache::Stats::evictions>},
     {"sru_prefix_cache_states", kGauge, "States of prompts' beginnings that are kept.",
-     AddPrefixes<&PrefixCache::Stats::states>},
+     AddPrefixes<&batching::PrefixCache::Stats::states>},
     {"sru_prefix_cache_bytes", kGauge,
      "Memory of the states of prompts' beginnings and of what finds them.",
-     AddPrefixes<&PrefixCache::Stats::bytes>},
+     AddPrefixes<&batching::PrefixCache::Stats::bytes>},
     {"sru_rejections_total", kCounter, "Calls that were refused before they were queued.",
      AddRejections},
     {"sru_expired_total", kCounter, "Calls whose deadline passed while they were queued.",
@@ -591,4 +591,4 @@ std::string Metrics::Text(const ServerLevels& levels) const {
   return out.str();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

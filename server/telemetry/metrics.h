@@ -48,12 +48,14 @@
 #include "server/telemetry/model_series.h"
 #include "server/telemetry/model_status.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 class Metrics;
 
 // The series of one loaded model. Must not outlive its Metrics.
-class ModelMetrics : public BatchObserver, public GenerateObserver, public TranslateObserver {
+class ModelMetrics : public batching::BatchObserver,
+                     public batching::GenerateObserver,
+                     public batching::TranslateObserver {
  public:
   // Records a call that named this model, with its sequences. Of `times` only the total is read unless the call ended with OK.
   void OnCall(Method method, absl::StatusCode code, const CallTimes& times, int64_t sequences = 1);
@@ -80,8 +82,8 @@ class ModelMetrics : public BatchObserver, public GenerateObserver, public Trans
   }
 
   // Counts a call of this model that was refused before the batcher, which counts its own refusals.
-  void OnRefusal(RejectReason reason) { refusals_.Count(reason); }
-  RejectCounts refusals() const { return refusals_.counts(); }
+  void OnRefusal(batching::RejectReason reason) { refusals_.Count(reason); }
+  batching::RejectCounts refusals() const { return refusals_.counts(); }
 
   // BatchObserver:
   void OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
@@ -129,7 +131,7 @@ class ModelMetrics : public BatchObserver, public GenerateObserver, public Trans
   const SeriesOwner owner_;
   const Clock& clock_;
   const int max_batch_tokens_;
-  RejectCounters refusals_;  // shown as levels
+  batching::RejectCounters refusals_;  // shown as levels
   AtomicSums sums_;
   BatchSizes batch_sizes_;
 
@@ -175,15 +177,15 @@ struct ServerLevels {
   struct ModelLevels {
     std::string model;
     int64_t version = 0;
-    BatcherStats stats;
-    int instances = 0;                                // workers in service
-    RejectCounts rejected_before_batcher = {};        // calls, since the start
-    std::string task;                                 // models::TaskName()
-    std::optional<StateArenas::Stats> states = {};    // of a model that keeps some
-    std::optional<GeneratorStats> generator = {};     // of a model that generates
-    std::optional<PrefixCache::Stats> prefixes = {};  // of a model with a prefix cache
+    batching::BatcherStats stats;
+    int instances = 0;                                          // workers in service
+    batching::RejectCounts rejected_before_batcher = {};        // calls, since the start
+    std::string task;                                           // models::TaskName()
+    std::optional<batching::StateArenas::Stats> states = {};    // of a model that keeps some
+    std::optional<batching::GeneratorStats> generator = {};     // of a model that generates
+    std::optional<batching::PrefixCache::Stats> prefixes = {};  // of a model with a prefix cache
     // Of a model that translates; `stats` has what it shares with other models.
-    std::optional<TranslationStats> translations = {};
+    std::optional<batching::TranslationStats> translations = {};
   };
   struct DeviceLevels {
     kernels::DeviceInfo info;
@@ -205,7 +207,7 @@ struct ServerLevels {
   int64_t received_message_bytes = 0;  // since the start
   int64_t inflight_bytes = 0;
   int64_t inflight_limit_bytes = 0;
-  RejectCounts rejected;  // calls that named no loaded model, since the start
+  batching::RejectCounts rejected;  // calls that named no loaded model, since the start
   int64_t unsent_answers = 0;
   int64_t open_streams = 0;
   int64_t answers_not_taken = 0;  // since the start
@@ -245,8 +247,8 @@ class Metrics {
   void OnUnknownMethod() { unknown_methods_.Increment(); }
 
   // Counts a call that was refused before it had found a model.
-  void OnRefusalWithoutModel(RejectReason reason) { refusals_.Count(reason); }
-  RejectCounts refusals_without_model() const { return refusals_.counts(); }
+  void OnRefusalWithoutModel(batching::RejectReason reason) { refusals_.Count(reason); }
+  batching::RejectCounts refusals_without_model() const { return refusals_.counts(); }
 
   // For the series of other classes, which must not outlive this object.
   prometheus::Registry* registry() { return &registry_; }
@@ -271,7 +273,7 @@ class Metrics {
   prometheus::Registry registry_;
   const SeriesOwner no_model_{&registry_};
   RequestCounters without_model_{no_model_};
-  RejectCounters refusals_;
+  batching::RejectCounters refusals_;
   prometheus::Counter& unknown_methods_;
   prometheus::Histogram& load_duration_;
 
@@ -279,6 +281,6 @@ class Metrics {
   std::map<ModelKey, SharedModelMetrics> models_ ABSL_GUARDED_BY(mutex_);
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry
 
 #endif  // SRU_SERVER_TELEMETRY_METRICS_H_

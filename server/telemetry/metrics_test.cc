@@ -15,7 +15,7 @@
 #include "server/base/clock.h"
 #include "tests/testing/fake_clock.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 namespace {
 
 using ::testing::HasSubstr;
@@ -142,13 +142,13 @@ TEST(MetricsTest, DescribesTextsThatAreGenerated) {
   levels.models.resize(1);
   levels.models[0].model = "lm";
   levels.models[0].version = 1;
-  GeneratorStats stats;
+  batching::GeneratorStats stats;
   stats.new_tokens = 60;
   stats.running = 2;
   stats.paused = 1;
-  stats.rejected[RejectReason::kDeadline] = 5;
+  stats.rejected[batching::RejectReason::kDeadline] = 5;
   levels.models[0].generator = stats;
-  levels.models[0].stats.rejected[RejectReason::kDeadline] = 2;
+  levels.models[0].stats.rejected[batching::RejectReason::kDeadline] = 2;
   const std::string text = metrics.Text(levels);
   for (const char* line :
        {"sru_time_to_first_token_seconds_bucket{model=\"lm\",version=\"1\",le=\"0.02\"} 0",
@@ -205,12 +205,12 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
   levels.backend = "cpu";
   levels.dtype = "bfloat16";
   levels.isa = "avx512_bf16";
-  BatcherStats stats;
+  batching::BatcherStats stats;
   stats.queued_sequences = 4;
   stats.queued_tokens = 99;
   stats.oldest_age = absl::Milliseconds(250);
-  stats.rejected[RejectReason::kQueueFull] = 5;
-  stats.rejected[RejectReason::kDeadline] = 6;
+  stats.rejected[batching::RejectReason::kQueueFull] = 5;
+  stats.rejected[batching::RejectReason::kDeadline] = 6;
   stats.expired = 2;
   levels.models.push_back({"trec", 1, stats, 0, {}, "classifier"});
   const std::string text = metrics.Text(levels);
@@ -239,19 +239,20 @@ TEST(MetricsTest, LevelsAreThoseOfTheScrape) {
 TEST(MetricsTest, RefusalsOfEachReasonAreThereWhoeverRefused) {
   Metrics metrics(&kClock);
   const auto trec = metrics.ForModel("trec", 1, 4096);
-  trec->OnRefusal(RejectReason::kMemory);
-  metrics.OnRefusalWithoutModel(RejectReason::kMemory);
+  trec->OnRefusal(batching::RejectReason::kMemory);
+  metrics.OnRefusalWithoutModel(batching::RejectReason::kMemory);
   ServerLevels levels;
   ServerLevels::ModelLevels model;
   model.model = "trec";
   model.version = 1;
-  for (const RejectReason reason : kRejectReasons) model.stats.rejected[reason] = 10;
+  for (const batching::RejectReason reason : batching::kRejectReasons)
+    model.stats.rejected[reason] = 10;
   model.rejected_before_batcher = trec->refusals();
   levels.models.push_back(model);
   levels.rejected = metrics.refusals_without_model();
   const std::string text = metrics.Text(levels);
-  for (const RejectReason reason : kRejectReasons) {
-    const bool memory = reason == RejectReason::kMemory;
+  for (const batching::RejectReason reason : batching::kRejectReasons) {
+    const bool memory = reason == batching::RejectReason::kMemory;
     EXPECT_THAT(
         text, HasSubstr(absl::StrCat("sru_rejections_total{model=\"trec\",version=\"1\",reason=\"",
                                      Describe(reason).name, "\"} ", memory ? 11 : 10, "\n")));
@@ -331,7 +332,7 @@ TEST(MetricsTest, ShowsDevicesAndInstances) {
   model.model = "trec";
   model.version = 1;
   model.instances = 3;
-  model.stats.rejected[RejectReason::kNoWorker] = 4;
+  model.stats.rejected[batching::RejectReason::kNoWorker] = 4;
   levels.models.push_back(model);
   ServerLevels::DeviceLevels device;
   device.info.ordinal = 5;
@@ -406,7 +407,7 @@ TEST(MetricsTest, DescribesTranslations) {
   levels.models.resize(2);
   levels.models[0].model = "mt";
   levels.models[0].version = 1;
-  TranslationStats stats;
+  batching::TranslationStats stats;
   stats.running = 2;
   stats.waiting = 3;
   stats.new_tokens = 60;
@@ -452,4 +453,4 @@ TEST(MetricsTest, ShowsPrefixCaches) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

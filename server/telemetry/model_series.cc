@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 const Buckets& DurationBuckets() {
   static const auto* const kBuckets =
@@ -58,4 +58,4 @@ void RequestCounters::Count(Method method, absl::StatusCode code) {
   counter->Increment();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

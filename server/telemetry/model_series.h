@@ -22,7 +22,7 @@
 #include "prometheus/registry.h"
 #include "server/telemetry/method.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 // Upper bounds of a histogram's buckets.
 using Buckets = prometheus::Histogram::BucketBoundaries;
@@ -144,6 +144,6 @@ class RequestCounters {
   std::array<std::atomic<prometheus::Counter*>, kNumMethods * kNumCodes> counters_{};
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry
 
 #endif  // SRU_SERVER_TELEMETRY_MODEL_SERIES_H_

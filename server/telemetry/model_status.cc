@@ -6,7 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 namespace {
 
 bool IsOfPath(char c) { return absl::ascii_isalnum(c) || absl::StrContains("/._-", c); }
@@ -57,4 +57,4 @@ const char* ModelStateName(ModelState state) {
   return "";
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 enum class ModelState {
   kLoading,
@@ -39,6 +39,6 @@ struct ModelLoadCounts {
   int64_t failures = 0;  // loads that failed
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry
 
 #endif  // SRU_SERVER_TELEMETRY_MODEL_STATUS_H_

@@ -6,7 +6,7 @@
 
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 namespace {
 
 TEST(WithoutRepositoryTest, PathsStartAtTheRepository) {
@@ -34,4 +34,4 @@ TEST(WithoutRepositoryTest, PathsStartAtTheRepository) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

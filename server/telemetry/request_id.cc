@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 bool IsValidRequestId(absl::string_view id) {
   return !id.empty() && id.size() <= kMaxRequestIdLength &&
@@ -24,4 +24,4 @@ std::string MakeRequestId() {
                       absl::Hex(count.fetch_add(1, std::memory_order_relaxed), absl::kZeroPad16));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

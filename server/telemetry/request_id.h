@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 inline constexpr char kRequestIdHeader[] = "x-request-id";
 inline constexpr size_t kMaxRequestIdLength = 128;
@@ -21,6 +21,6 @@ bool IsValidRequestId(absl::string_view id);
 // twice in one. Thread-safe.
 std::string MakeRequestId();
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry
 
 #endif  // SRU_SERVER_TELEMETRY_REQUEST_ID_H_

@@ -2,7 +2,7 @@
 
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 namespace {
 
 TEST(RequestIdTest, VisibleAsciiOfBoundedLengthIsValid) {
@@ -29,4 +29,4 @@ TEST(RequestIdTest, NewIdsAreValidAndDiffer) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

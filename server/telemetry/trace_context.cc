@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace sru::server {
+namespace sru::server::telemetry {
 namespace {
 
 constexpr size_t kLength = 55;  // of version 00
@@ -39,4 +39,4 @@ std::optional<TraceContext> ParseTraceparent(absl::string_view header) {
   return context;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 
 inline constexpr char kTraceparentHeader[] = "traceparent";
 
@@ -23,6 +23,6 @@ struct TraceContext {
 // after 00 are read like 00, as the standard requires. Pure.
 std::optional<TraceContext> ParseTraceparent(absl::string_view header);
 
-}  // namespace sru::server
+}  // namespace sru::server::telemetry
 
 #endif  // SRU_SERVER_TELEMETRY_TRACE_CONTEXT_H_

@@ -4,7 +4,7 @@
 
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::telemetry {
 namespace {
 
 constexpr char kTrace[] = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -61,4 +61,4 @@ TEST(TraceContextTest, MalformedHeadersAreIgnored) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::telemetry

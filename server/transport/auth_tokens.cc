@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 constexpr size_t kShortToken = 16;
@@ -128,4 +128,4 @@ absl::string_view BearerToken(absl::string_view header) {
   return header;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

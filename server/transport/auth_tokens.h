@@ -21,7 +21,7 @@
 
 struct evp_md_st;  // OpenSSL's EVP_MD
 
-namespace sru::server {
+namespace sru::server::transport {
 
 inline constexpr size_t kMaxTokenLength = 4096;
 inline constexpr size_t kMaxTokens = 10000;
@@ -62,6 +62,6 @@ class TokenSet {
 // it. Empty when the header has another form. Pure.
 absl::string_view BearerToken(absl::string_view header);
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_AUTH_TOKENS_H_

@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::testing::AllOf;
@@ -107,4 +107,4 @@ TEST(BearerTokenTest, OtherFormsGiveNothing) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

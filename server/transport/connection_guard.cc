@@ -18,7 +18,7 @@
 #include "server/base/heap.h"
 #include "server/base/log.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 constexpr int kLogLinesPerSecond = 10;
@@ -375,4 +375,4 @@ void ConnectionGuard::Close(const Watched& watched, const ConnectionVerdict& ver
        {"lines_dropped", refused}});
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -46,7 +46,7 @@
 #include "server/base/rate_limit.h"
 #include "server/transport/security_metrics.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 struct GuardLimits {
   // The memory of the process is explained by what it held when its models were loaded and a
@@ -230,6 +230,6 @@ class ConnectionGuard {
   std::thread thread_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_CONNECTION_GUARD_H_

@@ -15,7 +15,7 @@
 #include "tests/testing/poll.h"
 #include "tests/testing/tcp_pair.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::sru::testing::TcpPair;
@@ -392,4 +392,4 @@ TEST(ConnectionGuardTest, ReadsTheMemoryOfTheProcess) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

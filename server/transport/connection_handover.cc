@@ -17,7 +17,7 @@
 #include "server/transport/event_engine.h"
 #endif
 
-namespace sru::server {
+namespace sru::server::transport {
 
 #if SRU_GRPC_IS_CURRENT
 
@@ -136,4 +136,4 @@ std::unique_ptr<ConnectionHandover> ConnectionHandover::AddTo(
 
 #endif  // SRU_GRPC_IS_CURRENT
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -11,7 +11,7 @@
 #include "grpcpp/server_builder.h"
 #include "server/transport/receive_ledger.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 class ConnectionHandover {
  public:
@@ -27,6 +27,6 @@ class ConnectionHandover {
   virtual void HandOver(int listening_socket, int connection, const std::string& peer) = 0;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_CONNECTION_HANDOVER_H_

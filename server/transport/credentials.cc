@@ -14,7 +14,7 @@
 #include "server/transport/listener_credentials.h"
 #include "server/transport/tls_certificates.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 namespace {
 
@@ -43,7 +43,7 @@ class ServedTokens {
 struct Credentials::Shared {
   // Constant once made.
   SecurityMetrics* metrics = nullptr;
-  AccessLog* access_log = nullptr;
+  telemetry::AccessLog* access_log = nullptr;
   bool auth_health = false;
   std::shared_ptr<ServedCertificates> certificates;  // null without TLS
 
@@ -92,8 +92,8 @@ std::optional<Refusal> JudgeToken(const TokenSet& tokens, int authorizations,
 }
 
 const char* Refuse(const Credentials::Shared& shared, const Refusal& refusal,
-                   absl::string_view method, const CallHeaders& headers, absl::string_view peer,
-                   absl::string_view certificate) {
+                   absl::string_view method, const telemetry::CallHeaders& headers,
+                   absl::string_view peer, absl::string_view certificate) {
   shared.metrics->OnAuthFailure(refusal.failure);
   shared.access_log->OnAuthenticationFailure(method, AuthFailureName(refusal.failure), headers,
                                              peer, certificate);
@@ -197,7 +197,7 @@ Credentials::~Credentials() = default;
 
 absl::StatusOr<std::unique_ptr<Credentials>> Credentials::Create(const SecurityOptions& options,
                                                                  SecurityMetrics* metrics,
-                                                                 AccessLog* access_log,
+                                                                 telemetry::AccessLog* access_log,
                                                                  const Clock* clock) {
   if (absl::Status status = ValidateSecurityOptions(options); !status.ok()) return status;
   auto shared = std::make_shared<Shared>();
@@ -276,7 +276,8 @@ std::shared_ptr<ssl_ctx_st> Credentials::TlsContext() const {
   return shared_->tls_context;
 }
 
-absl::Status Credentials::CheckToken(absl::string_view method, const CallHeaders& headers,
+absl::Status Credentials::CheckToken(absl::string_view method,
+                                     const telemetry::CallHeaders& headers,
                                      absl::string_view peer) const {
   const std::shared_ptr<const TokenSet> tokens = shared_->tokens.Get();
   if (tokens == nullptr) return absl::OkStatus();
@@ -298,4 +299,4 @@ std::string Credentials::CallerName(absl::string_view authorization) const {
   return "";
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

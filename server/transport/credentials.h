@@ -30,7 +30,7 @@
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
-namespace sru::server {
+namespace sru::server::transport {
 
 class Credentials {
  public:
@@ -38,7 +38,7 @@ class Credentials {
   // what was found.
   static absl::StatusOr<std::unique_ptr<Credentials>> Create(const SecurityOptions& options,
                                                              SecurityMetrics* metrics,
-                                                             AccessLog* access_log,
+                                                             telemetry::AccessLog* access_log,
                                                              const Clock* clock);
   ~Credentials();
 
@@ -55,7 +55,7 @@ class Credentials {
   // For a call of `method`, or request for this path, that comes another way than through a
   // listener: OK when tokens are off or its header `authorization` has one that is known, else
   // kUnauthenticated, counted and logged.
-  absl::Status CheckToken(absl::string_view method, const CallHeaders& headers,
+  absl::Status CheckToken(absl::string_view method, const telemetry::CallHeaders& headers,
                           absl::string_view peer) const;
 
   // The name in the files of tokens of whom the header `authorization` belongs to; empty when it
@@ -78,6 +78,6 @@ class Credentials {
   FileWatcher watcher_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_CREDENTIALS_H_

@@ -11,7 +11,7 @@
 #include "tests/testing/fake_clock.h"
 #include "tests/testing/test_files.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::sru::testing::Certificate;
@@ -79,7 +79,7 @@ class CredentialsTest : public ::testing::Test {
   FakeClock clock_;
   prometheus::Registry registry_;
   SecurityMetrics metrics_{&registry_};
-  AccessLog access_log_{{}, &clock_};
+  telemetry::AccessLog access_log_{{}, &clock_};
   std::unique_ptr<Credentials> credentials_;
 };
 
@@ -134,4 +134,4 @@ TEST_F(CredentialsTest, SaysWhatChanged) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

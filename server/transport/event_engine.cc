@@ -36,7 +36,7 @@
 #include "grpc/event_engine/slice_buffer.h"
 #include "server/base/deferred_work.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace internal {
 namespace {
 
@@ -967,6 +967,6 @@ PollingEngine::TaskHandle PollingEngine::RunAfter(Duration when,
 
 bool PollingEngine::Cancel(TaskHandle handle) { return core_->Cancel(handle); }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_GRPC_IS_CURRENT

@@ -38,7 +38,7 @@
 #include "grpc/event_engine/memory_allocator.h"
 #include "server/transport/receive_ledger.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 namespace internal {
 class EngineCore;
@@ -89,7 +89,7 @@ class PollingEngine final : public grpc_event_engine::experimental::EventEngine 
   const std::shared_ptr<internal::EngineCore> core_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_GRPC_IS_CURRENT
 #endif  // SRU_SERVER_TRANSPORT_EVENT_ENGINE_H_

@@ -25,7 +25,7 @@
 #include "tests/testing/notification.h"
 #include "tests/testing/tcp_pair.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::grpc_event_engine::experimental::EndpointConfig;
@@ -626,4 +626,4 @@ TEST(PollingEngineTest, ServesManyConnections) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 struct Stage {
@@ -56,4 +56,4 @@ std::optional<ExpiryNotices::Notice> ExpiryNotices::Look(absl::Time now) {
   return notice;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "server/base/log.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 class ExpiryNotices {
  public:
@@ -32,6 +32,6 @@ class ExpiryNotices {
   int said_ = 0;  // how many of the three
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_EXPIRY_NOTICES_H_

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::testing::AllOf;
@@ -58,4 +58,4 @@ TEST(ExpiryNoticesTest, ANewCertificateBeginsAnew) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

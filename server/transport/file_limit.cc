@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 constexpr rlim_t kMostFiles = 1 << 20;
@@ -50,4 +50,4 @@ std::string FileLimitWarning(int file_limit, int max_connections) {
                       connections, " connections; further ones are refused");
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

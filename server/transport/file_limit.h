@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 // Descriptors that connections leave to the metrics port, files and gRPC itself.
 inline constexpr int kReservedFiles = 64;
@@ -24,6 +24,6 @@ absl::Status CheckFileLimit(int file_limit);
 // option, 0 = no limit of its own.
 std::string FileLimitWarning(int file_limit, int max_connections);
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_FILE_LIMIT_H_

@@ -5,7 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::testing::AllOf;
@@ -43,4 +43,4 @@ TEST(FileLimitTest, TheLimitIsWhatTheProcessMayHave) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -32,7 +32,7 @@
 #include "grpc/support/log.h"
 #endif
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 constexpr absl::string_view kHandshakeFailed = "Handshake failed with ";
@@ -285,4 +285,4 @@ HandshakeFailure ClassifyHandshakeFailure(absl::string_view detail) {
   return HandshakeFailure::kOther;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

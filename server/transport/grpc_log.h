@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "server/transport/security_metrics.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 // Lines appear as gRPC's environment variable GRPC_VERBOSITY says when this is called first.
 // Thread-safe.
@@ -43,6 +43,6 @@ struct EndedHandshake {
 };
 std::optional<EndedHandshake> ParseEndedHandshake(absl::string_view line);
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_GRPC_LOG_H_

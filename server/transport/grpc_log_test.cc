@@ -14,7 +14,7 @@
 #include "grpc/support/log.h"
 #endif
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::sru::testing::TcpPair;
@@ -147,4 +147,4 @@ TEST(GrpcLogTest, OnlyClientsThatSpokeEndHandshakes) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -21,7 +21,7 @@
 #include "server/base/log.h"
 #include "server/transport/file_limit.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 // Who does not fit has to ask again after a second; who does waits behind the others.
@@ -331,4 +331,4 @@ int64_t Listener::num_connections() const {
   return static_cast<int64_t>(connections_.size());
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

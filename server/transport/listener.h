@@ -37,7 +37,7 @@
 #include "server/transport/connection_handover.h"
 #include "server/transport/receive_ledger.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 class Listener {
  public:
@@ -133,6 +133,6 @@ class Listener {
   absl::Time next_count_ = absl::InfinitePast();  // on the thread that accepts
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_LISTENER_H_

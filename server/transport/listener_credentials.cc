@@ -17,7 +17,7 @@
 #include "server/telemetry/request_id.h"
 #include "server/telemetry/trace_context.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 // Adds a header to what is known of a call.
@@ -27,9 +27,9 @@ void ReadHeader(absl::string_view key, absl::string_view value, CallToCheck* cal
     ++call->authorizations;
   } else if (key == ":path") {
     call->path = value;
-  } else if (key == kRequestIdHeader) {
+  } else if (key == telemetry::kRequestIdHeader) {
     call->headers.request_id = value;
-  } else if (key == kTraceparentHeader) {
+  } else if (key == telemetry::kTraceparentHeader) {
     call->headers.traceparent = value;
   } else if (key == "user-agent") {
     call->headers.user_agent = value;
@@ -270,4 +270,4 @@ std::shared_ptr<grpc::ServerCredentials> MakeListenerCredentials(
 
 #endif  // SRU_GRPC_IS_CURRENT
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -19,7 +19,7 @@
 #include "server/telemetry/access_log.h"
 #include "server/transport/tls_certificates.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 // The certificates that listeners show, the same for all that share one. Handshakes that begin
 // after Use() has returned see the new ones; connections that are open are not interrupted.
@@ -52,7 +52,7 @@ class ServedCertificates {
 struct CallToCheck {
   absl::string_view path;  // "/sru.v1.InferenceService/Classify", whether it exists or not
   int authorizations = 0;  // headers of that name; the last one is in `headers`
-  CallHeaders headers;
+  telemetry::CallHeaders headers;
   // The common name in the certificate that the client has shown, "" if it has shown none. Looked
   // up only when asked for.
   std::function<std::string()> certificate;
@@ -68,6 +68,6 @@ using CallCheck = std::function<const char*(const CallToCheck&)>;
 std::shared_ptr<grpc::ServerCredentials> MakeListenerCredentials(
     std::shared_ptr<const ServedCertificates> certificates, CallCheck check);
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_LISTENER_CREDENTIALS_H_

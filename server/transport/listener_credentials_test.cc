@@ -10,7 +10,7 @@
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/certificates.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::sru::testing::Certificate;
@@ -108,4 +108,4 @@ INSTANTIATE_TEST_SUITE_P(Tls, ListenerCredentialsTest, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "mutual" : "server_only"; });
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -24,7 +24,7 @@
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/poll.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 // Says what gRPC calls its caller.
@@ -284,4 +284,4 @@ INSTANTIATE_TEST_SUITE_P(Addresses, ListenerAddressTest,
                                            std::pair("::1", "ipv6:[::1]")));
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 constexpr absl::Duration kGoodbye = absl::Seconds(1);
@@ -78,4 +78,4 @@ absl::Status CheckTlsPort(const std::string& host, int port, absl::Duration time
       " but made no handshake with these certificates; GRPC_VERBOSITY=debug says more"));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

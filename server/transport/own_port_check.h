@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 // `host` and `port` as they are listened on; the addresses that stand for all of the machine's are
 // called as 127.0.0.1. kUnavailable when the port takes a connection but does not end a handshake
@@ -18,6 +18,6 @@ namespace sru::server {
 // SIGPIPE. Thread-safe.
 absl::Status CheckTlsPort(const std::string& host, int port, absl::Duration timeout);
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_OWN_PORT_CHECK_H_

@@ -15,7 +15,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/certificates.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::testing::AllOf;
@@ -115,4 +115,4 @@ TEST(OwnPortCheckTest, WhoCannotConnectCannotTell) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -6,7 +6,7 @@
 
 #include "server/base/clock.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 // Linux takes a mark for any kind of socket, but only TCP's is wanted.
@@ -80,4 +80,4 @@ void ReadPause::EndAll() {
   paused_.clear();
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 inline constexpr int kPauseBytes = 64 << 10;
 
@@ -50,6 +50,6 @@ class ReadPause {
   std::thread thread_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_READ_PAUSE_H_

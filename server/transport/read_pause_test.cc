@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/tcp_pair.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::sru::testing::TcpPair;
@@ -113,4 +113,4 @@ TEST(ReadPauseTest, WithoutALengthThereIsNone) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace sru::server {
+namespace sru::server::transport {
 
 std::shared_ptr<ReceiveLedger> ReceiveLedger::Create(Options options) {
   return std::shared_ptr<ReceiveLedger>(new ReceiveLedger(std::move(options)));
@@ -105,4 +105,4 @@ std::vector<std::shared_ptr<ReceiveLedger::Account>> ReceiveLedger::Choose(absl:
   return chosen;
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 class ReceiveLedger : public std::enable_shared_from_this<ReceiveLedger> {
  public:
@@ -102,6 +102,6 @@ class ReceiveLedger : public std::enable_shared_from_this<ReceiveLedger> {
   bool tells_ ABSL_GUARDED_BY(telling_mutex_) = true;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_RECEIVE_LEDGER_H_

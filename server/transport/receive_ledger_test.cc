@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::testing::ElementsAre;
@@ -149,4 +149,4 @@ TEST(ReceiveLedgerThreadsTest, CountsOnManyThreads) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

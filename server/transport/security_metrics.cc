@@ -1,6 +1,6 @@
 #include "server/transport/security_metrics.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 prometheus::Family<prometheus::Counter>& Family(prometheus::Registry* registry, const char* name,
@@ -103,4 +103,4 @@ void SecurityMetrics::SetCertificateExpiry(absl::Time not_after) {
   certificate_expiry_.Add({}).Set(absl::ToDoubleSeconds(not_after - absl::UnixEpoch()));
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -10,7 +10,7 @@
 #include "prometheus/gauge.h"
 #include "prometheus/registry.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 // Why a call has no valid token.
 enum class AuthFailure { kMissing, kMalformed, kUnknown };
@@ -66,6 +66,6 @@ class SecurityMetrics {
   prometheus::Family<prometheus::Gauge>& certificate_expiry_;
 };
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_SECURITY_METRICS_H_

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 constexpr absl::Duration kMaxSeconds = absl::Hours(24 * 7);
@@ -155,4 +155,4 @@ void AddFlags(ConnectionLimits* limits, FlagTable* flags) {
                     "is disconnected.");
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "server/base/flag_table.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 
 struct SecurityOptions {
   // PEM files. The first two come together and turn TLS on; the third makes every client show a
@@ -75,6 +75,6 @@ absl::Status CheckAdminListenHost(const SecurityOptions& options,
 void AddFlags(SecurityOptions* options, FlagTable* flags);
 void AddFlags(ConnectionLimits* limits, FlagTable* flags);
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_SECURITY_OPTIONS_H_

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::testing::AllOf;
@@ -159,4 +159,4 @@ TEST(ConnectionLimitsTest, ZeroIsNever) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

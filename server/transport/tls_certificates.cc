@@ -19,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 // What gRPC offers unless GRPC_SSL_CIPHER_SUITES says otherwise.
@@ -317,4 +317,4 @@ std::string DescribeChange(const TlsCertificates& before, const TlsCertificates&
   return changes.empty() ? "the files are again those in use" : absl::StrJoin(changes, "; ");
 }
 
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -15,7 +15,7 @@
 
 struct ssl_ctx_st;  // OpenSSL's SSL_CTX
 
-namespace sru::server {
+namespace sru::server::transport {
 
 // The contents of the three files; `client_ca` is empty where client certificates are not asked
 // for.
@@ -48,6 +48,6 @@ std::string Describe(const TlsCertificates& certificates);
 // What is new: "new certificate of ...", "new authorities of clients: ...". Pure.
 std::string DescribeChange(const TlsCertificates& before, const TlsCertificates& after);
 
-}  // namespace sru::server
+}  // namespace sru::server::transport
 
 #endif  // SRU_SERVER_TRANSPORT_TLS_CERTIFICATES_H_

@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "tests/testing/certificates.h"
 
-namespace sru::server {
+namespace sru::server::transport {
 namespace {
 
 using ::sru::testing::Certificate;
@@ -121,4 +121,4 @@ TEST(TlsCertificatesTest, AnOpenSslWithoutAlgorithmsIsNamed) {
 }
 
 }  // namespace
-}  // namespace sru::server
+}  // namespace sru::server::transport

@@ -22,12 +22,12 @@ namespace {
 
 // What the client and the server have of the connection in common.
 struct Wire {
-  std::shared_ptr<server::HttpTransport::User> reader;  // waits for bytes
-  std::string sent;                                     // by the server
+  std::shared_ptr<server::http::HttpTransport::User> reader;  // waits for bytes
+  std::string sent;                                           // by the server
   bool closed = false;
 };
 
-class MemoryTransport final : public server::HttpTransport {
+class MemoryTransport final : public server::http::HttpTransport {
  public:
   explicit MemoryTransport(Wire* wire) : wire_(*wire) {}
 
@@ -49,7 +49,7 @@ class MemoryTransport final : public server::HttpTransport {
   Wire& wire_;
 };
 
-class Jobs final : public server::HttpJobs {
+class Jobs final : public server::http::HttpJobs {
  public:
   void Post(std::function<void()> job) override { jobs_.push_back(std::move(job)); }
   void RunAll() {
@@ -64,32 +64,32 @@ class Jobs final : public server::HttpJobs {
   std::deque<std::function<void()>> jobs_;
 };
 
-class Owner final : public server::HttpConnection::Owner {
+class Owner final : public server::http::HttpConnection::Owner {
  public:
   Owner() {
     options_.keep_alive = true;
     options_.limits.max_header_bytes = 8192;
     options_.limits.max_body_bytes = 64;
-    options_.check_headers =
-        [](const server::PageRequest& request) -> std::shared_ptr<const server::PageResponse> {
+    options_.check_headers = [](const server::http::PageRequest& request)
+        -> std::shared_ptr<const server::http::PageResponse> {
       if (request.path != "/forbidden") return nullptr;
-      return std::make_shared<const server::PageResponse>();
+      return std::make_shared<const server::http::PageResponse>();
     };
   }
 
-  const server::HttpServer::Options& options() const override { return options_; }
-  std::weak_ptr<server::HttpJobs> jobs() override { return jobs_; }
+  const server::http::HttpServer::Options& options() const override { return options_; }
+  std::weak_ptr<server::http::HttpJobs> jobs() override { return jobs_; }
   bool draining() const override { return false; }
-  void Handle(const std::shared_ptr<server::HttpCall>& call) override {
-    const server::PageRequest& request = call->request();
+  void Handle(const std::shared_ptr<server::http::HttpCall>& call) override {
+    const server::http::PageRequest& request = call->request();
     const absl::StatusOr<std::string> body = request.read_body();
     Require(!body.ok() || body->size() <= options_.limits.max_body_bytes, "a body has its bound");
     requests_.push_back(absl::StrCat(request.method, " ", request.path, "?", request.query, " ",
                                      body.ok() ? *body : body.status().ToString()));
     if (request.path == "/parts") {
-      call->ReplyInParts(server::PageResponse())->AsyncWrite("part", [](bool) {});
+      call->ReplyInParts(server::http::PageResponse())->AsyncWrite("part", [](bool) {});
     } else {
-      call->Reply(server::PageResponse());
+      call->Reply(server::http::PageResponse());
     }
   }
   void OnAnswer(int status) override {
@@ -103,15 +103,15 @@ class Owner final : public server::HttpConnection::Owner {
     Require(reserved_ >= bytes, "no more is given back than was taken");
     reserved_ -= bytes;
   }
-  void OnClosed(server::HttpConnection* /*connection*/) override {}
+  void OnClosed(server::http::HttpConnection* /*connection*/) override {}
 
   // What a client that sends `bytes` in pieces of `step` makes the handler see.
   static std::vector<std::string> Run(std::string_view bytes, size_t step) {
     Owner owner;
     Wire wire;
     {
-      server::HttpConnection::Owner* const as_owner = &owner;
-      const auto connection = std::make_shared<server::HttpConnection>(
+      server::http::HttpConnection::Owner* const as_owner = &owner;
+      const auto connection = std::make_shared<server::http::HttpConnection>(
           std::make_unique<MemoryTransport>(&wire), "127.0.0.1", 1, as_owner);
       connection->Start();
       for (size_t i = 0; i < bytes.size() && wire.reader != nullptr; i += step) {
@@ -129,7 +129,7 @@ class Owner final : public server::HttpConnection::Owner {
   }
 
  private:
-  server::HttpServer::Options options_;
+  server::http::HttpServer::Options options_;
   const std::shared_ptr<Jobs> jobs_ = std::make_shared<Jobs>();
   std::vector<std::string> requests_;
   size_t reserved_ = 0;

@@ -116,7 +116,7 @@ class TestedServer {
     options.batching.engine.instances = 1;
     options.rpc.limits.max_new_tokens = 16;
     // Every line is made, and only what must not happen is written.
-    options.logging.access.requests = server::LogRequests::kAll;
+    options.logging.access.requests = server::telemetry::LogRequests::kAll;
     options.logging.access.max_lines_per_second = 0;
     options.logging.access.content = true;
     server::SetLogOptions({server::LogFormat::kJson, server::LogLevel::kError});

@@ -49,8 +49,8 @@
 #include "server/open_inference/sequence_input.h"
 #include "server/rest/completions_request.h"
 #include "server/rest/json_message.h"
-#include "server/rest/memory_hold.h"
 #include "server/rest/json_reader.h"
+#include "server/rest/memory_hold.h"
 #include "server/rest/v2_request.h"
 #include "server/rest/v2_tensor.h"
 #include "server/rpc/answer_parser.h"
@@ -235,7 +235,7 @@ void CheckReaderInput(std::string_view bytes) {
 
 // A file of tokens.
 void CheckTokens(std::string_view bytes) {
-  const auto set = server::TokenSet::Parse({bytes.data(), bytes.size()}, "fuzz");
+  const auto set = server::transport::TokenSet::Parse({bytes.data(), bytes.size()}, "fuzz");
   if (!set.ok()) {
     RequireMessage(set.status());
     return;
@@ -408,9 +408,9 @@ void FuzzSentencePiece(std::string_view bytes) {
 template <typename Request>
 absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
   const grpc::Slice slice(bytes.data(), bytes.size());
-  absl::Status parsed = server::ParseMessage(grpc::ByteBuffer(&slice, 1), request);
-  server::RequestOutline outline;
-  const bool outlined = server::ReadOutline<Request>(grpc::ByteBuffer(&slice, 1), &outline);
+  absl::Status parsed = server::rpc::ParseMessage(grpc::ByteBuffer(&slice, 1), request);
+  server::rpc::RequestOutline outline;
+  const bool outlined = server::rpc::ReadOutline<Request>(grpc::ByteBuffer(&slice, 1), &outline);
   if (parsed.ok()) Require(outlined, "a message has an outline");
   if (parsed.ok() && outline.extra_fields == 0) {
     int64_t words = 0;
@@ -423,7 +423,7 @@ absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
     Require(ids <= outline.max_ids() && words + ids >= outline.min_tokens(),
             "the outline bounds the ids");
   }
-  if (parsed.ok() && request->model().size() <= server::kMaxOutlineModelName) {
+  if (parsed.ok() && request->model().size() <= server::rpc::kMaxOutlineModelName) {
     Require(outline.model == request->model() && outline.version == request->version() &&
                 outline.priority == request->priority() &&
                 outline.num_sequences == request->sequences_size(),
@@ -440,34 +440,36 @@ absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
 // A GenerateRequest and its outline, and whatever its fields say.
 void FuzzGenerateRequest(const grpc::ByteBuffer& bytes, const std::vector<Splitter>& splitters) {
   v1::GenerateRequest request;
-  const absl::Status parsed = server::ParseMessage(bytes, &request);
+  const absl::Status parsed = server::rpc::ParseMessage(bytes, &request);
   if (!parsed.ok()) {
     RequireMessage(parsed);
     return;
   }
-  server::RequestOutline outline;
-  Require(server::ReadOutline<v1::GenerateRequest>(bytes, &outline), "a message has an outline");
+  server::rpc::RequestOutline outline;
+  Require(server::rpc::ReadOutline<v1::GenerateRequest>(bytes, &outline),
+          "a message has an outline");
   Require(outline.num_entries >= request.stop_size() + request.sampling().logit_bias_size(),
           "the outline counts stops and biases");
   Require(request.stop_token_ids_size() + request.prompt().token_ids().values_size() <=
               outline.max_ids(),
           "the outline bounds the ids");
-  if (request.model().size() <= server::kMaxOutlineModelName) {
+  if (request.model().size() <= server::rpc::kMaxOutlineModelName) {
     Require(outline.model == request.model() && outline.version == request.version() &&
                 outline.priority == request.priority() &&
                 (outline.num_sequences > 0) == request.has_prompt(),
             "the outline says what the message says");
   }
-  server::RequestLimits limits;
+  server::rpc::RequestLimits limits;
   limits.max_sequence_tokens = 8;
   limits.max_new_tokens = 16;
   for (const Splitter& splitter : splitters) {
-    server::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3, /*input_size=*/2};
+    server::rpc::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
+                                  /*input_size=*/2};
     input.takes_features = false;
-    server::GenerateTask task;
-    server::WordCounts words;
+    server::batching::GenerateTask task;
+    server::rpc::WordCounts words;
     const absl::Status status =
-        server::ParseGenerate(request, input, /*max_candidates=*/3, limits, &task, &words);
+        server::rpc::ParseGenerate(request, input, /*max_candidates=*/3, limits, &task, &words);
     if (!status.ok()) {
       Require(status.code() == absl::StatusCode::kInvalidArgument, "bad fields are errors");
       RequireMessage(status);
@@ -492,17 +494,17 @@ void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& s
     return;
   }
   const grpc::Slice slice(bytes.data(), bytes.size());
-  server::RequestOutline outline;
-  Require(server::ReadOutline<v1::TranslateRequest>(grpc::ByteBuffer(&slice, 1), &outline) &&
+  server::rpc::RequestOutline outline;
+  Require(server::rpc::ReadOutline<v1::TranslateRequest>(grpc::ByteBuffer(&slice, 1), &outline) &&
               outline.num_entries == request.target_prefixes_size(),
           "the outline counts the prefixes");
   models::TranslatorConfig config;
   config.max_positions = 20;
   config.search.beam_size = 4;
   config.search.max_length = 12;
-  server::RequestLimits limits;
+  server::rpc::RequestLimits limits;
   limits.max_new_tokens = 16;
-  const auto search = server::ParseSearch(request, config, limits);
+  const auto search = server::rpc::ParseSearch(request, config, limits);
   if (!search.ok()) {
     Require(search.status().code() == absl::StatusCode::kInvalidArgument, "bad fields are errors");
     RequireMessage(search.status());
@@ -511,8 +513,8 @@ void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& s
   const absl::Status valid = models::ValidateSearch(*search, 16, "--max_new_tokens");
   Require(valid.ok(), "what is parsed is valid");
   for (const Splitter& splitter : splitters) {
-    const auto prefixes = server::ParsePrefixes(request, request.sequences_size(),
-                                                splitter.tokenizer.get(), search->max_length);
+    const auto prefixes = server::rpc::ParsePrefixes(request, request.sequences_size(),
+                                                     splitter.tokenizer.get(), search->max_length);
     if (!prefixes.ok()) {
       RequireMessage(prefixes.status());
       continue;
@@ -524,36 +526,36 @@ void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& s
 }
 
 // What a reader gets of queries: tokens of the texts, as many as were counted before, in parts that fit into a batch.
-void CheckQueries(const server::Queries& queries, const server::QueryLengths& lengths,
-                  const std::vector<server::ParsedQuery>& parsed,
-                  const models::ReaderConfig& config, const server::RequestLimits& limits) {
+void CheckQueries(const server::rpc::Queries& queries, const server::rpc::QueryLengths& lengths,
+                  const std::vector<server::rpc::ParsedQuery>& parsed,
+                  const models::ReaderConfig& config, const server::rpc::RequestLimits& limits) {
   Require(parsed.size() == static_cast<size_t>(queries.size()), "a query stays one");
   size_t text = 0;
   for (int q = 0; q < queries.size(); ++q) {
     Require(parsed[q].question.size() == static_cast<size_t>(lengths.lengths[text++]),
             "the tokens of a question are counted");
     for (int i = 0; i < queries[q].passages_size(); ++i) {
-      const server::ParsedPassage& passage = parsed[q].passages[i];
+      const server::rpc::ParsedPassage& passage = parsed[q].passages[i];
       const auto length = static_cast<size_t>(lengths.lengths[text++]);
       Require(passage.ids.size() == length && passage.places.size() == length &&
                   passage.features.size() == length * config.num_features(),
               "the tokens of a passage are counted, and each has features");
       uint32_t end = 0;
-      for (const server::TokenPlace& place : passage.places) {
+      for (const server::rpc::TokenPlace& place : passage.places) {
         Require(place.begin_byte >= end && place.end_byte > place.begin_byte &&
                     place.end_byte <= queries[q].passages(i).size(),
                 "tokens are parts of their passage, in order");
         end = place.end_byte;
       }
-      Require(server::LongestSpanBytes(passage.places, 2) <=
+      Require(server::rpc::LongestSpanBytes(passage.places, 2) <=
                   static_cast<int64_t>(queries[q].passages(i).size()),
               "a span is a part of its passage");
     }
   }
   int64_t total = 0;
   int last_parts = 0;
-  for (const server::QueryPart& part :
-       server::CutQueries(queries, parsed, limits.max_batch_tokens)) {
+  for (const server::rpc::QueryPart& part :
+       server::rpc::CutQueries(queries, parsed, limits.max_batch_tokens)) {
     Require(part.num_tokens <= limits.max_batch_tokens && !part.task.passages.empty(),
             "a part fits into a batch");
     total += part.num_tokens;
@@ -565,13 +567,13 @@ void CheckQueries(const server::Queries& queries, const server::QueryLengths& le
 // An AnswerRequest and its outline, and whatever its texts and tags say.
 void FuzzAnswerRequest(const grpc::ByteBuffer& bytes) {
   v1::AnswerRequest request;
-  const absl::Status parsed = server::ParseMessage(bytes, &request);
+  const absl::Status parsed = server::rpc::ParseMessage(bytes, &request);
   if (!parsed.ok()) {
     RequireMessage(parsed);
     return;
   }
-  server::RequestOutline outline;
-  Require(server::ReadOutline<v1::AnswerRequest>(bytes, &outline), "a message has an outline");
+  server::rpc::RequestOutline outline;
+  Require(server::rpc::ReadOutline<v1::AnswerRequest>(bytes, &outline), "a message has an outline");
   int64_t passages = 0;
   int64_t tags = 0;
   int64_t words = 0;
@@ -588,19 +590,19 @@ void FuzzAnswerRequest(const grpc::ByteBuffer& bytes) {
   Require(outline.num_queries == request.queries_size() && outline.num_sequences == passages &&
               outline.num_entries == tags && outline.num_words == words && ids <= outline.max_ids(),
           "the outline counts what a query is made of");
-  if (request.model().size() <= server::kMaxOutlineModelName) {
+  if (request.model().size() <= server::rpc::kMaxOutlineModelName) {
     Require(outline.model == request.model() && outline.version == request.version() &&
                 outline.priority == request.priority(),
             "the outline says what the message says");
   }
-  const auto options = server::ParseAnswerOptions(request, 15);
+  const auto options = server::rpc::ParseAnswerOptions(request, 15);
   if (!options.ok()) RequireMessage(options.status());
-  server::RequestLimits limits;
+  server::rpc::RequestLimits limits;
   limits.max_sequences = 4;
   limits.max_sequence_tokens = 8;
   limits.max_request_tokens = 32;
   limits.max_batch_tokens = 12;
-  const auto lengths = server::MeasureQueries(request.queries(), limits);
+  const auto lengths = server::rpc::MeasureQueries(request.queries(), limits);
   if (!lengths.ok()) {
     Require(lengths.status().code() == absl::StatusCode::kInvalidArgument,
             "bad texts are the caller's error");
@@ -616,7 +618,7 @@ void FuzzAnswerRequest(const grpc::ByteBuffer& bytes) {
   tagged.pos_size = 3;
   tagged.ner_size = 2;
   for (const models::ReaderConfig& config : {plain, tagged}) {
-    const auto queries = server::ParseQueries(request.queries(), config, *kTokenizer);
+    const auto queries = server::rpc::ParseQueries(request.queries(), config, *kTokenizer);
     if (queries.ok()) {
       CheckQueries(request.queries(), *lengths, *queries, config, limits);
       continue;
@@ -630,13 +632,13 @@ void FuzzAnswerRequest(const grpc::ByteBuffer& bytes) {
 // The same for a message of EncodeStream.
 void FuzzStreamRequest(const grpc::ByteBuffer& bytes) {
   v1::EncodeStreamRequest request;
-  const absl::Status parsed = server::ParseMessage(bytes, &request);
+  const absl::Status parsed = server::rpc::ParseMessage(bytes, &request);
   if (!parsed.ok()) {
     RequireMessage(parsed);
     return;
   }
-  server::RequestOutline outline;
-  Require(server::ReadOutline<v1::EncodeStreamRequest>(bytes, &outline),
+  server::rpc::RequestOutline outline;
+  Require(server::rpc::ReadOutline<v1::EncodeStreamRequest>(bytes, &outline),
           "a message has an outline");
   Require((outline.num_sequences > 0) == request.has_chunk() &&
               request.chunk().tokens().values_size() <= outline.num_words &&
@@ -666,16 +668,16 @@ void FuzzRequest(std::string_view bytes) {
     RequireMessage(parsed);
     return;
   }
-  server::RequestLimits limits;
+  server::rpc::RequestLimits limits;
   limits.max_sequences = 4;
   limits.max_sequence_tokens = 8;
   limits.max_request_tokens = 16;
   for (const Splitter& splitter : *kSplitters) {
-    server::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
-                             /*input_size=*/2};
+    server::rpc::ModelInput input{splitter.tokenizer.get(), /*vocabulary_size=*/3,
+                                  /*input_size=*/2};
     input.may_be_empty = request.skip_empty();
     const auto sequences =
-        server::ParseSequences(request.sequences(), request.truncate(), input, limits);
+        server::rpc::ParseSequences(request.sequences(), request.truncate(), input, limits);
     if (!sequences.ok()) {
       Require(sequences.status().code() == absl::StatusCode::kInvalidArgument,
               "bad sequences are the caller's error");
@@ -684,11 +686,11 @@ void FuzzRequest(std::string_view bytes) {
     }
     Require(sequences->tasks.size() == static_cast<size_t>(request.sequences_size()),
             "each sequence becomes a task");
-    for (const server::TokenCounts& counts : sequences->counts) {
+    for (const server::rpc::TokenCounts& counts : sequences->counts) {
       Require(counts.unknown >= 0 && counts.unknown <= counts.computed,
               "unknown tokens are some of all");
     }
-    for (const server::SequenceTask& task : sequences->tasks) {
+    for (const server::batching::SequenceTask& task : sequences->tasks) {
       Require(task.num_tokens >= (request.skip_empty() ? 0 : 1) &&
                   task.num_tokens <= limits.max_sequence_tokens,
               "the limit on tokens holds");
@@ -702,9 +704,9 @@ void FuzzRequest(std::string_view bytes) {
 
 void FuzzInfer(std::string_view bytes) {
   server::SilenceProtobufLog();
-  server::InferRequest request;
-  absl::Status status =
-      server::ReadInferRequest(absl::string_view(bytes.data(), bytes.size()), &request);
+  server::open_inference::InferRequest request;
+  absl::Status status = server::open_inference::ReadInferRequest(
+      absl::string_view(bytes.data(), bytes.size()), &request);
   inference::ModelInferRequest parsed;
   const bool parses = parsed.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
   if (status.ok()) {
@@ -715,19 +717,22 @@ void FuzzInfer(std::string_view bytes) {
         request.inputs.size() == static_cast<size_t>(parsed.inputs_size()) &&
         request.raw_inputs.size() == static_cast<size_t>(parsed.raw_input_contents_size());
     Require(!parses || has_as_many, "there are as many inputs as in the message");
-    status.Update(server::ReadCommonParameters(request).status());
-    status.Update(server::CheckContents(request));
+    status.Update(server::open_inference::ReadCommonParameters(request).status());
+    status.Update(server::open_inference::CheckContents(request));
   }
-  server::RequestLimits limits;
+  server::rpc::RequestLimits limits;
   limits.max_sequences = 4;
-  const server::SequenceModel model{"model", /*takes_text=*/true, /*vocabulary_size=*/3,
-                                    /*takes_features=*/true, /*input_size=*/2};
-  server::SequenceInput input;
-  server::RequestOutline outline;
+  const server::open_inference::SequenceModel model{"model", /*takes_text=*/true,
+                                                    /*vocabulary_size=*/3,
+                                                    /*takes_features=*/true, /*input_size=*/2};
+  server::open_inference::SequenceInput input;
+  server::rpc::RequestOutline outline;
   google::protobuf::RepeatedPtrField<v1::Sequence> sequences;
-  if (status.ok()) status = server::FindSequenceInput(request, model, &input);
-  if (status.ok()) status = server::OutlineSequences(request, input, limits, &outline);
-  if (status.ok()) status = server::ReadSequences(request, input, model, &sequences);
+  if (status.ok()) status = server::open_inference::FindSequenceInput(request, model, &input);
+  if (status.ok())
+    status = server::open_inference::OutlineSequences(request, input, limits, &outline);
+  if (status.ok())
+    status = server::open_inference::ReadSequences(request, input, model, &sequences);
   if (!status.ok()) {
     Require(absl::IsInvalidArgument(status) || absl::IsUnimplemented(status),
             "bad requests are the caller's error");
@@ -869,13 +874,13 @@ void FuzzHeaders(std::string_view bytes) {
   const auto is_hex = [](absl::string_view text) {
     return text.find_first_not_of("0123456789abcdef") == absl::string_view::npos;
   };
-  if (const auto trace = server::ParseTraceparent(header)) {
+  if (const auto trace = server::telemetry::ParseTraceparent(header)) {
     Require(trace->trace_id.size() == 32 && is_hex(trace->trace_id), "a trace id is 32 digits");
     Require(trace->parent_id.size() == 16 && is_hex(trace->parent_id), "a parent id is 16 digits");
     // Written out again as version 00 it reads the same.
     const std::string again =
         absl::StrCat("00-", trace->trace_id, "-", trace->parent_id, trace->sampled ? "-01" : "-00");
-    const auto reread = server::ParseTraceparent(again);
+    const auto reread = server::telemetry::ParseTraceparent(again);
     Require(reread.has_value() && reread->trace_id == trace->trace_id &&
                 reread->parent_id == trace->parent_id && reread->sampled == trace->sampled,
             "a trace context reads back");
@@ -883,23 +888,24 @@ void FuzzHeaders(std::string_view bytes) {
   const auto is_visible = [](absl::string_view text) {
     return std::all_of(text.begin(), text.end(), [](char c) { return c > 0x20 && c < 0x7f; });
   };
-  if (const auto host = server::ParsePageHost(header)) {
+  if (const auto host = server::http::ParsePageHost(header)) {
     Require(!host->host.empty() && is_visible(host->host) &&
                 host->host.find_first_of("@/?#[]%, ") == std::string::npos,
             "a host is a name or an address");
-    const bool brackets = host->kind == server::PageHost::Kind::kIpV6;
+    const bool brackets = host->kind == server::http::PageHost::Kind::kIpV6;
     const auto reread =
-        server::ParsePageHost(brackets ? absl::StrCat("[", host->host, "]") : host->host);
+        server::http::ParsePageHost(brackets ? absl::StrCat("[", host->host, "]") : host->host);
     Require(reread.has_value() && reread->host == host->host && reread->kind == host->kind,
             "a host reads back");
   }
-  if (server::IsValidRequestId(header)) {
-    Require(is_visible(header) && header.size() <= server::kMaxRequestIdLength,
+  if (server::telemetry::IsValidRequestId(header)) {
+    Require(is_visible(header) && header.size() <= server::telemetry::kMaxRequestIdLength,
             "a request id is short and visible");
   }
   Require(server::ParsePassedPeer(header).empty(), "nobody guesses the secret of this process");
-  const absl::string_view token = server::BearerToken(header);
-  Require(is_visible(token) && token.size() <= server::kMaxTokenLength, "a token is visible");
+  const absl::string_view token = server::transport::BearerToken(header);
+  Require(is_visible(token) && token.size() <= server::transport::kMaxTokenLength,
+          "a token is visible");
   for (const server::LogFormat format : {server::LogFormat::kText, server::LogFormat::kJson}) {
     const std::string line = server::FormatLogLine(server::LogLevel::kInfo, header,
                                                    absl::UnixEpoch(), {{"value", header}}, format);
@@ -919,12 +925,12 @@ void RequireUtf8(const std::string& text) {
 void RequireSameJson(absl::string_view text) {
   if (FindInvalidUtf8({text.data(), text.size()}) != text.size()) return;
   if (text.find('\0') != absl::string_view::npos) return;  // the other parser takes it for the end
-  server::JsonReader reader(text);
+  server::rest::JsonReader reader(text);
   const bool accepted = reader.Skip() && reader.ExpectEnd();
   if (!accepted) RequireMessage(reader.status());
   const bool too_deep = static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
                           return c == '[' || c == '{';
-                        })) > server::JsonReader::kMaxDepth;
+                        })) > server::rest::JsonReader::kMaxDepth;
   bool is_json = true;
   try {
     is_json = !nlohmann::json::parse(text.begin(), text.end()).is_discarded();
@@ -942,16 +948,18 @@ void RequireSameJson(absl::string_view text) {
 // Values that have a form in JSON come back from it as they were, except for the bits of a NaN.
 void RequireSameValues(const inference::ModelInferRequest::InferInputTensor& input,
                        const std::string& raw) {
-  const auto type = server::ParseTensorType(input.datatype());
+  const auto type = server::rest::ParseTensorType(input.datatype());
   const std::vector<int64_t> shape(input.shape().begin(), input.shape().end());
-  const auto count = server::CountElements(shape, 1 << 20, "input");
+  const auto count = server::rest::CountElements(shape, 1 << 20, "input");
   if (!type.has_value() || !count.ok()) return;
   std::string json;
-  if (!server::AppendTensorData(raw, *type, *count, "input", &json).ok()) return;
-  Require(json.size() <= server::JsonBytesBound(raw.size(), *type, *count), "the bound holds");
-  if (json.find("\"NaN\"") != std::string::npos || *type == server::TensorType::kBool) return;
+  if (!server::rest::AppendTensorData(raw, *type, *count, "input", &json).ok()) return;
+  Require(json.size() <= server::rest::JsonBytesBound(raw.size(), *type, *count),
+          "the bound holds");
+  if (json.find("\"NaN\"") != std::string::npos || *type == server::rest::TensorType::kBool) return;
   std::string again;
-  Require(server::ReadTensorData(json, *type, shape, "input", &again).ok(), "JSON is read again");
+  Require(server::rest::ReadTensorData(json, *type, shape, "input", &again).ok(),
+          "JSON is read again");
   Require(again == raw, "values survive their form in JSON");
 }
 
@@ -965,7 +973,7 @@ void FuzzV2(std::string_view bytes) {
   RequireSameJson(body);
   constexpr int64_t kMemory = 16 << 10;
   int64_t used = 0;
-  auto budget = std::make_shared<server::MemoryBudget>();
+  auto budget = std::make_shared<server::rest::MemoryBudget>();
   budget->reserve = [&](int64_t size) {
     Require(size >= 0, "what is reserved is a size");
     if (used + size > kMemory) return false;
@@ -974,10 +982,10 @@ void FuzzV2(std::string_view bytes) {
   };
   budget->release = [&](int64_t size) { used -= size; };
   {
-    server::MemoryHold memory(budget);
+    server::rest::MemoryHold memory(budget);
     Require(memory.Grow(static_cast<int64_t>(body.size())), "the body fits");
-    auto request = server::ParseHttpInferRequest(body, length == 0 ? "" : absl::StrCat(length), "m",
-                                                 "1", &memory);
+    auto request = server::rest::ParseHttpInferRequest(
+        body, length == 0 ? "" : absl::StrCat(length), "m", "1", &memory);
     if (!request.ok()) {
       Require(
           absl::IsInvalidArgument(request.status()) || absl::IsResourceExhausted(request.status()),
@@ -1009,7 +1017,8 @@ struct CountedMemory {
     budget->release = [this](int64_t bytes) { used -= bytes; };
   }
   int64_t used = 0;
-  std::shared_ptr<server::MemoryBudget> budget = std::make_shared<server::MemoryBudget>();
+  std::shared_ptr<server::rest::MemoryBudget> budget =
+      std::make_shared<server::rest::MemoryBudget>();
 };
 
 void RequireRefusal(const absl::Status& status) {
@@ -1022,18 +1031,19 @@ void RequireRefusal(const absl::Status& status) {
 void FuzzJson(std::string_view text, google::protobuf::Message* message) {
   CountedMemory memory(int64_t{1} << 20);
   {
-    server::MemoryHold hold(memory.budget);
+    server::rest::MemoryHold hold(memory.budget);
     const absl::Status status =
-        server::ParseJsonMessage({text.data(), text.size()}, &hold, message);
+        server::rest::ParseJsonMessage({text.data(), text.size()}, &hold, message);
     if (!status.ok()) return RequireRefusal(status);
     Require(hold.bytes() > 0 || text.empty(), "memory is reserved");
-    for (const server::JsonFields fields : {server::JsonFields::kAll, server::JsonFields::kSet}) {
+    for (const server::rest::JsonFields fields :
+         {server::rest::JsonFields::kAll, server::rest::JsonFields::kSet}) {
       std::string json;
-      server::MemoryHold unlimited(nullptr);
-      Require(server::WriteJsonMessage(*message, fields, &unlimited, &json).ok(),
+      server::rest::MemoryHold unlimited(nullptr);
+      Require(server::rest::WriteJsonMessage(*message, fields, &unlimited, &json).ok(),
               "a message can be written");
       const std::unique_ptr<google::protobuf::Message> again(message->New());
-      Require(server::ParseJsonMessage(json, &unlimited, again.get()).ok(),
+      Require(server::rest::ParseJsonMessage(json, &unlimited, again.get()).ok(),
               "what is written can be read");
       Require(again->SerializeAsString().size() == message->SerializeAsString().size(),
               "nothing is lost");
@@ -1045,11 +1055,11 @@ void FuzzJson(std::string_view text, google::protobuf::Message* message) {
 // The body of POST /v1/completions.
 void FuzzCompletionsBody(std::string_view bytes) {
   CountedMemory memory(int64_t{1} << 20);
-  server::CompletionsRequest request;
+  server::rest::CompletionsRequest request;
   {
-    server::MemoryHold hold(memory.budget);
-    const server::RestError error =
-        server::ParseCompletionsRequest({bytes.data(), bytes.size()}, &hold, &request);
+    server::rest::MemoryHold hold(memory.budget);
+    const server::rest::RestError error =
+        server::rest::ParseCompletionsRequest({bytes.data(), bytes.size()}, &hold, &request);
     if (!error.status.ok()) return RequireRefusal(error.status);
   }
   Require(memory.used == 0, "memory is given back");

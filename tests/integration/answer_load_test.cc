@@ -361,7 +361,7 @@ TEST_F(AnswerLoadTest, ADrainThatRunsOutOfTimeSaysUnavailable) {
 TEST_F(AnswerLoadTest, NoCallFailsWhileVersionsAreReplaced) {
   MakeRequests(30, 30);
   options_.admin_listen = server::ListenAddress{"127.0.0.1", 0};
-  options_.models.control = server::ModelControl::kExplicit;
+  options_.models.control = server::lifecycle::ModelControl::kExplicit;
   options_.models.load_models = {"reader"};
   const auto server = Start();
   ASSERT_TRUE(server->started());

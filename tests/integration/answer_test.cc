@@ -627,7 +627,7 @@ TEST_F(AnswerTest, IsCounted) {
 
 TEST_F(AnswerTest, IsLogged) {
   server::Options options = Options();
-  options.logging.access.requests = server::LogRequests::kAll;
+  options.logging.access.requests = server::telemetry::LogRequests::kAll;
   RunningServer server(options);
   ASSERT_TRUE(server.started());
   ::testing::internal::CaptureStderr();
@@ -651,7 +651,7 @@ TEST_F(AnswerTest, APassageOfAHundredThousandWords) {
   options.batching.engine.batcher.max_batch_tokens = 110000;
   options.batching.engine.batcher.max_queue_tokens = 250000;
   options.rpc.limits.max_sequence_tokens = 100000;
-  options.models.control = server::ModelControl::kExplicit;
+  options.models.control = server::lifecycle::ModelControl::kExplicit;
   options.models.load_models = {"reader"};
   RunningServer server(options);
   ASSERT_TRUE(server.started());

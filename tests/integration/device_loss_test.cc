@@ -35,7 +35,7 @@ constexpr char kNotServing = 2;
 // The bundled classifier alone.
 server::Options ClassifierOptions() {
   server::Options options = TestOptions(kBundledRepository);
-  options.models.control = server::ModelControl::kExplicit;
+  options.models.control = server::lifecycle::ModelControl::kExplicit;
   options.models.load_models = {"trec"};
   options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
   return options;
@@ -111,7 +111,7 @@ class ReloadAfterLoss {
  public:
   server::Options Options(server::Options options) const {
     options.models.repository = repository_.path();
-    options.models.control = server::ModelControl::kExplicit;
+    options.models.control = server::lifecycle::ModelControl::kExplicit;
     options.models.load_models = {"trec"};
     options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
     return options;

@@ -471,7 +471,7 @@ class EverythingAtOnceTest : public ::testing::Test {
 
 TEST_F(EverythingAtOnceTest, ModelsComeAndGoAndADeviceFails) {
   server::Options options = TestOptions(repository_.path());
-  options.models.control = server::ModelControl::kExplicit;
+  options.models.control = server::lifecycle::ModelControl::kExplicit;
   options.models.load_models = {"classifier", "encoder", "lm", "reader", "translator"};
   options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
   Start(options);
@@ -514,7 +514,7 @@ TEST_F(EverythingAtOnceTest, FilesOfModelsCertificatesAndTokensChange) {
   };
   write_files(0);
   server::Options options = TestOptions(repository_.path());
-  options.models.control = server::ModelControl::kPoll;
+  options.models.control = server::lifecycle::ModelControl::kPoll;
   options.models.poll_interval = absl::Milliseconds(20);
   options.security.tls_cert = files.path("cert.pem");
   options.security.tls_key = files.path("key.pem");

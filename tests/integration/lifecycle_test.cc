@@ -29,13 +29,13 @@ using ::testing::Not;
 
 class LifecycleTest : public ::testing::Test {
  protected:
-  server::Options Options(server::ModelControl control) const {
+  server::Options Options(server::lifecycle::ModelControl control) const {
     server::Options options = TestOptions(repository_.path());
     options.models.control = control;
     options.models.poll_interval = absl::Milliseconds(20);
     // Most of these tests take the only model away on purpose.
     options.models.empty_repository_grace = absl::ZeroDuration();
-    if (control == server::ModelControl::kExplicit) {
+    if (control == server::lifecycle::ModelControl::kExplicit) {
       options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
     }
     return options;
@@ -125,7 +125,7 @@ class LifecycleTest : public ::testing::Test {
 
 TEST_F(LifecycleTest, PollingFollowsTheRepository) {
   Publish("m/1");
-  Start(Options(server::ModelControl::kPoll));
+  Start(Options(server::lifecycle::ModelControl::kPoll));
   EXPECT_EQ(Answering("m"), 1);
   Publish("m/2");
   ASSERT_TRUE(PollUntil([this] { return Answering("m") == 2; }));
@@ -167,7 +167,7 @@ TEST_F(LifecycleTest, PollingFollowsTheRepository) {
 }
 
 TEST_F(LifecycleTest, PollingStartsWithAnEmptyRepository) {
-  Start(Options(server::ModelControl::kPoll));
+  Start(Options(server::lifecycle::ModelControl::kPoll));
   EXPECT_EQ(server_->Get("/readyz").status, 503);
   EXPECT_EQ(server_->Get("/readyz").body,
             "not ready: no model is loaded; see sru_client models --status\n");
@@ -178,7 +178,7 @@ TEST_F(LifecycleTest, PollingStartsWithAnEmptyRepository) {
 
 TEST_F(LifecycleTest, AVolumeThatIsNotMountedForAMomentUnloadsNothing) {
   Publish("m/1");
-  server::Options options = Options(server::ModelControl::kPoll);
+  server::Options options = Options(server::lifecycle::ModelControl::kPoll);
   options.models.empty_repository_grace = absl::Hours(1);
   Start(options);
   EXPECT_EQ(server_->Metric("sru_model_repository_emptied"), 0);
@@ -195,7 +195,7 @@ TEST_F(LifecycleTest, AVolumeThatIsNotMountedForAMomentUnloadsNothing) {
 // SIGHUP.
 TEST_F(LifecycleTest, AReloadLooksAtTheRepositoryAtOnce) {
   Publish("m/1");
-  server::Options options = Options(server::ModelControl::kPoll);
+  server::Options options = Options(server::lifecycle::ModelControl::kPoll);
   options.models.poll_interval = absl::Hours(1);
   Start(options);
   Publish("m/2");
@@ -212,7 +212,7 @@ TEST_F(LifecycleTest, AReloadLooksAtTheRepositoryAtOnce) {
 // the file this test would die of SIGBUS.
 TEST_F(LifecycleTest, FilesThatAreCutInPlaceHarmNothing) {
   Publish("m/1");
-  server::Options options = Options(server::ModelControl::kPoll);
+  server::Options options = Options(server::lifecycle::ModelControl::kPoll);
   options.batching.backend = "reference";
   Start(options);
   v1::ClassifyResponse before;
@@ -233,7 +233,7 @@ TEST_F(LifecycleTest, FilesThatAreCutInPlaceHarmNothing) {
 TEST_F(LifecycleTest, AdminLoadsAndUnloads) {
   Publish("m/1");
   Publish("n/1");
-  Start(Options(server::ModelControl::kExplicit));
+  Start(Options(server::lifecycle::ModelControl::kExplicit));
   EXPECT_EQ(server_->Get("/readyz").status, 200);  // nobody has asked for a model
   EXPECT_EQ(Classify("m").error_code(), grpc::StatusCode::NOT_FOUND);
 
@@ -275,7 +275,7 @@ TEST_F(LifecycleTest, AdminLoadsAndUnloads) {
 TEST_F(LifecycleTest, NamesCannotLeaveTheRepository) {
   Publish("inside/m/1");
   Publish("outside/1");
-  server::Options options = Options(server::ModelControl::kExplicit);
+  server::Options options = Options(server::lifecycle::ModelControl::kExplicit);
   options.models.repository = repository_.path("inside");
   Start(options);
   for (const std::string& name :
@@ -291,7 +291,7 @@ TEST_F(LifecycleTest, NamesCannotLeaveTheRepository) {
 
 TEST_F(LifecycleTest, LoadingTheSameModelFromManyCallersLoadsItOnce) {
   Publish("m/1");
-  Start(Options(server::ModelControl::kExplicit));
+  Start(Options(server::lifecycle::ModelControl::kExplicit));
   std::vector<grpc::Status> statuses(8);
   std::vector<std::thread> callers;
   for (grpc::Status& status : statuses) callers.emplace_back([&] { status = Load("m"); });
@@ -303,7 +303,7 @@ TEST_F(LifecycleTest, LoadingTheSameModelFromManyCallersLoadsItOnce) {
 
 TEST_F(LifecycleTest, WhatWasAcceptedBeforeAnUnloadIsAnswered) {
   Publish("m/1");
-  server::Options options = Options(server::ModelControl::kExplicit);
+  server::Options options = Options(server::lifecycle::ModelControl::kExplicit);
   options.models.load_models = {"m"};
   options.batching.backend = "reference";  // slow enough to have a queue
   options.batching.engine.instances = 1;
@@ -344,14 +344,14 @@ TEST_F(LifecycleTest, WhatWasAcceptedBeforeAnUnloadIsAnswered) {
 
 TEST_F(LifecycleTest, AdminIsOffByDefaultAndApartFromInference) {
   Publish("m/1");
-  server::Options options = Options(server::ModelControl::kExplicit);
+  server::Options options = Options(server::lifecycle::ModelControl::kExplicit);
   options.admin_listen.reset();
   Start(options);
   EXPECT_FALSE(server_->server().admin_address().has_value());
   EXPECT_EQ(server_->CallRaw("/sru.v1.AdminService/LoadModel", "").error_code(),
             grpc::StatusCode::UNIMPLEMENTED);
 
-  Start(Options(server::ModelControl::kExplicit));
+  Start(Options(server::lifecycle::ModelControl::kExplicit));
   EXPECT_EQ(server_->CallRaw("/sru.v1.AdminService/LoadModel", "").error_code(),
             grpc::StatusCode::UNIMPLEMENTED);
   const auto inference = v1::InferenceService::NewStub(admin_channel_);
@@ -364,8 +364,8 @@ TEST_F(LifecycleTest, AdminIsOffByDefaultAndApartFromInference) {
 
 TEST_F(LifecycleTest, AdminNeedsExplicitControl) {
   Publish("m/1");
-  for (const server::ModelControl control :
-       {server::ModelControl::kStatic, server::ModelControl::kPoll}) {
+  for (const server::lifecycle::ModelControl control :
+       {server::lifecycle::ModelControl::kStatic, server::lifecycle::ModelControl::kPoll}) {
     server::Options options = Options(control);
     options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
     Start(options);
@@ -379,7 +379,7 @@ TEST_F(LifecycleTest, AdminNeedsExplicitControl) {
 
 TEST_F(LifecycleTest, TheCommandLineLoadsAndUnloads) {
   Publish("m/1");
-  Start(Options(server::ModelControl::kExplicit));
+  Start(Options(server::lifecycle::ModelControl::kExplicit));
   const std::string address = "--address=" + server_->server().admin_address()->ToString();
   Subprocess load({SRU_CLIENT_BINARY, "admin", address, "load", "m"});
   EXPECT_EQ(load.Wait(), 0) << load.err();

@@ -67,7 +67,7 @@ class CompressionTest : public ::testing::TestWithParam<grpc_compression_algorit
 TEST_P(CompressionTest, IsRefusedOnBothPorts) {
   server::Options options = TestOptions(kBundledRepository);
   options.admin_listen = server::ListenAddress{"127.0.0.1", 0};
-  options.models.control = server::ModelControl::kExplicit;
+  options.models.control = server::lifecycle::ModelControl::kExplicit;
   options.models.load_models = {"trec"};
   RunningServer server(options);
   ASSERT_TRUE(server.started());

@@ -290,7 +290,7 @@ TEST_F(TranslateLoadTest, AHighPriorityGoesAheadOfWhatWaits) {
 }
 
 TEST_F(TranslateLoadTest, AReloadUnderLoadLosesNothing) {
-  options_.models.control = server::ModelControl::kPoll;
+  options_.models.control = server::lifecycle::ModelControl::kPoll;
   options_.models.poll_interval = absl::Milliseconds(50);
   Start();
   constexpr int kKinds = 5;

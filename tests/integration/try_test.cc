@@ -188,7 +188,7 @@ TEST(TryTest, OtherWebSitesCannotCall) {
 // Names that are not ours; probes and scrapers may use any.
 TEST(TryTest, PeoplesPagesAreShownUnderOwnNamesOnly) {
   server::Options options = TestOptions(kBundledRepository);
-  options.http.status_page_try = server::TryAccess::kAll;
+  options.http.status_page_try = server::http::TryAccess::kAll;
   options.http.status_page_hosts = {"sru.example"};
   RunningServer server(options);
   ASSERT_TRUE(server.started());
@@ -214,7 +214,7 @@ TEST(TryTest, PeoplesPagesAreShownUnderOwnNamesOnly) {
 
 TEST(TryTest, CanBeTurnedOff) {
   server::Options options = TestOptions(kBundledRepository);
-  options.http.status_page_try = server::TryAccess::kOff;
+  options.http.status_page_try = server::http::TryAccess::kOff;
   RunningServer server(options);
   ASSERT_TRUE(server.started());
   EXPECT_EQ(Try(server, kText).status, 403);

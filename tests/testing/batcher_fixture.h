@@ -34,7 +34,7 @@ inline uint64_t Seed() {
 
 // Makes the batcher answer expired requests, as it does for a worker that looks for work, without
 // taking any work.
-inline void AnswerExpired(Batcher& batcher) {
+inline void AnswerExpired(batching::Batcher& batcher) {
   const std::atomic<bool> leave{true};
   EXPECT_EQ(batcher.TakeBatch(&leave), nullptr);
 }
@@ -43,7 +43,7 @@ class BatcherTest : public ::testing::Test {
  protected:
   struct Answer {
     absl::Status status;
-    RequestTimes times;
+    batching::RequestTimes times;
   };
 
   BatcherTest() {
@@ -59,7 +59,7 @@ class BatcherTest : public ::testing::Test {
     if (batcher_ == nullptr) return;
     batcher_->Close();
     puppet_->RunAll();
-    const BatcherStats stats = batcher_->stats();
+    const batching::BatcherStats stats = batcher_->stats();
     EXPECT_EQ(stats.queued_sequences, 0);
     EXPECT_EQ(stats.queued_tokens, 0);
     EXPECT_EQ(stats.running_batches, 0);
@@ -70,23 +70,24 @@ class BatcherTest : public ::testing::Test {
   }
 
   void Start() {
-    auto batcher = Batcher::Create(options_, &clock_);
+    auto batcher = batching::Batcher::Create(options_, &clock_);
     ASSERT_TRUE(batcher.ok()) << batcher.status();
     batcher_ = *std::move(batcher);
     puppet_ = std::make_unique<PuppetEngine>(batcher_.get(), &clock_);
   }
 
   absl::Status Submit(int32_t name, const std::vector<int>& lengths,
-                      Priority priority = Priority::kNormal,
+                      batching::Priority priority = batching::Priority::kNormal,
                       absl::Duration timeout = absl::InfiniteDuration()) {
-    BatchRequest request = MakeRequest(name, lengths);
+    batching::BatchRequest request = MakeRequest(name, lengths);
     request.priority = priority;
     request.deadline = clock_.Now() + timeout;
-    request.done = [this, name](const absl::Status& status, const RequestTimes& times) {
+    request.done = [this, name](const absl::Status& status, const batching::RequestTimes& times) {
       answers_[name].push_back({status, times});
     };
     retry_after_ = absl::ZeroDuration();
-    absl::StatusOr<RequestHandle> handle = batcher_->Submit(std::move(request), &retry_after_);
+    absl::StatusOr<batching::RequestHandle> handle =
+        batcher_->Submit(std::move(request), &retry_after_);
     if (handle.ok()) {
       EXPECT_NE(*handle, nullptr);
       EXPECT_TRUE(request.sequences.empty());  // NOLINT: consumed
@@ -101,7 +102,8 @@ class BatcherTest : public ::testing::Test {
 
   void Sweep() { AnswerExpired(*batcher_); }
 
-  void Accept(int32_t name, const std::vector<int>& lengths, Priority priority = Priority::kNormal,
+  void Accept(int32_t name, const std::vector<int>& lengths,
+              batching::Priority priority = batching::Priority::kNormal,
               absl::Duration timeout = absl::InfiniteDuration()) {
     const absl::Status status = Submit(name, lengths, priority, timeout);
     EXPECT_TRUE(status.ok()) << status;
@@ -124,12 +126,12 @@ class BatcherTest : public ::testing::Test {
     }
   }
 
-  BatcherOptions options_;
+  batching::BatcherOptions options_;
   FakeClock clock_;
-  std::unique_ptr<Batcher> batcher_;
+  std::unique_ptr<batching::Batcher> batcher_;
   std::unique_ptr<PuppetEngine> puppet_;
   std::map<int32_t, std::vector<Answer>> answers_;
-  std::map<int32_t, RequestHandle> handles_;
+  std::map<int32_t, batching::RequestHandle> handles_;
   absl::Duration retry_after_;
   int32_t next_learn_ = 1000000;
 };

@@ -31,8 +31,8 @@ class PlainTranslator {
     EXPECT_TRUE(model.program().CreateArena(options, &arena_).ok());
   }
 
-  TranslationResult Translate(const TranslateTask& task) {
-    TranslationResult result;
+  batching::TranslationResult Translate(const batching::TranslateTask& task) {
+    batching::TranslationResult result;
     if (task.source.empty()) {
       result.hypotheses.emplace_back().finished = true;
       return result;
@@ -43,7 +43,7 @@ class PlainTranslator {
     testing::Translation found = driver.Translate(sentences, /*stagger=*/0).at(0);
     EXPECT_EQ(arena_->stats().slots, 0);
     for (size_t i = 0; i < found.hypotheses.size(); ++i) {
-      TranslatedHypothesis& hypothesis = result.hypotheses.emplace_back();
+      batching::TranslatedHypothesis& hypothesis = result.hypotheses.emplace_back();
       hypothesis.tokens = std::move(found.hypotheses[i].tokens);
       hypothesis.finished = found.hypotheses[i].finished;
       hypothesis.log_prob = found.hypotheses[i].log_prob;

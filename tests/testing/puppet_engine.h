@@ -18,10 +18,10 @@
 namespace sru::server {
 
 // A request with sequences of these lengths, in which all token ids are `name`.
-inline BatchRequest MakeRequest(int32_t name, const std::vector<int>& lengths) {
-  BatchRequest request;
+inline batching::BatchRequest MakeRequest(int32_t name, const std::vector<int>& lengths) {
+  batching::BatchRequest request;
   for (int length : lengths) {
-    SequenceTask task;
+    batching::SequenceTask task;
     task.token_ids.assign(length > 0 ? length : 0, name);
     task.num_tokens = length;
     request.sequences.push_back(std::move(task));
@@ -31,24 +31,24 @@ inline BatchRequest MakeRequest(int32_t name, const std::vector<int>& lengths) {
 
 class PuppetEngine {
  public:
-  PuppetEngine(Batcher* batcher, FakeClock* clock) : batcher_(*batcher), clock_(*clock) {}
+  PuppetEngine(batching::Batcher* batcher, FakeClock* clock) : batcher_(*batcher), clock_(*clock) {}
 
   // Takes a batch if one may start, and returns whether it did.
   bool Take() {
-    std::unique_ptr<Batch> batch = batcher_.TryTakeBatch();
+    std::unique_ptr<batching::Batch> batch = batcher_.TryTakeBatch();
     if (batch == nullptr) return false;
     running_.push_back(std::move(batch));
     return true;
   }
 
   size_t num_running() const { return running_.size(); }
-  Batch& running(size_t index) { return *running_[index]; }
+  batching::Batch& running(size_t index) { return *running_[index]; }
 
   // The names in a running batch, by default the one taken last.
   std::vector<int32_t> names() const { return names(running_.size() - 1); }
   std::vector<int32_t> names(size_t index) const {
     std::vector<int32_t> names;
-    for (const SequenceTask* sequence : running_[index]->sequences()) {
+    for (const batching::SequenceTask* sequence : running_[index]->sequences()) {
       names.push_back(sequence->token_ids[0]);
     }
     return names;
@@ -61,7 +61,7 @@ class PuppetEngine {
   void Finish(const absl::Status& status = absl::OkStatus(),
               absl::Duration compute = absl::ZeroDuration(), size_t index = 0) {
     clock_.Advance(compute);
-    std::unique_ptr<Batch> batch = std::move(running_[index]);
+    std::unique_ptr<batching::Batch> batch = std::move(running_[index]);
     running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
     batcher_.Finish(std::move(batch), status, compute);
   }
@@ -73,9 +73,9 @@ class PuppetEngine {
   }
 
  private:
-  Batcher& batcher_;
+  batching::Batcher& batcher_;
   FakeClock& clock_;
-  std::vector<std::unique_ptr<Batch>> running_;
+  std::vector<std::unique_ptr<batching::Batch>> running_;
 };
 
 }  // namespace sru::server

@@ -25,9 +25,10 @@
 namespace sru::server {
 
 // Thread-safe; the functions of the test's side refer to calls by the order in which they came.
-class PuppetGenerator : public Generator {
+class PuppetGenerator : public batching::Generator {
  public:
-  absl::StatusOr<GenerateHandle> Submit(GenerateTask&& task, absl::Duration* retry_after) override {
+  absl::StatusOr<batching::GenerateHandle> Submit(batching::GenerateTask&& task,
+                                                  absl::Duration* retry_after) override {
     MutexLock lock(&mutex_);
     if (!refusal_.ok()) {
       if (retry_after != nullptr) *retry_after = retry_after_;
@@ -36,17 +37,17 @@ class PuppetGenerator : public Generator {
     calls_.emplace_back();
     calls_.back().task = std::move(task);
     // The handle owns nothing and points at the call, which lives as long as the puppet.
-    return GenerateHandle(std::shared_ptr<void>(),
-                          reinterpret_cast<ScheduledSequence*>(&calls_.back()));
+    return batching::GenerateHandle(std::shared_ptr<void>(),
+                                    reinterpret_cast<batching::ScheduledSequence*>(&calls_.back()));
   }
-  absl::Status CheckAdmission(int64_t /*prompt_tokens*/, Priority /*priority*/,
+  absl::Status CheckAdmission(int64_t /*prompt_tokens*/, batching::Priority /*priority*/,
                               absl::Time /*deadline*/, absl::Duration* retry_after) override {
     MutexLock lock(&mutex_);
     if (!refusal_.ok() && retry_after != nullptr) *retry_after = retry_after_;
     return refusal_;
   }
-  void Cancel(const GenerateHandle& handle) override {
-    GenerateSink* sink = nullptr;
+  void Cancel(const batching::GenerateHandle& handle) override {
+    batching::GenerateSink* sink = nullptr;
     {
       MutexLock lock(&mutex_);
       Call& call = *reinterpret_cast<Call*>(handle.get());
@@ -55,17 +56,17 @@ class PuppetGenerator : public Generator {
       call.done = true;
       sink = call.task.sink;
     }
-    sink->OnDone(absl::CancelledError("the caller cancelled the call"), GenerateTimes());
+    sink->OnDone(absl::CancelledError("the caller cancelled the call"), batching::GenerateTimes());
   }
-  void Pause(const GenerateHandle& handle) override { SetPaused(handle, true); }
-  void Resume(const GenerateHandle& handle) override { SetPaused(handle, false); }
+  void Pause(const batching::GenerateHandle& handle) override { SetPaused(handle, true); }
+  void Resume(const batching::GenerateHandle& handle) override { SetPaused(handle, false); }
   bool Drain(absl::Time /*deadline*/) override {
     Refuse(absl::UnavailableError("the server is shutting down"));
     return true;
   }
-  GeneratorStats stats() const override {
+  batching::GeneratorStats stats() const override {
     MutexLock lock(&mutex_);
-    GeneratorStats stats;
+    batching::GeneratorStats stats;
     for (const Call& call : calls_) {
       if (!call.done) ++(call.paused ? stats.paused : stats.running);
     }
@@ -89,7 +90,7 @@ class PuppetGenerator : public Generator {
     return calls_.size();
   }
   // Valid as long as the puppet.
-  const GenerateTask& task(size_t index) const {
+  const batching::GenerateTask& task(size_t index) const {
     MutexLock lock(&mutex_);
     return calls_[index].task;
   }
@@ -107,8 +108,8 @@ class PuppetGenerator : public Generator {
   }
 
   // Nothing once the call is done.
-  void Send(size_t index, GeneratedChunk chunk) {
-    GenerateSink* sink = nullptr;
+  void Send(size_t index, batching::GeneratedChunk chunk) {
+    batching::GenerateSink* sink = nullptr;
     {
       MutexLock lock(&mutex_);
       if (calls_[index].done) return;
@@ -116,8 +117,8 @@ class PuppetGenerator : public Generator {
     }
     sink->OnChunk(std::move(chunk));
   }
-  void Finish(size_t index, const absl::Status& status, const GenerateTimes& times = {}) {
-    GenerateSink* sink = nullptr;
+  void Finish(size_t index, const absl::Status& status, const batching::GenerateTimes& times = {}) {
+    batching::GenerateSink* sink = nullptr;
     {
       MutexLock lock(&mutex_);
       if (calls_[index].done) return;
@@ -129,13 +130,13 @@ class PuppetGenerator : public Generator {
 
  private:
   struct Call {
-    GenerateTask task;
+    batching::GenerateTask task;
     bool paused = false;
     bool done = false;
     int cancels = 0;
   };
 
-  void SetPaused(const GenerateHandle& handle, bool paused) {
+  void SetPaused(const batching::GenerateHandle& handle, bool paused) {
     MutexLock lock(&mutex_);
     reinterpret_cast<Call*>(handle.get())->paused = paused;
   }

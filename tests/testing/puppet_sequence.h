@@ -26,7 +26,7 @@ class PuppetOutcome {
     EXPECT_EQ(ends_, 0) << "delivered after the end";
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   }
-  void End(const absl::Status& status, const RequestTimes& times, bool has_state) {
+  void End(const absl::Status& status, const batching::RequestTimes& times, bool has_state) {
     {
       MutexLock lock(&mutex_);
       ++ends_;
@@ -45,7 +45,7 @@ class PuppetOutcome {
     MutexLock lock(&mutex_);
     return status_;
   }
-  RequestTimes times() const {
+  batching::RequestTimes times() const {
     MutexLock lock(&mutex_);
     return times_;
   }
@@ -65,12 +65,12 @@ class PuppetOutcome {
   mutable Mutex mutex_;
   int ends_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  RequestTimes times_ ABSL_GUARDED_BY(mutex_);
+  batching::RequestTimes times_ ABSL_GUARDED_BY(mutex_);
   bool has_state_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<uint64_t> tokens_ ABSL_GUARDED_BY(mutex_);
 };
 
-class PuppetSequence : public StepSequence {
+class PuppetSequence : public batching::StepSequence {
  public:
   struct Plan {
     uint64_t name = 0;
@@ -119,8 +119,8 @@ class PuppetSequence : public StepSequence {
     undelivered_.push_back(state_);
   }
 
-  StepNeed need() const override {
-    StepNeed need;
+  batching::StepNeed need() const override {
+    batching::StepNeed need;
     need.has_result = !tokens_.empty();
     if (tokens_.size() >= static_cast<size_t>(plan_.tokens)) {
       need.done = true;
@@ -151,7 +151,7 @@ class PuppetSequence : public StepSequence {
     outcome_->Deliver(std::move(undelivered_));
     undelivered_.clear();
   }
-  void End(const absl::Status& status, const RequestTimes& times) override {
+  void End(const absl::Status& status, const batching::RequestTimes& times) override {
     Deliver();
     PuppetOutcome* outcome = nullptr;
     {
