@@ -16,7 +16,7 @@ deps:  ## install the missing packages (apt; through sudo when not root)
 	@scripts/deps.sh build test
 
 $(BUILD)/build.ninja: CMakeLists.txt CMakePresets.json
-	@scripts/deps.sh build
+	@scripts/deps.sh build $(if $(filter asan,$(PRESET)),fuzz)
 	@cmake --preset $(PRESET) >$(BUILD).log 2>&1 || { cat $(BUILD).log; exit 1; }
 	@mkdir -p $(BUILD) && mv $(BUILD).log $(BUILD)/configure.log
 
@@ -30,9 +30,9 @@ demo: $(BUILD)/build.ninja  ## start the server on the bundled model, ask it six
 serve: build  ## run the server on MODEL_REPOSITORY (default: the bundled model)
 	@$(BUILD)/bin/sru_server --model_repository=$(MODEL_REPOSITORY)
 
-test: build  ## build and run every test
+test: build  ## build and run the tests (FULL=1: also those of every data type, instruction set and order)
 	@scripts/deps.sh test
-	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
+	@ctest --preset $(PRESET) --no-tests=error -LE '$(if $(FULL),^elsewhere$$,^(full|elsewhere)$$)'
 
 bench: build  ## measure the CPU engine (16 minutes; QUICK=1: one) and write docs/benchmarks/cpu.md
 	@scripts/deps.sh bench
@@ -44,9 +44,9 @@ gpu_prefix:  ## an installation for a GPU machine, at most 60 MB: build-gpu_pref
 	@cmake --build --preset gpu_prefix -j $(JOBS)
 	@scripts/gpu_prefix.sh build-gpu_prefix
 
-lint: $(BUILD)/build.ninja  ## check the formatting, run clang-tidy (QUICK=1: not of tests)
+lint: $(BUILD)/build.ninja  ## check the formatting, run clang-tidy (QUICK=1: not of tests; SINCE=COMMIT: what changed)
 	@scripts/deps.sh lint
-	@scripts/lint.sh $(BUILD) $(if $(QUICK),quick)
+	@scripts/lint.sh $(BUILD) $(if $(QUICK),quick) $(if $(SINCE),since=$(SINCE))
 
 format:  ## rewrite the C++ files with clang-format
 	@scripts/deps.sh lint

@@ -2,10 +2,11 @@
 # SRU_CUDA_LIBRARY_DIR and SRU_CUDART_STATIC. nvcc is called directly and not through CMake's CUDA language: the latter makes
 # CUDA the linking language of every program, and each CMake knows only the toolkits of its time.
 #
-#   SRU_CUDA                AUTO (with a toolkit, and not under sanitizers), ON (an error without) or OFF
+#   SRU_CUDA                AUTO (where nvidia-smi finds GPUs, for these, and not under sanitizers), ON (an error without a toolkit)
+#                           or OFF
 #   SRU_CUDA_ARCHITECTURES  compute capabilities to compile for; the last one also as PTX, which newer
-#                           GPUs compile for themselves, at each start. Default: all that the toolkit knows
-#                           of those that the kernels are meant for
+#                           GPUs compile for themselves, at each start. Default with ON: all that the toolkit
+#                           knows of those that the kernels are meant for
 set(SRU_CUDA AUTO CACHE STRING "Build the CUDA kernels: AUTO, ON or OFF")
 set_property(CACHE SRU_CUDA PROPERTY STRINGS AUTO ON OFF)
 # 12.0 has cudaInitDevice() and launches with attributes; what is newer is asked for by CUDART_VERSION.
@@ -14,9 +15,23 @@ set(SRU_LEAST_CUDA 12.0)
 set(SRU_CUDA_FOUND FALSE)
 set(SRU_CUDA_CODE "" CACHE INTERNAL "Empty if there is none")
 set(why "")
+set(gpus "")
 set(architectures 80 86 89 90 100 120)
+if(SRU_CUDA STREQUAL "AUTO" AND NOT SRU_SANITIZE)
+  find_program(SRU_NVIDIA_SMI nvidia-smi)
+  if(SRU_NVIDIA_SMI)
+    execute_process(COMMAND ${SRU_NVIDIA_SMI} --query-gpu=compute_cap --format=csv,noheader
+                    OUTPUT_VARIABLE said ERROR_QUIET)
+    string(REGEX MATCHALL "[0-9]+\\.[0-9]+" gpus "${said}")
+    list(TRANSFORM gpus REPLACE "\\." "")
+    list(SORT gpus COMPARE NATURAL)
+    list(REMOVE_DUPLICATES gpus)
+  endif()
+endif()
 if(SRU_CUDA STREQUAL "AUTO" AND SRU_SANITIZE)
   message(STATUS "CUDA kernels: off under sanitizers (SRU_CUDA=ON builds them)")
+elseif(SRU_CUDA STREQUAL "AUTO" AND NOT gpus AND NOT SRU_CUDA_ARCHITECTURES)
+  set(why "no GPU here; SRU_CUDA=ON compiles for all that the toolkit knows")
 elseif(SRU_CUDA)
   set(why "no toolkit with nvcc, cublasLt.h and cudart_static")
   find_program(SRU_NVCC nvcc HINTS ENV CUDACXX PATHS ${CMAKE_CUDA_COMPILER} $ENV{CUDACXX}
@@ -28,7 +43,9 @@ elseif(SRU_CUDA)
     elseif(CMAKE_MATCH_1 VERSION_LESS SRU_LEAST_CUDA)
       set(why "${SRU_NVCC} is of CUDA ${CMAKE_MATCH_1}, expected ${SRU_LEAST_CUDA} or newer")
     else()
-      if(CMAKE_MATCH_1 VERSION_LESS 12.8)  # the first that knows Blackwell
+      if(gpus)
+        set(architectures ${gpus})
+      elseif(CMAKE_MATCH_1 VERSION_LESS 12.8)  # the first that knows Blackwell
         list(REMOVE_ITEM architectures 100 120)
       endif()
       set(SRU_CUDA_VERSION ${CMAKE_MATCH_1})
@@ -44,8 +61,8 @@ elseif(SRU_CUDA)
     endif()
   endif()
 endif()
-set(SRU_CUDA_ARCHITECTURES ${architectures} CACHE STRING "Compute capabilities of the CUDA kernels")
-if(SRU_CUDA_FOUND)
+if(SRU_CUDA_FOUND)  # only then, as what is set asks for kernels
+  set(SRU_CUDA_ARCHITECTURES ${architectures} CACHE STRING "Compute capabilities of the CUDA kernels")
   message(STATUS "CUDA kernels: ${SRU_NVCC}, for ${SRU_CUDA_ARCHITECTURES}")
 elseif(why AND SRU_CUDA STREQUAL "AUTO")
   message(STATUS "CUDA kernels: off, ${why}")

@@ -16,6 +16,9 @@ function(sru_set_properties target)
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${SRU_SOURCE_ROOT}>)
   target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${SRU_WERROR}>:-Werror>
                                            $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+  if(CMAKE_UNITY_BUILD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # takes a source that is compiled with others for a header
+  endif()
   if(NOT SRU_X86)
     # Compilers make a * b + c one operation where every processor has it, as on arm64. It would depend on how a loop is compiled
     # whether they do, and with it the bits of a result.
@@ -24,11 +27,14 @@ function(sru_set_properties target)
   if(SRU_SANITIZE)
     target_compile_options(${target} PUBLIC -fsanitize=${SRU_SANITIZE} -fno-omit-frame-pointer)
     if(SRU_SANITIZE MATCHES "undefined")
-      target_compile_options(${target} PUBLIC -fno-sanitize-recover=undefined)
-      if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-        # A quarter of the time to compile. The address sanitizer reports null pointers and much of the others as well.
-        target_compile_options(${target} PUBLIC -fno-sanitize=null,vptr,object-size)
-      endif()
+      # vptr: the distribution's libraries have no type information of their classes.
+      target_compile_options(${target} PUBLIC -fno-sanitize-recover=undefined -fno-sanitize=vptr)
+    endif()
+    if(SRU_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+      target_compile_definitions(${target} PUBLIC __SANITIZE_ADDRESS__=1)  # as GCC defines it, which code asks for
+    endif()
+    if(SRU_SANITIZE MATCHES "fuzzer" AND CMAKE_CURRENT_SOURCE_DIR MATCHES "^${SRU_SOURCE_ROOT}/kernels")
+      target_compile_options(${target} PRIVATE -fno-sanitize=fuzzer-no-link)  # no fuzzer looks at its branches
     endif()
     target_link_options(${target} PUBLIC -fsanitize=${SRU_SANITIZE})
   endif()
@@ -36,7 +42,7 @@ endfunction()
 
 # sru_library(NAME SRCS files... [DEPS targets...] [ALONE files...])
 # ALONE: files that give names of their own to what others of the library call the same. Where the files of a library are compiled
-# together (CMAKE_UNITY_BUILD, as in the presets of the sanitizers), they are not.
+# together (CMAKE_UNITY_BUILD, as in most presets), they are not.
 function(sru_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;ALONE" ${ARGN})
   add_library(${name} STATIC ${ARG_SRCS})
@@ -84,40 +90,85 @@ function(sru_set_test_options target)
   endif()
 endfunction()
 
-# With SRU_PRECOMPILE_TEST_HEADERS, GoogleTest's headers, which are most of a second of each test to compile, are compiled once.
-# Nothing else may be added here: a test that needs another header must include it. Where a test is compiled with options that do
-# not go with them, the compiler reads the headers themselves.
-function(sru_reuse_test_headers target)
+# Compiles the headers that most tests include once (SRU_PRECOMPILE_TEST_HEADERS): GoogleTest's, and for `door` those of gRPC and of the
+# messages, too. A test must include what it needs all the same, or a build without them fails. Where a program is compiled with options
+# that do not go with them, the compiler reads the headers themselves.
+function(sru_reuse_test_headers target kind)
   if(NOT SRU_PRECOMPILE_TEST_HEADERS)
     return()
   endif()
   set(flags -fopenmp -pthread)  # what the libraries of nearly every test bring: the same for all
-  if(NOT TARGET sru_test_headers)
-    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test_headers.cc CONTENT "int main() {}\n")
-    add_executable(sru_test_headers EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/test_headers.cc)
-    sru_set_properties(sru_test_headers)
-    sru_set_test_options(sru_test_headers)
-    target_compile_options(sru_test_headers PRIVATE ${flags})
-    target_link_libraries(sru_test_headers PRIVATE GTest::gmock)
-    set_target_properties(sru_test_headers PROPERTIES PCH_WARN_INVALID OFF)
-    target_precompile_headers(sru_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+  set(headers sru_test_headers_${kind})
+  if(NOT TARGET ${headers})
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/${headers}.cc CONTENT "int main() {}\n")
+    add_executable(${headers} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/${headers}.cc)
+    sru_set_properties(${headers})
+    sru_set_test_options(${headers})
+    target_compile_options(${headers} PRIVATE ${flags})
+    target_link_libraries(${headers} PRIVATE GTest::gmock)
+    set_target_properties(${headers} PROPERTIES PCH_WARN_INVALID OFF UNITY_BUILD OFF)
+    target_precompile_headers(${headers} PRIVATE <gmock/gmock.h> <gtest/gtest.h> <absl/status/statusor.h> <absl/strings/str_cat.h>
+                              <absl/time/time.h> <functional> <map> <memory> <string> <thread> <vector>)
+    if(kind STREQUAL "door")
+      target_link_libraries(${headers} PRIVATE sru_proto gRPC::grpc++)
+      target_precompile_headers(${headers} PRIVATE <grpcpp/grpcpp.h> <absl/synchronization/mutex.h> <nlohmann/json.hpp>
+                                <sru/v1/inference.pb.h> <sru/v1/inference.grpc.pb.h>)
+    endif()
   endif()
   target_compile_options(${target} PRIVATE ${flags})
   set_target_properties(${target} PROPERTIES PCH_WARN_INVALID OFF)
-  target_precompile_headers(${target} REUSE_FROM sru_test_headers)
+  target_precompile_headers(${target} REUSE_FROM ${headers})
 endfunction()
 
-# sru_test(NAME SRCS files... [DEPS targets...] [LABELS labels...]): a GoogleTest program that is one
-# CTest entry. It runs in the source root, so that test data is named by its path in the project.
+# sru_test(NAME SRCS files... [DEPS targets...] [LABELS labels...] [RUNS programs...] [ALONE]): a CTest entry that runs the GoogleTest
+# tests of the first file. The tests of a folder are one program, such as server_rpc_tests; `--entry=FILE` makes it run those of one
+# file (tests/testing/entry_main.cc). An ALONE test, which replaces something that others need, has a program of its own, NAME. The
+# target NAME builds the program, whichever it is. Tests run in the source root, so that they name data by its path in the project.
+# RUNS: programs of the project that the test starts; SRU_SERVER_BINARY is the path of sru_server, and so on.
+#
+# Without SRU_ROOM_TESTS only the tests of tests/kernels are built. The others are listed with the label `elsewhere`, which nothing
+# runs, because pages that name tests are checked against the list.
 function(sru_test name)
   if(NOT SRU_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "" "" "SRCS;DEPS;LABELS" ${ARGN})
-  sru_binary(${name} SRCS ${ARG_SRCS} DEPS ${ARG_DEPS} GTest::gmock GTest::gtest_main)
-  sru_set_test_options(${name})
-  sru_reuse_test_headers(${name})
-  add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
+  cmake_parse_arguments(ARG "ALONE" "" "SRCS;DEPS;LABELS;RUNS" ${ARGN})
+  if(ARG_ALONE)
+    set(program ${name})
+  else()
+    file(RELATIVE_PATH program ${SRU_SOURCE_ROOT} ${CMAKE_CURRENT_SOURCE_DIR})
+    string(REGEX REPLACE "^tests/" "" program ${program}_tests)
+    string(REPLACE "/" "_" program ${program})
+  endif()
+  list(GET ARG_SRCS 0 file)
+  get_filename_component(entry ${file} NAME_WE)
+  if(NOT SRU_ROOM_TESTS AND NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/kernels$")
+    add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E false --entry=${entry})
+    set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS};elsewhere")
+    return()
+  endif()
+  if(NOT TARGET ${program})
+    sru_binary(${program} SRCS ${SRU_SOURCE_ROOT}/tests/testing/entry_main.cc DEPS GTest::gmock)
+    sru_set_test_options(${program})
+    if(ARG_ALONE)
+      # compiled without them, as its libraries may not go with theirs
+    elseif(CMAKE_CURRENT_SOURCE_DIR MATCHES "/(base|kernels|models|models/[a-z]+|server/base|server/batching)$")
+      sru_reuse_test_headers(${program} plain)
+    else()
+      sru_reuse_test_headers(${program} door)
+    endif()
+  endif()
+  target_sources(${program} PRIVATE ${ARG_SRCS})
+  target_link_libraries(${program} PRIVATE ${ARG_DEPS})
+  foreach(run IN LISTS ARG_RUNS)
+    string(TOUPPER ${run}_BINARY constant)
+    target_compile_definitions(${program} PRIVATE ${constant}="$<TARGET_FILE:${run}>")
+    add_dependencies(${program} ${run})
+  endforeach()
+  if(NOT ARG_ALONE)
+    add_custom_target(${name} DEPENDS ${program})
+  endif()
+  add_test(NAME ${name} COMMAND ${program} --entry=${entry} WORKING_DIRECTORY ${SRU_SOURCE_ROOT})
   set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${SRU_TEST_TIMEOUT})
 endfunction()
 
@@ -135,6 +186,8 @@ endfunction()
 # what they name. <NAME>_cuda_host runs the CUDA backend with its kernels compiled for the host;
 # <NAME>_cuda needs a GPU and has the label `gpu`. ..._fused sets SRU_CUDA_FUSE_LAYERS as well, ..._early
 # and ..._reversed SRU_CUDA_HOST_MODE (tests/kernels/cuda_host/launch_shim.h).
+#
+# Entries with the label `full` are run by .ci/full and by `make test FULL=1`.
 #
 # Options for tests of what is built of the kernels, which other tests have taken through every mode of the emulated GPU:
 # MODEL leaves ..._early and ..._reversed out. TRAINED is for models of full size: under sanitizers, the CPU backend alone.
@@ -155,16 +208,18 @@ function(sru_backend_tests name program)
       cuda_host_bfloat16_fused_reversed:cuda_host,bfloat16,auto
       cuda:cuda,float32,auto cuda_bfloat16:cuda,bfloat16,auto
       cuda_bfloat16_fused:cuda,bfloat16,auto)
+  # int8 has products of its own and nothing else.
+  if(NOT name MATCHES "^(backend|program|golden)$")
+    list(FILTER variants EXCLUDE REGEX "^cpu_int8:")
+  endif()
   if(ARG_MODEL OR ARG_TRAINED)
     list(FILTER variants EXCLUDE REGEX "_(early|reversed):")
   endif()
   if(ARG_TRAINED)
     list(FILTER variants EXCLUDE REGEX "_fused:")
   endif()
-  # int8 has products of its own and nothing else.
-  if(NOT name MATCHES "^(backend|program|golden)$")
-    list(FILTER variants EXCLUDE REGEX "^cpu_int8:")
-  endif()
+  # Each kernel and each program once; the other data types, instruction sets and orders have the label `full`.
+  set(presubmit "^(cpu|reference|cpu_int8|cpu_bfloat16|cuda_host|cuda_host_bfloat16_fused|cuda|cuda_bfloat16|cuda_bfloat16_fused):")
   if(SRU_SANITIZE)  # slow: one of each kind of code
     list(FILTER variants INCLUDE REGEX
          "^(cpu|reference|cpu_avx2|cpu_bfloat16|cpu_bfloat16_amx_emulated|cpu_bfloat16_avx2|cuda_host|cuda_host_bfloat16|cuda_host_bfloat16_fused):")
@@ -178,6 +233,10 @@ function(sru_backend_tests name program)
     endif()
     if(ARG_TRAINED)
       list(FILTER variants INCLUDE REGEX "^(cpu|cpu_bfloat16):")
+    endif()
+    set(presubmit "^(cpu|cpu_bfloat16|cuda_host):")
+    if(name MATCHES "^(backend|program)$")  # five minutes each; other entries take the same kernels through the sanitizers in seconds
+      set(presubmit "^(cpu|cpu_bfloat16):")
     endif()
   endif()
   sru_set_test_options(${program})
@@ -201,6 +260,9 @@ function(sru_backend_tests name program)
     endif()
     if(backend STREQUAL cuda)
       set_tests_properties(${entry} PROPERTIES LABELS gpu RUN_SERIAL TRUE)
+    endif()
+    if(NOT variant MATCHES "${presubmit}")
+      set_tests_properties(${entry} PROPERTIES LABELS full)
     endif()
   endforeach()
 endfunction()

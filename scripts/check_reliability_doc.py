@@ -45,7 +45,9 @@ def built_tests(build):
         ["ctest", "--test-dir", build, "--show-only=json-v1"], stdout=subprocess.PIPE, check=True, text=True
     )
     return {
-        test["name"]: {os.path.splitext(os.path.basename(part))[0] for part in test.get("command", [])}
+        test["name"]: {
+            os.path.splitext(os.path.basename(part.removeprefix("--entry=")))[0] for part in test.get("command", [])
+        }
         for test in json.loads(listing.stdout)["tests"]
     }
 

@@ -18,7 +18,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "fuzz"
-WORK = ROOT / "build-fuzz" / "fuzz"
+WORK = ROOT / "build-asan" / "fuzz"
 RUNS = WORK / "runs.jsonl"
 COVERAGE = WORK / "coverage.json"
 PAGE = ROOT / "docs" / "benchmarks" / "fuzz.md"
@@ -89,7 +89,7 @@ class Fuzzer:
 
     def program(self):
         if self.is_reader:
-            return [str(ROOT / "build-fuzz" / "bin" / f"fuzz_{self.target}"), f"-max_len={MAX_BYTES}"]
+            return [str(ROOT / "build-asan" / "bin" / f"fuzz_{self.target}"), f"-max_len={MAX_BYTES}"]
         folder = "build" if self.server_preset == "release" else f"build-{self.server_preset}"
         return [str(ROOT / folder / "bin" / "plain_fuzzer"), self.target]
 
@@ -267,8 +267,8 @@ def run_table(results):
 
 def measure_coverage(temporary):
     """file -> (lines, lines that the committed inputs of the readers reach)."""
-    build("fuzz-coverage")
-    program = ROOT / "build-fuzz-coverage" / "bin" / "fuzz_coverage"
+    build("fuzz-coverage", "plain_fuzzer")
+    program = ROOT / "build-fuzz-coverage" / "bin" / "plain_fuzzer"
     raw = pathlib.Path(temporary) / "profiles"
     for target in READERS:
         folders = [folder for folder in (TESTS / "corpus" / target, TESTS / "crashes" / target) if folder.is_dir()]
@@ -381,7 +381,7 @@ def parse_arguments():
 def run_all(args, temporary):
     fuzzers = [Fuzzer(target, args.server_preset, temporary) for target in args.targets]
     if any(fuzzer.is_reader for fuzzer in fuzzers):
-        build("fuzz")
+        build("asan", "fuzzers")
     if not all(fuzzer.is_reader for fuzzer in fuzzers):
         build(args.server_preset, "plain_fuzzer")
     seed = args.seed or int(time.time())

@@ -15,15 +15,15 @@
 #                64 files and 48 KiB for a target
 #   --coverage   builds the readers a third time and prints the part of each source's lines that the committed inputs
 #                reach
-#   --page       writes docs/benchmarks/fuzz.md: all runs that are recorded in build-fuzz/fuzz/runs.jsonl, and --coverage
+#   --page       writes docs/benchmarks/fuzz.md: all runs that are recorded in build-asan/fuzz/runs.jsonl, and --coverage
 #   --server_preset  the build that model, http2 and gateway run in: asan, or release, which is faster to build and misses
 #                more
 #
-# The readers' targets are libFuzzer programs (clang: scripts/deps.sh fuzz). These three make their inputs by chance: gRPC
-# cannot be instrumented, and backends and a server built once more by clang take longer to build than CI runs them. What
-# the fuzzer finds worth keeping is kept in build-fuzz/fuzz/corpus and used again by the next run.
+# The readers' targets are libFuzzer programs of the preset asan (clang: scripts/deps.sh fuzz). The other three make their inputs by
+# chance, because gRPC is not instrumented and its threads make the same input reach other lines each time. What the fuzzer finds worth
+# keeping is kept in build-asan/fuzz/corpus and used again by the next run.
 #
-# An input that makes a target fail is written to build-fuzz/fuzz/crashes. Moved to tests/fuzz/crashes/TARGET, under a name
+# An input that makes a target fail is written to build-asan/fuzz/crashes. Moved to tests/fuzz/crashes/TARGET, under a name
 # that says what was wrong, it is a test: fuzz_corpus_test and this script run every file there.
 set -euo pipefail
 cd "$(dirname "$0")/.."

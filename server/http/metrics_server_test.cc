@@ -49,7 +49,7 @@ class MetricsServerTest : public ::testing::Test {
     MetricsServer::Pages pages;
     pages.metrics = [] { return std::string("sru_ready 1\n"); };
     pages.not_ready = [this] { return std::string(ready_ ? "" : "loading"); };
-    pages.other = [this](const PageRequest& request) -> std::optional<PageResponse> {
+    pages.other = [](const PageRequest& request) -> std::optional<PageResponse> {
       if (request.path != "/echo") return std::nullopt;
       PageResponse response;
       response.headers.emplace_back("X-Seen", request.header("x-custom"));

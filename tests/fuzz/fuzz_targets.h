@@ -52,7 +52,7 @@ struct Target {
   void (*run)(std::string_view bytes);
 };
 
-// What links little, so that it can be built once more for libFuzzer.
+// What libFuzzer runs: readers of bytes, without a thread.
 inline constexpr Target kReaderTargets[] = {
     {"safetensors", FuzzSafetensors},
     {"config", FuzzConfig},

@@ -81,11 +81,9 @@ const Target* FindTarget(std::string_view name) {
   for (const Target& target : kReaderTargets) {
     if (name == target.name) return &target;
   }
-#ifndef SRU_FUZZ_READERS_ONLY
   for (const Target& target : kWholeTargets) {
     if (name == target.name) return &target;
   }
-#endif
   return nullptr;
 }
 

@@ -538,7 +538,7 @@ class Stream {
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> stream_;
 };
 
-TEST(LifecycleTest, HealthWatchSeesTheDrain) {
+TEST(HealthTest, HealthWatchSeesTheDrain) {
   RunningServer server(TestOptions(kBundledRepository));
   ASSERT_TRUE(server.started());
   Stream watch(server.channel(), "/grpc.health.v1.Health/Watch", HealthRequest("trec"));

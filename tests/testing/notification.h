@@ -22,8 +22,8 @@ class Notification {
   }
   // False when it takes longer than any test should.
   bool Wait() {
-    return server::WaitUntil(&mutex_, &changed_, absl::Seconds(60),
-                             [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return notified_; });
+    return WaitUntil(&mutex_, &changed_, absl::Seconds(60),
+                     [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return notified_; });
   }
 
  private:
