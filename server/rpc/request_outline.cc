@@ -28,7 +28,7 @@ constexpr int64_t kExtraFieldBytes = 128;
 // split.
 constexpr int64_t kCopiesOfMessage = 4;
 
-enum class Count : uint8_t {
+enum class CountedAs : uint8_t {
   kUnknown,  // the type has no such field
   kNothing,
   kModel,
@@ -46,7 +46,7 @@ enum class Count : uint8_t {
 struct MessageRules;
 
 struct FieldRule {
-  Count count = Count::kUnknown;
+  CountedAs count = CountedAs::kUnknown;
   WireKind kind = kWireVarint;
   bool repeated = false;
   bool in_oneof = false;
@@ -61,8 +61,8 @@ struct MessageRules {
     const auto number = static_cast<size_t>(reader.field());
     if (number >= fields.size()) return nullptr;
     const FieldRule& rule = fields[number];
-    const bool packed = rule.count == Count::kIds && reader.kind() == kWireBytes;
-    const bool known = rule.count != Count::kUnknown && (rule.kind == reader.kind() || packed);
+    const bool packed = rule.count == CountedAs::kIds && reader.kind() == kWireBytes;
+    const bool known = rule.count != CountedAs::kUnknown && (rule.kind == reader.kind() || packed);
     return known ? &rule : nullptr;  // a value of another kind is an unknown field for protobuf
   }
 };
@@ -86,30 +86,26 @@ WireKind KindOf(const FieldDescriptor& field) {
   }
 }
 
-// Has protobuf make the descriptors of the file when the program starts. Where memory is short during the first call,
-// an allocation that failed halfway would leave protobuf's once-only work locked.
-const Descriptor* const kSequenceType = v1::Sequence::descriptor();
-
 // `in_request`: a field of the request itself.
-Count CountOf(const FieldDescriptor& field, bool in_request) {
+CountedAs CountOf(const FieldDescriptor& field, bool in_request) {
   const bool repeated = field.is_repeated();
   switch (field.type()) {
     case FieldDescriptor::TYPE_MESSAGE:
-      if (field.message_type() == kSequenceType) return Count::kSequence;
-      if (field.message_type() == v1::Query::descriptor()) return Count::kQuery;
-      return repeated ? Count::kEntry : Count::kMessage;
+      if (field.message_type() == v1::Sequence::descriptor()) return CountedAs::kSequence;
+      if (field.message_type() == v1::Query::descriptor()) return CountedAs::kQuery;
+      return repeated ? CountedAs::kEntry : CountedAs::kMessage;
     case FieldDescriptor::TYPE_STRING:
-      if (in_request && field.name() == "model") return Count::kModel;
+      if (in_request && field.name() == "model") return CountedAs::kModel;
       if (field.containing_type() == v1::Query::descriptor() && field.name() == "passages") {
-        return Count::kSequence;
+        return CountedAs::kSequence;
       }
-      return !repeated ? Count::kNothing : in_request ? Count::kEntry : Count::kWord;
+      return !repeated ? CountedAs::kNothing : in_request ? CountedAs::kEntry : CountedAs::kWord;
     case FieldDescriptor::TYPE_BYTES:
-      return in_request ? Count::kState : Count::kNothing;
+      return in_request ? CountedAs::kState : CountedAs::kNothing;
     default:
-      if (in_request && field.name() == "version") return Count::kVersion;
-      if (in_request && field.name() == "priority") return Count::kPriority;
-      return repeated ? Count::kIds : Count::kNothing;
+      if (in_request && field.name() == "version") return CountedAs::kVersion;
+      if (in_request && field.name() == "priority") return CountedAs::kPriority;
+      return repeated ? CountedAs::kIds : CountedAs::kNothing;
   }
 }
 
@@ -155,13 +151,13 @@ struct OutlineRules {
       const FieldDescriptor& field = *type.field(i);
       FieldRule rule;
       rule.count = CountOf(field, is_request);
-      if (all_entries && rule.count == Count::kNothing) rule.count = Count::kEntry;
+      if (all_entries && rule.count == CountedAs::kNothing) rule.count = CountedAs::kEntry;
       rule.kind = KindOf(field);
       rule.repeated = field.is_repeated();
       rule.in_oneof = field.real_containing_oneof() != nullptr;
       if (field.type() == FieldDescriptor::TYPE_MESSAGE) {
         const Descriptor& inner = *field.message_type();
-        const bool comes_once = rule.count == Count::kMessage && !rule.in_oneof;
+        const bool comes_once = rule.count == CountedAs::kMessage && !rule.in_oneof;
         rule.merged = comes_once && !HasLists(inner);
         if (rule.merged) merged_fields += inner.field_count();
         rule.message = Make(inner, false, comes_once && !rule.merged);
@@ -206,30 +202,30 @@ class OutlineReader {
  private:
   void ReadField(const FieldRule& rule) {
     switch (rule.count) {
-      case Count::kModel:
+      case CountedAs::kModel:
         return ReadModel();
-      case Count::kVersion:
+      case CountedAs::kVersion:
         outline_.version = static_cast<int64_t>(reader_.Varint());
         return;
-      case Count::kPriority:
+      case CountedAs::kPriority:
         outline_.priority = static_cast<v1::Priority>(static_cast<int>(reader_.Varint()));
         return;
-      case Count::kIds:
+      case CountedAs::kIds:
         return ReadIds();
-      case Count::kSequence:
+      case CountedAs::kSequence:
         // A second one is merged into the first, whose memory stays.
         if (++outline_.num_sequences > 1 && !rule.repeated) ++outline_.extra_fields;
         break;
-      case Count::kQuery:
+      case CountedAs::kQuery:
         ++outline_.num_queries;
         break;
-      case Count::kWord:
+      case CountedAs::kWord:
         ++outline_.num_words;
         break;
-      case Count::kEntry:
+      case CountedAs::kEntry:
         ++outline_.num_entries;
         break;
-      case Count::kState:
+      case CountedAs::kState:
         ++outline_.num_states;
         break;
       default:
