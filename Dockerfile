@@ -2,7 +2,7 @@
 #
 #   docker build --target runtime-cpu  -t sru-server:cpu .
 #   docker build --target runtime-cuda -t sru-server:cuda .
-#   docker build --target test .                               (builds and runs every test)
+#   docker build --target test .                               (builds and runs the tests)
 #
 # Each stage is of the architecture that its base has, amd64 or arm64: docker buildx build --platform linux/arm64 ..., or
 # deploy/build_image.sh --arch=arm64.

@@ -5,7 +5,7 @@
 #                         [--base=current|stable] [--local_base] [--cuda=13|12] [--cuda_toolkit=DIR] [--prebuilt=BUILD]
 #                         [--arch=amd64|arm64]
 #
-#   --target        cpu (default) and cuda make an image; test builds and runs every test in the build image
+#   --target        cpu (default) and cuda make an image; test builds and runs the tests in the build image
 #   --tag           name of the image; default: sru-server:cpu, sru-server:cuda
 #   --arch          of the machines that the image is for; default: this machine's. For another one the engine compiles under
 #                   qemu, if it can, which takes hours; --prebuilt with a cross build (scripts/arm64.sh) takes seconds

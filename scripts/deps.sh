@@ -9,7 +9,7 @@
 #   test   what the tests need in addition: the Python client's gRPC, curl, openssl to make certificates, nginx,
 #          SentencePiece, whose ids ours are compared with
 #   lint   clang-format and clang-tidy
-#   fuzz   clang, for the libFuzzer programs of tests/fuzz, and the linker lld, which .ci/run takes for the sanitizers
+#   fuzz   clang, which compiles the preset asan and with it the libFuzzer programs, and lld, which links what has sanitizers
 #   full   PyTorch and Chromium: without them the tests of models/export_torch.py and of the status
 #          page in a browser are skipped
 #   bench  what `make bench` compares with: PyTorch, a fast BLAS under it, and what compiles the

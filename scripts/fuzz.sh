@@ -13,7 +13,7 @@
 #   --jobs=J     targets that run at a time; default: 2
 #   --minimize   afterwards adds to tests/fuzz/corpus the smallest inputs that reach what the committed ones do not, up to
 #                64 files and 48 KiB for a target
-#   --coverage   builds the readers a third time and prints the part of each source's lines that the committed inputs
+#   --coverage   builds the readers once more and prints the part of each source's lines that the committed inputs
 #                reach
 #   --page       writes docs/benchmarks/fuzz.md: all runs that are recorded in build-asan/fuzz/runs.jsonl, and --coverage
 #   --server_preset  the build that model, http2 and gateway run in: asan, or release, which is faster to build and misses

@@ -63,7 +63,7 @@ namespace sru::server::batching {
 
 inline constexpr double kSlowestStep = 3;
 inline constexpr int kLeastPortion = 32;
-// When an allocation that failed is tried again.
+// When a sequence whose state found no memory asks again.
 inline constexpr absl::Duration kAllocationRetry = absl::Milliseconds(10);
 inline constexpr absl::Duration kLoneWait = absl::Seconds(1);
 
