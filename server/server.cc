@@ -837,6 +837,10 @@ class ServerImpl final : public Server,
     gateway.max_timeout = kPageTimeout;
     gateway.authenticate = [this](const http::PageRequest& request) {
       absl::Status access = status_page_.CheckAccess(request);
+      // A page of another site can send a body without a type, but none of this type.
+      if (access.ok() && request.headers.Find("content-type") == nullptr) {
+        access = absl::PermissionDeniedError("Content-Type: expected application/json");
+      }
       return access.ok() ? CheckToken(request) : access;
     };
     return gateway;

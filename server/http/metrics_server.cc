@@ -142,9 +142,9 @@ class MetricsServerImpl final : public MetricsServer {
                                  : TextResponse(503, absl::StrCat("not ready: ", reason, "\n")));
     } else if (request.path == "/metrics") {
       QueueMetrics(call);
-    } else if (pages_.call == nullptr || !pages_.call(call)) {
+    } else {
       page_workers_.Run([this, call] {
-        if (call->gone()) return;
+        if (call->gone() || (pages_.call != nullptr && pages_.call(call))) return;
         call->Reply(Guarded([&] { return OtherPage(call->request()); }));
       });
     }

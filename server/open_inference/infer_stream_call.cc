@@ -59,7 +59,7 @@ class InferStreamCall final : public rpc::StreamCall<Reactor> {
 
   void Start(const std::shared_ptr<grpc::Channel>& channel) {
     stub_ = std::make_unique<grpc::GenericStub>(channel);
-    absl::Status status = Open();
+    absl::Status status = TakeMessage([this] { return Open(); });
     if (status.ok()) {
       StartRead(&incoming_);
       return;

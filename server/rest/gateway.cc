@@ -185,8 +185,9 @@ struct Gateway::State {
   GrpcCalls calls;
 };
 
-// An answer that keeps what it reserved until the client has taken it.
+// An answer that keeps what it reserved, and its place, until the client has taken it.
 struct HeldResponse {
+  std::shared_ptr<void> place;
   std::shared_ptr<const MemoryHold> memory;
   http::PageResponse response;
 };
@@ -254,7 +255,11 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   void Reply(http::PageResponse response) override {
     if (answered_.exchange(true)) return;
     AddRequestId(&response);
-    auto held = std::make_shared<HeldResponse>(HeldResponse{memory_, std::move(response)});
+    auto held = std::make_shared<HeldResponse>(HeldResponse{nullptr, memory_, std::move(response)});
+    {
+      MutexLock lock(&mutex_);
+      held->place = std::move(place_);
+    }
     http_->Reply(std::shared_ptr<const http::PageResponse>(held, &held->response));
   }
 
@@ -349,7 +354,6 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
         {
           MutexLock lock(&self->mutex_);
           if (!answer.request_id.empty()) self->request_id_ = answer.request_id;
-          self->place_.reset();  // before the client has the answer and asks again
         }
         done(std::move(answer));
       });

@@ -79,7 +79,8 @@ absl::Status ReadJsonBody(absl::string_view body, Events* events) {
     reader.ExpectEnd();
   }
   if (reader.ok() && checked.good()) return absl::OkStatus();
-  return JsonSyntaxError(body, reader.status());
+  return JsonSyntaxError(
+      body, reader.ok() ? absl::InvalidArgumentError("the body is not JSON") : reader.status());
 }
 
 }  // namespace sru::server::rest

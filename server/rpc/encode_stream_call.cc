@@ -35,7 +35,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
       : StreamCall(telemetry::Method::kEncodeStream, context, call), chunk_held_(context.budget) {}
 
   void Start() {
-    absl::Status status = Open();
+    absl::Status status = TakeMessage([this] { return Open(); });
     if (status.ok()) {
       StartRead(&incoming_);
       return;
