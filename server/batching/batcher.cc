@@ -112,7 +112,7 @@ class BatcherImpl : public Batcher {
                                        absl::Duration* retry_after) override;
   absl::Status CheckAdmission(int64_t num_tokens, int64_t num_sequences, Priority priority,
                               absl::Time deadline, absl::Duration* retry_after) override;
-  void Cancel(const RequestHandle& handle) override;
+  void Cancel(const RequestHandle& handle) noexcept override;
   std::unique_ptr<Batch> TryTakeBatch() override;
   std::unique_ptr<Batch> TakeBatch(const std::atomic<bool>* leave) override;
   void Finish(std::unique_ptr<Batch> batch, const absl::Status& status,
@@ -476,7 +476,7 @@ absl::Time BatcherImpl::NextExpiry() const {
   return node == nullptr ? absl::InfiniteFuture() : node->key.deadline;
 }
 
-void BatcherImpl::Cancel(const RequestHandle& handle) {
+void BatcherImpl::Cancel(const RequestHandle& handle) noexcept {
   if (handle == nullptr) return;
   Answers answers;
   {

@@ -179,7 +179,7 @@ class SchedulerImpl : public SequenceScheduler {
       std::vector<SequenceRequest>&& requests, absl::Duration* retry_after) override;
   absl::Status CheckAdmission(int64_t rows, int64_t sequences, Priority priority,
                               absl::Time deadline, absl::Duration* retry_after) override;
-  void Cancel(const SequenceHandle& handle) override;
+  void Cancel(const SequenceHandle& handle) noexcept override;
   void Pause(const SequenceHandle& handle) override;
   void Resume(const SequenceHandle& handle) override;
   std::unique_ptr<Step> TryTakeStep(int device) override;
@@ -716,7 +716,7 @@ void SchedulerImpl::EndExpired(absl::Time now, Endings* endings) {
   }
 }
 
-void SchedulerImpl::Cancel(const SequenceHandle& handle) {
+void SchedulerImpl::Cancel(const SequenceHandle& handle) noexcept {
   if (handle == nullptr) return;
   Endings endings;
   {

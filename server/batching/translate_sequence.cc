@@ -26,7 +26,7 @@ PendingTranslation::PendingTranslation(TranslationRequest&& request, SequenceSch
   }
 }
 
-void PendingTranslation::SetHandles(std::vector<SequenceHandle> handles) {
+void PendingTranslation::SetHandles(std::vector<SequenceHandle> handles) noexcept {
   bool cancel = false;
   {
     const MutexLock lock(&mutex_);

@@ -57,7 +57,7 @@ class PendingTranslation {
   const TranslationRequest& request() const { return request_; }
 
   // What the scheduler has made of the sentences with a source. Some of them may have ended before.
-  void SetHandles(std::vector<SequenceHandle> handles);
+  void SetHandles(std::vector<SequenceHandle> handles) noexcept;
   void Cancel();
 
   // A step with a sentence of this call has run; `number` tells steps apart.

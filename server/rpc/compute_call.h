@@ -360,7 +360,7 @@ class ComputeCall : public grpc::ServerUnaryReactor, private UnsentAnswer {
     return context_.listener == nullptr ? -1 : context_.listener->FindConnection(call_->peer());
   }
 
-  void OnCancel() override {
+  void OnCancel() noexcept override {
     // This also removes a call whose deadline passes while all workers are busy: gRPC cancels it
     // then.
     CancelWork();

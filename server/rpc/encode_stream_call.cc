@@ -270,7 +270,8 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   }
 
   // On a worker's thread, or that of a Cancel().
-  void OnComputed(const absl::Status& done, const batching::RequestTimes& times) {
+  // noexcept, as in StreamCall::Ending(), what follows once a message is accepted: a handler above would end the call twice.
+  void OnComputed(const absl::Status& done, const batching::RequestTimes& times) noexcept {
     {
       MutexLock lock(&mutex_);
       ++chunks_computed_;
@@ -316,7 +317,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     return SerializeMessage(*response, &outgoing_);
   }
 
-  void Answer() {
+  void Answer() noexcept {
     if (chunk_tokens_ > 0) ++num_sequences_;
     num_tokens_ += chunk_tokens_;
     times_.tokenize += chunk_times_.tokenize;
@@ -339,7 +340,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   }
 
   // A first message without a chunk has no answer.
-  void Continue() {
+  void Continue() noexcept {
     Rest();
     context_.in_flight->Leave();
     ReadNext();
@@ -377,7 +378,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
 
   // Ends the stream in phase kComputing. What another server may do better begins with the state that this
   // one has reached.
-  void Fail(absl::Status status) {
+  void Fail(absl::Status status) noexcept {
     {
       MutexLock lock(&mutex_);
       phase_ = Phase::kEnded;
@@ -414,7 +415,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     Fail(Draining());
   }
 
-  void OnCancel() override {
+  void OnCancel() noexcept override {
     batching::RequestHandle handle;
     std::shared_ptr<lifecycle::ServedModel> served;
     {

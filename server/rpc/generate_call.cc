@@ -197,7 +197,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
   // From the sink.
-  void OnText(batching::GeneratedChunk&& chunk) {
+  void OnText(batching::GeneratedChunk&& chunk) noexcept {
     const Reference alive(this);
     {
       MutexLock lock(&mutex_);
@@ -207,7 +207,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
   // From the sink, last.
-  void OnEnd(const absl::Status& status, const batching::GenerateTimes& times) {
+  void OnEnd(const absl::Status& status, const batching::GenerateTimes& times) noexcept {
     const Reference alive(this);
     times_.queue = times.queue;
     times_.compute = times.compute;
@@ -247,7 +247,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   }
 
   // Ends the call with `status` as soon as the generator has given it up.
-  void Fail(const absl::Status& status) {
+  void Fail(const absl::Status& status) noexcept {
     batching::GenerateHandle handle;
     {
       MutexLock lock(&mutex_);
@@ -402,7 +402,7 @@ class GenerateCall final : public StreamCall<Reactor> {
 
   // Tells the generator whether the call is paused. Another thread may change that at the same time: what is
   // told last is then what is so.
-  void ApplyPause() {
+  void ApplyPause() noexcept {
     MutexLock lock(&pause_mutex_);
     batching::GenerateHandle handle;
     bool paused = false;
