@@ -22,35 +22,37 @@ std::unique_ptr<Client> MakeClient(ConnectOptions options) {
   return *std::move(client);
 }
 
-std::unique_ptr<Client> MakeClient(const FakeServer& server) {
-  ConnectOptions options;
-  options.address = server.address();
-  options.initial_backoff = kMinBackoff;
-  return MakeClient(options);
-}
-
 v1::ClassifyRequest Request(absl::string_view text) {
   v1::ClassifyRequest request;
   *request.add_sequences() = TextSequence(text);
   return request;
 }
 
-TEST(ClientTest, Classifies) {
-  FakeServer server;
-  const auto client = MakeClient(server);
-  EXPECT_TRUE(client->Connect(absl::Seconds(10)).ok());
+class ClientTest : public ::testing::Test {
+ protected:
+  ClientTest() {
+    options_.address = server_.address();
+    options_.initial_backoff = kMinBackoff;
+    client_ = MakeClient(options_);
+  }
+
+  FakeServer server_;
+  ConnectOptions options_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(ClientTest, Classifies) {
+  EXPECT_TRUE(client_->Connect(absl::Seconds(10)).ok());
   v1::ClassifyRequest request = Request("a text that is long");
   request.set_top_k(1);
-  auto response = client->Classify(request);
+  auto response = client_->Classify(request);
   ASSERT_TRUE(response.ok()) << response.status();
   ASSERT_EQ(response->classifications_size(), 1);
   EXPECT_EQ(response->classifications(0).labels(0).name(), "LONG");
-  EXPECT_EQ(server.last_classify().SerializeAsString(), request.SerializeAsString());
+  EXPECT_EQ(server_.last_classify().SerializeAsString(), request.SerializeAsString());
 }
 
-TEST(ClientTest, EncodesInEveryFormat) {
-  FakeServer server;
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, EncodesInEveryFormat) {
   for (const v1::OutputFormat format :
        {v1::OUTPUT_FORMAT_UNSPECIFIED, v1::OUTPUT_FORMAT_FLOATS, v1::OUTPUT_FORMAT_RAW_FLOAT32,
         v1::OUTPUT_FORMAT_RAW_FLOAT16, v1::OUTPUT_FORMAT_RAW_BFLOAT16}) {
@@ -58,7 +60,7 @@ TEST(ClientTest, EncodesInEveryFormat) {
     const int32_t ids[] = {4, 2};
     *request.add_sequences() = TokenIdsSequence(ids);
     request.set_output_format(format);
-    auto response = client->Encode(request);
+    auto response = client_->Encode(request);
     ASSERT_TRUE(response.ok()) << response.status();
     auto values = EncodingValues(response->encodings(0), format);
     ASSERT_TRUE(values.ok()) << values.status();
@@ -66,28 +68,24 @@ TEST(ClientTest, EncodesInEveryFormat) {
   }
 }
 
-TEST(ClientTest, Scores) {
-  FakeServer server;
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, Scores) {
   v1::ScoreRequest request;
   *request.add_sequences() = TextSequence("abcd");
   request.set_return_states(true);
   request.set_token_log_probs(true);
-  auto response = client->Score(request);
+  auto response = client_->Score(request);
   ASSERT_TRUE(response.ok()) << response.status();
   ASSERT_EQ(response->scores_size(), 1);
   EXPECT_EQ(response->scores(0).token_count(), 4);
   EXPECT_EQ(response->scores(0).token_log_probs_size(), 3);
   EXPECT_EQ(response->scores(0).state(), "abcd");
-  ASSERT_EQ(server.score_requests().size(), 1u);
-  EXPECT_EQ(server.score_requests()[0].SerializeAsString(), request.SerializeAsString());
+  ASSERT_EQ(server_.score_requests().size(), 1u);
+  EXPECT_EQ(server_.score_requests()[0].SerializeAsString(), request.SerializeAsString());
   request.mutable_sequences(0)->set_text("\xff");
-  EXPECT_EQ(client->Score(request).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(client_->Score(request).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(ClientTest, Answers) {
-  FakeServer server;
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, Answers) {
   v1::AnswerRequest request;
   v1::Query* query = request.add_queries();
   query->set_question("Which is the longest?");
@@ -96,22 +94,20 @@ TEST(ClientTest, Answers) {
   query->add_question_lemmas("long");
   query->add_passage_tags()->add_lemmas("one");
   request.set_top_n(2);
-  server.FailNext({grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining")});
-  auto response = client->Answer(request);
+  server_.FailNext({grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining")});
+  auto response = client_->Answer(request);
   ASSERT_TRUE(response.ok()) << response.status();
-  EXPECT_EQ(server.num_calls(), 2);
+  EXPECT_EQ(server_.num_calls(), 2);
   ASSERT_EQ(response->results_size(), 1);
   ASSERT_EQ(response->results(0).answers_size(), 2);
   EXPECT_EQ(response->results(0).answers(0).text(), "three");
   EXPECT_EQ(response->results(0).answers(0).passage(), 1);
   EXPECT_EQ(response->results(0).answers(1).end_byte(), 8);
   EXPECT_EQ(response->results(0).answers(1).end_char(), 7);
-  EXPECT_EQ(server.answer_requests().back().SerializeAsString(), request.SerializeAsString());
+  EXPECT_EQ(server_.answer_requests().back().SerializeAsString(), request.SerializeAsString());
 }
 
-TEST(ClientTest, TextsOfAQueryMustBeUtf8) {
-  FakeServer server;
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, TextsOfAQueryMustBeUtf8) {
   const auto message = [&](auto change) {
     v1::AnswerRequest request;
     for (int i = 0; i < 2; ++i) {
@@ -122,7 +118,7 @@ TEST(ClientTest, TextsOfAQueryMustBeUtf8) {
       query->add_question_lemmas("l");
     }
     change(request.mutable_queries(1));
-    const absl::Status status = client->Answer(request).status();
+    const absl::Status status = client_->Answer(request).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(status.message());
   };
@@ -135,44 +131,40 @@ TEST(ClientTest, TextsOfAQueryMustBeUtf8) {
             "offset 0");
   EXPECT_EQ(message([](v1::Query* query) { query->add_question_lemmas("\xff"); }),
             "queries[1].question_lemmas[1]: expected UTF-8, found an invalid byte at offset 0");
-  EXPECT_EQ(server.num_calls(), 0);
+  EXPECT_EQ(server_.num_calls(), 0);
 }
 
-TEST(ClientTest, Translates) {
-  FakeServer server;
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, Translates) {
   v1::TranslateRequest request;
   *request.add_sequences() = TextSequence("two words");
   *request.add_sequences() = TextSequence("");
   request.set_num_hypotheses(2);
   request.set_return_alignment(true);
   request.mutable_length_penalty()->set_alpha(0);
-  server.FailNext({grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining")});
-  auto response = client->Translate(request);
+  server_.FailNext({grpc::Status(grpc::StatusCode::UNAVAILABLE, "draining")});
+  auto response = client_->Translate(request);
   ASSERT_TRUE(response.ok()) << response.status();
-  EXPECT_EQ(server.num_calls(), 2);
+  EXPECT_EQ(server_.num_calls(), 2);
   ASSERT_EQ(response->translations_size(), 2);
   ASSERT_EQ(response->translations(0).hypotheses_size(), 2);
   EXPECT_EQ(response->translations(0).hypotheses(0).text(), "TWO WORDS");
   EXPECT_THAT(response->translations(0).hypotheses(0).alignment(),
               ElementsAre(1.0f, 0.0f, 0.25f, 0.75f));
   EXPECT_EQ(response->translations(1).hypotheses(0).text(), "");
-  EXPECT_EQ(server.translate_requests().back().SerializeAsString(), request.SerializeAsString());
+  EXPECT_EQ(server_.translate_requests().back().SerializeAsString(), request.SerializeAsString());
 
   request.add_target_prefixes("fine");
   request.add_target_prefixes("\xff");
-  EXPECT_EQ(client->Translate(request).status().message(),
+  EXPECT_EQ(client_->Translate(request).status().message(),
             "target_prefixes[1]: expected UTF-8, found an invalid byte at offset 0");
   request.mutable_sequences(0)->set_text("\xff");
-  EXPECT_EQ(client->Translate(request).status().message(),
+  EXPECT_EQ(client_->Translate(request).status().message(),
             "sequences[0].text: expected UTF-8, found an invalid byte at offset 0");
-  EXPECT_EQ(server.num_calls(), 2);
+  EXPECT_EQ(server_.num_calls(), 2);
 }
 
-TEST(ClientTest, GeneratesAndGoesOnAtAnotherServer) {
-  FakeServer server;
-  server.DrainGenerateAfter({2});
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, GeneratesAndGoesOnAtAnotherServer) {
+  server_.DrainGenerateAfter({2});
   v1::GenerateRequest request;
   *request.mutable_prompt() = TextSequence("abc");
   request.set_max_new_tokens(4);
@@ -181,23 +173,21 @@ TEST(ClientTest, GeneratesAndGoesOnAtAnotherServer) {
     text += response.text();
     return text.size() < 100;
   };
-  const absl::Status status = client->Generate(request, take);
+  const absl::Status status = client_->Generate(request, take);
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(text, "defg");
-  ASSERT_EQ(server.generate_requests().size(), 2u);
-  EXPECT_EQ(server.generate_requests()[1].state(), "abcde");
+  ASSERT_EQ(server_.generate_requests().size(), 2u);
+  EXPECT_EQ(server_.generate_requests()[1].state(), "abcde");
 
   request.add_stop("\xff");
-  EXPECT_EQ(client->Generate(request, take).message(),
+  EXPECT_EQ(client_->Generate(request, take).message(),
             "stop[0]: expected UTF-8, found an invalid byte at offset 0");
   request.mutable_prompt()->set_text("\xff");
-  EXPECT_EQ(client->Generate(request, take).message(),
+  EXPECT_EQ(client_->Generate(request, take).message(),
             "prompt.text: expected UTF-8, found an invalid byte at offset 0");
 }
 
-TEST(ClientTest, GenerateIsCancelledFromAnotherThread) {
-  FakeServer server;
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, GenerateIsCancelledFromAnotherThread) {
   v1::GenerateRequest request;
   *request.mutable_prompt() = TextSequence("hang");
   Cancellation cancellation;
@@ -205,7 +195,7 @@ TEST(ClientTest, GenerateIsCancelledFromAnotherThread) {
   options.cancellation = &cancellation;
   std::thread canceller;
   int messages = 0;
-  const absl::Status status = client->Generate(
+  const absl::Status status = client_->Generate(
       request,
       [&](const v1::GenerateResponse&) {
         if (++messages == 2) canceller = std::thread([&] { cancellation.Cancel(); });
@@ -216,20 +206,18 @@ TEST(ClientTest, GenerateIsCancelledFromAnotherThread) {
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   EXPECT_EQ(messages, 2);
   // Once cancelled, no call begins.
-  EXPECT_EQ(client
+  EXPECT_EQ(client_
                 ->Generate(
                     request, [](const auto&) { return true; }, options)
                 .code(),
             absl::StatusCode::kCancelled);
 }
 
-TEST(ClientTest, EncodesAStream) {
-  FakeServer server;
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, EncodesAStream) {
   int sent = 0;
   std::vector<int> tokens;
   std::string state;
-  absl::Status status = client->EncodeStream(
+  absl::Status status = client_->EncodeStream(
       [&](v1::EncodeStreamRequest* request) {
         if (sent == 3) return false;
         if (sent == 0) request->mutable_start()->set_model("m");
@@ -247,7 +235,7 @@ TEST(ClientTest, EncodesAStream) {
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_THAT(tokens, ElementsAre(1, 2, 3));
   EXPECT_EQ(state, "ab cd e f");
-  status = client->EncodeStream(
+  status = client_->EncodeStream(
       [](v1::EncodeStreamRequest* request) {
         *request->mutable_chunk() = TextSequence("no start");
         return true;
@@ -257,134 +245,111 @@ TEST(ClientTest, EncodesAStream) {
   EXPECT_EQ(status.message(), "start: in the first message only");
 }
 
-TEST(ClientTest, ListsModels) {
-  FakeServer server;
-  const auto client = MakeClient(server);
-  auto models = client->ListModels();
+TEST_F(ClientTest, ListsModels) {
+  auto models = client_->ListModels();
   ASSERT_TRUE(models.ok()) << models.status();
   ASSERT_EQ(models->models_size(), 1);
-  auto model = client->GetModel("fake");
+  auto model = client_->GetModel("fake");
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->version(), 7);
-  auto unknown = client->GetModel("other", 3);
+  auto unknown = client_->GetModel("other", 3);
   EXPECT_EQ(unknown.status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(unknown.status().message(), "model: there is no 'other'");
 }
 
-TEST(ClientTest, ChecksHealth) {
-  FakeServer server;
-  const auto client = MakeClient(server);
-  auto health = client->Health();
+TEST_F(ClientTest, ChecksHealth) {
+  auto health = client_->Health();
   ASSERT_TRUE(health.ok()) << health.status();
   EXPECT_EQ(*health, ServingStatus::kServing);
-  server.SetServing("fake", false);
-  health = client->Health("fake");
+  server_.SetServing("fake", false);
+  health = client_->Health("fake");
   ASSERT_TRUE(health.ok()) << health.status();
   EXPECT_EQ(*health, ServingStatus::kNotServing);
-  EXPECT_EQ(client->Health("other").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(client_->Health("other").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST(ClientTest, UnavailableIsTriedAgain) {
-  FakeServer server;
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, UnavailableIsTriedAgain) {
   const grpc::Status draining(grpc::StatusCode::UNAVAILABLE, "draining");
-  server.FailNext({draining, draining});
-  EXPECT_TRUE(client->Classify(Request("text")).ok());
-  EXPECT_EQ(server.num_calls(), 3);
-  server.FailNext({grpc::Status(grpc::StatusCode::CANCELLED, "closing")});
-  EXPECT_TRUE(client->Classify(Request("text")).ok());
-  EXPECT_EQ(server.num_calls(), 5);
+  server_.FailNext({draining, draining});
+  EXPECT_TRUE(client_->Classify(Request("text")).ok());
+  EXPECT_EQ(server_.num_calls(), 3);
+  server_.FailNext({grpc::Status(grpc::StatusCode::CANCELLED, "closing")});
+  EXPECT_TRUE(client_->Classify(Request("text")).ok());
+  EXPECT_EQ(server_.num_calls(), 5);
 
-  ConnectOptions options;
-  options.address = server.address();
-  options.max_attempts = 1;
-  server.FailNext({draining});
-  EXPECT_EQ(MakeClient(options)->Classify(Request("text")).status().code(),
+  options_.max_attempts = 1;
+  server_.FailNext({draining});
+  EXPECT_EQ(MakeClient(options_)->Classify(Request("text")).status().code(),
             absl::StatusCode::kUnavailable);
-  EXPECT_EQ(server.num_calls(), 6);
+  EXPECT_EQ(server_.num_calls(), 6);
 }
 
-TEST(ClientTest, OtherErrorsAreNotTriedAgain) {
-  FakeServer server;
-  const auto client = MakeClient(server);
-  auto response = client->Classify(Request("bad"));
+TEST_F(ClientTest, OtherErrorsAreNotTriedAgain) {
+  auto response = client_->Classify(Request("bad"));
   EXPECT_EQ(response.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(response.status().message(), "sequences[0].text: gives no tokens");
-  EXPECT_EQ(server.num_calls(), 1);
+  EXPECT_EQ(server_.num_calls(), 1);
   EXPECT_FALSE(RetryDelay(response.status()).has_value());
 }
 
-TEST(ClientTest, OverloadCarriesTheDelay) {
-  FakeServer server;
-  const auto client = MakeClient(server);
-  server.FailNext({FakeServer::Overloaded(1, 250000000)});
-  auto response = client->Classify(Request("text"));
+TEST_F(ClientTest, OverloadCarriesTheDelay) {
+  server_.FailNext({FakeServer::Overloaded(1, 250000000)});
+  auto response = client_->Classify(Request("text"));
   EXPECT_EQ(response.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(RetryDelay(response.status()), absl::Milliseconds(1250));
-  EXPECT_EQ(server.num_calls(), 1);
+  EXPECT_EQ(server_.num_calls(), 1);
 }
 
-TEST(ClientTest, TheDeadlineOfACallComesBeforeTheClients) {
-  FakeServer server;
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, TheDeadlineOfACallComesBeforeTheClients) {
   CallOptions options;
   options.deadline = absl::Milliseconds(50);
-  EXPECT_EQ(client->Classify(Request("hang"), options).status().code(),
+  EXPECT_EQ(client_->Classify(Request("hang"), options).status().code(),
             absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST(ClientTest, SaysWhenNobodyListens) {
-  ConnectOptions options;
-  options.address = DeadAddress();
-  options.initial_backoff = kMinBackoff;
-  const auto client = MakeClient(options);
+TEST_F(ClientTest, SaysWhenNobodyListens) {
+  options_.address = DeadAddress();
+  const auto client = MakeClient(options_);
   const absl::Status connected = client->Connect(absl::Seconds(10));
   EXPECT_EQ(connected.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(connected.message()), HasSubstr(options.address));
+  EXPECT_THAT(std::string(connected.message()), HasSubstr(options_.address));
   EXPECT_EQ(client->Classify(Request("text")).status().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(ClientTest, AnswersOverTheLimitAreRefused) {
-  FakeServer server;
-  ConnectOptions options;
-  options.address = server.address();
-  options.max_message_bytes = 8;
-  EXPECT_EQ(MakeClient(options)->Classify(Request("text")).status().code(),
+TEST_F(ClientTest, AnswersOverTheLimitAreRefused) {
+  options_.max_message_bytes = 8;
+  EXPECT_EQ(MakeClient(options_)->Classify(Request("text")).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 
-TEST(ClientTest, TextMustBeUtf8) {
-  FakeServer server;
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, TextMustBeUtf8) {
   // Up to the last code point, and the edges of the surrogates.
   EXPECT_TRUE(
-      client->Classify(Request("caf\xc3\xa9 \xed\x9f\xbf \xee\x80\x80 \xf4\x8f\xbf\xbf")).ok());
+      client_->Classify(Request("caf\xc3\xa9 \xed\x9f\xbf \xee\x80\x80 \xf4\x8f\xbf\xbf")).ok());
   for (const char* text :
        {"ok \xff", "ok \x80", "ok \xc0\x80", "ok \xe0\x80\x80", "ok \xed\xa0\x80",
         "ok \xf0\x80\x80\x80", "ok \xf4\x90\x80\x80", "ok \xc3", "ok \xe2\x82"}) {
     v1::ClassifyRequest request = Request("fine");
     *request.add_sequences() = TextSequence(text);
-    auto response = client->Classify(request);
+    auto response = client_->Classify(request);
     EXPECT_EQ(response.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(response.status().message(),
               "sequences[1].text: expected UTF-8, found an invalid byte at offset 3");
   }
   v1::EncodeRequest encode;
   *encode.add_sequences() = TokensSequence({"fine", "\xff"});
-  EXPECT_THAT(std::string(client->Encode(encode).status().message()),
+  EXPECT_THAT(std::string(client_->Encode(encode).status().message()),
               HasSubstr("sequences[0].tokens.values[1]"));
-  EXPECT_EQ(server.num_calls(), 1);
+  EXPECT_EQ(server_.num_calls(), 1);
 }
 
-TEST(ClientTest, ManyThreadsShareOne) {
-  FakeServer server;
-  const auto client = MakeClient(server);
+TEST_F(ClientTest, ManyThreadsShareOne) {
   std::vector<std::thread> threads;
   std::atomic<int> ok{0};
   for (int t = 0; t < 8; ++t) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 50; ++i) {
-        auto response = client->Classify(Request(t % 2 == 0 ? "short" : "a text that is long"));
+        auto response = client_->Classify(Request(t % 2 == 0 ? "short" : "a text that is long"));
         ok += response.ok() &&
               response->classifications(0).labels(0).name() == (t % 2 == 0 ? "SHORT" : "LONG");
       }
@@ -394,7 +359,7 @@ TEST(ClientTest, ManyThreadsShareOne) {
   EXPECT_EQ(ok, 400);
 }
 
-TEST(ClientTest, OptionsAreChecked) {
+TEST_F(ClientTest, OptionsAreChecked) {
   const auto message = [](auto change) {
     ConnectOptions options;
     change(&options);

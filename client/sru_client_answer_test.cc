@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -17,6 +18,7 @@ namespace sru::client {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -43,18 +45,13 @@ class AnswerTest : public SruClientTest {
 TEST_F(AnswerTest, MarksTheAnswerInItsSentence) {
   const std::string text = "He left. Then a wonderful day began.\nIt rained.\n";
   Output output = Run({"answer", "--question=What?"}, text);
-  EXPECT_EQ(output.exit_code, 0) << output.err;
   EXPECT_EQ(output.out,
             "SCORE  PROBABILITY  WHERE   ANSWER\n"
             "9.000       0.2500  line 1  Then a [wonderful] day began.\n");
   EXPECT_THAT(output.err, IsEmpty());
-  ASSERT_EQ(server_.answer_requests().size(), 1u);
-  const v1::AnswerRequest request = server_.answer_requests()[0];
-  ASSERT_EQ(request.queries_size(), 1);
-  EXPECT_EQ(request.queries(0).question(), "What?");
-  ASSERT_EQ(request.queries(0).passages_size(), 1);
-  EXPECT_EQ(request.queries(0).passages(0), text);
-  EXPECT_EQ(request.top_n(), 1);
+  EXPECT_THAT(server_.answer_requests(),
+              ElementsAre(Sends(absl::StrCat("queries { question: 'What?' passages: '",
+                                             absl::CEscape(text), "' } top_n: 1"))));
 
   const std::string file = File("one", "\n\nHe left. Then it\nrained and rained.");
   output = Run({"answer", "--question", "What?", "--top_n=2", file});
@@ -63,19 +60,13 @@ TEST_F(AnswerTest, MarksTheAnswerInItsSentence) {
 }
 
 TEST_F(AnswerTest, SendsWhatTheFlagsSay) {
-  const Output output =
-      Run({"answer", "--question=Who?", "--model=m", "--version=3", "--priority=low", "--top_n=4",
-           "--one_per_passage", "--no_overlap", "--max_answer_tokens=7"},
-          "a");
-  EXPECT_EQ(output.exit_code, 0) << output.err;
-  const v1::AnswerRequest request = server_.answer_requests()[0];
-  EXPECT_EQ(request.model(), "m");
-  EXPECT_EQ(request.version(), 3);
-  EXPECT_EQ(request.priority(), v1::PRIORITY_LOW);
-  EXPECT_EQ(request.top_n(), 4);
-  EXPECT_TRUE(request.one_per_passage());
-  EXPECT_TRUE(request.no_overlap());
-  EXPECT_EQ(request.max_answer_tokens(), 7);
+  Run({"answer", "--question=Who?", "--model=m", "--version=3", "--priority=low", "--top_n=4",
+       "--one_per_passage", "--no_overlap", "--max_answer_tokens=7"},
+      "a");
+  EXPECT_THAT(server_.answer_requests()[0],
+              Sends("model: 'm' version: 3 priority: PRIORITY_LOW top_n: 4 one_per_passage: true "
+                    "no_overlap: true max_answer_tokens: 7 "
+                    "queries { question: 'Who?' passages: 'a' }"));
 }
 
 // The best of all calls are those of one call with all passages.
@@ -88,7 +79,6 @@ TEST_F(AnswerTest, PassagesOfManyCallsCompete) {
   const std::string file = File("many", text);
   const Output output = Run({"answer", "--question=?", "--paragraphs", "--top_n=6", "--batch=3",
                              "--in_flight=5", "--json", file});
-  EXPECT_EQ(output.exit_code, 0) << output.err;
   EXPECT_EQ(server_.answer_requests().size(), 14u);
   const std::vector<nlohmann::json> objects = JsonLines(output.out);
   ASSERT_EQ(objects.size(), 1u);
@@ -100,8 +90,8 @@ TEST_F(AnswerTest, PassagesOfManyCallsCompete) {
     EXPECT_EQ(answers[k]["passage"], passages[k]) << answers[k];
     const size_t at = answers[k]["start_byte"];
     const size_t end = answers[k]["end_byte"];
-    EXPECT_EQ(answers[k]["text"], text.substr(at, end - at));
-    EXPECT_EQ(answers[k]["line"], std::count(text.begin(), text.begin() + at, '\n') + 1);
+    EXPECT_THAT(answers[k], Has({{"text", text.substr(at, end - at)},
+                                 {"line", std::count(text.begin(), text.begin() + at, '\n') + 1}}));
   }
   EXPECT_EQ(answers[0]["log_score"], 11.0);
 }
@@ -110,23 +100,15 @@ TEST_F(AnswerTest, OffsetsAreThoseInTheFile) {
   const std::string text = "\u00e4\u00f6\n\n\n\u20acx lang\u00e4\u00f6 \u00fc\n";
   const std::string file = File("offsets", text);
   Output output = Run({"answer", "--question=?", "--paragraphs", "--json", file});
-  EXPECT_EQ(output.exit_code, 0) << output.err;
   std::vector<nlohmann::json> objects = JsonLines(output.out);
   ASSERT_EQ(objects.size(), 1u);
-  EXPECT_EQ(objects[0]["question"], "?");
-  EXPECT_EQ(objects[0]["model"], "fake");
-  EXPECT_EQ(objects[0]["version"], 7);
-  EXPECT_EQ(objects[0]["token_count"], 1);
+  EXPECT_THAT(objects[0],
+              Has({{"question", "?"}, {"model", "fake"}, {"version", 7}, {"token_count", 1}}));
   const nlohmann::json answer = objects[0]["answers"][0];
-  EXPECT_EQ(answer["text"], "lang\u00e4\u00f6");
+  EXPECT_THAT(answer, HasJson(R"({"text": "lang\u00e4\u00f6", "passage": 2, "line": 4,
+                                  "start_byte": 12, "end_byte": 20, "start_char": 8,
+                                  "end_char": 14, "probability": 0.25})"));
   EXPECT_EQ(answer["file"], file);
-  EXPECT_EQ(answer["passage"], 2);
-  EXPECT_EQ(answer["line"], 4);
-  EXPECT_EQ(answer["start_byte"], 12);
-  EXPECT_EQ(answer["end_byte"], 20);
-  EXPECT_EQ(answer["start_char"], 8);
-  EXPECT_EQ(answer["end_char"], 14);
-  EXPECT_EQ(answer["probability"], 0.25);
 
   // Files begin at 0; standard input has no name.
   output = Run({"answer", "--question=?", "--json", "--top_n=2", file, "-"}, " wordy-word");
@@ -143,8 +125,7 @@ TEST_F(AnswerTest, ABadPassageFailsAlone) {
   const std::string broken = File("broken", "one\n\nt\xffo\n");
   const std::string empty = File("empty", " \n\n");
   Output output =
-      Run({"answer", "--question=?", "--top_n=9", "--paragraphs", good, bad, empty, broken});
-  EXPECT_EQ(output.exit_code, 1);
+      Run({"answer", "--question=?", "--top_n=9", "--paragraphs", good, bad, empty, broken}, 1);
   EXPECT_THAT(output.out, AllOf(HasSubstr("[good]"), HasSubstr("[one]"), Not(HasSubstr("bad"))));
   EXPECT_THAT(output.err, AllOf(HasSubstr(bad + ":1: INVALID_ARGUMENT: queries[0].passages[0]: "),
                                 HasSubstr(broken + ":3: INVALID_ARGUMENT: queries[0].passages[0]: "
@@ -152,13 +133,11 @@ TEST_F(AnswerTest, ABadPassageFailsAlone) {
                                                    "offset 1"),
                                 HasSubstr(empty + ": has no text"), Not(HasSubstr(good))));
 
-  output = Run({"answer", "--question=?", good, good + ".absent", good});
-  EXPECT_EQ(output.exit_code, 1);
+  output = Run({"answer", "--question=?", good, good + ".absent", good}, 1);
   EXPECT_THAT(output.out, HasSubstr("[good]"));
   EXPECT_THAT(output.err, HasSubstr(good + ".absent: cannot be read: No such file"));
 
-  output = Run({"answer", "--question=?"}, "");
-  EXPECT_EQ(output.exit_code, 1);
+  output = Run({"answer", "--question=?"}, "", 1);
   EXPECT_THAT(output.out, IsEmpty());
   EXPECT_THAT(output.err, HasSubstr("standard input: has no text"));
 }
@@ -168,8 +147,7 @@ TEST_F(AnswerTest, TheFirstErrorOfAnotherKindEndsIt) {
                               "queries[0].question: gives no tokens");
   server_.FailNext({question, question});
   Output output = Run({"answer", "--question=?", "--paragraphs", "--batch=1", "--in_flight=1"},
-                      "one\n\ntwo\n\nthree\n");
-  EXPECT_EQ(output.exit_code, 1);
+                      "one\n\ntwo\n\nthree\n", 1);
   EXPECT_THAT(output.err, AllOf(HasSubstr("line 1: INVALID_ARGUMENT: queries[0].question"),
                                 Not(HasSubstr("line 3"))));
   EXPECT_THAT(output.out, IsEmpty());
@@ -177,15 +155,13 @@ TEST_F(AnswerTest, TheFirstErrorOfAnotherKindEndsIt) {
   server_.FailNext({grpc::Status(grpc::StatusCode::INVALID_ARGUMENT,
                                  "queries[0].passages[0]: expected at most 512 tokens "
                                  "(--max_sequence_tokens), found 700")});
-  output = Run({"answer", "--question=?"}, "long");
-  EXPECT_EQ(output.exit_code, 1);
+  output = Run({"answer", "--question=?"}, "long", 1);
   EXPECT_THAT(output.err, HasSubstr("--paragraphs cuts a file into passages"));
 }
 
 TEST_F(AnswerTest, WaitsWhenTheServerIsOverloaded) {
   server_.FailNext({FakeServer::Overloaded(0, 1000000)});
-  const Output output = Run({"answer", "--question=?"}, "word");
-  EXPECT_EQ(output.exit_code, 0) << output.err;
+  Run({"answer", "--question=?"}, "word");
   EXPECT_EQ(server_.num_calls(), 2);
 }
 
@@ -203,21 +179,15 @@ TEST_F(AnswerTest, QueriesBringTheirPassages) {
       "{\"question\": \"?\", \"passages\": [5]}\n"
       "{\"question\": \"?\", \"passages\": [\"a\"], \"passage_tags\": [{\"pos_ids\": [1.5]}]}\n"
       "{\"question\": \"?\", \"passages\": [\"last\"], \"id\": 12}\n";
-  Output output = Run({"answer", "--queries", "--json", "--batch=4", "--top_n=2"}, input);
-  EXPECT_EQ(output.exit_code, 1);
+  Output output = Run({"answer", "--queries", "--json", "--batch=4", "--top_n=2"}, input, 1);
   std::vector<nlohmann::json> objects = JsonLines(output.out);
   ASSERT_EQ(objects.size(), 3u);
-  EXPECT_EQ(objects[0]["line"], 1);
-  EXPECT_EQ(objects[0]["id"], "q1");
-  EXPECT_EQ(objects[0]["question"], "Which?");
-  EXPECT_EQ(objects[0]["answers"][0]["text"], "three.");
-  EXPECT_EQ(objects[0]["answers"][0]["passage"], 1);
-  EXPECT_EQ(objects[0]["answers"][0]["start_byte"], 7);
-  EXPECT_EQ(objects[0]["answers"][1]["passage"], 2);
-  EXPECT_EQ(objects[0]["answers"][1]["start_byte"], 2);
+  EXPECT_THAT(objects[0], Has({{"line", 1}, {"id", "q1"}, {"question", "Which?"}}));
+  EXPECT_THAT(objects[0]["answers"][0],
+              Has({{"text", "three."}, {"passage", 1}, {"start_byte", 7}}));
+  EXPECT_THAT(objects[0]["answers"][1], Has({{"passage", 2}, {"start_byte", 2}}));
   EXPECT_EQ(objects[1]["line"], 4);
-  EXPECT_EQ(objects[2]["line"], 10);
-  EXPECT_EQ(objects[2]["id"], 12);
+  EXPECT_THAT(objects[2], Has({{"line", 10}, {"id", 12}}));
   EXPECT_THAT(output.err,
               AllOf(HasSubstr("line 3: INVALID_ARGUMENT: queries[0].passages[0]: gives no tokens"),
                     HasSubstr("line 5: INVALID_ARGUMENT: expected a JSON object such as"),
@@ -231,15 +201,11 @@ TEST_F(AnswerTest, QueriesBringTheirPassages) {
       if (query.question() == "Why?") tagged = query;
     }
   }
-  ASSERT_EQ(tagged.passage_tags_size(), 1);
-  EXPECT_EQ(tagged.passage_tags(0).pos_ids(1), 2);
-  EXPECT_EQ(tagged.passage_tags(0).ner_ids(0), 3);
-  EXPECT_EQ(tagged.passage_tags(0).lemmas(0), "be");
-  EXPECT_EQ(tagged.question_lemmas(0), "why");
+  EXPECT_THAT(tagged, Sends("question: 'Why?' passages: 'so' question_lemmas: 'why' "
+                            "passage_tags { pos_ids: [1, 2] ner_ids: 3 lemmas: 'be' }"));
 
   const std::string file = File("queries", input.substr(0, input.find('\n') + 1));
   output = Run({"answer", "--queries", "--top_n=2", file});
-  EXPECT_EQ(output.exit_code, 0) << output.err;
   EXPECT_THAT(output.out, AllOf(StartsWith("SCORE  PROBABILITY  WHERE"),
                                 HasSubstr(file + ":1, passage 1  Which?    A [three.]\n"),
                                 HasSubstr(file + ":1, passage 2  Which?    a [fourth]\n")));
@@ -263,8 +229,7 @@ TEST_F(AnswerTest, ChecksItsFlags) {
   for (const auto& [flags, message] : cases) {
     std::vector<std::string> args = {"answer"};
     args.insert(args.end(), flags.begin(), flags.end());
-    const Output output = Run(args, "text");
-    EXPECT_EQ(output.exit_code, 2) << message;
+    const Output output = Run(args, "text", 2);
     EXPECT_THAT(output.err, HasSubstr(message));
   }
   EXPECT_EQ(server_.num_calls(), 0);

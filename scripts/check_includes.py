@@ -77,7 +77,7 @@ bench                    | client models kernels kernels/bench proto base     | 
 
 tests/kernels/cuda_host  | kernels/cuda                                       |
 tests/kernels/cuda_runtime | kernels/cuda                                     | cuda
-tests/testing            | tests/kernels/cuda_host server/batching            | absl grpc nlohmann openssl sentencepiece
+tests/testing            | tests/kernels/cuda_host server/batching            | absl grpc nlohmann openssl protobuf sentencepiece
                          | server/base models models/decoding kernels base    |
                          | kernels/cpu kernels/cuda proto                     |
 tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime kernels | hwy

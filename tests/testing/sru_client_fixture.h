@@ -6,13 +6,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/testing/fake_server.h"
@@ -49,9 +55,38 @@ inline std::vector<nlohmann::json> JsonLines(const std::string& text) {
   return objects;
 }
 
+// A message by its text format.
+template <typename M>
+M Message(const std::string& text) {
+  M message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message)) << text;
+  return message;
+}
+
+// Matches a message that has the fields of a text format, and no others.
+MATCHER_P(Sends, text, "") {
+  *result_listener << arg.ShortDebugString();
+  return google::protobuf::util::MessageDifferencer::Equals(
+      arg, Message<std::decay_t<decltype(arg)>>(text));
+}
+
+// Matches a JSON object that has these fields with these values, among others.
+MATCHER_P(HasFields, fields, "") {
+  return std::all_of(fields.items().begin(), fields.items().end(), [&](const auto& field) {
+    return arg.contains(field.key()) && arg[field.key()] == field.value();
+  });
+}
+inline auto Has(nlohmann::json fields) { return HasFields(std::move(fields)); }
+inline auto HasJson(const char* text) { return HasFields(nlohmann::json::parse(text)); }
+
 class SruClientTest : public ::testing::Test {
  protected:
-  Output Run(const std::vector<std::string>& args, const std::string& input = "") {
+  // Expects this exit code.
+  Output Run(const std::vector<std::string>& args, int exit_code) {
+    return Run(args, "", exit_code);
+  }
+  Output Run(const std::vector<std::string>& args, const std::string& input = "",
+             int exit_code = 0) {
     const std::string base = ::testing::TempDir() + "/sru_client_test_" + std::to_string(getpid());
     std::ofstream(base + ".in", std::ios::binary) << input;
     // The shell runs it, so that this process, which has gRPC's threads, does not fork.
@@ -64,6 +99,7 @@ class SruClientTest : public ::testing::Test {
     output.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     output.out = ReadAll(base + ".out");
     output.err = ReadAll(base + ".err");
+    EXPECT_EQ(output.exit_code, exit_code) << command << "\n" << output.err;
     for (const char* suffix : {".in", ".out", ".err"}) unlink((base + suffix).c_str());
     return output;
   }
