@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any, Callable, Iterable, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 
@@ -50,6 +50,11 @@ def add_connection_flags(parser: argparse.ArgumentParser, timeout: float) -> Non
     )
 
 
+def given(args: argparse.Namespace, names: str) -> Dict[str, Any]:
+    """The flags with these names, as arguments of a method that has the same."""
+    return {name: getattr(args, name) for name in names.split()}
+
+
 def connect(args: argparse.Namespace) -> Client:
     address: Any = args.address
     if "," in address and not address.startswith(("ipv4:", "ipv6:")):
@@ -58,19 +63,8 @@ def connect(args: argparse.Namespace) -> Client:
     if args.service_config:
         with open(args.service_config, encoding="utf-8") as file:
             options.append(("grpc.service_config", file.read()))
-    return Client(
-        address,
-        timeout=args.timeout,
-        stream_timeout=args.timeout,
-        tls=args.tls,
-        tls_ca=args.tls_ca,
-        tls_cert=args.tls_cert,
-        tls_key=args.tls_key,
-        tls_server_name=args.tls_server_name,
-        token_file=args.token_file,
-        token_without_tls=args.token_without_tls,
-        channel_options=options,
-    )
+    names = "timeout tls tls_ca tls_cert tls_key tls_server_name token_file token_without_tls"
+    return Client(address, stream_timeout=args.timeout, channel_options=options, **given(args, names))
 
 
 def lines_of_input() -> Iterator[str]:
@@ -109,13 +103,9 @@ def score(client: Client, args: argparse.Namespace) -> None:
 
 
 def generate(client: Client, args: argparse.Namespace) -> None:
-    with client.generate(
-        sys.stdin.read() if args.prompt is None else args.prompt,
-        model=args.model,
-        sampling={"temperature": args.temperature, "top_p": args.top_p, "seed": args.seed},
-        max_new_tokens=args.max_new_tokens,
-        stop=args.stop,
-    ) as pieces:
+    prompt = sys.stdin.read() if args.prompt is None else args.prompt
+    sampling = given(args, "temperature top_p seed")
+    with client.generate(prompt, sampling=sampling, **given(args, "model max_new_tokens stop")) as pieces:
         for piece in pieces:
             sys.stdout.write(shown(piece.text))
             sys.stdout.flush()
@@ -138,28 +128,16 @@ def answer(client: Client, args: argparse.Namespace) -> None:
         else:
             with open(name, encoding="utf-8", newline="") as file:
                 passages.append(file.read())
-    response = client.answer(
-        [(args.question, passages)],
-        model=args.model,
-        top_n=args.top_n,
-        one_per_passage=args.one_per_passage,
-        no_overlap=args.no_overlap,
-    )
+    options = given(args, "model top_n one_per_passage no_overlap")
+    response = client.answer([(args.question, passages)], **options)
     for span in response[0].answers:
         name = args.files[span.passage] if args.files else "-"
         print(f"{span.log_score:8.3f}  {span.probability:.4f}  {name}  {marked(span, passages[span.passage])}")
 
 
 def translate(client: Client, args: argparse.Namespace) -> None:
-    for text in client.translate_all(
-        args.texts or lines_of_input(),
-        in_flight=args.in_flight,
-        model=args.model,
-        beam_size=args.beam_size,
-        length_penalty=args.length_penalty,
-        alpha=args.alpha,
-        max_new_tokens=args.max_new_tokens,
-    ):
+    options = given(args, "in_flight model beam_size length_penalty alpha max_new_tokens")
+    for text in client.translate_all(args.texts or lines_of_input(), **options):
         print(shown(text), flush=True)
 
 
@@ -205,36 +183,21 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sru-inference {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    one = _add(
-        commands,
-        "classify",
-        classify,
-        "The labels of texts.",
-        'classify --top_k=3 "How many moons does Jupiter have ?"',
-    )
+    example = 'classify --top_k=3 "How many moons does Jupiter have ?"'
+    one = _add(commands, "classify", classify, "The labels of texts.", example)
     one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
     one.add_argument("--top_k", type=int, default=1, help="labels per text; 0 = all")
 
-    one = _add(
-        commands,
-        "score",
-        score,
-        "How probable texts are: number of tokens, natural logarithm of the probability, bits per token, perplexity.",
-        'score --model=war_and_peace "Prince Andrew smiled."',
-    )
+    what = "How probable texts are: number of tokens, natural logarithm of the probability, bits per token, perplexity."
+    one = _add(commands, "score", score, what, 'score --model=war_and_peace "Prince Andrew smiled."')
     one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
     one.add_argument(
         "--carry", action="store_true", help="score the texts as one; lines of standard input with their newlines"
     )
 
-    one = _add(
-        commands,
-        "generate",
-        generate,
-        "Has a language model go on from a text, and prints what it writes as it comes.",
-        'generate --temperature=0.8 "It was a dark and stormy night"',
-        timeout=300,
-    )
+    what = "Has a language model go on from a text, and prints what it writes as it comes."
+    example = 'generate --temperature=0.8 "It was a dark and stormy night"'
+    one = _add(commands, "generate", generate, what, example, timeout=300)
     one.add_argument("prompt", nargs="?", help="without it: standard input, as it is")
     one.add_argument("--max_new_tokens", type=int, default=200)
     one.add_argument("--temperature", type=float, default=0, help="0 = the most probable token")
@@ -242,28 +205,17 @@ def make_parser() -> argparse.ArgumentParser:
     one.add_argument("--seed", type=int, help="fixes the text for good")
     one.add_argument("--stop", action="append", default=[], help="end the text before this")
 
-    one = _add(
-        commands,
-        "answer",
-        answer,
-        "The answer to a question in texts: score, probability within its text, file, and the answer in brackets.",
-        'answer --question="Who wrote Hamlet?" drama.txt',
-        timeout=30,
-    )
+    what = "The answer to a question in texts: score, probability within its text, file, and the answer in brackets."
+    one = _add(commands, "answer", answer, what, 'answer --question="Who wrote Hamlet?" drama.txt', timeout=30)
     one.add_argument("files", nargs="*", help="without any, and for -: standard input")
     one.add_argument("--question", required=True)
     one.add_argument("--top_n", type=int, default=1, help="answers, the best first")
     one.add_argument("--one_per_passage", action="store_true", help="one for each file")
     one.add_argument("--no_overlap", action="store_true", help="no answers that share words")
 
-    one = _add(
-        commands,
-        "translate",
-        translate,
-        "Translates texts, and prints a line for each.",
-        'translate --beam_size=8 "A ship sails past the old lighthouse."',
-        timeout=60,
-    )
+    what = "Translates texts, and prints a line for each."
+    example = 'translate --beam_size=8 "A ship sails past the old lighthouse."'
+    one = _add(commands, "translate", translate, what, example, timeout=60)
     one.add_argument("texts", nargs="*", help="without any: one per line of standard input")
     one.add_argument("--beam_size", type=int, default=0, help="1 = greedy; 0 = the model's own")
     one.add_argument("--length_penalty", default="", choices=LENGTH_PENALTIES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import queue
 import threading
@@ -178,9 +179,8 @@ class Client(ClientBase):
         request.output_format = _requests.output_format(precision)
         _requests.fill_sequences(request.sequences, sequences)
         method = self._channels.get().inference.Encode
-        return self._call(
-            method, request, lambda response, sent: results.encodings(response, sent, precision), timeout, request_id
-        )
+        read = functools.partial(results.encodings, precision=precision)
+        return self._call(method, request, read, timeout, request_id)
 
     def score(
         self,
@@ -401,13 +401,8 @@ class Client(ClientBase):
         if alpha is not None:
             request.length_penalty.alpha = alpha
         _requests.fill_sequences(request.sequences, sequences)
-        return self._call(
-            self._channels.get().inference.Translate,
-            request,
-            lambda response, sent: results.translations(response, sent, return_alignment),
-            timeout,
-            request_id,
-        )
+        read = functools.partial(results.translations, alignment=return_alignment)
+        return self._call(self._channels.get().inference.Translate, request, read, timeout, request_id)
 
     def translate_all(
         self, texts: Iterable[SequenceInput], *, batch: int = 16, in_flight: int = 4, **arguments: Any

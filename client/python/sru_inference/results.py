@@ -4,8 +4,12 @@ request."""
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
-from typing import Any, Callable, Generic, Iterable, Optional, Sequence, Tuple, Type, TypeVar, Union, overload
+from typing import (
+    Any, Callable, Dict, Generic, Iterable, Optional, Sequence, Tuple, Type, TypeVar, Union, get_args, get_origin,
+    get_type_hints, overload,
+)  # fmt: skip
 
 import numpy as np
 import numpy.typing as npt
@@ -340,14 +344,27 @@ class Models:
     statuses: Tuple[ModelStatus, ...]
 
 
+def _reader(hint: Any) -> Callable[[Any], Any]:
+    """What makes a field with this type of the field of a message."""
+    if hint in (Floats, Ids):
+        return functools.partial(np.array, dtype=np.float32 if hint == Floats else np.int32)
+    if get_origin(hint) is tuple:
+        read = _reader(get_args(hint)[0])
+        return lambda values: tuple(read(value) for value in values)
+    copied = isinstance(hint, type) and dataclasses.is_dataclass(hint)
+    return functools.partial(_copy, hint) if copied else lambda value: value
+
+
+@functools.lru_cache(maxsize=None)
+def _readers(kind: Type[Any]) -> Dict[str, Callable[[Any], Any]]:
+    return {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
+
+
 def _copy(kind: Type[_T], message: Any, **others: Any) -> _T:
     """A dataclass of the fields of a message that have the same names; `others` are those that do not."""
-    names = (field.name for field in dataclasses.fields(kind) if field.name not in others)  # type: ignore[arg-type]
-    return kind(**{name: getattr(message, name) for name in names}, **others)
-
-
-def _floats(values: Any) -> Floats:
-    return np.array(values, np.float32)
+    readers = _readers(kind)  # type: ignore[arg-type]
+    copied = {name: read(getattr(message, name)) for name, read in readers.items() if name not in others}
+    return kind(**copied, **others)
 
 
 def _candidates(message: Any) -> Tuple[Tuple[Candidate, ...], ...]:
@@ -355,19 +372,7 @@ def _candidates(message: Any) -> Tuple[Tuple[Candidate, ...], ...]:
 
 
 def classifications(message: pb.ClassifyResponse, request_id: str) -> Response[Classification]:
-    return Response(
-        (
-            Classification(
-                tuple(Label(label.name, label.index, label.probability, label.logit) for label in one.labels),
-                one.token_count,
-                one.truncated,
-                one.unknown_tokens,
-            )
-            for one in message.classifications
-        ),
-        message,
-        request_id,
-    )
+    return Response((_copy(Classification, one) for one in message.classifications), message, request_id)
 
 
 def encoding_values(encoding: pb.Encoding, precision: str) -> Floats:
@@ -386,101 +391,47 @@ def encoding_values(encoding: pb.Encoding, precision: str) -> Floats:
 
 
 def encodings(message: pb.EncodeResponse, request_id: str, precision: str) -> Encodings:
-    return Encodings(
-        (
-            Encoding(encoding_values(one, precision), one.token_count, one.truncated, one.unknown_tokens)
-            for one in message.encodings
-        ),
-        message,
-        request_id,
-    )
+    found = (_copy(Encoding, one, values=encoding_values(one, precision)) for one in message.encodings)
+    return Encodings(found, message, request_id)
 
 
 def scores(message: pb.ScoreResponse, request_id: str) -> Response[Score]:
-    return Response(
-        (
-            _copy(Score, one, token_log_probs=_floats(one.token_log_probs), candidates=_candidates(one.candidates))
-            for one in message.scores
-        ),
-        message,
-        request_id,
-    )
+    found = (_copy(Score, one, candidates=_candidates(one.candidates)) for one in message.scores)
+    return Response(found, message, request_id)
 
 
 def generated_text(message: pb.GenerateResponse) -> GeneratedText:
-    return _copy(
-        GeneratedText,
-        message,
-        token_ids=np.array(message.token_ids, np.int32),
-        log_probs=_floats(message.log_probs),
-        candidates=_candidates(message.candidates),
-        finish_reason=(
-            _FINISH_REASONS[message.finish_reason] if message.finish_reason < 3 else str(message.finish_reason)
-        ),
-        times=_copy(StageTimes, message.times),
-        token_texts=tuple(message.token_texts),
-    )
+    reason = message.finish_reason
+    name = _FINISH_REASONS[reason] if reason < 3 else str(reason)
+    return _copy(GeneratedText, message, candidates=_candidates(message.candidates), finish_reason=name)
 
 
 def encoded_chunk(message: pb.EncodeStreamResponse, precision: str) -> EncodedChunk:
     encoding = message.encoding
-    return EncodedChunk(
-        encoding_values(encoding, precision) if message.HasField("encoding") else None,
-        encoding.token_count,
-        encoding.unknown_tokens,
-        message.state,
-        _copy(StageTimes, message.times),
-    )
+    values = encoding_values(encoding, precision) if message.HasField("encoding") else None
+    times = _copy(StageTimes, message.times)
+    return EncodedChunk(values, encoding.token_count, encoding.unknown_tokens, message.state, times)
 
 
 def answers(message: pb.AnswerResponse, request_id: str) -> Response[QueryAnswers]:
-    return Response(
-        (
-            QueryAnswers(tuple(_copy(SpanAnswer, span) for span in one.answers), one.token_count, one.unknown_tokens)
-            for one in message.results
-        ),
-        message,
-        request_id,
-    )
+    return Response((_copy(QueryAnswers, one) for one in message.results), message, request_id)
 
 
 def translations(message: pb.TranslateResponse, request_id: str, alignment: bool) -> Response[Translation]:
     def hypothesis(one: pb.Hypothesis, width: int) -> Hypothesis:
-        rows = _floats(one.alignment).reshape(-1, width) if width else np.zeros((0, 0), np.float32)
-        return _copy(
-            Hypothesis,
-            one,
-            tokens=tuple(one.tokens),
-            token_ids=np.array(one.token_ids, np.int32),
-            alignment=rows if alignment else None,
-        )
+        rows = np.array(one.alignment, np.float32).reshape(-1, width) if width else np.zeros((0, 0), np.float32)
+        return _copy(Hypothesis, one, alignment=rows if alignment else None)
 
-    return Response(
-        (
-            _copy(
-                Translation,
-                one,
-                hypotheses=tuple(hypothesis(each, one.token_count) for each in one.hypotheses),
-                source_tokens=tuple(one.source_tokens),
-            )
-            for one in message.translations
-        ),
-        message,
-        request_id,
-    )
+    def translation(one: pb.Translation) -> Translation:
+        return _copy(Translation, one, hypotheses=tuple(hypothesis(each, one.token_count) for each in one.hypotheses))
+
+    return Response(map(translation, message.translations), message, request_id)
 
 
 def model_info(message: pb.ModelInfo) -> ModelInfo:
-    def part(name: str, make: Callable[[Any], Any]) -> Any:
-        return make(getattr(message, name)) if message.HasField(name) else None
-
-    return _copy(
-        ModelInfo,
-        message,
-        labels=tuple(message.labels),
-        reader=part("reader", lambda reader: _copy(ReaderInfo, reader, features=tuple(reader.features))),
-        translator=part("translator", lambda translator: _copy(TranslatorInfo, translator)),
-    )
+    reader = _copy(ReaderInfo, message.reader) if message.HasField("reader") else None
+    translator = _copy(TranslatorInfo, message.translator) if message.HasField("translator") else None
+    return _copy(ModelInfo, message, reader=reader, translator=translator)
 
 
 def statuses(messages: Iterable[pb.ModelStatus]) -> Tuple[ModelStatus, ...]:
