@@ -8,15 +8,13 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
-#include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
 #include <memory>
 #include <system_error>
@@ -145,9 +143,9 @@ class Socket {
 
   bool Send(const char* data, size_t size) {
     while (size > 0) {
-      if (!Wait(POLLOUT)) return false;
+      if (!BoundNextCall()) return false;
       const ssize_t sent = send(fd_, data, size, MSG_NOSIGNAL);
-      if (sent < 0 && errno != EINTR && errno != EAGAIN) return false;
+      if (sent < 0 && errno != EINTR) return false;
       if (sent > 0) {
         data += sent;
         size -= static_cast<size_t>(sent);
@@ -160,38 +158,33 @@ class Socket {
   // deadline.
   int Receive(char* buffer, size_t size) {
     for (;;) {
-      if (!Wait(POLLIN)) return -1;
+      if (!BoundNextCall()) return -1;
       const ssize_t received = recv(fd_, buffer, size, 0);
       if (received >= 0) return static_cast<int>(received);
-      if (errno != EINTR && errno != EAGAIN) return 0;
+      if (errno != EINTR) return errno == EAGAIN ? -1 : 0;
     }
   }
 
  private:
   absl::Status ConnectTo(const addrinfo& address) {
-    fd_ = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, IPPROTO_TCP);
-    int error = errno;
-    if (fd_ >= 0) {
-      error = connect(fd_, address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
-      if (error == EINPROGRESS) {
-        if (!Wait(POLLOUT)) return absl::UnknownError("no answer in time");
-        socklen_t size = sizeof(error);
-        getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
-      }
+    fd_ = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, IPPROTO_TCP);
+    while (fd_ >= 0) {
+      if (!BoundNextCall()) return absl::UnknownError("no answer in time");
+      if (connect(fd_, address.ai_addr, address.ai_addrlen) == 0) return absl::OkStatus();
+      // Both mean that the bound has passed: the second after an interruption.
+      if (errno == EINPROGRESS || errno == EALREADY) continue;
+      if (errno != EINTR) break;
     }
-    if (error == 0) return absl::OkStatus();
-    return absl::UnavailableError(std::generic_category().message(error));
+    return absl::UnavailableError(std::generic_category().message(errno));
   }
 
-  bool Wait(short events) {
-    for (;;) {
-      const int64_t left = absl::ToInt64Milliseconds(deadline_ - absl::Now());
-      if (left <= 0) return false;
-      pollfd polled = {fd_, events, 0};
-      const int ready = poll(&polled, 1, static_cast<int>(std::min<int64_t>(left, 60000)));
-      if (ready > 0) return true;
-      if (ready < 0 && errno != EINTR) return false;
-    }
+  // The socket's next call ends at the deadline. False if that has passed.
+  bool BoundNextCall() const {
+    const absl::Duration left = deadline_ - absl::Now();
+    const timeval bound = absl::ToTimeval(left);
+    return left >= absl::Milliseconds(1) &&
+           setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof(bound)) == 0 &&
+           setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof(bound)) == 0;
   }
 
   void Close() {
@@ -268,16 +261,10 @@ Outcome Handshake(SSL_CTX* context, const std::string& name, Socket* socket) {
       const int size = BIO_read(outgoing, buffer.data(), static_cast<int>(buffer.size()));
       if (size <= 0 || !socket->Send(buffer.data(), static_cast<size_t>(size))) break;
     }
-    if (result == 1) {
-      outcome.end = Outcome::End::kAnswered;
-      break;
-    }
-    if (error == SSL_ERROR_ZERO_RETURN) {
-      outcome.end = Outcome::End::kClosed;
-      break;
-    }
     if (error != SSL_ERROR_WANT_READ) {
-      outcome.end = Outcome::End::kFailed;
+      outcome.end = result == 1                      ? Outcome::End::kAnswered
+                    : error == SSL_ERROR_ZERO_RETURN ? Outcome::End::kClosed
+                                                     : Outcome::End::kFailed;
       outcome.error = code;
       break;
     }
