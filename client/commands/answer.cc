@@ -105,7 +105,7 @@ absl::StatusOr<v1::AnswerRequest> MakeRequest(const AnswerFlags& flags) {
   return request;
 }
 
-absl::StatusOr<v1::AnswerResponse> Call(Client* client, const v1::AnswerRequest& request) {
+absl::StatusOr<v1::AnswerResponse> CallServer(Client* client, const v1::AnswerRequest& request) {
   absl::StatusOr<v1::AnswerResponse> response = client->Answer(request);
   if (response.ok() && response->results_size() != request.queries_size()) {
     return absl::InternalError(absl::StrCat("the server answered ", response->results_size(),
@@ -126,14 +126,13 @@ absl::StatusOr<v1::AnswerResponse> Call(Client* client, const v1::AnswerRequest&
 }
 
 // One question, whose passages are those of files.
-class OneQuestion {
+class OneQuestion : public BatchRunner<PassageInput::Passage, v1::AnswerResponse> {
  public:
   using Passage = PassageInput::Passage;
-  using Answer = BatchAnswer<Passage, v1::AnswerResponse>;
 
   OneQuestion(const Command& command, const AnswerFlags& flags, v1::AnswerRequest request,
               Client* client, PassageInput* input)
-      : command_(command),
+      : BatchRunner(command, flags.common),
         flags_(flags),
         request_(std::move(request)),
         client_(client),
@@ -144,11 +143,7 @@ class OneQuestion {
   // Returns the exit code.
   int Run(AnswerPrinter* printer) {
     const absl::Time start = absl::Now();
-    const absl::StatusOr<bool> done = AskInOrder<Passage, v1::AnswerResponse>(
-        flags_.in_flight, [this] { return input_->Next(flags_.batch, kCallBytes); },
-        [this](const std::vector<Passage>& passages) { return Ask(passages); },
-        [this](const std::vector<Answer>& answers) { return Take(answers); });
-    if (!done.ok()) Report(done.status().message());
+    BatchRunner::Run(flags_.in_flight, /*names_code=*/false);
     for (const std::string& file : input_->empty_files()) {
       Report(absl::StrCat(file, ": has no text"));
     }
@@ -158,42 +153,35 @@ class OneQuestion {
   }
 
  private:
-  void Report(absl::string_view message) {
-    std::cerr << "sru_client " << command_.name << ": " << message << "\n";
-    exit_code_ = kExitFailed;
-  }
+  absl::StatusOr<Items> Next() override { return input_->Next(flags_.batch, kCallBytes); }
 
-  absl::StatusOr<v1::AnswerResponse> Ask(const std::vector<Passage>& passages) {
+  absl::StatusOr<v1::AnswerResponse> Call(const Items& passages) override {
     v1::AnswerRequest request = request_;
     v1::Query* query = request.add_queries();
     query->set_question(flags_.question);
     for (const Passage& passage : passages) query->add_passages(passage.text);
-    return Call(client_, request);
+    return CallServer(client_, request);
   }
 
-  // False if there is no point in going on.
-  bool Take(const std::vector<Answer>& answers) {
-    for (const Answer& answer : answers) {
-      if (answer.response.ok()) {
-        Merge(answer.items, *answer.response);
-        continue;
-      }
-      const absl::Status status = answer.response.status();
-      // Another passage can succeed only if this one was to blame.
-      const bool is_passage = status.code() == absl::StatusCode::kInvalidArgument &&
-                              absl::StartsWith(status.message(), "queries[0].passage");
-      std::string message = flags_.common.Explain(status);
-      if (is_passage && !flags_.paragraphs &&
-          absl::StrContains(status.message(), "max_sequence_tokens")) {
-        absl::StrAppend(&message, "\n  --paragraphs cuts a file into passages, at blank lines");
-      }
-      Report(absl::StrCat(input_->Where(answer.items.front(), 0), ": ", message));
-      if (!is_passage) return false;
+  bool Fail(const Answer& answer) override {
+    const absl::Status& status = answer.response.status();
+    // Another passage can succeed only if this one was to blame.
+    const bool is_passage = status.code() == absl::StatusCode::kInvalidArgument &&
+                            absl::StartsWith(status.message(), "queries[0].passage");
+    std::string message = flags_.common.Explain(status);
+    if (is_passage && !flags_.paragraphs &&
+        absl::StrContains(status.message(), "max_sequence_tokens")) {
+      absl::StrAppend(&message, "\n  --paragraphs cuts a file into passages, at blank lines");
     }
-    return true;
+    Report(absl::StrCat(Where(answer.items.front()), ": ", message));
+    return is_passage;
   }
 
-  void Merge(const std::vector<Passage>& passages, const v1::AnswerResponse& response) {
+  std::string Where(const Passage& passage) const override { return input_->Where(passage, 0); }
+
+  // Keeps the best, which are printed once all answers are known.
+  void Print(const Answer& answered) override {
+    const v1::AnswerResponse& response = *answered.response;
     found_.model = response.model();
     found_.version = response.version();
     found_.token_count += response.results(0).token_count();
@@ -205,7 +193,7 @@ class OneQuestion {
           best.begin(), best.end(), span.log_score(),
           [](double score, const FoundAnswer& other) { return score > other.span.log_score(); });
       if (place == best.end() && static_cast<int>(best.size()) >= flags_.top_n) continue;
-      const Passage& passage = passages[span.passage()];
+      const Passage& passage = answered.items[span.passage()];
       FoundAnswer answer;
       answer.span = span;
       answer.begin = static_cast<size_t>(span.start_byte());
@@ -222,13 +210,11 @@ class OneQuestion {
     }
   }
 
-  const Command& command_;
   const AnswerFlags& flags_;
   const v1::AnswerRequest request_;  // but for its query
   Client* const client_;
   PassageInput* const input_;
   FoundAnswers found_;
-  int exit_code_ = kExitOk;
 };
 
 // A line of --queries.
@@ -306,69 +292,41 @@ QueryLine ReadQueryLine(LineInput::Item line) {
 }
 
 // Many questions, each with its own passages.
-class ManyQuestions {
+class ManyQuestions : public BatchRunner<QueryLine, v1::AnswerResponse> {
  public:
-  using Answer = BatchAnswer<QueryLine, v1::AnswerResponse>;
-
   ManyQuestions(const Command& command, const AnswerFlags& flags, v1::AnswerRequest request,
                 Client* client, LineInput* input, AnswerPrinter* printer)
-      : command_(command),
+      : BatchRunner(command, flags.common),
         flags_(flags),
         request_(std::move(request)),
         client_(client),
         input_(input),
         printer_(printer) {}
 
-  // Returns the exit code.
-  int Run() {
-    const absl::StatusOr<bool> done = AskInOrder<QueryLine, v1::AnswerResponse>(
-        flags_.in_flight, [this] { return Next(); },
-        [this](const std::vector<QueryLine>& lines) { return Ask(lines); },
-        [this](const std::vector<Answer>& answers) { return Take(answers); });
-    if (!done.ok()) Report(done.status().message());
-    return done.ok() && !*done ? kExitFailed : exit_code_;
-  }
-
  private:
-  void Report(absl::string_view message) {
-    std::cerr << "sru_client " << command_.name << ": " << message << "\n";
-    exit_code_ = kExitFailed;
-  }
-
-  absl::StatusOr<std::vector<QueryLine>> Next() {
+  absl::StatusOr<Items> Next() override {
     absl::StatusOr<std::vector<LineInput::Item>> lines = input_->Next(flags_.batch);
     if (!lines.ok()) return lines.status();
-    std::vector<QueryLine> items;
+    Items items;
     for (LineInput::Item& line : *lines) items.push_back(ReadQueryLine(std::move(line)));
     return items;
   }
 
-  absl::StatusOr<v1::AnswerResponse> Ask(const std::vector<QueryLine>& lines) {
+  absl::StatusOr<v1::AnswerResponse> Call(const Items& lines) override {
     v1::AnswerRequest request = request_;
     for (const QueryLine& line : lines) {
       if (!line.query.ok()) return line.query.status();
       *request.add_queries() = *line.query;
     }
-    return Call(client_, request);
+    return CallServer(client_, request);
   }
 
-  // False if there is no point in going on.
-  bool Take(const std::vector<Answer>& answers) {
-    for (const Answer& answer : answers) {
-      if (!answer.response.ok()) {
-        const absl::Status status = answer.response.status();
-        Report(absl::StrCat(input_->Where(answer.items.front().line), ": ",
-                            flags_.common.Explain(status)));
-        // Another question can succeed only if this one was to blame.
-        if (status.code() != absl::StatusCode::kInvalidArgument) return false;
-        continue;
-      }
-      for (size_t i = 0; i < answer.items.size(); ++i) {
-        Print(answer.items[i], *answer.response, answer.response->results(static_cast<int>(i)),
-              answer.latency);
-      }
+  std::string Where(const QueryLine& item) const override { return input_->Where(item.line); }
+
+  void Print(const Answer& answer) override {
+    for (int i = 0; i < static_cast<int>(answer.items.size()); ++i) {
+      Print(answer.items[i], *answer.response, answer.response->results(i), answer.latency);
     }
-    return std::cout.good();
   }
 
   void Print(const QueryLine& item, const v1::AnswerResponse& response,
@@ -401,13 +359,11 @@ class ManyQuestions {
     printer_->Print(found, extra);
   }
 
-  const Command& command_;
   const AnswerFlags& flags_;
   const v1::AnswerRequest request_;  // but for its queries
   Client* const client_;
   LineInput* const input_;
   AnswerPrinter* const printer_;
-  int exit_code_ = kExitOk;
 };
 
 int Answer(const Command& command, const std::vector<std::string>& args) {
@@ -447,8 +403,8 @@ int Answer(const Command& command, const std::vector<std::string>& args) {
   AnswerPrinter printer(output);
   if (options.queries) {
     LineInput input(std::move(files), /*files=*/true, LineInput::Lines::kSkipBlank);
-    exit_code =
-        ManyQuestions(command, options, *std::move(request), client.get(), &input, &printer).Run();
+    exit_code = ManyQuestions(command, options, *std::move(request), client.get(), &input, &printer)
+                    .Run(options.in_flight, /*names_code=*/false);
   } else {
     PassageInput input(std::move(files), options.paragraphs);
     exit_code =

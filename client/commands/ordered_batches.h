@@ -7,14 +7,20 @@
 #define SRU_CLIENT_COMMANDS_ORDERED_BATCHES_H_
 
 #include <functional>
+#include <iostream>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/commands/batches.h"
+#include "client/commands/command.h"
+#include "client/commands/common_flags.h"
 #include "client/ordered_jobs.h"
 
 namespace sru::client {
@@ -91,6 +97,70 @@ absl::StatusOr<bool> AskInOrder(
     if (!added) return false;
   }
 }
+
+// A command that prints the answers to its items in their order, and says on standard error which
+// of them failed.
+template <typename Item, typename Response>
+class BatchRunner {
+ public:
+  using Items = std::vector<Item>;
+  using Answer = BatchAnswer<Item, Response>;
+
+  BatchRunner(const Command& command, const CommonFlags& flags)
+      : command_(command), common_(flags) {}
+  virtual ~BatchRunner() = default;
+  BatchRunner(const BatchRunner&) = delete;
+  BatchRunner& operator=(const BatchRunner&) = delete;
+
+  // Sends everything and returns the exit code. `names_code`: a message on the input begins with
+  // its status code, as those on calls do.
+  int Run(int in_flight, bool names_code = true) {
+    const absl::StatusOr<bool> done = AskInOrder<Item, Response>(
+        in_flight, [this] { return Next(); }, [this](const Items& items) { return Call(items); },
+        [this](const std::vector<Answer>& answers) { return Take(answers); });
+    if (!done.ok()) {
+      Report(names_code ? common_.Explain(done.status()) : std::string(done.status().message()));
+    }
+    return done.ok() && !*done ? kExitFailed : exit_code_;
+  }
+
+ protected:
+  // False if there is no point in going on.
+  bool Take(const std::vector<Answer>& answers) {
+    bool go_on = true;
+    for (const Answer& answer : answers) {
+      if (answer.response.ok()) {
+        Print(answer);
+      } else if (!Fail(answer)) {
+        go_on = false;
+        break;
+      }
+    }
+    AfterBatch();
+    return go_on && std::cout.good();
+  }
+
+  void Report(absl::string_view message) {
+    std::cerr << "sru_client " << command_.name << ": " << message << "\n";
+    exit_code_ = kExitFailed;
+  }
+
+  virtual absl::StatusOr<Items> Next() = 0;
+  virtual absl::StatusOr<Response> Call(const Items& items) = 0;
+  virtual std::string Where(const Item& item) const = 0;
+  virtual void Print(const Answer& answer) = 0;
+  // Says what is wrong. Another item can succeed only if this one was to blame.
+  virtual bool Fail(const Answer& answer) {
+    const absl::Status& status = answer.response.status();
+    Report(absl::StrCat(Where(answer.items.front()), ": ", common_.Explain(status)));
+    return status.code() == absl::StatusCode::kInvalidArgument;
+  }
+  virtual void AfterBatch() {}
+
+  const Command& command_;
+  const CommonFlags& common_;
+  int exit_code_ = kExitOk;
+};
 
 }  // namespace sru::client
 

@@ -103,25 +103,15 @@ v1::ScoreRequest MakeRequest(const ScoreFlags& flags, const std::vector<LineInpu
   return request;
 }
 
-class Scorer {
+class Scorer : public BatchRunner<LineInput::Item, v1::ScoreResponse> {
  public:
-  using Answer = BatchAnswer<LineInput::Item, v1::ScoreResponse>;
-
   Scorer(const Command& command, const ScoreFlags& flags, Client* client, LineInput* input,
          ScorePrinter* printer)
-      : command_(command), flags_(flags), client_(client), input_(input), printer_(printer) {}
-
-  // Scores all texts on their own, many at a time, and returns the exit code.
-  int ScoreEach() {
-    const absl::StatusOr<bool> done = AskInOrder<LineInput::Item, v1::ScoreResponse>(
-        flags_.in_flight, [this] { return input_->Next(flags_.input.batch); },
-        [this](const std::vector<LineInput::Item>& items) {
-          return Call(MakeRequest(flags_, items));
-        },
-        [this](const std::vector<Answer>& answers) { return Print(answers); });
-    if (!done.ok()) return Fail(done.status());
-    return *done ? exit_code_ : kExitFailed;
-  }
+      : BatchRunner(command, flags.common),
+        flags_(flags),
+        client_(client),
+        input_(input),
+        printer_(printer) {}
 
   // Scores all texts as one (each file as one), from `state` on. Returns the exit code; `state` is
   // what the model remembers at the end.
@@ -129,7 +119,7 @@ class Scorer {
     size_t source = 0;
     int64_t version = flags_.input.version;
     while (true) {
-      absl::StatusOr<std::vector<LineInput::Item>> next = input_->Next(flags_.input.batch);
+      absl::StatusOr<Items> next = Next();
       if (!next.ok()) return Fail(next.status());
       if (next->empty()) return exit_code_;
       for (LineInput::Item& item : Chunks(*std::move(next), newline_is_token)) {
@@ -141,8 +131,8 @@ class Scorer {
         request.set_return_states(true);
         if (!state->empty()) request.add_states(*state);
         const Answer answer = AskOnce<LineInput::Item, v1::ScoreResponse>(
-            [&](const auto& /*items*/) { return Call(request); }, {std::move(item)});
-        if (!Print({answer}) || !answer.response.ok()) return kExitFailed;
+            [&](const auto& /*items*/) { return Send(request); }, {std::move(item)});
+        if (!Take({answer}) || !answer.response.ok()) return kExitFailed;
         *state = answer.response->scores(0).state();
         version = answer.response->version();
         if (state->empty()) {
@@ -153,7 +143,13 @@ class Scorer {
   }
 
  private:
-  absl::StatusOr<v1::ScoreResponse> Call(const v1::ScoreRequest& request) {
+  absl::StatusOr<Items> Next() override { return input_->Next(flags_.input.batch); }
+
+  absl::StatusOr<v1::ScoreResponse> Call(const Items& items) override {
+    return Send(MakeRequest(flags_, items));
+  }
+
+  absl::StatusOr<v1::ScoreResponse> Send(const v1::ScoreRequest& request) {
     absl::StatusOr<v1::ScoreResponse> response = client_->Score(request);
     if (response.ok() && response->scores_size() != request.sequences_size()) {
       return absl::InternalError(absl::StrCat("the server answered ", response->scores_size(),
@@ -164,9 +160,8 @@ class Scorer {
 
   // The texts as they are sent: where a newline gives no token, without blank ones, and together if
   // only their total is wanted.
-  std::vector<LineInput::Item> Chunks(std::vector<LineInput::Item> items,
-                                      bool newline_is_token) const {
-    std::vector<LineInput::Item> chunks;
+  Items Chunks(Items items, bool newline_is_token) const {
+    Items chunks;
     for (LineInput::Item& item : items) {
       // An empty argument is a mistake that the server should name.
       const bool is_line = input_->has_lines();
@@ -184,36 +179,20 @@ class Scorer {
     return chunks;
   }
 
-  // False if there is no point in going on.
-  bool Print(const std::vector<Answer>& answers) {
-    bool go_on = true;
-    for (const Answer& answer : answers) {
-      if (!answer.response.ok()) {
-        const absl::Status status = answer.response.status();
-        std::cerr << "sru_client " << command_.name << ": " << input_->Where(answer.items.front())
-                  << ": " << flags_.common.Explain(status) << "\n";
-        exit_code_ = kExitFailed;
-        // Another text can succeed only if this one was to blame.
-        go_on = go_on && status.code() == absl::StatusCode::kInvalidArgument;
-        continue;
-      }
-      for (size_t i = 0; i < answer.items.size(); ++i) {
-        printer_->Add(answer.items[i], *answer.response,
-                      answer.response->scores(static_cast<int>(i)), answer.latency);
-      }
-      printer_->Flush();
+  std::string Where(const LineInput::Item& item) const override { return input_->Where(item); }
+  void Print(const Answer& answer) override {
+    for (int i = 0; i < static_cast<int>(answer.items.size()); ++i) {
+      printer_->Add(answer.items[i], *answer.response, answer.response->scores(i), answer.latency);
     }
-    return go_on && std::cout.good();
+    printer_->Flush();
   }
 
   int Fail(const absl::Status& status) const { return CallError(command_, flags_.common, status); }
 
-  const Command& command_;
   const ScoreFlags& flags_;
   Client* const client_;
   LineInput* const input_;
   ScorePrinter* const printer_;
-  int exit_code_ = kExitOk;
 };
 
 int Score(const Command& command, const std::vector<std::string>& args) {
@@ -270,7 +249,7 @@ int Score(const Command& command, const std::vector<std::string>& args) {
   ScorePrinter printer(output, &input);
   Scorer scorer(command, options, client.get(), &input, &printer);
   if (!options.carry) {
-    exit_code = scorer.ScoreEach();
+    exit_code = scorer.Run(options.in_flight);
   } else {
     const bool newline_is_token = !options.input.tokens && HasNewlineToken(output.preprocessing);
     exit_code = scorer.ScoreAsOne(newline_is_token, &state);

@@ -119,31 +119,21 @@ int TerminalWidth() {
   return kDefaultColumns;
 }
 
-class Translator {
+class Translator : public BatchRunner<LineInput::Item, v1::TranslateResponse> {
  public:
-  using Answer = BatchAnswer<LineInput::Item, v1::TranslateResponse>;
-
   Translator(const Command& command, const TranslateFlags& flags, v1::TranslateRequest request,
              Client* client, LineInput* input, TranslatePrinter* printer)
-      : command_(command),
+      : BatchRunner(command, flags.common),
         flags_(flags),
         request_(std::move(request)),
         client_(client),
         input_(input),
         printer_(printer) {}
 
-  // Translates all texts and returns the exit code.
-  int Run() {
-    const absl::StatusOr<bool> done = AskInOrder<LineInput::Item, v1::TranslateResponse>(
-        flags_.in_flight, [this] { return input_->Next(flags_.input.batch); },
-        [this](const std::vector<LineInput::Item>& items) { return Call(items); },
-        [this](const std::vector<Answer>& answers) { return Print(answers); });
-    if (!done.ok()) return CallError(command_, flags_.common, done.status());
-    return *done ? exit_code_ : kExitFailed;
-  }
-
  private:
-  absl::StatusOr<v1::TranslateResponse> Call(const std::vector<LineInput::Item>& items) {
+  absl::StatusOr<Items> Next() override { return input_->Next(flags_.input.batch); }
+
+  absl::StatusOr<v1::TranslateResponse> Call(const Items& items) override {
     v1::TranslateRequest request = request_;
     for (const LineInput::Item& item : items) {
       // A sequence of words has one at least; an empty text has an empty translation.
@@ -159,36 +149,25 @@ class Translator {
     return response;
   }
 
-  // False if there is no point in going on.
-  bool Print(const std::vector<Answer>& answers) {
-    bool go_on = true;
-    for (const Answer& answer : answers) {
-      if (!answer.response.ok()) {
-        const absl::Status status = answer.response.status();
-        std::cerr << "sru_client " << command_.name << ": " << input_->Where(answer.items.front())
-                  << ": " << flags_.common.Explain(status) << "\n";
-        exit_code_ = kExitFailed;
-        printer_->AddFailed();
-        // Another text can succeed only if this one was to blame.
-        go_on = go_on && status.code() == absl::StatusCode::kInvalidArgument;
-        continue;
-      }
-      for (size_t i = 0; i < answer.items.size(); ++i) {
-        printer_->Add(answer.items[i], *answer.response,
-                      answer.response->translations(static_cast<int>(i)), answer.latency);
-      }
+  std::string Where(const LineInput::Item& item) const override { return input_->Where(item); }
+  void Print(const Answer& answer) override {
+    for (int i = 0; i < static_cast<int>(answer.items.size()); ++i) {
+      printer_->Add(answer.items[i], *answer.response, answer.response->translations(i),
+                    answer.latency);
     }
-    printer_->Flush();
-    return go_on && std::cout.good();
   }
+  bool Fail(const Answer& answer) override {
+    const bool go_on = BatchRunner::Fail(answer);
+    printer_->AddFailed();
+    return go_on;
+  }
+  void AfterBatch() override { printer_->Flush(); }
 
-  const Command& command_;
   const TranslateFlags& flags_;
   const v1::TranslateRequest request_;  // but for its sequences
   Client* const client_;
   LineInput* const input_;
   TranslatePrinter* const printer_;
-  int exit_code_ = kExitOk;
 };
 
 int Translate(const Command& command, const std::vector<std::string>& args) {
@@ -232,8 +211,8 @@ int Translate(const Command& command, const std::vector<std::string>& args) {
   LineInput input(std::move(texts), options.files, LineInput::Lines::kAll);
   TranslatePrinter printer(output, &input);
   const absl::Time start = absl::Now();
-  exit_code =
-      Translator(command, options, *std::move(request), client.get(), &input, &printer).Run();
+  exit_code = Translator(command, options, *std::move(request), client.get(), &input, &printer)
+                  .Run(options.in_flight);
   printer.unknown_words().Warn(command);
   if (options.stats && options.common.json) {
     std::cerr << Dump(printer.StatsJson(absl::Now() - start)) << "\n";
