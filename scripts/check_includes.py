@@ -308,9 +308,10 @@ def check(root, text=TABLE):
     return problems + missing_headers(texts) + checker.unused()
 
 
-def main():
+def main(check, doc):
+    """Prints what a check says of the project, and returns the exit code; `doc` is its usage."""
     if len(sys.argv) > 2 or (len(sys.argv) == 2 and not os.path.isdir(sys.argv[1])):
-        print(__doc__, file=sys.stderr)
+        print(doc, file=sys.stderr)
         return 2
     root = sys.argv[1] if len(sys.argv) == 2 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     problems = check(root)
@@ -320,4 +321,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(check, __doc__))

@@ -43,14 +43,11 @@ def tokens(text):
 
 def past(parts, at):
     """The position behind the group that opens at `at`."""
-    opening, depth = parts[at], 0
-    for i in range(at, len(parts)):
-        if parts[i] == opening:
-            depth += 1
-        elif parts[i] == CLOSING[opening]:
-            depth -= 1
-            if depth == 0:
-                return i + 1
+    depth = 0
+    for i, part in enumerate(parts[at:], at + 1):
+        depth += (part == parts[at]) - (part == CLOSING[parts[at]])
+        if depth == 0:
+            return i
     return len(parts)
 
 
@@ -64,25 +61,20 @@ def without_template(parts):
     return lists, parts
 
 
-def parameter(parts):
-    """A parameter's type: without its name and its default."""
-    parts = parts[:parts.index("=")] if "=" in parts else parts
-    named = (len(parts) > 1 and WORD.match(parts[-1]) and parts[-1] not in BUILT_IN and
-             parts[-2] not in ("::", "const", "enum", "struct", "typename"))
-    return " ".join(parts[:-1] if named else parts)
-
-
 def parameters(parts):
-    """The types in a list of parameters, given with its parentheses."""
-    types, start, i = [], 1, 1
+    """The types in a list of parameters, given with its parentheses: without names and defaults."""
+    types, one, i = [], [], 1
     while i < len(parts):
-        if parts[i] in ("(", "[", "<"):
-            i = past(parts, i)
-        elif i == len(parts) - 1 or parts[i] == ",":
-            types.append(parameter(parts[start:i]))
-            start = i = i + 1
+        end = past(parts, i) if parts[i] in ("(", "[", "<") else i + 1
+        if i == len(parts) - 1 or parts[i] == ",":
+            one = one[:one.index("=")] if "=" in one else one
+            named = (len(one) > 1 and WORD.match(one[-1]) and one[-1] not in BUILT_IN and
+                     one[-2] not in ("::", "const", "enum", "struct", "typename"))
+            types.append(" ".join(one[:-1] if named else one))
+            one = []
         else:
-            i += 1
+            one += parts[i:end]
+        i = end
     return ", ".join(types)
 
 
@@ -194,16 +186,5 @@ def check(root):
     return problems
 
 
-def main():
-    if len(sys.argv) > 2 or (len(sys.argv) == 2 and not os.path.isdir(sys.argv[1])):
-        print(__doc__, file=sys.stderr)
-        return 2
-    root = sys.argv[1] if len(sys.argv) == 2 else os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    problems = check(root)
-    for problem in problems:
-        print(problem)
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(check_includes.main(check, __doc__))

@@ -10,7 +10,7 @@ import unittest.mock
 
 import grpc
 import numpy as np
-from fake_service import FakeService, Refusal
+from fake_service import Refusal, serve
 
 import sru_inference
 from sru_inference import aio
@@ -177,8 +177,7 @@ class CallsTest(unittest.TestCase):
     make_client = sru_inference.Client
 
     def setUp(self):
-        self.service = FakeService(**ANSWERS)
-        self.addCleanup(self.service.stop)
+        self.service = serve(self, **ANSWERS)
         self.client = self.connect(self.service)
 
     def connect(self, service, **options):
@@ -270,8 +269,7 @@ class CallsTest(unittest.TestCase):
     def test_a_deadline_passes(self):
         gate = threading.Event()
         self.addCleanup(gate.set)
-        service = FakeService(Classify=lambda request: gate.wait() and pb.ClassifyResponse())
-        self.addCleanup(service.stop)
+        service = serve(self, Classify=lambda request: gate.wait() and pb.ClassifyResponse())
         self.addCleanup(gate.set)
         with self.assertRaises(sru_inference.DeadlineExceededError):
             self.connect(service, timeout=0.2).classify(["a"])
@@ -279,8 +277,7 @@ class CallsTest(unittest.TestCase):
             self.connect(service).classify(["a"], timeout=0.2)
 
     def test_waiting_in_vain_says_why(self):
-        service = FakeService(health=lambda service: 2)
-        self.addCleanup(service.stop)
+        service = serve(self, health=lambda service: 2)
         with self.assertRaisesRegex(
             sru_inference.DeadlineExceededError, "not ready within 0.2 s: its health is NOT_SERVING"
         ):
@@ -292,8 +289,7 @@ class CallsTest(unittest.TestCase):
             self.connect(service).wait_ready(0.2)
 
     def test_a_server_that_does_not_serve_can_be_asked_about(self):
-        service = FakeService(health=lambda service: 2, ListModels=ANSWERS["ListModels"], Classify=classify)
-        self.addCleanup(service.stop)
+        service = serve(self, health=lambda service: 2, ListModels=ANSWERS["ListModels"], Classify=classify)
         client = self.connect(service, max_attempts=1)
         self.assertEqual((client.health(), client.models().statuses[0].state), ("NOT_SERVING", "FAILED"))
         with self.assertRaises(sru_inference.UnavailableError):
@@ -301,8 +297,7 @@ class CallsTest(unittest.TestCase):
         self.assertEqual(self.connect(service, only_serving=False).classify(["a"])[0].label, "a")
 
     def test_several_addresses(self):
-        other = FakeService(**ANSWERS)
-        self.addCleanup(other.stop)
+        other = serve(self, **ANSWERS)
         client = self.make_client([self.service.address, other.address])
         self.addCleanup(client.close)
         calls = 0
@@ -344,8 +339,7 @@ class CallsTest(unittest.TestCase):
         def refuse(requests):
             raise Refusal(grpc.StatusCode.UNAUTHENTICATED, "no token")
 
-        service = FakeService(EncodeStream=refuse, Generate=refuse)
-        self.addCleanup(service.stop)
+        service = serve(self, EncodeStream=refuse, Generate=refuse)
         client = self.connect(service)
         for _ in range(20):
             with self.assertRaisesRegex(sru_inference.UnauthenticatedError, "no token"):
@@ -354,8 +348,7 @@ class CallsTest(unittest.TestCase):
             list(client.generate("a"))
 
     def test_generate(self):
-        service = FakeService(Generate=Letters())
-        self.addCleanup(service.stop)
+        service = serve(self, Generate=Letters())
         pieces = list(
             self.connect(service).generate(
                 "abc", max_new_tokens=3, sampling={"temperature": 0.5, "seed": 3}, stop=["x"]
@@ -367,16 +360,14 @@ class CallsTest(unittest.TestCase):
         self.assertEqual((service.requests[0].sampling.seed, list(service.requests[0].stop)), (3, ["x"]))
 
     def test_a_text_goes_on_where_a_server_stopped(self):
-        service = FakeService(Generate=Letters((2, grpc.StatusCode.UNAVAILABLE), (1, grpc.StatusCode.UNAVAILABLE)))
-        self.addCleanup(service.stop)
+        service = serve(self, Generate=Letters((2, grpc.StatusCode.UNAVAILABLE), (1, grpc.StatusCode.UNAVAILABLE)))
         pieces = list(self.connect(service).generate("abc", max_new_tokens=6))
         self.assertEqual("".join(piece.text for piece in pieces), "defghi")
         self.assertEqual([request.state for request in service.requests], [b"", b"5", b"6"])
         self.assertEqual((pieces[-1].prompt_tokens, pieces[-1].generated_tokens), (3, 6))
 
     def test_errors_of_a_text(self):
-        service = FakeService(Generate=Letters((2, grpc.StatusCode.INTERNAL)))
-        self.addCleanup(service.stop)
+        service = serve(self, Generate=Letters((2, grpc.StatusCode.INTERNAL)))
         found = []
         with self.assertRaises(sru_inference.InternalError):
             for piece in self.connect(service).generate("abc", max_new_tokens=6):
@@ -412,8 +403,7 @@ class AioCallsTest(CallsTest):
 
 class ThreadsTest(unittest.TestCase):
     def test_threads_share_a_client(self):
-        service = FakeService(**ANSWERS)
-        self.addCleanup(service.stop)
+        service = serve(self, **ANSWERS)
         with sru_inference.Client(service.address) as client:
             found = []
 
@@ -429,8 +419,7 @@ class ThreadsTest(unittest.TestCase):
         self.assertEqual(found, [True] * 160)
 
     def test_a_text_can_be_cancelled(self):
-        service = FakeService(Generate=Letters())
-        self.addCleanup(service.stop)
+        service = serve(self, Generate=Letters())
         with sru_inference.Client(service.address) as client:
             pieces = client.generate("a", max_new_tokens=1000)
             next(pieces)
@@ -444,8 +433,7 @@ class ThreadsTest(unittest.TestCase):
                 next(pieces)
 
     def test_asyncio_calls_at_once_and_cancelled(self):
-        service = FakeService(Generate=Letters(), **{name: ANSWERS[name] for name in ("Classify", "EncodeStream")})
-        self.addCleanup(service.stop)
+        service = serve(self, Generate=Letters(), **{name: ANSWERS[name] for name in ("Classify", "EncodeStream")})
 
         async def main():
             async with aio.Client(service.address) as client:
@@ -483,8 +471,7 @@ os._exit(0)
 
 class ForkTest(unittest.TestCase):
     def setUp(self):
-        self.service = FakeService(Classify=classify)
-        self.addCleanup(self.service.stop)
+        self.service = serve(self, Classify=classify)
 
     def test_a_client_without_calls_is_inherited(self):
         # In a process of its own, in which gRPC has done nothing yet.

@@ -12,7 +12,7 @@ import unittest.mock
 
 import grpc
 from client_test import ANSWERS, Letters
-from fake_service import FakeService, Refusal
+from fake_service import Refusal, serve
 
 from sru_inference.__main__ import main, marked, printable
 from sru_inference.results import SpanAnswer
@@ -67,8 +67,7 @@ def count_bytes(request):
 
 class CommandsTest(unittest.TestCase):
     def setUp(self):
-        self.service = FakeService(**{**ANSWERS, "Answer": longest_words, "Score": count_bytes, "Generate": Letters()})
-        self.addCleanup(self.service.stop)
+        self.service = serve(self, **{**ANSWERS, "Answer": longest_words, "Score": count_bytes, "Generate": Letters()})
 
     def run_program(self, *arguments, text=""):
         """(standard output, exit code, standard error) of the program, which runs in this process."""

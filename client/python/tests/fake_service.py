@@ -106,3 +106,10 @@ class FakeService:
 
     def stop(self):
         self._server.stop(None).wait()
+
+
+def serve(test, **answers):
+    """A FakeService until the test ends."""
+    service = FakeService(**answers)
+    test.addCleanup(service.stop)
+    return service
