@@ -1,9 +1,6 @@
 // sru_client answer, as a user runs it, against the fake server: every word is an answer, and the
 // longest is the best.
-#include <unistd.h>
-
 #include <algorithm>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,23 +21,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-class AnswerTest : public SruClientTest {
- protected:
-  ~AnswerTest() override {
-    for (const std::string& file : files_) unlink(file.c_str());
-  }
-
-  // The name of a file with this text.
-  std::string File(const std::string& name, const std::string& text) {
-    const std::string path =
-        absl::StrCat(::testing::TempDir(), "/answer_test_", getpid(), "_", name);
-    std::ofstream(path, std::ios::binary) << text;
-    files_.push_back(path);
-    return path;
-  }
-
-  std::vector<std::string> files_;
-};
+using AnswerTest = SruClientTest;
 
 TEST_F(AnswerTest, MarksTheAnswerInItsSentence) {
   const std::string text = "He left. Then a wonderful day began.\nIt rained.\n";

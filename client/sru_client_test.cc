@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -148,7 +147,7 @@ TEST_F(SruClientTest, Encodes) {
 }
 
 TEST_F(SruClientTest, EncodesAStream) {
-  const std::string state = ::testing::TempDir() + "/sru_client_test_stream_state";
+  const std::string state = Path("stream_state");
   Output output =
       Run({"encode", "--stream", "--priority=high", "--normalize", "--state_out=" + state},
           "one two\n\nthree\n");
@@ -163,7 +162,6 @@ TEST_F(SruClientTest, EncodesAStream) {
   output = Run({"encode", "--json", "--state_in=" + state, "more"});
   EXPECT_EQ(server_.encode_stream_requests().back().start().state(), "one twothree");
   EXPECT_THAT(JsonLines(output.out)[0], Has({{"shape", nlohmann::json({1, 2})}, {"version", 7}}));
-  unlink(state.c_str());
 
   output = Run({"encode", "--stream"}, "one\nbad\nthree\n", 1);
   EXPECT_THAT(output.err, HasSubstr("INVALID_ARGUMENT: chunk.text: gives no tokens"));
@@ -284,7 +282,7 @@ TEST_F(SruClientTest, ScoreCarriesTheStateFromLineToLine) {
 
 // What is wrong in the middle leaves nothing to go on from.
 TEST_F(SruClientTest, ScoreCarriesNoFurtherThanAnError) {
-  const std::string state = ::testing::TempDir() + "/sru_client_test_no_state";
+  const std::string state = Path("no_state");
   const Output output = Run({"score", "--state_out=" + state, "ab", "bad", "cd"}, 1);
   EXPECT_THAT(output.err, HasSubstr("text 2: INVALID_ARGUMENT"));
   EXPECT_EQ(server_.score_requests().size(), 2u);
@@ -292,21 +290,17 @@ TEST_F(SruClientTest, ScoreCarriesNoFurtherThanAnError) {
 }
 
 TEST_F(SruClientTest, ScoreKeepsAStateInAFile) {
-  const std::string state = ::testing::TempDir() + "/sru_client_test_state";
+  const std::string state = Path("state");
   Output output = Run({"score", "--state_out=" + state, "dd", "dd"});
   EXPECT_EQ(ReadAll(state), "dddd");
   output = Run({"score", "--state_in=" + state, "--state_out=" + state, "d"});
   EXPECT_EQ(ReadAll(state), "ddddd");
   EXPECT_THAT(output.out, HasSubstr("     1    -0.693      1.0000       2.000  d\n"));
-  unlink(state.c_str());
 }
 
 TEST_F(SruClientTest, ScoreReadsFiles) {
-  const std::string base = ::testing::TempDir() + "/sru_client_test_" + std::to_string(getpid());
-  const std::string one = base + ".one";
-  const std::string two = base + ".two";
-  std::ofstream(one, std::ios::binary) << "dd\n\ndd\n";
-  std::ofstream(two, std::ios::binary) << "ab\n";
+  const std::string one = File("one", "dd\n\ndd\n");
+  const std::string two = File("two", "ab\n");
   Output output = Run({"score", "--files", "--totals", one, two});
   EXPECT_EQ(output.out,
             "TOKENS  LOG-PROB  BITS/TOKEN  PERPLEXITY  TEXT\n"
@@ -326,16 +320,14 @@ TEST_F(SruClientTest, ScoreReadsFiles) {
   EXPECT_THAT(objects[1], Has({{"file", two}, {"text", "ab\n"}, {"scored_count", 2}}));
   EXPECT_EQ(server_.score_requests().back().states_size(), 0);
 
-  std::ofstream(two, std::ios::binary) << "ab\nbad\n";
+  File("two", "ab\nbad\n");
   output = Run({"score", "--files", one, two}, 1);
   EXPECT_THAT(output.err, HasSubstr(two + ":2: INVALID_ARGUMENT"));
-  output = Run({"score", "--files", one, base + ".absent"}, 1);
-  EXPECT_THAT(output.err, HasSubstr(base + ".absent: cannot be read: No such file"));
+  output = Run({"score", "--files", one, one + ".absent"}, 1);
+  EXPECT_THAT(output.err, HasSubstr(one + ".absent: cannot be read: No such file"));
   EXPECT_THAT(output.out, HasSubstr("dd\n"));
   output = Run({"score", "--files", ::testing::TempDir()}, 1);
   EXPECT_THAT(output.err, HasSubstr("cannot be read: Is a directory"));
-  unlink(one.c_str());
-  unlink(two.c_str());
 }
 
 TEST_F(SruClientTest, ScoreKeepsTheOrderOfManyCalls) {
@@ -420,7 +412,7 @@ TEST_F(SruClientTest, GeneratePrintsJson) {
 }
 
 TEST_F(SruClientTest, GenerateKeepsAStateInAFile) {
-  const std::string state = ::testing::TempDir() + "/sru_client_test_text_state";
+  const std::string state = Path("text_state");
   Output output = Run({"generate", "--max_new_tokens=2", "--state_out=" + state, "abc"});
   EXPECT_EQ(ReadAll(state), "abcde");
   // Neither a prompt nor standard input is needed.
@@ -431,7 +423,6 @@ TEST_F(SruClientTest, GenerateKeepsAStateInAFile) {
   EXPECT_EQ(ReadAll(state), "abcdefg");
   output = Run({"generate", "--max_new_tokens=1", "--state_in=" + state, "more"});
   EXPECT_EQ(output.out, "l");
-  unlink(state.c_str());
 }
 
 TEST_F(SruClientTest, GenerateGoesOnWhenAServerStops) {
@@ -449,7 +440,7 @@ TEST_F(SruClientTest, GenerateWaitsForABusyServer) {
 }
 
 TEST_F(SruClientTest, ASessionGoesOnFromLineToLine) {
-  const std::string state = ::testing::TempDir() + "/sru_client_test_session_state";
+  const std::string state = Path("session_state");
   const Output output =
       Run({"generate", "--interactive", "--max_new_tokens=2", "--state_out=" + state},
           "\nabc\n\nxy\n/help\n/x\nbad\n/reset\nescape\n/quit\nnot read\n", 1);  // because of "bad"
@@ -468,44 +459,43 @@ TEST_F(SruClientTest, ASessionGoesOnFromLineToLine) {
   EXPECT_EQ(server_.generate_requests()[1].version(), 7);  // that of the state
   EXPECT_EQ(server_.generate_requests()[4].version(), 0);
   EXPECT_THAT(ReadAll(state), StartsWith("escape"));
-  unlink(state.c_str());
 }
 
 // The text that had come until then is part of the session's text.
 TEST_F(SruClientTest, CtrlCEndsAnAnswerAndNotTheSession) {
-  const std::string base = ::testing::TempDir() + "/sru_client_test_" + std::to_string(getpid());
+  const std::string pid = Path("pid");
+  const std::string text = Path("text");
   const struct {
     std::string prompt;
     size_t tokens;     // that come before Ctrl-C
     size_t num_reads;  // calls that read the prompt and these tokens
   } cases[] = {{"hang", 2, 2}, {"hang later", 600, 4}};
   for (const auto& c : cases) {
-    std::ofstream(base + ".lines") << c.prompt << "\nnext\n";
-    unlink((base + ".text").c_str());
+    const std::string lines = File("lines", c.prompt + "\nnext\n");
+    unlink(text.c_str());
     const size_t calls = server_.generate_requests().size();
     const size_t reads = server_.score_requests().size();
     std::string begun;
     std::thread interrupter([&] {
       EXPECT_TRUE(testing::PollUntil([&] {
-        begun = ReadAll(base + ".text");
+        begun = ReadAll(text);
         return begun.size() == c.tokens;
       }));
-      kill(std::stoi(ReadAll(base + ".pid")), SIGINT);
+      kill(std::stoi(ReadAll(pid)), SIGINT);
     });
     // exec keeps the process id of the shell.
-    const std::string command = absl::StrCat(
-        "echo $$ > ", Quote(base + ".pid"), "; SRU_ADDRESS=", server_.address(), " exec ",
-        Quote(SRU_CLIENT_BINARY), " generate --interactive --max_new_tokens=700 < ",
-        Quote(base + ".lines"), " > ", Quote(base + ".text"));
+    const std::string command =
+        absl::StrCat("echo $$ > ", Quote(pid), "; SRU_ADDRESS=", server_.address(), " exec ",
+                     Quote(SRU_CLIENT_BINARY), " generate --interactive --max_new_tokens=700 < ",
+                     Quote(lines), " > ", Quote(text));
     EXPECT_EQ(std::system(command.c_str()), 0);
     interrupter.join();
-    EXPECT_THAT(ReadAll(base + ".text"), StartsWith(begun + "\n"));
+    EXPECT_THAT(ReadAll(text), StartsWith(begun + "\n"));
     ASSERT_EQ(server_.generate_requests().size(), calls + 2);
     EXPECT_EQ(server_.generate_requests().back().state(), c.prompt + begun);
     EXPECT_EQ(server_.generate_requests().back().prompt().text(), "next");
     EXPECT_EQ(server_.score_requests().size(), reads + c.num_reads);
   }
-  for (const char* suffix : {".lines", ".pid", ".text"}) unlink((base + suffix).c_str());
 }
 
 TEST_F(SruClientTest, ListsModels) {

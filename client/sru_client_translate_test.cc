@@ -1,8 +1,5 @@
 // sru_client translate, as a user runs it, against the fake server: each word becomes itself in
 // capitals.
-#include <unistd.h>
-
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -20,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-class TranslateTest : public SruClientTest {};
+using TranslateTest = SruClientTest;
 
 TEST_F(TranslateTest, PrintsALineForEachText) {
   const Output output = Run({"translate", "a man", "two dogs"});
@@ -140,17 +137,14 @@ TEST_F(TranslateTest, SaysHowFastItWas) {
 }
 
 TEST_F(TranslateTest, ReadsFiles) {
-  const std::string base = ::testing::TempDir() + "/translate_test_" + std::to_string(getpid());
-  std::ofstream(base + ".one", std::ios::binary) << "a\n\nb\n";
-  std::ofstream(base + ".two", std::ios::binary) << "c\nbad\n";
-  Output output = Run({"translate", "--files", base + ".one", "-", base + ".two"}, "s\n", 1);
+  const std::string one = File("one", "a\n\nb\n");
+  const std::string two = File("two", "c\nbad\n");
+  Output output = Run({"translate", "--files", one, "-", two}, "s\n", 1);
   EXPECT_EQ(output.out, "A\n\nB\nS\nC\n\n");
-  EXPECT_THAT(output.err, HasSubstr(base + ".two:2: INVALID_ARGUMENT"));
-  output = Run({"translate", "--files", base + ".one", base + ".absent"}, 1);
+  EXPECT_THAT(output.err, HasSubstr(two + ":2: INVALID_ARGUMENT"));
+  output = Run({"translate", "--files", one, one + ".absent"}, 1);
   EXPECT_EQ(output.out, "A\n\nB\n");
-  EXPECT_THAT(output.err, HasSubstr(base + ".absent: cannot be read: No such file"));
-  unlink((base + ".one").c_str());
-  unlink((base + ".two").c_str());
+  EXPECT_THAT(output.err, HasSubstr(one + ".absent: cannot be read: No such file"));
 }
 
 TEST_F(TranslateTest, ChecksItsFlags) {

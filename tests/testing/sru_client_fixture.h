@@ -81,6 +81,23 @@ inline auto HasJson(const char* text) { return HasFields(nlohmann::json::parse(t
 
 class SruClientTest : public ::testing::Test {
  protected:
+  ~SruClientTest() override {
+    for (const std::string& path : paths_) unlink(path.c_str());
+  }
+
+  // Where a file with this name may be until the test ends.
+  std::string Path(const std::string& name) {
+    paths_.push_back(::testing::TempDir() + "/sru_client_test_" + std::to_string(getpid()) + "_" +
+                     name);
+    return paths_.back();
+  }
+  // The path of a file with this text.
+  std::string File(const std::string& name, const std::string& text) {
+    std::string path = Path(name);
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+
   // Expects this exit code.
   Output Run(const std::vector<std::string>& args, int exit_code) {
     return Run(args, "", exit_code);
@@ -105,6 +122,7 @@ class SruClientTest : public ::testing::Test {
   }
 
   FakeServer server_;
+  std::vector<std::string> paths_;
 };
 
 }  // namespace sru::client
