@@ -120,7 +120,7 @@ class Scorer : public BatchRunner<LineInput::Item, v1::ScoreResponse> {
     int64_t version = flags_.input.version;
     while (true) {
       absl::StatusOr<Items> next = Next();
-      if (!next.ok()) return Fail(next.status());
+      if (!next.ok()) return CallError(command_, common_, next.status());
       if (next->empty()) return exit_code_;
       for (LineInput::Item& item : Chunks(*std::move(next), newline_is_token)) {
         if (item.source != source) state->clear();
@@ -136,7 +136,8 @@ class Scorer : public BatchRunner<LineInput::Item, v1::ScoreResponse> {
         *state = answer.response->scores(0).state();
         version = answer.response->version();
         if (state->empty()) {
-          return Fail(absl::InternalError("the answer has no state, which was asked for"));
+          return CallError(command_, common_,
+                           absl::InternalError("the answer has no state, which was asked for"));
         }
       }
     }
@@ -186,8 +187,6 @@ class Scorer : public BatchRunner<LineInput::Item, v1::ScoreResponse> {
     }
     printer_->Flush();
   }
-
-  int Fail(const absl::Status& status) const { return CallError(command_, flags_.common, status); }
 
   const ScoreFlags& flags_;
   Client* const client_;
