@@ -233,7 +233,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
                                   GrpcCalls::OnDone done) override {
     called_ = true;
     std::shared_ptr<GrpcCall> call =
-        state_->calls.Unary(method, request, Info(), Guarded(std::move(done)));
+        state_->calls.Unary(method, request, Info(), Guarded(std::move(done), false));
     CancelIfGone(call);
     return call;
   }
@@ -247,7 +247,7 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
         [self = shared_from_this(), on_message = std::move(on_message)](grpc::ByteBuffer message) {
           self->FailIfThrown([&] { on_message(message); });
         },
-        Guarded(std::move(done)));
+        Guarded(std::move(done), true));
     CancelIfGone(call);
     return call;
   }
@@ -348,12 +348,14 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     Guard(run, [this](const RestError& error) { Fail(error); });
   }
 
-  GrpcCalls::OnDone Guarded(GrpcCalls::OnDone done) {
-    return [self = shared_from_this(), done = std::move(done)](GrpcAnswer answer) {
+  // `sent`: the answer is sent by then, but for its end, and gives up its place before the client sees that.
+  GrpcCalls::OnDone Guarded(GrpcCalls::OnDone done, bool sent) {
+    return [self = shared_from_this(), done = std::move(done), sent](GrpcAnswer answer) {
       self->FailIfThrown([&] {
         {
           MutexLock lock(&self->mutex_);
           if (!answer.request_id.empty()) self->request_id_ = answer.request_id;
+          if (sent) self->place_.reset();
         }
         done(std::move(answer));
       });
