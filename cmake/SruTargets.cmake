@@ -235,7 +235,7 @@ function(sru_backend_tests name program)
       list(FILTER variants INCLUDE REGEX "^(cpu|cpu_bfloat16):")
     endif()
     set(presubmit "^(cpu|cpu_bfloat16|cuda_host):")
-    if(name MATCHES "^(backend|program)$")  # five minutes each; other entries take the same kernels through the sanitizers in seconds
+    if(name MATCHES "^(backend|program|translator)$")  # minutes; other entries take the same kernels through the sanitizers in seconds
       set(presubmit "^(cpu|cpu_bfloat16):")
     endif()
   endif()
