@@ -32,11 +32,12 @@ std::string Calls(const std::string& method, const std::string& model, const std
 
 HttpResponse Try(RunningServer& server, const std::string& body,
                  const std::string& path = "/v1/classify", const std::string& headers = "",
-                 const std::string& method = "POST") {
+                 const std::string& method = "POST",
+                 const std::string& type = "Content-Type: application/json\r\n") {
   return HttpExchange(server.server().metrics_address().port,
                       absl::StrCat(method, " ", path,
                                    " HTTP/1.1\r\nHost: localhost\r\nContent-Length: ", body.size(),
-                                   "\r\n", headers, "\r\n", body));
+                                   "\r\n", type, headers, "\r\n", body));
 }
 
 // The parts of a chunked body (RFC 9112, section 7.1), put together.
@@ -177,10 +178,12 @@ TEST(TryTest, OtherWebSitesCannotCall) {
         << header;
   }
   for (const char* type : {"text/plain", "application/x-www-form-urlencoded"}) {
-    EXPECT_EQ(
-        Try(server, kText, "/v1/classify", absl::StrCat("Content-Type: ", type, "\r\n")).status,
-        415);
+    const std::string header = absl::StrCat("Content-Type: ", type, "\r\n");
+    EXPECT_EQ(Try(server, kText, "/v1/classify", "", "POST", header).status, 415);
   }
+  const HttpResponse untyped = Try(server, kText, "/v1/classify", "", "POST", "");
+  EXPECT_EQ(untyped.status, 403);
+  EXPECT_THAT(untyped.body, HasSubstr("Content-Type: expected application/json"));
   EXPECT_EQ(server.Metric("sru_requests_in_flight"), 0);
   EXPECT_EQ(server.Metric(Calls("Classify", "trec", "OK")), -1);
 }
