@@ -23,7 +23,7 @@ report() {
   printf '\n%-28s %8s %8s\n' "step" "seconds" "before"
   : >"$1"
   for i in "${!ci_steps[@]}"; do
-    before=$(awk -F'\t' -v name="${ci_steps[i]}" '$1 == name {print $2}' .ci/seconds 2>/dev/null)
+    before=$(awk -F'\t' -v name="${ci_steps[i]}" '$1 == name {print $2}' .ci/seconds 2>/dev/null || true)
     change=
     # A step that grew by a tenth and by ten seconds is worth a look.
     if [ -n "$before" ] && [ $((ci_seconds[i] * 10)) -gt $((before * 11)) ] && [ $((ci_seconds[i] - before)) -gt 10 ]; then
