@@ -67,6 +67,7 @@ pip_run() {
 
 address=''
 if [ -n "$server" ]; then
+  : >"$work/server"  # the process may not have made it when it is first read
   "$server" --model_repository="$root/models/pretrained" --listen=127.0.0.1:0 --metrics_listen=127.0.0.1:0 --http_listen= \
     >"$work/server" 2>&1 &
   server_process=$!

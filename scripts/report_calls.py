@@ -120,10 +120,13 @@ class Promises:
         with Server(args, models.checkpoint(self.name), flags=flags) as server, Method(server.address, self.method) as method:
             method(requests[0])
             calls = [method.start(values) for values in requests]
-            # Until the server has all of them. Those that are done are counted first: one that ends in
-            # between is counted by neither then, not by both.
-            while sum(call.done() for call in calls) + server.metric("sru_requests_in_flight") < len(calls):
-                time.sleep(0.001)
+            # Until the server has all of them. Those that are done are counted first, and the server gets time to count them out:
+            # a call that ends in between is then counted by neither, not by both.
+            while True:
+                done = sum(call.done() for call in calls)
+                time.sleep(0.05)
+                if done + server.metric("sru_requests_in_flight") >= len(calls):
+                    break
             server.process.send_signal(signal.SIGTERM)
             codes = collections.Counter(call.code().name for call in calls)  # waits for them
             exit_code = server.process.wait()
