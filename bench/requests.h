@@ -1,5 +1,5 @@
-// What the load generator sends. The requests of Classify, Encode and Score, of sru.v1 or of the Open Inference Protocol, and what
-// they have in common with those of Answer, Translate and Generate.
+// Makes the requests of Classify, Encode and Score, of sru.v1 or of the Open Inference Protocol, for the load generator. Answer, Translate
+// and Generate use its common parts.
 #ifndef SRU_BENCH_REQUESTS_H_
 #define SRU_BENCH_REQUESTS_H_
 
@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<int>> DrawLengths(absl::string_view specification, in
 // The lines of a file. Errors name --input.
 absl::StatusOr<std::vector<std::string>> ReadLines(const std::string& path);
 
-// What all requests have.
+// The fields that requests of every method share.
 struct CallOptions {
   std::string model;
   int64_t version = 0;
