@@ -51,20 +51,22 @@ models                   | models/text models/decoding kernels kernels/cpu    | 
 server/base              | base                                               | absl nlohmann
 server/compat            |                                                    | absl grpc protobuf
 server/batching          | server/base models models/decoding kernels base    | absl
-server/telemetry         | server/batching server/base server/compat kernels base | absl grpc prometheus protobuf
+server/telemetry         | server/batching server/base server/compat kernels base | absl prometheus protobuf
+server/calls             | server/base base                                   | absl protobuf
 server/lifecycle         | server/telemetry server/batching server/base       | absl
                          | models base                                        |
 server/transport         | server/telemetry server/base server/compat base    | absl grpc openssl prometheus
-server/rpc               | server/lifecycle server/transport server/telemetry | absl grpc protobuf
-                         | server/batching server/base server/compat          |
+server/rpc               | server/calls server/lifecycle server/transport     | absl grpc protobuf
+                         | server/telemetry server/batching server/base server/compat |
                          | models models/text models/decoding kernels         |
                          | kernels/common base proto                          |
-server/open_inference    | server/rpc server/lifecycle server/telemetry       | absl grpc protobuf
-                         | server/batching server/base models kernels base    |
-                         | proto                                              |
+server/open_inference    | server/rpc server/calls server/lifecycle           | absl protobuf
+                         | server/telemetry server/batching server/base       |
+                         | models kernels base proto                          |
 server/http              | server/base base                                   | absl boost nlohmann openssl prometheus
-server/rest              | server/http server/telemetry server/base base proto | absl grpc nlohmann protobuf
-server                   | server/rpc server/open_inference server/rest       | absl grpc re2
+server/rest              | server/calls server/http server/telemetry base     | absl grpc nlohmann protobuf
+                         | proto                                              |
+server                   | server/calls server/rpc server/open_inference server/rest | absl grpc re2
                          | server/http server/lifecycle server/transport      |
                          | server/telemetry server/batching server/base       |
                          | server/compat models kernels base                  |
@@ -77,7 +79,7 @@ bench                    | client models kernels kernels/bench proto base     | 
 
 tests/kernels/cuda_host  | kernels/cuda                                       |
 tests/kernels/cuda_runtime | kernels/cuda                                     | cuda
-tests/testing            | tests/kernels/cuda_host server/batching            | absl grpc nlohmann openssl protobuf sentencepiece
+tests/testing            | tests/kernels/cuda_host server/batching server/calls | absl grpc nlohmann openssl protobuf sentencepiece
                          | server/base models models/decoding kernels base    |
                          | kernels/cpu kernels/cuda proto                     |
 tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/cuda_runtime kernels | hwy
@@ -85,7 +87,7 @@ tests/kernels            | tests/testing tests/kernels/cuda_host tests/kernels/c
                          | kernels/bench kernels/testing                      |
 tests/golden             | tests/testing models models/decoding kernels       | nlohmann
 tests/gpu                | kernels kernels/testing                            |
-tests/fuzz               | server server/base server/compat server/rpc        | absl grpc nlohmann protobuf
+tests/fuzz               | server server/base server/calls server/compat server/rpc | absl grpc nlohmann protobuf
                          | server/http server/open_inference server/rest      |
                          | server/telemetry server/transport models           |
                          | models/text models/decoding kernels                |

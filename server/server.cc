@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
+#include <initializer_list>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -18,7 +19,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/mutex.h"
-#include "grpc/reflection/v1/reflection.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "grpcpp/resource_quota.h"
@@ -36,21 +36,21 @@
 #include "server/batching/generator.h"
 #include "server/batching/state_arenas.h"
 #include "server/batching/translations.h"
+#include "server/calls/method.h"
 #include "server/http/http_server.h"
 #include "server/http/metrics_server.h"
 #include "server/http/status_page.h"
 #include "server/lifecycle/load_failure.h"
 #include "server/lifecycle/model_manager.h"
 #include "server/lifecycle/model_registry.h"
-#include "server/open_inference/open_inference_service.h"
-#include "server/open_inference/repository_service.h"
+#include "server/open_inference/open_inference_methods.h"
 #include "server/rest/error_response.h"
 #include "server/rest/gateway.h"
-#include "server/rpc/admin_service.h"
+#include "server/rpc/admin_call.h"
 #include "server/rpc/byte_budget.h"
-#include "server/rpc/compute_call.h"
+#include "server/rpc/grpc_door.h"
 #include "server/rpc/in_flight.h"
-#include "server/rpc/inference_service.h"
+#include "server/rpc/inference_methods.h"
 #include "server/rpc/memory_options.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/reflection.h"
@@ -104,6 +104,7 @@ constexpr absl::Duration kOwnHandshakeTimeout = absl::Seconds(30);
 
 // Of gRPC's own, which has no class of ours.
 constexpr char kHealthService[] = "grpc.health.v1.Health";
+constexpr char kReflectionService[] = "grpc.reflection.v1.ServerReflection";
 
 // A connection is closed if it has sent this many times the largest message and got no answer.
 constexpr int64_t kUnansweredMessages = 8;
@@ -462,8 +463,8 @@ class ServerImpl final : public Server,
     in_service_ = any;
     grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
     for (const auto& [model, in_service] : serving) health->SetServingStatus(model, in_service);
-    health->SetServingStatus(v1::InferenceService::service_full_name(), ready());
-    health->SetServingStatus(inference::GRPCInferenceService::service_full_name(), ready());
+    health->SetServingStatus(rpc::kInferenceService, ready());
+    health->SetServingStatus(open_inference::kOpenInferenceService, ready());
     health->SetServingStatus("", ready());
   }
 
@@ -718,49 +719,79 @@ class ServerImpl final : public Server,
     return status;
   }
 
+  // What both ports can be called for.
+  void MakeMethods() {
+    service_context_.registry = &registry_;
+    service_context_.manager = manager_.get();
+    service_context_.metrics = &metrics_;
+    service_context_.in_flight = &in_flight_;
+    service_context_.clock = &clock_;
+    service_context_.budget = &inflight_budget_;
+    service_context_.received = &received_messages_;
+    service_context_.streams = &open_streams_;
+    service_context_.access_log = &access_log_;
+    service_context_.limits = LimitsFrom(options_);
+    open_inference_context_.service = &service_context_;
+    open_inference_context_.ready = [this] { return ready(); };
+    open_inference_context_.max_queue_delay = options_.batching.engine.batcher.max_queue_delay;
+    methods_ = MakeTable({rpc::InferenceMethods(service_context_),
+                          open_inference::OpenInferenceMethods(open_inference_context_)});
+    admin_context_.service = &service_context_;
+    admin_context_.control = options_.models.control;
+    admin_context_.manager = manager_.get();
+    admin_methods_ = MakeTable(
+        {rpc::AdminMethods(admin_context_), open_inference::RepositoryMethods(admin_context_)});
+  }
+
+  // The rows of services, and reflection on them.
+  static std::unique_ptr<calls::MethodTable> MakeTable(
+      std::initializer_list<std::vector<calls::Method>> services) {
+    std::vector<calls::Method> rows;
+    std::vector<std::string> names;
+    for (const std::vector<calls::Method>& service : services) {
+      names.push_back(service.front().service);
+      rows.insert(rows.end(), service.begin(), service.end());
+    }
+    names.emplace_back(kHealthService);
+    names.emplace_back(kReflectionService);
+    for (calls::Method& row : rpc::ReflectionMethods(std::move(names))) {
+      rows.push_back(std::move(row));
+    }
+    return std::make_unique<calls::MethodTable>(std::move(rows));
+  }
+
+  rpc::GrpcDoor::Options DoorOptions(const calls::MethodTable& methods,
+                                     transport::Listener* listener) {
+    rpc::GrpcDoor::Options door;
+    door.methods = &methods;
+    door.unknown = [this](calls::Exchange* exchange) {
+      return rpc::StartUnknownMethod(exchange, &metrics_, &access_log_);
+    };
+    door.unsent = &unsent_;
+    door.send_timeout = options_.memory.send_timeout;
+    door.access_log = &access_log_;
+    door.listener = listener;
+    door.read_pause = &read_pause_;
+    return door;
+  }
+
   absl::Status StartGrpc() {
     MakeReceiveLedger();
     StartGuard();
-    rpc::ServiceContext context;
-    context.registry = &registry_;
-    context.manager = manager_.get();
-    context.metrics = &metrics_;
-    context.in_flight = &in_flight_;
-    context.clock = &clock_;
-    context.unsent = &unsent_;
-    context.budget = &inflight_budget_;
-    context.send_timeout = options_.memory.send_timeout;
-    context.received = &received_messages_;
-    context.streams = &open_streams_;
-    context.access_log = &access_log_;
-    context.limits = LimitsFrom(options_);
-
+    MakeMethods();
     grpc::EnableDefaultHealthCheckService(true);
     grpc::ServerBuilder builder;
     absl::StatusOr<std::unique_ptr<transport::Listener>> listener =
         OpenListener("listen", options_.listen, credentials_->ForListener(), &builder);
     if (!listener.ok()) return listener.status();
     listener_ = *std::move(listener);
-    context.listener = listener_.get();
-    context.read_pause = &read_pause_;
-    service_ = std::make_unique<rpc::Service>(context);
-    builder.RegisterService(service_.get());
-    open_inference::OpenInferenceService::Options open_inference;
-    open_inference.context = context;
-    open_inference.ready = [this] { return ready(); };
-    open_inference.max_queue_delay = options_.batching.engine.batcher.max_queue_delay;
-    open_inference_service_ =
-        std::make_unique<open_inference::OpenInferenceService>(std::move(open_inference));
-    builder.RegisterService(open_inference_service_.get());
-    builder.RegisterCallbackGenericService(&unknown_method_service_);
+    door_ = std::make_unique<rpc::GrpcDoor>(DoorOptions(*methods_, listener_.get()));
+    builder.RegisterCallbackGenericService(door_.get());
     SetConnectionArguments(options_, options_.rpc.max_message_bytes, quota_, &builder);
     grpc_server_ = builder.BuildAndStart();
     if (grpc_server_ == nullptr) {
       return absl::InternalError("gRPC cannot start its server; GRPC_VERBOSITY=error says why");
     }
-    grpc::ChannelArguments own_channel;
-    own_channel.SetMaxReceiveMessageSize(-1);
-    open_inference_service_->SetChannel(grpc_server_->InProcessChannel(own_channel));
     listener_->Start();
     if (absl::Status status = CheckHandshakes(*listener_); !status.ok()) return status;
     unsent_.Start();
@@ -779,18 +810,14 @@ class ServerImpl final : public Server,
 
   absl::Status StartAdmin() {
     if (!options_.admin_listen.has_value()) return absl::OkStatus();
-    admin_service_ = std::make_unique<rpc::AdminService>(options_.models.control, manager_.get(),
-                                                         &metrics_, &access_log_);
     grpc::ServerBuilder builder;
     absl::StatusOr<std::unique_ptr<transport::Listener>> listener = OpenListener(
         "admin_listen", *options_.admin_listen, credentials_->ForAdminListener(), &builder);
     if (!listener.ok()) return listener.status();
     admin_listener_ = *std::move(listener);
-    builder.RegisterService(admin_service_.get());
-    repository_service_ = std::make_unique<open_inference::RepositoryService>(
-        options_.models.control, manager_.get(), &metrics_, &access_log_);
-    builder.RegisterService(repository_service_.get());
-    builder.RegisterCallbackGenericService(&unknown_admin_method_service_);
+    admin_door_ =
+        std::make_unique<rpc::GrpcDoor>(DoorOptions(*admin_methods_, admin_listener_.get()));
+    builder.RegisterCallbackGenericService(admin_door_.get());
     SetConnectionArguments(options_, kMaxAdminMessageBytes, quota_, &builder);
     admin_server_ = builder.BuildAndStart();
     if (admin_server_ == nullptr) {
@@ -808,9 +835,7 @@ class ServerImpl final : public Server,
 
   rest::Gateway::Options MakeGatewayOptions() {
     rest::Gateway::Options gateway;
-    grpc::ChannelArguments arguments;
-    arguments.SetMaxReceiveMessageSize(-1);
-    gateway.channel = grpc_server_->InProcessChannel(arguments);
+    gateway.methods = methods_.get();
     gateway.authenticate = [this](const http::PageRequest& request) { return CheckToken(request); };
     gateway.memory.reserve = [this](int64_t bytes) {
       MutexLock lock(&gateway_memory_mutex_);
@@ -1004,15 +1029,6 @@ class ServerImpl final : public Server,
   std::unique_ptr<transport::Credentials> credentials_;
   // The server tries its own port without a certificate; with mutual TLS that one handshake fails.
   std::atomic<bool> expects_own_handshake_{false};
-  rpc::Reflection reflection_{{v1::InferenceService::service_full_name(),
-                               inference::GRPCInferenceService::service_full_name(), kHealthService,
-                               grpc::reflection::v1::ServerReflection::service_full_name()}};
-  rpc::Reflection admin_reflection_{
-      {v1::AdminService::service_full_name(), inference::GRPCInferenceService::service_full_name(),
-       kHealthService, grpc::reflection::v1::ServerReflection::service_full_name()}};
-  rpc::UnknownMethodService unknown_method_service_{&reflection_, &metrics_, &access_log_};
-  rpc::UnknownMethodService unknown_admin_method_service_{&admin_reflection_, &metrics_,
-                                                          &access_log_};
   std::unique_ptr<kernels::Backend> backend_;
   batching::StateBudgets state_budgets_;  // constant once backend_loaded_
   batching::DeviceWatch device_watch_{
@@ -1023,8 +1039,13 @@ class ServerImpl final : public Server,
       nullptr};         // for the metrics pages' threads
   Mutex health_mutex_;  // held while health is computed and published
   transport::ReadPause read_pause_{options_.connections.read_pause};
-  std::unique_ptr<rpc::Service> service_;
-  std::unique_ptr<open_inference::OpenInferenceService> open_inference_service_;
+  rpc::ServiceContext service_context_;
+  rpc::AdminContext admin_context_;
+  open_inference::OpenInferenceContext open_inference_context_;
+  std::unique_ptr<calls::MethodTable> methods_;
+  std::unique_ptr<calls::MethodTable> admin_methods_;
+  std::unique_ptr<rpc::GrpcDoor> door_;
+  std::unique_ptr<rpc::GrpcDoor> admin_door_;
   std::shared_ptr<transport::ReceiveLedger> receive_ledger_;
   RateLimit ledger_log_limit_{kClosedLogLines};
   std::unique_ptr<transport::Listener> listener_;
@@ -1032,8 +1053,6 @@ class ServerImpl final : public Server,
   std::atomic<transport::Listener*> serving_listener_{nullptr};
   std::atomic<transport::Listener*> serving_admin_listener_{nullptr};
   std::unique_ptr<grpc::Server> grpc_server_;
-  std::unique_ptr<rpc::AdminService> admin_service_;
-  std::unique_ptr<open_inference::RepositoryService> repository_service_;
   std::unique_ptr<transport::Listener> admin_listener_;
   std::unique_ptr<transport::ConnectionGuard> guard_;  // null = none; asks the listeners
   std::unique_ptr<grpc::Server> admin_server_;

@@ -118,7 +118,7 @@ class Form final : public InferForm<v1::AnswerRequest, v1::AnswerResponse> {
     return answers.answers().empty() ? v1::SpanAnswer::default_instance() : answers.answers(0);
   }
 
-  absl::Status Write(const v1::AnswerResponse& answered, grpc::ByteBuffer* bytes) override {
+  absl::Status Write(const v1::AnswerResponse& answered, absl::Cord* bytes) override {
     const int batch = answered.results_size();
     InferResponse response(model().name(), model().version(), call().id);
     for (const OutputTensor output : call().outputs) {

@@ -26,7 +26,7 @@ class Form final : public SequenceInferForm<v1::ClassifyRequest, v1::ClassifyRes
     request->set_top_k(only_best ? 1 : 0);
   }
 
-  absl::Status Write(const v1::ClassifyResponse& classified, grpc::ByteBuffer* bytes) override {
+  absl::Status Write(const v1::ClassifyResponse& classified, absl::Cord* bytes) override {
     const int batch = classified.classifications_size();
     const auto num_labels = static_cast<int64_t>(model().labels().size());
     InferResponse response(model().name(), model().version(), call().id);

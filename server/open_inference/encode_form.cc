@@ -73,7 +73,7 @@ class Form final : public SequenceInferForm<v1::EncodeRequest, v1::EncodeRespons
     return padding * width() * static_cast<int64_t>(sizeof(float));
   }
 
-  absl::Status Write(const v1::EncodeResponse& encoded, grpc::ByteBuffer* bytes) override {
+  absl::Status Write(const v1::EncodeResponse& encoded, absl::Cord* bytes) override {
     const int batch = encoded.encodings_size();
     int64_t longest = 0;
     for (const v1::Encoding& one : encoded.encodings()) {

@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "inference/open_inference.pb.h"
+#include "server/calls/message_cord.h"
 #include "server/open_inference/infer_response.h"
 
 namespace sru::server::open_inference {
@@ -200,12 +201,11 @@ TEST(InferResponseTest, IsTheMessageOfTheProtocol) {
   ASSERT_TRUE(response.Allocate().ok());
   InferResponse::WriteString("def", InferResponse::WriteString("abc", response.values(0)));
   std::memcpy(response.values(1), "wxyz", 4);
-  grpc::ByteBuffer bytes;
+  absl::Cord bytes;
   response.MoveTo(&bytes);
-  grpc::Slice slice;
-  ASSERT_TRUE(bytes.TrySingleSlice(&slice).ok());
+  ASSERT_TRUE(bytes.TryFlat().has_value());
   inference::ModelInferResponse parsed;
-  ASSERT_TRUE(parsed.ParseFromArray(slice.begin(), static_cast<int>(slice.size())));
+  ASSERT_TRUE(calls::ParseCord(bytes, &parsed));
   EXPECT_EQ(parsed.model_name(), "model");
   EXPECT_EQ(parsed.model_version(), "12");
   EXPECT_EQ(parsed.id(), "an id");
@@ -218,7 +218,7 @@ TEST(InferResponseTest, IsTheMessageOfTheProtocol) {
               ElementsAre(std::string("\x03\0\0\0abc\x03\0\0\0def", 14), "wxyz", ""));
   std::string again;
   ASSERT_TRUE(parsed.SerializeToString(&again));
-  EXPECT_EQ(again.size(), slice.size());
+  EXPECT_EQ(again.size(), bytes.size());
 }
 
 }  // namespace

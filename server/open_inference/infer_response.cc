@@ -65,8 +65,8 @@ absl::Status InferResponse::Allocate() {
                                                    " bytes, expected at most ", kMostBytes,
                                                    "; send fewer sequences at a time"));
   }
-  slice_ = grpc::Slice(size_);
-  auto* to = const_cast<uint8_t*>(slice_.begin());  // ours alone until MoveTo()
+  bytes_.reset(new uint8_t[size_]);  // not initialized: all of it is written
+  uint8_t* to = bytes_.get();
   to = WriteField(Response::kModelNameFieldNumber, model_, to);
   to = WriteField(Response::kModelVersionFieldNumber, version, to);
   if (!id_.empty()) to = WriteField(Response::kIdFieldNumber, id_, to);
@@ -92,9 +92,9 @@ uint8_t* InferResponse::WriteString(absl::string_view text, uint8_t* to) {
   return to + sizeof(size) + text.size();
 }
 
-void InferResponse::MoveTo(grpc::ByteBuffer* bytes) {
-  *bytes = grpc::ByteBuffer(&slice_, 1);
-  slice_ = grpc::Slice();
+void InferResponse::MoveTo(absl::Cord* bytes) {
+  const absl::string_view view(reinterpret_cast<const char*>(bytes_.get()), size_);
+  *bytes = absl::MakeCordFromExternal(view, [owned = std::move(bytes_)] {});
 }
 
 }  // namespace sru::server::open_inference

@@ -16,9 +16,8 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
-#include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/slice.h"
 #include "server/open_inference/model_tensors.h"
 
 namespace sru::server::open_inference {
@@ -46,7 +45,7 @@ class InferResponse {
   static uint8_t* WriteString(absl::string_view text, uint8_t* to);
 
   // Once all values are there.
-  void MoveTo(grpc::ByteBuffer* bytes);
+  void MoveTo(absl::Cord* bytes);
 
  private:
   struct Tensor {
@@ -65,7 +64,7 @@ class InferResponse {
   const absl::string_view id_;
   absl::InlinedVector<Tensor, 4> tensors_;
   size_t size_ = 0;
-  grpc::Slice slice_;
+  std::unique_ptr<uint8_t[]> bytes_;
 };
 
 }  // namespace sru::server::open_inference

@@ -1,7 +1,9 @@
 #include "server/open_inference/infer_stream_call.h"
 
+#include <algorithm>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -9,25 +11,20 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "base/mutex.h"
 #include "google/protobuf/io/coded_stream.h"
-#include "grpcpp/client_context.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "inference/open_inference.pb.h"
-#include "server/base/metadata_value.h"
-#include "server/base/passed_peer.h"
+#include "server/calls/local_calls.h"
 #include "server/open_inference/infer_request.h"
 #include "server/open_inference/message_bytes.h"
+#include "server/rpc/call.h"
 #include "server/rpc/response_writer.h"
-#include "server/rpc/stream_call.h"
 
 namespace sru::server::open_inference {
 namespace {
 
-using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
-
-constexpr char kMethod[] = "/inference.GRPCInferenceService/ModelInfer";
 constexpr absl::string_view kFinalWanted = "triton_enable_empty_final_response";
 constexpr char kFinal[] = "triton_final_response";
 
@@ -43,27 +40,26 @@ constexpr const char* kPassedOn[] = {"authorization", "traceparent", "x-request-
 struct Request {
   explicit Request(rpc::ByteBudget* budget) : held(budget) {}
 
-  grpc::ByteBuffer bytes;
-  grpc::ByteBuffer answer;
-  std::unique_ptr<grpc::ClientContext> call;  // null: it was refused before its call
-  grpc::Status status;
+  absl::Cord bytes;
+  absl::Cord answer;
+  std::shared_ptr<calls::LocalCall> call;  // null: not yet, or no more
+  absl::Status status;
   bool is_done = false;
   rpc::ByteReservation held;
 };
 using RequestPtr = std::unique_ptr<Request>;
 
-class InferStreamCall final : public rpc::StreamCall<Reactor> {
+class InferStreamCall final : public rpc::Call {
  public:
-  InferStreamCall(const rpc::ServiceContext& context, grpc::CallbackServerContext* call)
-      : StreamCall(telemetry::Method::kModelStreamInfer, context, call) {}
+  InferStreamCall(const rpc::ServiceContext& context, calls::Exchange* exchange,
+                  const calls::Method& infer)
+      : Call(telemetry::Method::kModelStreamInfer, context, exchange), infer_(infer) {
+    times_.emplace();
+  }
 
-  void Start(const std::shared_ptr<grpc::Channel>& channel) {
-    stub_ = std::make_unique<grpc::GenericStub>(channel);
+  void Start() {
     absl::Status status = TakeMessage([this] { return Open(); });
-    if (status.ok()) {
-      StartRead(&incoming_);
-      return;
-    }
+    if (status.ok()) return exchange_.Read();
     {
       MutexLock lock(&mutex_);
       has_ended_ = true;
@@ -72,50 +68,33 @@ class InferStreamCall final : public rpc::StreamCall<Reactor> {
   }
 
  private:
-  // noexcept as in StreamCall::Ending().
-  void OnReadDone(bool ok) noexcept override {
-    Request* request = nullptr;
+  // noexcept as in Call::Ending().
+  void OnMessage(std::optional<absl::Cord> message) noexcept override {
     {
       MutexLock lock(&mutex_);
       if (has_ended_ || is_closed_) return;
-      if (!ok) is_closed_ = true;
+      if (!message.has_value()) is_closed_ = true;
     }
-    if (ok) request = Take();
-    if (request != nullptr) {
-      stub_->UnaryCall(
-          request->call.get(), kMethod, grpc::StubOptions(), &request->bytes, &request->answer,
-          [this, request](grpc::Status status) { OnAnswer(request, std::move(status)); });
+    if (message.has_value()) {
+      if (Request* const request = Take(*std::move(message)); request != nullptr) Ask(request);
     }
     Go();
   }
 
-  // The request that was read, if its call is to be started: it stays until that is answered. Null if it is refused: it is done
+  // The request, if its call is to be started: it stays until that is answered. Null if it is refused: it is done
   // already, and another thread may send its answer and free it. Null if memory for it cannot be allocated: the stream ends then. Null as
   // well if the stream was closed meanwhile: it may have ended, and then nobody would wait for the request's call.
-  Request* Take() {
+  Request* Take(absl::Cord message) {
     RequestPtr request;
     const absl::Status status = TakeMessage([&] {
-      const auto size = static_cast<int64_t>(incoming_.Length());
-      // The call of its own adds it to all that was received, but does not know the connection.
-      if (context_.listener != nullptr) context_.listener->NoteDelivered(call_->peer(), size);
+      const auto size = static_cast<int64_t>(message.size());
       request = std::make_unique<Request>(context_.budget);
-      request->bytes.Swap(&incoming_);
+      request->bytes = std::move(message);
       if (!request->held.Grow(kRequestBytes + size)) {
         context_.metrics->OnRefusalWithoutModel(batching::RejectReason::kMemory);
-        request->status = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                                       rpc::NoMemoryLeft(*context_.budget, kRequestBytes + size));
+        request->status =
+            absl::ResourceExhaustedError(rpc::NoMemoryLeft(*context_.budget, kRequestBytes + size));
         request->is_done = true;
-        return absl::OkStatus();
-      }
-      // With its deadline and its end.
-      request->call = grpc::ClientContext::FromCallbackServerContext(*call_);
-      request->call->AddMetadata(kPassedPeerHeader, PassPeer(call_->peer()));
-      for (const char* const header : kPassedOn) {
-        const auto [begin, end] = call_->client_metadata().equal_range(header);
-        for (auto it = begin; it != end; ++it) {
-          const absl::string_view value(it->second.data(), it->second.size());
-          if (IsMetadataValue(value)) request->call->AddMetadata(header, std::string(value));
-        }
       }
       return absl::OkStatus();
     });
@@ -129,32 +108,61 @@ class InferStreamCall final : public rpc::StreamCall<Reactor> {
     return to_call;
   }
 
-  void OnAnswer(Request* request, grpc::Status status) {
+  // Calls with the stream's deadline, and ends with it.
+  void Ask(Request* request) {
+    calls::LocalCallInfo info;
+    info.timeout = exchange_.time_left();
+    info.peer = exchange_.peer();
+    for (const char* const header : kPassedOn) {
+      const absl::string_view value = exchange_.FindHeader(header);
+      if (!value.empty()) info.headers.emplace_back(header, value);
+    }
+    std::shared_ptr<calls::LocalCall> call = calls_.Unary(
+        infer_, request->bytes, std::move(info),
+        [this, request](calls::LocalAnswer answer) { OnAnswer(request, std::move(answer)); });
+    bool cancel = false;
+    {
+      MutexLock lock(&mutex_);
+      // The request may be done, and gone.
+      const bool is_open =
+          std::any_of(requests_.begin(), requests_.end(),
+                      [request](const RequestPtr& open) { return open.get() == request; });
+      if (!is_open || request->is_done) return;
+      request->call = call;
+      cancel = absl::IsCancelled(end_);
+    }
+    if (cancel) call->Cancel();
+  }
+
+  void OnAnswer(Request* request, calls::LocalAnswer answer) {
     const Reference keep(this);
     {
       MutexLock lock(&mutex_);
-      request->status = std::move(status);
+      request->status = std::move(answer.end.status);
+      request->answer = std::move(answer.message);
       request->is_done = true;
       request->call.reset();
     }
     Go();
   }
 
-  void OnSent(bool ok) override {
+  void OnWritten(bool ok) noexcept override {
     {
       MutexLock lock(&mutex_);
       is_sending_ = false;
       sent_.reset();
       if (!ok) Close(absl::CancelledError("the caller is gone"));
     }
+    if (!ok) CancelCalls();
     Go();
   }
 
-  void OnCancel() override {
+  void OnCancel() noexcept override {
     {
       MutexLock lock(&mutex_);
       Close(absl::CancelledError("the caller cancelled the stream"));
     }
+    CancelCalls();
     Go();
   }
 
@@ -170,10 +178,19 @@ class InferStreamCall final : public rpc::StreamCall<Reactor> {
   void Close(absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     is_closed_ = true;
     if (end_.ok()) end_ = std::move(status);
-    if (!absl::IsCancelled(end_)) return;
-    for (const RequestPtr& request : requests_) {
-      if (request->call != nullptr) request->call->TryCancel();
+  }
+
+  // Ends the calls that nobody waits for any more: not under the lock, as their answers may come at once.
+  void CancelCalls() {
+    std::vector<std::shared_ptr<calls::LocalCall>> calls;
+    {
+      MutexLock lock(&mutex_);
+      if (!absl::IsCancelled(end_)) return;
+      for (const RequestPtr& request : requests_) {
+        if (request->call != nullptr) calls.push_back(request->call);
+      }
     }
+    for (const std::shared_ptr<calls::LocalCall>& call : calls) call->Cancel();
   }
 
   // Does what can be done next. noexcept as above.
@@ -209,7 +226,7 @@ class InferStreamCall final : public rpc::StreamCall<Reactor> {
       }
     }
     if (sends) Send();
-    if (reads) StartRead(&incoming_);
+    if (reads) exchange_.Read();
     if (ends) End(std::move(status));
     if (!reads) return false;
     MutexLock lock(&mutex_);
@@ -217,29 +234,25 @@ class InferStreamCall final : public rpc::StreamCall<Reactor> {
     return is_closed_;
   }
 
-  void Send() {
-    MakeMessage(sent_.get());
-    SendMessage(&outgoing_);
-  }
+  void Send() { exchange_.Write(MakeMessage(sent_.get())); }
 
   // Makes the message with the answer, of which nothing is copied.
-  void MakeMessage(Request* request) {
-    outgoing_.Clear();
-    const auto size = static_cast<int64_t>(request->answer.Length());
+  absl::Cord MakeMessage(Request* request) {
+    absl::Cord outgoing;
+    const auto size = static_cast<int64_t>(request->answer.size());
     if (request->status.ok() && !request->held.Grow(size)) {
-      request->status = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
-                                     rpc::NoMemoryLeft(*context_.budget, size));
+      request->status = absl::ResourceExhaustedError(rpc::NoMemoryLeft(*context_.budget, size));
     }
     const inference::ModelInferResponse beside = AnswerBeside(*request);
     if (!request->status.ok()) {
       inference::ModelStreamInferResponse message;
-      message.set_error_message(request->status.error_message().empty()
+      message.set_error_message(request->status.message().empty()
                                     ? std::string("no memory is left for the answer; retry later")
-                                    : request->status.error_message());
+                                    : std::string(request->status.message()));
       *message.mutable_infer_response() = beside;
       // What can fail of this is memory.
-      static_cast<void>(rpc::SerializeMessage(message, &outgoing_));
-      return;
+      static_cast<void>(rpc::SerializeMessage(message, &outgoing));
+      return outgoing;
     }
     // Messages one after the other are merged.
     const std::string more = beside.SerializeAsString();
@@ -247,13 +260,10 @@ class InferStreamCall final : public rpc::StreamCall<Reactor> {
     uint8_t head[11] = {kTag};
     const uint8_t* const end =
         google::protobuf::io::CodedOutputStream::WriteVarint64ToArray(size + more.size(), head + 1);
-    std::vector<grpc::Slice> slices = {grpc::Slice(head, end - head)};
-    std::vector<grpc::Slice> answer;
-    if (request->answer.Dump(&answer).ok()) {
-      slices.insert(slices.end(), answer.begin(), answer.end());
-    }
-    if (!more.empty()) slices.emplace_back(more);
-    outgoing_ = grpc::ByteBuffer(slices.data(), slices.size());
+    outgoing.Append(absl::string_view(reinterpret_cast<const char*>(head), end - head));
+    outgoing.Append(request->answer);
+    outgoing.Append(more);
+    return outgoing;
   }
 
   // What is in a response besides the answer: the mark of a last answer where the request wants it, and the id of a request
@@ -274,9 +284,8 @@ class InferStreamCall final : public rpc::StreamCall<Reactor> {
     return beside;
   }
 
-  std::unique_ptr<grpc::GenericStub> stub_;  // constant once the stream is open
-  grpc::ByteBuffer incoming_;                // while a message is read
-  grpc::ByteBuffer outgoing_;                // while a message is sent
+  const calls::Method& infer_;
+  calls::LocalCalls calls_;
 
   Mutex mutex_;
   std::deque<RequestPtr> requests_ ABSL_GUARDED_BY(mutex_);  // in the order of their arrival
@@ -292,10 +301,11 @@ class InferStreamCall final : public rpc::StreamCall<Reactor> {
 
 }  // namespace
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* StartModelStreamInfer(
-    const rpc::ServiceContext& context, grpc::CallbackServerContext* call,
-    const std::shared_ptr<grpc::Channel>& channel) {
-  return rpc::StartStream<InferStreamCall, Reactor>(context, call, channel);
+calls::CallHandler* StartModelStreamInfer(const rpc::ServiceContext& context,
+                                          calls::Exchange* exchange, const calls::Method& infer) {
+  auto* const call = new InferStreamCall(context, exchange, infer);
+  call->Start();
+  return call;
 }
 
 }  // namespace sru::server::open_inference

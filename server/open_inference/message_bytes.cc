@@ -1,35 +1,32 @@
 #include "server/open_inference/message_bytes.h"
 
 #include <cstring>
-#include <vector>
+#include <optional>
 
 namespace sru::server::open_inference {
 
-bool MessageBytes::Read(const grpc::ByteBuffer& buffer) {
+bool MessageBytes::Read(const absl::Cord& message) {
   Release();
-  if (buffer.Length() == 0) return true;
-  if (buffer.TrySingleSlice(&slice_).ok()) {
-    view_ = {reinterpret_cast<const char*>(slice_.begin()), slice_.size()};
+  if (message.TryFlat().has_value()) {
+    message_ = message;
+    view_ = *message_.TryFlat();
     return true;
   }
-  const size_t size = buffer.Length();
-  if (!held_.Grow(static_cast<int64_t>(size))) return false;
-  std::vector<grpc::Slice> slices;
-  if (!buffer.Dump(&slices).ok()) return true;  // never, of a message that was received
-  copy_.reset(new char[size]);
-  size_t offset = 0;
-  for (const grpc::Slice& slice : slices) {
-    std::memcpy(copy_.get() + offset, slice.begin(), slice.size());
-    offset += slice.size();
+  if (!held_.Grow(static_cast<int64_t>(message.size()))) return false;
+  copy_.reset(new char[message.size()]);
+  char* to = copy_.get();
+  for (const absl::string_view chunk : message.Chunks()) {
+    std::memcpy(to, chunk.data(), chunk.size());
+    to += chunk.size();
   }
-  view_ = {copy_.get(), offset};
+  view_ = {copy_.get(), message.size()};
   return true;
 }
 
 void MessageBytes::Release() {
   view_ = {};
   copy_.reset();
-  slice_ = grpc::Slice();
+  message_.Clear();
   held_.ShrinkTo(0);
 }
 

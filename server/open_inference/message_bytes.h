@@ -6,9 +6,8 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
-#include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/slice.h"
 #include "server/rpc/byte_budget.h"
 
 namespace sru::server::open_inference {
@@ -19,7 +18,7 @@ class MessageBytes {
   explicit MessageBytes(rpc::ByteBudget* budget) : held_(budget) {}
 
   // False if the budget has no room for a copy.
-  bool Read(const grpc::ByteBuffer& buffer);
+  bool Read(const absl::Cord& message);
 
   // Until Release().
   absl::string_view view() const { return view_; }
@@ -28,7 +27,7 @@ class MessageBytes {
   void Release();
 
  private:
-  grpc::Slice slice_;
+  absl::Cord message_;  // that is not copied
   rpc::ByteReservation held_;
   std::unique_ptr<char[]> copy_;
   absl::string_view view_;

@@ -1,5 +1,6 @@
 #include "server/open_inference/message_bytes.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -8,16 +9,20 @@
 namespace sru::server::open_inference {
 namespace {
 
-grpc::ByteBuffer Buffer(const std::vector<std::string>& parts) {
-  std::vector<grpc::Slice> slices(parts.begin(), parts.end());
-  return grpc::ByteBuffer(slices.data(), slices.size());
+absl::Cord Buffer(const std::vector<std::string>& parts) {
+  absl::Cord cord;
+  for (const std::string& part : parts) {
+    const auto owned = std::make_shared<const std::string>(part);
+    cord.Append(absl::MakeCordFromExternal(*owned, [owned] {}));
+  }
+  return cord;
 }
 
 TEST(MessageBytesTest, OnePieceIsNotCopied) {
   rpc::ByteBudget budget(10);
   MessageBytes bytes(&budget);
   const std::string text(1000, 'x');
-  const grpc::ByteBuffer buffer = Buffer({text});
+  const absl::Cord buffer = Buffer({text});
   ASSERT_TRUE(bytes.Read(buffer));
   EXPECT_EQ(bytes.view(), text);
   EXPECT_EQ(budget.used(), 0);
@@ -29,7 +34,7 @@ TEST(MessageBytesTest, SeveralPiecesTakeMemoryOfTheBudget) {
   // gRPC joins small pieces by itself.
   const std::vector<std::string> parts = {std::string(100, 'x'), std::string(90, 'y'),
                                           std::string(80, 'z')};
-  const grpc::ByteBuffer buffer = Buffer(parts);
+  const absl::Cord buffer = Buffer(parts);
   ASSERT_TRUE(bytes.Read(buffer));
   EXPECT_EQ(bytes.view(), parts[0] + parts[1] + parts[2]);
   EXPECT_EQ(bytes.copied_bytes(), 270);
@@ -46,7 +51,7 @@ TEST(MessageBytesTest, SeveralPiecesTakeMemoryOfTheBudget) {
 TEST(MessageBytesTest, NoBytes) {
   rpc::ByteBudget budget(0);
   MessageBytes bytes(&budget);
-  ASSERT_TRUE(bytes.Read(grpc::ByteBuffer()));
+  ASSERT_TRUE(bytes.Read(absl::Cord()));
   EXPECT_EQ(bytes.view(), "");
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "server/batching/reject_reason.h"
 #include "server/open_inference/infer_form.h"
 #include "server/open_inference/model_version.h"
@@ -17,12 +18,11 @@
 namespace sru::server::open_inference {
 namespace {
 
-absl::Status Read(const rpc::ServiceContext& context, const grpc::ByteBuffer& bytes,
-                  InferCall* call) {
+absl::Status Read(const rpc::ServiceContext& context, const absl::Cord& bytes, InferCall* call) {
   if (!call->bytes.Read(bytes)) {
     return batching::MakeRefusal(
         batching::RejectReason::kMemory,
-        rpc::NoMemoryLeft(*context.budget, static_cast<int64_t>(bytes.Length())));
+        rpc::NoMemoryLeft(*context.budget, static_cast<int64_t>(bytes.size())));
   }
   InferRequest& request = call->request;
   if (absl::Status status = ReadInferRequest(call->bytes.view(), &request); !status.ok()) {
@@ -39,65 +39,85 @@ absl::Status Read(const rpc::ServiceContext& context, const grpc::ByteBuffer& by
   return ChooseOutputs(call->model(), request.outputs, &call->kind, &call->outputs);
 }
 
-// The end of a call that has not got as far as to have a form.
-grpc::Status EndEarly(const rpc::ServiceContext& context, grpc::CallbackServerContext* call,
-                      const lifecycle::ServedModel* served, const absl::Status& status,
-                      int64_t message_bytes) {
-  rpc::EndedCall ended;
-  if (const std::optional<batching::RejectReason> reason = batching::GetRejectReason(status);
-      reason.has_value()) {
-    if (served != nullptr) {
-      served->metrics->OnRefusal(*reason);
-    } else {
-      context.metrics->OnRefusalWithoutModel(*reason);
+// Once the request is read, the call that answers it does all else.
+class ModelInferCall final : public calls::CallHandler {
+ public:
+  ModelInferCall(const rpc::ServiceContext& context, calls::Exchange* exchange)
+      : context_(context), exchange_(*exchange) {}
+
+  void OnMessage(std::optional<absl::Cord> message) noexcept override {
+    const absl::Cord bytes = message.value_or(absl::Cord());
+    auto infer = std::make_unique<InferCall>(context_.budget);
+    absl::Status status;
+    try {
+      status = Read(context_, bytes, infer.get());
+    } catch (const std::bad_alloc&) {
+      status = batching::MakeRefusal(batching::RejectReason::kMemory, rpc::kNoMemory);
     }
-    if (message_bytes <= context.budget->limit()) ended.retry_after = rpc::kMemoryRetryAfter;
+    if (!status.ok()) return EndEarly(infer->served.get(), status, bytes.size());
+    call_ = Start(std::move(infer));
+    call_->OnMessage(std::move(message));
   }
-  ended.call = call;
-  ended.request_id = telemetry::AccessLog::Begin(*call);
-  ended.method = telemetry::Method::kModelInfer;
-  ended.record.status = &status;
-  if (served != nullptr) {
-    ended.model_metrics = served->metrics.get();
-    ended.record.model = served->name;
-    ended.record.version = served->version;
+  void OnCancel() override {
+    if (call_ != nullptr) call_->OnCancel();
   }
-  return rpc::EndCall(context.metrics, context.access_log, std::move(ended));
-}
+  void OnDone() override {
+    if (call_ != nullptr) call_->OnDone();
+    delete this;
+  }
+
+ private:
+  calls::CallHandler* Start(std::unique_ptr<InferCall> infer) {
+    switch (infer->kind) {
+      case InferKind::kClassify:
+        return rpc::StartClassify(context_, &exchange_, MakeClassifyForm(std::move(infer)));
+      case InferKind::kEncode:
+        return rpc::StartEncode(context_, &exchange_, MakeEncodeForm(std::move(infer)));
+      case InferKind::kScore:
+        return rpc::StartScore(context_, &exchange_, MakeScoreForm(std::move(infer)));
+      case InferKind::kAnswer:
+        return rpc::StartAnswer(context_, &exchange_, MakeAnswerForm(std::move(infer)));
+      case InferKind::kTranslate:
+        return rpc::StartTranslate(context_, &exchange_, MakeTranslateForm(std::move(infer)));
+    }
+    return nullptr;
+  }
+
+  // The end of a call that has not got as far as to have a form.
+  void EndEarly(const lifecycle::ServedModel* served, const absl::Status& status, size_t bytes) {
+    const auto message_bytes = static_cast<int64_t>(bytes);
+    context_.received->Add(message_bytes);
+    rpc::EndedCall ended;
+    if (const std::optional<batching::RejectReason> reason = batching::GetRejectReason(status);
+        reason.has_value()) {
+      if (served != nullptr) {
+        served->metrics->OnRefusal(*reason);
+      } else {
+        context_.metrics->OnRefusalWithoutModel(*reason);
+      }
+      if (message_bytes <= context_.budget->limit()) ended.retry_after = rpc::kMemoryRetryAfter;
+    }
+    ended.origin = &exchange_;
+    ended.request_id = telemetry::AccessLog::Begin(exchange_);
+    ended.method = telemetry::Method::kModelInfer;
+    ended.record.status = &status;
+    if (served != nullptr) {
+      ended.model_metrics = served->metrics.get();
+      ended.record.model = served->name;
+      ended.record.version = served->version;
+    }
+    exchange_.Finish(rpc::EndCall(context_.metrics, context_.access_log, std::move(ended)));
+  }
+
+  const rpc::ServiceContext& context_;
+  calls::Exchange& exchange_;
+  calls::CallHandler* call_ = nullptr;
+};
 
 }  // namespace
 
-grpc::ServerUnaryReactor* StartModelInfer(const rpc::ServiceContext& context,
-                                          grpc::CallbackServerContext* call,
-                                          const grpc::ByteBuffer* request,
-                                          grpc::ByteBuffer* response) {
-  auto infer = std::make_unique<InferCall>(context.budget);
-  absl::Status status;
-  try {
-    status = Read(context, *request, infer.get());
-  } catch (const std::bad_alloc&) {
-    status = batching::MakeRefusal(batching::RejectReason::kMemory, rpc::kNoMemory);
-  }
-  if (!status.ok()) {
-    const auto bytes = static_cast<int64_t>(request->Length());
-    context.received->Note(context.listener, *call, bytes);
-    return rpc::FinishAtOnce(call, EndEarly(context, call, infer->served.get(), status, bytes));
-  }
-  switch (infer->kind) {
-    case InferKind::kClassify:
-      return rpc::StartClassify(context, call, request, response,
-                                MakeClassifyForm(std::move(infer)));
-    case InferKind::kEncode:
-      return rpc::StartEncode(context, call, request, response, MakeEncodeForm(std::move(infer)));
-    case InferKind::kScore:
-      return rpc::StartScore(context, call, request, response, MakeScoreForm(std::move(infer)));
-    case InferKind::kAnswer:
-      return rpc::StartAnswer(context, call, request, response, MakeAnswerForm(std::move(infer)));
-    case InferKind::kTranslate:
-      return rpc::StartTranslate(context, call, request, response,
-                                 MakeTranslateForm(std::move(infer)));
-  }
-  return nullptr;
+calls::CallHandler* StartModelInfer(const rpc::ServiceContext& context, calls::Exchange* exchange) {
+  return new ModelInferCall(context, exchange);
 }
 
 }  // namespace sru::server::open_inference

@@ -18,7 +18,7 @@ class Form final : public SequenceInferForm<v1::ScoreRequest, v1::ScoreResponse>
     return UnknownParameter(parameter, "");
   }
 
-  absl::Status Write(const v1::ScoreResponse& scored, grpc::ByteBuffer* bytes) override {
+  absl::Status Write(const v1::ScoreResponse& scored, absl::Cord* bytes) override {
     const int batch = scored.scores_size();
     const OutputInfo info = Describe(OutputTensor::kLogProb);
     InferResponse response(model().name(), model().version(), call().id);

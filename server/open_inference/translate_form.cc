@@ -39,7 +39,7 @@ class Form final : public SequenceInferForm<v1::TranslateRequest, v1::TranslateR
     return translation.hypotheses().empty() ? *kNone : translation.hypotheses(0).text();
   }
 
-  absl::Status Write(const v1::TranslateResponse& translated, grpc::ByteBuffer* bytes) override {
+  absl::Status Write(const v1::TranslateResponse& translated, absl::Cord* bytes) override {
     const OutputInfo info = Describe(OutputTensor::kTranslation);
     size_t size = 0;
     for (const v1::Translation& translation : translated.translations()) {

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "nlohmann/json.hpp"
+#include "server/calls/message_cord.h"
 #include "server/rest/completions_request.h"
 #include "server/rest/event_stream.h"
 #include "server/rest/guard.h"
@@ -117,12 +118,12 @@ class Completions : public std::enable_shared_from_this<Completions> {
       generate = request_.generate;
       *generate.mutable_prompt() = std::move(prompts_[prompt]);
     }
-    std::shared_ptr<GrpcStream> stream = call_->ServerStream(
-        kGenerate, ToByteBuffer(generate),
-        [self = shared_from_this(), prompt](const grpc::ByteBuffer& bytes) {
+    std::shared_ptr<calls::LocalStream> stream = call_->ServerStream(
+        kGenerate, calls::ToCord(generate),
+        [self = shared_from_this(), prompt](const absl::Cord& bytes) {
           self->FailIfThrown([&] { self->OnMessage(prompt, bytes); });
         },
-        [self = shared_from_this(), prompt](const GrpcAnswer& answer) {
+        [self = shared_from_this(), prompt](const calls::LocalAnswer& answer) {
           self->FailIfThrown([&] { self->OnDone(prompt, answer); });
         });
     bool cancel = false;
@@ -139,16 +140,16 @@ class Completions : public std::enable_shared_from_this<Completions> {
   }
 
   void Next(size_t prompt) {
-    if (const std::shared_ptr<GrpcStream> stream = StreamOf(prompt)) stream->Next();
+    if (const std::shared_ptr<calls::LocalStream> stream = StreamOf(prompt)) stream->Next();
   }
-  std::shared_ptr<GrpcStream> StreamOf(size_t prompt) {
+  std::shared_ptr<calls::LocalStream> StreamOf(size_t prompt) {
     MutexLock lock(&mutex_);
     return streams_[prompt];
   }
 
-  void OnMessage(size_t prompt, const grpc::ByteBuffer& bytes) {
+  void OnMessage(size_t prompt, const absl::Cord& bytes) {
     v1::GenerateResponse response;
-    if (!FromByteBuffer(bytes, &response) || response.sample() < 0 ||
+    if (!calls::ParseCord(bytes, &response) || response.sample() < 0 ||
         response.sample() >= samples()) {
       return Fail({absl::InternalError("a service answered with a message that cannot be read")});
     }
@@ -169,7 +170,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
         part = Chunk(index);
         choice.text.clear();
         choice.lists.Clear();
-      } else if (!call_->memory().Grow(static_cast<int64_t>(2 * bytes.Length()))) {
+      } else if (!call_->memory().Grow(static_cast<int64_t>(2 * bytes.size()))) {
         part.clear();
         out_of_memory_ = true;
       }
@@ -245,14 +246,14 @@ class Completions : public std::enable_shared_from_this<Completions> {
     lists.candidates += '}';
   }
 
-  void OnDone(size_t prompt, const GrpcAnswer& answer) {
+  void OnDone(size_t prompt, const calls::LocalAnswer& answer) {
     bool all = false;
     {
       MutexLock lock(&mutex_);
       streams_[prompt] = nullptr;
       all = ++done_prompts_ == choices_.size() / static_cast<size_t>(samples()) && !ended_;
     }
-    if (!answer.status.ok()) return Fail(ErrorOfCall(answer.status));
+    if (!answer.end.status.ok()) return Fail(ErrorOfCall(answer.end));
     if (all) return End();
     StartNext();
   }
@@ -294,13 +295,13 @@ class Completions : public std::enable_shared_from_this<Completions> {
   }
 
   void CancelAll() {
-    std::vector<std::shared_ptr<GrpcStream>> streams;
+    std::vector<std::shared_ptr<calls::LocalStream>> streams;
     {
       MutexLock lock(&mutex_);
       ended_ = true;
       streams = streams_;
     }
-    for (const std::shared_ptr<GrpcStream>& stream : streams) {
+    for (const std::shared_ptr<calls::LocalStream>& stream : streams) {
       if (stream != nullptr) stream->Cancel();
     }
   }
@@ -367,7 +368,7 @@ class Completions : public std::enable_shared_from_this<Completions> {
   Mutex mutex_;
   std::vector<v1::Sequence> prompts_ ABSL_GUARDED_BY(mutex_);  // empty where they were sent
   std::vector<Choice> choices_ ABSL_GUARDED_BY(mutex_);        // those of a prompt stand together
-  std::vector<std::shared_ptr<GrpcStream>> streams_
+  std::vector<std::shared_ptr<calls::LocalStream>> streams_
       ABSL_GUARDED_BY(mutex_);  // by prompt; null: not under way
   std::string model_ ABSL_GUARDED_BY(mutex_);
   size_t next_prompt_ ABSL_GUARDED_BY(mutex_) = 0;

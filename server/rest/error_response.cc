@@ -69,11 +69,9 @@ int StatusOf(const RestError& error) {
 }
 
 // The RetryInfo in the details of a status.
-std::optional<absl::Duration> RetryAfterOf(const grpc::Status& status) {
+std::optional<absl::Duration> RetryAfterOf(const calls::CallEnd& end) {
   google::rpc::Status details;
-  if (status.error_details().empty() || !details.ParseFromString(status.error_details())) {
-    return std::nullopt;
-  }
+  if (end.details.empty() || !details.ParseFromString(end.details)) return std::nullopt;
   for (const google::protobuf::Any& detail : details.details()) {
     google::rpc::RetryInfo info;
     if (!detail.UnpackTo(&info)) continue;
@@ -85,10 +83,9 @@ std::optional<absl::Duration> RetryAfterOf(const grpc::Status& status) {
 
 }  // namespace
 
-RestError ErrorOfCall(const grpc::Status& status) {
-  RestError error(
-      absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message()));
-  error.retry_after = RetryAfterOf(status);
+RestError ErrorOfCall(const calls::CallEnd& end) {
+  RestError error(end.status);
+  error.retry_after = RetryAfterOf(end);
   return error;
 }
 

@@ -28,7 +28,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "grpcpp/support/status.h"
+#include "server/calls/exchange.h"
 #include "server/http/page_message.h"
 
 namespace sru::server::rest {
@@ -54,8 +54,8 @@ struct RestError {
   std::vector<std::pair<std::string, std::string>> headers;  // such as Allow
 };
 
-// Takes over the RetryInfo in the details of the status.
-RestError ErrorOfCall(const grpc::Status& status);
+// Of a call that failed. Takes over the RetryInfo in its details.
+RestError ErrorOfCall(const calls::CallEnd& end);
 
 // The body alone, as an event of a stream carries it.
 std::string ErrorBody(ErrorForm form, const RestError& error);

@@ -12,15 +12,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
-#include "server/base/metadata_value.h"
-#include "server/base/passed_peer.h"
+#include "grpcpp/alarm.h"
+#include "server/calls/local_calls.h"
 #include "server/http/page_host.h"
 #include "server/http/page_origin.h"
 #include "server/rest/completions.h"
 #include "server/rest/error_response.h"
-#include "server/rest/grpc_call.h"
 #include "server/rest/guard.h"
 #include "server/rest/openapi.h"
 #include "server/rest/route.h"
@@ -60,16 +60,20 @@ absl::Status ParseTimeout(const std::string& text, absl::Duration* timeout) {
   return absl::OkStatus();
 }
 
-CallInfo InfoOf(const http::PageRequest& request, const std::string& request_id) {
-  CallInfo info;
-  const auto add = [&info](const char* name, const std::string& value) {
-    if (!value.empty() && IsMetadataValue(value)) info.metadata.emplace_back(name, value);
-  };
-  add("authorization", request.header("authorization"));
-  add("traceparent", request.header("traceparent"));
-  add(telemetry::kRequestIdHeader, request_id);
-  add("user-agent", request.header("user-agent"));
-  add(kPassedPeerHeader, PassPeer(PeerAt(request.remote_address, request.remote_port)));
+// A caller at `address` ("10.0.0.1", "::1") in gRPC's form.
+std::string PeerAt(const std::string& address, int port) {
+  if (absl::StrContains(address, ':')) return absl::StrCat("ipv6:[", address, "]:", port);
+  return absl::StrCat("ipv4:", address, ":", port);
+}
+
+calls::LocalCallInfo InfoOf(const http::PageRequest& request, const std::string& request_id) {
+  calls::LocalCallInfo info;
+  for (const char* const name : {"authorization", "traceparent"}) {
+    const std::string* const value = request.headers.Find(name);
+    if (value != nullptr) info.headers.emplace_back(name, *value);
+  }
+  if (!request_id.empty()) info.headers.emplace_back(telemetry::kRequestIdHeader, request_id);
+  info.peer = PeerAt(request.remote_address, request.remote_port);
   const std::string* const timeout = request.headers.Find(kTimeoutHeader);
   // CheckHeaders() has seen that it is right.
   if (timeout != nullptr) ParseTimeout(*timeout, &info.timeout).IgnoreError();
@@ -98,9 +102,7 @@ RestError BodyError(const absl::Status& status) {
 
 struct Gateway::State {
   explicit State(Options given)
-      : options(std::move(given)),
-        budget(std::make_shared<const MemoryBudget>(options.memory)),
-        calls(options.channel) {}
+      : options(std::move(given)), budget(std::make_shared<const MemoryBudget>(options.memory)) {}
 
   // OK, or the refusal of the sender, whatever he asks for.
   absl::Status CheckSender(const http::PageRequest& request) const {
@@ -173,6 +175,11 @@ struct Gateway::State {
                                                    ", found '", type->substr(0, 64), "'"));
   }
 
+  // The routes name methods that the table has.
+  const calls::Method& Find(const std::string& method) const {
+    return *options.methods->Find(method);
+  }
+
   void Refused(const http::PageRequest& request, const RestError& error, int http_status) const {
     if (options.on_refused != nullptr) options.on_refused(request, http_status, error.status);
   }
@@ -182,7 +189,7 @@ struct Gateway::State {
   RouteTable routes;
   std::atomic<bool> closed{false};
   std::atomic<int> running{0};  // of Options::max_calls
-  GrpcCalls calls;
+  calls::LocalCalls calls;
 };
 
 // An answer that keeps what it reserved, and its place, until the client has taken it.
@@ -229,23 +236,23 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   std::string& body() override { return body_; }
   MemoryHold& memory() override { return *memory_; }
 
-  std::shared_ptr<GrpcCall> Unary(const std::string& method, grpc::ByteBuffer request,
-                                  GrpcCalls::OnDone done) override {
+  std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
+                                          calls::LocalCalls::OnDone done) override {
     called_ = true;
-    std::shared_ptr<GrpcCall> call =
-        state_->calls.Unary(method, request, Info(), Guarded(std::move(done), false));
+    std::shared_ptr<calls::LocalCall> call = state_->calls.Unary(
+        state_->Find(method), std::move(request), Info(), Guarded(std::move(done), false));
     CancelIfGone(call);
     return call;
   }
 
-  std::shared_ptr<GrpcStream> ServerStream(const std::string& method, grpc::ByteBuffer request,
-                                           GrpcCalls::OnMessage on_message,
-                                           GrpcCalls::OnDone done) override {
+  std::shared_ptr<calls::LocalStream> ServerStream(const std::string& method, absl::Cord request,
+                                                   calls::LocalCalls::OnMessage on_message,
+                                                   calls::LocalCalls::OnDone done) override {
     called_ = true;
-    std::shared_ptr<GrpcStream> call = state_->calls.ServerStream(
-        method, request, Info(),
-        [self = shared_from_this(), on_message = std::move(on_message)](grpc::ByteBuffer message) {
-          self->FailIfThrown([&] { on_message(message); });
+    std::shared_ptr<calls::LocalStream> call = state_->calls.ServerStream(
+        state_->Find(method), std::move(request), Info(),
+        [self = shared_from_this(), on_message = std::move(on_message)](absl::Cord message) {
+          self->FailIfThrown([&] { on_message(std::move(message)); });
         },
         Guarded(std::move(done), true));
     CancelIfGone(call);
@@ -306,30 +313,44 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
     return true;
   }
 
-  CallInfo Info() {
+  calls::LocalCallInfo Info() {
     std::string id;
     {
       MutexLock lock(&mutex_);
       id = request_id_;
     }
-    CallInfo info = InfoOf(http_->request(), id);
+    calls::LocalCallInfo info = InfoOf(http_->request(), id);
     info.timeout = std::min(info.timeout, state_->options.max_timeout);
+    if (info.timeout != absl::InfiniteDuration()) SetAlarm(info.timeout);
     return info;
   }
 
+  // Ends the calls of the request at its deadline.
+  void SetAlarm(absl::Duration timeout) {
+    MutexLock lock(&mutex_);
+    if (alarm_.has_value()) return;
+    alarm_.emplace();
+    // Weak: the alarm, which is a member, keeps the function.
+    alarm_->Set(absl::ToChronoTime(absl::Now() + timeout), [weak = weak_from_this()](bool expired) {
+      const std::shared_ptr<Call> self = expired ? weak.lock() : nullptr;
+      if (self != nullptr) self->OnGone();
+    });
+  }
+
+  // Nobody waits for the calls any more.
   void OnGone() {
-    std::vector<std::weak_ptr<GrpcCall>> calls;
+    std::vector<std::weak_ptr<calls::LocalCall>> calls;
     {
       MutexLock lock(&mutex_);
       gone_ = true;
       calls.swap(calls_);
     }
-    for (const std::weak_ptr<GrpcCall>& call : calls) {
-      if (const std::shared_ptr<GrpcCall> running = call.lock()) running->Cancel();
+    for (const std::weak_ptr<calls::LocalCall>& call : calls) {
+      if (const std::shared_ptr<calls::LocalCall> running = call.lock()) running->Cancel();
     }
   }
 
-  void CancelIfGone(const std::shared_ptr<GrpcCall>& call) {
+  void CancelIfGone(const std::shared_ptr<calls::LocalCall>& call) {
     {
       MutexLock lock(&mutex_);
       calls_.push_back(call);
@@ -349,8 +370,8 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   }
 
   // `sent`: the answer is sent by then, but for its end, and gives up its place before the client sees that.
-  GrpcCalls::OnDone Guarded(GrpcCalls::OnDone done, bool sent) {
-    return [self = shared_from_this(), done = std::move(done), sent](GrpcAnswer answer) {
+  calls::LocalCalls::OnDone Guarded(calls::LocalCalls::OnDone done, bool sent) {
+    return [self = shared_from_this(), done = std::move(done), sent](calls::LocalAnswer answer) {
       self->FailIfThrown([&] {
         {
           MutexLock lock(&self->mutex_);
@@ -374,8 +395,9 @@ class Gateway::Call final : public RestCall, public std::enable_shared_from_this
   Mutex mutex_;
   std::string request_id_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<void> place_ ABSL_GUARDED_BY(mutex_);  // one of Options::max_calls
+  std::optional<grpc::Alarm> alarm_ ABSL_GUARDED_BY(mutex_);
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::weak_ptr<GrpcCall>> calls_
+  std::vector<std::weak_ptr<calls::LocalCall>> calls_
       ABSL_GUARDED_BY(mutex_);  // to cancel when the client is gone
 };
 
@@ -396,7 +418,8 @@ Route DescriptionRoute(std::string description) {
 }  // namespace
 
 Gateway::Gateway(Options options) : state_(std::make_shared<State>(std::move(options))) {
-  std::vector<RouteGroup> groups = {V1Routes(), CompletionsRoutes(), OpenInferenceRoutes()};
+  std::vector<RouteGroup> groups = {V1Routes(*state_->options.methods), CompletionsRoutes(),
+                                    OpenInferenceRoutes()};
   const std::vector<std::string>& only = state_->options.only;
   if (only.empty()) state_->routes.Add(DescriptionRoute(OpenApiText(groups)));
   for (RouteGroup& group : groups) {

@@ -1,5 +1,5 @@
-// Gateway: HTTP requests with JSON become gRPC calls on a channel within the process, so that the parser, the limits, the
-// deadlines, the metrics and the access log of the services count for them too. docs/rest.md has the routes.
+// Gateway: HTTP requests with JSON become calls of the server's own methods, so that the parser, the limits, the
+// deadlines, the metrics and the access log of the calls count for them too. docs/rest.md has the routes.
 //
 //   X-Request-Id          as x-request-id of gRPC; comes back with the answer
 //   traceparent           likewise
@@ -20,7 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "grpcpp/channel.h"
+#include "server/calls/method.h"
 #include "server/http/http_server.h"
 #include "server/http/page_message.h"
 #include "server/rest/memory_hold.h"
@@ -30,8 +30,8 @@ namespace sru::server::rest {
 class Gateway {
  public:
   struct Options {
-    // Within the process, without a limit on the messages that it receives.
-    std::shared_ptr<grpc::Channel> channel;
+    // Must outlive the gateway.
+    const calls::MethodTable* methods = nullptr;
     // Paths of the only routes that there are, such as "/v1/classify". Empty: all.
     std::vector<std::string> only;
     // Further requests are refused with 429 until the call of an earlier one has ended. 0: no bound.

@@ -11,63 +11,88 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "google/rpc/retry.pb.h"
-#include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "server/base/passed_peer.h"
 #include "server/rest/event_stream.h"
-#include "sru/v1/inference.grpc.pb.h"
+#include "sru/v1/inference.pb.h"
+#include "tests/testing/fake_methods.h"
 #include "tests/testing/poll.h"
 
 namespace sru::server::rest {
 namespace {
 
 using ::nlohmann::json;
+using ::sru::testing::FakeEnd;
+using ::sru::testing::FakeStream;
+using ::sru::testing::FakeUnary;
 using ::sru::testing::PollUntil;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// A service that does what the test says and remembers what it was sent.
-class FakeService final : public v1::InferenceService::Service {
- public:
-  std::function<grpc::Status(grpc::ServerContext*, const v1::ClassifyRequest&,
-                             v1::ClassifyResponse*)>
+using Writer = std::function<bool(const v1::GenerateResponse&)>;
+
+// What the calls of the test's methods do.
+struct FakeService {
+  std::function<calls::CallEnd(calls::Exchange&, const v1::ClassifyRequest&, v1::ClassifyResponse*)>
       classify;
-  std::function<grpc::Status(grpc::ServerContext*, const v1::GenerateRequest&,
-                             grpc::ServerWriter<v1::GenerateResponse>*)>
+  std::function<calls::CallEnd(calls::Exchange&, const v1::GenerateRequest&, const Writer&)>
       generate;
 
- private:
-  grpc::Status Classify(grpc::ServerContext* context, const v1::ClassifyRequest* request,
-                        v1::ClassifyResponse* response) override {
-    return classify(context, *request, response);
-  }
-  grpc::Status Generate(grpc::ServerContext* context, const v1::GenerateRequest* request,
-                        grpc::ServerWriter<v1::GenerateResponse>* writer) override {
-    return generate(context, *request, writer);
-  }
-  grpc::Status ListModels(grpc::ServerContext* /*context*/,
-                          const v1::ListModelsRequest* /*request*/,
-                          v1::ListModelsResponse* response) override {
-    for (const int version : {1, 2}) {
-      v1::ModelInfo& model = *response->add_models();
-      model.set_name("trec");
-      model.set_version(version);
+  // Rows of methods that no test calls have no calls.
+  std::vector<calls::Method> Rows() {
+    constexpr char kService[] = "sru.v1.InferenceService";
+    std::vector<calls::Method> rows = {
+        FakeUnary<v1::ClassifyRequest, v1::ClassifyResponse>(
+            kService, "Classify",
+            [this](auto& exchange, const auto& request, auto* response) {
+              return classify(exchange, request, response);
+            }),
+        FakeStream<v1::GenerateRequest, v1::GenerateResponse>(
+            kService, "Generate",
+            [this](auto& exchange, const auto& request, const auto& write) {
+              return generate(exchange, request, write);
+            }),
+        Row<v1::EncodeRequest, v1::EncodeResponse>("Encode"),
+        Row<v1::ScoreRequest, v1::ScoreResponse>("Score"),
+        Row<v1::AnswerRequest, v1::AnswerResponse>("Answer"),
+        Row<v1::TranslateRequest, v1::TranslateResponse>("Translate")};
+    for (calls::Method& row : rows) {
+      row.http_path = absl::StrCat("/v1/", absl::AsciiStrToLower(row.name));
     }
-    return grpc::Status::OK;
+    rows.push_back(FakeUnary<v1::ListModelsRequest, v1::ListModelsResponse>(
+        kService, "ListModels", [](auto& /*exchange*/, const auto& /*request*/, auto* response) {
+          for (const int version : {1, 2}) {
+            v1::ModelInfo& model = *response->add_models();
+            model.set_name("trec");
+            model.set_version(version);
+          }
+          return FakeEnd(absl::OkStatus());
+        }));
+    rows.push_back(FakeUnary<v1::GetModelRequest, v1::GetModelResponse>(
+        kService, "GetModel", [](auto& /*exchange*/, const auto& request, auto* response) {
+          response->mutable_model()->set_name(request.model());
+          response->mutable_model()->set_version(request.version());
+          return FakeEnd(absl::OkStatus());
+        }));
+    return rows;
   }
-  grpc::Status GetModel(grpc::ServerContext* /*context*/, const v1::GetModelRequest* request,
-                        v1::GetModelResponse* response) override {
-    response->mutable_model()->set_name(request->model());
-    response->mutable_model()->set_version(request->version());
-    return grpc::Status::OK;
+
+ private:
+  template <typename Request, typename Response>
+  static calls::Method Row(const char* name) {
+    return FakeUnary<Request, Response>(
+        "sru.v1.InferenceService", name,
+        [](auto& /*exchange*/, const auto& /*request*/, auto* /*response*/) {
+          return FakeEnd(absl::UnimplementedError("no test calls it"));
+        });
   }
 };
 
@@ -86,10 +111,10 @@ struct Client {
   std::function<void()> on_gone ABSL_GUARDED_BY(mutex);
 };
 
-class FakeStream final : public http::PageStream {
+class ClientStream final : public http::PageStream {
  public:
-  explicit FakeStream(std::shared_ptr<Client> client) : client_(std::move(client)) {}
-  ~FakeStream() override {
+  explicit ClientStream(std::shared_ptr<Client> client) : client_(std::move(client)) {}
+  ~ClientStream() override {
     MutexLock lock(&client_->mutex);
     client_->ended = true;
   }
@@ -135,7 +160,7 @@ class FakeHttpCall final : public http::HttpCall {
     if (client_->throws) throw std::bad_alloc();
     EXPECT_EQ(client_->response, nullptr) << "answered twice";
     client_->response = std::make_shared<const http::PageResponse>(head);
-    return std::make_unique<FakeStream>(client_);
+    return std::make_unique<ClientStream>(client_);
   }
 
  private:
@@ -146,16 +171,16 @@ class FakeHttpCall final : public http::HttpCall {
 class GatewayTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    service_.classify = [](grpc::ServerContext*, const v1::ClassifyRequest& request,
+    service_.classify = [](calls::Exchange&, const v1::ClassifyRequest& request,
                            v1::ClassifyResponse* response) {
       response->set_model(request.model());
       for (const v1::Sequence& sequence : request.sequences()) {
         response->add_classifications()->add_labels()->set_name(sequence.text());
       }
-      return grpc::Status::OK;
+      return FakeEnd(absl::OkStatus());
     };
-    service_.generate = [](grpc::ServerContext*, const v1::GenerateRequest& request,
-                           grpc::ServerWriter<v1::GenerateResponse>* writer) {
+    service_.generate = [](calls::Exchange&, const v1::GenerateRequest& request,
+                           const Writer& writer) {
       for (int i = 0; i < request.max_new_tokens(); ++i) {
         v1::GenerateResponse response;
         response.set_model("lm");
@@ -166,19 +191,16 @@ class GatewayTest : public ::testing::Test {
           response.set_prompt_tokens(2);
           response.set_generated_tokens(request.max_new_tokens());
         }
-        if (!writer->Write(response)) break;
+        if (!writer(response)) break;
       }
-      return grpc::Status::OK;
+      return FakeEnd(absl::OkStatus());
     };
-    grpc::ServerBuilder builder;
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
     gateway_ = std::make_unique<Gateway>(MakeOptions());
   }
 
   Gateway::Options MakeOptions() {
     Gateway::Options options;
-    options.channel = server_->InProcessChannel(grpc::ChannelArguments());
+    options.methods = &methods_;
     options.memory.reserve = [this](int64_t bytes) {
       if (throws_.exchange(false)) throw std::bad_alloc();
       if (used_.fetch_add(bytes) + bytes <= limit_) return true;
@@ -206,8 +228,6 @@ class GatewayTest : public ::testing::Test {
     }
     EXPECT_TRUE(PollUntil([this] { return used_ == 0; })) << used_;
     gateway_ = nullptr;
-    server_->Shutdown();
-    server_->Wait();
   }
 
   static http::PageRequest Request(const std::string& method, const std::string& path,
@@ -275,7 +295,7 @@ class GatewayTest : public ::testing::Test {
   }
 
   FakeService service_;
-  std::unique_ptr<grpc::Server> server_;
+  const calls::MethodTable methods_{service_.Rows()};
   std::atomic<int64_t> used_{0};
   std::atomic<int64_t> limit_{int64_t{1} << 30};
   std::atomic<bool> throws_{false};  // the next reservation
@@ -296,43 +316,45 @@ TEST_F(GatewayTest, AJsonRequestIsACall) {
 }
 
 TEST_F(GatewayTest, HeadersGoWithTheCall) {
-  std::multimap<std::string, std::string> seen;
+  std::map<std::string, std::string> seen;
+  std::string peer;
   absl::Duration left;
-  service_.classify = [&](grpc::ServerContext* context, const v1::ClassifyRequest&,
+  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
                           v1::ClassifyResponse*) {
-    for (const auto& [name, value] : context->client_metadata()) {
-      seen.emplace(std::string(name.data(), name.size()), std::string(value.data(), value.size()));
+    for (const char* name : {"x-request-id", "authorization", "traceparent"}) {
+      seen[name] = std::string(exchange.FindHeader(name));
     }
-    left = absl::FromChrono(context->deadline()) - absl::Now();
-    context->AddInitialMetadata("x-request-id", "of-the-service");
-    return grpc::Status::OK;
+    peer = exchange.peer();
+    left = exchange.time_left();
+    calls::CallEnd end = FakeEnd(absl::OkStatus());
+    end.headers = {{"x-request-id", "of-the-service"}};
+    return end;
   };
   http::PageRequest request = Request("POST", "/v1/classify", "{}");
   request.headers["x-request-id"] = "mine";
   request.headers["traceparent"] = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
   request.headers["x-request-timeout-ms"] = "50000";
-  request.headers["user-agent"] = "curl/8";
   const auto response = Ask(request);
   EXPECT_EQ(response->status, 200);
   EXPECT_EQ(Header(*response, "X-Request-Id"), "of-the-service");
-  EXPECT_EQ(seen.find("x-request-id")->second, "mine");
-  EXPECT_EQ(seen.find("authorization")->second, "Bearer secret");
-  EXPECT_EQ(seen.find("user-agent")->second, "curl/8");
-  EXPECT_THAT(seen.find("traceparent")->second, StartsWith("00-4bf9"));
-  EXPECT_EQ(ParsePassedPeer(seen.find(kPassedPeerHeader)->second), "ipv4:10.1.2.3:4711");
+  EXPECT_EQ(seen["x-request-id"], "mine");
+  EXPECT_EQ(seen["authorization"], "Bearer secret");
+  EXPECT_THAT(seen["traceparent"], StartsWith("00-4bf9"));
+  EXPECT_EQ(peer, "ipv4:10.1.2.3:4711");
   EXPECT_GT(left, absl::Seconds(10));
-  EXPECT_LE(left, absl::Seconds(51));
+  EXPECT_LE(left, absl::Seconds(50));
 }
 
 TEST_F(GatewayTest, ErrorsOfCallsAreJson) {
-  service_.classify = [](grpc::ServerContext*, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
+  service_.classify = [](calls::Exchange&, const v1::ClassifyRequest&, v1::ClassifyResponse*) {
     google::rpc::RetryInfo info;
     info.mutable_retry_delay()->set_seconds(2);
     info.mutable_retry_delay()->set_nanos(1);
     google::rpc::Status details;
     static_cast<void>(details.add_details()->PackFrom(info));
-    return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED, "the queue is full",
-                        details.SerializeAsString());
+    calls::CallEnd end = FakeEnd(absl::ResourceExhaustedError("the queue is full"));
+    end.details = details.SerializeAsString();
+    return end;
   };
   const auto response = Ask(Request("POST", "/v1/classify", "{}"));
   EXPECT_EQ(response->status, 429);
@@ -433,11 +455,11 @@ TEST_F(GatewayTest, MemoryIsBoundedAndGivenBack) {
 TEST_F(GatewayTest, ACallIsCancelledWhenItsClientIsGone) {
   std::atomic<bool> entered{false};
   std::atomic<bool> cancelled{false};
-  service_.classify = [&](grpc::ServerContext* context, const v1::ClassifyRequest&,
+  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
                           v1::ClassifyResponse*) {
     entered = true;
-    cancelled = PollUntil([context] { return context->IsCancelled(); });
-    return grpc::Status::CANCELLED;
+    cancelled = PollUntil([&exchange] { return exchange.is_cancelled(); });
+    return FakeEnd(absl::CancelledError());
   };
   Start(Request("POST", "/v1/classify", "{}"));
   ASSERT_TRUE(PollUntil([&] { return entered.load(); }));
@@ -453,11 +475,11 @@ TEST_F(GatewayTest, ACallIsCancelledWhenItsClientIsGone) {
 
 TEST_F(GatewayTest, CloseCancelsWhatRunsAndRefusesTheRest) {
   std::atomic<bool> entered{false};
-  service_.classify = [&](grpc::ServerContext* context, const v1::ClassifyRequest&,
+  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
                           v1::ClassifyResponse*) {
     entered = true;
-    PollUntil([context] { return context->IsCancelled(); });
-    return grpc::Status::CANCELLED;
+    PollUntil([&exchange] { return exchange.is_cancelled(); });
+    return FakeEnd(absl::CancelledError());
   };
   Start(Request("POST", "/v1/classify", "{}"));
   ASSERT_TRUE(PollUntil([&] { return entered.load(); }));
@@ -484,13 +506,12 @@ TEST_F(GatewayTest, RoutesCallsAndDeadlinesCanBeBounded) {
 
   std::atomic<int> entered{0};
   std::atomic<bool> go_on{false};
-  service_.classify = [&](grpc::ServerContext* context, const v1::ClassifyRequest&,
+  service_.classify = [&](calls::Exchange& exchange, const v1::ClassifyRequest&,
                           v1::ClassifyResponse*) {
-    // gRPC rounds deadlines.
-    EXPECT_LE(absl::FromChrono(context->deadline()) - absl::Now(), absl::Seconds(31));
+    EXPECT_LE(exchange.time_left(), absl::Seconds(30));
     ++entered;
     EXPECT_TRUE(PollUntil([&] { return go_on.load(); }));
-    return grpc::Status::OK;
+    return FakeEnd(absl::OkStatus());
   };
   http::PageRequest patient = Request("POST", "/v1/classify", "{}");
   patient.headers["x-request-timeout-ms"] = "86400000";
@@ -551,10 +572,9 @@ TEST_F(GatewayTest, GenerateAnswersByEvents) {
 
 TEST_F(GatewayTest, AStreamThatFailsSaysSo) {
   int messages = 0;
-  service_.generate = [&](grpc::ServerContext*, const v1::GenerateRequest&,
-                          grpc::ServerWriter<v1::GenerateResponse>* writer) {
-    for (int i = 0; i < messages; ++i) writer->Write(v1::GenerateResponse());
-    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the server drains");
+  service_.generate = [&](calls::Exchange&, const v1::GenerateRequest&, const Writer& writer) {
+    for (int i = 0; i < messages; ++i) writer(v1::GenerateResponse());
+    return FakeEnd(absl::UnavailableError("the server drains"));
   };
   // Before the first message the answer has a status of its own.
   EXPECT_EQ(Ask(Request("POST", "/v1/generate", "{}"))->status, 503);
@@ -567,15 +587,14 @@ TEST_F(GatewayTest, AStreamThatFailsSaysSo) {
 
 TEST_F(GatewayTest, ASlowReaderStopsTheService) {
   std::atomic<int> written{0};
-  service_.generate = [&](grpc::ServerContext*, const v1::GenerateRequest&,
-                          grpc::ServerWriter<v1::GenerateResponse>* writer) {
+  service_.generate = [&](calls::Exchange&, const v1::GenerateRequest&, const Writer& writer) {
     v1::GenerateResponse response;
     response.set_text(std::string(1000, 'x'));
     for (int i = 0; i < 1000; ++i) {
-      if (!writer->Write(response)) break;
+      if (!writer(response)) break;
       ++written;
     }
-    return grpc::Status::OK;
+    return FakeEnd(absl::OkStatus());
   };
   client_ = std::make_shared<Client>();
   {
@@ -634,8 +653,8 @@ TEST_F(GatewayTest, CompletionsCanBeStreamed) {
 }
 
 TEST_F(GatewayTest, TokensOfCompletionsHaveLogProbabilities) {
-  service_.generate = [](grpc::ServerContext*, const v1::GenerateRequest& request,
-                         grpc::ServerWriter<v1::GenerateResponse>* writer) {
+  service_.generate = [](calls::Exchange&, const v1::GenerateRequest& request,
+                         const Writer& writer) {
     EXPECT_TRUE(request.echo() && request.token_log_probs() && request.token_texts());
     EXPECT_EQ(request.top_candidates(), 1);
     v1::GenerateResponse response;
@@ -652,8 +671,8 @@ TEST_F(GatewayTest, TokensOfCompletionsHaveLogProbabilities) {
     response.set_finish_reason(v1::FINISH_REASON_LENGTH);
     response.set_prompt_tokens(2);
     response.set_generated_tokens(1);
-    writer->Write(response);
-    return grpc::Status::OK;
+    writer(response);
+    return FakeEnd(absl::OkStatus());
   };
   json answer =
       json::parse(Ask(Request("POST", "/v1/completions",
@@ -673,12 +692,11 @@ TEST_F(GatewayTest, TokensOfCompletionsHaveLogProbabilities) {
 
 TEST_F(GatewayTest, CompletionsThatFailAreCancelledTogether) {
   std::atomic<int> cancelled{0};
-  service_.generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
-                          grpc::ServerWriter<v1::GenerateResponse>*) {
-    if (request.prompt().text() == "bad")
-      return grpc::Status(grpc::StatusCode::NOT_FOUND, "no such model");
-    if (PollUntil([context] { return context->IsCancelled(); })) ++cancelled;
-    return grpc::Status::CANCELLED;
+  service_.generate = [&](calls::Exchange& exchange, const v1::GenerateRequest& request,
+                          const Writer&) {
+    if (request.prompt().text() == "bad") return FakeEnd(absl::NotFoundError("no such model"));
+    if (PollUntil([&exchange] { return exchange.is_cancelled(); })) ++cancelled;
+    return FakeEnd(absl::CancelledError());
   };
   const auto response = Ask(Request("POST", "/v1/completions", R"({"prompt":["a","bad"]})"));
   EXPECT_EQ(response->status, 404);
@@ -692,18 +710,18 @@ TEST_F(GatewayTest, CompletionsThatFailAreCancelledTogether) {
 TEST_F(GatewayTest, WhatThrowsForOnePromptEndsTheOthers) {
   std::atomic<int> running{0};
   std::atomic<int> cancelled{0};
-  service_.generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& request,
-                          grpc::ServerWriter<v1::GenerateResponse>* writer) {
+  service_.generate = [&](calls::Exchange& exchange, const v1::GenerateRequest& request,
+                          const Writer& writer) {
     ++running;
     if (request.prompt().text() == "bad") {
       EXPECT_TRUE(PollUntil([&] { return running == 2; }));
       v1::GenerateResponse part;
       part.set_text("0");
       throws_ = true;
-      writer->Write(part);
+      writer(part);
     }
-    if (PollUntil([context] { return context->IsCancelled(); })) ++cancelled;
-    return grpc::Status::CANCELLED;
+    if (PollUntil([&exchange] { return exchange.is_cancelled(); })) ++cancelled;
+    return FakeEnd(absl::CancelledError());
   };
   const auto response = Ask(Request("POST", "/v1/completions", R"({"prompt":["a","bad"]})"));
   EXPECT_EQ(response->status, 429);
@@ -715,17 +733,17 @@ TEST_F(GatewayTest, WhatThrowsInAStreamEndsIt) {
   for (const bool later : {false, true}) {
     SCOPED_TRACE(later);
     std::atomic<bool> cancelled{false};
-    service_.generate = [&](grpc::ServerContext* context, const v1::GenerateRequest& /*request*/,
-                            grpc::ServerWriter<v1::GenerateResponse>* writer) {
+    service_.generate = [&](calls::Exchange& exchange, const v1::GenerateRequest& /*request*/,
+                            const Writer& writer) {
       {
         MutexLock lock(&client_->mutex);
         (later ? client_->throws_later : client_->throws) = true;
       }
       v1::GenerateResponse part;
       part.set_text("0");
-      writer->Write(part);
-      cancelled = PollUntil([context] { return context->IsCancelled(); });
-      return grpc::Status::CANCELLED;
+      writer(part);
+      cancelled = PollUntil([&exchange] { return exchange.is_cancelled(); });
+      return FakeEnd(absl::CancelledError());
     };
     const auto response =
         Ask(Request("POST", "/v1/generate", R"({"prompt":{"text":"a"},"max_new_tokens":2})"));
@@ -759,20 +777,20 @@ class StreamedCall final : public RestCall {
   const std::string& parameter(const std::string& /*name*/) const override { return body_; }
   std::string& body() override { return body_; }
   MemoryHold& memory() override { return memory_; }
-  std::shared_ptr<GrpcCall> Unary(const std::string& /*method*/, grpc::ByteBuffer /*request*/,
-                                  GrpcCalls::OnDone /*done*/) override {
+  std::shared_ptr<calls::LocalCall> Unary(const std::string& /*method*/, absl::Cord /*request*/,
+                                          calls::LocalCalls::OnDone /*done*/) override {
     return nullptr;
   }
-  std::shared_ptr<GrpcStream> ServerStream(const std::string& /*method*/,
-                                           grpc::ByteBuffer /*request*/,
-                                           GrpcCalls::OnMessage /*on_message*/,
-                                           GrpcCalls::OnDone /*done*/) override {
+  std::shared_ptr<calls::LocalStream> ServerStream(const std::string& /*method*/,
+                                                   absl::Cord /*request*/,
+                                                   calls::LocalCalls::OnMessage /*on_message*/,
+                                                   calls::LocalCalls::OnDone /*done*/) override {
     return nullptr;
   }
   void Reply(http::PageResponse /*response*/) override {}
   void Fail(const RestError& /*error*/) override {}
   std::unique_ptr<http::PageStream> ReplyInParts(http::PageResponse /*head*/) override {
-    return std::make_unique<FakeStream>(client_);
+    return std::make_unique<ClientStream>(client_);
   }
 
  private:

@@ -14,8 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
 #include "google/protobuf/descriptor.h"
-#include "grpcpp/support/proto_buffer_reader.h"
-#include "grpcpp/support/slice.h"
 #include "nlohmann/json.hpp"
 #include "server/rest/json_body.h"
 
@@ -698,21 +696,5 @@ void AppendJsonString(absl::string_view text, std::string* json) {
 
 void AppendJsonNumber(double value, std::string* json) { AppendShortest(value, json); }
 void AppendJsonNumber(float value, std::string* json) { AppendShortest(value, json); }
-
-grpc::ByteBuffer ToByteBuffer(const Message& message) {
-  // The slice owns the string. Only a message of more than 2 GiB could not be written.
-  auto* const bytes = new std::string(message.SerializeAsString());
-  const grpc::Slice slice(
-      bytes->data(), bytes->size(), [](void* owned) { delete static_cast<std::string*>(owned); },
-      bytes);
-  return {&slice, 1};
-}
-
-bool FromByteBuffer(const grpc::ByteBuffer& bytes, Message* message) {
-  if (!bytes.Valid()) return message->ParseFromArray(nullptr, 0);
-  grpc::ByteBuffer copy(bytes);  // counts references
-  grpc::ProtoBufferReader reader(&copy);
-  return message->ParseFromZeroCopyStream(&reader);
-}
 
 }  // namespace sru::server::rest

@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
-#include "grpcpp/support/byte_buffer.h"
 #include "server/rest/memory_hold.h"
 
 namespace sru::server::rest {
@@ -40,10 +39,6 @@ void AppendJsonString(absl::string_view text, std::string* json);
 // Appends the shortest number that is read as this value; not finite: null.
 void AppendJsonNumber(double value, std::string* json);
 void AppendJsonNumber(float value, std::string* json);
-
-// A message as bytes for a call, and back. Parse returns false for bytes that are not the message's.
-grpc::ByteBuffer ToByteBuffer(const google::protobuf::Message& message);
-bool FromByteBuffer(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
 
 }  // namespace sru::server::rest
 

@@ -12,6 +12,7 @@
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/calls/message_cord.h"
 #include "sru/v1/inference.pb.h"
 
 namespace sru::server::rest {
@@ -272,13 +273,12 @@ TEST(JsonMessageTest, AllFieldsAreWrittenUnlessTheyCanBeAbsent) {
 
 TEST(JsonMessageTest, BytesOfCallsAreTheMessage) {
   const v1::EncodeResponse response = SomeEncoding();
-  const grpc::ByteBuffer bytes = ToByteBuffer(response);
+  const absl::Cord bytes = calls::ToCord(response);
   v1::EncodeResponse again;
-  ASSERT_TRUE(FromByteBuffer(bytes, &again));
+  ASSERT_TRUE(calls::ParseCord(bytes, &again));
   EXPECT_TRUE(MessageDifferencer::Equals(again, response));
-  EXPECT_TRUE(FromByteBuffer(ToByteBuffer(v1::EncodeResponse()), &again));
-  const grpc::Slice garbage("\xff\xff");
-  EXPECT_FALSE(FromByteBuffer(grpc::ByteBuffer(&garbage, 1), &again));
+  EXPECT_TRUE(calls::ParseCord(calls::ToCord(v1::EncodeResponse()), &again));
+  EXPECT_FALSE(calls::ParseCord(absl::Cord("\xff\xff"), &again));
 }
 
 TEST(JsonMessageTest, StringsAreRepaired) {

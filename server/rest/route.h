@@ -7,8 +7,8 @@
 //   route.errors = ErrorForm::kOpenInference;
 //   route.handle = [](const std::shared_ptr<RestCall>& call) {
 //     ...
-//     call->Unary("/inference.GRPCInferenceService/ModelInfer", Serialize(request), [call](GrpcAnswer answer) {
-//       if (!answer.status.ok()) return call->Fail(ErrorOfCall(answer.status));
+//     call->Unary("/inference.GRPCInferenceService/ModelInfer", Serialize(request), [call](calls::LocalAnswer answer) {
+//       if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
 //       call->Reply(...);
 //     });
 //   };
@@ -24,13 +24,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "grpcpp/support/byte_buffer.h"
 #include "nlohmann/json_fwd.hpp"
+#include "server/calls/local_calls.h"
 #include "server/http/page_message.h"
 #include "server/rest/error_response.h"
-#include "server/rest/grpc_call.h"
 #include "server/rest/memory_hold.h"
 
 namespace sru::server::rest {
@@ -51,14 +51,14 @@ class RestCall {
   // answer.
   virtual MemoryHold& memory() = 0;
 
-  // Calls on the channel within the process with the headers of the request (authorization, x-request-id, traceparent, the caller's
+  // Calls of the server's own methods, by their full names, with the headers of the request (authorization, x-request-id, traceparent, the caller's
   // address) and its deadline. Cancelled when the client goes away. What `done` and `on_message` throw fails the request.
-  virtual std::shared_ptr<GrpcCall> Unary(const std::string& method, grpc::ByteBuffer request,
-                                          GrpcCalls::OnDone done) = 0;
-  virtual std::shared_ptr<GrpcStream> ServerStream(const std::string& method,
-                                                   grpc::ByteBuffer request,
-                                                   GrpcCalls::OnMessage on_message,
-                                                   GrpcCalls::OnDone done) = 0;
+  virtual std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
+                                                  calls::LocalCalls::OnDone done) = 0;
+  virtual std::shared_ptr<calls::LocalStream> ServerStream(const std::string& method,
+                                                           absl::Cord request,
+                                                           calls::LocalCalls::OnMessage on_message,
+                                                           calls::LocalCalls::OnDone done) = 0;
 
   // Adds X-Request-Id.
   virtual void Reply(http::PageResponse response) = 0;

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
+#include "server/calls/message_cord.h"
 #include "server/rest/event_stream.h"
 #include "server/rest/guard.h"
 #include "server/rest/json_message.h"
@@ -30,20 +31,20 @@ RestError BadAnswer() {
 }
 
 // The bytes of a message that is sent; the body is no longer needed.
-grpc::ByteBuffer TakeRequest(const SharedCall& call, const Message& request) {
-  grpc::ByteBuffer bytes = ToByteBuffer(request);
+absl::Cord TakeRequest(const SharedCall& call, const Message& request) {
+  absl::Cord bytes = calls::ToCord(request);
   std::string().swap(call->body());
-  call->memory().ShrinkTo(static_cast<int64_t>(bytes.Length()));
+  call->memory().ShrinkTo(static_cast<int64_t>(bytes.size()));
   return bytes;
 }
 
 // Reads what a service answered. What the memory holds for the request is free by then.
-absl::Status ReadAnswer(const SharedCall& call, const grpc::ByteBuffer& bytes, Message* response) {
+absl::Status ReadAnswer(const SharedCall& call, const absl::Cord& bytes, Message* response) {
   // Parsed, numbers are as long as on the wire, and strings and small messages take three times as much.
-  if (!call->memory().Grow(3 * static_cast<int64_t>(bytes.Length()))) {
+  if (!call->memory().Grow(3 * static_cast<int64_t>(bytes.size()))) {
     return NoRequestMemory();
   }
-  return FromByteBuffer(bytes, response) ? absl::OkStatus() : BadAnswer().status;
+  return calls::ParseCord(bytes, response) ? absl::OkStatus() : BadAnswer().status;
 }
 
 http::PageResponse JsonResponse(std::string body) {
@@ -53,9 +54,9 @@ http::PageResponse JsonResponse(std::string body) {
   return response;
 }
 
-void AnswerWith(const SharedCall& call, const GrpcAnswer& answer,
+void AnswerWith(const SharedCall& call, const calls::LocalAnswer& answer,
                 std::unique_ptr<Message> response) {
-  if (!answer.status.ok()) return call->Fail(ErrorOfCall(answer.status));
+  if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
   std::string body;
   absl::Status status = ReadAnswer(call, answer.message, response.get());
   if (status.ok()) status = WriteJsonMessage(*response, JsonFields::kAll, &call->memory(), &body);
@@ -66,53 +67,55 @@ void AnswerWith(const SharedCall& call, const GrpcAnswer& answer,
 }
 
 // A call with one answer.
-Route UnaryRoute(const char* path, const char* method, const Message& request,
-                 const Message& response, const char* summary) {
+Route UnaryRoute(const calls::Method& method) {
   Route route;
   route.method = "POST";
-  route.path = path;
+  route.path = method.http_path;
   route.content_types = {kJsonContentType};
-  route.handle = [name = absl::StrCat(kService, method), &request,
-                  &response](const SharedCall& call) {
-    const std::unique_ptr<Message> message(request.New());
+  route.handle = [&method](const SharedCall& call) {
+    const std::unique_ptr<Message> message(method.request->New());
     absl::Status status = ParseJsonMessage(call->body(), &call->memory(), message.get());
     if (!status.ok()) return call->Fail(status);
-    call->Unary(name, TakeRequest(call, *message), [call, &response](const GrpcAnswer& answer) {
-      AnswerWith(call, answer, std::unique_ptr<Message>(response.New()));
-    });
+    call->Unary(method.path(), TakeRequest(call, *message),
+                [call, &method](const calls::LocalAnswer& answer) {
+                  AnswerWith(call, answer, std::unique_ptr<Message>(method.response->New()));
+                });
   };
-  route.openapi = [summary, &request, &response] {
-    return MessageOperation(summary, request.GetDescriptor(), *response.GetDescriptor());
+  route.openapi = [&method] {
+    return MessageOperation(method.summary, method.request->GetDescriptor(),
+                            *method.response->GetDescriptor());
   };
   return route;
 }
 
-// Hands the messages of one Generate over as the client takes them.
-class GenerateEvents : public std::enable_shared_from_this<GenerateEvents> {
+// Hands the messages of one call over as the client takes them.
+class MessageEvents : public std::enable_shared_from_this<MessageEvents> {
  public:
-  explicit GenerateEvents(SharedCall call)
-      : call_(std::move(call)), events_(std::make_shared<EventStream>(call_, ErrorForm::kV1)) {}
+  MessageEvents(SharedCall call, const calls::Method& method)
+      : call_(std::move(call)),
+        method_(method),
+        events_(std::make_shared<EventStream>(call_, ErrorForm::kV1)) {}
 
-  void Start(const grpc::ByteBuffer& request) {
+  void Start(const absl::Cord& request) {
     events_->Start();
     stream_ = call_->ServerStream(
-        absl::StrCat(kService, "Generate"), request,
-        [self = shared_from_this()](const grpc::ByteBuffer& message) {
+        method_.path(), request,
+        [self = shared_from_this()](const absl::Cord& message) {
           // The service would wait until the call's deadline for somebody to read on.
           Guard([&] { self->OnMessage(message); },
                 [&](const RestError& error) { self->Fail(error); });
         },
-        [self = shared_from_this()](const GrpcAnswer& answer) { self->OnDone(answer); });
+        [self = shared_from_this()](const calls::LocalAnswer& answer) { self->OnDone(answer); });
     stream_->Next();
   }
 
  private:
-  void OnMessage(const grpc::ByteBuffer& bytes) {
-    v1::GenerateResponse response;
+  void OnMessage(const absl::Cord& bytes) {
+    const std::unique_ptr<Message> response(method_.response->New());
     std::string data;
-    const bool read = FromByteBuffer(bytes, &response);
+    const bool read = calls::ParseCord(bytes, response.get());
     MemoryHold unlimited(nullptr);  // one message, which the service has reserved
-    if (!read || !WriteJsonMessage(response, JsonFields::kSet, &unlimited, &data).ok()) {
+    if (!read || !WriteJsonMessage(*response, JsonFields::kSet, &unlimited, &data).ok()) {
       return Fail(BadAnswer());
     }
     events_->Send(data, [self = shared_from_this()](bool more) {
@@ -129,36 +132,35 @@ class GenerateEvents : public std::enable_shared_from_this<GenerateEvents> {
     stream_->Cancel();  // last: what it ends with is not the reason
   }
 
-  void OnDone(const GrpcAnswer& answer) {
-    if (answer.status.ok()) {
+  void OnDone(const calls::LocalAnswer& answer) {
+    if (answer.end.status.ok()) {
       events_->End("");
     } else {
-      events_->Fail(ErrorOfCall(answer.status));
+      events_->Fail(ErrorOfCall(answer.end));
     }
   }
 
   const SharedCall call_;
+  const calls::Method& method_;
   const std::shared_ptr<EventStream> events_;
-  std::shared_ptr<GrpcStream> stream_;  // constant once Start() has returned
+  std::shared_ptr<calls::LocalStream> stream_;  // constant once Start() has returned
 };
 
-Route GenerateRoute() {
+// A call that is answered by events.
+Route StreamRoute(const calls::Method& method) {
   Route route;
   route.method = "POST";
-  route.path = "/v1/generate";
+  route.path = method.http_path;
   route.content_types = {kJsonContentType};
-  route.handle = [](const SharedCall& call) {
-    v1::GenerateRequest request;
-    absl::Status status = ParseJsonMessage(call->body(), &call->memory(), &request);
+  route.handle = [&method](const SharedCall& call) {
+    const std::unique_ptr<Message> message(method.request->New());
+    absl::Status status = ParseJsonMessage(call->body(), &call->memory(), message.get());
     if (!status.ok()) return call->Fail(status);
-    std::make_shared<GenerateEvents>(call)->Start(TakeRequest(call, request));
+    std::make_shared<MessageEvents>(call, method)->Start(TakeRequest(call, *message));
   };
-  route.openapi = [] {
-    return EventsOperation(
-        "Goes on from a prompt, as server-sent events of one GenerateResponse each. An event with "
-        "an error "
-        "ends a text that failed after its beginning.",
-        *v1::GenerateRequest::descriptor(), *v1::GenerateResponse::descriptor());
+  route.openapi = [&method] {
+    return EventsOperation(method.summary, *method.request->GetDescriptor(),
+                           *method.response->GetDescriptor());
   };
   return route;
 }
@@ -181,9 +183,9 @@ Route ModelsRoute(int64_t created) {
   route.method = "GET";
   route.path = "/v1/models";
   route.handle = [created](const SharedCall& call) {
-    call->Unary(absl::StrCat(kService, "ListModels"), ToByteBuffer(v1::ListModelsRequest()),
-                [call, created](const GrpcAnswer& answer) {
-                  if (!answer.status.ok()) return call->Fail(ErrorOfCall(answer.status));
+    call->Unary(absl::StrCat(kService, "ListModels"), calls::ToCord(v1::ListModelsRequest()),
+                [call, created](const calls::LocalAnswer& answer) {
+                  if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
                   v1::ListModelsResponse response;
                   std::string body;
                   absl::Status status = ReadAnswer(call, answer.message, &response);
@@ -240,9 +242,9 @@ Route ModelRoute(int64_t created) {
       return call->Fail(status);
     request.set_version(version);
     call->Unary(
-        absl::StrCat(kService, "GetModel"), ToByteBuffer(request),
-        [call, created](const GrpcAnswer& answer) {
-          if (!answer.status.ok()) return call->Fail(ErrorOfCall(answer.status));
+        absl::StrCat(kService, "GetModel"), calls::ToCord(request),
+        [call, created](const calls::LocalAnswer& answer) {
+          if (!answer.end.status.ok()) return call->Fail(ErrorOfCall(answer.end));
           v1::GetModelResponse response;
           std::string body;
           absl::Status status = ReadAnswer(call, answer.message, &response);
@@ -261,27 +263,14 @@ Route ModelRoute(int64_t created) {
 
 }  // namespace
 
-RouteGroup V1Routes() {
+RouteGroup V1Routes(const calls::MethodTable& methods) {
   const int64_t created = absl::ToUnixSeconds(absl::Now());
   RouteGroup group;
-  group.routes.push_back(UnaryRoute(
-      "/v1/classify", "Classify", v1::ClassifyRequest::default_instance(),
-      v1::ClassifyResponse::default_instance(), "Labels with probabilities for each sequence."));
-  group.routes.push_back(
-      UnaryRoute("/v1/encode", "Encode", v1::EncodeRequest::default_instance(),
-                 v1::EncodeResponse::default_instance(),
-                 "A pooled vector, or one vector per token, for each sequence."));
-  group.routes.push_back(UnaryRoute("/v1/score", "Score", v1::ScoreRequest::default_instance(),
-                                    v1::ScoreResponse::default_instance(),
-                                    "How probable each sequence is, token by token."));
-  group.routes.push_back(UnaryRoute("/v1/answer", "Answer", v1::AnswerRequest::default_instance(),
-                                    v1::AnswerResponse::default_instance(),
-                                    "The spans of passages that answer questions."));
-  group.routes.push_back(UnaryRoute("/v1/translate", "Translate",
-                                    v1::TranslateRequest::default_instance(),
-                                    v1::TranslateResponse::default_instance(),
-                                    "The most probable translations of each sequence."));
-  group.routes.push_back(GenerateRoute());
+  for (const calls::Method& method : methods.rows()) {
+    if (method.http_path.empty()) continue;
+    const bool streams = method.kind == calls::MethodKind::kServerStream;
+    group.routes.push_back(streams ? StreamRoute(method) : UnaryRoute(method));
+  }
   group.routes.push_back(ModelsRoute(created));
   group.routes.push_back(ModelRoute(created));
   return group;

@@ -11,7 +11,7 @@
 
 namespace sru::server::rest {
 
-RouteGroup V1Routes();
+RouteGroup V1Routes(const calls::MethodTable& methods);
 
 }  // namespace sru::server::rest
 

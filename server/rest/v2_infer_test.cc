@@ -8,10 +8,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
-#include "grpcpp/support/proto_buffer_reader.h"
 #include "gtest/gtest.h"
 #include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
+#include "server/calls/message_cord.h"
 #include "server/rest/memory_hold.h"
 #include "server/rest/v2_request.h"
 #include "server/rest/v2_response.h"
@@ -47,8 +47,7 @@ absl::StatusOr<Parsed> Parse(const std::string& body, const std::string& json_le
       ParseHttpInferRequest(body, json_length, "trec", "2", &memory);
   if (!request.ok()) return request.status();
   Parsed parsed;
-  grpc::ProtoBufferReader reader(&request->message);
-  EXPECT_TRUE(parsed.request.ParseFromZeroCopyStream(&reader));
+  EXPECT_TRUE(calls::ParseCord(request->message, &parsed.request));
   parsed.outputs = request->outputs;
   return parsed;
 }
@@ -147,12 +146,10 @@ TEST(V2RequestTest, LargeTensorsAreNotCopied) {
       header + Ints(values), absl::StrCat(header.size()), "trec", "", &memory);
   ASSERT_TRUE(request.ok()) << request.status();
   EXPECT_GE(used, static_cast<int64_t>(header.size()) + 2 * 4 * count);
-  std::vector<grpc::Slice> slices;
-  ASSERT_TRUE(request->message.Dump(&slices).ok());
-  EXPECT_EQ(slices.size(), 4U);
+  const auto chunks = request->message.Chunks();
+  EXPECT_EQ(std::distance(chunks.begin(), chunks.end()), 4);
   inference::ModelInferRequest message;
-  grpc::ProtoBufferReader reader(&request->message);
-  ASSERT_TRUE(message.ParseFromZeroCopyStream(&reader));
+  ASSERT_TRUE(calls::ParseCord(request->message, &message));
   EXPECT_EQ(message.raw_input_contents(0), Ints(values));
   EXPECT_EQ(message.raw_input_contents(1), Ints(values));
 }
@@ -270,7 +267,7 @@ TEST(V2RequestTest, MemoryIsReservedBeforeItIsTaken) {
     absl::StatusOr<HttpInferRequest> request = ParseHttpInferRequest(body, "", "trec", "", &memory);
     ASSERT_TRUE(request.ok());
     // The text is gone, the message is there.
-    EXPECT_EQ(used, static_cast<int64_t>(request->message.Length()));
+    EXPECT_EQ(used, static_cast<int64_t>(request->message.size()));
   }
   EXPECT_EQ(used, 0);
 }

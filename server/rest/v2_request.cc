@@ -18,7 +18,6 @@
 #include "absl/strings/str_join.h"
 #include "base/utf8.h"
 #include "google/protobuf/map.h"
-#include "grpcpp/support/slice.h"
 #include "inference/open_inference.pb.h"
 #include "server/rest/json_reader.h"
 #include "server/rest/v2_tensor.h"
@@ -397,14 +396,6 @@ absl::StatusOr<size_t> JsonLength(const std::string& header, size_t body_bytes) 
   return length;
 }
 
-// A slice of a part of what `owner` holds, and which it keeps alive.
-template <typename Owner>
-grpc::Slice SliceOf(Owner owner, const char* bytes, size_t size) {
-  auto* const held = new Owner(std::move(owner));
-  return grpc::Slice(
-      const_cast<char*>(bytes), size, [](void* data) { delete static_cast<Owner*>(data); }, held);
-}
-
 // The beginning of a field that holds bytes, as protobuf writes it.
 void AppendFieldHeader(int field, size_t size, std::string* wire) {
   const auto append = [wire](uint64_t value) {
@@ -441,7 +432,6 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
     return status;
   }
 
-  std::vector<grpc::Slice> slices;
   std::string wire;
   if (!request.SerializeToString(&wire)) {
     return absl::InvalidArgumentError("the request is too large for a message");
@@ -466,16 +456,13 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
       wire.append(bytes.data(), bytes.size());
       continue;
     }
-    slices.emplace_back(wire);
+    result.message.Append(wire);
     wire.clear();
     if (input.binary_size.has_value()) {
       uses_body = true;
-      slices.push_back(SliceOf(text, bytes.data(), bytes.size()));
+      result.message.Append(absl::MakeCordFromExternal(bytes, [text] {}));
     } else {
-      auto data = std::make_shared<const std::string>(std::move(input.data));
-      const char* const begin = data->data();
-      const size_t size = data->size();
-      slices.push_back(SliceOf(std::move(data), begin, size));
+      result.message.Append(std::move(input.data));
     }
   }
   if (!binary.empty()) {
@@ -484,10 +471,9 @@ absl::StatusOr<HttpInferRequest> ParseHttpInferRequest(std::string body,
         binary.size(),
         json_length.empty() ? absl::StrCat(" (is ", kLengthHeader, " missing?)") : ""));
   }
-  if (!wire.empty()) slices.emplace_back(wire);
-  result.message = grpc::ByteBuffer(slices.data(), slices.size());
+  result.message.Append(wire);
   // Without binary data, the body is freed with `text`.
-  memory->ShrinkTo(static_cast<int64_t>(result.message.Length()) + (uses_body ? before : 0));
+  memory->ShrinkTo(static_cast<int64_t>(result.message.size()) + (uses_body ? before : 0));
   return result;
 }
 

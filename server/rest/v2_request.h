@@ -21,8 +21,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
-#include "grpcpp/support/byte_buffer.h"
 #include "server/rest/memory_hold.h"
 
 namespace sru::server::rest {
@@ -44,7 +44,7 @@ struct HttpInferRequest {
   static constexpr size_t kMaxParameters = 64;
   static constexpr size_t kMaxDimensions = 8;
 
-  grpc::ByteBuffer message;
+  absl::Cord message;
   OutputForms outputs;
 };
 

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
+#include "server/calls/message_cord.h"
 #include "server/rest/json_message.h"
 #include "server/rest/v2_message_json.h"
 #include "server/rest/v2_openapi.h"
@@ -39,12 +40,12 @@ void ReplyJson(const CallPointer& call, int status, const ordered_json& json) {
 
 // False, and the call has been answered, if the bytes are not such a message.
 template <typename Message>
-bool ParseAnswer(const CallPointer& call, GrpcAnswer* answer, Message* message) {
-  if (!answer->status.ok()) {
-    call->Fail(ErrorOfCall(answer->status));
+bool ParseAnswer(const CallPointer& call, calls::LocalAnswer* answer, Message* message) {
+  if (!answer->end.status.ok()) {
+    call->Fail(ErrorOfCall(answer->end));
     return false;
   }
-  if (!FromByteBuffer(answer->message, message)) {
+  if (!calls::ParseCord(answer->message, message)) {
     call->Fail({absl::InternalError("the service's answer cannot be read")});
     return false;
   }
@@ -55,8 +56,8 @@ bool ParseAnswer(const CallPointer& call, GrpcAnswer* answer, Message* message) 
 template <typename Response, typename Request>
 void Ask(const CallPointer& call, const char* method, const Request& request,
          std::function<void(const Response&)> reply) {
-  call->Unary(MethodPath(method), ToByteBuffer(request),
-              [call, reply = std::move(reply)](GrpcAnswer answer) {
+  call->Unary(MethodPath(method), calls::ToCord(request),
+              [call, reply = std::move(reply)](calls::LocalAnswer answer) {
                 Response response;
                 if (ParseAnswer(call, &answer, &response)) reply(response);
               });
@@ -124,10 +125,10 @@ void ModelInfer(const CallPointer& call) {
       call->parameter(kModel), call->parameter(kVersion), &call->memory());
   if (!request.ok()) return call->Fail({request.status()});
   call->Unary(MethodPath("ModelInfer"), request->message,  // a copy shares the bytes
-              [call, outputs = std::move(request->outputs)](GrpcAnswer answer) {
+              [call, outputs = std::move(request->outputs)](calls::LocalAnswer answer) {
                 MemoryHold& memory = call->memory();
                 memory.ShrinkTo(0);  // the request is gone
-                if (!memory.Grow(static_cast<int64_t>(answer.message.Length()))) {
+                if (!memory.Grow(static_cast<int64_t>(answer.message.size()))) {
                   return call->Fail({NoRequestMemory()});
                 }
                 inference::ModelInferResponse response;

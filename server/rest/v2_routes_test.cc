@@ -10,102 +10,112 @@
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "grpcpp/server.h"
-#include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
-#include "inference/open_inference.grpc.pb.h"
+#include "inference/open_inference.pb.h"
 #include "nlohmann/json.hpp"
+#include "tests/testing/fake_methods.h"
 #include "tests/testing/notification.h"
 
 namespace sru::server::rest {
 namespace {
 
 using nlohmann::json;
+using ::sru::testing::FakeEnd;
+using ::sru::testing::FakeUnary;
 using ::testing::HasSubstr;
 
-class FakeService final : public inference::GRPCInferenceService::Service {
- public:
-  grpc::Status ServerLive(grpc::ServerContext*, const inference::ServerLiveRequest*,
-                          inference::ServerLiveResponse* response) override {
-    response->set_live(true);
-    return grpc::Status::OK;
-  }
-  grpc::Status ServerReady(grpc::ServerContext*, const inference::ServerReadyRequest*,
-                           inference::ServerReadyResponse* response) override {
-    response->set_ready(ready);
-    return grpc::Status::OK;
-  }
-  grpc::Status ServerMetadata(grpc::ServerContext*, const inference::ServerMetadataRequest*,
-                              inference::ServerMetadataResponse* response) override {
-    response->set_name("sru_server");
-    response->add_extensions("binary_tensor_data");
-    return grpc::Status::OK;
-  }
-  grpc::Status ModelReady(grpc::ServerContext*, const inference::ModelReadyRequest* request,
-                          inference::ModelReadyResponse* response) override {
-    response->set_ready(request->name() == "trec");
-    return grpc::Status::OK;
-  }
-  grpc::Status ModelMetadata(grpc::ServerContext*, const inference::ModelMetadataRequest* request,
-                             inference::ModelMetadataResponse* response) override {
-    if (request->name() != "trec") {
-      return {grpc::StatusCode::NOT_FOUND, "model '" + request->name() + "' is not loaded"};
-    }
-    response->set_name(request->name());
-    response->add_versions(request->version().empty() ? "1" : request->version());
-    response->set_platform("sru");
-    auto* input = response->add_inputs();
-    input->set_name("text");
-    input->set_datatype("BYTES");
-    input->add_shape(-1);
-    return grpc::Status::OK;
-  }
-  grpc::Status ModelConfig(grpc::ServerContext*, const inference::ModelConfigRequest* request,
-                           inference::ModelConfigResponse* response) override {
-    auto& config = *response->mutable_config();
-    config.set_name(request->name());
-    config.set_max_batch_size(256);
-    config.add_input()->set_data_type(inference::TYPE_STRING);
-    (*config.mutable_parameters())["task"].set_string_value("classifier");
-    config.mutable_dynamic_batching()->set_max_queue_delay_microseconds(1ULL << 60);
-    return grpc::Status::OK;
-  }
-  grpc::Status ModelStatistics(grpc::ServerContext*,
-                               const inference::ModelStatisticsRequest* request,
-                               inference::ModelStatisticsResponse* response) override {
-    auto* stats = response->add_model_stats();
-    stats->set_name(request->name().empty() ? "all" : request->name());
-    stats->set_inference_count(1ULL << 60);
-    stats->mutable_inference_stats()->mutable_success()->set_count(3);
-    return grpc::Status::OK;
-  }
-  // Sends the inputs back as outputs.
-  grpc::Status ModelInfer(grpc::ServerContext*, const inference::ModelInferRequest* request,
-                          inference::ModelInferResponse* response) override {
-    if (request->model_name() != "trec") {
-      return {grpc::StatusCode::NOT_FOUND, "model '" + request->model_name() + "' is not loaded"};
-    }
-    response->set_model_name(request->model_name());
-    response->set_model_version(request->model_version());
-    response->set_id(request->id());
-    for (int i = 0; i < request->inputs_size(); ++i) {
-      auto* output = response->add_outputs();
-      output->set_name(request->inputs(i).name());
-      output->set_datatype(request->inputs(i).datatype());
-      *output->mutable_shape() = request->inputs(i).shape();
-      response->add_raw_output_contents(request->raw_input_contents(i));
-    }
-    return grpc::Status::OK;
-  }
-
+struct FakeService {
   bool ready = true;
+
+  std::vector<calls::Method> Rows() {
+    constexpr char kService[] = "inference.GRPCInferenceService";
+    return {
+        FakeUnary<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+            kService, "ServerLive",
+            [](auto&, const auto&, auto* response) {
+              response->set_live(true);
+              return FakeEnd(absl::OkStatus());
+            }),
+        FakeUnary<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+            kService, "ServerReady",
+            [this](auto&, const auto&, auto* response) {
+              response->set_ready(ready);
+              return FakeEnd(absl::OkStatus());
+            }),
+        FakeUnary<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+            kService, "ServerMetadata",
+            [](auto&, const auto&, auto* response) {
+              response->set_name("sru_server");
+              response->add_extensions("binary_tensor_data");
+              return FakeEnd(absl::OkStatus());
+            }),
+        FakeUnary<inference::ModelReadyRequest, inference::ModelReadyResponse>(
+            kService, "ModelReady",
+            [](auto&, const auto& request, auto* response) {
+              response->set_ready(request.name() == "trec");
+              return FakeEnd(absl::OkStatus());
+            }),
+        FakeUnary<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
+            kService, "ModelMetadata",
+            [](auto&, const auto& request, auto* response) {
+              if (request.name() != "trec") {
+                return FakeEnd(absl::NotFoundError("model '" + request.name() + "' is not loaded"));
+              }
+              response->set_name(request.name());
+              response->add_versions(request.version().empty() ? "1" : request.version());
+              response->set_platform("sru");
+              auto* input = response->add_inputs();
+              input->set_name("text");
+              input->set_datatype("BYTES");
+              input->add_shape(-1);
+              return FakeEnd(absl::OkStatus());
+            }),
+        FakeUnary<inference::ModelConfigRequest, inference::ModelConfigResponse>(
+            kService, "ModelConfig",
+            [](auto&, const auto& request, auto* response) {
+              auto& config = *response->mutable_config();
+              config.set_name(request.name());
+              config.set_max_batch_size(256);
+              config.add_input()->set_data_type(inference::TYPE_STRING);
+              (*config.mutable_parameters())["task"].set_string_value("classifier");
+              config.mutable_dynamic_batching()->set_max_queue_delay_microseconds(1ULL << 60);
+              return FakeEnd(absl::OkStatus());
+            }),
+        FakeUnary<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+            kService, "ModelStatistics",
+            [](auto&, const auto& request, auto* response) {
+              auto* stats = response->add_model_stats();
+              stats->set_name(request.name().empty() ? "all" : request.name());
+              stats->set_inference_count(1ULL << 60);
+              stats->mutable_inference_stats()->mutable_success()->set_count(3);
+              return FakeEnd(absl::OkStatus());
+            }),
+        FakeUnary<inference::ModelInferRequest, inference::ModelInferResponse>(
+            kService, "ModelInfer", [](auto&, const auto& request, auto* response) {
+              if (request.model_name() != "trec") {
+                return FakeEnd(
+                    absl::NotFoundError("model '" + request.model_name() + "' is not loaded"));
+              }
+              response->set_model_name(request.model_name());
+              response->set_model_version(request.model_version());
+              response->set_id(request.id());
+              for (int i = 0; i < request.inputs_size(); ++i) {
+                auto* output = response->add_outputs();
+                output->set_name(request.inputs(i).name());
+                output->set_datatype(request.inputs(i).datatype());
+                *output->mutable_shape() = request.inputs(i).shape();
+                response->add_raw_output_contents(request.raw_input_contents(i));
+              }
+              return FakeEnd(absl::OkStatus());
+            })};
+  }
 };
 
 class FakeCall final : public RestCall {
  public:
-  FakeCall(GrpcCalls* calls, http::PageRequest request, std::string body,
+  FakeCall(const calls::MethodTable* methods, http::PageRequest request, std::string body,
            std::map<std::string, std::string> parameters, ErrorForm errors)
-      : calls_(*calls),
+      : methods_(*methods),
         request_(std::move(request)),
         body_(std::move(body)),
         parameters_(std::move(parameters)),
@@ -118,12 +128,13 @@ class FakeCall final : public RestCall {
   }
   std::string& body() override { return body_; }
   MemoryHold& memory() override { return memory_; }
-  std::shared_ptr<GrpcCall> Unary(const std::string& method, grpc::ByteBuffer request,
-                                  GrpcCalls::OnDone done) override {
-    return calls_.Unary(method, std::move(request), CallInfo(), std::move(done));
+  std::shared_ptr<calls::LocalCall> Unary(const std::string& method, absl::Cord request,
+                                          calls::LocalCalls::OnDone done) override {
+    return calls_.Unary(*methods_.Find(method), std::move(request), {}, std::move(done));
   }
-  std::shared_ptr<GrpcStream> ServerStream(const std::string&, grpc::ByteBuffer,
-                                           GrpcCalls::OnMessage, GrpcCalls::OnDone) override {
+  std::shared_ptr<calls::LocalStream> ServerStream(const std::string&, absl::Cord,
+                                                   calls::LocalCalls::OnMessage,
+                                                   calls::LocalCalls::OnDone) override {
     ADD_FAILURE() << "no route of /v2 streams";
     return nullptr;
   }
@@ -143,7 +154,8 @@ class FakeCall final : public RestCall {
   }
 
  private:
-  GrpcCalls& calls_;
+  const calls::MethodTable& methods_;
+  calls::LocalCalls calls_;
   const http::PageRequest request_;
   std::string body_;
   const std::map<std::string, std::string> parameters_;
@@ -157,17 +169,8 @@ class FakeCall final : public RestCall {
 class V2RoutesTest : public ::testing::Test {
  protected:
   V2RoutesTest() {
-    grpc::ServerBuilder builder;
-    builder.RegisterService(&service_);
-    server_ = builder.BuildAndStart();
-    channel_ = server_->InProcessChannel(grpc::ChannelArguments());
-    calls_ = std::make_unique<GrpcCalls>(channel_);
     group_ = OpenInferenceRoutes();
     for (const Route& route : group_.routes) table_.Add(route);
-  }
-  ~V2RoutesTest() override {
-    calls_->Close();
-    server_->Shutdown();
   }
 
   http::PageResponse Send(const std::string& method, const std::string& path,
@@ -181,7 +184,7 @@ class V2RoutesTest : public ::testing::Test {
     request.method = method;
     request.path = path;
     if (!json_length.empty()) request.headers["inference-header-content-length"] = json_length;
-    const auto call = std::make_shared<FakeCall>(calls_.get(), std::move(request), body,
+    const auto call = std::make_shared<FakeCall>(&methods_, std::move(request), body,
                                                  match.parameters, match.route->errors);
     match.route->handle(call);
     return call->Wait();
@@ -194,9 +197,7 @@ class V2RoutesTest : public ::testing::Test {
   }
 
   FakeService service_;
-  std::unique_ptr<grpc::Server> server_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<GrpcCalls> calls_;
+  const calls::MethodTable methods_{service_.Rows()};
   RouteGroup group_;
   RouteTable table_;
 };

@@ -1,112 +1,80 @@
-// AdminCall: a call that loads or unloads models, which the model manager's thread answers.
+// AdminCall: a call that loads, unloads or lists models, which the model manager's thread answers.
 #ifndef SRU_SERVER_RPC_ADMIN_CALL_H_
 #define SRU_SERVER_RPC_ADMIN_CALL_H_
 
 #include <atomic>
+#include <functional>
 #include <memory>
-#include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "google/protobuf/message.h"
-#include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/server_callback.h"
 #include "models/repository.h"
 #include "server/lifecycle/model_control.h"
-#include "server/rpc/call_basics.h"
-#include "server/rpc/end_call.h"
-#include "server/rpc/response_writer.h"
-#include "server/telemetry/access_log.h"
-#include "server/telemetry/method.h"
-#include "server/telemetry/metrics.h"
+#include "server/lifecycle/model_manager.h"
+#include "server/rpc/call.h"
+#include "server/rpc/request_parser.h"
 
 namespace sru::server::rpc {
+
+// What calls of the admin port work with; must outlive them. Requests are answered by the manager's thread, or by its BeginStop(), which must
+// be called before the transport is shut down.
+struct AdminContext {
+  const ServiceContext* service = nullptr;
+  lifecycle::ModelControl control = lifecycle::ModelControl::kStatic;
+  lifecycle::ModelManager* manager = nullptr;
+};
 
 // kFailedPrecondition unless calls may load and unload models.
 absl::Status CheckExplicitControl(lifecycle::ModelControl control);
 
-// One call. It may end before the manager has finished with it, if the caller leaves or the server
-// shuts down; the manager then uses the shared State, which outlives the call.
-class AdminCall final : public grpc::ServerUnaryReactor {
+// It may end before the manager has finished with it, if the caller leaves or the server shuts down.
+class AdminCall final : public Call {
  public:
-  class State {
-   public:
-    State(AdminCall* call, grpc::CallbackServerContext* context, grpc::ByteBuffer* response_bytes,
-          telemetry::Method method, telemetry::Metrics* metrics, telemetry::AccessLog* access_log)
-        : call_(call),
-          context_(context),
-          response_bytes_(response_bytes),
-          method_(method),
-          metrics_(*metrics),
-          access_log_(*access_log),
-          request_id_(telemetry::AccessLog::Begin(*context)) {}
+  // Keeps the call until the manager is done with it.
+  using Pointer = std::shared_ptr<AdminCall>;
+  using Begin = std::function<absl::Status(const absl::Cord& request, const Pointer& call)>;
 
-    // Called before the call is handed to the manager.
-    void set_model(const std::string& model) {
-      if (models::IsValidModelName(model)) model_ = model;
-    }
+  AdminCall(telemetry::Method method, const ServiceContext& context, calls::Exchange* exchange,
+            const Begin& begin)
+      : Call(method, context, exchange), begin_(begin) {}
 
-    bool finished() const { return finished_.load(); }
-
-    // Answers the call, unless it has been answered already.
-    void Finish(absl::Status status, const google::protobuf::Message* response = nullptr) {
-      if (finished_.exchange(true)) return;
-      if (response != nullptr) {
-        status = SerializeMessage(*response, response_bytes_);
-      }
-      EndedCall ended;
-      ended.call = context_;
-      ended.request_id = std::move(request_id_);
-      ended.method = method_;
-      ended.record.status = &status;
-      ended.record.model = model_;
-      call_->Finish(EndCall(&metrics_, &access_log_, std::move(ended)));
-    }
-
-   private:
-    // Valid until Finish().
-    AdminCall* const call_;
-    grpc::CallbackServerContext* const context_;
-    grpc::ByteBuffer* const response_bytes_;
-    const telemetry::Method method_;
-    telemetry::Metrics& metrics_;
-    telemetry::AccessLog& access_log_;
-    std::string request_id_;
-    std::string model_;
-    std::atomic<bool> finished_{false};
-  };
-
-  AdminCall(grpc::CallbackServerContext* context, grpc::ByteBuffer* response_bytes,
-            telemetry::Method method, telemetry::Metrics* metrics, telemetry::AccessLog* access_log)
-      : state_(
-            std::make_shared<State>(this, context, response_bytes, method, metrics, access_log)) {}
-
-  const std::shared_ptr<State>& state() const { return state_; }
-
-  void OnCancel() override {
-    state_->Finish(absl::CancelledError("the caller is gone or the server is shutting down"));
+  // Called before the call is handed to the manager.
+  void set_model(const std::string& model) {
+    if (models::IsValidModelName(model)) logged_model_ = model;
   }
-  void OnDone() override { delete this; }
+  bool finished() const { return finished_.load(); }
+
+  // Answers the call, unless it has been answered already.
+  void Finish(absl::Status status, const google::protobuf::Message* response = nullptr);
+
+  void OnMessage(std::optional<absl::Cord> message) noexcept override;
+  void OnCancel() noexcept override {
+    Finish(absl::CancelledError("the caller is gone or the server is shutting down"));
+  }
 
  private:
-  const std::shared_ptr<State> state_;
+  const Begin& begin_;  // of the method's row
+  std::atomic<bool> finished_{false};
 };
 
-// Makes a call and begins it with `begin(state)`. If that has no memory, answers it with
-// RESOURCE_EXHAUSTED.
-template <typename Begin>
-grpc::ServerUnaryReactor* StartAdminCall(grpc::CallbackServerContext* context,
-                                         grpc::ByteBuffer* response_bytes, telemetry::Method method,
-                                         telemetry::Metrics* metrics,
-                                         telemetry::AccessLog* access_log, const Begin& begin) {
-  auto* const call = new AdminCall(context, response_bytes, method, metrics, access_log);
-  try {
-    begin(call->state());
-  } catch (const std::bad_alloc&) {
-    call->state()->Finish(absl::ResourceExhaustedError(kNoMemory));
-  }
-  return call;
+// Starts calls that parse a `Request`, which has no sub-messages, and begin with begin(request, call). An error that it returns ends the call.
+template <typename Request, typename Begin>
+std::function<calls::CallHandler*(calls::Exchange*)> AdminCalls(telemetry::Method method,
+                                                                const AdminContext& context,
+                                                                Begin begin) {
+  AdminCall::Begin parse_and_begin = [begin = std::move(begin)](
+                                         const absl::Cord& bytes,
+                                         const AdminCall::Pointer& call) -> absl::Status {
+    Request request;
+    absl::Status status = ParseSmallMessage(bytes, &request);
+    return status.ok() ? begin(request, call) : status;
+  };
+  return [method, &service = *context.service, begin = std::move(parse_and_begin)](
+             calls::Exchange* exchange) { return new AdminCall(method, service, exchange, begin); };
 }
 
 }  // namespace sru::server::rpc

@@ -6,18 +6,17 @@
 #include "models/decoding/spans.h"
 #include "server/rpc/answer_parser.h"
 #include "server/rpc/calls.h"
-#include "server/rpc/compute_call.h"
+#include "server/rpc/task_call.h"
 
 namespace sru::server::rpc {
 namespace {
 
 // A sequence of the batcher is a query, or a part of one that is too large for a batch. The spans of a query are found when all of
 // its parts are computed.
-class AnswerCall final : public ComputeCall<v1::AnswerRequest, v1::AnswerResponse> {
+class AnswerCall final : public TaskCall<v1::AnswerRequest, v1::AnswerResponse> {
  public:
-  AnswerCall(const ServiceContext& context, grpc::CallbackServerContext* call,
-             grpc::ByteBuffer* response_bytes, Form form)
-      : ComputeCall(telemetry::Method::kAnswer, context, call, response_bytes, std::move(form)) {}
+  AnswerCall(const ServiceContext& context, calls::Exchange* exchange, Form form)
+      : TaskCall(telemetry::Method::kAnswer, context, exchange, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::AnswerRequest& request) override {
@@ -150,11 +149,9 @@ class AnswerCall final : public ComputeCall<v1::AnswerRequest, v1::AnswerRespons
 
 }  // namespace
 
-grpc::ServerUnaryReactor* StartAnswer(const ServiceContext& context,
-                                      grpc::CallbackServerContext* call,
-                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
-                                      AnswerForm form) {
-  return StartCall<AnswerCall>(context, call, request, response, std::move(form));
+calls::CallHandler* StartAnswer(const ServiceContext& context, calls::Exchange* exchange,
+                                AnswerForm form) {
+  return new AnswerCall(context, exchange, std::move(form));
 }
 
 }  // namespace sru::server::rpc

@@ -3,19 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "grpc/support/time.h"
 
 namespace sru::server::rpc {
-
-// The time that the call has left is the same by both clocks. (call.deadline() would be a date, and wrong once the system's clock is set.)
-absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& clock) {
-  const gpr_timespec deadline = call.raw_deadline();
-  if (gpr_time_cmp(deadline, gpr_inf_future(deadline.clock_type)) == 0) {
-    return absl::InfiniteFuture();
-  }
-  const gpr_timespec left = gpr_time_sub(deadline, gpr_now(deadline.clock_type));
-  return clock.Now() + absl::Seconds(left.tv_sec) + absl::Nanoseconds(left.tv_nsec);
-}
 
 bool IsAboutDeadline(absl::Time deadline, absl::Time arrival, absl::Time now) {
   if (deadline == absl::InfiniteFuture()) return false;
@@ -88,12 +77,6 @@ std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {
   return absl::StrCat("memory: calls hold ", budget.used(), " of ", budget.limit(),
                       " bytes (--max_inflight_mb), this one would take about ", wanted,
                       "; retry later");
-}
-
-grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::Status status) {
-  grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  reactor->Finish(std::move(status));
-  return reactor;
 }
 
 }  // namespace sru::server::rpc

@@ -9,19 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "grpcpp/server_context.h"
-#include "grpcpp/support/server_callback.h"
 #include "models/model.h"
-#include "server/base/clock.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/rpc/byte_budget.h"
 #include "server/rpc/request_parser.h"
 #include "server/telemetry/method.h"
 
 namespace sru::server::rpc {
-
-// The call's deadline in terms of `clock`, which is not gRPC's.
-absl::Time DeadlineOf(const grpc::CallbackServerContext& call, const Clock& clock);
 
 // Whether a call that is cancelled `now` is so because of its deadline. A caller whose deadline passes
 // cancels the call, and may do so a little before the server sees the deadline pass: the wire carries a
@@ -48,9 +42,6 @@ inline constexpr absl::Duration kMemoryRetryAfter = absl::Milliseconds(100);
 // The message of a refusal because memory for the request could not be allocated (std::bad_alloc).
 inline constexpr char kNoMemory[] =
     "memory: the server could not get enough for the call; retry later";
-
-// Ends a call in its handler.
-grpc::ServerUnaryReactor* FinishAtOnce(grpc::CallbackServerContext* call, grpc::Status status);
 
 }  // namespace sru::server::rpc
 

@@ -11,12 +11,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/arena.h"
-#include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "models/kernel_status.h"
 #include "models/model.h"
 #include "models/text/unicode_word_tokenizer.h"
 #include "models/text/vocabulary.h"
+#include "server/calls/message_cord.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/open_inference/infer_form.h"
 #include "server/rpc/answer_parser.h"
@@ -72,14 +72,11 @@ void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { s
 namespace sru::server::rpc {
 namespace {
 
-grpc::ByteBuffer Bytes(const google::protobuf::Message& message) {
-  const grpc::Slice slice(message.SerializeAsString());
-  return grpc::ByteBuffer(&slice, 1);
-}
+absl::Cord Bytes(const google::protobuf::Message& message) { return calls::ToCord(message); }
 
 template <typename Request>
 void ExpectEstimateCovers(const Request& request, const std::string& name) {
-  const grpc::ByteBuffer bytes = Bytes(request);
+  const absl::Cord bytes = Bytes(request);
   RequestOutline outline;
   ASSERT_TRUE(ReadOutline<Request>(bytes, &outline)) << name;
   const int64_t before = allocated_bytes;
@@ -88,7 +85,7 @@ void ExpectEstimateCovers(const Request& request, const std::string& name) {
   const absl::Status status = ParseMessage(bytes, parsed);
   const int64_t allocated = allocated_bytes - before;
   ASSERT_TRUE(status.ok()) << name << ": " << status;
-  const int64_t taken = allocated + static_cast<int64_t>(bytes.Length());
+  const int64_t taken = allocated + static_cast<int64_t>(bytes.size());
   EXPECT_GE(EstimateCallBytes(outline), taken) << name;
   // Nor is it many times as much, or the budget would be useless.
   EXPECT_LE(EstimateCallBytes(outline), 8 * taken + 100000) << name;
@@ -239,7 +236,7 @@ TEST(CallEstimateTest, CoversWhatParsingModelInferTakes) {
   const auto expect_covers = [&](const inference::ModelInferRequest& request) {
     SCOPED_TRACE(request.inputs(0).name());
     auto call = std::make_unique<open_inference::InferCall>(&budget);
-    const grpc::ByteBuffer bytes = Bytes(request);
+    const absl::Cord bytes = Bytes(request);
     ASSERT_TRUE(call->bytes.Read(bytes));
     ASSERT_TRUE(open_inference::ReadInferRequest(call->bytes.view(), &call->request).ok());
     call->served = served;
@@ -252,7 +249,7 @@ TEST(CallEstimateTest, CoversWhatParsingModelInferTakes) {
     const absl::Status status = form->Parse(parsed);
     const int64_t allocated = allocated_bytes - before;
     ASSERT_TRUE(status.ok()) << status;
-    const int64_t taken = allocated + static_cast<int64_t>(bytes.Length());
+    const int64_t taken = allocated + static_cast<int64_t>(bytes.size());
     EXPECT_GE(EstimateCallBytes(outline), taken);
     EXPECT_LE(EstimateCallBytes(outline), 8 * taken + 100000);
   };

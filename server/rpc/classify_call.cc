@@ -1,17 +1,15 @@
 #include <utility>
 
 #include "server/rpc/calls.h"
-#include "server/rpc/compute_call.h"
+#include "server/rpc/task_call.h"
 
 namespace sru::server::rpc {
 namespace {
 
 class ClassifyCall final : public SequenceCall<v1::ClassifyRequest, v1::ClassifyResponse> {
  public:
-  ClassifyCall(const ServiceContext& context, grpc::CallbackServerContext* call,
-               grpc::ByteBuffer* response_bytes, Form form)
-      : SequenceCall(telemetry::Method::kClassify, context, call, response_bytes, std::move(form)) {
-  }
+  ClassifyCall(const ServiceContext& context, calls::Exchange* exchange, Form form)
+      : SequenceCall(telemetry::Method::kClassify, context, exchange, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::ClassifyRequest& request) override {
@@ -66,11 +64,9 @@ class ClassifyCall final : public SequenceCall<v1::ClassifyRequest, v1::Classify
 
 }  // namespace
 
-grpc::ServerUnaryReactor* StartClassify(const ServiceContext& context,
-                                        grpc::CallbackServerContext* call,
-                                        const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
-                                        ClassifyForm form) {
-  return StartCall<ClassifyCall>(context, call, request, response, std::move(form));
+calls::CallHandler* StartClassify(const ServiceContext& context, calls::Exchange* exchange,
+                                  ClassifyForm form) {
+  return new ClassifyCall(context, exchange, std::move(form));
 }
 
 }  // namespace sru::server::rpc

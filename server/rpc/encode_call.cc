@@ -1,16 +1,15 @@
 #include <utility>
 
 #include "server/rpc/calls.h"
-#include "server/rpc/compute_call.h"
+#include "server/rpc/task_call.h"
 
 namespace sru::server::rpc {
 namespace {
 
 class EncodeCall final : public SequenceCall<v1::EncodeRequest, v1::EncodeResponse> {
  public:
-  EncodeCall(const ServiceContext& context, grpc::CallbackServerContext* call,
-             grpc::ByteBuffer* response_bytes, Form form)
-      : SequenceCall(telemetry::Method::kEncode, context, call, response_bytes, std::move(form)) {}
+  EncodeCall(const ServiceContext& context, calls::Exchange* exchange, Form form)
+      : SequenceCall(telemetry::Method::kEncode, context, exchange, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::EncodeRequest& request) override {
@@ -83,11 +82,9 @@ class EncodeCall final : public SequenceCall<v1::EncodeRequest, v1::EncodeRespon
 
 }  // namespace
 
-grpc::ServerUnaryReactor* StartEncode(const ServiceContext& context,
-                                      grpc::CallbackServerContext* call,
-                                      const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
-                                      EncodeForm form) {
-  return StartCall<EncodeCall>(context, call, request, response, std::move(form));
+calls::CallHandler* StartEncode(const ServiceContext& context, calls::Exchange* exchange,
+                                EncodeForm form) {
+  return new EncodeCall(context, exchange, std::move(form));
 }
 
 }  // namespace sru::server::rpc

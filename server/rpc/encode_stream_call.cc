@@ -17,27 +17,27 @@
 #include "base/mutex.h"
 #include "kernels/state_arena.h"
 #include "models/sequence_state.h"
+#include "server/rpc/call.h"
 #include "server/rpc/calls.h"
 #include "server/rpc/request_errors.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
 #include "server/rpc/response_writer.h"
-#include "server/rpc/stream_call.h"
 
 namespace sru::server::rpc {
 namespace {
 
-using Reactor = grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
-
-class EncodeStreamCall final : public StreamCall<Reactor> {
+class EncodeStreamCall final : public Call {
  public:
-  EncodeStreamCall(const ServiceContext& context, grpc::CallbackServerContext* call)
-      : StreamCall(telemetry::Method::kEncodeStream, context, call), chunk_held_(context.budget) {}
+  EncodeStreamCall(const ServiceContext& context, calls::Exchange* exchange)
+      : Call(telemetry::Method::kEncodeStream, context, exchange), chunk_held_(context.budget) {
+    times_.emplace();
+  }
 
   void Start() {
     absl::Status status = TakeMessage([this] { return Open(); });
     if (status.ok()) {
-      StartRead(&incoming_);
+      exchange_.Read();
       return;
     }
     SetPhase(Phase::kEnded);
@@ -66,19 +66,20 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   }
 
   // noexcept as in Ending().
-  void OnReadDone(bool ok) noexcept override {
+  void OnMessage(std::optional<absl::Cord> message) noexcept override {
     if (!Move(Phase::kReading, Phase::kComputing)) return;  // it has ended meanwhile
     context_.in_flight->Enter();
-    if (!ok) {
+    if (!message.has_value()) {
       Fail(EndOfMessages());
       return;
     }
+    incoming_ = *std::move(message);
     absl::Status status = TakeMessage([this] { return Take(); });
     if (!status.ok()) Fail(std::move(status));
   }
 
   absl::Status EndOfMessages() const {
-    if (call_->IsCancelled()) return absl::CancelledError("the caller cancelled the stream");
+    if (exchange_.is_cancelled()) return absl::CancelledError("the caller cancelled the stream");
     if (has_started_) return absl::OkStatus();
     return absl::InvalidArgumentError(
         "start: expected in the first message of the stream, found the end of the stream");
@@ -87,7 +88,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   // Begins to answer the message that was read.
   absl::Status Take() {
     message_arrival_ = context_.clock->Now();
-    context_.received->Note(context_.listener, *call_, static_cast<int64_t>(incoming_.Length()));
+    context_.received->Add(static_cast<int64_t>(incoming_.size()));
     RequestOutline outline;
     if (!ReadOutline<v1::EncodeStreamRequest>(incoming_, &outline)) {
       return ExplainParseFailure(*v1::EncodeStreamRequest::descriptor(), incoming_);
@@ -130,12 +131,10 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   }
 
   absl::Status Begin(const v1::EncodeStreamStart& start) {
-    absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> served =
-        context_.registry->Find(start.model(), start.version(), AnswersOf(method_));
-    if (!served.ok()) return served.status();
-    served_ = *std::move(served);
+    if (absl::Status status = FindModel(start.model(), start.version()); !status.ok()) {
+      return status;
+    }
     idle_model_ = served_;
-    SetModel(*served_);
     if (absl::Status status = CheckModel(model()); !status.ok()) return status;
     absl::StatusOr<v1::OutputFormat> format = ParseOutputFormat(start.output_format());
     if (!format.ok()) return InStart(format.status());
@@ -320,13 +319,13 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   void Answer() noexcept {
     if (chunk_tokens_ > 0) ++num_sequences_;
     num_tokens_ += chunk_tokens_;
-    times_.tokenize += chunk_times_.tokenize;
-    times_.queue += chunk_times_.queue;
-    times_.compute += chunk_times_.compute;
+    times_->tokenize += chunk_times_.tokenize;
+    times_->queue += chunk_times_.queue;
+    times_->compute += chunk_times_.compute;
     Rest();
     SetPhase(Phase::kSending);
     context_.in_flight->Leave();
-    SendMessage(&outgoing_);
+    exchange_.Write(std::move(outgoing_));
   }
 
   // Gives up what only a chunk that is computed needs.
@@ -336,7 +335,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     outputs_ = nullptr;
     next_state_ = nullptr;
     served_ = nullptr;
-    chunk_held_.ShrinkTo(static_cast<int64_t>(outgoing_.Length()));
+    chunk_held_.ShrinkTo(static_cast<int64_t>(outgoing_.size()));
   }
 
   // A first message without a chunk has no answer.
@@ -346,8 +345,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     ReadNext();
   }
 
-  void OnSent(bool ok) override {
-    outgoing_.Clear();
+  void OnWritten(bool ok) noexcept override {
     chunk_held_.ShrinkTo(0);
     if (ok) {
       ReadNext();
@@ -365,7 +363,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
       phase_ = draining ? Phase::kComputing : Phase::kReading;
     }
     if (!draining) {
-      StartRead(&incoming_);
+      exchange_.Read();
       return;
     }
     context_.in_flight->Enter();
@@ -397,7 +395,7 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
     Rest();
     context_.in_flight->Leave();
     if (has_message) {
-      SendAndEnd(&outgoing_, std::move(status));
+      WriteAndEnd(std::move(outgoing_), std::move(status));
     } else {
       End(std::move(status));
     }
@@ -446,12 +444,11 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
   }
 
   // Of the thread that takes the stream from phase to phase.
-  grpc::ByteBuffer incoming_;
-  grpc::ByteBuffer outgoing_;
+  absl::Cord incoming_;
+  absl::Cord outgoing_;
   ByteReservation chunk_held_;
   bool has_started_ = false;
   std::weak_ptr<lifecycle::ServedModel> idle_model_;
-  std::shared_ptr<lifecycle::ServedModel> served_;  // while a message is answered
   v1::OutputFormat format_ = v1::OUTPUT_FORMAT_FLOATS;
   batching::Priority priority_ = batching::Priority::kNormal;
   bool normalize_ = false;
@@ -481,8 +478,10 @@ class EncodeStreamCall final : public StreamCall<Reactor> {
 
 }  // namespace
 
-Reactor* StartEncodeStream(const ServiceContext& context, grpc::CallbackServerContext* call) {
-  return StartStream<EncodeStreamCall, Reactor>(context, call);
+calls::CallHandler* StartEncodeStream(const ServiceContext& context, calls::Exchange* exchange) {
+  auto* const call = new EncodeStreamCall(context, exchange);
+  call->Start();
+  return call;
 }
 
 }  // namespace sru::server::rpc

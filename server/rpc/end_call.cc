@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include "server/rpc/grpc_status.h"
+#include "server/rpc/status_details.h"
+#include "server/telemetry/request_id.h"
 
 namespace sru::server::rpc {
 namespace {
@@ -22,13 +23,21 @@ void Count(telemetry::Metrics* metrics, const EndedCall& ended) {
 
 }  // namespace
 
-grpc::Status EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log,
-                     EndedCall ended) {
+calls::CallEnd EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log,
+                       EndedCall ended) {
   const absl::Status& status = *ended.record.status;
   if (ended.method.has_value()) ended.record.method = telemetry::MethodName(*ended.method);
   Count(metrics, ended);
-  access_log->End(ended.call, std::move(ended.request_id), ended.record);
-  return ToGrpcStatus(status, ended.retry_after);
+  calls::CallEnd end;
+  end.status = status;
+  end.details = StatusDetails(status, ended.retry_after);
+  std::string id = access_log->End(*ended.origin, std::move(ended.request_id), ended.record);
+  if (!id.empty()) {
+    // Clients do not retry an error that comes with initial metadata.
+    (status.ok() ? end.headers : end.trailers)
+        .emplace_back(telemetry::kRequestIdHeader, std::move(id));
+  }
+  return end;
 }
 
 }  // namespace sru::server::rpc

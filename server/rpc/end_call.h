@@ -1,10 +1,10 @@
-// EndCall: ends every call, whatever its service: counts it, writes its line in the access log, and
-// gives the status that gRPC sends. Thread-safe.
+// EndCall: ends every call, whatever its method: counts it, writes its line in the access log, and
+// gives what the transport sends. Thread-safe.
 //
 //   EndedCall ended;
-//   ended.call = context;
+//   ended.origin = exchange;
 //   ...
-//   reactor->Finish(EndCall(&metrics, &access_log, std::move(ended)));
+//   exchange->Finish(EndCall(&metrics, &access_log, std::move(ended)));
 #ifndef SRU_SERVER_RPC_END_CALL_H_
 #define SRU_SERVER_RPC_END_CALL_H_
 
@@ -12,8 +12,8 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "grpcpp/server_context.h"
-#include "grpcpp/support/status.h"
+#include "server/base/call_origin.h"
+#include "server/calls/exchange.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/method.h"
 #include "server/telemetry/metrics.h"
@@ -21,7 +21,7 @@
 namespace sru::server::rpc {
 
 struct EndedCall {
-  grpc::ServerContextBase* call = nullptr;
+  const CallOrigin* origin = nullptr;
   std::string request_id;                   // from AccessLog::Begin()
   std::optional<telemetry::Method> method;  // empty: no service has the method
   telemetry::ModelMetrics* model_metrics =
@@ -32,9 +32,9 @@ struct EndedCall {
   std::optional<absl::Duration> retry_after;
 };
 
-// Call it once per call, just before the reactor's Finish(), and pass the status to that.
-grpc::Status EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log,
-                     EndedCall ended);
+// Call it once per call, just before Exchange::Finish(), and pass the result to that.
+calls::CallEnd EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log,
+                       EndedCall ended);
 
 }  // namespace sru::server::rpc
 

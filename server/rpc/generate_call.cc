@@ -19,18 +19,16 @@
 #include "base/mutex.h"
 #include "models/sequence_state.h"
 #include "server/batching/generator.h"
+#include "server/rpc/call.h"
 #include "server/rpc/calls.h"
 #include "server/rpc/generate_parser.h"
 #include "server/rpc/request_errors.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/request_parser.h"
 #include "server/rpc/response_writer.h"
-#include "server/rpc/stream_call.h"
 
 namespace sru::server::rpc {
 namespace {
-
-using Reactor = grpc::ServerWriteReactor<grpc::ByteBuffer>;
 
 // Of one sample.
 constexpr size_t kMostWaitingTokens = 64;
@@ -47,17 +45,18 @@ v1::FinishReason ToProto(batching::FinishReason reason) {
   return v1::FINISH_REASON_UNSPECIFIED;
 }
 
-class GenerateCall final : public StreamCall<Reactor> {
+class GenerateCall final : public Call {
  public:
-  GenerateCall(const ServiceContext& context, grpc::CallbackServerContext* call)
-      : StreamCall(telemetry::Method::kGenerate, context, call) {
+  GenerateCall(const ServiceContext& context, calls::Exchange* exchange)
+      : Call(telemetry::Method::kGenerate, context, exchange) {
+    times_.emplace();
     context_.in_flight->Enter();
   }
 
-  void Start(const grpc::ByteBuffer* bytes) {
-    absl::Status status = TakeMessage([this, bytes] {
+  void OnMessage(std::optional<absl::Cord> message) noexcept override {
+    absl::Status status = TakeMessage([&] {
       absl::Status opened = Open();
-      return opened.ok() ? Submit(*bytes) : opened;
+      return opened.ok() ? Submit(message.value_or(absl::Cord())) : opened;
     });
     if (status.ok()) return;
     context_.in_flight->Leave();
@@ -83,8 +82,8 @@ class GenerateCall final : public StreamCall<Reactor> {
     batching::GeneratedChunk news;
   };
 
-  absl::Status Submit(const grpc::ByteBuffer& bytes) {
-    context_.received->Note(context_.listener, *call_, static_cast<int64_t>(bytes.Length()));
+  absl::Status Submit(const absl::Cord& bytes) {
+    context_.received->Add(static_cast<int64_t>(bytes.size()));
     RequestOutline outline;
     if (!ReadOutline<v1::GenerateRequest>(bytes, &outline)) {
       return ExplainParseFailure(*v1::GenerateRequest::descriptor(), bytes);
@@ -127,7 +126,7 @@ class GenerateCall final : public StreamCall<Reactor> {
     }
     task.deadline = deadline_;
     task.sink = &sink_;
-    times_.tokenize = context_.clock->Now() - arrival_;
+    times_->tokenize = context_.clock->Now() - arrival_;
     absl::Duration retry_after = absl::ZeroDuration();
     absl::StatusOr<batching::GenerateHandle> handle =
         generator()->Submit(std::move(task), &retry_after);
@@ -147,20 +146,6 @@ class GenerateCall final : public StreamCall<Reactor> {
       ApplyPause();
     }
     return absl::OkStatus();
-  }
-
-  absl::Status FindModel(const std::string& name, int64_t version) {
-    absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> served =
-        context_.registry->Find(name, version, AnswersOf(method_));
-    if (!served.ok()) return served.status();
-    served_ = *std::move(served);
-    SetModel(*served_);
-    return absl::OkStatus();
-  }
-
-  absl::Status Refused(absl::Status status, absl::Duration retry_after) {
-    if (absl::IsResourceExhausted(status)) retry_after_ = retry_after;
-    return status;
   }
 
   absl::Status ParseTask(const v1::GenerateRequest& request, batching::GenerateTask* task) const {
@@ -209,8 +194,8 @@ class GenerateCall final : public StreamCall<Reactor> {
   // From the sink, last.
   void OnEnd(const absl::Status& status, const batching::GenerateTimes& times) noexcept {
     const Reference alive(this);
-    times_.queue = times.queue;
-    times_.compute = times.compute;
+    times_->queue = times.queue;
+    times_->compute = times.compute;
     {
       MutexLock lock(&mutex_);
       done_ = true;
@@ -325,7 +310,7 @@ class GenerateCall final : public StreamCall<Reactor> {
   void Send(const batching::GeneratedChunk& news) {
     const absl::Status status = WriteMessage(news, /*is_last=*/false);
     if (status.ok()) {
-      SendMessage(&outgoing_);
+      exchange_.Write(std::move(outgoing_));
       return;
     }
     {
@@ -340,13 +325,13 @@ class GenerateCall final : public StreamCall<Reactor> {
   void EndWith(absl::Status status, const std::optional<batching::GeneratedChunk>& last) {
     bool has_message = false;
     if (last.has_value()) {
-      times_.total = context_.clock->Now() - arrival_;
+      times_->total = context_.clock->Now() - arrival_;
       const absl::Status written = WriteMessage(*last, /*is_last=*/true);
       has_message = written.ok();
       status.Update(written);
     }
     if (has_message) {
-      SendAndEnd(&outgoing_, std::move(status));
+      WriteAndEnd(std::move(outgoing_), std::move(status));
     } else {
       End(std::move(status));
     }
@@ -380,12 +365,11 @@ class GenerateCall final : public StreamCall<Reactor> {
       response.set_prompt_tokens(news.prompt_tokens);
       response.set_generated_tokens(news.generated_tokens);
     }
-    if (is_last) WriteTimes(times_, response.mutable_times());
+    if (is_last) WriteTimes(*times_, response.mutable_times());
     return SerializeMessage(response, &outgoing_);
   }
 
-  void OnSent(bool ok) override {
-    outgoing_.Clear();
+  void OnWritten(bool ok) noexcept override {
     {
       MutexLock lock(&mutex_);
       sending_ = false;
@@ -395,10 +379,9 @@ class GenerateCall final : public StreamCall<Reactor> {
     Advance();
   }
 
-  void OnCancel() override { Fail(absl::CancelledError("the caller cancelled the call")); }
+  void OnCancel() noexcept override { Fail(absl::CancelledError("the caller cancelled the call")); }
 
-  // The generator ends these calls itself when its time is over.
-  void OnDrain() override {}
+  // At a drain, the generator ends these calls itself when its time is over.
 
   // Tells the generator whether the call is paused. Another thread may change that at the same time: what is
   // told last is then what is so.
@@ -424,12 +407,11 @@ class GenerateCall final : public StreamCall<Reactor> {
   Sink sink_{this};
 
   // Constant once the call is submitted.
-  std::shared_ptr<lifecycle::ServedModel> served_;
   size_t num_candidates_ = 0;
   bool token_texts_ = false;
   size_t most_waiting_tokens_ = 0;
 
-  grpc::ByteBuffer outgoing_;  // of the thread that set sending_ or ended_
+  absl::Cord outgoing_;  // of the thread that set sending_ or ended_
 
   Mutex pause_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held while the generator is told
   Mutex mutex_;
@@ -450,9 +432,8 @@ class GenerateCall final : public StreamCall<Reactor> {
 
 }  // namespace
 
-Reactor* StartGenerate(const ServiceContext& context, grpc::CallbackServerContext* call,
-                       const grpc::ByteBuffer* request) {
-  return StartStream<GenerateCall, Reactor>(context, call, request);
+calls::CallHandler* StartGenerate(const ServiceContext& context, calls::Exchange* exchange) {
+  return new GenerateCall(context, exchange);
 }
 
 }  // namespace sru::server::rpc

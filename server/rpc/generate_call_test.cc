@@ -19,7 +19,8 @@
 #include "models/sequence_state.h"
 #include "server/base/clock.h"
 #include "server/batching/engine.h"
-#include "server/rpc/inference_service.h"
+#include "server/rpc/grpc_door.h"
+#include "server/rpc/inference_methods.h"
 #include "sru/v1/inference.grpc.pb.h"
 #include "tests/testing/poll.h"
 #include "tests/testing/puppet_generator.h"
@@ -120,13 +121,16 @@ class GenerateCallTest : public ::testing::Test {
   void StartServer(absl::Duration send_timeout) {
     unsent_ = std::make_unique<UnsentAnswers>(send_timeout, &clock_);
     unsent_->Start();
-    context_.unsent = unsent_.get();
-    context_.send_timeout = send_timeout;
-    service_ = std::make_unique<Service>(context_);
+    GrpcDoor::Options door;
+    door.methods = &methods_;
+    door.unsent = unsent_.get();
+    door.send_timeout = send_timeout;
+    door.access_log = &access_log_;
+    door_ = std::make_unique<GrpcDoor>(std::move(door));
     grpc::ServerBuilder builder;
     int port = 0;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(service_.get());
+    builder.RegisterCallbackGenericService(door_.get());
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     grpc::ChannelArguments arguments;
@@ -207,77 +211,13 @@ class GenerateCallTest : public ::testing::Test {
   ReceivedMessages received_;
   OpenStreams streams_{3};
   ServiceContext context_;
+  const calls::MethodTable methods_{InferenceMethods(context_)};
   std::unique_ptr<UnsentAnswers> unsent_;
-  std::unique_ptr<Service> service_;
+  std::unique_ptr<GrpcDoor> door_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<v1::InferenceService::Stub> stub_;
   v1::GenerateRequest request_;
 };
-
-// A client of gRPC's callback interface that reads when it is told to.
-class PausedReader final : public grpc::ClientReadReactor<v1::GenerateResponse> {
- public:
-  PausedReader(v1::InferenceService::Stub& stub, const v1::GenerateRequest& request) {
-    stub.async()->Generate(&context_, &request, this);
-    AddHold();
-    StartCall();
-  }
-  // The text of the next message; "" if there is none.
-  std::string Read() {
-    {
-      MutexLock lock(&mutex_);
-      text_ = std::nullopt;
-    }
-    StartRead(&response_);
-    EXPECT_TRUE(PollUntil([this] {
-      MutexLock lock(&mutex_);
-      return text_.has_value();
-    }));
-    MutexLock lock(&mutex_);
-    return *text_;
-  }
-  grpc::Status Finish() {
-    RemoveHold();
-    EXPECT_TRUE(PollUntil([this] {
-      MutexLock lock(&mutex_);
-      return status_.has_value();
-    }));
-    MutexLock lock(&mutex_);
-    return *status_;
-  }
-
- private:
-  void OnReadDone(bool ok) override {
-    MutexLock lock(&mutex_);
-    text_ = ok ? response_.text() : "";
-  }
-  void OnDone(const grpc::Status& status) override {
-    MutexLock lock(&mutex_);
-    status_ = status;
-  }
-
-  grpc::ClientContext context_;
-  v1::GenerateResponse response_;
-  Mutex mutex_;
-  std::optional<std::string> text_ ABSL_GUARDED_BY(mutex_);
-  std::optional<grpc::Status> status_ ABSL_GUARDED_BY(mutex_);
-};
-
-// gRPC's transport within the process drops a message that is sent together with the status while nobody reads.
-TEST_F(GenerateCallTest, AClientWithinTheProcessGetsTheLastMessageToo) {
-  stub_ = v1::InferenceService::NewStub(server_->InProcessChannel(grpc::ChannelArguments()));
-  PausedReader reader(*stub_, request_);
-  ASSERT_TRUE(PollUntil([this] { return generator_.num_calls() == 1; }));
-  generator_.Send(0, Chunk("one", {2}));
-  EXPECT_EQ(reader.Read(), "one");
-  generator_.Send(0, Last(Chunk(" end", {3}), batching::FinishReason::kStop));
-  generator_.Finish(0, absl::OkStatus(), {});
-  // The message is on its way, and the client has not begun to read it.
-  ASSERT_TRUE(PollUntil([this] { return in_flight_.count() == 0; }));
-  EXPECT_EQ(reader.Read(), " end");
-  EXPECT_EQ(reader.Read(), "");
-  EXPECT_TRUE(reader.Finish().ok());
-}
 
 TEST_F(GenerateCallTest, TokensComeWithTheirTextsIfAskedFor) {
   request_.set_token_texts(true);

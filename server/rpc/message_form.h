@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/time/time.h"
-#include "grpcpp/support/byte_buffer.h"
 #include "server/batching/batcher.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/rpc/request_outline.h"
@@ -38,7 +38,7 @@ class MessageForm {
   virtual int64_t ExtraAnswerBytes(const std::vector<batching::SequenceTask>& /*tasks*/) const {
     return 0;
   }
-  virtual absl::Status Write(const Response& response, grpc::ByteBuffer* bytes) = 0;
+  virtual absl::Status Write(const Response& response, absl::Cord* bytes) = 0;
   // `status`, which is an error of a call with the request, in terms of what the caller sent.
   virtual absl::Status Explain(const absl::Status& status) const = 0;
 };

@@ -1,19 +1,19 @@
 #include "server/rpc/reflection.h"
 
+#include <atomic>
+#include <memory>
+#include <optional>
 #include <set>
-#include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/descriptor.pb.h"
 #include "grpc/reflection/v1/reflection.pb.h"
-#include "grpcpp/support/byte_buffer.h"
-#include "grpcpp/support/server_callback.h"
-#include "grpcpp/support/slice.h"
-#include "server/rpc/grpc_status.h"
 #include "server/rpc/request_parser.h"
+#include "server/rpc/response_writer.h"
 
 namespace sru::server::rpc {
 namespace {
@@ -93,84 +93,96 @@ void AnswerFromPool(const wire::ServerReflectionRequest& request,
   }
 }
 
-}  // namespace
-
 // One request after the other, each with its answer: at any time either a request is read or an
 // answer is written. What fails ends the call, also that it is cancelled.
-class Reflection::Call final : public grpc::ServerGenericBidiReactor {
+class ReflectionCall final : public calls::CallHandler {
  public:
-  explicit Call(Reflection* reflection) : reflection_(*reflection) {
-    if (reflection_.num_streams_.fetch_add(1) >= kMaxStreams) {
-      End(absl::ResourceExhaustedError(
-          absl::StrCat("there are ", kMaxStreams, " streams of reflection already")));
-      return;
-    }
-    StartRead(&message_);
+  // Shared by the calls of a port.
+  struct Service {
+    explicit Service(std::vector<std::string> given) : services(std::move(given)) {}
+
+    const std::vector<std::string> services;
+    std::atomic<int> num_streams{0};
+  };
+
+  ReflectionCall(std::shared_ptr<Service> service, calls::Exchange* exchange)
+      : service_(std::move(service)), exchange_(*exchange) {}
+
+  void Start() {
+    if (service_->num_streams.fetch_add(1) < kMaxReflectionStreams) return exchange_.Read();
+    End(absl::ResourceExhaustedError(
+        absl::StrCat("there are ", kMaxReflectionStreams, " streams of reflection already")));
   }
 
  private:
-  // noexcept: gRPC would swallow the exception, and the caller would wait for ever.
-  void OnReadDone(bool ok) noexcept override {
-    if (!ok) {  // the client has no more requests, or is gone
-      End(absl::OkStatus());
-      return;
-    }
-    const absl::Status status = ReadAndAnswer();
-    if (status.ok()) {
-      StartWrite(&message_);
-    } else {
-      End(status);
-    }
+  // noexcept: the transport would lose the exception, and the caller would wait for ever.
+  void OnMessage(std::optional<absl::Cord> message) noexcept override {
+    // Without one, the client has no more requests, or is gone.
+    if (!message.has_value()) return End(absl::OkStatus());
+    absl::Cord answer;
+    absl::Status status = Answer(*message, &answer);
+    if (!status.ok()) return End(std::move(status));
+    exchange_.Write(std::move(answer));
   }
-
-  void OnWriteDone(bool ok) override {
+  void OnWritten(bool ok) noexcept override {
     if (ok) {
-      StartRead(&message_);
+      exchange_.Read();
     } else {
       End(absl::OkStatus());
     }
   }
-
   void OnDone() override {
-    reflection_.num_streams_.fetch_sub(1);
+    service_->num_streams.fetch_sub(1);
     delete this;
   }
 
-  // Puts the answer in the place of the request.
-  absl::Status ReadAndAnswer() {
-    if (message_.Length() > kMaxReflectionBytes) {
+  absl::Status Answer(const absl::Cord& message, absl::Cord* answer) const {
+    if (message.size() > kMaxReflectionBytes) {
       return absl::InvalidArgumentError(absl::StrCat("a request of reflection has at most ",
                                                      kMaxReflectionBytes, " bytes, not ",
-                                                     message_.Length()));
+                                                     message.size()));
     }
     wire::ServerReflectionRequest request;
-    if (absl::Status status = ParseSmallMessage(message_, &request); !status.ok()) return status;
+    if (absl::Status status = ParseSmallMessage(message, &request); !status.ok()) return status;
     wire::ServerReflectionResponse response;
     response.set_valid_host(request.host());
     *response.mutable_original_request() = request;
     if (request.has_list_services()) {
-      for (const std::string& service : reflection_.services_) {
+      for (const std::string& service : service_->services) {
         response.mutable_list_services_response()->add_service()->set_name(service);
       }
     } else {
       AnswerFromPool(request, &response);
     }
-    const grpc::Slice bytes(response.SerializeAsString());
-    message_ = grpc::ByteBuffer(&bytes, 1);
-    return absl::OkStatus();
+    return SerializeMessage(response, answer);
   }
 
-  void End(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+  void End(absl::Status status) { exchange_.Finish({std::move(status), "", {}, {}}); }
 
-  Reflection& reflection_;
-  grpc::ByteBuffer message_;
+  const std::shared_ptr<Service> service_;
+  calls::Exchange& exchange_;
 };
 
-bool Reflection::IsMethod(absl::string_view path) {
-  return path == "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo" ||
-         path == "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
-}
+}  // namespace
 
-grpc::ServerGenericBidiReactor* Reflection::Answer() { return new Call(this); }
+std::vector<calls::Method> ReflectionMethods(std::vector<std::string> services) {
+  const auto service = std::make_shared<ReflectionCall::Service>(std::move(services));
+  std::vector<calls::Method> rows;
+  // By its name of today and by its earlier one.
+  for (const char* name :
+       {"grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection"}) {
+    calls::Method row;
+    row.service = name;
+    row.name = "ServerReflectionInfo";
+    row.kind = calls::MethodKind::kBidirectional;
+    row.start = [service](calls::Exchange* exchange) {
+      auto* const call = new ReflectionCall(service, exchange);
+      call->Start();
+      return call;
+    };
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
 
 }  // namespace sru::server::rpc

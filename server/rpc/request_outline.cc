@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "base/wire_reader.h"
-#include "grpcpp/support/proto_buffer_reader.h"
 #include "server/rpc/request_errors.h"
 
 namespace sru::server::rpc {
@@ -116,22 +115,17 @@ bool HasLists(const Descriptor& type) {
   return false;
 }
 
-class SliceReader final : public WirePieces {
+class CordPieces final : public WirePieces {
  public:
-  // The reader takes the buffer by a pointer to non-const but does not change it.
-  explicit SliceReader(const grpc::ByteBuffer& bytes)
-      : reader_(const_cast<grpc::ByteBuffer*>(&bytes)) {}
+  explicit CordPieces(const absl::Cord& bytes) : chunks_(bytes.Chunks()), next_(chunks_.begin()) {}
 
-  bool ok() const { return reader_.status().ok(); }
   absl::string_view Next() override {
-    const void* data = nullptr;
-    int size = 0;
-    while (size == 0 && reader_.Next(&data, &size)) continue;
-    return {static_cast<const char*>(data), static_cast<size_t>(size)};
+    return next_ == chunks_.end() ? absl::string_view() : *next_++;
   }
 
  private:
-  grpc::ProtoBufferReader reader_;
+  const absl::Cord::ChunkRange chunks_;
+  absl::Cord::ChunkIterator next_;
 };
 
 }  // namespace
@@ -268,14 +262,12 @@ const OutlineRules& MakeOutlineRules(const Descriptor& type) {
   return *rules.release();
 }
 
-bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineRules& rules,
-                 RequestOutline* outline) {
+bool ReadOutline(const absl::Cord& bytes, const OutlineRules& rules, RequestOutline* outline) {
   *outline = RequestOutline();
-  outline->message_bytes = static_cast<int64_t>(bytes.Length());
-  if (bytes.Length() == 0) return true;
-  SliceReader slices(bytes);
-  if (!slices.ok()) return false;
-  WireReader reader(&slices, bytes.Length());
+  outline->message_bytes = static_cast<int64_t>(bytes.size());
+  if (bytes.size() == 0) return true;
+  CordPieces pieces(bytes);
+  WireReader reader(&pieces, bytes.size());
   OutlineReader fields(&reader, outline);
   fields.Read(*rules.request, /*merged=*/false);
   outline->extra_fields +=
@@ -307,11 +299,10 @@ int64_t EstimateCallBytes(const RequestOutline& outline) {
          kExtraFieldBytes * outline.extra_fields;
 }
 
-bool HasFewFields(const grpc::ByteBuffer& bytes) {
-  if (bytes.Length() == 0) return true;
-  SliceReader slices(bytes);
-  if (!slices.ok()) return true;
-  WireReader reader(&slices, bytes.Length());
+bool HasFewFields(const absl::Cord& bytes) {
+  if (bytes.size() == 0) return true;
+  CordPieces pieces(bytes);
+  WireReader reader(&pieces, bytes.size());
   while (reader.Next()) reader.Skip();
   return reader.skipped() <= kMaxExtraFields;
 }

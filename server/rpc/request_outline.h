@@ -8,8 +8,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "google/protobuf/descriptor.h"
-#include "grpcpp/support/byte_buffer.h"
 #include "server/rpc/request_limits.h"
 #include "sru/v1/inference.pb.h"
 
@@ -66,11 +66,11 @@ const OutlineRules& MakeOutlineRules(const google::protobuf::Descriptor& type);
 // Walks the fields of a message without reading texts, words, ids and features: O(number of
 // fields), and copies nothing except the model's name. Returns false if the bytes are no message.
 // If a field occurs twice, its last value counts, as in protobuf.
-bool ReadOutline(const grpc::ByteBuffer& bytes, const OutlineRules& rules, RequestOutline* outline);
+bool ReadOutline(const absl::Cord& bytes, const OutlineRules& rules, RequestOutline* outline);
 
 // The same for bytes that should be a `Request`.
 template <typename Request>
-bool ReadOutline(const grpc::ByteBuffer& bytes, RequestOutline* outline) {
+bool ReadOutline(const absl::Cord& bytes, RequestOutline* outline) {
   static const OutlineRules& rules = MakeOutlineRules(*Request::descriptor());
   return ReadOutline(bytes, rules, outline);
 }
@@ -85,7 +85,7 @@ int64_t EstimateCallBytes(const RequestOutline& outline);
 
 // Whether the bytes of a message without sub-messages hold at most kMaxExtraFields fields, known or
 // not. Also true if they are no message: the parser reports that.
-bool HasFewFields(const grpc::ByteBuffer& bytes);
+bool HasFewFields(const absl::Cord& bytes);
 
 inline constexpr int kMaxOutlineModelName = 1024;
 

@@ -1,5 +1,6 @@
 #include "server/rpc/request_outline.h"
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,10 +11,13 @@ namespace sru::server::rpc {
 namespace {
 
 // The bytes in slices of `slice` bytes, as the wire may deliver them.
-grpc::ByteBuffer Buffer(const std::string& bytes, size_t slice) {
-  std::vector<grpc::Slice> slices;
-  for (size_t i = 0; i < bytes.size(); i += slice) slices.emplace_back(bytes.substr(i, slice));
-  return grpc::ByteBuffer(slices.data(), slices.size());
+absl::Cord Buffer(const std::string& bytes, size_t piece) {
+  absl::Cord cord;
+  for (size_t i = 0; i < bytes.size(); i += piece) {
+    const auto owned = std::make_shared<const std::string>(bytes.substr(i, piece));
+    cord.Append(absl::MakeCordFromExternal(*owned, [owned] {}));
+  }
+  return cord;
 }
 
 TEST(RequestOutlineTest, ReadsWhatAdmissionNeedsInAnySlices) {
@@ -287,7 +291,7 @@ TEST(RequestOutlineTest, TheStatesOfScoreAreCounted) {
 TEST(RequestOutlineTest, AnEmptyMessageHasNoSequences) {
   RequestOutline outline;
   outline.num_sequences = 5;
-  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(grpc::ByteBuffer(), &outline));
+  ASSERT_TRUE(ReadOutline<v1::ClassifyRequest>(absl::Cord(), &outline));
   EXPECT_EQ(outline.num_sequences, 0);
   EXPECT_EQ(outline.model, "");
 }
@@ -442,7 +446,7 @@ TEST(RequestOutlineTest, SmallMessagesHaveFewFields) {
   for (int i = 0; i < kMaxExtraFields; ++i) bytes += std::string("\x98\x06\x01", 3);
   EXPECT_TRUE(HasFewFields(Buffer(bytes, 10)));
   EXPECT_FALSE(HasFewFields(Buffer(bytes + std::string("\x98\x06\x01", 3), 10)));
-  EXPECT_TRUE(HasFewFields(grpc::ByteBuffer()));
+  EXPECT_TRUE(HasFewFields(absl::Cord()));
   EXPECT_TRUE(HasFewFields(Buffer("\x0c", 1)));  // the parser says what is wrong
 }
 

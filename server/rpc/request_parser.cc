@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "grpcpp/support/proto_buffer_reader.h"
+#include "server/calls/message_cord.h"
 #include "server/rpc/request_errors.h"
 #include "server/rpc/request_outline.h"
 #include "server/rpc/wire_check.h"
@@ -200,33 +200,19 @@ class SequenceParser {
 
 }  // namespace
 
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
-  message->Clear();
-  if (bytes.Length() == 0) return absl::OkStatus();
-  {
-    // The reader takes the buffer by a pointer to non-const but does not change it.
-    grpc::ProtoBufferReader reader(const_cast<grpc::ByteBuffer*>(&bytes));
-    if (reader.status().ok() && message->ParseFromZeroCopyStream(&reader)) return absl::OkStatus();
-  }
-  return ExplainParseFailure(*message->GetDescriptor(), bytes);
+absl::Status ParseMessage(const absl::Cord& bytes, google::protobuf::Message* message) {
+  return calls::ParseCord(bytes, message) ? absl::OkStatus()
+                                          : ExplainParseFailure(*message->GetDescriptor(), bytes);
 }
 
-absl::Status ParseSmallMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message) {
+absl::Status ParseSmallMessage(const absl::Cord& bytes, google::protobuf::Message* message) {
   if (!HasFewFields(bytes)) return TooManyFields();
   return ParseMessage(bytes, message);
 }
 
 absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type,
-                                 const grpc::ByteBuffer& bytes) {
-  std::vector<grpc::Slice> slices;
-  std::string flat;
-  if (bytes.Dump(&slices).ok()) {
-    flat.reserve(bytes.Length());
-    for (const grpc::Slice& slice : slices) {
-      flat.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-    }
-  }
-  return ExplainParseFailure(type, flat);
+                                 const absl::Cord& bytes) {
+  return ExplainParseFailure(type, std::string(bytes));
 }
 
 absl::StatusOr<ParsedSequences> ParseSequences(

@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/cord.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/repeated_ptr_field.h"
-#include "grpcpp/support/byte_buffer.h"
 #include "kernels/stack_spec.h"
 #include "models/text/tokenizer.h"
 #include "server/batching/batcher.h"
@@ -55,15 +55,14 @@ struct ParsedSequences {
 
 // Parses the bytes of a message. Strings that are not UTF-8 and broken wire format are
 // kInvalidArgument with the field's path: gRPC's own parsing would answer UNIMPLEMENTED.
-absl::Status ParseMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
+absl::Status ParseMessage(const absl::Cord& bytes, google::protobuf::Message* message);
 
 // The same for a message without sub-messages, which is refused unparsed if it has more fields than
 // any caller would set: each takes many times its bytes.
-absl::Status ParseSmallMessage(const grpc::ByteBuffer& bytes, google::protobuf::Message* message);
+absl::Status ParseSmallMessage(const absl::Cord& bytes, google::protobuf::Message* message);
 
 // The error of ParseMessage() for bytes that it cannot parse.
-absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type,
-                                 const grpc::ByteBuffer& bytes);
+absl::Status ExplainParseFailure(const google::protobuf::Descriptor& type, const absl::Cord& bytes);
 
 absl::StatusOr<ParsedSequences> ParseSequences(
     const google::protobuf::RepeatedPtrField<v1::Sequence>& sequences, bool truncate,

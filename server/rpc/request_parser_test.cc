@@ -301,9 +301,10 @@ TEST(ParseMessageTest, NamesTheFieldThatIsNotUtf8) {
   std::string bytes = request.SerializeAsString();
   const auto parse = [](const std::string& bytes, v1::EncodeRequest* message) {
     // In two slices, as messages from a network may be.
-    std::vector<grpc::Slice> slices = {grpc::Slice(bytes.substr(0, 3)),
-                                       grpc::Slice(bytes.substr(3))};
-    return ParseMessage(grpc::ByteBuffer(slices.data(), slices.size()), message);
+    const std::string end = bytes.substr(std::min<size_t>(3, bytes.size()));
+    absl::Cord pieces(bytes.substr(0, 3));
+    pieces.Append(absl::MakeCordFromExternal(end, [] {}));
+    return ParseMessage(pieces, message);
   };
   v1::EncodeRequest parsed;
   ASSERT_TRUE(parse(bytes, &parsed).ok());
@@ -318,9 +319,7 @@ TEST(ParseMessageTest, NamesTheFieldThatIsNotUtf8) {
 
 TEST(ParseMessageTest, AnEmptyMessageIsAMessage) {
   v1::ListModelsRequest request;
-  EXPECT_TRUE(ParseMessage(grpc::ByteBuffer(), &request).ok());
-  grpc::Slice empty;
-  EXPECT_TRUE(ParseMessage(grpc::ByteBuffer(&empty, 1), &request).ok());
+  EXPECT_TRUE(ParseMessage(absl::Cord(), &request).ok());
 }
 
 TEST(ParseParametersTest, Priority) {

@@ -8,17 +8,12 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
-#include "grpcpp/support/proto_buffer_writer.h"
-#include "grpcpp/support/slice.h"
 #include "kernels/common/bfloat16.h"
+#include "server/calls/message_cord.h"
 #include "server/rpc/wire_pooling.h"
-#include "sru/v1/inference.grpc.pb.h"  // gRPC's serialization of messages
 
 namespace sru::server::rpc {
 namespace {
-
-constexpr size_t kLargeAnswerBytes = 16 << 10;
-constexpr size_t kMostAnswerBytes = std::numeric_limits<int>::max();  // of protobuf
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "raw values are little-endian");
 
@@ -260,21 +255,10 @@ void WriteModelStatus(const telemetry::ModelStatus& status, v1::ModelStatus* pro
   proto->set_message(status.message);
 }
 
-absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer* bytes) {
-  const size_t size = message.ByteSizeLong();
-  if (size > kLargeAnswerBytes && size <= kMostAnswerBytes) {
-    // In one piece; gRPC would take several.
-    const grpc::Slice slice(size);  // ours alone until it is in `bytes`
-    static_cast<void>(message.SerializeWithCachedSizesToArray(const_cast<uint8_t*>(slice.begin())));
-    *bytes = grpc::ByteBuffer(&slice, 1);
-    return absl::OkStatus();
-  }
-  bool own_buffer = false;
-  const grpc::Status status =
-      grpc::SerializationTraits<google::protobuf::Message>::Serialize(message, bytes, &own_buffer);
-  if (status.ok()) return absl::OkStatus();
+absl::Status SerializeMessage(const google::protobuf::Message& message, absl::Cord* bytes) {
+  if (calls::SerializeToCord(message, bytes)) return absl::OkStatus();
   return absl::InternalError(
-      absl::StrCat("cannot serialise ", message.GetTypeName(), ": ", status.error_message()));
+      absl::StrCat("cannot serialise ", message.GetTypeName(), ": it has more than 2 GiB"));
 }
 
 }  // namespace sru::server::rpc

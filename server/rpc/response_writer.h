@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/cord.h"
 #include "google/protobuf/message.h"
-#include "grpcpp/support/byte_buffer.h"
 #include "kernels/stack_spec.h"
 #include "models/model.h"
 #include "models/text/tokenizer.h"
@@ -52,7 +52,7 @@ void WriteModelInfo(const models::Model& model, int instances, int max_sequence_
 v1::ModelStatus::State ToProto(telemetry::ModelState state);
 void WriteModelStatus(const telemetry::ModelStatus& status, v1::ModelStatus* proto);
 
-absl::Status SerializeMessage(const google::protobuf::Message& message, grpc::ByteBuffer* bytes);
+absl::Status SerializeMessage(const google::protobuf::Message& message, absl::Cord* bytes);
 
 }  // namespace sru::server::rpc
 

@@ -5,16 +5,15 @@
 #include "models/decoding/decoding_memo.h"
 #include "models/state_codec.h"
 #include "server/rpc/calls.h"
-#include "server/rpc/compute_call.h"
+#include "server/rpc/task_call.h"
 
 namespace sru::server::rpc {
 namespace {
 
 class ScoreCall final : public SequenceCall<v1::ScoreRequest, v1::ScoreResponse> {
  public:
-  ScoreCall(const ServiceContext& context, grpc::CallbackServerContext* call,
-            grpc::ByteBuffer* response_bytes, Form form)
-      : SequenceCall(telemetry::Method::kScore, context, call, response_bytes, std::move(form)) {}
+  ScoreCall(const ServiceContext& context, calls::Exchange* exchange, Form form)
+      : SequenceCall(telemetry::Method::kScore, context, exchange, std::move(form)) {}
 
  private:
   // The buffers of one sequence besides its floats.
@@ -120,11 +119,9 @@ class ScoreCall final : public SequenceCall<v1::ScoreRequest, v1::ScoreResponse>
 
 }  // namespace
 
-grpc::ServerUnaryReactor* StartScore(const ServiceContext& context,
-                                     grpc::CallbackServerContext* call,
-                                     const grpc::ByteBuffer* request, grpc::ByteBuffer* response,
-                                     ScoreForm form) {
-  return StartCall<ScoreCall>(context, call, request, response, std::move(form));
+calls::CallHandler* StartScore(const ServiceContext& context, calls::Exchange* exchange,
+                               ScoreForm form) {
+  return new ScoreCall(context, exchange, std::move(form));
 }
 
 }  // namespace sru::server::rpc

@@ -2,7 +2,6 @@
 #ifndef SRU_SERVER_RPC_SERVICE_CONTEXT_H_
 #define SRU_SERVER_RPC_SERVICE_CONTEXT_H_
 
-#include "absl/time/time.h"
 #include "server/base/clock.h"
 #include "server/lifecycle/model_manager.h"
 #include "server/lifecycle/model_registry.h"
@@ -11,11 +10,8 @@
 #include "server/rpc/open_streams.h"
 #include "server/rpc/received_messages.h"
 #include "server/rpc/request_limits.h"
-#include "server/rpc/unsent_answers.h"
 #include "server/telemetry/access_log.h"
 #include "server/telemetry/metrics.h"
-#include "server/transport/listener.h"
-#include "server/transport/read_pause.h"
 
 namespace sru::server::rpc {
 
@@ -25,16 +21,10 @@ struct ServiceContext {
   const lifecycle::ModelManager* manager = nullptr;  // for the states in ListModels
   telemetry::Metrics* metrics = nullptr;
   InFlight* in_flight = nullptr;
-  UnsentAnswers* unsent = nullptr;
   ByteBudget* budget = nullptr;
   telemetry::AccessLog* access_log = nullptr;
-  transport::Listener* listener =
-      nullptr;  // to find a call's socket; null: answers leave one by one
-  transport::ReadPause* read_pause = nullptr;  // for connections with refused calls; null: none
   const Clock* clock = nullptr;
   RequestLimits limits;
-  absl::Duration send_timeout = absl::InfiniteDuration();  // of `unsent`; for the log
-
   ReceivedMessages* received = nullptr;
   OpenStreams* streams = nullptr;
 };

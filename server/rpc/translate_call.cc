@@ -6,7 +6,7 @@
 #include "models/translator.h"
 #include "server/batching/translations.h"
 #include "server/rpc/calls.h"
-#include "server/rpc/compute_call.h"
+#include "server/rpc/task_call.h"
 #include "server/rpc/translate_parser.h"
 
 namespace sru::server::rpc {
@@ -21,12 +21,10 @@ constexpr int64_t kWeightBytes = 3 * sizeof(float);
 // Of a search: a candidate, and a token of a live hypothesis.
 constexpr int64_t kSearchBytes = 8;
 
-class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::TranslateResponse> {
+class TranslateCall final : public TaskCall<v1::TranslateRequest, v1::TranslateResponse> {
  public:
-  TranslateCall(const ServiceContext& context, grpc::CallbackServerContext* call,
-                grpc::ByteBuffer* response_bytes, Form form)
-      : ComputeCall(telemetry::Method::kTranslate, context, call, response_bytes, std::move(form)) {
-  }
+  TranslateCall(const ServiceContext& context, calls::Exchange* exchange, Form form)
+      : TaskCall(telemetry::Method::kTranslate, context, exchange, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::TranslateRequest& request) override {
@@ -179,11 +177,9 @@ class TranslateCall final : public ComputeCall<v1::TranslateRequest, v1::Transla
 
 }  // namespace
 
-grpc::ServerUnaryReactor* StartTranslate(const ServiceContext& context,
-                                         grpc::CallbackServerContext* call,
-                                         const grpc::ByteBuffer* request,
-                                         grpc::ByteBuffer* response, TranslateForm form) {
-  return StartCall<TranslateCall>(context, call, request, response, std::move(form));
+calls::CallHandler* StartTranslate(const ServiceContext& context, calls::Exchange* exchange,
+                                   TranslateForm form) {
+  return new TranslateCall(context, exchange, std::move(form));
 }
 
 }  // namespace sru::server::rpc

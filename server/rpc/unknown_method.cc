@@ -31,31 +31,30 @@ absl::string_view HintOf(absl::string_view method) {
   return "models are served on the port of --listen";
 }
 
-class UnknownMethodCall final : public grpc::ServerGenericBidiReactor {
+class UnknownMethodCall final : public calls::CallHandler {
  public:
+  void OnMessage(std::optional<absl::Cord> /*message*/) override {}
   void OnDone() override { delete this; }
 };
 
 }  // namespace
 
-grpc::ServerGenericBidiReactor* UnknownMethodService::CreateReactor(
-    grpc::GenericCallbackServerContext* call) {
-  if (Reflection::IsMethod(call->method())) return reflection_.Answer();
-  const std::string method = call->method().substr(0, kMaxMethodLength);
+calls::CallHandler* StartUnknownMethod(calls::Exchange* exchange, telemetry::Metrics* metrics,
+                                       telemetry::AccessLog* access_log) {
+  const std::string method(exchange->method().substr(0, kMaxMethodLength));
   // gRPC hands over calls that end before their path has come, with the path "/".
   const absl::Status status =
-      method.size() <= 1 && call->IsCancelled()
+      method.size() <= 1 && exchange->is_cancelled()
           ? absl::CancelledError("the caller cancelled the call before it had begun")
           : absl::UnimplementedError(
                 absl::StrCat("there is no method ", method, " on this port; ", HintOf(method)));
   EndedCall ended;
-  ended.call = call;
-  ended.request_id = telemetry::AccessLog::Begin(*call);
+  ended.origin = exchange;
+  ended.request_id = telemetry::AccessLog::Begin(*exchange);
   ended.record.method = method;
   ended.record.status = &status;
-  auto* reactor = new UnknownMethodCall;
-  reactor->Finish(EndCall(&metrics_, &access_log_, std::move(ended)));
-  return reactor;
+  exchange->Finish(EndCall(metrics, access_log, std::move(ended)));
+  return new UnknownMethodCall;
 }
 
 }  // namespace sru::server::rpc

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "server/base/passed_peer.h"
 #include "server/telemetry/request_id.h"
 #include "server/telemetry/trace_context.h"
 
@@ -13,13 +12,6 @@ namespace {
 constexpr size_t kMaxErrorLength = 300;
 constexpr size_t kMaxContentLength = 4096;
 constexpr size_t kMaxContentMessageBytes = 1 << 20;
-
-absl::string_view FindHeader(const grpc::ServerContextBase& call, const char* name) {
-  const auto& metadata = call.client_metadata();
-  const auto found = metadata.find(name);
-  if (found == metadata.end()) return {};
-  return {found->second.data(), found->second.size()};
-}
 
 LogLevel LevelOf(absl::StatusCode code) {
   switch (code) {
@@ -66,29 +58,23 @@ void AppendIds(absl::string_view request_id, const std::optional<TraceContext>& 
 
 }  // namespace
 
-std::string AccessLog::Begin(const grpc::ServerContextBase& call) {
-  const absl::string_view given = FindHeader(call, kRequestIdHeader);
+std::string AccessLog::Begin(const CallOrigin& call) {
+  const absl::string_view given = call.FindHeader(kRequestIdHeader);
   if (given.empty()) return "";
   return IsValidRequestId(given) ? std::string(given) : MakeRequestId();
 }
 
-void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
-                    const CallRecord& record) {
-  if (!Wants(*record.status, request_id)) return;
+std::string AccessLog::End(const CallOrigin& call, std::string request_id,
+                           const CallRecord& record) {
+  if (!Wants(*record.status, request_id)) return "";
   if (request_id.empty()) request_id = MakeRequestId();
-  if (record.status->ok()) {
-    call->AddInitialMetadata(kRequestIdHeader, request_id);
-  } else {
-    call->AddTrailingMetadata(kRequestIdHeader, request_id);
-  }
-  if (!IsLogged(*record.status)) return;
+  if (!IsLogged(*record.status)) return request_id;
   const LogLevel level = LevelOf(record.status->code());
   int64_t suppressed = 0;
-  if (!Take(level, &suppressed)) return;
+  if (!Take(level, &suppressed)) return request_id;
 
   const std::string code = absl::StatusCodeToString(record.status->code());
-  std::string peer(ParsePassedPeer(FindHeader(*call, kPassedPeerHeader)));
-  if (peer.empty()) peer = call->peer();
+  const std::string peer = call.peer();
   std::vector<LogField> fields = {{"method", record.method}, {"code", code}};
   if (!record.status->ok()) {
     const absl::string_view error = options_.content
@@ -98,9 +84,9 @@ void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
   }
   fields.push_back({"peer", peer});
   std::string caller;
-  if (caller_names_ != nullptr) caller = caller_names_(FindHeader(*call, "authorization"));
+  if (caller_names_ != nullptr) caller = caller_names_(call.FindHeader("authorization"));
   if (!caller.empty()) fields.push_back({"caller", caller});
-  AppendIds(request_id, ParseTraceparent(FindHeader(*call, kTraceparentHeader)), &fields);
+  AppendIds(request_id, ParseTraceparent(call.FindHeader(kTraceparentHeader)), &fields);
   if (!record.model.empty()) {
     fields.push_back({"model", record.model});
     if (record.version > 0) fields.push_back({"version", record.version});
@@ -122,6 +108,7 @@ void AccessLog::End(grpc::ServerContextBase* call, std::string request_id,
   }
   if (suppressed > 0) fields.push_back({"suppressed_lines", suppressed});
   Log(level, "request", fields);
+  return request_id;
 }
 
 void AccessLog::OnAuthenticationFailure(absl::string_view method, absl::string_view reason,

@@ -2,12 +2,7 @@
 //
 // Request ids. A call's x-request-id is sent back with the answer and appears in the call's line;
 // an id that is not valid (request_id.h) is replaced by a new one. A call without an id gets a new
-// one if something refers to it: if the call fails or is logged. The id is sent as initial
-// metadata, but with an error as trailing metadata, because clients do not retry an error that
-// comes with initial metadata.
-//
-// Callers. The peer of a call that the server makes within the process, for a client of the HTTP port
-// or a request of a stream, is that client (passed_peer.h).
+// one if something refers to it: if the call fails or is logged.
 //
 // Privacy. A line holds no part of the text or data of a request; for an INVALID_ARGUMENT it names
 // only the field. `content` adds the request.
@@ -28,7 +23,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
-#include "grpcpp/server_context.h"
+#include "server/base/call_origin.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
 #include "server/base/rate_limit.h"
@@ -56,7 +51,7 @@ struct CallRecord {
   const google::protobuf::Message* request = nullptr;
 };
 
-// The headers of a call, for a line that is written where there is no grpc::ServerContext.
+// The headers of a call, for a line that is written where there is no CallOrigin.
 struct CallHeaders {
   absl::string_view request_id;
   absl::string_view traceparent;
@@ -79,15 +74,15 @@ class AccessLog {
 
   // For the handler of a call: returns the call's x-request-id, or a new one if that is not valid.
   // Empty if the call has none.
-  static std::string Begin(const grpc::ServerContextBase& call);
+  static std::string Begin(const CallOrigin& call);
 
   // Whether End() has anything to do for such a call. If not, no record need be made.
   bool Wants(const absl::Status& status, const std::string& request_id) const {
     return IsLogged(status) || !request_id.empty();
   }
 
-  // Call it just before the call is answered, with the `request_id` that Begin() gave.
-  void End(grpc::ServerContextBase* call, std::string request_id, const CallRecord& record);
+  // Call it just before the call is answered, with the `request_id` that Begin() gave. Returns the id to send back; empty: none.
+  std::string End(const CallOrigin& call, std::string request_id, const CallRecord& record);
 
   // Logs a call that was rejected before it reached a handler. `peer` is "" where gRPC does not tell
   // it; `certificate` is the name in the client's certificate, "" if it has none.

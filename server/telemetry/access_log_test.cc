@@ -1,19 +1,13 @@
 #include "server/telemetry/access_log.h"
 
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "gmock/gmock.h"
-#include "grpcpp/generic/async_generic_service.h"
-#include "grpcpp/generic/generic_stub.h"
-#include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
 #include "server/base/clock.h"
 #include "server/base/log.h"
-#include "server/base/passed_peer.h"
 
 namespace sru::server::telemetry {
 namespace {
@@ -22,64 +16,27 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Answers no call, but logs it as one that failed.
-class FailingService : public grpc::CallbackGenericService {
- public:
-  explicit FailingService(AccessLog* log) : log_(*log) {}
-
-  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* call) override {
-    const absl::Status status = absl::NotFoundError("model: there is none");
-    CallRecord record;
-    record.method = "Classify";
-    record.status = &status;
-    log_.End(call, "id", record);
-    auto* const reactor = new Reactor;
-    reactor->Finish(grpc::Status(grpc::StatusCode::NOT_FOUND, ""));
-    return reactor;
+struct Caller final : CallOrigin {
+  absl::string_view FindHeader(absl::string_view name) const override {
+    return name == "traceparent" ? "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" : "";
   }
-
- private:
-  struct Reactor : grpc::ServerGenericBidiReactor {
-    void OnDone() override { delete this; }
-  };
-  AccessLog& log_;
+  std::string peer() const override { return "ipv4:10.0.0.1:4711"; }
 };
 
-// The line of a call that failed with these headers.
-std::string LineOf(const std::string& peer_header) {
+TEST(AccessLogTest, AFailedCallHasItsCallerAndItsIds) {
   const RealClock clock;
   AccessLog log(AccessLogOptions{}, &clock);
-  FailingService service(&log);
-  grpc::ServerBuilder builder;
-  builder.RegisterCallbackGenericService(&service);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  grpc::GenericStub stub(server->InProcessChannel({}));
-  grpc::ClientContext call;
-  if (!peer_header.empty()) call.AddMetadata(kPassedPeerHeader, peer_header);
-  const grpc::Slice nothing;
-  const grpc::ByteBuffer request(&nothing, 1);
-  grpc::ByteBuffer response;
-  absl::Notification ended;
+  const absl::Status status = absl::NotFoundError("model: there is none");
+  CallRecord record;
+  record.method = "Classify";
+  record.status = &status;
   ::testing::internal::CaptureStderr();
-  stub.UnaryCall(
-      &call, "/a.Service/Method", {}, &request, &response, [&](const grpc::Status& status) {
-        EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND) << status.error_message();
-        ended.Notify();
-      });
-  ended.WaitForNotification();
+  EXPECT_EQ(log.End(Caller(), "id-7", record), "id-7");
   EXPECT_TRUE(FlushLog(absl::Seconds(30)));
-  return ::testing::internal::GetCapturedStderr();
-}
-
-TEST(AccessLogTest, ACallOverHttpHasTheAddressOfItsClient) {
-  EXPECT_THAT(LineOf(PassPeer(PeerAt("10.0.0.1", 4711))),
-              AllOf(HasSubstr("code=NOT_FOUND"), HasSubstr("peer=ipv4:10.0.0.1:4711 ")));
-}
-
-TEST(AccessLogTest, ACallerCannotClaimToBeAnother) {
-  for (const std::string header : {"ipv4:10.0.0.1:4711", "http 10.0.0.1 4711"}) {
-    EXPECT_THAT(LineOf(header), AllOf(HasSubstr("code=NOT_FOUND"), Not(HasSubstr("10.0.0.1"))));
-  }
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+              AllOf(HasSubstr("method=Classify code=NOT_FOUND"), HasSubstr("model: there is none"),
+                    HasSubstr("peer=ipv4:10.0.0.1:4711 "), HasSubstr("request_id=id-7"),
+                    HasSubstr("trace_id=4bf92f3577b34da6a3ce929d0e0e4736")));
 }
 
 // The line of a request over HTTP that was refused for this reason.

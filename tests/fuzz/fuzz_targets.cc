@@ -14,10 +14,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "base/utf8.h"
 #include "google/protobuf/message.h"
-#include "grpcpp/support/proto_buffer_reader.h"
 #include "inference/open_inference.pb.h"
 #include "kernels/enum_names.h"
 #include "kernels/program.h"
@@ -41,7 +41,7 @@
 #include "models/text/word_tokenizer.h"
 #include "nlohmann/json.hpp"
 #include "server/base/log.h"
-#include "server/base/passed_peer.h"
+#include "server/calls/message_cord.h"
 #include "server/compat/protobuf_compat.h"
 #include "server/http/page_host.h"
 #include "server/open_inference/infer_parameters.h"
@@ -407,10 +407,10 @@ void FuzzSentencePiece(std::string_view bytes) {
 // Parses a message and compares what protobuf makes of it with its outline.
 template <typename Request>
 absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
-  const grpc::Slice slice(bytes.data(), bytes.size());
-  absl::Status parsed = server::rpc::ParseMessage(grpc::ByteBuffer(&slice, 1), request);
+  const absl::Cord cord(absl::string_view(bytes.data(), bytes.size()));
+  absl::Status parsed = server::rpc::ParseMessage(cord, request);
   server::rpc::RequestOutline outline;
-  const bool outlined = server::rpc::ReadOutline<Request>(grpc::ByteBuffer(&slice, 1), &outline);
+  const bool outlined = server::rpc::ReadOutline<Request>(cord, &outline);
   if (parsed.ok()) Require(outlined, "a message has an outline");
   if (parsed.ok() && outline.extra_fields == 0) {
     int64_t words = 0;
@@ -438,7 +438,7 @@ absl::Status ParseAndCheckOutline(std::string_view bytes, Request* request) {
 }
 
 // A GenerateRequest and its outline, and whatever its fields say.
-void FuzzGenerateRequest(const grpc::ByteBuffer& bytes, const std::vector<Splitter>& splitters) {
+void FuzzGenerateRequest(const absl::Cord& bytes, const std::vector<Splitter>& splitters) {
   v1::GenerateRequest request;
   const absl::Status parsed = server::rpc::ParseMessage(bytes, &request);
   if (!parsed.ok()) {
@@ -493,9 +493,9 @@ void FuzzTranslateRequest(std::string_view bytes, const std::vector<Splitter>& s
     RequireMessage(parsed);
     return;
   }
-  const grpc::Slice slice(bytes.data(), bytes.size());
+  const absl::Cord cord(absl::string_view(bytes.data(), bytes.size()));
   server::rpc::RequestOutline outline;
-  Require(server::rpc::ReadOutline<v1::TranslateRequest>(grpc::ByteBuffer(&slice, 1), &outline) &&
+  Require(server::rpc::ReadOutline<v1::TranslateRequest>(cord, &outline) &&
               outline.num_entries == request.target_prefixes_size(),
           "the outline counts the prefixes");
   models::TranslatorConfig config;
@@ -565,7 +565,7 @@ void CheckQueries(const server::rpc::Queries& queries, const server::rpc::QueryL
 }
 
 // An AnswerRequest and its outline, and whatever its texts and tags say.
-void FuzzAnswerRequest(const grpc::ByteBuffer& bytes) {
+void FuzzAnswerRequest(const absl::Cord& bytes) {
   v1::AnswerRequest request;
   const absl::Status parsed = server::rpc::ParseMessage(bytes, &request);
   if (!parsed.ok()) {
@@ -630,7 +630,7 @@ void FuzzAnswerRequest(const grpc::ByteBuffer& bytes) {
 }
 
 // The same for a message of EncodeStream.
-void FuzzStreamRequest(const grpc::ByteBuffer& bytes) {
+void FuzzStreamRequest(const absl::Cord& bytes) {
   v1::EncodeStreamRequest request;
   const absl::Status parsed = server::rpc::ParseMessage(bytes, &request);
   if (!parsed.ok()) {
@@ -650,8 +650,7 @@ void FuzzRequest(std::string_view bytes) {
   // The server does this too: otherwise protobuf would log each bad string.
   server::SilenceProtobufLog();
   static const auto* const kSplitters = new std::vector<Splitter>(Splitters());
-  const grpc::Slice slice(bytes.data(), bytes.size());
-  const grpc::ByteBuffer buffer(&slice, 1);
+  const absl::Cord buffer(absl::string_view(bytes.data(), bytes.size()));
   FuzzGenerateRequest(buffer, *kSplitters);
   FuzzStreamRequest(buffer);
   FuzzTranslateRequest(bytes, *kSplitters);
@@ -902,7 +901,6 @@ void FuzzHeaders(std::string_view bytes) {
     Require(is_visible(header) && header.size() <= server::telemetry::kMaxRequestIdLength,
             "a request id is short and visible");
   }
-  Require(server::ParsePassedPeer(header).empty(), "nobody guesses the secret of this process");
   const absl::string_view token = server::transport::BearerToken(header);
   Require(is_visible(token) && token.size() <= server::transport::kMaxTokenLength,
           "a token is visible");
@@ -993,8 +991,7 @@ void FuzzV2(std::string_view bytes) {
       RequireMessage(request.status());
     } else {
       inference::ModelInferRequest message;
-      grpc::ProtoBufferReader reader(&request->message);
-      Require(message.ParseFromZeroCopyStream(&reader), "the message is one");
+      Require(server::calls::ParseCord(request->message, &message), "the message is one");
       Require(message.raw_input_contents_size() == message.inputs_size(), "inputs have values");
       for (int i = 0; i < message.inputs_size(); ++i) {
         RequireSameValues(message.inputs(i), message.raw_input_contents(i));

@@ -1,19 +1,13 @@
-#include "server/rpc/grpc_status.h"
+#include "server/rpc/status_details.h"
 
 #include <algorithm>
-#include <string>
 
 #include "google/rpc/retry.pb.h"
 
 namespace sru::server::rpc {
 
-grpc::Status ToGrpcStatus(const absl::Status& status, std::optional<absl::Duration> retry_after) {
-  if (status.ok()) return grpc::Status::OK;
-  const auto code = static_cast<grpc::StatusCode>(status.code());  // the numbers are the same
-  const std::string message(status.message());
-  if (status.code() != absl::StatusCode::kResourceExhausted || !retry_after.has_value()) {
-    return grpc::Status(code, message);
-  }
+std::string StatusDetails(const absl::Status& status, std::optional<absl::Duration> retry_after) {
+  if (!absl::IsResourceExhausted(status) || !retry_after.has_value()) return "";
   // protobuf's Duration ends at about 10,000 years; a day already means "go away".
   const absl::Duration delay = std::clamp(*retry_after, absl::ZeroDuration(), absl::Hours(24));
   google::rpc::RetryInfo retry_info;
@@ -22,10 +16,10 @@ grpc::Status ToGrpcStatus(const absl::Status& status, std::optional<absl::Durati
   retry_info.mutable_retry_delay()->set_nanos(static_cast<int32_t>(nanoseconds % 1000000000));
   google::rpc::Status details;
   details.set_code(static_cast<int32_t>(status.code()));
-  details.set_message(message);
+  details.set_message(std::string(status.message()));
   // False only for a message without its required fields, and ours has none.
   static_cast<void>(details.add_details()->PackFrom(retry_info));
-  return grpc::Status(code, message, details.SerializeAsString());
+  return details.SerializeAsString();
 }
 
 }  // namespace sru::server::rpc

@@ -1,0 +1,86 @@
+// LocalCalls: calls that the server makes of its own methods, in the same process and without a channel: those of requests over HTTP and of
+// the messages of a ModelStreamInfer. Methods with a stream of requests cannot be called. The caller's thread parses the request; the answer comes to a function, on the thread that made it.
+//
+//   calls.Unary(*methods.Find("/sru.v1.InferenceService/Classify"), request, info, [](LocalAnswer answer) { ... });
+//
+// Thread-safe.
+#ifndef SRU_SERVER_CALLS_LOCAL_CALLS_H_
+#define SRU_SERVER_CALLS_LOCAL_CALLS_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/strings/cord.h"
+#include "absl/time/time.h"
+#include "server/calls/exchange.h"
+#include "server/calls/method.h"
+
+namespace sru::server::calls {
+
+// What a call carries besides its message.
+struct LocalCallInfo {
+  // The caller cancels the call when it has passed.
+  absl::Duration timeout = absl::InfiniteDuration();
+  Metadata headers;
+  std::string peer;  // CallOrigin::peer()
+};
+
+struct LocalAnswer {
+  CallEnd end;
+  absl::Cord message;      // of a unary call that succeeded
+  std::string request_id;  // x-request-id as the call answered it; "" = none
+};
+
+// A call that runs. May be dropped at any time: the call goes on.
+class LocalCall {
+ public:
+  virtual ~LocalCall() = default;
+  // The call ends soon, usually with CANCELLED. No effect once it has ended.
+  virtual void Cancel() = 0;
+};
+
+// A call with any number of answers, which come one by one as they are asked for: a method that waits for its caller waits for ours.
+class LocalStream : public LocalCall {
+ public:
+  // Asks for the next message: `on_message` or `on_done` follows. Call it once at the start and once after each message; it may be
+  // called within `on_message`.
+  virtual void Next() = 0;
+};
+
+class LocalCalls {
+ public:
+  using OnDone = std::function<void(LocalAnswer answer)>;
+  using OnMessage = std::function<void(absl::Cord message)>;
+
+  LocalCalls();
+  // Calls that run go on: Close() first, if their functions use what is gone then.
+  ~LocalCalls();
+  LocalCalls(const LocalCalls&) = delete;
+  LocalCalls& operator=(const LocalCalls&) = delete;
+
+  // `done` is called once, possibly before this returns; with UNAVAILABLE after Close(). It must not throw. `method` outlives the call.
+  std::shared_ptr<LocalCall> Unary(const Method& method, absl::Cord request, LocalCallInfo info,
+                                   OnDone done);
+
+  // The functions are called one at a time and must not throw. `done` is called once, last, and not before the returned stream's Next() or
+  // Cancel() was called, unless after Close().
+  std::shared_ptr<LocalStream> ServerStream(const Method& method, absl::Cord request,
+                                            LocalCallInfo info, OnMessage on_message, OnDone done);
+
+  // Cancels what runs, waits until it has ended, and refuses what comes later. A call's `done` has returned by then.
+  void Close();
+
+ private:
+  class LocalExchange;
+  class Running;
+
+  std::shared_ptr<LocalStream> Start(const Method& method, absl::Cord request, LocalCallInfo info,
+                                     OnMessage on_message, OnDone done);
+
+  const std::shared_ptr<Running> running_;
+};
+
+}  // namespace sru::server::calls
+
+#endif  // SRU_SERVER_CALLS_LOCAL_CALLS_H_

@@ -1,0 +1,58 @@
+// Method: a row of the table of methods. What a transport and a gateway must know of a method to serve it stands in its row.
+#ifndef SRU_SERVER_CALLS_METHOD_H_
+#define SRU_SERVER_CALLS_METHOD_H_
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "google/protobuf/message.h"
+#include "server/calls/exchange.h"
+
+namespace sru::server::calls {
+
+enum class MethodKind { kUnary, kServerStream, kBidirectional };
+
+struct Method {
+  std::string service;  // "sru.v1.InferenceService"
+  std::string name;     // "Classify"
+  MethodKind kind = MethodKind::kUnary;
+  // Default instances; null: the method is not described over HTTP.
+  const google::protobuf::Message* request = nullptr;
+  const google::protobuf::Message* response = nullptr;
+  std::string http_path;  // of its POST, "/v1/classify"; empty: none
+  std::string summary;    // a sentence
+  // Makes a call. It lives until its OnDone().
+  std::function<CallHandler*(Exchange* exchange)> start;
+
+  std::string path() const { return absl::StrCat("/", service, "/", name); }
+};
+
+// The methods of a port. Constant, so thread-safe.
+class MethodTable {
+ public:
+  explicit MethodTable(std::vector<Method> rows) : rows_(std::move(rows)) {
+    for (const Method& row : rows_) by_path_[row.path()] = &row;
+  }
+  MethodTable(const MethodTable&) = delete;
+  MethodTable& operator=(const MethodTable&) = delete;
+
+  const std::vector<Method>& rows() const { return rows_; }
+  // Null if no row has the path.
+  const Method* Find(absl::string_view path) const {
+    const auto found = by_path_.find(path);
+    return found == by_path_.end() ? nullptr : found->second;
+  }
+
+ private:
+  const std::vector<Method> rows_;
+  absl::flat_hash_map<std::string, const Method*> by_path_;
+};
+
+}  // namespace sru::server::calls
+
+#endif  // SRU_SERVER_CALLS_METHOD_H_

@@ -1,0 +1,142 @@
+#include "server/open_inference/open_inference_methods.h"
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/open_inference/infer_stream_call.h"
+#include "server/open_inference/model_infer.h"
+#include "server/open_inference/model_metadata.h"
+#include "server/open_inference/model_version.h"
+#include "server/rpc/lookup_call.h"
+#include "server/telemetry/method.h"
+
+namespace sru::server::open_inference {
+namespace {
+
+using calls::Method;
+using Id = telemetry::Method;
+
+// Finds the model of a request with `name` and `version`.
+template <typename Request>
+absl::Status Find(const lifecycle::ModelRegistry& registry, const Request& request,
+                  std::shared_ptr<lifecycle::ServedModel>* served) {
+  auto found = FindModel(registry, "", request.name(), request.version());
+  if (!found.ok()) return found.status();
+  *served = *std::move(found);
+  return absl::OkStatus();
+}
+
+std::vector<int64_t> VersionsOf(const lifecycle::ModelRegistry& registry, const std::string& name) {
+  std::vector<int64_t> versions;
+  for (const auto& served : registry.List()) {
+    if (served->name == name) versions.push_back(served->version);
+  }
+  return versions;
+}
+
+absl::Status WriteStatistics(const lifecycle::ModelRegistry& registry,
+                             const inference::ModelStatisticsRequest& request,
+                             inference::ModelStatisticsResponse* response) {
+  const absl::StatusOr<int64_t> version = ParseModelVersion("version", request.version());
+  if (!version.ok()) return version.status();
+  for (const auto& served : registry.List()) {
+    if (!request.name().empty() && served->name != request.name()) continue;
+    if (*version != 0 && served->version != *version) continue;
+    WriteModelStatistics(*served, response->add_model_stats());
+  }
+  if (request.name().empty() || response->model_stats_size() > 0) return absl::OkStatus();
+  // Its error says what is loaded.
+  return registry.Find(request.name(), *version).status();
+}
+
+Method Row(Id id) {
+  Method row;
+  row.service = kOpenInferenceService;
+  row.name = telemetry::MethodName(id);
+  return row;
+}
+
+// A look-up, which `write(request, &response, &served)` answers.
+template <typename Request, typename Response, typename Write>
+Method Lookup(const OpenInferenceContext& context, Id id, Write write) {
+  Method row = Row(id);
+  row.start = rpc::LookupCalls<Request, Response>(id, *context.service, std::move(write));
+  return row;
+}
+
+}  // namespace
+
+std::vector<Method> OpenInferenceMethods(const OpenInferenceContext& context) {
+  const rpc::ServiceContext& service = *context.service;
+  Method infer = Row(Id::kModelInfer);
+  infer.start = [&service](calls::Exchange* exchange) {
+    return StartModelInfer(service, exchange);
+  };
+  Method stream = Row(Id::kModelStreamInfer);
+  stream.kind = calls::MethodKind::kBidirectional;
+  stream.start = [&service, infer](calls::Exchange* exchange) {
+    return StartModelStreamInfer(service, exchange, infer);
+  };
+  const lifecycle::ModelRegistry& registry = *service.registry;
+  return {Lookup<inference::ServerLiveRequest, inference::ServerLiveResponse>(
+              context, Id::kServerLive,
+              [](const auto& /*request*/, auto* answer, auto* /*served*/) {
+                answer->set_live(true);
+                return absl::OkStatus();
+              }),
+          Lookup<inference::ServerReadyRequest, inference::ServerReadyResponse>(
+              context, Id::kServerReady,
+              [&context](const auto& /*request*/, auto* answer, auto* /*served*/) {
+                answer->set_ready(context.ready());
+                return absl::OkStatus();
+              }),
+          Lookup<inference::ModelReadyRequest, inference::ModelReadyResponse>(
+              context, Id::kModelReady,
+              [&context, &registry](const auto& asked, auto* answer, auto* served) {
+                absl::Status status = Find(registry, asked, served);
+                if (absl::IsNotFound(status)) return absl::OkStatus();
+                if (!status.ok()) return status;
+                answer->set_ready(context.ready() && (*served)->engine->instances() > 0);
+                return absl::OkStatus();
+              }),
+          Lookup<inference::ServerMetadataRequest, inference::ServerMetadataResponse>(
+              context, Id::kServerMetadata,
+              [](const auto& /*request*/, auto* answer, auto* /*served*/) {
+                WriteServerMetadata(answer);
+                return absl::OkStatus();
+              }),
+          Lookup<inference::ModelMetadataRequest, inference::ModelMetadataResponse>(
+              context, Id::kModelMetadata,
+              [&registry](const auto& asked, auto* answer, auto* served) {
+                absl::Status status = Find(registry, asked, served);
+                if (!status.ok()) return status;
+                WriteModelMetadata(**served, VersionsOf(registry, asked.name()), answer);
+                return absl::OkStatus();
+              }),
+          Lookup<inference::ModelConfigRequest, inference::ModelConfigResponse>(
+              context, Id::kModelConfig,
+              [&context, &registry](const auto& asked, auto* answer, auto* served) {
+                absl::Status status = Find(registry, asked, served);
+                if (!status.ok()) return status;
+                ConfigLimits limits;
+                limits.max_sequences = context.service->limits.max_sequences;
+                limits.max_sequence_tokens = context.service->limits.max_sequence_tokens;
+                limits.max_queue_delay = context.max_queue_delay;
+                WriteModelConfig(**served, VersionsOf(registry, asked.name()), limits,
+                                 answer->mutable_config());
+                return absl::OkStatus();
+              }),
+          Lookup<inference::ModelStatisticsRequest, inference::ModelStatisticsResponse>(
+              context, Id::kModelStatistics,
+              [&registry](const auto& asked, auto* answer, auto* /*served*/) {
+                return WriteStatistics(registry, asked, answer);
+              }),
+          infer,
+          stream};
+}
+
+}  // namespace sru::server::open_inference

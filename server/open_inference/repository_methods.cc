@@ -1,0 +1,120 @@
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "inference/open_inference.pb.h"
+#include "server/open_inference/infer_request.h"
+#include "server/open_inference/open_inference_methods.h"
+#include "server/rpc/admin_call.h"
+
+namespace sru::server::open_inference {
+namespace {
+
+// As Triton names them.
+const char* StateName(telemetry::ModelState state) {
+  switch (state) {
+    case telemetry::ModelState::kLoading:
+      return "LOADING";
+    case telemetry::ModelState::kReady:
+      return "READY";
+    case telemetry::ModelState::kUnloading:
+      return "UNLOADING";
+    case telemetry::ModelState::kFailed:
+      return "UNAVAILABLE";
+  }
+  return "";
+}
+
+void WriteIndex(const std::vector<telemetry::ModelStatus>& statuses, bool only_ready,
+                inference::RepositoryIndexResponse* response) {
+  for (const telemetry::ModelStatus& status : statuses) {
+    if (only_ready && status.state != telemetry::ModelState::kReady) continue;
+    inference::RepositoryIndexResponse::ModelIndex* const model = response->add_models();
+    model->set_name(status.model);
+    if (status.version != 0) model->set_version(absl::StrCat(status.version));
+    model->set_state(StateName(status.state));
+    model->set_reason(status.message);
+  }
+}
+
+absl::Status CheckRepository(const std::string& name) {
+  if (name.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("repository_name: ", Quoted(name),
+                                                 ", expected nothing: there is one repository"));
+}
+
+// Of `request`, whose parameters may be `allowed` only.
+template <typename Request>
+absl::Status CheckRequest(const Request& request, absl::string_view allowed) {
+  if (absl::Status status = CheckRepository(request.repository_name()); !status.ok()) {
+    return status;
+  }
+  for (const auto& [name, value] : request.parameters()) {
+    if (name == allowed) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parameters: ", Quoted(name), " is not supported, expected ",
+        allowed.empty() ? "none: a model is loaded as the repository has it" : allowed));
+  }
+  return absl::OkStatus();
+}
+
+// A method that `begin(request, call)` begins to answer.
+template <typename Request, typename Begin>
+calls::Method Row(const rpc::AdminContext& context, telemetry::Method id, Begin begin) {
+  calls::Method row;
+  row.service = kOpenInferenceService;
+  row.name = telemetry::MethodName(id);
+  row.start = rpc::AdminCalls<Request>(id, context, std::move(begin));
+  return row;
+}
+
+}  // namespace
+
+std::vector<calls::Method> RepositoryMethods(const rpc::AdminContext& context) {
+  using rpc::AdminCall;
+  return {Row<inference::RepositoryIndexRequest>(
+              context, telemetry::Method::kRepositoryIndex,
+              [&context](const auto& index, const AdminCall::Pointer& call) {
+                absl::Status status = CheckRepository(index.repository_name());
+                if (!status.ok()) return status;
+                inference::RepositoryIndexResponse answer;
+                WriteIndex(context.manager->Statuses(), index.ready(), &answer);
+                call->Finish(absl::OkStatus(), &answer);
+                return absl::OkStatus();
+              }),
+          Row<inference::RepositoryModelLoadRequest>(
+              context, telemetry::Method::kRepositoryModelLoad,
+              [&context](const auto& load, const AdminCall::Pointer& call) {
+                absl::Status status = rpc::CheckExplicitControl(context.control);
+                status.Update(CheckRequest(load, ""));
+                if (!status.ok()) return status;
+                call->set_model(load.model_name());
+                context.manager->RequestLoad(
+                    load.model_name(), [call] { return call->finished(); },
+                    [call](const absl::StatusOr<std::vector<telemetry::ModelStatus>>& statuses) {
+                      const inference::RepositoryModelLoadResponse answer;
+                      call->Finish(statuses.status(), statuses.ok() ? &answer : nullptr);
+                    });
+                return absl::OkStatus();
+              }),
+          Row<inference::RepositoryModelUnloadRequest>(
+              context, telemetry::Method::kRepositoryModelUnload,
+              [&context](const auto& unload, const AdminCall::Pointer& call) {
+                absl::Status status = rpc::CheckExplicitControl(context.control);
+                status.Update(CheckRequest(unload, "unload_dependents"));
+                if (!status.ok()) return status;
+                call->set_model(unload.model_name());
+                context.manager->RequestUnload(
+                    unload.model_name(), [call] { return call->finished(); },
+                    [call](const absl::Status& result) {
+                      const inference::RepositoryModelUnloadResponse answer;
+                      call->Finish(result, result.ok() ? &answer : nullptr);
+                    });
+                return absl::OkStatus();
+              })};
+}
+
+}  // namespace sru::server::open_inference

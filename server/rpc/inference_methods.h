@@ -1,0 +1,23 @@
+// The rows of sru.v1.InferenceService and sru.v1.AdminService. The calls take the bytes of a message, because gRPC's own parsing answers
+// bytes that protobuf refuses (a string that is not UTF-8) with UNIMPLEMENTED; here they get INVALID_ARGUMENT and the name of the field.
+#ifndef SRU_SERVER_RPC_INFERENCE_METHODS_H_
+#define SRU_SERVER_RPC_INFERENCE_METHODS_H_
+
+#include <vector>
+
+#include "server/calls/method.h"
+#include "server/rpc/admin_call.h"
+#include "server/rpc/service_context.h"
+
+namespace sru::server::rpc {
+
+inline constexpr char kInferenceService[] = "sru.v1.InferenceService";
+inline constexpr char kAdminService[] = "sru.v1.AdminService";
+
+// `context` must outlive the calls.
+std::vector<calls::Method> InferenceMethods(const ServiceContext& context);
+std::vector<calls::Method> AdminMethods(const AdminContext& context);
+
+}  // namespace sru::server::rpc
+
+#endif  // SRU_SERVER_RPC_INFERENCE_METHODS_H_
