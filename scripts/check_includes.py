@@ -51,18 +51,19 @@ models                   | models/text models/decoding kernels kernels/cpu    | 
 server/base              | base                                               | absl nlohmann
 server/compat            |                                                    | absl grpc protobuf
 server/batching          | server/base models models/decoding kernels base    | absl
-server/telemetry         | server/batching server/base server/compat kernels base | absl prometheus protobuf
-server/calls             | server/base base                                   | absl protobuf
-server/lifecycle         | server/telemetry server/batching server/base       | absl
-                         | models base                                        |
+server/calls             | server/base models base                            | absl protobuf
+server/telemetry         | server/calls server/batching server/base           | absl prometheus protobuf
+                         | server/compat kernels base                         |
+server/lifecycle         | server/telemetry server/calls server/batching      | absl
+                         | server/base models base                            |
 server/transport         | server/telemetry server/base server/compat base    | absl grpc openssl prometheus
 server/rpc               | server/calls server/lifecycle server/transport     | absl grpc protobuf
                          | server/telemetry server/batching server/base server/compat |
                          | models models/text models/decoding kernels         |
                          | kernels/common base proto                          |
 server/open_inference    | server/rpc server/calls server/lifecycle           | absl protobuf
-                         | server/telemetry server/batching server/base       |
-                         | models kernels base proto                          |
+                         | server/batching server/base models kernels base    |
+                         | proto                                              |
 server/http              | server/base base                                   | absl boost nlohmann openssl prometheus
 server/rest              | server/calls server/http server/telemetry base     | absl grpc nlohmann protobuf
                          | proto                                              |

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <exception>
 #include <initializer_list>
-#include <iterator>
 #include <map>
 #include <optional>
 #include <set>
@@ -89,9 +88,7 @@ constexpr absl::Duration kHttpHeaderTimeout = absl::Seconds(10);
 constexpr absl::Duration kHttpBodyTimeout = absl::Seconds(60);
 constexpr absl::Duration kHttpIdleTimeout = absl::Seconds(90);
 
-// What the boxes of the status page may call, how many calls at a time, and for how long.
-constexpr const char* kPagePaths[] = {"/v1/classify", "/v1/generate", "/v1/answer",
-                                      "/v1/translate"};
+// How many calls the boxes of the status page may make at a time, and for how long.
 constexpr int kPageCalls = 2;
 constexpr absl::Duration kPageTimeout = absl::Seconds(30);
 
@@ -463,8 +460,8 @@ class ServerImpl final : public Server,
     in_service_ = any;
     grpc::HealthCheckServiceInterface* health = grpc_server_->GetHealthCheckService();
     for (const auto& [model, in_service] : serving) health->SetServingStatus(model, in_service);
-    health->SetServingStatus(rpc::kInferenceService, ready());
-    health->SetServingStatus(open_inference::kOpenInferenceService, ready());
+    health->SetServingStatus(calls::kInferenceService, ready());
+    health->SetServingStatus(calls::kOpenInferenceService, ready());
     health->SetServingStatus("", ready());
   }
 
@@ -551,13 +548,7 @@ class ServerImpl final : public Server,
     served->model = model;
     served->metrics = metrics_.ForModel(
         model->name(), model->version(), options_.batching.engine.batcher.max_batch_tokens,
-        [&model](telemetry::Method method) {
-          if (method == telemetry::Method::kEncodeStream && !model->is_unidirectional()) {
-            return false;
-          }
-          const lifecycle::TaskFilter answers = rpc::AnswersOf(method);
-          return answers != nullptr && answers(model->task());
-        });
+        [&model](calls::MethodId method) { return rpc::Answers(*model, method); });
     batching::EngineOptions engine_options = options_.batching.engine;
     engine_options.state_budgets = state_budgets_;
     engine_options.prefix_cache_bytes =
@@ -857,7 +848,10 @@ class ServerImpl final : public Server,
 
   rest::Gateway::Options MakePageGatewayOptions() {
     rest::Gateway::Options gateway = MakeGatewayOptions();
-    gateway.only.assign(std::begin(kPagePaths), std::end(kPagePaths));
+    for (size_t i = 0; i < calls::kNumMethods; ++i) {
+      const calls::MethodInfo info = calls::Describe(static_cast<calls::MethodId>(i));
+      if (info.has_box) gateway.only.emplace_back(info.http_path);
+    }
     gateway.max_calls = kPageCalls;
     gateway.max_timeout = kPageTimeout;
     gateway.authenticate = [this](const http::PageRequest& request) {

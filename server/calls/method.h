@@ -1,4 +1,4 @@
-// Method: a row of the table of methods. What a transport and a gateway must know of a method to serve it stands in its row.
+// Method: a row of the table of methods: what a transport and a gateway must know of a method to serve it.
 #ifndef SRU_SERVER_CALLS_METHOD_H_
 #define SRU_SERVER_CALLS_METHOD_H_
 
@@ -12,22 +12,33 @@
 #include "absl/strings/string_view.h"
 #include "google/protobuf/message.h"
 #include "server/calls/exchange.h"
+#include "server/calls/method_info.h"
 
 namespace sru::server::calls {
-
-enum class MethodKind { kUnary, kServerStream, kBidirectional };
 
 struct Method {
   std::string service;  // "sru.v1.InferenceService"
   std::string name;     // "Classify"
   MethodKind kind = MethodKind::kUnary;
-  // Default instances; null: the method is not described over HTTP.
+  // Default instances; null where nothing needs them.
   const google::protobuf::Message* request = nullptr;
   const google::protobuf::Message* response = nullptr;
   std::string http_path;  // of its POST, "/v1/classify"; empty: none
   std::string summary;    // a sentence
   // Makes a call. It lives until its OnDone().
   std::function<CallHandler*(Exchange* exchange)> start;
+
+  // The row of a method with this information, which has no calls yet.
+  static Method Of(MethodId id) {
+    const MethodInfo info = Describe(id);
+    Method row;
+    row.service = info.service;
+    row.name = info.name;
+    row.kind = info.kind;
+    row.http_path = info.http_path;
+    row.summary = info.summary;
+    return row;
+  }
 
   std::string path() const { return absl::StrCat("/", service, "/", name); }
 };

@@ -243,9 +243,9 @@ TEST_F(StatusPageTest, MetricsAreThoseOfTheScrape) {
   const auto model = metrics.ForModel("trec", 3, 1000);
   telemetry::CallTimes times;
   times.total = absl::Milliseconds(3);
-  model->OnCall(telemetry::Method::kClassify, absl::StatusCode::kOk, times);
+  model->OnCall(calls::MethodId::kClassify, absl::StatusCode::kOk, times);
   times.total = absl::Seconds(60);
-  model->OnCall(telemetry::Method::kClassify, absl::StatusCode::kOk, times);
+  model->OnCall(calls::MethodId::kClassify, absl::StatusCode::kOk, times);
   telemetry::ServerLevels levels;
   levels.requests_in_flight = 7;
   snapshot_.metrics = metrics.Collect(levels);

@@ -31,12 +31,12 @@ void ModelRegistry::Replace(std::vector<std::shared_ptr<ServedModel>> models) {
 }
 
 ModelRegistry::Models::const_iterator ModelRegistry::OnlyModel(const Models& models,
-                                                               TaskFilter answers) {
+                                                               calls::TaskSet tasks) {
   if (models.size() == 1) return models.begin();
-  if (answers == nullptr) return models.end();
+  if (tasks.empty()) return models.end();
   auto only = models.end();
   for (auto it = models.begin(); it != models.end(); ++it) {
-    if (!answers(it->second.rbegin()->second->model->task())) continue;
+    if (!tasks.has(it->second.rbegin()->second->model->task())) continue;
     if (only != models.end()) return models.end();
     only = it;
   }
@@ -45,7 +45,7 @@ ModelRegistry::Models::const_iterator ModelRegistry::OnlyModel(const Models& mod
 
 absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::string& name,
                                                                  int64_t version,
-                                                                 TaskFilter answers) const {
+                                                                 calls::TaskSet tasks) const {
   const std::shared_ptr<const Models> models = snapshot();
   if (version < 0) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -60,7 +60,7 @@ absl::StatusOr<std::shared_ptr<ServedModel>> ModelRegistry::Find(const std::stri
     }
   } else if (models->empty()) {
     return absl::NotFoundError("model: no model is loaded");
-  } else if (it = OnlyModel(*models, answers); it == models->end()) {
+  } else if (it = OnlyModel(*models, tasks); it == models->end()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "model: empty, expected a name as several models are loaded: ", JoinKeys(*models)));
   }

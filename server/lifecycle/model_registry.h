@@ -17,6 +17,7 @@
 #include "base/mutex.h"
 #include "models/model.h"
 #include "server/batching/engine.h"
+#include "server/calls/method_info.h"
 #include "server/telemetry/metrics.h"
 
 namespace sru::server::lifecycle {
@@ -31,9 +32,6 @@ struct ServedModel {
   std::unique_ptr<batching::Engine> engine;  // destroyed first: its workers report to `metrics`
 };
 
-// Whether models with this task answer a call; null: no matter which.
-using TaskFilter = bool (*)(models::Task task);
-
 class ModelRegistry {
  public:
   ModelRegistry() = default;
@@ -44,10 +42,10 @@ class ModelRegistry {
   void Replace(std::vector<std::shared_ptr<ServedModel>> models);
 
   // Version 0 means the latest. The name may be empty if only one model is loaded, or only one whose
-  // latest version has a task that `answers`. kInvalidArgument for a negative version, and for an
+  // latest version has one of the `tasks`. kInvalidArgument for a negative version, and for an
   // empty name if there are several models to choose from; kNotFound says what is loaded.
   absl::StatusOr<std::shared_ptr<ServedModel>> Find(const std::string& name, int64_t version,
-                                                    TaskFilter answers = nullptr) const;
+                                                    calls::TaskSet tasks = {}) const;
 
   // All models, sorted by name, then version.
   std::vector<std::shared_ptr<ServedModel>> List() const;
@@ -56,8 +54,8 @@ class ModelRegistry {
   using Versions = std::map<int64_t, std::shared_ptr<ServedModel>>;
   using Models = std::map<std::string, Versions>;
 
-  // The only model, or the only one that answers; end() if there are several.
-  static Models::const_iterator OnlyModel(const Models& models, TaskFilter answers);
+  // The only model, or the only one with such a task; end() if there are several.
+  static Models::const_iterator OnlyModel(const Models& models, calls::TaskSet tasks);
 
   std::shared_ptr<const Models> snapshot() const {
     MutexLock lock(&mutex_);

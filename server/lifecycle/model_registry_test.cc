@@ -63,8 +63,8 @@ TEST(ModelRegistryTest, AnEmptyNameMayMeanTheOnlyModelThatAnswers) {
     if (model.ok()) served->model = *std::move(model);
     return served;
   };
-  const TaskFilter classifies = [](models::Task task) { return task == models::Task::kClassifier; };
-  const TaskFilter scores = [](models::Task task) { return task == models::Task::kLanguageModel; };
+  const calls::TaskSet classifies = {models::Task::kClassifier};
+  const calls::TaskSet scores = {models::Task::kLanguageModel};
 
   ModelRegistry registry;
   registry.Replace({load("classifier", "c"), load("encoder", "e")});

@@ -53,7 +53,7 @@ class InferForm : public rpc::MessageForm<Request, Response> {
  public:
   explicit InferForm(InferCallPtr call) : call_(std::move(call)) {}
 
-  telemetry::Method method() const final { return telemetry::Method::kModelInfer; }
+  calls::MethodId method() const final { return calls::MethodId::kModelInfer; }
   const std::shared_ptr<lifecycle::ServedModel>& served() const final { return call_->served; }
   absl::Duration timeout() const final { return call_->common.timeout; }
 

@@ -53,7 +53,7 @@ class InferStreamCall final : public rpc::Call {
  public:
   InferStreamCall(const rpc::ServiceContext& context, calls::Exchange* exchange,
                   const calls::Method& infer)
-      : Call(telemetry::Method::kModelStreamInfer, context, exchange), infer_(infer) {
+      : Call(calls::MethodId::kModelStreamInfer, context, exchange), infer_(infer) {
     times_.emplace();
   }
 

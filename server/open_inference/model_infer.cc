@@ -99,7 +99,7 @@ class ModelInferCall final : public calls::CallHandler {
     }
     ended.origin = &exchange_;
     ended.request_id = telemetry::AccessLog::Begin(exchange_);
-    ended.method = telemetry::Method::kModelInfer;
+    ended.method = calls::MethodId::kModelInfer;
     ended.record.status = &status;
     if (served != nullptr) {
       ended.model_metrics = served->metrics.get();

@@ -7,18 +7,18 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "server/calls/method_info.h"
 #include "server/open_inference/infer_stream_call.h"
 #include "server/open_inference/model_infer.h"
 #include "server/open_inference/model_metadata.h"
 #include "server/open_inference/model_version.h"
 #include "server/rpc/lookup_call.h"
-#include "server/telemetry/method.h"
 
 namespace sru::server::open_inference {
 namespace {
 
 using calls::Method;
-using Id = telemetry::Method;
+using Id = calls::MethodId;
 
 // Finds the model of a request with `name` and `version`.
 template <typename Request>
@@ -53,17 +53,10 @@ absl::Status WriteStatistics(const lifecycle::ModelRegistry& registry,
   return registry.Find(request.name(), *version).status();
 }
 
-Method Row(Id id) {
-  Method row;
-  row.service = kOpenInferenceService;
-  row.name = telemetry::MethodName(id);
-  return row;
-}
-
 // A look-up, which `write(request, &response, &served)` answers.
 template <typename Request, typename Response, typename Write>
 Method Lookup(const OpenInferenceContext& context, Id id, Write write) {
-  Method row = Row(id);
+  Method row = Method::Of(id);
   row.start = rpc::LookupCalls<Request, Response>(id, *context.service, std::move(write));
   return row;
 }
@@ -72,12 +65,11 @@ Method Lookup(const OpenInferenceContext& context, Id id, Write write) {
 
 std::vector<Method> OpenInferenceMethods(const OpenInferenceContext& context) {
   const rpc::ServiceContext& service = *context.service;
-  Method infer = Row(Id::kModelInfer);
+  Method infer = Method::Of(Id::kModelInfer);
   infer.start = [&service](calls::Exchange* exchange) {
     return StartModelInfer(service, exchange);
   };
-  Method stream = Row(Id::kModelStreamInfer);
-  stream.kind = calls::MethodKind::kBidirectional;
+  Method stream = Method::Of(Id::kModelStreamInfer);
   stream.start = [&service, infer](calls::Exchange* exchange) {
     return StartModelStreamInfer(service, exchange, infer);
   };

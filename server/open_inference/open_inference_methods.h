@@ -13,8 +13,6 @@
 
 namespace sru::server::open_inference {
 
-inline constexpr char kOpenInferenceService[] = "inference.GRPCInferenceService";
-
 // Must outlive the calls.
 struct OpenInferenceContext {
   const rpc::ServiceContext* service = nullptr;

@@ -63,10 +63,8 @@ absl::Status CheckRequest(const Request& request, absl::string_view allowed) {
 
 // A method that `begin(request, call)` begins to answer.
 template <typename Request, typename Begin>
-calls::Method Row(const rpc::AdminContext& context, telemetry::Method id, Begin begin) {
-  calls::Method row;
-  row.service = kOpenInferenceService;
-  row.name = telemetry::MethodName(id);
+calls::Method Row(const rpc::AdminContext& context, calls::MethodId id, Begin begin) {
+  calls::Method row = calls::Method::Of(id);
   row.start = rpc::AdminCalls<Request>(id, context, std::move(begin));
   return row;
 }
@@ -76,7 +74,7 @@ calls::Method Row(const rpc::AdminContext& context, telemetry::Method id, Begin 
 std::vector<calls::Method> RepositoryMethods(const rpc::AdminContext& context) {
   using rpc::AdminCall;
   return {Row<inference::RepositoryIndexRequest>(
-              context, telemetry::Method::kRepositoryIndex,
+              context, calls::MethodId::kRepositoryIndex,
               [&context](const auto& index, const AdminCall::Pointer& call) {
                 absl::Status status = CheckRepository(index.repository_name());
                 if (!status.ok()) return status;
@@ -86,7 +84,7 @@ std::vector<calls::Method> RepositoryMethods(const rpc::AdminContext& context) {
                 return absl::OkStatus();
               }),
           Row<inference::RepositoryModelLoadRequest>(
-              context, telemetry::Method::kRepositoryModelLoad,
+              context, calls::MethodId::kRepositoryModelLoad,
               [&context](const auto& load, const AdminCall::Pointer& call) {
                 absl::Status status = rpc::CheckExplicitControl(context.control);
                 status.Update(CheckRequest(load, ""));
@@ -101,7 +99,7 @@ std::vector<calls::Method> RepositoryMethods(const rpc::AdminContext& context) {
                 return absl::OkStatus();
               }),
           Row<inference::RepositoryModelUnloadRequest>(
-              context, telemetry::Method::kRepositoryModelUnload,
+              context, calls::MethodId::kRepositoryModelUnload,
               [&context](const auto& unload, const AdminCall::Pointer& call) {
                 absl::Status status = rpc::CheckExplicitControl(context.control);
                 status.Update(CheckRequest(unload, "unload_dependents"));

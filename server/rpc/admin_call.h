@@ -38,7 +38,7 @@ class AdminCall final : public Call {
   using Pointer = std::shared_ptr<AdminCall>;
   using Begin = std::function<absl::Status(const absl::Cord& request, const Pointer& call)>;
 
-  AdminCall(telemetry::Method method, const ServiceContext& context, calls::Exchange* exchange,
+  AdminCall(calls::MethodId method, const ServiceContext& context, calls::Exchange* exchange,
             const Begin& begin)
       : Call(method, context, exchange), begin_(begin) {}
 
@@ -63,7 +63,7 @@ class AdminCall final : public Call {
 
 // Starts calls that parse a `Request`, which has no sub-messages, and begin with begin(request, call). An error that it returns ends the call.
 template <typename Request, typename Begin>
-std::function<calls::CallHandler*(calls::Exchange*)> AdminCalls(telemetry::Method method,
+std::function<calls::CallHandler*(calls::Exchange*)> AdminCalls(calls::MethodId method,
                                                                 const AdminContext& context,
                                                                 Begin begin) {
   AdminCall::Begin parse_and_begin = [begin = std::move(begin)](

@@ -16,18 +16,17 @@ namespace {
 class AnswerCall final : public TaskCall<v1::AnswerRequest, v1::AnswerResponse> {
  public:
   AnswerCall(const ServiceContext& context, calls::Exchange* exchange, Form form)
-      : TaskCall(telemetry::Method::kAnswer, context, exchange, std::move(form)) {}
+      : TaskCall(calls::MethodId::kAnswer, context, exchange, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::AnswerRequest& request) override {
-    if (model().task() != models::Task::kReader) {
-      return WrongTask(model(), telemetry::Method::kAnswer, "a reader");
+    if (absl::Status status = CheckTask(model(), calls::MethodId::kAnswer); !status.ok()) {
+      return status;
     }
     if (model().tokenizer() == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("model: '", model().name(), "' has no vocabulary, ",
-                       telemetry::MethodName(telemetry::Method::kAnswer),
-                       " needs a reader with one (vocab.txt)"));
+      return absl::FailedPreconditionError(absl::StrCat(
+          "model: '", model().name(), "' has no vocabulary, ",
+          calls::MethodName(calls::MethodId::kAnswer), " needs a reader with one (vocab.txt)"));
     }
     absl::StatusOr<AnswerOptions> options =
         ParseAnswerOptions(request, model().config().reader.max_len);

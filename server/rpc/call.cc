@@ -14,7 +14,7 @@ constexpr int64_t kStreamBytes = 16384;
 
 }  // namespace
 
-Call::Call(telemetry::Method method, const ServiceContext& context, calls::Exchange* exchange)
+Call::Call(calls::MethodId method, const ServiceContext& context, calls::Exchange* exchange)
     : context_(context),
       exchange_(*exchange),
       arrival_(context.clock->Now()),
@@ -34,7 +34,7 @@ absl::Status Call::Open() {
 
 absl::Status Call::FindModel(const std::string& name, int64_t version) {
   absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> served =
-      context_.registry->Find(name, version, AnswersOf(method_));
+      context_.registry->Find(name, version, calls::Describe(method_).tasks);
   if (served.ok()) SetModel(*std::move(served));
   return served.status();
 }

@@ -18,13 +18,13 @@
 #include "google/protobuf/message.h"
 #include "server/batching/reject_reason.h"
 #include "server/calls/exchange.h"
+#include "server/calls/method_info.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/rpc/byte_budget.h"
 #include "server/rpc/call_basics.h"
 #include "server/rpc/open_streams.h"
 #include "server/rpc/service_context.h"
 #include "server/telemetry/access_log.h"
-#include "server/telemetry/method.h"
 
 namespace sru::server::rpc {
 
@@ -36,7 +36,7 @@ namespace sru::server::rpc {
 // The functions are called by one thread at a time, except those that say otherwise.
 class Call : public calls::CallHandler, protected OpenStream {
  public:
-  Call(telemetry::Method method, const ServiceContext& context, calls::Exchange* exchange);
+  Call(calls::MethodId method, const ServiceContext& context, calls::Exchange* exchange);
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
@@ -109,7 +109,7 @@ class Call : public calls::CallHandler, protected OpenStream {
   std::shared_ptr<lifecycle::ServedModel> served_;  // null: no model is in use
 
   // For the metrics and the access log.
-  telemetry::Method method_;
+  calls::MethodId method_;
   int64_t num_sequences_ = 0;
   int64_t num_tokens_ = 0;
   std::optional<telemetry::CallTimes> times_;

@@ -1,8 +1,10 @@
 #include "server/rpc/call_basics.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace sru::server::rpc {
 
@@ -25,47 +27,26 @@ ModelInput InputOf(const models::Model& model) {
   return input;
 }
 
-absl::Status WrongTask(const models::Model& model, telemetry::Method method,
-                       absl::string_view needed) {
-  return absl::FailedPreconditionError(
-      absl::StrCat("model: '", model.name(), "' has the task ", models::TaskName(model.task()),
-                   ", ", telemetry::MethodName(method), " needs ", needed));
+absl::Status WrongTask(const models::Model& model, calls::MethodId method) {
+  std::vector<absl::string_view> answers;
+  for (size_t i = 0; i < calls::kNumMethods; ++i) {
+    const auto other = static_cast<calls::MethodId>(i);
+    if (other != method && Answers(model, other)) answers.push_back(calls::MethodName(other));
+  }
+  const calls::MethodInfo info = calls::Describe(method);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "model: '", model.name(), "' has the task ", models::TaskName(model.task()), ", ", info.name,
+      " needs ", info.needs, "; the model answers ", absl::StrJoin(answers, ", ")));
 }
 
-lifecycle::TaskFilter AnswersOf(telemetry::Method method) {
-  switch (method) {
-    case telemetry::Method::kClassify:
-    case telemetry::Method::kEncode:
-    case telemetry::Method::kEncodeStream:
-      return [](models::Task task) {
-        return task == models::Task::kClassifier || task == models::Task::kEncoder;
-      };
-    case telemetry::Method::kScore:
-    case telemetry::Method::kGenerate:
-      return [](models::Task task) { return task == models::Task::kLanguageModel; };
-    case telemetry::Method::kAnswer:
-      return [](models::Task task) { return task == models::Task::kReader; };
-    case telemetry::Method::kTranslate:
-      return [](models::Task task) { return task == models::Task::kTranslator; };
-    case telemetry::Method::kListModels:
-    case telemetry::Method::kGetModel:
-    case telemetry::Method::kLoadModel:
-    case telemetry::Method::kUnloadModel:
-    case telemetry::Method::kModelInfer:  // its models have names
-    case telemetry::Method::kModelStreamInfer:
-    case telemetry::Method::kServerLive:
-    case telemetry::Method::kServerReady:
-    case telemetry::Method::kModelReady:
-    case telemetry::Method::kServerMetadata:
-    case telemetry::Method::kModelMetadata:
-    case telemetry::Method::kModelConfig:
-    case telemetry::Method::kModelStatistics:
-    case telemetry::Method::kRepositoryIndex:
-    case telemetry::Method::kRepositoryModelLoad:
-    case telemetry::Method::kRepositoryModelUnload:
-      break;
-  }
-  return nullptr;
+bool Answers(const models::Model& model, calls::MethodId method) {
+  if (method == calls::MethodId::kEncodeStream && !model.is_unidirectional()) return false;
+  return calls::Describe(method).tasks.has(model.task());
+}
+
+absl::Status CheckTask(const models::Model& model, calls::MethodId method) {
+  return calls::Describe(method).tasks.has(model.task()) ? absl::OkStatus()
+                                                         : WrongTask(model, method);
 }
 
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted) {

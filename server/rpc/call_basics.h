@@ -10,10 +10,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "models/model.h"
+#include "server/calls/method_info.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/rpc/byte_budget.h"
 #include "server/rpc/request_parser.h"
-#include "server/telemetry/method.h"
 
 namespace sru::server::rpc {
 
@@ -25,13 +25,12 @@ absl::Status DeadlinePassed();
 
 ModelInput InputOf(const models::Model& model);
 
-// The error of a call that the model's task does not answer. `needed` is what it needs.
-absl::Status WrongTask(const models::Model& model, telemetry::Method method,
-                       absl::string_view needed);
-
-// Whether a call without a name may mean a model with a task. Classify and Encode are one family:
-// beside a classifier, an encoder has to be told apart.
-lifecycle::TaskFilter AnswersOf(telemetry::Method method);
+// The error of a call that the model does not answer: what the method needs, and what the model answers.
+absl::Status WrongTask(const models::Model& model, calls::MethodId method);
+// Whether the model answers calls of the method.
+bool Answers(const models::Model& model, calls::MethodId method);
+// WrongTask() unless models with the model's task answer the method.
+absl::Status CheckTask(const models::Model& model, calls::MethodId method);
 
 // The message of a refusal because the budget has no room for `wanted` bytes.
 std::string NoMemoryLeft(const ByteBudget& budget, int64_t wanted);

@@ -9,22 +9,13 @@ namespace {
 class ClassifyCall final : public SequenceCall<v1::ClassifyRequest, v1::ClassifyResponse> {
  public:
   ClassifyCall(const ServiceContext& context, calls::Exchange* exchange, Form form)
-      : SequenceCall(telemetry::Method::kClassify, context, exchange, std::move(form)) {}
+      : SequenceCall(calls::MethodId::kClassify, context, exchange, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::ClassifyRequest& request) override {
-    switch (model().task()) {
-      case models::Task::kClassifier:
-        break;
-      case models::Task::kEncoder:
-        return WrongTask(model(), telemetry::Method::kClassify,
-                         "a classifier (labels); use Encode");
-      case models::Task::kLanguageModel:
-        return WrongTask(model(), telemetry::Method::kClassify, "a classifier; use Score");
-      case models::Task::kReader:
-        return WrongTask(model(), telemetry::Method::kClassify, "a classifier; use Answer");
-      case models::Task::kTranslator:
-        return WrongTask(model(), telemetry::Method::kClassify, "a classifier; use Translate");
+    // An encoder is of the same family, but has no labels.
+    if (model().task() != models::Task::kClassifier) {
+      return WrongTask(model(), calls::MethodId::kClassify);
     }
     absl::StatusOr<int> top_k =
         ParseTopK(request.top_k(), static_cast<int>(model().labels().size()));

@@ -9,23 +9,12 @@ namespace {
 class EncodeCall final : public SequenceCall<v1::EncodeRequest, v1::EncodeResponse> {
  public:
   EncodeCall(const ServiceContext& context, calls::Exchange* exchange, Form form)
-      : SequenceCall(telemetry::Method::kEncode, context, exchange, std::move(form)) {}
+      : SequenceCall(calls::MethodId::kEncode, context, exchange, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::EncodeRequest& request) override {
-    switch (model().task()) {
-      case models::Task::kClassifier:
-      case models::Task::kEncoder:
-        break;
-      case models::Task::kLanguageModel:
-        return WrongTask(model(), telemetry::Method::kEncode,
-                         "an encoder or a classifier; use Score");
-      case models::Task::kReader:
-        return WrongTask(model(), telemetry::Method::kEncode,
-                         "an encoder or a classifier; use Answer");
-      case models::Task::kTranslator:
-        return WrongTask(model(), telemetry::Method::kEncode,
-                         "an encoder or a classifier; use Translate");
+    if (absl::Status status = CheckTask(model(), calls::MethodId::kEncode); !status.ok()) {
+      return status;
     }
     absl::StatusOr<kernels::Pooling> pooling =
         ParsePooling(request.pooling(), model().spec().pooling);

@@ -30,7 +30,7 @@ namespace {
 class EncodeStreamCall final : public Call {
  public:
   EncodeStreamCall(const ServiceContext& context, calls::Exchange* exchange)
-      : Call(telemetry::Method::kEncodeStream, context, exchange), chunk_held_(context.budget) {
+      : Call(calls::MethodId::kEncodeStream, context, exchange), chunk_held_(context.budget) {
     times_.emplace();
   }
 
@@ -166,20 +166,12 @@ class EncodeStreamCall final : public Call {
   }
 
   static absl::Status CheckModel(const models::Model& model) {
-    constexpr char kNeeded[] = "a unidirectional encoder or classifier";
-    switch (model.task()) {
-      case models::Task::kClassifier:
-      case models::Task::kEncoder:
-        break;
-      case models::Task::kLanguageModel:
-      case models::Task::kReader:
-      case models::Task::kTranslator:
-        return WrongTask(model, telemetry::Method::kEncodeStream, kNeeded);
-    }
+    constexpr calls::MethodId kId = calls::MethodId::kEncodeStream;
+    if (absl::Status status = CheckTask(model, kId); !status.ok()) return status;
     if (model.is_unidirectional()) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         "model: '", model.name(), "' is a bidirectional ", models::TaskName(model.task()), ", ",
-        telemetry::MethodName(telemetry::Method::kEncodeStream), " needs ", kNeeded));
+        calls::MethodName(kId), " needs ", calls::Describe(kId).needs));
   }
 
   // A stream must not keep a model in memory while it waits for its client.

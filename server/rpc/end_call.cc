@@ -26,7 +26,7 @@ void Count(telemetry::Metrics* metrics, const EndedCall& ended) {
 calls::CallEnd EndCall(telemetry::Metrics* metrics, telemetry::AccessLog* access_log,
                        EndedCall ended) {
   const absl::Status& status = *ended.record.status;
-  if (ended.method.has_value()) ended.record.method = telemetry::MethodName(*ended.method);
+  if (ended.method.has_value()) ended.record.method = calls::MethodName(*ended.method);
   Count(metrics, ended);
   calls::CallEnd end;
   end.status = status;

@@ -14,16 +14,16 @@
 #include "absl/time/time.h"
 #include "server/base/call_origin.h"
 #include "server/calls/exchange.h"
+#include "server/calls/method_info.h"
 #include "server/telemetry/access_log.h"
-#include "server/telemetry/method.h"
 #include "server/telemetry/metrics.h"
 
 namespace sru::server::rpc {
 
 struct EndedCall {
   const CallOrigin* origin = nullptr;
-  std::string request_id;                   // from AccessLog::Begin()
-  std::optional<telemetry::Method> method;  // empty: no service has the method
+  std::string request_id;                 // from AccessLog::Begin()
+  std::optional<calls::MethodId> method;  // empty: no service has the method
   telemetry::ModelMetrics* model_metrics =
       nullptr;  // of the model that was called; null: the call named none
   // For the log. `status` must be set; its `method` only if the field above is empty.

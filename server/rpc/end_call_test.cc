@@ -26,7 +26,7 @@ struct Caller final : CallOrigin {
 
 class EndCallTest : public ::testing::Test {
  protected:
-  calls::CallEnd End(std::optional<telemetry::Method> method, telemetry::ModelMetrics* model,
+  calls::CallEnd End(std::optional<calls::MethodId> method, telemetry::ModelMetrics* model,
                      const absl::Status& status,
                      std::optional<absl::Duration> retry_after = std::nullopt) {
     EndedCall ended;
@@ -50,7 +50,7 @@ class EndCallTest : public ::testing::Test {
 
 TEST_F(EndCallTest, ACallIsCountedWithItsModel) {
   const std::shared_ptr<telemetry::ModelMetrics> model = metrics_.ForModel("trec", 2, 4096);
-  EXPECT_TRUE(End(telemetry::Method::kClassify, model.get(), absl::OkStatus()).status.ok());
+  EXPECT_TRUE(End(calls::MethodId::kClassify, model.get(), absl::OkStatus()).status.ok());
   EXPECT_THAT(Metrics(), HasSubstr("sru_requests_total{code=\"OK\",method=\"Classify\","
                                    "model=\"trec\",version=\"2\"} 1"));
   EXPECT_THAT(Metrics(), HasSubstr("sru_request_duration_seconds_count{method=\"Classify\","
@@ -59,7 +59,7 @@ TEST_F(EndCallTest, ACallIsCountedWithItsModel) {
 
 TEST_F(EndCallTest, ACallWithoutAModelIsCountedWithoutLabelsOfOne) {
   const absl::Status status =
-      End(telemetry::Method::kGetModel, nullptr, absl::NotFoundError("model: 'x' is not loaded"))
+      End(calls::MethodId::kGetModel, nullptr, absl::NotFoundError("model: 'x' is not loaded"))
           .status;
   EXPECT_EQ(status, absl::NotFoundError("model: 'x' is not loaded"));
   EXPECT_THAT(Metrics(), HasSubstr("sru_requests_total{code=\"NOT_FOUND\",method=\"GetModel\","
@@ -75,7 +75,7 @@ TEST_F(EndCallTest, AnUnknownMethodIsCountedAsSuch) {
 }
 
 TEST_F(EndCallTest, ARefusalSaysWhenToComeBack) {
-  const calls::CallEnd end = End(telemetry::Method::kEncode, nullptr,
+  const calls::CallEnd end = End(calls::MethodId::kEncode, nullptr,
                                  absl::ResourceExhaustedError("full"), absl::Milliseconds(30));
   google::rpc::Status details;
   ASSERT_TRUE(details.ParseFromString(end.details));
@@ -89,10 +89,10 @@ TEST_F(EndCallTest, ARefusalSaysWhenToComeBack) {
 TEST_F(EndCallTest, TheRequestIdComesFirstAndWithAnErrorLast) {
   caller_.request_id = "id-7";
   const calls::Metadata id = {{"x-request-id", "id-7"}};
-  calls::CallEnd end = End(telemetry::Method::kEncode, nullptr, absl::OkStatus());
+  calls::CallEnd end = End(calls::MethodId::kEncode, nullptr, absl::OkStatus());
   EXPECT_EQ(end.headers, id);
   EXPECT_TRUE(end.trailers.empty());
-  end = End(telemetry::Method::kEncode, nullptr, absl::InternalError("x"));
+  end = End(calls::MethodId::kEncode, nullptr, absl::InternalError("x"));
   EXPECT_TRUE(end.headers.empty());
   EXPECT_EQ(end.trailers, id);
 }

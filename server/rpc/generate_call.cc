@@ -48,7 +48,7 @@ v1::FinishReason ToProto(batching::FinishReason reason) {
 class GenerateCall final : public Call {
  public:
   GenerateCall(const ServiceContext& context, calls::Exchange* exchange)
-      : Call(telemetry::Method::kGenerate, context, exchange) {
+      : Call(calls::MethodId::kGenerate, context, exchange) {
     times_.emplace();
     context_.in_flight->Enter();
   }
@@ -110,7 +110,7 @@ class GenerateCall final : public Call {
       if (!status.ok()) return status;
     }
     if (model().task() != models::Task::kLanguageModel || generator() == nullptr) {
-      return WrongTask(model(), method_, "a language_model");
+      return WrongTask(model(), method_);
     }
     batching::GenerateTask task;
     if (absl::Status status = ParseTask(request, &task); !status.ok()) return status;

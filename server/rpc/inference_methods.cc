@@ -15,27 +15,15 @@ namespace sru::server::rpc {
 namespace {
 
 using calls::Method;
-using calls::MethodKind;
-using Id = telemetry::Method;
+using Id = calls::MethodId;
+
+using Start = std::function<calls::CallHandler*(calls::Exchange*)>;
 
 template <typename Request, typename Response>
-Method Row(const char* service, Id id, MethodKind kind) {
-  Method row;
-  row.service = service;
-  row.name = telemetry::MethodName(id);
-  row.kind = kind;
+Method Row(Id id, Start start) {
+  Method row = Method::Of(id);
   row.request = &Request::default_instance();
   row.response = &Response::default_instance();
-  return row;
-}
-
-// A method that computes.
-template <typename Request, typename Response>
-Method Task(Id id, MethodKind kind, const char* http_path, const char* summary,
-            std::function<calls::CallHandler*(calls::Exchange*)> start) {
-  Method row = Row<Request, Response>(kInferenceService, id, kind);
-  row.http_path = http_path;
-  row.summary = summary;
   row.start = std::move(start);
   return row;
 }
@@ -45,10 +33,18 @@ void WriteServedModel(const lifecycle::ServedModel& served, const RequestLimits&
   WriteModelInfo(*served.model, served.engine->instances(), limits.max_sequence_tokens, info);
 }
 
+template <typename Request, typename Response, typename Write>
+Method Lookup(Id id, const ServiceContext& context, Write write) {
+  return Row<Request, Response>(id, LookupCalls<Request, Response>(id, context, std::move(write)));
+}
+
+template <typename Request, typename Response, typename Begin>
+Method Admin(Id id, const AdminContext& context, Begin begin) {
+  return Row<Request, Response>(id, AdminCalls<Request>(id, context, std::move(begin)));
+}
+
 Method ListModels(const ServiceContext& context) {
-  Method row = Row<v1::ListModelsRequest, v1::ListModelsResponse>(
-      kInferenceService, Id::kListModels, MethodKind::kUnary);
-  row.start = LookupCalls<v1::ListModelsRequest, v1::ListModelsResponse>(
+  return Lookup<v1::ListModelsRequest, v1::ListModelsResponse>(
       Id::kListModels, context, [&context](const auto& /*request*/, auto* answer, auto*) {
         for (const std::shared_ptr<lifecycle::ServedModel>& served : context.registry->List()) {
           WriteServedModel(*served, context.limits, answer->add_models());
@@ -58,13 +54,10 @@ Method ListModels(const ServiceContext& context) {
         }
         return absl::OkStatus();
       });
-  return row;
 }
 
 Method GetModel(const ServiceContext& context) {
-  Method row = Row<v1::GetModelRequest, v1::GetModelResponse>(kInferenceService, Id::kGetModel,
-                                                              MethodKind::kUnary);
-  row.start = LookupCalls<v1::GetModelRequest, v1::GetModelResponse>(
+  return Lookup<v1::GetModelRequest, v1::GetModelResponse>(
       Id::kGetModel, context, [&context](const auto& request, auto* answer, auto* served) {
         absl::StatusOr<std::shared_ptr<lifecycle::ServedModel>> found =
             context.registry->Find(request.model(), request.version());
@@ -73,13 +66,10 @@ Method GetModel(const ServiceContext& context) {
         WriteServedModel(**served, context.limits, answer->mutable_model());
         return absl::OkStatus();
       });
-  return row;
 }
 
 Method LoadModel(const AdminContext& context) {
-  Method row = Row<v1::LoadModelRequest, v1::LoadModelResponse>(kAdminService, Id::kLoadModel,
-                                                                MethodKind::kUnary);
-  row.start = AdminCalls<v1::LoadModelRequest>(
+  return Admin<v1::LoadModelRequest, v1::LoadModelResponse>(
       Id::kLoadModel, context,
       [&context](const v1::LoadModelRequest& load, const AdminCall::Pointer& call) {
         absl::Status status = CheckExplicitControl(context.control);
@@ -97,13 +87,10 @@ Method LoadModel(const AdminContext& context) {
             });
         return absl::OkStatus();
       });
-  return row;
 }
 
 Method UnloadModel(const AdminContext& context) {
-  Method row = Row<v1::UnloadModelRequest, v1::UnloadModelResponse>(kAdminService, Id::kUnloadModel,
-                                                                    MethodKind::kUnary);
-  row.start = AdminCalls<v1::UnloadModelRequest>(
+  return Admin<v1::UnloadModelRequest, v1::UnloadModelResponse>(
       Id::kUnloadModel, context,
       [&context](const v1::UnloadModelRequest& unload, const AdminCall::Pointer& call) {
         absl::Status status = CheckExplicitControl(context.control);
@@ -117,41 +104,27 @@ Method UnloadModel(const AdminContext& context) {
             });
         return absl::OkStatus();
       });
-  return row;
 }
 
 }  // namespace
 
 std::vector<Method> InferenceMethods(const ServiceContext& context) {
-  const auto start = [&context](auto* function) {
-    return [&context, function](calls::Exchange* exchange) {
-      return function(context, exchange, nullptr);
-    };
+  // Of a call that may come in another form as well.
+  const auto task = [&context](auto* start) -> Start {
+    return
+        [&context, start](calls::Exchange* exchange) { return start(context, exchange, nullptr); };
   };
   return {
-      Task<v1::ClassifyRequest, v1::ClassifyResponse>(
-          Id::kClassify, MethodKind::kUnary, "/v1/classify",
-          "Labels with probabilities for each sequence.", start(StartClassify)),
-      Task<v1::EncodeRequest, v1::EncodeResponse>(
-          Id::kEncode, MethodKind::kUnary, "/v1/encode",
-          "A pooled vector, or one vector per token, for each sequence.", start(StartEncode)),
-      Task<v1::ScoreRequest, v1::ScoreResponse>(Id::kScore, MethodKind::kUnary, "/v1/score",
-                                                "How probable each sequence is, token by token.",
-                                                start(StartScore)),
-      Task<v1::AnswerRequest, v1::AnswerResponse>(Id::kAnswer, MethodKind::kUnary, "/v1/answer",
-                                                  "The spans of passages that answer questions.",
-                                                  start(StartAnswer)),
-      Task<v1::TranslateRequest, v1::TranslateResponse>(
-          Id::kTranslate, MethodKind::kUnary, "/v1/translate",
-          "The most probable translations of each sequence.", start(StartTranslate)),
-      Task<v1::GenerateRequest, v1::GenerateResponse>(
-          Id::kGenerate, MethodKind::kServerStream, "/v1/generate",
-          "Goes on from a prompt, as server-sent events of one GenerateResponse each. An event "
-          "with "
-          "an error ends a text that failed after its beginning.",
+      Row<v1::ClassifyRequest, v1::ClassifyResponse>(Id::kClassify, task(StartClassify)),
+      Row<v1::EncodeRequest, v1::EncodeResponse>(Id::kEncode, task(StartEncode)),
+      Row<v1::ScoreRequest, v1::ScoreResponse>(Id::kScore, task(StartScore)),
+      Row<v1::AnswerRequest, v1::AnswerResponse>(Id::kAnswer, task(StartAnswer)),
+      Row<v1::TranslateRequest, v1::TranslateResponse>(Id::kTranslate, task(StartTranslate)),
+      Row<v1::GenerateRequest, v1::GenerateResponse>(
+          Id::kGenerate,
           [&context](calls::Exchange* exchange) { return StartGenerate(context, exchange); }),
-      Task<v1::EncodeStreamRequest, v1::EncodeStreamResponse>(
-          Id::kEncodeStream, MethodKind::kBidirectional, "", "",
+      Row<v1::EncodeStreamRequest, v1::EncodeStreamResponse>(
+          Id::kEncodeStream,
           [&context](calls::Exchange* exchange) { return StartEncodeStream(context, exchange); }),
       ListModels(context),
       GetModel(context)};

@@ -11,9 +11,6 @@
 
 namespace sru::server::rpc {
 
-inline constexpr char kInferenceService[] = "sru.v1.InferenceService";
-inline constexpr char kAdminService[] = "sru.v1.AdminService";
-
 // `context` must outlive the calls.
 std::vector<calls::Method> InferenceMethods(const ServiceContext& context);
 std::vector<calls::Method> AdminMethods(const AdminContext& context);

@@ -21,7 +21,7 @@ class LookupCall final : public Call {
   using Answer = std::function<absl::Status(const absl::Cord& request, absl::Cord* answer,
                                             std::shared_ptr<lifecycle::ServedModel>* served)>;
 
-  LookupCall(telemetry::Method method, const ServiceContext& context, calls::Exchange* exchange,
+  LookupCall(calls::MethodId method, const ServiceContext& context, calls::Exchange* exchange,
              const Answer& answer)
       : Call(method, context, exchange), answer_(answer) {}
 
@@ -47,7 +47,7 @@ class LookupCall final : public Call {
 // Starts calls that parse a `Request`, which has no sub-messages, and answer with the `Response` that write(request, &response, &served)
 // writes. `context` must outlive them.
 template <typename Request, typename Response, typename Write>
-std::function<calls::CallHandler*(calls::Exchange*)> LookupCalls(telemetry::Method method,
+std::function<calls::CallHandler*(calls::Exchange*)> LookupCalls(calls::MethodId method,
                                                                  const ServiceContext& context,
                                                                  Write write) {
   LookupCall::Answer answer = [write = std::move(write)](const auto& bytes, auto* answer_bytes,

@@ -11,9 +11,9 @@
 #include "absl/strings/cord.h"
 #include "absl/time/time.h"
 #include "server/batching/batcher.h"
+#include "server/calls/method_info.h"
 #include "server/lifecycle/model_registry.h"
 #include "server/rpc/request_outline.h"
-#include "server/telemetry/method.h"
 
 namespace sru::server::rpc {
 
@@ -24,7 +24,7 @@ class MessageForm {
   virtual ~MessageForm() = default;
 
   // As which the call is counted and logged.
-  virtual telemetry::Method method() const = 0;
+  virtual calls::MethodId method() const = 0;
   // The model that the call is for. Not null.
   virtual const std::shared_ptr<lifecycle::ServedModel>& served() const = 0;
   // How long after its arrival the call is of use, besides its deadline.

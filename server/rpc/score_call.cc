@@ -13,7 +13,7 @@ namespace {
 class ScoreCall final : public SequenceCall<v1::ScoreRequest, v1::ScoreResponse> {
  public:
   ScoreCall(const ServiceContext& context, calls::Exchange* exchange, Form form)
-      : SequenceCall(telemetry::Method::kScore, context, exchange, std::move(form)) {}
+      : SequenceCall(calls::MethodId::kScore, context, exchange, std::move(form)) {}
 
  private:
   // The buffers of one sequence besides its floats.
@@ -24,8 +24,8 @@ class ScoreCall final : public SequenceCall<v1::ScoreRequest, v1::ScoreResponse>
     models::DecodingMemo final_memo;
   };
   absl::Status ParseParameters(const v1::ScoreRequest& request) override {
-    if (model().task() != models::Task::kLanguageModel) {
-      return WrongTask(model(), telemetry::Method::kScore, "a language_model");
+    if (absl::Status status = CheckTask(model(), calls::MethodId::kScore); !status.ok()) {
+      return status;
     }
     absl::StatusOr<int> candidates =
         ParseTopCandidates(request.top_candidates(), model().language_model()->max_candidates);

@@ -37,7 +37,7 @@ class TaskCall : public Call {
   using Form = MessageFormPtr<Request, Response>;
 
   // The messages are `Request` and `Response`, or what `form` makes of them; then `method` is that of the form.
-  TaskCall(telemetry::Method method, const ServiceContext& context, calls::Exchange* exchange,
+  TaskCall(calls::MethodId method, const ServiceContext& context, calls::Exchange* exchange,
            Form form)
       : Call(form == nullptr ? method : form->method(), context, exchange),
         request_(CreateOnArena<Request>(&arena_)),

@@ -24,12 +24,12 @@ constexpr int64_t kSearchBytes = 8;
 class TranslateCall final : public TaskCall<v1::TranslateRequest, v1::TranslateResponse> {
  public:
   TranslateCall(const ServiceContext& context, calls::Exchange* exchange, Form form)
-      : TaskCall(telemetry::Method::kTranslate, context, exchange, std::move(form)) {}
+      : TaskCall(calls::MethodId::kTranslate, context, exchange, std::move(form)) {}
 
  private:
   absl::Status ParseParameters(const v1::TranslateRequest& request) override {
-    if (model().task() != models::Task::kTranslator) {
-      return WrongTask(model(), telemetry::Method::kTranslate, "a translator");
+    if (absl::Status status = CheckTask(model(), calls::MethodId::kTranslate); !status.ok()) {
+      return status;
     }
     absl::StatusOr<models::SearchOptions> search =
         ParseSearch(request, model().config().translator, limits());

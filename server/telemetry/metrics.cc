@@ -464,14 +464,14 @@ ModelMetrics::CallSums ModelMetrics::sums() const {
   return sums;
 }
 
-void ModelMetrics::OnCall(Method method, absl::StatusCode code, const CallTimes& times,
+void ModelMetrics::OnCall(calls::MethodId method, absl::StatusCode code, const CallTimes& times,
                           int64_t sequences) {
   requests_.Count(method, code);
-  if (Describe(method).has_stages) Sum(code, times, sequences);
-  if (code != absl::StatusCode::kOk || !Describe(method).has_stages) return;
+  if (calls::Describe(method).has_stages) Sum(code, times, sequences);
+  if (code != absl::StatusCode::kOk || !calls::Describe(method).has_stages) return;
   request_duration_.Observe(method, times.total);
   tokenize_duration_.Observe(times.tokenize);
-  if (!Describe(method).is_stream) queue_duration_.Observe(times.queue);
+  if (!calls::Describe(method).is_stream()) queue_duration_.Observe(times.queue);
 }
 
 void ModelMetrics::OnBatch(int num_sequences, int num_tokens, absl::Duration compute,
@@ -538,21 +538,21 @@ Metrics::Metrics(const Clock* clock)
                          .Register(registry_)
                          .Add({}, LoadDurationBuckets())) {}
 
-std::shared_ptr<ModelMetrics> Metrics::ForModel(const std::string& model, int64_t version,
-                                                int max_batch_tokens,
-                                                const std::function<bool(Method)>& answers) {
+std::shared_ptr<ModelMetrics> Metrics::ForModel(
+    const std::string& model, int64_t version, int max_batch_tokens,
+    const std::function<bool(calls::MethodId)>& answers) {
   const ModelKey key(model, version);
   MutexLock lock(&mutex_);
   SharedModelMetrics& shared = models_[key];
   if (shared.metrics == nullptr) {
     shared.metrics.reset(new ModelMetrics(&registry_, &clock_, model, version, max_batch_tokens));
   }
-  for (size_t i = 0; i < kNumMethods; ++i) {
-    const auto method = static_cast<Method>(i);
-    if (!Describe(method).has_stages || (answers && !answers(method))) continue;
+  for (size_t i = 0; i < calls::kNumMethods; ++i) {
+    const auto method = static_cast<calls::MethodId>(i);
+    if (!calls::Describe(method).has_stages || (answers && !answers(method))) continue;
     shared.metrics->request_duration_.Make(method);
-    if (method == Method::kGenerate) shared.metrics->generate();
-    if (method == Method::kGenerate || method == Method::kTranslate) {
+    if (method == calls::MethodId::kGenerate) shared.metrics->generate();
+    if (method == calls::MethodId::kGenerate || method == calls::MethodId::kTranslate) {
       shared.metrics->decode_sequences();
     }
   }
@@ -572,7 +572,7 @@ void Metrics::OnModelLoaded(absl::Duration duration) {
   load_duration_.Observe(absl::ToDoubleSeconds(duration));
 }
 
-void Metrics::OnCallWithoutModel(Method method, absl::StatusCode code) {
+void Metrics::OnCallWithoutModel(calls::MethodId method, absl::StatusCode code) {
   without_model_.Count(method, code);
 }
 

@@ -42,9 +42,9 @@
 #include "server/batching/reject_reason.h"
 #include "server/batching/state_arenas.h"
 #include "server/batching/translations.h"
+#include "server/calls/method_info.h"
 #include "server/telemetry/batch_sizes.h"
 #include "server/telemetry/call_times.h"
-#include "server/telemetry/method.h"
 #include "server/telemetry/model_series.h"
 #include "server/telemetry/model_status.h"
 
@@ -58,7 +58,8 @@ class ModelMetrics : public batching::BatchObserver,
                      public batching::TranslateObserver {
  public:
   // Records a call that named this model, with its sequences. Of `times` only the total is read unless the call ended with OK.
-  void OnCall(Method method, absl::StatusCode code, const CallTimes& times, int64_t sequences = 1);
+  void OnCall(calls::MethodId method, absl::StatusCode code, const CallTimes& times,
+              int64_t sequences = 1);
 
   // Sums over all calls that compute, since the model was loaded.
   struct CallSums {
@@ -233,15 +234,15 @@ class Metrics {
   // Gives the same object to all callers with the same model and version while one of them holds
   // it. The last owner removes the series. Of the methods that `answers` names (null: all), the
   // durations are there from the start.
-  std::shared_ptr<ModelMetrics> ForModel(const std::string& model, int64_t version,
-                                         int max_batch_tokens,
-                                         const std::function<bool(Method)>& answers = nullptr);
+  std::shared_ptr<ModelMetrics> ForModel(
+      const std::string& model, int64_t version, int max_batch_tokens,
+      const std::function<bool(calls::MethodId)>& answers = nullptr);
 
   // Records that a model was loaded, which took this long from its files to a warm engine.
   void OnModelLoaded(absl::Duration duration);
 
   // Counts a call that named no loaded model, or none at all (ListModels).
-  void OnCallWithoutModel(Method method, absl::StatusCode code);
+  void OnCallWithoutModel(calls::MethodId method, absl::StatusCode code);
 
   // Counts a call of a method that no service has.
   void OnUnknownMethod() { unknown_methods_.Increment(); }

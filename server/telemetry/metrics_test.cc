@@ -45,13 +45,14 @@ TEST(MetricsTest, SumsOfTheCallsOfAModel) {
   times.compute = absl::Microseconds(4);
   times.total = absl::Microseconds(8);
   EXPECT_EQ(model->sums().last_end, absl::InfinitePast());
-  model->OnCall(Method::kClassify, absl::StatusCode::kOk, times, /*sequences=*/3);
-  model->OnCall(Method::kModelInfer, absl::StatusCode::kOk, times, /*sequences=*/2);
+  model->OnCall(calls::MethodId::kClassify, absl::StatusCode::kOk, times, /*sequences=*/3);
+  model->OnCall(calls::MethodId::kModelInfer, absl::StatusCode::kOk, times, /*sequences=*/2);
   clock.Advance(absl::Minutes(1));
   const absl::Time last = clock.WallNow();
-  model->OnCall(Method::kEncode, absl::StatusCode::kInvalidArgument, times, /*sequences=*/9);
+  model->OnCall(calls::MethodId::kEncode, absl::StatusCode::kInvalidArgument, times,
+                /*sequences=*/9);
   clock.Advance(absl::Minutes(1));
-  model->OnCall(Method::kModelMetadata, absl::StatusCode::kOk, times);
+  model->OnCall(calls::MethodId::kModelMetadata, absl::StatusCode::kOk, times);
   model->OnBatch(5, 50, absl::Microseconds(4), absl::OkStatus());
   const ModelMetrics::CallSums sums = model->sums();
   EXPECT_EQ(sums.succeeded, 2);
@@ -85,10 +86,10 @@ TEST(MetricsTest, BatchesAndStepsBySize) {
 TEST(MetricsTest, CountsCallsByMethodModelVersionAndCode) {
   Metrics metrics(&kClock);
   const auto model = metrics.ForModel("trec", 3, 4096);
-  model->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
-  model->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Seconds(20)));
-  model->OnCall(Method::kEncode, absl::StatusCode::kInvalidArgument, CallTimes());
-  metrics.OnCallWithoutModel(Method::kEncode, absl::StatusCode::kNotFound);
+  model->OnCall(calls::MethodId::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  model->OnCall(calls::MethodId::kClassify, absl::StatusCode::kOk, Times(absl::Seconds(20)));
+  model->OnCall(calls::MethodId::kEncode, absl::StatusCode::kInvalidArgument, CallTimes());
+  metrics.OnCallWithoutModel(calls::MethodId::kEncode, absl::StatusCode::kNotFound);
   const std::string text = metrics.Text(ServerLevels());
   for (const char* line : {
            "sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\",version=\"3\"} 2",
@@ -110,7 +111,7 @@ TEST(MetricsTest, CountsCallsByMethodModelVersionAndCode) {
 
 TEST(MetricsTest, OnlyMethodsThatAModelAnswersHaveDurationsFromTheStart) {
   Metrics metrics(&kClock);
-  const auto is_score = [](Method method) { return method == Method::kScore; };
+  const auto is_score = [](calls::MethodId method) { return method == calls::MethodId::kScore; };
   const auto model = metrics.ForModel("lm", 1, 4096, is_score);
   const std::string labels = "model=\"lm\",version=\"1\"} ";
   const std::string count = "sru_request_duration_seconds_count{method=";
@@ -119,24 +120,24 @@ TEST(MetricsTest, OnlyMethodsThatAModelAnswersHaveDurationsFromTheStart) {
   EXPECT_THAT(text, Not(HasSubstr(count + "\"Classify\"," + labels)));
   // The version was replaced by a model of another task.
   CallTimes times;
-  model->OnCall(Method::kClassify, absl::StatusCode::kOk, times);
+  model->OnCall(calls::MethodId::kClassify, absl::StatusCode::kOk, times);
   text = metrics.Text(ServerLevels());
   EXPECT_THAT(text, HasSubstr(count + "\"Classify\"," + labels + "1"));
 }
 
 TEST(MetricsTest, DescribesTextsThatAreGenerated) {
   Metrics metrics(&kClock);
-  const auto model = metrics.ForModel("lm", 1, 4096, [](Method method) {
-    return method == Method::kScore || method == Method::kGenerate;
+  const auto model = metrics.ForModel("lm", 1, 4096, [](calls::MethodId method) {
+    return method == calls::MethodId::kScore || method == calls::MethodId::kGenerate;
   });
-  const auto other =
-      metrics.ForModel("trec", 1, 4096, [](Method method) { return method == Method::kClassify; });
+  const auto other = metrics.ForModel(
+      "trec", 1, 4096, [](calls::MethodId method) { return method == calls::MethodId::kClassify; });
   EXPECT_THAT(metrics.Text(ServerLevels()),
               HasSubstr("sru_time_to_first_token_seconds_count{model=\"lm\",version=\"1\"} 0"));
   model->OnFirstToken(absl::Milliseconds(30));
   model->OnNextToken(absl::Milliseconds(2), 3);
   model->OnStep(7, 100, 6, absl::Milliseconds(1), absl::OkStatus());
-  model->OnCall(Method::kGenerate, absl::StatusCode::kOk, Times(absl::Seconds(2)));
+  model->OnCall(calls::MethodId::kGenerate, absl::StatusCode::kOk, Times(absl::Seconds(2)));
   ServerLevels levels;
   levels.open_streams = 4;
   levels.models.resize(1);
@@ -275,11 +276,11 @@ TEST(MetricsTest, TheStartTimeIsThatOfTheProcess) {
 TEST(MetricsTest, SeriesGoWithTheLastOwnerOfAModel) {
   Metrics metrics(&kClock);
   auto first = metrics.ForModel("trec", 1, 4096);
-  first->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  first->OnCall(calls::MethodId::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
   auto second = metrics.ForModel("trec", 1, 4096);  // loaded anew
   auto other = metrics.ForModel("trec", 2, 4096);
   first.reset();
-  second->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  second->OnCall(calls::MethodId::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
   EXPECT_THAT(metrics.Text(ServerLevels()),
               HasSubstr("sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\","
                         "version=\"1\"} 2"));
@@ -287,7 +288,7 @@ TEST(MetricsTest, SeriesGoWithTheLastOwnerOfAModel) {
   EXPECT_THAT(metrics.Text(ServerLevels()), Not(HasSubstr("version=\"1\"")));
   EXPECT_THAT(metrics.Text(ServerLevels()), HasSubstr("version=\"2\""));
   second = metrics.ForModel("trec", 1, 4096);
-  second->OnCall(Method::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
+  second->OnCall(calls::MethodId::kClassify, absl::StatusCode::kOk, Times(absl::Microseconds(400)));
   EXPECT_THAT(metrics.Text(ServerLevels()),
               HasSubstr("sru_requests_total{code=\"OK\",method=\"Classify\",model=\"trec\","
                         "version=\"1\"} 1"));
@@ -397,8 +398,8 @@ TEST(MetricsTest, ShowsTheMemoryOfStates) {
 
 TEST(MetricsTest, DescribesTranslations) {
   Metrics metrics(&kClock);
-  const auto model =
-      metrics.ForModel("mt", 1, 4096, [](Method method) { return method == Method::kTranslate; });
+  const auto model = metrics.ForModel(
+      "mt", 1, 4096, [](calls::MethodId method) { return method == calls::MethodId::kTranslate; });
   std::string text = metrics.Text(ServerLevels());
   EXPECT_THAT(text, HasSubstr("sru_decode_batch_sequences_count{model=\"mt\",version=\"1\"} 0"));
   EXPECT_THAT(text, Not(HasSubstr("sru_time_to_first_token_seconds")));

@@ -42,7 +42,7 @@ RequestCounters::~RequestCounters() {
   }
 }
 
-void RequestCounters::Count(Method method, absl::StatusCode code) {
+void RequestCounters::Count(calls::MethodId method, absl::StatusCode code) {
   const size_t code_index =
       std::min(static_cast<size_t>(std::max(static_cast<int>(code), 0)), kNumCodes - 1);
   std::atomic<prometheus::Counter*>& slot =
@@ -51,7 +51,7 @@ void RequestCounters::Count(Method method, absl::StatusCode code) {
   if (counter == nullptr) {
     // Add() gives the same counter for the same labels, so threads that race here get the same one.
     counter = &family_.Add(owner_.Labels(
-        {{"method", MethodName(method)},
+        {{"method", calls::MethodName(method)},
          {"code", absl::StatusCodeToString(static_cast<absl::StatusCode>(code_index))}}));
     slot.store(counter, std::memory_order_release);
   }

@@ -20,7 +20,7 @@
 #include "prometheus/histogram.h"
 #include "prometheus/labels.h"
 #include "prometheus/registry.h"
-#include "server/telemetry/method.h"
+#include "server/calls/method_info.h"
 
 namespace sru::server::telemetry {
 
@@ -100,8 +100,8 @@ class MethodHistograms {
                    const Buckets& buckets)
       : owner_(owner), name_(name), help_(help), buckets_(buckets) {}
 
-  void Make(Method method) { Find(method); }
-  void Observe(Method method, absl::Duration duration) { Find(method).Observe(duration); }
+  void Make(calls::MethodId method) { Find(method); }
+  void Observe(calls::MethodId method, absl::Duration duration) { Find(method).Observe(duration); }
 
  private:
   struct OneMethod {
@@ -109,11 +109,11 @@ class MethodHistograms {
     std::optional<ModelHistogram> histogram;
   };
 
-  ModelHistogram& Find(Method method) {
+  ModelHistogram& Find(calls::MethodId method) {
     OneMethod& series = methods_[static_cast<size_t>(method)];
     std::call_once(series.made, [&] {
       series.histogram.emplace(owner_, name_, help_, buckets_,
-                               prometheus::Labels{{"method", MethodName(method)}});
+                               prometheus::Labels{{"method", calls::MethodName(method)}});
     });
     return *series.histogram;
   }
@@ -122,7 +122,7 @@ class MethodHistograms {
   const char* const name_;
   const char* const help_;
   const Buckets& buckets_;
-  std::array<OneMethod, kNumMethods> methods_;
+  std::array<OneMethod, calls::kNumMethods> methods_;
 };
 
 // The series of sru_requests_total for one model, or for calls without one. Each appears with its
@@ -134,14 +134,14 @@ class RequestCounters {
   RequestCounters(const RequestCounters&) = delete;
   RequestCounters& operator=(const RequestCounters&) = delete;
 
-  void Count(Method method, absl::StatusCode code);
+  void Count(calls::MethodId method, absl::StatusCode code);
 
  private:
   static constexpr size_t kNumCodes = 17;
 
   const SeriesOwner& owner_;
   prometheus::Family<prometheus::Counter>& family_;
-  std::array<std::atomic<prometheus::Counter*>, kNumMethods * kNumCodes> counters_{};
+  std::array<std::atomic<prometheus::Counter*>, calls::kNumMethods * kNumCodes> counters_{};
 };
 
 }  // namespace sru::server::telemetry

@@ -340,7 +340,7 @@ TEST_F(TranslateTest, OnlyATranslatorTranslates) {
   v1::ClassifyResponse classified;
   status = server_->Classify(classify, &classified);
   EXPECT_EQ(status.error_code(), StatusCode::FAILED_PRECONDITION);
-  EXPECT_THAT(status.error_message(), HasSubstr("use Translate"));
+  EXPECT_THAT(status.error_message(), HasSubstr("the model answers Translate"));
 }
 
 TEST_F(TranslateTest, GetModelTellsOfTheSearch) {
